@@ -14,6 +14,7 @@ use model::cpu_frequency::CpuFrequency;
 use model::dynamic_node::FutureMachine;
 use model::health::HealthSource;
 use model::id::{AttemptId, JobId, RunId, StepId};
+use model::machine::{FailureKind, Offer};
 use model::node::{NodeConfig, NodeFacts};
 use model::partition::Partition;
 use model::power::PowerProgram;
@@ -29,6 +30,7 @@ use model::step::StepShape;
 use model::time::Timestamp;
 use model::trigger::{TriggerFilter, TriggerRequest};
 use model::volume::{Volume, VolumeId, VolumePlace};
+use sched::machines::MachineOrder;
 use sched::view::Preemption;
 use sched::{Plan, Start};
 use std::collections::HashMap;
@@ -260,10 +262,42 @@ pub enum Command {
         nodes: Vec<String>,
         program: PowerProgram,
     },
+    /// A machine is asked of a source. It is journalled before the source is called.
+    AskMachine(Box<MachineOrder>),
+    /// What became of a machine at its source.
+    MachineReport {
+        token: String,
+        report: MachineReport,
+    },
+    /// What a source offers now.
+    SetOffers {
+        source: String,
+        offers: Vec<Offer>,
+    },
+    /// The machine of this node is to go; its jobs end first.
+    DeleteMachine {
+        node: String,
+    },
     /// Time has passed: silent nodes, deadlines, wait policies, old records.
     Tick {
         booked: bool,
     },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MachineReport {
+    /// The source says that it is there.
+    Made { id: String },
+    /// The source says that none was made.
+    NotMade { kind: FailureKind, text: String },
+    /// Its agent is a node.
+    Joined,
+    /// It was not made, or its agent did not join, in the time that it has for it.
+    Late { text: String },
+    /// The source does not tell of it any more.
+    Vanished,
+    /// The source has deleted it.
+    Deleted,
 }
 
 /// An agent that wants to join, with a token.

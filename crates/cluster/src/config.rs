@@ -2,6 +2,7 @@
 
 use model::binding::BindPolicy;
 use model::limits::CgroupPolicy;
+use model::machine::SourceConfig;
 use model::node::NodeConfig;
 use model::partition::{DefaultMemory, Partition};
 use model::power::PowerPolicy;
@@ -62,6 +63,9 @@ pub struct ClusterConfig {
     /// What an hour of a node costs, by its name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub prices: BTreeMap<String, Price>,
+    /// Where machines come from that are made for waiting jobs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sources: Vec<SourceConfig>,
     /// The most bytes of one upload of a client; `None` for the usual bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upload_bytes_max: Option<u64>,
@@ -275,6 +279,7 @@ impl Default for ClusterConfig {
             open_metrics: false,
             shared_folders: BTreeMap::new(),
             prices: Default::default(),
+            sources: Vec::new(),
             upload_bytes_max: None,
         }
     }

@@ -15,6 +15,7 @@ use model::container::ContainerNetwork;
 use model::dynamic_node::DynamicNode;
 use model::health::HealthSource;
 use model::id::{AttemptId, JobId, RunId, StepId};
+use model::machine::{Machine, Offer};
 use model::node::{AdminState, NodeFacts};
 use model::node_reason::NodeReason;
 use model::partition::Partition;
@@ -396,6 +397,13 @@ pub enum Event {
     },
     DynamicNodesRemoved {
         nodes: Vec<String>,
+    },
+    /// A machine was asked for, or is otherwise than before.
+    MachineSet(Box<Machine>),
+    /// What a source offers from now on.
+    OffersSet {
+        source: String,
+        offers: Vec<Offer>,
     },
     FleetSet {
         fleet: Box<SshFleet>,

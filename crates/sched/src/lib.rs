@@ -11,6 +11,7 @@
 //!   reservation/  advance reservations, and nodes for a new one
 //!   preempt       which running jobs give way
 //!   topology      switches and blocks
+//!   machines      which machines to ask of sources for jobs that wait
 //!   memo/         what `plan` may remember from call to call
 //!   query/        estimates, explanations, refusals at submit, offers
 //! ```
@@ -21,6 +22,7 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 pub mod accounting;
+pub mod machines;
 pub mod memo;
 pub mod order;
 pub mod plan;

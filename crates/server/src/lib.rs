@@ -14,6 +14,7 @@
 //!   told of a job.
 //! - `agents/`: the agents' port and links.
 //! - `fleet/`: hosts over SSH become nodes: the agent is installed on them, looked after and removed.
+//! - `machines/`: machines on demand: sources, and the task that has machines made and deleted.
 //! - `http/`: the clients' API. dstack's API and web pages are routers that join `http::router`; `metrics/`: what
 //!   Prometheus reads there.
 //! - `show/`: what clients are shown, a file for each kind of answer; `step/`: creating steps.
@@ -44,6 +45,7 @@ mod http;
 mod inactivity;
 mod job_facts;
 mod logs;
+mod machines;
 mod mail;
 mod metrics;
 mod per_user;

@@ -6,6 +6,7 @@ use crate::explain::{ExplainQuery, ExplainedJob};
 use crate::fleet::{FleetConfiguration, FleetView};
 use crate::job_list::JobList;
 use crate::listing::ListingQuery;
+use crate::machine::MachinesView;
 use crate::project::ProjectView;
 use crate::reservation::{LicenseView, ReservationsView};
 use crate::ssh::{SshAnswer, SshRequest};
@@ -316,6 +317,12 @@ pub enum Call {
         project: String,
         name: String,
     },
+    /// Machines on demand and their sources, for operators.
+    Machines,
+    /// Deletes a machine, named by its node or its token; its jobs end first.
+    DeleteMachine {
+        name: String,
+    },
     /// The fleets over SSH of the caller's projects.
     Fleets,
     /// Makes a fleet over SSH, or changes it in place.
@@ -454,6 +461,7 @@ pub enum Answer {
         url: SecretValue,
     },
     Volumes(Vec<VolumeView>),
+    Machines(MachinesView),
     Fleets(Vec<FleetView>),
     Offers(Vec<Offer>),
     Reservations(ReservationsView),

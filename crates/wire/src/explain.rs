@@ -3,6 +3,7 @@
 use crate::view::JobView;
 use model::change::JobRef;
 use model::id::JobId;
+use model::machine::MachineAnswer;
 use model::node_reason::NodeReason;
 use model::reason::{Limit, Reason};
 use model::run::JobState;
@@ -71,6 +72,9 @@ pub struct WaitView {
     /// Why nodes are out of service that it could use, as far as somebody said it; the first few.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unavailable: Vec<UnavailableNode>,
+    /// Whether a machine is made for it, where its partitions take machines in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<MachineAnswer>,
 }
 
 /// The most that a partition gives a job.

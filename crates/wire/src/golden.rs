@@ -11,6 +11,7 @@ use crate::link::{
     Hello, JoinRequest, NodeHello, NodeSsh, RefusedOrder, Renewal, SignedRenewal, SpooledAttempt,
     ToAgent, ToServer, Welcome,
 };
+use crate::machine::{MachineView, MachinesView, SourceView};
 use crate::order::{Action, EndOrder, IdRange, Order, SignalOrder, SignedOrder};
 use crate::report::{AttemptEnd, Report, ReportEvent};
 use crate::reservation::ReservationPurpose;
@@ -29,6 +30,8 @@ use model::change::{JobFilter, JobRef};
 use model::container::{ContainerNetwork, PortMapping};
 use model::id::{JobId, RunId, StepId};
 use model::load::LiveUsage;
+use model::machine::{Machine, MachinePhase, Offer as MachineOffer};
+use model::price::{Cost, Price};
 use model::reason::{LaunchFault, UserFault};
 use model::run::{ExitStatus, HetComponent, Usage};
 use model::secret::SecretValue;
@@ -237,6 +240,59 @@ fn links_to_web_pages_keep_their_names() {
         r#"{"web_link":{"job":12,"rank":1,"port":8888,"whole_path":true}}"#,
     );
     travels(&Answer::WebLink { url: SecretValue("u".into()) }, r#"{"web_link":{"url":"u"}}"#);
+}
+
+#[test]
+fn machines_keep_their_names() {
+    travels(&Call::Machines, r#""machines""#);
+    travels(
+        &Call::DeleteMachine { name: "cloud-1".into() },
+        r#"{"delete_machine":{"name":"cloud-1"}}"#,
+    );
+    let source = SourceView {
+        name: "cloud".into(),
+        offers: 2,
+        machines: 1,
+        machines_max: 4,
+        price_hour: Price::from_dollars(2.5).expect("a price"),
+        month: Cost::from_dollars(1.0).expect("an amount"),
+        budget: None,
+    };
+    let offer = MachineOffer {
+        id: "small".into(),
+        cpus: 2,
+        memory: Bytes(1024),
+        disk: Bytes(0),
+        gpus: None,
+        region: String::new(),
+        price: Price::from_dollars(2.5).expect("a price"),
+        spot: false,
+    };
+    let machine = Machine {
+        token: "1-a".into(),
+        number: 1,
+        source: "cloud".into(),
+        offer,
+        node: "cloud-1".into(),
+        job: Some(JobId(7)),
+        asked: Timestamp(1),
+        made: None,
+        joined: None,
+        gone: None,
+        id: None,
+        phase: MachinePhase::Asked,
+        failure: None,
+    };
+    let machines = vec![MachineView { machine, idle: false, cost: Cost::default() }];
+    travels(
+        &Answer::Machines(MachinesView { sources: vec![source], machines }),
+        concat!(
+            r#"{"machines":{"sources":[{"name":"cloud","offers":2,"machines":1,"machines_max":4,"#,
+            r#""price_hour":25000,"month":1000000}],"machines":[{"machine":{"token":"1-a","number":1,"#,
+            r#""source":"cloud","offer":{"id":"small","cpus":2,"memory":1024,"disk":0,"price":25000},"#,
+            r#""node":"cloud-1","job":7,"asked":1,"phase":"asked"},"cost":0}]}}"#
+        ),
+    );
 }
 
 #[test]

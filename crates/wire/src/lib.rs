@@ -1,7 +1,7 @@
 //! What travels between client, server, agent and supervisor: versioned, bounded, and free of I/O.
 //!
 //! - Client and server: [`client`] (calls and answers), `call_kind`; the views in [`view`], [`job_list`] (many jobs, what
-//!   they share once), [`explain`], [`diagnostics`], [`reservation`], [`token`], [`volume`], [`what_if`]; [`listing`] (squeue's options).
+//!   they share once), [`explain`], [`diagnostics`], [`reservation`], [`token`], [`volume`], [`machine`], [`what_if`]; [`listing`] (squeue's options).
 //! - Server and agent: [`link`] (join, hello, heartbeat), [`order`] (signed), [`report`] (acknowledged).
 //! - Agent and supervisor: [`supervisor`]. PAM module and agent: [`login`].
 //! - Supervisor and `srun`: [`step`], encrypted and proven by [`step_channel`]. Byte streams over the agent's link with credit: [`stream`]; bytes that are resent
@@ -28,6 +28,7 @@ pub mod job_list;
 pub mod link;
 pub mod listing;
 pub mod login;
+pub mod machine;
 pub mod order;
 pub mod project;
 pub mod proxy;

@@ -3,6 +3,7 @@
 use super::configured_node;
 use crate::event::Event;
 use crate::state::State;
+use model::node::NodeConfig;
 use std::sync::Arc;
 
 impl State {
@@ -13,7 +14,10 @@ impl State {
                     let name = &dynamic.config.name;
                     let known = self.nodes.remove(name);
                     let power = &self.config.parameters.power;
-                    let node = configured_node(known, &dynamic.config, power, *at);
+                    let price = self.config.prices.get(name).copied();
+                    let price = price.or_else(|| self.machine_price(name));
+                    let config = NodeConfig { price, ..dynamic.config.clone() };
+                    let node = configured_node(known, &config, power, *at);
                     self.nodes.insert(name.clone(), node);
                     self.dynamic_nodes.insert(name.clone(), dynamic.clone());
                 }

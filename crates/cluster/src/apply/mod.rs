@@ -8,6 +8,7 @@ mod dynamic_node;
 mod end;
 mod field;
 mod fleet;
+mod machine;
 mod membership;
 mod power;
 mod requeue;
@@ -181,6 +182,11 @@ impl State {
             Event::DynamicNodesSet { .. } | Event::DynamicNodesRemoved { .. } => {
                 self.apply_dynamic_nodes(event);
             }
+            Event::MachineSet(machine) => self.apply_machine(machine),
+            Event::OffersSet { source, offers } => {
+                self.offers.insert(source.clone(), offers.clone());
+                self.hardware.invalidate();
+            }
             Event::FleetSet { .. }
             | Event::FleetHostSet { .. }
             | Event::FleetHostRemoved { .. }
@@ -218,6 +224,7 @@ impl State {
         for configured in config.nodes.iter().chain(&beside) {
             let known = known.remove(&configured.name);
             let price = config.prices.get(&configured.name).copied();
+            let price = price.or_else(|| self.machine_price(&configured.name));
             let configured = NodeConfig { price, ..configured.clone() };
             let node = configured_node(known, &configured, &config.parameters.power, at);
             self.nodes.insert(configured.name.clone(), node);

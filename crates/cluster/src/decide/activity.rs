@@ -104,6 +104,9 @@ impl State {
             Command::DeleteNodes { nodes: deleted } => {
                 nodes(deleted.clone(), ActivityKind::Deleted, none())
             }
+            Command::DeleteMachine { node } => {
+                nodes(vec![node.clone()], ActivityKind::Deleted, "its machine".into())
+            }
             Command::RejoinNode { node } => {
                 nodes(vec![node.clone()], ActivityKind::Changed, "may join again".into())
             }

@@ -94,7 +94,7 @@ impl State {
         Ok(events.into())
     }
 
-    fn check_deletable(&self, name: &str) -> Result<(), Refusal> {
+    pub(super) fn check_deletable(&self, name: &str) -> Result<(), Refusal> {
         let refused = |why: String| Err(Refusal::Other(why));
         let Some(node) = self.nodes.get(name) else {
             return Err(Refusal::UnknownNode(name.to_owned()));

@@ -14,6 +14,7 @@ mod fleet;
 mod gang;
 mod het;
 mod limits;
+mod machine;
 mod membership;
 mod names;
 mod node;
@@ -72,6 +73,7 @@ impl State {
             Command::Configure(config) => {
                 self.check_beside_fleets(config)?;
                 self.check_beside_dynamic_nodes(config)?;
+                self.check_beside_machines(config)?;
                 Ok(self.decide_configure(config, context))
             }
             Command::SetTrigger(request) => self.decide_set_trigger(request, context),
@@ -119,6 +121,14 @@ impl State {
             Command::NodeHealth { node, source, failure } => {
                 Ok(self.decide_node_health(node, *source, failure.as_deref(), context).into())
             }
+            Command::AskMachine(order) => self.decide_ask_machine(order, context),
+            Command::MachineReport { token, report } => {
+                self.decide_machine_report(token, report, context)
+            }
+            Command::SetOffers { source, offers } => {
+                self.decide_set_offers(source, offers, context)
+            }
+            Command::DeleteMachine { node } => self.decide_delete_machine(node, context),
             Command::PowerSave => Ok(self.decide_power_save(context.now).into()),
             Command::PowerProgramEnded { nodes, program } => {
                 Ok(self.decide_power_program_ended(nodes, *program, context.now).into())

@@ -9,6 +9,7 @@ pub mod id_ranges;
 pub mod intern;
 pub mod job;
 pub mod last_runs;
+pub mod machine;
 pub mod node;
 pub mod power;
 pub mod priority_totals;
@@ -32,8 +33,10 @@ use model::activity::Activities;
 use model::dynamic_node::DynamicNode;
 use model::hostlist;
 use model::id::{JobId, RunId};
+use model::machine::{Machine, Offer};
 use model::partition::Partition;
 use model::power::PowerCounts;
+use model::price::Cost;
 use model::principal::Role;
 use model::project::{KnownUser, Project};
 use model::reservation::Reservation;
@@ -109,6 +112,18 @@ pub struct State {
     /// Nodes that no configuration file names, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub dynamic_nodes: BTreeMap<String, DynamicNode>,
+    /// Machines that were asked of sources, by token; of those that are gone, the newest.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub machines: BTreeMap<String, Machine>,
+    /// The number of the newest machine.
+    #[serde(default)]
+    pub last_machine: u32,
+    /// What machines have cost that are not kept any more, by source and month of their end.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub former_machine_costs: BTreeMap<String, BTreeMap<String, Cost>>,
+    /// What each source offers.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub offers: BTreeMap<String, Vec<Offer>>,
     /// By project and name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub volumes: BTreeMap<String, BTreeMap<String, Volume>>,
@@ -209,6 +224,10 @@ impl Default for State {
             secrets: BTreeMap::new(),
             fleets: BTreeMap::new(),
             dynamic_nodes: BTreeMap::new(),
+            machines: BTreeMap::new(),
+            last_machine: 0,
+            former_machine_costs: BTreeMap::new(),
+            offers: BTreeMap::new(),
             volumes: BTreeMap::new(),
             triggers: BTreeMap::new(),
             last_trigger: 0,

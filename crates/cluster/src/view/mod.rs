@@ -125,14 +125,24 @@ impl State {
     /// Nodes and partitions with nothing on them, for what is checked at submit.
     pub(crate) fn hardware(&self) -> Arc<Hardware> {
         self.hardware.get(|| {
-            let emptied = self.nodes.values().map(|node| NodeInfo {
-                config: node.config.clone(),
-                availability: Availability::Available,
-                used: NodeUse::default(),
-            });
+            let empty = |config| {
+                let availability = Availability::Available;
+                Arc::new(NodeInfo { config, availability, used: NodeUse::default() })
+            };
+            let mut nodes: Vec<Arc<NodeInfo>> =
+                self.nodes.values().map(|node| empty(node.config.clone())).collect();
+            let mut partitions = partitions(self);
+            // Machines that could be made hold jobs that no node could.
+            for config in self.offered_nodes() {
+                let takes_in =
+                    |info: &PartitionInfo| info.partition.dynamic_members.admits(&config.features);
+                let at = nodes.len() as u32;
+                partitions.iter_mut().filter(|info| takes_in(info)).for_each(|i| i.nodes.push(at));
+                nodes.push(empty(Arc::new(config)));
+            }
             let view = View {
-                nodes: emptied.map(Arc::new).collect(),
-                partitions: partitions(self),
+                nodes,
+                partitions,
                 topology: self.topology(),
                 policy: policy(self),
                 ..View::default()

@@ -14,6 +14,7 @@ mod het;
 mod hypothesis;
 mod invariants;
 mod job_builder;
+mod machines;
 mod membership;
 mod nodes;
 mod partitions;

@@ -6,6 +6,7 @@ pub mod fleet;
 pub mod gpu_health;
 pub mod gpu_series;
 pub mod health;
+pub mod machine;
 pub mod node;
 pub mod node_reason;
 pub mod partition;

@@ -10,6 +10,7 @@ mod forecast;
 mod fragmentation;
 mod het;
 mod limits;
+mod machines;
 mod placement;
 mod power;
 mod preemption;

@@ -122,6 +122,15 @@ pub async fn register(shared: &Shared, said: &NodeConfig, detected: &NodeConfig,
     }
 }
 
+/// Ends the link of a node that is no more, and forgets what its agent said.
+pub fn forget(shared: &Shared, node: &str) {
+    shared.agents.cut(node);
+    let volatile = &shared.volatile;
+    volatile.facts.write().expect("no panic while writing facts").remove(node);
+    volatile.detected.write().expect("no panic while writing what was found").remove(node);
+    volatile.machines.write().expect("no panic while writing machines").remove(node);
+}
+
 /// Holds what an agent says to the size of an event, and to a rate where it says something else than before.
 fn may_become(shared: &Shared, node: &NodeConfig) -> Result<(), String> {
     let encoded = serde_json::to_vec(node).map_err(|e| e.to_string())?;

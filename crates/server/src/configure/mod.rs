@@ -1,9 +1,10 @@
 //! From the files of a configuration folder to the state machine's configuration.
 //!
 //! A file for each subject: `priority`, `power`, `preempt_requeue`, `process`, `site` (prolog, epilog, folders), `show_config`,
-//! `sluice_toml` (what slurm.conf has no words for).
+//! `sluice_toml` (what slurm.conf has no words for), `machine_source` (its `[[source]]`).
 
 mod dstack_settings;
+mod machine_source;
 mod power;
 mod preempt_requeue;
 mod priority;
@@ -196,6 +197,7 @@ fn from_conf(conf: &Conf) -> Result<ClusterConfig, ServerError> {
         open_metrics: false,
         shared_folders: Default::default(),
         prices: Default::default(),
+        sources: Vec::new(),
         upload_bytes_max: None,
     })
 }

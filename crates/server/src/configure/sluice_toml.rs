@@ -1,5 +1,6 @@
 //! sluice.toml: what slurm.conf has no words for. The file may be absent; an unknown key is an error.
 
+use super::machine_source::{self, SourceToml};
 use crate::error::ServerError;
 use cluster::config::CERTIFICATE_LIFE;
 use cluster::{CertificateFiles, ClusterConfig};
@@ -7,6 +8,7 @@ use model::amount::Bytes;
 use model::container::{Mount, is_plain_path};
 use model::gpu_series::ExporterAddress;
 use model::hostlist;
+use model::machine::SourceConfig;
 use model::price::Price;
 use model::site::{
     AddressRange, CONTAINER_DISK_MIN, ContainerSite, EngineKind, IdRanges, NetworkPolicy,
@@ -29,6 +31,7 @@ pub(super) struct SluiceToml {
     metrics: Metrics,
     nodes: Nodes,
     server: Server,
+    source: Vec<SourceToml>,
     store: Store,
     volumes: Volumes,
     #[serde(skip)]
@@ -37,6 +40,8 @@ pub(super) struct SluiceToml {
     shared_folders: BTreeMap<String, Option<Vec<String>>>,
     #[serde(skip)]
     prices: BTreeMap<String, Price>,
+    #[serde(skip)]
+    sources: Vec<SourceConfig>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -318,7 +323,8 @@ pub(super) fn read(files: &dyn Files, dir: &Path) -> Result<SluiceToml, ServerEr
     let certificate_files = parsed.server.certificate_files(dir).map_err(wrong)?;
     let shared_folders = parsed.volumes.folders().map_err(wrong)?;
     let prices = parsed.nodes.prices().map_err(wrong)?;
-    Ok(SluiceToml { certificate_files, shared_folders, prices, ..parsed })
+    let sources = machine_source::sources(&parsed.source).map_err(wrong)?;
+    Ok(SluiceToml { certificate_files, shared_folders, prices, sources, ..parsed })
 }
 
 impl SluiceToml {
@@ -367,6 +373,7 @@ impl SluiceToml {
         config.server_certificate = self.certificate_files;
         config.shared_folders = self.shared_folders;
         config.prices = self.prices;
+        config.sources = self.sources;
         config.login_nodes = self.nodes.login.map(|hosts| hosts.0).unwrap_or_default();
         let life = self.nodes.certificate_life.map(|life| life.0);
         config.certificate_life = life.unwrap_or(CERTIFICATE_LIFE);

@@ -40,6 +40,16 @@ pub(super) fn log(shared: &Shared, event: &Event) {
             tracing::info!(trigger = trigger.id, event, owner = trigger.owner, "trigger set");
         }
         Event::TriggerRemoved { id } => tracing::info!(trigger = id, "trigger removed"),
+        Event::MachineSet(machine) => tracing::info!(
+            machine = machine.token,
+            source = machine.source,
+            offer = machine.offer.id,
+            node = machine.node,
+            price = %machine.offer.price,
+            failure = machine.failure.as_ref().map_or("", |failure| failure.text.as_str()),
+            "machine {}",
+            machine.phase
+        ),
         Event::QosSet(qos) => tracing::info!(qos = qos.name, "QOS set"),
         Event::QosRemoved { name } => tracing::info!(qos = name, "QOS removed"),
         Event::ReservationSet(reservation) => {

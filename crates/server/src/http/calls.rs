@@ -8,7 +8,7 @@ use crate::fleet::choice::open_fleets;
 use crate::http::await_job::{await_commit, await_end, await_start};
 use crate::http::dstack::kept_spec;
 use crate::http::{
-    delete_run, fleets, limit_log, nodes, secrets, ssh_keys, tokens, volumes, web_links,
+    delete_run, fleets, limit_log, machines, nodes, secrets, ssh_keys, tokens, volumes, web_links,
 };
 use crate::per_user::CountedUser;
 use crate::secret::{git_credentials, references, registry_auth};
@@ -313,6 +313,8 @@ async fn administer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<A
         call @ (Call::Fleets | Call::ApplyFleet { .. } | Call::RemoveFleetHosts { .. }) => {
             return fleets::answer(shared, by, call).await;
         }
+        Call::Machines => return machines::list(shared, &by),
+        Call::DeleteMachine { name } => Command::DeleteMachine { node: name },
         Call::Triggers => return Ok(Answer::Triggers(triggers(shared, &by))),
         Call::SetTrigger(request) => Command::SetTrigger(request),
         Call::ClearTriggers(filter) => Command::ClearTriggers(filter),

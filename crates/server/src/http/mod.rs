@@ -25,6 +25,7 @@ mod fleets;
 pub mod hold;
 mod limit_log;
 pub mod logs;
+mod machines;
 pub mod metrics;
 mod nodes;
 pub mod peer;

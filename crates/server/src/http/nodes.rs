@@ -38,21 +38,12 @@ pub async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<A
         }
         Call::DeleteNodes { nodes } => {
             shared.writer.run(Command::DeleteNodes { nodes: nodes.clone() }, by).await?;
-            nodes.iter().for_each(|node| forget(shared, node));
+            nodes.iter().for_each(|node| dynamic_node::forget(shared, node));
             tracing::info!("nodes {} were deleted", hostlist::compress(&nodes));
             Ok(Answer::Done)
         }
         other => unreachable!("{other:?} is answered elsewhere"),
     }
-}
-
-/// Ends the link of a node that is no more, and forgets what its agent said.
-fn forget(shared: &Shared, node: &str) {
-    shared.agents.cut(node);
-    let volatile = &shared.volatile;
-    volatile.facts.write().expect("no panic while writing facts").remove(node);
-    volatile.detected.write().expect("no panic while writing what was found").remove(node);
-    volatile.machines.write().expect("no panic while writing machines").remove(node);
 }
 
 /// The nodes that a client asks for, each as it would be.

@@ -398,6 +398,8 @@ authorisation_table! { w;
     };
     Call::DeleteVolume { .. } => EVERYBODY,
         Call::DeleteVolume { project: MAIN_PROJECT.into(), name: "none".into() };
+    Call::Machines => OPERATE, Call::Machines;
+    Call::DeleteMachine { .. } => ADMINISTER, Call::DeleteMachine { name: "none".into() };
     Call::Fleets => EVERYBODY, Call::Fleets;
     Call::ApplyFleet { .. } => ADMINISTER, {
         let configuration = FleetConfiguration(serde_json::json!({"type": "fleet"}));

@@ -6,8 +6,10 @@
 use crate::clock;
 use crate::shared::counters::PlanFigures;
 use crate::shared::{LastPlan, Shared};
+use cluster::Command;
 use cluster::command::plan_commands;
 use cluster::view::builder::ViewBuilder;
+use sched::machines::{MachinePlan, machines};
 use std::time::{Duration, Instant};
 
 /// A plan is made at least this often while anything waits: for begin times and throttles.
@@ -34,7 +36,12 @@ pub fn run(shared: &Shared) -> ! {
 /// Makes a plan and carries it out; whether it started anything.
 pub fn plan_once(shared: &Shared, view_builder: &mut ViewBuilder, memo: &mut sched::Memo) -> bool {
     let now = clock::now();
-    let view = view_builder.view(&shared.read(), now);
+    let (view, machine_view) = {
+        let state = shared.read();
+        let has_sources = !state.config.sources.is_empty();
+        let machine_view = has_sources.then(|| state.machine_view(now));
+        (view_builder.view(&state, now), machine_view)
+    };
     if view.queue.is_empty() && !view.running.iter().any(|running| running.resume_when_free) {
         return false;
     }
@@ -47,12 +54,18 @@ pub fn plan_once(shared: &Shared, view_builder: &mut ViewBuilder, memo: &mut sch
     }
     shared.volatile.counters.add_plan(&figures);
     shared.volatile.totals.add_plan(figures.took);
-    shared.volatile.set_last_plan(LastPlan {
+    let machines = machine_view.map(|there| machines(&view, &plan, now, &there));
+    let MachinePlan { orders, answers } = machines.unwrap_or_default();
+    let mut last_plan = LastPlan {
         planned: Some(now),
         reasons: std::mem::take(&mut plan.reasons).into_iter().collect(),
         estimates: plan.estimates.iter().map(|e| (e.job, e.start)).collect(),
-    });
-    let commands = plan_commands(plan, now);
+        machines: answers.into_iter().collect(),
+    };
+    last_plan.await_machines();
+    shared.volatile.set_last_plan(last_plan);
+    let mut commands = plan_commands(plan, now);
+    commands.extend(orders.into_iter().map(|order| Command::AskMachine(Box::new(order))));
     // The next plan must see what became of these, or it would propose them again.
     let any = !commands.is_empty();
     shared.writer.run_internal_batch(commands);

@@ -59,6 +59,7 @@ use log_queue::LogQueue;
 use long_calls::LongCalls;
 use mail_queue::MailQueue;
 use model::id::{BlobRef, JobId};
+use model::machine::MachineAnswer;
 use model::node::{NodeConfig, NodeFacts, NodeGres};
 use model::reason::Reason;
 use model::time::Timestamp;
@@ -196,6 +197,19 @@ pub struct LastPlan {
     pub reasons: HashMap<JobId, Reason, RandomState>,
     /// When jobs with a backfill reservation are expected to start.
     pub estimates: HashMap<JobId, Timestamp, RandomState>,
+    /// Whether a machine is made for jobs that wait for nodes, and why not.
+    pub machines: HashMap<JobId, MachineAnswer, RandomState>,
+}
+
+impl LastPlan {
+    /// A job that a machine could serve waits for resources, also where its partition has no node that could hold it.
+    pub fn await_machines(&mut self) {
+        for (job, answer) in &self.machines {
+            if let Some(reason) = self.reasons.get_mut(job) {
+                *reason = answer.reason(reason);
+            }
+        }
+    }
 }
 
 impl Volatile {

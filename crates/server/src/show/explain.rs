@@ -10,6 +10,7 @@ use cluster::{State, dependency, requested};
 use model::change::{JobFilter, JobRef};
 use model::dependency::DependencyState;
 use model::id::JobId;
+use model::machine::is_for_nodes;
 use model::principal::Principal;
 use model::reason::{Reason, Refusal};
 use model::shortage::{MissingResource, NodeClassReport, Shortage};
@@ -102,7 +103,19 @@ fn one(
     let cache = RefCell::default();
     let mut view = JobViews::new(shared, &state, now, Detail::Full, &cache).job(job, None);
     let wait = job.is_waiting().then(|| {
-        let wait = WaitExplainer { state: &state, viewer, job, now }.explain(&view.reason, plan);
+        let mut wait =
+            WaitExplainer { state: &state, viewer, job, now }.explain(&view.reason, plan);
+        // The last plan may be of before the job was held.
+        if wait.reason.as_ref().is_some_and(is_for_nodes) {
+            wait.machine = shared.volatile.last_plan().machines.get(&id).cloned();
+        }
+        if let (Some(answer), Some(planned)) = (&wait.machine, &wait.reason) {
+            let reason = answer.reason(planned);
+            if reason == Reason::Resources {
+                wait.partition_limits.clear();
+            }
+            wait.reason = Some(reason);
+        }
         view.reason = wait.reason.clone().unwrap_or_default();
         view.start = wait.expected.as_ref().map(|e| e.start);
         Box::new(wait)

@@ -16,6 +16,7 @@ use crate::http::port_tls::PortTls;
 use crate::http::serve::{LocalSocket, serve_client};
 use crate::http::vouch::NodeAsked;
 use crate::logs::collector;
+use crate::machines::driver;
 use crate::mail::watch;
 use crate::resume_files::ResumeFiles;
 use crate::shared::Shared;
@@ -105,6 +106,7 @@ pub(super) async fn serve(
     let own = &shared.setup.server_dir;
     let resume_files = ResumeFiles::open(own).map_err(ServerError::file(own))?;
     vital_task::spawn("power saving", power::run(shared.clone(), resume_files));
+    vital_task::spawn("machines on demand", driver::run(shared.clone()));
     vital_task::spawn("triggers", triggers::run(shared.clone()));
     vital_task::spawn("the watch of inactivity", inactivity::run(shared.clone()));
     vital_task::spawn("the collector of logs", collector::run(shared.clone(), pulls));

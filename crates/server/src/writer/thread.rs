@@ -470,6 +470,7 @@ fn may_start_jobs(event: &Event) -> bool {
             | Event::SecretRemoved { .. }
             | Event::TriggerSet(_)
             | Event::TriggerRemoved { .. }
+            | Event::MachineSet(_)
             | Event::VolumeSet { .. }
             | Event::VolumeRemoved { .. }
     )

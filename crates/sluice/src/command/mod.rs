@@ -3,7 +3,7 @@
 //! - `slurm/`: Slurm's commands
 //! - `dstack/`: `apply`, `ps`, `run`, `logs`, `stop`, `delete`, `event`, `metrics`, `offer`, `fleet`, `project`, `secret`, `volume`
 //! - `daemon/`: `up`, `down`, `server`, `agent`, and the state folder
-//! - `explain/`, `demo/`, `token/`, `convert/`, `check`, `doctor`, `links`, `login`, `node`, `attach`, `port`, `key`, `top/`, `help_topic/`, `backup`, `restore`, `store`, `sim/`, `version`: one verb each
+//! - `explain/`, `demo/`, `token/`, `convert/`, `check`, `doctor`, `links`, `login`, `node`, `machine`, `attach`, `port`, `key`, `top/`, `help_topic/`, `backup`, `restore`, `store`, `sim/`, `version`: one verb each
 //! - `port_mapping`: ports of a job on this machine, for `attach` and `port`
 //! - `command_line`: all names of the program and their options, for `completion` and `man`
 //! - `script_faults`: which lines of a batch script are wrong, for `check`
@@ -25,6 +25,7 @@ mod help_topic;
 mod key;
 mod links;
 mod login;
+mod machine;
 mod man;
 mod node;
 mod other_language;
@@ -73,6 +74,8 @@ enum Verb {
     Token(token::TokenArgs),
     /// The machines and their agents: list, show, remove, let join again
     Node(node::NodeArgs),
+    /// Machines on demand, their sources and what they cost
+    Machine(machine::MachineArgs),
     /// Use a server on another machine: keep its address, its authority and a token
     Login(login::LoginArgs),
     /// Forget the server of the login
@@ -192,6 +195,7 @@ pub fn run(name: &str, args: Vec<String>) -> ExitCode {
             | Verb::Volume(_)
             | Verb::Completion(_)
             | Verb::Node(_)
+            | Verb::Machine(_)
             | Verb::Token(_)
             | Verb::Sim(_)
             | Verb::Version(_)
@@ -205,6 +209,7 @@ pub fn run(name: &str, args: Vec<String>) -> ExitCode {
         Verb::Agent(args) => agent::run(args),
         Verb::Token(args) => token::run(args),
         Verb::Node(args) => node::run(args),
+        Verb::Machine(args) => machine::run(args),
         Verb::Login(args) => login::login(args),
         Verb::Logout => login::logout(),
         Verb::Demo(args) => demo::run(args),

@@ -19,6 +19,7 @@ mod guide;
 mod ipv6;
 mod laptop;
 mod last_start;
+mod machines;
 mod many_declared_nodes;
 mod membership;
 mod metrics;

@@ -63,7 +63,8 @@ impl PowerCluster {
         Self::up_in(Cluster::folder(conf), "127.0.0.1:0")
     }
 
-    fn up_in(cluster: Cluster, address: &'static str) -> Self {
+    /// In this folder, whose configuration is written.
+    pub(super) fn up_in(cluster: Cluster, address: &'static str) -> Self {
         let mut up =
             Self { cluster: Some(cluster), server: None, agents: BTreeMap::new(), address };
         up.start_server();
@@ -168,7 +169,7 @@ impl PowerCluster {
         self.cluster().read(program).lines().count()
     }
 
-    fn log(&self) -> String {
+    pub(super) fn log(&self) -> String {
         let written =
             std::fs::read_to_string(self.cluster().path("server.out")).unwrap_or_default();
         format!("{written}{}", self.cluster().log("server"))

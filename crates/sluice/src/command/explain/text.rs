@@ -6,6 +6,7 @@ use ::slurm::output::text::job_text;
 use ::slurm::words::note::{amount, counted, limit_text, memory, units};
 use ::slurm::words::{self, job as state};
 use model::hostlist;
+use model::machine::MachineAnswer;
 use model::node_reason::ReasonAuthor;
 use model::printable::printable;
 use model::reason::{NeverFits, Reason, UserFault};
@@ -289,6 +290,7 @@ fn lines(job: &JobView, wait: &WaitView, moment: Moment<'_>) -> Vec<String> {
         lines.extend(occupants_line(wait, moment));
     }
     wait.unavailable.iter().for_each(|node| lines.push(out_of_service(node, moment)));
+    wait.machine.iter().for_each(|answer| lines.extend(machine_lines(answer)));
     if wait.ahead > 0 {
         let named = wait.ahead_first.iter().map(|one| format!("{} ({})", one.job, one.user));
         let named = named.collect::<Vec<_>>().join(", ");
@@ -322,6 +324,27 @@ fn occupants_line(wait: &WaitView, moment: Moment<'_>) -> Option<String> {
         (false, more) => parts.push(format!("and {}", counted(more.into(), "more job"))),
     }
     (!parts.is_empty()).then(|| format!("On them: {}.", parts.join("; ")))
+}
+
+/// Whether a machine is made for it, and why not.
+fn machine_lines(answer: &MachineAnswer) -> Vec<String> {
+    let none = |why: &str| vec![format!("No machine is made for it: {why}.")];
+    match answer {
+        MachineAnswer::Ordered { source, offer, price } => {
+            let offer = printable(offer);
+            vec![format!("A machine is asked for: {offer} of source {source}, {price} an hour.")]
+        }
+        MachineAnswer::Coming => vec!["A machine that is on its way has room for it.".into()],
+        MachineAnswer::NodesSooner => none("nodes are expected to be free before it would be up"),
+        MachineAnswer::Unserved => {
+            none("one that was made for it has joined, and it does not start there")
+        }
+        MachineAnswer::NoOffer => none("no source of its partitions offers one that could hold it"),
+        MachineAnswer::HeldBack(holds) => holds
+            .iter()
+            .flat_map(|hold| none(&format!("source {}: {}", hold.source, hold.cause)))
+            .collect(),
+    }
 }
 
 /// `node1 is out of service by root since …: disk failed.`

@@ -1,6 +1,8 @@
 use super::*;
 use jiff::tz::TimeZone;
 use model::id::JobId;
+use model::machine::{HoldCause, SourceHold};
+use model::price::Price;
 use model::reason::{Limit, LimitKind, LimitScope};
 use model::run::{ExitStatus, Outcome};
 use model::tres::TresKind;
@@ -145,6 +147,36 @@ Job 12 (train, alice, partition gpu) waits: Resources
   Expected start: 2026-11-15T00:51:49 on n[1-2] (partition gpu).
 "
     );
+}
+
+#[test]
+fn machine_that_is_made_or_not_is_explained() {
+    let price = Price::from_dollars(2.5).expect("a price");
+    let (source, offer) = ("cloud".to_owned(), "small".to_owned());
+    let holds = |cause| MachineAnswer::HeldBack(vec![SourceHold { source: "cloud".into(), cause }]);
+    let table = [
+        (
+            MachineAnswer::Ordered { source, offer, price },
+            "A machine is asked for: small of source cloud, $2.5 an hour.",
+        ),
+        (MachineAnswer::Coming, "A machine that is on its way has room for it."),
+        (
+            MachineAnswer::NoOffer,
+            "No machine is made for it: no source of its partitions offers one that could hold it.",
+        ),
+        (
+            holds(HoldCause::Machines { most: 2 }),
+            "No machine is made for it: source cloud: it has 2 machines, as many as it may have.",
+        ),
+        (
+            holds(HoldCause::Budget),
+            "No machine is made for it: source cloud: an hour of one more is beyond the month's budget.",
+        ),
+    ];
+    for (answer, line) in table {
+        let said = text(WaitView { machine: Some(answer), ..WaitView::default() });
+        assert!(said.contains(&format!("  {line}\n")), "{line}: {said}");
+    }
 }
 
 #[test]

@@ -334,6 +334,8 @@ table_of_calls! { d;
     Call::WhatIf(_) => json!({"what_if": {"added": [{"count": d.dice.below(9), "like": d.word(&["node1", "none"])}],
         "removed": [d.word(&["node1", "none", ""])]}});
     Call::Explain(_) => json!({"explain": {"jobs": [d.job_ref()]}});
+    Call::Machines => json!("machines");
+    Call::DeleteMachine { .. } => json!({"delete_machine": {"name": d.word(&["cloud-1", "none", ""])}});
     Call::Fleets => json!("fleets");
     // No key is one: nothing is dialled.
     Call::ApplyFleet { .. } => json!({"apply_fleet": {"project": "main", "configuration": {

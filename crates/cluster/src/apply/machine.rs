@@ -1,0 +1,48 @@
+//! The event of a machine: what is known of it, and what it has cost when it is not kept any more.
+
+use crate::state::State;
+use model::machine::{Machine, MachinePhase, month_of};
+use model::price::Price;
+
+/// How many machines are kept that are gone: what failed a short while ago is among the newest.
+const GONE_MAX: usize = 1_000;
+
+/// For how many months the costs of a source are kept.
+const MONTHS_MAX: usize = 24;
+
+impl State {
+    pub(super) fn apply_machine(&mut self, machine: &Machine) {
+        self.last_machine = self.last_machine.max(machine.number);
+        self.machines.insert(machine.token.clone(), machine.clone());
+        if machine.phase == MachinePhase::Gone {
+            self.forget_machines();
+        }
+    }
+
+    /// Forgets the oldest machines that are gone, and keeps their costs.
+    fn forget_machines(&mut self) {
+        let gone = self.machines.values().filter(|machine| !machine.is_live());
+        let mut gone: Vec<(u32, String)> =
+            gone.map(|machine| (machine.number, machine.token.clone())).collect();
+        if gone.len() <= GONE_MAX {
+            return;
+        }
+        gone.sort_unstable();
+        for (_, token) in &gone[..gone.len() - GONE_MAX] {
+            let Some(machine) = self.machines.remove(token) else { continue };
+            let Some(end) = machine.gone else { continue };
+            let months = self.former_machine_costs.entry(machine.source.clone()).or_default();
+            let month = months.entry(month_of(end)).or_default();
+            *month = *month + machine.cost(end);
+            while months.len() > MONTHS_MAX {
+                months.pop_first();
+            }
+        }
+    }
+
+    /// What an hour of the node costs that is a machine of a source.
+    pub(super) fn machine_price(&self, node: &str) -> Option<Price> {
+        let mut machines = self.machines.values();
+        machines.find(|machine| machine.is_live() && machine.node == node).map(|m| m.offer.price)
+    }
+}

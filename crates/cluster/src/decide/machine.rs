@@ -1,0 +1,211 @@
+//! Commands about machines on demand: they are asked for, reported on, and go when they are not needed.
+
+use crate::ClusterConfig;
+use crate::authorise::{Act, authorise};
+use crate::command::{Context, Decision, MachineReport};
+use crate::event::Event;
+use crate::state::State;
+use model::hostlist;
+use model::machine::{FailureKind, Machine, MachineFailure, MachinePhase, OFFERS_MAX, Offer};
+use model::reason::Refusal;
+use model::time::Timestamp;
+use sched::machines::MachineOrder;
+use std::time::Duration;
+
+impl State {
+    /// The machine is in the journal when this is applied, and the source is called after that.
+    pub(super) fn decide_ask_machine(
+        &self,
+        order: &MachineOrder,
+        context: &Context,
+    ) -> Result<Decision, Refusal> {
+        authorise(self, &context.by, Act::Administer)?;
+        let Some(source) = self.source(&order.source) else {
+            return Err(unknown("source", &order.source));
+        };
+        let live = self.live_machines_of(&source.name).count();
+        if live >= source.machines_max as usize {
+            let text = format!("source {} has {live} machines, as many as it may", source.name);
+            return Err(Refusal::Other(text));
+        }
+        if self.job(order.job).is_none_or(|job| !job.is_waiting()) {
+            return Ok(Decision::default());
+        }
+        let number = self.last_machine + 1;
+        let machine = Machine {
+            token: format!("{number}-{:032x}", context.random),
+            number,
+            source: source.name.clone(),
+            offer: order.offer.clone(),
+            node: format!("{}-{number}", source.name),
+            job: Some(order.job),
+            asked: context.now,
+            made: None,
+            joined: None,
+            gone: None,
+            id: None,
+            phase: MachinePhase::Asked,
+            failure: None,
+        };
+        Ok(vec![Event::MachineSet(Box::new(machine))].into())
+    }
+
+    pub(super) fn decide_machine_report(
+        &self,
+        token: &str,
+        report: &MachineReport,
+        context: &Context,
+    ) -> Result<Decision, Refusal> {
+        authorise(self, &context.by, Act::Administer)?;
+        let Some(known) = self.machines.get(token) else { return Ok(Decision::default()) };
+        let (now, mut next) = (context.now, known.clone());
+        let is_coming = matches!(known.phase, MachinePhase::Asked | MachinePhase::Made);
+        match report {
+            MachineReport::Made { id } => {
+                next.made.get_or_insert(now);
+                next.id = Some(id.clone());
+                next.phase = match known.phase {
+                    MachinePhase::Asked => MachinePhase::Made,
+                    // It is there after all, and is paid for.
+                    MachinePhase::Gone => {
+                        next.gone = None;
+                        MachinePhase::Deleting
+                    }
+                    phase => phase,
+                };
+            }
+            MachineReport::NotMade { kind, text } if known.phase == MachinePhase::Asked => {
+                next.phase = MachinePhase::Gone;
+                next.gone = Some(now);
+                next.failure = Some(MachineFailure { kind: *kind, text: text.clone(), at: now });
+            }
+            MachineReport::Joined if is_coming => {
+                next.phase = MachinePhase::Joined;
+                next.made.get_or_insert(now);
+                next.joined = Some(now);
+            }
+            MachineReport::Late { text } if is_coming => {
+                let (kind, text) = (FailureKind::Unknown, text.clone());
+                next.failure = Some(MachineFailure { kind, text, at: now });
+                return Ok(self.machine_leaves(next, "its machine was late", now).into());
+            }
+            MachineReport::Vanished if known.phase == MachinePhase::Joined || is_coming => {
+                return Ok(self.machine_leaves(next, "its machine is gone", now).into());
+            }
+            MachineReport::Deleted if known.phase == MachinePhase::Deleting => {
+                next.phase = MachinePhase::Gone;
+                next.gone = Some(now);
+            }
+            _ => {}
+        }
+        let changed = (next != *known).then(|| Event::MachineSet(Box::new(next)));
+        Ok(changed.into_iter().collect::<Vec<_>>().into())
+    }
+
+    pub(super) fn decide_set_offers(
+        &self,
+        source: &str,
+        offers: &[Offer],
+        context: &Context,
+    ) -> Result<Decision, Refusal> {
+        authorise(self, &context.by, Act::Administer)?;
+        if self.source(source).is_none() || offers.len() > OFFERS_MAX {
+            return Err(unknown("source", source));
+        }
+        if self.offers.get(source).map(Vec::as_slice).unwrap_or_default() == offers {
+            return Ok(Decision::default());
+        }
+        let (source, offers) = (source.to_owned(), offers.to_vec());
+        Ok(vec![Event::OffersSet { source, offers }].into())
+    }
+
+    pub(super) fn decide_delete_machine(
+        &self,
+        node: &str,
+        context: &Context,
+    ) -> Result<Decision, Refusal> {
+        authorise(self, &context.by, Act::Administer)?;
+        let machine = self.machines.values().find(|machine| {
+            let is_there = matches!(
+                machine.phase,
+                MachinePhase::Asked | MachinePhase::Made | MachinePhase::Joined
+            );
+            is_there && (machine.node == node || machine.token == node)
+        });
+        let machine = machine.ok_or_else(|| unknown("machine", node))?.clone();
+        let why = format!("its machine is deleted by {}", context.by.name);
+        Ok(self.machine_leaves(machine, &why, context.now).into())
+    }
+
+    /// Machines whose time is over: those that have had nothing to do for long enough, and those whose last job has ended.
+    pub(super) fn machine_events(&self, now: Timestamp) -> Vec<Event> {
+        let due = self.machines.values().filter(|machine| match machine.phase {
+            MachinePhase::Joined => self.is_machine_idle(machine, now),
+            MachinePhase::Leaving => self.check_machine_free(&machine.node).is_ok(),
+            _ => false,
+        });
+        let leave = |machine: &Machine| self.machine_leaves(machine.clone(), "idle", now);
+        due.flat_map(leave).collect()
+    }
+
+    /// Whether the machine was idle for as long as its source allows, and has lived as long as it is to. A reservation or a
+    /// volume keeps it. Where its node was deleted, it is of no use.
+    fn is_machine_idle(&self, machine: &Machine, now: Timestamp) -> bool {
+        let Some(node) = self.nodes.get(&machine.node) else { return true };
+        let (Some(source), Some(joined)) = (self.source(&machine.source), machine.joined) else {
+            return false;
+        };
+        let seconds = |count: u32| Duration::from_secs(count.into());
+        let idle_since = node.last_busy.map_or(joined, |busy| busy.max(joined));
+        node.holders.is_empty()
+            && idle_since + seconds(source.idle_s) <= now
+            && joined + seconds(source.life_min_s) <= now
+            && self.check_machine_free(&machine.node).is_ok()
+    }
+
+    /// Whether nothing keeps the node of a machine, or it is gone already.
+    fn check_machine_free(&self, node: &str) -> Result<(), Refusal> {
+        if self.dynamic_nodes.contains_key(node) { self.check_deletable(node) } else { Ok(()) }
+    }
+
+    /// The node of a machine goes, and then the machine. Where something is on the node it is drained first.
+    fn machine_leaves(&self, machine: Machine, why: &str, now: Timestamp) -> Vec<Event> {
+        let node = machine.node.clone();
+        let set = |phase| Event::MachineSet(Box::new(Machine { phase, ..machine.clone() }));
+        if self.check_machine_free(&node).is_err() {
+            let drained = self.drained(&node, why, now);
+            return drained.into_iter().chain([set(MachinePhase::Leaving)]).collect();
+        }
+        let is_for = |pattern: &str| hostlist::contains(pattern, &node);
+        let mut events: Vec<Event> = self
+            .tokens
+            .iter()
+            .filter(|(_, token)| token.group.as_ref().is_some_and(|group| is_for(&group.pattern)))
+            .filter(|(_, token)| token.group.as_ref().is_some_and(|group| group.count == 1))
+            .map(|(hash, _)| Event::JoinTokenRemoved { hash: hash.clone() })
+            .collect();
+        events.extend(self.void_join_tokens(&node));
+        events.push(set(MachinePhase::Deleting));
+        if self.dynamic_nodes.contains_key(&node) {
+            events.push(Event::DynamicNodesRemoved { nodes: vec![node] });
+        }
+        events
+    }
+
+    /// Refuses a configuration without a source that has machines: nobody could delete them.
+    pub(super) fn check_beside_machines(&self, config: &ClusterConfig) -> Result<(), Refusal> {
+        let is_left = |machine: &&Machine| {
+            machine.is_live() && !config.sources.iter().any(|of| of.name == machine.source)
+        };
+        match self.machines.values().find(is_left) {
+            Some(Machine { source, node, .. }) => Err(Refusal::Other(format!(
+                "sluice.toml: source {source} is missing and has machine {node}: sluice machine delete {node} first"
+            ))),
+            None => Ok(()),
+        }
+    }
+}
+
+fn unknown(what: &str, name: &str) -> Refusal {
+    Refusal::UnknownThing { what: what.into(), name: name.to_owned() }
+}

@@ -1,0 +1,133 @@
+//! What the state knows of machines on demand: the nodes that they are or could be, their costs, and what holds their sources
+//! back.
+
+use crate::state::State;
+use model::machine::{FailureKind, Machine, MachinePhase, SourceConfig, month_of};
+use model::node::{NodeConfig, SlotState};
+use model::price::Cost;
+use model::time::Timestamp;
+use sched::machines::{MachineView, Source};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// How long a source, or one of its offers, is left alone after a failure; twice as long after each further one within an hour.
+const FAILURE_PAUSE: Duration = Duration::from_secs(30);
+const FAILURE_PAUSE_MAX: Duration = Duration::from_secs(900);
+
+/// Nodes that could be, for what is checked at submit.
+const OFFERED_NODES_MAX: usize = 4_096;
+
+impl State {
+    pub fn source(&self, name: &str) -> Option<&SourceConfig> {
+        self.config.sources.iter().find(|source| source.name == name)
+    }
+
+    pub fn live_machines_of<'s>(&'s self, source: &'s str) -> impl Iterator<Item = &'s Machine> {
+        self.machines.values().filter(move |of| of.is_live() && of.source == source)
+    }
+
+    /// Whether the machine's agent is a node that is as its agent says.
+    pub fn has_joined(&self, machine: &Machine) -> bool {
+        let is_up = self.nodes.get(&machine.node).is_some_and(|node| node.slot == SlotState::Up);
+        let node = self.dynamic_nodes.get(&machine.node);
+        is_up && node.is_some_and(|node| node.said.is_some())
+    }
+
+    /// What the machines of a source have cost in the month of `now`. A machine counts in the month in which it ended.
+    pub fn machine_costs(&self, source: &str, now: Timestamp) -> Cost {
+        let month = month_of(now);
+        let of_month = |machine: &&Machine| {
+            machine.source == source && month_of(machine.gone.unwrap_or(now)) == month
+        };
+        let kept: Cost =
+            self.machines.values().filter(of_month).map(|machine| machine.cost(now)).sum();
+        let former = self.former_machine_costs.get(source).and_then(|months| months.get(&month));
+        kept + former.copied().unwrap_or_default()
+    }
+
+    /// What the scheduler is shown of machines.
+    pub fn machine_view(&self, now: Timestamp) -> MachineView {
+        let coming = self.machines.values().filter(|machine| {
+            let is_coming = matches!(machine.phase, MachinePhase::Asked | MachinePhase::Made);
+            is_coming && !self.has_joined(machine)
+        });
+        let coming: Vec<NodeConfig> = coming
+            .map(|machine| {
+                let features = self.source(&machine.source).map(|source| &source.features[..]);
+                machine.offer.node(&machine.node, features.unwrap_or_default())
+            })
+            .collect();
+        let is_idle =
+            |name: &String| self.nodes.get(name).is_some_and(|node| node.holders.is_empty());
+        let joined = self.machines.values().filter(|machine| self.has_joined(machine));
+        let served = joined.filter(|machine| is_idle(&machine.node)).filter_map(|m| m.job);
+        let joining =
+            coming.iter().filter(|node| !self.dynamic_nodes.contains_key(&node.name)).count();
+        let there = self.config.nodes.len() + self.dynamic_nodes.len() + joining;
+        let most = self.config.parameters.max_node_count as usize;
+        MachineView {
+            sources: self.config.sources.iter().map(|s| self.source_view(s, now)).collect(),
+            served: served.collect(),
+            room: most.saturating_sub(there) as u32,
+            coming,
+        }
+    }
+
+    fn source_view(&self, source: &SourceConfig, now: Timestamp) -> Source {
+        let live = || self.live_machines_of(&source.name);
+        let hour: Cost = live().map(|machine| machine.offer.price.for_time(HOUR)).sum();
+        let spent = || self.machine_costs(&source.name, now) + hour;
+        Source {
+            name: source.name.clone(),
+            features: source.features.clone(),
+            offers: self.offers.get(&source.name).cloned().unwrap_or_default(),
+            failed: self.failed_offers(&source.name, now),
+            machines: live().count() as u32,
+            price_hour: live().map(|machine| machine.offer.price).sum(),
+            machines_max: source.machines_max,
+            price_hour_max: source.price_hour_max,
+            budget_left: source.budget_month.map(|budget| budget.less(spent())),
+            boot: Duration::from_secs(source.boot_s.into()),
+        }
+    }
+
+    /// Offers that are left alone after failures, or the whole source.
+    fn failed_offers(&self, source: &str, now: Timestamp) -> Vec<(Option<String>, FailureKind)> {
+        let mut failures: BTreeMap<Option<String>, (u32, Timestamp, FailureKind)> = BTreeMap::new();
+        let mut machines: Vec<&Machine> =
+            self.machines.values().filter(|machine| machine.source == source).collect();
+        machines.sort_unstable_by_key(|machine| machine.number);
+        for machine in machines {
+            let Some(failure) = machine.failure.as_ref().filter(|f| f.at + HOUR > now) else {
+                continue;
+            };
+            let offer = failure.kind.is_of_offer().then(|| machine.offer.id.clone());
+            let known = failures.entry(offer).or_insert((0, failure.at, failure.kind));
+            *known = (known.0 + 1, failure.at.max(known.1), failure.kind);
+        }
+        let is_paused = |count: u32, last: Timestamp| {
+            let pause = FAILURE_PAUSE * 2_u32.pow((count - 1).min(10));
+            now < last + pause.min(FAILURE_PAUSE_MAX)
+        };
+        let paused = failures.into_iter().filter(|(_, (count, last, _))| is_paused(*count, *last));
+        paused.map(|(offer, (_, _, kind))| (offer, kind)).collect()
+    }
+
+    /// The nodes that machines could be, as many of each kind as may count.
+    pub(crate) fn offered_nodes(&self) -> Vec<NodeConfig> {
+        let mut nodes = Vec::new();
+        for source in &self.config.sources {
+            let offers = self.offers.get(&source.name).map(|offers| &offers[..]);
+            let offers = offers.unwrap_or_default();
+            let share = (OFFERED_NODES_MAX / offers.len().max(1)).max(1);
+            let each = share.min(source.machines_max as usize);
+            for offer in offers {
+                let name = |number| format!("{}:{}:{number}", source.name, offer.id);
+                nodes.extend((0..each).map(|at| offer.node(&name(at), &source.features)));
+            }
+        }
+        nodes
+    }
+}

@@ -1,0 +1,234 @@
+//! Machines on demand: in the journal before they are asked for, and until their source says that they are gone.
+
+use crate::job_builder::{Ask, alice, ask, root};
+use crate::testbed::{World, world_with};
+use cluster::command::{JoinAttempt, MachineReport};
+use cluster::{ClusterConfig, Command, Event};
+use model::amount::Bytes;
+use model::id::JobId;
+use model::machine::{FailureKind, Machine, MachineAnswer, MachinePhase, Offer, SourceConfig};
+use model::node::{AdminState, NodeConfig};
+use model::partition::{DynamicMembers, Partition};
+use model::price::{Cost, Price};
+use model::reason::Refusal;
+use sched::machines::MachinePlan;
+use std::time::Duration;
+
+/// `n1` in `main`; `cloud` takes the machines of a source in, of which there may be two.
+fn site(config: &mut ClusterConfig) {
+    config.parameters.max_node_count = 10;
+    let mut cloud = Partition::over("cloud", Vec::new());
+    cloud.dynamic_members = DynamicMembers { all: false, features: vec!["cloud".into()] };
+    config.partitions.push(cloud);
+    let source = SourceConfig::new("cloud", "/opt/make");
+    config.sources = vec![SourceConfig { machines_max: 2, idle_s: 100, ..source }];
+}
+
+fn small() -> Offer {
+    Offer {
+        id: "small".into(),
+        cpus: 2,
+        memory: Bytes::from_gib(4),
+        disk: Bytes(0),
+        gpus: None,
+        region: String::new(),
+        price: Price::from_dollars(3.6).expect("a price"),
+        spot: false,
+    }
+}
+
+fn open() -> World {
+    let mut w = world_with(1, site);
+    w.run(Command::SetOffers { source: "cloud".into(), offers: vec![small()] });
+    w
+}
+
+fn in_cloud() -> Ask {
+    ask().asking(|request| request.partitions = vec!["cloud".into()])
+}
+
+/// Plans as the server does, and asks for the machines of the plan.
+fn asked(w: &mut World) -> MachinePlan {
+    let view = cluster::view::view(&w.state, w.now);
+    let plan = sched::plan(&view, w.now, &mut sched::Memo::default());
+    let made = sched::machines::machines(&view, &plan, w.now, &w.state.machine_view(w.now));
+    for order in made.orders.clone() {
+        w.run(Command::AskMachine(Box::new(order)));
+    }
+    made
+}
+
+fn machine(w: &World, number: u32) -> &Machine {
+    w.state.machines.values().find(|machine| machine.number == number).expect("a machine")
+}
+
+fn report(w: &mut World, number: u32, report: MachineReport) {
+    let token = machine(w, number).token.clone();
+    w.run(Command::MachineReport { token, report });
+}
+
+fn made(w: &mut World, number: u32) {
+    report(w, number, MachineReport::Made { id: format!("i-{number}") });
+}
+
+/// The machine's agent joins with a token of its own, and says what it has.
+fn joins(w: &mut World, number: u32) {
+    let node = machine(w, number).node.clone();
+    let (hash, expires) = (format!("hash{number:04}"), w.now + Duration::from_secs(600));
+    let (pattern, count) = (node.clone(), Some(1));
+    let dynamic = true;
+    w.run(Command::IssueGroupToken { hash: hash.clone(), pattern, count, dynamic, expires });
+    w.run(Command::UseToken(JoinAttempt {
+        hash,
+        fingerprint: format!("certificate of {node}"),
+        request: format!("request of {node}"),
+        certificate_end: expires,
+        node: Some(node.clone()),
+        dynamic,
+        future: None,
+    }));
+    let said = NodeConfig {
+        features: vec!["cloud".into()],
+        dynamic: true,
+        ..NodeConfig::plain(&node, 2, Bytes::from_gib(4))
+    };
+    w.run(Command::RegisterNode(Box::new(said)));
+    w.hello(&node, &[]);
+    report(w, number, MachineReport::Joined);
+}
+
+fn phase(w: &World, number: u32) -> MachinePhase {
+    machine(w, number).phase
+}
+
+#[test]
+fn job_that_no_node_could_hold_waits_for_a_machine_and_runs_there() {
+    let mut w = open();
+    let refused = w.try_submit(in_cloud().cpus(64));
+    assert!(matches!(refused, Err(Refusal::NodeConfiguration(_))), "{refused:?}");
+    let job = w.submit(in_cloud().cpus(2));
+    assert!(w.plan().is_empty());
+    assert_eq!(asked(&mut w).orders.len(), 1);
+    let order = machine(&w, 1);
+    assert_eq!(
+        (order.node.as_str(), order.job, order.phase),
+        ("cloud-1", Some(job), MachinePhase::Asked)
+    );
+    for _ in 0..3 {
+        assert!(asked(&mut w).orders.is_empty(), "no second one for the same job");
+    }
+    w.restart();
+    made(&mut w, 1);
+    assert!(asked(&mut w).orders.is_empty());
+    joins(&mut w, 1);
+    assert_eq!(w.state.nodes["cloud-1"].config.price, Some(small().price));
+    assert_eq!(w.plan().len(), 1);
+    assert_eq!(w.nodes_of(job), ["cloud-1"]);
+    w.pass(500);
+    assert_eq!(phase(&w, 1), MachinePhase::Joined, "not while a job is on it");
+    w.end(job, 0);
+    w.pass(99);
+    assert_eq!(phase(&w, 1), MachinePhase::Joined);
+    w.pass(1);
+    assert_eq!(phase(&w, 1), MachinePhase::Deleting);
+    assert!(!w.state.nodes.contains_key("cloud-1"));
+    report(&mut w, 1, MachineReport::Deleted);
+    assert_eq!(phase(&w, 1), MachinePhase::Gone);
+    w.pass(3600);
+    let cost = w.state.machine_costs("cloud", w.now);
+    assert_eq!(cost, small().price.for_time(Duration::from_secs(600)));
+}
+
+#[test]
+fn limit_of_machines_holds_and_what_they_cost_counts_against_the_budget() {
+    let mut w = open();
+    for _ in 0..3 {
+        w.submit(in_cloud().cpus(2));
+    }
+    let plan = asked(&mut w);
+    assert_eq!(plan.orders.len(), 2);
+    assert!(matches!(plan.answers[2].1, MachineAnswer::HeldBack(_)), "{plan:?}");
+    let order = plan.orders[0].clone();
+    let third = w.try_as(root(), Command::AskMachine(Box::new(order)));
+    assert!(third.is_err(), "an order that was overtaken is checked again");
+    let mut config = (*w.state.config).clone();
+    config.sources[0].machines_max = 9;
+    config.sources[0].budget_month = Cost::from_dollars(7.2 + 3.5);
+    w.run(Command::Configure(Box::new(config.clone())));
+    assert!(asked(&mut w).orders.is_empty(), "the next hour of all three is beyond it");
+    config.sources[0].budget_month = Cost::from_dollars(7.2 + 3.7);
+    w.run(Command::Configure(Box::new(config.clone())));
+    assert_eq!(asked(&mut w).orders.len(), 1);
+    config.sources.clear();
+    let refused = w.try_as(root(), Command::Configure(Box::new(config)));
+    assert!(refused.is_err(), "a source with machines stays");
+}
+
+#[test]
+fn failure_is_final_or_leads_to_a_deletion_and_pauses_the_source() {
+    let mut w = open();
+    let job = w.submit(in_cloud());
+    asked(&mut w);
+    let (kind, text) = (FailureKind::NoCapacity, "sold out".to_owned());
+    report(&mut w, 1, MachineReport::NotMade { kind, text });
+    assert_eq!(phase(&w, 1), MachinePhase::Gone);
+    assert_eq!(w.state.machine_costs("cloud", w.now), Cost::default());
+    assert!(asked(&mut w).orders.is_empty(), "not again at once");
+    w.pass(31);
+    assert_eq!(asked(&mut w).orders.len(), 1);
+    made(&mut w, 2);
+    report(&mut w, 2, MachineReport::Late { text: "no agent".into() });
+    assert_eq!(phase(&w, 2), MachinePhase::Deleting);
+    report(&mut w, 2, MachineReport::Deleted);
+    // The source said that it was deleted, and tells of it again.
+    made(&mut w, 2);
+    assert_eq!(phase(&w, 2), MachinePhase::Deleting);
+    w.pass(31);
+    assert!(asked(&mut w).orders.len() <= 1);
+    assert!(w.state.job(job).is_some_and(|job| job.is_waiting()));
+}
+
+#[test]
+fn machine_that_is_deleted_or_vanishes_drains_its_node_first() {
+    let mut w = open();
+    let job = w.submit(in_cloud());
+    asked(&mut w);
+    made(&mut w, 1);
+    joins(&mut w, 1);
+    w.plan();
+    let delete = || Command::DeleteMachine { node: "cloud-1".into() };
+    assert_eq!(w.try_as(alice(), delete()).map(drop), Err(Refusal::AccessDenied));
+    w.run(delete());
+    assert_eq!(phase(&w, 1), MachinePhase::Leaving);
+    assert_eq!(w.state.nodes["cloud-1"].admin, Some(AdminState::Drain));
+    w.pass(1);
+    assert_eq!(phase(&w, 1), MachinePhase::Leaving);
+    w.end(job, 0);
+    w.pass(1);
+    assert_eq!(phase(&w, 1), MachinePhase::Deleting);
+    assert!(w.try_as(root(), delete()).is_err(), "it is on its way out");
+    report(&mut w, 1, MachineReport::Deleted);
+
+    w.submit(in_cloud());
+    asked(&mut w);
+    made(&mut w, 2);
+    joins(&mut w, 2);
+    report(&mut w, 2, MachineReport::Vanished);
+    assert_eq!(phase(&w, 2), MachinePhase::Deleting, "the source is asked all the same");
+    assert!(!w.state.nodes.contains_key("cloud-2"));
+}
+
+#[test]
+fn every_order_is_an_event_with_its_token_offer_price_and_job() {
+    let mut w = open();
+    let job = w.submit(in_cloud());
+    asked(&mut w);
+    let order = w.events.iter().rev().find_map(|event| match event {
+        Event::MachineSet(machine) => Some(machine),
+        _ => None,
+    });
+    let order = order.expect("it is journalled");
+    assert_eq!((order.job, &order.offer), (Some(job), &small()));
+    assert!(order.token.starts_with("1-") && order.token.len() == 34, "{}", order.token);
+    assert_ne!(job, JobId(0));
+}

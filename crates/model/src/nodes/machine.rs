@@ -1,0 +1,358 @@
+//! Machines on demand: what a source offers, the machines that were asked of it, and why one is made or not.
+
+use crate::amount::Bytes;
+use crate::gres::GPU;
+use crate::id::JobId;
+use crate::node::{NodeConfig, NodeGres};
+use crate::price::{Cost, Price};
+use crate::reason::Reason;
+use crate::time::Timestamp;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::time::Duration;
+
+/// The most offers of one source.
+pub const OFFERS_MAX: usize = 10_000;
+
+/// A source of machines, as the site configures it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceConfig {
+    pub name: String,
+    /// The provider program: an absolute path.
+    pub program: String,
+    /// What each machine has as a node; partitions take it in by these.
+    pub features: Vec<String>,
+    /// How many machines there may be at once.
+    pub machines_max: u32,
+    /// What all of them may cost in an hour.
+    pub price_hour_max: Option<Price>,
+    /// What they may cost in a calendar month (UTC). Beyond it no machine is made; those that are there stay.
+    pub budget_month: Option<Cost>,
+    /// How long a machine may have no job before it is deleted.
+    pub idle_s: u32,
+    /// How long a machine stays at least, from the moment that it joined.
+    pub life_min_s: u32,
+    /// How long a machine may take from its order until its agent has joined. A job that may start on other nodes sooner
+    /// waits for these.
+    pub boot_s: u32,
+    /// How long one call of the program may take.
+    pub call_limit_s: u32,
+}
+
+impl SourceConfig {
+    /// A source with the usual limits.
+    pub fn new(name: &str, program: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            program: program.to_owned(),
+            features: vec![name.to_owned()],
+            machines_max: 1,
+            price_hour_max: None,
+            budget_month: None,
+            idle_s: 300,
+            life_min_s: 0,
+            boot_s: 600,
+            call_limit_s: 60,
+        }
+    }
+}
+
+/// A kind of machine that a source can make.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Offer {
+    /// As the source calls it.
+    pub id: String,
+    pub cpus: u32,
+    pub memory: Bytes,
+    #[serde(default)]
+    pub disk: Bytes,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpus: Option<OfferedGpus>,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub region: String,
+    pub price: Price,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub spot: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OfferedGpus {
+    pub kind: String,
+    pub count: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Bytes>,
+}
+
+impl Offer {
+    /// The node that a machine of this kind would be.
+    pub fn node(&self, name: &str, features: &[String]) -> NodeConfig {
+        let gpus = self.gpus.iter().map(|gpus| NodeGres {
+            device_memory: gpus.memory,
+            ..NodeGres::plain(GPU, Some(&gpus.kind), u64::from(gpus.count))
+        });
+        NodeConfig {
+            tmp_disk: self.disk,
+            features: features.to_vec(),
+            gres: gpus.collect(),
+            price: Some(self.price),
+            dynamic: true,
+            ..NodeConfig::plain(name, self.cpus, self.memory)
+        }
+    }
+}
+
+/// A machine that was asked for. It is in the journal before the source is called.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    /// Ours: the source makes one machine for it, however often it is asked.
+    pub token: String,
+    /// Machines are numbered in the order in which they were asked for.
+    pub number: u32,
+    pub source: String,
+    pub offer: Offer,
+    /// The node that it becomes.
+    pub node: String,
+    /// The first job that it was made for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<JobId>,
+    pub asked: Timestamp,
+    /// When the source said that there is a machine: it is paid for from then on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub made: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub joined: Option<Timestamp>,
+    /// When the source said that there is none any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gone: Option<Timestamp>,
+    /// The source's own name of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    pub phase: MachinePhase,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<MachineFailure>,
+}
+
+impl Machine {
+    /// Whether it may exist at the source.
+    pub fn is_live(&self) -> bool {
+        self.phase != MachinePhase::Gone
+    }
+
+    /// What it has cost until now.
+    pub fn cost(&self, now: Timestamp) -> Cost {
+        let length = |made| self.gone.unwrap_or(now).since(made);
+        self.offer.price.for_time(self.made.map_or(Duration::ZERO, length))
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MachinePhase {
+    /// The source is to be called, or its answer is not known.
+    Asked,
+    /// There is a machine; its agent has not joined.
+    Made,
+    /// Its agent is a node.
+    Joined,
+    /// Its node is drained, and its jobs end.
+    Leaving,
+    /// Its node is gone; the source is to delete it.
+    Deleting,
+    /// The source says that there is no such machine.
+    Gone,
+}
+
+impl fmt::Display for MachinePhase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Asked => "asked",
+            Self::Made => "made",
+            Self::Joined => "joined",
+            Self::Leaving => "leaving",
+            Self::Deleting => "deleting",
+            Self::Gone => "gone",
+        })
+    }
+}
+
+/// Why a machine was not made, or did not serve.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MachineFailure {
+    pub kind: FailureKind,
+    pub text: String,
+    pub at: Timestamp,
+}
+
+/// The errors of a source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureKind {
+    /// There is none of this kind now: another offer may do.
+    NoCapacity,
+    /// The account may have no more.
+    Quota,
+    /// Too many calls: the same call is good later.
+    Throttled,
+    /// The source will not do it: credentials, permissions, a wrong value.
+    Refused,
+    /// It is not known what happened: no answer, a wrong one, or one too late.
+    Unknown,
+}
+
+impl FailureKind {
+    /// Whether another offer of the same source may do.
+    pub fn is_of_offer(self) -> bool {
+        self == Self::NoCapacity
+    }
+}
+
+impl fmt::Display for FailureKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoCapacity => "no capacity",
+            Self::Quota => "quota",
+            Self::Throttled => "throttled",
+            Self::Refused => "refused",
+            Self::Unknown => "unknown",
+        })
+    }
+}
+
+/// Whether a machine is made for a waiting job, and why not.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MachineAnswer {
+    /// One is asked for now.
+    Ordered { source: String, offer: String, price: Price },
+    /// One that was asked for already has room for it.
+    Coming,
+    /// Other nodes are expected to be free before a machine would be up.
+    NodesSooner,
+    /// The machine that was made for it has joined, and the job does not start there.
+    Unserved,
+    /// No source of its partitions has an offer that could hold it.
+    NoOffer,
+    /// There are such offers, and these causes hold their sources back.
+    HeldBack(Vec<SourceHold>),
+}
+
+impl MachineAnswer {
+    /// Why the job waits, where a plan that knows of nodes alone says `planned`.
+    pub fn reason(&self, planned: &Reason) -> Reason {
+        match planned {
+            Reason::PartitionNodeLimit | Reason::NodesDown | Reason::BadConstraints
+                if *self != Self::NoOffer =>
+            {
+                Reason::Resources
+            }
+            planned => planned.clone(),
+        }
+    }
+}
+
+/// Whether more nodes could end the wait. Where a partition has too few nodes for a job, or none that could hold it, the reason
+/// is not `Resources`.
+pub fn is_for_nodes(reason: &Reason) -> bool {
+    matches!(
+        reason,
+        Reason::Resources
+            | Reason::Priority
+            | Reason::PartitionNodeLimit
+            | Reason::NodesDown
+            | Reason::BadConstraints
+    )
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceHold {
+    pub source: String,
+    pub cause: HoldCause,
+}
+
+/// What keeps a source from making one more machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HoldCause {
+    /// It has as many machines as it may have.
+    Machines {
+        most: u32,
+    },
+    PriceHour {
+        most: Price,
+    },
+    /// An hour of it is more than the month's budget has left.
+    Budget,
+    /// `MaxNodeCount`
+    NodeCount,
+    /// It failed a short while ago, and is asked again later.
+    Failed {
+        kind: FailureKind,
+    },
+}
+
+impl fmt::Display for HoldCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Machines { most } => write!(f, "it has {most} machines, as many as it may have"),
+            Self::PriceHour { most } => write!(f, "its machines may cost {most} an hour"),
+            Self::Budget => f.write_str("an hour of one more is beyond the month's budget"),
+            Self::NodeCount => f.write_str("MaxNodeCount leaves no room for one more node"),
+            Self::Failed { kind } => write!(f, "it failed a short while ago ({kind})"),
+        }
+    }
+}
+
+/// The calendar month (UTC) of a time: `2026-11`.
+pub fn month_of(at: Timestamp) -> String {
+    crate::time::format_iso(at, &jiff::tz::TimeZone::UTC).chars().take(7).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn machine_costs_from_its_making_to_its_end_and_nothing_where_none_was_made() {
+        let price = Price::from_dollars(3.6).expect("a price");
+        let memory = Bytes::from_gib(1);
+        let offer = Offer {
+            id: "small".into(),
+            cpus: 1,
+            memory,
+            disk: Bytes(0),
+            gpus: None,
+            region: String::new(),
+            price,
+            spot: false,
+        };
+        let at = Timestamp::from_secs;
+        let mut machine = Machine {
+            token: "t".into(),
+            number: 1,
+            source: "cloud".into(),
+            offer,
+            node: "cloud-1".into(),
+            job: None,
+            asked: at(0),
+            made: None,
+            joined: None,
+            gone: None,
+            id: None,
+            phase: MachinePhase::Asked,
+            failure: None,
+        };
+        let cost = |machine: &Machine, secs| machine.cost(at(secs)).to_string();
+        assert_eq!(cost(&machine, 1000), "$0.0000");
+        machine.made = Some(at(1000));
+        assert_eq!(cost(&machine, 2000), "$1.0000");
+        machine.gone = Some(at(3000));
+        assert_eq!(cost(&machine, 9000), "$2.0000");
+    }
+
+    #[test]
+    fn month_is_the_calendars() {
+        assert_eq!(month_of(Timestamp::from_secs(0)), "1970-01");
+        assert_eq!(month_of(Timestamp::from_secs(1_793_491_199)), "2026-10");
+        assert_eq!(month_of(Timestamp::from_secs(1_793_491_200)), "2026-11");
+    }
+}

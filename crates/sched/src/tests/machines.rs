@@ -1,0 +1,188 @@
+//! Which machines are asked for, and why not.
+
+use crate::machines::{MachinePlan, MachineView, Source, machines};
+use crate::testing::*;
+use crate::view::{DependencyState, PendingJob, View};
+use model::amount::Bytes;
+use model::machine::{FailureKind, HoldCause, MachineAnswer, Offer, SourceHold};
+use model::node::NodeConfig;
+use model::price::{Cost, Price};
+use model::request::Per;
+use std::time::Duration;
+
+fn price(dollars: f64) -> Price {
+    Price::from_dollars(dollars).expect("a price")
+}
+
+fn offer(id: &str, cpus: u32, dollars: f64) -> Offer {
+    Offer {
+        id: id.into(),
+        cpus,
+        memory: Bytes::from_gib(64),
+        disk: Bytes(0),
+        gpus: None,
+        region: String::new(),
+        price: price(dollars),
+        spot: false,
+    }
+}
+
+/// Two kinds of machines, at most four of them.
+fn source() -> Source {
+    Source {
+        name: "cloud".into(),
+        features: vec!["cloud".into()],
+        offers: vec![offer("large", 8, 4.0), offer("small", 2, 1.0)],
+        failed: Vec::new(),
+        machines: 0,
+        price_hour: Price::default(),
+        machines_max: 4,
+        price_hour_max: None,
+        budget_left: None,
+        boot: Duration::from_secs(600),
+    }
+}
+
+fn there() -> MachineView {
+    MachineView { sources: vec![source()], room: 100, ..MachineView::default() }
+}
+
+/// A partition with these nodes that takes dynamic ones in.
+fn site(nodes: Vec<NodeConfig>, jobs: impl IntoIterator<Item = PendingJob>) -> View {
+    cluster(nodes).with_main(|main| main.dynamic_members.all = true).with_jobs(jobs)
+}
+
+fn made(view: &View, there: &MachineView) -> MachinePlan {
+    machines(view, &view.plan(), NOW, there)
+}
+
+/// `small for 1, large for 2`
+fn orders(plan: &MachinePlan) -> String {
+    let each = plan.orders.iter().map(|order| format!("{} for {}", order.offer.id, order.job));
+    each.collect::<Vec<_>>().join(", ")
+}
+
+fn answer(plan: &MachinePlan, job: u32) -> Option<&MachineAnswer> {
+    plan.answers.iter().find(|(of, _)| of.0 == job).map(|(_, answer)| answer)
+}
+
+fn held(plan: &MachinePlan, job: u32) -> Option<HoldCause> {
+    match answer(plan, job) {
+        Some(MachineAnswer::HeldBack(holds)) => match holds.as_slice() {
+            [SourceHold { cause, .. }] => Some(cause.clone()),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+#[test]
+fn cheapest_offer_that_holds_the_jobs_is_asked_for_and_jobs_are_packed() {
+    let tasks = |count| job(1).asking(|request| request.tasks = Some(count));
+    let table: [(&str, Vec<PendingJob>, &str); 9] = [
+        ("the cheapest", vec![job(1)], "small for 1"),
+        ("the cheapest that fits", vec![job(1).cpus(4)], "large for 1"),
+        ("two on one", vec![job(1), job(2)], "small for 1"),
+        ("the third on another", vec![job(1), job(2), job(3)], "small for 1, small for 3"),
+        ("beside a large one", vec![job(1).cpus(6), job(2).cpus(2)], "large for 1"),
+        ("one each", vec![job(1).cpus(8).nodes(2)], "large for 1, large for 1"),
+        ("tasks on one", vec![tasks(8)], "large for 1"),
+        ("tasks on several", vec![tasks(12)], "large for 1, large for 1"),
+        ("an array", vec![job(1).with(|w| w.tasks = 5)], "small for 1, small for 1, small for 1"),
+    ];
+    for (what, jobs, expected) in table {
+        assert_eq!(orders(&made(&site(Vec::new(), jobs), &there())), expected, "{what}");
+    }
+}
+
+#[test]
+fn machine_on_its_way_serves_its_job_and_no_second_one_is_asked_for() {
+    let view = site(Vec::new(), [job(1), job(2), job(3)]);
+    let first = made(&view, &there());
+    assert_eq!(orders(&first), "small for 1, small for 3");
+    let mut later = there();
+    let node = |order: &crate::machines::MachineOrder| order.offer.node("c", &["cloud".to_owned()]);
+    later.coming = first.orders.iter().map(node).collect();
+    later.sources[0].machines = 2;
+    let second = made(&view, &later);
+    assert_eq!(orders(&second), "");
+    assert_eq!(answer(&second, 3), Some(&MachineAnswer::Coming));
+}
+
+#[test]
+fn machine_that_does_not_serve_its_job_is_not_followed_by_another() {
+    let view = site(Vec::new(), [job(1).cpus(4), job(2).cpus(4)]);
+    let mut there = there();
+    there.served.insert(model::id::JobId(1));
+    let plan = made(&view, &there);
+    assert_eq!(answer(&plan, 1), Some(&MachineAnswer::Unserved));
+    assert_eq!(orders(&plan), "large for 2");
+}
+
+#[test]
+fn own_nodes_come_first_where_they_are_free_before_a_machine_would_be() {
+    for (minutes, expected) in [(5, ""), (60, "large for 2")] {
+        let node = NodeConfig::plain("own", 8, Bytes::from_gib(64));
+        let mut view = site(vec![node], [job(1).cpus(8).for_min(minutes)]);
+        let plan = view.plan();
+        view.carry_out(&plan);
+        view.queue.clear();
+        let plan = made(&view.with_jobs([job(2).cpus(8)]), &there());
+        assert_eq!(orders(&plan), expected, "the node is free in {minutes} minutes");
+        let sooner = answer(&plan, 2) == Some(&MachineAnswer::NodesSooner);
+        assert_eq!(sooner, expected.is_empty());
+    }
+}
+
+#[test]
+fn limits_of_a_source_hold_it_back_and_say_so() {
+    let view = site(Vec::new(), [job(1).cpus(8), job(2).cpus(8), job(3).cpus(8)]);
+    type Set = fn(&mut MachineView);
+    let table: [(Set, HoldCause); 5] = [
+        (|there| there.sources[0].machines = 3, HoldCause::Machines { most: 4 }),
+        (
+            |there| there.sources[0].price_hour_max = Some(price(4.0)),
+            HoldCause::PriceHour { most: price(4.0) },
+        ),
+        (|there| there.sources[0].budget_left = Cost::from_dollars(7.9), HoldCause::Budget),
+        (|there| there.room = 1, HoldCause::NodeCount),
+        (|there| there.sources[0].machines_max = 1, HoldCause::Machines { most: 1 }),
+    ];
+    for (set, expected) in table {
+        let mut there = there();
+        set(&mut there);
+        let plan = made(&view, &there);
+        assert_eq!(orders(&plan), "large for 1", "{expected:?}");
+        assert_eq!(held(&plan, 2).as_ref(), Some(&expected));
+        assert_eq!(held(&plan, 3), Some(expected), "an equal job has the same answer");
+    }
+}
+
+#[test]
+fn failed_offer_is_passed_over_and_a_failed_source_is_left_alone() {
+    let view = site(Vec::new(), [job(1)]);
+    let mut offer_failed = there();
+    offer_failed.sources[0].failed = vec![(Some("small".into()), FailureKind::NoCapacity)];
+    assert_eq!(orders(&made(&view, &offer_failed)), "large for 1");
+    let mut all_failed = there();
+    all_failed.sources[0].failed = vec![(None, FailureKind::Refused)];
+    let plan = made(&view, &all_failed);
+    assert_eq!(orders(&plan), "");
+    assert_eq!(held(&plan, 1), Some(HoldCause::Failed { kind: FailureKind::Refused }));
+}
+
+#[test]
+fn nothing_is_made_for_jobs_that_machines_could_not_start() {
+    let table: [(&str, PendingJob, Option<MachineAnswer>); 4] = [
+        ("held", job(1).with(|w| w.hold = Some(model::run::Hold::User)), None),
+        ("dependent", job(1).with(|w| w.dependency = DependencyState::Waiting), None),
+        ("too large", job(1).cpus(64), Some(MachineAnswer::NoOffer)),
+        ("without GPUs", job(1).gpus(Per::Node, 1), Some(MachineAnswer::NoOffer)),
+    ];
+    for (what, waiting, expected) in table {
+        let plan = made(&site(Vec::new(), [waiting]), &there());
+        assert_eq!((orders(&plan).as_str(), answer(&plan, 1)), ("", expected.as_ref()), "{what}");
+    }
+    let closed = cluster(Vec::new()).with_jobs([job(1)]);
+    assert_eq!(made(&closed, &there()), MachinePlan::default(), "its partition takes none in");
+}

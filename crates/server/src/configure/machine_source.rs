@@ -1,0 +1,172 @@
+//! `[[source]]` of sluice.toml: where machines come from that are made for waiting jobs.
+
+use model::container::is_plain_path;
+use model::machine::SourceConfig;
+use model::price::{Cost, Price};
+use model::printable::is_unprintable;
+use model::time::parse_duration;
+use serde::Deserialize;
+use std::time::Duration;
+
+/// The most sources, and the most machines of one.
+const SOURCES_MAX: usize = 64;
+const MACHINES_MAX: u32 = 10_000;
+
+/// The longest name: the names of its nodes begin with it.
+const NAME_BYTES_MAX: usize = 32;
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SourceToml {
+    name: String,
+    program: String,
+    features: Option<Vec<String>>,
+    machines: u32,
+    price_per_hour: Option<f64>,
+    budget_per_month: Option<f64>,
+    idle: Option<String>,
+    min_life: Option<String>,
+    boot: Option<String>,
+    call_limit: Option<String>,
+}
+
+/// The sources, or what is wrong with one.
+pub(super) fn sources(given: &[SourceToml]) -> Result<Vec<SourceConfig>, String> {
+    if given.len() > SOURCES_MAX {
+        return Err(format!(
+            ": [[source]]: {} of them: expected at most {SOURCES_MAX}",
+            given.len()
+        ));
+    }
+    let mut found: Vec<SourceConfig> = Vec::new();
+    for one in given {
+        let source = one.source().map_err(|why| format!(": [[source]] {:?}: {why}", one.name))?;
+        if found.iter().any(|other| other.name == source.name) {
+            return Err(format!(": [[source]] {:?}: another has this name", one.name));
+        }
+        found.push(source);
+    }
+    Ok(found)
+}
+
+impl SourceToml {
+    fn source(&self) -> Result<SourceConfig, String> {
+        let first = self.name.bytes().next();
+        let is_plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+        let is_name = first.is_some_and(|b| b.is_ascii_lowercase())
+            && self.name.len() <= NAME_BYTES_MAX
+            && self.name.bytes().all(is_plain);
+        if !is_name {
+            return Err(format!(
+                "name: expected a letter and then small letters, digits and -, at most {NAME_BYTES_MAX}"
+            ));
+        }
+        if !is_plain_path(&self.program) {
+            return Err(format!("program: {:?}: expected an absolute path", self.program));
+        }
+        if !(1..=MACHINES_MAX).contains(&self.machines) {
+            return Err(format!("machines: {}: expected 1 to {MACHINES_MAX}", self.machines));
+        }
+        let usual = SourceConfig::new(&self.name, &self.program);
+        let features = self.features.clone().unwrap_or(usual.features);
+        let is_feature = |text: &String| {
+            let is_wrong = |c: char| is_unprintable(c) || " ,&|=".contains(c);
+            !text.is_empty() && text.len() <= 64 && !text.contains(is_wrong)
+        };
+        if features.is_empty() || features.len() > 16 || !features.iter().all(is_feature) {
+            return Err("features: expected 1 to 16 words".into());
+        }
+        let (hour, month) = (self.price_per_hour, self.budget_per_month);
+        let price = |dollars: f64| {
+            let wrong = || format!("price_per_hour: {dollars}: expected dollars, 0 to 1000000");
+            Price::from_dollars(dollars).ok_or_else(wrong)
+        };
+        let budget = |dollars: f64| {
+            let wrong = || format!("budget_per_month: {dollars}: expected dollars, 0 to 1e9");
+            Cost::from_dollars(dollars).ok_or_else(wrong)
+        };
+        Ok(SourceConfig {
+            features,
+            machines_max: self.machines,
+            price_hour_max: hour.map(price).transpose()?,
+            budget_month: month.map(budget).transpose()?,
+            idle_s: seconds("idle", self.idle.as_deref(), usual.idle_s, 365 * DAY)?,
+            life_min_s: seconds("min_life", self.min_life.as_deref(), usual.life_min_s, 365 * DAY)?,
+            boot_s: seconds("boot", self.boot.as_deref(), usual.boot_s, DAY)?,
+            call_limit_s: seconds(
+                "call_limit",
+                self.call_limit.as_deref(),
+                usual.call_limit_s,
+                DAY,
+            )?
+            .max(1),
+            name: usual.name,
+            program: usual.program,
+        })
+    }
+}
+
+fn seconds(key: &str, given: Option<&str>, usual: u32, most: Duration) -> Result<u32, String> {
+    let Some(text) = given else { return Ok(usual) };
+    match parse_duration(text) {
+        Ok(Some(length)) if length <= most => Ok(length.as_secs() as u32),
+        _ => Err(format!(
+            "{key}: {text:?}: expected a time of at most {}d, as in 10m",
+            most.as_secs() / 86_400
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, Deserialize)]
+    struct File {
+        source: Vec<SourceToml>,
+    }
+
+    fn read(text: &str) -> Result<Vec<SourceConfig>, String> {
+        let file: File = toml::from_str(text).map_err(|e| e.message().to_owned())?;
+        sources(&file.source)
+    }
+
+    #[test]
+    fn source_has_its_limits_and_usual_ones_where_it_says_none() {
+        let small = "[[source]]\nname = 'cloud'\nprogram = '/opt/make'\nmachines = 2\n";
+        let found = read(small).expect("it is good");
+        let expected = SourceConfig { machines_max: 2, ..SourceConfig::new("cloud", "/opt/make") };
+        assert_eq!(found, [expected]);
+        let more = "features = ['fast']\nprice_per_hour = 2.5\nbudget_per_month = 100\nidle = '1m'\nmin_life = '1h'\nboot = '5m'\ncall_limit = '10s'\n";
+        let found = read(&format!("{small}{more}")).expect("it is good");
+        let one = &found[0];
+        assert_eq!((one.idle_s, one.life_min_s, one.boot_s, one.call_limit_s), (60, 3600, 300, 10));
+        assert_eq!(one.features, ["fast"]);
+        assert_eq!(one.price_hour_max, Price::from_dollars(2.5));
+        assert_eq!(one.budget_month, Cost::from_dollars(100.0));
+    }
+
+    #[test]
+    fn wrong_values_are_said_with_their_source() {
+        let source = |more: &str| {
+            format!("[[source]]\nname = 'cloud'\nprogram = '/opt/make'\nmachines = 2\n{more}\n")
+        };
+        let table = [
+            (source("colour = 'red'"), "unknown field `colour`"),
+            (source("idle = 'soon'"), "[[source]] \"cloud\": idle: \"soon\": expected a time"),
+            (source("price_per_hour = -1"), "price_per_hour: -1: expected dollars"),
+            (source("budget_per_month = -1"), "budget_per_month: -1: expected dollars"),
+            (source("features = ['a,b']"), "features: expected 1 to 16 words"),
+            (source(&source("")), "another has this name"),
+            (source("").replace("cloud", "Cloud 9"), "name: expected a letter"),
+            (source("").replace("/opt/", ""), "program: \"make\": expected an absolute path"),
+            (source("").replace("= 2", "= 0"), "machines: 0: expected 1 to 10000"),
+        ];
+        for (text, words) in table {
+            let said = read(&text).expect_err(&text);
+            assert!(said.contains(words), "{words}: {said}");
+        }
+    }
+}

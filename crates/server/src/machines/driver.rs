@@ -1,0 +1,330 @@
+//! Has machines made and deleted as the state says, and finds out what sources offer and what they have.
+//!
+//! The task has no memory that matters: what is due follows from the state, and each call may be made again. A source that hangs
+//! or fails holds up its own calls alone.
+
+use super::program_source::ProgramSource;
+use super::reconcile::{self, Differences};
+use super::source::{CreateOrder, MachineSource, SourceError};
+use crate::agents::dynamic_node;
+use crate::agents::join::{self, JoinGroupRequest};
+use crate::auth::principal::server_principal;
+use crate::clock;
+use crate::shared::Shared;
+use crate::vital_task;
+use cluster::command::MachineReport;
+use cluster::{Command, State};
+use model::machine::{FailureKind, Machine, MachinePhase, SourceConfig};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+/// Calls of one source at the same time.
+const CALLS_MAX: usize = 4;
+
+/// How often the state is looked through where nothing is committed.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How often a source is asked for its offers, and for its machines.
+const OFFERS_INTERVAL: Duration = Duration::from_secs(300);
+const DESCRIBE_INTERVAL: Duration = Duration::from_secs(30);
+
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// In how many answers one after the other a machine is missing until it counts as gone.
+const MISSING_MAX: u32 = 2;
+
+/// How much longer than a machine's time to boot its join token is good.
+const TOKEN_RESERVE: Duration = Duration::from_secs(60);
+
+/// What is done, one at a time for each.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Key {
+    Offers(String),
+    Describe(String),
+    /// By token.
+    Machine(String),
+}
+
+enum Work {
+    Offers,
+    Describe,
+    Create(Box<Machine>),
+    Delete(Box<Machine>),
+    Report(MachineReport),
+}
+
+/// How a piece of work ended.
+enum Outcome {
+    Done,
+    Compared(Differences),
+    Failed(String),
+}
+
+struct Progress {
+    source: String,
+    is_running: bool,
+    failures: u32,
+    next: Instant,
+}
+
+struct Driver {
+    shared: Arc<Shared>,
+    progress: HashMap<Key, Progress>,
+    missing: HashMap<String, u32>,
+    /// What an alarm was raised for, by source, token and id.
+    strangers: HashSet<(String, String, String)>,
+    ended: mpsc::Sender<(Key, Outcome)>,
+}
+
+/// Runs until the server stops.
+pub async fn run(shared: Arc<Shared>) {
+    let mut commits = shared.commits.subscribe();
+    let (ended, mut ends) = mpsc::channel(64);
+    let mut timer = interval(LOOK_INTERVAL);
+    timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let (progress, missing, strangers) = (HashMap::new(), HashMap::new(), HashSet::new());
+    let mut driver = Driver { shared, progress, missing, strangers, ended };
+    loop {
+        driver.begin_due();
+        tokio::select! {
+            changed = commits.changed() => if changed.is_err() { return },
+            Some((key, outcome)) = ends.recv() => driver.end(key, outcome),
+            _ = timer.tick() => {}
+        }
+    }
+}
+
+impl Driver {
+    fn begin_due(&mut self) {
+        let due = {
+            let state = self.shared.read();
+            if state.config.sources.is_empty() {
+                return;
+            }
+            self.due(&state)
+        };
+        for (source, key, work) in due {
+            self.begin(source, key, work);
+        }
+    }
+
+    /// What is to be done now, with the source that it is for.
+    fn due(&self, state: &State) -> Vec<(SourceConfig, Key, Work)> {
+        let (now, instant) = (clock::now(), Instant::now());
+        let is_due = |key: &Key| {
+            let known = self.progress.get(key);
+            known.is_none_or(|progress| !progress.is_running && progress.next <= instant)
+        };
+        let mut due = Vec::new();
+        for source in &state.config.sources {
+            let running = self.progress.values();
+            let running = running.filter(|p| p.is_running && p.source == source.name).count();
+            let mut room = CALLS_MAX.saturating_sub(running);
+            let mut add = |key: Key, work: Work| {
+                if room > 0 && is_due(&key) {
+                    room -= 1;
+                    due.push((source.clone(), key, work));
+                }
+            };
+            for machine in state.live_machines_of(&source.name) {
+                if let Some(work) = self.machine_work(state, source, machine, now) {
+                    add(Key::Machine(machine.token.clone()), work);
+                }
+            }
+            add(Key::Offers(source.name.clone()), Work::Offers);
+            add(Key::Describe(source.name.clone()), Work::Describe);
+        }
+        due
+    }
+
+    fn machine_work(
+        &self,
+        state: &State,
+        source: &SourceConfig,
+        machine: &Machine,
+        now: model::time::Timestamp,
+    ) -> Option<Work> {
+        let is_coming = matches!(machine.phase, MachinePhase::Asked | MachinePhase::Made);
+        let is_missing = self.missing.get(&machine.token).is_some_and(|n| *n >= MISSING_MAX);
+        let boot = Duration::from_secs(source.boot_s.into());
+        match machine.phase {
+            _ if is_coming && state.has_joined(machine) => {
+                Some(Work::Report(MachineReport::Joined))
+            }
+            _ if is_coming && machine.asked + boot <= now => {
+                let text = match machine.phase {
+                    MachinePhase::Asked => "the source did not make it in time",
+                    _ => "its agent did not join in time",
+                };
+                Some(Work::Report(MachineReport::Late { text: text.into() }))
+            }
+            MachinePhase::Made | MachinePhase::Joined if is_missing => {
+                Some(Work::Report(MachineReport::Vanished))
+            }
+            MachinePhase::Asked => Some(Work::Create(Box::new(machine.clone()))),
+            MachinePhase::Deleting => Some(Work::Delete(Box::new(machine.clone()))),
+            MachinePhase::Made
+            | MachinePhase::Joined
+            | MachinePhase::Leaving
+            | MachinePhase::Gone => None,
+        }
+    }
+
+    fn begin(&mut self, source: SourceConfig, key: Key, work: Work) {
+        let progress = self.progress.entry(key.clone()).or_insert_with(|| Progress {
+            source: source.name.clone(),
+            is_running: false,
+            failures: 0,
+            next: Instant::now(),
+        });
+        progress.is_running = true;
+        let (shared, ended) = (self.shared.clone(), self.ended.clone());
+        vital_task::spawn("a call of a source of machines", async move {
+            let token = match &key {
+                Key::Machine(token) => token.clone(),
+                Key::Offers(_) | Key::Describe(_) => String::new(),
+            };
+            let outcome = carry_out(&shared, source, token, work).await;
+            // The receiver lives as long as this task's loop.
+            let _ = ended.send((key, outcome.unwrap_or_else(Outcome::Failed))).await;
+        });
+    }
+
+    fn end(&mut self, key: Key, outcome: Outcome) {
+        let Some(progress) = self.progress.get_mut(&key) else { return };
+        progress.is_running = false;
+        let now = Instant::now();
+        if let Outcome::Failed(why) = outcome {
+            let pause = FIRST_PAUSE * 2_u32.pow(progress.failures.min(10));
+            progress.failures += 1;
+            progress.next = now + pause.min(LONGEST_PAUSE);
+            return tracing::warn!("source {}: {why}", progress.source);
+        }
+        (progress.failures, progress.next) = (0, now);
+        match &key {
+            Key::Offers(_) => progress.next = now + OFFERS_INTERVAL,
+            Key::Describe(_) => progress.next = now + DESCRIBE_INTERVAL,
+            // The next thing to be done with a machine follows from its state.
+            Key::Machine(_) => drop(self.progress.remove(&key)),
+        }
+        if let (Key::Describe(source), Outcome::Compared(found)) = (&key, outcome) {
+            self.take_differences(source, found);
+        }
+    }
+
+    fn take_differences(&mut self, source: &str, found: Differences) {
+        let state = self.shared.read();
+        let is_missing = |token: &str| found.missing.iter().any(|missing| missing == token);
+        self.missing.retain(|token, _| {
+            let machine = state.machines.get(token).filter(|machine| machine.is_live());
+            machine.is_some_and(|machine| machine.source != source || is_missing(token))
+        });
+        drop(state);
+        for token in &found.missing {
+            *self.missing.entry(token.clone()).or_default() += 1;
+        }
+        for stranger in found.strangers {
+            let (token, id) = (stranger.token, stranger.id);
+            if self.strangers.insert((source.to_owned(), token.clone(), id.clone())) {
+                tracing::error!(
+                    "ALARM: source {source} has machine {id} with this cluster's tag and token {token}, which was not asked for: it is paid for, and left alone"
+                );
+            }
+        }
+    }
+}
+
+async fn carry_out(
+    shared: &Arc<Shared>,
+    source: SourceConfig,
+    token: String,
+    work: Work,
+) -> Result<Outcome, String> {
+    let name = source.name.clone();
+    let cluster = shared.read().config.name.clone();
+    let program = Arc::new(ProgramSource { config: source.clone(), cluster });
+    match work {
+        Work::Offers => {
+            let offers = call(move || program.offers()).await.map_err(|e| e.to_string())?;
+            run(shared, Command::SetOffers { source: name, offers }).await?;
+        }
+        Work::Describe => {
+            let begun = clock::now();
+            let told = call(move || program.describe()).await.map_err(|e| e.to_string())?;
+            let found = {
+                let state = shared.read();
+                reconcile::differences(&state.machines, &name, &told, begun)
+            };
+            for (token, report) in found.reports.iter().cloned() {
+                run(shared, Command::MachineReport { token, report }).await?;
+            }
+            return Ok(Outcome::Compared(found));
+        }
+        Work::Create(machine) => {
+            let order = create_order(shared, &source, &machine).await?;
+            let made = call(move || program.create(&order)).await;
+            let report = match made {
+                Ok(made) => MachineReport::Made { id: made.id },
+                Err(SourceError { kind, text }) => match kind {
+                    FailureKind::NoCapacity | FailureKind::Quota | FailureKind::Refused => {
+                        MachineReport::NotMade { kind, text }
+                    }
+                    // It may have been made: the same call finds it, and a late machine is deleted.
+                    FailureKind::Throttled | FailureKind::Unknown => {
+                        return Err(format!("create {}: {kind}: {text}", machine.node));
+                    }
+                },
+            };
+            run(shared, Command::MachineReport { token, report }).await?;
+        }
+        Work::Delete(machine) => {
+            dynamic_node::forget(shared, &machine.node);
+            let (of, id) = (token.clone(), machine.id.clone());
+            let deleted = call(move || program.delete(&of, id.as_deref())).await;
+            deleted.map_err(|e| format!("delete {}: {e}", machine.node))?;
+            let report = MachineReport::Deleted;
+            run(shared, Command::MachineReport { token, report }).await?;
+        }
+        Work::Report(report) => run(shared, Command::MachineReport { token, report }).await?,
+    }
+    Ok(Outcome::Done)
+}
+
+/// What the source needs to make the machine: among it a join token that is good once, for this node alone.
+async fn create_order(
+    shared: &Shared,
+    source: &SourceConfig,
+    machine: &Machine,
+) -> Result<CreateOrder, String> {
+    let group = JoinGroupRequest { pattern: machine.node.clone(), count: Some(1), dynamic: true };
+    let life = Duration::from_secs(source.boot_s.into()) + TOKEN_RESERVE;
+    let join = join::issue_group_join_file(shared, server_principal(), group, life).await;
+    let offer = machine.offer.clone();
+    let gpus = offer.gpus.as_ref().map(|gpus| format!(" Gres=gpu:{}:{}", gpus.kind, gpus.count));
+    let conf = format!(
+        "CPUs={} RealMemory={} Feature={}{}",
+        offer.cpus,
+        offer.memory.mib(),
+        source.features.join(","),
+        gpus.unwrap_or_default()
+    );
+    let (token, node) = (machine.token.clone(), machine.node.clone());
+    let join = join.map_err(|why| format!("no join token for {node}: {why}"))?;
+    Ok(CreateOrder { token, offer, node, conf, join })
+}
+
+async fn call<T: Send + 'static>(
+    call: impl FnOnce() -> Result<T, SourceError> + Send + 'static,
+) -> Result<T, SourceError> {
+    let ended = tokio::task::spawn_blocking(call).await;
+    ended.unwrap_or_else(|error| Err(SourceError::unknown(error.to_string())))
+}
+
+async fn run(shared: &Shared, command: Command) -> Result<(), String> {
+    let kept = shared.writer.run(command, server_principal()).await;
+    kept.map(drop).map_err(|why| format!("it could not be kept: {why}"))
+}

@@ -1,0 +1,134 @@
+//! What a source tells of its machines, compared with the machines that were asked of it.
+
+use super::source::SourceMachine;
+use cluster::command::MachineReport;
+use model::machine::{Machine, MachinePhase};
+use model::time::Timestamp;
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+/// How long after its making a machine may not be told of yet.
+const CONSISTENCY_DELAY: Duration = Duration::from_secs(60);
+
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Differences {
+    pub reports: Vec<(String, MachineReport)>,
+    /// Machines with the cluster's tag that nobody asked for: they are paid for, and are left alone.
+    pub strangers: Vec<SourceMachine>,
+    /// Tokens of machines that should be told of, and are not.
+    pub missing: Vec<String>,
+}
+
+/// Compares the machines of one source with what it told in a call that was begun then.
+pub fn differences(
+    machines: &BTreeMap<String, Machine>,
+    source: &str,
+    told: &[SourceMachine],
+    begun: Timestamp,
+) -> Differences {
+    let mut found = Differences::default();
+    let mut seen: HashMap<&str, &str> = HashMap::new();
+    for one in told {
+        let known = machines.get(&one.token).filter(|machine| machine.source == source);
+        let is_second = seen.insert(&one.token, &one.id).is_some_and(|id| id != one.id);
+        let Some(machine) = known.filter(|_| !is_second) else {
+            found.strangers.push(one.clone());
+            continue;
+        };
+        let is_news = match machine.phase {
+            MachinePhase::Asked => true,
+            // Not where it was deleted while the source was telling.
+            MachinePhase::Gone => machine.gone.is_none_or(|gone| gone < begun),
+            _ => false,
+        };
+        if is_news {
+            let report = MachineReport::Made { id: one.id.clone() };
+            found.reports.push((one.token.clone(), report));
+        }
+    }
+    let of_source = machines.values().filter(|machine| machine.source == source);
+    let missing = of_source.filter(|machine| {
+        let is_made = matches!(machine.phase, MachinePhase::Made | MachinePhase::Joined);
+        let is_old = machine.made.is_some_and(|made| made + CONSISTENCY_DELAY <= begun);
+        is_made && is_old && !seen.contains_key(machine.token.as_str())
+    });
+    found.missing = missing.map(|machine| machine.token.clone()).collect();
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::amount::Bytes;
+    use model::machine::Offer;
+    use model::price::Price;
+
+    fn at(secs: i64) -> Timestamp {
+        Timestamp::from_secs(secs)
+    }
+
+    fn machine(token: &str, phase: MachinePhase) -> (String, Machine) {
+        let offer = Offer {
+            id: "small".into(),
+            cpus: 1,
+            memory: Bytes::from_gib(1),
+            disk: Bytes(0),
+            gpus: None,
+            region: String::new(),
+            price: Price::default(),
+            spot: false,
+        };
+        let machine = Machine {
+            token: token.into(),
+            number: 1,
+            source: "cloud".into(),
+            offer,
+            node: "cloud-1".into(),
+            job: None,
+            asked: at(0),
+            made: Some(at(10)),
+            joined: None,
+            gone: (phase == MachinePhase::Gone).then(|| at(500)),
+            id: None,
+            phase,
+            failure: None,
+        };
+        (token.to_owned(), machine)
+    }
+
+    fn told(token: &str, id: &str) -> SourceMachine {
+        SourceMachine { token: token.into(), id: id.into() }
+    }
+
+    #[test]
+    fn machines_are_found_again_missed_or_strange() {
+        use MachinePhase::{Asked, Deleting, Gone, Joined, Made};
+        let known: BTreeMap<String, Machine> = [
+            machine("asked", Asked),
+            machine("made", Made),
+            machine("joined", Joined),
+            machine("deleting", Deleting),
+            machine("gone", Gone),
+        ]
+        .into();
+        let all = [
+            told("asked", "a"),
+            told("made", "b"),
+            told("made", "b"),
+            told("made", "c"),
+            told("deleting", "d"),
+            told("gone", "e"),
+            told("other", "f"),
+        ];
+        let found = differences(&known, "cloud", &all, at(1000));
+        let made =
+            |token: &str, id: &str| (token.to_owned(), MachineReport::Made { id: id.into() });
+        assert_eq!(found.reports, [made("asked", "a"), made("gone", "e")]);
+        assert_eq!(found.strangers, [told("made", "c"), told("other", "f")]);
+        assert_eq!(found.missing, ["joined"]);
+        let early = differences(&known, "cloud", &[told("gone", "e")], at(60));
+        assert_eq!(early, Differences::default(), "what was made a moment ago is not missed");
+        let others = differences(&known, "elsewhere", &[told("made", "b")], at(1000));
+        assert_eq!(others.strangers, [told("made", "b")], "another source's token");
+    }
+}

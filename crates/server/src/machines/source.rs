@@ -1,0 +1,51 @@
+//! A source of machines. Each call may be made again: the same token is the same machine.
+
+use model::machine::{FailureKind, Offer};
+use wire::link::JoinFile;
+
+/// Calls block; they are made off the runtime's threads.
+pub trait MachineSource: Send + Sync {
+    /// What kinds of machines can be made.
+    fn offers(&self) -> Result<Vec<Offer>, SourceError>;
+
+    /// Makes the machine of this token, or finds it made.
+    fn create(&self, order: &CreateOrder) -> Result<SourceMachine, SourceError>;
+
+    /// Every machine with this cluster's tag. A machine that was made a moment ago may not be among them.
+    fn describe(&self) -> Result<Vec<SourceMachine>, SourceError>;
+
+    /// Deletes the machine of this token. There is nothing wrong where there is none.
+    fn delete(&self, token: &str, id: Option<&str>) -> Result<(), SourceError>;
+}
+
+/// All that a machine needs to become a node.
+#[derive(Debug, Clone)]
+pub struct CreateOrder {
+    pub token: String,
+    pub offer: Offer,
+    pub node: String,
+    /// For `sluice agent --dynamic --conf`.
+    pub conf: String,
+    pub join: JoinFile,
+}
+
+/// A machine as its source tells it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceMachine {
+    pub token: String,
+    pub id: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{kind}: {text}")]
+pub struct SourceError {
+    pub kind: FailureKind,
+    pub text: String,
+}
+
+impl SourceError {
+    /// It is not known what the call has done.
+    pub fn unknown(text: impl Into<String>) -> Self {
+        Self { kind: FailureKind::Unknown, text: text.into() }
+    }
+}

@@ -1,0 +1,39 @@
+//! Machines on demand, as clients are shown them.
+
+use model::machine::Machine;
+use model::price::{Cost, Price};
+use serde::{Deserialize, Serialize};
+
+/// The most machines that are gone in one answer: the newest.
+pub const GONE_SHOWN_MAX: usize = 200;
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MachinesView {
+    pub sources: Vec<SourceView>,
+    /// In the order in which they were asked for.
+    pub machines: Vec<MachineView>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceView {
+    pub name: String,
+    pub offers: u32,
+    /// Machines that there are or may be, and what they cost in an hour.
+    pub machines: u32,
+    pub machines_max: u32,
+    pub price_hour: Price,
+    /// What its machines have cost in this month.
+    pub month: Cost,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<Cost>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MachineView {
+    pub machine: Machine,
+    /// It has joined and has no job.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub idle: bool,
+    /// What it has cost until now.
+    pub cost: Cost,
+}
