@@ -28,8 +28,13 @@ impl State {
             let partitions = of.partitions.iter().map(|partition| partition.name.clone());
             (nodes.collect(), partitions.collect())
         };
-        let ((nodes, partitions), (kept_nodes, kept_partitions)) =
+        let ((nodes, mut partitions), (kept_nodes, kept_partitions)) =
             (names(&self.config), names(config));
+        // Those that were created while the cluster ran are in no file, and go with the next that is read.
+        if *self.config != *config {
+            let created = self.partitions.iter().filter(|p| !self.fleets.contains_key(&p.name));
+            partitions.extend(created.map(|partition| partition.name.clone()));
+        }
         let nodes: BTreeSet<&String> = nodes.difference(&kept_nodes).collect();
         let partitions: BTreeSet<&String> = partitions.difference(&kept_partitions).collect();
         let mut dropped = DroppedParts::default();

@@ -73,9 +73,14 @@ impl State {
         let needs_image = kind == LaunchKind::Task && job.spec.launch.container.is_some();
         // `max_duration` is of the running state. Other limits, as a partition's, are of all the time on the nodes.
         let has_credit = needs_image && of_task.is_some();
-        let end_limit = end_without_pull.map(|end| match leaves {
+        let of_partition = self.partition(&start.allocation.partition);
+        let of_partition = of_partition.and_then(|partition| partition.max_time.duration());
+        let of_partition = of_partition.map(|longest| context.now + longest);
+        let reserved = self.reserved_for_others_from(job, &nodes, context.now);
+        let latest = [leaves, of_partition, reserved].into_iter().flatten().min();
+        let end_limit = end_without_pull.map(|end| match latest {
             _ if !has_credit => end,
-            Some(leaves) => (end + PULL_CREDIT_MAX).min(leaves),
+            Some(latest) => (end + PULL_CREDIT_MAX).min(latest).max(end),
             None => end + PULL_CREDIT_MAX,
         });
         let credit = end_limit.zip(end_without_pull).map(|(end, without)| end.since(without));

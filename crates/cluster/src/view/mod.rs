@@ -184,7 +184,11 @@ fn end_of(state: &State, attempt: &Attempt) -> Option<Timestamp> {
     } else {
         resume_timeout_s(state, &attempt.allocation.partition)
     };
-    let limit = attempt.end_limit.map(|end| end + Duration::from_secs(boot_s.into()));
+    let boot = Duration::from_secs(boot_s.into());
+    // What a pull may still take is not counted: most are short, and the plan would give away what becomes free.
+    let pull_ms = if attempt.preparing_nodes.is_empty() { 0 } else { attempt.pull_credit_ms };
+    let pull = Duration::from_millis(pull_ms);
+    let limit = attempt.end_limit.map(|end| end + boot - pull);
     [limit, leaving, window].into_iter().flatten().min()
 }
 

@@ -157,7 +157,7 @@ impl<'a> Ranking<'a> {
 
     fn has_accrual_limits(&self) -> bool {
         let policy = self.policy();
-        if !policy.multifactor || policy.flags.accrue_always {
+        if !policy.is_computed() || policy.flags.accrue_always {
             return false;
         }
         let of_qos = self.state.qos.values().any(|q| {

@@ -120,12 +120,8 @@ impl Store {
 
     /// Brings every layer of this boot to disk and marks it so. For an idle moment: it waits for the disk.
     pub fn sync(&self) -> Result<()> {
-        let unsynced: Vec<_> = self
-            .layer_ids()
-            .into_iter()
-            .filter_map(|id| self.layer_record(&id).map(|record| (id, record)))
-            .filter(|(_, record)| !record.synced)
-            .collect();
+        let is_unsynced = |id: &_| self.layer_record(id).is_some_and(|record| !record.synced);
+        let unsynced: Vec<_> = self.layer_ids().into_iter().filter(is_unsynced).collect();
         if unsynced.is_empty() {
             return Ok(());
         }
@@ -134,11 +130,14 @@ impl Store {
         if unsafe { libc::syncfs(root.as_raw_fd()) } != 0 {
             return Err(Error::at(self.dir())(std::io::Error::last_os_error()));
         }
-        for (id, mut record) in unsynced {
+        for id in unsynced {
             let Some(_held) = Lock::try_take(&self.folders.layer_lock(&id), Mode::Shared)? else {
                 continue;
             };
-            if self.has_layer(&id) {
+            // Read again: somebody may have been admitted to the layer meanwhile.
+            if self.has_layer(&id)
+                && let Some(mut record) = self.layer_record(&id)
+            {
                 record.synced = true;
                 write_record(&self.folders.layer(&id).join("layer.json"), &record)?;
             }

@@ -98,21 +98,37 @@ impl State {
         now: Timestamp,
     ) -> Option<Timestamp> {
         job.spec.signal.filter(|signal| signal.overlaps)?;
+        let of = |r: &Arc<Reservation>| {
+            let delay = Duration::from_secs(u64::from(r.max_start_delay_s?));
+            Some(next_window(r, now)? + delay)
+        };
+        self.whole_reservations_of_others(job, nodes).filter_map(of).min()
+    }
+
+    /// When the first of these nodes is reserved for others.
+    pub(in crate::decide) fn reserved_for_others_from(
+        &self,
+        job: &Job,
+        nodes: &[&str],
+        now: Timestamp,
+    ) -> Option<Timestamp> {
+        let others = self.whole_reservations_of_others(job, nodes);
+        others.filter_map(|r| next_window(r, now)).min()
+    }
+
+    /// Reservations of whole nodes among these that the job has no part in.
+    fn whole_reservations_of_others<'s>(
+        &'s self,
+        job: &'s Job,
+        nodes: &'s [&'s str],
+    ) -> impl Iterator<Item = &'s Arc<Reservation>> {
         let asked = job.spec.request().reservation.as_deref().unwrap_or_default();
-        let others = self.reservations.values().filter(|r| {
+        self.reservations.values().filter(move |r| {
             let here = || r.nodes.iter().any(|node| nodes.contains(&node.as_str()));
             let own = split_names(asked).any(|name| name == r.name);
             let drawn = r.has(Flag::Magnetic) && r.admits(&job.spec.owner, &job.account);
             r.has_nodes() && r.cores.is_empty() && !own && !drawn && here()
-        });
-        let of = |r: &Arc<Reservation>| {
-            let delay = Duration::from_secs(u64::from(r.max_start_delay_s?));
-            // The present window has admitted the job: the next one counts.
-            let windows = r.windows(now, 2);
-            let next = windows.into_iter().map(|(start, _)| start).find(|start| *start > now)?;
-            Some(next + delay)
-        };
-        others.filter_map(of).min()
+        })
     }
 
     /// Refuses nodes that are reserved for others now: a reservation may be newer than the plan.
@@ -141,4 +157,10 @@ impl State {
             Ok(())
         }
     }
+}
+
+/// The beginning of a reservation's next window; the present one has admitted who runs in it.
+fn next_window(reservation: &Reservation, now: Timestamp) -> Option<Timestamp> {
+    let windows = reservation.windows(now, 2);
+    windows.into_iter().map(|(start, _)| start).find(|start| *start > now)
 }

@@ -138,7 +138,10 @@ impl Keeper {
                     return Err(self.give_up(state, "cannot work with the configuration"));
                 }
                 // A first start that fails has said why; it is for the caller to try again.
-                End::Failed(code) if !was_ready => self.finish(state, code),
+                End::Failed(code) if !was_ready => {
+                    self.note_stop(state);
+                    self.finish(state, code)
+                }
                 End::Failed(code) => format!("ended with code {code}"),
                 End::Died(how) => how,
             };
@@ -176,10 +179,15 @@ impl Keeper {
     }
 
     fn stopped(&self, state: &StateDir) -> ! {
+        self.note_stop(state);
+        self.finish(state, 0)
+    }
+
+    /// Notes that the server did not crash, if it is the server's keeper.
+    fn note_stop(&self, state: &StateDir) {
         if self.of == SERVER_KEEPER.of {
             state.note_stop();
         }
-        self.finish(state, 0)
     }
 
     fn finish(&self, state: &StateDir, code: i32) -> ! {

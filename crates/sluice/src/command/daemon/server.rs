@@ -142,8 +142,10 @@ pub fn run(mut args: ServerArgs) -> VerbResult {
         service_manager::tell_ready();
     };
     let folder = StateDir::open(&state.path);
-    start(&args, state, site, bound, |_| Ok(()), ready)?;
+    let ended = start(&args, state, site, bound, |_| Ok(()), ready);
+    // An error is no crash: the next start is asked the same questions as this one.
     folder.note_stop();
+    ended?;
     Ok(ExitCode::SUCCESS)
 }
 
