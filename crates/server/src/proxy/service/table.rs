@@ -163,7 +163,10 @@ fn table_of(state: &State, before: &Table, counts: &ServiceCounts) -> Table {
             jobs.entry(key(job.spec.project(), &job.spec.name)).or_default().push(job);
         }
     }
-    let of_jobs = |(key, jobs): (String, Vec<&Job>)| {
+    let of_jobs = |(key, mut jobs): (String, Vec<&Job>)| {
+        // The server ends what a later deployment replaces: nobody's jobs are ended for another's, whatever has led to one address.
+        let owner = jobs.iter().min_by_key(|job| job.id)?.spec.owner.uid;
+        jobs.retain(|job| job.spec.owner.uid == owner);
         let newest = jobs.iter().max_by_key(|job| deployment(job))?;
         let spec = &newest.spec;
         let service = spec.launch.service.as_deref()?.clone();
@@ -216,4 +219,43 @@ fn table_of(state: &State, before: &Table, counts: &ServiceCounts) -> Table {
         Some((key, Arc::new(live)))
     };
     jobs.into_iter().filter_map(of_jobs).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{TestServer, user};
+
+    /// A state with jobs that are services at one address, of these users and deployments.
+    async fn state_of<const N: usize>(of: [(u32, u32); N]) -> (State, [JobId; N]) {
+        let server = TestServer::start().await;
+        let mut ids = [JobId(0); N];
+        for id in &mut ids {
+            *id = server.submit("").await.expect("a job");
+        }
+        let mut state = server.shared.read().clone();
+        for (id, (uid, deployment)) in ids.iter().zip(of) {
+            let job = Arc::make_mut(state.jobs.get_mut(id).expect("a job"));
+            let spec = Arc::make_mut(&mut job.spec);
+            spec.name = "web".into();
+            spec.owner = Arc::new(Principal { uid, ..user() });
+            let service = Service { deployment, ..Service::at(80) };
+            Arc::make_mut(&mut spec.launch).service = Some(Box::new(service));
+            state.replicas.insert(*id);
+        }
+        (state, ids)
+    }
+
+    fn one_of(state: &State) -> Arc<LiveService> {
+        let table = table_of(state, &Table::default(), &ServiceCounts::default());
+        table.get("main/web").expect("a service").clone()
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn no_job_is_replaced_by_that_of_another_user() {
+        let (state, [first, ..]) = state_of([(1000, 0), (1001, 7), (1000, 1)]).await;
+        let live = one_of(&state);
+        assert_eq!((live.owner.uid, live.service.deployment), (1000, 1));
+        assert_eq!(live.outdated, BTreeSet::from([first]));
+    }
 }
