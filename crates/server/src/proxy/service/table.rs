@@ -189,8 +189,9 @@ fn table_of(state: &State, before: &Table, counts: &ServiceCounts) -> Table {
         let active = u32::try_from(jobs.iter().filter(is_active).count()).unwrap_or(u32::MAX);
         let queued = jobs.iter().filter(|job| job.hold.is_none()).flat_map(|job| waiting(job));
         let queued: Vec<ArrayTask> = queued.collect();
-        // What an administrator holds stays held.
-        let held = jobs.iter().filter(|job| job.hold == Some(Hold::User));
+        // What an administrator holds stays held, and what somebody is to look at before it runs again.
+        let is_parked = |job: &&&Job| job.hold == Some(Hold::User) && !job.special_exit;
+        let held = jobs.iter().filter(is_parked);
         let mut parked: Vec<ArrayTask> = held.flat_map(|job| waiting(job)).collect();
         parked.sort_by_key(|task| task.index);
         let scale = known.map(|known| known.scale.clone()).unwrap_or_default();
@@ -233,7 +234,7 @@ mod tests {
         for id in &mut ids {
             *id = server.submit("").await.expect("a job");
         }
-        let mut state = server.shared.read().clone();
+        let mut state = State::clone(&server.shared.read());
         for (id, (uid, deployment)) in ids.iter().zip(of) {
             let job = Arc::make_mut(state.jobs.get_mut(id).expect("a job"));
             let spec = Arc::make_mut(&mut job.spec);
@@ -257,5 +258,18 @@ mod tests {
         let live = one_of(&state);
         assert_eq!((live.owner.uid, live.service.deployment), (1000, 1));
         assert_eq!(live.outdated, BTreeSet::from([first]));
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn replica_that_somebody_is_to_look_at_is_not_for_the_scaling_to_release() {
+        let (mut state, ids) = state_of([(1000, 0), (1000, 0)]).await;
+        let array = ids[0];
+        for (id, index) in ids.iter().zip(0..) {
+            let job = Arc::make_mut(state.jobs.get_mut(id).expect("a job"));
+            job.task = Some(ArrayTask { array, index });
+            job.hold = Some(Hold::User);
+            job.special_exit = index == 1;
+        }
+        assert_eq!(one_of(&state).parked, [ArrayTask { array, index: 0 }]);
     }
 }
