@@ -231,14 +231,14 @@ mod tests {
     async fn state_of<const N: usize>(of: [(u32, u32); N]) -> (State, [JobId; N]) {
         let server = TestServer::start().await;
         let mut ids = [JobId(0); N];
-        for id in &mut ids {
-            *id = server.submit("").await.expect("a job");
+        for (n, id) in ids.iter_mut().enumerate() {
+            *id = server.submit(&format!("name: job-{n}")).await.expect("a job");
         }
         let mut state = State::clone(&server.shared.read());
         for (id, (uid, deployment)) in ids.iter().zip(of) {
             let job = Arc::make_mut(state.jobs.get_mut(id).expect("a job"));
             let spec = Arc::make_mut(&mut job.spec);
-            spec.name = "web".into();
+            (spec.name, spec.account) = ("web".into(), None);
             spec.owner = Arc::new(Principal { uid, ..user() });
             let service = Service { deployment, ..Service::at(80) };
             Arc::make_mut(&mut spec.launch).service = Some(Box::new(service));
