@@ -79,9 +79,37 @@ impl LiveService {
         self.replicas.iter().filter(|replica| replica.deployment == self.service.deployment)
     }
 
+    /// Those of the deployments before it.
+    pub fn older(&self) -> impl Iterator<Item = &Arc<Replica>> {
+        self.replicas.iter().filter(|replica| replica.deployment != self.service.deployment)
+    }
+
     /// How many replicas run or are to run.
     pub fn wanted(&self) -> u32 {
         self.active.saturating_add(u32::try_from(self.queued.len()).unwrap_or(u32::MAX))
+    }
+}
+
+#[cfg(test)]
+impl LiveService {
+    /// A service in a test, of which so many replicas of the newest deployment have resources.
+    pub fn of_test(service: Service, replicas: Vec<Arc<Replica>>, active: u32) -> Self {
+        let jobs = replicas.iter().filter(|replica| replica.deployment != service.deployment);
+        Self {
+            name: ServiceName { project: "main".into(), run: "web".into() },
+            outdated: jobs.map(|replica| replica.attempt.job).collect(),
+            service,
+            created: Timestamp::from_secs(1),
+            owner: crate::testing::user(),
+            replicas,
+            counts: Arc::default(),
+            rates: Arc::default(),
+            active,
+            queued: Vec::new(),
+            parked: Vec::new(),
+            scale: Arc::default(),
+            turn: Arc::default(),
+        }
     }
 }
 
