@@ -31,6 +31,8 @@ pub fn roll(shared: &Shared, live: &LiveService, now: Instant) {
 fn gives_way(live: &LiveService, now: Instant) -> bool {
     let is_up = |replica: &&Arc<Replica>| replica.is_open() && replica.is_reached();
     if live.newest().filter(is_up).count() < needed(live) as usize {
+        // One of the newest may have failed since they were drained: they answer again.
+        live.older().for_each(|replica| replica.drain(None));
         return false;
     }
     let mut is_done = true;
@@ -94,5 +96,18 @@ mod tests {
         let up = LiveService::of_test(next, vec![old.clone(), new.clone()], 1);
         assert!(!gives_way(&up, start) && !old.is_open() && new.is_open());
         assert!(gives_way(&up, later));
+    }
+
+    #[test]
+    fn deployment_before_answers_again_when_a_replica_of_the_next_has_failed() {
+        let (before, next) = (service(0, None), service(1, None));
+        let old = replica(1, &before);
+        let (first, second) = (replica(2, &next), replica(3, &next));
+        let now = Instant::now();
+        let both = vec![old.clone(), first.clone(), second];
+        let both = LiveService::of_test(next.clone(), both, 2);
+        assert!(!gives_way(&both, now) && !old.is_open());
+        let one = LiveService::of_test(next, vec![old.clone(), first], 1);
+        assert!(!gives_way(&one, now + Duration::from_secs(1)) && old.is_open());
     }
 }
