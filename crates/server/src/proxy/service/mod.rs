@@ -280,7 +280,8 @@ impl Passed<'_> {
         let (answer, outstanding) = loop {
             let chosen = live.choose(&tried).filter(|_| tried.len() < TRIES_MAX);
             let Some(replica) = chosen else {
-                if !wait.goes_on().await {
+                // What may have ended a replica is not sent to one after the other until the time is over.
+                if was_lost || !wait.goes_on().await {
                     return Err(self.no_replica(&live, &tried));
                 }
                 live = services.again(shared, &live);
