@@ -199,6 +199,8 @@ impl State {
             // The record of an array's cancelled tasks has no task left to run.
             Phase::Ended(_) if job.pending.is_some() => Err(Refusal::JobEnded(job.id)),
             Phase::Ended(_) => {
+                // The address of a service that has ended is free: another may have it by now.
+                self.check_address(&job.spec, Some(job.run))?;
                 let requeue = RequeueAs { hold: how.hold, special_exit: how.special_exit };
                 let RequeuedWait { begin, hold, reason, special_exit, .. } =
                     RequeuedWait::new(&self.config.parameters, job, requeue, at);

@@ -101,6 +101,7 @@ impl State {
         if chooses_files(field) {
             authorise(self, &context.by, Act::ActAsOwner(job))?;
         }
+        check_address_kept(job, field)?;
         let running = !job.is_waiting();
         match field {
             JobField::TimeLimit(limit) => self.check_limit(job, *limit, context),
@@ -301,6 +302,21 @@ impl State {
         }
         Ok(())
     }
+}
+
+/// Requests find a service by its project and its name, which a submit has checked: another's may have what they would become.
+fn check_address_kept(job: &Job, field: &JobField) -> Result<(), Refusal> {
+    let spec = &job.spec;
+    let is_moved = match field {
+        JobField::Name(name) => **name != *spec.name,
+        JobField::Account(account) => account.as_str() != spec.project(),
+        _ => false,
+    };
+    if is_moved && spec.launch.service.is_some() {
+        let why = "a service's name and project are its address: submit another";
+        return Err(Refusal::Other(why.into()));
+    }
+    Ok(())
 }
 
 /// Whether the field decides which files the owner's processes open. A name does so through `%x`, which is replaced in

@@ -426,30 +426,31 @@ impl State {
                 expected: "letters, digits, -, _ and ., as it is part of its address".into(),
             });
         }
-        if is_test {
-            return Ok(());
-        }
-        let has_address = |job: &Job| {
+        if is_test { Ok(()) } else { self.check_address(spec, None) }
+    }
+
+    /// Refuses a service whose name, or whose model's name, another run of its project has. `own` is its own run, where it is not new.
+    pub(super) fn check_address(&self, spec: &JobSpec, own: Option<RunId>) -> Result<(), Refusal> {
+        let Some(service) = &spec.launch.service else { return Ok(()) };
+        let project = spec.project();
+        let is_rival = |job: &Job| {
             !job.has_ended()
-                && job.spec.name == spec.name
-                && job.spec.project() == spec.project()
+                && own != Some(job.run)
+                && job.spec.project() == project
                 && !replaces(spec, &job.spec)
         };
-        let mut replicas = self.replicas.iter().filter_map(|id| self.jobs.get(id));
-        let project = spec.project();
-        if replicas.clone().any(|job| has_address(job)) {
+        let jobs = self.replicas.iter().filter_map(|id| self.jobs.get(id));
+        let mut rivals = jobs.filter(|job| is_rival(job));
+        if rivals.clone().any(|job| job.spec.name == spec.name) {
             let name = &spec.name;
             return Err(Refusal::Other(format!("project {project} has a service {name} already")));
         }
         let Some(model) = &service.model else { return Ok(()) };
         let has_model = |job: &Job| {
             let other = job.spec.launch.service.as_ref().and_then(|other| other.model.as_ref());
-            !job.has_ended()
-                && !replaces(spec, &job.spec)
-                && job.spec.project() == project
-                && other.is_some_and(|other| other.name == model.name)
+            other.is_some_and(|other| other.name == model.name)
         };
-        if let Some(other) = replicas.find(|job| has_model(job)) {
+        if let Some(other) = rivals.find(|job| has_model(job)) {
             let (run, name) = (&other.spec.name, &model.name);
             return Err(Refusal::Other(format!("service {run} of {project} has model {name}")));
         }

@@ -1,10 +1,10 @@
 //! Submits that are refused use no id and leave no trace; those that are taken get the next.
 
 use crate::job_builder::{Ask, alice, ask, bob, root};
-use crate::testbed::{world, world_with};
+use crate::testbed::{World, world, world_with};
 use cluster::Command;
 use model::account::{Account, Association, Qos};
-use model::change::{JobChange, JobField, JobRef};
+use model::change::{JobChange, JobField, JobRef, Requeue};
 use model::container::Container;
 use model::partition::{Access, Partition, PartitionState};
 use model::reason::Refusal;
@@ -271,4 +271,52 @@ fn name_of_a_service_is_one_services_in_its_project() {
     w.submit(later());
     assert!(w.try_submit(later()).is_err(), "the next is later still");
     assert!(w.try_submit(later().of(bob())).is_err(), "nobody else replaces it");
+}
+
+/// What a submit has checked stays so: no change gives a service the address of another's.
+#[test]
+fn service_comes_by_no_change_to_the_address_of_another() {
+    let mut w = world(2);
+    let service = |name: &str, model: &str| {
+        let model = ServedModel { name: model.into(), prefix: "/v1".into() };
+        let service = Service { model: Some(model), ..Service::at(80) };
+        ask().task().named(name).with(|spec| {
+            Arc::make_mut(&mut spec.launch).service = Some(Box::new(service));
+        })
+    };
+    let own = w.submit(service("web", "llama").of(bob()));
+    for field in [JobField::Name("other".into()), JobField::Account("biology".into())] {
+        let change = JobChange::Fields(vec![field]);
+        let refused = w.change(own, change).expect_err("an address stays");
+        let why = "a service's name and project are its address: submit another";
+        assert_eq!(refused.to_string(), why);
+    }
+    let same = JobChange::Fields(vec![JobField::Name("web".into())]);
+    w.change(own, same).expect("nothing changes");
+    let requeue = |w: &mut World, job| w.change(job, JobChange::Requeue(Requeue::PLAIN));
+    w.cancel(&[JobRef::whole(own)]);
+    let by_name = w.submit(service("web", "other"));
+    let refused = requeue(&mut w, own).expect_err("the name is taken");
+    assert_eq!(refused.to_string(), "project main has a service web already");
+    w.cancel(&[JobRef::whole(by_name)]);
+    let by_model = w.submit(service("second", "llama"));
+    let refused = requeue(&mut w, own).expect_err("the model is taken");
+    assert_eq!(refused.to_string(), "service second of main has model llama");
+    w.cancel(&[JobRef::whole(by_model)]);
+    requeue(&mut w, own).expect("nobody has them now");
+}
+
+#[test]
+fn replica_that_has_ended_is_requeued_beside_the_others_of_its_service() {
+    let mut w = world(2);
+    let service = ask().task().named("web").array("0-1").with(|spec| {
+        Arc::make_mut(&mut spec.launch).service = Some(Box::new(Service::at(80)));
+    });
+    w.submit(service);
+    let started = w.plan();
+    assert_eq!(started.len(), 2);
+    w.end(started[0].job, 1);
+    assert_eq!(w.is(started[0].job), JobState::Failed);
+    let requeue = JobChange::Requeue(Requeue::PLAIN);
+    w.change(started[0].job, requeue).expect("the address is its own");
 }

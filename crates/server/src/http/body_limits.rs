@@ -81,20 +81,39 @@ pub async fn read_whole(
     request: Request,
     next: Next,
 ) -> Response {
+    let owner = limits.owner(request.extensions().get());
+    match answer_whole(&limits, owner, request, next).await {
+        Ok(response) => count_answer(&limits, owner, response).await,
+        Err(refusal) => *refusal,
+    }
+}
+
+/// Middleware: the same for a request whose answer is passed on as it comes. Nothing of such an answer is kept here: it is not counted.
+pub async fn read_whole_request(
+    State(limits): State<BodyLimits>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let owner = limits.owner(request.extensions().get());
+    answer_whole(&limits, owner, request, next).await.unwrap_or_else(|refusal| *refusal)
+}
+
+/// The answer to a request that is handed on once its body is whole, and that counts until it is answered.
+async fn answer_whole(
+    limits: &BodyLimits,
+    owner: ShareOwner,
+    request: Request,
+    next: Next,
+) -> Result<Response, Box<Response>> {
     let (mut head, body) = request.into_parts();
-    let owner = limits.owner(head.extensions.get());
-    let read = tokio::time::timeout(limits.body_timeout, read_body(&limits, owner, body)).await;
-    let (bytes, held) = match read {
-        Ok(Ok(read)) => read,
-        Ok(Err(refusal)) => return *refusal,
-        Err(_) => {
-            return refused(StatusCode::REQUEST_TIMEOUT, "the request did not come in time");
-        }
-    };
+    let read = tokio::time::timeout(limits.body_timeout, read_body(limits, owner, body)).await;
+    let late =
+        |_| Box::new(refused(StatusCode::REQUEST_TIMEOUT, "the request did not come in time"));
+    let (bytes, held) = read.map_err(late)??;
     head.extensions.insert(held.clone());
     let response = next.run(Request::from_parts(head, Body::from(bytes))).await;
     drop(held);
-    count_answer(&limits, owner, response).await
+    Ok(response)
 }
 
 /// The body, and what it takes of the common amount.

@@ -70,7 +70,7 @@ pub fn router(shared: Arc<Shared>, bodies: BodyLimits) -> Router {
         .merge(web_pages())
         .merge(slurm_rest::router(&shared, &bodies))
         .merge(web::router(&shared, &bodies))
-        .merge(services(&shared))
+        .merge(services(&shared, &bodies))
         .route("/healthz", get(|| async { "ok\n" }))
         .fallback(dstack::unknown_route)
         .method_not_allowed_fallback(dstack::unknown_route)
@@ -86,7 +86,7 @@ fn web_pages() -> Router<Arc<Shared>> {
 }
 
 /// Requests to services.
-fn services(shared: &Arc<Shared>) -> Router<Arc<Shared>> {
+fn services(shared: &Arc<Shared>, bodies: &BodyLimits) -> Router<Arc<Shared>> {
     let known = proxy::service::Services::new(shared);
     proxy::service::look_after(shared.clone(), &known);
     let add = |router: Router<Arc<Shared>>, path| router.route(path, any(proxy::service::service));
@@ -94,8 +94,12 @@ fn services(shared: &Arc<Shared>) -> Router<Arc<Shared>> {
     let chat = |router: Router<Arc<Shared>>, path| router.route(path, post(models::chat));
     let routes = proxy::service::ROUTES.into_iter().fold(Router::new(), add);
     let routes = models::LIST_ROUTES.into_iter().fold(routes, list);
-    let routes = models::CHAT_ROUTES.into_iter().fold(routes, chat);
-    routes.layer(axum::Extension(known))
+    // They are read whole, to find the model that they name: their bytes count.
+    let read = middleware::from_fn_with_state(bodies.clone(), body_limits::read_whole_request);
+    let identify = middleware::from_fn_with_state(shared.clone(), authenticate::authenticate);
+    let chats = models::CHAT_ROUTES.into_iter().fold(Router::new(), chat);
+    let chats = chats.route_layer(read).route_layer(identify);
+    routes.merge(chats).layer(axum::Extension(known))
 }
 
 /// The API that Sluice's own commands use.

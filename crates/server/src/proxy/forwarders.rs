@@ -57,9 +57,9 @@ impl Entry {
 }
 
 impl Forwarders {
-    /// Steps into replicas of services: one user may have many of those.
+    /// Steps into replicas of services: one user may have many of those, and leaves room for others.
     pub fn of_services() -> Self {
-        Self { of_user_max: ALL_MAX, ..Self::default() }
+        Self { of_user_max: ALL_MAX / 2, ..Self::default() }
     }
 
     fn steps(&self) -> MutexGuard<'_, HashMap<Key, Arc<Entry>>> {

@@ -271,11 +271,12 @@ fn up_service_is_scaled_from_none_to_none_by_its_requests() {
 fn up_update_of_a_service_loses_no_request() {
     let cluster = Cluster::up(TWO_NODES);
     let (token, page) = (admin(&cluster), "/proxy/services/main/web/");
-    let port = free_port();
-    apply(&cluster, port, "");
+    apply(&cluster, free_port(), "");
     answered(&cluster, page, &[&token]);
     let before = replicas(&cluster);
     assert_eq!(before.len(), 1);
+    // At one port the old replica would answer for the new one on this machine, and take connections with it when it ends.
+    let port = free_port();
     let said = apply(&cluster, port, "env: [A=b]");
     assert!(said.contains("replaced once the new replicas are ready"), "{said}");
     // Requests go on all the while.

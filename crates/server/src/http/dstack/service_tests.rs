@@ -54,3 +54,22 @@ async fn replicas_of_a_service_are_one_run_with_a_job_each() {
     assert_eq!(first["status"], "running", "the one before goes on: {first}");
     assert_eq!(stopped["id"], first["id"], "and is the one that is active: {stopped}");
 }
+
+/// Requests that name a model are read whole: as every other that is, they count, once it is known whose they are.
+#[tokio::test(flavor = "multi_thread")]
+async fn request_for_a_model_is_read_whole_for_users_alone() {
+    let api = Api::empty().await;
+    let path = "/proxy/models/main/v1/chat/completions";
+    let ask = |content: String| json!({"model": "none", "messages": [content]});
+    let long = ask("a".repeat(16 << 20));
+    for (body, by, status) in [
+        (ask("hello".into()), None, StatusCode::UNAUTHORIZED),
+        (long.clone(), None, StatusCode::UNAUTHORIZED),
+        (ask("hello".into()), Some(user()), StatusCode::NOT_FOUND),
+        (json!({}), Some(user()), StatusCode::BAD_REQUEST),
+        (long, Some(user()), StatusCode::PAYLOAD_TOO_LARGE),
+    ] {
+        let shown = body.to_string().len();
+        assert_eq!(api.send(path, body, by).await.0, status, "{shown} bytes");
+    }
+}

@@ -168,7 +168,6 @@ async fn exchange(
 ) -> Response {
     let began = Instant::now();
     let live = &passed.live;
-    live.scale.arrivals.note(began);
     let answer = match passed.on(shared, services, request).await {
         Ok(answer) => answer,
         Err(answer) => {
@@ -259,6 +258,8 @@ impl Passed<'_> {
     ) -> Result<Response, Box<Response>> {
         check_head(request.headers())?;
         self.check_rate(&request)?;
+        // What is refused is no load: it starts no replica.
+        self.live.scale.arrivals.note(Instant::now());
         let upgrade = request.extensions_mut().remove::<OnUpgrade>();
         let slot = request.extensions().get::<HeldSlot>().cloned();
         let is_whole = !self.live.service.strip_prefix;
@@ -280,7 +281,8 @@ impl Passed<'_> {
         let (answer, outstanding) = loop {
             let chosen = live.choose(&tried).filter(|_| tried.len() < TRIES_MAX);
             let Some(replica) = chosen else {
-                if !wait.goes_on().await {
+                // What may have ended a replica is not sent to one after the other until the time is over.
+                if was_lost || !wait.goes_on().await {
                     return Err(self.no_replica(&live, &tried));
                 }
                 live = services.again(shared, &live);

@@ -13,18 +13,13 @@ use model::service::{ServedModel, Service};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
-use std::time::Duration;
-use tokio::time::timeout;
+use wire::client::REQUEST_BYTES_MAX;
 
 /// dstack's paths, and the same with OpenAI's version.
 pub const LIST_ROUTES: [&str; 2] =
     ["/proxy/models/{project}/models", "/proxy/models/{project}/v1/models"];
 pub const CHAT_ROUTES: [&str; 2] =
     ["/proxy/models/{project}/chat/completions", "/proxy/models/{project}/v1/chat/completions"];
-
-/// Bytes of a request, which is read whole to find its model, and how long it may take to come.
-const REQUEST_BYTES_MAX: usize = 16 << 20;
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What is read of a request.
 #[derive(Deserialize)]
@@ -68,7 +63,7 @@ fn served<'t>(
     of_project.filter_map(|live| Some((live, live.service.model.as_ref()?)))
 }
 
-/// A chat completion, streamed where the request says so.
+/// A chat completion, streamed where the request says so. The request's body is whole already (`body_limits`).
 pub async fn chat(
     State(shared): State<Arc<Shared>>,
     axum::Extension(services): axum::Extension<Arc<Services>>,
@@ -79,13 +74,8 @@ pub async fn chat(
         return *response;
     }
     let (mut parts, body) = request.into_parts();
-    let bytes = match timeout(REQUEST_TIMEOUT, to_bytes(body, REQUEST_BYTES_MAX)).await {
-        Ok(Ok(bytes)) => bytes,
-        Ok(Err(_)) => {
-            let why = format!("a request has at most {REQUEST_BYTES_MAX} bytes");
-            return said(StatusCode::PAYLOAD_TOO_LARGE, &why);
-        }
-        Err(_) => return said(StatusCode::REQUEST_TIMEOUT, "the request took too long to come"),
+    let Ok(bytes) = to_bytes(body, REQUEST_BYTES_MAX).await else {
+        return said(StatusCode::BAD_REQUEST, "the request cannot be read");
     };
     let Ok(Asked { model }) = serde_json::from_slice(&bytes) else {
         return said(StatusCode::BAD_REQUEST, "expected JSON with the name of a `model`");

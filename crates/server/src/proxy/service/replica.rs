@@ -118,6 +118,11 @@ impl Replica {
         self.is_reaching.store(false, Relaxed);
     }
 
+    #[cfg(test)]
+    pub fn set_reached(&self) {
+        self.is_reached.store(true, Relaxed);
+    }
+
     fn keep(&self, sender: Sender) {
         let mut idle = self.idle();
         if idle.len() < IDLE_MAX {

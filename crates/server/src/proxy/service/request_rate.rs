@@ -1,6 +1,7 @@
 //! `rate_limits` of services: how many requests a second one client may make.
 
 use model::service::{RateKey, RateLimit};
+use ring::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -16,12 +17,15 @@ pub struct Client<'c> {
     pub header: &'c dyn Fn(&str) -> Option<String>,
 }
 
-/// The clients of one service, by the limit that they came under.
+/// The limit that a client came under, and the hash of its name: a header's value may be long, and is the client's choice.
+type ClientKey = (usize, [u8; SHA256_OUTPUT_LEN]);
+
+/// When the next request of each client of a service is due.
 #[derive(Default)]
-pub struct RequestRates(Mutex<HashMap<(usize, String), Instant>>);
+pub struct RequestRates(Mutex<HashMap<ClientKey, Instant>>);
 
 impl RequestRates {
-    fn held(&self) -> MutexGuard<'_, HashMap<(usize, String), Instant>> {
+    fn held(&self) -> MutexGuard<'_, HashMap<ClientKey, Instant>> {
         self.0.lock().expect("no panic with the clients held")
     }
 
@@ -45,8 +49,9 @@ impl RequestRates {
                 None => return true,
             },
         };
+        let hash = digest(&SHA256, name.as_bytes());
+        let key: ClientKey = (at, hash.as_ref().try_into().expect("a digest has 32 bytes"));
         let mut clients = self.held();
-        let key = (at, name);
         if clients.len() >= CLIENTS_MAX && !clients.contains_key(&key) {
             clients.retain(|_, due| *due > now);
             if clients.len() >= CLIENTS_MAX {

@@ -19,27 +19,95 @@ pub fn roll(shared: &Shared, live: &LiveService, now: Instant) {
         }
         return;
     }
+    if gives_way(live, now) {
+        let jobs = live.outdated.iter().copied().map(JobRef::whole).collect();
+        let filter = JobFilter { jobs, ..JobFilter::default() };
+        let cancel = CancelJobs { filter, step: None, signal: None, batch_only: false, full: true };
+        shared.writer.enqueue_or_drop(Command::Cancel(Box::new(cancel)));
+    }
+}
+
+/// Drains the replicas of the deployments before the newest once enough of it are up; whether they have answered what they have.
+fn gives_way(live: &LiveService, now: Instant) -> bool {
     let is_up = |replica: &&Arc<Replica>| replica.is_open() && replica.is_reached();
-    let new = live.newest().filter(is_up).count();
-    let needed = match live.service.scaling {
-        Some(_) => live.wanted(),
-        None => live.service.replicas,
-    };
-    if new < needed as usize {
-        return;
+    if live.newest().filter(is_up).count() < needed(live) as usize {
+        // One of the newest may have failed since they were drained: they answer again.
+        live.older().for_each(|replica| replica.drain(None));
+        return false;
     }
     let mut is_done = true;
-    for replica in live.replicas.iter().filter(|one| one.deployment != live.service.deployment) {
+    for replica in live.older() {
         let since = replica.drained_since().unwrap_or(now);
         replica.drain(Some(since));
         let is_late = now.saturating_duration_since(since) >= DRAIN_MAX;
         // A request that was on its way to it when it was closed has arrived by the next look.
         is_done &= since < now && replica.outstanding() == 0 || is_late;
     }
-    if is_done {
-        let jobs = live.outdated.iter().copied().map(JobRef::whole).collect();
-        let filter = JobFilter { jobs, ..JobFilter::default() };
-        let cancel = CancelJobs { filter, step: None, signal: None, batch_only: false, full: true };
-        shared.writer.enqueue_or_drop(Command::Cancel(Box::new(cancel)));
+    is_done
+}
+
+/// How many replicas of the newest deployment must be up before those before it give way. All of one that is scaled are held at first:
+/// as long as an older one runs, one at least must be there to take its place.
+fn needed(live: &LiveService) -> u32 {
+    match live.service.scaling {
+        Some(scaling) => {
+            let is_served = live.older().next().is_some();
+            // Those that the scaling gives up are not to come back.
+            let given_up = live.newest().filter(|one| one.drained_since().is_some()).count() as u32;
+            let wanted = live.wanted().saturating_sub(given_up);
+            wanted.max(scaling.min).max(u32::from(is_served))
+        }
+        None => live.service.replicas,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::id::{AttemptId, JobId};
+    use model::service::{Scaling, Service};
+    use std::time::Duration;
+
+    const SCALING: Scaling =
+        Scaling { min: 0, target_milli: 10_000, window_s: 60, up_delay_s: 300, down_delay_s: 600 };
+
+    fn service(deployment: u32, scaling: Option<Scaling>) -> Service {
+        Service { deployment, scaling, replicas: 2, ..Service::at(80) }
+    }
+
+    /// A replica whose server is up.
+    fn replica(job: u32, service: &Service) -> Arc<Replica> {
+        let replica = Replica::new(AttemptId { job: JobId(job), number: 1 }, None, service);
+        replica.set_reached();
+        Arc::new(replica)
+    }
+
+    #[test]
+    fn scaled_deployment_gives_way_once_a_replica_of_the_next_is_up() {
+        let (before, next) = (service(0, Some(SCALING)), service(1, Some(SCALING)));
+        let (old, new) = (replica(1, &before), replica(2, &next));
+        let (start, later) = (Instant::now(), Instant::now() + Duration::from_secs(1));
+        // All of the next are held.
+        let held = LiveService::of_test(next.clone(), vec![old.clone()], 0);
+        assert!(!gives_way(&held, start) && old.is_open());
+        let least = Service { scaling: Some(Scaling { min: 2, ..SCALING }), ..next.clone() };
+        let few = LiveService::of_test(least, vec![old.clone(), new.clone()], 1);
+        assert!(!gives_way(&few, start) && old.is_open(), "it is to have two");
+        let up = LiveService::of_test(next, vec![old.clone(), new.clone()], 1);
+        assert!(!gives_way(&up, start) && !old.is_open() && new.is_open());
+        assert!(gives_way(&up, later));
+    }
+
+    #[test]
+    fn deployment_before_answers_again_when_a_replica_of_the_next_has_failed() {
+        let (before, next) = (service(0, None), service(1, None));
+        let old = replica(1, &before);
+        let (first, second) = (replica(2, &next), replica(3, &next));
+        let now = Instant::now();
+        let both = vec![old.clone(), first.clone(), second];
+        let both = LiveService::of_test(next.clone(), both, 2);
+        assert!(!gives_way(&both, now) && !old.is_open());
+        let one = LiveService::of_test(next, vec![old.clone(), first], 1);
+        assert!(!gives_way(&one, now + Duration::from_secs(1)) && old.is_open());
     }
 }

@@ -46,9 +46,11 @@ pub fn scale(shared: &Shared, live: &LiveService, now: Instant) {
 
 fn load(scaling: &Scaling, live: &LiveService, replicas: u32, now: Instant) -> Load {
     let window = Duration::from_secs(scaling.window_s.into());
+    // The replicas of an older deployment take the requests, and wait for one that takes their place: no request waits for that.
+    let is_awaited = live.older().next().is_some();
     Load {
         requests: live.scale.arrivals.within(window, now),
-        waiting: live.scale.waiting(),
+        waiting: live.scale.waiting() + usize::from(is_awaited),
         outstanding: live.replicas.iter().map(|replica| replica.outstanding()).sum(),
         replicas,
         unchanged: live.scale.unchanged(now),
@@ -78,4 +80,30 @@ fn give_up(shared: &Shared, live: &LiveService, fewer: usize, now: Instant) {
 fn change(shared: &Shared, ArrayTask { array, index }: ArrayTask, change: JobChange) {
     let job = JobRef::tasks(array, IndexSet::from_range(index, index));
     shared.writer.enqueue_or_drop(Command::ChangeJob { job, change });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::id::{AttemptId, JobId};
+    use model::service::Service;
+
+    #[test]
+    fn first_replica_of_a_deployment_starts_for_those_before_it() {
+        let scaling = Scaling {
+            min: 0,
+            target_milli: 10_000,
+            window_s: 60,
+            up_delay_s: 300,
+            down_delay_s: 600,
+        };
+        let wanted = |deployment: u32| {
+            let attempt = AttemptId { job: JobId(1), number: 1 };
+            let old = Arc::new(Replica::new(attempt, None, &Service::at(80)));
+            let service = Service { deployment, scaling: Some(scaling), ..Service::at(80) };
+            let live = LiveService::of_test(service, vec![old], 0);
+            autoscale::wanted(&scaling, 5, &load(&scaling, &live, 0, Instant::now()))
+        };
+        assert_eq!((wanted(1), wanted(0)), (1, 0));
+    }
 }

@@ -79,9 +79,37 @@ impl LiveService {
         self.replicas.iter().filter(|replica| replica.deployment == self.service.deployment)
     }
 
+    /// Those of the deployments before it.
+    pub fn older(&self) -> impl Iterator<Item = &Arc<Replica>> {
+        self.replicas.iter().filter(|replica| replica.deployment != self.service.deployment)
+    }
+
     /// How many replicas run or are to run.
     pub fn wanted(&self) -> u32 {
         self.active.saturating_add(u32::try_from(self.queued.len()).unwrap_or(u32::MAX))
+    }
+}
+
+#[cfg(test)]
+impl LiveService {
+    /// A service in a test, of which so many replicas of the newest deployment have resources.
+    pub fn of_test(service: Service, replicas: Vec<Arc<Replica>>, active: u32) -> Self {
+        let jobs = replicas.iter().filter(|replica| replica.deployment != service.deployment);
+        Self {
+            name: ServiceName { project: "main".into(), run: "web".into() },
+            outdated: jobs.map(|replica| replica.attempt.job).collect(),
+            service,
+            created: Timestamp::from_secs(1),
+            owner: crate::testing::user(),
+            replicas,
+            counts: Arc::default(),
+            rates: Arc::default(),
+            active,
+            queued: Vec::new(),
+            parked: Vec::new(),
+            scale: Arc::default(),
+            turn: Arc::default(),
+        }
     }
 }
 
@@ -163,7 +191,10 @@ fn table_of(state: &State, before: &Table, counts: &ServiceCounts) -> Table {
             jobs.entry(key(job.spec.project(), &job.spec.name)).or_default().push(job);
         }
     }
-    let of_jobs = |(key, jobs): (String, Vec<&Job>)| {
+    let of_jobs = |(key, mut jobs): (String, Vec<&Job>)| {
+        // The server ends what a later deployment replaces: nobody's jobs are ended for another's, whatever has led to one address.
+        let owner = jobs.iter().min_by_key(|job| job.id)?.spec.owner.uid;
+        jobs.retain(|job| job.spec.owner.uid == owner);
         let newest = jobs.iter().max_by_key(|job| deployment(job))?;
         let spec = &newest.spec;
         let service = spec.launch.service.as_deref()?.clone();
@@ -186,8 +217,9 @@ fn table_of(state: &State, before: &Table, counts: &ServiceCounts) -> Table {
         let active = u32::try_from(jobs.iter().filter(is_active).count()).unwrap_or(u32::MAX);
         let queued = jobs.iter().filter(|job| job.hold.is_none()).flat_map(|job| waiting(job));
         let queued: Vec<ArrayTask> = queued.collect();
-        // What an administrator holds stays held.
-        let held = jobs.iter().filter(|job| job.hold == Some(Hold::User));
+        // What an administrator holds stays held, and what somebody is to look at before it runs again.
+        let is_parked = |job: &&&Job| job.hold == Some(Hold::User) && !job.special_exit;
+        let held = jobs.iter().filter(is_parked);
         let mut parked: Vec<ArrayTask> = held.flat_map(|job| waiting(job)).collect();
         parked.sort_by_key(|task| task.index);
         let scale = known.map(|known| known.scale.clone()).unwrap_or_default();
@@ -216,4 +248,56 @@ fn table_of(state: &State, before: &Table, counts: &ServiceCounts) -> Table {
         Some((key, Arc::new(live)))
     };
     jobs.into_iter().filter_map(of_jobs).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{TestServer, user};
+
+    /// A state with jobs that are services at one address, of these users and deployments.
+    async fn state_of<const N: usize>(of: [(u32, u32); N]) -> (State, [JobId; N]) {
+        let server = TestServer::start().await;
+        let mut ids = [JobId(0); N];
+        for (n, id) in ids.iter_mut().enumerate() {
+            *id = server.submit(&format!("name: job-{n}")).await.expect("a job");
+        }
+        let mut state = State::clone(&server.shared.read());
+        for (id, (uid, deployment)) in ids.iter().zip(of) {
+            let job = Arc::make_mut(state.jobs.get_mut(id).expect("a job"));
+            let spec = Arc::make_mut(&mut job.spec);
+            (spec.name, spec.account) = ("web".into(), None);
+            spec.owner = Arc::new(Principal { uid, ..user() });
+            let service = Service { deployment, ..Service::at(80) };
+            Arc::make_mut(&mut spec.launch).service = Some(Box::new(service));
+            state.replicas.insert(*id);
+        }
+        (state, ids)
+    }
+
+    fn one_of(state: &State) -> Arc<LiveService> {
+        let table = table_of(state, &Table::default(), &ServiceCounts::default());
+        table.get("main/web").expect("a service").clone()
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn no_job_is_replaced_by_that_of_another_user() {
+        let (state, [first, ..]) = state_of([(1000, 0), (1001, 7), (1000, 1)]).await;
+        let live = one_of(&state);
+        assert_eq!((live.owner.uid, live.service.deployment), (1000, 1));
+        assert_eq!(live.outdated, BTreeSet::from([first]));
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn replica_that_somebody_is_to_look_at_is_not_for_the_scaling_to_release() {
+        let (mut state, ids) = state_of([(1000, 0), (1000, 0)]).await;
+        let array = ids[0];
+        for (id, index) in ids.iter().zip(0..) {
+            let job = Arc::make_mut(state.jobs.get_mut(id).expect("a job"));
+            job.task = Some(ArrayTask { array, index });
+            job.hold = Some(Hold::User);
+            job.special_exit = index == 1;
+        }
+        assert_eq!(one_of(&state).parked, [ArrayTask { array, index: 0 }]);
+    }
 }
