@@ -6,6 +6,7 @@ use crate::http::browser::{self, SESSION};
 use crate::http::peer::Peer;
 use crate::shared::Shared;
 use crate::web::answer::WebRefusal;
+use crate::web::session;
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
@@ -73,9 +74,9 @@ fn admit(shared: &Shared, request: &Request) -> Result<(Principal, Admission), B
     };
     let refused = |status, text: &str| Box::new(WebRefusal::new(status, text).into_response());
     let now = Instant::now();
-    let session = browser::cookies(request.headers(), SESSION)
+    let found = browser::cookies(request.headers(), SESSION)
         .find_map(|secret| Some((secret, shared.volatile.web_sessions.use_session(secret, now)?)));
-    let Some((secret, token_hash)) = session else {
+    let Some((secret, token_hash)) = found else {
         return Err(refused(StatusCode::UNAUTHORIZED, "sign in first"));
     };
     if !is_of_own_page(request) {
@@ -88,6 +89,11 @@ fn admit(shared: &Shared, request: &Request) -> Result<(Principal, Admission), B
             return Err(refused(StatusCode::UNAUTHORIZED, why));
         }
     };
+    // Signing out is never wrong.
+    if request.method() != Method::DELETE {
+        let checked = session::check_pages_of_jobs(shared, request.headers(), &by, now);
+        checked.map_err(|why| Box::new(why.into_response()))?;
+    }
     let is_operator = || authorise(&shared.read(), &by, Act::Operate).is_ok();
     if !connection.identify(by.uid, is_operator) {
         return Err(Box::new(authenticate::too_many_connections(&by)));

@@ -273,3 +273,46 @@ async fn browser_with_pages_of_others_jobs_does_not_sign_in() {
     assert_eq!(page.status, StatusCode::FORBIDDEN);
     assert!(page.text.contains("signed in"), "{}", page.text);
 }
+
+/// A page of a job may be opened after signing in: a browser leaves the session's cookie out of a visit from another site.
+#[tokio::test(flavor = "multi_thread")]
+async fn session_has_no_rights_beside_pages_of_others_jobs() {
+    let mut browser = Browser::signed_in(USER).await;
+    let session = browser.cookie.clone().expect("a cookie");
+    let target = ProxyTarget { job: JobId(1), rank: 0, port: 80 };
+    let (proxy, now) = (&browser.server.shared.volatile.proxy, Instant::now());
+    let link = proxy.make_link(crate::testing::user(), 1000, target, now).expect("a link");
+    let opened = proxy.redeem(&link, target, std::iter::empty(), now).expect("a cookie");
+    for shown in [opened.browser.as_str(), "unknown"] {
+        browser.cookie = Some(format!("{session}; sluice_browser={shown}"));
+        let refused = browser.get("/api/web/jobs").await;
+        assert_eq!(refused.status, StatusCode::FORBIDDEN, "{shown}");
+        assert!(refused.text.contains("web pages of jobs"), "{}", refused.text);
+    }
+    assert_eq!(browser.sign_out().await.status, StatusCode::OK);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn visit_of_a_job_from_another_site_gets_a_page_of_our_own_first() {
+    let browser = Browser::new().await;
+    let target = ProxyTarget { job: JobId(1), rank: 0, port: 80 };
+    let proxy = &browser.server.shared.volatile.proxy;
+    let link = proxy.make_link(crate::testing::user(), 1000, target, Instant::now());
+    let path = format!("/proxy/jobs/1/80/?sluice_link={}&a=1", link.expect("a link"));
+    for site in ["cross-site", "same-site"] {
+        let visit = [("sec-fetch-site", site), ("sec-fetch-mode", "navigate")];
+        let page = browser.send(Method::GET, &path, &visit, Body::empty()).await;
+        assert_eq!(page.status, StatusCode::OK, "{site}");
+        assert!(page.text.contains(&path.replace('&', "&amp;")), "{}", page.text);
+        assert!(page.header("content-security-policy").contains("default-src 'none'"));
+        assert_eq!(page.header("set-cookie"), "");
+        let of_page = [("sec-fetch-site", site), ("sec-fetch-mode", "cors")];
+        let refused = browser.send(Method::GET, &path, &of_page, Body::empty()).await;
+        assert_eq!(refused.status, StatusCode::FORBIDDEN, "{site}");
+    }
+    let worker = [("service-worker", "script")];
+    let refused = browser.send(Method::GET, &path, &worker, Body::empty()).await;
+    assert_eq!(refused.status, StatusCode::NOT_FOUND);
+    // The link was not used by any of these.
+    assert_eq!(browser.get(&path).await.status, StatusCode::SEE_OTHER);
+}
