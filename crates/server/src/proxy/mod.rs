@@ -47,6 +47,10 @@ const LINK: &str = "sluice_link";
 /// How long a job's server may take to take a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// Said where the site shows no pages of jobs.
+pub const JOB_PAGES_OFF: &str =
+    "web pages of jobs are not shown here ([web] job_pages = false in sluice.toml)";
+
 pub const ROUTES: [&str; 6] = [
     "/proxy/jobs/{job}/{port}",
     "/proxy/jobs/{job}/{port}/",
@@ -124,6 +128,9 @@ pub async fn proxy(
     let Some(asked) = ProxyPath::parse(&path) else {
         return said(StatusCode::NOT_FOUND, "expected /proxy/jobs/JOB/PORT/");
     };
+    if !shared.read().config.job_pages {
+        return said(StatusCode::NOT_FOUND, JOB_PAGES_OFF);
+    }
     // A worker would stay in the browser and answer for pages of later users of this path.
     if request.headers().contains_key("service-worker") {
         return said(StatusCode::NOT_FOUND, "pages of jobs have no service workers");

@@ -7,12 +7,14 @@ use crate::http::peer::Peer;
 use crate::shared::Shared;
 use crate::web::answer::WebRefusal;
 use crate::web::session;
+use crate::web::{CALL_PATH, CHECK_PATH, SESSION_PATH};
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use cluster::authorise::{Act, authorise};
-use model::principal::Principal;
+use cluster::rights::role_of;
+use model::principal::{Principal, Role};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -94,11 +96,31 @@ fn admit(shared: &Shared, request: &Request) -> Result<(Principal, Admission), B
         let checked = session::check_pages_of_jobs(shared, request.headers(), &by, now);
         checked.map_err(|why| Box::new(why.into_response()))?;
     }
+    if is_change(request) && looks_only(shared, &by) {
+        return Err(refused(StatusCode::FORBIDDEN, LOOKS_ONLY));
+    }
     let is_operator = || authorise(&shared.read(), &by, Act::Operate).is_ok();
     if !connection.identify(by.uid, is_operator) {
         return Err(Box::new(authenticate::too_many_connections(&by)));
     }
     Ok((by, Admission::Session { secret: secret.to_owned(), is_loopback }))
+}
+
+pub const LOOKS_ONLY: &str = "with job_pages in sluice.toml, administrators change nothing by the page: use a token's own \
+     commands, or set [web] job_pages = false";
+
+/// Whether a session of this user may only look. A script of a job's page has the origin of the server's own page, and can push
+/// cookies out of the browser by which it would be known: what such a script could do is bounded by what sessions may do.
+pub fn looks_only(shared: &Shared, by: &Principal) -> bool {
+    let state = shared.read();
+    state.config.job_pages && role_of(&state, by) > Role::User
+}
+
+/// Whether a request changes something by its path alone. Signing out and checking a script change nothing of the cluster, and
+/// what a call does is for its own handler to see.
+fn is_change(request: &Request) -> bool {
+    let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+    !is_read && !matches!(request.uri().path(), SESSION_PATH | CHECK_PATH | CALL_PATH)
 }
 
 pub const FOREIGN_PAGE: &str = "this request does not come from a page of this server";

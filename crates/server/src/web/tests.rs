@@ -138,6 +138,15 @@ impl Browser {
         answer
     }
 
+    /// A browser of an administrator, where the site shows no pages of jobs: sessions may change what their users may.
+    pub(super) async fn administering() -> Self {
+        let browser = Self::signed_in("root").await;
+        let mut config = (*browser.server.shared.read().config).clone();
+        config.job_pages = false;
+        browser.server.run(Command::Configure(Box::new(config))).await.expect("configured");
+        browser
+    }
+
     pub(super) async fn signed_in(user: &str) -> Self {
         let mut browser = Self::new().await;
         let token = browser.token(user, Duration::from_secs(3600)).await;
