@@ -76,8 +76,14 @@ fn admit(shared: &Shared, request: &Request) -> Result<(Principal, Admission), B
     };
     let refused = |status, text: &str| Box::new(WebRefusal::new(status, text).into_response());
     let now = Instant::now();
-    let found = browser::cookies(request.headers(), SESSION)
-        .find_map(|secret| Some((secret, shared.volatile.web_sessions.use_session(secret, now)?)));
+    let mut sent = browser::cookies(request.headers(), SESSION);
+    let secret = sent.next();
+    // This server sets one: another was put beside it by somebody who would be acted for, or would have others act for him.
+    if sent.next().is_some() {
+        return Err(refused(StatusCode::FORBIDDEN, TWO_SESSIONS));
+    }
+    let found = secret
+        .and_then(|secret| Some((secret, shared.volatile.web_sessions.use_session(secret, now)?)));
     let Some((secret, token_hash)) = found else {
         return Err(refused(StatusCode::UNAUTHORIZED, "sign in first"));
     };
@@ -105,6 +111,9 @@ fn admit(shared: &Shared, request: &Request) -> Result<(Principal, Admission), B
     }
     Ok((by, Admission::Session { secret: secret.to_owned(), is_loopback }))
 }
+
+const TWO_SESSIONS: &str =
+    "this browser sends more than one session: remove its cookies of this server, and sign in again";
 
 pub const LOOKS_ONLY: &str = "with job_pages in sluice.toml, administrators change nothing by the page: use a token's own \
      commands, or set [web] job_pages = false";

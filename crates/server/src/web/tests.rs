@@ -261,6 +261,18 @@ async fn sign_in_takes_no_long_body() {
     assert!(unread.json()["error"].is_string(), "{}", unread.text);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn two_sessions_in_one_request_are_none() {
+    let mut browser = Browser::signed_in(USER).await;
+    let own = browser.cookie.clone().expect("a cookie");
+    for cookies in [format!("{own}; sluice_session=x"), format!("sluice_session=x; {own}")] {
+        browser.cookie = Some(cookies);
+        assert_eq!(browser.get(SESSION).await.status, StatusCode::FORBIDDEN);
+    }
+    browser.cookie = Some(own);
+    assert_eq!(browser.get(SESSION).await.status, StatusCode::OK);
+}
+
 /// Pages of jobs have the origin of the server's own page: a browser shows one or the other, where their scripts could do more
 /// than the job may.
 #[tokio::test(flavor = "multi_thread")]
