@@ -1,9 +1,10 @@
 //! `POST /api/web/call`: any call that commands make, for what the page changes beside jobs.
 
+use crate::http::body_limits::HeldRequest;
 use crate::http::call_bounds;
 use crate::shared::Shared;
 use crate::web::answer::{WebRefusal, WebResult, json_answer, read};
-use crate::web::ask::{ask, first_refusal};
+use crate::web::ask::{ask_of_body, first_refusal};
 use crate::web::guard::{self, Admission};
 use axum::Extension;
 use axum::body::Bytes;
@@ -23,6 +24,7 @@ pub async fn call(
     State(shared): State<Arc<Shared>>,
     Extension(by): Extension<Principal>,
     Extension(admission): Extension<Admission>,
+    Extension(held): Extension<HeldRequest>,
     body: Bytes,
 ) -> WebResult {
     call_bounds::check(&body).map_err(|why| WebRefusal::bad(why.to_string()))?;
@@ -35,7 +37,7 @@ pub async fn call(
     if is_session && !only_looks(&call) && guard::looks_only(&shared, &by) {
         return Err(WebRefusal::new(StatusCode::FORBIDDEN, guard::LOOKS_ONLY));
     }
-    let answer = ask(&shared, &by, call).await?;
+    let answer = ask_of_body(&shared, &by, held, call).await?;
     match first_refusal(&answer) {
         Some(why) => Err(why),
         None => Ok(json_answer(&answer)),

@@ -2,7 +2,9 @@
 //! reserved.
 
 use crate::clock;
+use crate::http::calls;
 use crate::shared::Shared;
+use crate::shared::long_calls::LongWork;
 use crate::show::cluster_view;
 use crate::show::job_list;
 use crate::web::answer::{WebRefusal, WebResult, json_answer};
@@ -20,6 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::block_in_place;
 use wire::client::{Answer, Call, Detail, JobsQuery};
+use wire::diagnostics::CallKind;
 use wire::view::JobView;
 
 /// How long an answer waits for estimates; without them it shows what is known.
@@ -75,6 +78,9 @@ pub async fn timeline(
         ReservedTime { name, start, end, nodes, maintenance }
     });
     let reservations: Vec<ReservedTime> = reservations.collect();
+    let _timer = shared.volatile.counters.begin_call(CallKind::Jobs, &by);
+    // All jobs are looked through: that is as much work as a plan.
+    let _long = calls::begin_long(&shared, &by, LongWork::Plan).await?;
     let answer = block_in_place(|| {
         let now = clock::now();
         let wanted = JobsQuery { detail: Detail::Listing, ..JobsQuery::default() };
