@@ -93,6 +93,8 @@ onChange((what) => {
   else if (what.kind === "lost") {
     isLost = true;
     notice("The server does not answer; the page goes on when it does.");
+    // A stream does not say why it was refused: a session that is over shows the form to sign in by this.
+    get("session").catch(() => {});
   } else {
     if (isLost) notice("");
     isLost = false;
