@@ -30,13 +30,14 @@ pub enum Admission {
 }
 
 impl Admission {
-    /// Whether a request would still be let in.
+    /// Whether the session is still one. The user directory is not asked: a stream tells nothing of the cluster, and does not
+    /// end because the directory did not answer once.
     pub fn holds(&self, shared: &Shared) -> bool {
         match self {
             Self::Session { secret, is_loopback } => {
                 let token = shared.volatile.web_sessions.token_of(secret, Instant::now());
                 token.is_some_and(|hash| {
-                    authenticate::of_token_hash(shared, &hash, *is_loopback).is_ok()
+                    authenticate::token_holds(shared, &hash, *is_loopback).is_ok()
                 })
             }
             Self::Direct => true,
@@ -90,12 +91,16 @@ fn admit(shared: &Shared, request: &Request) -> Result<(Principal, Admission), B
     if !is_of_own_page(request) {
         return Err(refused(StatusCode::FORBIDDEN, FOREIGN_PAGE));
     }
-    let by = match authenticate::of_token_hash(shared, &token_hash, is_loopback) {
-        Ok(by) => by,
+    let known = match authenticate::token_holds(shared, &token_hash, is_loopback) {
+        Ok(known) => known,
         Err(why) => {
             shared.volatile.web_sessions.close(secret);
             return Err(refused(StatusCode::UNAUTHORIZED, why));
         }
+    };
+    // The session stays: the directory may know the user the next time.
+    let Some(by) = authenticate::holder(shared, &token_hash, &known) else {
+        return Err(refused(StatusCode::SERVICE_UNAVAILABLE, UNKNOWN_USER));
     };
     // Signing out is never wrong.
     if request.method() != Method::DELETE {
@@ -111,6 +116,8 @@ fn admit(shared: &Shared, request: &Request) -> Result<(Principal, Admission), B
     }
     Ok((by, Admission::Session { secret: secret.to_owned(), is_loopback }))
 }
+
+const UNKNOWN_USER: &str = "the user directory does not know the token's user now; try again";
 
 const TWO_SESSIONS: &str =
     "this browser sends more than one session: remove its cookies of this server, and sign in again";

@@ -251,6 +251,23 @@ async fn session_ends_with_its_token() {
     assert_eq!(browser.get(SESSION).await.status, StatusCode::UNAUTHORIZED, "nor its session");
 }
 
+/// A directory that does not answer once looks as one that does not know the user.
+#[tokio::test(flavor = "multi_thread")]
+async fn session_outlives_a_directory_that_does_not_know_its_user() {
+    let mut browser = Browser::new().await;
+    let token = browser.token("no-such-user-here", Duration::from_secs(3600)).await;
+    let (sessions, now) = (&browser.server.shared.volatile.web_sessions, Instant::now());
+    let secret = sessions.open(&token::hash(&token), crate::testing::user(), now);
+    let secret = secret.expect("a session");
+    browser.cookie = Some(format!("sluice_session={secret}"));
+    for _ in 0..2 {
+        let refused = browser.get(SESSION).await;
+        assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE, "{}", refused.text);
+    }
+    let sessions = &browser.server.shared.volatile.web_sessions;
+    assert!(sessions.token_of(&secret, Instant::now()).is_some(), "it is open");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn sign_in_takes_no_long_body() {
     let browser = Browser::new().await;
