@@ -43,6 +43,8 @@ export function submitView() {
       location.hash = jobAddress(answer.job);
     } catch (error) {
       checked.replaceChildren(h("p", { class: "error" }, error.message));
+      // What was refused now may be taken later, unchanged.
+      send.disabled = false;
     }
   };
 
