@@ -57,6 +57,9 @@ pub struct ClusterConfig {
     /// `/metrics` is shown to anybody.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub open_metrics: bool,
+    /// Web pages of jobs are shown at the server's own port.
+    #[serde(default = "job_pages", skip_serializing_if = "is_job_pages")]
+    pub job_pages: bool,
     /// Folders that nodes share, for volumes, with the nodes that have each; `None` for all.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub shared_folders: BTreeMap<String, Option<Vec<String>>>,
@@ -80,6 +83,15 @@ pub const CERTIFICATE_LIFE: Duration = Duration::from_secs(365 * 24 * 3600);
 
 fn certificate_life() -> Duration {
     CERTIFICATE_LIFE
+}
+
+/// Pages of jobs are shown where the site says nothing.
+fn job_pages() -> bool {
+    true
+}
+
+fn is_job_pages(given: &bool) -> bool {
+    *given == job_pages()
 }
 
 fn is_certificate_life(life: &Duration) -> bool {
@@ -277,6 +289,7 @@ impl Default for ClusterConfig {
             login_nodes: Vec::new(),
             certificate_life: CERTIFICATE_LIFE,
             open_metrics: false,
+            job_pages: job_pages(),
             shared_folders: BTreeMap::new(),
             prices: Default::default(),
             sources: Vec::new(),

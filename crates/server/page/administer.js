@@ -5,7 +5,7 @@ import { confirmed, h, notice } from "./dom.js";
 
 const ROLES = ["user", "manager", "admin"];
 
-/** By list: `fields` are `[name, label, choices or whether it may be empty]`, `call` is what commands send too. */
+/** By list: `fields` are `[name, label, choices, whether it may be empty, or whether it is taken as it is]`, `call` is what commands send too. */
 const FORMS = {
   nodes: [
     { title: "Drain", fields: [["node", "Node"], ["reason", "Reason"]], ask: "No new jobs start there; running ones go on.",
@@ -29,7 +29,7 @@ const FORMS = {
       call: (v) => ({ revoke_token: { name: v.name, user: v.user || null } }) },
   ],
   secrets: [
-    { title: "Set secret", fields: [["name", "Name"], ["value", "Value", "password"]],
+    { title: "Set secret", fields: [["name", "Name"], ["value", "Value", "verbatim"]],
       call: (v) => ({ set_secret: { project: "main", name: v.name, value: v.value } }) },
     { title: "Remove secret", fields: [["name", "Name"]], ask: "This cannot be undone.",
       call: (v) => ({ remove_secrets: { project: "main", names: [v.name] } }) },
@@ -48,10 +48,10 @@ export function forms(list, reload) {
 
 function formElement(id, form, reload) {
   const said = h("output", {});
-  const inputs = form.fields.map(([name, label, kind]) => [name, input(`${id}-${name}`, kind), label]);
+  const inputs = form.fields.map(([name, label, kind]) => [name, input(`${id}-${name}`, kind), label, kind]);
   const submit = async (event) => {
     event.preventDefault();
-    const values = Object.fromEntries(inputs.map(([name, element]) => [name, element.value.trim()]));
+    const values = Object.fromEntries(inputs.map(([name, element, , kind]) => [name, kind === "verbatim" ? element.value : element.value.trim()]));
     if (form.ask && !await confirmed(`${form.title} ${values.name ?? values.node ?? values.user}? ${form.ask}`, form.title)) return;
     try {
       const answer = await post("call", { call: form.call(values) });
@@ -70,5 +70,7 @@ function formElement(id, form, reload) {
 
 function input(id, kind) {
   if (Array.isArray(kind)) return h("select", { id }, kind.map((choice) => h("option", {}, choice)));
-  return h("input", { id, type: kind === "password" ? "password" : "text", required: kind !== "optional", autocomplete: "off" });
+  // A secret may have several lines, and spaces at its ends: a key has both.
+  if (kind === "verbatim") return h("textarea", { id, rows: 3, required: true, spellcheck: "false", autocomplete: "off" });
+  return h("input", { id, type: "text", required: kind !== "optional", autocomplete: "off" });
 }

@@ -2,7 +2,7 @@
 
 import { get, post, remove, session } from "./api.js";
 import { listen, onChange } from "./changes.js";
-import { h, notice } from "./dom.js";
+import { h, notice, noticeOfView } from "./dom.js";
 import { jobView } from "./job.js";
 import { listsView } from "./lists.js";
 import { overview } from "./overview.js";
@@ -39,7 +39,7 @@ async function show() {
   const shown = make(asked, profile);
   view = shown;
   document.title = `${shown.title} · ${profile.cluster}`;
-  notice("");
+  noticeOfView(isLost ? LOST : "");
   main.replaceChildren(shown.element);
   main.focus({ preventScroll: true });
   try {
@@ -85,6 +85,7 @@ function begin(who) {
   show();
 }
 
+const LOST = "The server does not answer; the page goes on when it does.";
 let isLost = false;
 
 onChange((what) => {
@@ -92,7 +93,9 @@ onChange((what) => {
   if (what.kind === "signed_out") signedOut();
   else if (what.kind === "lost") {
     isLost = true;
-    notice("The server does not answer; the page goes on when it does.");
+    notice(LOST);
+    // A stream does not say why it was refused: a session that is over shows the form to sign in by this.
+    get("session").catch(() => {});
   } else {
     if (isLost) notice("");
     isLost = false;

@@ -39,6 +39,19 @@ export function notice(text) {
   document.getElementById("notice").textContent = text;
 }
 
+let next = "";
+
+/** Says something once the next view is shown, which clears what was said before. */
+export function noticeThere(text) {
+  next = text;
+}
+
+/** What is said when a view is shown: what was kept for it, else `usual`. */
+export function noticeOfView(usual) {
+  notice(next || usual);
+  next = "";
+}
+
 /** Asks before something is changed; true when the person agrees. */
 export function confirmed(question, action) {
   return new Promise((resolve) => {

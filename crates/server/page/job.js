@@ -11,10 +11,18 @@ const INTERVAL_MS = 5_000;
 /** An explanation is work for the scheduler: it follows the queue no more often than this. */
 const CHANGE_MS = 2_000;
 
+/** Reasons of jobs that wait until they are released, in the server's words. */
+const HELD = /^JobHeld|requeued held$|in held state$/;
+const isHeld = (job) => job.waiting && HELD.test(job.reason);
+/** The row stands for the tasks of an array that wait, and its number for all of them: `14_[16-23]`. */
+const isArray = (job) => job.shown.includes("_[");
+
+/** `ask` says what happens, `askArray` what happens to a row of several tasks where that is more. */
 const CHANGES = [
-  { name: "cancel", title: "Cancel", fits: (job) => !job.ended, ask: "The job ends, and what it has not saved is lost." },
-  { name: "hold", title: "Hold", fits: (job) => job.waiting && !job.reason.startsWith("JobHeld"), ask: "The job does not start until it is released." },
-  { name: "release", title: "Release", fits: (job) => job.waiting && job.reason.startsWith("JobHeld"), ask: "The job may start." },
+  { name: "cancel", title: "Cancel", fits: (job) => !job.ended, ask: "The job ends, and what it has not saved is lost.",
+    askArray: "This is for all tasks of the array, also those that run: they end, and what they have not saved is lost." },
+  { name: "hold", title: "Hold", fits: (job) => job.waiting && !isHeld(job), ask: "The job does not start until it is released." },
+  { name: "release", title: "Release", fits: isHeld, ask: "The job may start." },
   { name: "requeue", title: "Requeue", fits: (job) => !job.waiting && !job.run, ask: "The job ends here and waits again from its beginning." },
 ];
 
@@ -47,7 +55,7 @@ export function jobView(route) {
     if (!page || page.job.waiting) return;
     const isLive = !page.job.ended;
     await Promise.allSettled([
-      page.may_read && (isLive || output.isEmpty) ? output.load() : null,
+      page.may_read && (isLive || !output.isWhole) ? output.load(!isLive) : null,
       isLive ? get(`jobs/${id}/usage`).then((answer) => use.replaceChildren(...charts(answer.usage ?? []))) : null,
     ]);
   };
@@ -84,7 +92,8 @@ function parts(page, reload) {
 
 function button(job, change, reload) {
   const click = async () => {
-    if (!await confirmed(`${change.title} job ${job.shown} (${job.name})? ${change.ask}`, change.title)) return;
+    const ask = isArray(job) && change.askArray ? change.askArray : change.ask;
+    if (!await confirmed(`${change.title} job ${job.shown} (${job.name})? ${ask}`, change.title)) return;
     try {
       await post(`jobs/${job.id}/${change.name}`);
       notice(`${change.title}: done`);
@@ -153,7 +162,8 @@ function charts(jobs) {
 
 /** The end of the output, with a search in its lines. */
 class Output {
-  isEmpty = true;
+  /** It was loaded after the job's end: nothing is added to it. */
+  isWhole = false;
   #text = "";
   #pre = h("pre", { class: "log", tabindex: 0, "aria-label": "The end of the output" });
   #search = h("input", { type: "search", id: "log-search", oninput: () => this.#draw() });
@@ -164,10 +174,10 @@ class Output {
     this.id = id;
   }
 
-  async load() {
+  async load(hasEnded) {
     try {
       this.#text = await log(this.id, LOG_BYTES);
-      this.isEmpty = false;
+      this.isWhole = hasEnded;
     } catch (error) {
       this.#text = error.message;
     }

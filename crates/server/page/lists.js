@@ -9,8 +9,9 @@ import { time } from "./format.js";
 const LISTS = ["events", "reservations", "accounts", "shares", "projects", "fleets", "licenses", "secrets", "tokens", "agents"];
 /** Rows of one table; a search finds the others. */
 const ROWS_MAX = 500;
-/** Numbers from here on are times, in milliseconds. */
-const TIME_MIN = 1e12;
+/** Whole numbers from 2001 to 2286 in milliseconds are times; amounts of memory may be larger, and shares are fractions. */
+const [TIME_MIN, TIME_END] = [1e12, 1e13];
+const isTime = (value) => Number.isInteger(value) && value >= TIME_MIN && value < TIME_END;
 
 export function listsView(route) {
   const name = LISTS.includes(route.parts[0]) ? route.parts[0] : LISTS[0];
@@ -71,7 +72,7 @@ function flatten(object) {
 
 function said(value) {
   if (value === null || value === undefined) return "";
-  if (typeof value === "number") return value >= TIME_MIN ? time(value) : String(value);
+  if (typeof value === "number") return isTime(value) ? time(value) : String(value);
   if (Array.isArray(value) && value.every((one) => typeof one !== "object")) return value.join(", ");
   return typeof value === "object" ? JSON.stringify(value) : String(value);
 }

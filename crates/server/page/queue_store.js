@@ -13,6 +13,8 @@ class QueueStore extends EventTarget {
   #wholeAt = 0;
   #running = null;
   #again = false;
+  /** Counts the users whose queue this was: a fetch for the one before fills nothing in. */
+  #epoch = 0;
 
   /** Fetches what changed; several at once are one. Fails as the fetch does. */
   refresh() {
@@ -20,7 +22,9 @@ class QueueStore extends EventTarget {
       this.#again = true;
       return this.#running;
     }
-    this.#running = this.#fetch().finally(() => {
+    const epoch = this.#epoch;
+    this.#running = this.#fetch(epoch).finally(() => {
+      if (epoch !== this.#epoch) return;
       this.#running = null;
       if (this.#again) {
         this.#again = false;
@@ -31,13 +35,18 @@ class QueueStore extends EventTarget {
   }
 
   forget() {
+    this.#epoch += 1;
+    this.#running = null;
+    this.#again = false;
     this.rows.clear();
+    this.cut = false;
     this.#seq = null;
   }
 
-  async #fetch() {
+  async #fetch(epoch) {
     const isWhole = this.#seq === null || Date.now() - this.#wholeAt > WHOLE_MS;
     const answer = await get(isWhole ? "jobs" : `jobs?since=${this.#seq}`);
+    if (epoch !== this.#epoch) return;
     setClock(answer.now);
     if (answer.whole) {
       this.rows.clear();

@@ -1,7 +1,7 @@
 // A batch script or a configuration of dstack, checked while it is typed and sent when it is right.
 
 import { post } from "./api.js";
-import { h, notice } from "./dom.js";
+import { h, noticeThere } from "./dom.js";
 import { time } from "./format.js";
 import { jobAddress } from "./router.js";
 
@@ -39,10 +39,12 @@ export function submitView() {
     send.disabled = true;
     try {
       const answer = await post("submit", { script: text.value });
-      notice(`Submitted job ${answer.job}`);
+      noticeThere(`Submitted job ${answer.job}`);
       location.hash = jobAddress(answer.job);
     } catch (error) {
       checked.replaceChildren(h("p", { class: "error" }, error.message));
+      // What was refused now may be taken later, unchanged.
+      send.disabled = false;
     }
   };
 

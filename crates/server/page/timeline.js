@@ -16,12 +16,14 @@ export function timelineView(route) {
   let hours = Object.values(RANGES).includes(asked) ? asked : 24;
   const drawing = h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Timeline" });
   const words = h("details", {}, h("summary", {}, "As a table"));
+  const cut = h("p", { role: "status" });
   let answer = null;
   let due = null;
 
   const draw = () => {
     if (!answer) return;
     const range = { from: answer.now - (hours * HOUR) / 12, to: answer.now + hours * HOUR, now: answer.now };
+    cut.textContent = answer.cut ? "There are more jobs than are drawn here." : "";
     drawing.replaceChildren(picture(answer, range));
     words.replaceChildren(h("summary", {}, "As a table"), asTable(answer));
   };
@@ -41,7 +43,7 @@ export function timelineView(route) {
     element: h("section", {}, h("h1", {}, "Timeline"),
       h("p", {}, h("label", { for: "hours" }, "Range "), select),
       h("p", { class: "legend" }, "Full bars run now and end by their limits; outlined ones are expected; shaded times are reserved."),
-      drawing, words),
+      cut, drawing, words),
     ready: load(),
     update: () => {
       due ??= setTimeout(() => {

@@ -195,6 +195,7 @@ fn from_conf(conf: &Conf) -> Result<ClusterConfig, ServerError> {
         login_nodes: Vec::new(),
         certificate_life: cluster::config::CERTIFICATE_LIFE,
         open_metrics: false,
+        job_pages: true,
         shared_folders: Default::default(),
         prices: Default::default(),
         sources: Vec::new(),

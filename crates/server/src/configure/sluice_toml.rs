@@ -34,6 +34,7 @@ pub(super) struct SluiceToml {
     source: Vec<SourceToml>,
     store: Store,
     volumes: Volumes,
+    web: Web,
     #[serde(skip)]
     certificate_files: Option<CertificateFiles>,
     #[serde(skip)]
@@ -70,6 +71,19 @@ impl Server {
                 Err(": [server] key: its certificate is missing (certificate = 'FILE')".into())
             }
         }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Web {
+    /// Web pages of jobs are shown. They have the origin of the server's own page, where administrators then only look.
+    job_pages: bool,
+}
+
+impl Default for Web {
+    fn default() -> Self {
+        Self { job_pages: true }
     }
 }
 
@@ -369,6 +383,7 @@ impl SluiceToml {
 
     pub fn apply(self, config: &mut ClusterConfig) {
         config.open_metrics = self.metrics.open;
+        config.job_pages = self.web.job_pages;
         config.server_addresses = self.server.addresses.into_iter().map(|one| one.0).collect();
         config.server_certificate = self.certificate_files;
         config.shared_folders = self.shared_folders;
@@ -492,6 +507,18 @@ mod tests {
             let mut config = ClusterConfig::default();
             read(&files, Path::new("/etc/sluice")).expect("it is good").apply(&mut config);
             assert_eq!(config.open_metrics, expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn pages_of_jobs_are_shown_unless_the_site_says_otherwise() {
+        for (text, expected) in
+            [("", true), ("[web]\n", true), ("[web]\njob_pages = false\n", false)]
+        {
+            let files = MemoryFiles::default().with("/etc/sluice/sluice.toml", text);
+            let mut config = ClusterConfig::default();
+            read(&files, Path::new("/etc/sluice")).expect("it is good").apply(&mut config);
+            assert_eq!(config.job_pages, expected, "{text}");
         }
     }
 

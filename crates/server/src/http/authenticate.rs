@@ -10,7 +10,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
 use cluster::authorise::{Act, authorise};
-use cluster::token::TokenStatus;
+use cluster::token::{TokenStatus, UserToken};
 use model::principal::Principal;
 use std::sync::Arc;
 
@@ -105,9 +105,25 @@ pub fn of_token_hash(
     hash: &str,
     is_loopback: bool,
 ) -> Result<Principal, &'static str> {
-    let now = clock::now();
+    let known = token_holds(shared, hash, is_loopback)?;
+    holder(shared, hash, &known).ok_or(UNKNOWN_TOKEN)
+}
+
+/// Whom a token stands for that holds. The user directory is asked: nothing, where it does not know the user or does not answer.
+pub fn holder(shared: &Shared, hash: &str, known: &UserToken) -> Option<Principal> {
+    let who = principal::of_token(known)?;
+    shared.volatile.token_uses.note(hash, clock::now());
+    Some(who)
+}
+
+/// The token with this hash, or why it is not taken. Nothing outside the server is asked.
+pub fn token_holds(
+    shared: &Shared,
+    hash: &str,
+    is_loopback: bool,
+) -> Result<UserToken, &'static str> {
     let known = shared.read().user_tokens.get(hash).cloned().ok_or(UNKNOWN_TOKEN)?;
-    match known.status(now) {
+    match known.status(clock::now()) {
         TokenStatus::Good => {}
         TokenStatus::Expired => return Err("this token has expired: make another (sluice token)"),
         TokenStatus::Revoked => return Err("this token was revoked: make another (sluice token)"),
@@ -119,9 +135,7 @@ pub fn of_token_hash(
     if shared.read().users.get(known.user()).is_some_and(|user| !user.active) {
         return Err(UNKNOWN_TOKEN);
     }
-    let who = principal::of_token(&known).ok_or(UNKNOWN_TOKEN)?;
-    shared.volatile.token_uses.note(hash, now);
-    Ok(who)
+    Ok(known)
 }
 
 fn bearer(request: &Request) -> Option<&str> {

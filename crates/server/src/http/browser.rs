@@ -20,16 +20,24 @@ pub fn cookies<'h>(headers: &'h HeaderMap, own: &'h str) -> impl Iterator<Item =
 /// Whether a request with a cookie comes from a page of this server, or from none. Another port of the same host is another
 /// server, whatever the browser sends there and from there; a person who follows a link comes from anywhere.
 pub fn is_own_page(request: &Request) -> bool {
-    let site = text(request, "sec-fetch-site");
-    let is_visit =
-        text(request, "sec-fetch-mode") == Some("navigate") && request.method() == Method::GET;
-    if site.is_some_and(|site| !matches!(site, "same-origin" | "none")) && !is_visit {
+    if is_from_elsewhere(request) && !is_visit(request) {
         return false;
     }
     match text(request, header::ORIGIN.as_str()) {
         None => true,
         Some(origin) => is_own_origin(request, origin),
     }
+}
+
+/// Whether a browser says that a page of another origin makes this request, or led to it.
+pub fn is_from_elsewhere(request: &Request) -> bool {
+    let site = text(request, "sec-fetch-site");
+    site.is_some_and(|site| !matches!(site, "same-origin" | "none"))
+}
+
+/// Whether a browser asks for a page to show it.
+pub fn is_visit(request: &Request) -> bool {
+    text(request, "sec-fetch-mode") == Some("navigate") && request.method() == Method::GET
 }
 
 /// Whether a request that changes something comes from a page of this server. Every browser says where such a request comes

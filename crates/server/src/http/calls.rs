@@ -79,7 +79,7 @@ pub async fn call(
 }
 
 /// What a call does that takes long; `None` for any other.
-fn long_work(call: &Call) -> Option<LongWork> {
+pub fn long_work(call: &Call) -> Option<LongWork> {
     match call {
         Call::History(_)
         | Call::UsageReport(_)

@@ -4,9 +4,10 @@
 use crate::http::answer::refused;
 use crate::http::authenticate;
 use crate::http::batch_script::{self, BatchScript};
-use crate::http::body_limits::{self, BodyLimits};
+use crate::http::body_limits::{self, BodyLimits, HeldRequest};
 use crate::http::{call_bounds, calls, counted_call};
 use crate::shared::Shared;
+use crate::shared::long_calls::LongWork;
 use axum::body::Bytes;
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
@@ -26,6 +27,7 @@ use slurm::words;
 use std::sync::Arc;
 use tokio::task::block_in_place;
 use wire::client::{Answer, Call, Cancel, JobsQuery};
+use wire::diagnostics::CallKind;
 use wire::view::{ClusterView, JobView};
 
 const USER_NAME: &str = "x-slurm-user-name";
@@ -88,7 +90,12 @@ async fn ping(State(shared): State<Arc<Shared>>) -> Response {
 }
 
 async fn jobs(State(shared): State<Arc<Shared>>, Extension(by): Extension<Principal>) -> Response {
-    listed(&shared, &by, Vec::new())
+    let _timer = shared.volatile.counters.begin_call(CallKind::Jobs, &by);
+    // All of them are looked through and written: that is as much work as a plan.
+    match calls::begin_long(&shared, &by, LongWork::Plan).await {
+        Ok(_long) => listed(&shared, &by, Vec::new()),
+        Err(why) => refusal(&why),
+    }
 }
 
 async fn job(
@@ -96,6 +103,7 @@ async fn job(
     Extension(by): Extension<Principal>,
     Path(id): Path<u32>,
 ) -> Response {
+    let _timer = shared.volatile.counters.begin_call(CallKind::OneJob, &by);
     listed(&shared, &by, vec![JobRef::whole(JobId(id))])
 }
 
@@ -147,7 +155,7 @@ async fn node(
 }
 
 async fn cluster(shared: &Arc<Shared>, by: &Principal) -> Result<ClusterView, Refusal> {
-    match counted_call::answer(shared, by, Call::Cluster).await? {
+    match counted_call::answer(shared, by, None, Call::Cluster).await? {
         Answer::Cluster(view) => Ok(view),
         other => Err(Refusal::Other(format!("a question was answered with {other:?}"))),
     }
@@ -168,6 +176,7 @@ struct Submit {
 async fn submit(
     State(shared): State<Arc<Shared>>,
     Extension(by): Extension<Principal>,
+    Extension(held): Extension<HeldRequest>,
     body: Bytes,
 ) -> Response {
     if let Err(why) = call_bounds::check(&body) {
@@ -189,7 +198,7 @@ async fn submit(
         Err(text) => return bad(&text),
     };
     let call = Call::Submit(Box::new(draft.submission));
-    match counted_call::answer(&shared, &by, call).await {
+    match counted_call::answer(&shared, &by, Some(held), call).await {
         Ok(Answer::Submitted { job, .. }) => document(&rest::submitted(job)),
         Ok(_) => refused(StatusCode::INTERNAL_SERVER_ERROR, "the job was not submitted"),
         Err(why) => refusal(&why),
@@ -203,7 +212,7 @@ async fn cancel(
 ) -> Response {
     let filter = JobFilter { jobs: vec![JobRef::whole(JobId(id))], ..JobFilter::default() };
     let cancel = Cancel { filter, step: None, signal: None, batch_only: false, full: false };
-    match counted_call::answer(&shared, &by, Call::Cancel(cancel)).await {
+    match counted_call::answer(&shared, &by, None, Call::Cancel(cancel)).await {
         Ok(Answer::Cancelled(results)) => {
             let why = results.into_iter().find_map(|result| result.refusal);
             why.map_or_else(|| document(&rest::done()), |why| refusal(&why))

@@ -11,6 +11,9 @@ use std::time::Instant;
 use wire::client::{Answer, WebLinkQuery};
 
 pub fn answer(shared: &Shared, by: Principal, wanted: &WebLinkQuery) -> Result<Answer, Refusal> {
+    if !shared.read().config.job_pages {
+        return Err(Refusal::Other(proxy::JOB_PAGES_OFF.into()));
+    }
     let WebLinkQuery { job, rank, port, whole_path } = *wanted;
     let target = ProxyTarget { job, rank, port };
     let owner = proxy::check(shared, &by, target)?;

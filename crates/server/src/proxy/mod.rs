@@ -5,9 +5,11 @@
 //! go through a step of the job (`ssh/forward.rs`), to the loopback address of the job's own network: the server itself
 //! connects to nothing.
 //!
+//! - `entrance`: the page before a visit from another site
 //! - `forwarders`: the steps; `headers`: what is changed in heads; `exchange`: one request and its answer. Links and cookies are in
 //!   `shared/proxy_sessions.rs`. `service` passes requests on to services.
 
+mod entrance;
 mod exchange;
 mod forwarders;
 mod headers;
@@ -44,6 +46,10 @@ use tokio::time::timeout;
 const LINK: &str = "sluice_link";
 /// How long a job's server may take to take a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Said where the site shows no pages of jobs.
+pub const JOB_PAGES_OFF: &str =
+    "web pages of jobs are not shown here ([web] job_pages = false in sluice.toml)";
 
 pub const ROUTES: [&str; 6] = [
     "/proxy/jobs/{job}/{port}",
@@ -122,13 +128,26 @@ pub async fn proxy(
     let Some(asked) = ProxyPath::parse(&path) else {
         return said(StatusCode::NOT_FOUND, "expected /proxy/jobs/JOB/PORT/");
     };
+    if !shared.read().config.job_pages {
+        return said(StatusCode::NOT_FOUND, JOB_PAGES_OFF);
+    }
+    // A worker would stay in the browser and answer for pages of later users of this path.
+    if request.headers().contains_key("service-worker") {
+        return said(StatusCode::NOT_FOUND, "pages of jobs have no service workers");
+    }
     if is_beside_session(&shared, &request, asked.target.job) {
         let why = "this browser is signed in to the server's own page, which scripts of this one could use: use another \
                    browser, or a private window";
         return said(StatusCode::FORBIDDEN, why);
     }
+    if browser::is_visit(&request) && browser::is_from_elsewhere(&request) {
+        return entrance::page(request.uri());
+    }
     let query = request.uri().query().unwrap_or_default();
     if let Some((secret, rest)) = link_secret(query) {
+        if browser::is_from_elsewhere(&request) {
+            return said(StatusCode::FORBIDDEN, "a link is opened by a person, and by no page");
+        }
         return redeem(&shared, &request, &asked, secret, &rest);
     }
     let (by, by_token) = match who(&shared, &request, asked.target) {
@@ -220,7 +239,8 @@ fn redeem(
                     "this link was used, or is too old: `sluice port JOB PORT --web` makes another"
                 }
                 RedeemRefusal::OtherPagesOpen => {
-                    "this browser has pages of another user's jobs open: use another, or a private window"
+                    "this browser has, or had before the server started, pages of another user's jobs open: close it and open \
+                     it again, or use another, or a private window"
                 }
             };
             return said(StatusCode::FORBIDDEN, why);

@@ -95,7 +95,8 @@ impl ProxySessions {
 
     /// Exchanges the secret of a link for those of cookies. `browser` has the cookies of the browser that were set before:
     /// it shows the pages of one owner to one viewer. A page that is open keeps its scripts whatever becomes of its cookie,
-    /// so another owner's page needs another browser.
+    /// so another owner's page needs another browser. A cookie that is not known here is from before the server started, or was
+    /// pushed out by later ones: whose pages such a browser shows cannot be told, so they count as another's.
     pub fn redeem<'b>(
         &self,
         secret: &str,
@@ -106,7 +107,7 @@ impl ProxySessions {
         let pass = held(&self.links).0.remove(&hash(secret));
         let is_good = |pass: &Pass| pass.target == target && pass.until > now;
         let pass = pass.filter(is_good).ok_or(RedeemRefusal::NotGood)?;
-        if browser.any(|known| self.viewed(known, now).is_some_and(|seen| seen != pass.viewed())) {
+        if browser.any(|known| self.viewed(known, now).is_none_or(|seen| seen != pass.viewed())) {
             return Err(RedeemRefusal::OtherPagesOpen);
         }
         let pass = Pass { until: now + COOKIE_LIFE, ..pass };
@@ -231,6 +232,7 @@ mod tests {
         let with_own = open(0, 0, None).expect("in another browser");
         assert_eq!(open(0, 7, Some(&with_own)), refused, "in whatever order");
         assert!(open(0, 0, Some(&with_own)).is_ok());
+        assert_eq!(open(0, 0, Some("unknown")), refused, "nor beside pages that nobody knows of");
     }
 
     #[test]

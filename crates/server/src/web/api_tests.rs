@@ -21,7 +21,7 @@ fn since(rows: &Value) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn queue_is_whole_at_first_and_then_what_changed() {
-    let browser = Browser::signed_in("root").await;
+    let browser = Browser::administering().await;
     let first = browser.server.submit("name: first").await.expect("a job");
     let whole = browser.get(JOBS).await.json();
     assert_eq!((&whole["whole"], ids(&whole)), (&json!(true), vec![u64::from(first.0)]));
@@ -44,7 +44,7 @@ async fn queue_is_whole_at_first_and_then_what_changed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn texts_of_users_arrive_as_data() {
-    let mut browser = Browser::signed_in("root").await;
+    let mut browser = Browser::administering().await;
     let script =
         format!("#!/bin/sh\n#SBATCH --job-name='{MARKUP}' --comment='{MARKUP}' -n1\ntrue\n");
     let submitted = browser.post("/api/web/submit", &json!({ "script": script })).await;
@@ -131,7 +131,7 @@ async fn lists_and_maps_are_answered_and_unknown_ones_named() {
 /// The page makes the calls of commands, with the rights of who is signed in.
 #[tokio::test(flavor = "multi_thread")]
 async fn administration_is_by_the_same_calls_and_rights() {
-    let admin = Browser::signed_in("root").await;
+    let admin = Browser::administering().await;
     let made = admin.post(CALL, &json!({"call": {"create_project": {"name": "atlas"}}})).await;
     assert_eq!(made.status, StatusCode::OK, "{}", made.text);
     let members = json!({"project": "atlas", "members": {"ann": "manager"}, "change": "add"});
@@ -199,4 +199,46 @@ async fn streams_of_one_user_have_a_bound_and_are_free_again_when_they_end() {
     assert_eq!(refused, StatusCode::SERVICE_UNAVAILABLE);
     open.pop();
     assert_eq!(browser.open(EVENTS).await.0, StatusCode::OK);
+}
+
+/// Pages of jobs have the origin of the server's own page: where a site shows them, no session is worth stealing.
+#[tokio::test(flavor = "multi_thread")]
+async fn administrators_only_look_where_pages_of_jobs_are_shown() {
+    let admin = Browser::signed_in("root").await;
+    let job = admin.server.submit("name: of-ada").await.expect("a job");
+    let project = json!({"call": {"create_project": {"name": "atlas"}}});
+    let token = json!({"call": {"user_token": {
+        "name": "root", "account": null, "unix_user": null, "role": null
+    }}});
+    let script = json!({"script": "#!/bin/sh\ntrue\n"});
+    let cancel = format!("{JOBS}/{job}/cancel");
+    let nothing = json!({});
+    let changes = [
+        (CALL, &project),
+        (CALL, &token),
+        ("/api/web/submit", &script),
+        (cancel.as_str(), &nothing),
+    ];
+    for (path, body) in changes {
+        let refused = admin.post(path, body).await;
+        assert_eq!(refused.status, StatusCode::FORBIDDEN, "{path}: {}", refused.text);
+        assert!(refused.text.contains("job_pages = false"), "{}", refused.text);
+    }
+    assert!(!admin.server.shared.read().jobs[&job].has_ended());
+    assert_eq!(admin.get(JOBS).await.status, StatusCode::OK);
+    let looks = admin.post(CALL, &json!({"call": "accounts"})).await;
+    assert_eq!(looks.status, StatusCode::OK, "{}", looks.text);
+    assert_eq!(admin.post("/api/web/check", &script).await.status, StatusCode::OK);
+    assert_eq!(admin.sign_out().await.status, StatusCode::OK);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn site_without_pages_of_jobs_shows_none() {
+    let mut browser = Browser::administering().await;
+    browser.cookie = None;
+    for path in ["/proxy/jobs/1/80/", "/proxy/whole/1/80/"] {
+        let page = browser.get(path).await;
+        assert_eq!(page.status, StatusCode::NOT_FOUND, "{path}");
+        assert!(page.text.contains("job_pages = false"), "{}", page.text);
+    }
 }

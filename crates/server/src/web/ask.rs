@@ -1,5 +1,6 @@
 //! Calls that the page's API makes: the same as those of commands, counted and answered as theirs are.
 
+use crate::http::body_limits::HeldRequest;
 use crate::http::counted_call;
 use crate::shared::Shared;
 use crate::web::answer::WebRefusal;
@@ -11,7 +12,17 @@ use std::sync::Arc;
 use wire::client::{Answer, Call};
 
 pub async fn ask(shared: &Arc<Shared>, by: &Principal, call: Call) -> Result<Answer, WebRefusal> {
-    counted_call::answer(shared, by, call).await.map_err(WebRefusal::from)
+    counted_call::answer(shared, by, None, call).await.map_err(WebRefusal::from)
+}
+
+/// The same for a call that was read from the body of a request, which counts until the call is done.
+pub async fn ask_of_body(
+    shared: &Arc<Shared>,
+    by: &Principal,
+    held: HeldRequest,
+    call: Call,
+) -> Result<Answer, WebRefusal> {
+    counted_call::answer(shared, by, Some(held), call).await.map_err(WebRefusal::from)
 }
 
 /// Why one of several jobs or nodes was not changed, where an answer names each.

@@ -1,12 +1,15 @@
 //! `POST /api/web/call`: any call that commands make, for what the page changes beside jobs.
 
+use crate::http::body_limits::HeldRequest;
 use crate::http::call_bounds;
 use crate::shared::Shared;
 use crate::web::answer::{WebRefusal, WebResult, json_answer, read};
-use crate::web::ask::{ask, first_refusal};
+use crate::web::ask::{ask_of_body, first_refusal};
+use crate::web::guard::{self, Admission};
 use axum::Extension;
 use axum::body::Bytes;
 use axum::extract::State;
+use axum::http::StatusCode;
 use model::principal::Principal;
 use serde::Deserialize;
 use std::sync::Arc;
@@ -20,6 +23,8 @@ struct Wanted {
 pub async fn call(
     State(shared): State<Arc<Shared>>,
     Extension(by): Extension<Principal>,
+    Extension(admission): Extension<Admission>,
+    Extension(held): Extension<HeldRequest>,
     body: Bytes,
 ) -> WebResult {
     call_bounds::check(&body).map_err(|why| WebRefusal::bad(why.to_string()))?;
@@ -28,9 +33,53 @@ pub async fn call(
     if matches!(call, Call::Jobs(_)) {
         return Err(WebRefusal::bad("the queue is at /api/web/jobs"));
     }
-    let answer = ask(&shared, &by, call).await?;
+    let is_session = matches!(admission, Admission::Session { .. });
+    if is_session && !only_looks(&call) && guard::looks_only(&shared, &by) {
+        return Err(WebRefusal::new(StatusCode::FORBIDDEN, guard::LOOKS_ONLY));
+    }
+    let answer = ask_of_body(&shared, &by, held, call).await?;
     match first_refusal(&answer) {
         Some(why) => Err(why),
         None => Ok(json_answer(&answer)),
     }
+}
+
+/// Whether a call is known to change nothing and to tell no secret; one that is not named here counts as a change.
+fn only_looks(call: &Call) -> bool {
+    matches!(
+        call,
+        Call::Ping
+            | Call::TestSubmit(_)
+            | Call::AwaitStart { .. }
+            | Call::AwaitEnd { .. }
+            | Call::AwaitCommit { .. }
+            | Call::Jobs(_)
+            | Call::QueueHead { .. }
+            | Call::Cluster
+            | Call::Config
+            | Call::History(_)
+            | Call::UsageReport(_)
+            | Call::Activities
+            | Call::ActivityHistory(_)
+            | Call::Usage { .. }
+            | Call::Script { .. }
+            | Call::Accounts
+            | Call::Shares
+            | Call::Priorities
+            | Call::Triggers
+            | Call::Projects
+            | Call::Agents
+            | Call::Tokens
+            | Call::Secrets { .. }
+            | Call::Volumes { .. }
+            | Call::Machines
+            | Call::Fleets
+            | Call::Reservations
+            | Call::Licenses
+            | Call::Offers(_)
+            | Call::Explain(_)
+            | Call::WhatIf(_)
+            | Call::Diagnostics { reset: false }
+            | Call::Versions
+    )
 }

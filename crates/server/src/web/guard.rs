@@ -6,12 +6,15 @@ use crate::http::browser::{self, SESSION};
 use crate::http::peer::Peer;
 use crate::shared::Shared;
 use crate::web::answer::WebRefusal;
+use crate::web::session;
+use crate::web::{CALL_PATH, CHECK_PATH, SESSION_PATH};
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use cluster::authorise::{Act, authorise};
-use model::principal::Principal;
+use cluster::rights::role_of;
+use model::principal::{Principal, Role};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -27,13 +30,14 @@ pub enum Admission {
 }
 
 impl Admission {
-    /// Whether a request would still be let in.
+    /// Whether the session is still one. The user directory is not asked: a stream tells nothing of the cluster, and does not
+    /// end because the directory did not answer once.
     pub fn holds(&self, shared: &Shared) -> bool {
         match self {
             Self::Session { secret, is_loopback } => {
                 let token = shared.volatile.web_sessions.token_of(secret, Instant::now());
                 token.is_some_and(|hash| {
-                    authenticate::of_token_hash(shared, &hash, *is_loopback).is_ok()
+                    authenticate::token_holds(shared, &hash, *is_loopback).is_ok()
                 })
             }
             Self::Direct => true,
@@ -73,26 +77,66 @@ fn admit(shared: &Shared, request: &Request) -> Result<(Principal, Admission), B
     };
     let refused = |status, text: &str| Box::new(WebRefusal::new(status, text).into_response());
     let now = Instant::now();
-    let session = browser::cookies(request.headers(), SESSION)
-        .find_map(|secret| Some((secret, shared.volatile.web_sessions.use_session(secret, now)?)));
-    let Some((secret, token_hash)) = session else {
+    let mut sent = browser::cookies(request.headers(), SESSION);
+    let secret = sent.next();
+    // This server sets one: another was put beside it by somebody who would be acted for, or would have others act for him.
+    if sent.next().is_some() {
+        return Err(refused(StatusCode::FORBIDDEN, TWO_SESSIONS));
+    }
+    let found = secret
+        .and_then(|secret| Some((secret, shared.volatile.web_sessions.use_session(secret, now)?)));
+    let Some((secret, token_hash)) = found else {
         return Err(refused(StatusCode::UNAUTHORIZED, "sign in first"));
     };
     if !is_of_own_page(request) {
         return Err(refused(StatusCode::FORBIDDEN, FOREIGN_PAGE));
     }
-    let by = match authenticate::of_token_hash(shared, &token_hash, is_loopback) {
-        Ok(by) => by,
+    let known = match authenticate::token_holds(shared, &token_hash, is_loopback) {
+        Ok(known) => known,
         Err(why) => {
             shared.volatile.web_sessions.close(secret);
             return Err(refused(StatusCode::UNAUTHORIZED, why));
         }
     };
+    // The session stays: the directory may know the user the next time.
+    let Some(by) = authenticate::holder(shared, &token_hash, &known) else {
+        return Err(refused(StatusCode::SERVICE_UNAVAILABLE, UNKNOWN_USER));
+    };
+    // Signing out is never wrong.
+    if request.method() != Method::DELETE {
+        let checked = session::check_pages_of_jobs(shared, request.headers(), &by, now);
+        checked.map_err(|why| Box::new(why.into_response()))?;
+    }
+    if is_change(request) && looks_only(shared, &by) {
+        return Err(refused(StatusCode::FORBIDDEN, LOOKS_ONLY));
+    }
     let is_operator = || authorise(&shared.read(), &by, Act::Operate).is_ok();
     if !connection.identify(by.uid, is_operator) {
         return Err(Box::new(authenticate::too_many_connections(&by)));
     }
     Ok((by, Admission::Session { secret: secret.to_owned(), is_loopback }))
+}
+
+const UNKNOWN_USER: &str = "the user directory does not know the token's user now; try again";
+
+const TWO_SESSIONS: &str =
+    "this browser sends more than one session: remove its cookies of this server, and sign in again";
+
+pub const LOOKS_ONLY: &str = "with job_pages in sluice.toml, administrators change nothing by the page: use a token's own \
+     commands, or set [web] job_pages = false";
+
+/// Whether a session of this user may only look. A script of a job's page has the origin of the server's own page, and can push
+/// cookies out of the browser by which it would be known: what such a script could do is bounded by what sessions may do.
+pub fn looks_only(shared: &Shared, by: &Principal) -> bool {
+    let state = shared.read();
+    state.config.job_pages && role_of(&state, by) > Role::User
+}
+
+/// Whether a request changes something by its path alone. Signing out and checking a script change nothing of the cluster, and
+/// what a call does is for its own handler to see.
+fn is_change(request: &Request) -> bool {
+    let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+    !is_read && !matches!(request.uri().path(), SESSION_PATH | CHECK_PATH | CALL_PATH)
 }
 
 pub const FOREIGN_PAGE: &str = "this request does not come from a page of this server";

@@ -4,6 +4,7 @@ use crate::clock;
 use crate::http::calls;
 use crate::shared::Shared;
 use crate::shared::change_log::ChangeSeq;
+use crate::shared::long_calls::LongWork;
 use crate::web::answer::{WebRefusal, WebResult, json_answer};
 use axum::Extension;
 use axum::extract::{Query, State};
@@ -22,6 +23,7 @@ use slurm::words;
 use std::collections::HashSet;
 use std::sync::Arc;
 use wire::client::{Detail, JobsQuery};
+use wire::diagnostics::CallKind;
 use wire::view::JobView;
 
 /// The most rows of one answer; a page says that there are more.
@@ -119,10 +121,16 @@ pub async fn rows(
     Extension(by): Extension<Principal>,
     Query(wanted): Query<RowsQuery>,
 ) -> WebResult {
+    let _timer = shared.volatile.counters.begin_call(CallKind::Jobs, &by);
     // The place is taken before the state is read: what changes in between is sent twice, and not left out.
     let seq = shared.volatile.changes.last().newest().0;
     let changed = wanted.since.and_then(|seq| shared.volatile.changes.jobs_since(ChangeSeq(seq)));
     let changed = changed.filter(|jobs| jobs.len() <= CHANGES_MAX);
+    // The whole queue is as much work as a plan; a few rows are not.
+    let _long = match changed {
+        Some(_) => None,
+        None => Some(calls::begin_long(&shared, &by, LongWork::Plan).await?),
+    };
     let (mut cut, now) = (false, clock::now());
     let views = match &changed {
         Some(jobs) => changed_jobs(&shared, &by, jobs),

@@ -35,6 +35,8 @@ use axum::routing::{MethodRouter, get, post};
 use std::sync::Arc;
 
 const SESSION_PATH: &str = "/api/web/session";
+const CHECK_PATH: &str = "/api/web/check";
+const CALL_PATH: &str = "/api/web/call";
 
 /// Makes what answers a route.
 type Handler = fn() -> MethodRouter<Arc<Shared>>;
@@ -52,9 +54,9 @@ const ROUTES: &[(&str, Handler)] = &[
     ("/api/web/timeline", || get(timeline::timeline)),
     ("/api/web/usage", || get(usage::usage)),
     ("/api/web/lists/{list}", || get(lists::list)),
-    ("/api/web/check", || post(submit::check)),
+    (CHECK_PATH, || post(submit::check)),
     ("/api/web/submit", || post(submit::submit)),
-    ("/api/web/call", || post(call::call)),
+    (CALL_PATH, || post(call::call)),
 ];
 
 pub fn router(shared: &Arc<Shared>, bodies: &BodyLimits) -> Router<Arc<Shared>> {

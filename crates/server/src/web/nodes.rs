@@ -3,6 +3,7 @@
 use crate::clock;
 use crate::http::calls;
 use crate::shared::Shared;
+use crate::shared::long_calls::LongWork;
 use crate::show::cluster_view;
 use crate::web::answer::{WebRefusal, WebResult, json_answer};
 use axum::Extension;
@@ -20,6 +21,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::task::block_in_place;
 use wire::client::{Detail, JobsQuery};
+use wire::diagnostics::CallKind;
 use wire::view::{JobView, NodeView};
 
 /// The most GPUs of one node that are shown; slices of MIG may be many.
@@ -77,6 +79,9 @@ pub async fn nodes(
     State(shared): State<Arc<Shared>>,
     Extension(by): Extension<Principal>,
 ) -> WebResult {
+    let _timer = shared.volatile.counters.begin_call(CallKind::Cluster, &by);
+    // All jobs that hold something are looked through: that is as much work as a plan.
+    let _long = calls::begin_long(&shared, &by, LongWork::Plan).await?;
     let answer = block_in_place(|| {
         let now = clock::now();
         let cluster = cluster_view::cluster(&shared, &by, now);

@@ -67,8 +67,9 @@ async fn whole(content: Body) -> Result<body::Bytes, WebRefusal> {
 }
 
 /// A page of a job that is open in this browser has the same origin, and its script could use the session. The owner of the job
-/// can do in the job whatever the session may, or nobody signs in.
-fn check_pages_of_jobs(
+/// can do in the job whatever the session may, or the browser has no session. Pages whose owner is not known any more count as
+/// another's.
+pub(super) fn check_pages_of_jobs(
     shared: &Shared,
     headers: &HeaderMap,
     by: &Principal,
@@ -78,11 +79,11 @@ fn check_pages_of_jobs(
     let mut shown = browser::cookies(headers, proxy::BROWSER);
     let is_unsafe = shown.any(|secret| {
         let owner = shared.volatile.proxy.owner_shown(secret, now);
-        owner.is_some_and(|owner| !is_plain || owner != by.uid)
+        owner.is_none_or(|owner| !is_plain || owner != by.uid)
     });
     if is_unsafe {
-        let text = "this browser has web pages of jobs open, whose scripts could act for you here: use another browser, \
-                    or a private window";
+        let text = "this browser has, or had, web pages of jobs open, whose scripts could act for you here: close it and open \
+                    it again, or use another, or a private window";
         return Err(WebRefusal::new(StatusCode::FORBIDDEN, text));
     }
     Ok(())

@@ -2,11 +2,12 @@
 //! says what is wrong with it, or when and where it would start, and changes nothing.
 
 use crate::http::batch_script::{self, BatchScript};
+use crate::http::body_limits::HeldRequest;
 use crate::http::call_bounds;
 use crate::http::dstack::pasted_run;
 use crate::shared::Shared;
 use crate::web::answer::{WebRefusal, WebResult, json_answer, read};
-use crate::web::ask::ask;
+use crate::web::ask::ask_of_body;
 use axum::Extension;
 use axum::body::Bytes;
 use axum::extract::State;
@@ -70,6 +71,7 @@ fn pasted(body: &Bytes) -> Result<String, WebRefusal> {
 pub async fn check(
     State(shared): State<Arc<Shared>>,
     Extension(by): Extension<Principal>,
+    Extension(held): Extension<HeldRequest>,
     body: Bytes,
 ) -> WebResult {
     let text = pasted(&body)?;
@@ -81,7 +83,8 @@ pub async fn check(
             return Ok(json_answer(&Checked { language, errors, notes, starts }));
         }
     };
-    let (starts, errors) = match ask(&shared, &by, Call::TestSubmit(Box::new(submission))).await {
+    let call = Call::TestSubmit(Box::new(submission));
+    let (starts, errors) = match ask_of_body(&shared, &by, held, call).await {
         Ok(Answer::Tested(starts)) => (starts, Vec::new()),
         Ok(_) => return Err(WebRefusal::unexpected()),
         Err(why) => (Vec::new(), vec![why.text]),
@@ -92,13 +95,14 @@ pub async fn check(
 pub async fn submit(
     State(shared): State<Arc<Shared>>,
     Extension(by): Extension<Principal>,
+    Extension(held): Extension<HeldRequest>,
     body: Bytes,
 ) -> WebResult {
     let text = pasted(&body)?;
     let refused = |errors: Vec<String>| WebRefusal::new(StatusCode::CONFLICT, errors.join("; "));
     let read = block_in_place(|| read_pasted(&shared, &by, &text));
     let (submission, _) = read.map_err(refused)?;
-    match ask(&shared, &by, Call::Submit(Box::new(submission))).await? {
+    match ask_of_body(&shared, &by, held, Call::Submit(Box::new(submission))).await? {
         Answer::Submitted { job, name, .. } => {
             Ok(json_answer(&json!({ "job": job, "name": name })))
         }

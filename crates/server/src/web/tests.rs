@@ -138,6 +138,15 @@ impl Browser {
         answer
     }
 
+    /// A browser of an administrator, where the site shows no pages of jobs: sessions may change what their users may.
+    pub(super) async fn administering() -> Self {
+        let browser = Self::signed_in("root").await;
+        let mut config = (*browser.server.shared.read().config).clone();
+        config.job_pages = false;
+        browser.server.run(Command::Configure(Box::new(config))).await.expect("configured");
+        browser
+    }
+
     pub(super) async fn signed_in(user: &str) -> Self {
         let mut browser = Self::new().await;
         let token = browser.token(user, Duration::from_secs(3600)).await;
@@ -242,6 +251,23 @@ async fn session_ends_with_its_token() {
     assert_eq!(browser.get(SESSION).await.status, StatusCode::UNAUTHORIZED, "nor its session");
 }
 
+/// A directory that does not answer once looks as one that does not know the user.
+#[tokio::test(flavor = "multi_thread")]
+async fn session_outlives_a_directory_that_does_not_know_its_user() {
+    let mut browser = Browser::new().await;
+    let token = browser.token("no-such-user-here", Duration::from_secs(3600)).await;
+    let (sessions, now) = (&browser.server.shared.volatile.web_sessions, Instant::now());
+    let secret = sessions.open(&token::hash(&token), crate::testing::user(), now);
+    let secret = secret.expect("a session");
+    browser.cookie = Some(format!("sluice_session={secret}"));
+    for _ in 0..2 {
+        let refused = browser.get(SESSION).await;
+        assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE, "{}", refused.text);
+    }
+    let sessions = &browser.server.shared.volatile.web_sessions;
+    assert!(sessions.token_of(&secret, Instant::now()).is_some(), "it is open");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn sign_in_takes_no_long_body() {
     let browser = Browser::new().await;
@@ -250,6 +276,18 @@ async fn sign_in_takes_no_long_body() {
     let unread = browser.send(Method::POST, SESSION, &[("origin", ORIGIN)], "{").await;
     assert_eq!(unread.status, StatusCode::BAD_REQUEST);
     assert!(unread.json()["error"].is_string(), "{}", unread.text);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_sessions_in_one_request_are_none() {
+    let mut browser = Browser::signed_in(USER).await;
+    let own = browser.cookie.clone().expect("a cookie");
+    for cookies in [format!("{own}; sluice_session=x"), format!("sluice_session=x; {own}")] {
+        browser.cookie = Some(cookies);
+        assert_eq!(browser.get(SESSION).await.status, StatusCode::FORBIDDEN);
+    }
+    browser.cookie = Some(own);
+    assert_eq!(browser.get(SESSION).await.status, StatusCode::OK);
 }
 
 /// Pages of jobs have the origin of the server's own page: a browser shows one or the other, where their scripts could do more
@@ -272,4 +310,47 @@ async fn browser_with_pages_of_others_jobs_does_not_sign_in() {
     let page = browser.get("/proxy/jobs/1/80/").await;
     assert_eq!(page.status, StatusCode::FORBIDDEN);
     assert!(page.text.contains("signed in"), "{}", page.text);
+}
+
+/// A page of a job may be opened after signing in: a browser leaves the session's cookie out of a visit from another site.
+#[tokio::test(flavor = "multi_thread")]
+async fn session_has_no_rights_beside_pages_of_others_jobs() {
+    let mut browser = Browser::signed_in(USER).await;
+    let session = browser.cookie.clone().expect("a cookie");
+    let target = ProxyTarget { job: JobId(1), rank: 0, port: 80 };
+    let (proxy, now) = (&browser.server.shared.volatile.proxy, Instant::now());
+    let link = proxy.make_link(crate::testing::user(), 1000, target, now).expect("a link");
+    let opened = proxy.redeem(&link, target, std::iter::empty(), now).expect("a cookie");
+    for shown in [opened.browser.as_str(), "unknown"] {
+        browser.cookie = Some(format!("{session}; sluice_browser={shown}"));
+        let refused = browser.get("/api/web/jobs").await;
+        assert_eq!(refused.status, StatusCode::FORBIDDEN, "{shown}");
+        assert!(refused.text.contains("web pages of jobs"), "{}", refused.text);
+    }
+    assert_eq!(browser.sign_out().await.status, StatusCode::OK);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn visit_of_a_job_from_another_site_gets_a_page_of_our_own_first() {
+    let browser = Browser::new().await;
+    let target = ProxyTarget { job: JobId(1), rank: 0, port: 80 };
+    let proxy = &browser.server.shared.volatile.proxy;
+    let link = proxy.make_link(crate::testing::user(), 1000, target, Instant::now());
+    let path = format!("/proxy/jobs/1/80/?sluice_link={}&a=1", link.expect("a link"));
+    for site in ["cross-site", "same-site"] {
+        let visit = [("sec-fetch-site", site), ("sec-fetch-mode", "navigate")];
+        let page = browser.send(Method::GET, &path, &visit, Body::empty()).await;
+        assert_eq!(page.status, StatusCode::OK, "{site}");
+        assert!(page.text.contains(&path.replace('&', "&amp;")), "{}", page.text);
+        assert!(page.header("content-security-policy").contains("default-src 'none'"));
+        assert_eq!(page.header("set-cookie"), "");
+        let of_page = [("sec-fetch-site", site), ("sec-fetch-mode", "cors")];
+        let refused = browser.send(Method::GET, &path, &of_page, Body::empty()).await;
+        assert_eq!(refused.status, StatusCode::FORBIDDEN, "{site}");
+    }
+    let worker = [("service-worker", "script")];
+    let refused = browser.send(Method::GET, &path, &worker, Body::empty()).await;
+    assert_eq!(refused.status, StatusCode::NOT_FOUND);
+    // The link was not used by any of these.
+    assert_eq!(browser.get(&path).await.status, StatusCode::SEE_OTHER);
 }

@@ -2,7 +2,9 @@
 //! reserved.
 
 use crate::clock;
+use crate::http::calls;
 use crate::shared::Shared;
+use crate::shared::long_calls::LongWork;
 use crate::show::cluster_view;
 use crate::show::job_list;
 use crate::web::answer::{WebRefusal, WebResult, json_answer};
@@ -20,19 +22,22 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::block_in_place;
 use wire::client::{Answer, Call, Detail, JobsQuery};
+use wire::diagnostics::CallKind;
 use wire::view::JobView;
 
 /// How long an answer waits for estimates; without them it shows what is known.
 const ESTIMATES_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The most bars of one answer: a screen shows no more.
-const BARS_MAX: usize = 5_000;
+/// The most nodes that the bars of one answer name, each as often as a bar is on it: a page draws as many shapes.
+const BAR_NODES_MAX: usize = 20_000;
 
 #[derive(Serialize)]
 struct Timeline {
     now: Timestamp,
     nodes: Vec<String>,
     bars: Vec<Bar>,
+    /// There are more bars than an answer holds.
+    cut: bool,
     reservations: Vec<ReservedTime>,
 }
 
@@ -75,16 +80,31 @@ pub async fn timeline(
         ReservedTime { name, start, end, nodes, maintenance }
     });
     let reservations: Vec<ReservedTime> = reservations.collect();
+    let _timer = shared.volatile.counters.begin_call(CallKind::Jobs, &by);
+    // All jobs are looked through: that is as much work as a plan.
+    let _long = calls::begin_long(&shared, &by, LongWork::Plan).await?;
     let answer = block_in_place(|| {
         let now = clock::now();
         let wanted = JobsQuery { detail: Detail::Listing, ..JobsQuery::default() };
         let views = job_list::job_views(&shared, &by, &wanted, Some(&*estimates), now, |_| ())?;
-        let bars = views.iter().filter_map(bar).take(BARS_MAX).collect();
+        let (bars, cut) = within_room(views.iter().filter_map(bar), BAR_NODES_MAX);
         let cluster = cluster_view::cluster(&shared, &by, now);
         let nodes = cluster.nodes.into_iter().map(|node| node.config.name).collect();
-        Ok::<_, WebRefusal>(Timeline { now, nodes, bars, reservations })
+        Ok::<_, WebRefusal>(Timeline { now, nodes, bars, cut, reservations })
     })?;
     Ok(json_answer(&answer))
+}
+
+/// The first bars that name no more nodes than there is room for, and whether others were left out. A bar without nodes takes room
+/// too.
+fn within_room(bars: impl Iterator<Item = Bar>, mut room: usize) -> (Vec<Bar>, bool) {
+    let mut kept = Vec::new();
+    for bar in bars {
+        let Some(left) = room.checked_sub(bar.nodes.len().max(1)) else { return (kept, true) };
+        room = left;
+        kept.push(bar);
+    }
+    (kept, false)
 }
 
 fn bar(job: &JobView) -> Option<Bar> {
@@ -105,4 +125,35 @@ fn bar(job: &JobView) -> Option<Bar> {
         nodes,
         expected: job.state.is_waiting(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn on(nodes: usize) -> Bar {
+        Bar {
+            job: JobId(1),
+            shown: "1".into(),
+            name: "wide".into(),
+            user: "ann".into(),
+            start: clock::now(),
+            end: None,
+            nodes: vec!["n1".into(); nodes],
+            expected: false,
+        }
+    }
+
+    #[test]
+    fn bars_are_bounded_by_the_nodes_that_they_name() {
+        let kept = |widths: &[usize]| {
+            let (bars, cut) = within_room(widths.iter().map(|width| on(*width)), 10);
+            (bars.len(), cut)
+        };
+        assert_eq!(kept(&[]), (0, false));
+        assert_eq!(kept(&[4, 6]), (2, false));
+        assert_eq!(kept(&[4, 6, 1]), (2, true));
+        assert_eq!(kept(&[11]), (0, true));
+        assert_eq!(kept(&[0; 12]), (10, true));
+    }
 }

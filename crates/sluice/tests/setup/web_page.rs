@@ -111,6 +111,9 @@ fn up_page_is_in_the_program_and_a_token_signs_in() {
 #[test]
 fn up_page_submits_watches_explains_and_cancels_a_job() {
     let cluster = Cluster::up(TWO_NODES);
+    // Where pages of jobs are shown, administrators only look.
+    cluster.write_conf("sluice.toml", "[web]\njob_pages = false\n");
+    cluster.sluice(&["scontrol", "reconfigure"]).ok();
     let mut browser = Browser::of(&cluster);
     browser.sign_in(&admin_token(&cluster));
     let script = "#!/bin/sh\n#SBATCH -J '<b>web</b>' -o /dev/null --gres=gpu:2 -t 5\nsleep 600\n";

@@ -97,6 +97,10 @@ const PROPERTIES: &[(&str, &str, Kind)] = &[
 /// The options of `sbatch` that say what a job's properties say; else the first property that cannot be taken. The environment is
 /// no option.
 pub fn options(properties: &Value) -> Result<Vec<String>, String> {
+    // As a client writes a field that it does not fill, and as one that it leaves out is read.
+    if properties.is_null() {
+        return Ok(Vec::new());
+    }
     let Some(properties) = properties.as_object() else {
         return Err("job: expected an object of properties".to_owned());
     };
@@ -208,5 +212,6 @@ mod tests {
             assert!(why.contains(word) && !why.contains('\n'), "{why}");
         }
         assert!(environment(&json!({"environment": {"A": []}})).is_err());
+        assert_eq!((options(&Value::Null), environment(&Value::Null)), (Ok(vec![]), Ok(vec![])));
     }
 }
