@@ -119,8 +119,7 @@ fn admit(shared: &Shared, request: &Request) -> Result<(Principal, Admission), B
 
 const UNKNOWN_USER: &str = "the user directory does not know the token's user now; try again";
 
-const TWO_SESSIONS: &str =
-    "this browser sends more than one session: remove its cookies of this server, and sign in again";
+const TWO_SESSIONS: &str = "this browser sends more than one session: remove its cookies of this server, and sign in again";
 
 pub const LOOKS_ONLY: &str = "with job_pages in sluice.toml, administrators change nothing by the page: use a token's own \
      commands, or set [web] job_pages = false";
