@@ -72,7 +72,7 @@ impl Place {
 }
 
 fn connect(url: &str) -> Arc<Database> {
-    let url = DatabaseUrl::parse(url, None).ok().expect("an address");
+    let url = DatabaseUrl::parse(url, None).expect("an address");
     Database::new(url).expect("a thread")
 }
 

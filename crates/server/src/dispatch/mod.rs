@@ -208,10 +208,10 @@ impl DispatchThread {
                 self.send_all(shared, *job, &Action::Suspend)
             }
             Event::Resumed { job, .. } => self.send_all(shared, *job, &Action::Resume),
-            Event::Changed { job, fields, .. } => {
-                if fields.iter().any(|f| matches!(f, JobField::TimeLimit(_))) {
-                    self.send_end_limit(shared, *job);
-                }
+            Event::Changed { job, fields, .. }
+                if fields.iter().any(|f| matches!(f, JobField::TimeLimit(_))) =>
+            {
+                self.send_end_limit(shared, *job);
             }
             _ => {}
         }

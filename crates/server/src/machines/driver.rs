@@ -250,7 +250,7 @@ async fn carry_out(
     match work {
         Work::Offers => {
             let offers = call(move || program.offers()).await.map_err(|e| e.to_string())?;
-            run(shared, Command::SetOffers { source: name, offers }).await?;
+            execute(shared, Command::SetOffers { source: name, offers }).await?;
         }
         Work::Describe => {
             let begun = clock::now();
@@ -260,7 +260,7 @@ async fn carry_out(
                 reconcile::differences(&state.machines, &name, &told, begun)
             };
             for (token, report) in found.reports.iter().cloned() {
-                run(shared, Command::MachineReport { token, report }).await?;
+                execute(shared, Command::MachineReport { token, report }).await?;
             }
             return Ok(Outcome::Compared(found));
         }
@@ -279,7 +279,7 @@ async fn carry_out(
                     }
                 },
             };
-            run(shared, Command::MachineReport { token, report }).await?;
+            execute(shared, Command::MachineReport { token, report }).await?;
         }
         Work::Delete(machine) => {
             dynamic_node::forget(shared, &machine.node);
@@ -287,9 +287,9 @@ async fn carry_out(
             let deleted = call(move || program.delete(&of, id.as_deref())).await;
             deleted.map_err(|e| format!("delete {}: {e}", machine.node))?;
             let report = MachineReport::Deleted;
-            run(shared, Command::MachineReport { token, report }).await?;
+            execute(shared, Command::MachineReport { token, report }).await?;
         }
-        Work::Report(report) => run(shared, Command::MachineReport { token, report }).await?,
+        Work::Report(report) => execute(shared, Command::MachineReport { token, report }).await?,
     }
     Ok(Outcome::Done)
 }
@@ -324,7 +324,7 @@ async fn call<T: Send + 'static>(
     ended.unwrap_or_else(|error| Err(SourceError::unknown(error.to_string())))
 }
 
-async fn run(shared: &Shared, command: Command) -> Result<(), String> {
+async fn execute(shared: &Shared, command: Command) -> Result<(), String> {
     let kept = shared.writer.run(command, server_principal()).await;
     kept.map(drop).map_err(|why| format!("it could not be kept: {why}"))
 }

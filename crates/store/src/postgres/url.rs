@@ -161,7 +161,7 @@ mod tests {
             "postgres://sluice@db.example/sluice?sslmode=disable",
             "postgres:///sluice?host=/run/postgresql&user=sluice",
         ] {
-            let url = DatabaseUrl::parse(plain, None).ok().expect(plain);
+            let url = DatabaseUrl::parse(plain, None).expect(plain);
             assert!(url.tls.is_none(), "{plain}");
             assert_eq!(url.config.get_ssl_mode(), SslMode::Disable);
         }
@@ -173,7 +173,7 @@ mod tests {
         let file = folder.path().join("password");
         std::fs::write(&file, "hunter2\n").unwrap();
         let text = "postgres://sluice@db.example/sluice?sslmode=disable";
-        let url = DatabaseUrl::parse(text, Some(&file)).ok().expect("an address");
+        let url = DatabaseUrl::parse(text, Some(&file)).expect("an address");
         assert_eq!(url.config.get_password(), Some(&b"hunter2"[..]));
         assert_eq!(url.shown(), text);
     }
