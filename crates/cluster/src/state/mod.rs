@@ -400,8 +400,10 @@ impl State {
             if let Some(ended) = job.ended() {
                 self.ended.insert((ended.end, id));
             }
-            // Snapshots of before had no ranges; whoever has started a job has one.
-            if job.attempts > 0 {
+            // Snapshots of before had no ranges; whoever has a job that was started has one.
+            let has_started =
+                job.attempt().is_some() || job.ended().is_some_and(|ended| ended.start.is_some());
+            if has_started {
                 self.id_ranges.give(job.spec.owner.uid);
             }
             if let Some(attempt) = job.attempt() {

@@ -6,7 +6,7 @@ use crate::http::browser::{self, SESSION};
 use crate::http::peer::Peer;
 use crate::shared::Shared;
 use crate::web::answer::WebRefusal;
-use crate::web::session;
+use crate::web::job_pages;
 use crate::web::{CALL_PATH, CHECK_PATH, SESSION_PATH};
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, Method, StatusCode, header};
@@ -104,7 +104,7 @@ fn admit(shared: &Shared, request: &Request) -> Result<(Principal, Admission), B
     };
     // Signing out is never wrong.
     if request.method() != Method::DELETE {
-        let checked = session::check_pages_of_jobs(shared, request.headers(), &by, now);
+        let checked = job_pages::check(shared, request.headers(), &by, now);
         checked.map_err(|why| Box::new(why.into_response()))?;
     }
     if is_change(request) && looks_only(shared, &by) {

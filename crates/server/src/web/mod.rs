@@ -1,7 +1,7 @@
 //! The server's own web page at `/`, and its API at `/api/web/`: another form of the same calls, with no policy of its own.
 //!
 //! - `assets`: the files of the page; `guard`: who asks, and the headers of every answer; `answer`: the form of answers
-//! - `session`: signing in and out
+//! - `session`: signing in and out; `job_pages`: browsers that show pages of jobs too
 //! - `ask`: the calls; `call`: any of them; `job_rows` (the queue), `job` with `explanation`, `nodes`, `timeline`, `usage`, `lists`: what is shown and changed by them
 //! - `submit`: jobs that are pasted into the page
 //! - `events`: tells pages that are open what changed
@@ -16,6 +16,7 @@ mod events;
 mod explanation;
 mod guard;
 mod job;
+mod job_pages;
 mod job_rows;
 mod lists;
 mod nodes;

@@ -5,17 +5,17 @@ use crate::clock;
 use crate::http::authenticate;
 use crate::http::browser::{self, SESSION};
 use crate::http::peer::Peer;
-use crate::proxy;
 use crate::shared::Shared;
 use crate::web::answer::{WebRefusal, WebResult, json_answer, read};
 use crate::web::guard::{Admission, FOREIGN_PAGE};
+use crate::web::job_pages;
 use axum::Extension;
 use axum::body::{self, Body};
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use cluster::rights::role_of;
-use model::principal::{Principal, Role};
+use model::principal::Principal;
 use serde::Deserialize;
 use serde_json::json;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ pub async fn sign_in(State(shared): State<Arc<Shared>>, request: Request) -> Web
     let by = authenticate::of_token_hash(&shared, &hash, is_loopback)
         .map_err(|why| WebRefusal::new(StatusCode::UNAUTHORIZED, why))?;
     let now = Instant::now();
-    check_pages_of_jobs(&shared, &head.headers, &by, now)?;
+    job_pages::check(&shared, &head.headers, &by, now)?;
     // The session that the browser had is not left behind.
     browser::cookies(&head.headers, SESSION)
         .for_each(|secret| shared.volatile.web_sessions.close(secret));
@@ -64,29 +64,6 @@ async fn whole(content: Body) -> Result<body::Bytes, WebRefusal> {
         WebRefusal::new(StatusCode::PAYLOAD_TOO_LARGE, text)
     };
     body::to_bytes(content, BODY_BYTES_MAX).await.map_err(too_long)
-}
-
-/// A page of a job that is open in this browser has the same origin, and its script could use the session. The owner of the job
-/// can do in the job whatever the session may, or the browser has no session. Pages whose owner is not known any more count as
-/// another's.
-pub(super) fn check_pages_of_jobs(
-    shared: &Shared,
-    headers: &HeaderMap,
-    by: &Principal,
-    now: Instant,
-) -> Result<(), WebRefusal> {
-    let is_plain = role_of(&shared.read(), by) == Role::User;
-    let mut shown = browser::cookies(headers, proxy::BROWSER);
-    let is_unsafe = shown.any(|secret| {
-        let owner = shared.volatile.proxy.owner_shown(secret, now);
-        owner.is_none_or(|owner| !is_plain || owner != by.uid)
-    });
-    if is_unsafe {
-        let text = "this browser has, or had, web pages of jobs open, whose scripts could act for you here: close it and open \
-                    it again, or use another, or a private window";
-        return Err(WebRefusal::new(StatusCode::FORBIDDEN, text));
-    }
-    Ok(())
 }
 
 /// `GET /api/web/session`: who is signed in.

@@ -31,8 +31,7 @@ const SCONTROL: &[HelpLine] = &[
     ("reboot|cancel_reboot NODES", "when they are free; ASAP: take no more jobs"),
     ("power up|down NODES", "start machines and shut them down"),
     ("reconfigure|setdebug LEVEL", "read the files again; how much is logged"),
-    ("token [lifespan=SECONDS]", "a token for the REST API"),
-    ("ping|version|help", "whether the server answers; this text"),
+    ("token|ping|version|help", "a token for the REST API; this text"),
 ];
 
 /// Not formatted by rustfmt: a row is one line.
