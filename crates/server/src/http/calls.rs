@@ -211,6 +211,8 @@ async fn full_answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<
         }
         Call::Reconfigure { files } => reconfigure(shared, by, files).await,
         Call::History(filter) => {
+            // A record that is made of the state alone lacks what the attempt knew.
+            shared.books.wait_settled().await;
             block_in_place(|| history::history(shared, &by, &filter)).map(Answer::History)
         }
         Call::UsageReport(query) => {
