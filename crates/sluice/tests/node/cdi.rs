@@ -70,6 +70,10 @@ fn root_a_vendors_file_adds_to_the_devices_of_a_job_and_a_bad_one_to_none() {
             "srun --gres=gpu:1 --container={0}/with-NAME --container-mounts={0}:/x true",
             work.display()
         );
+        // The library is the first device's, which a job that is ending still has.
+        until("no job has a device", || {
+            cluster.shell("squeue -h").ok().trim().is_empty().then_some(())
+        });
         refusal(&cluster, &line, name)
     };
     let (there, absent) = (said("note"), said("absent"));
