@@ -36,7 +36,8 @@ pub struct MachineView {
     pub sources: Vec<Source>,
     /// The nodes of machines that are asked for or made, and have not joined.
     pub coming: Vec<NodeConfig>,
-    /// Jobs for which a machine was made that has joined and has nothing to do.
+    /// Jobs for which a machine was made that has joined and has nothing to do, or that was deleted a short while ago because
+    /// they did not start on it.
     pub served: BTreeSet<JobId>,
     /// How many more nodes there may be.
     pub room: u32,

@@ -90,6 +90,12 @@ impl State {
                 return Ok(self.machine_leaves(next, "its machine was late", now).into());
             }
             MachineReport::Vanished if known.phase == MachinePhase::Joined || is_coming => {
+                // A source whose machines vanish before they join is left alone for a while, as one whose machines are late.
+                if is_coming {
+                    let kind = FailureKind::Unknown;
+                    let text = "the source does not have it any more".to_owned();
+                    next.failure = Some(MachineFailure { kind, text, at: now });
+                }
                 return Ok(self.machine_leaves(next, "its machine is gone", now).into());
             }
             MachineReport::Deleted if known.phase == MachinePhase::Deleting => {
@@ -144,8 +150,22 @@ impl State {
             MachinePhase::Leaving => self.check_machine_free(&machine.node).is_ok(),
             _ => false,
         });
-        let leave = |machine: &Machine| self.machine_leaves(machine.clone(), "idle", now);
+        let leave = |machine: &Machine| {
+            let mut next = machine.clone();
+            // The next machine for this job would stand idle as well, and be paid for.
+            if machine.phase == MachinePhase::Joined && self.is_unserved(machine) {
+                let (kind, text) = (FailureKind::Unknown, "its job did not start on it".to_owned());
+                next.failure = Some(MachineFailure { kind, text, at: now });
+            }
+            self.machine_leaves(next, "idle", now)
+        };
         due.flat_map(leave).collect()
+    }
+
+    /// Whether the job that the machine was made for waits, and nobody holds it.
+    fn is_unserved(&self, machine: &Machine) -> bool {
+        let job = machine.job.and_then(|job| self.job(job));
+        job.is_some_and(|job| job.is_waiting() && job.hold.is_none())
     }
 
     /// Whether the machine was idle for as long as its source allows, and has lived as long as it is to. A reservation or a

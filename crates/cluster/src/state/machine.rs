@@ -62,7 +62,13 @@ impl State {
         let is_idle =
             |name: &String| self.nodes.get(name).is_some_and(|node| node.holders.is_empty());
         let joined = self.machines.values().filter(|machine| self.has_joined(machine));
-        let served = joined.filter(|machine| is_idle(&machine.node)).filter_map(|m| m.job);
+        let idle = joined.filter(|machine| is_idle(&machine.node));
+        // A job that did not start on its machine gets no other one at once: it would not start there either.
+        let in_vain = self.machines.values().filter(|machine| {
+            let failure = machine.failure.as_ref().filter(|_| machine.joined.is_some());
+            failure.is_some_and(|failure| failure.at + FAILURE_PAUSE_MAX > now)
+        });
+        let served = idle.chain(in_vain).filter_map(|machine| machine.job);
         let joining =
             coming.iter().filter(|node| !self.dynamic_nodes.contains_key(&node.name)).count();
         let there = self.config.nodes.len() + self.dynamic_nodes.len() + joining;
@@ -93,11 +99,12 @@ impl State {
         }
     }
 
-    /// Offers that are left alone after failures, or the whole source.
+    /// Offers that are left alone after failures, or the whole source. A machine that has joined is no failure of its source,
+    /// though its job did not start there.
     fn failed_offers(&self, source: &str, now: Timestamp) -> Vec<(Option<String>, FailureKind)> {
         let mut failures: BTreeMap<Option<String>, (u32, Timestamp, FailureKind)> = BTreeMap::new();
         let mut machines: Vec<&Machine> =
-            self.machines.values().filter(|machine| machine.source == source).collect();
+            self.machines.values().filter(|of| of.source == source && of.joined.is_none()).collect();
         machines.sort_unstable_by_key(|machine| machine.number);
         for machine in machines {
             let Some(failure) = machine.failure.as_ref().filter(|f| f.at + HOUR > now) else {

@@ -232,3 +232,39 @@ fn every_order_is_an_event_with_its_token_offer_price_and_job() {
     assert!(order.token.starts_with("1-") && order.token.len() == 34, "{}", order.token);
     assert_ne!(job, JobId(0));
 }
+
+#[test]
+fn job_that_did_not_start_on_its_machine_gets_no_other_one_at_once() {
+    let mut w = open();
+    let job = w.submit(in_cloud());
+    asked(&mut w);
+    made(&mut w, 1);
+    joins(&mut w, 1);
+    // Nothing is started here, as where the node is not what its offer said.
+    w.pass(100);
+    assert_eq!(phase(&w, 1), MachinePhase::Deleting);
+    let failure = machine(&w, 1).failure.clone().expect("its job waits");
+    assert_eq!(failure.text, "its job did not start on it");
+    report(&mut w, 1, MachineReport::Deleted);
+    let plan = asked(&mut w);
+    assert_eq!((plan.orders.len(), plan.answers), (0, vec![(job, MachineAnswer::Unserved)]));
+    let other = w.submit(in_cloud());
+    let plan = asked(&mut w);
+    assert_eq!(plan.orders.len(), 1, "the source is good for other jobs: {plan:?}");
+    assert_eq!(machine(&w, 2).job, Some(other));
+    w.pass(901);
+    assert_eq!(asked(&mut w).answers[0], (job, MachineAnswer::Coming), "it is tried again later");
+}
+
+#[test]
+fn machine_that_vanishes_before_it_joins_pauses_the_source() {
+    let mut w = open();
+    w.submit(in_cloud());
+    asked(&mut w);
+    made(&mut w, 1);
+    report(&mut w, 1, MachineReport::Vanished);
+    assert_eq!(phase(&w, 1), MachinePhase::Deleting);
+    assert!(asked(&mut w).orders.is_empty(), "not again at once");
+    w.pass(31);
+    assert_eq!(asked(&mut w).orders.len(), 1);
+}

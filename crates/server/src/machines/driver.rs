@@ -14,7 +14,7 @@ use crate::shared::Shared;
 use crate::vital_task;
 use cluster::command::MachineReport;
 use cluster::{Command, State};
-use model::machine::{FailureKind, Machine, MachinePhase, SourceConfig};
+use model::machine::{FailureKind, Machine, MachinePhase, Offer, SourceConfig};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -304,17 +304,24 @@ async fn create_order(
     let life = Duration::from_secs(source.boot_s.into()) + TOKEN_RESERVE;
     let join = join::issue_group_join_file(shared, server_principal(), group, life).await;
     let offer = machine.offer.clone();
-    let gpus = offer.gpus.as_ref().map(|gpus| format!(" Gres=gpu:{}:{}", gpus.kind, gpus.count));
-    let conf = format!(
-        "CPUs={} RealMemory={} Feature={}{}",
-        offer.cpus,
-        offer.memory.mib(),
-        source.features.join(","),
-        gpus.unwrap_or_default()
-    );
+    let conf = node_conf(&offer, &source.features);
     let (token, node) = (machine.token.clone(), machine.node.clone());
     let join = join.map_err(|why| format!("no join token for {node}: {why}"))?;
     Ok(CreateOrder { token, offer, node, conf, join })
+}
+
+/// What the agent of such a machine says of its node: all that jobs are packed by, so that they start there.
+fn node_conf(offer: &Offer, features: &[String]) -> String {
+    let gpus = offer.gpus.as_ref().map(|gpus| format!(" Gres=gpu:{}:{}", gpus.kind, gpus.count));
+    let disk = Some(offer.disk.mib()).filter(|mib| *mib > 0).map(|mib| format!(" TmpDisk={mib}"));
+    format!(
+        "CPUs={} RealMemory={} Feature={}{}{}",
+        offer.cpus,
+        offer.memory.mib(),
+        features.join(","),
+        disk.unwrap_or_default(),
+        gpus.unwrap_or_default()
+    )
 }
 
 async fn call<T: Send + 'static>(
@@ -327,4 +334,37 @@ async fn call<T: Send + 'static>(
 async fn execute(shared: &Shared, command: Command) -> Result<(), String> {
     let kept = shared.writer.run(command, server_principal()).await;
     kept.map(drop).map_err(|why| format!("it could not be kept: {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::amount::Bytes;
+    use model::machine::OfferedGpus;
+    use model::price::Price;
+
+    fn offer() -> Offer {
+        Offer {
+            id: "small".into(),
+            cpus: 4,
+            memory: Bytes::from_mib(1000),
+            disk: Bytes(0),
+            gpus: None,
+            region: String::new(),
+            price: Price::default(),
+            spot: false,
+        }
+    }
+
+    #[test]
+    fn node_has_all_that_its_offer_has() {
+        let features = ["cloud".to_owned(), "fast".to_owned()];
+        assert_eq!(node_conf(&offer(), &features), "CPUs=4 RealMemory=1000 Feature=cloud,fast");
+        let gpus = OfferedGpus { kind: "t4".into(), count: 2, memory: None };
+        let large = Offer { disk: Bytes::from_mib(9000), gpus: Some(gpus), ..offer() };
+        assert_eq!(
+            node_conf(&large, &features),
+            "CPUs=4 RealMemory=1000 Feature=cloud,fast TmpDisk=9000 Gres=gpu:t4:2"
+        );
+    }
 }
