@@ -293,8 +293,10 @@ impl<'a> Packing<'a> {
             return None;
         }
         let least = demand.nodes_min.clamp(1, NODES_MAX);
+        // A node of the job that is no machine on its way is a new one: fewer than these could not do.
+        let fewest = least.saturating_sub(self.bins.len() as u32).max(1);
         let mut counts = match width {
-            Width::Least => 1..=least,
+            Width::Least => fewest..=least,
             Width::More => least + 1..=demand.nodes_max.min(of.machines_max).min(WIDE_MAX),
         };
         counts.find_map(|count| {

@@ -47,6 +47,8 @@ pub fn plan_once(shared: &Shared, view_builder: &mut ViewBuilder, memo: &mut sch
     }
     let begun = Instant::now();
     let mut plan = sched::plan(&view, now, memo);
+    let machines = machine_view.map(|there| machines(&view, &plan, now, &there));
+    // Packing jobs on machines is a part of the plan: what it takes counts.
     let figures = PlanFigures::of(begun.elapsed(), view.queue.len(), &plan);
     if figures.took >= SLOW_PLAN {
         let (took_ms, queue) = (figures.took.as_millis() as u64, view.queue.len());
@@ -54,7 +56,6 @@ pub fn plan_once(shared: &Shared, view_builder: &mut ViewBuilder, memo: &mut sch
     }
     shared.volatile.counters.add_plan(&figures);
     shared.volatile.totals.add_plan(figures.took);
-    let machines = machine_view.map(|there| machines(&view, &plan, now, &there));
     let MachinePlan { orders, answers } = machines.unwrap_or_default();
     let mut last_plan = LastPlan {
         planned: Some(now),
