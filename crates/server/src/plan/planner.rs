@@ -38,9 +38,11 @@ pub fn plan_once(shared: &Shared, view_builder: &mut ViewBuilder, memo: &mut sch
     let now = clock::now();
     let (view, machine_view) = {
         let state = shared.read();
-        let has_sources = !state.config.sources.is_empty();
-        let machine_view = has_sources.then(|| state.machine_view(now));
-        (view_builder.view(&state, now), machine_view)
+        let view = view_builder.view(&state, now);
+        // The offers of a source are many: they are copied only for a plan that may need a machine.
+        let may_need = !state.config.sources.is_empty() && !view.queue.is_empty();
+        let machine_view = may_need.then(|| state.machine_view(now));
+        (view, machine_view)
     };
     if view.queue.is_empty() && !view.running.iter().any(|running| running.resume_when_free) {
         return false;
