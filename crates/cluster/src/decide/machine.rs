@@ -31,13 +31,18 @@ impl State {
         if self.job(order.job).is_none_or(|job| !job.is_waiting()) {
             return Ok(Decision::default());
         }
-        let number = self.last_machine + 1;
+        let name = |number: u32| format!("{}-{number}", source.name);
+        let Some(number) = (self.last_machine.saturating_add(1)..=u32::MAX)
+            .find(|number| self.is_machine_name_free(&name(*number)))
+        else {
+            return Err(Refusal::Other(format!("source {}: no number is free", source.name)));
+        };
         let machine = Machine {
             token: format!("{number}-{:032x}", context.random),
             number,
             source: source.name.clone(),
             offer: order.offer.clone(),
-            node: format!("{}-{number}", source.name),
+            node: name(number),
             job: Some(order.job),
             asked: context.now,
             made: None,
@@ -48,6 +53,14 @@ impl State {
             failure: None,
         };
         Ok(vec![Event::MachineSet(Box::new(machine))].into())
+    }
+
+    /// Whether a new machine may be this node. Otherwise its agent could not join, or would speak for another node.
+    fn is_machine_name_free(&self, node: &str) -> bool {
+        !self.has_machine(node)
+            && !self.agents.contains_key(node)
+            && self.fleet_host(node).is_none()
+            && !self.machines.values().any(|machine| machine.node == node)
     }
 
     pub(super) fn decide_machine_report(

@@ -268,3 +268,18 @@ fn machine_that_vanishes_before_it_joins_pauses_the_source() {
     w.pass(31);
     assert_eq!(asked(&mut w).orders.len(), 1);
 }
+
+#[test]
+fn machine_gets_a_number_whose_name_no_node_has() {
+    let mut w = world_with(1, |config| {
+        site(config);
+        config.login_nodes = vec!["cloud-1".into(), "cloud-2".into()];
+    });
+    w.run(Command::SetOffers { source: "cloud".into(), offers: vec![small()] });
+    for _ in 0..2 {
+        w.submit(in_cloud().cpus(2));
+    }
+    assert_eq!(asked(&mut w).orders.len(), 2);
+    let nodes = [3, 4].map(|number| machine(&w, number).node.clone());
+    assert_eq!(nodes, ["cloud-3", "cloud-4"]);
+}
