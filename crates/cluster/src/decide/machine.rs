@@ -182,14 +182,23 @@ impl State {
     }
 
     /// Whether the machine was idle for as long as its source allows, and has lived as long as it is to. A reservation or a
-    /// volume keeps it. Where its node was deleted, it is of no use.
+    /// volume keeps it, and so does its job while it waits for others of its machines. Where its node was deleted, it is of no
+    /// use.
     fn is_machine_idle(&self, machine: &Machine, now: Timestamp) -> bool {
         let Some(node) = self.nodes.get(&machine.node) else { return true };
         let (Some(source), Some(joined)) = (self.source(&machine.source), machine.joined) else {
             return false;
         };
         let seconds = |count: u32| Duration::from_secs(count.into());
-        let idle_since = node.last_busy.map_or(joined, |busy| busy.max(joined));
+        let beside = || self.machines.values().filter(|of| of.job == machine.job);
+        let is_coming = |of: &Machine| matches!(of.phase, MachinePhase::Asked | MachinePhase::Made);
+        let is_unserved = self.is_unserved(machine);
+        if is_unserved && beside().any(is_coming) {
+            return false;
+        }
+        // A job of several nodes could start when the last of its machines had joined, and not before.
+        let joined_last = beside().filter(|_| is_unserved).filter_map(|of| of.joined).max();
+        let idle_since = node.last_busy.max(joined_last).map_or(joined, |at| at.max(joined));
         node.holders.is_empty()
             && idle_since + seconds(source.idle_s) <= now
             && joined + seconds(source.life_min_s) <= now

@@ -283,3 +283,20 @@ fn machine_gets_a_number_whose_name_no_node_has() {
     let nodes = [3, 4].map(|number| machine(&w, number).node.clone());
     assert_eq!(nodes, ["cloud-3", "cloud-4"]);
 }
+
+#[test]
+fn machine_waits_for_the_others_of_its_job() {
+    let mut w = open();
+    let job = w.submit(in_cloud().nodes(2));
+    assert_eq!(asked(&mut w).orders.len(), 2);
+    made(&mut w, 1);
+    joins(&mut w, 1);
+    made(&mut w, 2);
+    w.pass(300);
+    assert_eq!(phase(&w, 1), MachinePhase::Joined, "the second one comes");
+    joins(&mut w, 2);
+    w.pass(50);
+    assert_eq!(phase(&w, 1), MachinePhase::Joined, "the job could start a moment ago");
+    assert_eq!(w.plan().len(), 1);
+    assert_eq!(w.nodes_of(job), ["cloud-1", "cloud-2"]);
+}
