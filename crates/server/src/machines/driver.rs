@@ -57,6 +57,13 @@ enum Work {
     Report(MachineReport),
 }
 
+impl Work {
+    /// Whether the source is called for it. A report is kept at once, whatever hangs.
+    fn is_call(&self) -> bool {
+        !matches!(self, Self::Report(_))
+    }
+}
+
 /// How a piece of work ended.
 enum Outcome {
     Done,
@@ -67,6 +74,8 @@ enum Outcome {
 struct Progress {
     source: String,
     is_running: bool,
+    /// Whether what runs is a call of the source.
+    is_call: bool,
     failures: u32,
     next: Instant,
 }
@@ -122,21 +131,29 @@ impl Driver {
         let mut due = Vec::new();
         for source in &state.config.sources {
             let running = self.progress.values();
-            let running = running.filter(|p| p.is_running && p.source == source.name).count();
+            let is_calling = |of: &&Progress| of.is_running && of.is_call;
+            let running = running.filter(is_calling).filter(|of| of.source == source.name).count();
             let mut room = CALLS_MAX.saturating_sub(running);
             let mut add = |key: Key, work: Work| {
-                if room > 0 && is_due(&key) {
-                    room -= 1;
+                let slots = usize::from(work.is_call());
+                if slots <= room && is_due(&key) {
+                    room -= slots;
                     due.push((source.clone(), key, work));
                 }
             };
-            for machine in state.live_machines_of(&source.name) {
-                if let Some(work) = self.machine_work(state, source, machine, now) {
-                    add(Key::Machine(machine.token.clone()), work);
-                }
-            }
+            // What a source offers and has is found out though its calls for machines hang.
             add(Key::Offers(source.name.clone()), Work::Offers);
             add(Key::Describe(source.name.clone()), Work::Describe);
+            let work = state.live_machines_of(&source.name).filter_map(|machine| {
+                let work = self.machine_work(state, source, machine, now)?;
+                Some((Key::Machine(machine.token.clone()), work))
+            });
+            let mut work: Vec<(Key, Work)> = work.collect();
+            let failures = |key: &Key| self.progress.get(key).map_or(0, |known| known.failures);
+            work.sort_by_key(|(key, work)| turn(failures(key), work));
+            for (key, work) in work {
+                add(key, work);
+            }
         }
         due
     }
@@ -178,10 +195,11 @@ impl Driver {
         let progress = self.progress.entry(key.clone()).or_insert_with(|| Progress {
             source: source.name.clone(),
             is_running: false,
+            is_call: false,
             failures: 0,
             next: Instant::now(),
         });
-        progress.is_running = true;
+        (progress.is_running, progress.is_call) = (true, work.is_call());
         let (shared, ended) = (self.shared.clone(), self.ended.clone());
         vital_task::spawn("a call of a source of machines", async move {
             let token = match &key {
@@ -236,6 +254,12 @@ impl Driver {
             }
         }
     }
+}
+
+/// The place of a piece of work among those of one source, the least first: calls that failed or hung come after those that
+/// did not, and of these a deletion first, because its machine is paid for.
+fn turn(failures: u32, work: &Work) -> (u32, bool) {
+    (failures, matches!(work, Work::Create(_)))
 }
 
 async fn carry_out(
@@ -354,6 +378,38 @@ mod tests {
             price: Price::default(),
             spot: false,
         }
+    }
+
+    #[test]
+    fn deletions_come_before_creations_and_what_failed_comes_last() {
+        let machine = || {
+            Box::new(Machine {
+                token: "t".into(),
+                number: 1,
+                source: "cloud".into(),
+                offer: offer(),
+                node: "cloud-1".into(),
+                job: None,
+                asked: clock::now(),
+                made: None,
+                joined: None,
+                gone: None,
+                id: None,
+                phase: MachinePhase::Asked,
+                failure: None,
+            })
+        };
+        let create = || Work::Create(machine());
+        let mut work = [
+            (2, Work::Delete(machine())),
+            (1, create()),
+            (0, create()),
+            (0, Work::Delete(machine())),
+        ];
+        work.sort_by_key(|(failures, work)| turn(*failures, work));
+        let order = work.map(|(failures, work)| (failures, matches!(work, Work::Delete(_))));
+        assert_eq!(order, [(0, true), (0, false), (1, false), (2, true)]);
+        assert!(create().is_call() && !Work::Report(MachineReport::Joined).is_call());
     }
 
     #[test]
