@@ -290,6 +290,12 @@ async fn carry_out(
         }
         Work::Create(machine) => {
             let order = create_order(shared, &source, &machine).await?;
+            // The join tokens of a machine that leaves are taken back, but not one that was issued after that: a machine that
+            // was given it could join as a node that nobody deletes. It has not left the server.
+            let is_asked = |machine: &Machine| machine.phase == MachinePhase::Asked;
+            if !shared.read().machines.get(&token).is_some_and(is_asked) {
+                return Ok(Outcome::Done);
+            }
             let made = call(move || program.create(&order)).await;
             let report = match made {
                 Ok(made) => MachineReport::Made { id: made.id },
