@@ -39,7 +39,8 @@ pub fn differences(
             MachinePhase::Asked => true,
             // Not where it was deleted while the source was telling.
             MachinePhase::Gone => machine.gone.is_none_or(|gone| gone < begun),
-            _ => false,
+            // Its making was found out otherwise, for one because its agent joined: its deletion may need the id.
+            _ => machine.id.is_none(),
         };
         if is_news {
             let report = MachineReport::Made { id: one.id.clone() };
@@ -89,7 +90,7 @@ mod tests {
             made: Some(at(10)),
             joined: None,
             gone: (phase == MachinePhase::Gone).then(|| at(500)),
-            id: None,
+            id: (phase != MachinePhase::Asked).then(|| "b".into()),
             phase,
             failure: None,
         };
@@ -98,6 +99,22 @@ mod tests {
 
     fn told(token: &str, id: &str) -> SourceMachine {
         SourceMachine { token: token.into(), id: id.into() }
+    }
+
+    #[test]
+    fn id_that_is_not_known_is_learned_in_any_phase() {
+        use MachinePhase::{Deleting, Joined, Leaving, Made};
+        for phase in [Made, Joined, Leaving, Deleting] {
+            let (token, mut known) = machine("one", phase);
+            let learned = |known: &Machine| {
+                let machines = [(token.clone(), known.clone())].into();
+                differences(&machines, "cloud", &[told("one", "i-1")], at(1000)).reports
+            };
+            assert!(learned(&known).is_empty(), "{phase}");
+            known.id = None;
+            let made = MachineReport::Made { id: "i-1".into() };
+            assert_eq!(learned(&known), [(token.clone(), made)], "{phase}");
+        }
     }
 
     #[test]
@@ -116,7 +133,7 @@ mod tests {
             told("made", "b"),
             told("made", "b"),
             told("made", "c"),
-            told("deleting", "d"),
+            told("deleting", "b"),
             told("gone", "e"),
             told("other", "f"),
         ];
