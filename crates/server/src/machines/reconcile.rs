@@ -4,7 +4,7 @@ use super::source::SourceMachine;
 use cluster::command::MachineReport;
 use model::machine::{Machine, MachinePhase};
 use model::time::Timestamp;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 /// How long after its making a machine may not be told of yet.
@@ -27,11 +27,16 @@ pub fn differences(
     begun: Timestamp,
 ) -> Differences {
     let mut found = Differences::default();
+    let pairs: HashSet<(&str, &str)> =
+        told.iter().map(|one| (one.token.as_str(), one.id.as_str())).collect();
     let mut seen: HashMap<&str, &str> = HashMap::new();
     for one in told {
         let known = machines.get(&one.token).filter(|machine| machine.source == source);
-        let is_second = seen.insert(&one.token, &one.id).is_some_and(|id| id != one.id);
-        let Some(machine) = known.filter(|_| !is_second) else {
+        let first = *seen.entry(&one.token).or_insert(&one.id);
+        // Of several machines of one token that one is meant whose id is known, wherever it is told.
+        let id = known.and_then(|machine| machine.id.as_deref());
+        let id = id.filter(|id| pairs.contains(&(one.token.as_str(), *id))).unwrap_or(first);
+        let Some(machine) = known.filter(|_| id == one.id) else {
             found.strangers.push(one.clone());
             continue;
         };
@@ -114,6 +119,16 @@ mod tests {
             known.id = None;
             let made = MachineReport::Made { id: "i-1".into() };
             assert_eq!(learned(&known), [(token.clone(), made)], "{phase}");
+        }
+    }
+
+    #[test]
+    fn second_machine_of_a_token_is_the_stranger_in_whatever_order_they_are_told() {
+        let known: BTreeMap<String, Machine> = [machine("one", MachinePhase::Joined)].into();
+        for all in [[told("one", "b"), told("one", "c")], [told("one", "c"), told("one", "b")]] {
+            let found = differences(&known, "cloud", &all, at(1000));
+            assert_eq!(found.strangers, [told("one", "c")]);
+            assert!(found.missing.is_empty() && found.reports.is_empty(), "{found:?}");
         }
     }
 
