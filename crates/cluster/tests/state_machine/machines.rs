@@ -300,3 +300,20 @@ fn machine_waits_for_the_others_of_its_job() {
     assert_eq!(w.plan().len(), 1);
     assert_eq!(w.nodes_of(job), ["cloud-1", "cloud-2"]);
 }
+
+#[test]
+fn source_without_capacity_is_not_asked_for_all_of_its_offers_in_turn() {
+    let mut w = open();
+    let offers = (0..30).map(|at| Offer { id: format!("kind{at}"), ..small() }).collect();
+    w.run(Command::SetOffers { source: "cloud".into(), offers });
+    w.submit(in_cloud());
+    let mut tried = 0;
+    while asked(&mut w).orders.len() == 1 {
+        tried += 1;
+        let (kind, text) = (FailureKind::NoCapacity, "sold out".to_owned());
+        report(&mut w, tried, MachineReport::NotMade { kind, text });
+    }
+    assert_eq!(tried, 21);
+    w.pass(31);
+    assert_eq!(asked(&mut w).orders.len(), 1, "it is asked again later");
+}
