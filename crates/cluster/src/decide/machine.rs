@@ -166,7 +166,7 @@ impl State {
         let leave = |machine: &Machine| {
             let mut next = machine.clone();
             // The next machine for this job would stand idle as well, and be paid for.
-            if machine.phase == MachinePhase::Joined && self.is_unserved(machine) {
+            if machine.phase == MachinePhase::Joined && self.is_unserved(machine, now) {
                 let (kind, text) = (FailureKind::Unknown, "its job did not start on it".to_owned());
                 next.failure = Some(MachineFailure { kind, text, at: now });
             }
@@ -175,10 +175,11 @@ impl State {
         due.flat_map(leave).collect()
     }
 
-    /// Whether the job that the machine was made for waits, and nobody holds it.
-    fn is_unserved(&self, machine: &Machine) -> bool {
+    /// Whether the job that the machine was made for waits, and neither a hold nor the time of its start keeps it.
+    fn is_unserved(&self, machine: &Machine, now: Timestamp) -> bool {
         let job = machine.job.and_then(|job| self.job(job));
-        job.is_some_and(|job| job.is_waiting() && job.hold.is_none())
+        job.filter(|job| job.is_waiting() && job.hold.is_none())
+            .is_some_and(|job| job.begin.is_none_or(|begin| begin <= now))
     }
 
     /// Whether the machine was idle for as long as its source allows, and has lived as long as it is to. A reservation or a
@@ -192,7 +193,7 @@ impl State {
         let seconds = |count: u32| Duration::from_secs(count.into());
         let beside = || self.machines.values().filter(|of| of.job == machine.job);
         let is_coming = |of: &Machine| matches!(of.phase, MachinePhase::Asked | MachinePhase::Made);
-        let is_unserved = self.is_unserved(machine);
+        let is_unserved = self.is_unserved(machine, now);
         if is_unserved && beside().any(is_coming) {
             return false;
         }
