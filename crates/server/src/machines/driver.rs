@@ -292,8 +292,8 @@ async fn carry_out(
             let order = create_order(shared, &source, &machine).await?;
             // The join tokens of a machine that leaves are taken back, but not one that was issued after that: a machine that
             // was given it could join as a node that nobody deletes. It has not left the server.
-            let is_asked = |machine: &Machine| machine.phase == MachinePhase::Asked;
-            if !shared.read().machines.get(&token).is_some_and(is_asked) {
+            let phase = shared.read().machines.get(&token).map(|machine| machine.phase);
+            if phase != Some(MachinePhase::Asked) {
                 return Ok(Outcome::Done);
             }
             let made = call(move || program.create(&order)).await;
