@@ -36,7 +36,8 @@ pub struct MachineView {
     pub sources: Vec<Source>,
     /// The nodes of machines that are asked for or made, and have not joined.
     pub coming: Vec<NodeConfig>,
-    /// Jobs for which a machine was made that has joined and has nothing to do.
+    /// Jobs for which a machine was made that has joined and has nothing to do, or that was deleted a short while ago because
+    /// they did not start on it.
     pub served: BTreeSet<JobId>,
     /// How many more nodes there may be.
     pub room: u32,
@@ -292,8 +293,10 @@ impl<'a> Packing<'a> {
             return None;
         }
         let least = demand.nodes_min.clamp(1, NODES_MAX);
+        // A node of the job that is no machine on its way is a new one: fewer than these could not do.
+        let fewest = least.saturating_sub(self.bins.len() as u32).max(1);
         let mut counts = match width {
-            Width::Least => 1..=least,
+            Width::Least => fewest..=least,
             Width::More => least + 1..=demand.nodes_max.min(of.machines_max).min(WIDE_MAX),
         };
         counts.find_map(|count| {

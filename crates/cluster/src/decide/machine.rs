@@ -31,13 +31,18 @@ impl State {
         if self.job(order.job).is_none_or(|job| !job.is_waiting()) {
             return Ok(Decision::default());
         }
-        let number = self.last_machine + 1;
+        let name = |number: u32| format!("{}-{number}", source.name);
+        let Some(number) = (self.last_machine.saturating_add(1)..=u32::MAX)
+            .find(|number| self.is_machine_name_free(&name(*number)))
+        else {
+            return Err(Refusal::Other(format!("source {}: no number is free", source.name)));
+        };
         let machine = Machine {
             token: format!("{number}-{:032x}", context.random),
             number,
             source: source.name.clone(),
             offer: order.offer.clone(),
-            node: format!("{}-{number}", source.name),
+            node: name(number),
             job: Some(order.job),
             asked: context.now,
             made: None,
@@ -48,6 +53,14 @@ impl State {
             failure: None,
         };
         Ok(vec![Event::MachineSet(Box::new(machine))].into())
+    }
+
+    /// Whether a new machine may be this node. Otherwise its agent could not join, or would speak for another node.
+    fn is_machine_name_free(&self, node: &str) -> bool {
+        !self.has_machine(node)
+            && !self.agents.contains_key(node)
+            && self.fleet_host(node).is_none()
+            && !self.machines.values().any(|machine| machine.node == node)
     }
 
     pub(super) fn decide_machine_report(
@@ -90,6 +103,12 @@ impl State {
                 return Ok(self.machine_leaves(next, "its machine was late", now).into());
             }
             MachineReport::Vanished if known.phase == MachinePhase::Joined || is_coming => {
+                // A source whose machines vanish before they join is left alone for a while, as one whose machines are late.
+                if is_coming {
+                    let kind = FailureKind::Unknown;
+                    let text = "the source does not have it any more".to_owned();
+                    next.failure = Some(MachineFailure { kind, text, at: now });
+                }
                 return Ok(self.machine_leaves(next, "its machine is gone", now).into());
             }
             MachineReport::Deleted if known.phase == MachinePhase::Deleting => {
@@ -144,19 +163,43 @@ impl State {
             MachinePhase::Leaving => self.check_machine_free(&machine.node).is_ok(),
             _ => false,
         });
-        let leave = |machine: &Machine| self.machine_leaves(machine.clone(), "idle", now);
+        let leave = |machine: &Machine| {
+            let mut next = machine.clone();
+            // The next machine for this job would stand idle as well, and be paid for.
+            if machine.phase == MachinePhase::Joined && self.is_unserved(machine, now) {
+                let (kind, text) = (FailureKind::Unknown, "its job did not start on it".to_owned());
+                next.failure = Some(MachineFailure { kind, text, at: now });
+            }
+            self.machine_leaves(next, "idle", now)
+        };
         due.flat_map(leave).collect()
     }
 
+    /// Whether the job that the machine was made for waits, and neither a hold nor the time of its start keeps it.
+    fn is_unserved(&self, machine: &Machine, now: Timestamp) -> bool {
+        let job = machine.job.and_then(|job| self.job(job));
+        job.filter(|job| job.is_waiting() && job.hold.is_none())
+            .is_some_and(|job| job.begin.is_none_or(|begin| begin <= now))
+    }
+
     /// Whether the machine was idle for as long as its source allows, and has lived as long as it is to. A reservation or a
-    /// volume keeps it. Where its node was deleted, it is of no use.
+    /// volume keeps it, and so does its job while it waits for others of its machines. Where its node was deleted, it is of no
+    /// use.
     fn is_machine_idle(&self, machine: &Machine, now: Timestamp) -> bool {
         let Some(node) = self.nodes.get(&machine.node) else { return true };
         let (Some(source), Some(joined)) = (self.source(&machine.source), machine.joined) else {
             return false;
         };
         let seconds = |count: u32| Duration::from_secs(count.into());
-        let idle_since = node.last_busy.map_or(joined, |busy| busy.max(joined));
+        let beside = || self.machines.values().filter(|of| of.job == machine.job);
+        let is_coming = |of: &Machine| matches!(of.phase, MachinePhase::Asked | MachinePhase::Made);
+        let is_unserved = self.is_unserved(machine, now);
+        if is_unserved && beside().any(is_coming) {
+            return false;
+        }
+        // A job of several nodes could start when the last of its machines had joined, and not before.
+        let joined_last = beside().filter(|_| is_unserved).filter_map(|of| of.joined).max();
+        let idle_since = node.last_busy.max(joined_last).map_or(joined, |at| at.max(joined));
         node.holders.is_empty()
             && idle_since + seconds(source.idle_s) <= now
             && joined + seconds(source.life_min_s) <= now

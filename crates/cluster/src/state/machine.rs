@@ -16,6 +16,9 @@ const HOUR: Duration = Duration::from_secs(3600);
 const FAILURE_PAUSE: Duration = Duration::from_secs(30);
 const FAILURE_PAUSE_MAX: Duration = Duration::from_secs(900);
 
+/// How many offers may be without capacity at once until their whole source is left alone.
+const SOLD_OUT_MAX: usize = 20;
+
 /// Nodes that could be, for what is checked at submit.
 const OFFERED_NODES_MAX: usize = 4_096;
 
@@ -62,7 +65,13 @@ impl State {
         let is_idle =
             |name: &String| self.nodes.get(name).is_some_and(|node| node.holders.is_empty());
         let joined = self.machines.values().filter(|machine| self.has_joined(machine));
-        let served = joined.filter(|machine| is_idle(&machine.node)).filter_map(|m| m.job);
+        let idle = joined.filter(|machine| is_idle(&machine.node));
+        // A job that did not start on its machine gets no other one at once: it would not start there either.
+        let in_vain = self.machines.values().filter(|machine| {
+            let failure = machine.failure.as_ref().filter(|_| machine.joined.is_some());
+            failure.is_some_and(|failure| failure.at + FAILURE_PAUSE_MAX > now)
+        });
+        let served = idle.chain(in_vain).filter_map(|machine| machine.job);
         let joining =
             coming.iter().filter(|node| !self.dynamic_nodes.contains_key(&node.name)).count();
         let there = self.config.nodes.len() + self.dynamic_nodes.len() + joining;
@@ -93,11 +102,13 @@ impl State {
         }
     }
 
-    /// Offers that are left alone after failures, or the whole source.
+    /// Offers that are left alone after failures, or the whole source. A machine that has joined is no failure of its source,
+    /// though its job did not start there.
     fn failed_offers(&self, source: &str, now: Timestamp) -> Vec<(Option<String>, FailureKind)> {
         let mut failures: BTreeMap<Option<String>, (u32, Timestamp, FailureKind)> = BTreeMap::new();
+        let of_source = self.machines.values().filter(|machine| machine.source == source);
         let mut machines: Vec<&Machine> =
-            self.machines.values().filter(|machine| machine.source == source).collect();
+            of_source.filter(|machine| machine.joined.is_none()).collect();
         machines.sort_unstable_by_key(|machine| machine.number);
         for machine in machines {
             let Some(failure) = machine.failure.as_ref().filter(|f| f.at + HOUR > now) else {
@@ -112,7 +123,13 @@ impl State {
             now < last + pause.min(FAILURE_PAUSE_MAX)
         };
         let paused = failures.into_iter().filter(|(_, (count, last, _))| is_paused(*count, *last));
-        paused.map(|(offer, (_, _, kind))| (offer, kind)).collect()
+        let paused: Vec<(Option<String>, FailureKind)> =
+            paused.map(|(offer, (_, _, kind))| (offer, kind)).collect();
+        // Each of thousands of offers would be tried in turn, with a call and two entries of the journal.
+        if paused.iter().filter(|(offer, _)| offer.is_some()).count() > SOLD_OUT_MAX {
+            return vec![(None, FailureKind::NoCapacity)];
+        }
+        paused
     }
 
     /// The nodes that machines could be, as many of each kind as may count.

@@ -232,3 +232,88 @@ fn every_order_is_an_event_with_its_token_offer_price_and_job() {
     assert!(order.token.starts_with("1-") && order.token.len() == 34, "{}", order.token);
     assert_ne!(job, JobId(0));
 }
+
+#[test]
+fn job_that_did_not_start_on_its_machine_gets_no_other_one_at_once() {
+    let mut w = open();
+    let job = w.submit(in_cloud());
+    asked(&mut w);
+    made(&mut w, 1);
+    joins(&mut w, 1);
+    // Nothing is started here, as where the node is not what its offer said.
+    w.pass(100);
+    assert_eq!(phase(&w, 1), MachinePhase::Deleting);
+    let failure = machine(&w, 1).failure.clone().expect("its job waits");
+    assert_eq!(failure.text, "its job did not start on it");
+    report(&mut w, 1, MachineReport::Deleted);
+    let plan = asked(&mut w);
+    assert_eq!((plan.orders.len(), plan.answers), (0, vec![(job, MachineAnswer::Unserved)]));
+    let other = w.submit(in_cloud());
+    let plan = asked(&mut w);
+    assert_eq!(plan.orders.len(), 1, "the source is good for other jobs: {plan:?}");
+    assert_eq!(machine(&w, 2).job, Some(other));
+    w.pass(901);
+    assert_eq!(asked(&mut w).answers[0], (job, MachineAnswer::Coming), "it is tried again later");
+}
+
+#[test]
+fn machine_that_vanishes_before_it_joins_pauses_the_source() {
+    let mut w = open();
+    w.submit(in_cloud());
+    asked(&mut w);
+    made(&mut w, 1);
+    report(&mut w, 1, MachineReport::Vanished);
+    assert_eq!(phase(&w, 1), MachinePhase::Deleting);
+    assert!(asked(&mut w).orders.is_empty(), "not again at once");
+    w.pass(31);
+    assert_eq!(asked(&mut w).orders.len(), 1);
+}
+
+#[test]
+fn machine_gets_a_number_whose_name_no_node_has() {
+    let mut w = world_with(1, |config| {
+        site(config);
+        config.login_nodes = vec!["cloud-1".into(), "cloud-2".into()];
+    });
+    w.run(Command::SetOffers { source: "cloud".into(), offers: vec![small()] });
+    for _ in 0..2 {
+        w.submit(in_cloud().cpus(2));
+    }
+    assert_eq!(asked(&mut w).orders.len(), 2);
+    let nodes = [3, 4].map(|number| machine(&w, number).node.clone());
+    assert_eq!(nodes, ["cloud-3", "cloud-4"]);
+}
+
+#[test]
+fn machine_waits_for_the_others_of_its_job() {
+    let mut w = open();
+    let job = w.submit(in_cloud().nodes(2));
+    assert_eq!(asked(&mut w).orders.len(), 2);
+    made(&mut w, 1);
+    joins(&mut w, 1);
+    made(&mut w, 2);
+    w.pass(300);
+    assert_eq!(phase(&w, 1), MachinePhase::Joined, "the second one comes");
+    joins(&mut w, 2);
+    w.pass(50);
+    assert_eq!(phase(&w, 1), MachinePhase::Joined, "the job could start a moment ago");
+    assert_eq!(w.plan().len(), 1);
+    assert_eq!(w.nodes_of(job), ["cloud-1", "cloud-2"]);
+}
+
+#[test]
+fn source_without_capacity_is_not_asked_for_all_of_its_offers_in_turn() {
+    let mut w = open();
+    let offers = (0..30).map(|at| Offer { id: format!("kind{at}"), ..small() }).collect();
+    w.run(Command::SetOffers { source: "cloud".into(), offers });
+    w.submit(in_cloud());
+    let mut tried = 0;
+    while asked(&mut w).orders.len() == 1 {
+        tried += 1;
+        let (kind, text) = (FailureKind::NoCapacity, "sold out".to_owned());
+        report(&mut w, tried, MachineReport::NotMade { kind, text });
+    }
+    assert_eq!(tried, 21);
+    w.pass(31);
+    assert_eq!(asked(&mut w).orders.len(), 1, "it is asked again later");
+}

@@ -110,6 +110,23 @@ fn machine_on_its_way_serves_its_job_and_no_second_one_is_asked_for() {
 }
 
 #[test]
+fn job_of_several_nodes_takes_machines_on_their_way_and_the_fewest_new_ones() {
+    for (coming, nodes, expected) in [
+        (0, 3, "large for 1, large for 1, large for 1"),
+        (1, 3, "large for 1, large for 1"),
+        (2, 3, "large for 1"),
+        (3, 3, ""),
+        (3, 4, "large for 1"),
+    ] {
+        let view = site(Vec::new(), [job(1).cpus(8).nodes(nodes)]);
+        let mut there = there();
+        let node = |at: u32| offer("large", 8, 4.0).node(&format!("c{at}"), &["cloud".to_owned()]);
+        there.coming = (0..coming).map(node).collect();
+        assert_eq!(orders(&made(&view, &there)), expected, "{coming} come, {nodes} are needed");
+    }
+}
+
+#[test]
 fn machine_that_does_not_serve_its_job_is_not_followed_by_another() {
     let view = site(Vec::new(), [job(1).cpus(4), job(2).cpus(4)]);
     let mut there = there();

@@ -14,7 +14,7 @@ use crate::shared::Shared;
 use crate::vital_task;
 use cluster::command::MachineReport;
 use cluster::{Command, State};
-use model::machine::{FailureKind, Machine, MachinePhase, SourceConfig};
+use model::machine::{FailureKind, Machine, MachinePhase, Offer, SourceConfig};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,6 +57,13 @@ enum Work {
     Report(MachineReport),
 }
 
+impl Work {
+    /// Whether the source is called for it. A report is kept at once, whatever hangs.
+    fn is_call(&self) -> bool {
+        !matches!(self, Self::Report(_))
+    }
+}
+
 /// How a piece of work ended.
 enum Outcome {
     Done,
@@ -67,6 +74,8 @@ enum Outcome {
 struct Progress {
     source: String,
     is_running: bool,
+    /// Whether what runs is a call of the source.
+    is_call: bool,
     failures: u32,
     next: Instant,
 }
@@ -122,21 +131,29 @@ impl Driver {
         let mut due = Vec::new();
         for source in &state.config.sources {
             let running = self.progress.values();
-            let running = running.filter(|p| p.is_running && p.source == source.name).count();
+            let is_calling = |of: &&Progress| of.is_running && of.is_call;
+            let running = running.filter(is_calling).filter(|of| of.source == source.name).count();
             let mut room = CALLS_MAX.saturating_sub(running);
             let mut add = |key: Key, work: Work| {
-                if room > 0 && is_due(&key) {
-                    room -= 1;
+                let slots = usize::from(work.is_call());
+                if slots <= room && is_due(&key) {
+                    room -= slots;
                     due.push((source.clone(), key, work));
                 }
             };
-            for machine in state.live_machines_of(&source.name) {
-                if let Some(work) = self.machine_work(state, source, machine, now) {
-                    add(Key::Machine(machine.token.clone()), work);
-                }
-            }
+            // What a source offers and has is found out though its calls for machines hang.
             add(Key::Offers(source.name.clone()), Work::Offers);
             add(Key::Describe(source.name.clone()), Work::Describe);
+            let work = state.live_machines_of(&source.name).filter_map(|machine| {
+                let work = self.machine_work(state, source, machine, now)?;
+                Some((Key::Machine(machine.token.clone()), work))
+            });
+            let mut work: Vec<(Key, Work)> = work.collect();
+            let failures = |key: &Key| self.progress.get(key).map_or(0, |known| known.failures);
+            work.sort_by_key(|(key, work)| turn(failures(key), work));
+            for (key, work) in work {
+                add(key, work);
+            }
         }
         due
     }
@@ -178,10 +195,11 @@ impl Driver {
         let progress = self.progress.entry(key.clone()).or_insert_with(|| Progress {
             source: source.name.clone(),
             is_running: false,
+            is_call: false,
             failures: 0,
             next: Instant::now(),
         });
-        progress.is_running = true;
+        (progress.is_running, progress.is_call) = (true, work.is_call());
         let (shared, ended) = (self.shared.clone(), self.ended.clone());
         vital_task::spawn("a call of a source of machines", async move {
             let token = match &key {
@@ -238,6 +256,12 @@ impl Driver {
     }
 }
 
+/// The place of a piece of work among those of one source, the least first: calls that failed or hung come after those that
+/// did not, and of these a deletion first, because its machine is paid for.
+fn turn(failures: u32, work: &Work) -> (u32, bool) {
+    (failures, matches!(work, Work::Create(_)))
+}
+
 async fn carry_out(
     shared: &Arc<Shared>,
     source: SourceConfig,
@@ -266,6 +290,12 @@ async fn carry_out(
         }
         Work::Create(machine) => {
             let order = create_order(shared, &source, &machine).await?;
+            // The join tokens of a machine that leaves are taken back, but not one that was issued after that: a machine that
+            // was given it could join as a node that nobody deletes. It has not left the server.
+            let phase = shared.read().machines.get(&token).map(|machine| machine.phase);
+            if phase != Some(MachinePhase::Asked) {
+                return Ok(Outcome::Done);
+            }
             let made = call(move || program.create(&order)).await;
             let report = match made {
                 Ok(made) => MachineReport::Made { id: made.id },
@@ -304,17 +334,24 @@ async fn create_order(
     let life = Duration::from_secs(source.boot_s.into()) + TOKEN_RESERVE;
     let join = join::issue_group_join_file(shared, server_principal(), group, life).await;
     let offer = machine.offer.clone();
-    let gpus = offer.gpus.as_ref().map(|gpus| format!(" Gres=gpu:{}:{}", gpus.kind, gpus.count));
-    let conf = format!(
-        "CPUs={} RealMemory={} Feature={}{}",
-        offer.cpus,
-        offer.memory.mib(),
-        source.features.join(","),
-        gpus.unwrap_or_default()
-    );
+    let conf = node_conf(&offer, &source.features);
     let (token, node) = (machine.token.clone(), machine.node.clone());
     let join = join.map_err(|why| format!("no join token for {node}: {why}"))?;
     Ok(CreateOrder { token, offer, node, conf, join })
+}
+
+/// What the agent of such a machine says of its node: all that jobs are packed by, so that they start there.
+fn node_conf(offer: &Offer, features: &[String]) -> String {
+    let gpus = offer.gpus.as_ref().map(|gpus| format!(" Gres=gpu:{}:{}", gpus.kind, gpus.count));
+    let disk = Some(offer.disk.mib()).filter(|mib| *mib > 0).map(|mib| format!(" TmpDisk={mib}"));
+    format!(
+        "CPUs={} RealMemory={} Feature={}{}{}",
+        offer.cpus,
+        offer.memory.mib(),
+        features.join(","),
+        disk.unwrap_or_default(),
+        gpus.unwrap_or_default()
+    )
 }
 
 async fn call<T: Send + 'static>(
@@ -327,4 +364,69 @@ async fn call<T: Send + 'static>(
 async fn execute(shared: &Shared, command: Command) -> Result<(), String> {
     let kept = shared.writer.run(command, server_principal()).await;
     kept.map(drop).map_err(|why| format!("it could not be kept: {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::amount::Bytes;
+    use model::machine::OfferedGpus;
+    use model::price::Price;
+
+    fn offer() -> Offer {
+        Offer {
+            id: "small".into(),
+            cpus: 4,
+            memory: Bytes::from_mib(1000),
+            disk: Bytes(0),
+            gpus: None,
+            region: String::new(),
+            price: Price::default(),
+            spot: false,
+        }
+    }
+
+    #[test]
+    fn deletions_come_before_creations_and_what_failed_comes_last() {
+        let machine = || {
+            Box::new(Machine {
+                token: "t".into(),
+                number: 1,
+                source: "cloud".into(),
+                offer: offer(),
+                node: "cloud-1".into(),
+                job: None,
+                asked: clock::now(),
+                made: None,
+                joined: None,
+                gone: None,
+                id: None,
+                phase: MachinePhase::Asked,
+                failure: None,
+            })
+        };
+        let create = || Work::Create(machine());
+        let mut work = [
+            (2, Work::Delete(machine())),
+            (1, create()),
+            (0, create()),
+            (0, Work::Delete(machine())),
+        ];
+        work.sort_by_key(|(failures, work)| turn(*failures, work));
+        let order = work.map(|(failures, work)| (failures, matches!(work, Work::Delete(_))));
+        assert_eq!(order, [(0, true), (0, false), (1, false), (2, true)]);
+        assert!(create().is_call() && !Work::Report(MachineReport::Joined).is_call());
+    }
+
+    #[test]
+    fn node_has_all_that_its_offer_has() {
+        let features = ["cloud".to_owned(), "fast".to_owned()];
+        assert_eq!(node_conf(&offer(), &features), "CPUs=4 RealMemory=1000 Feature=cloud,fast");
+        let gpus = OfferedGpus { kind: "t4".into(), count: 2, memory: None };
+        let large = Offer { disk: Bytes::from_mib(9000), gpus: Some(gpus), ..offer() };
+        assert_eq!(
+            node_conf(&large, &features),
+            "CPUs=4 RealMemory=1000 Feature=cloud,fast TmpDisk=9000 Gres=gpu:t4:2"
+        );
+    }
 }

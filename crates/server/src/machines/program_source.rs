@@ -235,16 +235,20 @@ fn offer(given: Value) -> Result<Offer, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
+    use std::process::Command;
     use wire::link::JoinFile;
 
-    /// A source whose program is this shell script; the request is in `$request`.
+    /// A source whose program is this shell script; the request is in `$request`. A child writes the script: a process that
+    /// another test starts meanwhile would inherit the handle that it is written by, and a file that is open for writing
+    /// cannot be executed.
     fn source(script: &str) -> (tempfile::TempDir, ProgramSource) {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("program");
         let text = format!("#!/bin/sh\nread -r request\n{script}\n");
-        std::fs::write(&path, text).expect("a script");
-        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o700)).expect("a mode");
+        let write = r#"printf '%s' "$1" > "$2" && chmod 700 "$2""#;
+        let mut writer = Command::new("sh");
+        let written = writer.args(["-c", write, "sh", &text]).arg(&path).status();
+        assert!(written.expect("a shell").success(), "a script");
         let mut config = SourceConfig::new("cloud", &path.display().to_string());
         config.call_limit_s = 30;
         (dir, ProgramSource { config, cluster: "lab".into() })

@@ -4,7 +4,7 @@ use super::source::SourceMachine;
 use cluster::command::MachineReport;
 use model::machine::{Machine, MachinePhase};
 use model::time::Timestamp;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 /// How long after its making a machine may not be told of yet.
@@ -27,11 +27,16 @@ pub fn differences(
     begun: Timestamp,
 ) -> Differences {
     let mut found = Differences::default();
+    let pairs: HashSet<(&str, &str)> =
+        told.iter().map(|one| (one.token.as_str(), one.id.as_str())).collect();
     let mut seen: HashMap<&str, &str> = HashMap::new();
     for one in told {
         let known = machines.get(&one.token).filter(|machine| machine.source == source);
-        let is_second = seen.insert(&one.token, &one.id).is_some_and(|id| id != one.id);
-        let Some(machine) = known.filter(|_| !is_second) else {
+        let first = *seen.entry(&one.token).or_insert(&one.id);
+        // Of several machines of one token that one is meant whose id is known, wherever it is told.
+        let id = known.and_then(|machine| machine.id.as_deref());
+        let id = id.filter(|id| pairs.contains(&(one.token.as_str(), *id))).unwrap_or(first);
+        let Some(machine) = known.filter(|_| id == one.id) else {
             found.strangers.push(one.clone());
             continue;
         };
@@ -39,7 +44,8 @@ pub fn differences(
             MachinePhase::Asked => true,
             // Not where it was deleted while the source was telling.
             MachinePhase::Gone => machine.gone.is_none_or(|gone| gone < begun),
-            _ => false,
+            // Its making was found out otherwise, for one because its agent joined: its deletion may need the id.
+            _ => machine.id.is_none(),
         };
         if is_news {
             let report = MachineReport::Made { id: one.id.clone() };
@@ -89,7 +95,7 @@ mod tests {
             made: Some(at(10)),
             joined: None,
             gone: (phase == MachinePhase::Gone).then(|| at(500)),
-            id: None,
+            id: (phase != MachinePhase::Asked).then(|| "b".into()),
             phase,
             failure: None,
         };
@@ -98,6 +104,32 @@ mod tests {
 
     fn told(token: &str, id: &str) -> SourceMachine {
         SourceMachine { token: token.into(), id: id.into() }
+    }
+
+    #[test]
+    fn id_that_is_not_known_is_learned_in_any_phase() {
+        use MachinePhase::{Deleting, Joined, Leaving, Made};
+        for phase in [Made, Joined, Leaving, Deleting] {
+            let (token, mut known) = machine("one", phase);
+            let learned = |known: &Machine| {
+                let machines = [(token.clone(), known.clone())].into();
+                differences(&machines, "cloud", &[told("one", "i-1")], at(1000)).reports
+            };
+            assert!(learned(&known).is_empty(), "{phase}");
+            known.id = None;
+            let made = MachineReport::Made { id: "i-1".into() };
+            assert_eq!(learned(&known), [(token.clone(), made)], "{phase}");
+        }
+    }
+
+    #[test]
+    fn second_machine_of_a_token_is_the_stranger_in_whatever_order_they_are_told() {
+        let known: BTreeMap<String, Machine> = [machine("one", MachinePhase::Joined)].into();
+        for all in [[told("one", "b"), told("one", "c")], [told("one", "c"), told("one", "b")]] {
+            let found = differences(&known, "cloud", &all, at(1000));
+            assert_eq!(found.strangers, [told("one", "c")]);
+            assert!(found.missing.is_empty() && found.reports.is_empty(), "{found:?}");
+        }
     }
 
     #[test]
@@ -116,7 +148,7 @@ mod tests {
             told("made", "b"),
             told("made", "b"),
             told("made", "c"),
-            told("deleting", "d"),
+            told("deleting", "b"),
             told("gone", "e"),
             told("other", "f"),
         ];

@@ -38,15 +38,19 @@ pub fn plan_once(shared: &Shared, view_builder: &mut ViewBuilder, memo: &mut sch
     let now = clock::now();
     let (view, machine_view) = {
         let state = shared.read();
-        let has_sources = !state.config.sources.is_empty();
-        let machine_view = has_sources.then(|| state.machine_view(now));
-        (view_builder.view(&state, now), machine_view)
+        let view = view_builder.view(&state, now);
+        // The offers of a source are many: they are copied only for a plan that may need a machine.
+        let may_need = !state.config.sources.is_empty() && !view.queue.is_empty();
+        let machine_view = may_need.then(|| state.machine_view(now));
+        (view, machine_view)
     };
     if view.queue.is_empty() && !view.running.iter().any(|running| running.resume_when_free) {
         return false;
     }
     let begun = Instant::now();
     let mut plan = sched::plan(&view, now, memo);
+    let machines = machine_view.map(|there| machines(&view, &plan, now, &there));
+    // Packing jobs on machines is a part of the plan: what it takes counts.
     let figures = PlanFigures::of(begun.elapsed(), view.queue.len(), &plan);
     if figures.took >= SLOW_PLAN {
         let (took_ms, queue) = (figures.took.as_millis() as u64, view.queue.len());
@@ -54,7 +58,6 @@ pub fn plan_once(shared: &Shared, view_builder: &mut ViewBuilder, memo: &mut sch
     }
     shared.volatile.counters.add_plan(&figures);
     shared.volatile.totals.add_plan(figures.took);
-    let machines = machine_view.map(|there| machines(&view, &plan, now, &there));
     let MachinePlan { orders, answers } = machines.unwrap_or_default();
     let mut last_plan = LastPlan {
         planned: Some(now),

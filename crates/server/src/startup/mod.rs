@@ -41,10 +41,14 @@ use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use store::postgres::{DatabaseUrl, EndedLog};
 use store::{Blobs, BookReader, Books, LogFiles, RealDisk};
 use wire::diagnostics::LogLevel;
 use wire::ssh::SshEndpoint;
+
+/// How long calls that are under way may take until the process ends without them.
+const SHUTDOWN_TIME: Duration = Duration::from_secs(5);
 
 pub struct ServerOptions {
     /// The server's own part of the state folder.
@@ -236,6 +240,9 @@ pub fn run(
     if let Some(leads) = leadership {
         leads.release();
     }
+    // A provider program that hangs would otherwise hold the exit for as long as one of its calls may take. The next server makes
+    // the call again.
+    runtime.shutdown_timeout(SHUTDOWN_TIME);
     served
 }
 

@@ -107,7 +107,7 @@ fn machine_table<'m>(machines: impl Iterator<Item = &'m MachineView>) -> String 
     in_columns(&lines)
 }
 
-/// Its phase; `idle` for one that has joined and has no job, `failed` for one that never was.
+/// Its phase; `idle` for one that has joined and has no job, `failed` for one that never was, or never served its job.
 fn state(of: &MachineView) -> String {
     match of.machine.phase {
         MachinePhase::Joined if of.idle => "idle".to_owned(),
