@@ -97,9 +97,10 @@ fn refuse_other_history(
     Ok(())
 }
 
-/// Whether the database cannot be asked.
+/// Whether the database cannot be read. One that refuses counts too, as after a change of its password: the next start waits for
+/// it without the lease, or says what is wrong.
 fn is_away(error: &ServerError) -> bool {
-    DatabaseError::cause_of(error).is_some_and(DatabaseError::may_pass)
+    DatabaseError::cause_of(error).is_some()
 }
 
 /// Whether what is on the disk was read and cannot be used, whatever the disk does later; or is another server's to write.
@@ -121,6 +122,17 @@ mod tests {
     use super::*;
     use store::FaultyDisk;
     use store::postgres::{Database, DatabaseUrl};
+
+    #[test]
+    fn database_that_refuses_to_be_read_is_not_asked_for_ever() {
+        let refused = DatabaseError::Refused { message: "canceled".into(), is_full: false };
+        let lost = DatabaseError::Unreachable("no route".into());
+        for error in [refused, lost] {
+            assert!(is_away(&JournalError::from(error).into()));
+        }
+        // A disk is asked until it works.
+        assert!(!is_away(&JournalError::Poisoned.into()));
+    }
 
     #[test]
     fn commit_that_a_database_has_after_all_is_not_passed_over() {
