@@ -109,6 +109,7 @@ pub fn run(
     let identity = Identity::load_or_make(&dir.join("keys"))?;
     let leadership = match &options.store {
         Some(url) => {
+            state_place::note_database(&dir)?;
             let (cluster, standby) = (identity.authority_fingerprint()?, options.on_standby);
             Some(Leadership::acquire(url, &cluster, &options.hostname, &listeners, standby)?)
         }
