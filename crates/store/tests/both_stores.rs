@@ -236,6 +236,23 @@ fn deposed_server_writes_nothing_more() {
 }
 
 #[test]
+fn up_lease_of_a_clock_that_was_set_back_is_taken() {
+    let server = TestDatabase::start();
+    let database = connect(&server.url());
+    prepare(&database, CLUSTER).expect("a schema");
+    let first = lead(&database, "first");
+    let later = |seconds: u32| {
+        let until = format!("clock_timestamp() + {seconds} * interval '1 second'");
+        server.execute("sluice", &format!("UPDATE sluice.lease SET valid_until = {until}"));
+    };
+    let take = || Lease::take(&database, "second", Duration::from_secs(1000)).expect("an answer");
+    later(1500);
+    assert!(matches!(take(), Taken::Waiting(leader) if leader.holder == "first"));
+    later(86400);
+    assert!(matches!(take(), Taken::Leading(lease) if lease.epoch() > first.epoch()));
+}
+
+#[test]
 fn acknowledged_commits_survive_a_crash_of_the_database() {
     let mut server = TestDatabase::start();
     let database = connect(&server.url());
