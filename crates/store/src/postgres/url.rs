@@ -168,8 +168,8 @@ mod tests {
             let url = DatabaseUrl::parse(plain, None).expect(plain);
             assert!(url.tls.is_none(), "{plain}");
             assert_eq!(url.config.get_ssl_mode(), SslMode::Disable);
-            let probes = (url.config.get_keepalives_interval(), url.config.get_keepalives_retries());
-            assert_eq!(probes, (Some(PROBE_INTERVAL), Some(PROBES)));
+            assert_eq!(url.config.get_keepalives_interval(), Some(PROBE_INTERVAL));
+            assert_eq!(url.config.get_keepalives_retries(), Some(PROBES));
         }
     }
 
