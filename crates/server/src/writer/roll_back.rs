@@ -82,8 +82,8 @@ fn refuse(lost: Vec<PendingCommit>, error: &ServerError) {
     }
 }
 
-/// A database may have a commit whose connection was lost. The state that is read back has its events then, but its records,
-/// its mails and its orders were dropped with it: a start makes them from the journal.
+/// A database may have a commit whose connection was lost. The state that is read back has its events then, but its records
+/// and its orders were dropped with it: a start makes those from the journal. Its mails are lost.
 fn refuse_other_history(
     place: &JournalPlace,
     known: Position,
