@@ -99,7 +99,7 @@ fn fill(journal: &mut dyn Journal, upto: u64) {
 }
 
 #[test]
-fn history_has_the_same_positions_in_both_stores() {
+fn up_history_has_the_same_positions_in_both_stores() {
     let mut ends = Vec::new();
     for place in [Place::files(), Place::postgres()] {
         let (mut journal, _, events) = place.open(Position::START).expect("an empty journal");
@@ -124,7 +124,7 @@ fn history_has_the_same_positions_in_both_stores() {
 }
 
 #[test]
-fn append_is_refused_after_a_newer_term_or_another_end() {
+fn up_append_is_refused_after_a_newer_term_or_another_end() {
     for place in [Place::files(), Place::postgres()] {
         let (mut journal, ..) = place.open(Position::START).expect("a journal");
         assert_eq!(journal.append(7, 0, &[b"a", b"b"]).expect("kept"), 2);
@@ -146,7 +146,7 @@ fn append_is_refused_after_a_newer_term_or_another_end() {
 }
 
 #[test]
-fn leased_ids_never_go_back_and_compaction_keeps_what_a_snapshot_needs() {
+fn up_leased_ids_never_go_back_and_compaction_keeps_what_a_snapshot_needs() {
     for place in [Place::files(), Place::postgres()] {
         let (mut journal, ..) = place.open(Position::START).expect("a journal");
         fill(&mut *journal, 40);
@@ -162,7 +162,7 @@ fn leased_ids_never_go_back_and_compaction_keeps_what_a_snapshot_needs() {
 }
 
 #[test]
-fn snapshots_and_blobs_are_read_back() {
+fn up_snapshots_and_blobs_are_read_back() {
     for place in [Place::files(), Place::postgres()] {
         let body: Vec<u8> = (0..5_000_000_u32).map(|n| n as u8).collect();
         let at = |seq| Position { seq, chain: [seq as u8; 32] };
@@ -192,7 +192,7 @@ fn snapshots_and_blobs_are_read_back() {
 }
 
 #[test]
-fn deposed_server_writes_nothing_more() {
+fn up_deposed_server_writes_nothing_more() {
     let server = TestDatabase::start();
     let database = connect(&server.url());
     prepare(&database, CLUSTER).expect("a schema");
@@ -236,7 +236,24 @@ fn deposed_server_writes_nothing_more() {
 }
 
 #[test]
-fn acknowledged_commits_survive_a_crash_of_the_database() {
+fn up_lease_of_a_clock_that_was_set_back_is_taken() {
+    let server = TestDatabase::start();
+    let database = connect(&server.url());
+    prepare(&database, CLUSTER).expect("a schema");
+    let first = lead(&database, "first");
+    let later = |seconds: u32| {
+        let until = format!("clock_timestamp() + {seconds} * interval '1 second'");
+        server.execute("sluice", &format!("UPDATE sluice.lease SET valid_until = {until}"));
+    };
+    let take = || Lease::take(&database, "second", Duration::from_secs(1000)).expect("an answer");
+    later(1500);
+    assert!(matches!(take(), Taken::Waiting(leader) if leader.holder == "first"));
+    later(86400);
+    assert!(matches!(take(), Taken::Leading(lease) if lease.epoch() > first.epoch()));
+}
+
+#[test]
+fn up_acknowledged_commits_survive_a_crash_of_the_database() {
     let mut server = TestDatabase::start();
     let database = connect(&server.url());
     prepare(&database, CLUSTER).expect("a schema");
@@ -258,7 +275,7 @@ fn acknowledged_commits_survive_a_crash_of_the_database() {
 }
 
 #[test]
-fn database_that_cannot_be_used_is_refused_in_one_line() {
+fn up_database_that_cannot_be_used_is_refused_in_one_line() {
     let server = TestDatabase::start();
     let refusal = |url: &str, cluster: &str| {
         let error = prepare(&connect(url), cluster).expect_err(url).to_string();
@@ -284,7 +301,7 @@ fn database_that_cannot_be_used_is_refused_in_one_line() {
 }
 
 #[test]
-fn ended_entries_are_read_after_a_seq_in_order() {
+fn up_ended_entries_are_read_after_a_seq_in_order() {
     let server = TestDatabase::start();
     let database = connect(&server.url());
     prepare(&database, CLUSTER).expect("a schema");

@@ -126,13 +126,22 @@ pub async fn submit_run(
     submission: Submission,
 ) -> Result<Answer, Refusal> {
     let answered = submit(shared, by.clone(), Box::new(submission)).await;
-    answered.map_err(|why| Viewer::new(&shared.read(), &by).refusal(why))
+    answered.map_err(|why| shown_refusal(shared, &by, why))
 }
 
 /// The answer to a call. A refusal says no more than the caller is shown.
 pub async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<Answer, Refusal> {
     let answered = full_answer(shared, by.clone(), call).await;
-    answered.map_err(|why| Viewer::new(&shared.read(), &by).refusal(why))
+    answered.map_err(|why| shown_refusal(shared, &by, why))
+}
+
+/// A refusal as its caller is shown it. One of a commit that was not kept has nothing to hide, and is answered while the writer
+/// holds the state to read it back: it does not wait for the state.
+fn shown_refusal(shared: &Shared, by: &Principal, why: Refusal) -> Refusal {
+    match why {
+        Refusal::DiskFull(_) | Refusal::Other(_) => why,
+        why => Viewer::new(&shared.read(), by).refusal(why),
+    }
 }
 
 async fn full_answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<Answer, Refusal> {

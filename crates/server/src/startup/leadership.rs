@@ -1,21 +1,23 @@
 //! Of several servers on one database, one leads. A server that does not lead waits: it answers nobody, and takes over when
 //! the leader's lease has lapsed or was given up. Then it reads the state and starts as any server does.
 //!
-//! The leader renews its lease on a session of its own, so that a slow commit does not hold it back. While the database is
-//! away it keeps trying: nobody can take over there either. A leader that finds another in its place ends, and is started
-//! again by its keeper or service manager, to wait.
+//! The leader renews its lease on a session of its own, so that a slow commit does not hold it back. A leader that finds
+//! another in its place ends, and is started again by its keeper or service manager, to wait. So does one that could not
+//! renew its lease for long: the database may be away for it alone, and another server may lead.
 
 use super::Listeners;
 use crate::error::ServerError;
 use crate::repeated_failure::RepeatedFailure;
 use crate::vital_task::CANNOT_GO_ON;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use store::postgres::{self, Database, DatabaseError, DatabaseUrl, Lease, Taken};
 
 /// How long the lease is good without being renewed.
 const LEASE_LIFE: Duration = Duration::from_secs(2);
 const RENEW_INTERVAL: Duration = Duration::from_millis(500);
+/// How long a leader goes on that cannot renew its lease. A database that is started again is back sooner.
+const UNRENEWED_MAX: Duration = Duration::from_secs(30);
 /// How often a server that waits looks whether it may lead.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// The most callers that one look turns away at each listener.
@@ -141,15 +143,27 @@ fn turn_away(listeners: &Listeners) {
     }
 }
 
-/// Renews the lease until another server has it; then this process ends.
+/// Renews the lease until another server has it or it could not be renewed for long; then this process ends.
 fn keep(lease: &Lease) {
     let mut failures = RepeatedFailure::new("the lease");
+    let mut renewed = Instant::now();
     loop {
         std::thread::sleep(RENEW_INTERVAL);
         match lease.renew() {
-            Ok(()) => failures.succeeded(),
+            Ok(()) => {
+                failures.succeeded();
+                renewed = Instant::now();
+            }
             Err(error @ DatabaseError::Deposed) => {
                 tracing::error!("{error}: it ends, and waits when it is started again");
+                std::process::exit(CANNOT_GO_ON);
+            }
+            Err(error) if renewed.elapsed() >= UNRENEWED_MAX => {
+                let seconds = renewed.elapsed().as_secs();
+                tracing::error!(
+                    "the lease was not renewed for {seconds} seconds: {error}: \
+                     the server ends, and waits when it is started again"
+                );
                 std::process::exit(CANNOT_GO_ON);
             }
             Err(error) => failures.failed("it cannot be renewed; trying again", &error),

@@ -1,9 +1,10 @@
 //! Starting the server and stopping it: what it is started with, its threads, and the listeners' tasks (`serve`). `prepare` is what the
 //! state needs before anybody is answered, `local_nodes` the wait for the nodes of this machine, `leadership` which of several
-//! servers leads, `state_place` where the state is.
+//! servers leads, `newest_configuration` what it reads then, `state_place` where the state is.
 
 mod leadership;
 mod local_nodes;
+mod newest_configuration;
 mod prepare;
 mod serve;
 mod state_place;
@@ -35,6 +36,7 @@ use crate::writer::{books, collect, lost_history};
 use crate::{allocator, clock};
 use cluster::ClusterConfig;
 use leadership::Leadership;
+use newest_configuration::newest_configuration;
 use russh::keys::PrivateKey;
 use serve::serve;
 use std::net::TcpListener;
@@ -97,7 +99,7 @@ pub struct Listeners {
 
 /// Runs the server until it is told to stop. `ready` is called once it answers.
 pub fn run(
-    options: ServerOptions,
+    mut options: ServerOptions,
     listeners: Listeners,
     ready: impl FnOnce() + Send + 'static,
 ) -> Result<(), ServerError> {
@@ -111,11 +113,16 @@ pub fn run(
     let identity = Identity::load_or_make(&dir.join("keys"))?;
     let leadership = match &options.store {
         Some(url) => {
+            state_place::note_database(&dir)?;
             let (cluster, standby) = (identity.authority_fingerprint()?, options.on_standby);
             Some(Leadership::acquire(url, &cluster, &options.hostname, &listeners, standby)?)
         }
         None => None,
     };
+    if leadership.is_some() {
+        let (dir, machine) = (options.config_dir.as_deref(), options.machine.as_ref());
+        options.config = newest_configuration(dir, machine, options.config.clone());
+    }
     let disks = match &leadership {
         Some(leads) => StateDisks::in_database(&leads.database, leads.epoch()),
         None => StateDisks::open(&dir)?,

@@ -9,10 +9,11 @@ use crate::clock;
 use crate::error::ServerError;
 use crate::http::tokens::JOIN_LIFE;
 use crate::shared::Shared;
-use cluster::Command;
 use cluster::token::{ADMIN_TOKEN, TokenStatus, UserToken};
+use cluster::{Command, State};
 use model::hostlist;
 use model::principal::Role;
+use model::time::Timestamp;
 use std::sync::Arc;
 
 /// A new term, the configuration, the administrator's token, and a join file for this machine.
@@ -35,21 +36,26 @@ pub(super) async fn prepare(
         );
     }
     let hash = token::hash(&options.admin_token);
-    // The file says which token is the administrator's: one that was replaced there is refused from now on.
-    let known = shared.read().user_tokens.get(&hash).cloned();
-    let is_good = |t: UserToken| t.is_admin_token() && t.status(clock::now()) == TokenStatus::Good;
-    if !known.is_some_and(is_good) {
-        let admin = UserToken {
-            hash,
-            name: ADMIN_TOKEN.into(),
-            token_name: ADMIN_TOKEN.into(),
-            unix_user: Some(options.admin_user.clone()),
-            role: Role::Admin,
-            made: Some(clock::now()),
-            ..UserToken::default()
-        };
-        let command = Command::SetAdminToken(Box::new(admin));
-        shared.writer.run(command, me()).await.map_err(refused)?;
+    let file = AdminTokenFile::judge(&shared.read(), &hash, options.store.is_some(), clock::now());
+    match file {
+        AdminTokenFile::Current => {}
+        AdminTokenFile::OfAnotherTime => tracing::error!(
+            "admin.token is not the administrator's token of this cluster, and is refused: \
+             copy the file from the server that led when it was replaced"
+        ),
+        AdminTokenFile::New => {
+            let admin = UserToken {
+                hash,
+                name: ADMIN_TOKEN.into(),
+                token_name: ADMIN_TOKEN.into(),
+                unix_user: Some(options.admin_user.clone()),
+                role: Role::Admin,
+                made: Some(clock::now()),
+                ..UserToken::default()
+            };
+            let command = Command::SetAdminToken(Box::new(admin));
+            shared.writer.run(command, me()).await.map_err(refused)?;
+        }
     }
     let nodes = options.local_nodes.clone();
     if !nodes.is_empty() && !has_join_file(shared, options) {
@@ -58,6 +64,30 @@ pub(super) async fn prepare(
         identity::write_private(&options.server_dir, "local.join", &json)?;
     }
     Ok(())
+}
+
+/// What the token in `admin.token` is to the cluster.
+#[derive(Debug, PartialEq, Eq)]
+enum AdminTokenFile {
+    Current,
+    /// The file says which token is the administrator's: the one before is refused from now on.
+    New,
+    /// One of several servers has a file of its own, which may be older than the cluster's token.
+    OfAnotherTime,
+}
+
+impl AdminTokenFile {
+    fn judge(state: &State, hash: &str, has_store: bool, now: Timestamp) -> Self {
+        let is_good =
+            |token: &UserToken| token.is_admin_token() && token.status(now) == TokenStatus::Good;
+        if state.user_tokens.get(hash).is_some_and(is_good) {
+            Self::Current
+        } else if has_store && state.user_tokens.values().any(is_good) {
+            Self::OfAnotherTime
+        } else {
+            Self::New
+        }
+    }
 }
 
 /// Whether there is a join file that is still good, or that all its nodes have already joined by.
@@ -73,4 +103,30 @@ fn has_join_file(shared: &Shared, options: &ServerOptions) -> bool {
     file.nodes == options.local_nodes
         && file.authority == shared.identity.authority_pem()
         && (joined || usable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token(hash: &str, revoked: Option<Timestamp>) -> (String, UserToken) {
+        let (hash, token_name) = (hash.to_owned(), ADMIN_TOKEN.into());
+        (hash.clone(), UserToken { hash, token_name, revoked, ..UserToken::default() })
+    }
+
+    #[test]
+    fn older_token_of_one_of_several_servers_does_not_replace_the_clusters() {
+        let now = Timestamp(10);
+        let mut state = State::default();
+        let judge = |state: &State, hash: &str, has_store: bool| {
+            AdminTokenFile::judge(state, hash, has_store, now)
+        };
+        assert_eq!(judge(&state, "first", true), AdminTokenFile::New);
+        let tokens = [token("first", Some(Timestamp(5))), token("second", None)];
+        state.user_tokens.extend(tokens);
+        assert_eq!(judge(&state, "second", true), AdminTokenFile::Current);
+        assert_eq!(judge(&state, "first", true), AdminTokenFile::OfAnotherTime);
+        // A server alone has the one file.
+        assert_eq!(judge(&state, "first", false), AdminTokenFile::New);
+    }
 }

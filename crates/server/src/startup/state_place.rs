@@ -12,19 +12,27 @@ use store::{Disk, RealDisk};
 const OWN_BOOKS: &str = "books.sqlite";
 const SHARED_BOOKS: &str = "books-of-database.sqlite";
 const JOURNAL: &str = "journal";
+/// An empty file of a server whose state is in a database. One that has only waited has no books yet.
+const DATABASE_MARK: &str = "state-in-database";
 
 /// Refuses a start in another place than the last.
 pub(super) fn refuse_other_place(dir: &Path, is_database: bool) -> Result<(), ServerError> {
     let refused = if is_database && dir.join(JOURNAL).exists() {
         "this server's state is in files of its folder, and a database would begin an empty cluster: \
          start it without --store, or with another state folder that has its keys"
-    } else if !is_database && dir.join(SHARED_BOOKS).exists() {
+    } else if !is_database && [DATABASE_MARK, SHARED_BOOKS].iter().any(|n| dir.join(n).exists()) {
         "this server's state is in a database, and files would begin an empty cluster: \
          name the database by --store, or start it with another state folder"
     } else {
         return Ok(());
     };
     Err(ServerError::Configuration(refused.into()))
+}
+
+/// Notes that the state is in a database, before the server leads or waits there.
+pub(super) fn note_database(dir: &Path) -> Result<(), ServerError> {
+    let path = dir.join(DATABASE_MARK);
+    std::fs::write(&path, "").map_err(ServerError::file(path))
 }
 
 pub(super) fn books_path(dir: &Path, is_database: bool) -> PathBuf {
@@ -48,7 +56,7 @@ mod tests {
 
     #[test]
     fn state_in_one_place_is_not_begun_anew_in_the_other() {
-        for (left, is_database) in [(JOURNAL, false), (SHARED_BOOKS, true)] {
+        for (left, is_database) in [(JOURNAL, false), (SHARED_BOOKS, true), (DATABASE_MARK, true)] {
             let dir = tempfile::tempdir().expect("a folder");
             for first in [true, false] {
                 refuse_other_place(dir.path(), first).expect("an empty folder takes both");
@@ -58,5 +66,15 @@ mod tests {
             let refused = refuse_other_place(dir.path(), !is_database).expect_err(left).to_string();
             assert!(refused.contains("would begin an empty cluster"), "{refused}");
         }
+    }
+
+    #[test]
+    fn server_that_only_waited_does_not_begin_anew_in_files() {
+        let dir = tempfile::tempdir().expect("a folder");
+        for _ in 0..2 {
+            note_database(dir.path()).expect("noted");
+        }
+        refuse_other_place(dir.path(), true).expect("the same place");
+        refuse_other_place(dir.path(), false).expect_err("an empty cluster");
     }
 }

@@ -18,6 +18,8 @@ use store::{BookReader, Books};
 
 /// Records taken into one transaction.
 const BATCH: usize = 4096;
+/// The same where they are also one row of a database, which goes over the network and is read back as a whole.
+const SHARED_BATCH: usize = 512;
 
 /// What one transaction takes into the books, as it is in the database.
 #[derive(Default, Serialize, Deserialize)]
@@ -55,6 +57,7 @@ pub fn start(
 
 fn run(mut books: Books, ended: Option<&EndedLog>, work: &BooksWork) {
     let mut failures = RepeatedFailure::new("the books");
+    let batch_max = if ended.is_some() { SHARED_BATCH } else { BATCH };
     while let Ok(first) = work.tasks.recv() {
         let (mut seq, mut entry, mut expire) = (0, EndedEntry::default(), None);
         let mut next = Some(first);
@@ -68,7 +71,7 @@ fn run(mut books: Books, ended: Option<&EndedLog>, work: &BooksWork) {
                 }
                 BooksTask::Expire(retention) => expire = Some(retention),
             }
-            if entry.records.len() < BATCH {
+            if entry.records.len() < batch_max {
                 next = work.tasks.try_recv().ok();
             }
         }

@@ -5,13 +5,13 @@ use crate::error::ServerError;
 use crate::repeated_failure::RepeatedFailure;
 use crate::shared::Shared;
 use crate::writer::commit::PendingCommit;
-use crate::writer::recover::Recovered;
+use crate::writer::recover::{JournalPlace, Recovered};
 use crate::writer::thread::WriterThread;
 use cluster::State;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use store::JournalError;
 use store::postgres::DatabaseError;
+use store::{JournalError, Position};
 
 /// The pause after the first time that the state could not be read back, by which it grows, and its bound.
 const RECOVERY_PAUSE: Duration = Duration::from_millis(100);
@@ -35,7 +35,9 @@ impl WriterThread {
         // Before the state is read back: nobody waits for a disk that does not work.
         refuse(lost, &error);
         shared.blobs.lock().expect("no panic with the blobs held").discard_staged();
+        let known = self.journal.position();
         let recovered = self.recover_again()?;
+        refuse_other_history(&self.disks.journal, known, recovered.journal.position())?;
         self.journal = recovered.journal;
         self.snapshots.reopen(recovered.snapshots);
         self.leased = self.leased.max(self.journal.high_water().leased_ids);
@@ -80,9 +82,25 @@ fn refuse(lost: Vec<PendingCommit>, error: &ServerError) {
     }
 }
 
-/// Whether the database cannot be asked.
+/// A database may have a commit whose connection was lost. The state that is read back has its events then, but its records
+/// and its orders were dropped with it: a start makes those from the journal. Its mails are lost.
+fn refuse_other_history(
+    place: &JournalPlace,
+    known: Position,
+    found: Position,
+) -> Result<(), ServerError> {
+    if matches!(place, JournalPlace::Postgres { .. }) && found != known {
+        let text = "the database's history is not the one this server knew: \
+                    it starts again from there";
+        return Err(ServerError::Other(text.into()));
+    }
+    Ok(())
+}
+
+/// Whether the database cannot be read. One that refuses counts too, as after a change of its password: the next start waits for
+/// it without the lease, or says what is wrong.
 fn is_away(error: &ServerError) -> bool {
-    DatabaseError::cause_of(error).is_some_and(DatabaseError::may_pass)
+    DatabaseError::cause_of(error).is_some()
 }
 
 /// Whether what is on the disk was read and cannot be used, whatever the disk does later; or is another server's to write.
@@ -97,4 +115,37 @@ fn is_damage(error: &ServerError) -> bool {
                     | JournalError::Database(DatabaseError::Deposed)
             )
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use store::FaultyDisk;
+    use store::postgres::{Database, DatabaseUrl};
+
+    #[test]
+    fn database_that_refuses_to_be_read_is_not_asked_for_ever() {
+        let refused = DatabaseError::Refused { message: "canceled".into(), is_full: false };
+        let lost = DatabaseError::Unreachable("no route".into());
+        for error in [refused, lost] {
+            assert!(is_away(&JournalError::from(error).into()));
+        }
+        // A disk is asked until it works.
+        assert!(!is_away(&JournalError::Poisoned.into()));
+    }
+
+    #[test]
+    fn commit_that_a_database_has_after_all_is_not_passed_over() {
+        let url = "postgres:///sluice?host=/nowhere&user=sluice";
+        let url = DatabaseUrl::parse(url, None).expect("an address");
+        let database = Database::new(url).expect("a thread");
+        let in_database = JournalPlace::Postgres { database, epoch: 1 };
+        let in_files = JournalPlace::Files(Arc::new(FaultyDisk::default()));
+        let (known, later) = (Position::START, Position { seq: 1, chain: [1; 32] });
+        refuse_other_history(&in_database, known, known).expect("the history that is known");
+        let refused = refuse_other_history(&in_database, known, later).expect_err("another one");
+        assert!(refused.to_string().contains("it starts again from there"), "{refused}");
+        // What a file has beyond the acknowledged is read back and goes on from there.
+        refuse_other_history(&in_files, known, later).expect("the end of the file");
+    }
 }

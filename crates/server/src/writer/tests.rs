@@ -1,6 +1,7 @@
 //! The writer without processes: what it answers, what it keeps, and what it undoes.
 
 use crate::auth::principal::server_principal;
+use crate::http::calls;
 use crate::shared::dispatch_queue::DispatchWork;
 use crate::show::kept_text;
 use crate::testing::{TestServer, submission, user};
@@ -16,7 +17,7 @@ use model::time::Timestamp;
 use std::time::Duration;
 use store::books::Retention;
 use tokio::sync::oneshot::error::TryRecvError;
-use wire::client::{Answer, KeptText};
+use wire::client::{Answer, Call, KeptText};
 
 #[tokio::test]
 async fn submitted_job_is_on_disk_before_its_answer() {
@@ -191,6 +192,23 @@ async fn disk_that_fails_is_read_until_it_works_and_callers_do_not_wait_for_it()
     server.journal.restart_program();
     server.run(long_token("later", 10)).await.expect("the next batch works");
     assert_eq!(server.state_in_memory(), server.state_on_disk());
+}
+
+/// The writer holds the state while it reads it back: an answer that looked at the state would wait as long.
+#[tokio::test(flavor = "multi_thread")]
+async fn client_of_a_failed_commit_is_answered_before_the_state_is_read_back() {
+    let server = TestServer::start().await;
+    // The ids of the next job are leased, so that its commit is what fails.
+    server.submit("name: kept").await.expect("a job");
+    server.journal.crash_at(1);
+    let shared = server.shared.clone();
+    let call = Call::Submit(Box::new(submission("name: lost")));
+    let answer = tokio::spawn(async move { calls::answer(&shared, user(), call).await });
+    let answer = tokio::time::timeout(Duration::from_secs(10), answer).await;
+    // Before anything is said about the answer: whoever waits for the state goes on.
+    server.journal.restart_program();
+    let answer = answer.expect("an answer, before the disk works again").expect("no panic");
+    assert!(matches!(answer, Err(Refusal::DiskFull(_))), "{answer:?}");
 }
 
 #[tokio::test]

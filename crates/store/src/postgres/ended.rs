@@ -9,8 +9,9 @@ use super::{from_bigint, to_bigint};
 
 const ADD: &str = "WITH leads AS (SELECT 1 FROM sluice.lease WHERE epoch = $1 FOR SHARE)
     INSERT INTO sluice.ended (seq, entry) SELECT $2::bigint, $3::bytea FROM leads";
+/// A page is in memory as a whole, and an entry has the records of many jobs.
 const AFTER: &str = "SELECT number, seq, entry FROM sluice.ended
-    WHERE seq > $1 AND number > $2 ORDER BY number LIMIT 64";
+    WHERE seq > $1 AND number > $2 ORDER BY number LIMIT 4";
 const LAST: &str = "SELECT coalesce(max(seq), 0) FROM sluice.ended";
 
 pub struct EndedLog {

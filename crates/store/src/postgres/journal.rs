@@ -26,8 +26,9 @@ const APPEND: &str = "WITH moved AS (
 const HEAD: &str = "SELECT epoch, seq, chain, term, leased_ids, mark_seq, mark_chain,
         (SELECT coalesce(sum(octet_length(frame)), 0)::bigint FROM sluice.journal)
     FROM sluice.head";
+/// A page is in memory as a whole, and a frame may have 16 MiB.
 const FRAMES: &str = "SELECT last_seq, frame FROM sluice.journal
-    WHERE last_seq > $1 AND last_seq <= $2 ORDER BY last_seq LIMIT 64";
+    WHERE last_seq > $1 AND last_seq <= $2 ORDER BY last_seq LIMIT 4";
 const COMPACT: &str = "WITH gone AS (
         DELETE FROM sluice.journal
         WHERE last_seq <= $1 AND EXISTS (SELECT 1 FROM sluice.head WHERE epoch = $2)

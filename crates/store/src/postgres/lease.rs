@@ -9,11 +9,14 @@ use super::connection::Database;
 use super::error::DatabaseError;
 
 /// Takes the lease if nobody holds it. The head row gets the epoch in the same statement, so that what a server before has
-/// under way is either done before or refused.
+/// under way is either done before or refused. A lease of more than two lives was taken before the database's clock was set
+/// back: nobody would lead until the clock has come there again.
 const TAKE: &str = "WITH taken AS (
         UPDATE sluice.lease SET epoch = epoch + 1, holder = $1,
             valid_until = clock_timestamp() + $2::float8 * interval '1 second'
-        WHERE valid_until <= clock_timestamp() RETURNING epoch)
+        WHERE valid_until <= clock_timestamp()
+            OR valid_until > clock_timestamp() + 2 * $2::float8 * interval '1 second'
+        RETURNING epoch)
     UPDATE sluice.head SET epoch = taken.epoch FROM taken RETURNING taken.epoch";
 const RENEW: &str = "UPDATE sluice.lease
     SET valid_until = clock_timestamp() + $2::float8 * interval '1 second' WHERE epoch = $1";

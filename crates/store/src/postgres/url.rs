@@ -20,6 +20,9 @@ const PASSWORD_VARIABLE: &str = "SLUICE_STORE_PASSWORD";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A connection whose packets nobody acknowledges is given up after this time.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
+/// What a silent connection is probed with then. The kernel's own interval would find a lost one after minutes.
+const PROBE_INTERVAL: Duration = Duration::from_secs(2);
+const PROBES: u32 = 3;
 
 /// A database and how it is reached. It has no `Debug`: the configuration in it may hold a password.
 #[derive(Clone)]
@@ -55,6 +58,7 @@ impl DatabaseUrl {
         }
         config.application_name("sluice").connect_timeout(CONNECT_TIMEOUT);
         config.keepalives_idle(SILENCE_MAX).tcp_user_timeout(SILENCE_MAX);
+        config.keepalives_interval(PROBE_INTERVAL).keepalives_retries(PROBES);
         let is_local = !config.get_hosts().is_empty()
             && config.get_hosts().iter().all(|host| matches!(host, Host::Unix(_)));
         let has_tls = match ssl_mode.as_deref() {
@@ -164,6 +168,8 @@ mod tests {
             let url = DatabaseUrl::parse(plain, None).expect(plain);
             assert!(url.tls.is_none(), "{plain}");
             assert_eq!(url.config.get_ssl_mode(), SslMode::Disable);
+            assert_eq!(url.config.get_keepalives_interval(), Some(PROBE_INTERVAL));
+            assert_eq!(url.config.get_keepalives_retries(), Some(PROBES));
         }
     }
 
