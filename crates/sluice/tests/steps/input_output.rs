@@ -199,7 +199,9 @@ fn up_signals_to_srun_end_the_step_or_reach_its_tasks() {
 #[test]
 fn up_kill_on_bad_exit_and_wait_end_the_other_tasks() {
     let cluster = Cluster::up(&format!("{TWO_NODES}KillOnBadExit=1\n"));
-    let fails = "[ $SLURM_PROCID = 0 ] && exit 3; exec sleep 600";
+    // A task that was not executed yet could not be told a signal: the first waits for the second.
+    let fails = "f=up$SLURM_JOB_ID; [ $SLURM_PROCID = 0 ] || { : > $f; exec sleep 600; }; \
+                 until [ -e $f ]; do sleep 0.02; done; exit 3";
     let terminated = |job: u32| {
         [
             "srun: error: node1: task 0: Exited with exit code 3".to_owned(),
