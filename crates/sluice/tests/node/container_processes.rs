@@ -8,7 +8,8 @@ use crate::harness::pty::OnTerminal;
 fn root_a_terminal_leads_into_a_container() {
     let cluster = cluster("");
     let container = format!("--container={}", cluster.path("work/rootfs").display());
-    let script = "until busybox stty size 2>/dev/null; do sleep 0.05; done; [ -t 0 ] && [ -t 1 ] && echo terminal; ls /dev/pts > /dev/null && \
+    // While there is no size yet, this stty prints none and does not fail.
+    let script = "until size=$(busybox stty size 2>/dev/null); [ -n \"$size\" ]; do sleep 0.05; done; echo $size; [ -t 0 ] && [ -t 1 ] && echo terminal; ls /dev/pts > /dev/null && \
                   trap 'echo caught; exit 5' INT; echo up; while :; do sleep 0.05; done";
     // A line of the screen has all that is printed.
     let size = (400, 24);
