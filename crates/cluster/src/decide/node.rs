@@ -76,7 +76,7 @@ impl State {
                 && !node.power.excuses_silence()
                 && node.silent_since.is_some_and(|s| s + timeout <= now)
         });
-        let (mut downs, mut names, mut attempts) = (Vec::new(), Vec::new(), 0);
+        let (mut events, mut names, mut attempts) = (Vec::new(), Vec::new(), 0);
         for (name, node) in overdue.take(DOWN_NODES_PER_TICK) {
             attempts += node.holders.len();
             if attempts > FAILED_ATTEMPTS_PER_TICK && !names.is_empty() {
@@ -90,12 +90,11 @@ impl State {
                 at: now,
             };
             let reason = drained.unwrap_or(silent);
-            downs.push(Event::NodeDown { node: name.clone(), reason, at: now });
+            events.push(Event::NodeDown { node: name.clone(), reason, at: now });
             names.push(name.as_str());
         }
-        // A commit may end between two jobs: a node is down only once no job is on it.
-        let mut events = self.fail_jobs_on(&names, now);
-        events.extend(downs);
+        // After the nodes: one that the configuration has dropped is gone with its last job.
+        events.extend(self.fail_jobs_on(&names, now));
         events
     }
 
