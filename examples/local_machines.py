@@ -88,6 +88,8 @@ def start_agent(request, settings, folder):
         json.dump(request["join"], file)
     command = [settings["sluice"], "agent", "--state", str(state), "--join", str(join)]
     command += ["--node", request["node"], "--dynamic", "--conf", request["conf"]]
+    # As a service manager does: an agent that cannot join, as while the server is started again, is started once more.
+    command = ["sh", "-c", 'until "$@"; do sleep 0.2; done', "agent", *command]
     with open(folder / f"{request['node']}.out", "a") as out:
         agent = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
