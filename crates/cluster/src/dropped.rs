@@ -30,7 +30,7 @@ impl State {
         };
         let ((nodes, mut partitions), (kept_nodes, kept_partitions)) =
             (names(&self.config), names(config));
-        // Those that were created while the cluster ran are in no file, and go with the next that is read.
+        // Partitions that were created while the cluster ran are in no file: a changed configuration drops them.
         if *self.config != *config {
             let created = self.partitions.iter().filter(|p| !self.fleets.contains_key(&p.name));
             partitions.extend(created.map(|partition| partition.name.clone()));

@@ -26,7 +26,7 @@ fn service(value: &Value) -> Service {
         probes: value.get("probes").items().iter().map(probe).collect(),
         model: model(value.get("model")),
         rate_limits: value.get("rate_limits").items().iter().map(rate_limit).collect(),
-        // Whoever submits it beside an earlier one counts on.
+        // The first deployment; an update of a service that runs gets the next number when it is submitted.
         deployment: 0,
     }
 }

@@ -76,7 +76,7 @@ pub enum Reason {
     NotPlanned,
     /// The job was requeued and held by request.
     RequeuedHeld,
-    /// Of an attempt that somebody had requeued: the user's number.
+    /// The attempt was requeued by the user of this number.
     RequeuedBy(u32),
     /// The job was preempted.
     Preempted,

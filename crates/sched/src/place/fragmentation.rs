@@ -41,7 +41,7 @@ impl GpuRemainder {
 }
 
 impl Remainder {
-    /// Of a node with so much free, by column of its timeline.
+    /// The remainder of a node that has these amounts free, by column of its timeline.
     fn of(config: &NodeConfig, free: &[u64]) -> Self {
         let lines = || config.gres.iter().zip(&free[GRES..]);
         let shared = lines().filter(|(line, _)| line.share_of.is_some());
@@ -61,7 +61,7 @@ impl Remainder {
         }
     }
 
-    /// Of the same node once a job has taken these amounts.
+    /// The remainder of the same node once a job has taken these amounts.
     fn after(config: &NodeConfig, free: &[u64], taken: &[u64]) -> Self {
         let left: Vec<u64> =
             free.iter().zip(taken).map(|(free, taken)| free.saturating_sub(*taken)).collect();

@@ -33,7 +33,8 @@ pub fn differences(
     for one in told {
         let known = machines.get(&one.token).filter(|machine| machine.source == source);
         let first = *seen.entry(&one.token).or_insert(&one.id);
-        // Of several machines of one token that one is meant whose id is known, wherever it is told.
+        // Where a source lists several machines with one token, ours is the one whose id is in the journal, else the first; the
+        // others are strangers.
         let id = known.and_then(|machine| machine.id.as_deref());
         let id = id.filter(|id| pairs.contains(&(one.token.as_str(), *id))).unwrap_or(first);
         let Some(machine) = known.filter(|_| id == one.id) else {

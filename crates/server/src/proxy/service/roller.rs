@@ -52,7 +52,7 @@ fn needed(live: &LiveService) -> u32 {
     match live.service.scaling {
         Some(scaling) => {
             let is_served = live.older().next().is_some();
-            // Those that the scaling gives up are not to come back.
+            // Replicas that the scaling drains do not count: an update would start them again.
             let given_up = live.newest().filter(|one| one.drained_since().is_some()).count() as u32;
             let wanted = live.wanted().saturating_sub(given_up);
             wanted.max(scaling.min).max(u32::from(is_served))

@@ -57,7 +57,7 @@ fn load(scaling: &Scaling, live: &LiveService, replicas: u32, now: Instant) -> L
     }
 }
 
-/// Those that were about to go stay; then those that are held start.
+/// Adds replicas: ones that are being drained are kept first, because they answer at once; then held ones are released.
 fn add(shared: &Shared, live: &LiveService, draining: &[&Arc<Replica>], more: usize) {
     draining.iter().take(more).for_each(|replica| replica.drain(None));
     for task in live.parked.iter().take(more.saturating_sub(draining.len())) {
@@ -65,7 +65,8 @@ fn add(shared: &Shared, live: &LiveService, draining: &[&Arc<Replica>], more: us
     }
 }
 
-/// Those that have not started are held; then replicas that run are drained, the last ones first.
+/// Gives replicas up: ones that have not started are held first, because that costs no request; then running ones are drained,
+/// the last ones first.
 fn give_up(shared: &Shared, live: &LiveService, fewer: usize, now: Instant) {
     let mut left = fewer;
     for task in live.queued.iter().rev().take(fewer) {

@@ -32,9 +32,9 @@ pub struct LiveService {
     pub service: Service,
     /// When it was submitted.
     pub created: Timestamp,
-    /// Whose steps reach the replicas.
+    /// The owner of the jobs; requests reach replicas through steps of this user.
     pub owner: Principal,
-    /// Those that run.
+    /// The replicas that run, of all deployments.
     pub replicas: Vec<Arc<Replica>>,
     pub counts: Arc<ServiceCount>,
     /// The clients, as its rate limits know them.
@@ -79,7 +79,7 @@ impl LiveService {
         self.replicas.iter().filter(|replica| replica.deployment == self.service.deployment)
     }
 
-    /// Those of the deployments before it.
+    /// The replicas of earlier deployments.
     pub fn older(&self) -> impl Iterator<Item = &Arc<Replica>> {
         self.replicas.iter().filter(|replica| replica.deployment != self.service.deployment)
     }
