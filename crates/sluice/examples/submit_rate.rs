@@ -1,4 +1,4 @@
-//! Durable submits over one HTTP/2 connection: `submit_rate SOCKET JOBS IN_FLIGHT [equal] [ready] [sleep=SECONDS]`.
+//! Durable submits over few HTTP/2 connections: `submit_rate SOCKET JOBS IN_FLIGHT [equal] [ready] [sleep=SECONDS]`.
 //!
 //! Held jobs with a script of 1 kB and an environment of 4 kB each; every one has a script and an
 //! environment of its own, unless `equal` is said. With `ready` they are not held, and with `sleep` they last. Prints submits a second, and the CPU that this
@@ -16,6 +16,8 @@ use std::time::Instant;
 
 const SCRIPT_BYTES: usize = 1 << 10;
 const ENVIRONMENT_BYTES: usize = 4 << 10;
+/// Requests at a time on one connection: what the server takes.
+const STREAMS: usize = 8;
 
 type Failure = Box<dyn Error + Send + Sync>;
 
@@ -34,15 +36,21 @@ async fn main() -> Result<(), Failure> {
         Some(seconds) => seconds.parse()?,
         None => 0,
     };
-    let stream = tokio::net::UnixStream::connect(socket).await?;
-    let (sender, connection) =
-        http2::handshake::<_, _, Full<Bytes>>(TokioExecutor::new(), TokioIo::new(stream)).await?;
-    tokio::spawn(connection);
+    let mut senders = Vec::new();
+    for _ in 0..in_flight.div_ceil(STREAMS) {
+        let stream = TokioIo::new(tokio::net::UnixStream::connect(socket).await?);
+        let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+            .initial_max_send_streams(STREAMS)
+            .handshake::<_, Full<Bytes>>(stream)
+            .await?;
+        tokio::spawn(connection);
+        senders.push(sender);
+    }
     let next = Arc::new(AtomicUsize::new(0));
     let begin = Instant::now();
     let workers: Vec<_> = (0..in_flight)
-        .map(|_| {
-            let (mut sender, next) = (sender.clone(), next.clone());
+        .map(|worker| {
+            let (mut sender, next) = (senders[worker / STREAMS].clone(), next.clone());
             tokio::spawn(async move {
                 loop {
                     let number = next.fetch_add(1, Ordering::Relaxed);
