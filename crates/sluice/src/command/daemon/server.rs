@@ -94,9 +94,13 @@ impl ServerArgs {
     }
 
     /// Settles which configuration folder this start has, and says so where the last start had another, or none was named.
-    /// Returns what is saved of the last start. The error where that was a start of another folder.
-    pub fn settle_config(&mut self, state: &StateDir) -> Result<Option<LastStart>, VerbError> {
-        folder_identity::refuse_copy(state, self.moved)?;
+    /// Returns what is saved of the last start. The error where that was a start of another folder. `verb` is what was asked for.
+    pub fn settle_config(
+        &mut self,
+        state: &StateDir,
+        verb: &str,
+    ) -> Result<Option<LastStart>, VerbError> {
+        folder_identity::refuse_copy(state, self.moved, verb)?;
         let asked = match self.config.take() {
             Some(dir) => Some(dir.canonicalize().map_err(VerbError::file(dir))?),
             None => None,
@@ -118,7 +122,7 @@ pub fn run(mut args: ServerArgs) -> VerbResult {
     log::start(&state, "server");
     refuse_a_second(&state)?;
     state.lock()?;
-    let last = args.settle_config(&state);
+    let last = args.settle_config(&state, "server");
     let site = last.and_then(|last| {
         let site = Site::load(&args, None)?;
         args.force |= site.replaces_crashed(&state, last.as_ref());

@@ -30,7 +30,7 @@ pub fn run(mut args: UpArgs) -> VerbResult {
         return Ok(ExitCode::SUCCESS);
     }
     server::refuse_a_second(&state)?;
-    let last = args.server.settle_config(&state)?;
+    let last = args.server.settle_config(&state, "up")?;
     if args.detach {
         return detached(&args, &state);
     }
