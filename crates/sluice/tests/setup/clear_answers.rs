@@ -198,6 +198,26 @@ fn up_agent_and_its_keeper_are_known_by_their_locks_and_not_by_a_number_in_a_fil
     assert!(!processes.into_iter().any(is_alive));
 }
 
+/// After a rollback and a second upgrade the lock's file of the later version is there, and the agent of the earlier one, which
+/// knows nothing of it, runs.
+#[test]
+fn up_agent_that_takes_no_lock_is_found_beside_the_lock_file_of_a_later_version() {
+    let cluster = Cluster::up(TWO_NODES);
+    let processes = ["agent", "keeper"].map(|of| cluster.pid(of));
+    for of in ["agent", "keeper"] {
+        let lock = cluster.state().join(format!("{of}.lock"));
+        std::fs::remove_file(&lock).expect("it is there");
+        std::fs::write(&lock, "").expect("a lock's file that nobody holds");
+    }
+    let state = cluster.state().display().to_string();
+    let second = cluster.sluice(&["agent", "--state", &state]);
+    assert_eq!(second.code, 1, "{}", second.stdout);
+    let named = format!("already, as process {}", processes[0]);
+    assert!(second.stderr.contains(&named), "{}", second.stderr);
+    cluster.sluice(&["down"]).ok();
+    assert!(!processes.into_iter().any(is_alive), "both are stopped");
+}
+
 #[test]
 fn up_port_that_is_in_use_is_named_with_what_helps() {
     let cluster = Cluster::folder(TWO_NODES);
