@@ -100,11 +100,13 @@ pub enum Call {
         timeout_ms: u64,
     },
     Jobs(JobsQuery),
-    /// The first jobs in the order of the queue, of these users or of all.
+    /// The first jobs in the order of the queue, of these users or of all, and of those the ones that a text is found in.
     QueueHead {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         users: Vec<String>,
         rows: u32,
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        filter: String,
     },
     Cluster,
     Config,
@@ -414,11 +416,14 @@ pub enum Answer {
         now: Timestamp,
         jobs: JobList,
     },
-    /// The counts are of all jobs that were asked for.
+    /// The counts are of all jobs of the users that were asked for.
     QueueHead {
         now: Timestamp,
         running: u64,
         waiting: u64,
+        /// How many of them the filter leaves; `None` of a server that knows no filter.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        matching: Option<u64>,
         jobs: JobList,
     },
     Triggers(Vec<Trigger>),

@@ -37,6 +37,8 @@ pub struct Scope {
     pub log: Option<JobId>,
     /// How many jobs are enough, from the head of the queue; `None` for all.
     pub rows: Option<u32>,
+    /// What is found in each of these jobs; empty where all are asked for.
+    pub filter: String,
 }
 
 #[derive(Debug, PartialEq)]
@@ -157,7 +159,8 @@ impl Looker<'_> {
         match request {
             Request::Changed => due.is_changed = true,
             Request::Look(next) => {
-                if (&next.user, next.rows) != (&self.scope.user, self.scope.rows) {
+                let asked = |scope: &Scope| (scope.user.clone(), scope.rows, scope.filter.clone());
+                if asked(&next) != asked(&self.scope) {
                     (due.is_changed, due.look) = (true, Instant::now());
                 }
                 if next.log != self.scope.log {
@@ -237,13 +240,19 @@ pub fn snapshot(client: &mut Client, scope: Scope) -> Result<Snapshot, VerbError
         Ok(Answer::Commits { count }) => Some(count),
         _ => None,
     };
-    let users: Vec<String> = scope.user.into_iter().collect();
-    let head = scope.rows.map(|rows| client.call(Call::QueueHead { users: users.clone(), rows }));
+    let Scope { user, rows, filter, .. } = scope;
+    let users: Vec<String> = user.into_iter().collect();
+    let head = rows.map(|rows| {
+        let (users, filter) = (users.clone(), filter.clone());
+        client.call(Call::QueueHead { users, rows, filter })
+    });
     let (jobs, counts) = match head {
-        Some(Ok(Answer::QueueHead { jobs: JobList(jobs), running, waiting, .. })) => {
-            (jobs, Some(JobCounts { running, waiting }))
+        Some(Ok(Answer::QueueHead { jobs: JobList(jobs), running, waiting, matching, .. }))
+            if filter.is_empty() || matching.is_some() =>
+        {
+            (jobs, Some(JobCounts { running, waiting, matching }))
         }
-        // Of a server that does not know the call all jobs are asked.
+        // Of a server that does not know the call, or no filter, all jobs are asked.
         _ => (all_jobs(client, users)?, None),
     };
     match ask(client, Call::Cluster)? {

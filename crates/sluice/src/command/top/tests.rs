@@ -198,7 +198,7 @@ fn filter_and_sort_choose_the_rows() {
 }
 
 #[test]
-fn head_of_the_queue_is_asked_for_and_all_of_it_for_its_end_a_filter_or_another_order() {
+fn head_of_the_queue_is_asked_for_by_the_filter_and_all_of_it_for_its_end_or_another_order() {
     let cluster = || ClusterView {
         name: "lab".into(),
         now: NOW,
@@ -210,7 +210,7 @@ fn head_of_the_queue_is_asked_for_and_all_of_it_for_its_end_a_filter_or_another_
         (1..=count).map(|id| job(id, "sweep", "bob", JobState::Pending)).collect()
     };
     let mut screen = Screen::new("alice".into(), false);
-    let counts = Some(JobCounts { running: 0, waiting: 400 });
+    let counts = Some(JobCounts { running: 0, waiting: 400, matching: None });
     screen.show(Snapshot::new(cluster(), jobs(256), counts, None));
     assert_eq!(screen.scope().rows, Some(256));
     let text = frame(&mut screen, 100, 30);
@@ -223,9 +223,17 @@ fn head_of_the_queue_is_asked_for_and_all_of_it_for_its_end_a_filter_or_another_
     screen.show(Snapshot::new(cluster(), jobs(400), None, None));
     assert_eq!(screen.job().map(|job| job.id.0), Some(400), "the end that was asked for");
     press(&mut screen, KeyCode::Home);
-    assert_eq!(screen.scope().rows, Some(256));
+    assert_eq!((screen.scope().rows, screen.scope().filter.as_str()), (Some(256), ""));
+    press(&mut screen, KeyCode::Char('/'));
+    write(&mut screen, "Swe");
+    press(&mut screen, KeyCode::Enter);
+    assert_eq!((screen.scope().rows, screen.scope().filter.as_str()), (Some(256), "Swe"));
+    let counts = Some(JobCounts { running: 3, waiting: 9000, matching: Some(300) });
+    screen.show(Snapshot::new(cluster(), jobs(256), counts, None));
+    let text = frame(&mut screen, 100, 30);
+    assert!(text.contains("3 running, 9000 waiting") && text.contains("Jobs 300 "), "{text}");
     press(&mut screen, KeyCode::Char('s'));
-    assert_eq!(screen.scope().rows, None, "another order");
+    assert_eq!((screen.scope().rows, screen.scope().filter.as_str()), (None, ""), "another order");
 }
 
 #[test]
