@@ -5,3 +5,4 @@ pub mod identity;
 pub mod principal;
 pub mod secret_keys;
 pub mod token;
+pub mod token_accounts;

@@ -40,6 +40,7 @@ pub mod writer_queue;
 
 use crate::auth::identity::Identity;
 use crate::auth::secret_keys::SecretKeys;
+use crate::auth::token_accounts::TokenAccounts;
 use crate::configure::Machine;
 use crate::error::ServerError;
 use crate::per_user::UserCounts;
@@ -130,6 +131,8 @@ pub struct Volatile {
     /// Connections that are forwarded into jobs and out of them, by user.
     pub forwarded: UserCounts,
     pub token_uses: TokenUses,
+    /// The accounts of tokens' users.
+    pub token_accounts: TokenAccounts,
     /// Replaced whole, so that a reader never holds up the planner.
     last_plan: RwLock<Arc<LastPlan>>,
     /// Load and memory of nodes, from their beats.
