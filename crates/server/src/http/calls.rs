@@ -37,6 +37,7 @@ use model::reason::{PartitionBound, Refusal};
 use model::trigger::Trigger;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::task::block_in_place;
 use wire::client::{Answer, Call, Cancel, CancelResult, JobsQuery, Submission};
@@ -500,6 +501,7 @@ pub async fn reconfigure(
     };
     let config = config.map_err(|e| Refusal::Other(e.to_string()))?;
     shared.writer.run(Command::Configure(Box::new(config)), by).await?;
+    shared.volatile.config_is_remembered.store(false, Ordering::Relaxed);
     shared.agents.send_policies(&policies::policies(shared));
     let nodes: Vec<String> = shared.read().nodes.keys().cloned().collect();
     hardware::check(shared, &nodes).await;

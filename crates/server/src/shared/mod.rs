@@ -168,6 +168,8 @@ pub struct Volatile {
     pub run_texts: RunTexts,
     pub live_loads: LiveLoads,
     pub scrapes: Scrapes,
+    /// The configuration files could not be used at the start, and have not been read since.
+    pub config_is_remembered: AtomicBool,
     /// A backup is being made.
     pub backup_runs: AtomicBool,
     /// Held by who moves or removes the blobs' files, and by who copies them.

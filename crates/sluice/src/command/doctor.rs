@@ -122,6 +122,7 @@ pub fn run(args: DoctorArgs) -> VerbResult {
 impl Findings {
     fn take_cluster(&mut self, cluster: ClusterView) {
         self.cluster = Some(cluster.name);
+        cluster.notices.into_iter().for_each(|said| self.problem(said, "scontrol reconfigure"));
         let mut alike: BTreeMap<NodeFinding, usize> = BTreeMap::new();
         for node in &cluster.nodes {
             let said = NodeFinding::of(node);

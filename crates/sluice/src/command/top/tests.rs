@@ -49,8 +49,14 @@ fn node(name: &str) -> NodeView {
 }
 
 fn screen(nodes: Vec<NodeView>, jobs: Vec<JobView>) -> Screen {
-    let cluster =
-        ClusterView { name: "lab".into(), now: NOW, nodes, partitions: Vec::new(), topology: None };
+    let cluster = ClusterView {
+        name: "lab".into(),
+        now: NOW,
+        nodes,
+        partitions: Vec::new(),
+        topology: None,
+        notices: Vec::new(),
+    };
     let mut screen = Screen::new("alice".into(), false);
     screen.tz = jiff::tz::TimeZone::UTC;
     screen.show(Snapshot::new(cluster, jobs, None, None));
@@ -205,6 +211,7 @@ fn head_of_the_queue_is_asked_for_by_the_filter_and_all_of_it_for_its_end_or_ano
         nodes: vec![node("n1")],
         partitions: Vec::new(),
         topology: None,
+        notices: Vec::new(),
     };
     let jobs = |count: u32| -> Vec<JobView> {
         (1..=count).map(|id| job(id, "sweep", "bob", JobState::Pending)).collect()
@@ -249,6 +256,7 @@ fn selected_job_stays_selected_when_another_comes_before_it() {
         nodes: vec![node("n1")],
         partitions: Vec::new(),
         topology: None,
+        notices: Vec::new(),
     };
     screen.take(Reply::Snapshot(Box::new(Snapshot::new(cluster, jobs, None, None))));
     assert_eq!(screen.job().map(|job| job.id.0), Some(8));
