@@ -101,7 +101,8 @@ pub async fn begin_long(
     work: LongWork,
 ) -> Result<LongCall, Refusal> {
     let is_operator = authorise(&shared.read(), by, Act::Operate).is_ok();
-    shared.volatile.long_calls.begin(ShareOwner { uid: by.uid, is_operator }, work).await
+    let uid = shared.counted_user(by.uid);
+    shared.volatile.long_calls.begin(ShareOwner { uid, is_operator }, work).await
 }
 
 /// Jobs that are looked through at once: handing the thread's work to another would take longer.
@@ -283,7 +284,8 @@ fn versions(shared: &Shared) -> VersionsView {
 fn waiting_call(shared: &Shared, by: &Principal) -> Result<CountedUser, Refusal> {
     let is_admin = role_of(&shared.read(), by) == Role::Admin;
     let most = if is_admin { usize::MAX } else { bounds::WAITING_CALLS.most };
-    shared.volatile.waiting_calls.enter(by.uid, most).ok_or_else(|| Refusal::InvalidValue {
+    let counted = shared.volatile.waiting_calls.enter(shared.counted_user(by.uid), most);
+    counted.ok_or_else(|| Refusal::InvalidValue {
         what: bounds::WAITING_CALLS.what.into(),
         value: (most + 1).to_string(),
         expected: format!("at most {most}"),
