@@ -6,15 +6,18 @@ use super::listen_addresses::SshListen;
 use super::server::{self, LocalNodes, ServerArgs, Site};
 use super::state_dir::{self, StateDir};
 use super::{core_dump, listen_addresses, log};
+use crate::client::{Client, ServerLocation};
 use crate::command::verb::{VerbError, VerbResult};
 use ::server::DatabaseUrl;
 use ::server::configure::Machine;
 use clap::Args;
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{ChildStdout, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
+use wire::client::{Answer, Call};
 
 #[derive(Args)]
 pub struct UpArgs {
@@ -125,6 +128,9 @@ fn detached(args: &UpArgs, state: &StateDir) -> VerbResult {
             if ["sluice is up", "sluice waits"].iter().any(|said| line.starts_with(said)) =>
         {
             print!("{line}");
+            if line.starts_with("sluice is up") && !nix::unistd::geteuid().is_root() {
+                tell_not_enforced(state);
+            }
             Ok(ExitCode::SUCCESS)
         }
         FirstLine::Read(_) => {
@@ -142,6 +148,20 @@ fn detached(args: &UpArgs, state: &StateDir) -> VerbResult {
                 log_path.display(),
             )))
         }
+    }
+}
+
+/// Says what a cluster that an ordinary user started does not hold its jobs to.
+fn tell_not_enforced(state: &StateDir) {
+    let mut client = Client::at(ServerLocation::in_state(&state.path));
+    let Ok(Answer::Cluster(cluster)) = client.call(Call::Cluster) else { return };
+    let gaps = cluster.nodes.iter().flat_map(|node| &node.facts.not_enforced);
+    let gaps: BTreeSet<&str> = gaps.filter_map(|gap| gap.split(':').next()).collect();
+    if !gaps.is_empty() {
+        let gaps = gaps.into_iter().collect::<Vec<_>>().join(", ");
+        println!(
+            "not root: jobs run only as you, and are not limited in: {gaps} (`sluice doctor` says why)"
+        );
     }
 }
 
