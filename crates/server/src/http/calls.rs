@@ -418,7 +418,7 @@ async fn submit_unlogged(
     } else {
         check_texts(&submission)?;
     }
-    settle_owner(&shared.read(), &mut submission, &by)?;
+    settle_owner(shared, &mut submission, &by)?;
     open_fleets(&shared.read(), &mut submission);
     check_script_size(&shared.read(), &submission)?;
     references::check_submission(&shared.read(), &submission)?;
