@@ -141,6 +141,40 @@ pub enum Detail {
     Listing,
 }
 
+/// `sluice top`: the first jobs in an order, for a screen that shows no more of them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueHead {
+    /// Whose; empty for all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub users: Vec<String>,
+    pub rows: u32,
+    /// What is found in what a list shows of each; empty for all.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub filter: String,
+    #[serde(default, skip_serializing_if = "QueueOrder::is_queue")]
+    pub order: QueueOrder,
+}
+
+/// By what the first jobs are the first.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum QueueOrder {
+    /// Running jobs first, then waiting jobs by their priority.
+    #[default]
+    Queue,
+    Id,
+    User,
+    Name,
+    /// A job whose start nobody knows comes last.
+    Start,
+}
+
+impl QueueOrder {
+    fn is_queue(&self) -> bool {
+        *self == Self::Queue
+    }
+}
+
 /// `scancel`: by job, or everything that the filter matches.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Cancel {

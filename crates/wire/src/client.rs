@@ -2,8 +2,8 @@
 
 use crate::agent_view::{AgentView, NewNodes};
 pub use crate::call_body::{
-    Cancel, CancelResult, CreateStep, Detail, JobUsage, JobsQuery, LOADS_MAX, Offer, StepUsage,
-    Submission, SubmitForecast, WebLinkQuery,
+    Cancel, CancelResult, CreateStep, Detail, JobUsage, JobsQuery, LOADS_MAX, Offer, QueueHead,
+    QueueOrder, StepUsage, Submission, SubmitForecast, WebLinkQuery,
 };
 use crate::diagnostics::{DiagnosticsView, LogLevel};
 use crate::explain::{ExplainQuery, ExplainedJob};
@@ -99,14 +99,7 @@ pub enum Call {
         timeout_ms: u64,
     },
     Jobs(JobsQuery),
-    /// The first jobs in the order of the queue, of these users or of all, and of those the ones that a text is found in.
-    QueueHead {
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        users: Vec<String>,
-        rows: u32,
-        #[serde(default, skip_serializing_if = "String::is_empty")]
-        filter: String,
-    },
+    QueueHead(QueueHead),
     Cluster,
     Config,
     Cancel(Cancel),
@@ -420,7 +413,7 @@ pub enum Answer {
         now: Timestamp,
         running: u64,
         waiting: u64,
-        /// How many of them the filter leaves; `None` of a server that knows no filter.
+        /// How many of them the filter leaves; `None` of a server that knows neither filters nor orders.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         matching: Option<u64>,
         jobs: JobList,

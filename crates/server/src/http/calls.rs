@@ -196,8 +196,8 @@ async fn full_answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<
             let _waits = waiting_call(shared, &by)?;
             Ok(await_commit(shared, seen, timeout_ms).await)
         }
-        Call::QueueHead { users, rows, filter } => {
-            block_in_place(|| queue_head::queue_head(shared, &by, users, rows, &filter, now))
+        Call::QueueHead(wanted) => {
+            block_in_place(|| queue_head::queue_head(shared, &by, wanted, now))
         }
         Call::Cluster => Ok(Answer::Cluster(cluster_view::cluster(shared, &by, now))),
         Call::Config => Ok(Answer::Config(cluster_view::config(shared, now))),

@@ -12,7 +12,7 @@ use model::id::JobId;
 use model::run::Hold;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
-use wire::client::{Answer, Call, Cancel, Detail, JobsQuery};
+use wire::client::{Answer, Call, Cancel, Detail, JobsQuery, QueueHead, QueueOrder};
 use wire::job_list::JobList;
 use wire::view::JobView;
 
@@ -39,6 +39,8 @@ pub struct Scope {
     pub rows: Option<u32>,
     /// What is found in each of these jobs; empty where all are asked for.
     pub filter: String,
+    /// Which of them are the first.
+    pub order: QueueOrder,
 }
 
 #[derive(Debug, PartialEq)]
@@ -159,7 +161,10 @@ impl Looker<'_> {
         match request {
             Request::Changed => due.is_changed = true,
             Request::Look(next) => {
-                let asked = |scope: &Scope| (scope.user.clone(), scope.rows, scope.filter.clone());
+                // Of all jobs any order is made here.
+                let order = |scope: &Scope| scope.rows.map(|rows| (rows, scope.order));
+                let asked =
+                    |scope: &Scope| (scope.user.clone(), scope.filter.clone(), order(scope));
                 if asked(&next) != asked(&self.scope) {
                     (due.is_changed, due.look) = (true, Instant::now());
                 }
@@ -240,19 +245,21 @@ pub fn snapshot(client: &mut Client, scope: Scope) -> Result<Snapshot, VerbError
         Ok(Answer::Commits { count }) => Some(count),
         _ => None,
     };
-    let Scope { user, rows, filter, .. } = scope;
+    let Scope { user, rows, filter, order, .. } = scope;
     let users: Vec<String> = user.into_iter().collect();
+    // What a server of an earlier version answers too.
+    let is_plain = filter.is_empty() && order == QueueOrder::Queue;
     let head = rows.map(|rows| {
-        let (users, filter) = (users.clone(), filter.clone());
-        client.call(Call::QueueHead { users, rows, filter })
+        let head = QueueHead { users: users.clone(), rows, filter, order };
+        client.call(Call::QueueHead(head))
     });
     let (jobs, counts) = match head {
         Some(Ok(Answer::QueueHead { jobs: JobList(jobs), running, waiting, matching, .. }))
-            if filter.is_empty() || matching.is_some() =>
+            if is_plain || matching.is_some() =>
         {
             (jobs, Some(JobCounts { running, waiting, matching }))
         }
-        // Of a server that does not know the call, or no filter, all jobs are asked.
+        // Of a server that does not know the call, or neither filters nor orders, all jobs are asked.
         _ => (all_jobs(client, users)?, None),
     };
     match ask(client, Call::Cluster)? {

@@ -3,6 +3,7 @@
 use ::slurm::output::text::job_search;
 use ::slurm::words::node::NodeState;
 use std::cmp::Reverse;
+use wire::client::QueueOrder;
 use wire::view::{JobView, NodeView};
 
 /// By what jobs are sorted.
@@ -24,6 +25,17 @@ impl JobSort {
             Self::User => Self::Name,
             Self::Name => Self::Start,
             Self::Start => Self::Queue,
+        }
+    }
+
+    /// What the server is asked for, to have the first jobs of this order.
+    pub fn asked(self) -> QueueOrder {
+        match self {
+            Self::Queue => QueueOrder::Queue,
+            Self::Id => QueueOrder::Id,
+            Self::User => QueueOrder::User,
+            Self::Name => QueueOrder::Name,
+            Self::Start => QueueOrder::Start,
         }
     }
 

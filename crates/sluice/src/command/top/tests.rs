@@ -204,7 +204,7 @@ fn filter_and_sort_choose_the_rows() {
 }
 
 #[test]
-fn head_of_the_queue_is_asked_for_by_the_filter_and_all_of_it_for_its_end_or_another_order() {
+fn head_of_the_queue_is_asked_for_by_filter_and_order_and_all_of_it_for_its_end() {
     let cluster = || ClusterView {
         name: "lab".into(),
         now: NOW,
@@ -240,7 +240,9 @@ fn head_of_the_queue_is_asked_for_by_the_filter_and_all_of_it_for_its_end_or_ano
     let text = frame(&mut screen, 100, 30);
     assert!(text.contains("3 running, 9000 waiting") && text.contains("Jobs 300 "), "{text}");
     press(&mut screen, KeyCode::Char('s'));
-    assert_eq!((screen.scope().rows, screen.scope().filter.as_str()), (None, ""), "another order");
+    let scope = screen.scope();
+    assert_eq!((scope.rows, scope.filter.as_str()), (Some(256), "Swe"));
+    assert_eq!(scope.order, wire::client::QueueOrder::Id, "another order");
 }
 
 #[test]
