@@ -121,8 +121,8 @@ mod tests {
     fn token_stands_for_its_unix_user_and_gives_no_role() {
         let root = of_token(&token("ops", Some("root"), Role::User), of_name).expect("root");
         assert_eq!((root.uid, root.role), (0, Role::Admin));
-        let own = of_token(&token("root", None, Role::User), |_| None).expect("root by its own name");
-        assert_eq!(own.uid, 0);
+        let own = of_token(&token("root", None, Role::User), |_| None);
+        assert_eq!(own.expect("root by its own name").uid, 0);
         let nobody = of_name("nobody").expect("every machine has nobody");
         for role in Role::ALL {
             let known = of_token(&token("nobody", None, role), of_name).expect("nobody");
