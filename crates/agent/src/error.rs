@@ -77,6 +77,24 @@ impl AgentError {
         matches!(inner, Some(rustls::Error::InvalidCertificate(_)))
     }
 
+    /// Whether a server that answers later would take this agent: nobody was there, or the link broke. It is not so where
+    /// somebody answered who is no server of this cluster, where a proxy refused, and where an address can never be dialled.
+    pub(crate) fn is_absence(&self) -> bool {
+        match self {
+            AgentError::Unreachable { source, .. } => {
+                let inner = source.get_ref();
+                let is_tls = inner.is_some_and(|inner| inner.is::<rustls::Error>());
+                let is_final = matches!(
+                    source.kind(),
+                    io::ErrorKind::InvalidInput | io::ErrorKind::PermissionDenied
+                );
+                !is_tls && !is_final
+            }
+            AgentError::Closed | AgentError::Link(_) => true,
+            _ => false,
+        }
+    }
+
     /// Why this node can start no job now: its disk cannot be written. `None` for other errors.
     pub(crate) fn unfit(&self) -> Option<String> {
         let AgentError::File { source, .. } = self else { return None };
@@ -92,5 +110,41 @@ impl AgentError {
     ) -> Self {
         let path = path.as_ref().display().to_string();
         AgentError::File { action, path, source: source.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn join_waits_for_a_server_that_is_not_there_and_for_no_other() {
+        let unreachable = |source: io::Error| AgentError::Unreachable {
+            address: "head:6821".to_owned(),
+            source,
+        };
+        for kind in [
+            io::ErrorKind::ConnectionRefused,
+            io::ErrorKind::TimedOut,
+            io::ErrorKind::HostUnreachable,
+            io::ErrorKind::UnexpectedEof,
+            // A name that does not resolve has no kind of its own.
+            io::ErrorKind::Other,
+        ] {
+            assert!(unreachable(kind.into()).is_absence(), "{kind:?}");
+        }
+        assert!(AgentError::Closed.is_absence());
+        let stranger = rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
+        let stranger = io::Error::new(io::ErrorKind::InvalidData, stranger);
+        for error in [
+            unreachable(stranger),
+            unreachable(io::ErrorKind::InvalidInput.into()),
+            unreachable(io::ErrorKind::PermissionDenied.into()),
+            AgentError::Refused { why: "the token is wrong".to_owned() },
+            AgentError::OtherCluster { address: "head:6821".to_owned(), cluster: String::new() },
+            AgentError::NotJoined,
+        ] {
+            assert!(!error.is_absence(), "{error}");
+        }
     }
 }

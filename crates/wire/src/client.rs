@@ -1,11 +1,14 @@
 //! The calls of clients and the server's answers: `POST /api/v1/call`, JSON both ways.
 
 use crate::agent_view::{AgentView, NewNodes};
+pub use crate::call_body::{
+    Cancel, CancelResult, CreateStep, Detail, JobUsage, JobsQuery, LOADS_MAX, Offer, QueueHead,
+    QueueOrder, StepUsage, Submission, SubmitForecast, WebLinkQuery,
+};
 use crate::diagnostics::{DiagnosticsView, LogLevel};
 use crate::explain::{ExplainQuery, ExplainedJob};
 use crate::fleet::{FleetConfiguration, FleetView};
 use crate::job_list::JobList;
-use crate::listing::ListingQuery;
 use crate::machine::MachinesView;
 use crate::project::ProjectView;
 use crate::reservation::{LicenseView, ReservationsView};
@@ -16,15 +19,12 @@ use crate::version::VersionsView;
 use crate::view::{AccountsView, ClusterView, ConfigView, JobView, PrioritiesView, SharesView};
 use crate::volume::VolumeView;
 use crate::what_if::{WhatIfQuery, WhatIfView};
-use crate::workspace::Workspace;
 use model::account::{Account, Association, AssociationKey, Qos};
 use model::activity::{Activity, ActivityFilter};
 use model::allocation::Allocation;
 use model::amount::Bytes;
-use model::array::ArraySpec;
-use model::change::{JobChange, JobFilter, JobRef, NodeChange, PartitionChange};
+use model::change::{JobChange, JobRef, NodeChange, PartitionChange};
 use model::id::{CallId, JobId, RunId, StepId};
-use model::load::Load;
 use model::partition::Partition;
 use model::project::{Members, MembersChange};
 use model::raw_usage::UsageOwner;
@@ -32,11 +32,10 @@ use model::reason::{PartitionBound, Reason, Refusal};
 pub use model::record::HistoryFilter;
 use model::record::JobRecord;
 use model::reservation_request::ReservationRequest;
-use model::run::{ExitStatus, Hold, JobSpec, JobState, Outcome};
-use model::secret::{GitCredentials, RegistryAuth, SecretValue};
+use model::run::{ExitStatus, JobState, Outcome};
+use model::secret::SecretValue;
 use model::time::Timestamp;
 use model::trigger::{Trigger, TriggerFilter, TriggerRequest};
-use model::usage::TaskUsage;
 pub use model::usage_report::{UsageQuery, UsageReport};
 use model::volume::VolumePlace;
 use serde::{Deserialize, Serialize};
@@ -100,12 +99,7 @@ pub enum Call {
         timeout_ms: u64,
     },
     Jobs(JobsQuery),
-    /// The first jobs in the order of the queue, of these users or of all.
-    QueueHead {
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        users: Vec<String>,
-        rows: u32,
-    },
+    QueueHead(QueueHead),
     Cluster,
     Config,
     Cancel(Cancel),
@@ -414,11 +408,14 @@ pub enum Answer {
         now: Timestamp,
         jobs: JobList,
     },
-    /// The counts are of all jobs that were asked for.
+    /// The counts are of all jobs of the users that were asked for.
     QueueHead {
         now: Timestamp,
         running: u64,
         waiting: u64,
+        /// How many of them the filter leaves; `None` of a server that knows neither filters nor orders.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        matching: Option<u64>,
         jobs: JobList,
     },
     Triggers(Vec<Trigger>),
@@ -474,174 +471,4 @@ pub enum Answer {
     Diagnostics(Box<DiagnosticsView>),
     Versions(VersionsView),
     Refused(Refusal),
-}
-
-/// A port of a job for a browser.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WebLinkQuery {
-    pub job: JobId,
-    /// The node's place in the allocation.
-    #[serde(default)]
-    pub rank: u32,
-    pub port: u16,
-    /// The job's server is told the whole path.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub whole_path: bool,
-}
-
-/// Parts of jobs, each on one node, whose load one answer shows.
-pub const LOADS_MAX: usize = 128;
-
-/// The running steps of a job, its own and administrators' alone to see.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct JobUsage {
-    pub job: JobId,
-    /// `12`, `14_3`.
-    pub shown: String,
-    pub steps: Vec<StepUsage>,
-    /// By node, if it was asked for.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub loads: Vec<(String, Load)>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StepUsage {
-    pub step: StepId,
-    /// The nodes that `used` refers to by index.
-    pub nodes: Vec<String>,
-    pub tasks: u32,
-    pub used: TaskUsage,
-    pub pids: Vec<(String, Vec<i32>)>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cpu_frequency: Option<model::cpu_frequency::CpuFrequency>,
-}
-
-/// A share of a host that would satisfy a request now.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Offer {
-    pub node: String,
-    pub fleet: String,
-    pub cpus: u32,
-    pub memory: model::amount::Bytes,
-    pub gpus: Vec<(String, u64)>,
-    /// Free now, or only once something ends.
-    pub available: bool,
-}
-
-/// A new job, with its script and environment beside it.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Submission {
-    /// `spec.owner` is overwritten by who the connection says is asking,
-    /// unless that is root submitting for another (`--uid`).
-    pub spec: JobSpec,
-    /// The other components of a het job; they have no script.
-    #[serde(default, rename = "with", skip_serializing_if = "Vec::is_empty")]
-    pub het_components: Vec<JobSpec>,
-    #[serde(default)]
-    pub array: Option<ArraySpec>,
-    #[serde(default)]
-    pub hold: Option<Hold>,
-    #[serde(default)]
-    pub priority: Option<u64>,
-    /// Neither `--requeue` nor `--no-requeue` was given: the server's `JobRequeue` decides.
-    #[serde(default)]
-    pub requeue_unsaid: bool,
-    /// The script's bytes; stored by content.
-    #[serde(default)]
-    pub script: Option<String>,
-    /// `NAME=value`, each ended by NUL; stored by content.
-    #[serde(default)]
-    pub environment: Option<String>,
-    /// `srun` outside an allocation: the step that starts with the job, without a second round trip.
-    #[serde(default)]
-    pub first_step: Option<Box<StepLaunch>>,
-    /// The configuration that it was made from, in its dialect's own form; stored by content.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub configuration: Option<String>,
-    /// Refused while the owner has a run of this name that has not ended.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub unique_name: bool,
-    /// For the registry of its image; kept encrypted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub registry_auth: Option<RegistryAuth>,
-    /// The files and the repository that it brings along; stored by content.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub workspace: Option<Box<Workspace>>,
-    /// For its repository; kept encrypted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub git_credentials: Option<GitCredentials>,
-}
-
-/// `squeue`: which jobs, and how much of each.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct JobsQuery {
-    #[serde(default)]
-    pub filter: JobFilter,
-    /// One view for each pending array task (`squeue -r`).
-    #[serde(default)]
-    pub expand_arrays: bool,
-    #[serde(default)]
-    pub steps: bool,
-    #[serde(default)]
-    pub detail: Detail,
-    /// How long the answer may wait for estimates of when the jobs start; zero: what is known is enough.
-    #[serde(default)]
-    pub estimates_ms: u64,
-    /// Answered with text instead of JSON; with views all the same by a server that cannot make these lines.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lines: Option<Box<ListingQuery>>,
-}
-
-/// How much of each job the answer holds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Detail {
-    #[default]
-    Full,
-    /// What the usual columns show: not how it is launched, nor from where it came.
-    Listing,
-}
-
-/// `scancel`: by job, or everything that the filter matches.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Cancel {
-    pub filter: JobFilter,
-    /// A step of the one job named.
-    #[serde(default)]
-    pub step: Option<StepId>,
-    /// None: end the job. Else only send this.
-    #[serde(default)]
-    pub signal: Option<i32>,
-    /// Signal the batch shell only.
-    #[serde(default)]
-    pub batch_only: bool,
-    /// Signal the batch shell and all steps.
-    #[serde(default)]
-    pub full: bool,
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct CancelResult {
-    pub job: String,
-    pub refusal: Option<Refusal>,
-}
-
-/// When and where a job would start that was not submitted.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SubmitForecast {
-    pub job: Option<JobId>,
-    pub start: Timestamp,
-    pub nodes: Vec<String>,
-    pub cpus: u32,
-    pub partition: String,
-}
-
-/// `srun` in an allocation.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct CreateStep {
-    pub job: JobId,
-    pub launch: StepLaunch,
-    /// How long it may wait for other steps of the job; the server waits a shorter while, and is asked again.
-    #[serde(default)]
-    pub wait_ms: u64,
 }

@@ -1,6 +1,6 @@
 //! What travels between client, server, agent and supervisor: versioned, bounded, and free of I/O.
 //!
-//! - Client and server: [`client`] (calls and answers), `call_kind`; the views in [`view`], [`job_list`] (many jobs, what
+//! - Client and server: [`client`] (calls and answers), `call_body` (what they carry), `call_kind`; the views in [`view`], [`job_list`] (many jobs, what
 //!   they share once), [`explain`], [`diagnostics`], [`reservation`], [`token`], [`volume`], [`machine`], [`what_if`]; [`listing`] (squeue's options).
 //! - Server and agent: [`link`] (join, hello, heartbeat), [`order`] (signed), [`report`] (acknowledged).
 //! - Agent and supervisor: [`supervisor`]. PAM module and agent: [`login`].
@@ -14,6 +14,7 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 pub mod agent_view;
+mod call_body;
 mod call_kind;
 pub mod client;
 pub mod diagnostics;

@@ -85,29 +85,42 @@ impl Proxy {
     }
 }
 
+/// What a proxy said in place of a connection.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ProxyRefusal {
+    #[error("it does not answer as a proxy")]
+    NoProxy,
+    #[error("it answered {0:?}")]
+    Refused(String),
+    /// It would connect, and cannot: the server may be there later.
+    #[error("it answered {0:?}")]
+    ServerAway(String),
+}
+
 /// Reads a proxy's answer, a byte at a time: what follows it is the server's.
 #[derive(Debug, Default)]
 pub struct ProxyAnswer(Vec<u8>);
 
 impl ProxyAnswer {
     /// Whether the answer is whole: the server's bytes follow. An error is what the proxy said instead.
-    pub fn push(&mut self, byte: u8) -> Result<bool, String> {
+    pub fn push(&mut self, byte: u8) -> Result<bool, ProxyRefusal> {
         self.0.push(byte);
         if !self.0.ends_with(b"\r\n\r\n") {
             let is_long = self.0.len() >= ANSWER_BYTES_MAX;
-            return if is_long { Err("it does not answer as a proxy".into()) } else { Ok(false) };
+            return if is_long { Err(ProxyRefusal::NoProxy) } else { Ok(false) };
         }
         let text = String::from_utf8_lossy(&self.0);
         let line = text.lines().next().unwrap_or_default();
         let mut words = line.split_ascii_whitespace();
         let is_http = words.next().is_some_and(|word| word.starts_with("HTTP/1."));
-        match words.next() {
-            Some(code) if is_http && code.len() == 3 && code.starts_with('2') => Ok(true),
-            _ => {
-                let shown: String = line.chars().filter(|c| !c.is_control()).take(100).collect();
-                Err(format!("it answered {shown:?}"))
-            }
+        let code = words.next().filter(|code| is_http && code.len() == 3).unwrap_or_default();
+        if code.starts_with('2') {
+            return Ok(true);
         }
+        let shown: String = line.chars().filter(|c| !c.is_control()).take(100).collect();
+        // Bad Gateway, Service Unavailable, Gateway Timeout.
+        let is_away = ["502", "503", "504"].contains(&code);
+        Err(if is_away { ProxyRefusal::ServerAway(shown) } else { ProxyRefusal::Refused(shown) })
     }
 }
 
@@ -270,7 +283,7 @@ mod tests {
 
     #[test]
     fn answer_of_a_proxy_ends_where_the_server_begins() {
-        let read = |text: &str| -> Result<bool, String> {
+        let read = |text: &str| -> Result<bool, ProxyRefusal> {
             let mut answer = ProxyAnswer::default();
             text.bytes()
                 .try_fold(false, |done, byte| if done { Ok(true) } else { answer.push(byte) })
@@ -278,7 +291,11 @@ mod tests {
         assert_eq!(read("HTTP/1.1 200 Connection established\r\nVia: x\r\n\r\n"), Ok(true));
         assert_eq!(read("HTTP/1.1 200 OK\r\n"), Ok(false), "not whole");
         let said = read("HTTP/1.1 407 Proxy Authentication Required\r\n\r\n").expect_err("refused");
-        assert!(said.contains("407"), "{said}");
+        let line = "HTTP/1.1 407 Proxy Authentication Required";
+        assert_eq!(said, ProxyRefusal::Refused(line.to_owned()));
+        assert!(said.to_string().contains("407"), "{said}");
+        let said = read("HTTP/1.1 503 Service Unavailable\r\n\r\n").expect_err("it is away");
+        assert!(matches!(said, ProxyRefusal::ServerAway(_)), "{said:?}");
         assert!(read("SSH-2.0 200 x\r\n\r\n").is_err());
         assert!(read(&"x".repeat(ANSWER_BYTES_MAX + 1)).is_err());
     }

@@ -177,6 +177,9 @@ pub struct ClusterView {
     /// The network between the nodes, where there is one to show.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topology: Option<Arc<Topology>>,
+    /// What everybody should know of the server itself, a sentence each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notices: Vec<String>,
 }
 
 /// `scontrol show config`: canonical key to value.

@@ -89,7 +89,9 @@ async fn run_async(mut config: AgentConfig, launcher: Launcher) -> Result<(), Ag
         dynamic: config.dynamic.is_some(),
         future: config.future.take(),
     };
-    let mut credentials = Credentials::obtain(&folder, &way).await?;
+    let Some(mut credentials) = obtain_credentials(&folder, &way, &mut stop).await? else {
+        return Ok(());
+    };
     let servers = if config.servers.is_empty() {
         credentials.servers.clone()
     } else {
@@ -191,6 +193,47 @@ async fn run_async(mut config: AgentConfig, launcher: Launcher) -> Result<(), Ag
             }
         }
         backoff.lengthen();
+    }
+}
+
+/// Obtains the credentials, and waits for a server that is not there yet: the machines of a site start in any order. `None`: the
+/// agent was told to stop meanwhile.
+async fn obtain_credentials(
+    folder: &Path,
+    way: &JoinWay,
+    stop: &mut Stop,
+) -> Result<Option<Credentials>, AgentError> {
+    let mut backoff = Backoff::new();
+    let (mut tries, mut last_error) = (1_u64, String::new());
+    loop {
+        let obtained = tokio::select! {
+            obtained = Credentials::obtain(folder, way) => obtained,
+            () = stop.requested() => return Ok(None),
+        };
+        match obtained {
+            Ok(credentials) => {
+                if tries > 1 {
+                    tracing::info!(tries, "a server answers: this agent has joined");
+                }
+                return Ok(Some(credentials));
+            }
+            Err(error) if error.is_absence() => {
+                let text = error.to_string();
+                if text == last_error {
+                    tracing::debug!(tries, %error, "not joined yet");
+                } else {
+                    tracing::warn!(%error, "not joined yet; tried again until a server answers");
+                }
+                last_error = text;
+            }
+            Err(error) => return Err(error),
+        }
+        tokio::select! {
+            () = sleep(backoff.pause()) => {}
+            () = stop.requested() => return Ok(None),
+        }
+        backoff.lengthen();
+        tries += 1;
     }
 }
 

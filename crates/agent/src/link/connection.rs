@@ -15,7 +15,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use wire::frame::{self, Decoder, Frame};
 use wire::link::{CHANNEL_CONTROL, CHANNEL_STREAM, SERVER_NAME, ToServer};
-use wire::proxy::{Proxy, ProxyAnswer};
+use wire::proxy::{Proxy, ProxyAnswer, ProxyRefusal};
 
 /// How long a server may take to answer a connection or to read what is sent.
 const IO_TIMEOUT: Duration = Duration::from_secs(10);
@@ -136,7 +136,7 @@ async fn connect(address: &str) -> io::Result<TcpStream> {
     });
     let Some((host, port)) = target else { return connect_directly(address).await };
     let proxy = Proxy::of(host, port, |name| std::env::var(name).ok());
-    match proxy.map_err(io::Error::other)? {
+    match proxy.map_err(wrong_setting)? {
         Some(proxy) => timeout(IO_TIMEOUT, connect_through(&proxy, host, port))
             .await
             .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
@@ -147,10 +147,23 @@ async fn connect(address: &str) -> io::Result<TcpStream> {
 
 async fn connect_through(proxy: &Proxy, host: &str, port: u16) -> io::Result<TcpStream> {
     let mut stream = connect_directly(&proxy.to_string()).await?;
-    stream.write_all(&proxy.request(host, port).map_err(io::Error::other)?).await?;
+    stream.write_all(&proxy.request(host, port).map_err(wrong_setting)?).await?;
     let mut answer = ProxyAnswer::default();
-    while !answer.push(stream.read_u8().await?).map_err(io::Error::other)? {}
+    while !answer.push(stream.read_u8().await?).map_err(refused_by_proxy)? {}
     Ok(stream)
+}
+
+/// A setting that no later dial makes right.
+fn wrong_setting(why: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, why)
+}
+
+fn refused_by_proxy(refusal: ProxyRefusal) -> io::Error {
+    let kind = match refusal {
+        ProxyRefusal::NoProxy | ProxyRefusal::Refused(_) => io::ErrorKind::PermissionDenied,
+        ProxyRefusal::ServerAway(_) => io::ErrorKind::HostUnreachable,
+    };
+    io::Error::new(kind, refusal)
 }
 
 /// Connects to the first address of the name that answers. The name is resolved anew each time: the server may have moved.

@@ -28,6 +28,11 @@ impl IdRangeTable {
         self.by_account.get(&uid).copied()
     }
 
+    /// The account whose range has this number.
+    pub fn account_of(&self, number: u32) -> Option<u32> {
+        self.by_account.iter().find(|(_, of)| **of == number).map(|(account, _)| *account)
+    }
+
     /// Gives an account without a range the one that follows from its number; if that is another's, the highest that is
     /// nobody's, which follows from the number of few accounts.
     pub(crate) fn give(&mut self, uid: u32) {
@@ -58,6 +63,8 @@ mod tests {
         assert_eq!(table.of(1000 + 2 * ID_RANGES), Some(ID_RANGES - 2));
         assert_eq!(table.of(ID_RANGES - 1), Some(ID_RANGES - 3), "it came after");
         assert_eq!(table.of(7), None, "it has started nothing");
+        assert_eq!(table.account_of(ID_RANGES - 2), Some(1000 + 2 * ID_RANGES));
+        assert_eq!(table.account_of(7), None);
         let text = serde_json::to_string(&table).expect("JSON");
         assert_eq!(serde_json::from_str::<IdRangeTable>(&text).expect("a table"), table);
     }

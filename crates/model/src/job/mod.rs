@@ -12,6 +12,8 @@ pub mod gpu_model;
 pub mod gres;
 pub mod interpolation;
 pub mod mail;
+mod outcome;
+mod process_policy;
 pub mod reason;
 pub mod request;
 pub mod run;

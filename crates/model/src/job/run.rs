@@ -1,5 +1,7 @@
-//! Runs, jobs, het components, array tasks and steps: what they are made of and how they end.
+//! Runs, jobs, het components, array tasks and steps: what they are made of.
 
+pub use super::outcome::{ExitStatus, JobState, Outcome};
+pub use super::process_policy::{NicePolicy, RlimitPolicy, Rlimits};
 use crate::allocation::NodeShare;
 use crate::amount::Bytes;
 use crate::container::Container;
@@ -279,61 +281,6 @@ impl Launch {
     }
 }
 
-/// `PropagateResourceLimits`: the limits that are carried over where the user named none.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct RlimitPolicy {
-    /// Empty means all. `ALL` and `NONE` stand for themselves.
-    pub only: Vec<String>,
-    /// If not empty, all limits but these are carried over.
-    pub except: Vec<String>,
-}
-
-impl RlimitPolicy {
-    pub fn narrow(&self, limits: Rlimits) -> Rlimits {
-        if limits.asked {
-            return limits;
-        }
-        let named = |list: &[String], name: &str| {
-            list.iter().any(|word| {
-                let bare = word.strip_prefix("RLIMIT_").unwrap_or(word);
-                bare.eq_ignore_ascii_case(name) || bare.eq_ignore_ascii_case("ALL")
-            })
-        };
-        let is_carried = |name: &str| {
-            if self.except.is_empty() {
-                self.only.is_empty() || named(&self.only, name)
-            } else {
-                !named(&self.except, name)
-            }
-        };
-        let soft = limits.soft.into_iter().filter(|(name, _)| is_carried(name)).collect();
-        Rlimits { soft, asked: false }
-    }
-}
-
-/// `PropagatePrioProcess`: the nice value that processes run with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum NicePolicy {
-    /// The nice value of the node's own daemon.
-    #[default]
-    Daemon,
-    /// The nice value of the command that submitted.
-    Submitter,
-    /// The submitter's, but at least one more than the daemon's.
-    BelowDaemon,
-}
-
-/// Soft limits that processes take over from the submitting command.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Rlimits {
-    pub soft: Vec<(String, u64)>,
-    /// The user named them: a limit that cannot be set is reported.
-    #[serde(default)]
-    pub asked: bool,
-}
-
 impl Launch {
     /// A launch of this kind without script, environment, files or limits.
     pub fn empty(kind: LaunchKind) -> Self {
@@ -574,104 +521,5 @@ pub struct StepEnd {
     pub outcome: Outcome,
 }
 
-/// How an attempt, a step or a job ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Outcome {
-    Completed,
-    Failed,
-    Cancelled {
-        by: u32,
-    },
-    Timeout,
-    OutOfMemory,
-    NodeFail,
-    Preempted,
-    Requeued,
-    Deadline,
-    /// The node could not start it: Slurm's `JobLaunchFailure`, 0:53.
-    LaunchFailed,
-    /// The request's wait policy ran out before it could start.
-    NoCapacity,
-}
-
 /// Where a process runs whose working directory is not there, or not for its user; relative output files are there too.
 pub const WORK_DIR_FALLBACK: &str = "/tmp";
-
-/// Slurm's pair `code:signal`.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize,
-)]
-pub struct ExitStatus {
-    pub code: i32,
-    pub signal: i32,
-}
-
-impl ExitStatus {
-    /// Slurm's pair for a job that was never started; no process exits with it.
-    pub const NOT_LAUNCHED: Self = Self { code: 0, signal: 53 };
-
-    /// Slurm's pair for a process that the kernel killed for its memory, whatever status it had.
-    pub const OUT_OF_MEMORY: Self = Self { code: 0, signal: 125 };
-
-    pub fn is_success(self) -> bool {
-        self.code == 0 && self.signal == 0
-    }
-}
-
-impl std::fmt::Display for ExitStatus {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}:{}", self.code, self.signal)
-    }
-}
-
-/// The state of a job as Slurm names it; both dialects render from it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum JobState {
-    Pending,
-    /// Requeued and held after an exit that somebody should look at.
-    SpecialExit,
-    /// Held, because the reservation that it asked for is gone.
-    ReservationGone,
-    Configuring,
-    Running,
-    Suspended,
-    Completing,
-    Completed,
-    Cancelled,
-    Failed,
-    Timeout,
-    NodeFail,
-    Preempted,
-    BootFail,
-    Deadline,
-    OutOfMemory,
-    Requeued,
-}
-
-impl JobState {
-    pub fn is_ended(self) -> bool {
-        self >= Self::Completed
-    }
-
-    pub fn is_waiting(self) -> bool {
-        matches!(self, Self::Pending | Self::SpecialExit | Self::ReservationGone)
-    }
-}
-
-impl Outcome {
-    pub fn state(self) -> JobState {
-        match self {
-            Self::Completed => JobState::Completed,
-            Self::Failed | Self::LaunchFailed | Self::NoCapacity => JobState::Failed,
-            Self::Cancelled { .. } => JobState::Cancelled,
-            Self::Timeout => JobState::Timeout,
-            Self::OutOfMemory => JobState::OutOfMemory,
-            Self::NodeFail => JobState::NodeFail,
-            Self::Preempted => JobState::Preempted,
-            Self::Requeued => JobState::Requeued,
-            Self::Deadline => JobState::Deadline,
-        }
-    }
-}

@@ -208,6 +208,16 @@ pub struct ContainerSite {
 
 /// The ranges of ids that the server gives to accounts ([`IdRanges::Uid`]).
 pub const ID_RANGES: u32 = 32_000;
+/// The first id of all ranges: directories give accounts lower numbers, and so do distributions to subordinate ids.
+pub const ID_RANGE_FIRST: u32 = 0x8000_0000;
+/// From the first id of a range to that of the next.
+pub const ID_RANGE_IDS: u32 = 65_536;
+
+/// The number of the range that this id is in.
+pub fn id_range_of(id: u32) -> Option<u32> {
+    let number = id.checked_sub(ID_RANGE_FIRST)? / ID_RANGE_IDS;
+    (number < ID_RANGES).then_some(number)
+}
 
 /// Where the ids come from that users of an image have on the node, beside its root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -8,11 +8,13 @@ use crate::place::demand::{Demand, GresDemand, Tasks};
 use crate::place::{candidates, fit, gres, place, settle_switch_level};
 use crate::topology::Switches;
 use crate::view::View;
-use model::node::NodeConfig;
+use model::amount::Bytes;
+use model::gpu_model;
+use model::node::{NodeConfig, NodeGres};
 use model::reason::{NeverFits, Refusal, UnmetConstraint};
 use model::request::Request;
 use model::run::JobSpec;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 /// Whether the job can start one day in at least one of the partitions (positions in
 /// `View::partitions`). More nodes than a partition has are no refusal: the job waits with
@@ -180,16 +182,43 @@ fn gres_nowhere(demand: &Demand<'_>, nodes: &[&NodeConfig]) -> Option<NeverFits>
         wanted.per_job == 0 || nodes.iter().any(serves)
     };
     let wanted = demand.gres.iter().find(|wanted| !served(wanted))?;
-    Some(NeverFits::Gres { name: gres_name(wanted), asked: wanted.per_job, most: 0 })
+    Some(NeverFits::Gres { name: gres_name(wanted, nodes), asked: wanted.per_job, most: 0 })
 }
 
-fn gres_name(wanted: &GresDemand) -> String {
+/// The sizes of memory that are named where none is what was asked for.
+const SIZES_NAMED: usize = 4;
+
+/// What the devices of this name have, where there are some and how much memory each has was asked for: the number that fit is zero
+/// then, and does not say why.
+fn memory_there(wanted: &GresDemand, nodes: &[&NodeConfig]) -> Option<String> {
+    let lines = nodes.iter().flat_map(|config| &config.gres);
+    let lines: Vec<&NodeGres> =
+        lines.filter(|line| line.name == wanted.name && line.count > 0).collect();
+    if lines.is_empty() {
+        return None;
+    }
+    let sizes = lines.iter().flat_map(|line| {
+        gpu_model::memory_sizes(line.kind.as_deref().unwrap_or_default(), line.device_memory)
+    });
+    let sizes: BTreeSet<Bytes> = sizes.collect();
+    if sizes.is_empty() {
+        return Some("how much those here have is not known".to_owned());
+    }
+    let named = sizes.iter().take(SIZES_NAMED).map(|size| size.format_dstack());
+    let more = if sizes.len() > SIZES_NAMED { " or others" } else { "" };
+    Some(format!("those here have {}{more}", named.collect::<Vec<_>>().join(" or ")))
+}
+
+fn gres_name(wanted: &GresDemand, nodes: &[&NodeConfig]) -> String {
     let mut name = wanted.name.clone();
     if let Some(kind) = wanted.kinds.first() {
         name.push_str(&format!(":{kind}"));
     }
     if let Some(memory) = &wanted.device_memory {
         name.push_str(&format!(" with {} of memory", memory.map(|bytes| bytes.format_dstack())));
+        if let Some(there) = memory_there(wanted, nodes) {
+            name.push_str(&format!(" ({there})"));
+        }
     }
     if let Some(memory) = &wanted.total_memory {
         let memory = memory.map(|bytes| bytes.format_dstack());
@@ -244,7 +273,7 @@ fn lack_on_every_node(demand: &Demand<'_>, nodes: &[&NodeConfig]) -> Option<Neve
             lines.map(|line| line.count).sum()
         };
         nodes.iter().all(|config| asked(config).gres[at] > has(config)).then(|| NeverFits::Gres {
-            name: gres_name(wanted),
+            name: gres_name(wanted, nodes),
             asked: nodes.iter().map(|config| asked(config).gres[at]).min().unwrap_or(0),
             most: nodes.iter().map(|config| has(config)).max().unwrap_or(0),
         })

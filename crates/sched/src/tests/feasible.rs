@@ -36,6 +36,12 @@ fn bogus() -> GresRequest {
     GresRequest { name: "bogus".to_string(), ..gpu_request(Per::Node, &[], 1) }
 }
 
+/// A GPU with exactly so much memory.
+fn gpu_of(gib: u64) -> GresRequest {
+    let device_memory = Some(Range::exactly(Bytes::from_gib(gib)));
+    GresRequest { device_memory, ..gpu_request(Per::Node, &[], 1) }
+}
+
 #[test]
 fn slurms_refusals_and_what_slurm_lets_wait() {
     let never = |why: &str| Some(format!("no node can ever satisfy the request: {why}"));
@@ -54,6 +60,12 @@ fn slurms_refusals_and_what_slurm_lets_wait() {
         (
             job(1).asking(|r| r.gres = vec![gpu_request(Per::Node, &["v100"], 1)]),
             never("1 of gpu:v100 on one node, the largest has 0"),
+        ),
+        (
+            job(1).asking(|r| r.gres = vec![gpu_of(24)]),
+            never(
+                "1 of gpu with 24GB of memory (those here have 80GB or 94GB) on one node, the largest has 0",
+            ),
         ),
         (
             job(1).asking(|r| r.gres = vec![bogus()]),

@@ -4,4 +4,6 @@ pub mod accounts;
 pub mod identity;
 pub mod principal;
 pub mod secret_keys;
+pub mod subordinate_ids;
 pub mod token;
+pub mod token_accounts;

@@ -40,9 +40,14 @@ fn look_up(uid: u32, gid: u32) -> Principal {
     }
 }
 
-/// The user of this name, if there is one.
+/// The user of this name, if there is one; `None` also where the database does not answer.
 pub fn of_name(name: &str) -> Option<Principal> {
-    User::from_name(name).ok().flatten().map(|user| of_user(&user))
+    find_name(name).ok().flatten()
+}
+
+/// The user of this name; the error where the database does not answer.
+pub fn find_name(name: &str) -> nix::Result<Option<Principal>> {
+    Ok(User::from_name(name)?.map(|user| of_user(&user)))
 }
 
 fn of_user(user: &User) -> Principal {
@@ -69,11 +74,15 @@ fn group_name(gid: u32) -> String {
 }
 
 /// Whom a token stands for; `None` if there is no such user. A token limits what its user may do and gives nothing: who loses a
-/// role loses it with every token at once. The administrator's own token alone is an administrator's whoever its user is.
-pub fn of_token(token: &UserToken) -> Option<Principal> {
-    let mut principal = match token.unix_user.as_deref().unwrap_or(&token.name) {
-        "root" => server_principal(),
-        name => with_own_role(of_name(name)?),
+/// role loses it with every token at once. The administrator's own token alone is an administrator's whoever its user is. `find`
+/// asks the user database.
+pub fn of_token(
+    token: &UserToken,
+    find: impl FnOnce(&str) -> Option<Principal>,
+) -> Option<Principal> {
+    let mut principal = match token.user() {
+        ROOT => server_principal(),
+        name => with_own_role(find(name)?),
     };
     if token.is_admin_token() {
         principal.role = Role::Admin;
@@ -82,10 +91,13 @@ pub fn of_token(token: &UserToken) -> Option<Principal> {
     Some(principal)
 }
 
+/// The user who is known without a database.
+pub const ROOT: &str = "root";
+
 /// The server's own commands run under this principal.
 pub fn server_principal() -> Principal {
     Principal {
-        name: "root".into(),
+        name: ROOT.into(),
         uid: 0,
         gid: 0,
         group: "root".into(),
@@ -107,25 +119,25 @@ mod tests {
 
     #[test]
     fn token_stands_for_its_unix_user_and_gives_no_role() {
-        let root = of_token(&token("ops", Some("root"), Role::User)).expect("root");
+        let root = of_token(&token("ops", Some("root"), Role::User), of_name).expect("root");
         assert_eq!((root.uid, root.role), (0, Role::Admin));
-        let own = of_token(&token("root", None, Role::User)).expect("root by its own name");
-        assert_eq!(own.uid, 0);
+        let own = of_token(&token("root", None, Role::User), |_| None);
+        assert_eq!(own.expect("root by its own name").uid, 0);
         let nobody = of_name("nobody").expect("every machine has nobody");
         for role in Role::ALL {
-            let known = of_token(&token("nobody", None, role)).expect("nobody");
+            let known = of_token(&token("nobody", None, role), of_name).expect("nobody");
             assert_eq!((known.uid, known.role), (nobody.uid, Role::User), "{role:?}");
         }
         let admin = UserToken {
             token_name: ADMIN_TOKEN.into(),
             ..token("admin", Some("nobody"), Role::Admin)
         };
-        assert_eq!(of_token(&admin).expect("nobody").role, Role::Admin);
+        assert_eq!(of_token(&admin, of_name).expect("nobody").role, Role::Admin);
     }
 
     #[test]
     fn token_of_an_unknown_user_stands_for_nobody() {
-        assert!(of_token(&token("no-such-user-here", None, Role::Admin)).is_none());
+        assert!(of_token(&token("no-such-user-here", None, Role::Admin), of_name).is_none());
     }
 
     #[test]

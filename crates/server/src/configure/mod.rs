@@ -1,7 +1,7 @@
 //! From the files of a configuration folder to the state machine's configuration.
 //!
 //! A file for each subject: `priority`, `power`, `preempt_requeue`, `process`, `site` (prolog, epilog, folders), `show_config`,
-//! `sluice_toml` (what slurm.conf has no words for), `machine_source` (its `[[source]]`).
+//! `sluice_toml` (what slurm.conf has no words for), `toml_value` (its texts), `machine_source` (its `[[source]]`).
 
 mod dstack_settings;
 mod machine_source;
@@ -12,6 +12,7 @@ mod process;
 mod show_config;
 mod site;
 mod sluice_toml;
+mod toml_value;
 
 use crate::error::ServerError;
 pub use sluice_toml::StoreSettings;

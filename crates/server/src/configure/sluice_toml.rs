@@ -1,26 +1,25 @@
 //! sluice.toml: what slurm.conf has no words for. The file may be absent; an unknown key is an error.
 
 use super::machine_source::{self, SourceToml};
+use super::toml_value::{
+    CertificateLife, DiskSize, FolderText, HostPort, Hosts, MountText, SharedFolder, Size,
+};
 use crate::error::ServerError;
 use cluster::config::CERTIFICATE_LIFE;
 use cluster::{CertificateFiles, ClusterConfig};
-use model::amount::Bytes;
-use model::container::{Mount, is_plain_path};
 use model::gpu_series::ExporterAddress;
 use model::hostlist;
 use model::machine::SourceConfig;
 use model::price::Price;
 use model::site::{
-    AddressRange, CONTAINER_DISK_MIN, ContainerSite, EngineKind, IdRanges, NetworkPolicy,
-    PortRange, RuntimeKind, TaskUser,
+    AddressRange, ContainerSite, EngineKind, IdRanges, NetworkPolicy, PortRange, RuntimeKind,
+    TaskUser,
 };
-use model::time::parse_duration;
 use serde::Deserialize;
 use slurm::conf::Files;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 const FILE: &str = "sluice.toml";
 
@@ -111,24 +110,6 @@ impl Store {
     }
 }
 
-/// `head.example:6821`
-#[derive(Debug, Deserialize)]
-#[serde(try_from = "String")]
-struct HostPort(String);
-
-impl TryFrom<String> for HostPort {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        let parts = text.rsplit_once(':');
-        let is_good = |(host, port): (&str, &str)| !host.is_empty() && port.parse::<u16>().is_ok();
-        if parts.is_some_and(is_good) {
-            return Ok(Self(text));
-        }
-        Err(format!("{text:?}: expected HOST:PORT, as in head.example:6821"))
-    }
-}
-
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Nodes {
@@ -157,61 +138,11 @@ impl Nodes {
     }
 }
 
-/// The least and the most that an agent's certificate may be good for. Renewal takes a heartbeat.
-const CERTIFICATE_LIFE_MIN: Duration = Duration::from_secs(10);
-const CERTIFICATE_LIFE_MAX: Duration = Duration::from_secs(3650 * 24 * 3600);
-
-/// How long an agent's certificate is good for: `365d`.
-#[derive(Debug, Deserialize)]
-#[serde(try_from = "String")]
-struct CertificateLife(Duration);
-
-impl TryFrom<String> for CertificateLife {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        let bounds = CERTIFICATE_LIFE_MIN..=CERTIFICATE_LIFE_MAX;
-        match parse_duration(&text) {
-            Ok(Some(life)) if bounds.contains(&life) => Ok(Self(life)),
-            _ => Err(format!("{text:?}: expected a time from 10s to 3650d, as in 365d")),
-        }
-    }
-}
-
-/// A host list: `login[1-2]`.
-#[derive(Debug, Deserialize)]
-#[serde(try_from = "String")]
-struct Hosts(Vec<String>);
-
-impl TryFrom<String> for Hosts {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        hostlist::expand(&text).map(Self).map_err(|e| e.to_string())
-    }
-}
-
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Volumes {
     /// Folders that nodes share, each with the nodes that have it: a host list, or `ALL`.
     shared: BTreeMap<SharedFolder, String>,
-}
-
-/// An absolute path of a folder for volumes.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
-#[serde(try_from = "String")]
-struct SharedFolder(String);
-
-impl TryFrom<String> for SharedFolder {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        if is_plain_path(&text) && !text.trim_matches('/').is_empty() {
-            return Ok(Self(text));
-        }
-        Err(format!("{text:?}: expected the absolute path of a folder, as in /mnt/data"))
-    }
 }
 
 impl Volumes {
@@ -259,65 +190,6 @@ struct Containers {
     ports: Option<PortRange>,
     cdi: Option<Vec<FolderText>>,
     ids: IdRanges,
-}
-
-/// An absolute path.
-#[derive(Debug, Deserialize)]
-#[serde(try_from = "String")]
-struct FolderText(String);
-
-impl TryFrom<String> for FolderText {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        if is_plain_path(&text) {
-            return Ok(Self(text));
-        }
-        Err(format!("{text:?}: expected the absolute path of a folder, as in /etc/cdi"))
-    }
-}
-
-/// An amount as text: `100GB`.
-#[derive(Debug, Deserialize)]
-#[serde(try_from = "String")]
-struct Size(Bytes);
-
-impl TryFrom<String> for Size {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        Bytes::parse_dstack(&text).map(Self).map_err(|e| e.to_string())
-    }
-}
-
-/// What one container may write. Less would not hold what a container has to begin with.
-#[derive(Debug, Deserialize)]
-#[serde(try_from = "String")]
-struct DiskSize(Bytes);
-
-impl TryFrom<String> for DiskSize {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        let Size(size) = Size::try_from(text.clone())?;
-        if size < CONTAINER_DISK_MIN {
-            return Err(format!("{text:?}: expected at least 16MB"));
-        }
-        Ok(Self(size))
-    }
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(try_from = "String")]
-struct MountText(Mount);
-
-impl TryFrom<String> for MountText {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        let mount = Mount::parse(&text).map_err(|e| e.to_string())?;
-        Ok(Self(Mount { optional: true, ..mount }))
-    }
 }
 
 pub(super) fn read(files: &dyn Files, dir: &Path) -> Result<SluiceToml, ServerError> {
@@ -426,7 +298,9 @@ impl SluiceToml {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use model::amount::Bytes;
     use slurm::conf::MemoryFiles;
+    use std::time::Duration;
 
     fn site(text: &str) -> Result<ContainerSite, String> {
         let files = MemoryFiles::default().with("/etc/sluice/sluice.toml", text);

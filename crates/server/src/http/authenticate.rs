@@ -3,6 +3,7 @@
 use crate::auth::{principal, token};
 use crate::clock;
 use crate::http::answer::refused;
+use crate::http::browser::{self, SESSION};
 use crate::http::peer::Peer;
 use crate::shared::Shared;
 use axum::extract::{Request, State};
@@ -13,6 +14,7 @@ use cluster::authorise::{Act, authorise};
 use cluster::token::{TokenStatus, UserToken};
 use model::principal::Principal;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Who makes a request.
 pub enum Caller {
@@ -48,6 +50,44 @@ pub fn caller(shared: &Shared, request: &Request) -> Caller {
             Err(why) => Caller::NotVouched(why),
         },
         None => Caller::NoToken,
+    }
+}
+
+/// Has the user looked up for whom a request's token stands, or that of its session, before any handler asks who makes it: the
+/// user directory may be slow, and no thread that answers others waits for it.
+pub async fn look_up_account(
+    State(shared): State<Arc<Shared>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let presented = presented_token(&shared, &request);
+    if let Some((hash, is_loopback)) = presented {
+        prepare_account(&shared, &hash, is_loopback).await;
+    }
+    next.run(request).await
+}
+
+/// The hash of the token that comes with a request to the port, or that its session stands for.
+fn presented_token(shared: &Shared, request: &Request) -> Option<(String, bool)> {
+    let Some(Peer::Port { is_loopback, .. }) = request.extensions().get::<Peer>() else {
+        return None;
+    };
+    let hash = match bearer(request) {
+        Some(token) => token::hash(token),
+        None => {
+            let mut secrets = browser::cookies(request.headers(), SESSION);
+            let now = Instant::now();
+            secrets.find_map(|secret| shared.volatile.web_sessions.token_of(secret, now))?
+        }
+    };
+    Some((hash, *is_loopback))
+}
+
+/// Has the user of a token looked up, if the token holds.
+pub async fn prepare_account(shared: &Shared, hash: &str, is_loopback: bool) {
+    let known = token_holds(shared, hash, is_loopback).ok();
+    if let Some(known) = known.filter(|known| known.user() != principal::ROOT) {
+        shared.volatile.token_accounts.prepare(known.user()).await;
     }
 }
 
@@ -109,9 +149,10 @@ pub fn of_token_hash(
     holder(shared, hash, &known).ok_or(UNKNOWN_TOKEN)
 }
 
-/// Whom a token stands for that holds. The user directory is asked: nothing, where it does not know the user or does not answer.
+/// Whom a token stands for that holds, as [`look_up_account`] has found him: nothing, where the user directory does not know the
+/// user or does not answer.
 pub fn holder(shared: &Shared, hash: &str, known: &UserToken) -> Option<Principal> {
-    let who = principal::of_token(known)?;
+    let who = principal::of_token(known, |name| shared.volatile.token_accounts.find(name))?;
     shared.volatile.token_uses.note(hash, clock::now());
     Some(who)
 }

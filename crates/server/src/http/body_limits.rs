@@ -51,7 +51,7 @@ impl BodyLimits {
         let nobody = ShareOwner { uid: u32::MAX, is_operator: false };
         by.map_or(nobody, |by| {
             let is_operator = authorise(&self.shared.read(), by, Act::Operate).is_ok();
-            ShareOwner { uid: by.uid, is_operator }
+            ShareOwner { uid: self.shared.counted_user(by.uid), is_operator }
         })
     }
 }

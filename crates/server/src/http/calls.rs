@@ -37,6 +37,7 @@ use model::reason::{PartitionBound, Refusal};
 use model::trigger::Trigger;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::task::block_in_place;
 use wire::client::{Answer, Call, Cancel, CancelResult, JobsQuery, Submission};
@@ -100,7 +101,8 @@ pub async fn begin_long(
     work: LongWork,
 ) -> Result<LongCall, Refusal> {
     let is_operator = authorise(&shared.read(), by, Act::Operate).is_ok();
-    shared.volatile.long_calls.begin(ShareOwner { uid: by.uid, is_operator }, work).await
+    let uid = shared.counted_user(by.uid);
+    shared.volatile.long_calls.begin(ShareOwner { uid, is_operator }, work).await
 }
 
 /// Jobs that are looked through at once: handing the thread's work to another would take longer.
@@ -194,8 +196,8 @@ async fn full_answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<
             let _waits = waiting_call(shared, &by)?;
             Ok(await_commit(shared, seen, timeout_ms).await)
         }
-        Call::QueueHead { users, rows } => {
-            block_in_place(|| queue_head::queue_head(shared, &by, users, rows, now))
+        Call::QueueHead(wanted) => {
+            block_in_place(|| queue_head::queue_head(shared, &by, wanted, now))
         }
         Call::Cluster => Ok(Answer::Cluster(cluster_view::cluster(shared, &by, now))),
         Call::Config => Ok(Answer::Config(cluster_view::config(shared, now))),
@@ -282,7 +284,8 @@ fn versions(shared: &Shared) -> VersionsView {
 fn waiting_call(shared: &Shared, by: &Principal) -> Result<CountedUser, Refusal> {
     let is_admin = role_of(&shared.read(), by) == Role::Admin;
     let most = if is_admin { usize::MAX } else { bounds::WAITING_CALLS.most };
-    shared.volatile.waiting_calls.enter(by.uid, most).ok_or_else(|| Refusal::InvalidValue {
+    let counted = shared.volatile.waiting_calls.enter(shared.counted_user(by.uid), most);
+    counted.ok_or_else(|| Refusal::InvalidValue {
         what: bounds::WAITING_CALLS.what.into(),
         value: (most + 1).to_string(),
         expected: format!("at most {most}"),
@@ -415,7 +418,7 @@ async fn submit_unlogged(
     } else {
         check_texts(&submission)?;
     }
-    settle_owner(&shared.read(), &mut submission, &by)?;
+    settle_owner(shared, &mut submission, &by)?;
     open_fleets(&shared.read(), &mut submission);
     check_script_size(&shared.read(), &submission)?;
     references::check_submission(&shared.read(), &submission)?;
@@ -500,6 +503,7 @@ pub async fn reconfigure(
     };
     let config = config.map_err(|e| Refusal::Other(e.to_string()))?;
     shared.writer.run(Command::Configure(Box::new(config)), by).await?;
+    shared.volatile.config_is_remembered.store(false, Ordering::Relaxed);
     shared.agents.send_policies(&policies::policies(shared));
     let nodes: Vec<String> = shared.read().nodes.keys().cloned().collect();
     hardware::check(shared, &nodes).await;

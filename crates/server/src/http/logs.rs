@@ -210,7 +210,7 @@ pub async fn batch_output(
 /// Counts the reading of a kept log: a client that does not take its page has it held in memory.
 fn begin_reading(shared: &Shared, by: &Principal) -> Result<CountedUser, Refusal> {
     let most = LOG_READERS.most;
-    let counted = shared.volatile.log_readers.enter(by.uid, most);
+    let counted = shared.volatile.log_readers.enter(shared.counted_user(by.uid), most);
     counted.ok_or_else(|| Refusal::InvalidValue {
         what: LOG_READERS.what.into(),
         value: (most + 1).to_string(),

@@ -75,6 +75,7 @@ pub fn router(shared: Arc<Shared>, bodies: BodyLimits) -> Router {
         .fallback(dstack::unknown_route)
         .method_not_allowed_fallback(dstack::unknown_route)
         .layer(DefaultBodyLimit::max(REQUEST_BYTES_MAX))
+        .layer(middleware::from_fn_with_state(shared.clone(), authenticate::look_up_account))
         .with_state(shared)
 }
 

@@ -248,7 +248,7 @@ authorisation_table! { w;
     Call::AwaitEnd { .. } => EVERYBODY, Call::AwaitEnd { job: w.batch, timeout_ms: 0 };
     Call::AwaitCommit { .. } => EVERYBODY, Call::AwaitCommit { seen: None, timeout_ms: 0 };
     Call::Jobs(_) => EVERYBODY, Call::Jobs(JobsQuery::default()), shows Jobs;
-    Call::QueueHead { .. } => EVERYBODY, Call::QueueHead { users: Vec::new(), rows: 9 }, shows Jobs;
+    Call::QueueHead { .. } => EVERYBODY, Call::QueueHead(wire::client::QueueHead { rows: 9, ..Default::default() }), shows Jobs;
     Call::Cluster => EVERYBODY, Call::Cluster, shows Nodes Partitions;
     Call::Config => EVERYBODY, Call::Config;
     Call::History(_) => EVERYBODY, Call::History(HistoryFilter::default()), shows Jobs;

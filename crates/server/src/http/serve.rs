@@ -57,11 +57,13 @@ pub struct LocalSocket {
 impl LocalSocket {
     pub async fn serve(self: Arc<Self>, listener: UnixListener) {
         let lookups = Arc::new(Semaphore::new(LOOKUPS_MAX));
+        tokio::spawn(self.shared.volatile.subordinate_ids.clone().keep_current());
         loop {
             match listener.accept().await {
                 Ok((stream, _)) => {
                     let Ok(peer) = stream.peer_cred() else { continue };
-                    if let Some(slot) = self.slots.take_for(peer.uid(), || false) {
+                    let counted = self.shared.counted_user(peer.uid());
+                    if let Some(slot) = self.slots.take_for(counted, || false) {
                         tokio::spawn(self.clone().connection(stream, peer, slot));
                         continue;
                     }
@@ -74,7 +76,7 @@ impl LocalSocket {
                             let who = principal::of_uid(peer.uid(), peer.gid());
                             authorise(&this.shared.read(), &who, Act::Operate).is_ok()
                         });
-                        if let Some(slot) = this.slots.take_for(peer.uid(), || is_operator) {
+                        if let Some(slot) = this.slots.take_for(counted, || is_operator) {
                             tokio::spawn(this.clone().connection(stream, peer, slot));
                         }
                     });
@@ -145,7 +147,8 @@ pub async fn serve_client<S>(
     if let Err(why) = may_ask {
         return refuse(&mut stream, &why).await;
     }
-    let Some(slot) = slots.take_on_node(&asked.fingerprint, asked.client.uid) else {
+    let counted = shared.counted_user(asked.client.uid);
+    let Some(slot) = slots.take_on_node(&asked.fingerprint, counted) else {
         return refuse(&mut stream, "too many connections are open on nodes").await;
     };
     match asked.admit(shared).await {

@@ -52,11 +52,7 @@ impl ForecastThread {
     pub fn run(mut self, shared: &Shared) {
         while let Ok(question) = self.questions.recv() {
             match question {
-                // The client that asked has gone.
-                Question::Estimates { reply, .. } if reply.is_closed() => {}
-                Question::Estimates { position, reply } => {
-                    let _ = reply.send(self.estimates(shared, position));
-                }
+                Question::Estimates => self.estimate(shared),
                 Question::Explain { job, reply } if !reply.is_closed() => {
                     let _ = reply.send(self.explain(shared, job));
                 }
@@ -71,23 +67,22 @@ impl ForecastThread {
         }
     }
 
-    fn estimates(&mut self, shared: &Shared, position: u64) -> Arc<Estimates> {
+    fn estimate(&mut self, shared: &Shared) {
         let forecasts = &shared.forecasts;
-        let latest = forecasts.latest();
-        if latest.is_current(position) {
-            return latest;
-        }
+        forecasts.begin_estimates();
         // Before the view is taken: what comes in between is in it as well.
         let position = forecasts.position();
+        if forecasts.latest().is_current(position) {
+            return;
+        }
         let now = clock::now();
         let view = self.view_builder.view(&shared.read(), now);
         let expected = sched::estimates(&view, now, &mut self.memo).into_iter().map(|estimate| {
             let nodes = hostlist::compress(&estimate.nodes).into();
             (estimate.job, ExpectedStart { start: estimate.start, nodes })
         });
-        let estimates = Arc::new(Estimates { position, made: now, by_job: expected.collect() });
-        forecasts.put(estimates.clone());
-        estimates
+        let by_job = expected.collect();
+        forecasts.put(Arc::new(Estimates { position, made: now, by_job }));
     }
 
     fn what_if(

@@ -1,6 +1,8 @@
 //! The queue to the forecast thread, and the estimates that it made last.
 //!
-//! Estimates are kept for as long as the state stands still: callers who ask at the same time share one computation.
+//! Estimates are kept for as long as the state stands still: callers who ask at the same time share one computation, and one
+//! question in the queue. The other questions are calls that take long, of which a user has a few at once (`long_calls`). So no user
+//! fills the queue.
 
 use crate::clock;
 use cluster::ClusterConfig;
@@ -11,11 +13,11 @@ use model::time::Timestamp;
 use sched::query::what_if::NodeChanges;
 use sched::view::Estimate;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, RwLock};
 use std::time::Duration;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 /// Questions that may wait; one that comes when there are more is not answered.
 const QUEUE: usize = 256;
@@ -72,10 +74,8 @@ pub struct BothEstimates {
 }
 
 pub enum Question {
-    Estimates {
-        position: u64,
-        reply: oneshot::Sender<Arc<Estimates>>,
-    },
+    /// The answer is put where all who wait for it find it.
+    Estimates,
     Explain {
         job: JobId,
         reply: oneshot::Sender<Option<Box<ExplainedView>>>,
@@ -98,15 +98,17 @@ pub struct ForecastQueue {
     sender: SyncSender<Question>,
     /// How many commits changed something.
     position: AtomicU64,
-    latest: RwLock<Arc<Estimates>>,
+    /// Whether the question for estimates waits in the queue.
+    is_asked: AtomicBool,
+    latest: watch::Sender<Arc<Estimates>>,
 }
 
 impl ForecastQueue {
     /// The queue, and the end from which the forecast thread takes its questions.
     pub fn new() -> (Self, Receiver<Question>) {
         let (sender, questions) = sync_channel(QUEUE);
-        let (position, latest) = (AtomicU64::new(1), RwLock::default());
-        (Self { sender, position, latest }, questions)
+        let (position, is_asked) = (AtomicU64::new(1), AtomicBool::new(false));
+        (Self { sender, position, is_asked, latest: watch::Sender::default() }, questions)
     }
 
     /// A commit changed the state: estimates made before it are out of date.
@@ -116,7 +118,7 @@ impl ForecastQueue {
 
     /// The estimates that were made last, however long ago.
     pub fn latest(&self) -> Arc<Estimates> {
-        self.latest.read().expect("no panic while estimates are put there").clone()
+        self.latest.borrow().clone()
     }
 
     /// Estimates of the state as it is now; the last ones if they do not come in time.
@@ -126,13 +128,23 @@ impl ForecastQueue {
         if latest.is_current(position) {
             return latest;
         }
-        let (reply, answer) = oneshot::channel();
-        let asked = self.sender.try_send(Question::Estimates { position, reply });
-        if asked.is_err() {
+        // Subscribed before it is asked, so that no answer is missed.
+        let mut answers = self.latest.subscribe();
+        if !self.is_asked.swap(true, Ordering::AcqRel)
+            && self.sender.try_send(Question::Estimates).is_err()
+        {
+            self.is_asked.store(false, Ordering::Release);
             return latest;
         }
-        let answer = tokio::time::timeout(timeout.min(QUESTION_TIMEOUT), answer).await;
-        answer.ok().and_then(Result::ok).unwrap_or_else(|| self.latest())
+        let current = answers.wait_for(|latest| latest.is_current(position));
+        let answer = tokio::time::timeout(timeout.min(QUESTION_TIMEOUT), current).await;
+        let found = answer.ok().and_then(Result::ok).map(|found| Arc::clone(&found));
+        found.unwrap_or_else(|| self.latest())
+    }
+
+    /// The question for estimates was taken from the queue. Who asks from now on asks anew.
+    pub fn begin_estimates(&self) {
+        self.is_asked.store(false, Ordering::Release);
     }
 
     /// Why the job waits. `None` if it does not wait any more, or if the answer did not come in time.
@@ -168,12 +180,46 @@ impl ForecastQueue {
     }
 
     pub fn put(&self, estimates: Arc<Estimates>) {
-        *self.latest.write().expect("no panic while estimates are put there") = estimates;
+        self.latest.send_replace(estimates);
     }
 }
 
 impl Estimates {
     pub fn is_current(&self, position: u64) -> bool {
         self.position >= position && clock::now().since(self.made) < AGE_MAX
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn any_number_of_callers_have_one_question_in_the_queue_and_all_get_its_answer() {
+        let (queue, questions) = ForecastQueue::new();
+        let queue = Arc::new(queue);
+        let callers: Vec<_> = (0..4 * QUEUE)
+            .map(|_| {
+                let queue = queue.clone();
+                tokio::spawn(async move { queue.estimates(QUESTION_TIMEOUT).await.position })
+            })
+            .collect();
+        while queue.latest.receiver_count() < 4 * QUEUE {
+            tokio::task::yield_now().await;
+        }
+        let asked = questions.try_iter().filter(|asked| matches!(asked, Question::Estimates));
+        assert_eq!(asked.count(), 1);
+        queue.begin_estimates();
+        let position = queue.position();
+        let made = clock::now();
+        queue.put(Arc::new(Estimates { position, made, by_job: HashMap::new() }));
+        for caller in callers {
+            assert_eq!(caller.await.expect("no panic"), position);
+        }
+        // The state changes: the next one asks again.
+        queue.state_changed();
+        let next = queue.estimates(Duration::ZERO).await;
+        assert_eq!(next.position, position, "the last ones, where none come in time");
+        assert_eq!(questions.try_iter().count(), 1);
     }
 }

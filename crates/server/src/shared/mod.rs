@@ -40,6 +40,8 @@ pub mod writer_queue;
 
 use crate::auth::identity::Identity;
 use crate::auth::secret_keys::SecretKeys;
+use crate::auth::subordinate_ids::SubordinateIds;
+use crate::auth::token_accounts::TokenAccounts;
 use crate::configure::Machine;
 use crate::error::ServerError;
 use crate::per_user::UserCounts;
@@ -62,6 +64,7 @@ use model::id::{BlobRef, JobId};
 use model::machine::MachineAnswer;
 use model::node::{NodeConfig, NodeFacts, NodeGres};
 use model::reason::Reason;
+use model::site;
 use model::time::Timestamp;
 use planner_signal::PlannerSignal;
 use probe_streaks::ProbeStreaks;
@@ -130,6 +133,10 @@ pub struct Volatile {
     /// Connections that are forwarded into jobs and out of them, by user.
     pub forwarded: UserCounts,
     pub token_uses: TokenUses,
+    /// Whose the ids are that no account has.
+    pub subordinate_ids: Arc<SubordinateIds>,
+    /// The accounts of tokens' users.
+    pub token_accounts: TokenAccounts,
     /// Replaced whole, so that a reader never holds up the planner.
     last_plan: RwLock<Arc<LastPlan>>,
     /// Load and memory of nodes, from their beats.
@@ -165,6 +172,8 @@ pub struct Volatile {
     pub run_texts: RunTexts,
     pub live_loads: LiveLoads,
     pub scrapes: Scrapes,
+    /// The configuration files could not be used at the start, and have not been read since.
+    pub config_is_remembered: AtomicBool,
     /// A backup is being made.
     pub backup_runs: AtomicBool,
     /// Held by who moves or removes the blobs' files, and by who copies them.
@@ -255,6 +264,25 @@ impl Shared {
     #[track_caller]
     pub fn read(&self) -> StateRead<'_> {
         self.state.read()
+    }
+
+    /// Whom a user counts as where each has a bound. Ids of a range, as of containers, count as the account that has the range: it
+    /// could have thousands of users otherwise. What root and the server's own user may have is not for their ranges, which are a
+    /// user each.
+    pub fn counted_user(&self, uid: u32) -> u32 {
+        let range = match site::id_range_of(uid) {
+            Some(number) => {
+                let first = site::ID_RANGE_FIRST + number * site::ID_RANGE_IDS;
+                self.read().id_ranges.account_of(number).map(|owner| (owner, first))
+            }
+            None => self.volatile.subordinate_ids.owner(uid),
+        };
+        let own = nix::unistd::geteuid().as_raw();
+        match range {
+            Some((owner, first)) if [0, own].contains(&owner) => first,
+            Some((owner, _)) => owner,
+            None => uid,
+        }
     }
 
     /// A blob's text. It was checked to be text when it was stored.

@@ -15,12 +15,21 @@ use model::private_data::PrivateKind;
 use model::run::JobState;
 use model::time::Timestamp;
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::Ordering;
 use wire::view::{AccountsView, ClusterView, ConfigView, NodeView};
 
 pub fn cluster(shared: &Shared, by: &Principal, now: Timestamp) -> ClusterView {
     let state = shared.read();
     let facts = shared.volatile.facts.read().expect("no panic while writing facts");
-    cluster_of(&state, &facts, by, now)
+    ClusterView { notices: notices(shared), ..cluster_of(&state, &facts, by, now) }
+}
+
+/// What everybody should know of the server itself. The log has the errors: a file's lines are not for everybody.
+fn notices(shared: &Shared) -> Vec<String> {
+    let is_remembered = shared.volatile.config_is_remembered.load(Ordering::Relaxed);
+    let text = "the configuration files cannot be used, and the last configuration that was accepted is in force: \
+                mend them (the server's log says where), then `scontrol reconfigure`";
+    is_remembered.then(|| text.to_owned()).into_iter().collect()
 }
 
 /// As [`cluster`], of a state that is held already.
@@ -70,6 +79,7 @@ pub fn cluster_of(
         nodes: nodes.collect(),
         partitions: partitions().map(|p| (**p).clone()).collect(),
         topology: state.topology().filter(|_| viewer.nodes()),
+        notices: Vec::new(),
     }
 }
 

@@ -76,6 +76,25 @@ pub fn job_views(
     Ok(views)
 }
 
+/// Leaves those jobs of a list whose views are wanted. Only the views of a chunk are there at a time.
+pub fn retain_views(
+    shared: &Shared,
+    chosen: &mut Vec<ListedJob>,
+    detail: Detail,
+    now: Timestamp,
+    is_wanted: impl Fn(&JobView) -> bool,
+) {
+    let cache = RefCell::new(ViewCache::default());
+    let mut wanted = Vec::with_capacity(chosen.len());
+    for some in chosen.chunks(CHUNK) {
+        let state = shared.read();
+        let jobs = JobViews::new(shared, &state, now, detail, &cache);
+        wanted.extend(some.iter().map(|(job, tasks)| is_wanted(&jobs.job(job, tasks.as_ref()))));
+    }
+    let mut wanted = wanted.into_iter();
+    chosen.retain(|_| wanted.next().unwrap_or_default());
+}
+
 struct List<'a> {
     shared: &'a Shared,
     wanted: &'a JobsQuery,

@@ -27,7 +27,7 @@ fn probe(
 ) -> Result<(Submit, TestView, Vec<u32>, Context), Refusal> {
     let mut submission = submission;
     check_texts(&submission)?;
-    settle_owner(&shared.read(), &mut submission, by)?;
+    settle_owner(shared, &mut submission, by)?;
     open_fleets(&shared.read(), &mut submission);
     references::check_submission(&shared.read(), &submission)?;
     let Submission { spec, het_components, array, hold, priority, .. } = submission;

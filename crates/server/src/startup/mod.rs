@@ -1,6 +1,6 @@
 //! Starting the server and stopping it: what it is started with, its threads, and the listeners' tasks (`serve`). `prepare` is what the
 //! state needs before anybody is answered, `local_nodes` the wait for the nodes of this machine, `leadership` which of several
-//! servers leads, `newest_configuration` what it reads then, `state_place` where the state is.
+//! servers leads, `newest_configuration` which configuration counts, `state_place` where the state is.
 
 mod leadership;
 mod local_nodes;
@@ -36,12 +36,13 @@ use crate::writer::{books, collect, lost_history};
 use crate::{allocator, clock};
 use cluster::ClusterConfig;
 use leadership::Leadership;
-use newest_configuration::newest_configuration;
+use newest_configuration::{accepted_configuration, newest_configuration};
 use russh::keys::PrivateKey;
 use serve::serve;
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use store::postgres::{DatabaseUrl, EndedLog};
@@ -61,6 +62,8 @@ pub struct ServerOptions {
     pub machine: Option<Machine>,
     pub config_dir: Option<PathBuf>,
     pub config: ClusterConfig,
+    /// Why the configuration files cannot be used: the configuration that was accepted last is taken in their place.
+    pub config_fault: Option<String>,
     /// Start also if jobs are on nodes or in partitions that the configuration does not have.
     pub force: bool,
     /// The user whom the administrator's token stands for: the one who started the server.
@@ -141,6 +144,9 @@ pub fn run(
         took_ms = begun.elapsed().as_millis() as u64,
         "the server starts: state recovered"
     );
+    if let Some(fault) = &options.config_fault {
+        options.config = accepted_configuration(&recovered.state, fault, options.config.clone());
+    }
     if !options.force {
         refuse_dropped(&recovered.state, &options.config)?;
     } else if let Some(dropped) = dropped_text(&recovered.state, &options.config) {
@@ -208,6 +214,8 @@ pub fn run(
             set_log_level: options.set_log_level,
         },
     });
+    let is_remembered = options.config_fault.is_some();
+    shared.volatile.config_is_remembered.store(is_remembered, Ordering::Relaxed);
     let start = |name: &str, work: Box<dyn FnOnce() + Send>| {
         let spawned = std::thread::Builder::new().name(name.into()).spawn(work);
         spawned.map(drop).map_err(|e| ServerError::Other(format!("cannot start a thread: {e}")))

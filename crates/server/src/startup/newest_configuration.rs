@@ -1,7 +1,8 @@
-//! The configuration of a server that waited for its lead: its files may have changed since it read them.
+//! Which configuration counts, where the files may have changed since they were read: for a server that waited for its lead, and
+//! for one that is started again.
 
 use crate::configure::{self, Machine};
-use cluster::ClusterConfig;
+use cluster::{ClusterConfig, State};
 use std::path::Path;
 
 /// The configuration as its files say it now, or the one of before where they cannot be used: a takeover does not wait for an
@@ -18,6 +19,20 @@ pub(super) fn newest_configuration(
             before
         }
     }
+}
+
+/// The configuration that was accepted last, for a server that is started again while its files cannot be used: nobody is there to
+/// mend them, and a crash must not become an outage. A state that was never configured has the one that was read `before`.
+pub(super) fn accepted_configuration(
+    state: &State,
+    fault: &str,
+    before: ClusterConfig,
+) -> ClusterConfig {
+    tracing::error!(
+        "the configuration files cannot be used, and the last configuration that was accepted is in force: \
+         mend them, then `scontrol reconfigure`: {fault}"
+    );
+    if state.config.nodes.is_empty() { before } else { ClusterConfig::clone(&state.config) }
 }
 
 #[cfg(test)]
@@ -37,5 +52,19 @@ mod tests {
         assert_eq!(second.nodes.len(), 2);
         let kept = now("NodeName=a,b\nPartitionName=p Nodes=nowhere\nNonsense\n", second);
         assert_eq!(kept.nodes.len(), 2);
+    }
+
+    #[test]
+    fn configuration_that_was_accepted_last_counts_before_the_one_that_was_read_at_first() {
+        let named = |name: &str| ClusterConfig {
+            name: name.to_owned(),
+            nodes: vec![model::node::NodeConfig::plain("a", 1, model::amount::Bytes(1 << 30))],
+            ..ClusterConfig::default()
+        };
+        let mut state = State::default();
+        let name = |state: &State| accepted_configuration(state, "torn", named("first")).name;
+        assert_eq!(name(&state), "first");
+        state.config = std::sync::Arc::new(named("accepted"));
+        assert_eq!(name(&state), "accepted");
     }
 }

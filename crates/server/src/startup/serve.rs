@@ -121,7 +121,8 @@ pub(super) async fn serve(
         }
         () = stop.received() => {}
     }
-    tracing::info!("the server stops; jobs go on");
+    let running = shared.read().active.len();
+    tracing::info!(running, "the server stops; jobs that run go on");
     shared.agents.shut_down().await;
     Ok(())
 }

@@ -41,6 +41,7 @@ pub async fn sign_in(State(shared): State<Arc<Shared>>, request: Request) -> Web
     let (head, content) = request.into_parts();
     let asked: SignIn = read(&whole(content).await?)?;
     let hash = token::hash(&asked.token);
+    authenticate::prepare_account(&shared, &hash, is_loopback).await;
     let by = authenticate::of_token_hash(&shared, &hash, is_loopback)
         .map_err(|why| WebRefusal::new(StatusCode::UNAUTHORIZED, why))?;
     let now = Instant::now();

@@ -1,6 +1,7 @@
 //! Checks of a submission, and its owner, before it goes to the writer.
 
 use crate::auth::principal;
+use crate::shared::Shared;
 use cluster::State;
 use cluster::authorise::{Act, authorise};
 use model::bounds;
@@ -35,15 +36,31 @@ pub fn check_texts(submission: &Submission) -> Result<(), Refusal> {
     fits_an_order(texts.into_iter().chain([step_text]), workspace_bytes)
 }
 
-/// Sets the job's owner: the caller, unless an administrator submits for another.
+/// Sets the job's owner: the caller, unless an administrator submits for another. The state is not held while that one is looked up:
+/// the user database may be slow.
 pub fn settle_owner(
-    state: &State,
+    shared: &Shared,
     submission: &mut Submission,
     by: &Principal,
 ) -> Result<(), Refusal> {
+    let is_for_another = is_for_another(&shared.read(), submission, by);
+    set_owner(submission, by, is_for_another)
+}
+
+/// Whether somebody who may do so submits for another.
+fn is_for_another(state: &State, submission: &Submission, by: &Principal) -> bool {
     let named = &submission.spec.owner;
-    let for_another = named.uid != by.uid && !named.name.is_empty();
-    if for_another && authorise(state, by, Act::SubmitAs(named)).is_ok() {
+    let is_named = named.uid != by.uid && !named.name.is_empty();
+    is_named && authorise(state, by, Act::SubmitAs(named)).is_ok()
+}
+
+fn set_owner(
+    submission: &mut Submission,
+    by: &Principal,
+    is_for_another: bool,
+) -> Result<(), Refusal> {
+    if is_for_another {
+        let named = &submission.spec.owner;
         submission.spec.owner = Arc::new(principal::of_uid(named.uid, named.gid));
     } else {
         submission.spec.owner =
@@ -184,12 +201,16 @@ mod tests {
 
     #[test]
     fn only_an_administrator_may_submit_for_another() {
+        let settle = |submission: &mut Submission, by: &Principal| {
+            let is_for_another = is_for_another(&State::default(), submission, by);
+            set_owner(submission, by, is_for_another).expect("settled");
+        };
         let mut of_user = submission("");
         of_user.spec.owner = Arc::new(Principal { uid: 2000, ..user() });
-        settle_owner(&State::default(), &mut of_user, &user()).expect("settled");
+        settle(&mut of_user, &user());
         assert_eq!(of_user.spec.owner.uid, user().uid, "it is the caller's");
         let mut of_admin = submission("");
-        settle_owner(&State::default(), &mut of_admin, &server_principal()).expect("settled");
+        settle(&mut of_admin, &server_principal());
         assert_eq!(of_admin.spec.owner.uid, user().uid, "it stays the named owner's");
         assert_eq!(of_admin.spec.owner.role, Role::User);
     }

@@ -11,6 +11,8 @@ use model::hostlist;
 use model::printable::printable;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::process::ExitCode;
 use wire::client::{Answer, Call};
 use wire::view::{ClusterView, NodeView};
@@ -30,7 +32,9 @@ struct Findings {
     /// As a line of slurm.conf.
     machine: String,
     root: bool,
-    groups: Groups,
+    /// What this user could enforce here. Not there for the user of another's cluster, whose nodes say it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    groups: Option<Groups>,
     /// The cluster's name, if the server answers.
     cluster: Option<String>,
     nodes: Vec<NodeFindings>,
@@ -90,13 +94,17 @@ pub fn run(args: DoctorArgs) -> VerbResult {
     let mut found = Findings {
         machine: node_config_line(&machine),
         root: nix::unistd::geteuid().is_root(),
-        groups: groups(),
+        groups: None,
         cluster: None,
         nodes: Vec::new(),
         problems: Vec::new(),
     };
     let client = args.server.client();
-    let is_here = client.as_ref().is_ok_and(|c| matches!(c.location(), ServerLocation::Socket(_)));
+    let socket = match client.as_ref().map(|client| client.location()) {
+        Ok(ServerLocation::Socket(path)) => Some(path.clone()),
+        _ => None,
+    };
+    let is_here = socket.is_some();
     match client.and_then(|mut client| client.call(Call::Cluster)) {
         Ok(Answer::Cluster(cluster)) => found.take_cluster(cluster),
         Ok(Answer::Refused(why)) => {
@@ -110,6 +118,10 @@ pub fn run(args: DoctorArgs) -> VerbResult {
             found.problem(error.to_string(), remedy);
         }
     }
+    let is_anothers = found.cluster.is_some() && !found.root && !socket.is_some_and(is_own_file);
+    if !is_anothers {
+        found.groups = Some(groups());
+    }
     if args.json {
         let text = serde_json::to_string_pretty(&found);
         println!("{}", text.map_err(|e| VerbError::Message(e.to_string()))?);
@@ -119,9 +131,16 @@ pub fn run(args: DoctorArgs) -> VerbResult {
     Ok(if found.problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// Whether a file is this user's.
+fn is_own_file(path: impl AsRef<Path>) -> bool {
+    let owner = std::fs::metadata(path).map(|file| file.uid());
+    owner.is_ok_and(|owner| owner == nix::unistd::geteuid().as_raw())
+}
+
 impl Findings {
     fn take_cluster(&mut self, cluster: ClusterView) {
         self.cluster = Some(cluster.name);
+        cluster.notices.into_iter().for_each(|said| self.problem(said, "scontrol reconfigure"));
         let mut alike: BTreeMap<NodeFinding, usize> = BTreeMap::new();
         for node in &cluster.nodes {
             let said = NodeFinding::of(node);
@@ -147,12 +166,16 @@ impl Findings {
 
     fn print(&self) {
         println!("this machine: {}", self.machine);
-        if self.root {
-            println!("user:         root: jobs run as their own users")
-        } else {
-            println!("user:         not root: jobs run only as you; start as root to serve others")
+        match &self.groups {
+            _ if self.root => println!("user:         root: jobs run as their own users"),
+            Some(_) => println!(
+                "user:         not root: jobs run only as you; start as root to serve others"
+            ),
+            None => println!("user:         not root; the cluster is another user's"),
         }
-        self.groups.print();
+        if let Some(groups) = &self.groups {
+            groups.print();
+        }
         if let Some(cluster) = &self.cluster {
             println!("server:       answers; cluster {cluster}");
         }

@@ -68,6 +68,20 @@ fn copy_keys(from: &Cluster, to: &Cluster) {
     assert!(copied.success());
 }
 
+/// Two servers of one cluster: the one leads, and the other waits.
+fn leader_and_standby(
+    first: &Cluster,
+    second: &Cluster,
+    database: &TestDatabase,
+) -> (Server, Server) {
+    let leader = Server::start(first, database);
+    leader.await_line("sluice is up");
+    copy_keys(first, second);
+    let standby = Server::start(second, database);
+    standby.await_line("sluice waits as a standby");
+    (leader, standby)
+}
+
 fn jobs(cluster: &Cluster) -> BTreeSet<u32> {
     let listed = cluster.sluice(&["squeue", "-h", "-o", "%A"]).ok();
     listed.lines().map(|line| line.trim().parse().expect("a job id")).collect()
@@ -77,11 +91,7 @@ fn jobs(cluster: &Cluster) -> BTreeSet<u32> {
 fn up_standby_takes_over_every_acknowledged_job_from_a_killed_leader() {
     let database = TestDatabase::start();
     let (first, second) = (Cluster::folder(TWO_NODES), Cluster::folder(TWO_NODES));
-    let mut leader = Server::start(&first, &database);
-    leader.await_line("sluice is up");
-    copy_keys(&first, &second);
-    let mut standby = Server::start(&second, &database);
-    standby.await_line("sluice waits as a standby");
+    let (mut leader, mut standby) = leader_and_standby(&first, &second, &database);
 
     let submit = |cluster: &Cluster| cluster.submit(&["-H", "--wrap", "echo kept"]);
     let mut acknowledged: BTreeSet<u32> = (0..20).map(|_| submit(&first)).collect();
@@ -129,11 +139,7 @@ fn agents_address(cluster: &Cluster) -> serde_json::Value {
 fn up_running_job_goes_on_under_the_next_leader() {
     let database = TestDatabase::start();
     let (first, second) = (Cluster::folder(TWO_NODES), Cluster::folder(TWO_NODES));
-    let mut leader = Server::start(&first, &database);
-    leader.await_line("sluice is up");
-    copy_keys(&first, &second);
-    let standby = Server::start(&second, &database);
-    standby.await_line("sluice waits as a standby");
+    let (mut leader, standby) = leader_and_standby(&first, &second, &database);
     let join = first.sluice(&["token", "node", "node1"]).ok();
     let mut join: serde_json::Value = serde_json::from_str(&join).expect("JSON");
     join["servers"] = serde_json::json!([agents_address(&first), agents_address(&second)]);
@@ -158,11 +164,7 @@ fn up_running_job_goes_on_under_the_next_leader() {
 fn up_frozen_leader_writes_nothing_after_another_has_taken_over() {
     let database = TestDatabase::start();
     let (first, second) = (Cluster::folder(TWO_NODES), Cluster::folder(TWO_NODES));
-    let mut leader = Server::start(&first, &database);
-    leader.await_line("sluice is up");
-    copy_keys(&first, &second);
-    let standby = Server::start(&second, &database);
-    standby.await_line("sluice waits as a standby");
+    let (mut leader, standby) = leader_and_standby(&first, &second, &database);
     let job = first.submit(&["-H", "--wrap", "true"]);
     signal(leader.process.id() as i32, "STOP");
     standby.await_line("sluice is up");

@@ -145,6 +145,42 @@ fn up_copy_of_a_state_folder_is_not_started_until_its_cluster_is_said_to_have_mo
     assert_eq!((shown.trim(), again.code), (job.as_str(), 0), "{again:?}");
 }
 
+/// The folder is given the traces of a copy to the same path: the inode and the machine that it was saved with are others.
+#[test]
+fn up_folder_that_came_from_another_machine_is_refused_with_the_command_that_proceeds() {
+    let cluster = Cluster::up(TWO_NODES);
+    let job = cluster.submit(&["-H", "--wrap", "true"]).to_string();
+    cluster.sluice(&["down"]).ok();
+    let file = cluster.state().join("folder.json");
+    let text = std::fs::read_to_string(&file).expect("it is saved");
+    let mut saved: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let knows_its_machine = saved["machine"].is_string();
+    saved["inode"] = 1.into();
+    std::fs::write(&file, saved.to_string()).expect("written");
+    cluster.start();
+    cluster.sluice(&["down"]).ok();
+
+    saved["machine"] = "of another".into();
+    std::fs::write(&file, saved.to_string()).expect("written");
+    let state = cluster.state().canonicalize().expect("a path").display().to_string();
+    let command = format!("sluice up --state {state} --moved");
+    if knows_its_machine {
+        let said = cluster.try_start();
+        assert_eq!(said.code, 1, "{}", said.stdout);
+        let words = [" of another machine, and the same cluster", &command];
+        assert!(words.iter().all(|words| said.stderr.contains(words)), "{said:?}");
+        let agent = cluster.sluice(&["agent", "--state", &state]);
+        assert!(agent.code == 1 && agent.stderr.contains("sluice agent --state"), "{agent:?}");
+        cluster.sluice(&["up", "--detach", "--state", &state, "--moved"]).ok();
+    } else {
+        // A machine without an id is told from no other.
+        cluster.start();
+    }
+    assert_eq!(cluster.sluice(&["squeue", "-h", "-o", "%i"]).ok().trim(), job);
+    cluster.sluice(&["down"]).ok();
+    cluster.start();
+}
+
 #[test]
 fn up_agent_and_its_keeper_are_known_by_their_locks_and_not_by_a_number_in_a_file() {
     let cluster = Cluster::up(TWO_NODES);
@@ -160,6 +196,26 @@ fn up_agent_and_its_keeper_are_known_by_their_locks_and_not_by_a_number_in_a_fil
     assert!(second.stderr.contains(&named), "{}", second.stderr);
     cluster.sluice(&["down"]).ok();
     assert!(!processes.into_iter().any(is_alive));
+}
+
+/// After a rollback and a second upgrade the lock's file of the later version is there, and the agent of the earlier one, which
+/// knows nothing of it, runs.
+#[test]
+fn up_agent_that_takes_no_lock_is_found_beside_the_lock_file_of_a_later_version() {
+    let cluster = Cluster::up(TWO_NODES);
+    let processes = ["agent", "keeper"].map(|of| cluster.pid(of));
+    for of in ["agent", "keeper"] {
+        let lock = cluster.state().join(format!("{of}.lock"));
+        std::fs::remove_file(&lock).expect("it is there");
+        std::fs::write(&lock, "").expect("a lock's file that nobody holds");
+    }
+    let state = cluster.state().display().to_string();
+    let second = cluster.sluice(&["agent", "--state", &state]);
+    assert_eq!(second.code, 1, "{}", second.stdout);
+    let named = format!("already, as process {}", processes[0]);
+    assert!(second.stderr.contains(&named), "{}", second.stderr);
+    cluster.sluice(&["down"]).ok();
+    assert!(!processes.into_iter().any(is_alive), "both are stopped");
 }
 
 #[test]

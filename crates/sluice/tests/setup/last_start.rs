@@ -74,6 +74,45 @@ fn up_server_that_crashed_is_started_again_whatever_its_configuration_has_lost()
     cluster.sluice(&["scancel", &waits]).ok();
 }
 
+/// Nobody is there to mend the files when the keeper starts a server again; a person who starts one is told.
+#[test]
+fn up_server_that_dies_over_a_broken_configuration_comes_back_with_the_last_that_was_accepted() {
+    let cluster = Cluster::up(TWO_NODES);
+    let waits = cluster.submit(&["-H", "--wrap", "true"]).to_string();
+    // Another one than at the start is in force when the server dies.
+    let accepted = TWO_NODES.replace("PartitionName=debug", "PartitionName=short");
+    cluster.write_conf("slurm.conf", &accepted);
+    cluster.sluice(&["scontrol", "reconfigure"]).ok();
+    assert_eq!(partitions(&cluster), "gpu\nshort\n");
+    cluster.write_conf("slurm.conf", "Nonsense\n");
+    let killed = cluster.pid("server");
+    cluster.kill_alone("server");
+    until("another server answers", || {
+        let answers = cluster.sluice(&["squeue", "-h", "-o", "%i"]).stdout.trim() == waits;
+        (answers && cluster.pid("server") != killed).then_some(())
+    });
+    assert_eq!(partitions(&cluster), "gpu\nshort\n");
+    let words = "the last configuration that was accepted is in force";
+    let said = cluster.sluice(&["sinfo"]);
+    assert!(said.stderr.starts_with("sinfo: note: ") && said.stderr.contains(words), "{said:?}");
+    let said = cluster.sluice(&["doctor"]);
+    let told = said.stdout.contains(words) && said.stdout.contains("remedy:     scontrol reconf");
+    assert!(said.code == 1 && told, "{said:?}");
+    let log = cluster.log("server");
+    assert!(log.contains(words) && log.contains("Nonsense"), "{log}");
+
+    cluster.write_conf("slurm.conf", &accepted);
+    cluster.sluice(&["scontrol", "reconfigure"]).ok();
+    assert_eq!(cluster.sluice(&["sinfo"]).stderr, "");
+    cluster.sluice(&["down"]).ok();
+    cluster.write_conf("slurm.conf", "Nonsense\n");
+    let said = cluster.try_start();
+    assert!(said.code == 1 && said.stderr.contains("Nonsense"), "{said:?}");
+    cluster.write_conf("slurm.conf", &accepted);
+    cluster.start();
+    cluster.sluice(&["scancel", &waits]).ok();
+}
+
 #[test]
 fn up_start_that_drops_nodes_or_partitions_with_jobs_is_refused_unless_it_is_forced() {
     let cluster = Cluster::up(TWO_NODES);

@@ -1,5 +1,6 @@
 //! Nodes that come and go: a join file for many, joining again, certificates that renew themselves, removal.
 
+use super::power::PowerCluster;
 use crate::harness::hosts::Hosts;
 use crate::harness::{Cluster, CommandOutput, program, until};
 use serde_json::Value;
@@ -263,6 +264,41 @@ fn root_certificate_renews_itself_and_one_that_has_ended_says_what_to_do() {
     site.hosts.stop(off);
     site.agent(1, "one", &["--join", &file]);
     site.await_state("node01", "idle");
+}
+
+/// The machines of a site start in any order. What no later server changes ends an agent, as before.
+#[test]
+fn up_agent_that_is_started_before_its_server_waits_and_joins() {
+    let conf = CONF.replace("node[01-04]", "early,stopped,wrong");
+    let mut site = PowerCluster::up_with(&format!("SlurmdParameters=config_overrides\n{conf}"));
+    let join = |node: &str| site.cluster().path(&format!("{node}.join")).display().to_string();
+    for node in ["early", "stopped", "wrong"] {
+        let line = format!("{} token node {node} > {}", program(), join(node));
+        site.cluster().shell(&line).ok();
+    }
+    let wrong = change(&join("wrong"), &site.cluster().path("forged.join"), |json| {
+        json["token"] = "made up".into();
+    });
+    site.kill_server();
+    for node in ["early", "stopped"] {
+        site.start_agent(node, &[]);
+        until("it says that it waits", || {
+            site.agent_log(node).contains("not joined yet").then_some(())
+        });
+    }
+    // It can be stopped while it waits.
+    site.stop_agent("stopped");
+    site.start_server();
+    site.await_node("early", "idle");
+    let said = site.agent_log("early");
+    assert_eq!(said.matches("Connection refused").count(), 1, "it is said once: {said}");
+    assert!(said.contains("this agent has joined tries="), "{said}");
+
+    let state = site.cluster().path("agent-wrong").display().to_string();
+    let line = format!("timeout 60 {} agent --state {state} --join {wrong}", program());
+    let said = site.cluster().shell(&line);
+    assert_eq!(said.code, 1, "{said:?}");
+    assert!(said.stderr.contains("wrong, was used, or has expired"), "{said:?}");
 }
 
 fn now() -> i64 {

@@ -128,14 +128,17 @@ fn root_server_that_moves_is_found_by_list_and_by_name() {
         assert!(servers.contains(&wanted), "{wanted}: {servers:?}");
     }
 
-    // The second agent knows a name alone, which nobody can resolve when it is started.
+    // The second agent knows a name alone, which nobody can resolve when it is to join, nor when it is started again.
     let file = cluster.path("node02.join").display().to_string();
     hosts.in_hub(&cluster, &format!("{} token node node02 --out {file}", program())).ok();
-    let joining = hosts.agent(&cluster, 2, "two", &["--join", &file]);
+    let log = || std::fs::read_to_string(cluster.path("two.out")).unwrap_or_default();
+    let joining = hosts.agent(&cluster, 2, "two", &["--join", &file, "--server", "late:6831"]);
+    until("it says that it waits", || log().contains("not joined yet").then_some(()));
+    hosts.set_name("late", Some("10.77.0.254"));
     await_idle(&hosts, &cluster, "node[01-02]");
     hosts.stop(joining);
+    hosts.set_name("late", None);
     hosts.agent(&cluster, 2, "two", &["--server", "late:6831"]);
-    let log = || std::fs::read_to_string(cluster.path("two.out")).unwrap_or_default();
     until("it says that it cannot reach it", || log().contains("late:6831").then_some(()));
     hosts.set_name("late", Some("10.77.0.254"));
     await_idle(&hosts, &cluster, "node[01-02]");

@@ -15,6 +15,20 @@ fn ids() -> (u32, u32) {
 }
 
 #[test]
+fn root_user_of_another_ones_cluster_is_told_of_the_cluster_and_not_of_his_own_permissions() {
+    let cluster = Cluster::up(TWO_NODES);
+    let doctor = cluster.shell_as(USER, &format!("{} doctor", program())).ok();
+    assert!(doctor.contains("not root; the cluster is another user's"), "{doctor}");
+    assert!(!doctor.contains("enforced\n") && !doctor.contains("denied"), "{doctor}");
+    assert!(doctor.contains("server:       answers; cluster test"), "{doctor}");
+    let json = cluster.shell_as(USER, &format!("{} doctor --json", program())).ok();
+    let found: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert!(found.get("groups").is_none() && found["cluster"] == "test", "{json}");
+    let own = cluster.sluice(&["doctor"]).ok();
+    assert!(own.contains("groups: "), "who runs it is told of the machine: {own}");
+}
+
+#[test]
 fn root_an_ordinary_user_can_run_a_cluster() {
     let cluster = Cluster::folder(TWO_NODES);
     let (uid, gid) = ids();
@@ -35,6 +49,8 @@ fn root_an_ordinary_user_can_run_a_cluster() {
     };
     let said = run(&format!("{} up --detach --listen 127.0.0.1:0 --agents 127.0.0.1:0", program()));
     assert_eq!(said.code, 0, "{}", said.stderr);
+    let told = said.stdout.lines().find(|line| line.starts_with("not root: jobs run only as you"));
+    assert!(told.is_some_and(|line| line.contains("memory")), "a start says it: {said:?}");
     let doctor = run(&format!("{} doctor", program())).ok();
     assert!(doctor.contains("not root: jobs run only as you"), "{doctor}");
     assert!(doctor.contains("NOT enforced"), "what cannot be enforced is said: {doctor}");

@@ -21,3 +21,4 @@ mod ssh_keys;
 mod tasks;
 mod verbose;
 mod web_pages;
+mod web_server;

@@ -3,48 +3,10 @@
 
 use crate::harness::{Cluster, TWO_NODES, until, within};
 use crate::web_pages::{Answer, address, admin, get, send};
+use crate::web_server::WEB_SERVER;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
-
-/// A server that answers with what it was asked, echoes the bodies of POST, and echoes the bytes of an upgraded connection. All replicas
-/// are on this machine, and share its port.
-const SERVER: &str = r#"
-import http.server, os, socket, sys
-class Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    def log_message(self, *args): pass
-    def do_GET(self):
-        if self.headers.get("Upgrade"):
-            self.send_response(101)
-            self.send_header("Connection", "Upgrade")
-            self.send_header("Upgrade", self.headers["Upgrade"])
-            self.end_headers()
-            while (data := self.connection.recv(65536)):
-                self.connection.sendall(data)
-            self.close_connection = True
-            return
-        if self.path == "/health" and not os.path.exists("healthy"):
-            self.send_error(503)
-            return
-        text = self.path + "\n" + "".join(f"{k.lower()}: {v}\n" for k, v in self.headers.items())
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(text.encode())
-    def do_POST(self):
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("X-Path", self.path)
-        self.end_headers()
-        self.wfile.write(body)
-class Server(http.server.ThreadingHTTPServer):
-    def server_bind(self):
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        super().server_bind()
-Server(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
-"#;
 
 /// A port that nobody listens at.
 fn free_port() -> u16 {
@@ -54,7 +16,7 @@ fn free_port() -> u16 {
 
 /// Applies a service `web` with these lines; what the command says.
 fn apply(cluster: &Cluster, port: u16, lines: &str) -> String {
-    cluster.write("serve.py", SERVER);
+    cluster.write("serve.py", WEB_SERVER);
     let text = format!(
         "type: service\nname: web\nport: {port}\ncommands: ['exec python3 serve.py {port}']\n\
          resources: {{cpu: 1, memory: 64MB.., disk: 0GB..}}\n{lines}\n"
@@ -234,7 +196,7 @@ fn up_client_beyond_a_rate_limit_is_refused() {
 fn up_job_of_sbatch_is_a_service_by_its_name() {
     let cluster = Cluster::up(TWO_NODES);
     let (token, port) = (admin(&cluster), free_port());
-    cluster.write("serve.py", SERVER);
+    cluster.write("serve.py", WEB_SERVER);
     let line = format!(
         "sbatch --service={port} -J web -a 0-1 -o /dev/null --wrap 'exec python3 serve.py {port}'"
     );

@@ -2,52 +2,11 @@
 //! else's. JupyterLab from PyPI where it is installed.
 
 use crate::harness::{Cluster, TWO_NODES, program, skip, until};
+use crate::web_server::WEB_SERVER;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::Command;
-
-/// A server that answers with what it was asked, echoes the bodies of POST, and echoes the bytes of an upgraded connection.
-const SERVER: &str = r#"
-import http.server, os, sys
-class Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    def log_message(self, *args): pass
-    def do_GET(self):
-        if self.headers.get("Upgrade"):
-            self.send_response(101)
-            self.send_header("Connection", "Upgrade")
-            self.send_header("Upgrade", self.headers["Upgrade"])
-            self.end_headers()
-            while (data := self.connection.recv(65536)):
-                self.connection.sendall(data)
-            self.close_connection = True
-            return
-        text = self.path + "\n" + "".join(f"{k.lower()}: {v}\n" for k, v in self.headers.items())
-        if self.path == "/away":
-            self.send_response(302)
-            self.send_header("Location", "/there")
-            text = ""
-        else:
-            self.send_response(200)
-            self.send_header("Set-Cookie", "own=1; Path=/")
-        self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(text.encode())
-    def do_POST(self):
-        length = int(self.headers["Content-Length"])
-        self.send_response(200)
-        self.send_header("Content-Length", str(length))
-        self.end_headers()
-        while length:
-            data = self.rfile.read(min(length, 65536))
-            length -= len(data)
-            self.wfile.write(data)
-server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-with open("port.new", "w") as file: file.write(str(server.server_port))
-os.rename("port.new", "port")
-server.serve_forever()
-"#;
 
 pub struct Answer {
     pub status: u16,
@@ -113,7 +72,7 @@ pub fn get(cluster: &Cluster, path: &str, headers: &[&str]) -> Answer {
 
 /// Starts the server in a job; the job and its port.
 fn start(cluster: &Cluster, options: &str) -> (u32, u16) {
-    cluster.write("server.py", SERVER);
+    cluster.write("server.py", WEB_SERVER);
     let line = format!("sbatch --parsable -o server.out {options} --wrap 'exec python3 server.py'");
     let job = cluster.shell(&line).ok().trim().parse().expect("a job id");
     let port = cluster.await_file("port", |text| !text.is_empty());

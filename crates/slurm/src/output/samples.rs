@@ -133,6 +133,7 @@ pub fn cluster(nodes: Vec<NodeView>) -> ClusterView {
         nodes,
         partitions: partitions(),
         topology: None,
+        notices: Vec::new(),
     }
 }
 

@@ -20,7 +20,7 @@ use std::fs::{self, File};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
 /// Ids inside a container that has a user namespace: as many as images use.
-pub(super) const IDS: u32 = 65_536;
+pub(super) const IDS: u32 = model::site::ID_RANGE_IDS;
 
 /// How ids inside a container are those of the node: 0 is the job's user, the others have a range of their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,7 +5,7 @@
 //! The server gives each account a range, or they are those that the site gives to accounts in `/etc/subuid` and `/etc/subgid`.
 
 use super::holder::{IDS, IdMap};
-use model::site::{ID_RANGES, IdRanges};
+use model::site::{ID_RANGE_FIRST, ID_RANGES, IdRanges};
 use nix::fcntl::{Flock, FlockArg, OFlag, openat};
 use nix::sys::stat::Mode;
 use std::fs::File;
@@ -14,8 +14,6 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use wire::order::{IdRange, UserIds};
 
-/// The first id of all ranges: directories give accounts lower numbers, and so do distributions to subordinate ids.
-const FIRST: u32 = 0x8000_0000;
 /// The numbers that a range has to have: the ids of an image without its root.
 const RANGE_IDS: u32 = IDS - 1;
 const SUBORDINATE: [&str; 2] = ["/etc/subuid", "/etc/subgid"];
@@ -79,7 +77,7 @@ fn claim(folder: &OwnedFd, uid: u32, given: IdRange) -> Result<u32, String> {
             expected()
         ));
     }
-    Ok(FIRST + number * IDS)
+    Ok(ID_RANGE_FIRST + number * IDS)
 }
 
 fn subordinate_range(file: &str, user: &UserIds, own: u32) -> Result<u32, String> {
@@ -146,7 +144,7 @@ mod tests {
         assert!(range(1, u32::MAX - 1).is_ok());
         // The server has given the second of them another.
         let others = given(1, 1000 + ID_RANGES, IdRange::Number(31_998)).expect("a range");
-        assert_eq!(others, FIRST + 31_998 * IDS);
+        assert_eq!(others, ID_RANGE_FIRST + 31_998 * IDS);
         for bad in [IdRange::Number(ID_RANGES), IdRange::Exhausted] {
             let why = given(1, 5, bad).expect_err("refused");
             let start = "no ids are left for containers of account 5: 32000 other accounts";

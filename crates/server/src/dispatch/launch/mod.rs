@@ -1,8 +1,11 @@
-//! The launch of a job on a node: the environment in the job's dialect, the script's text, the output files.
+//! The launch of a job on a node: the environment in the job's dialect (`variables`), the script's text, the output files; and how it
+//! is ended from outside (`ending`).
 
+mod ending;
 pub mod internode_ssh;
 mod process_policy;
 mod step;
+mod variables;
 mod volumes;
 
 use crate::agents::devices;
@@ -11,9 +14,10 @@ use crate::secret::{git_credentials, references, registry_auth};
 use crate::shared::Shared;
 use crate::task_groups::has_preparing_nodes;
 use cluster::{Job, State, view};
+pub use ending::{end_notices, interruption_s, step_notice, stop_s};
 use model::allocation::{Allocation, NodeShare};
 use model::array::IndexSet;
-use model::attempt::{Attempt, EndCause};
+use model::attempt::Attempt;
 use model::binding::BindPolicy;
 use model::container::{Container, ContainerUser};
 use model::filename::{DEFAULT_ARRAY_OUTPUT, DEFAULT_OUTPUT};
@@ -21,20 +25,22 @@ use model::id::{AttemptId, BlobRef, JobId};
 use model::interpolation::{self, Place, Reference};
 use model::partition::DefaultMemory;
 use model::reason::Refusal;
-use model::run::{Launch, LaunchKind, NicePolicy, Outcome, RlimitPolicy};
+use model::run::{Launch, LaunchKind, NicePolicy, RlimitPolicy};
 use model::site::TaskUser;
 use model::time::TimeLimit;
 use model::topology::Topology;
 use slurm::environment::gpu::{self, DeviceNames, GpuView};
-use slurm::environment::job::{ArrayFacts, JobFacts};
-use slurm::environment::notice::{self, Cause};
+use slurm::environment::notice;
 use slurm::environment::{self, Environment};
 use std::collections::HashSet;
 use std::sync::Arc;
 pub use step::step_orders;
+use variables::{
+    REPOSITORY_VARIABLE, folder_variables, job_facts, process_variables, slurm_environment,
+    task_environment,
+};
 use wire::order::{
-    FileNames, IdRange, JobLaunch, LaunchFile, Output, ProcessVariable, PrologEpilogEnvironment,
-    UserIds,
+    FileNames, IdRange, JobLaunch, LaunchFile, Output, PrologEpilogEnvironment, UserIds,
 };
 use wire::step::SrunPrologEpilog;
 use wire::workspace::Workspace;
@@ -436,29 +442,6 @@ fn default_container(facts: &Facts) -> Option<Box<Container>> {
     })
 }
 
-/// The variable of a task that names the folder of its repository: the one that it starts in, where it has none.
-const REPOSITORY_VARIABLE: &str = "DSTACK_REPO_DIR";
-/// Variables of a task that name the folder that it starts in.
-const FOLDER_VARIABLES: [&str; 2] = ["DSTACK_WORKING_DIR", REPOSITORY_VARIABLE];
-
-fn process_variables(kind: LaunchKind, own_folder: bool) -> Vec<(String, ProcessVariable)> {
-    let scratch = |name: &&str| ((*name).to_owned(), ProcessVariable::Scratch);
-    match kind {
-        LaunchKind::Task => {
-            let of_own_folder = FOLDER_VARIABLES.iter().filter(|_| own_folder);
-            ["SLURM_TMPDIR"].iter().chain(of_own_folder).map(scratch).collect()
-        }
-        _ => environment::job::batch_process_variables(),
-    }
-}
-
-fn folder_variables(kind: LaunchKind) -> Vec<String> {
-    match kind {
-        LaunchKind::Task => FOLDER_VARIABLES.map(str::to_owned).to_vec(),
-        LaunchKind::Batch | LaunchKind::Interactive => Vec::new(),
-    }
-}
-
 fn outputs(facts: &Facts) -> (Output, Output) {
     let launch = &facts.job.spec.launch;
     if launch.kind == LaunchKind::Task {
@@ -486,75 +469,6 @@ fn file_names(job: &Job) -> FileNames {
     }
 }
 
-/// The lines for the output of a job that is ended from outside: one for its script, one for its steps.
-pub fn end_notices(job: &Job, outcome: Outcome) -> Option<(String, String)> {
-    let cause = match outcome {
-        Outcome::Cancelled { .. } => Cause::Cancelled,
-        Outcome::Requeued => Cause::Requeue,
-        Outcome::Preempted => Cause::Preemption,
-        Outcome::NodeFail => Cause::NodeFailure,
-        Outcome::Deadline => Cause::TimeLimit,
-        // The limit of time itself is kept, and told, by each node.
-        Outcome::Timeout if is_out_of_cpu_time(job) => Cause::CpuTimeLimit,
-        _ => return None,
-    };
-    Some((notice::job(job.id, cause), notice::step(cause)))
-}
-
-fn is_out_of_cpu_time(job: &Job) -> bool {
-    let ending = job.attempt().and_then(|attempt| attempt.ending.as_ref());
-    ending.is_some_and(|ending| ending.cause == EndCause::CpuTimeExhausted)
-}
-
-/// The line for the output of a step that is cancelled.
-pub fn step_notice() -> String {
-    notice::step(Cause::Cancelled)
-}
-
-/// Sets where the job's own commands find the server: the state folder with its socket.
-fn set_state_folder(shared: &Shared, environment: &mut Environment) {
-    if let Some(dir) = &shared.setup.client_state {
-        environment.set("SLUICE_STATE", dir);
-    }
-}
-
-fn job_facts<'a>(facts: &'a Facts) -> JobFacts<'a> {
-    JobFacts {
-        cluster: &facts.cluster,
-        job: facts.job.id,
-        array: facts.job.task.map(|task| match &facts.tasks {
-            Some(all) => ArrayFacts::new(task.array, task.index, all),
-            None => ArrayFacts::new(task.array, task.index, &Default::default()),
-        }),
-        spec: &facts.job.spec,
-        allocation: &facts.attempt().allocation,
-        reservation: facts.attempt().reservation.as_deref(),
-        account: &facts.job.account,
-        qos: &facts.qos,
-        restarts: facts.job.restarts(),
-        default_memory: facts.default_memory,
-        conf_file: None,
-        submit_dir: None,
-        gpus: facts.gpus,
-        topology: facts.topology.as_deref(),
-    }
-}
-
-fn slurm_environment(shared: &Shared, facts: &Facts, base: &str) -> Vec<String> {
-    let exported = Environment::from_block(base);
-    let mut environment =
-        environment::job::batch(&job_facts(facts), facts.node_index as usize, exported);
-    if !facts.het_components.is_empty() {
-        let of_each =
-            facts.het_components.iter().map(|one| environment::job::allocation(&job_facts(one)));
-        environment::het_job::set_components(&mut environment, &of_each.collect::<Vec<_>>());
-    }
-    set_state_folder(shared, &mut environment);
-    process_policy::export_niceness(facts.nice, Environment::from_block(base), &mut environment);
-    gpu::use_device_names(&mut environment, &facts.gpu_names);
-    environment.to_entries()
-}
-
 /// Whether the script waits for other nodes of its job: for their prologs, or because they start first.
 fn is_deferred(facts: &Facts) -> bool {
     let is_preparing = |facts: &Facts| has_preparing_nodes(facts.attempt());
@@ -570,20 +484,6 @@ fn is_deferred(facts: &Facts) -> bool {
     }
 }
 
-/// Seconds between the signal that ends a job and the kill. A task has dstack's own where it says nothing.
-pub fn stop_s(state: &State, job: &Job) -> u32 {
-    let unsaid = match job.spec.launch.kind {
-        LaunchKind::Task => dstack::configuration::policy::STOP_S,
-        LaunchKind::Batch | LaunchKind::Interactive => state.config.parameters.kill_wait_s,
-    };
-    job.spec.launch.stop_s.unwrap_or(unsaid)
-}
-
-/// The same for an end that others wait for, and that is no stop: a task then has as long as any job unless it says more.
-pub fn interruption_s(state: &State, job: &Job) -> u32 {
-    job.spec.launch.stop_s.unwrap_or(state.config.parameters.kill_wait_s)
-}
-
 fn mpi_hostfile(task: &TaskFacts) -> LaunchFile {
     let (variable, name) = dstack::environment::MPI_HOSTFILE;
     let names: Vec<String> = task.nodes.iter().map(|node| node.name.clone()).collect();
@@ -592,43 +492,4 @@ fn mpi_hostfile(task: &TaskFacts) -> LaunchFile {
     let hosts = if distinct.len() == names.len() { &task.addresses } else { &names };
     let text = dstack::environment::mpi_hostfile(hosts, &task.gpus);
     LaunchFile { name: name.into(), variable: variable.into(), text }
-}
-
-fn task_environment(shared: &Shared, facts: &Facts, base: &str, repo_id: &str) -> Vec<String> {
-    let task = &facts.task;
-    let run = facts.job.run.to_string();
-    let node = dstack::environment::TaskNode {
-        run_id: &run,
-        run_name: &facts.job.spec.name,
-        job_id: &run,
-        working_dir: &facts.job.spec.launch.work_dir,
-        repo_id,
-        node_ips: &task.addresses,
-        rank: task.first_rank + facts.node_index,
-        gpus: &task.gpus,
-    };
-    let mut variables = Environment::from_block(base);
-    for (name, value) in node.variables().into_iter().filter(|(_, value)| !value.is_empty()) {
-        variables.set(name, value);
-    }
-    for (name, value) in dstack::environment::MPI_VARIABLES {
-        if variables.get(name).is_none() {
-            variables.set(name, value);
-        }
-    }
-    // The device variables are the devices' own, whatever the language; so is the job's number,
-    // by which `srun` and `sbatch` in the commands find their way.
-    let slurm =
-        environment::job::batch(&job_facts(facts), facts.node_index as usize, Environment::new());
-    for (name, value) in slurm.iter().filter(|(name, _)| !is_batch_only(name)) {
-        variables.set(name, value);
-    }
-    gpu::use_device_names(&mut variables, &facts.gpu_names);
-    set_state_folder(shared, &mut variables);
-    variables.to_entries()
-}
-
-/// Variables of a batch script that would be wrong for a task.
-fn is_batch_only(name: &str) -> bool {
-    matches!(name, "ENVIRONMENT" | "TMPDIR" | "HOSTNAME")
 }

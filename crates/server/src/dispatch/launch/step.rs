@@ -1,7 +1,8 @@
 //! The orders of a step: for each node its tasks there, their environment, their part of the job's share.
 
 use super::process_policy;
-use super::{Facts, facts, job_facts, set_state_folder};
+use super::variables::{job_facts, set_state_folder};
+use super::{Facts, facts};
 use crate::agents::devices;
 use crate::secret::{references, registry_auth};
 use crate::shared::Shared;

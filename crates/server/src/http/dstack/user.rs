@@ -127,14 +127,14 @@ pub async fn get(
     Extension(by): Extension<Principal>,
     Json(wanted): Json<ByUsername>,
 ) -> ApiResult<UserWithCreds> {
-    let state = shared.read();
     if wanted.username != by.name {
-        authorise(&state, &by, Act::Administer)?;
+        authorise(&shared.read(), &by, Act::Administer)?;
+        // The state is not held meanwhile: the user database may be slow.
         if principal::of_name(&wanted.username).is_none() {
             return Err(no_such_user(&wanted.username));
         }
     }
-    Ok(Json(without_creds(named(&shared, &state, &by, &wanted.username))))
+    Ok(Json(without_creds(named(&shared, &shared.read(), &by, &wanted.username))))
 }
 
 pub async fn create(

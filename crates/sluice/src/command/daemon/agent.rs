@@ -126,7 +126,7 @@ pub fn run(args: AgentArgs) -> VerbResult {
         let text = format!("an agent runs in {} already, as process {pid}", path.display());
         return Err(VerbError::Message(text));
     }
-    folder_identity::refuse_copy(&state, args.moved)?;
+    folder_identity::refuse_copy(&state, args.moved, "agent")?;
     if args.keep {
         // An agent counts as working as soon as it runs: it waits for its server.
         AGENT_KEEPER.keep_in_background(&state)?.tell_ready();

@@ -27,7 +27,7 @@ pub struct DownArgs {
     /// The state folder; by default /var/lib/sluice for root, ~/.local/state/sluice for others
     #[arg(long, env = "SLUICE_STATE")]
     state: Option<PathBuf>,
-    /// End all jobs first
+    /// End all jobs first, those that wait or are held too
     #[arg(long)]
     jobs: bool,
 }

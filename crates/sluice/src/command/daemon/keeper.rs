@@ -21,9 +21,6 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// somebody can bring about.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// The exit code of a process that cannot work with the configuration as it is: another start would end the same way.
-pub const BAD_CONFIGURATION: u8 = 78;
-
 /// Which process a keeper keeps.
 #[derive(Debug)]
 pub struct Keeper {
@@ -31,18 +28,11 @@ pub struct Keeper {
     pub name: &'static str,
     /// The name of the process and of its pid file.
     of: &'static str,
-    /// What goes on without it, and how it comes back.
-    given_up: &'static str,
 }
 
-pub const AGENT_KEEPER: Keeper =
-    Keeper { name: "keeper", of: "agent", given_up: "jobs go on, and `sluice up` starts it" };
+pub const AGENT_KEEPER: Keeper = Keeper { name: "keeper", of: "agent" };
 
-pub const SERVER_KEEPER: Keeper = Keeper {
-    name: "server-keeper",
-    of: "server",
-    given_up: "jobs go on; see the log, and start it with `sluice up`",
-};
+pub const SERVER_KEEPER: Keeper = Keeper { name: "server-keeper", of: "server" };
 
 /// What a kept process knows of its keeper.
 pub struct Kept {
@@ -134,9 +124,6 @@ impl Keeper {
             was_ready |= is_ready;
             let how = match end {
                 End::Stopped => self.stopped(state),
-                End::Failed(code) if code == i32::from(BAD_CONFIGURATION) => {
-                    return Err(self.give_up(state, "cannot work with the configuration"));
-                }
                 // A first start that fails has said why; it is for the caller to try again.
                 End::Failed(code) if !was_ready => {
                     self.note_stop(state);
@@ -170,12 +157,6 @@ impl Keeper {
 
     fn failed(&self, error: impl std::fmt::Display) -> VerbError {
         VerbError::Message(format!("the {} cannot be kept: {error}", self.of))
-    }
-
-    fn give_up(&self, state: &StateDir, why: &str) -> VerbError {
-        self.remove_pid_files(state);
-        let Self { of, given_up, .. } = self;
-        VerbError::Message(format!("the {of} {why}; it is not started again: {given_up}"))
     }
 
     fn stopped(&self, state: &StateDir) -> ! {

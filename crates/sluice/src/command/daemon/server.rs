@@ -1,6 +1,6 @@
 //! `sluice server`: runs a server alone. Agents of other machines connect to it.
 
-use super::keeper::{BAD_CONFIGURATION, SERVER_KEEPER};
+use super::keeper::SERVER_KEEPER;
 use super::last_start::{self, LastStart};
 use super::listen_addresses::{BoundListeners, SshListen};
 use super::state_dir::StateDir;
@@ -19,6 +19,10 @@ use std::io::{ErrorKind, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+
+/// The exit code of a server that cannot work with the configuration as it is: a service manager does not start it again, since
+/// another start would end the same way.
+const BAD_CONFIGURATION: u8 = 78;
 
 #[derive(Args, Clone)]
 pub struct ServerArgs {
@@ -78,7 +82,7 @@ impl ServerArgs {
     }
 
     /// The database of the state, with its password and certificates read while this process may.
-    fn database(&self) -> Result<Option<DatabaseUrl>, VerbError> {
+    pub fn database(&self) -> Result<Option<DatabaseUrl>, VerbError> {
         let (settings, place) = match (&self.store, &self.config) {
             (Some(url), _) => {
                 let settings = StoreSettings { url: url.clone(), password_file: None };
@@ -94,9 +98,13 @@ impl ServerArgs {
     }
 
     /// Settles which configuration folder this start has, and says so where the last start had another, or none was named.
-    /// Returns what is saved of the last start. The error where that was a start of another folder.
-    pub fn settle_config(&mut self, state: &StateDir) -> Result<Option<LastStart>, VerbError> {
-        folder_identity::refuse_copy(state, self.moved)?;
+    /// Returns what is saved of the last start. The error where that was a start of another folder. `verb` is what was asked for.
+    pub fn settle_config(
+        &mut self,
+        state: &StateDir,
+        verb: &str,
+    ) -> Result<Option<LastStart>, VerbError> {
+        folder_identity::refuse_copy(state, self.moved, verb)?;
         let asked = match self.config.take() {
             Some(dir) => Some(dir.canonicalize().map_err(VerbError::file(dir))?),
             None => None,
@@ -118,7 +126,7 @@ pub fn run(mut args: ServerArgs) -> VerbResult {
     log::start(&state, "server");
     refuse_a_second(&state)?;
     state.lock()?;
-    let last = args.settle_config(&state);
+    let last = args.settle_config(&state, "server");
     let site = last.and_then(|last| {
         let site = Site::load(&args, None)?;
         args.force |= site.replaces_crashed(&state, last.as_ref());
@@ -142,7 +150,8 @@ pub fn run(mut args: ServerArgs) -> VerbResult {
         service_manager::tell_ready();
     };
     let folder = StateDir::open(&state.path);
-    let ended = start(&args, state, site, bound, |_| Ok(()), ready);
+    let begin = |store| start(&args, state, site, bound, store, |_| Ok(()), ready);
+    let ended = args.database().and_then(begin);
     // An error is no crash: the next start is asked the same questions as this one.
     folder.note_stop();
     ended?;
@@ -183,6 +192,8 @@ pub struct Site {
     config: ClusterConfig,
     /// Set when every node of the configuration is on this machine.
     machine: Option<Machine>,
+    /// Why the files cannot be used, where this is what they said before.
+    fault: Option<String>,
 }
 
 impl Site {
@@ -192,7 +203,12 @@ impl Site {
             None => None,
         };
         let config = configure::load(config_dir.as_deref(), machine.as_ref())?;
-        Ok(Self { config_dir, config, machine })
+        Ok(Self { config_dir, config, machine, fault: None })
+    }
+
+    /// The same after a look at the files, which cannot be used now.
+    pub fn with_fault(self, fault: String) -> Self {
+        Self { fault: Some(fault), ..self }
     }
 
     /// Whether this start takes the place of a server that crashed, with the same configuration folder. It is made whatever the
@@ -244,11 +260,11 @@ pub fn start(
     state: StateDir,
     site: Site,
     bound: BoundListeners,
+    store: Option<DatabaseUrl>,
     before_root_is_given_up: impl FnOnce(&LocalNodes) -> Result<(), VerbError>,
     ready: impl FnOnce(SocketAddr) + Send + 'static,
 ) -> Result<(), VerbError> {
     let admin_token = admin_token::read_or_make(&state)?;
-    let store = args.database()?;
     let admin_user = nix::unistd::User::from_uid(nix::unistd::geteuid())
         .ok()
         .flatten()
@@ -278,6 +294,7 @@ pub fn start(
         state_dir: state.path.clone(),
         config_dir: site.config_dir,
         config: site.config,
+        config_fault: site.fault,
         force: args.force,
         machine: site.machine,
         admin_token,

@@ -140,14 +140,20 @@ impl StateDir {
 
     /// The process that holds the agent's or the keeper's lock; of a server the process that the pid file names, if the folder's
     /// lock is held. In a copy of the folder nobody holds either. The pid file tells too where the lock cannot be asked: of
-    /// an agent of an earlier version, and for a user who may not open it.
+    /// an agent of an earlier version, and for a user who may not open it. After an upgrade that was rolled back there is a lock's
+    /// file, which that agent does not hold: it is known by its command line, if that names this folder.
     fn noted_pid(&self, of: &str) -> Option<Pid> {
+        let mut is_free = false;
         if SERVER_PROCESSES.contains(&of) {
             if server_lock::is_free(&self.path) {
                 return None;
             }
-        } else if let Ok(holder) = process_lock::holder(&self.lock_file(of)) {
-            return holder;
+        } else {
+            match process_lock::holder(&self.lock_file(of)) {
+                Ok(Some(holder)) => return Some(holder),
+                Ok(None) => is_free = true,
+                Err(_) => {}
+            }
         }
         let text = std::fs::read_to_string(self.pid_file(of)).ok()?;
         let pid: i32 = text.trim().parse().ok()?;
@@ -155,10 +161,12 @@ impl StateDir {
         let command = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
         let command = String::from_utf8_lossy(&command);
         // A supervisor says which job it has and not whose folder that is: no pid file names one.
-        let ours = command.contains("sluice")
-            && !command.starts_with("sluice: supervisor")
-            && !names_another_folder(&command, &self.path);
-        ours.then(|| Pid::from_raw(pid))
+        let is_program = command.contains("sluice") && !command.starts_with("sluice: supervisor");
+        let is_ours = match names_folder(&command, &self.path) {
+            Some(is_this) => is_this && (!is_free || is_agent(&command)),
+            None => !is_free,
+        };
+        (is_program && is_ours).then(|| Pid::from_raw(pid))
     }
 
     fn lock_file(&self, of: &str) -> PathBuf {
@@ -210,12 +218,18 @@ impl StateDir {
     }
 }
 
-/// Whether a command line names a state folder other than this one: in a copy of a folder pid files are those of the other.
-fn names_another_folder(command: &str, folder: &Path) -> bool {
+/// Whether a command line names this state folder or another: in a copy of a folder pid files are those of the other. `None` where
+/// it names none by a whole path.
+fn names_folder(command: &str, folder: &Path) -> Option<bool> {
     let mut words = command.split('\0').skip_while(|word| *word != "--state").skip(1);
-    let named = words.next().map(Path::new).filter(|path| path.is_absolute());
+    let named = words.next().map(Path::new).filter(|path| path.is_absolute())?;
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
-    named.is_some_and(|named| real(named) != real(folder))
+    Some(real(named) == real(folder))
+}
+
+/// Whether a command line is that of an agent or of its keeper.
+fn is_agent(command: &str) -> bool {
+    command.split('\0').nth(1) == Some("agent")
 }
 
 fn give_tree(top: OwnedFd, user: ServerUser) -> std::io::Result<()> {
@@ -302,13 +316,13 @@ mod tests {
     #[test]
     fn process_of_another_state_folder_is_known_by_its_command_line() {
         let here = Path::new("/srv/one");
-        for (command, another) in [
-            ("sluice\0up\0--state\0/srv/one\0--listen\0x\0", false),
-            ("sluice\0agent\0--keep\0--state\0/srv/two\0", true),
-            ("sluice\0agent\0--state\0relative\0", false),
-            ("sluice\0agent\0", false),
+        for (command, is_this) in [
+            ("sluice\0up\0--state\0/srv/one\0--listen\0x\0", Some(true)),
+            ("sluice\0agent\0--keep\0--state\0/srv/two\0", Some(false)),
+            ("sluice\0agent\0--state\0relative\0", None),
+            ("sluice\0agent\0", None),
         ] {
-            assert_eq!(names_another_folder(command, here), another, "{command}");
+            assert_eq!(names_folder(command, here), is_this, "{command}");
         }
     }
 }

@@ -1,19 +1,23 @@
 //! `sluice up`: starts a server and an agent. This process becomes the keeper of the server: it holds the listening sockets
 //! and starts the server again when it dies. The server gives up root; the agent stays root.
 
-use super::keeper::{AGENT_KEEPER, BAD_CONFIGURATION, SERVER_KEEPER};
+use super::keeper::{AGENT_KEEPER, SERVER_KEEPER};
 use super::listen_addresses::SshListen;
 use super::server::{self, LocalNodes, ServerArgs, Site};
 use super::state_dir::{self, StateDir};
 use super::{core_dump, listen_addresses, log};
+use crate::client::{Client, ServerLocation};
 use crate::command::verb::{VerbError, VerbResult};
+use ::server::DatabaseUrl;
 use ::server::configure::Machine;
 use clap::Args;
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{ChildStdout, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
+use wire::client::{Answer, Call};
 
 #[derive(Args)]
 pub struct UpArgs {
@@ -30,7 +34,7 @@ pub fn run(mut args: UpArgs) -> VerbResult {
         return Ok(ExitCode::SUCCESS);
     }
     server::refuse_a_second(&state)?;
-    let last = args.server.settle_config(&state)?;
+    let last = args.server.settle_config(&state, "up")?;
     if args.detach {
         return detached(&args, &state);
     }
@@ -42,13 +46,15 @@ pub fn run(mut args: UpArgs) -> VerbResult {
     site.check(&state, last.as_ref(), args.server.force)?;
     let ssh = args.server.ssh.unwrap_or(SshListen::Default);
     let bound = listen_addresses::bind(&state, args.server.listen, args.server.agents, ssh)?;
+    let store = args.server.database()?;
     site.save(&state)?;
     state.note_start();
     let kept = SERVER_KEEPER.keep(&state)?;
     // This is the server from here on. The first has its configuration; a later one reads it again, and takes it whatever it
     // lacks: nobody is there to be asked.
     args.server.force |= !kept.is_first;
-    let site = if kept.is_first { site } else { reload_site(&args.server) };
+    let (site, store) =
+        if kept.is_first { (site, store) } else { reload(&args.server, site, store) };
     let own = StateDir::open(&state.path);
     let start = move |local: &LocalNodes| start_agent(&own, local);
     let ready = move |listen| {
@@ -59,7 +65,7 @@ pub fn run(mut args: UpArgs) -> VerbResult {
         }
         kept.tell_ready();
     };
-    server::start(&args.server, state, site, bound, start, ready)?;
+    server::start(&args.server, state, site, bound, store, start, ready)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -71,12 +77,15 @@ fn load_site(args: &ServerArgs) -> Result<Site, VerbError> {
     Site::load(args, Some(Machine { node: super::agent::node_config(&detected) }))
 }
 
-/// The configuration at a restart. A bad one ends this process, with a code that tells the keeper.
-fn reload_site(args: &ServerArgs) -> Site {
-    load_site(args).unwrap_or_else(|error| {
-        error.print();
-        std::process::exit(i32::from(BAD_CONFIGURATION))
-    })
+/// Configuration and database at a restart by the keeper. Files that cannot be used leave what was there before: nobody is there to
+/// mend them, and a crash that somebody can bring about must not become an outage.
+fn reload(
+    args: &ServerArgs,
+    before: Site,
+    store: Option<DatabaseUrl>,
+) -> (Site, Option<DatabaseUrl>) {
+    let loaded = load_site(args).and_then(|site| Ok((site, args.database()?)));
+    loaded.unwrap_or_else(|error| (before.with_fault(error.to_string()), store))
 }
 
 /// Starts the same command in a session of its own, and waits until it reports that it is up.
@@ -119,6 +128,9 @@ fn detached(args: &UpArgs, state: &StateDir) -> VerbResult {
             if ["sluice is up", "sluice waits"].iter().any(|said| line.starts_with(said)) =>
         {
             print!("{line}");
+            if line.starts_with("sluice is up") && !nix::unistd::geteuid().is_root() {
+                tell_not_enforced(state);
+            }
             Ok(ExitCode::SUCCESS)
         }
         FirstLine::Read(_) => {
@@ -136,6 +148,20 @@ fn detached(args: &UpArgs, state: &StateDir) -> VerbResult {
                 log_path.display(),
             )))
         }
+    }
+}
+
+/// Says what a cluster that an ordinary user started does not hold its jobs to.
+fn tell_not_enforced(state: &StateDir) {
+    let mut client = Client::at(ServerLocation::in_state(&state.path));
+    let Ok(Answer::Cluster(cluster)) = client.call(Call::Cluster) else { return };
+    let gaps = cluster.nodes.iter().flat_map(|node| &node.facts.not_enforced);
+    let gaps: BTreeSet<&str> = gaps.filter_map(|gap| gap.split(':').next()).collect();
+    if !gaps.is_empty() {
+        let gaps = gaps.into_iter().collect::<Vec<_>>().join(", ");
+        println!(
+            "not root: jobs run only as you, and are not limited in: {gaps} (`sluice doctor` says why)"
+        );
     }
 }
 

@@ -42,6 +42,7 @@ fn list(args: &[String]) -> Result<ExitCode, CommandError> {
         let Answer::Cluster(cluster) = answer else {
             return Err(CommandError::unexpected(&answer));
         };
+        cluster.notices.iter().for_each(|notice| eprintln!("sinfo: note: {notice}"));
         let moment = Moment { now: cluster.now, tz: &tz };
         let mut out = io::stdout().lock();
         if parsed.has(K::Json) {

@@ -12,7 +12,7 @@ use model::id::JobId;
 use model::run::Hold;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
-use wire::client::{Answer, Call, Cancel, Detail, JobsQuery};
+use wire::client::{Answer, Call, Cancel, Detail, JobsQuery, QueueHead, QueueOrder};
 use wire::job_list::JobList;
 use wire::view::JobView;
 
@@ -37,6 +37,10 @@ pub struct Scope {
     pub log: Option<JobId>,
     /// How many jobs are enough, from the head of the queue; `None` for all.
     pub rows: Option<u32>,
+    /// What is found in each of these jobs; empty where all are asked for.
+    pub filter: String,
+    /// Which of them are the first.
+    pub order: QueueOrder,
 }
 
 #[derive(Debug, PartialEq)]
@@ -157,7 +161,11 @@ impl Looker<'_> {
         match request {
             Request::Changed => due.is_changed = true,
             Request::Look(next) => {
-                if (&next.user, next.rows) != (&self.scope.user, self.scope.rows) {
+                // Of all jobs any order is made here.
+                let order = |scope: &Scope| scope.rows.map(|rows| (rows, scope.order));
+                let asked =
+                    |scope: &Scope| (scope.user.clone(), scope.filter.clone(), order(scope));
+                if asked(&next) != asked(&self.scope) {
                     (due.is_changed, due.look) = (true, Instant::now());
                 }
                 if next.log != self.scope.log {
@@ -237,13 +245,21 @@ pub fn snapshot(client: &mut Client, scope: Scope) -> Result<Snapshot, VerbError
         Ok(Answer::Commits { count }) => Some(count),
         _ => None,
     };
-    let users: Vec<String> = scope.user.into_iter().collect();
-    let head = scope.rows.map(|rows| client.call(Call::QueueHead { users: users.clone(), rows }));
+    let Scope { user, rows, filter, order, .. } = scope;
+    let users: Vec<String> = user.into_iter().collect();
+    // What a server of an earlier version answers too.
+    let is_plain = filter.is_empty() && order == QueueOrder::Queue;
+    let head = rows.map(|rows| {
+        let head = QueueHead { users: users.clone(), rows, filter, order };
+        client.call(Call::QueueHead(head))
+    });
     let (jobs, counts) = match head {
-        Some(Ok(Answer::QueueHead { jobs: JobList(jobs), running, waiting, .. })) => {
-            (jobs, Some(JobCounts { running, waiting }))
+        Some(Ok(Answer::QueueHead { jobs: JobList(jobs), running, waiting, matching, .. }))
+            if is_plain || matching.is_some() =>
+        {
+            (jobs, Some(JobCounts { running, waiting, matching }))
         }
-        // Of a server that does not know the call all jobs are asked.
+        // Of a server that does not know the call, or neither filters nor orders, all jobs are asked.
         _ => (all_jobs(client, users)?, None),
     };
     match ask(client, Call::Cluster)? {

@@ -1,9 +1,9 @@
 //! Which rows are shown, and in which order.
 
-use ::slurm::output::text::job_text;
-use ::slurm::words;
+use ::slurm::output::text::job_search;
 use ::slurm::words::node::NodeState;
 use std::cmp::Reverse;
+use wire::client::QueueOrder;
 use wire::view::{JobView, NodeView};
 
 /// By what jobs are sorted.
@@ -25,6 +25,17 @@ impl JobSort {
             Self::User => Self::Name,
             Self::Name => Self::Start,
             Self::Start => Self::Queue,
+        }
+    }
+
+    /// What the server is asked for, to have the first jobs of this order.
+    pub fn asked(self) -> QueueOrder {
+        match self {
+            Self::Queue => QueueOrder::Queue,
+            Self::Id => QueueOrder::Id,
+            Self::User => QueueOrder::User,
+            Self::Name => QueueOrder::Name,
+            Self::Start => QueueOrder::Start,
         }
     }
 
@@ -72,7 +83,7 @@ pub fn jobs(jobs: &[JobView], filter: &str, sort: JobSort) -> Vec<u32> {
     let filter = filter.to_lowercase();
     let mut order: Vec<u32> = (0..jobs.len() as u32).collect();
     if !filter.is_empty() {
-        order.retain(|at| job_matches(&jobs[*at as usize], &filter));
+        order.retain(|at| job_search::contains(&jobs[*at as usize], &filter));
     }
     let job = |at: &u32| &jobs[*at as usize];
     match sort {
@@ -96,23 +107,6 @@ pub fn jobs(jobs: &[JobView], filter: &str, sort: JobSort) -> Vec<u32> {
         }),
     }
     order
-}
-
-fn job_matches(job: &JobView, filter: &str) -> bool {
-    let has = |text: &str| text.to_lowercase().contains(filter);
-    let id = || {
-        let mut id = String::new();
-        job_text::push_id(&mut id, job, None);
-        id
-    };
-    has(&job.name)
-        || has(&job.spec.owner.name)
-        || has(&job.partition)
-        || has(&job.account)
-        || has(words::job::long(job.state))
-        || has(&id())
-        || (job.state.is_waiting() && has(&words::reason::text(&job.reason)))
-        || job.allocation.iter().flat_map(|all| all.node_names()).any(has)
 }
 
 /// The indices of the nodes that are shown.

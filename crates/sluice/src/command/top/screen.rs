@@ -133,19 +133,21 @@ impl Screen {
         let has_log = |job: &&JobView| {
             !job.state.is_waiting() && job.spec.launch.kind != LaunchKind::Interactive
         };
+        let rows = self.rows_needed();
         Scope {
             user: self.mine.then(|| self.user.clone()),
             log: self.job().filter(has_log).filter(|job| self.is_own(job)).map(|job| job.id),
-            rows: self.rows_needed(),
+            rows,
+            filter: rows.map(|_| self.jobs.filter.clone()).unwrap_or_default(),
+            order: self.job_sort.asked(),
         }
     }
 
-    /// How many jobs from the head of the queue are enough; `None` where another order or a filter needs all.
+    /// How many jobs from the head of the queue are enough; `None` where its end was asked for.
     fn rows_needed(&self) -> Option<u32> {
-        let is_queue = self.job_sort == JobSort::Queue && self.jobs.filter.is_empty();
         let seen = self.jobs.selected + self.jobs.visible;
         let rows = (seen / HEAD_ROWS + 1) * HEAD_ROWS;
-        (is_queue && !self.wants_all).then(|| u32::try_from(rows).unwrap_or(u32::MAX))
+        (!self.wants_all).then(|| u32::try_from(rows).unwrap_or(u32::MAX))
     }
 
     pub fn is_own(&self, job: &JobView) -> bool {

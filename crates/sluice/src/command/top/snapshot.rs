@@ -17,7 +17,9 @@ pub struct Snapshot {
     pub nodes: Vec<NodeView>,
     pub jobs: Vec<JobView>,
     pub totals: Totals,
-    /// Whether there are more jobs than these.
+    /// How many jobs the filter that was asked for leaves.
+    pub matching: u64,
+    /// Whether there are more of them than `jobs`.
     pub is_head: bool,
 }
 
@@ -26,6 +28,8 @@ pub struct Snapshot {
 pub struct JobCounts {
     pub running: u64,
     pub waiting: u64,
+    /// How many of them the filter leaves; `None`: nothing was filtered.
+    pub matching: Option<u64>,
 }
 
 /// Sums over all nodes and over the jobs that were asked for.
@@ -59,11 +63,13 @@ impl Snapshot {
         }
         let counts = counts.unwrap_or_else(|| {
             let waiting = jobs.iter().filter(|job| job.state.is_waiting()).count() as u64;
-            JobCounts { running: jobs.len() as u64 - waiting, waiting }
+            JobCounts { running: jobs.len() as u64 - waiting, waiting, matching: None }
         });
         (totals.running, totals.waiting) = (counts.running, counts.waiting);
-        let is_head = counts.running + counts.waiting > jobs.len() as u64;
-        Self { cluster: name, now, taken: Instant::now(), commits, nodes, jobs, totals, is_head }
+        let matching = counts.matching.unwrap_or(counts.running + counts.waiting);
+        let is_head = matching > jobs.len() as u64;
+        let taken = Instant::now();
+        Self { cluster: name, now, taken, commits, nodes, jobs, totals, matching, is_head }
     }
 
     /// The server's time now, by which running jobs are timed between two answers.

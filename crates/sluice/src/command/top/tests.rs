@@ -49,8 +49,14 @@ fn node(name: &str) -> NodeView {
 }
 
 fn screen(nodes: Vec<NodeView>, jobs: Vec<JobView>) -> Screen {
-    let cluster =
-        ClusterView { name: "lab".into(), now: NOW, nodes, partitions: Vec::new(), topology: None };
+    let cluster = ClusterView {
+        name: "lab".into(),
+        now: NOW,
+        nodes,
+        partitions: Vec::new(),
+        topology: None,
+        notices: Vec::new(),
+    };
     let mut screen = Screen::new("alice".into(), false);
     screen.tz = jiff::tz::TimeZone::UTC;
     screen.show(Snapshot::new(cluster, jobs, None, None));
@@ -198,19 +204,20 @@ fn filter_and_sort_choose_the_rows() {
 }
 
 #[test]
-fn head_of_the_queue_is_asked_for_and_all_of_it_for_its_end_a_filter_or_another_order() {
+fn head_of_the_queue_is_asked_for_by_filter_and_order_and_all_of_it_for_its_end() {
     let cluster = || ClusterView {
         name: "lab".into(),
         now: NOW,
         nodes: vec![node("n1")],
         partitions: Vec::new(),
         topology: None,
+        notices: Vec::new(),
     };
     let jobs = |count: u32| -> Vec<JobView> {
         (1..=count).map(|id| job(id, "sweep", "bob", JobState::Pending)).collect()
     };
     let mut screen = Screen::new("alice".into(), false);
-    let counts = Some(JobCounts { running: 0, waiting: 400 });
+    let counts = Some(JobCounts { running: 0, waiting: 400, matching: None });
     screen.show(Snapshot::new(cluster(), jobs(256), counts, None));
     assert_eq!(screen.scope().rows, Some(256));
     let text = frame(&mut screen, 100, 30);
@@ -223,9 +230,19 @@ fn head_of_the_queue_is_asked_for_and_all_of_it_for_its_end_a_filter_or_another_
     screen.show(Snapshot::new(cluster(), jobs(400), None, None));
     assert_eq!(screen.job().map(|job| job.id.0), Some(400), "the end that was asked for");
     press(&mut screen, KeyCode::Home);
-    assert_eq!(screen.scope().rows, Some(256));
+    assert_eq!((screen.scope().rows, screen.scope().filter.as_str()), (Some(256), ""));
+    press(&mut screen, KeyCode::Char('/'));
+    write(&mut screen, "Swe");
+    press(&mut screen, KeyCode::Enter);
+    assert_eq!((screen.scope().rows, screen.scope().filter.as_str()), (Some(256), "Swe"));
+    let counts = Some(JobCounts { running: 3, waiting: 9000, matching: Some(300) });
+    screen.show(Snapshot::new(cluster(), jobs(256), counts, None));
+    let text = frame(&mut screen, 100, 30);
+    assert!(text.contains("3 running, 9000 waiting") && text.contains("Jobs 300 "), "{text}");
     press(&mut screen, KeyCode::Char('s'));
-    assert_eq!(screen.scope().rows, None, "another order");
+    let scope = screen.scope();
+    assert_eq!((scope.rows, scope.filter.as_str()), (Some(256), "Swe"));
+    assert_eq!(scope.order, wire::client::QueueOrder::Id, "another order");
 }
 
 #[test]
@@ -241,6 +258,7 @@ fn selected_job_stays_selected_when_another_comes_before_it() {
         nodes: vec![node("n1")],
         partitions: Vec::new(),
         topology: None,
+        notices: Vec::new(),
     };
     screen.take(Reply::Snapshot(Box::new(Snapshot::new(cluster, jobs, None, None))));
     assert_eq!(screen.job().map(|job| job.id.0), Some(8));

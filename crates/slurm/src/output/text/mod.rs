@@ -1,7 +1,8 @@
 //! Texts in Slurm's notation that more than one command prints: parts of a job, of a node, of a step's usage, and of its
-//! CPU frequency.
+//! CPU frequency; and the search for a job by such a text.
 
 pub mod frequency_text;
+pub mod job_search;
 pub mod job_text;
 pub mod node_text;
 pub mod usage_text;

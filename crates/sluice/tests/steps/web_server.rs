@@ -1,0 +1,54 @@
+//! The web server that jobs and replicas of services run in these tests.
+
+/// A program that answers GET with what it was asked, echoes the bodies of POST, and echoes the bytes of an upgraded connection. It is
+/// at the port of its argument, which replicas on this machine share; without one at any, which it writes to the file `port`.
+pub const WEB_SERVER: &str = r#"
+import http.server, os, socket, sys
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def log_message(self, *args): pass
+    def do_GET(self):
+        if self.headers.get("Upgrade"):
+            self.send_response(101)
+            self.send_header("Connection", "Upgrade")
+            self.send_header("Upgrade", self.headers["Upgrade"])
+            self.end_headers()
+            while (data := self.connection.recv(65536)):
+                self.connection.sendall(data)
+            self.close_connection = True
+            return
+        if self.path == "/health" and not os.path.exists("healthy"):
+            self.send_error(503)
+            return
+        text = self.path + "\n" + "".join(f"{k.lower()}: {v}\n" for k, v in self.headers.items())
+        if self.path == "/away":
+            self.send_response(302)
+            self.send_header("Location", "/there")
+            text = ""
+        else:
+            self.send_response(200)
+            self.send_header("Set-Cookie", "own=1; Path=/")
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text.encode())
+    def do_POST(self):
+        length = int(self.headers["Content-Length"])
+        self.send_response(200)
+        self.send_header("Content-Length", str(length))
+        self.send_header("X-Path", self.path)
+        self.end_headers()
+        while length:
+            data = self.rfile.read(min(length, 65536))
+            length -= len(data)
+            self.wfile.write(data)
+class Server(http.server.ThreadingHTTPServer):
+    def server_bind(self):
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        super().server_bind()
+port = int(sys.argv[1]) if len(sys.argv) > 1 else 0
+server = Server(("127.0.0.1", port), Handler)
+if port == 0:
+    with open("port.new", "w") as file: file.write(str(server.server_port))
+    os.rename("port.new", "port")
+server.serve_forever()
+"#;
