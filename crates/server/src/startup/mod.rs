@@ -52,6 +52,9 @@ use wire::ssh::SshEndpoint;
 /// How long calls that are under way may take until the process ends without them.
 const SHUTDOWN_TIME: Duration = Duration::from_secs(5);
 
+/// What the key of browsers' markers is derived for.
+const MARKER_CONTEXT: &str = "markers of browsers that show pages of jobs";
+
 pub struct ServerOptions {
     /// The server's own part of the state folder.
     pub server_dir: PathBuf,
@@ -208,6 +211,7 @@ pub fn run(
             set_log_level: options.set_log_level,
         },
     });
+    shared.volatile.proxy.keep_markers(&shared.identity.derived_secret(MARKER_CONTEXT));
     let start = |name: &str, work: Box<dyn FnOnce() + Send>| {
         let spawned = std::thread::Builder::new().name(name.into()).spawn(work);
         spawned.map(drop).map_err(|e| ServerError::Other(format!("cannot start a thread: {e}")))

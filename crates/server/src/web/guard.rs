@@ -104,7 +104,7 @@ fn admit(shared: &Shared, request: &Request) -> Result<(Principal, Admission), B
     };
     // Signing out is never wrong.
     if request.method() != Method::DELETE {
-        let checked = job_pages::check(shared, request.headers(), &by, now);
+        let checked = job_pages::check(shared, request.headers(), &by);
         checked.map_err(|why| Box::new(why.into_response()))?;
     }
     if is_change(request) && looks_only(shared, &by) {

@@ -44,7 +44,7 @@ pub async fn sign_in(State(shared): State<Arc<Shared>>, request: Request) -> Web
     let by = authenticate::of_token_hash(&shared, &hash, is_loopback)
         .map_err(|why| WebRefusal::new(StatusCode::UNAUTHORIZED, why))?;
     let now = Instant::now();
-    job_pages::check(&shared, &head.headers, &by, now)?;
+    job_pages::check(&shared, &head.headers, &by)?;
     // The session that the browser had is not left behind.
     browser::cookies(&head.headers, SESSION)
         .for_each(|secret| shared.volatile.web_sessions.close(secret));

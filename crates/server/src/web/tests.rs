@@ -6,7 +6,7 @@ use crate::connection_limits::{ConnectionLimits, ListenerSlots, PortConnection};
 use crate::http::body_limits::BodyLimits;
 use crate::http::peer::Peer;
 use crate::http::router;
-use crate::shared::proxy_sessions::ProxyTarget;
+use crate::shared::proxy_sessions::{ProxySessions, ProxyTarget};
 use crate::testing::TestServer;
 use axum::Router;
 use axum::body::Body;
@@ -328,6 +328,25 @@ async fn session_has_no_rights_beside_pages_of_others_jobs() {
         assert!(refused.text.contains("web pages of jobs"), "{}", refused.text);
     }
     assert_eq!(browser.sign_out().await.status, StatusCode::OK);
+}
+
+/// A browser may keep its marker over many starts of the server: it is one's own all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn marker_of_ones_own_pages_lets_in_after_a_restart() {
+    let mut browser = Browser::signed_in(USER).await;
+    let session = browser.cookie.clone().expect("a cookie");
+    let own = crate::auth::principal::of_name(USER).expect("a user");
+    let before = ProxySessions::default();
+    before.keep_markers(crate::testing::MARKER_SECRET);
+    let (target, now) = (ProxyTarget { job: JobId(1), rank: 0, port: 80 }, Instant::now());
+    let open = |owner: u32| {
+        let link = before.make_link(own.clone(), owner, target, now).expect("a link");
+        before.redeem(&link, target, std::iter::empty(), now).expect("a cookie").browser
+    };
+    browser.cookie = Some(format!("{session}; sluice_browser={}", open(own.uid)));
+    assert_eq!(browser.get("/api/web/jobs").await.status, StatusCode::OK);
+    browser.cookie = Some(format!("{session}; sluice_browser={}", open(own.uid + 1)));
+    assert_eq!(browser.get("/api/web/jobs").await.status, StatusCode::FORBIDDEN, "another's");
 }
 
 #[tokio::test(flavor = "multi_thread")]
