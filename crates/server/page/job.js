@@ -78,7 +78,9 @@ function parts(page, reload) {
   return [
     h("h1", {}, `Job ${job.shown} `, h("span", { class: "state" }, job.state.toLowerCase())),
     h("p", {}, job.name),
-    page.may_manage && h("p", { class: "buttons" }, CHANGES.filter((change) => change.fits(job)).map((change) => button(job, change, reload))),
+    (page.may_manage || page.may_enter) && h("p", { class: "buttons" },
+      page.may_manage && CHANGES.filter((change) => change.fits(job)).map((change) => button(job, change, reload)),
+      page.may_enter && h("a", { href: `/shell?job=${job.id}`, target: "_blank", rel: "noopener" }, "Shell in a new tab")),
     page.explanation.length > 0 && h("section", {}, h("h2", {}, "Why it waits"),
       h("ul", {}, page.explanation.map((line) => h("li", {}, line))),
       page.expected && h("p", {}, `Expected to start ${time(page.expected.start)} on ${page.expected.nodes.join(", ")}.`)),

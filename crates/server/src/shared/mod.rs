@@ -26,6 +26,7 @@ pub mod run_texts;
 pub mod run_totals;
 pub mod scrapes;
 pub mod service_counts;
+pub mod shell_tickets;
 pub mod ssh_connections;
 pub mod ssh_keys;
 pub mod state_lock;
@@ -71,6 +72,7 @@ use run_texts::RunTexts;
 use run_totals::RunTotals;
 use scrapes::Scrapes;
 use service_counts::ServiceCounts;
+use shell_tickets::ShellTickets;
 use ssh_connections::{InactivityTimes, SshConnections};
 use ssh_keys::SshKeys;
 use state_lock::{StateLock, StateRead};
@@ -183,6 +185,9 @@ pub struct Volatile {
     /// Streams of changes that pages have open, by user; and what changed.
     pub web_streams: UserCounts,
     pub changes: ChangeLog,
+    /// Shells in browsers: those that are asked for, and those that are open, by user.
+    pub shell_tickets: ShellTickets,
+    pub web_shells: UserCounts,
     /// Requests to services.
     pub service_counts: ServiceCounts,
     /// How the probes of replicas went.

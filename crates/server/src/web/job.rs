@@ -5,6 +5,7 @@ use crate::web::answer::{WebRefusal, WebResult, json_answer};
 use crate::web::ask::{ask, first_refusal};
 use crate::web::explanation;
 use crate::web::job_rows::JobRow;
+use crate::web::shell;
 use axum::Extension;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
@@ -30,6 +31,8 @@ struct JobPage {
     may_manage: bool,
     /// The caller may read its script and output.
     may_read: bool,
+    /// The caller may open a shell in it now.
+    may_enter: bool,
     comment: Option<String>,
     submit_line: Arc<str>,
     dependency: Option<String>,
@@ -92,11 +95,14 @@ fn page(shared: &Shared, by: &Principal, explained: &ExplainedJob) -> JobPage {
     let job = state.jobs.get(&view.id);
     let may_manage = job.is_some_and(|job| authorise(&state, by, Act::ManageJob(job)).is_ok());
     let may_read = job.is_some_and(|job| authorise(&state, by, Act::ActAsOwner(job)).is_ok());
+    let running = job.filter(|job| job.attempt().is_some());
+    let may_enter = running.is_some_and(|job| shell::may_enter(&state, by, job));
     let expected = wait.and_then(|wait| wait.expected.as_ref().or(wait.backfill_slot.as_ref()));
     JobPage {
         job: JobRow::of(view),
         may_manage,
         may_read,
+        may_enter,
         comment: view.spec.comment.clone(),
         submit_line: view.spec.submit_line.clone(),
         dependency: view.dependency.clone(),

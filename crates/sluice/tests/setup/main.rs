@@ -37,3 +37,4 @@ mod site_limits;
 mod tokens;
 mod versions;
 mod web_page;
+mod web_shell;
