@@ -6,6 +6,7 @@ import { h } from "./dom.js";
 import { bytes, colour, setClock, time } from "./format.js";
 import { queue } from "./queue_store.js";
 import { jobAddress } from "./router.js";
+import { Utilisation, waits } from "./utilisation.js";
 
 /** A change of a job changes the map too: it is fetched no more often than this. */
 const INTERVAL_MS = 2_000;
@@ -14,6 +15,8 @@ export function overview(_, profile) {
   const totals = h("dl", { class: "totals" });
   const map = h("ul", { class: "map", "aria-label": "Nodes and their GPUs" });
   const drawn = new Map();
+  const utilisation = new Utilisation();
+  const queues = h("div");
   let answer = null;
   let due = null;
 
@@ -29,7 +32,10 @@ export function overview(_, profile) {
       load().catch(() => {});
     }, INTERVAL_MS);
   };
-  const queueChanged = () => answer && drawTotals(totals, answer.nodes);
+  const queueChanged = () => {
+    queues.replaceChildren(waits(queue.rows.values()));
+    if (answer) drawTotals(totals, answer.nodes);
+  };
   queue.addEventListener("change", queueChanged);
 
   return {
@@ -37,14 +43,15 @@ export function overview(_, profile) {
     element: h("section", {}, h("h1", {}, "Overview"), totals,
       h("p", { class: "legend" },
         legend("free", "free"), legend("busy", "busy, a colour for each user"), legend("own", "yours"), legend("out", "out of service")),
-      map, profile.role !== "user" && forms("nodes", load)),
-    ready: Promise.all([load(), queue.refresh()]),
+      map, forms("nodes", profile, load), queues, utilisation.element),
+    ready: Promise.all([load(), queue.refresh().then(queueChanged), utilisation.load()]),
     update: (what) => {
       if (what.jobs) queue.refresh().catch(() => {});
       if (what.jobs || what.nodes) later();
     },
     close: () => {
       clearTimeout(due);
+      utilisation.close();
       queue.removeEventListener("change", queueChanged);
     },
   };

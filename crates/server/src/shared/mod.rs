@@ -15,6 +15,7 @@ pub mod forecast_queue;
 pub mod health_reports;
 pub mod link_shutdown;
 pub mod live_loads;
+pub mod load_history;
 pub mod log_queue;
 pub mod long_calls;
 pub mod mail_queue;
@@ -56,6 +57,7 @@ use foldhash::fast::RandomState;
 use forecast_queue::ForecastQueue;
 use health_reports::HealthReports;
 use live_loads::LiveLoads;
+use load_history::LoadHistory;
 use log_queue::LogQueue;
 use long_calls::LongCalls;
 use mail_queue::MailQueue;
@@ -166,6 +168,8 @@ pub struct Volatile {
     /// The texts of runs that were shown lately.
     pub run_texts: RunTexts,
     pub live_loads: LiveLoads,
+    /// How much of the cluster was in use.
+    pub load_history: LoadHistory,
     pub scrapes: Scrapes,
     /// A backup is being made.
     pub backup_runs: AtomicBool,

@@ -108,7 +108,19 @@ async fn pasted_text_is_checked_in_both_languages_and_bounded() {
 #[tokio::test(flavor = "multi_thread")]
 async fn lists_and_maps_are_answered_and_unknown_ones_named() {
     let browser = Browser::signed_in("root").await;
-    for list in ["accounts", "projects", "reservations", "events", "tokens", "fleets", "shares"] {
+    for list in [
+        "accounts",
+        "projects",
+        "reservations",
+        "events",
+        "audit",
+        "tokens",
+        "fleets",
+        "backends",
+        "shares",
+        "secrets?project=main",
+        "volumes",
+    ] {
         let answer = browser.get(&format!("/api/web/lists/{list}")).await;
         assert_eq!(answer.status, StatusCode::OK, "{list}: {}", answer.text);
     }
@@ -124,6 +136,11 @@ async fn lists_and_maps_are_answered_and_unknown_ones_named() {
         "{}",
         usage.text
     );
+    let load = browser.get("/api/web/load?hours=24").await;
+    assert_eq!((load.status, &load.json()["samples"]), (StatusCode::OK, &json!([])));
+    let job = browser.server.submit("name: waits").await.expect("a job");
+    let attempts = browser.get(&format!("{JOBS}/{job}/attempts")).await;
+    assert!(attempts.json()["attempts"].is_array(), "{}", attempts.text);
     let reversed = browser.get(&format!("/api/web/usage?from={now}&until=0")).await;
     assert_eq!(reversed.status, StatusCode::CONFLICT, "{}", reversed.text);
 }

@@ -12,8 +12,10 @@ use axum::http::StatusCode;
 use cluster::authorise::{Act, authorise};
 use model::change::{JobChange, JobFilter, JobRef, Requeue};
 use model::id::JobId;
+use model::partition::DefaultMemory;
 use model::principal::Principal;
 use model::reason::Refusal;
+use model::request::Per;
 use model::run::Hold;
 use model::time::Timestamp;
 use serde::Serialize;
@@ -39,6 +41,8 @@ struct JobPage {
     exit_code: i32,
     exit_signal: i32,
     restarts: u32,
+    /// What it asked for, in words.
+    request: Vec<(&'static str, String)>,
     /// What it asked for, or was given, of each resource.
     tres: Vec<(String, u64)>,
     allocation: Vec<NodePart>,
@@ -109,12 +113,40 @@ fn page(shared: &Shared, by: &Principal, explained: &ExplainedJob) -> JobPage {
         exit_code: view.exit.code,
         exit_signal: view.exit.signal,
         restarts: view.restarts,
+        request: request(view),
         tres: view.tres.iter().map(|(kind, amount)| (kind.to_string(), amount)).collect(),
         allocation: allocation(view),
         steps: steps(view),
         explanation: wait.map(explanation::sentences).unwrap_or_default(),
         expected: expected.map(|at| Expected { start: at.start, nodes: at.nodes.clone() }),
     }
+}
+
+fn request(view: &JobView) -> Vec<(&'static str, String)> {
+    let asked = view.spec.request();
+    let mut rows = vec![
+        ("Nodes", view.nodes.to_string()),
+        ("Tasks", view.tasks.to_string()),
+        ("CPUs of a task", asked.cpus_per_task.to_string()),
+    ];
+    let (name, memory) = match job_text::memory(view) {
+        DefaultMemory::PerNode(each) => ("Memory of a node", each),
+        DefaultMemory::PerCpu(each) => ("Memory of a CPU", each),
+        DefaultMemory::PerGpu(each) => ("Memory of a GPU", each),
+    };
+    // Zero is a whole node's, or what the site gives.
+    if memory.0 > 0 {
+        rows.push((name, format!("{} MiB", memory.mib())));
+    }
+    let devices = [
+        (Per::Node, "Devices of a node"),
+        (Per::Job, "Devices in all"),
+        (Per::Task, "Devices of a task"),
+        (Per::Socket, "Devices of a socket"),
+    ];
+    let text = |(per, name)| Some((name, job_text::gres_request(asked, per)?));
+    rows.extend(devices.into_iter().filter_map(text));
+    rows
 }
 
 fn allocation(view: &JobView) -> Vec<NodePart> {

@@ -2,7 +2,7 @@
 //!
 //! - `assets`: the files of the page; `guard`: who asks, and the headers of every answer; `answer`: the form of answers
 //! - `session`: signing in and out; `job_pages`: browsers that show pages of jobs too
-//! - `ask`: the calls; `call`: any of them; `job_rows` (the queue), `job` with `explanation`, `nodes`, `timeline`, `usage`, `lists`: what is shown and changed by them
+//! - `ask`: the calls; `call`: any of them; `job_rows` (the queue), `job` with `explanation` and `attempts`, `nodes`, `timeline`, `usage`, `load`, `lists`: what is shown and changed by them
 //! - `submit`: jobs that are pasted into the page; `shell`: a terminal in a job
 //! - `events`: tells pages that are open what changed
 
@@ -11,6 +11,7 @@ mod answer;
 mod api_tests;
 mod ask;
 mod assets;
+mod attempts;
 mod call;
 mod events;
 mod explanation;
@@ -19,6 +20,7 @@ mod job;
 mod job_pages;
 mod job_rows;
 mod lists;
+mod load;
 mod nodes;
 mod session;
 mod shell;
@@ -50,10 +52,12 @@ const ROUTES: &[(&str, Handler)] = &[
     ("/api/web/jobs/{job}", || get(job::show)),
     ("/api/web/jobs/{job}/usage", || get(job::usage)),
     ("/api/web/jobs/{job}/script", || get(job::script)),
+    ("/api/web/jobs/{job}/attempts", || get(attempts::attempts)),
     ("/api/web/jobs/{job}/shell", || post(shell::ticket)),
     ("/api/web/jobs/{job}/{change}", || post(job::change)),
     ("/api/web/logs", || get(logs::logs)),
     ("/api/web/nodes", || get(nodes::nodes)),
+    ("/api/web/load", || get(load::load)),
     ("/api/web/timeline", || get(timeline::timeline)),
     ("/api/web/usage", || get(usage::usage)),
     ("/api/web/lists/{list}", || get(lists::list)),

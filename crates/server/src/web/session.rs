@@ -7,7 +7,7 @@ use crate::http::browser::{self, SESSION};
 use crate::http::peer::Peer;
 use crate::shared::Shared;
 use crate::web::answer::{WebRefusal, WebResult, json_answer, read};
-use crate::web::guard::{Admission, FOREIGN_PAGE};
+use crate::web::guard::{self, Admission, FOREIGN_PAGE};
 use crate::web::job_pages;
 use axum::Extension;
 use axum::body::{self, Body};
@@ -88,11 +88,13 @@ pub async fn sign_out(
 }
 
 fn profile(shared: &Shared, by: &Principal) -> serde_json::Value {
+    let looks_only = guard::looks_only(shared, by);
     let state = shared.read();
     json!({
         "user": by.name,
         "role": role_of(&state, by).word(),
         "cluster": state.config.name,
+        "looks_only": looks_only,
         "version": wire::version::program(),
         "now": clock::now(),
     })

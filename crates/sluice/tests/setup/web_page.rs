@@ -141,11 +141,17 @@ fn up_page_submits_watches_explains_and_cancels_a_job() {
     let page = browser.get(&format!("/api/web/jobs/{job}")).json();
     assert_eq!(page["job"]["name"], "<b>web</b>");
     assert_eq!(page["allocation"].as_array().map(Vec::len), Some(1), "{page}");
+    let asked = page["request"].to_string();
+    assert!(asked.contains("Devices of a node") && asked.contains("gpu:2"), "{asked}");
     let bars = browser.get("/api/web/timeline").json();
     assert_eq!(
         (&bars["bars"][0]["job"], &bars["bars"][0]["expected"]),
         (&json!(job), &json!(false))
     );
+    let place = browser.get(&format!("/api/web/timeline?job={job}")).json();
+    assert_eq!(place["nodes"].as_array().map(Vec::len), Some(1), "its node alone: {place}");
+    let attempts = browser.get(&format!("/api/web/jobs/{job}/attempts")).json();
+    assert_eq!(attempts["attempts"][0]["state"], "RUNNING", "{attempts}");
     // One that waits says why, and when it will start.
     let large = script.replace("gpu:2", "gpu:8 -N2");
     let waits = browser.post("/api/web/submit", &json!({ "script": large })).json()["job"].as_u64();
