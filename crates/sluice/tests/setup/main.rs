@@ -6,6 +6,7 @@ mod harness;
 mod audit;
 mod backup;
 mod bad_config;
+mod browser;
 mod call_ids;
 mod clear_answers;
 mod client_hosts;
