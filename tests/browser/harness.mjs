@@ -55,6 +55,8 @@ export async function ask(words) {
 /** What a line of a user's shell prints. */
 export const shell = (line) => ask(`shell ${line}`);
 
+export const launch = () => chromium.launch({ executablePath: settings.chromium, args: ["--no-sandbox", "--disable-dev-shm-usage"] });
+
 /** Runs the tests in a browser; ends the process. */
 export async function run(tests) {
   setTimeout(() => {
@@ -62,7 +64,7 @@ export async function run(tests) {
     process.exit(2);
   }, ALL_MS).unref();
   fs.mkdirSync(settings.shots, { recursive: true });
-  const browser = await chromium.launch({ executablePath: settings.chromium, args: ["--no-sandbox", "--disable-dev-shm-usage"] });
+  const browser = await launch();
   try {
     await tests(browser);
   } finally {
