@@ -181,6 +181,13 @@ run(async (browser) => {
     await page.keyboard.press("Enter");
     await page.waitForSelector(`main h1:has-text("Job ${job}")`);
   });
+  await check("an address that means nothing does no harm", async () => {
+    for (const address of ["queue?sort=id;DROP TABLE jobs&desc=x&state=%00", "job/1%27%20OR%201=1", "lists/constructor", "__proto__", "%E0%A4%A"]) {
+      await page.goto(`${settings.base}/#/${address}`);
+      await page.waitForSelector("main h1, main .error");
+    }
+    await isSound(page);
+  });
   await check("ten thousand jobs", () => queueOfTenThousand(context));
   await check("two tabs have one stream of changes", () => twoTabs(browser));
   await check("the page is sound after all of that", () => isSound(page));

@@ -10,7 +10,7 @@ const RANKS = { user: 0, operator: 1, admin: 2 };
 export function forms(list, profile, reload, current = () => null) {
   const usable = (FORMS[list] ?? []).filter((form) => RANKS[profile.role] >= RANKS[form.least ?? "user"]);
   if (!Object.hasOwn(FORMS, list) || usable.length === 0) return null;
-  const looks = "Where pages of jobs are shown ([web] job_pages in sluice.toml), operators and administrators change nothing here.";
+  const looks = "Pages of jobs have this page's origin here, so operators and administrators only look: change it by commands.";
   return h("details", { class: "administer" }, h("summary", {}, "Change"),
     profile.looks_only && h("p", { class: "hint" }, looks),
     usable.map((form, index) => formElement(`${list}-${index}`, form, reload, current)));

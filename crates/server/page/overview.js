@@ -44,7 +44,8 @@ export function overview(_, profile) {
       h("p", { class: "legend" },
         legend("free", "free"), legend("busy", "busy, a colour for each user"), legend("own", "yours"), legend("out", "out of service")),
       map, forms("nodes", profile, load), queues, utilisation.element),
-    ready: Promise.all([load(), queue.refresh().then(queueChanged), utilisation.load()]),
+    // The map comes first: the queue may be long.
+    ready: load().then(() => Promise.all([queue.refresh().then(queueChanged), utilisation.load()])),
     update: (what) => {
       if (what.jobs) queue.refresh().catch(() => {});
       if (what.jobs || what.nodes) later();

@@ -98,6 +98,8 @@ async fn pasted_text_is_checked_in_both_languages_and_bounded() {
     let bad = check("type: task\ncommand: [make]\n".into()).await.json();
     assert_eq!(bad["language"], "dstack");
     assert!(bad["errors"][0].as_str().is_some_and(|line| line.contains("command")), "{bad}");
+    let run = check("type: task\nname: fits\ncommands: [make]\n".into()).await.json();
+    assert!(run["offers"].is_array(), "{run}");
     let large = check("#!/bin/sh\n#SBATCH -c 1000\n".into()).await.json();
     assert!(large["errors"][0].is_string(), "no node has so many: {large}");
     let long = check(format!("#!/bin/sh\n{}", "#".repeat(8 << 20))).await;

@@ -219,6 +219,17 @@ mod tests {
         }
     }
 
+    /// A browser that found the modules one by one would wait for each.
+    #[test]
+    fn modules_of_the_page_are_fetched_at_once() {
+        let apart = ["app.js", "changes_worker.js", "shell.js"];
+        let scripts = ASSETS.iter().filter(|asset| asset.content_type == SCRIPT);
+        for asset in scripts.filter(|asset| !apart.contains(&asset.name)) {
+            let line = format!("<link rel=\"modulepreload\" href=\"/web/{}\">", asset.name);
+            assert!(INDEX.text.contains(&line), "{line}");
+        }
+    }
+
     #[test]
     fn every_file_that_is_named_is_there() {
         let names: Vec<&str> = all().map(|asset| asset.name).collect();
