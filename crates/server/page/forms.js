@@ -16,6 +16,11 @@ const reservation = (v) => ({
   flags: v.flag && v.flag !== "–" ? { edit: "set", flags: [v.flag] } : undefined,
 });
 
+const fleet = (v) => ({
+  type: "fleet", name: v.name, placement: v.placement,
+  ssh_config: { user: v.user, ssh_key: { public: "", private: v.key }, hosts: names(v.hosts) },
+});
+
 function account(v, current) {
   const before = current?.accounts.accounts.find((one) => one.name === v.name) ?? { name: v.name, parent: "root" };
   return edited(before, { description: optional(v.description), organization: optional(v.organization), parent: optional(v.parent) });
@@ -75,6 +80,9 @@ export const FORMS = {
       call: (v) => ({ delete_volume: { project: v.project || "main", name: v.name } }) },
   ],
   fleets: [
+    { title: "Set fleet over SSH", least: "admin",
+      fields: [["project", "Project", "optional"], ["name", "Name"], ["hosts", "Hosts"], ["user", "User there"], ["placement", "Placement", ["any", "cluster"]], ["key", "Private key", "verbatim"]],
+      call: (v) => ({ apply_fleet: { project: v.project || "main", configuration: fleet(v) } }) },
     { title: "Remove fleet", fields: [["project", "Project", "optional"], ["name", "Name"]], ask: "Its hosts leave the cluster; jobs that run there end.",
       call: (v) => ({ remove_fleet_hosts: { project: v.project || "main", name: v.name } }) },
     { title: "Remove host of a fleet", fields: [["project", "Project", "optional"], ["name", "Fleet"], ["number", "Number of the host"]], ask: "The host leaves the cluster; jobs that run there end.",

@@ -168,6 +168,35 @@ async fn administration_is_by_the_same_calls_and_rights() {
     assert_eq!(set.status, StatusCode::OK, "{}", set.text);
     let secrets = admin.get("/api/web/lists/secrets").await.text;
     assert!(secrets.contains("key") && !secrets.contains("hush"), "{secrets}");
+    // As the form of the page makes it: it is read as far as its key.
+    let ssh = json!({"user": "u", "ssh_key": {"public": "", "private": "none"}, "hosts": ["h1"]});
+    let fleet = json!({"type": "fleet", "name": "lab", "placement": "any", "ssh_config": ssh});
+    let call = json!({"apply_fleet": {"project": "main", "configuration": fleet}});
+    let refused = admin.post(CALL, &json!({ "call": call })).await;
+    assert!(refused.text.contains("private key"), "{}", refused.text);
+    for call in [
+        json!({"set_account": {"name": "biology", "parent": "root"}}),
+        json!({"set_association": {"account": "biology", "limits": {
+            "max_jobs": 3, "max_wall": {"Minutes": 60}, "group_tres": {"cpu": 64, "gres/gpu": 8}
+        }}}),
+        json!({"set_qos": {"name": "fast", "priority": 10, "max_tres_per_user": {"cpu": 8}}}),
+        json!({"create_reservation": {
+            "name": "fix", "start": crate::clock::now().millis() + 3_600_000,
+            "duration": {"set": {"Minutes": 60}}, "nodes": {"named": [crate::testing::NODE]},
+            "users": {"edit": "set", "names": ["root"]},
+            "flags": {"edit": "set", "flags": ["maint"]}
+        }}),
+        json!({"update_reservation": {
+            "name": "fix", "ask": {"duration": {"set": {"Minutes": 90}}}
+        }}),
+        json!({"set_role": {"name": "ann", "role": "operator"}}),
+        json!({"remove_reservation": {"name": "fix"}}),
+        json!({"remove_qos": {"name": "fast"}}),
+        json!({"remove_account": {"name": "biology"}}),
+    ] {
+        let done = admin.post(CALL, &json!({ "call": call })).await;
+        assert_eq!(done.status, StatusCode::OK, "{call}: {}", done.text);
+    }
     let jobs = admin.post(CALL, &json!({"call": {"jobs": {}}})).await;
     assert_eq!(jobs.status, StatusCode::BAD_REQUEST, "{}", jobs.text);
     let unread = admin.post(CALL, &json!({"call": {"explode": {}}})).await;
