@@ -42,7 +42,7 @@ export function overview(_, profile) {
     title: "Overview",
     element: h("section", {}, h("h1", {}, "Overview"), totals,
       h("p", { class: "legend" },
-        legend("free", "free"), legend("busy", "busy, a colour for each user"), legend("own", "yours"), legend("out", "out of service")),
+        legend("free", "free"), legend("busy", "busy, a colour for each user"), legend("own", "yours"), legend("out", "out of service"), legend("failing", "reports a fault")),
       map, forms("nodes", profile, load), queues, utilisation.element),
     // The map comes first: the queue may be long.
     ready: load().then(() => Promise.all([queue.refresh().then(queueChanged), utilisation.load()])),
@@ -111,12 +111,14 @@ function nodeElement(node, user) {
 
 function gpuCell(gpu, index, node, user) {
   const name = `GPU ${index}${gpu.kind ? ` (${gpu.kind})` : ""}`;
+  const fault = gpu.fault ? `; ${gpu.fault.failing ? "failing" : "warning"}: ${gpu.fault.text}` : "";
+  const mark = gpu.fault ? " failing" : "";
   if (gpu.holder) {
     const own = gpu.holder.user === user ? " own" : "";
-    const label = `${name}: job ${gpu.holder.job} of ${gpu.holder.user}`;
-    return h("a", { class: `gpu busy ${colour(gpu.holder.user)}${own}`, href: jobAddress(gpu.holder.job), title: label, "aria-label": label });
+    const label = `${name}: job ${gpu.holder.job} of ${gpu.holder.user}${fault}`;
+    return h("a", { class: `gpu busy ${colour(gpu.holder.user)}${own}${mark}`, href: jobAddress(gpu.holder.job), title: label, "aria-label": label });
   }
   const kind = gpu.used ? "busy" : node.available ? "free" : "out";
-  const label = `${name}: ${gpu.used ? "in use" : node.available ? "free" : "out of service"}`;
-  return h("span", { class: `gpu ${kind}`, title: label, role: "img", "aria-label": label });
+  const label = `${name}: ${gpu.used ? "in use" : node.available ? "free" : "out of service"}${fault}`;
+  return h("span", { class: `gpu ${kind}${mark}`, title: label, role: "img", "aria-label": label });
 }
