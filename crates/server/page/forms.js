@@ -51,6 +51,11 @@ export const FORMS = {
       call: (v) => ({ update_node: { nodes: [v.node], change: { drain: { reason: v.reason } } } }) },
     { title: "Resume", least: "operator", fields: [["node", "Node"]], ask: "Jobs may start there again.",
       call: (v) => ({ update_node: { nodes: [v.node], change: "resume" } }) },
+    { title: "Set state of partition", least: "admin", fields: [["name", "Partition"], ["state", "State", ["up", "down", "drain", "inactive"]]],
+      ask: "A partition that is down starts no jobs; one that drains takes none. Until a changed configuration is read.",
+      call: (v) => ({ update_partition: { name: v.name, change: { state: v.state } } }) },
+    { title: "Set longest time in partition", least: "admin", fields: [["name", "Partition"], ["wall", "Minutes"]],
+      call: (v) => ({ update_partition: { name: v.name, change: { max_time: minutes(v.wall) ?? "Unlimited" } } }) },
   ],
   projects: [
     { title: "Create project", fields: [["name", "Name"]], call: (v) => ({ create_project: { name: v.name } }) },

@@ -174,7 +174,10 @@ async fn administration_is_by_the_same_calls_and_rights() {
     let call = json!({"apply_fleet": {"project": "main", "configuration": fleet}});
     let refused = admin.post(CALL, &json!({ "call": call })).await;
     assert!(refused.text.contains("private key"), "{}", refused.text);
+    let partition = admin.get("/api/web/nodes").await.json()["partitions"][0].clone();
     for call in [
+        json!({"update_partition": {"name": partition, "change": {"state": "down"}}}),
+        json!({"update_partition": {"name": partition, "change": {"max_time": {"Minutes": 90}}}}),
         json!({"set_account": {"name": "biology", "parent": "root"}}),
         json!({"set_association": {"account": "biology", "limits": {
             "max_jobs": 3, "max_wall": {"Minutes": 60}, "group_tres": {"cpu": 64, "gres/gpu": 8}
