@@ -1,4 +1,4 @@
-// A line over time, with its last value in words.
+// A line over time, with its last value in words; and bars beside each other.
 
 import { h, svg } from "./dom.js";
 import { time } from "./format.js";
@@ -19,4 +19,13 @@ export function chart(title, points, most, words) {
     svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": `${said}, from ${time(first)} to ${time(last)}`, preserveAspectRatio: "none" },
       svg("polyline", { class: "line", points: line })),
     h("div", { class: "axis" }, h("span", {}, time(first)), h("span", {}, time(last))));
+}
+
+/** `bars`: `[name, value]`. The values are in words too, so the bars themselves are hidden from screen readers. */
+export function barChart(title, bars, words) {
+  const top = Math.max(...bars.map(([, value]) => value), 1e-9);
+  return h("figure", {}, h("figcaption", {}, title),
+    h("ul", { class: "bars" }, bars.map(([name, value]) => h("li", {},
+      h("span", { class: "bar-name" }, name), h("span", {}, words(value)),
+      svg("svg", { viewBox: "0 0 100 4", preserveAspectRatio: "none", "aria-hidden": "true" }, svg("rect", { class: "bar-value", width: (100 * value) / top, height: 4 }))))));
 }

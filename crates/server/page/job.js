@@ -1,13 +1,16 @@
-// One job: what it asked for and was given, why it waits, what it uses, its output; and the changes to it.
+// One job: what it asked for and was given, why it waits, what it uses, its place in time, its output; and the changes to it.
 
-import { get, log, post } from "./api.js";
-import { chart } from "./chart.js";
+import { get, post } from "./api.js";
 import { confirmed, h, notice, table } from "./dom.js";
+import { Explainer } from "./explainer.js";
 import { bytes, duration, elapsed, time } from "./format.js";
+import { gantt } from "./gantt.js";
+import { Output } from "./job_output.js";
+import { charts, useTable } from "./job_use.js";
 
-/** The part of an output that is shown, and how often that and the use are fetched. */
-const LOG_BYTES = 65_536;
+/** How often the output and the use are fetched. */
 const INTERVAL_MS = 5_000;
+const HOUR = 3_600_000;
 /** An explanation is work for the scheduler: it follows the queue no more often than this. */
 const CHANGE_MS = 2_000;
 
@@ -29,7 +32,9 @@ const CHANGES = [
 export function jobView(route) {
   const id = Number.parseInt(route.parts[0], 10);
   const facts = h("div");
-  const use = h("div", { class: "charts" });
+  const use = h("section", { hidden: true });
+  const place = new Place(id);
+  const attempts = folded("Attempts", async () => attemptTable((await get(`jobs/${id}/attempts`)).attempts));
   const output = new Output(id);
   const text = script(id);
   let page = null;
@@ -44,6 +49,7 @@ export function jobView(route) {
     drawn = content;
     output.element.hidden = !page.may_read || page.job.waiting;
     text.hidden = !page.may_read || page.job.run;
+    place.element.hidden = page.job.ended;
   };
   const later = () => {
     due ??= setTimeout(() => {
@@ -56,19 +62,25 @@ export function jobView(route) {
     const isLive = !page.job.ended;
     await Promise.allSettled([
       page.may_read && (isLive || !output.isWhole) ? output.load(!isLive) : null,
-      isLive ? get(`jobs/${id}/usage`).then((answer) => use.replaceChildren(...charts(answer.usage ?? []))) : null,
+      isLive ? get(`jobs/${id}/usage`).then((answer) => showUse(answer.usage ?? [])) : null,
     ]);
+  };
+  const showUse = (jobs) => {
+    const loads = jobs.flatMap((job) => job.loads ?? []);
+    use.hidden = loads.length === 0;
+    use.replaceChildren(h("h2", {}, "Limits and use"), useTable(page.allocation, loads), h("div", { class: "charts" }, charts(loads)));
   };
   const live = setInterval(loadLive, INTERVAL_MS);
 
   return {
     title: `Job ${id}`,
-    element: h("section", {}, facts, use, output.element, text),
+    element: h("section", {}, facts, use, place.element, output.element, attempts, text),
     ready: load().then(loadLive),
     update: (what) => what.jobs && later(),
     close: () => {
       clearInterval(live);
       clearTimeout(due);
+      place.close();
     },
   };
 }
@@ -78,7 +90,9 @@ function parts(page, reload) {
   return [
     h("h1", {}, `Job ${job.shown} `, h("span", { class: "state" }, job.state.toLowerCase())),
     h("p", {}, job.name),
-    page.may_manage && h("p", { class: "buttons" }, CHANGES.filter((change) => change.fits(job)).map((change) => button(job, change, reload))),
+    (page.may_manage || page.may_enter) && h("p", { class: "buttons" },
+      page.may_manage && CHANGES.filter((change) => change.fits(job)).map((change) => button(job, change, reload)),
+      page.may_enter && h("a", { href: `/shell?job=${job.id}`, target: "_blank", rel: "noopener" }, "Shell in a new tab")),
     page.explanation.length > 0 && h("section", {}, h("h2", {}, "Why it waits"),
       h("ul", {}, page.explanation.map((line) => h("li", {}, line))),
       page.expected && h("p", {}, `Expected to start ${time(page.expected.start)} on ${page.expected.nodes.join(", ")}.`)),
@@ -113,7 +127,8 @@ function definitions(page) {
     [job.waiting ? "Expected start" : "Started", time(job.start)],
     [job.ended ? "Ended" : "Ends by its limit", time(job.end)],
     ["Has run", elapsed(job)], ["Time limit", duration(job.limit_s)],
-    ["Resources", page.tres.map(([kind, amount]) => `${kind}=${amount}`).join(", ")],
+    ...page.request.map(([name, value]) => [`Asked: ${name}`, value]),
+    [job.waiting ? "Resources" : "Has", page.tres.map(([kind, amount]) => `${kind}=${amount}`).join(", ")],
     ["Language", job.run ? "dstack" : "Slurm"],
     ["Dependency", page.dependency], ["Comment", page.comment], ["Restarts", page.restarts || null],
     ["Exit code", job.ended ? `${page.exit_code}:${page.exit_signal}` : null],
@@ -123,73 +138,64 @@ function definitions(page) {
     .map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
 }
 
-function script(id) {
-  const text = h("pre");
-  const load = async (event) => {
-    if (!event.target.open || text.textContent) return;
+/** A part that is fetched when somebody opens it, and anew each time. */
+function folded(title, load) {
+  const content = h("div");
+  const open = async (event) => {
+    if (!event.target.open) return;
     try {
-      text.textContent = (await get(`jobs/${id}/script`)).text;
+      content.replaceChildren(await load());
     } catch (error) {
-      text.textContent = error.message;
+      content.replaceChildren(h("p", { class: "error" }, error.message));
     }
   };
-  return h("details", { hidden: true, ontoggle: load }, h("summary", {}, "Script"), text);
+  return h("details", { ontoggle: open }, h("summary", {}, title), content);
 }
 
-/** CPU, memory and GPUs on each node. */
-function charts(jobs) {
-  const loads = jobs.flatMap((job) => job.loads ?? []);
-  return loads.flatMap(([node, load]) => {
-    const samples = load.samples ?? [];
-    const cpu = samples.slice(1).map((sample, index) => {
-      const before = samples[index];
-      return [sample.at, (sample.cpu_us - before.cpu_us) / Math.max(1, (sample.at - before.at) * 10)];
-    });
-    const gpus = (load.gpus ?? []).flatMap((gpu, index) => {
-      const readings = gpu.readings ?? [];
-      return [
-        chart(`${node}: GPU ${index}`, readings.map((read) => [read.at, read.busy_percent]), 100, (value) => `${value} %`),
-        chart(`${node}: memory of GPU ${index}`, readings.map((read) => [read.at, read.memory_used]), gpu.memory_total, bytes),
-      ];
-    });
-    return [
-      chart(`${node}: CPU`, cpu, null, (value) => `${Math.round(value)} % of one CPU`),
-      chart(`${node}: memory`, samples.map((sample) => [sample.at, sample.memory]), null, bytes),
-      ...gpus,
-    ];
-  }).filter(Boolean);
+function script(id) {
+  const load = async () => h("pre", { tabindex: 0, role: "region", "aria-label": "Script" }, (await get(`jobs/${id}/script`)).text);
+  const element = folded("Script", load);
+  element.hidden = true;
+  return element;
 }
 
-/** The end of the output, with a search in its lines. */
-class Output {
-  /** It was loaded after the job's end: nothing is added to it. */
-  isWhole = false;
-  #text = "";
-  #pre = h("pre", { class: "log", tabindex: 0, "aria-label": "The end of the output" });
-  #search = h("input", { type: "search", id: "log-search", oninput: () => this.#draw() });
-  element = h("section", { hidden: true }, h("h2", {}, "Output"),
-    h("p", {}, h("label", { for: "log-search" }, "Lines with "), this.#search), this.#pre);
+function attemptTable(attempts) {
+  if (attempts.length === 0) return h("p", {}, "It has not started.");
+  return table("Attempts", ["Attempt", "Task", "State", "Start", "End", "Nodes", "Exit code"], attempts.map((one) => [
+    one.attempt, one.task ?? "–", one.state.toLowerCase(), time(one.start), time(one.end), one.nodes || "–", `${one.exit_code}:${one.exit_signal}`,
+  ]));
+}
+
+/** The job among others on its nodes, from now to a while after its end. */
+class Place {
+  #id;
+  #explainer = new Explainer();
+  #drawing = h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Timeline of its nodes" });
+  element;
 
   constructor(id) {
-    this.id = id;
+    this.#id = id;
+    const content = h("div", {}, this.#explainer.element, this.#drawing);
+    this.element = folded("Its place in the timeline", async () => {
+      this.#draw(await get(`timeline?job=${id}`));
+      return content;
+    });
   }
 
-  async load(hasEnded) {
-    try {
-      this.#text = await log(this.id, LOG_BYTES);
-      this.isWhole = hasEnded;
-    } catch (error) {
-      this.#text = error.message;
+  #draw(answer) {
+    const own = answer.bars.filter((bar) => bar.job === this.#id);
+    if (own.length === 0) {
+      this.#drawing.replaceChildren("Where it will run is not known yet.");
+      return;
     }
-    this.#draw();
+    const first = Math.min(answer.now, ...own.map((bar) => bar.start));
+    const last = Math.max(answer.now + HOUR, ...own.map((bar) => bar.end ?? answer.now + 24 * HOUR));
+    const margin = (last - first) / 10;
+    const range = { from: first - margin, to: last + margin, now: answer.now };
+    this.#drawing.replaceChildren(gantt(answer, range, (text, job) => this.#explainer.show(text, job)));
   }
 
-  #draw() {
-    const word = this.#search.value.toLowerCase();
-    const isAtEnd = this.#pre.scrollTop + this.#pre.clientHeight >= this.#pre.scrollHeight - 8;
-    const lines = word ? this.#text.split("\n").filter((line) => line.toLowerCase().includes(word)).join("\n") : this.#text;
-    if (this.#pre.textContent === lines) return;
-    this.#pre.textContent = lines;
-    if (isAtEnd) this.#pre.scrollTop = this.#pre.scrollHeight;
+  close() {
+    this.#explainer.close();
   }
 }

@@ -5,54 +5,91 @@ import { get } from "./api.js";
 import { save } from "./csv.js";
 import { h, table } from "./dom.js";
 import { time } from "./format.js";
+import { queue } from "./queue_store.js";
+import { replaceAddress } from "./router.js";
 
-const LISTS = ["events", "reservations", "accounts", "shares", "projects", "fleets", "licenses", "secrets", "tokens", "agents"];
+const LISTS = ["events", "audit", "reservations", "accounts", "shares", "projects", "fleets", "backends", "services", "volumes", "licenses", "secrets", "tokens", "agents"];
+/** Lists of one project, which the address names. */
+const OF_PROJECT = new Set(["secrets", "volumes"]);
 /** Rows of one table; a search finds the others. */
 const ROWS_MAX = 500;
 /** Whole numbers from 2001 to 2286 in milliseconds are times; amounts of memory may be larger, and shares are fractions. */
 const [TIME_MIN, TIME_END] = [1e12, 1e13];
 const isTime = (value) => Number.isInteger(value) && value >= TIME_MIN && value < TIME_END;
 
-export function listsView(route) {
+export function listsView(route, profile) {
   const name = LISTS.includes(route.parts[0]) ? route.parts[0] : LISTS[0];
+  const title = name[0].toUpperCase() + name.slice(1);
   const content = h("div");
-  const search = h("input", { type: "search", id: "list-search", oninput: () => draw() });
+  const wanted = { q: route.query.get("q") ?? "", project: route.query.get("project") ?? "" };
+  const apply = () => replaceAddress(`lists/${name}`, wanted);
+  const search = h("input", { type: "search", id: "list-search", value: wanted.q, oninput: () => {
+    wanted.q = search.value;
+    apply();
+    draw();
+  } });
+  const project = h("input", { type: "text", id: "list-project", value: wanted.project, placeholder: "main", onchange: () => {
+    wanted.project = project.value.trim();
+    apply();
+    load().catch((error) => content.replaceChildren(h("p", { class: "error" }, error.message)));
+  } });
+  let answer = null;
   let tables = [];
 
   const draw = () => {
-    const word = search.value.toLowerCase();
+    const word = wanted.q.toLowerCase();
     content.replaceChildren(...tables.map(({ title, heads, rows }) => {
       const fitting = rows.filter((cells) => !word || cells.some((cell) => cell.toLowerCase().includes(word)));
       return h("section", {},
-        h("p", { class: "buttons" }, `${title}: ${fitting.length} `,
-          h("button", { type: "button", onclick: () => save(`${title}.csv`, [heads, ...fitting]) }, "CSV")),
+        h("p", { class: "buttons" }, `${title}: ${fitting.length}${fitting.length > ROWS_MAX ? `, the first ${ROWS_MAX} are shown` : ""} `,
+          h("button", { type: "button", onclick: () => save(`${title}.csv`, [heads, ...fitting]) }, `${title} as CSV`)),
         table(title, heads, fitting.slice(0, ROWS_MAX)));
     }));
     if (tables.length === 0) content.replaceChildren(h("p", {}, "There are none."));
   };
   const load = async () => {
-    tables = tablesOf(name, await get(`lists/${name}`));
+    if (name === "services") {
+      await queue.refresh();
+      tables = servicesOf([...queue.rows.values()]);
+    } else {
+      answer = await get(`lists/${name}${OF_PROJECT.has(name) && wanted.project ? `?project=${encodeURIComponent(wanted.project)}` : ""}`);
+      tables = tablesOf(name, answer);
+    }
     draw();
   };
 
   return {
-    title: name[0].toUpperCase() + name.slice(1),
-    element: h("section", {}, h("h1", {}, name[0].toUpperCase() + name.slice(1)),
+    title,
+    element: h("section", {}, h("h1", {}, title),
       h("nav", { "aria-label": "Lists", class: "tabs" }, LISTS.map((one) => h("a", { href: `#/lists/${one}`, "aria-current": one === name && "page" }, one))),
-      h("p", {}, h("label", { for: "list-search" }, "Search "), search), content, forms(name, load)),
+      h("p", { class: "buttons" }, h("label", { for: "list-search" }, "Search "), search,
+        OF_PROJECT.has(name) && [h("label", { for: "list-project" }, "Project "), project]),
+      content, forms(name, profile, load, () => answer)),
     ready: load(),
-    update: (what) => what.lists && load().catch(() => {}),
+    update: (what) => (what.lists || (name === "services" && what.jobs)) && load().catch(() => {}),
     close: () => {},
   };
+}
+
+/** Services by project and name, with their replicas and where requests go. */
+function servicesOf(jobs) {
+  const services = new Map();
+  for (const job of jobs.filter((one) => one.service)) {
+    const key = `${job.account}/${job.name}`;
+    const known = services.get(key) ?? { service: job.name, project: job.account, user: job.user, running: 0, waiting: 0, requests: `/proxy/services/${key}/` };
+    known[job.waiting ? "waiting" : "running"] += 1;
+    services.set(key, known);
+  }
+  return services.size ? [asTable("services", [...services.values()])] : [];
 }
 
 /** An answer holds one list, or an object of several. */
 function tablesOf(name, answer) {
   const content = Object.values(answer)[0];
-  const lists = Array.isArray(content) ? [[name, content]] : Object.entries(content ?? {});
+  const lists = Array.isArray(content) ? [[name, content]] : Object.entries({ ...content, roles: Object.entries(content?.roles ?? {}).map(([user, role]) => ({ user, role })) });
   const named = (rows) => rows.map((row) => (typeof row === "string" ? { name: row } : row));
   return lists.filter(([, rows]) => Array.isArray(rows) && rows.length > 0).map(([title, rows]) => [title, named(rows)])
-    .map(([title, rows]) => asTable(title, title === "activities" || name === "events" ? [...rows].reverse() : rows));
+    .map(([title, rows]) => asTable(title, name === "events" || name === "audit" ? [...rows].reverse() : rows));
 }
 
 function asTable(title, objects) {

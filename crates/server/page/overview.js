@@ -6,6 +6,7 @@ import { h } from "./dom.js";
 import { bytes, colour, setClock, time } from "./format.js";
 import { queue } from "./queue_store.js";
 import { jobAddress } from "./router.js";
+import { Utilisation, waits } from "./utilisation.js";
 
 /** A change of a job changes the map too: it is fetched no more often than this. */
 const INTERVAL_MS = 2_000;
@@ -14,6 +15,8 @@ export function overview(_, profile) {
   const totals = h("dl", { class: "totals" });
   const map = h("ul", { class: "map", "aria-label": "Nodes and their GPUs" });
   const drawn = new Map();
+  const utilisation = new Utilisation();
+  const queues = h("div");
   let answer = null;
   let due = null;
 
@@ -29,22 +32,27 @@ export function overview(_, profile) {
       load().catch(() => {});
     }, INTERVAL_MS);
   };
-  const queueChanged = () => answer && drawTotals(totals, answer.nodes);
+  const queueChanged = () => {
+    queues.replaceChildren(waits(queue.rows.values()));
+    if (answer) drawTotals(totals, answer.nodes);
+  };
   queue.addEventListener("change", queueChanged);
 
   return {
     title: "Overview",
     element: h("section", {}, h("h1", {}, "Overview"), totals,
       h("p", { class: "legend" },
-        legend("free", "free"), legend("busy", "busy, a colour for each user"), legend("own", "yours"), legend("out", "out of service")),
-      map, profile.role !== "user" && forms("nodes", load)),
-    ready: Promise.all([load(), queue.refresh()]),
+        legend("free", "free"), legend("busy", "busy, a colour for each user"), legend("own", "yours"), legend("out", "out of service"), legend("failing", "reports a fault")),
+      map, forms("nodes", profile, load), queues, utilisation.element),
+    // The map comes first: the queue may be long.
+    ready: load().then(() => Promise.all([queue.refresh().then(queueChanged), utilisation.load()])),
     update: (what) => {
       if (what.jobs) queue.refresh().catch(() => {});
       if (what.jobs || what.nodes) later();
     },
     close: () => {
       clearTimeout(due);
+      utilisation.close();
       queue.removeEventListener("change", queueChanged);
     },
   };
@@ -103,12 +111,14 @@ function nodeElement(node, user) {
 
 function gpuCell(gpu, index, node, user) {
   const name = `GPU ${index}${gpu.kind ? ` (${gpu.kind})` : ""}`;
+  const fault = gpu.fault ? `; ${gpu.fault.failing ? "failing" : "warning"}: ${gpu.fault.text}` : "";
+  const mark = gpu.fault ? " failing" : "";
   if (gpu.holder) {
     const own = gpu.holder.user === user ? " own" : "";
-    const label = `${name}: job ${gpu.holder.job} of ${gpu.holder.user}`;
-    return h("a", { class: `gpu busy ${colour(gpu.holder.user)}${own}`, href: jobAddress(gpu.holder.job), title: label, "aria-label": label });
+    const label = `${name}: job ${gpu.holder.job} of ${gpu.holder.user}${fault}`;
+    return h("a", { class: `gpu busy ${colour(gpu.holder.user)}${own}${mark}`, href: jobAddress(gpu.holder.job), title: label, "aria-label": label });
   }
   const kind = gpu.used ? "busy" : node.available ? "free" : "out";
-  const label = `${name}: ${gpu.used ? "in use" : node.available ? "free" : "out of service"}`;
-  return h("span", { class: `gpu ${kind}`, title: label, role: "img", "aria-label": label });
+  const label = `${name}: ${gpu.used ? "in use" : node.available ? "free" : "out of service"}${fault}`;
+  return h("span", { class: `gpu ${kind}${mark}`, title: label, role: "img", "aria-label": label });
 }

@@ -1,8 +1,8 @@
 // A batch script or a configuration of dstack, checked while it is typed and sent when it is right.
 
 import { post } from "./api.js";
-import { h, noticeThere } from "./dom.js";
-import { time } from "./format.js";
+import { h, noticeThere, table } from "./dom.js";
+import { bytes, time } from "./format.js";
 import { jobAddress } from "./router.js";
 
 /** A check waits for a pause in the typing. */
@@ -63,5 +63,8 @@ export function submitView() {
 function found(answer) {
   const lines = (kind, texts) => texts.length > 0 && h("ul", { class: kind }, texts.map((line) => h("li", {}, line)));
   const starts = answer.starts.map((one) => h("p", {}, `Would start ${time(one.start)} on ${one.nodes.join(", ")} (${one.partition}), with ${one.cpus} CPUs.`));
-  return [lines("error", answer.errors), lines("notes", answer.notes), ...starts].filter(Boolean);
+  const offers = answer.offers.length > 0 && table("Offers", ["Node", "Fleet", "CPUs", "Memory", "GPUs", "Free now"], answer.offers.map((one) => [
+    one.node, one.fleet, one.cpus, bytes(one.memory), one.gpus.map(([kind, count]) => `${count} × ${kind || "GPU"}`).join(", ") || "–", one.available ? "yes" : "no",
+  ]));
+  return [lines("error", answer.errors), lines("notes", answer.notes), ...starts, offers].filter(Boolean);
 }

@@ -1,21 +1,23 @@
 // What was used in a period, by account and user, and how much of the cluster that was, month by month.
 
 import { get } from "./api.js";
-import { chart } from "./chart.js";
+import { barChart } from "./chart.js";
+import { save } from "./csv.js";
 import { h, table } from "./dom.js";
 import { now } from "./format.js";
-import { save } from "./csv.js";
 import { replaceAddress } from "./router.js";
+import { Months, part } from "./usage_months.js";
 
 const DAY = 86_400_000;
+/** The largest accounts and users of a chart; the table has all. */
+const BARS_MAX = 12;
 const PERIODS = { "7 days": 7, "30 days": 30, "90 days": 90, "1 year": 365 };
-const MONTHS = 12;
 
 export function usageView(route) {
   const asked = Number(route.query.get("days"));
   let days = Object.values(PERIODS).includes(asked) ? asked : 30;
   const content = h("div");
-  const months = h("div", { class: "charts", role: "status" });
+  const months = new Months();
 
   const load = async () => {
     const until = Math.round(now());
@@ -31,8 +33,7 @@ export function usageView(route) {
   return {
     title: "Usage",
     element: h("section", {}, h("h1", {}, "Usage"),
-      h("p", {}, h("label", { for: "days" }, "The last "), select), content,
-      h("p", {}, h("button", { type: "button", onclick: () => loadMonths(months) }, "Utilisation by month")), months),
+      h("p", {}, h("label", { for: "days" }, "The last "), select), content, months.element),
     ready: load(),
     update: () => {},
     close: () => {},
@@ -52,31 +53,23 @@ function parts(answer) {
   });
   return [
     answer.cluster && h("p", {}, `Of the cluster: ${share(answer.cluster, "cpu")} of the CPUs${answer.cluster.reported.gpu ? `, ${share(answer.cluster, "gpu")} of the GPUs` : ""}.`),
-    h("p", {}, h("button", { type: "button", onclick: () => save("usage.csv", [heads, ...texts]) }, "CSV")),
-    rows.length > 0 ? table("By account and user", [...heads, ""], cells) : h("p", {}, "Nothing was used."),
+    h("p", {}, h("button", { type: "button", onclick: () => save("usage.csv", [heads, ...texts]) }, "As CSV")),
+    rows.length > 0 && totals("By account", "account", rows),
+    rows.length > 0 && totals("By user", "user", rows),
+    rows.length > 0 ? table("By account and user", [...heads, "Beside others"], cells) : h("p", {}, "Nothing was used."),
   ].filter(Boolean);
 }
 
-const part = (cluster, kind) => (cluster.reported[kind] ? (100 * cluster.allocated[kind]) / cluster.reported[kind] : 0);
-const share = (cluster, kind) => `${part(cluster, kind).toFixed(1)} %`;
-
-/** One month after another: a report reads the books. */
-async function loadMonths(element) {
-  element.replaceChildren("…");
-  const points = [];
-  try {
-    const today = new Date(now());
-    for (let back = MONTHS - 1; back >= 0; back -= 1) {
-      const from = new Date(today.getFullYear(), today.getMonth() - back, 1).getTime();
-      const until = Math.min(Math.round(now()), new Date(today.getFullYear(), today.getMonth() - back + 1, 1).getTime());
-      if (from >= until) continue;
-      const { cluster } = await get(`usage?from=${from}&until=${until}`);
-      if (cluster) points.push([from, part(cluster, "cpu"), part(cluster, "gpu")]);
-    }
-    const words = (value) => `${value.toFixed(1)} %`;
-    const charts = [["CPUs", 1], ["GPUs", 2]].map(([name, place]) => chart(`${name} in use`, points.map((point) => [point[0], point[place]]), 100, words));
-    element.replaceChildren(...charts.filter(Boolean));
-  } catch (error) {
-    element.replaceChildren(h("p", { class: "error" }, error.message));
+/** One bar for each account or user, the largest first. */
+function totals(title, key, rows) {
+  const sums = new Map();
+  for (const row of rows) {
+    const sum = sums.get(row[key]) ?? { cpu: 0, gpu: 0 };
+    sums.set(row[key], { cpu: sum.cpu + row.used.cpu, gpu: sum.gpu + row.used.gpu });
   }
+  const hasGpus = rows.some((row) => row.used.gpu > 0);
+  const bars = [...sums].map(([name, sum]) => [name, hasGpus ? sum.gpu : sum.cpu]).sort((one, other) => other[1] - one[1]);
+  return barChart(`${title}, ${hasGpus ? "GPU" : "CPU"} hours`, bars.slice(0, BARS_MAX), (value) => `${rounded(value)} h`);
 }
+
+const share = (cluster, kind) => `${part(cluster, kind).toFixed(1)} %`;

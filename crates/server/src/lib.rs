@@ -19,7 +19,7 @@
 //!   Prometheus reads there.
 //! - `show/`: what clients are shown, a file for each kind of answer; `step/`: creating steps.
 //! - `task_groups`: whether a group of a task waits for nodes of another; `utilization`: runs whose GPUs do nothing are ended;
-//!   `inactivity`: dev environments that nobody is connected to.
+//!   `inactivity`: dev environments that nobody is connected to; `load_sampler`: how much of the cluster is in use, each minute.
 //! - `triggers`: programs of `strigger`, run when something happens to a node or a job.
 //! - `proxy/`: web pages of jobs; `web/`: the server's own web page, and its API.
 //! - `secret/`: the values of secrets, and references to them.
@@ -44,6 +44,7 @@ mod fleet;
 mod http;
 mod inactivity;
 mod job_facts;
+mod load_sampler;
 mod logs;
 mod machines;
 mod mail;

@@ -37,6 +37,9 @@ use wire::client::Submission;
 /// The one node of the cluster: 4 CPUs, 16 GiB.
 pub const NODE: &str = "n1";
 
+/// What the markers of browsers are signed with.
+pub const MARKER_SECRET: &[u8] = b"of this server";
+
 pub struct TestServer {
     pub shared: Arc<Shared>,
     /// What was handed to the dispatcher, in order.
@@ -92,6 +95,7 @@ impl TestServer {
             volatile: Default::default(),
             setup: Setup { config_dir, ..setup(dir.path()) },
         };
+        shared.volatile.proxy.keep_markers(MARKER_SECRET);
         let writer = Some((thread, work));
         Self { shared: Arc::new(shared), dispatch: dispatched, journal, writer, dir }
     }

@@ -80,6 +80,13 @@ impl Identity {
         serde_json::from_str(&signed.body).ok()
     }
 
+    /// Secret bytes for this use alone, the same after a restart. Signatures by this key are deterministic, and one over such a
+    /// text is given to nobody.
+    pub fn derived_secret(&self, context: &str) -> Vec<u8> {
+        let text = format!("sluice derived secret\n{context}");
+        self.order_key.sign(text.as_bytes()).as_ref().to_vec()
+    }
+
     /// Signs an agent's certificate request until this time; gives the certificate and its fingerprint.
     pub fn certify(
         &self,

@@ -15,6 +15,7 @@ pub mod forecast_queue;
 pub mod health_reports;
 pub mod link_shutdown;
 pub mod live_loads;
+pub mod load_history;
 pub mod log_queue;
 pub mod long_calls;
 pub mod mail_queue;
@@ -26,6 +27,7 @@ pub mod run_texts;
 pub mod run_totals;
 pub mod scrapes;
 pub mod service_counts;
+pub mod shell_tickets;
 pub mod ssh_connections;
 pub mod ssh_keys;
 pub mod state_lock;
@@ -57,6 +59,7 @@ use foldhash::fast::RandomState;
 use forecast_queue::ForecastQueue;
 use health_reports::HealthReports;
 use live_loads::LiveLoads;
+use load_history::LoadHistory;
 use log_queue::LogQueue;
 use long_calls::LongCalls;
 use mail_queue::MailQueue;
@@ -74,6 +77,7 @@ use run_texts::RunTexts;
 use run_totals::RunTotals;
 use scrapes::Scrapes;
 use service_counts::ServiceCounts;
+use shell_tickets::ShellTickets;
 use ssh_connections::{InactivityTimes, SshConnections};
 use ssh_keys::SshKeys;
 use state_lock::{StateLock, StateRead};
@@ -171,6 +175,8 @@ pub struct Volatile {
     /// The texts of runs that were shown lately.
     pub run_texts: RunTexts,
     pub live_loads: LiveLoads,
+    /// How much of the cluster was in use.
+    pub load_history: LoadHistory,
     pub scrapes: Scrapes,
     /// The configuration files could not be used at the start, and have not been read since.
     pub config_is_remembered: AtomicBool,
@@ -192,6 +198,9 @@ pub struct Volatile {
     /// Streams of changes that pages have open, by user; and what changed.
     pub web_streams: UserCounts,
     pub changes: ChangeLog,
+    /// Shells in browsers: those that are asked for, and those that are open, by user.
+    pub shell_tickets: ShellTickets,
+    pub web_shells: UserCounts,
     /// Requests to services.
     pub service_counts: ServiceCounts,
     /// How the probes of replicas went.

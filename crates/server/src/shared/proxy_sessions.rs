@@ -1,14 +1,16 @@
 //! Links and cookies of the proxy to jobs' web pages. A link is good once and for minutes; it is exchanged for a cookie that opens
-//! one port of one job. Both are known here by their hashes alone, and are forgotten when the server stops.
+//! one port of one job. Both are known here by their hashes alone, and are forgotten when the server stops. Which pages a browser
+//! shows is said by a marker that the server has signed, and that says it after the server has started anew.
 
 use crate::clock;
 use model::id::JobId;
 use model::principal::Principal;
 use model::time::Timestamp;
 use ring::digest::{SHA256, digest};
+use ring::hmac;
 use ring::rand::{SecureRandom, SystemRandom};
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 /// How long a link waits to be opened, and how long a browser stays let in.
@@ -31,14 +33,16 @@ pub struct ProxyTarget {
 pub struct ProxySessions {
     links: Mutex<Passes>,
     cookies: Mutex<Passes>,
-    /// The browsers that were let in, each with its viewer and the owner whose pages it shows.
-    browsers: Mutex<Passes>,
+    /// Signs the markers of browsers that were let in, each with its viewer and the owner whose pages it shows. Without it nobody
+    /// is let in.
+    marker_key: OnceLock<hmac::Key>,
 }
 
 /// What a browser gets for a link.
 #[derive(Debug)]
 pub struct OpenedPass {
     pub cookie: String,
+    /// The marker of the browser.
     pub browser: String,
 }
 
@@ -81,6 +85,12 @@ impl Pass {
 }
 
 impl ProxySessions {
+    /// Signs markers with a key of this secret. The secret is the same after a restart, and so are the markers.
+    pub fn keep_markers(&self, secret: &[u8]) {
+        // One that is there already stays.
+        let _ = self.marker_key.set(hmac::Key::new(hmac::HMAC_SHA256, secret));
+    }
+
     /// A secret for a link of this user to a page of this owner's job; nothing where there are too many.
     pub fn make_link(
         &self,
@@ -93,10 +103,10 @@ impl ProxySessions {
         held(&self.links).add(Pass { who, owner, target, made, until }, now)
     }
 
-    /// Exchanges the secret of a link for those of cookies. `browser` has the cookies of the browser that were set before:
+    /// Exchanges the secret of a link for those of cookies. `browser` has the markers of the browser that were set before:
     /// it shows the pages of one owner to one viewer. A page that is open keeps its scripts whatever becomes of its cookie,
-    /// so another owner's page needs another browser. A cookie that is not known here is from before the server started, or was
-    /// pushed out by later ones: whose pages such a browser shows cannot be told, so they count as another's.
+    /// so another owner's page needs another browser. A marker that this server has not signed says nothing of whose pages the
+    /// browser shows, so they count as another's.
     pub fn redeem<'b>(
         &self,
         secret: &str,
@@ -107,11 +117,11 @@ impl ProxySessions {
         let pass = held(&self.links).0.remove(&hash(secret));
         let is_good = |pass: &Pass| pass.target == target && pass.until > now;
         let pass = pass.filter(is_good).ok_or(RedeemRefusal::NotGood)?;
-        if browser.any(|known| self.viewed(known, now).is_none_or(|seen| seen != pass.viewed())) {
+        if browser.any(|known| self.viewed(known).is_none_or(|seen| seen != pass.viewed())) {
             return Err(RedeemRefusal::OtherPagesOpen);
         }
         let pass = Pass { until: now + COOKIE_LIFE, ..pass };
-        let browser = held(&self.browsers).add(pass.clone(), now);
+        let browser = self.marker(pass.viewed());
         let cookie = held(&self.cookies).add(pass, now);
         let made = cookie.zip(browser).ok_or(RedeemRefusal::NotGood)?;
         Ok(OpenedPass { cookie: made.0, browser: made.1 })
@@ -129,17 +139,39 @@ impl ProxySessions {
         (pass.target == target && pass.until > now).then(|| (pass.who.clone(), pass.made))
     }
 
-    /// Whose jobs' pages a browser with this cookie shows.
-    pub fn owner_shown(&self, secret: &str, now: Instant) -> Option<u32> {
-        self.viewed(secret, now).map(|viewed| viewed.owner)
+    /// Whose jobs' pages a browser with this marker shows.
+    pub fn owner_shown(&self, marker: &str) -> Option<u32> {
+        self.viewed(marker).map(|viewed| viewed.owner)
     }
 
-    /// What a browser with this cookie shows.
-    fn viewed(&self, secret: &str, now: Instant) -> Option<Viewed> {
-        let browsers = held(&self.browsers);
-        let pass = browsers.0.get(&hash(secret)).filter(|pass| pass.until > now)?;
-        Some(pass.viewed())
+    /// `VIEWER-OWNER-SIGNATURE`, the signature as hex.
+    fn marker(&self, viewed: Viewed) -> Option<String> {
+        let body = viewed.body();
+        let signature = hmac::sign(self.marker_key.get()?, body.as_bytes());
+        Some(format!("{body}-{}", hex(signature.as_ref())))
     }
+
+    /// What a browser with this marker shows; nothing where the server has not signed it. It is not bounded in time: a page that
+    /// was opened long ago is open still.
+    fn viewed(&self, marker: &str) -> Option<Viewed> {
+        let (body, _) = marker.rsplit_once('-')?;
+        let (viewer, owner) = body.split_once('-')?;
+        let viewed = Viewed { viewer: viewer.parse().ok()?, owner: owner.parse().ok()? };
+        let expected = self.marker(viewed)?;
+        // As long as each other, and compared without telling by the time taken where they differ.
+        let differs = expected.bytes().zip(marker.bytes()).fold(0, |sum, (a, b)| sum | (a ^ b));
+        (expected.len() == marker.len() && differs == 0).then_some(viewed)
+    }
+}
+
+impl Viewed {
+    fn body(self) -> String {
+        format!("{}-{}", self.viewer, self.owner)
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn held(passes: &Mutex<Passes>) -> MutexGuard<'_, Passes> {
@@ -166,7 +198,7 @@ impl Passes {
         }
         let mut random = [0; SECRET_BYTES];
         SystemRandom::new().fill(&mut random).ok()?;
-        let secret: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+        let secret = hex(&random);
         self.0.insert(hash(&secret), pass);
         Some(secret)
     }
@@ -190,20 +222,26 @@ mod tests {
         }
     }
 
+    fn sessions() -> ProxySessions {
+        let sessions = ProxySessions::default();
+        sessions.keep_markers(b"of a server");
+        sessions
+    }
+
     const TARGET: ProxyTarget = ProxyTarget { job: JobId(1), rank: 0, port: 80 };
 
     #[test]
     fn link_is_good_once_in_time_and_for_its_port_alone() {
-        let (sessions, now) = (ProxySessions::default(), Instant::now());
+        let (sessions, now) = (sessions(), Instant::now());
         let link =
             |sessions: &ProxySessions| sessions.make_link(user(7), 7, TARGET, now).expect("made");
         let redeem = |secret: &str, target, now| sessions.redeem(secret, target, empty(), now);
         let (other, late) = (ProxyTarget { port: 81, ..TARGET }, now + LINK_LIFE);
         let one = link(&sessions);
         let OpenedPass { cookie, browser } = redeem(&one, TARGET, now).expect("a cookie");
-        assert_eq!(sessions.viewed(&browser, now), Some(Viewed { viewer: 7, owner: 7 }));
-        assert_eq!(sessions.owner_shown(&browser, now), Some(7));
-        assert_eq!(sessions.viewed(&cookie, now), None);
+        assert_eq!(sessions.viewed(&browser), Some(Viewed { viewer: 7, owner: 7 }));
+        assert_eq!(sessions.owner_shown(&browser), Some(7));
+        assert_eq!(sessions.viewed(&cookie), None);
         assert_ne!(cookie, one);
         assert!(redeem(&one, TARGET, now).is_err(), "once");
         assert!(redeem(&link(&sessions), other, now).is_err());
@@ -217,7 +255,7 @@ mod tests {
     /// Root may open everybody's pages, and not in the browser that shows its own.
     #[test]
     fn browser_shows_pages_of_one_owner_to_one_viewer() {
-        let (sessions, now) = (ProxySessions::default(), Instant::now());
+        let (sessions, now) = (sessions(), Instant::now());
         let open = |viewer: u32, owner: u32, browser: Option<&str>| {
             let link = sessions.make_link(user(viewer), owner, TARGET, now).expect("made");
             let opened = sessions.redeem(&link, TARGET, browser.into_iter(), now);
@@ -235,9 +273,33 @@ mod tests {
         assert_eq!(open(0, 0, Some("unknown")), refused, "nor beside pages that nobody knows of");
     }
 
+    /// A browser that restores its session keeps the marker for months.
+    #[test]
+    fn marker_is_known_after_a_restart_and_a_forged_one_never() {
+        let before = sessions();
+        let marker = before.marker(Viewed { viewer: 7, owner: 8 }).expect("signed");
+        assert_eq!(sessions().owner_shown(&marker), Some(8));
+        let other = ProxySessions::default();
+        assert_eq!(other.owner_shown(&marker), None, "without a key");
+        other.keep_markers(b"of another server");
+        assert_eq!(other.owner_shown(&marker), None);
+        let signature = marker.rsplit('-').next().expect("a signature").to_owned();
+        for forged in [
+            format!("7-7-{signature}"),
+            format!("07-8-{signature}"),
+            format!("7-8-{signature}0"),
+            format!("7-8-{}", &signature[1..]),
+            "7-8-".into(),
+            "7-8".into(),
+            String::new(),
+        ] {
+            assert_eq!(before.owner_shown(&forged), None, "{forged}");
+        }
+    }
+
     #[test]
     fn oldest_link_of_a_user_goes_first() {
-        let (sessions, now) = (ProxySessions::default(), Instant::now());
+        let (sessions, now) = (sessions(), Instant::now());
         let first = sessions.make_link(user(7), 7, TARGET, now).expect("made");
         let of_another = sessions.make_link(user(8), 8, TARGET, now).expect("made");
         for n in 0..OF_USER_MAX {

@@ -53,6 +53,9 @@ use wire::ssh::SshEndpoint;
 /// How long calls that are under way may take until the process ends without them.
 const SHUTDOWN_TIME: Duration = Duration::from_secs(5);
 
+/// What the key of browsers' markers is derived for.
+const MARKER_CONTEXT: &str = "markers of browsers that show pages of jobs";
+
 pub struct ServerOptions {
     /// The server's own part of the state folder.
     pub server_dir: PathBuf,
@@ -216,6 +219,7 @@ pub fn run(
     });
     let is_remembered = options.config_fault.is_some();
     shared.volatile.config_is_remembered.store(is_remembered, Ordering::Relaxed);
+    shared.volatile.proxy.keep_markers(&shared.identity.derived_secret(MARKER_CONTEXT));
     let start = |name: &str, work: Box<dyn FnOnce() + Send>| {
         let spawned = std::thread::Builder::new().name(name.into()).spawn(work);
         spawned.map(drop).map_err(|e| ServerError::Other(format!("cannot start a thread: {e}")))

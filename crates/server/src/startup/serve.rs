@@ -24,7 +24,7 @@ use crate::shared::log_queue::PullLog;
 use crate::ssh::endpoint::{Endpoint, Peer};
 use crate::vital_task;
 use crate::writer::tick;
-use crate::{allocator, http, inactivity, power, triggers, utilization};
+use crate::{allocator, http, inactivity, load_sampler, power, triggers, utilization};
 use russh::keys::PrivateKey;
 use std::sync::Arc;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -109,6 +109,7 @@ pub(super) async fn serve(
     vital_task::spawn("machines on demand", driver::run(shared.clone()));
     vital_task::spawn("triggers", triggers::run(shared.clone()));
     vital_task::spawn("the watch of inactivity", inactivity::run(shared.clone()));
+    vital_task::spawn("the sampler of the load", load_sampler::run(shared.clone()));
     vital_task::spawn("the collector of logs", collector::run(shared.clone(), pulls));
     vital_task::spawn("fleets", install_fleets(shared.clone(), options.program));
     let hangup = signal(SignalKind::hangup()).map_err(|e| ServerError::Other(e.to_string()))?;

@@ -98,6 +98,8 @@ async fn pasted_text_is_checked_in_both_languages_and_bounded() {
     let bad = check("type: task\ncommand: [make]\n".into()).await.json();
     assert_eq!(bad["language"], "dstack");
     assert!(bad["errors"][0].as_str().is_some_and(|line| line.contains("command")), "{bad}");
+    let run = check("type: task\nname: fits\ncommands: [make]\n".into()).await.json();
+    assert!(run["offers"].is_array(), "{run}");
     let large = check("#!/bin/sh\n#SBATCH -c 1000\n".into()).await.json();
     assert!(large["errors"][0].is_string(), "no node has so many: {large}");
     let long = check(format!("#!/bin/sh\n{}", "#".repeat(8 << 20))).await;
@@ -108,7 +110,19 @@ async fn pasted_text_is_checked_in_both_languages_and_bounded() {
 #[tokio::test(flavor = "multi_thread")]
 async fn lists_and_maps_are_answered_and_unknown_ones_named() {
     let browser = Browser::signed_in("root").await;
-    for list in ["accounts", "projects", "reservations", "events", "tokens", "fleets", "shares"] {
+    for list in [
+        "accounts",
+        "projects",
+        "reservations",
+        "events",
+        "audit",
+        "tokens",
+        "fleets",
+        "backends",
+        "shares",
+        "secrets?project=main",
+        "volumes",
+    ] {
         let answer = browser.get(&format!("/api/web/lists/{list}")).await;
         assert_eq!(answer.status, StatusCode::OK, "{list}: {}", answer.text);
     }
@@ -124,6 +138,11 @@ async fn lists_and_maps_are_answered_and_unknown_ones_named() {
         "{}",
         usage.text
     );
+    let load = browser.get("/api/web/load?hours=24").await;
+    assert_eq!((load.status, &load.json()["samples"]), (StatusCode::OK, &json!([])));
+    let job = browser.server.submit("name: waits").await.expect("a job");
+    let attempts = browser.get(&format!("{JOBS}/{job}/attempts")).await;
+    assert!(attempts.json()["attempts"].is_array(), "{}", attempts.text);
     let reversed = browser.get(&format!("/api/web/usage?from={now}&until=0")).await;
     assert_eq!(reversed.status, StatusCode::CONFLICT, "{}", reversed.text);
 }
@@ -149,6 +168,38 @@ async fn administration_is_by_the_same_calls_and_rights() {
     assert_eq!(set.status, StatusCode::OK, "{}", set.text);
     let secrets = admin.get("/api/web/lists/secrets").await.text;
     assert!(secrets.contains("key") && !secrets.contains("hush"), "{secrets}");
+    // As the form of the page makes it: it is read as far as its key.
+    let ssh = json!({"user": "u", "ssh_key": {"public": "", "private": "none"}, "hosts": ["h1"]});
+    let fleet = json!({"type": "fleet", "name": "lab", "placement": "any", "ssh_config": ssh});
+    let call = json!({"apply_fleet": {"project": "main", "configuration": fleet}});
+    let refused = admin.post(CALL, &json!({ "call": call })).await;
+    assert!(refused.text.contains("private key"), "{}", refused.text);
+    let partition = admin.get("/api/web/nodes").await.json()["partitions"][0].clone();
+    for call in [
+        json!({"update_partition": {"name": partition, "change": {"state": "down"}}}),
+        json!({"update_partition": {"name": partition, "change": {"max_time": {"Minutes": 90}}}}),
+        json!({"set_account": {"name": "biology", "parent": "root"}}),
+        json!({"set_association": {"account": "biology", "limits": {
+            "max_jobs": 3, "max_wall": {"Minutes": 60}, "group_tres": {"cpu": 64, "gres/gpu": 8}
+        }}}),
+        json!({"set_qos": {"name": "fast", "priority": 10, "max_tres_per_user": {"cpu": 8}}}),
+        json!({"create_reservation": {
+            "name": "fix", "start": crate::clock::now().millis() + 3_600_000,
+            "duration": {"set": {"Minutes": 60}}, "nodes": {"named": [crate::testing::NODE]},
+            "users": {"edit": "set", "names": ["root"]},
+            "flags": {"edit": "set", "flags": ["maint"]}
+        }}),
+        json!({"update_reservation": {
+            "name": "fix", "ask": {"duration": {"set": {"Minutes": 90}}}
+        }}),
+        json!({"set_role": {"name": "ann", "role": "operator"}}),
+        json!({"remove_reservation": {"name": "fix"}}),
+        json!({"remove_qos": {"name": "fast"}}),
+        json!({"remove_account": {"name": "biology"}}),
+    ] {
+        let done = admin.post(CALL, &json!({ "call": call })).await;
+        assert_eq!(done.status, StatusCode::OK, "{call}: {}", done.text);
+    }
     let jobs = admin.post(CALL, &json!({"call": {"jobs": {}}})).await;
     assert_eq!(jobs.status, StatusCode::BAD_REQUEST, "{}", jobs.text);
     let unread = admin.post(CALL, &json!({"call": {"explode": {}}})).await;

@@ -1,9 +1,16 @@
 //! The files of the page, which are part of the program. What is not in this table does not exist, whatever path is asked for.
 
 use crate::auth::identity::fingerprint;
+use crate::clock;
+use crate::web::guard::policy_with_styles;
+use axum::body::Bytes;
 use axum::extract::Path;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use std::collections::HashMap;
+use std::io::Write;
 use std::sync::LazyLock;
 
 struct Asset {
@@ -30,17 +37,26 @@ static ASSETS: &[Asset] = &[
     script("chart.js", include_str!("../../page/chart.js")),
     script("csv.js", include_str!("../../page/csv.js")),
     script("dom.js", include_str!("../../page/dom.js")),
+    script("explainer.js", include_str!("../../page/explainer.js")),
+    script("form_values.js", include_str!("../../page/form_values.js")),
     script("format.js", include_str!("../../page/format.js")),
+    script("forms.js", include_str!("../../page/forms.js")),
+    script("gantt.js", include_str!("../../page/gantt.js")),
     script("job.js", include_str!("../../page/job.js")),
+    script("job_output.js", include_str!("../../page/job_output.js")),
+    script("job_use.js", include_str!("../../page/job_use.js")),
     script("lists.js", include_str!("../../page/lists.js")),
     script("overview.js", include_str!("../../page/overview.js")),
     script("queue.js", include_str!("../../page/queue.js")),
     script("queue_store.js", include_str!("../../page/queue_store.js")),
     script("router.js", include_str!("../../page/router.js")),
+    script("shell.js", include_str!("../../page/shell.js")),
     script("stream.js", include_str!("../../page/stream.js")),
     script("submit.js", include_str!("../../page/submit.js")),
     script("timeline.js", include_str!("../../page/timeline.js")),
     script("usage.js", include_str!("../../page/usage.js")),
+    script("usage_months.js", include_str!("../../page/usage_months.js")),
+    script("utilisation.js", include_str!("../../page/utilisation.js")),
     script("virtual_list.js", include_str!("../../page/virtual_list.js")),
     Asset { name: "page.css", content_type: STYLE, text: include_str!("../../page/page.css") },
     Asset { name: "icon.svg", content_type: IMAGE, text: include_str!("../../page/icon.svg") },
@@ -50,47 +66,139 @@ const fn script(name: &'static str, text: &'static str) -> Asset {
     Asset { name, content_type: SCRIPT, text }
 }
 
+/// Files of other projects, as `scripts/page` has copied them.
+static VENDORED: &[Asset] = &[
+    script("addon-fit.js", include_str!("../../page/vendor/addon-fit.js")),
+    script("xterm.js", include_str!("../../page/vendor/xterm.js")),
+    Asset {
+        name: "xterm.css",
+        content_type: STYLE,
+        text: include_str!("../../page/vendor/xterm.css"),
+    },
+];
+
+/// The page of a shell, with a place for a nonce.
+static SHELL: Asset =
+    Asset { name: "shell.html", content_type: HTML, text: include_str!("../../page/shell.html") };
+const NONCE_PLACE: &str = "STYLE_NONCE";
+
 /// Changes with the files, so that a browser asks anew after an upgrade and takes nothing twice.
 static TAG: LazyLock<String> = LazyLock::new(|| {
-    let all: Vec<u8> = ASSETS.iter().chain([&INDEX]).flat_map(|asset| asset.text.bytes()).collect();
-    format!("\"{}\"", fingerprint(&all))
+    let all: Vec<u8> = all().flat_map(|asset| asset.text.bytes()).collect();
+    fingerprint(&all)
 });
+
+/// The files as browsers take them, compressed when the first one asks.
+static COMPRESSED: LazyLock<HashMap<&'static str, Bytes>> = LazyLock::new(|| {
+    all().filter_map(|asset| Some((asset.name, compressed(asset.text)?))).collect()
+});
+
+fn all() -> impl Iterator<Item = &'static Asset> {
+    ASSETS.iter().chain(VENDORED).chain([&INDEX, &SHELL])
+}
+
+fn compressed(text: &str) -> Option<Bytes> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    encoder.write_all(text.as_bytes()).ok()?;
+    encoder.finish().ok().map(Bytes::from)
+}
 
 /// `GET /`
 pub async fn index(headers: HeaderMap) -> Response {
     serve(&INDEX, &headers)
 }
 
+/// `GET /shell`: its terminal makes style elements. Their nonce is another with each answer, and no other page has one.
+pub async fn shell() -> Response {
+    let nonce: String = clock::random::<16>().iter().map(|byte| format!("{byte:02x}")).collect();
+    let policy = policy_with_styles(&nonce);
+    let headers =
+        [(header::CONTENT_TYPE, HTML.to_owned()), (header::CONTENT_SECURITY_POLICY, policy)];
+    (headers, SHELL.text.replace(NONCE_PLACE, &nonce)).into_response()
+}
+
 /// `GET /web/{file}`
 pub async fn file(Path(name): Path<String>, headers: HeaderMap) -> Response {
-    match ASSETS.iter().find(|asset| asset.name == name) {
+    match ASSETS.iter().chain(VENDORED).find(|asset| asset.name == name) {
         Some(asset) => serve(asset, &headers),
         None => (StatusCode::NOT_FOUND, "there is no such file\n").into_response(),
     }
 }
 
 fn serve(asset: &Asset, headers: &HeaderMap) -> Response {
-    let tag = TAG.as_str();
-    let kept = [(header::ETAG, tag), (header::CACHE_CONTROL, "no-cache")];
-    if headers.get(header::IF_NONE_MATCH).is_some_and(|known| known == tag) {
+    let shrunk = COMPRESSED.get(asset.name).filter(|_| takes_gzip(headers));
+    let tag = match shrunk {
+        Some(_) => format!("\"{}-gzip\"", *TAG),
+        None => format!("\"{}\"", *TAG),
+    };
+    let is_known = headers.get(header::IF_NONE_MATCH).is_some_and(|known| known == tag.as_str());
+    let kept = [
+        (header::ETAG, tag),
+        (header::CACHE_CONTROL, "no-cache".to_owned()),
+        (header::VARY, "accept-encoding".to_owned()),
+    ];
+    if is_known {
         return (StatusCode::NOT_MODIFIED, kept).into_response();
     }
-    (kept, [(header::CONTENT_TYPE, asset.content_type)], asset.text).into_response()
+    let kind = (header::CONTENT_TYPE, asset.content_type);
+    match shrunk {
+        Some(bytes) => {
+            (kept, [kind, (header::CONTENT_ENCODING, "gzip")], bytes.clone()).into_response()
+        }
+        None => (kept, [kind], asset.text).into_response(),
+    }
+}
+
+fn takes_gzip(headers: &HeaderMap) -> bool {
+    let lines = headers.get_all(header::ACCEPT_ENCODING).iter();
+    let mut words = lines.filter_map(|line| line.to_str().ok()).flat_map(|line| line.split(','));
+    words.any(|word| {
+        let mut parts = word.split(';').map(str::trim);
+        parts.next() == Some("gzip") && !parts.any(|part| part == "q=0")
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The page's own files, uncompressed; SPECIFICATION.md promises as much of them compressed.
+    /// All files of the page, compressed.
     const BYTES_MAX: usize = 300_000;
 
+    fn own() -> impl Iterator<Item = &'static Asset> {
+        ASSETS.iter().chain([&INDEX, &SHELL])
+    }
+
     #[test]
-    fn page_is_small_and_needs_nothing_from_elsewhere() {
-        let all = || ASSETS.iter().chain([&INDEX]);
-        let bytes: usize = all().map(|asset| asset.text.len()).sum();
+    fn page_is_small_compressed_with_what_it_has_of_others() {
+        assert_eq!(COMPRESSED.len(), all().count());
+        let bytes: usize = COMPRESSED.values().map(Bytes::len).sum();
         assert!(bytes < BYTES_MAX, "{bytes} bytes");
-        for asset in all() {
+    }
+
+    #[test]
+    fn files_are_compressed_for_those_who_take_it() {
+        let asked = |line: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::ACCEPT_ENCODING, line.parse().expect("a value"));
+            takes_gzip(&headers)
+        };
+        assert!(asked("gzip") && asked("br;q=1, gzip;q=0.5"));
+        assert!(!asked("br") && !asked("gzip;q=0") && !asked(""));
+        assert!(!takes_gzip(&HeaderMap::new()));
+    }
+
+    #[test]
+    fn page_of_a_shell_alone_has_a_place_for_a_nonce() {
+        let with_place: Vec<&str> =
+            own().filter(|asset| asset.text.contains(NONCE_PLACE)).map(|one| one.name).collect();
+        assert_eq!(with_place, ["shell.html"]);
+        assert!(policy_with_styles("abc").contains("style-src 'self' 'nonce-abc';"));
+    }
+
+    #[test]
+    fn page_needs_nothing_from_elsewhere_and_reads_no_markup() {
+        for asset in own() {
             let names =
                 ["http://", "https://"].iter().flat_map(|scheme| asset.text.split(scheme).skip(1));
             // The name of SVG is no address.
@@ -111,10 +219,21 @@ mod tests {
         }
     }
 
+    /// A browser that found the modules one by one would wait for each.
+    #[test]
+    fn modules_of_the_page_are_fetched_at_once() {
+        let apart = ["app.js", "changes_worker.js", "shell.js"];
+        let scripts = ASSETS.iter().filter(|asset| asset.content_type == SCRIPT);
+        for asset in scripts.filter(|asset| !apart.contains(&asset.name)) {
+            let line = format!("<link rel=\"modulepreload\" href=\"/web/{}\">", asset.name);
+            assert!(INDEX.text.contains(&line), "{line}");
+        }
+    }
+
     #[test]
     fn every_file_that_is_named_is_there() {
-        let names: Vec<&str> = ASSETS.iter().map(|asset| asset.name).collect();
-        for asset in ASSETS.iter().chain([&INDEX]) {
+        let names: Vec<&str> = all().map(|asset| asset.name).collect();
+        for asset in own() {
             let quoted =
                 asset.text.split("\"/web/").skip(1).chain(asset.text.split("\"./").skip(1));
             for name in quoted.filter_map(|rest| rest.split('"').next()) {

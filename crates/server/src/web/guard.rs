@@ -104,7 +104,7 @@ fn admit(shared: &Shared, request: &Request) -> Result<(Principal, Admission), B
     };
     // Signing out is never wrong.
     if request.method() != Method::DELETE {
-        let checked = job_pages::check(shared, request.headers(), &by, now);
+        let checked = job_pages::check(shared, request.headers(), &by);
         checked.map_err(|why| Box::new(why.into_response()))?;
     }
     if is_change(request) && looks_only(shared, &by) {
@@ -149,6 +149,11 @@ pub fn is_of_own_page(request: &Request) -> bool {
     }
 }
 
+/// The policy of a page whose terminal makes style elements: those with this nonce count too.
+pub fn policy_with_styles(nonce: &str) -> String {
+    CONTENT_POLICY.replace("style-src 'self'", &format!("style-src 'self' 'nonce-{nonce}'"))
+}
+
 /// No script, style, image or connection but this server's own; nothing inline; in no frame.
 const CONTENT_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
      worker-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
@@ -162,13 +167,13 @@ const HEADERS: [(&str, &str); 6] = [
     ("cross-origin-resource-policy", "same-origin"),
 ];
 
-/// Middleware: the headers that bound what a browser does with an answer, whatever is in it. What says nothing else about it is
-/// kept in no cache.
+/// Middleware: the headers that bound what a browser does with an answer, whatever is in it. What says nothing else about it has
+/// the policy of all, and is kept in no cache.
 pub async fn secure(request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
     let headers = response.headers_mut();
     for (name, value) in HEADERS {
-        headers.insert(name, HeaderValue::from_static(value));
+        headers.entry(name).or_insert(HeaderValue::from_static(value));
     }
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     response

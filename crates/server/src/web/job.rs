@@ -5,14 +5,17 @@ use crate::web::answer::{WebRefusal, WebResult, json_answer};
 use crate::web::ask::{ask, first_refusal};
 use crate::web::explanation;
 use crate::web::job_rows::JobRow;
+use crate::web::shell;
 use axum::Extension;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use cluster::authorise::{Act, authorise};
 use model::change::{JobChange, JobFilter, JobRef, Requeue};
 use model::id::JobId;
+use model::partition::DefaultMemory;
 use model::principal::Principal;
 use model::reason::Refusal;
+use model::request::Per;
 use model::run::Hold;
 use model::time::Timestamp;
 use serde::Serialize;
@@ -30,12 +33,16 @@ struct JobPage {
     may_manage: bool,
     /// The caller may read its script and output.
     may_read: bool,
+    /// The caller may open a shell in it now.
+    may_enter: bool,
     comment: Option<String>,
     submit_line: Arc<str>,
     dependency: Option<String>,
     exit_code: i32,
     exit_signal: i32,
     restarts: u32,
+    /// What it asked for, in words.
+    request: Vec<(&'static str, String)>,
     /// What it asked for, or was given, of each resource.
     tres: Vec<(String, u64)>,
     allocation: Vec<NodePart>,
@@ -92,23 +99,54 @@ fn page(shared: &Shared, by: &Principal, explained: &ExplainedJob) -> JobPage {
     let job = state.jobs.get(&view.id);
     let may_manage = job.is_some_and(|job| authorise(&state, by, Act::ManageJob(job)).is_ok());
     let may_read = job.is_some_and(|job| authorise(&state, by, Act::ActAsOwner(job)).is_ok());
+    let running = job.filter(|job| job.attempt().is_some());
+    let may_enter = running.is_some_and(|job| shell::may_enter(&state, by, job));
     let expected = wait.and_then(|wait| wait.expected.as_ref().or(wait.backfill_slot.as_ref()));
     JobPage {
         job: JobRow::of(view),
         may_manage,
         may_read,
+        may_enter,
         comment: view.spec.comment.clone(),
         submit_line: view.spec.submit_line.clone(),
         dependency: view.dependency.clone(),
         exit_code: view.exit.code,
         exit_signal: view.exit.signal,
         restarts: view.restarts,
+        request: request(view),
         tres: view.tres.iter().map(|(kind, amount)| (kind.to_string(), amount)).collect(),
         allocation: allocation(view),
         steps: steps(view),
         explanation: wait.map(explanation::sentences).unwrap_or_default(),
         expected: expected.map(|at| Expected { start: at.start, nodes: at.nodes.clone() }),
     }
+}
+
+fn request(view: &JobView) -> Vec<(&'static str, String)> {
+    let asked = view.spec.request();
+    let mut rows = vec![
+        ("Nodes", view.nodes.to_string()),
+        ("Tasks", view.tasks.to_string()),
+        ("CPUs of a task", asked.cpus_per_task.to_string()),
+    ];
+    let (name, memory) = match job_text::memory(view) {
+        DefaultMemory::PerNode(each) => ("Memory of a node", each),
+        DefaultMemory::PerCpu(each) => ("Memory of a CPU", each),
+        DefaultMemory::PerGpu(each) => ("Memory of a GPU", each),
+    };
+    // Zero is a whole node's, or what the site gives.
+    if memory.0 > 0 {
+        rows.push((name, format!("{} MiB", memory.mib())));
+    }
+    let devices = [
+        (Per::Node, "Devices of a node"),
+        (Per::Job, "Devices in all"),
+        (Per::Task, "Devices of a task"),
+        (Per::Socket, "Devices of a socket"),
+    ];
+    let text = |(per, name)| Some((name, job_text::gres_request(asked, per)?));
+    rows.extend(devices.into_iter().filter_map(text));
+    rows
 }
 
 fn allocation(view: &JobView) -> Vec<NodePart> {

@@ -7,21 +7,15 @@ use crate::web::answer::WebRefusal;
 use axum::http::{HeaderMap, StatusCode};
 use cluster::rights::role_of;
 use model::principal::{Principal, Role};
-use std::time::Instant;
 
 /// A page of a job that is open in this browser has the same origin, and its script could use the session. The owner of the job
-/// can do in the job whatever the session may, or the browser has no session. Pages whose owner is not known any more count as
+/// can do in the job whatever the session may, or the browser has no session. A marker that this server has not signed counts as
 /// another's.
-pub fn check(
-    shared: &Shared,
-    headers: &HeaderMap,
-    by: &Principal,
-    now: Instant,
-) -> Result<(), WebRefusal> {
+pub fn check(shared: &Shared, headers: &HeaderMap, by: &Principal) -> Result<(), WebRefusal> {
     let is_plain = role_of(&shared.read(), by) == Role::User;
     let mut shown = browser::cookies(headers, proxy::BROWSER);
-    let is_unsafe = shown.any(|secret| {
-        let owner = shared.volatile.proxy.owner_shown(secret, now);
+    let is_unsafe = shown.any(|marker| {
+        let owner = shared.volatile.proxy.owner_shown(marker);
         owner.is_none_or(|owner| !is_plain || owner != by.uid)
     });
     if is_unsafe {

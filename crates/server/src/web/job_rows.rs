@@ -82,6 +82,8 @@ pub struct JobRow {
     ended: bool,
     /// It came in dstack's language.
     run: bool,
+    /// It is a replica of a service.
+    service: bool,
 }
 
 impl JobRow {
@@ -112,6 +114,8 @@ impl JobRow {
             waiting,
             ended: job.state.is_ended(),
             run: job.spec.launch.kind == LaunchKind::Task,
+            // A listing has no launch: `mark_services` looks it up.
+            service: job.spec.launch.service.is_some(),
         }
     }
 }
@@ -143,8 +147,17 @@ pub async fn rows(
     let listed: HashSet<JobId> = views.iter().map(|job| job.id).collect();
     let unlisted = changed.iter().flatten().filter(|job| !listed.contains(*job));
     let gone = known_jobs(&shared, &by, unlisted);
-    let rows = views.iter().map(JobRow::of).collect();
+    let mut rows: Vec<JobRow> = views.iter().map(JobRow::of).collect();
+    mark_services(&shared, &mut rows);
     Ok(json_answer(&Rows { seq, now, whole: changed.is_none(), cut, rows, gone }))
+}
+
+fn mark_services(shared: &Shared, rows: &mut [JobRow]) {
+    let state = shared.read();
+    for row in rows.iter_mut().filter(|row| row.run) {
+        let job = state.jobs.get(&row.id);
+        row.service = job.is_some_and(|job| job.spec.launch.service.is_some());
+    }
 }
 
 /// Those of these jobs of which the caller may know. The owner of a job that has left memory cannot be looked up: where jobs are

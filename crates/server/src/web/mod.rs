@@ -2,8 +2,8 @@
 //!
 //! - `assets`: the files of the page; `guard`: who asks, and the headers of every answer; `answer`: the form of answers
 //! - `session`: signing in and out; `job_pages`: browsers that show pages of jobs too
-//! - `ask`: the calls; `call`: any of them; `job_rows` (the queue), `job` with `explanation`, `nodes`, `timeline`, `usage`, `lists`: what is shown and changed by them
-//! - `submit`: jobs that are pasted into the page
+//! - `ask`: the calls; `call`: any of them; `job_rows` (the queue), `job` with `explanation` and `attempts`, `nodes`, `timeline`, `usage`, `load`, `lists`: what is shown and changed by them
+//! - `submit`: jobs that are pasted into the page; `shell`: a terminal in a job
 //! - `events`: tells pages that are open what changed
 
 mod answer;
@@ -11,6 +11,7 @@ mod answer;
 mod api_tests;
 mod ask;
 mod assets;
+mod attempts;
 mod call;
 mod events;
 mod explanation;
@@ -19,8 +20,10 @@ mod job;
 mod job_pages;
 mod job_rows;
 mod lists;
+mod load;
 mod nodes;
 mod session;
+mod shell;
 mod submit;
 #[cfg(test)]
 mod tests;
@@ -49,9 +52,12 @@ const ROUTES: &[(&str, Handler)] = &[
     ("/api/web/jobs/{job}", || get(job::show)),
     ("/api/web/jobs/{job}/usage", || get(job::usage)),
     ("/api/web/jobs/{job}/script", || get(job::script)),
+    ("/api/web/jobs/{job}/attempts", || get(attempts::attempts)),
+    ("/api/web/jobs/{job}/shell", || post(shell::ticket)),
     ("/api/web/jobs/{job}/{change}", || post(job::change)),
     ("/api/web/logs", || get(logs::logs)),
     ("/api/web/nodes", || get(nodes::nodes)),
+    ("/api/web/load", || get(load::load)),
     ("/api/web/timeline", || get(timeline::timeline)),
     ("/api/web/usage", || get(usage::usage)),
     ("/api/web/lists/{list}", || get(lists::list)),
@@ -69,9 +75,11 @@ pub fn router(shared: &Arc<Shared>, bodies: &BodyLimits) -> Router<Arc<Shared>> 
         .layer(middleware::from_fn_with_state(bodies.clone(), body_limits::read_whole))
         // A stream has no end that could be waited for.
         .route("/api/web/events", get(events::events))
+        .route("/api/web/shell", get(shell::open))
         .layer(middleware::from_fn_with_state(shared.clone(), guard::authenticate));
     Router::new()
         .route("/", get(assets::index))
+        .route("/shell", get(assets::shell))
         .route("/web/{file}", get(assets::file))
         .route(SESSION_PATH, post(session::sign_in))
         .merge(guarded)

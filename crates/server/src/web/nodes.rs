@@ -10,6 +10,7 @@ use axum::Extension;
 use axum::extract::State;
 use model::allocation::GresShare;
 use model::change::JobFilter;
+use model::gpu_health::{GpuReading, Severity};
 use model::gres::GPU;
 use model::id::JobId;
 use model::principal::Principal;
@@ -67,6 +68,16 @@ struct GpuCell {
     /// Who holds it, as far as the caller is shown that.
     #[serde(skip_serializing_if = "Option::is_none")]
     holder: Option<Holder>,
+    /// What it says is wrong with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fault: Option<GpuFault>,
+}
+
+#[derive(Serialize, Clone, Debug, PartialEq, Eq)]
+struct GpuFault {
+    /// It fails, and does not warn alone.
+    failing: bool,
+    text: String,
 }
 
 #[derive(Serialize, Clone)]
@@ -136,7 +147,7 @@ fn gpu_cells(node: &NodeView, held: &[(&GresShare, Holder)]) -> Vec<GpuCell> {
     let mut cells: Vec<GpuCell> = Vec::new();
     for line in node.config.gres.iter().filter(|line| line.name == GPU) {
         let room = GPUS_MAX.saturating_sub(cells.len()).min(line.count as usize);
-        let cell = GpuCell { kind: line.kind.clone(), used: false, holder: None };
+        let cell = GpuCell { kind: line.kind.clone(), used: false, holder: None, fault: None };
         cells.extend(std::iter::repeat_n(cell, room));
     }
     // What is used by jobs that the caller is not shown has no holder.
@@ -146,7 +157,22 @@ fn gpu_cells(node: &NodeView, held: &[(&GresShare, Holder)]) -> Vec<GpuCell> {
     for (share, holder) in held {
         occupy(&mut cells, share, Some(holder));
     }
+    mark_faults(&mut cells, &node.facts.gpus);
     cells
+}
+
+/// Marks the GPUs that report something of themselves.
+fn mark_faults(cells: &mut [GpuCell], readings: &[GpuReading]) {
+    for reading in readings {
+        let findings = reading.findings();
+        if let Some(cell) = cells.get_mut(reading.index as usize)
+            && !findings.is_empty()
+        {
+            let failing = findings.iter().any(|finding| finding.severity == Severity::Failure);
+            let texts: Vec<String> = findings.into_iter().map(|finding| finding.text).collect();
+            cell.fault = Some(GpuFault { failing, text: texts.join("; ") });
+        }
+    }
 }
 
 /// Marks the units of a share; of units that are not told apart, the first that nobody is known to hold.
@@ -176,7 +202,7 @@ mod tests {
     use super::*;
 
     fn free(count: usize) -> Vec<GpuCell> {
-        vec![GpuCell { kind: None, used: false, holder: None }; count]
+        vec![GpuCell { kind: None, used: false, holder: None, fault: None }; count]
     }
 
     fn share(count: u64, indices: &[u32]) -> GresShare {
@@ -197,6 +223,20 @@ mod tests {
         // An index that the node has no longer marks nothing.
         occupy(&mut cells, &share(1, &[99]), Some(&of(8)));
         assert_eq!(cells.iter().filter(|cell| cell.used).count(), 2);
+    }
+
+    #[test]
+    fn gpu_that_reports_errors_is_marked_with_what_it_says() {
+        let mut cells = free(2);
+        let broken = GpuReading { index: 1, ecc_uncorrected: Some(9), ..GpuReading::default() };
+        let unknown = GpuReading { index: 7, ..broken.clone() };
+        let expected = broken.findings();
+        assert!(!expected.is_empty(), "uncorrected errors are a finding");
+        mark_faults(&mut cells, &[GpuReading::default(), broken, unknown]);
+        assert_eq!(cells[0].fault, None);
+        let fault = cells[1].fault.clone().expect("a fault");
+        assert_eq!(fault.failing, expected[0].severity == Severity::Failure);
+        assert!(fault.text.starts_with("GPU 1: "), "{}", fault.text);
     }
 
     #[test]

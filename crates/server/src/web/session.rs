@@ -7,7 +7,7 @@ use crate::http::browser::{self, SESSION};
 use crate::http::peer::Peer;
 use crate::shared::Shared;
 use crate::web::answer::{WebRefusal, WebResult, json_answer, read};
-use crate::web::guard::{Admission, FOREIGN_PAGE};
+use crate::web::guard::{self, Admission, FOREIGN_PAGE};
 use crate::web::job_pages;
 use axum::Extension;
 use axum::body::{self, Body};
@@ -45,7 +45,7 @@ pub async fn sign_in(State(shared): State<Arc<Shared>>, request: Request) -> Web
     let by = authenticate::of_token_hash(&shared, &hash, is_loopback)
         .map_err(|why| WebRefusal::new(StatusCode::UNAUTHORIZED, why))?;
     let now = Instant::now();
-    job_pages::check(&shared, &head.headers, &by, now)?;
+    job_pages::check(&shared, &head.headers, &by)?;
     // The session that the browser had is not left behind.
     browser::cookies(&head.headers, SESSION)
         .for_each(|secret| shared.volatile.web_sessions.close(secret));
@@ -89,11 +89,13 @@ pub async fn sign_out(
 }
 
 fn profile(shared: &Shared, by: &Principal) -> serde_json::Value {
+    let looks_only = guard::looks_only(shared, by);
     let state = shared.read();
     json!({
         "user": by.name,
         "role": role_of(&state, by).word(),
         "cluster": state.config.name,
+        "looks_only": looks_only,
         "version": wire::version::program(),
         "now": clock::now(),
     })

@@ -7,7 +7,7 @@ use crate::http::call_bounds;
 use crate::http::dstack::pasted_run;
 use crate::shared::Shared;
 use crate::web::answer::{WebRefusal, WebResult, json_answer, read};
-use crate::web::ask::ask_of_body;
+use crate::web::ask::{ask, ask_of_body};
 use axum::Extension;
 use axum::body::Bytes;
 use axum::extract::State;
@@ -17,7 +17,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::sync::Arc;
 use tokio::task::block_in_place;
-use wire::client::{Answer, Call, Submission, SubmitForecast};
+use wire::client::{Answer, Call, Offer, Submission, SubmitForecast};
+
+/// The first offers for a run are shown.
+const OFFERS_MAX: usize = 20;
 
 #[derive(Deserialize)]
 struct Pasted {
@@ -45,6 +48,15 @@ struct Checked {
     notes: Vec<String>,
     /// When and where it would start; empty where it cannot.
     starts: Vec<SubmitForecast>,
+    /// What a run of dstack's language would be given, the best first.
+    offers: Vec<Offer>,
+}
+
+impl Checked {
+    /// It cannot be submitted.
+    fn wrong(language: Language, errors: Vec<String>) -> Self {
+        Self { language, errors, notes: Vec::new(), starts: Vec::new(), offers: Vec::new() }
+    }
 }
 
 /// What was pasted, as a submission and lines about it; or what is wrong with it.
@@ -78,18 +90,33 @@ pub async fn check(
     let language = Language::of(&text);
     let (submission, notes) = match block_in_place(|| read_pasted(&shared, &by, &text)) {
         Ok(found) => found,
-        Err(errors) => {
-            let (notes, starts) = (Vec::new(), Vec::new());
-            return Ok(json_answer(&Checked { language, errors, notes, starts }));
-        }
+        Err(errors) => return Ok(json_answer(&Checked::wrong(language, errors))),
     };
+    let offers = offers(&shared, &by, language, &submission).await;
     let call = Call::TestSubmit(Box::new(submission));
     let (starts, errors) = match ask_of_body(&shared, &by, held, call).await {
         Ok(Answer::Tested(starts)) => (starts, Vec::new()),
         Ok(_) => return Err(WebRefusal::unexpected()),
         Err(why) => (Vec::new(), vec![why.text]),
     };
-    Ok(json_answer(&Checked { language, errors, notes, starts }))
+    Ok(json_answer(&Checked { language, errors, notes, starts, offers }))
+}
+
+/// None for a batch script: it is granted what it asks for.
+async fn offers(
+    shared: &Arc<Shared>,
+    by: &Principal,
+    language: Language,
+    submission: &Submission,
+) -> Vec<Offer> {
+    if language != Language::Dstack {
+        return Vec::new();
+    }
+    match ask(shared, by, Call::Offers(Box::new(submission.clone()))).await {
+        Ok(Answer::Offers(offers)) => offers.into_iter().take(OFFERS_MAX).collect(),
+        // Why there are none is said by the test of the same submission.
+        Ok(_) | Err(_) => Vec::new(),
+    }
 }
 
 pub async fn submit(

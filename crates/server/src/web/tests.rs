@@ -6,7 +6,7 @@ use crate::connection_limits::{ConnectionLimits, ListenerSlots, PortConnection};
 use crate::http::body_limits::BodyLimits;
 use crate::http::peer::Peer;
 use crate::http::router;
-use crate::shared::proxy_sessions::ProxyTarget;
+use crate::shared::proxy_sessions::{ProxySessions, ProxyTarget};
 use crate::testing::TestServer;
 use axum::Router;
 use axum::body::Body;
@@ -116,6 +116,11 @@ impl Browser {
         (response.status(), response.into_body())
     }
 
+    /// The head of an answer whose body is no text.
+    async fn open_with(&self, path: &str, headers: &[(&str, &str)]) -> HeaderMap {
+        self.response(Method::GET, path, headers, Body::empty()).await.headers().clone()
+    }
+
     pub(super) async fn sign_out(&self) -> Answer {
         self.send(Method::DELETE, SESSION, &[("origin", ORIGIN)], Body::empty()).await
     }
@@ -176,6 +181,27 @@ async fn page_is_served_to_everybody_under_a_strict_policy() {
     for path in ["/web/..%2fapp.js", "/web/nothing.js", "/web/index.html"] {
         assert_eq!(browser.get(path).await.status, StatusCode::NOT_FOUND, "{path}");
     }
+}
+
+/// The terminal makes style elements: they have the nonce of their visit, which no other page's policy takes.
+#[tokio::test(flavor = "multi_thread")]
+async fn page_of_a_shell_has_another_nonce_at_each_visit() {
+    let browser = Browser::new().await;
+    let mut seen = Vec::new();
+    for _ in 0..2 {
+        let page = browser.get("/shell").await;
+        let policy = page.header("content-security-policy").to_owned();
+        let nonce = policy.split("'nonce-").nth(1).and_then(|rest| rest.split('\'').next());
+        let nonce = nonce.unwrap_or_else(|| panic!("{policy}")).to_owned();
+        assert!(page.text.contains(&format!("content=\"{nonce}\"")), "{}", page.text);
+        assert!(policy.contains("script-src 'self';") && !policy.contains("unsafe"), "{policy}");
+        assert_eq!(page.header("cache-control"), "no-store");
+        seen.push(nonce);
+    }
+    assert_ne!(seen[0], seen[1]);
+    let gzip = [("accept-encoding", "gzip, br")];
+    let terminal = browser.open_with("/web/xterm.js", &gzip).await;
+    assert_eq!(terminal.get("content-encoding").map(|value| value.as_bytes()), Some(&b"gzip"[..]));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -328,6 +354,25 @@ async fn session_has_no_rights_beside_pages_of_others_jobs() {
         assert!(refused.text.contains("web pages of jobs"), "{}", refused.text);
     }
     assert_eq!(browser.sign_out().await.status, StatusCode::OK);
+}
+
+/// A browser may keep its marker over many starts of the server: it is one's own all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn marker_of_ones_own_pages_lets_in_after_a_restart() {
+    let mut browser = Browser::signed_in(USER).await;
+    let session = browser.cookie.clone().expect("a cookie");
+    let own = crate::auth::principal::of_name(USER).expect("a user");
+    let before = ProxySessions::default();
+    before.keep_markers(crate::testing::MARKER_SECRET);
+    let (target, now) = (ProxyTarget { job: JobId(1), rank: 0, port: 80 }, Instant::now());
+    let open = |owner: u32| {
+        let link = before.make_link(own.clone(), owner, target, now).expect("a link");
+        before.redeem(&link, target, std::iter::empty(), now).expect("a cookie").browser
+    };
+    browser.cookie = Some(format!("{session}; sluice_browser={}", open(own.uid)));
+    assert_eq!(browser.get("/api/web/jobs").await.status, StatusCode::OK);
+    browser.cookie = Some(format!("{session}; sluice_browser={}", open(own.uid + 1)));
+    assert_eq!(browser.get("/api/web/jobs").await.status, StatusCode::FORBIDDEN, "another's");
 }
 
 #[tokio::test(flavor = "multi_thread")]

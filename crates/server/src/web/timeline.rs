@@ -10,14 +10,15 @@ use crate::show::job_list;
 use crate::web::answer::{WebRefusal, WebResult, json_answer};
 use crate::web::ask::ask;
 use axum::Extension;
-use axum::extract::State;
+use axum::extract::{Query, State};
 use model::hostlist;
 use model::id::JobId;
 use model::principal::Principal;
 use model::reservation::ReservationFlag;
 use model::time::Timestamp;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use slurm::output::text::job_text;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::block_in_place;
@@ -30,6 +31,12 @@ const ESTIMATES_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The most nodes that the bars of one answer name, each as often as a bar is on it: a page draws as many shapes.
 const BAR_NODES_MAX: usize = 20_000;
+
+#[derive(Deserialize)]
+pub struct TimelineQuery {
+    /// Only the nodes of this job, and who else is there.
+    job: Option<u32>,
+}
 
 #[derive(Serialize)]
 struct Timeline {
@@ -54,6 +61,8 @@ struct Bar {
     nodes: Vec<String>,
     /// It has not started.
     expected: bool,
+    /// The place is kept for it: no other job is started there that would be in its way.
+    kept: bool,
 }
 
 #[derive(Serialize)]
@@ -68,6 +77,7 @@ struct ReservedTime {
 pub async fn timeline(
     State(shared): State<Arc<Shared>>,
     Extension(by): Extension<Principal>,
+    Query(query): Query<TimelineQuery>,
 ) -> WebResult {
     let estimates = shared.forecasts.estimates(ESTIMATES_TIMEOUT).await;
     let reservations = match ask(&shared, &by, Call::Reservations).await? {
@@ -87,9 +97,16 @@ pub async fn timeline(
         let now = clock::now();
         let wanted = JobsQuery { detail: Detail::Listing, ..JobsQuery::default() };
         let views = job_list::job_views(&shared, &by, &wanted, Some(&*estimates), now, |_| ())?;
-        let (bars, cut) = within_room(views.iter().filter_map(bar), BAR_NODES_MAX);
+        let plan = shared.volatile.last_plan();
+        let is_kept = |job: JobId| plan.estimates.contains_key(&job);
+        let bars: Vec<Bar> = views.iter().filter_map(|view| bar(view, is_kept(view.id))).collect();
+        let wanted = query.job.map(|id| nodes_of(&bars, JobId(id)));
+        let is_wanted = |node: &String| wanted.as_ref().is_none_or(|nodes| nodes.contains(node));
+        let bars = bars.into_iter().filter(|bar| bar.nodes.iter().any(is_wanted));
+        let (bars, cut) = within_room(bars, BAR_NODES_MAX);
         let cluster = cluster_view::cluster(&shared, &by, now);
-        let nodes = cluster.nodes.into_iter().map(|node| node.config.name).collect();
+        let nodes = cluster.nodes.into_iter().map(|node| node.config.name);
+        let nodes = nodes.filter(is_wanted).collect();
         Ok::<_, WebRefusal>(Timeline { now, nodes, bars, cut, reservations })
     })?;
     Ok(json_answer(&answer))
@@ -107,7 +124,12 @@ fn within_room(bars: impl Iterator<Item = Bar>, mut room: usize) -> (Vec<Bar>, b
     (kept, false)
 }
 
-fn bar(job: &JobView) -> Option<Bar> {
+/// The nodes that a job has, or is expected to have.
+fn nodes_of(bars: &[Bar], job: JobId) -> HashSet<String> {
+    bars.iter().filter(|bar| bar.job == job).flat_map(|bar| bar.nodes.iter().cloned()).collect()
+}
+
+fn bar(job: &JobView, is_kept: bool) -> Option<Bar> {
     let nodes = match (&job.allocation, &job.sched_nodes) {
         (Some(allocation), _) => allocation.node_names().map(str::to_owned).collect(),
         (None, Some(nodes)) => hostlist::expand(nodes).ok()?,
@@ -124,6 +146,7 @@ fn bar(job: &JobView) -> Option<Bar> {
         end: job.end,
         nodes,
         expected: job.state.is_waiting(),
+        kept: job.state.is_waiting() && is_kept,
     })
 }
 
@@ -141,6 +164,7 @@ mod tests {
             end: None,
             nodes: vec!["n1".into(); nodes],
             expected: false,
+            kept: false,
         }
     }
 

@@ -7,14 +7,14 @@ use std::net::TcpStream;
 
 const SESSION: &str = "/api/web/session";
 
-struct Answer {
-    status: u16,
+pub(super) struct Answer {
+    pub(super) status: u16,
     head: String,
-    body: String,
+    pub(super) body: String,
 }
 
 impl Answer {
-    fn json(&self) -> Value {
+    pub(super) fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|e| panic!("{}: {e}", self.body))
     }
 
@@ -27,19 +27,25 @@ impl Answer {
 }
 
 /// A browser on the server's machine.
-struct Browser {
-    address: String,
-    cookie: Option<String>,
+pub(super) struct Browser {
+    pub(super) address: String,
+    pub(super) cookie: Option<String>,
 }
 
 impl Browser {
-    fn of(cluster: &Cluster) -> Self {
+    pub(super) fn of(cluster: &Cluster) -> Self {
         let ports = std::fs::read_to_string(cluster.state().join("ports.json")).expect("the ports");
         let ports: Value = serde_json::from_str(&ports).expect("JSON");
         Self { address: ports["listen"].as_str().expect("a port").to_owned(), cookie: None }
     }
 
-    fn send(&self, method: &str, path: &str, origin: Option<&str>, body: &str) -> Answer {
+    pub(super) fn send(
+        &self,
+        method: &str,
+        path: &str,
+        origin: Option<&str>,
+        body: &str,
+    ) -> Answer {
         let mut stream = TcpStream::connect(&self.address).expect("the server");
         let mut head = format!(
             "{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nContent-Length: {}\r\n",
@@ -56,15 +62,15 @@ impl Browser {
         Answer { status, head: head.to_owned(), body: body.to_owned() }
     }
 
-    fn get(&self, path: &str) -> Answer {
+    pub(super) fn get(&self, path: &str) -> Answer {
         self.send("GET", path, None, "")
     }
 
-    fn post(&self, path: &str, body: &Value) -> Answer {
+    pub(super) fn post(&self, path: &str, body: &Value) -> Answer {
         self.send("POST", path, Some(&format!("http://{}", self.address)), &body.to_string())
     }
 
-    fn sign_in(&mut self, token: &str) {
+    pub(super) fn sign_in(&mut self, token: &str) {
         let answer = self.post(SESSION, &json!({ "token": token }));
         assert_eq!(answer.status, 200, "{}", answer.body);
         let cookie = answer.header("set-cookie").expect("a cookie");
@@ -75,7 +81,7 @@ impl Browser {
     }
 }
 
-fn admin_token(cluster: &Cluster) -> String {
+pub(super) fn admin_token(cluster: &Cluster) -> String {
     std::fs::read_to_string(cluster.state().join("admin.token")).unwrap().trim().to_owned()
 }
 
@@ -135,11 +141,17 @@ fn up_page_submits_watches_explains_and_cancels_a_job() {
     let page = browser.get(&format!("/api/web/jobs/{job}")).json();
     assert_eq!(page["job"]["name"], "<b>web</b>");
     assert_eq!(page["allocation"].as_array().map(Vec::len), Some(1), "{page}");
+    let asked = page["request"].to_string();
+    assert!(asked.contains("Devices of a node") && asked.contains("gpu:2"), "{asked}");
     let bars = browser.get("/api/web/timeline").json();
     assert_eq!(
         (&bars["bars"][0]["job"], &bars["bars"][0]["expected"]),
         (&json!(job), &json!(false))
     );
+    let place = browser.get(&format!("/api/web/timeline?job={job}")).json();
+    assert_eq!(place["nodes"].as_array().map(Vec::len), Some(1), "its node alone: {place}");
+    let attempts = browser.get(&format!("/api/web/jobs/{job}/attempts")).json();
+    assert_eq!(attempts["attempts"][0]["state"], "RUNNING", "{attempts}");
     // One that waits says why, and when it will start.
     let large = script.replace("gpu:2", "gpu:8 -N2");
     let waits = browser.post("/api/web/submit", &json!({ "script": large })).json()["job"].as_u64();

@@ -1,0 +1,82 @@
+// Nodes over time as a drawing. Each bar is a link to its job; arrow keys go from one to the next, and what a bar stands for is
+// told to whoever points at it or comes to it by the keyboard.
+
+import { svg } from "./dom.js";
+import { colour, time } from "./format.js";
+import { jobAddress } from "./router.js";
+
+const [ROW, LEFT, WIDTH, HEAD] = [22, 120, 1100, 24];
+const TICKS = 8;
+
+/** `answer`: the server's timeline; `range`: `{from, to, now}`; `point(text, job)` is called with what a bar or reservation is. */
+export function gantt(answer, range, point) {
+  const places = new Map(answer.nodes.map((name, index) => [name, HEAD + index * ROW]));
+  const height = HEAD + answer.nodes.length * ROW;
+  const inside = (at) => Math.min(Math.max(at, range.from), range.to);
+  const x = (at) => LEFT + ((inside(at) - range.from) / (range.to - range.from)) * (WIDTH - LEFT);
+  const reserved = answer.reservations.flatMap((one) => reservedShapes(one, range, places, x));
+  const bars = answer.bars.flatMap((bar) => barShapes(bar, range, places, x)).sort((one, other) => one.y - other.y || one.start - other.start);
+  const ticks = Array.from({ length: TICKS }, (_, index) => range.from + ((range.to - range.from) * index) / TICKS);
+  const drawing = svg("svg", { class: "timeline", viewBox: `0 0 ${WIDTH} ${height}`, width: WIDTH, height, role: "group", "aria-label": "Jobs on nodes over time" },
+    ticks.map((at) => [
+      svg("line", { class: "tick", x1: x(at), x2: x(at), y1: HEAD - 4, y2: height }),
+      svg("text", { class: "label", x: x(at) + 3, y: 14 }, time(at)),
+    ]),
+    answer.nodes.map((name) => svg("text", { class: "label", x: 0, y: places.get(name) + 15 }, name)),
+    reserved.map((one) => one.element), bars.map((one) => one.element),
+    svg("line", { class: "now", x1: x(range.now), x2: x(range.now), y1: 0, y2: height }));
+  listen(drawing, bars, reserved, point);
+  return drawing;
+}
+
+function reservedShapes(kept, range, places, x) {
+  if (kept.start >= range.to || kept.end <= range.from) return [];
+  const label = `${kept.maintenance ? "Maintenance" : "Reservation"} ${kept.name}, ${time(kept.start)} to ${time(kept.end)}`;
+  return kept.nodes.filter((name) => places.has(name)).map((name) => ({
+    label,
+    element: svg("rect", { class: kept.maintenance ? "maintenance" : "reserved", x: x(kept.start), y: places.get(name) + 1,
+      width: Math.max(1, x(kept.end) - x(kept.start)), height: ROW - 2 }, svg("title", {}, label)),
+  }));
+}
+
+function barShapes(bar, range, places, x) {
+  const end = bar.end ?? range.to;
+  if (bar.start >= range.to || end <= range.from) return [];
+  const kind = bar.kept ? "place kept from " : bar.expected ? "expected " : "";
+  const label = `Job ${bar.shown} (${bar.name}) of ${bar.user}, ${kind}${time(bar.start)} to ${bar.end ? time(bar.end) : "no limit"}`;
+  const look = bar.kept ? " kept" : bar.expected ? " expected" : "";
+  return bar.nodes.filter((name) => places.has(name)).map((name) => ({
+    label, job: bar.job, y: places.get(name), start: bar.start,
+    element: svg("a", { href: jobAddress(bar.job), "aria-label": `${label}, on ${name}`, tabindex: -1 },
+      svg("rect", { class: `bar ${colour(bar.user)}${look}`, x: x(bar.start), y: places.get(name) + 3,
+        width: Math.max(2, x(end) - x(bar.start)), height: ROW - 6, rx: 2 }, svg("title", {}, label))),
+  }));
+}
+
+/** One bar is in the order of the Tab key; the arrows go from there. */
+function listen(drawing, bars, reserved, point) {
+  const told = new Map([...bars, ...reserved].map((one) => [one.element, one]));
+  const tell = (event) => {
+    const shape = event.target.closest("a, rect");
+    const known = told.get(shape) ?? told.get(shape?.parentNode);
+    if (known) point(known.label, known.job);
+  };
+  drawing.addEventListener("pointerover", tell);
+  drawing.addEventListener("focusin", tell);
+  bars[0]?.element.setAttribute("tabindex", "0");
+  drawing.addEventListener("keydown", (event) => {
+    const at = bars.findIndex((one) => one.element === document.activeElement);
+    if (at < 0) return;
+    const row = bars[at].y;
+    const moves = {
+      ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: bars.length - 1,
+      ArrowDown: bars.findIndex((one) => one.y > row), ArrowUp: bars.findLastIndex((one) => one.y < row),
+    };
+    const next = bars[moves[event.key]];
+    if (!next) return;
+    event.preventDefault();
+    bars[at].element.setAttribute("tabindex", "-1");
+    next.element.setAttribute("tabindex", "0");
+    next.element.focus();
+  });
+}

@@ -1,0 +1,195 @@
+// The web page, used as a person uses it: by the cluster's own user, with real data.
+
+import assert from "node:assert/strict";
+import { MARKUP, ask, check, isAccessible, isSound, newPage, run, settings, shell, show, signIn } from "./harness.mjs";
+import { queueOfTenThousand } from "./long_queue.mjs";
+import { twoTabs } from "./two_tabs.mjs";
+
+/** Waits until the text of an element has this in it. */
+const shows = (page, wanted, selector = "main") =>
+  page.waitForFunction(([place, words]) => document.querySelector(place)?.innerText.includes(words), [selector, wanted]);
+
+async function press(page, button, confirm) {
+  await page.click(`main button:has-text("${button}")`);
+  await page.click(`dialog button:has-text("${confirm ?? button}")`);
+}
+
+/** Views with what must be seen in each. */
+function views(job) {
+  return [
+    ["overview", "Overview", async (page) => {
+      await page.waitForSelector(`.gpu.busy[href="#/job/${job}"]`);
+      await shows(page, "Queue by partition");
+    }],
+    ["queue", "Queue", (page) => page.waitForSelector(`.list-row a[href="#/job/${job}"]`)],
+    [`job/${job}`, `Job ${job}`, async (page) => {
+      await shows(page, MARKUP);
+      await page.click("summary:has-text('Its place')");
+      await page.waitForSelector(`details svg a[href="#/job/${job}"]`);
+      await page.click("summary:has-text('Attempts')");
+      await shows(page, "running", "details table");
+      await shows(page, "the last line", ".log");
+    }],
+    ["timeline", "Timeline", async (page) => {
+      await page.waitForSelector("svg .bar");
+      await page.waitForSelector("svg .reserved");
+      await page.locator("svg a[tabindex='0']").focus();
+      await page.keyboard.press("ArrowRight");
+      await shows(page, "Job ", ".explain");
+    }],
+    ["submit", "Submit", (page) => shows(page, "Would start", "#checked")],
+    ["usage", "Usage", (page) => page.waitForSelector("button:has-text('As CSV')")],
+    ["lists/events", "Events", (page) => page.waitForSelector("tbody tr")],
+    ["lists/reservations", "Reservations", (page) => shows(page, "weekly-fix")],
+    ["lists/accounts", "Accounts", (page) => shows(page, MARKUP)],
+    ["lists/projects", "Projects", (page) => shows(page, "atlas")],
+    ["lists/tokens", "Tokens", (page) => page.waitForSelector("summary")],
+    ["lists/agents", "Agents", (page) => page.waitForSelector("tbody tr")],
+  ];
+}
+
+async function submitsWatchesAndCancels(page) {
+  await show(page, "submit", "Submit");
+  await page.fill("#script", "#!/bin/sh\n#SBATCH --nodes=lots\n");
+  await page.waitForSelector("#checked .error");
+  assert.ok(await page.locator("form button[type=submit]").isDisabled(), "what is wrong is not sent");
+  await page.fill("#script", "#!/bin/sh\n#SBATCH -J by-the-page -t 10 -o /dev/null\nsleep 600\n");
+  await shows(page, "Would start", "#checked");
+  await page.click("form button[type=submit]:not([disabled])");
+  await shows(page, "Submitted job", "#notice");
+  await shows(page, "running", "main h1");
+  const id = /job\/(\d+)/.exec(page.url())[1];
+  await press(page, "Cancel");
+  await shows(page, "cancelled", "main h1");
+  assert.match(await shell(`squeue -h -t all -j ${id} -o %T`), /CANCELLED|COMPLETING/);
+}
+
+async function holdsAndReleases(page, waits) {
+  await show(page, `job/${waits}`, `Job ${waits}`);
+  await shows(page, "Why it waits");
+  await shows(page, "On those nodes");
+  await press(page, "Hold");
+  await page.waitForSelector("main button:has-text('Release')");
+  await press(page, "Release");
+  await page.waitForSelector("main button:has-text('Hold')");
+}
+
+async function administers(page) {
+  await show(page, "lists/accounts", "Accounts");
+  await page.click("summary:has-text('Change')");
+  const account = page.locator("form[aria-label='Set account']");
+  await account.getByLabel("Account", { exact: true }).fill("biology");
+  await account.locator("button").click();
+  await shows(page, "biology");
+  const limits = page.locator("form[aria-label='Set user or limits of an account']");
+  await limits.getByLabel("Account", { exact: true }).fill("biology");
+  await limits.getByLabel("Running jobs").fill("lots");
+  await limits.locator("button").click();
+  await limits.locator("output:has-text('expected a number')").waitFor();
+  await limits.getByLabel("Running jobs").fill("3");
+  await limits.locator("button").click();
+  await shows(page, "Set user or limits of an account: done", "#notice");
+  assert.match(await shell("sacctmgr -n -P show assoc account=biology format=account,maxjobs"), /biology\|3/);
+  await show(page, "lists/reservations", "Reservations");
+  await page.click("summary:has-text('Change')");
+  const removal = page.locator("form[aria-label='Remove reservation']");
+  await removal.getByLabel("Name").fill("to-remove");
+  await removal.locator("button").click();
+  await page.click("dialog button:has-text('Remove reservation')");
+  await shows(page, "Remove reservation: done", "#notice");
+  assert.doesNotMatch(await shell("scontrol show reservation"), /to-remove/);
+}
+
+async function opensAShell(context, page, job) {
+  await show(page, `job/${job}`, `Job ${job}`);
+  const [terminal] = await Promise.all([context.waitForEvent("page"), page.click("a:has-text('Shell')")]);
+  const faults = [];
+  terminal.on("console", (message) => message.type() === "error" && faults.push(message.text()));
+  await terminal.waitForSelector(".xterm-rows");
+  await terminal.waitForFunction(() => document.getElementById("notice").textContent === "");
+  await terminal.keyboard.type("echo sum-$((40+2)) of $SLURM_JOB_ID\n");
+  await terminal.waitForFunction((words) => document.querySelector(".xterm-rows").innerText.replace(/\u00a0/g, " ").includes(words), `sum-42 of ${job}`);
+  await terminal.keyboard.type("printf '\\033[38;2;200;40;40mcolour\\033[0m\\n'\n");
+  await terminal.waitForFunction(() => [...document.querySelectorAll(".xterm-rows span")].some((span) => span.textContent === "colour" && span.style.color !== ""));
+  assert.deepEqual(faults, [], "the policy takes the terminal's styles");
+  await isAccessible(terminal, "shell");
+  await terminal.locator(".xterm-helper-textarea").focus();
+  await terminal.keyboard.press("Alt+End");
+  assert.equal(await terminal.evaluate(() => document.activeElement.tagName), "A", "the keyboard leaves the terminal");
+  await terminal.locator(".xterm-helper-textarea").focus();
+  await terminal.keyboard.type("exit 5\n");
+  await shows(terminal, "exit code 5", "#notice");
+  await terminal.close();
+}
+
+async function findsInTheOutput(page, job) {
+  await show(page, `job/${job}`, `Job ${job}`);
+  await shows(page, "the last line", ".log");
+  await page.fill("#log-search", "LAST");
+  await page.waitForFunction(() => document.querySelector(".log").textContent.trim().split("\n").length === 1);
+  assert.equal(await page.locator(".log mark").innerText(), "last");
+}
+
+/** The server stops, and comes back: the page says so, and goes on for whoever signs in again. */
+async function outlivesTheServer(page) {
+  await show(page, "queue?q=wide", "Queue");
+  await page.waitForSelector(".list-row");
+  await ask("lose");
+  await shows(page, "does not answer", "#notice");
+  await ask("return");
+  // The session was the server's that stopped.
+  await page.waitForSelector("#token");
+  await page.fill("#token", settings.token);
+  await page.click("button[type=submit]");
+  await page.waitForSelector(".list-row");
+  assert.equal(await page.inputValue("#filter"), "wide", "the address is kept");
+}
+
+run(async (browser) => {
+  const { job, waits } = await ask("jobs");
+  const context = await browser.newContext({ locale: "en-GB", timezoneId: "UTC" });
+  const page = await newPage(context);
+  await check("a wrong token is refused, a right one signs in", async () => {
+    await page.goto(`${settings.base}/`);
+    await page.waitForSelector("#token");
+    await isAccessible(page, "sign-in");
+    await page.fill("#token", "0".repeat(64));
+    await page.click("button[type=submit]");
+    await page.waitForSelector(".sign-in .error:not(:empty)");
+    await signIn(page);
+    await page.waitForSelector("main h1:has-text('Overview')");
+  });
+  for (const [address, heading, look] of views(job)) {
+    await check(address, async () => {
+      await show(page, address, heading);
+      await look(page);
+      await isSound(page);
+      await isAccessible(page, address.replaceAll("/", "-"));
+    });
+  }
+  await check("a run is checked, submitted, watched and cancelled", () => submitsWatchesAndCancels(page));
+  await check("a job that waits is explained, held and released", () => holdsAndReleases(page, waits));
+  await check("lines are found in the output", () => findsInTheOutput(page, job));
+  await check("accounts, limits and reservations are changed", () => administers(page));
+  await check("a shell in the job", () => opensAShell(context, page, job));
+  await check("filters are in the address, and the keyboard opens a job", async () => {
+    await show(page, `queue?q=${job}&mine=1`, "Queue");
+    assert.ok(await page.isChecked("#mine"));
+    await page.waitForSelector(".list-row");
+    await page.locator(".list").focus();
+    await page.keyboard.press("ArrowDown");
+    await page.keyboard.press("Enter");
+    await page.waitForSelector(`main h1:has-text("Job ${job}")`);
+  });
+  await check("an address that means nothing does no harm", async () => {
+    for (const address of ["queue?sort=id;DROP TABLE jobs&desc=x&state=%00", "job/1%27%20OR%201=1", "lists/constructor", "__proto__", "%E0%A4%A"]) {
+      await page.goto(`${settings.base}/#/${address}`);
+      await page.waitForSelector("main h1, main .error");
+    }
+    await isSound(page);
+  });
+  await check("ten thousand jobs", () => queueOfTenThousand(context));
+  await check("two tabs have one stream of changes", () => twoTabs(browser));
+  await check("the page is sound after all of that", () => isSound(page));
+  await check("a lost server, and its return", () => outlivesTheServer(page));
+});
