@@ -341,7 +341,7 @@ pub fn check(text: &str) -> Result<(), Refusal> {
 pub const UPDATED_IN_PLACE: [&str; 2] = ["priority", "inactivity_duration"];
 
 /// The values of those properties that a run has now.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Updatable {
     pub priority: u8,
     pub inactivity_s: Option<u32>,

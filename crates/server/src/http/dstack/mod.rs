@@ -2,7 +2,7 @@
 //!
 //! `answer` is the form of answers and `multipart` that of uploads, `client_version` refuses clients that are too new, `user` and `project` have users and projects, `file` and
 //! `repo` what runs bring along, `run` the runs
-//! (`run_request` from a configuration to a submission, `run_body` back), `fleet` the nodes, `event` what happened, `log` the
+//! (`run_request` from a configuration to a submission, `run_body` back, `run_bodies` those that were listed), `fleet` the nodes, `event` what happened, `log` the
 //! kept logs, `metric` what runs use, `secret` the secrets, `unavailable` what is not there. `pasted_run` reads what is pasted into the web page.
 
 mod answer;
@@ -29,6 +29,7 @@ mod repo;
 #[cfg(test)]
 mod rights_tests;
 mod run;
+mod run_bodies;
 mod run_body;
 mod run_facts;
 mod run_list;
@@ -48,7 +49,7 @@ use crate::http::authenticate::{self, Caller};
 use crate::http::body_limits::{self, BodyLimits};
 use crate::shared::Shared;
 use answer::{Json, Refused};
-use axum::Router;
+use axum::{Extension, Router};
 use axum::extract::{RawPathParams, Request, State};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
@@ -56,6 +57,7 @@ use axum::routing::{MethodRouter, get, post};
 use dstack::api::error::ApiError;
 use dstack::api::project::ServerInfo;
 use model::principal::Principal;
+use run_bodies::RunBodies;
 use serde_json::json;
 use std::sync::Arc;
 
@@ -151,6 +153,7 @@ pub fn router(shared: &Arc<Shared>, bodies: &BodyLimits) -> Router<Arc<Shared>> 
     let routes = ROUTES.iter().fold(Router::new(), add);
     let routes = unavailable::REFUSED.iter().fold(routes, refuse);
     routes
+        .route_layer(Extension(Arc::new(RunBodies::default())))
         .route_layer(middleware::from_fn_with_state(shared.clone(), in_project))
         .route_layer(middleware::from_fn(client_version::check))
         .route_layer(middleware::from_fn_with_state(bodies.clone(), body_limits::read_whole))

@@ -2,6 +2,7 @@
 
 use super::answer::{ApiResult, Json, Refused};
 use super::kept_spec::{KeptSpec, UPDATED_IN_PLACE, raw};
+use super::run_bodies::{RunBodies, RunBody};
 use super::run_body::Bodies;
 use super::run_list::ActiveRun;
 use super::run_request::{self, Purpose, RunRequest};
@@ -43,8 +44,9 @@ const SIGKILL: i32 = 9;
 pub async fn list(
     State(shared): State<Arc<Shared>>,
     Extension(by): Extension<Principal>,
+    Extension(held): Extension<Arc<RunBodies>>,
     Json(wanted): Json<ListRuns>,
-) -> ApiResult<Vec<Run>> {
+) -> ApiResult<Vec<RunBody>> {
     if let Some(project) = &wanted.project_name {
         project::check_member(&shared, &by, project)?;
     }
@@ -53,7 +55,7 @@ pub async fn list(
     let bodies = Bodies::new(&shared, &by, project);
     let listed = block_in_place(|| {
         let found = run_list::list(&shared, &by, &wanted)?;
-        Ok::<_, Refusal>(found.iter().map(|run| bodies.run(run)).collect())
+        Ok::<_, Refusal>(found.iter().map(|run| bodies.listed_run(run, &held)).collect())
     });
     Ok(Json(listed?))
 }

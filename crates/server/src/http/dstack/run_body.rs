@@ -1,6 +1,7 @@
 //! Jobs, offers and nodes in the form that dstack's client reads.
 
 use super::kept_spec::{Ide, KeptSpec, raw, with_updates};
+use super::run_bodies::{RunBodies, RunBody};
 use super::run_facts::{GPU, Part, RunFacts};
 use crate::shared::Shared;
 use crate::show::dstack_id::{submission_id, uuid};
@@ -56,6 +57,16 @@ impl<'a> Bodies<'a> {
 
     pub fn run(&self, run: &RunFacts) -> Run {
         self.run_with(run, self.kept_text(run))
+    }
+
+    /// The same for a list, of which `held` has what was listed before.
+    pub fn listed_run(&self, run: &RunFacts, held: &RunBodies) -> RunBody {
+        let write = || RunBody::from(raw(&self.run(run)));
+        if !run.is_all_of_body() {
+            return write();
+        }
+        let has_texts = run.configuration.is_some() && self.may_read_texts(run);
+        held.get(run, self.project, has_texts, write)
     }
 
     /// The same, of a run whose kept text is at hand; `None` for one that has none, or whose text is not shown.
@@ -204,15 +215,16 @@ impl<'a> Bodies<'a> {
     /// The run as it was applied, with its commands and environment, for its owner and administrators. Others, and who
     /// asks for a job of `sbatch`, get one that is made from what everybody is shown of the job.
     fn kept_text(&self, run: &RunFacts) -> Option<Box<RawValue>> {
-        let may_read = || {
-            let state = self.shared.read();
-            authorise(&state, self.by, Act::ReadTextsOf(run.owner_uid)).is_ok()
-        };
-        let blob = run.configuration.as_ref().filter(|_| may_read())?;
+        let blob = run.configuration.as_ref().filter(|_| self.may_read_texts(run))?;
         self.shared.volatile.run_texts.get(blob, || {
             let text = self.shared.blob_text(blob).ok()?;
             RawValue::from_string(text).ok()
         })
+    }
+
+    fn may_read_texts(&self, run: &RunFacts) -> bool {
+        let state = self.shared.read();
+        authorise(&state, self.by, Act::ReadTextsOf(run.owner_uid)).is_ok()
     }
 
     fn submission(&self, run: &RunFacts, id: &str, rank: u32) -> JobSubmission {

@@ -16,6 +16,7 @@ use wire::view::JobView;
 
 pub const GPU: &str = "gpu";
 
+#[derive(Clone, PartialEq)]
 pub struct RunFacts {
     pub job: JobId,
     pub run: Option<RunId>,
@@ -69,6 +70,7 @@ fn is_salloc(kind: LaunchKind, submit_line: &str) -> bool {
 }
 
 /// A part of a node.
+#[derive(Clone, PartialEq)]
 pub struct Part {
     pub node: String,
     pub cpus: u32,
@@ -84,6 +86,15 @@ impl Part {
 }
 
 impl RunFacts {
+    /// Whether what is shown of it depends on nothing but these facts: neither on nodes nor on the time that it has had them.
+    pub fn is_all_of_body(&self) -> bool {
+        self.parts.is_empty()
+            && self.replicas.is_empty()
+            && self.nodes_min <= 1
+            && self.start.is_none()
+            && self.service_path.is_none()
+    }
+
     pub fn of_job(job: &JobView) -> Self {
         let (spec, launch) = (&job.spec, &job.spec.launch);
         let scheduled = is_waiting_for_schedule(job);
