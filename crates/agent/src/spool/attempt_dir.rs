@@ -5,7 +5,7 @@ use crate::error::AgentError;
 use crate::ownership::give_to_user;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open, openat};
-use nix::sys::stat::Mode;
+use nix::sys::stat::{Mode, fstat};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -45,6 +45,11 @@ impl AttemptDir {
 
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Whether the folder was removed, by whatever path: no agent would find the attempt again.
+    pub fn is_removed(&self) -> bool {
+        fstat(&self.fd).is_ok_and(|status| status.st_nlink == 0)
     }
 
     /// The files of its node, the spool among them.

@@ -87,6 +87,10 @@ impl AgentConnections {
         self.listener.as_ref().map(AsFd::as_fd)
     }
 
+    pub fn has_agent(&self) -> bool {
+        !self.connections.is_empty()
+    }
+
     /// No agent is connected, and none can connect: the socket could not be made.
     pub fn is_unreachable(&self) -> bool {
         self.listener.is_none() && self.connections.is_empty()

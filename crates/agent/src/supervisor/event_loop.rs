@@ -14,6 +14,9 @@ use std::time::{Duration, Instant};
 /// The pause between two tries to listen for the next agent.
 const LISTEN_RETRY_PAUSE: Duration = Duration::from_secs(1);
 
+/// How often a supervisor without an agent looks whether its attempt's folder is still there.
+const FOLDER_CHECK_PERIOD: Duration = Duration::from_secs(5);
+
 /// The owner of a polled descriptor.
 #[derive(Debug, Clone, Copy)]
 enum Token {
@@ -58,6 +61,7 @@ pub(super) fn run(attempt: &mut Attempt) -> i32 {
             dispatch(attempt, token, &children);
         }
         attempt.on_time(wall_clock::now());
+        attempt.end_if_removed();
     }
 }
 
@@ -158,7 +162,8 @@ fn timeout(attempt: &Attempt) -> PollTimeout {
     let dial = attempt.steps.iter().filter_map(|step| step.clients().srun().deadline()).min();
     let dial = dial.map(|until| until.saturating_duration_since(Instant::now()));
     let deaf = attempt.agents.is_unreachable().then_some(LISTEN_RETRY_PAUSE);
-    let tick = attempt.tick().into_iter().chain(deaf).min();
+    let alone = (!attempt.agents.has_agent()).then_some(FOLDER_CHECK_PERIOD);
+    let tick = attempt.tick().into_iter().chain(deaf).chain(alone).min();
     let shortest = [due, dial, tick].into_iter().flatten().min();
     let millis = |length: Duration| i32::try_from(length.as_millis()).unwrap_or(i32::MAX);
     shortest.map_or(PollTimeout::NONE, |length| {

@@ -60,6 +60,24 @@ fn up_a_killed_agent_is_reaped_and_restarted() {
     assert!(cluster.log("agent").contains("killed by SIGKILL; it is started again"));
 }
 
+/// Nobody could end the job any more: its folder, by which the next agent would find it, is gone with the cluster's.
+#[test]
+fn up_job_ends_when_its_clusters_folder_is_removed() {
+    let cluster = Cluster::up(ONE_NODE);
+    cluster.submit(&["--wrap", "echo $$ > pid; exec sleep 600"]);
+    let pid: i32 = cluster
+        .await_file("pid", |text| text.ends_with('\n'))
+        .trim()
+        .parse()
+        .expect("a pid");
+    cluster.kill("server");
+    cluster.kill("agent");
+    assert!(is_alive(pid), "it does not need its agent");
+    // Its supervisor begins to listen for the next agent in the midst of it.
+    until("the folder is removed", || std::fs::remove_dir_all(cluster.state()).ok());
+    until("the job's process ends", || (!is_alive(pid)).then_some(()));
+}
+
 #[test]
 fn up_a_stopped_agent_is_not_restarted() {
     let cluster = Cluster::up(ONE_NODE);

@@ -76,6 +76,13 @@ impl Attempt {
         of_group.into_iter().chain(of_steps).chain(of_turn).min()
     }
 
+    /// Kills what runs if its folder was removed while no agent is there: the next agent would not find it, and nobody could end it.
+    pub fn end_if_removed(&mut self) {
+        if !self.agents.has_agent() && !self.is_past_ending() && self.dir.is_removed() {
+            self.empty(true);
+        }
+    }
+
     pub fn is_over(&self) -> bool {
         self.over
     }
