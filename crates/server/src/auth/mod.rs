@@ -2,6 +2,7 @@
 
 pub mod accounts;
 pub mod identity;
+pub mod logins;
 pub mod principal;
 pub mod secret_keys;
 pub mod subordinate_ids;

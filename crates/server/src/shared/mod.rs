@@ -43,6 +43,7 @@ pub mod writer_queue;
 use crate::auth::identity::Identity;
 use crate::auth::secret_keys::SecretKeys;
 use crate::auth::subordinate_ids::SubordinateIds;
+use crate::auth::logins::Logins;
 use crate::auth::token_accounts::TokenAccounts;
 use crate::configure::Machine;
 use crate::error::ServerError;
@@ -139,6 +140,8 @@ pub struct Volatile {
     pub token_uses: TokenUses,
     /// Whose the ids are that no account has.
     pub subordinate_ids: Arc<SubordinateIds>,
+    /// Homes and shells of those who submit over HTTP.
+    pub logins: Logins,
     /// The accounts of tokens' users.
     pub token_accounts: TokenAccounts,
     /// Replaced whole, so that a reader never holds up the planner.

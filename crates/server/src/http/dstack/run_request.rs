@@ -16,7 +16,6 @@ use dstack::environment::NO_REPOSITORY;
 use dstack::name;
 use dstack::request::{KnownInstances, Submitter, draft, resolve_instances};
 use model::principal::Principal;
-use nix::unistd::{Uid, User};
 use serde_json::json;
 use wire::client::Submission;
 
@@ -145,12 +144,12 @@ fn submission(
     task: &Task,
     random: u64,
 ) -> Result<Submission, Refused> {
-    let user = User::from_uid(Uid::from_raw(by.uid)).ok().flatten();
-    let home = user.as_ref().map_or("/".to_owned(), |user| user.dir.display().to_string());
+    let login = shared.volatile.logins.find(by.uid);
+    let home = login.as_ref().map_or("/".to_owned(), |login| login.home.clone());
     let variable = |name: &str| match name {
         "HOME" => Some(home.clone()),
         "USER" => Some(by.name.clone()),
-        "SHELL" => user.as_ref().map(|user| user.shell.display().to_string()),
+        "SHELL" => login.as_ref().map(|login| login.shell.clone()),
         "PATH" => Some(PATH.to_owned()),
         _ => None,
     };
