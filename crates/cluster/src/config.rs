@@ -72,6 +72,19 @@ pub struct ClusterConfig {
     /// The most bytes of one upload of a client; `None` for the usual bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upload_bytes_max: Option<u64>,
+    /// `AuthAltTypes=auth/jwt`: JSON Web Tokens are taken, and what signs them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jwt_key: Option<JwtKey>,
+}
+
+/// Where the key of JSON Web Tokens is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JwtKey {
+    /// In a file that the server makes among its own keys.
+    Own,
+    /// In this file of the site, by its absolute path.
+    File(String),
 }
 
 fn is_zero(count: &u32) -> bool {
@@ -294,6 +307,7 @@ impl Default for ClusterConfig {
             prices: Default::default(),
             sources: Vec::new(),
             upload_bytes_max: None,
+            jwt_key: None,
         }
     }
 }

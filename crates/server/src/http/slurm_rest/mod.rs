@@ -13,16 +13,19 @@ mod query;
 #[cfg(test)]
 mod tests;
 
+use crate::auth::{json_web_token, principal};
+use crate::clock;
 use crate::http::answer::refused;
-use crate::http::authenticate;
+use crate::http::authenticate::{self, Caller};
 use crate::http::body_limits::{self, BodyLimits};
 use crate::shared::Shared;
-use axum::extract::Request;
+use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::{MethodRouter, get, post};
 use axum::{Extension, Router};
+use cluster::token::UserToken;
 use model::principal::Principal;
 use slurm::openapi::Version;
 use std::sync::Arc;
@@ -61,7 +64,7 @@ pub fn router(shared: &Arc<Shared>, bodies: &BodyLimits) -> Router<Arc<Shared>> 
         .fold(Router::new(), Router::merge)
         .layer(middleware::from_fn_with_state(bodies.clone(), body_limits::read_whole))
         .layer(middleware::from_fn(check_name))
-        .layer(middleware::from_fn_with_state(shared.clone(), authenticate::authenticate))
+        .layer(middleware::from_fn_with_state(shared.clone(), identify))
         .layer(middleware::from_fn(take_token))
 }
 
@@ -82,6 +85,35 @@ async fn take_token(mut request: Request, next: Next) -> Response {
         request.headers_mut().insert(header::AUTHORIZATION, bearer);
     }
     next.run(request).await
+}
+
+/// Middleware: puts the principal into the request's extensions, or refuses the request.
+async fn identify(State(shared): State<Arc<Shared>>, mut request: Request, next: Next) -> Response {
+    match authenticate::caller_by(&shared, &request, of_token) {
+        Caller::Known(principal) => {
+            request.extensions_mut().insert(principal);
+            next.run(request).await
+        }
+        other => authenticate::refusal(other),
+    }
+}
+
+/// Whom a token stands for. JSON Web Tokens are taken at these paths alone, where the site has `AuthAltTypes=auth/jwt`; ours have no
+/// dots.
+fn of_token(shared: &Shared, token: &str, is_loopback: bool) -> Result<Principal, &'static str> {
+    let place = shared.read().config.jwt_key.clone();
+    let Some(place) = place.filter(|_| token.contains('.')) else {
+        return authenticate::of_token(shared, token, is_loopback);
+    };
+    let key = json_web_token::key(&place, &shared.setup.server_dir).map_err(|error| {
+        tracing::warn!("no JSON Web Token is taken: {error}");
+        "JSON Web Tokens are not taken now: the server's log says why"
+    })?;
+    let user = json_web_token::verify(&key, token, clock::now()).map_err(|why| why.text())?;
+    let known = UserToken { name: user, ..UserToken::default() };
+    let known = principal::of_token(&known);
+    let known = known.filter(|who| !authenticate::is_inactive(shared, &who.name));
+    known.ok_or("this token's user is not known here")
 }
 
 /// Middleware: a name in Slurm's header must be the token's user. Nobody is taken for another by it.
