@@ -202,7 +202,7 @@ fn rest(address: &str, method: &str, path: &str, token: &str, body: &str) -> (St
 
 /// The token that `scontrol token` prints.
 fn rest_token(cluster: &Cluster, options: &[&str]) -> String {
-    let said = cluster.sluice(&[&["scontrol", "token"], options].concat()).ok();
+    let said = cluster.sluice(&[&["scontrol", "token"][..], options].concat()).ok();
     said.trim().strip_prefix("SLURM_JWT=").unwrap_or_else(|| panic!("{said}")).to_owned()
 }
 

@@ -140,6 +140,9 @@ pub struct Field<T> {
     plain: Form,
     /// Since v0.0.40.
     typed: Form,
+    /// The versions that have it, of those for which there is a form.
+    first: Version,
+    last: Version,
     value: ValueOf<T>,
 }
 
@@ -149,11 +152,24 @@ pub const fn field<T>(
     typed: Form,
     value: ValueOf<T>,
 ) -> Field<T> {
-    Field { name, plain, typed, value }
+    Field { name, plain, typed, first: Version::V38, last: Version::V42, value }
 }
 
 impl<T> Field<T> {
+    /// Versions before this one do not have it.
+    pub const fn since(self, first: Version) -> Self {
+        Self { first, ..self }
+    }
+
+    /// Versions after this one do not have it.
+    pub const fn until(self, last: Version) -> Self {
+        Self { last, ..self }
+    }
+
     fn form(&self, version: Version) -> Form {
+        if version < self.first || version > self.last {
+            return Form::Absent;
+        }
         if version.is_typed() { self.typed } else { self.plain }
     }
 }

@@ -1,5 +1,6 @@
 //! Jobs, as `squeue --json` prints them and slurmrestd answers with them.
 
+use super::Version;
 use super::field::Form::{Absent, List, Plain, Set, Zero};
 use super::field::{Cell, Context, Field, Number, field, number, optional_text, text, time};
 use crate::option::signal;
@@ -60,6 +61,7 @@ pub static JOB: &[Field<JobView>] = &[
     field("end_time",                   Plain,  Set,    |_, j| time(j.end)),
     field("excluded_nodes",             Plain,  Plain,  |_, j| text(hostlist::compress(&asked(j).exclude))),
     field("exit_code",                  Plain,  Plain,  |c, j| exit(c, j, j.exit)),
+    field("exclusive",                  Absent, Plain,  |_, j| exclusive(j)).until(Version::V41),
     field("extra",                      Absent, Plain,  |_, _| text("")),
     field("failed_node",                Absent, Plain,  |_, _| text("")),
     field("features",                   Plain,  Plain,  |_, j| text(asked(j).constraint.as_ref().map(ToString::to_string).unwrap_or_default())),
@@ -90,23 +92,26 @@ pub static JOB: &[Field<JobView>] = &[
     field("memory_per_node",            Plain,  Set,    |_, j| number(memory(j).0)),
     field("memory_per_tres",            Plain,  Plain,  |_, _| text("")),
     field("minimum_cpus_per_node",      Plain,  Set,    |_, j| number(job_text::min_cpus_per_node(asked(j)))),
-    field("minimum_switches",           Absent, Plain,  |_, j| number(asked(j).switches.map_or(0, |s| s.count))),
+    field("minimum_switches",           Absent, Plain,  |_, j| number(asked(j).switches.map_or(0, |s| s.count))).until(Version::V41),
     field("minimum_tmp_disk_per_node",  Plain,  Set,    |_, j| number(asked(j).disk.map_or(0, |disk| disk.mib()))),
     field("name",                       Plain,  Plain,  |_, j| text(&*j.spec.name)),
     field("network",                    Absent, Plain,  |_, _| text("")),
     field("nice",                       Plain,  Plain,  |c, j| nice(c, j)),
     field("node_count",                 Plain,  Set,    |_, j| number(job_text::node_count(j))),
     field("nodes",                      Plain,  Plain,  |_, j| text(job_text::node_list(j))),
-    field("oversubscribe",              Absent, Plain,  |_, j| Cell::Bool(asked(j).sharing == Sharing::Oversubscribe)),
+    field("oversubscribe",              Absent, Plain,  |_, j| Cell::Bool(asked(j).sharing == Sharing::Oversubscribe)).until(Version::V41),
     field("partition",                  Plain,  Plain,  |_, j| text(&*j.partition)),
+    field("power",                      Absent, Plain,  |_, _| Cell::Value(json!({"flags": []}))),
     field("pre_sus_time",               Plain,  Set,    |_, j| number(extras(j).map_or(0, |e| e.pre_suspend_s))),
     field("preempt_time",               Plain,  Set,    |_, j| time(extras(j).and_then(|e| e.preempt_time))),
     field("preemptable_time",           Absent, Set,    |_, j| time(j.start.filter(|_| !j.state.is_waiting()))),
     field("prefer",                     Plain,  Plain,  |_, j| text(asked(j).prefer.as_ref().map(ToString::to_string).unwrap_or_default())),
     field("priority",                   Plain,  Set,    |_, j| number(j.priority)),
+    field("priority_by_partition",      Absent, Plain,  |_, _| Cell::Words(Vec::new())).since(Version::V42),
     field("profile",                    Plain,  Plain,  |c, _| if c.version.is_typed() { Cell::Words(Vec::new()) } else { Cell::Null }),
     field("qos",                        Plain,  Plain,  |_, j| text(&*j.qos)),
     field("reboot",                     Plain,  Plain,  |_, _| Cell::Bool(false)),
+    field("required_switches",          Absent, Plain,  |_, j| number(asked(j).switches.map_or(0, |s| s.count))).since(Version::V42),
     field("requeue",                    Plain,  Plain,  |_, j| Cell::Bool(j.spec.requeue)),
     field("required_nodes",             Plain,  Plain,  |_, j| text(hostlist::compress(&asked(j).node_list))),
     field("resize_time",                Plain,  Set,    |_, _| number(0_u32)),
@@ -115,7 +120,7 @@ pub static JOB: &[Field<JobView>] = &[
     field("scheduled_nodes",            Absent, Plain,  |_, j| optional_text(j.sched_nodes.as_deref())),
     field("selinux_context",            Absent, Plain,  |_, _| text("")),
     field("shared",                     Plain,  Plain,  |c, j| shared(c, j)),
-    field("show_flags",                 Plain,  Plain,  |_, _| Cell::Words(vec!["SHOW_ALL".into(), "SHOW_DETAIL".into(), "SHOW_LOCAL".into()])),
+    field("show_flags",                 Plain,  Plain,  |_, _| Cell::Words(vec!["SHOW_ALL".into(), "SHOW_DETAIL".into(), "SHOW_LOCAL".into()])).until(Version::V41),
     field("sockets_per_board",          Plain,  Plain,  |_, _| Cell::Int(0)),
     field("sockets_per_node",           Plain,  Set,    |_, j| number(asked(j).sockets_per_node)),
     field("standard_error",             Plain,  Plain,  |_, j| text(streams(j).2)),
@@ -212,6 +217,15 @@ fn shared<'a>(context: &Context, job: &JobView) -> Cell<'a> {
     word.map_or(Cell::Null, text)
 }
 
+fn exclusive<'a>(job: &JobView) -> Cell<'a> {
+    let word = match asked(job).sharing {
+        Sharing::Node => Some("true"),
+        Sharing::User => Some("user"),
+        Sharing::Share | Sharing::Oversubscribe => None,
+    };
+    Cell::Words(word.map(Cow::Borrowed).into_iter().collect())
+}
+
 /// One number in v0.0.38, as `wait` has it; later the parts of it.
 fn exit<'a>(context: &Context, job: &JobView, exit: ExitStatus) -> Cell<'a> {
     if context.version.is_typed() {
@@ -247,7 +261,6 @@ fn gres_detail<'a>(job: &JobView) -> Cell<'a> {
 }
 
 fn resources(context: &Context, job: &JobView) -> Value {
-    use super::Version;
     let Some(allocation) = &job.allocation else {
         // Slurm 24.11 leaves the nodes of a job without nodes out.
         return if context.version.is_typed() { Value::Null } else { json!({}) };

@@ -72,9 +72,9 @@ pub fn updated(context: &Context, job: &str) -> Value {
 }
 
 /// `DELETE …/job/{job_id}`
-pub fn cancelled(context: &Context, job: &str) -> Value {
+pub fn cancelled(context: &Context, job: JobId) -> Value {
     let status = json!({
-        "job_id": job, "step_id": "", "federation": { "sibling": "" },
+        "job_id": context.number(job.0), "step_id": "", "federation": { "sibling": "" },
         "error": { "string": "", "code": 0, "message": "" },
     });
     let fields = if context.version.is_typed() { json!({ "status": [status] }) } else { json!({}) };

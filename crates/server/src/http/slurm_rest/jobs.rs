@@ -147,6 +147,7 @@ pub async fn cancel(client: Client, Path(job): Path<String>, query: Query) -> Re
             Some(signal::number(word).ok_or_else(bad)?).filter(|number| *number != KILL)
         }
     };
+    let id = named.id;
     let filter = JobFilter { jobs: vec![named], ..JobFilter::default() };
     let cancel = Cancel { filter, step: None, signal, batch_only: false, full: false };
     if let Answer::Cancelled(results) = client.ask(Call::Cancel(cancel)).await?
@@ -154,7 +155,7 @@ pub async fn cancel(client: Client, Path(job): Path<String>, query: Query) -> Re
     {
         return Err(client.refusal(&why));
     }
-    Ok(client.document(&rest::cancelled(&client.context(), &job)))
+    Ok(client.document(&rest::cancelled(&client.context(), id)))
 }
 
 const KILL: i32 = 9;
