@@ -3,7 +3,7 @@
 //! - `assets`: the files of the page; `guard`: who asks, and the headers of every answer; `answer`: the form of answers
 //! - `session`: signing in and out; `job_pages`: browsers that show pages of jobs too
 //! - `ask`: the calls; `call`: any of them; `job_rows` (the queue), `job` with `explanation`, `nodes`, `timeline`, `usage`, `lists`: what is shown and changed by them
-//! - `submit`: jobs that are pasted into the page
+//! - `submit`: jobs that are pasted into the page; `openapi`: the description of the API
 //! - `events`: tells pages that are open what changed
 
 mod answer;
@@ -20,6 +20,7 @@ mod job_pages;
 mod job_rows;
 mod lists;
 mod nodes;
+mod openapi;
 mod session;
 mod submit;
 #[cfg(test)]
@@ -72,6 +73,7 @@ pub fn router(shared: &Arc<Shared>, bodies: &BodyLimits) -> Router<Arc<Shared>> 
         .layer(middleware::from_fn_with_state(shared.clone(), guard::authenticate));
     Router::new()
         .route("/", get(assets::index))
+        .route("/openapi.json", get(openapi::document))
         .route("/web/{file}", get(assets::file))
         .route(SESSION_PATH, post(session::sign_in))
         .merge(guarded)

@@ -16,6 +16,7 @@ use model::id::JobId;
 use model::principal::Principal;
 use model::reservation::ReservationFlag;
 use model::time::Timestamp;
+use schemars::JsonSchema;
 use serde::Serialize;
 use slurm::output::text::job_text;
 use std::sync::Arc;
@@ -31,8 +32,8 @@ const ESTIMATES_TIMEOUT: Duration = Duration::from_secs(2);
 /// The most nodes that the bars of one answer name, each as often as a bar is on it: a page draws as many shapes.
 const BAR_NODES_MAX: usize = 20_000;
 
-#[derive(Serialize)]
-struct Timeline {
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Timeline {
     now: Timestamp,
     nodes: Vec<String>,
     bars: Vec<Bar>,
@@ -42,7 +43,7 @@ struct Timeline {
 }
 
 /// A job on its nodes.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct Bar {
     job: JobId,
     shown: String,
@@ -56,7 +57,7 @@ struct Bar {
     expected: bool,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct ReservedTime {
     name: String,
     start: Timestamp,

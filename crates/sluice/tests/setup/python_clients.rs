@@ -2,8 +2,10 @@
 
 use crate::harness::{Cluster, CommandOutput, TWO_NODES, skip, user_name};
 use serde_json::Value;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// The interpreter with the packages of `scripts/python-clients.txt`; `None` where they are not installed.
 fn python() -> Option<PathBuf> {
@@ -45,4 +47,56 @@ fn up_pyslurmutils_submits_lists_and_cancels_in_every_later_version() {
         let said = said.ok();
         assert_eq!(said, format!("{version} ok\n"));
     }
+}
+
+/// `pip install` from the repository, without a network, and used as a program would.
+#[test]
+fn up_python_client_of_the_repository_submits_waits_reads_and_cancels() {
+    let Some(python) = python() else { return };
+    let cluster = Cluster::up(TWO_NODES);
+    let packages = cluster.path("packages").display().to_string();
+    // Built from a copy: a build leaves files beside its source.
+    let source = cluster.path("python").display().to_string();
+    let repository = concat!(env!("CARGO_MANIFEST_DIR"), "/../../python");
+    let copied: CommandOutput =
+        Command::new("cp").args(["-r", repository, &source]).output().expect("cp runs").into();
+    copied.ok();
+    let install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"];
+    let from = ["--no-index", "--no-build-isolation", "--target", &packages, &source];
+    run(&python, &[&install[..], &from[..]].concat()).ok();
+    let token = std::fs::read_to_string(cluster.state().join("admin.token")).expect("a token");
+    let work = cluster.path("work").display().to_string();
+    let said: CommandOutput = Command::new(&python)
+        .args([&script("own_client.py"), &url(&cluster), token.trim(), &work])
+        .env("PYTHONPATH", &packages)
+        .output()
+        .expect("python runs")
+        .into();
+    assert_eq!(said.ok(), "ok\n");
+}
+
+#[test]
+fn up_openapi_document_is_served_and_valid() {
+    let Some(python) = python() else { return };
+    let cluster = Cluster::up(TWO_NODES);
+    let address = url(&cluster).strip_prefix("http://").expect("an address").to_owned();
+    let mut stream = TcpStream::connect(&address).expect("the server");
+    let request =
+        format!("GET /openapi.json HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    let (_, document) = answer.split_once("\r\n\r\n").expect("a body");
+    let mut validator = Command::new(&python)
+        .arg(script("openapi.py"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("python runs");
+    let mut input = validator.stdin.take().expect("its input");
+    input.write_all(document.as_bytes()).expect("written");
+    drop(input);
+    let said: CommandOutput = validator.wait_with_output().expect("python ends").into();
+    assert!(said.ok().trim().parse::<u32>().is_ok_and(|paths| paths > 10));
 }
