@@ -3,6 +3,7 @@
 pub mod accounts;
 pub mod identity;
 pub mod json_web_token;
+pub mod oidc;
 pub mod principal;
 pub mod secret_keys;
 pub mod token;

@@ -1,10 +1,11 @@
 //! From the files of a configuration folder to the state machine's configuration.
 //!
 //! A file for each subject: `priority`, `power`, `preempt_requeue`, `process`, `site` (prolog, epilog, folders), `show_config`,
-//! `sluice_toml` (what slurm.conf has no words for), `machine_source` (its `[[source]]`).
+//! `sluice_toml` (what slurm.conf has no words for), `machine_source` (its `[[source]]`), `oidc` (its `[oidc]`).
 
 mod dstack_settings;
 mod machine_source;
+mod oidc;
 mod power;
 mod preempt_requeue;
 mod priority;
@@ -14,6 +15,7 @@ mod site;
 mod sluice_toml;
 
 use crate::error::ServerError;
+pub use oidc::is_safe_address;
 pub use sluice_toml::StoreSettings;
 
 use cluster::config::JwtKey;
@@ -202,6 +204,7 @@ fn from_conf(conf: &Conf) -> Result<ClusterConfig, ServerError> {
         sources: Vec::new(),
         upload_bytes_max: None,
         jwt_key: jwt_key(conf)?,
+        oidc: None,
     })
 }
 

@@ -130,7 +130,8 @@ pub fn token_holds(
     hash: &str,
     is_loopback: bool,
 ) -> Result<UserToken, &'static str> {
-    let known = shared.read().user_tokens.get(hash).cloned().ok_or(UNKNOWN_TOKEN)?;
+    let kept = shared.read().user_tokens.get(hash).cloned();
+    let known = kept.or_else(|| shared.volatile.sign_ons.token(hash)).ok_or(UNKNOWN_TOKEN)?;
     match known.status(clock::now()) {
         TokenStatus::Good => {}
         TokenStatus::Expired => return Err("this token has expired: make another (sluice token)"),

@@ -1,7 +1,7 @@
 //! The server's own web page at `/`, and its API at `/api/web/`: another form of the same calls, with no policy of its own.
 //!
 //! - `assets`: the files of the page; `guard`: who asks, and the headers of every answer; `answer`: the form of answers
-//! - `session`: signing in and out; `job_pages`: browsers that show pages of jobs too
+//! - `session`: signing in and out; `oidc`: signing in at the site's identity provider; `job_pages`: browsers that show pages of jobs too
 //! - `ask`: the calls; `call`: any of them; `job_rows` (the queue), `job` with `explanation`, `nodes`, `timeline`, `usage`, `lists`: what is shown and changed by them
 //! - `submit`: jobs that are pasted into the page; `openapi`: the description of the API
 //! - `events`: tells pages that are open what changed
@@ -20,6 +20,7 @@ mod job_pages;
 mod job_rows;
 mod lists;
 mod nodes;
+mod oidc;
 mod openapi;
 mod session;
 mod submit;
@@ -76,6 +77,7 @@ pub fn router(shared: &Arc<Shared>, bodies: &BodyLimits) -> Router<Arc<Shared>> 
         .route("/openapi.json", get(openapi::document))
         .route("/web/{file}", get(assets::file))
         .route(SESSION_PATH, post(session::sign_in))
+        .merge(oidc::router())
         .merge(guarded)
         .layer(middleware::from_fn(guard::secure))
 }

@@ -126,6 +126,9 @@ const OPERATIONS: &[Operation] = &[
     post("/api/web/submit", "Submit a batch script or a configuration of dstack", Some(of::<Pasted>), Json(submitted)),
     post("/api/web/call", "Any call that commands make", Some(call), Answer),
     get("/api/web/events", "What changes, as it changes", Events),
+    get("/api/web/oidc", "Whether browsers sign in at an identity provider", Answer),
+    get("/api/web/oidc/start", "Send a browser to the identity provider", Text),
+    get("/api/web/oidc/callback", "A browser comes back from there", Text),
     post("/api/v1/call", "The calls of commands", Some(call), Answer),
     get("/api/v1/hold", "Hold an allocation while the connection lasts", Text),
     with_query(get("/api/v1/logs", "A job's output", Text), inline::<LogsQuery>),
@@ -245,7 +248,7 @@ fn in_query(schema: &Value) -> Vec<Value> {
 mod tests {
     use super::*;
     use crate::http::route::Route;
-    use crate::web::ROUTES;
+    use crate::web::{ROUTES, oidc};
     use crate::web::tests::Browser;
     use axum::http::StatusCode;
     use std::collections::BTreeSet;
@@ -256,7 +259,8 @@ mod tests {
         let described: BTreeSet<&str> =
             document["paths"].as_object().expect("paths").keys().map(String::as_str).collect();
         let routes = ROUTES.iter().map(|(path, _)| *path).chain(Route::ALL.map(Route::path));
-        let routes: BTreeSet<&str> = routes.chain(["/api/web/events"]).collect();
+        let routes = routes.chain(oidc::PATHS).chain(["/api/web/events"]);
+        let routes: BTreeSet<&str> = routes.collect();
         assert_eq!(described, routes);
     }
 

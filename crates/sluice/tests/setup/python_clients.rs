@@ -1,11 +1,11 @@
 //! Clients of the APIs from Python (`scripts/python-clients` installs what they need), unmodified.
 
-use crate::harness::{Cluster, CommandOutput, TWO_NODES, skip, user_name};
-use serde_json::Value;
+use crate::harness::{Cluster, CommandOutput, TWO_NODES, skip, until, user_name};
+use serde_json::{Value, json};
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 /// The interpreter with the packages of `scripts/python-clients.txt`; `None` where they are not installed.
 fn python() -> Option<PathBuf> {
@@ -99,4 +99,60 @@ fn up_openapi_document_is_served_and_valid() {
     drop(input);
     let said: CommandOutput = validator.wait_with_output().expect("python ends").into();
     assert!(said.ok().trim().parse::<u32>().is_ok_and(|paths| paths > 10));
+}
+
+/// A mock of an identity provider, which ends with the test.
+struct Provider {
+    process: Child,
+    address: String,
+}
+
+impl Provider {
+    fn start(python: &Path, claims: &Value) -> Self {
+        let free = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = free.local_addr().expect("an address").to_string();
+        let port = address.rsplit(':').next().expect("a port").to_owned();
+        drop(free);
+        let process = Command::new(python)
+            .args(["-m", "oidc_provider_mock", "--port", &port, "--user-claims"])
+            .arg(claims.to_string())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("python runs");
+        until("the provider answers", || TcpStream::connect(&address).ok().map(drop));
+        Self { process, address }
+    }
+}
+
+impl Drop for Provider {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// The code flow with PKCE against a provider, as a browser goes through it; the user's groups become memberships.
+#[test]
+fn up_browser_signs_in_at_an_identity_provider_and_groups_become_members() {
+    let Some(python) = python() else { return };
+    let user = "nobody";
+    let claims = json!({"sub": user, "preferred_username": user, "groups": ["ml", "other"]});
+    let provider = Provider::start(&python, &claims);
+    let cluster = Cluster::up(TWO_NODES);
+    cluster.sluice(&["project", "create", "atlas"]).ok();
+    let url = url(&cluster);
+    let toml = format!(
+        "[oidc]\nissuer = 'http://{}'\nclient_id = 'sluice'\n\
+         redirect_url = '{url}/api/web/oidc/callback'\n\
+         [oidc.groups]\nml = [{{ project = 'atlas', role = 'manager' }}]\n",
+        provider.address
+    );
+    cluster.write_conf("sluice.toml", &toml);
+    cluster.sluice(&["scontrol", "reconfigure"]).ok();
+    let said = run(&python, &[&script("sign_on.py"), &url, user]).ok();
+    assert_eq!(said, "ok\n");
+    let shown = ["sacctmgr", "-n", "-P", "show", "assoc", "format=account,user"];
+    let members = cluster.sluice(&shown).ok();
+    assert!(members.lines().any(|line| line == "atlas|nobody"), "{members}");
 }
