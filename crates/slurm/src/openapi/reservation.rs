@@ -42,7 +42,7 @@ fn cores(view: &ReservationView) -> Value {
 fn flags<'a>(view: &ReservationView) -> Vec<Cow<'a, str>> {
     let words = words::flags(&view.reservation);
     // `PURGE_COMP=00:05:00` has its time in a field of its own.
-    let word = |word: &str| word.split('=').next().unwrap_or(word).to_owned().into();
+    let word = |word: &str| Cow::Owned(word.split('=').next().unwrap_or(word).to_owned());
     words.split(',').filter(|flag| !flag.is_empty()).map(word).collect()
 }
 

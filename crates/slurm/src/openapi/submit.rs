@@ -172,10 +172,10 @@ impl Kind {
             }
             Self::List => with(words(value)?.join(",")),
             Self::Time => with(match value.as_i64() {
-                Some(seconds) => format_iso(
-                    Timestamp(seconds.checked_mul(1000)?),
-                    &TimeZone::system(),
-                ),
+                Some(seconds) => {
+                    let time = Timestamp(seconds.checked_mul(1000)?);
+                    format_iso(time, &TimeZone::system())
+                }
                 None => value.as_str()?.to_owned(),
             }),
             Self::Gres => {
@@ -255,9 +255,9 @@ pub fn environment(properties: &Value) -> Result<Vec<(String, String)>, String> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
     use crate::option::Command;
     use crate::option::parse;
+    use serde_json::json;
 
     #[test]
     fn every_property_is_an_option_that_sbatch_has() {

@@ -97,7 +97,7 @@ impl Jwk {
             }
             Algorithm::Es256 => {
                 let (Some(x), Some(y)) = (part(&self.x), part(&self.y)) else { return false };
-                let point = [&[4][..], &x, &y].concat();
+                let point = [&[4_u8][..], x.as_slice(), y.as_slice()].concat();
                 let key = UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, point);
                 key.verify(message, signature).is_ok()
             }
