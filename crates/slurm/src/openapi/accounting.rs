@@ -85,6 +85,7 @@ const TYPED_STEP: &[(&str, Retype)] = &[
     ("/exit_code", Retype::Exit),
     ("/kill_request_user", Retype::Text),
     ("/state", Retype::List),
+    ("/statistics/energy/consumed", Retype::Set),
     ("/step/het/component", Retype::Set),
     ("/time/end", Retype::Set),
     ("/time/start", Retype::Set),

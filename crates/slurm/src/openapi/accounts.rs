@@ -1,7 +1,8 @@
 //! Users, accounts, associations, qualities of service and what is counted: the objects of slurmrestd's paths for the accounting
 //! database.
 
-use super::field::Form::{Absent, List, Plain, Set};
+use super::Version;
+use super::field::Form::{self, Absent, Plain, Set};
 use super::field::{Cell, Context, Field, Number, field, number, optional_text, text, values};
 use crate::output::sacctmgr::tres_rows;
 use model::account::{Account, Association, AssociationLimits, Qos, Shares};
@@ -24,7 +25,7 @@ struct UserRow {
 /// Not formatted by rustfmt: a row is one line.
 #[rustfmt::skip]
 static USER: &[Field<UserRow>] = &[
-    field("administrator_level", Plain,  List,   |_, u| text(u.level)),
+    field("administrator_level", Plain,  Form::List, |_, u| text(u.level)),
     field("associations",        Plain,  Plain,  |c, u| Cell::Value(short_keys(c, &u.associations))),
     field("coordinators",        Plain,  Plain,  |_, u| Cell::Value(u.coordinates.iter().map(|name| json!({"name": name, "direct": true})).collect())),
     field("default",             Plain,  Plain,  |_, u| Cell::Value(json!({"account": default_account(u), "wckey": ""}))),
@@ -62,9 +63,9 @@ static ASSOCIATION: &[Field<AssociationRow>] = &[
     field("accounting",     Absent, Plain, |_, _| Cell::Words(Vec::new())),
     field("cluster",        Plain,  Plain, |c, _| text(&*c.cluster)),
     field("comment",        Absent, Plain, |_, _| text("")),
-    field("default",        Plain,  Plain, |_, a| Cell::Value(json!({"qos": a.association.default_qos}))),
+    field("default",        Plain,  Plain, |_, a| Cell::Value(json!({"qos": a.association.default_qos.as_deref().unwrap_or("")}))),
     field("flags",          Plain,  Plain, |_, _| Cell::Words(Vec::new())),
-    field("id",             Absent, Plain, |c, a| Cell::Value(short_key(c, &a.association, a.id))),
+    field("id",             Absent, Plain, |c, a| association_id(c, a)),
     field("is_default",     Plain,  Plain, |_, a| Cell::Bool(a.association.default)),
     field("lineage",        Absent, Plain, |_, a| text(lineage(a))),
     field("max",            Plain,  Plain, |c, a| Cell::Value(association_max(c, &a.association.limits))),
@@ -85,7 +86,7 @@ struct QosRow {
 #[rustfmt::skip]
 static QOS: &[Field<QosRow>] = &[
     field("description",     Plain, Plain, |_, q| text(&*q.qos.description)),
-    field("flags",           Plain, Plain, |_, q| Cell::Words(q.qos.flags.iter().map(|flag| Cow::Owned(flag.to_string())).collect())),
+    field("flags",           Plain, Plain, |_, q| Cell::Words(q.qos.flags.iter().map(|flag| flag_word(&flag.to_string())).collect())),
     field("id",              Plain, Plain, |_, q| number(q.id)),
     field("limits",          Plain, Plain, |c, q| Cell::Value(qos_limits(c, &q.qos))),
     field("name",            Plain, Plain, |_, q| text(&*q.qos.name)),
@@ -94,6 +95,25 @@ static QOS: &[Field<QosRow>] = &[
     field("usage_factor",    Plain, Set,   |_, q| Cell::Float(q.qos.usage_factor.value())),
     field("usage_threshold", Plain, Set,   |_, q| q.qos.usage_threshold.map_or(Cell::Number(Number::Unset), |factor| Cell::Float(factor.value()))),
 ];
+
+/// The API's words for flags of a QOS, beside those of `sacctmgr`. A flag that is not listed keeps its word.
+const QOS_FLAGS: &[(&str, &str)] = &[
+    ("DenyOnLimit", "DENY_LIMIT"),
+    ("EnforceUsageThreshold", "ENFORCE_USAGE_THRESHOLD"),
+    ("NoDecay", "NO_DECAY"),
+    ("NoReserve", "NO_RESERVE"),
+    ("OverPartQOS", "OVERRIDE_PARTITION_QOS"),
+    ("PartitionMaxNodes", "PARTITION_MAXIMUM_NODE"),
+    ("PartitionMinNodes", "PARTITION_MINIMUM_NODE"),
+    ("PartitionTimeLimit", "PARTITION_TIME_LIMIT"),
+    ("RequiresReservation", "REQUIRED_RESERVATION"),
+    ("UsageFactorSafe", "USAGE_FACTOR_SAFE"),
+];
+
+fn flag_word<'a>(word: &str) -> Cow<'a, str> {
+    let row = QOS_FLAGS.iter().find(|(own, _)| own.eq_ignore_ascii_case(word));
+    row.map_or_else(|| Cow::Owned(word.to_owned()), |(_, shown)| Cow::Borrowed(*shown))
+}
 
 /// What the paths of the accounting database have, each by the key of its document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -264,6 +284,14 @@ fn short_key(context: &Context, one: &Association, id: u32) -> Value {
     key
 }
 
+/// The whole key with its number at first, the number alone in v0.0.42.
+fn association_id<'a>(context: &Context, row: &AssociationRow) -> Cell<'a> {
+    if context.version >= Version::V42 {
+        return number(row.id);
+    }
+    Cell::Value(short_key(context, &row.association, row.id))
+}
+
 fn short_keys(context: &Context, associations: &[Association]) -> Value {
     associations.iter().map(|one| short_key(context, one, 0)).collect()
 }
@@ -302,11 +330,11 @@ fn association_max(context: &Context, limits: &AssociationLimits) -> Value {
     let amounts = |of: &Tres| tres(context, of);
     json!({
         "jobs": {
-            "accruing": number(limits.group_jobs_accrue),
+            "accruing": number(limits.max_jobs_accrue),
             "active": number(limits.max_jobs),
             "total": number(limits.max_submit),
             "per": {
-                "accruing": number(limits.max_jobs_accrue),
+                "accruing": number(limits.group_jobs_accrue),
                 "count": number(limits.group_jobs),
                 "submitted": number(limits.group_submit),
                 "wall_clock": wall(context, limits.max_wall),
@@ -319,7 +347,7 @@ fn association_max(context: &Context, limits: &AssociationLimits) -> Value {
                 "minutes": amounts(&limits.group_tres_minutes),
             },
             "minutes": {
-                "total": amounts(&limits.group_tres_minutes),
+                "total": amounts(&limits.max_tres_minutes_per_job),
                 "per": { "job": amounts(&limits.max_tres_minutes_per_job) },
             },
             "per": {
@@ -422,7 +450,6 @@ fn cluster(context: &Context) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::openapi::Version;
     use model::time::Timestamp;
     use std::collections::BTreeMap;
 

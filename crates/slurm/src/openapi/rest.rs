@@ -62,9 +62,9 @@ pub fn submitted(context: &Context, job: JobId) -> Value {
 }
 
 /// `POST …/job/{job_id}`: the job was changed.
-pub fn updated(context: &Context, job: &str) -> Value {
+pub fn updated(context: &Context, job: JobId) -> Value {
     let result = json!({
-        "job_id": job, "step_id": "", "error": "No error", "error_code": 0, "why": "",
+        "job_id": job.0, "step_id": "", "error": "No error", "error_code": 0, "why": "",
     });
     let fields =
         if context.version.is_typed() { json!({ "results": [result] }) } else { json!({}) };
@@ -79,6 +79,25 @@ pub fn cancelled(context: &Context, job: JobId) -> Value {
     });
     let fields = if context.version.is_typed() { json!({ "status": [status] }) } else { json!({}) };
     with(head(context, CONTROLLER), fields)
+}
+
+/// `DELETE …/jobs`: each job that was chosen, with why it was not cancelled.
+pub fn cancelled_jobs(context: &Context, jobs: &[(String, Option<String>)]) -> Value {
+    let status = |(job, why): &(String, Option<String>)| {
+        let number = job.split(['_', '+']).next().and_then(|digits| digits.parse::<u32>().ok());
+        let (code, text) = why.as_deref().map_or((0, ""), |why| (1, why));
+        json!({
+            "job_id": context.number(number), "step_id": job, "federation": { "sibling": "" },
+            "error": { "string": text, "code": code, "message": text },
+        })
+    };
+    let status: Vec<Value> = jobs.iter().map(status).collect();
+    with(head(context, CONTROLLER), json!({ "status": status }))
+}
+
+/// What was asked for is done, and there is nothing to show.
+pub fn done(context: &Context) -> Value {
+    Value::Object(head(context, CONTROLLER))
 }
 
 /// It is not done, and why; `number` is Slurm's own, or zero.
@@ -147,7 +166,12 @@ pub fn diagnostics(context: &Context, view: &DiagnosticsView) -> Written {
 
 /// `GET /slurmdb/…`: one of the lists.
 pub fn list(context: &Context, list: List, objects: &[Value]) -> Written {
-    written(context, DATABASE, list.key(), &objects, &[])
+    // The one key whose letters changed.
+    let key = match list {
+        List::Tres if context.version.is_typed() => "TRES",
+        other => other.key(),
+    };
+    written(context, DATABASE, key, &objects, &[])
 }
 
 /// `GET /slurmdb/…/config`

@@ -103,7 +103,8 @@ pub fn options(properties: &Value) -> Result<Vec<String>, String> {
     let Some(properties) = properties.as_object() else {
         return Err("job: expected an object of properties".to_owned());
     };
-    let mut options: Vec<String> = node_counts(properties)?.into_iter().collect();
+    let together = [node_counts(properties)?, warning(properties)?];
+    let mut options: Vec<String> = together.into_iter().flatten().collect();
     for (name, value) in properties.iter().filter(|(name, _)| !is_apart(name)) {
         // What a client writes for a field that it does not fill.
         let Some(value) = given(value) else { continue };
@@ -117,7 +118,26 @@ pub fn options(properties: &Value) -> Result<Vec<String>, String> {
 
 /// Properties that stand for no option, or for one together.
 fn is_apart(name: &str) -> bool {
-    ["environment", "script", MINIMUM_NODES, MAXIMUM_NODES].contains(&name)
+    let apart = ["environment", "script", MINIMUM_NODES, MAXIMUM_NODES, WARNING, WARNING_DELAY];
+    apart.contains(&name)
+}
+
+/// The signal before the end of the time, and how many seconds before.
+const WARNING: &str = "kill_warning_signal";
+const WARNING_DELAY: &str = "kill_warning_delay";
+
+fn warning(properties: &Map<String, Value>) -> Result<Option<String>, String> {
+    let text = |name: &str| -> Result<Option<String>, String> {
+        let Some(value) = properties.get(name).and_then(given) else { return Ok(None) };
+        let unread = || format!("{name}: {value}: expected a text or a number");
+        plain(&value).ok_or_else(unread).map(Some)
+    };
+    Ok(match (text(WARNING)?, text(WARNING_DELAY)?) {
+        (Some(signal), Some(delay)) => Some(format!("--signal={signal}@{delay}")),
+        (Some(signal), None) => Some(format!("--signal={signal}")),
+        // Slurm sends nothing without a signal.
+        (None, _) => None,
+    })
 }
 
 const MINIMUM_NODES: &str = "minimum_nodes";
@@ -180,7 +200,7 @@ impl Kind {
             }),
             Self::Gres => {
                 let requests = value.as_str()?.split(',').map(|one| after(one, "gres"));
-                with(requests.collect::<Vec<_>>().join(","))
+                with(requests.collect::<Vec<_>>().join(",").replace('=', ":"))
             }
             Self::Gpus => with(after(after(value.as_str()?, "gres"), "gpu").to_owned()),
             Self::Exclusive => Some(match value.as_bool() {
@@ -309,6 +329,7 @@ mod tests {
             "minimum_nodes": 1, "maximum_nodes": 2, "required_nodes": ["n1", "n2"], "qos": null,
             "tres_per_node": "gres/gpu:2", "mail_type": ["BEGIN", "END"], "flags": [],
             "exclusive": ["user"], "environment": ["A=1"], "script": "#!/bin/sh\n",
+            "kill_warning_signal": "USR1", "kill_warning_delay": set(60),
         });
         let mut found = options(&job).expect("options");
         found.sort_unstable();
@@ -320,6 +341,7 @@ mod tests {
                 "--mail-type=BEGIN,END",
                 "--nodelist=n1,n2",
                 "--nodes=1-2",
+                "--signal=USR1@60",
                 "--time=5",
             ]
         );

@@ -2,7 +2,7 @@
 
 use super::submit::{given, plain, words};
 use model::amount::Bytes;
-use model::change::{JobChange, JobField};
+use model::change::{JobChange, JobField, NodeChange};
 use model::constraint::Constraint;
 use model::dependency::Dependency;
 use model::hostlist;
@@ -84,6 +84,56 @@ pub fn changes(properties: &Value) -> Result<Vec<JobChange>, String> {
     Ok(changes)
 }
 
+/// The changes of a node that a document asks for: its state with a reason, its weight, its features.
+pub fn node_changes(properties: &Value) -> Result<Vec<NodeChange>, String> {
+    let Some(properties) = properties.as_object() else {
+        return Err("expected an object of properties".to_owned());
+    };
+    const KNOWN: [&str; 4] = ["state", "reason", "weight", "features"];
+    let set = |name: &str| properties.get(name).and_then(given);
+    let is_unknown = |name: &&String| !KNOWN.contains(&name.as_str()) && set(name).is_some();
+    if let Some(name) = properties.keys().find(is_unknown) {
+        return Err(format!("{name}: this property is not taken"));
+    }
+    let named = |name: &str, why: String| format!("{name}: expected {why}");
+    let reason = set("reason").map(|value| text(&value)).transpose();
+    let reason = reason.map_err(|why| named("reason", why))?.filter(|text| !text.is_empty());
+    let mut changes = Vec::new();
+    match (set("state"), reason) {
+        (Some(state), reason) => changes.push(state_change(&state, reason)?),
+        (None, Some(reason)) => changes.push(NodeChange::Reason(reason)),
+        (None, None) => {}
+    }
+    if let Some(weight) = set("weight") {
+        let weight = weight.as_u64().and_then(|weight| u32::try_from(weight).ok());
+        let weight = weight.ok_or_else(|| named("weight", "a number".to_owned()))?;
+        changes.push(NodeChange::Weight(weight));
+    }
+    if let Some(features) = set("features") {
+        let features = list(&features).map_err(|why| named("features", why))?;
+        changes.push(NodeChange::Features(features));
+    }
+    if changes.is_empty() {
+        return Err(format!("there is nothing to change: expected one of {}", KNOWN.join(", ")));
+    }
+    Ok(changes)
+}
+
+fn state_change(state: &Value, reason: Option<String>) -> Result<NodeChange, String> {
+    let words = words(state).unwrap_or_default();
+    let word = words.first().map(String::as_str).unwrap_or_default().to_ascii_uppercase();
+    let reason = || reason.ok_or_else(|| format!("reason: expected why the node is {word}"));
+    match word.as_str() {
+        _ if words.len() != 1 => Err("state: expected one state".to_owned()),
+        "DRAIN" => Ok(NodeChange::Drain { reason: reason()? }),
+        "DOWN" => Ok(NodeChange::Down { reason: reason()? }),
+        "FAIL" => Ok(NodeChange::Fail { reason: reason()? }),
+        "RESUME" | "IDLE" => Ok(NodeChange::Resume),
+        "UNDRAIN" => Ok(NodeChange::Undrain),
+        other => Err(format!("state: {other}: expected DRAIN, DOWN, FAIL, RESUME or UNDRAIN")),
+    }
+}
+
 fn text(value: &Value) -> Result<String, String> {
     plain(value).ok_or_else(|| "a text".to_owned())
 }
@@ -154,6 +204,27 @@ mod tests {
                 found,
                 [JobChange::Fields(fields), JobChange::Hold { by: Hold::Admin }]
             );
+        }
+    }
+
+    #[test]
+    fn node_is_drained_with_a_reason_and_resumed() {
+        let drain = json!({"state": ["DRAIN"], "reason": "fans"});
+        let fans = || "fans".to_owned();
+        assert_eq!(node_changes(&drain), Ok(vec![NodeChange::Drain { reason: fans() }]));
+        let early = json!({"state": "resume", "weight": {"set": true, "number": 3}});
+        assert_eq!(node_changes(&early), Ok(vec![NodeChange::Resume, NodeChange::Weight(3)]));
+        let reason = json!({ "reason": "fans" });
+        assert_eq!(node_changes(&reason), Ok(vec![NodeChange::Reason(fans())]));
+        for (bad, word) in [
+            (json!({"state": ["DRAIN"]}), "reason"),
+            (json!({"state": ["DRAIN", "DOWN"], "reason": "x"}), "one state"),
+            (json!({"state": "MIXED"}), "MIXED"),
+            (json!({"port": 1}), "port"),
+            (json!({}), "nothing to change"),
+        ] {
+            let why = node_changes(&bad).expect_err("refused");
+            assert!(why.contains(word), "{why}");
         }
     }
 

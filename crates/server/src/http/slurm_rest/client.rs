@@ -3,14 +3,16 @@
 use crate::clock;
 use crate::http::answer::refused;
 use crate::http::body_limits::HeldRequest;
-use crate::http::counted_call;
+use crate::http::{call_bounds, counted_call};
 use crate::shared::Shared;
+use axum::body::Bytes;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use model::principal::Principal;
 use model::reason::Refusal;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use slurm::openapi::Version;
 use slurm::openapi::field::Context;
@@ -79,6 +81,13 @@ impl Client {
     ) -> Result<Answer, Refused> {
         let answered = counted_call::answer(&self.shared, &self.by, held, call).await;
         answered.map_err(|why| self.refusal(&why))
+    }
+
+    /// What a request's body says, within the bounds of all requests.
+    pub fn read<T: DeserializeOwned>(&self, body: &Bytes) -> Result<T, Refused> {
+        call_bounds::check(body).map_err(|why| self.refusal(&why))?;
+        serde_json::from_slice(body)
+            .map_err(|error| self.bad(&format!("the request cannot be read: {error}")))
     }
 
     pub fn refusal(&self, why: &Refusal) -> Refused {

@@ -2,9 +2,13 @@
 
 use super::client::{Client, Refused, RestResult};
 use super::query::{self, Query};
+use crate::http::body_limits::HeldRequest;
+use axum::Extension;
+use axum::body::Bytes;
 use axum::extract::Path;
 use axum::response::Response;
-use slurm::openapi::rest;
+use serde_json::Value;
+use slurm::openapi::{rest, update};
 use wire::client::{Answer, Call};
 use wire::reservation::ReservationView;
 use wire::view::ClusterView;
@@ -41,6 +45,26 @@ pub async fn node(client: Client, Path(name): Path<String>) -> RestResult {
         return Err(client.unknown("node", &name));
     }
     client.send(rest::nodes(&client.context(), &view))
+}
+
+/// Changes a node: its state with a reason, its weight, its features.
+pub async fn update_node(
+    client: Client,
+    Path(name): Path<String>,
+    Extension(held): Extension<HeldRequest>,
+    body: Bytes,
+) -> RestResult {
+    let properties: Value = client.read(&body)?;
+    let changes = update::node_changes(&properties).map_err(|why| client.bad(&why))?;
+    for change in changes {
+        let call = Call::UpdateNode { nodes: vec![name.clone()], change };
+        if let Answer::Updated(results) = client.ask_with(Some(held.clone()), call).await?
+            && let Some(why) = results.into_iter().find_map(|(_, result)| result.err())
+        {
+            return Err(client.refusal(&why));
+        }
+    }
+    Ok(client.document(&rest::done(&client.context())))
 }
 
 pub async fn partitions(client: Client, query: Query) -> RestResult {

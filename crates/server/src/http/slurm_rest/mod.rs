@@ -42,11 +42,11 @@ type Handler = fn() -> MethodRouter<Arc<Shared>>;
 const ROUTES: &[(&str, &str, Handler)] = &[
     ("slurm",   "ping",               || get(controller::ping)),
     ("slurm",   "diag",               || get(controller::diagnostics)),
-    ("slurm",   "jobs",               || get(jobs::all)),
+    ("slurm",   "jobs",               || get(jobs::all).delete(jobs::cancel_many)),
     ("slurm",   "job/submit",         || post(jobs::submit)),
     ("slurm",   "job/{job}",          || get(jobs::one).post(jobs::update).delete(jobs::cancel)),
     ("slurm",   "nodes",              || get(controller::nodes)),
-    ("slurm",   "node/{node}",        || get(controller::node)),
+    ("slurm",   "node/{node}",        || get(controller::node).post(controller::update_node)),
     ("slurm",   "partitions",         || get(controller::partitions)),
     ("slurm",   "partition/{name}",   || get(controller::partition)),
     ("slurm",   "reservations",       || get(controller::reservations)),

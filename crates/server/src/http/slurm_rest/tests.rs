@@ -150,6 +150,8 @@ async fn every_version_has_every_path() {
             ("slurmdb", "config", "accounts"),
         ] {
             for end in ["", "/"] {
+                // The one key whose letters changed.
+                let key = if key == "tres" && version.is_typed() { "TRES" } else { key };
                 let path = format!("/{part}/{}/{path}{end}", version.name());
                 let (status, document) = client.get(&path).await;
                 assert_eq!(status, StatusCode::OK, "{path}: {document}");
@@ -232,4 +234,41 @@ async fn queries_narrow_and_strange_ones_are_refused() {
     assert_eq!(status, StatusCode::NOT_FOUND);
     let (_, found) = client.get("/slurmdb/v0.0.38/associations?user=no-such-user").await;
     assert_eq!(found["associations"], json!([]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn several_jobs_are_cancelled_by_what_they_have_and_never_all_by_accident() {
+    let client = Client::new("root").await;
+    let first = client.server.submit("name: one").await.expect("a job");
+    let second = client.server.submit("name: two").await.expect("a job");
+    let path = "/slurm/v0.0.42/jobs/";
+    for bad in [json!({}), json!({"jobs": []}), json!({"everything": true}), json!({"jobs": ["x"]})] {
+        let (status, why) = client.send_to(Method::DELETE, path, "root", bad).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{why}");
+    }
+    let (status, done) =
+        client.send_to(Method::DELETE, path, "root", json!({"job_name": "one"})).await;
+    assert_eq!(status, StatusCode::OK, "{done}");
+    let one = &done["status"][0];
+    assert_eq!((&one["job_id"]["number"], &one["error"]["code"]), (&json!(first.0), &json!(0)));
+    assert!(client.server.shared.read().jobs[&first].has_ended());
+    assert!(!client.server.shared.read().jobs[&second].has_ended());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn node_is_drained_and_resumed_by_administrators() {
+    let client = Client::new("root").await;
+    let path = format!("/slurm/v0.0.42/node/{NODE}");
+    let drain = json!({"state": ["DRAIN"], "reason": "fans"});
+    let (status, done) = client.send_to(Method::POST, &path, "root", drain.clone()).await;
+    assert_eq!(status, StatusCode::OK, "{done}");
+    let (_, found) = client.get(&path).await;
+    assert_eq!(found["nodes"][0]["reason"], "fans", "{found}");
+    let resume = json!({"state": ["RESUME"]});
+    assert_eq!(client.send_to(Method::POST, &path, "root", resume).await.0, StatusCode::OK);
+    let (status, _) = client.send_to(Method::POST, &path, "root", json!({"state": "x"})).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+    let other = Client::new("nobody").await;
+    let (status, why) = other.send_to(Method::POST, &path, "nobody", drain).await;
+    assert_eq!(status, StatusCode::FORBIDDEN, "{why}");
 }
