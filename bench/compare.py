@@ -336,4 +336,5 @@ def main(program, rate, bare, plan_scale, cluster_scale, *options):
         record(options[options.index('--record') + 1], 'bench', text)
 
 
-main(*sys.argv[1:])
+if __name__ == '__main__':
+    main(*sys.argv[1:])

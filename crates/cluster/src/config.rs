@@ -10,6 +10,7 @@ use model::preempt::PreemptPolicy;
 use model::price::Price;
 use model::priority::PriorityPolicy;
 use model::private_data::PrivateData;
+use model::project::ProjectRole;
 use model::run::{NicePolicy, RlimitPolicy};
 use model::select::Select;
 use model::site::Site;
@@ -72,6 +73,56 @@ pub struct ClusterConfig {
     /// The most bytes of one upload of a client; `None` for the usual bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upload_bytes_max: Option<u64>,
+    /// `AuthAltTypes=auth/jwt`: JSON Web Tokens are taken, and what signs them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jwt_key: Option<JwtKey>,
+    /// Single sign-on by OpenID Connect.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub oidc: Option<OidcConfig>,
+}
+
+/// A provider of identities, and what its users become here.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OidcConfig {
+    /// The provider's address, as its tokens name it.
+    pub issuer: String,
+    pub client_id: String,
+    /// The file of the client's secret, by its absolute path; `None` for a client without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_file: Option<String>,
+    /// Certificates of authorities to trust beside the machine's, by an absolute path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub authorities: Option<String>,
+    /// Where the provider sends browsers back to.
+    pub redirect_url: String,
+    pub scopes: Vec<String>,
+    /// The claim that is the name of a user of this machine.
+    pub user_claim: String,
+    /// The claim that has the user's groups.
+    pub groups_claim: String,
+    /// What members of each group become.
+    #[serde(default)]
+    pub groups: BTreeMap<String, Vec<GroupGrant>>,
+}
+
+/// What a member of a provider's group becomes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GroupGrant {
+    /// A member of this project.
+    Project { name: String, role: ProjectRole },
+    /// A user of this account.
+    Account { name: String },
+}
+
+/// Where the key of JSON Web Tokens is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JwtKey {
+    /// In a file that the server makes among its own keys.
+    Own,
+    /// In this file of the site, by its absolute path.
+    File(String),
 }
 
 fn is_zero(count: &u32) -> bool {
@@ -294,6 +345,8 @@ impl Default for ClusterConfig {
             prices: Default::default(),
             sources: Vec::new(),
             upload_bytes_max: None,
+            jwt_key: None,
+            oidc: None,
         }
     }
 }

@@ -50,6 +50,7 @@ impl Call {
             Self::NodeToken { .. }
             | Self::GroupToken { .. }
             | Self::UserToken { .. }
+            | Self::RestToken { .. }
             | Self::Tokens
             | Self::RevokeToken { .. }
             | Self::RotateAdminToken { .. }

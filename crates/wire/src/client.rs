@@ -257,6 +257,14 @@ pub enum Call {
         #[serde(default, skip_serializing_if = "TokenLife::is_usual")]
         life: TokenLife,
     },
+    /// `scontrol token`: for Slurm's REST API. A JSON Web Token where the site has `AuthAltTypes=auth/jwt`, else a token as
+    /// [`Call::UserToken`] makes it.
+    RestToken {
+        /// `None` for the caller.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        user: Option<String>,
+        life_s: u64,
+    },
     /// One's own tokens; an administrator sees all.
     Tokens,
     RevokeToken {

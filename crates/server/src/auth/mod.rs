@@ -2,7 +2,9 @@
 
 pub mod accounts;
 pub mod identity;
+pub mod json_web_token;
 pub mod logins;
+pub mod oidc;
 pub mod principal;
 pub mod secret_keys;
 pub mod subordinate_ids;

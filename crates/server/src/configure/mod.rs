@@ -1,10 +1,11 @@
 //! From the files of a configuration folder to the state machine's configuration.
 //!
 //! A file for each subject: `priority`, `power`, `preempt_requeue`, `process`, `site` (prolog, epilog, folders), `show_config`,
-//! `sluice_toml` (what slurm.conf has no words for), `toml_value` (its texts), `machine_source` (its `[[source]]`).
+//! `sluice_toml` (what slurm.conf has no words for), `toml_value` (its texts), `machine_source` (its `[[source]]`), `oidc` (its `[oidc]`).
 
 mod dstack_settings;
 mod machine_source;
+mod oidc;
 mod power;
 mod preempt_requeue;
 mod priority;
@@ -15,8 +16,10 @@ mod sluice_toml;
 mod toml_value;
 
 use crate::error::ServerError;
+pub use oidc::is_safe_address;
 pub use sluice_toml::StoreSettings;
 
+use cluster::config::JwtKey;
 use cluster::{ClusterConfig, Parameters};
 use model::limits::CgroupPolicy;
 use model::node::NodeConfig;
@@ -201,7 +204,25 @@ fn from_conf(conf: &Conf) -> Result<ClusterConfig, ServerError> {
         prices: Default::default(),
         sources: Vec::new(),
         upload_bytes_max: None,
+        jwt_key: jwt_key(conf)?,
+        oidc: None,
     })
+}
+
+/// `AuthAltTypes=auth/jwt` with `AuthAltParameters=jwt_key=FILE`, or without a file with a key of the server's own.
+fn jwt_key(conf: &Conf) -> Result<Option<JwtKey>, ServerError> {
+    let auth = &conf.slurm.globals.alternate_auth;
+    if !auth.types.iter().any(|word| word.eq_ignore_ascii_case("auth/jwt")) {
+        return Ok(None);
+    }
+    match auth.parameters.get("jwt_key") {
+        None => Ok(Some(JwtKey::Own)),
+        Some(path) if Path::new(path).is_absolute() => Ok(Some(JwtKey::File(path.to_owned()))),
+        Some(path) => {
+            let text = format!("AuthAltParameters=jwt_key={path}: expected an absolute path");
+            Err(ServerError::Configuration(text))
+        }
+    }
 }
 
 /// Looks the admitted groups up in the machine's group database.

@@ -1,11 +1,12 @@
 //! sluice.toml: what slurm.conf has no words for. The file may be absent; an unknown key is an error.
 
 use super::machine_source::{self, SourceToml};
+use super::oidc::OidcToml;
 use super::toml_value::{
     CertificateLife, DiskSize, FolderText, HostPort, Hosts, MountText, SharedFolder, Size,
 };
 use crate::error::ServerError;
-use cluster::config::CERTIFICATE_LIFE;
+use cluster::config::{CERTIFICATE_LIFE, OidcConfig};
 use cluster::{CertificateFiles, ClusterConfig};
 use model::gpu_series::ExporterAddress;
 use model::hostlist;
@@ -29,6 +30,7 @@ pub(super) struct SluiceToml {
     containers: Containers,
     metrics: Metrics,
     nodes: Nodes,
+    oidc: Option<OidcToml>,
     server: Server,
     source: Vec<SourceToml>,
     store: Store,
@@ -42,6 +44,8 @@ pub(super) struct SluiceToml {
     prices: BTreeMap<String, Price>,
     #[serde(skip)]
     sources: Vec<SourceConfig>,
+    #[serde(skip)]
+    sign_on: Option<OidcConfig>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -210,7 +214,8 @@ pub(super) fn read(files: &dyn Files, dir: &Path) -> Result<SluiceToml, ServerEr
     let shared_folders = parsed.volumes.folders().map_err(wrong)?;
     let prices = parsed.nodes.prices().map_err(wrong)?;
     let sources = machine_source::sources(&parsed.source).map_err(wrong)?;
-    Ok(SluiceToml { certificate_files, shared_folders, prices, sources, ..parsed })
+    let sign_on = parsed.oidc.as_ref().map(|oidc| oidc.config(dir)).transpose().map_err(wrong)?;
+    Ok(SluiceToml { certificate_files, shared_folders, prices, sources, sign_on, ..parsed })
 }
 
 impl SluiceToml {
@@ -261,6 +266,7 @@ impl SluiceToml {
         config.shared_folders = self.shared_folders;
         config.prices = self.prices;
         config.sources = self.sources;
+        config.oidc = self.sign_on;
         config.login_nodes = self.nodes.login.map(|hosts| hosts.0).unwrap_or_default();
         let life = self.nodes.certificate_life.map(|life| life.0);
         config.certificate_life = life.unwrap_or(CERTIFICATE_LIFE);

@@ -28,12 +28,20 @@ pub enum Caller {
     TooMany(Principal),
 }
 
+/// Whom a token in a request stands for, or why it is not taken; the last says whether it came from the server's own machine.
+pub type TokenReader = fn(&Shared, &str, bool) -> Result<Principal, &'static str>;
+
 pub fn caller(shared: &Shared, request: &Request) -> Caller {
+    caller_by(shared, request, of_token)
+}
+
+/// The same for an API that takes other tokens too.
+pub fn caller_by(shared: &Shared, request: &Request, read: TokenReader) -> Caller {
     match request.extensions().get::<Peer>() {
         Some(Peer::Socket(principal)) => Caller::Known(principal.clone()),
         Some(Peer::Port { connection, is_loopback, .. }) => {
             let Some(token) = bearer(request) else { return Caller::NoToken };
-            let who = match of_token(shared, token, *is_loopback) {
+            let who = match read(shared, token, *is_loopback) {
                 Ok(who) => who,
                 Err(why) => return Caller::WrongToken(why),
             };
@@ -131,7 +139,7 @@ const ADMIN_FROM_ELSEWHERE: &str =
     "admin.token is taken on the server's own machine alone: make another (sluice token user)";
 
 /// Whom a token stands for, or why it is not taken. Only who has the token is told of its end.
-fn of_token(
+pub fn of_token(
     shared: &Shared,
     presented: &str,
     is_loopback: bool,
@@ -163,7 +171,8 @@ pub fn token_holds(
     hash: &str,
     is_loopback: bool,
 ) -> Result<UserToken, &'static str> {
-    let known = shared.read().user_tokens.get(hash).cloned().ok_or(UNKNOWN_TOKEN)?;
+    let kept = shared.read().user_tokens.get(hash).cloned();
+    let known = kept.or_else(|| shared.volatile.sign_ons.token(hash)).ok_or(UNKNOWN_TOKEN)?;
     match known.status(clock::now()) {
         TokenStatus::Good => {}
         TokenStatus::Expired => return Err("this token has expired: make another (sluice token)"),
@@ -173,10 +182,15 @@ pub fn token_holds(
     if known.is_admin_token() && !is_loopback {
         return Err(ADMIN_FROM_ELSEWHERE);
     }
-    if shared.read().users.get(known.user()).is_some_and(|user| !user.active) {
+    if is_inactive(shared, known.user()) {
         return Err(UNKNOWN_TOKEN);
     }
     Ok(known)
+}
+
+/// Whether an administrator has shut this user out.
+pub fn is_inactive(shared: &Shared, user: &str) -> bool {
+    shared.read().users.get(user).is_some_and(|user| !user.active)
 }
 
 fn bearer(request: &Request) -> Option<&str> {

@@ -315,6 +315,7 @@ async fn administer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<A
         call @ (Call::NodeToken { .. }
         | Call::GroupToken { .. }
         | Call::UserToken { .. }
+        | Call::RestToken { .. }
         | Call::Tokens
         | Call::RevokeToken { .. }
         | Call::RotateAdminToken { .. }) => return tokens::answer(shared, by, call).await,

@@ -21,6 +21,7 @@ use model::reason::Refusal;
 use model::record::JobRecord;
 use model::run::LaunchKind;
 use model::time::Timestamp;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use slurm::output::text::job_text;
 use std::cell::RefCell;
@@ -35,7 +36,7 @@ use wire::client::{Answer, Detail};
 use wire::order::UserIds;
 use wire::stream::StreamKind;
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 pub struct LogsQuery {
     job: u32,
     /// Counts from 1; the last attempt without it.

@@ -3,7 +3,7 @@
 //!
 //! `serve` and `clients_port` take connections in (`port_tls` has the certificate), `authenticate` and `vouch` say who asks, `call` reads a call and `calls` answers it.
 //! `hold`, `logs` and `step_stream` are streams, `metrics` is for Prometheus. `browser` is what browsers send by themselves: cookies, origins.
-//! `slurm_rest` is a part of slurmrestd's API; `batch_script` reads scripts that come over HTTP.
+//! `slurm_rest` is slurmrestd's API; `batch_script` reads scripts that come over HTTP.
 
 pub mod answer;
 #[cfg(test)]

@@ -367,6 +367,7 @@ authorisation_table! { w;
     Call::RemoveNode { .. } => ADMINISTER, Call::RemoveNode { name: NODE.into() };
     // One's own token has a test of its own: `users_make_list_and_revoke_their_own_tokens`.
     Call::UserToken { .. } => ADMINISTER, user_token("nobody", None);
+    Call::RestToken { .. } => ADMINISTER, Call::RestToken { user: Some("nobody".into()), life_s: 60 };
     Call::Tokens => EVERYBODY, Call::Tokens;
     Call::RevokeToken { .. } => AS_OWNER,
         Call::RevokeToken { name: "laptop".into(), user: Some(user().name) };

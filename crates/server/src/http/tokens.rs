@@ -1,7 +1,7 @@
 //! The calls about tokens. Only hashes reach the state; the text of a token goes to whoever asked for it.
 
 use crate::agents::join::{self, JoinGroupRequest};
-use crate::auth::token;
+use crate::auth::{json_web_token, principal, token};
 use crate::clock;
 use crate::shared::Shared;
 use cluster::Command;
@@ -35,27 +35,18 @@ pub async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<A
             join_answer(&join::issue_group_join_file(shared, by, group, join_life(life)).await?)
         }
         Call::UserToken { name, account, unix_user, role, token_name, life } => {
-            let now = clock::now();
-            let text = token::generate();
-            let made = UserToken {
-                hash: token::hash(&text),
+            let wanted = UserToken {
                 name,
                 account,
                 unix_user,
                 role: role.unwrap_or(Role::User),
                 token_name: token_name.unwrap_or_default(),
                 limit: role,
-                made: Some(now),
-                expires: match life {
-                    TokenLife::Usual => Some(now + USER_LIFE),
-                    TokenLife::Seconds(seconds) => Some(now + Duration::from_secs(seconds)),
-                    TokenLife::Never => None,
-                },
-                revoked: None,
+                ..UserToken::default()
             };
-            shared.writer.run(Command::SetUserToken(Box::new(made)), by).await?;
-            Ok(Answer::Token { text, login: hint(shared) })
+            user_token(shared, by, wanted, life).await
         }
+        Call::RestToken { user, life_s } => rest_token(shared, by, user, life_s).await,
         Call::Tokens => tokens(shared, &by),
         Call::RevokeToken { name, user } => {
             shared.writer.run(Command::RevokeToken { name, user }, by).await?;
@@ -71,6 +62,60 @@ pub async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<A
         }
         other => unreachable!("{other:?} is answered elsewhere"),
     }
+}
+
+/// A token that is kept, with the name and the rights that are wanted.
+async fn user_token(
+    shared: &Arc<Shared>,
+    by: Principal,
+    wanted: UserToken,
+    life: TokenLife,
+) -> Result<Answer, Refusal> {
+    let now = clock::now();
+    let text = token::generate();
+    let made = UserToken {
+        hash: token::hash(&text),
+        made: Some(now),
+        expires: match life {
+            TokenLife::Usual => Some(now + USER_LIFE),
+            TokenLife::Seconds(seconds) => Some(now + Duration::from_secs(seconds)),
+            TokenLife::Never => None,
+        },
+        ..wanted
+    };
+    shared.writer.run(Command::SetUserToken(Box::new(made)), by).await?;
+    Ok(Answer::Token { text, login: hint(shared) })
+}
+
+/// The longest life of a JSON Web Token: nobody can revoke a single one.
+const REST_TOKEN_LIFE_MAX: Duration = DAY.saturating_mul(366);
+
+/// A token for Slurm's REST API. A JSON Web Token is signed and not kept: who may make tokens for a user may make it.
+async fn rest_token(
+    shared: &Arc<Shared>,
+    by: Principal,
+    user: Option<String>,
+    life_s: u64,
+) -> Result<Answer, Refusal> {
+    let name = user.unwrap_or_else(|| by.name.clone());
+    let Some(place) = shared.read().config.jwt_key.clone() else {
+        let wanted = UserToken { name, role: Role::User, ..UserToken::default() };
+        return user_token(shared, by, wanted, TokenLife::Seconds(life_s)).await;
+    };
+    authorise(&shared.read(), &by, Act::ManageTokens(&name))?;
+    let life = Duration::from_secs(life_s);
+    if life.is_zero() || life > REST_TOKEN_LIFE_MAX {
+        let most = REST_TOKEN_LIFE_MAX.as_secs();
+        return Err(Refusal::Other(format!("lifespan={life_s}: expected 1 to {most} seconds")));
+    }
+    let found = UserToken { name: name.clone(), ..UserToken::default() };
+    if principal::of_token(&found).is_none() {
+        return Err(Refusal::UnknownThing { what: "user".into(), name });
+    }
+    let key = json_web_token::key_to_sign(&place, &shared.setup.server_dir)
+        .map_err(|error| Refusal::Other(error.to_string()))?;
+    let text = json_web_token::sign(&key, &name, clock::now(), life);
+    Ok(Answer::Token { text, login: None })
 }
 
 /// Where a user of another machine logs in, and the authority to expect there.

@@ -28,6 +28,7 @@ pub mod run_totals;
 pub mod scrapes;
 pub mod service_counts;
 pub mod shell_tickets;
+pub mod sign_ons;
 pub mod ssh_connections;
 pub mod ssh_keys;
 pub mod state_lock;
@@ -41,6 +42,7 @@ pub mod web_sessions;
 pub mod writer_queue;
 
 use crate::auth::identity::Identity;
+use crate::auth::oidc::provider::ProviderCache;
 use crate::auth::secret_keys::SecretKeys;
 use crate::auth::subordinate_ids::SubordinateIds;
 use crate::auth::logins::Logins;
@@ -79,6 +81,7 @@ use run_totals::RunTotals;
 use scrapes::Scrapes;
 use service_counts::ServiceCounts;
 use shell_tickets::ShellTickets;
+use sign_ons::SignOns;
 use ssh_connections::{InactivityTimes, SshConnections};
 use ssh_keys::SshKeys;
 use state_lock::{StateLock, StateRead};
@@ -198,6 +201,9 @@ pub struct Volatile {
     pub proxy: ProxySessions,
     /// Browsers that are signed in to the server's own page.
     pub web_sessions: WebSessions,
+    /// Browsers that are at an identity provider, and who came back from there; and the provider.
+    pub sign_ons: SignOns,
+    pub oidc_provider: ProviderCache,
     /// Streams of changes that pages have open, by user; and what changed.
     pub web_streams: UserCounts,
     pub changes: ChangeLog,

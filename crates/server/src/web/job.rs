@@ -18,6 +18,7 @@ use model::reason::Refusal;
 use model::request::Per;
 use model::run::Hold;
 use model::time::Timestamp;
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::json;
 use slurm::output::text::job_text;
@@ -26,8 +27,8 @@ use wire::client::{Answer, Call, Cancel};
 use wire::explain::{ExplainQuery, ExplainedJob};
 use wire::view::JobView;
 
-#[derive(Serialize)]
-struct JobPage {
+#[derive(Serialize, JsonSchema)]
+pub(super) struct JobPage {
     job: JobRow,
     /// The caller may cancel, hold and requeue it.
     may_manage: bool,
@@ -53,13 +54,13 @@ struct JobPage {
     expected: Option<Expected>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct Expected {
     start: Timestamp,
     nodes: Vec<String>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct NodePart {
     node: String,
     cpus: String,
@@ -67,7 +68,7 @@ struct NodePart {
     gres: Vec<String>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct StepRow {
     id: String,
     name: String,

@@ -17,6 +17,7 @@ use model::reason::Refusal;
 use model::run::LaunchKind;
 use model::time::Timestamp;
 use model::tres::TresKind;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use slurm::output::text::job_text;
 use slurm::words;
@@ -32,14 +33,14 @@ const ROWS_MAX: usize = 50_000;
 /// Beyond so many changes all rows are sent: that is no more work than finding each.
 const CHANGES_MAX: usize = 2_000;
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 pub struct RowsQuery {
     /// The place that an earlier answer gave: only what changed since.
     since: Option<u64>,
 }
 
-#[derive(Serialize)]
-struct Rows {
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Rows {
     /// The place to ask from the next time.
     seq: u64,
     now: Timestamp,
@@ -53,7 +54,7 @@ struct Rows {
 }
 
 /// A job as a line of the queue, in Slurm's words.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 pub struct JobRow {
     id: JobId,
     /// `12`, `14_3`, `14_[16-23]`

@@ -1,9 +1,9 @@
 //! The server's own web page at `/`, and its API at `/api/web/`: another form of the same calls, with no policy of its own.
 //!
 //! - `assets`: the files of the page; `guard`: who asks, and the headers of every answer; `answer`: the form of answers
-//! - `session`: signing in and out; `job_pages`: browsers that show pages of jobs too
+//! - `session`: signing in and out; `oidc`: signing in at the site's identity provider; `job_pages`: browsers that show pages of jobs too
 //! - `ask`: the calls; `call`: any of them; `job_rows` (the queue), `job` with `explanation` and `attempts`, `nodes`, `timeline`, `usage`, `load`, `lists`: what is shown and changed by them
-//! - `submit`: jobs that are pasted into the page; `shell`: a terminal in a job
+//! - `submit`: jobs that are pasted into the page; `shell`: a terminal in a job; `openapi`: the description of the API
 //! - `events`: tells pages that are open what changed
 
 mod answer;
@@ -22,6 +22,8 @@ mod job_rows;
 mod lists;
 mod load;
 mod nodes;
+mod oidc;
+mod openapi;
 mod session;
 mod shell;
 mod submit;
@@ -80,8 +82,10 @@ pub fn router(shared: &Arc<Shared>, bodies: &BodyLimits) -> Router<Arc<Shared>> 
     Router::new()
         .route("/", get(assets::index))
         .route("/shell", get(assets::shell))
+        .route("/openapi.json", get(openapi::document))
         .route("/web/{file}", get(assets::file))
         .route(SESSION_PATH, post(session::sign_in))
+        .merge(oidc::router())
         .merge(guarded)
         .layer(middleware::from_fn(guard::secure))
 }

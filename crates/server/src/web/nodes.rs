@@ -16,6 +16,7 @@ use model::id::JobId;
 use model::principal::Principal;
 use model::run::JobState;
 use model::time::Timestamp;
+use schemars::JsonSchema;
 use serde::Serialize;
 use slurm::words::node::{NodeState, reason_text};
 use std::collections::HashMap;
@@ -32,15 +33,15 @@ const GPUS_MAX: usize = 512;
 const HOLDING: [JobState; 4] =
     [JobState::Configuring, JobState::Running, JobState::Suspended, JobState::Completing];
 
-#[derive(Serialize)]
-struct Nodes {
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Nodes {
     cluster: String,
     now: Timestamp,
     partitions: Vec<String>,
     nodes: Vec<NodeRow>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct NodeRow {
     name: String,
     /// `sinfo`'s word.
@@ -60,7 +61,7 @@ struct NodeRow {
 }
 
 /// One GPU of a node.
-#[derive(Serialize, Clone)]
+#[derive(Serialize, Clone, JsonSchema)]
 struct GpuCell {
     #[serde(skip_serializing_if = "Option::is_none")]
     kind: Option<String>,
@@ -73,14 +74,14 @@ struct GpuCell {
     fault: Option<GpuFault>,
 }
 
-#[derive(Serialize, Clone, Debug, PartialEq, Eq)]
+#[derive(Serialize, Clone, Debug, PartialEq, Eq, JsonSchema)]
 struct GpuFault {
     /// It fails, and does not warn alone.
     failing: bool,
     text: String,
 }
 
-#[derive(Serialize, Clone)]
+#[derive(Serialize, Clone, JsonSchema)]
 struct Holder {
     job: JobId,
     user: Arc<str>,

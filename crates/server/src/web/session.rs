@@ -102,7 +102,7 @@ fn profile(shared: &Shared, by: &Principal) -> serde_json::Value {
 }
 
 /// Plain HTTP is answered to this machine alone: elsewhere the cookie goes over TLS only.
-fn set_cookie(response: &mut Response, value: &str, is_loopback: bool) {
+pub(super) fn set_cookie(response: &mut Response, value: &str, is_loopback: bool) {
     let secure = if is_loopback { "" } else { "; Secure" };
     let line = format!("{SESSION}={value}; Path=/; HttpOnly; SameSite=Strict{secure}");
     if let Ok(line) = HeaderValue::from_str(&line) {

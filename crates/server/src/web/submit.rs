@@ -13,6 +13,7 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::StatusCode;
 use model::principal::Principal;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::sync::Arc;
@@ -22,13 +23,13 @@ use wire::client::{Answer, Call, Offer, Submission, SubmitForecast};
 /// The first offers for a run are shown.
 const OFFERS_MAX: usize = 20;
 
-#[derive(Deserialize)]
-struct Pasted {
+#[derive(Deserialize, JsonSchema)]
+pub(super) struct Pasted {
     script: String,
 }
 
 /// The language of what was pasted: a script names its interpreter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 enum Language {
     Slurm,
@@ -41,14 +42,16 @@ impl Language {
     }
 }
 
-#[derive(Serialize)]
-struct Checked {
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Checked {
     language: Language,
     errors: Vec<String>,
     notes: Vec<String>,
     /// When and where it would start; empty where it cannot.
+    #[schemars(with = "Vec<serde_json::Value>")]
     starts: Vec<SubmitForecast>,
     /// What a run of dstack's language would be given, the best first.
+    #[schemars(with = "Vec<serde_json::Value>")]
     offers: Vec<Offer>,
 }
 

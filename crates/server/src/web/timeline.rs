@@ -16,6 +16,7 @@ use model::id::JobId;
 use model::principal::Principal;
 use model::reservation::ReservationFlag;
 use model::time::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use slurm::output::text::job_text;
 use std::collections::HashSet;
@@ -38,8 +39,8 @@ pub struct TimelineQuery {
     job: Option<u32>,
 }
 
-#[derive(Serialize)]
-struct Timeline {
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Timeline {
     now: Timestamp,
     nodes: Vec<String>,
     bars: Vec<Bar>,
@@ -49,7 +50,7 @@ struct Timeline {
 }
 
 /// A job on its nodes.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct Bar {
     job: JobId,
     shown: String,
@@ -65,7 +66,7 @@ struct Bar {
     kept: bool,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct ReservedTime {
     name: String,
     start: Timestamp,

@@ -9,6 +9,7 @@ use model::principal::Principal;
 use model::raw_usage::RawUsage;
 use model::time::Timestamp;
 use model::tres::TresKind;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use wire::client::{Answer, Call, HistoryFilter, UsageQuery, UsageReport};
@@ -16,14 +17,14 @@ use wire::client::{Answer, Call, HistoryFilter, UsageQuery, UsageReport};
 const SECS_PER_HOUR: f64 = 3600.0;
 
 /// The period, in milliseconds since 1970.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 pub struct Period {
     from: i64,
     until: i64,
 }
 
-#[derive(Serialize)]
-struct Usage {
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Usage {
     from: Timestamp,
     until: Timestamp,
     rows: Vec<UsedBy>,
@@ -31,7 +32,7 @@ struct Usage {
     cluster: Option<ClusterHours>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct UsedBy {
     account: String,
     user: String,
@@ -39,7 +40,7 @@ struct UsedBy {
     used: Hours,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct ClusterHours {
     /// All nodes for the whole period.
     reported: Hours,
@@ -47,7 +48,7 @@ struct ClusterHours {
     down: Hours,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct Hours {
     cpu: f64,
     gpu: f64,

@@ -15,4 +15,5 @@ mod root_files;
 mod secrets;
 mod stale_identity;
 mod step_links;
+mod strange_requests;
 mod user_namespace;

@@ -32,6 +32,7 @@ mod package_user;
 mod permissions;
 mod power;
 mod proxy;
+mod python_clients;
 mod several_hosts;
 mod site_certificate;
 mod site_limits;

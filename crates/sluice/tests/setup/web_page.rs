@@ -196,27 +196,36 @@ fn root_page_shows_another_user_no_more_than_commands_do() {
     assert_eq!(browser.get("/api/web/nodes").json()["nodes"], json!([]));
 }
 
+/// A request to Slurm's REST API with Slurm's headers: the status line, and the body.
+fn rest(address: &str, method: &str, path: &str, token: &str, body: &str) -> (String, String) {
+    let mut stream = TcpStream::connect(address).expect("the server");
+    let user = crate::harness::user_name();
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\
+         X-SLURM-USER-NAME: {user}\r\nX-SLURM-USER-TOKEN: {token}\r\n\r\n{body}",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).expect("sent");
+    let mut all = String::new();
+    stream.read_to_string(&mut all).expect("an answer");
+    let (head, body) = all.split_once("\r\n\r\n").expect("a head");
+    (head.lines().next().expect("a status").to_owned(), body.to_owned())
+}
+
+/// The token that `scontrol token` prints.
+fn rest_token(cluster: &Cluster, options: &[&str]) -> String {
+    let said = cluster.sluice(&[&["scontrol", "token"][..], options].concat()).ok();
+    said.trim().strip_prefix("SLURM_JWT=").unwrap_or_else(|| panic!("{said}")).to_owned()
+}
+
 /// As a client of slurmrestd does it.
 #[test]
 fn up_rest_api_of_slurm_takes_a_job_with_a_token_of_scontrol() {
     let cluster = Cluster::up(TWO_NODES);
-    let said = cluster.sluice(&["scontrol", "token", "lifespan=600"]).ok();
-    let token =
-        said.trim().strip_prefix("SLURM_JWT=").unwrap_or_else(|| panic!("{said}")).to_owned();
+    let token = rest_token(&cluster, &["lifespan=600"]);
     let browser = Browser::of(&cluster);
     let ask = |method: &str, path: &str, token: &str, body: &str| {
-        let mut stream = TcpStream::connect(&browser.address).expect("the server");
-        let user = crate::harness::user_name();
-        let head = format!(
-            "{method} /slurm/v0.0.38/{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\
-             X-SLURM-USER-NAME: {user}\r\nX-SLURM-USER-TOKEN: {token}\r\n\r\n{body}",
-            body.len()
-        );
-        stream.write_all(head.as_bytes()).expect("sent");
-        let mut all = String::new();
-        stream.read_to_string(&mut all).expect("an answer");
-        let (head, body) = all.split_once("\r\n\r\n").expect("a head");
-        (head.lines().next().expect("a status").to_owned(), body.to_owned())
+        rest(&browser.address, method, &format!("/slurm/v0.0.38/{path}"), token, body)
     };
     let work = cluster.path("work").display().to_string();
     let job =
@@ -231,4 +240,41 @@ fn up_rest_api_of_slurm_takes_a_job_with_a_token_of_scontrol() {
     let jobs: Value = serde_json::from_str(&jobs).expect("JSON");
     assert_eq!(jobs["jobs"][0]["job_state"], "COMPLETED", "{jobs}");
     assert!(ask("GET", "jobs", "eyJhbGciOiJub25lIn0.e30.", "").0.contains(" 401 "));
+}
+
+/// As with slurmrestd and `auth/jwt`: the token says itself whose it is, and holds as long as the key that signed it.
+#[test]
+fn up_rest_api_takes_json_web_tokens_that_the_server_signed() {
+    let cluster = Cluster::up(&format!("{TWO_NODES}AuthAltTypes=auth/jwt\n"));
+    let browser = Browser::of(&cluster);
+    let ask = |token: &str| rest(&browser.address, "GET", "/slurm/v0.0.42/jobs/", token, "").0;
+    let token = rest_token(&cluster, &["lifespan=600"]);
+    assert_eq!(token.split('.').count(), 3, "{token}");
+    assert!(ask(&token).contains(" 200 "), "{}", ask(&token));
+    let own = cluster.sluice(&["token", "user", &crate::harness::user_name(), "--name", "own"]).ok();
+    assert!(ask(own.trim()).contains(" 200 "), "tokens of ours are taken beside it");
+    let (head, rest_of) = token.split_once('.').expect("parts");
+    let (claims, tag) = rest_of.split_once('.').expect("parts");
+    let none = "eyJhbGciOiJub25lIn0";
+    let changed = format!("{}A", &claims[..claims.len() - 1]);
+    for forged in [
+        format!("{none}.{claims}."),
+        format!("{none}.{claims}.{tag}"),
+        format!("{head}.{changed}.{tag}"),
+        format!("{head}.{claims}."),
+    ] {
+        assert!(ask(&forged).contains(" 401 "), "{forged}");
+    }
+    // Elsewhere it is no token.
+    let native = format!(
+        "GET /api/web/session HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\
+         Authorization: Bearer {token}\r\n\r\n"
+    );
+    let mut stream = TcpStream::connect(&browser.address).expect("the server");
+    stream.write_all(native.as_bytes()).expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
+    let bad = cluster.sluice(&["scontrol", "token", "username=no-such-user-here"]);
+    assert!(bad.code != 0, "{}", bad.stdout);
 }

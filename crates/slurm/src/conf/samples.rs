@@ -7,6 +7,8 @@ pub const GLOBALS: Samples = &[
     "AccountingStorageEnforce=limits",
     "AccountingStorageParameters=kept_text_days=7",
     "AccountingStoreFlags=job_script",
+    "AuthAltParameters=jwt_key=/etc/key\nAuthAltTypes=auth/jwt",
+    "AuthAltTypes=auth/jwt",
     "AuthInfo=cred_expire=7",
     "CgroupPlugin=cgroup/v2",
     "ClusterName=lab",

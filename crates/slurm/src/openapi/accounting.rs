@@ -1,6 +1,7 @@
 //! The jobs of the books, which `sacct --json` prints: the objects of Slurm's OpenAPI for slurmdbd.
 
-use super::{Plugin, document, merged, time};
+use super::field::{Context, Number};
+use super::{DATABASE, document, merged, time};
 use crate::option::signal;
 use crate::output::Moment;
 use crate::output::sacct::Units;
@@ -13,8 +14,6 @@ use model::run::{ExitStatus, Outcome, Usage};
 use model::tres::{Tres, TresKind};
 use serde_json::{Value, json};
 use std::io;
-
-const PLUGIN: Plugin = Plugin { kind: "openapi/dbv0.0.38", name: "Slurm OpenAPI DB v0.0.38" };
 
 /// What the records themselves do not say.
 #[derive(Clone, Copy)]
@@ -33,7 +32,84 @@ pub fn jobs(
     setting: Setting<'_>,
     records: &[JobRecord],
 ) -> io::Result<()> {
-    document(out, PLUGIN, "jobs", records.iter().map(|record| job(setting, record)).collect())
+    document(out, DATABASE, "jobs", &records.iter().map(|of| job(setting, of)).collect::<Vec<_>>())
+}
+
+/// The same jobs in the form of a version.
+pub fn objects(context: &Context, moment: Moment<'_>, records: &[JobRecord]) -> Vec<Value> {
+    let (cluster, gres) = (&*context.cluster, &*context.gres);
+    let setting = Setting { cluster, gres, with_steps: true, moment };
+    let typed = |mut job: Value| {
+        if context.version.is_typed() {
+            retype(&mut job, TYPED_JOB);
+            let steps = job["steps"].as_array_mut().into_iter().flatten();
+            steps.for_each(|step| retype(step, TYPED_STEP));
+        }
+        job
+    };
+    records.iter().map(|record| typed(job(setting, record))).collect()
+}
+
+/// How v0.0.40 and later write what v0.0.38 writes otherwise.
+#[derive(Debug, Clone, Copy)]
+enum Retype {
+    /// A word is the one element of an array.
+    List,
+    /// A number with its flags.
+    Set,
+    /// The same, where null means no bound.
+    Limit,
+    /// A text, where null means none.
+    Text,
+    /// The numbers of an exit code with their flags.
+    Exit,
+}
+
+const TYPED_JOB: &[(&str, Retype)] = &[
+    ("/array/task_id", Retype::Set),
+    ("/association/partition", Retype::Text),
+    ("/comment/administrator", Retype::Text),
+    ("/comment/job", Retype::Text),
+    ("/comment/system", Retype::Text),
+    ("/container", Retype::Text),
+    ("/derived_exit_code", Retype::Exit),
+    ("/exit_code", Retype::Exit),
+    ("/het/job_offset", Retype::Set),
+    ("/kill_request_user", Retype::Text),
+    ("/priority", Retype::Set),
+    ("/state/current", Retype::List),
+    ("/time/limit", Retype::Limit),
+];
+
+const TYPED_STEP: &[(&str, Retype)] = &[
+    ("/exit_code", Retype::Exit),
+    ("/kill_request_user", Retype::Text),
+    ("/state", Retype::List),
+    ("/statistics/energy/consumed", Retype::Set),
+    ("/step/het/component", Retype::Set),
+    ("/time/end", Retype::Set),
+    ("/time/start", Retype::Set),
+];
+
+fn retype(object: &mut Value, changes: &[(&str, Retype)]) {
+    for (path, change) in changes {
+        let Some(value) = object.pointer_mut(path) else { continue };
+        let old = value.take();
+        *value = match change {
+            Retype::List => json!([old]),
+            Retype::Set => Number::from(old.as_u64()).with_flags(),
+            Retype::Limit => old.as_u64().map_or(Number::Infinite, Number::Of).with_flags(),
+            Retype::Text => json!(old.as_str().unwrap_or("")),
+            Retype::Exit => json!({
+                "status": [old["status"]],
+                "return_code": Number::from(old["return_code"].as_u64()).with_flags(),
+                "signal": {
+                    "id": Number::from(old["signal"]["signal_id"].as_u64()).with_flags(),
+                    "name": old["signal"]["name"].as_str().unwrap_or(""),
+                },
+            }),
+        };
+    }
 }
 
 fn row<'a>(setting: Setting<'a>, job: &'a JobRecord, step: Option<&'a StepRecord>) -> Row<'a> {
@@ -180,9 +256,13 @@ fn step(setting: Setting<'_>, job: &JobRecord, step: &StepRecord) -> Value {
     })
 }
 
-/// One object for each resource. Its number is that of `sacctmgr show tres`; a resource that is not listed there has none.
 fn tres(setting: Setting<'_>, amounts: &Tres) -> Vec<Value> {
-    let known = tres_rows(setting.gres);
+    tres_list(setting.gres, amounts)
+}
+
+/// One object for each resource. Its number is that of `sacctmgr show tres`; a resource that is not listed there has none.
+pub fn tres_list(gres: &[String], amounts: &Tres) -> Vec<Value> {
+    let known = tres_rows(gres);
     amounts
         .iter()
         .map(|(kind, count)| {
@@ -237,6 +317,7 @@ fn cpu_time(usage: &Usage) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::openapi::Version;
     use crate::output::sacct::tests::{record, train, two_nodes};
     use crate::output::samples::{at, moment};
 
@@ -282,6 +363,27 @@ mod tests {
         );
         assert_eq!(steps[1]["tres"]["requested"]["max"][0]["count"], 4712 * 1024);
         assert_eq!(written(&[two_nodes()], false)["jobs"][0]["steps"], json!([]));
+    }
+
+    #[test]
+    fn later_versions_write_flags_and_arrays_of_the_same_jobs() {
+        let context = Context {
+            version: Version::V42,
+            cluster: "lab".into(),
+            gres: vec!["gpu".into()],
+            now: at(0, 50, 0),
+        };
+        let jobs = objects(&context, moment(at(0, 50, 0)), &[two_nodes()]);
+        let job = &jobs[0];
+        assert_eq!(job["state"]["current"], json!(["COMPLETED"]));
+        assert_eq!(
+            job["time"]["limit"],
+            json!({"set": true, "infinite": false, "number": 60})
+        );
+        assert_eq!(job["exit_code"]["status"], json!(["SUCCESS"]));
+        assert_eq!(job["exit_code"]["return_code"]["number"], 0);
+        assert_eq!(job["steps"][1]["state"], json!(["FAILED"]));
+        assert_eq!(job["kill_request_user"], "");
     }
 
     #[test]

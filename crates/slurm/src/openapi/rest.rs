@@ -1,217 +1,186 @@
-//! Documents that only slurmrestd answers with: it has a path for each, where the commands have none.
+//! The documents of slurmrestd: it has a path for each, where the commands have none. Each is of one version, which its context has.
 
-use super::{CONTROLLER, meta};
+use super::accounts::{self, List};
+use super::field::{Context, Field, Number, Object};
+use super::partition::{PARTITION, PartitionTotals};
+use super::reservation::RESERVATION;
+use super::{CONTROLLER, DATABASE, Document, Objects, Plugin, accounting, diag, job, meta, node};
+use crate::output::Moment;
 use model::id::JobId;
-use serde_json::{Value, json};
+use model::record::JobRecord;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use wire::diagnostics::DiagnosticsView;
+use wire::reservation::ReservationView;
+use wire::view::{AccountsView, ClusterView, JobView};
+
+/// A document as it is sent, or why it could not be written.
+pub type Written = Result<Vec<u8>, serde_json::Error>;
+
+/// What every document of a path begins with.
+fn head(context: &Context, plugin: Plugin) -> Map<String, Value> {
+    let mut head = Map::new();
+    head.insert("meta".to_owned(), meta(plugin, context.version, &context.cluster));
+    head.insert("errors".to_owned(), json!([]));
+    if context.version.is_typed() {
+        head.insert("warnings".to_owned(), json!([]));
+    }
+    head
+}
+
+fn with(mut head: Map<String, Value>, fields: Value) -> Value {
+    if let Value::Object(fields) = fields {
+        head.extend(fields);
+    }
+    Value::Object(head)
+}
 
 /// `GET …/ping`
-pub fn ping(hostname: &str) -> Value {
-    let controller = json!({"hostname": hostname, "ping": "UP", "status": 0, "mode": "primary"});
-    json!({"meta": meta(CONTROLLER), "errors": [], "pings": [controller]})
+pub fn ping(context: &Context, hostname: &str) -> Value {
+    let controller = if context.version.is_typed() {
+        json!({
+            "hostname": hostname, "pinged": "UP", "responding": true, "latency": 0,
+            "mode": "primary", "primary": true,
+        })
+    } else {
+        json!({"hostname": hostname, "ping": "UP", "status": 0, "mode": "primary"})
+    };
+    with(head(context, CONTROLLER), json!({ "pings": [controller] }))
 }
 
 /// `POST …/job/submit`
-pub fn submitted(job: JobId) -> Value {
-    json!({
-        "meta": meta(CONTROLLER), "errors": [],
-        "job_id": job.0, "step_id": "BATCH", "job_submit_user_msg": "",
-    })
+pub fn submitted(context: &Context, job: JobId) -> Value {
+    let step = if context.version.is_typed() { "batch" } else { "BATCH" };
+    let mut fields = json!({"job_id": job.0, "step_id": step, "job_submit_user_msg": ""});
+    if context.version.is_typed() {
+        fields["result"] = json!({
+            "job_id": job.0, "step_id": step, "error_code": 0, "error": "No error",
+            "job_submit_user_msg": "",
+        });
+    }
+    with(head(context, CONTROLLER), fields)
+}
+
+/// `POST …/job/{job_id}`: the job was changed.
+pub fn updated(context: &Context, job: JobId) -> Value {
+    let result = json!({
+        "job_id": job.0, "step_id": "", "error": "No error", "error_code": 0, "why": "",
+    });
+    let fields =
+        if context.version.is_typed() { json!({ "results": [result] }) } else { json!({}) };
+    with(head(context, CONTROLLER), fields)
+}
+
+/// `DELETE …/job/{job_id}`
+pub fn cancelled(context: &Context, job: JobId) -> Value {
+    let status = json!({
+        "job_id": context.number(job.0), "step_id": "", "federation": { "sibling": "" },
+        "error": { "string": "", "code": 0, "message": "" },
+    });
+    let fields = if context.version.is_typed() { json!({ "status": [status] }) } else { json!({}) };
+    with(head(context, CONTROLLER), fields)
+}
+
+/// `DELETE …/jobs`: each job that was chosen, with why it was not cancelled.
+pub fn cancelled_jobs(context: &Context, jobs: &[(String, Option<String>)]) -> Value {
+    let status = |(job, why): &(String, Option<String>)| {
+        let number = job.split(['_', '+']).next().and_then(|digits| digits.parse::<u32>().ok());
+        let (code, text) = why.as_deref().map_or((0, ""), |why| (1, why));
+        json!({
+            "job_id": context.number(number), "step_id": job, "federation": { "sibling": "" },
+            "error": { "string": text, "code": code, "message": text },
+        })
+    };
+    let status: Vec<Value> = jobs.iter().map(status).collect();
+    with(head(context, CONTROLLER), json!({ "status": status }))
 }
 
 /// What was asked for is done, and there is nothing to show.
-pub fn done() -> Value {
-    json!({"meta": meta(CONTROLLER), "errors": []})
+pub fn done(context: &Context) -> Value {
+    Value::Object(head(context, CONTROLLER))
 }
 
 /// It is not done, and why; `number` is Slurm's own, or zero.
-pub fn refused(text: &str, number: u32) -> Value {
-    json!({"meta": meta(CONTROLLER), "errors": [{"error": text, "errno": number}]})
-}
-
-/// The type of a property's value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    /// A text or a number, as the option's own value.
-    Value,
-    /// The option is given where it is true.
-    Flag,
-    /// The same, and where it is false the option that says the contrary.
-    Switch,
-    /// A number, or the least and the most.
-    Range,
-}
-
-/// The properties of a job that is submitted, each by the option of `sbatch` that says the same. Not formatted by rustfmt: a row is
-/// one line.
-#[rustfmt::skip]
-const PROPERTIES: &[(&str, &str, Kind)] = &[
-    ("account",                    "account",           Kind::Value),
-    ("array",                      "array",             Kind::Value),
-    ("begin_time",                 "begin",             Kind::Value),
-    ("comment",                    "comment",           Kind::Value),
-    ("constraints",                "constraint",        Kind::Value),
-    ("cores_per_socket",           "cores-per-socket",  Kind::Value),
-    ("cpus_per_gpu",               "cpus-per-gpu",      Kind::Value),
-    ("cpus_per_task",              "cpus-per-task",     Kind::Value),
-    ("current_working_directory",  "chdir",             Kind::Value),
-    ("deadline",                   "deadline",          Kind::Value),
-    ("dependency",                 "dependency",        Kind::Value),
-    ("exclusive",                  "exclusive",         Kind::Flag),
-    ("gpus",                       "gpus",              Kind::Value),
-    ("gpus_per_node",              "gpus-per-node",     Kind::Value),
-    ("gpus_per_socket",            "gpus-per-socket",   Kind::Value),
-    ("gpus_per_task",              "gpus-per-task",     Kind::Value),
-    ("gres",                       "gres",              Kind::Value),
-    ("hold",                       "hold",              Kind::Flag),
-    ("licenses",                   "licenses",          Kind::Value),
-    ("mail_type",                  "mail-type",         Kind::Value),
-    ("mail_user",                  "mail-user",         Kind::Value),
-    ("memory_per_cpu",             "mem-per-cpu",       Kind::Value),
-    ("memory_per_gpu",             "mem-per-gpu",       Kind::Value),
-    ("memory_per_node",            "mem",               Kind::Value),
-    ("minimum_cpus_per_node",      "mincpus",           Kind::Value),
-    ("name",                       "job-name",          Kind::Value),
-    ("nice",                       "nice",              Kind::Value),
-    ("nodes",                      "nodes",             Kind::Range),
-    ("open_mode",                  "open-mode",         Kind::Value),
-    ("partition",                  "partition",         Kind::Value),
-    ("priority",                   "priority",          Kind::Value),
-    ("qos",                        "qos",               Kind::Value),
-    ("requeue",                    "requeue",           Kind::Switch),
-    ("reservation",                "reservation",       Kind::Value),
-    ("signal",                     "signal",            Kind::Value),
-    ("sockets_per_node",           "sockets-per-node",  Kind::Value),
-    ("standard_error",             "error",             Kind::Value),
-    ("standard_input",             "input",             Kind::Value),
-    ("standard_output",            "output",            Kind::Value),
-    ("tasks",                      "ntasks",            Kind::Value),
-    ("tasks_per_core",             "ntasks-per-core",   Kind::Value),
-    ("tasks_per_node",             "ntasks-per-node",   Kind::Value),
-    ("tasks_per_socket",           "ntasks-per-socket", Kind::Value),
-    ("threads_per_core",           "threads-per-core",  Kind::Value),
-    ("time_limit",                 "time",              Kind::Value),
-    ("time_minimum",               "time-min",          Kind::Value),
-    ("wckey",                      "wckey",             Kind::Value),
-];
-
-/// The options of `sbatch` that say what a job's properties say; else the first property that cannot be taken. The environment is
-/// no option.
-pub fn options(properties: &Value) -> Result<Vec<String>, String> {
-    // As a client writes a field that it does not fill, and as one that it leaves out is read.
-    if properties.is_null() {
-        return Ok(Vec::new());
-    }
-    let Some(properties) = properties.as_object() else {
-        return Err("job: expected an object of properties".to_owned());
+pub fn refused(context: &Context, text: &str, number: u32) -> Value {
+    let mut document = head(context, CONTROLLER);
+    let error = if context.version.is_typed() {
+        json!({"description": text, "error_number": number, "error": text, "source": ""})
+    } else {
+        json!({"error": text, "errno": number})
     };
-    let mut options = Vec::new();
-    for (name, value) in properties.iter().filter(|(name, _)| *name != "environment") {
-        let row = PROPERTIES.iter().find(|(known, ..)| known == name);
-        let (_, option, kind) = row.ok_or_else(|| format!("{name}: this property is not taken"))?;
-        let unread = || format!("{name}: {value}: expected {}", kind.expected());
-        match kind {
-            Kind::Value => {
-                let text = plain(value).ok_or_else(unread)?;
-                options.push(format!("--{option}={text}"));
-            }
-            Kind::Flag | Kind::Switch => match (value.as_bool().ok_or_else(unread)?, kind) {
-                (true, _) => options.push(format!("--{option}")),
-                (false, Kind::Switch) => options.push(format!("--no-{option}")),
-                (false, _) => {}
-            },
-            Kind::Range => {
-                let ends: Option<Vec<String>> = match value.as_array() {
-                    Some(ends) => ends.iter().map(plain).collect(),
-                    None => plain(value).map(|one| vec![one]),
-                };
-                let ends = ends.filter(|ends| (1..=2).contains(&ends.len())).ok_or_else(unread)?;
-                options.push(format!("--{option}={}", ends.join("-")));
-            }
-        }
-    }
-    Ok(options)
+    document.insert("errors".to_owned(), json!([error]));
+    Value::Object(document)
 }
 
-impl Kind {
-    fn expected(self) -> &'static str {
-        match self {
-            Self::Value => "a text or a number",
-            Self::Flag | Self::Switch => "true or false",
-            Self::Range => "a number, or the least and the most in an array",
-        }
-    }
+fn written(
+    context: &Context,
+    plugin: Plugin,
+    key: &str,
+    items: &impl Serialize,
+    more: &[(&'static str, Value)],
+) -> Written {
+    let meta = meta(plugin, context.version, &context.cluster);
+    serde_json::to_vec(&Document { meta, version: context.version, key, items, more })
 }
 
-fn plain(value: &Value) -> Option<String> {
-    match value {
-        Value::String(text) => Some(text.clone()),
-        Value::Number(number) => Some(number.to_string()),
-        _ => None,
-    }
+/// Documents of the controller say in later versions when what they show last changed: it is as of now.
+fn of_controller<T>(context: &Context, key: &str, fields: &[Field<T>], items: &[T]) -> Written {
+    let now = context.number(Number::from(context.now));
+    let all = [("last_update", now), ("last_backfill", context.number(Number::Of(0)))];
+    let more: &[(&'static str, Value)] = match (context.version.is_typed(), key) {
+        (false, _) => &[],
+        (true, "jobs") => &all,
+        (true, _) => &all[..1],
+    };
+    written(context, CONTROLLER, key, &Objects { context, fields, items }, more)
 }
 
-/// The variables of a job's `environment`: an object, or texts `NAME=value`.
-pub fn environment(properties: &Value) -> Result<Vec<(String, String)>, String> {
-    let unread = |value: &Value| format!("environment: {value}: expected texts by name");
-    match &properties["environment"] {
-        Value::Null => Ok(Vec::new()),
-        Value::Object(variables) => variables
-            .iter()
-            .map(|(name, value)| Ok((name.clone(), plain(value).ok_or_else(|| unread(value))?)))
-            .collect(),
-        Value::Array(lines) => lines
-            .iter()
-            .map(|line| {
-                let pair = line.as_str().and_then(|line| line.split_once('='));
-                let (name, value) = pair.ok_or_else(|| unread(line))?;
-                Ok((name.to_owned(), value.to_owned()))
-            })
-            .collect(),
-        other => Err(unread(other)),
-    }
+/// `GET …/jobs`, `GET …/job/{job_id}`
+pub fn jobs(context: &Context, jobs: &[JobView]) -> Written {
+    of_controller(context, "jobs", job::JOB, jobs)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::option::Command;
-    use crate::option::parse;
+/// `GET …/nodes`, `GET …/node/{node_name}`
+pub fn nodes(context: &Context, cluster: &ClusterView) -> Written {
+    of_controller(context, "nodes", node::NODE, &cluster.nodes)
+}
 
-    #[test]
-    fn every_property_is_an_option_that_sbatch_has() {
-        for (name, option, kind) in PROPERTIES {
-            let word = match kind {
-                Kind::Flag | Kind::Switch => format!("--{option}"),
-                Kind::Value | Kind::Range => format!("--{option}=1"),
-            };
-            let parsed = parse::parse_components(Command::Sbatch, &[word.as_str()]);
-            assert!(parsed.is_ok(), "{name}: {parsed:?}");
-        }
-    }
+/// `GET …/partitions`, `GET …/partition/{partition_name}`
+pub fn partitions(context: &Context, cluster: &ClusterView) -> Written {
+    let partitions = cluster.partitions.iter();
+    let rows: Vec<PartitionTotals> =
+        partitions.map(|partition| PartitionTotals::of(cluster, partition)).collect();
+    of_controller(context, "partitions", PARTITION, &rows)
+}
 
-    #[test]
-    fn properties_become_options_and_unknown_ones_are_named() {
-        let job = json!({"name": "a b", "nodes": [1, 2], "tasks": 4, "hold": true, "requeue": false, "environment": {"A": "1"}});
-        let mut found = options(&job).expect("options");
-        found.sort_unstable();
-        assert_eq!(
-            found,
-            ["--hold", "--job-name=a b", "--no-requeue", "--nodes=1-2", "--ntasks=4"]
-        );
-        assert_eq!(environment(&job), Ok(vec![("A".to_owned(), "1".to_owned())]));
-        let array = json!({"environment": ["A=1=2"]});
-        assert_eq!(environment(&array), Ok(vec![("A".to_owned(), "1=2".to_owned())]));
-        for (bad, word) in [
-            (json!({"uid": 0}), "uid"),
-            (json!({"hold": "yes"}), "true or false"),
-            (json!({"nodes": [1, 2, 3]}), "nodes"),
-            (json!({"name": {"a": 1}}), "name"),
-            (json!([]), "object"),
-        ] {
-            let why = options(&bad).expect_err("refused");
-            assert!(why.contains(word) && !why.contains('\n'), "{why}");
-        }
-        assert!(environment(&json!({"environment": {"A": []}})).is_err());
-        assert_eq!((options(&Value::Null), environment(&Value::Null)), (Ok(vec![]), Ok(vec![])));
-    }
+/// `GET …/reservations`, `GET …/reservation/{reservation_name}`
+pub fn reservations(context: &Context, reservations: &[ReservationView]) -> Written {
+    of_controller(context, "reservations", RESERVATION, reservations)
+}
+
+/// `GET …/diag`
+pub fn diagnostics(context: &Context, view: &DiagnosticsView) -> Written {
+    let object = Object { context, fields: diag::DIAG, item: view };
+    written(context, CONTROLLER, "statistics", &object, &[])
+}
+
+/// `GET /slurmdb/…`: one of the lists.
+pub fn list(context: &Context, list: List, objects: &[Value]) -> Written {
+    // The one key whose letters changed.
+    let key = match list {
+        List::Tres if context.version.is_typed() => "TRES",
+        other => other.key(),
+    };
+    written(context, DATABASE, key, &objects, &[])
+}
+
+/// `GET /slurmdb/…/config`
+pub fn configuration(context: &Context, view: &AccountsView) -> Value {
+    let lists = accounts::all_lists(context, view);
+    with(head(context, DATABASE), Value::Object(lists))
+}
+
+/// `GET /slurmdb/…/jobs`, `GET /slurmdb/…/job/{job_id}`
+pub fn recorded_jobs(context: &Context, moment: Moment<'_>, records: &[JobRecord]) -> Written {
+    written(context, DATABASE, "jobs", &accounting::objects(context, moment, records), &[])
 }

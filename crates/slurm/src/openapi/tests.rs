@@ -3,6 +3,38 @@
 use super::*;
 use crate::output::samples::{busy_node, cluster, node, sweep_pending, train};
 
+/// The keys of a job and of a node in what Slurm 22.05 prints.
+#[rustfmt::skip]
+const JOB_KEYS: &[&str] = &[
+    "account", "accrue_time", "admin_comment", "array_job_id", "array_max_tasks", "array_task_id", "array_task_string",
+    "association_id", "batch_features", "batch_flag", "batch_host", "billable_tres", "burst_buffer",
+    "burst_buffer_state", "cluster", "cluster_features", "command", "comment", "container", "contiguous", "core_spec",
+    "cores_per_socket", "cpu_frequency_governor", "cpu_frequency_maximum", "cpu_frequency_minimum", "cpus",
+    "cpus_per_task", "cpus_per_tres", "current_working_directory", "deadline", "delay_boot", "dependency",
+    "derived_exit_code", "eligible_time", "end_time", "excluded_nodes", "exit_code", "features", "federation_origin",
+    "federation_siblings_active", "federation_siblings_viable", "flags", "gres_detail", "group_id", "group_name",
+    "het_job_id", "het_job_id_set", "het_job_offset", "job_id", "job_resources", "job_state", "last_sched_evaluation",
+    "licenses", "max_cpus", "max_nodes", "mcs_label", "memory_per_cpu", "memory_per_node", "memory_per_tres",
+    "minimum_cpus_per_node", "minimum_tmp_disk_per_node", "name", "nice", "node_count", "nodes", "partition",
+    "pre_sus_time", "preempt_time", "prefer", "priority", "profile", "qos", "reboot", "requeue", "required_nodes",
+    "resize_time", "restart_cnt", "resv_name", "shared", "show_flags", "sockets_per_board", "sockets_per_node",
+    "standard_error", "standard_input", "standard_output", "start_time", "state_description", "state_reason",
+    "submit_time", "suspend_time", "system_comment", "tasks", "tasks_per_board", "tasks_per_core", "tasks_per_node",
+    "tasks_per_socket", "thread_spec", "threads_per_core", "time_limit", "time_minimum", "tres_alloc_str", "tres_bind",
+    "tres_freq", "tres_per_job", "tres_per_node", "tres_per_socket", "tres_per_task", "tres_req_str", "user_id",
+    "user_name", "wckey",
+];
+
+#[rustfmt::skip]
+const NODE_KEYS: &[&str] = &[
+    "active_features", "address", "alloc_cpus", "alloc_memory", "architecture", "boards", "boot_time",
+    "burstbuffer_network_address", "comment", "cores", "cpu_binding", "cpu_load", "cpus", "extra", "features",
+    "free_memory", "gres", "gres_drained", "gres_used", "hostname", "idle_cpus", "last_busy", "mcs_label", "name",
+    "next_state_after_reboot", "next_state_after_reboot_flags", "operating_system", "owner", "partitions", "port",
+    "real_memory", "reason", "reason_changed_at", "reason_set_by_user", "slurmd_start_time", "slurmd_version",
+    "sockets", "state", "state_flags", "temporary_disk", "threads", "tres", "tres_used", "tres_weighted", "weight",
+];
+
 fn parsed(out: &[u8]) -> Value {
     serde_json::from_slice(out).expect("JSON")
 }
@@ -64,4 +96,117 @@ fn nodes_have_the_captured_keys() {
         &value["nodes"][1],
         &json!({ "name": "node2", "state": "idle", "tres_used": null }),
     );
+}
+
+#[test]
+fn jobs_and_nodes_have_every_key_of_slurms_own_and_no_other() {
+    let mut out = Vec::new();
+    jobs(&mut out, "lab", &[train()]).expect("memory takes it");
+    let job = parsed(&out)["jobs"][0].clone();
+    let keys: Vec<&String> = job.as_object().expect("an object").keys().collect();
+    assert_eq!(keys, JOB_KEYS);
+    let mut out = Vec::new();
+    nodes(&mut out, &cluster(vec![busy_node()])).expect("memory takes it");
+    let node = parsed(&out)["nodes"][0].clone();
+    let keys: Vec<&String> = node.as_object().expect("an object").keys().collect();
+    assert_eq!(keys, NODE_KEYS);
+}
+
+fn context(version: Version) -> Context {
+    Context { version, cluster: "lab".into(), gres: vec!["gpu".into()], now: Timestamp(0) }
+}
+
+/// The document of a version, and the objects under its key.
+fn rest_document(written: rest::Written, key: &str) -> (Value, Value) {
+    let value = parsed(&written.expect("a document"));
+    let items = value[key].clone();
+    (value, items)
+}
+
+#[test]
+fn later_versions_have_flags_around_numbers_and_arrays_of_states() {
+    for version in [Version::V40, Version::V41, Version::V42] {
+        let (document, jobs) = rest_document(rest::jobs(&context(version), &[train()]), "jobs");
+        let parser = format!("data_parser/{}", version.name());
+        assert_eq!(document["meta"]["plugin"]["data_parser"], parser.as_str());
+        assert_eq!((&document["errors"], &document["warnings"]), (&json!([]), &json!([])));
+        assert_eq!(document["last_update"]["set"], true);
+        let job = &jobs[0];
+        assert_holds(
+            job,
+            &json!({
+                "job_id": 3, "name": "train", "job_state": ["RUNNING"], "nice": 0, "hold": false,
+                "time_limit": {"set": true, "infinite": false, "number": 10},
+                "memory_per_cpu": {"set": false, "infinite": false, "number": 0},
+                "cpus": {"set": true, "infinite": false, "number": 4}, "shared": [],
+            }),
+        );
+        assert_eq!(job["exit_code"]["status"], json!(["PENDING"]));
+        let nodes = rest::nodes(&context(version), &cluster(vec![busy_node()]));
+        let (_, nodes) = rest_document(nodes, "nodes");
+        assert_eq!(nodes[0]["state"], json!(["MIXED"]));
+        assert_eq!(nodes[0]["features"], json!(["h100", "ib"]));
+        assert_eq!(nodes[0]["free_mem"]["number"], 18358);
+    }
+    let resources = |version| {
+        let (_, jobs) = rest_document(rest::jobs(&context(version), &[train()]), "jobs");
+        jobs[0]["job_resources"]["nodes"].clone()
+    };
+    assert_eq!(resources(Version::V40), "node1");
+    assert_eq!(resources(Version::V42)["list"], "node1");
+}
+
+#[test]
+fn partitions_are_flat_first_and_grouped_later() {
+    let cluster = cluster(vec![busy_node(), node("node2")]);
+    let name = cluster.partitions[0].name.clone();
+    let early = rest::partitions(&context(Version::V38), &cluster);
+    let (document, early) = rest_document(early, "partitions");
+    assert_eq!(document["meta"]["plugin"]["type"], "openapi/v0.0.38");
+    assert_eq!(early[0]["name"], name.as_str());
+    assert!(early[0]["total_cpus"].is_u64() && early[0]["nodes"].is_string(), "{early}");
+    let (_, late) = rest_document(rest::partitions(&context(Version::V42), &cluster), "partitions");
+    assert_eq!(late[0]["partition"]["state"], json!([early[0]["state"]]));
+    assert_eq!(late[0]["nodes"]["configured"], early[0]["nodes"]);
+    assert_eq!(late[0]["cpus"]["total"], early[0]["total_cpus"]);
+    assert!(late[0]["maximums"]["time"]["infinite"].is_boolean(), "{late}");
+    assert!(late[0]["total_cpus"].is_null());
+}
+
+#[test]
+fn other_documents_follow_the_version_too() {
+    let early = context(Version::V38);
+    let late = context(Version::V42);
+    assert_eq!(rest::ping(&early, "head")["pings"][0]["ping"], "UP");
+    assert_eq!(rest::ping(&late, "head")["pings"][0]["pinged"], "UP");
+    let job = model::id::JobId(7);
+    assert_eq!(rest::submitted(&early, job)["job_id"], 7);
+    assert_eq!(rest::submitted(&late, job)["result"]["job_id"], 7);
+    assert_eq!(rest::refused(&early, "no", 5)["errors"], json!([{"error": "no", "errno": 5}]));
+    assert_eq!(rest::refused(&late, "no", 5)["errors"][0]["error_number"], 5);
+    let counted = wire::diagnostics::DiagnosticsView { running: 3, ..Default::default() };
+    let (_, counts) = rest_document(rest::diagnostics(&early, &counted), "statistics");
+    assert_eq!((&counts["jobs_running"], &counts["req_time"]), (&json!(3), &json!(0)));
+    let (_, counts) = rest_document(rest::diagnostics(&late, &counted), "statistics");
+    assert_eq!(counts["req_time"], json!({"set": true, "infinite": false, "number": 0}));
+    let reservation = wire::reservation::ReservationView {
+        reservation: model::reservation::Reservation {
+            name: "maint".into(),
+            start: Timestamp(5_000),
+            nodes: vec!["node1".into(), "node2".into()],
+            flags: [model::reservation::ReservationFlag::Maint].into(),
+            ..Default::default()
+        },
+        cores: 32,
+        cpus: 0,
+        active: false,
+    };
+    let shown = std::slice::from_ref(&reservation);
+    let (_, one) = rest_document(rest::reservations(&early, shown), "reservations");
+    assert_holds(
+        &one[0],
+        &json!({"name": "maint", "node_list": "node[1-2]", "start_time": 5, "flags": ["MAINT"]}),
+    );
+    let (_, one) = rest_document(rest::reservations(&late, shown), "reservations");
+    assert_eq!(one[0]["start_time"]["number"], 5);
 }

@@ -309,6 +309,7 @@ table_of_calls! { d;
     Call::DeleteNodes { .. } => json!({"delete_nodes": {"nodes": [d.word(&["dyn1", "spare1", "none", ""])]}});
     // No node that runs jobs here: the fire would end there.
     Call::RemoveNode { .. } => json!({"remove_node": {"name": d.word(&["spare1", "none", ""])}});
+    Call::RestToken { .. } => json!({"rest_token": {"user": d.member(), "life_s": 60}});
     Call::UserToken { .. } => json!({"user_token": {"name": d.member(), "token_name": "laptop"}});
     Call::Tokens => json!("tokens");
     Call::RevokeToken { .. } => json!({"revoke_token": {"name": d.word(&["laptop", "none"]), "user": d.member()}});

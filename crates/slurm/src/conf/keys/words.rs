@@ -16,6 +16,8 @@ pub const WORDS: &[(&str, WordSupport)] = &[
     ("AccountingStorageParameters", Only(&["kept_text_days", "kept_text_mib"])),
     // A job's comment is always recorded, its output's file names never.
     ("AccountingStoreFlags", Only(&["job_env", "job_script"])),
+    ("AuthAltParameters", Only(&["jwt_key"])),
+    ("AuthAltTypes", Only(&["auth/jwt"])),
     ("AuthInfo", Only(&["cred_expire"])),
     ("DependencyParameters", Only(&["kill_invalid_depend"])),
     (

@@ -33,6 +33,7 @@ pub struct Globals {
     pub priority: Priority,
     pub preemption: Preemption,
     pub accounting: Accounting,
+    pub alternate_auth: AlternateAuth,
     pub launch: LaunchSettings,
     pub programs: Programs,
     pub power: PowerPolicy,
@@ -132,6 +133,15 @@ pub struct Accounting {
     pub sample_s: Option<u32>,
 }
 
+/// How clients may say who they are beside the usual way.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AlternateAuth {
+    /// `AuthAltTypes`
+    pub types: Vec<String>,
+    /// `AuthAltParameters`
+    pub parameters: Parameters,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LaunchSettings {
     pub slurmd_parameters: Parameters,
@@ -191,6 +201,7 @@ impl Default for Globals {
                 kept_texts: KeptTexts::default(),
                 sample_s: None,
             },
+            alternate_auth: AlternateAuth::default(),
             launch: LaunchSettings::default(),
             programs: Programs::default(),
             power: PowerPolicy::default(),

@@ -1,0 +1,103 @@
+//! What the controller has beside jobs: nodes, partitions, reservations, and its own counters.
+
+use super::client::{Client, Refused, RestResult};
+use super::query::{self, Query};
+use crate::http::body_limits::HeldRequest;
+use axum::Extension;
+use axum::body::Bytes;
+use axum::extract::Path;
+use axum::response::Response;
+use serde_json::Value;
+use slurm::openapi::{rest, update};
+use wire::client::{Answer, Call};
+use wire::reservation::ReservationView;
+use wire::view::ClusterView;
+
+const LISTING: &[&str] = &["update_time", "flags"];
+
+pub async fn ping(client: Client) -> Response {
+    client.document(&rest::ping(&client.context(), &client.shared.setup.hostname))
+}
+
+pub async fn diagnostics(client: Client) -> RestResult {
+    match client.ask(Call::Diagnostics { reset: false }).await? {
+        Answer::Diagnostics(view) => client.send(rest::diagnostics(&client.context(), &view)),
+        _ => Err(client.unexpected()),
+    }
+}
+
+async fn cluster(client: &Client) -> Result<ClusterView, Refused> {
+    match client.ask(Call::Cluster).await? {
+        Answer::Cluster(view) => Ok(view),
+        _ => Err(client.unexpected()),
+    }
+}
+
+pub async fn nodes(client: Client, query: Query) -> RestResult {
+    query::check(&client, &query, LISTING)?;
+    client.send(rest::nodes(&client.context(), &cluster(&client).await?))
+}
+
+pub async fn node(client: Client, Path(name): Path<String>) -> RestResult {
+    let mut view = cluster(&client).await?;
+    view.nodes.retain(|node| node.config.name == name);
+    if view.nodes.is_empty() {
+        return Err(client.unknown("node", &name));
+    }
+    client.send(rest::nodes(&client.context(), &view))
+}
+
+/// Changes a node: its state with a reason, its weight, its features.
+pub async fn update_node(
+    client: Client,
+    Path(name): Path<String>,
+    Extension(held): Extension<HeldRequest>,
+    body: Bytes,
+) -> RestResult {
+    let properties: Value = client.read(&body)?;
+    let changes = update::node_changes(&properties).map_err(|why| client.bad(&why))?;
+    for change in changes {
+        let call = Call::UpdateNode { nodes: vec![name.clone()], change };
+        if let Answer::Updated(results) = client.ask_with(Some(held.clone()), call).await?
+            && let Some(why) = results.into_iter().find_map(|(_, result)| result.err())
+        {
+            return Err(client.refusal(&why));
+        }
+    }
+    Ok(client.document(&rest::done(&client.context())))
+}
+
+pub async fn partitions(client: Client, query: Query) -> RestResult {
+    query::check(&client, &query, LISTING)?;
+    client.send(rest::partitions(&client.context(), &cluster(&client).await?))
+}
+
+pub async fn partition(client: Client, Path(name): Path<String>) -> RestResult {
+    let mut view = cluster(&client).await?;
+    view.partitions.retain(|partition| partition.name == name);
+    if view.partitions.is_empty() {
+        return Err(client.unknown("partition", &name));
+    }
+    client.send(rest::partitions(&client.context(), &view))
+}
+
+async fn all_reservations(client: &Client) -> Result<Vec<ReservationView>, Refused> {
+    match client.ask(Call::Reservations).await? {
+        Answer::Reservations(view) => Ok(view.reservations),
+        _ => Err(client.unexpected()),
+    }
+}
+
+pub async fn reservations(client: Client, query: Query) -> RestResult {
+    query::check(&client, &query, &["update_time"])?;
+    client.send(rest::reservations(&client.context(), &all_reservations(&client).await?))
+}
+
+pub async fn reservation(client: Client, Path(name): Path<String>) -> RestResult {
+    let mut found = all_reservations(&client).await?;
+    found.retain(|one| one.reservation.name == name);
+    if found.is_empty() {
+        return Err(client.unknown("reservation", &name));
+    }
+    client.send(rest::reservations(&client.context(), &found))
+}

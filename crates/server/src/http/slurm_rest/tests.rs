@@ -1,0 +1,274 @@
+//! slurmrestd's API over the real router, with tokens of a user.
+
+use super::*;
+use crate::auth::token;
+use crate::connection_limits::{ConnectionLimits, ListenerSlots, PortConnection};
+use crate::http::peer::Peer;
+use crate::testing::{NODE, TestServer};
+use axum::body::Body;
+use axum::http::Method;
+use cluster::Command;
+use cluster::token::UserToken;
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+use tower_service::Service;
+
+struct Client {
+    server: TestServer,
+    router: Router,
+    token: String,
+}
+
+impl Client {
+    async fn new(user: &str) -> Self {
+        let server = TestServer::start().await;
+        let token = token::generate();
+        let hash = token::hash(&token);
+        let known = UserToken { hash, name: user.into(), ..UserToken::default() };
+        server.run(Command::SetUserToken(Box::new(known))).await.expect("a token");
+        let limits = ConnectionLimits::default();
+        let bodies = BodyLimits::new(server.shared.clone(), &limits);
+        let router = router(&server.shared, &bodies).with_state(server.shared.clone());
+        Self { server, router, token }
+    }
+
+    /// In v0.0.38.
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        name: &str,
+        body: Value,
+    ) -> (StatusCode, Value) {
+        self.send_to(method, &format!("/slurm/v0.0.38/{path}"), name, body).await
+    }
+
+    async fn get(&self, path: &str) -> (StatusCode, Value) {
+        self.send_to(Method::GET, path, "root", json!({})).await
+    }
+
+    async fn send_to(
+        &self,
+        method: Method,
+        path: &str,
+        name: &str,
+        body: Value,
+    ) -> (StatusCode, Value) {
+        let mut request = Request::new(Body::from(body.to_string()));
+        *request.method_mut() = method;
+        *request.uri_mut() = path.parse().expect("a path");
+        let slots = ListenerSlots::new(1024, &ConnectionLimits::default()).port;
+        let peer = Peer::Port {
+            connection: PortConnection::new(slots),
+            from: std::net::Ipv4Addr::LOCALHOST.into(),
+            is_loopback: true,
+        };
+        request.extensions_mut().insert(peer);
+        let headers = request.headers_mut();
+        headers.insert(USER_NAME, name.parse().expect("a name"));
+        headers.insert(USER_TOKEN, self.token.parse().expect("a token"));
+        let response = self.router.clone().call(request).await.expect("a response");
+        let status = response.status();
+        let body = response.into_body().collect().await.expect("a body").to_bytes();
+        (status, serde_json::from_slice(&body).unwrap_or_default())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn job_is_submitted_listed_and_cancelled_as_slurmrestd_has_it() {
+    let client = Client::new("root").await;
+    let (status, ping) = client.send(Method::GET, "ping", "root", json!({})).await;
+    assert_eq!((status, &ping["pings"][0]["ping"]), (StatusCode::OK, &json!("UP")));
+    let job = json!({
+        "name": "rest", "tasks": 2, "current_working_directory": "/tmp", "environment": {"A": "1"},
+    });
+    let wanted = json!({"script": "#!/bin/sh\ntrue\n", "job": job});
+    let (status, submitted) = client.send(Method::POST, "job/submit", "root", wanted).await;
+    assert_eq!(status, StatusCode::OK, "{submitted}");
+    let path = format!("job/{}", submitted["job_id"]);
+    let (_, found) = client.send(Method::GET, &path, "root", json!({})).await;
+    let one = &found["jobs"][0];
+    assert_eq!(
+        (&one["name"], &one["job_state"]),
+        (&json!("rest"), &json!("PENDING")),
+        "{found}"
+    );
+    assert_eq!(one["current_working_directory"], "/tmp");
+    let (_, all) = client.send(Method::GET, "jobs", "root", json!({})).await;
+    assert_eq!(all["jobs"].as_array().map(Vec::len), Some(1));
+    let (status, done) = client.send(Method::DELETE, &path, "root", json!({})).await;
+    assert_eq!((status, &done["errors"]), (StatusCode::OK, &json!([])), "{done}");
+    let (_, found) = client.send(Method::GET, &path, "root", json!({})).await;
+    assert_eq!(found["jobs"][0]["job_state"], "CANCELLED", "{found}");
+    let (_, nodes) = client.send(Method::GET, "nodes", "root", json!({})).await;
+    assert_eq!(nodes["nodes"][0]["name"], NODE);
+    let (status, _) = client.send(Method::GET, "node/none", "root", json!({})).await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn token_says_who_asks_and_bad_properties_are_named() {
+    let mut client = Client::new("nobody").await;
+    let job = client.server.submit("name: of-ada").await.expect("a job");
+    let path = format!("job/{job}");
+    let (status, why) = client.send(Method::DELETE, &path, "nobody", json!({})).await;
+    assert_eq!(status, StatusCode::FORBIDDEN, "{why}");
+    let (status, _) = client.send(Method::GET, "jobs", "root", json!({})).await;
+    assert_eq!(status, StatusCode::UNAUTHORIZED, "the name of another");
+    let bad = json!({"script": "#!/bin/sh\n", "job": {"user_id": 0}});
+    let (status, why) = client.send(Method::POST, "job/submit", "nobody", bad).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+    assert!(why["errors"][0]["error"].as_str().is_some_and(|text| text.contains("user_id")));
+    client.token = "eyJhbGciOiJub25lIn0.eyJzdWIiOiJyb290In0.".into();
+    let (status, _) = client.send(Method::GET, "jobs", "root", json!({})).await;
+    assert_eq!(status, StatusCode::UNAUTHORIZED, "a JSON Web Token of no algorithm");
+    assert!(!client.server.shared.read().jobs[&job].has_ended());
+}
+
+/// Every version answers every path, and the later ones end lists with a slash.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_version_has_every_path() {
+    let client = Client::new("root").await;
+    let job = client.server.submit("name: one").await.expect("a job");
+    for version in Version::ALL {
+        for (part, path, key) in [
+            ("slurm", "ping", "pings"),
+            ("slurm", "diag", "statistics"),
+            ("slurm", "jobs", "jobs"),
+            ("slurm", "nodes", "nodes"),
+            ("slurm", "partitions", "partitions"),
+            ("slurm", "reservations", "reservations"),
+            ("slurmdb", "jobs", "jobs"),
+            ("slurmdb", "users", "users"),
+            ("slurmdb", "accounts", "accounts"),
+            ("slurmdb", "associations", "associations"),
+            ("slurmdb", "association", "associations"),
+            ("slurmdb", "qos", "qos"),
+            ("slurmdb", "clusters", "clusters"),
+            ("slurmdb", "tres", "tres"),
+            ("slurmdb", "wckeys", "wckeys"),
+            ("slurmdb", "config", "accounts"),
+        ] {
+            for end in ["", "/"] {
+                // The one key whose letters changed.
+                let key = if key == "tres" && version.is_typed() { "TRES" } else { key };
+                let path = format!("/{part}/{}/{path}{end}", version.name());
+                let (status, document) = client.get(&path).await;
+                assert_eq!(status, StatusCode::OK, "{path}: {document}");
+                assert_eq!(document["errors"], json!([]), "{path}");
+                assert!(!document[key].is_null(), "{path}: {document}");
+            }
+        }
+        let (_, found) = client.get(&format!("/slurm/{}/job/{job}", version.name())).await;
+        let state = &found["jobs"][0]["job_state"];
+        let expected = if version.is_typed() { json!(["PENDING"]) } else { json!("PENDING") };
+        assert_eq!(*state, expected, "{found}");
+        let node = format!("/slurm/{}/node/{NODE}", version.name());
+        assert_eq!(client.get(&node).await.1["nodes"][0]["name"], NODE);
+    }
+    for unknown in ["/slurm/v0.0.37/jobs", "/slurmdb/v0.0.38/nonsense", "/slurm/v0.0.42/node/none"] {
+        assert_eq!(client.get(unknown).await.0, StatusCode::NOT_FOUND, "{unknown}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn job_is_submitted_changed_and_cancelled_in_the_later_form() {
+    let client = Client::new("root").await;
+    let set = |number: u64| json!({"set": true, "infinite": false, "number": number});
+    let job = json!({
+        "name": "rest", "time_limit": set(5), "current_working_directory": "/tmp",
+        "environment": ["A=1"], "priority": {"set": false, "infinite": false, "number": 0},
+    });
+    let beside = json!({"script": "#!/bin/sh\ntrue\n", "job": job});
+    let mut within = job.clone();
+    within["script"] = json!("#!/bin/sh\ntrue\n");
+    for wanted in [beside, json!({ "job": within }), json!({ "jobs": [within] })] {
+        let path = "/slurm/v0.0.42/job/submit";
+        let (status, submitted) = client.send_to(Method::POST, path, "root", wanted).await;
+        assert_eq!(status, StatusCode::OK, "{submitted}");
+        let path = format!("/slurm/v0.0.42/job/{}", submitted["job_id"]);
+        let (_, found) = client.get(&path).await;
+        assert_eq!(found["jobs"][0]["time_limit"], set(5), "{found}");
+        let change = json!({"time_limit": set(7), "comment": "longer", "hold": true});
+        let (status, changed) = client.send_to(Method::POST, &path, "root", change).await;
+        assert_eq!(status, StatusCode::OK, "{changed}");
+        let (_, found) = client.get(&path).await;
+        let one = &found["jobs"][0];
+        assert_eq!((&one["time_limit"], &one["comment"]), (&set(7), &json!("longer")), "{found}");
+        assert_eq!(one["hold"], true);
+        let (status, why) = client.send_to(Method::POST, &path, "root", json!({"uid": 0})).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST);
+        assert_eq!(why["errors"][0]["error"], "uid: this property is not taken");
+        let (status, done) = client.send_to(Method::DELETE, &path, "root", json!({})).await;
+        assert_eq!((status, &done["errors"]), (StatusCode::OK, &json!([])), "{done}");
+        let (_, found) = client.get(&path).await;
+        assert_eq!(found["jobs"][0]["job_state"], json!(["CANCELLED"]), "{found}");
+    }
+    let two = json!({"jobs": [job.clone(), job], "script": "#!/bin/sh\n"});
+    let path = "/slurm/v0.0.42/job/submit";
+    let (status, why) = client.send_to(Method::POST, path, "root", two).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST, "{why}");
+}
+
+/// A parameter that is not known would silently widen what was asked for: it is refused by its name, whatever it holds.
+#[tokio::test(flavor = "multi_thread")]
+async fn queries_narrow_and_strange_ones_are_refused() {
+    let client = Client::new("root").await;
+    for bad in [
+        "/slurm/v0.0.38/jobs?sort=id;DROP%20TABLE%20jobs",
+        "/slurmdb/v0.0.38/jobs?order_by=1%3BDELETE%20FROM%20jobs",
+        "/slurmdb/v0.0.42/jobs?state=%27%20OR%201%3D1",
+        "/slurmdb/v0.0.42/jobs?start_time=yesterday",
+        "/slurm/v0.0.38/job/1%20OR%201",
+        "/slurm/v0.0.38/job/..%2F..%2Fetc%2Fpasswd",
+    ] {
+        let (status, why) = client.get(bad).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{bad}");
+        let text = why["errors"][0]["error"].as_str().unwrap_or_default();
+        assert!(text.contains("expected") && !text.contains('\n'), "{bad}: {why}");
+    }
+    let users = "/slurmdb/v0.0.38/jobs?users=%27%3B--,nobody";
+    let (status, found) = client.get(users).await;
+    assert_eq!((status, &found["jobs"]), (StatusCode::OK, &json!([])), "a text like any other");
+    let (status, _) = client.get("/slurmdb/v0.0.38/user/no-such-user").await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+    let (_, found) = client.get("/slurmdb/v0.0.38/associations?user=no-such-user").await;
+    assert_eq!(found["associations"], json!([]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn several_jobs_are_cancelled_by_what_they_have_and_never_all_by_accident() {
+    let client = Client::new("root").await;
+    let first = client.server.submit("name: one").await.expect("a job");
+    let second = client.server.submit("name: two").await.expect("a job");
+    let path = "/slurm/v0.0.42/jobs/";
+    for bad in [json!({}), json!({"jobs": []}), json!({"everything": true}), json!({"jobs": ["x"]})] {
+        let (status, why) = client.send_to(Method::DELETE, path, "root", bad).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{why}");
+    }
+    let (status, done) =
+        client.send_to(Method::DELETE, path, "root", json!({"job_name": "one"})).await;
+    assert_eq!(status, StatusCode::OK, "{done}");
+    let one = &done["status"][0];
+    assert_eq!((&one["job_id"]["number"], &one["error"]["code"]), (&json!(first.0), &json!(0)));
+    assert!(client.server.shared.read().jobs[&first].has_ended());
+    assert!(!client.server.shared.read().jobs[&second].has_ended());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn node_is_drained_and_resumed_by_administrators() {
+    let client = Client::new("root").await;
+    let path = format!("/slurm/v0.0.42/node/{NODE}");
+    let drain = json!({"state": ["DRAIN"], "reason": "fans"});
+    let (status, done) = client.send_to(Method::POST, &path, "root", drain.clone()).await;
+    assert_eq!(status, StatusCode::OK, "{done}");
+    let (_, found) = client.get(&path).await;
+    assert_eq!(found["nodes"][0]["reason"], "fans", "{found}");
+    let resume = json!({"state": ["RESUME"]});
+    assert_eq!(client.send_to(Method::POST, &path, "root", resume).await.0, StatusCode::OK);
+    let (status, _) = client.send_to(Method::POST, &path, "root", json!({"state": "x"})).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+    let other = Client::new("nobody").await;
+    let (status, why) = other.send_to(Method::POST, &path, "nobody", drain).await;
+    assert_eq!(status, StatusCode::FORBIDDEN, "{why}");
+}

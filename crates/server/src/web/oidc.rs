@@ -1,0 +1,380 @@
+//! `/api/web/oidc`: signing in at the site's identity provider. The browser is sent there and comes back with a code, which is
+//! exchanged for a token of the provider; the user whom it names has a session then, as with a token of ours.
+
+use crate::auth::oidc::OidcError;
+use crate::auth::oidc::id_token::{self, Expected, TokenError};
+use crate::auth::oidc::provider::{self, Provider};
+use crate::auth::oidc::url::with_query;
+use crate::auth::principal::{self, server_principal};
+use crate::auth::token;
+use crate::clock;
+use crate::http::authenticate;
+use crate::http::browser::{self, SESSION};
+use crate::http::peer::Peer;
+use crate::shared::Shared;
+use crate::shared::sign_ons::Attempt;
+use crate::web::answer::{WebRefusal, WebResult, json_answer};
+use crate::web::{job_pages, session};
+use axum::Router;
+use axum::extract::{Query, Request, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
+use cluster::Command;
+use cluster::config::{GroupGrant, OidcConfig};
+use cluster::token::UserToken;
+use model::account::Association;
+use model::principal::Principal;
+use model::project::{MembersChange, ProjectRole};
+use ring::digest::{SHA256, digest};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::task::spawn_blocking;
+
+const ABOUT_PATH: &str = "/api/web/oidc";
+const START_PATH: &str = "/api/web/oidc/start";
+const CALLBACK_PATH: &str = "/api/web/oidc/callback";
+
+/// Paths that need no session: they lead to one.
+pub const PATHS: [&str; 3] = [ABOUT_PATH, START_PATH, CALLBACK_PATH];
+
+/// The cookie of a browser that is at the provider. It comes back from another site, so it cannot be as strict as a session's.
+const ATTEMPT: &str = "sluice_sign_on";
+
+/// How long somebody is signed in at most before the provider is asked again.
+const LIFE: Duration = Duration::from_secs(24 * 3600);
+
+/// Groups of one user that are looked at.
+const GROUPS_MAX: usize = 1_000;
+
+pub fn router() -> Router<Arc<Shared>> {
+    Router::new()
+        .route(ABOUT_PATH, get(about))
+        .route(START_PATH, get(start))
+        .route(CALLBACK_PATH, get(callback))
+}
+
+fn configured(shared: &Shared) -> Result<OidcConfig, WebRefusal> {
+    let config = shared.read().config.oidc.clone();
+    config.ok_or_else(|| {
+        let text = "single sign-on is not configured here ([oidc] in sluice.toml)";
+        WebRefusal::new(StatusCode::NOT_FOUND, text)
+    })
+}
+
+/// Whether browsers can sign in so, and where they begin.
+async fn about(State(shared): State<Arc<Shared>>) -> Response {
+    let issuer = shared.read().config.oidc.as_ref().map(|config| config.issuer.clone());
+    let start = issuer.as_ref().map(|_| START_PATH);
+    json_answer(&json!({ "issuer": issuer, "start": start }))
+}
+
+/// Sends the browser to the provider.
+async fn start(State(shared): State<Arc<Shared>>, request: Request) -> WebResult {
+    let config = configured(&shared)?;
+    let is_loopback = is_loopback(&request)?;
+    let found = {
+        let (shared, config) = (shared.clone(), config.clone());
+        spawn_blocking(move || shared.volatile.oidc_provider.get(&config)).await
+    };
+    let provider = found.map_err(|_| WebRefusal::unexpected())?.map_err(|error| refused(&error))?;
+    let attempt = shared.volatile.sign_ons.begin(Instant::now());
+    let challenge = BASE64.encode(digest(&SHA256, attempt.verifier.as_bytes()));
+    let address = with_query(
+        &provider.authorization_endpoint,
+        &[
+            ("response_type", "code"),
+            ("client_id", &config.client_id),
+            ("redirect_uri", &config.redirect_url),
+            ("scope", &config.scopes.join(" ")),
+            ("state", &attempt.state),
+            ("nonce", &attempt.nonce),
+            ("code_challenge", &challenge),
+            ("code_challenge_method", "S256"),
+        ],
+    );
+    let mut response = sent_to(&address)?;
+    set_attempt(&mut response, &attempt.browser, is_loopback);
+    Ok(response)
+}
+
+#[derive(Deserialize)]
+struct Returned {
+    code: Option<String>,
+    state: Option<String>,
+    error: Option<String>,
+}
+
+/// The browser comes back from the provider.
+async fn callback(
+    State(shared): State<Arc<Shared>>,
+    Query(returned): Query<Returned>,
+    request: Request,
+) -> WebResult {
+    let config = configured(&shared)?;
+    let is_loopback = is_loopback(&request)?;
+    let headers = request.headers().clone();
+    drop(request);
+    let secret = browser::cookies(&headers, ATTEMPT).next().unwrap_or_default();
+    let state = returned.state.unwrap_or_default();
+    let attempt = shared.volatile.sign_ons.end(&state, secret, Instant::now());
+    let attempt = attempt.ok_or_else(|| {
+        let text = "this sign-in was not begun in this browser, or too long ago: begin again";
+        WebRefusal::new(StatusCode::FORBIDDEN, text)
+    })?;
+    let Some(code) = returned.code.filter(|_| returned.error.is_none()) else {
+        return Err(WebRefusal::new(StatusCode::FORBIDDEN, "the identity provider refused it"));
+    };
+    let claims = {
+        let (shared, config) = (shared.clone(), config.clone());
+        spawn_blocking(move || identified(&shared, &config, &code, &attempt)).await
+    };
+    let claims = claims.map_err(|_| WebRefusal::unexpected())?.map_err(|error| refused(&error))?;
+    let by = user(&shared, &config, &claims)?;
+    join_groups(&shared, &config, &by, &claims).await;
+    signed_in(&shared, &headers, by, is_loopback)
+}
+
+/// What the provider says of who came back with this code.
+fn identified(
+    shared: &Shared,
+    config: &OidcConfig,
+    code: &str,
+    attempt: &Attempt,
+) -> Result<Map<String, Value>, OidcError> {
+    let known = shared.volatile.oidc_provider.get(config)?;
+    let token = provider::exchange(config, &known, code, &attempt.verifier)?;
+    let expected = Expected {
+        issuer: &config.issuer,
+        client_id: &config.client_id,
+        nonce: &attempt.nonce,
+    };
+    let verify =
+        |provider: &Provider| id_token::verify(&token, &provider.keys, expected, clock::now());
+    match verify(&known) {
+        // It may have changed its keys.
+        Err(TokenError::UnknownKey | TokenError::Signature) => {
+            let renewed = shared.volatile.oidc_provider.renewed(config)?;
+            Ok(verify(&renewed)?)
+        }
+        other => Ok(other?),
+    }
+}
+
+/// The user of this machine whom the provider names. Root is nobody whom a provider could vouch for.
+fn user(
+    shared: &Shared,
+    config: &OidcConfig,
+    claims: &Map<String, Value>,
+) -> Result<Principal, WebRefusal> {
+    let name = claims.get(&config.user_claim).and_then(Value::as_str).unwrap_or_default();
+    let known = UserToken { name: name.to_owned(), ..UserToken::default() };
+    let found = principal::of_token(&known)
+        .filter(|who| who.uid != 0 && !authenticate::is_inactive(shared, &who.name));
+    found.ok_or_else(|| {
+        tracing::warn!(user = name, "single sign-on of a user who is not known here");
+        let claim = &config.user_claim;
+        let text = format!("the identity provider's {claim} is no user of this cluster");
+        WebRefusal::new(StatusCode::FORBIDDEN, text)
+    })
+}
+
+/// The user becomes a member of the projects and accounts of his groups, and of mapped projects that no group of his names he is a
+/// member no more. What cannot be done is in the log, and keeps nobody out.
+async fn join_groups(
+    shared: &Arc<Shared>,
+    config: &OidcConfig,
+    by: &Principal,
+    claims: &Map<String, Value>,
+) {
+    for command in group_changes(shared, config, &by.name, claims) {
+        let shown = format!("{command:?}");
+        if let Err(why) = shared.writer.run(command, server_principal()).await {
+            tracing::warn!(user = by.name, "single sign-on: {shown}: {why}");
+        }
+    }
+}
+
+fn group_changes(
+    shared: &Shared,
+    config: &OidcConfig,
+    user: &str,
+    claims: &Map<String, Value>,
+) -> Vec<Command> {
+    let groups = claims.get(&config.groups_claim).and_then(Value::as_array);
+    let groups = groups.into_iter().flatten().filter_map(Value::as_str).take(GROUPS_MAX);
+    let granted: Vec<&GroupGrant> =
+        groups.filter_map(|name| config.groups.get(name)).flatten().collect();
+    let mut roles: BTreeMap<&str, ProjectRole> = BTreeMap::new();
+    let mut accounts: BTreeSet<&str> = BTreeSet::new();
+    for grant in granted {
+        match grant {
+            GroupGrant::Project { name, role } => {
+                let held = roles.entry(name).or_insert(*role);
+                *held = (*held).max(*role);
+            }
+            GroupGrant::Account { name } => {
+                accounts.insert(name);
+            }
+        }
+    }
+    let state = shared.read();
+    let is_in = |account: &str| {
+        let of_user = |one: &&Association| one.account == account;
+        let mut own = state.associations.iter().filter(of_user);
+        own.any(|one| one.user.as_deref() == Some(user))
+    };
+    let members = |project: &str, role, change| Command::SetMembers {
+        project: project.to_owned(),
+        members: BTreeMap::from([(user.to_owned(), role)]),
+        change,
+    };
+    let mapped = config.groups.values().flatten().filter_map(|grant| match grant {
+        GroupGrant::Project { name, .. } => Some(name.as_str()),
+        GroupGrant::Account { .. } => None,
+    });
+    let left: BTreeSet<&str> =
+        mapped.filter(|name| !roles.contains_key(name) && is_in(name)).collect();
+    let left = left.into_iter().map(|name| members(name, ProjectRole::User, MembersChange::Remove));
+    let joined = roles.iter().map(|(name, role)| members(name, *role, MembersChange::Add));
+    let account =
+        |name: &str| Command::SetAssociation(Box::new(Association::plain(name, Some(user))));
+    let accounts = accounts.into_iter().filter(|name| !is_in(name)).map(account);
+    left.chain(joined).chain(accounts).collect()
+}
+
+/// A session, as with a token of ours: this one is in memory alone.
+fn signed_in(shared: &Shared, headers: &HeaderMap, by: Principal, is_loopback: bool) -> WebResult {
+    let now = Instant::now();
+    job_pages::check(shared, headers, &by, now)?;
+    browser::cookies(headers, SESSION)
+        .for_each(|secret| shared.volatile.web_sessions.close(secret));
+    let (hash, made) = (token::hash(&token::generate()), clock::now());
+    let known = UserToken {
+        hash: hash.clone(),
+        name: by.name.clone(),
+        token_name: "single-sign-on".into(),
+        made: Some(made),
+        expires: Some(made + LIFE),
+        ..UserToken::default()
+    };
+    let is_kept = shared.volatile.sign_ons.keep(known, made);
+    let opened = is_kept.then(|| shared.volatile.web_sessions.open(&hash, by.clone(), now));
+    let secret = opened.flatten().ok_or_else(|| {
+        WebRefusal::new(StatusCode::SERVICE_UNAVAILABLE, "too many browsers are signed in")
+    })?;
+    tracing::info!(user = by.name, "browser signed in by single sign-on");
+    let mut response = sent_to("/")?;
+    session::set_cookie(&mut response, &secret, is_loopback);
+    set_attempt(&mut response, "; Max-Age=0", is_loopback);
+    Ok(response)
+}
+
+fn is_loopback(request: &Request) -> Result<bool, WebRefusal> {
+    match request.extensions().get::<Peer>() {
+        Some(Peer::Port { is_loopback, .. }) => Ok(*is_loopback),
+        _ => Err(WebRefusal::bad("a browser signs in at the server's port")),
+    }
+}
+
+fn sent_to(address: &str) -> WebResult {
+    let location = HeaderValue::from_str(address).map_err(|_| WebRefusal::unexpected())?;
+    let headers = [
+        (header::LOCATION, location),
+        (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
+    ];
+    Ok((StatusCode::SEE_OTHER, headers).into_response())
+}
+
+fn set_attempt(response: &mut Response, value: &str, is_loopback: bool) {
+    let secure = if is_loopback { "" } else { "; Secure" };
+    let line = format!("{ATTEMPT}={value}; Path={ABOUT_PATH}; HttpOnly; SameSite=Lax{secure}");
+    if let Ok(line) = HeaderValue::from_str(&line) {
+        response.headers_mut().append(header::SET_COOKIE, line);
+    }
+}
+
+/// What the provider said is in the log; a browser is told the kind of it.
+fn refused(error: &OidcError) -> WebRefusal {
+    tracing::warn!("single sign-on: {error}");
+    let (status, text) = match error {
+        OidcError::Token(why) => {
+            (StatusCode::FORBIDDEN, format!("the identity token is not taken: {why}"))
+        }
+        _ => (
+            StatusCode::BAD_GATEWAY,
+            "the identity provider cannot be used now: the server's log says why".to_owned(),
+        ),
+    };
+    WebRefusal::new(status, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TestServer;
+
+    fn config() -> OidcConfig {
+        let project = |name: &str, role| GroupGrant::Project { name: name.into(), role };
+        let groups = BTreeMap::from([
+            ("ml".to_owned(), vec![project("atlas", ProjectRole::User)]),
+            ("leads".to_owned(), vec![project("atlas", ProjectRole::Manager)]),
+            ("physics".to_owned(), vec![GroupGrant::Account { name: "physics".into() }]),
+        ]);
+        OidcConfig {
+            issuer: "https://id.example".into(),
+            client_id: "sluice".into(),
+            secret_file: None,
+            authorities: None,
+            redirect_url: "https://head:6820/api/web/oidc/callback".into(),
+            scopes: vec!["openid".into()],
+            user_claim: "preferred_username".into(),
+            groups_claim: "groups".into(),
+            groups,
+        }
+    }
+
+    fn claims(groups: Value) -> Map<String, Value> {
+        let value = json!({"preferred_username": "nobody", "groups": groups});
+        value.as_object().cloned().expect("an object")
+    }
+
+    async fn joined(server: &TestServer, groups: Value) -> Vec<String> {
+        let by = principal::of_name("nobody").expect("every machine has nobody");
+        join_groups(&server.shared, &config(), &by, &claims(groups)).await;
+        let state = server.shared.read();
+        let own = state.associations.iter().filter(|one| one.user.as_deref() == Some("nobody"));
+        own.map(|one| one.account.clone()).collect()
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn groups_decide_about_membership_at_every_sign_in() {
+        let server = TestServer::start().await;
+        server.run(Command::CreateProject { name: "atlas".into() }).await.expect("a project");
+        assert_eq!(joined(&server, json!(["ml", "unknown"])).await, ["atlas"]);
+        assert_eq!(joined(&server, json!(["ml", "leads"])).await, ["atlas"]);
+        let account = server.shared.read().accounts.get("atlas").cloned().expect("an account");
+        assert!(account.coordinators.contains(&"nobody".to_owned()), "{account:?}");
+        assert_eq!(joined(&server, json!([])).await, [""; 0], "none of his groups names it");
+        assert_eq!(joined(&server, json!("ml")).await, [""; 0], "no list");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn provider_vouches_for_users_of_this_machine_and_never_for_root() {
+        let server = TestServer::start().await;
+        let named = |name: Value| {
+            let mut claims = claims(json!([]));
+            claims.insert("preferred_username".into(), name);
+            user(&server.shared, &config(), &claims).map(|who| who.name).map_err(|why| why.status)
+        };
+        assert_eq!(named(json!("nobody")), Ok("nobody".to_owned()));
+        for bad in [json!("root"), json!("no-such-user-here"), json!(""), json!(0), Value::Null] {
+            assert_eq!(named(bad.clone()), Err(StatusCode::FORBIDDEN), "{bad}");
+        }
+    }
+}

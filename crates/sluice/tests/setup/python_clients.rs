@@ -1,0 +1,158 @@
+//! Clients of the APIs from Python (`scripts/python-clients` installs what they need), unmodified.
+
+use crate::harness::{Cluster, CommandOutput, TWO_NODES, skip, until, user_name};
+use serde_json::{Value, json};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// The interpreter with the packages of `scripts/python-clients.txt`; `None` where they are not installed.
+fn python() -> Option<PathBuf> {
+    let clients = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/clients/python/bin/python");
+    let program = PathBuf::from(clients);
+    if program.exists() {
+        return Some(program);
+    }
+    skip("python-clients", "scripts/python-clients has not installed them");
+    None
+}
+
+/// A script of this folder.
+fn script(name: &str) -> String {
+    format!("{}/tests/setup/python/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+fn run(program: &Path, words: &[&str]) -> CommandOutput {
+    Command::new(program).args(words).output().expect("python runs").into()
+}
+
+fn url(cluster: &Cluster) -> String {
+    let ports = std::fs::read_to_string(cluster.state().join("ports.json")).expect("the ports");
+    let ports: Value = serde_json::from_str(&ports).expect("JSON");
+    format!("http://{}", ports["listen"].as_str().expect("a port"))
+}
+
+/// `pyslurmutils` reads our answers by models that were generated from Slurm's own description.
+#[test]
+fn up_pyslurmutils_submits_lists_and_cancels_in_every_later_version() {
+    let Some(python) = python() else { return };
+    let cluster = Cluster::up(&format!("{TWO_NODES}AuthAltTypes=auth/jwt\n"));
+    let said = cluster.sluice(&["scontrol", "token", "lifespan=600"]).ok();
+    let token = said.trim().strip_prefix("SLURM_JWT=").expect("a token");
+    let work = cluster.path("work").display().to_string();
+    for version in ["v0.0.40", "v0.0.41", "v0.0.42"] {
+        let (url, user) = (url(&cluster), user_name());
+        let said = run(&python, &[&script("rest_client.py"), &url, &user, token, version, &work]);
+        let said = said.ok();
+        assert_eq!(said, format!("{version} ok\n"));
+    }
+}
+
+/// `pip install` from the repository, without a network, and used as a program would.
+#[test]
+fn up_python_client_of_the_repository_submits_waits_reads_and_cancels() {
+    let Some(python) = python() else { return };
+    let cluster = Cluster::up(TWO_NODES);
+    let packages = cluster.path("packages").display().to_string();
+    // Built from a copy: a build leaves files beside its source.
+    let source = cluster.path("python").display().to_string();
+    let repository = concat!(env!("CARGO_MANIFEST_DIR"), "/../../python");
+    let copied: CommandOutput =
+        Command::new("cp").args(["-r", repository, &source]).output().expect("cp runs").into();
+    copied.ok();
+    let install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"];
+    let from = ["--no-index", "--no-build-isolation", "--target", &packages, &source];
+    run(&python, &[&install[..], &from[..]].concat()).ok();
+    let token = std::fs::read_to_string(cluster.state().join("admin.token")).expect("a token");
+    let work = cluster.path("work").display().to_string();
+    let said: CommandOutput = Command::new(&python)
+        .args([&script("own_client.py"), &url(&cluster), token.trim(), &work])
+        .env("PYTHONPATH", &packages)
+        .output()
+        .expect("python runs")
+        .into();
+    assert_eq!(said.ok(), "ok\n");
+}
+
+#[test]
+fn up_openapi_document_is_served_and_valid() {
+    let Some(python) = python() else { return };
+    let cluster = Cluster::up(TWO_NODES);
+    let address = url(&cluster).strip_prefix("http://").expect("an address").to_owned();
+    let mut stream = TcpStream::connect(&address).expect("the server");
+    let request =
+        format!("GET /openapi.json HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    let (_, document) = answer.split_once("\r\n\r\n").expect("a body");
+    let mut validator = Command::new(&python)
+        .arg(script("openapi.py"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("python runs");
+    let mut input = validator.stdin.take().expect("its input");
+    input.write_all(document.as_bytes()).expect("written");
+    drop(input);
+    let said: CommandOutput = validator.wait_with_output().expect("python ends").into();
+    assert!(said.ok().trim().parse::<u32>().is_ok_and(|paths| paths > 10));
+}
+
+/// A mock of an identity provider, which ends with the test.
+struct Provider {
+    process: Child,
+    address: String,
+}
+
+impl Provider {
+    fn start(python: &Path, claims: &Value) -> Self {
+        let free = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = free.local_addr().expect("an address").to_string();
+        let port = address.rsplit(':').next().expect("a port").to_owned();
+        drop(free);
+        let process = Command::new(python)
+            .args(["-m", "oidc_provider_mock", "--port", &port, "--user-claims"])
+            .arg(claims.to_string())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("python runs");
+        until("the provider answers", || TcpStream::connect(&address).ok().map(drop));
+        Self { process, address }
+    }
+}
+
+impl Drop for Provider {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// The code flow with PKCE against a provider, as a browser goes through it; the user's groups become memberships.
+#[test]
+fn up_browser_signs_in_at_an_identity_provider_and_groups_become_members() {
+    let Some(python) = python() else { return };
+    let user = "nobody";
+    let claims = json!({"sub": user, "preferred_username": user, "groups": ["ml", "other"]});
+    let provider = Provider::start(&python, &claims);
+    let cluster = Cluster::up(TWO_NODES);
+    cluster.sluice(&["project", "create", "atlas"]).ok();
+    let url = url(&cluster);
+    let toml = format!(
+        "[oidc]\nissuer = 'http://{}'\nclient_id = 'sluice'\n\
+         redirect_url = '{url}/api/web/oidc/callback'\n\
+         [oidc.groups]\nml = [{{ project = 'atlas', role = 'manager' }}]\n",
+        provider.address
+    );
+    cluster.write_conf("sluice.toml", &toml);
+    cluster.sluice(&["scontrol", "reconfigure"]).ok();
+    let said = run(&python, &[&script("sign_on.py"), &url, user]).ok();
+    assert_eq!(said, "ok\n");
+    let shown = ["sacctmgr", "-n", "-P", "show", "assoc", "format=account,user"];
+    let members = cluster.sluice(&shown).ok();
+    assert!(members.lines().any(|line| line == "atlas|nobody"), "{members}");
+}
