@@ -138,7 +138,8 @@ pub fn token_holds(
     Ok(known)
 }
 
-fn bearer(request: &Request) -> Option<&str> {
+/// The token of a request.
+pub fn bearer(request: &Request) -> Option<&str> {
     let value = request.headers().get(header::AUTHORIZATION)?.to_str().ok()?;
     value.strip_prefix("Bearer ").map(str::trim)
 }

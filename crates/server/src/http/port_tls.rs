@@ -50,6 +50,8 @@ struct CertificateSettings {
     addresses: Vec<String>,
     /// Hosts without a port.
     controllers: Vec<String>,
+    /// The host names of services.
+    services: Option<String>,
 }
 
 impl CertificateSettings {
@@ -58,6 +60,7 @@ impl CertificateSettings {
             files: config.server_certificate.clone(),
             addresses: config.server_addresses.clone(),
             controllers: config.controllers.clone(),
+            services: config.proxy.domain.as_ref().map(|domain| format!("*.{}", host_of(domain))),
         }
     }
 }
@@ -75,7 +78,8 @@ impl CertificateSource {
             return Self::Files { files, stamps };
         }
         let addresses = settings.addresses.iter().map(|address| host_of(address));
-        let configured = addresses.chain(settings.controllers.iter().map(String::as_str));
+        let hosts = settings.controllers.iter().chain(&settings.services);
+        let configured = addresses.chain(hosts.map(String::as_str));
         let machine = machine_names.iter().map(|name| name.as_str());
         let mut names: Vec<String> =
             configured.chain(machine).chain(LOOPBACK_NAMES).map(str::to_owned).collect();
@@ -145,7 +149,8 @@ enum PortCertificate {
     Usable(TlsAcceptor),
 }
 
-/// The certificate of the clients' port. A thread of its own reads the files: a file system that hangs holds nothing else up.
+/// The certificate of the clients' port and of the proxy's. A thread of its own reads the files: a file system that hangs holds nothing else up.
+#[derive(Clone)]
 pub struct PortTls(watch::Receiver<PortCertificate>);
 
 impl PortTls {
@@ -233,6 +238,7 @@ fn current_source(shared: &Shared) -> CertificateSource {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cluster::ProxyConfig;
 
     #[test]
     fn certificate_is_for_the_names_of_the_machine_and_of_the_configuration() {
@@ -240,6 +246,10 @@ mod tests {
         let config = ClusterConfig {
             server_addresses: addresses.to_vec(),
             controllers: vec!["head2".into()],
+            proxy: ProxyConfig {
+                domain: Some("apps.example:6823".into()),
+                ..ProxyConfig::default()
+            },
             ..ClusterConfig::default()
         };
         let source = CertificateSource::now(
@@ -248,7 +258,7 @@ mod tests {
         );
         let CertificateSource::Authority { names } = source else { panic!("{source:?}") };
         let expected =
-            "10.0.0.1 127.0.0.1 2001:db8::7 ::1 head head.example head2 localhost".split(' ');
+            "*.apps.example 10.0.0.1 127.0.0.1 2001:db8::7 ::1 head head.example head2 localhost".split(' ');
         assert_eq!(names, expected.collect::<Vec<_>>());
     }
 

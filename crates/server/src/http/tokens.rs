@@ -73,12 +73,8 @@ pub async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<A
     }
 }
 
-/// Where a user of another machine logs in, and the authority to expect there.
-pub fn login_hint(shared: &Shared) -> Option<LoginHint> {
-    hint(shared).filter(|hint| !hint.loopback)
-}
-
-/// As [`login_hint`]. Where the server listens on loopback alone, the authority to expect once it does so elsewhere.
+/// Where a user of another machine logs in, and the authority to expect there; of a server that listens on loopback alone, the
+/// authority to expect once it listens elsewhere.
 fn hint(shared: &Shared) -> Option<LoginHint> {
     let listen: SocketAddr = shared.setup.listen.parse().ok()?;
     let state = shared.read();

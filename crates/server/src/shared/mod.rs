@@ -75,6 +75,7 @@ use ssh_connections::{InactivityTimes, SshConnections};
 use ssh_keys::SshKeys;
 use state_lock::{StateLock, StateRead};
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, RwLock};
@@ -237,6 +238,8 @@ pub struct Setup {
     pub listen: String,
     /// Where other machines find the clients' port.
     pub listen_addresses: Vec<String>,
+    /// The port of services and web pages of jobs; `None` where they are found at the clients' port.
+    pub proxy: Option<SocketAddr>,
     /// Where SSH clients find the server; `None` where it has no endpoint for them.
     pub ssh: Option<SshEndpoint>,
     /// The public key of the SSH endpoint, which nodes of one run reach one another by, as in `known_hosts`.

@@ -10,6 +10,7 @@ use crate::connection_limits::{self, ListenerSlots};
 use crate::error::ServerError;
 use crate::fleet::installer;
 use crate::fleet::program::Program;
+use crate::http::Routers;
 use crate::http::body_limits::BodyLimits;
 use crate::http::clients_port::ClientsPort;
 use crate::http::port_tls::PortTls;
@@ -51,7 +52,9 @@ pub(super) async fn serve(
     let agents_port = tokio::net::TcpListener::from_std(listeners.agents).map_err(listening)?;
     let limits = &options.connection_limits;
     let slots = ListenerSlots::new(connection_limits::raise_descriptors(), limits);
-    let router = http::router(shared.clone(), BodyLimits::new(shared.clone(), limits));
+    let bodies = BodyLimits::new(shared.clone(), limits);
+    let Routers { clients: router, proxy } = http::routers(shared.clone(), bodies);
+    let tls = PortTls::start(shared.clone())?;
     let (ssh, logins, idle) = (slots.ssh, slots.ssh_logins, limits.tunnel_idle);
     let endpoint = Arc::new(Endpoint::new(shared.clone(), host_key, ssh, logins, idle));
     let local_socket = LocalSocket {
@@ -66,11 +69,18 @@ pub(super) async fn serve(
     let clients_port = ClientsPort {
         router: router.clone(),
         slots: slots.port,
-        handshakes: slots.handshakes,
+        handshakes: slots.handshakes.clone(),
         limits: limits.clone(),
-        tls: PortTls::start(shared.clone())?,
+        tls: tls.clone(),
     };
     vital_task::spawn("the clients' port", Arc::new(clients_port).serve(port));
+    if let Some(listener) = listeners.proxy {
+        listener.set_nonblocking(true).map_err(listening)?;
+        let listener = tokio::net::TcpListener::from_std(listener).map_err(listening)?;
+        let (slots, handshakes) = (slots.proxy, slots.handshakes);
+        let port = ClientsPort { router: proxy, slots, handshakes, limits: limits.clone(), tls };
+        vital_task::spawn("the proxy's port", Arc::new(port).serve(listener));
+    }
     let http: Box<ServeClient> = {
         let (slots, limits, shared) = (slots.nodes, limits.clone(), shared.clone());
         Box::new(move |stream, client, fingerprint| {

@@ -2,7 +2,7 @@
 //! of them is gone.
 
 use crate::harness::{Cluster, TWO_NODES, until, within};
-use crate::web_pages::{Answer, address, admin, get, send};
+use crate::web_pages::{Answer, address, admin, clients_address, get, send, send_to};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
@@ -120,6 +120,57 @@ fn up_service_answers_members_of_its_project_by_any_replica() {
         let answer = get(&cluster, &format!("{base}/"), &[&token]);
         (answer.status == 404).then_some(())
     });
+}
+
+#[test]
+fn up_services_and_pages_of_jobs_have_another_origin_than_the_servers_own_page() {
+    let cluster = Cluster::up(TWO_NODES);
+    let (token, path) = (admin(&cluster), "/proxy/services/main/web/a?b=c");
+    apply(&cluster, free_port(), "");
+    answered(&cluster, path, &[&token]);
+    let (clients, own) = (clients_address(&cluster), address(&cluster));
+    assert_ne!(clients, own);
+    // What a browser sends by itself is no token: it is led to the other port, with its query.
+    let host = format!("Host: {clients}");
+    for path in [path, "/proxy/jobs/1/80/?sluice_link=x"] {
+        let led = send_to(&clients, "GET", path, &[&host, "Cookie: sluice_session=x"], b"");
+        let there = format!("http://{own}{path}");
+        assert_eq!((led.status, led.header("location")), (307, Some(&*there)), "{}", led.head);
+    }
+    assert_eq!(send_to(&clients, "GET", path, &[&host, &token], b"").status, 200, "a program");
+    // Nothing of the server's own is there.
+    let host = format!("Host: {own}");
+    for path in ["/", "/healthz", "/metrics", "/api/v1/call", "/api/web/session"] {
+        let answer = send_to(&own, "GET", path, &[&host, &token], b"");
+        assert_eq!(answer.status, 404, "{path}: {}", answer.text());
+    }
+}
+
+#[test]
+fn up_service_is_found_by_its_host_name() {
+    let cluster = Cluster::folder(TWO_NODES);
+    cluster.write_conf("sluice.toml", "[proxy]\ndomain = 'apps.test'\n");
+    cluster.start();
+    let token = admin(&cluster);
+    apply(&cluster, free_port(), "");
+    answered(&cluster, "/proxy/services/main/web/", &[&token]);
+    let ask = |host: &str, headers: &[&str]| {
+        let host = format!("Host: {host}");
+        let headers: Vec<&str> = [host.as_str()].iter().chain(headers).copied().collect();
+        send_to(&address(&cluster), "GET", "/proxy/jobs/1/80/?x=y", &headers, b"")
+    };
+    for host in ["web.apps.test", "WEB.main.apps.test:6823"] {
+        let page = ask(host, &[&token]);
+        let text = page.text();
+        assert_eq!((page.status, text.lines().next()), (200, Some("/proxy/jobs/1/80/?x=y")));
+        assert!(!text.contains("x-forwarded-prefix"), "{text}");
+        assert_eq!(page.header("content-security-policy"), None, "its origin is its own");
+        assert_eq!(ask(host, &[]).status, 401, "{host}");
+    }
+    let none = ask("other.apps.test", &[&token]);
+    assert_eq!((none.status, none.text().lines().count()), (404, 1), "{}", none.text());
+    let listed = cluster.listed_run("web");
+    assert_eq!(listed["service"]["url"], "https://web.apps.test/", "{listed}");
 }
 
 #[test]

@@ -1,7 +1,8 @@
-//! Requests to services: `/proxy/services/PROJECT/RUN/…`, passed on to the replica that has the fewest to answer.
+//! Requests to services: `/proxy/services/PROJECT/RUN/…`, or by host name where the site has a domain for them, passed on to the
+//! replica that has the fewest to answer.
 //!
 //! A request needs a token of a member of the project, unless the service says `auth: false`. No cookie of ours opens a service, and
-//! its pages have an origin of their own (`SANDBOX`): no script of a service can use what a browser has open of jobs or of the
+//! its pages have an origin of their own, by its host name or by `SANDBOX`: no script of a service can use what a browser has open of jobs or of the
 //! server. Bytes go through a step of each replica, as those of web pages of jobs do.
 //!
 //! - `scaler` brings replicas to the number that `autoscale` says, by what came (`arrivals`, `scale_state`).
@@ -24,12 +25,14 @@ mod table;
 
 use super::exchange::{OutgoingHead, inner_uri, join_upgraded, redirect, said};
 use super::headers;
+use super::origin::{host_of, service_of_host};
 use crate::http::authenticate::{self, Caller};
 use crate::http::peer::{HeldSlot, Peer};
 use crate::shared::Shared;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::middleware::Next;
 use axum::response::Response;
 use cluster::rights::Rights;
 use http_body_util::Limited;
@@ -63,6 +66,9 @@ const VIA: &str = "1.1 sluice";
 /// Makes a browser give the pages of a service an origin that nothing else has, so that they can ask for nothing in the name of
 /// the browser's user, and register no service worker.
 const SANDBOX: &str = "sandbox allow-scripts allow-forms allow-popups allow-modals allow-downloads";
+
+/// The prefix of a service that has a host name, and so an origin, of its own.
+const WHOLE_HOST: &str = "/";
 
 /// How long a request waits for a replica of a service that is scaled, and how often it looks.
 const FIRST_REPLICA_TIMEOUT: Duration = Duration::from_secs(60);
@@ -147,16 +153,39 @@ pub async fn service(
         Ok(by_token) => by_token,
         Err(response) => return *response,
     };
-    let Some(live) = live else {
-        let why = format!("project {} has no service {} that is active", asked.project, asked.run);
-        return said(StatusCode::NOT_FOUND, &why);
-    };
+    let Some(live) = live else { return no_service(asked.project, asked.run) };
     let Some(rest) = asked.rest else {
         let query = request.uri().query().map(|query| format!("?{query}")).unwrap_or_default();
         return redirect(StatusCode::PERMANENT_REDIRECT, &format!("{}{query}", asked.prefix));
     };
     let passed = Passed { live, prefix: &asked.prefix, rest, by_token };
     exchange(&shared, &services, &passed, request).await
+}
+
+/// Passes a request on whose host name means a service, whatever its path; others go on to the paths of the proxy.
+pub async fn by_host(
+    State((shared, services)): State<(Arc<Shared>, Arc<Services>)>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let domain = shared.read().config.proxy.domain.clone();
+    let named = domain.and_then(|domain| service_of_host(host_of(&request)?, &domain));
+    let Some((project, run)) = named else { return next.run(request).await };
+    let live = services.table(&shared).get(&table::key(&project, &run)).cloned();
+    let by_token = match admit(&shared, &request, &project, live.as_deref()) {
+        Ok(by_token) => by_token,
+        Err(response) => return *response,
+    };
+    let Some(live) = live else { return no_service(&project, &run) };
+    let path = request.uri().path().to_owned();
+    let rest = path.trim_start_matches('/');
+    let passed = Passed { live, prefix: WHOLE_HOST, rest, by_token };
+    exchange(&shared, &services, &passed, request).await
+}
+
+fn no_service(project: &str, run: &str) -> Response {
+    let why = format!("project {project} has no service {run} that is active");
+    said(StatusCode::NOT_FOUND, &why)
 }
 
 /// Passes a request on, and counts it.
@@ -243,6 +272,7 @@ impl FirstReplica {
 /// A request on its way to a service.
 struct Passed<'a> {
     live: Arc<LiveService>,
+    /// The path at which the client finds the service, with a slash at its end.
     prefix: &'a str,
     rest: &'a str,
     by_token: bool,
@@ -262,7 +292,7 @@ impl Passed<'_> {
         self.live.scale.arrivals.note(Instant::now());
         let upgrade = request.extensions_mut().remove::<OnUpgrade>();
         let slot = request.extensions().get::<HeldSlot>().cloned();
-        let is_whole = !self.live.service.strip_prefix;
+        let is_whole = !self.live.service.strip_prefix || self.prefix == WHOLE_HOST;
         let path =
             if is_whole { request.uri().path().to_owned() } else { format!("/{}", self.rest) };
         let uri = inner_uri(&path, request.uri().query())
@@ -352,8 +382,10 @@ impl Passed<'_> {
             answer.map(|body| Body::new(AnswerBody::new(body, outstanding)))
         };
         headers::to_client(answer.headers_mut(), self.prefix, is_whole);
-        let sandbox = HeaderValue::from_static(SANDBOX);
-        answer.headers_mut().append(header::CONTENT_SECURITY_POLICY, sandbox);
+        if self.prefix != WHOLE_HOST {
+            let sandbox = HeaderValue::from_static(SANDBOX);
+            answer.headers_mut().append(header::CONTENT_SECURITY_POLICY, sandbox);
+        }
         Ok(answer)
     }
 

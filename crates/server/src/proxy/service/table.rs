@@ -158,7 +158,7 @@ impl Services {
     }
 }
 
-fn key(project: &str, run: &str) -> String {
+pub fn key(project: &str, run: &str) -> String {
     format!("{project}/{run}")
 }
 

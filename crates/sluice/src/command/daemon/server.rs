@@ -12,7 +12,7 @@ use crate::command::verb::{VerbError, VerbResult};
 use ::server::configure::{self, Machine, StoreSettings};
 use ::server::{ConnectionLimits, DatabaseUrl, ServerOptions};
 use clap::Args;
-use cluster::ClusterConfig;
+use cluster::{ClusterConfig, ProxyListen};
 use std::convert::Infallible;
 use std::fs::File;
 use std::io::{ErrorKind, Write};
@@ -134,7 +134,8 @@ pub fn run(mut args: ServerArgs) -> VerbResult {
         }
     };
     let ssh = args.ssh.unwrap_or(SshListen::Off);
-    let bound = listen_addresses::bind(&state, args.listen, args.agents, ssh)?;
+    let (listen, agents) = (args.listen, args.agents);
+    let bound = listen_addresses::bind(&state, listen, agents, ssh, site.proxy_listen())?;
     site.save(&state)?;
     state.note_start();
     let ready = |listen| {
@@ -221,6 +222,11 @@ impl Site {
     pub fn save(&self, state: &StateDir) -> Result<(), VerbError> {
         folder_identity::save(state)?;
         LastStart::of(self.config_dir.as_deref(), &self.config).save(state)
+    }
+
+    /// Where services and web pages of jobs are listened for, if the site says so.
+    pub fn proxy_listen(&self) -> Option<ProxyListen> {
+        self.config.proxy.listen
     }
 
     fn local_nodes(&self) -> Vec<String> {

@@ -41,7 +41,8 @@ pub fn run(mut args: UpArgs) -> VerbResult {
     args.server.force |= site.replaces_crashed(&state, last.as_ref());
     site.check(&state, last.as_ref(), args.server.force)?;
     let ssh = args.server.ssh.unwrap_or(SshListen::Default);
-    let bound = listen_addresses::bind(&state, args.server.listen, args.server.agents, ssh)?;
+    let (listen, agents) = (args.server.listen, args.server.agents);
+    let bound = listen_addresses::bind(&state, listen, agents, ssh, site.proxy_listen())?;
     site.save(&state)?;
     state.note_start();
     let kept = SERVER_KEEPER.keep(&state)?;
