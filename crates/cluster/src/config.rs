@@ -86,6 +86,8 @@ pub struct ProxyConfig {
     pub listen: Option<ProxyListen>,
     /// The domain below which each service has a host name, with a port where it is not the usual one.
     pub domain: Option<String>,
+    /// Each request to a service is logged.
+    pub access_log: bool,
 }
 
 impl ProxyConfig {

@@ -95,6 +95,8 @@ struct Proxy {
     listen: Option<ProxyListenText>,
     /// The domain below which each service has a host name.
     domain: Option<Domain>,
+    /// Each request to a service has a line in `access.log`.
+    access_log: bool,
 }
 
 /// `0.0.0.0:6823`, or `off`.
@@ -436,6 +438,7 @@ impl SluiceToml {
         config.proxy = ProxyConfig {
             listen: self.proxy.listen.map(|listen| listen.0),
             domain: self.proxy.domain.map(|domain| domain.0),
+            access_log: self.proxy.access_log,
         };
         config.server_addresses = self.server.addresses.into_iter().map(|one| one.0).collect();
         config.server_certificate = self.certificate_files;
@@ -585,9 +588,10 @@ mod tests {
         };
         assert_eq!(proxy(""), ProxyConfig::default());
         let at = ProxyListen::At("0.0.0.0:6823".parse().expect("an address"));
-        let text = "[proxy]\nlisten = '0.0.0.0:6823'\ndomain = 'Apps.example.org:6823'\n";
+        let text = "[proxy]\nlisten = '0.0.0.0:6823'\ndomain = 'Apps.example.org:6823'\n\
+                    access_log = true\n";
         let domain = Some("apps.example.org:6823".to_owned());
-        assert_eq!(proxy(text), ProxyConfig { listen: Some(at), domain });
+        assert_eq!(proxy(text), ProxyConfig { listen: Some(at), domain, access_log: true });
         assert_eq!(proxy("[proxy]\nlisten = 'off'\n").listen, Some(ProxyListen::Off));
     }
 

@@ -7,8 +7,10 @@
 //!
 //! - `origin`: the port that all of this has; `entrance`: the page before a visit from another site
 //! - `forwarders`: the steps; `headers`: what is changed in heads; `exchange`: one request and its answer. Links and cookies are in
-//!   `shared/proxy_sessions.rs`. `service` passes requests on to services.
+//!   `shared/proxy_sessions.rs`. `service` passes requests on to services, and `access_log` has a line
+//!   for each of those.
 
+pub mod access_log;
 mod entrance;
 mod exchange;
 mod forwarders;

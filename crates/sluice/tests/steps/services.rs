@@ -174,6 +174,26 @@ fn up_service_is_found_by_its_host_name() {
 }
 
 #[test]
+fn up_requests_to_services_are_logged_where_the_site_wants_it() {
+    let cluster = Cluster::folder(TWO_NODES);
+    cluster.write_conf("sluice.toml", "[proxy]\naccess_log = true\n");
+    cluster.start();
+    let token = admin(&cluster);
+    apply(&cluster, free_port(), "");
+    let path = "/proxy/services/main/web/page?key=secret";
+    let page = answered(&cluster, path, &[&token]);
+    let file = cluster.state().join("server/access.log");
+    let end = format!("\"GET /proxy/services/main/web/page\" 200 {} ", page.body().len());
+    let log = until("the request is logged", || {
+        get(&cluster, path, &[&token]);
+        let text = std::fs::read_to_string(&file).unwrap_or_default();
+        text.contains(&end).then_some(text)
+    });
+    let line = log.lines().find(|line| line.contains(&end)).expect("a line");
+    assert!(line.contains(" 127.0.0.1 main/web ") && !log.contains("secret"), "{log}");
+}
+
+#[test]
 fn up_open_service_answers_everybody_and_speaks_websocket() {
     let cluster = Cluster::up(TWO_NODES);
     let path = "/proxy/services/main/web/socket";

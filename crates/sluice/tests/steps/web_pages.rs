@@ -104,13 +104,7 @@ pub fn send(cluster: &Cluster, method: &str, path: &str, headers: &[&str], body:
 }
 
 /// One request on a connection of its own; the headers name its host.
-pub fn send_to(
-    address: &str,
-    method: &str,
-    path: &str,
-    headers: &[&str],
-    body: &[u8],
-) -> Answer {
+pub fn send_to(address: &str, method: &str, path: &str, headers: &[&str], body: &[u8]) -> Answer {
     let mut stream = TcpStream::connect(address).expect("the server");
     let mut head = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\n");
     for header in headers {

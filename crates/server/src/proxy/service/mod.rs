@@ -23,6 +23,7 @@ mod scale_state;
 mod scaler;
 mod table;
 
+use super::access_log::Asked;
 use super::exchange::{OutgoingHead, inner_uri, join_upgraded, redirect, said};
 use super::headers;
 use super::origin::{host_of, service_of_host};
@@ -90,6 +91,7 @@ pub fn look_after(shared: Arc<Shared>, services: &Arc<Services>) {
 }
 
 fn look(shared: &Arc<Shared>, services: &Services) {
+    services.access_log.turn(shared.read().config.proxy.access_log);
     let mut streaks = HashMap::new();
     for live in services.table(shared).values() {
         for replica in &live.replicas {
@@ -197,6 +199,12 @@ async fn exchange(
 ) -> Response {
     let began = Instant::now();
     let live = &passed.live;
+    let entry = services.access_log.begin(|| Asked {
+        client: client_address(&request),
+        service: table::key(&live.name.project, &live.name.run),
+        method: request.method().clone(),
+        path: request.uri().path().to_owned(),
+    });
     let answer = match passed.on(shared, services, request).await {
         Ok(answer) => answer,
         Err(answer) => {
@@ -208,7 +216,10 @@ async fn exchange(
     live.counts.answered(status, took);
     let service = live.name.run.as_str();
     tracing::debug!(service, status, ms = took.as_millis() as u64, "request");
-    answer
+    match entry {
+        Some(entry) => entry.follow(answer),
+        None => answer,
+    }
 }
 
 /// Refuses whom the service is not for, and says whether a token let the others in.

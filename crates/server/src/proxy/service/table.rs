@@ -4,6 +4,7 @@ use super::balance::least_busy;
 use super::replica::{OUTSTANDING_MAX, Replica};
 use super::request_rate::RequestRates;
 use super::scale_state::ScaleState;
+use crate::proxy::access_log::AccessLog;
 use crate::proxy::forwarders::Forwarders;
 use crate::shared::Shared;
 use crate::shared::service_counts::{ServiceCount, ServiceCounts, ServiceName};
@@ -116,6 +117,7 @@ impl LiveService {
 /// Finds services. The table is made anew when something was committed since.
 pub struct Services {
     pub forwarders: Arc<Forwarders>,
+    pub access_log: Arc<AccessLog>,
     commits: watch::Receiver<u64>,
     known: Mutex<Known>,
 }
@@ -132,6 +134,7 @@ impl Services {
         let known = Known { table: Arc::default(), commit: None, made: Instant::now() };
         Arc::new(Self {
             forwarders: Arc::new(Forwarders::of_services()),
+            access_log: Arc::new(AccessLog::new(&shared.setup.server_dir)),
             commits: shared.commits.subscribe(),
             known: Mutex::new(known),
         })
