@@ -361,3 +361,26 @@ fn up_update_of_a_service_loses_no_request() {
     let again = apply(&cluster, port, "env: [A=b]");
     assert!(again.contains("Detected no changes"), "{again}");
 }
+
+#[test]
+fn up_stop_during_an_update_ends_both_deployments() {
+    let cluster = Cluster::up(TWO_NODES);
+    let (token, page) = (admin(&cluster), "/proxy/services/main/web/");
+    apply(&cluster, free_port(), "");
+    answered(&cluster, page, &[&token]);
+    // The next deployment never listens: the one before it goes on, beside it.
+    let text = format!(
+        "type: service\nname: web\nport: {}\ncommands: [sleep 600]\n\
+         resources: {{cpu: 1, memory: 64MB.., disk: 0GB..}}\n",
+        free_port()
+    );
+    cluster.write("web.dstack.yml", &text);
+    cluster.sluice(&["apply", "-f", "web.dstack.yml", "-y", "-d"]).ok();
+    until("both run", || (replicas(&cluster).len() == 2).then_some(()));
+    assert_eq!(get(&cluster, page, &[&token]).status, 200);
+    cluster.sluice(&["stop", "-y", "web"]).ok();
+    until("both are gone", || {
+        let left = cluster.sluice(&["squeue", "-h", "-n", "web", "-o", "%i"]).ok();
+        left.trim().is_empty().then_some(())
+    });
+}
