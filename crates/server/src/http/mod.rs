@@ -20,6 +20,7 @@ pub mod calls;
 pub mod clients_port;
 pub mod counted_call;
 mod delete_run;
+pub mod drain;
 pub mod dstack;
 mod fleets;
 pub mod hold;

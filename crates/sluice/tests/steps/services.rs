@@ -10,7 +10,7 @@ use std::time::Duration;
 /// A server that answers with what it was asked, echoes the bodies of POST, and echoes the bytes of an upgraded connection. All replicas
 /// are on this machine, and share its port.
 const SERVER: &str = r#"
-import http.server, os, socket, sys
+import http.server, os, socket, sys, time
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     def log_message(self, *args): pass
@@ -27,6 +27,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if self.path == "/health" and not os.path.exists("healthy"):
             self.send_error(503)
             return
+        if self.path == "/slow":
+            time.sleep(0.5)
         text = self.path + "\n" + "".join(f"{k.lower()}: {v}\n" for k, v in self.headers.items())
         self.send_response(200)
         self.send_header("Content-Length", str(len(text)))
@@ -47,13 +49,13 @@ Server(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 "#;
 
 /// A port that nobody listens at.
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     listener.local_addr().expect("an address").port()
 }
 
 /// Applies a service `web` with these lines; what the command says.
-fn apply(cluster: &Cluster, port: u16, lines: &str) -> String {
+pub fn apply(cluster: &Cluster, port: u16, lines: &str) -> String {
     cluster.write("serve.py", SERVER);
     let text = format!(
         "type: service\nname: web\nport: {port}\ncommands: ['exec python3 serve.py {port}']\n\
@@ -64,7 +66,7 @@ fn apply(cluster: &Cluster, port: u16, lines: &str) -> String {
 }
 
 /// The first answer of a replica.
-fn answered(cluster: &Cluster, path: &str, headers: &[&str]) -> Answer {
+pub fn answered(cluster: &Cluster, path: &str, headers: &[&str]) -> Answer {
     until("the service answers", || {
         Some(get(cluster, path, headers)).filter(|answer| answer.status == 200)
     })

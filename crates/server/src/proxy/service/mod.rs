@@ -75,6 +75,9 @@ const WHOLE_HOST: &str = "/";
 const FIRST_REPLICA_TIMEOUT: Duration = Duration::from_secs(60);
 const FIRST_REPLICA_LOOK: Duration = Duration::from_millis(100);
 
+/// How long after the start of the server a request waits for nodes to connect.
+const NODES_TIMEOUT: Duration = Duration::from_secs(20);
+
 /// How often the replicas are looked after.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -256,7 +259,8 @@ fn member(shared: &Shared, request: &Request, project: &str) -> Result<(), Box<R
     Err(Box::new(said(StatusCode::FORBIDDEN, &why)))
 }
 
-/// How a request waits for a replica of a service that is scaled: it may have none at the moment.
+/// How a request waits for a replica: of a service that is scaled, which may have none at the moment, and of a server that has
+/// just started, whose nodes are not connected yet.
 struct FirstReplica {
     scale: Option<Arc<ScaleState>>,
     until: Instant,
@@ -264,17 +268,26 @@ struct FirstReplica {
 }
 
 impl FirstReplica {
-    fn new(live: &LiveService) -> Self {
+    fn new(live: &LiveService, services: &Services, shared: &Shared) -> Self {
         let scale = live.service.scaling.as_ref().map(|_| live.scale.clone());
-        Self { scale, until: Instant::now() + FIRST_REPLICA_TIMEOUT, counted: None }
+        let until = if scale.is_some() {
+            Instant::now() + FIRST_REPLICA_TIMEOUT
+        } else if live.created < shared.setup.started {
+            services.started + NODES_TIMEOUT
+        } else {
+            services.started
+        };
+        Self { scale, until, counted: None }
     }
 
     /// Waits a moment; whether it is worth to look again.
     async fn goes_on(&mut self) -> bool {
-        let Some(scale) = self.scale.as_ref().filter(|_| Instant::now() < self.until) else {
+        if Instant::now() >= self.until {
             return false;
-        };
-        self.counted.get_or_insert_with(|| scale.wait());
+        }
+        if let Some(scale) = &self.scale {
+            self.counted.get_or_insert_with(|| scale.wait());
+        }
         tokio::time::sleep(FIRST_REPLICA_LOOK).await;
         true
     }
@@ -318,7 +331,7 @@ impl Passed<'_> {
         let mut tried: Vec<AttemptId> = Vec::new();
         let mut was_lost = false;
         let mut live = self.live.clone();
-        let mut wait = FirstReplica::new(&live);
+        let mut wait = FirstReplica::new(&live, services, shared);
         let (answer, outstanding) = loop {
             let chosen = live.choose(&tried).filter(|_| tried.len() < TRIES_MAX);
             let Some(replica) = chosen else {

@@ -118,6 +118,7 @@ impl LiveService {
 pub struct Services {
     pub forwarders: Arc<Forwarders>,
     pub access_log: Arc<AccessLog>,
+    pub started: Instant,
     commits: watch::Receiver<u64>,
     known: Mutex<Known>,
 }
@@ -135,6 +136,7 @@ impl Services {
         Arc::new(Self {
             forwarders: Arc::new(Forwarders::of_services()),
             access_log: Arc::new(AccessLog::new(&shared.setup.server_dir)),
+            started: Instant::now(),
             commits: shared.commits.subscribe(),
             known: Mutex::new(known),
         })

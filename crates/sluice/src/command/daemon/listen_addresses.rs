@@ -1,5 +1,6 @@
 //! The addresses on which the server listens: as given, as last time, or the defaults.
 
+use super::inherited_sockets::{self, InheritedSockets};
 use super::state_dir::StateDir;
 use crate::command::verb::VerbError;
 use ::agent::socket_folder;
@@ -104,29 +105,52 @@ pub fn bind(
     agents: Option<SocketAddr>,
     ssh: SshListen,
     proxy: Option<ProxyListen>,
+    mut inherited: InheritedSockets,
 ) -> Result<BoundListeners, VerbError> {
     let file = state.path.join(SAVED);
     let saved: SavedAddresses = std::fs::read(&file)
         .ok()
         .and_then(|bytes| serde_json::from_slice(&bytes).ok())
         .unwrap_or_default();
-    let port = bind_one(listen, saved.listen, DEFAULT_LISTEN)?;
-    let agents = bind_one(agents, saved.agents, DEFAULT_AGENTS)?;
+    let port = match inherited.tcp(inherited_sockets::CLIENTS, listen) {
+        Some(port) => port,
+        None => bind_one(listen, saved.listen, DEFAULT_LISTEN)?,
+    };
+    let agents = match inherited.tcp(inherited_sockets::AGENTS, agents) {
+        Some(port) => port,
+        None => bind_one(agents, saved.agents, DEFAULT_AGENTS)?,
+    };
+    let ssh_asked = match ssh {
+        SshListen::At(address) => Some(address),
+        SshListen::Off | SshListen::Default => None,
+    };
     let ssh = match ssh {
         SshListen::Off => None,
-        SshListen::Default => Some(bind_nearby(saved.ssh, DEFAULT_SSH)?),
-        SshListen::At(address) => Some(bind_one(Some(address), None, DEFAULT_SSH)?),
+        asked => Some(match (inherited.tcp(inherited_sockets::SSH, ssh_asked), asked) {
+            (Some(port), _) => port,
+            (None, SshListen::At(address)) => bind_one(Some(address), None, DEFAULT_SSH)?,
+            (None, _) => bind_nearby(saved.ssh, DEFAULT_SSH)?,
+        }),
     };
     let address = |l: &TcpListener| l.local_addr().map_err(VerbError::file(&file));
     let (listen_at, agents_at) = (address(&port)?, address(&agents)?);
     let ssh_at = ssh.as_ref().map(address).transpose()?;
     let proxy = match proxy {
         Some(ProxyListen::Off) => None,
-        Some(ProxyListen::At(address)) => Some(bind_one(Some(address), None, DEFAULT_LISTEN)?),
+        Some(ProxyListen::At(asked)) => {
+            Some(match inherited.tcp(inherited_sockets::PROXY, Some(asked)) {
+                Some(port) => port,
+                None => bind_one(Some(asked), None, DEFAULT_LISTEN)?,
+            })
+        }
         None => {
             let usual = SocketAddr::new(listen_at.ip(), DEFAULT_PROXY_PORT);
+            let any = SocketAddr::new(usual.ip(), 0);
             let before = saved.proxy.filter(|before| before.ip() == usual.ip());
-            Some(bind_nearby(before, &usual.to_string())?)
+            Some(match inherited.tcp(inherited_sockets::PROXY, Some(any)) {
+                Some(port) => port,
+                None => bind_nearby(before, &usual.to_string())?,
+            })
         }
     };
     let proxy_at = proxy.as_ref().map(address).transpose()?;
@@ -140,7 +164,16 @@ pub fn bind(
     let text = serde_json::to_string(&saved).map_err(|e| VerbError::Message(e.to_string()))?;
     let written = state.trusted()?.replace(SAVED, 0o644, text.as_bytes());
     written.map_err(VerbError::file(&file))?;
-    let socket = bind_socket(state)?;
+    let socket = match inherited.unix(inherited_sockets::SOCKET, &state.socket()) {
+        Some(socket) => socket,
+        None => bind_socket(state)?,
+    };
+    inherited.keep(inherited_sockets::SOCKET, &socket);
+    inherited.keep(inherited_sockets::CLIENTS, &port);
+    inherited.keep(inherited_sockets::AGENTS, &agents);
+    ssh.iter().for_each(|port| inherited.keep(inherited_sockets::SSH, port));
+    proxy.iter().for_each(|port| inherited.keep(inherited_sockets::PROXY, port));
+    inherited.forget_rest();
     let listeners = ::server::Listeners { socket, port, agents, proxy, ssh };
     Ok(BoundListeners { listeners, listen: listen_at, agents: agents_at, ssh: ssh_at })
 }

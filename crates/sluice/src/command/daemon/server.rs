@@ -1,5 +1,6 @@
 //! `sluice server`: runs a server alone. Agents of other machines connect to it.
 
+use super::inherited_sockets::InheritedSockets;
 use super::keeper::{BAD_CONFIGURATION, SERVER_KEEPER};
 use super::last_start::{self, LastStart};
 use super::listen_addresses::{BoundListeners, SshListen};
@@ -113,6 +114,7 @@ impl ServerArgs {
 }
 
 pub fn run(mut args: ServerArgs) -> VerbResult {
+    let inherited = InheritedSockets::take();
     let state = StateDir::prepare(&args.state_path())?;
     core_dump::forbid()?;
     log::start(&state, "server");
@@ -135,7 +137,8 @@ pub fn run(mut args: ServerArgs) -> VerbResult {
     };
     let ssh = args.ssh.unwrap_or(SshListen::Off);
     let (listen, agents) = (args.listen, args.agents);
-    let bound = listen_addresses::bind(&state, listen, agents, ssh, site.proxy_listen())?;
+    let proxy = site.proxy_listen();
+    let bound = listen_addresses::bind(&state, listen, agents, ssh, proxy, inherited)?;
     site.save(&state)?;
     state.note_start();
     let ready = |listen| {

@@ -1,6 +1,7 @@
 //! `sluice up`: starts a server and an agent. This process becomes the keeper of the server: it holds the listening sockets
 //! and starts the server again when it dies. The server gives up root; the agent stays root.
 
+use super::inherited_sockets::InheritedSockets;
 use super::keeper::{AGENT_KEEPER, BAD_CONFIGURATION, SERVER_KEEPER};
 use super::listen_addresses::SshListen;
 use super::server::{self, LocalNodes, ServerArgs, Site};
@@ -42,7 +43,9 @@ pub fn run(mut args: UpArgs) -> VerbResult {
     site.check(&state, last.as_ref(), args.server.force)?;
     let ssh = args.server.ssh.unwrap_or(SshListen::Default);
     let (listen, agents) = (args.server.listen, args.server.agents);
-    let bound = listen_addresses::bind(&state, listen, agents, ssh, site.proxy_listen())?;
+    // The keeper holds the sockets.
+    let none = InheritedSockets::default();
+    let bound = listen_addresses::bind(&state, listen, agents, ssh, site.proxy_listen(), none)?;
     site.save(&state)?;
     state.note_start();
     let kept = SERVER_KEEPER.keep(&state)?;
