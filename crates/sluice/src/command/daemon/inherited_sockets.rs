@@ -50,8 +50,18 @@ impl InheritedSockets {
         Self { found, is_kept: true }
     }
 
+    /// The listener of this name at the address that is asked for, or else a new one.
+    pub fn tcp_or<E>(
+        &mut self,
+        name: &str,
+        asked: Option<SocketAddr>,
+        bind: impl FnOnce() -> Result<TcpListener, E>,
+    ) -> Result<TcpListener, E> {
+        self.tcp(name, asked).map_or_else(bind, Ok)
+    }
+
     /// The listener of this name, if it has the address that is asked for. One at another address is given up.
-    pub fn tcp(&mut self, name: &str, asked: Option<SocketAddr>) -> Option<TcpListener> {
+    fn tcp(&mut self, name: &str, asked: Option<SocketAddr>) -> Option<TcpListener> {
         let listener = TcpListener::from(self.found.remove(name)?);
         let is_asked = |at: SocketAddr| {
             let is_port = |port: u16| port == 0 || port == at.port();

@@ -112,45 +112,38 @@ pub fn bind(
         .ok()
         .and_then(|bytes| serde_json::from_slice(&bytes).ok())
         .unwrap_or_default();
-    let port = match inherited.tcp(inherited_sockets::CLIENTS, listen) {
-        Some(port) => port,
-        None => bind_one(listen, saved.listen, DEFAULT_LISTEN)?,
-    };
-    let agents = match inherited.tcp(inherited_sockets::AGENTS, agents) {
-        Some(port) => port,
-        None => bind_one(agents, saved.agents, DEFAULT_AGENTS)?,
-    };
-    let ssh_asked = match ssh {
-        SshListen::At(address) => Some(address),
-        SshListen::Off | SshListen::Default => None,
-    };
+    let port = inherited.tcp_or(inherited_sockets::CLIENTS, listen, || {
+        bind_one(listen, saved.listen, DEFAULT_LISTEN)
+    })?;
+    let agents = inherited.tcp_or(inherited_sockets::AGENTS, agents, || {
+        bind_one(agents, saved.agents, DEFAULT_AGENTS)
+    })?;
     let ssh = match ssh {
         SshListen::Off => None,
-        asked => Some(match (inherited.tcp(inherited_sockets::SSH, ssh_asked), asked) {
-            (Some(port), _) => port,
-            (None, SshListen::At(address)) => bind_one(Some(address), None, DEFAULT_SSH)?,
-            (None, _) => bind_nearby(saved.ssh, DEFAULT_SSH)?,
-        }),
+        SshListen::Default => Some(inherited.tcp_or(inherited_sockets::SSH, None, || {
+            bind_nearby(saved.ssh, DEFAULT_SSH)
+        })?),
+        SshListen::At(at) => Some(inherited.tcp_or(inherited_sockets::SSH, Some(at), || {
+            bind_one(Some(at), None, DEFAULT_SSH)
+        })?),
     };
     let address = |l: &TcpListener| l.local_addr().map_err(VerbError::file(&file));
     let (listen_at, agents_at) = (address(&port)?, address(&agents)?);
     let ssh_at = ssh.as_ref().map(address).transpose()?;
     let proxy = match proxy {
         Some(ProxyListen::Off) => None,
-        Some(ProxyListen::At(asked)) => {
-            Some(match inherited.tcp(inherited_sockets::PROXY, Some(asked)) {
-                Some(port) => port,
-                None => bind_one(Some(asked), None, DEFAULT_LISTEN)?,
-            })
+        Some(ProxyListen::At(at)) => {
+            Some(inherited.tcp_or(inherited_sockets::PROXY, Some(at), || {
+                bind_one(Some(at), None, DEFAULT_LISTEN)
+            })?)
         }
         None => {
             let usual = SocketAddr::new(listen_at.ip(), DEFAULT_PROXY_PORT);
             let any = SocketAddr::new(usual.ip(), 0);
             let before = saved.proxy.filter(|before| before.ip() == usual.ip());
-            Some(match inherited.tcp(inherited_sockets::PROXY, Some(any)) {
-                Some(port) => port,
-                None => bind_nearby(before, &usual.to_string())?,
-            })
+            Some(inherited.tcp_or(inherited_sockets::PROXY, Some(any), || {
+                bind_nearby(before, &usual.to_string())
+            })?)
         }
     };
     let proxy_at = proxy.as_ref().map(address).transpose()?;
