@@ -27,6 +27,7 @@ use super::access_log::Asked;
 use super::exchange::{OutgoingHead, inner_uri, join_upgraded, redirect, said};
 use super::headers;
 use super::origin::{host_of, service_of_host};
+use super::pool::{AnswerBody, Outstanding, SendFailure};
 use crate::http::authenticate::{self, Caller};
 use crate::http::peer::{HeldSlot, Peer};
 use crate::shared::Shared;
@@ -40,7 +41,6 @@ use http_body_util::Limited;
 use hyper::body::Body as _;
 use hyper::upgrade::OnUpgrade;
 use model::id::AttemptId;
-use replica::{AnswerBody, SendFailure};
 use request_rate::Client;
 use scale_state::{ScaleState, WaitingRequest};
 use std::collections::HashMap;
@@ -393,7 +393,7 @@ impl Passed<'_> {
     fn answer(
         &self,
         mut answer: hyper::Response<hyper::body::Incoming>,
-        outstanding: replica::Outstanding,
+        outstanding: Outstanding,
         upgrade: Option<OnUpgrade>,
         slot: Option<HeldSlot>,
         is_whole: bool,
