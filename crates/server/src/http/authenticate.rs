@@ -11,8 +11,9 @@ use axum::middleware::Next;
 use axum::response::Response;
 use cluster::authorise::{Act, authorise};
 use cluster::token::{TokenStatus, UserToken};
-use model::principal::Principal;
+use model::principal::{Principal, Role};
 use std::sync::Arc;
+use wire::client::CALL_PATH;
 
 /// Who makes a request.
 pub enum Caller {
@@ -62,8 +63,24 @@ pub async fn authenticate(
             request.extensions_mut().insert(principal);
             next.run(request).await
         }
-        other => refusal(other),
+        other => match gateway(&shared, &request) {
+            Some(principal) => {
+                request.extensions_mut().insert(principal);
+                next.run(request).await
+            }
+            None => refusal(other),
+        },
     }
+}
+
+/// A gateway that makes a call. Its token is taken nowhere else, and the call must be its own (`calls::answer`).
+fn gateway(shared: &Shared, request: &Request) -> Option<Principal> {
+    let Some(Peer::Port { is_loopback, .. }) = request.extensions().get::<Peer>() else {
+        return None;
+    };
+    let token = bearer(request).filter(|_| request.uri().path() == CALL_PATH)?;
+    let known = token_holds(shared, &token::hash(token), *is_loopback).ok()?;
+    principal::of_token(&known).filter(|_| known.limit == Some(Role::Gateway))
 }
 
 /// The answer to a caller who is not let in.
@@ -109,8 +126,11 @@ pub fn of_token_hash(
     holder(shared, hash, &known).ok_or(UNKNOWN_TOKEN)
 }
 
-/// Whom a token stands for that holds. The user directory is asked: nothing, where it does not know the user or does not answer.
+/// Whom a token stands for that holds; nobody, where it is a gateway's. The user directory is asked: nothing, where it does not know the user or does not answer.
 pub fn holder(shared: &Shared, hash: &str, known: &UserToken) -> Option<Principal> {
+    if known.limit == Some(Role::Gateway) {
+        return None;
+    }
     let who = principal::of_token(known)?;
     shared.volatile.token_uses.note(hash, clock::now());
     Some(who)

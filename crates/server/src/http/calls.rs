@@ -8,7 +8,8 @@ use crate::fleet::choice::open_fleets;
 use crate::http::await_job::{await_commit, await_end, await_start};
 use crate::http::dstack::kept_spec;
 use crate::http::{
-    delete_run, fleets, limit_log, machines, nodes, secrets, ssh_keys, tokens, volumes, web_links,
+    delete_run, fleets, gateways, limit_log, machines, nodes, secrets, ssh_keys, tokens, volumes,
+    web_links,
 };
 use crate::per_user::CountedUser;
 use crate::secret::{git_credentials, references, registry_auth};
@@ -131,6 +132,9 @@ pub async fn submit_run(
 
 /// The answer to a call. A refusal says no more than the caller is shown.
 pub async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<Answer, Refusal> {
+    if by.token_limit == Some(Role::Gateway) && !matches!(call, Call::SyncGateway(_)) {
+        return Err(Refusal::AccessDenied);
+    }
     let answered = full_answer(shared, by.clone(), call).await;
     answered.map_err(|why| shown_refusal(shared, &by, why))
 }
@@ -330,6 +334,7 @@ async fn administer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<A
         Call::SetTrigger(request) => Command::SetTrigger(request),
         Call::ClearTriggers(filter) => Command::ClearTriggers(filter),
         Call::WebLink(wanted) => return web_links::answer(shared, by, &wanted),
+        Call::SyncGateway(report) => return gateways::sync(shared, &by, report),
         Call::Volumes { project } => return volumes::list(shared, &by, &project),
         call @ (Call::CreateVolume { .. } | Call::DeleteVolume { .. }) => {
             let _waits = waiting_call(shared, &by)?;

@@ -23,6 +23,7 @@ mod delete_run;
 pub mod drain;
 pub mod dstack;
 mod fleets;
+mod gateways;
 pub mod hold;
 mod limit_log;
 pub mod logs;

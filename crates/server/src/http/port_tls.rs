@@ -30,14 +30,14 @@ enum CertificateSource {
 
 /// Tells a file from the one that was there before.
 #[derive(Debug, PartialEq, Eq)]
-struct FileStamp {
+pub struct FileStamp {
     inode: u64,
     bytes: u64,
     changed: (i64, i64),
 }
 
 impl FileStamp {
-    fn of(path: &str) -> Option<Self> {
+    pub fn of(path: &str) -> Option<Self> {
         let found = std::fs::metadata(path).ok()?;
         let changed = (found.ctime(), found.ctime_nsec());
         Some(Self { inode: found.ino(), bytes: found.len(), changed })
@@ -117,7 +117,7 @@ impl CertificateSource {
     }
 }
 
-fn read_chain(path: &str) -> Result<Vec<CertificateDer<'static>>, ServerError> {
+pub fn read_chain(path: &str) -> Result<Vec<CertificateDer<'static>>, ServerError> {
     let pem = std::fs::read(path).map_err(ServerError::file(path))?;
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
     match read {
@@ -127,7 +127,7 @@ fn read_chain(path: &str) -> Result<Vec<CertificateDer<'static>>, ServerError> {
     }
 }
 
-fn read_key(path: &str) -> Result<PrivateKeyDer<'static>, ServerError> {
+pub fn read_key(path: &str) -> Result<PrivateKeyDer<'static>, ServerError> {
     let pem = std::fs::read(path).map_err(ServerError::file(path))?;
     PrivateKeyDer::from_pem_slice(&pem)
         .map_err(|e| ServerError::Configuration(format!("{path}: no private key (PEM): {e}")))
@@ -166,6 +166,12 @@ impl PortTls {
         });
         thread.map_err(|e| ServerError::Other(format!("cannot start a thread: {e}")))?;
         Ok(Self(receiver))
+    }
+
+    /// Always accepts so; without an acceptor, nobody is.
+    pub fn fixed(acceptor: Option<TlsAcceptor>) -> Self {
+        let certificate = acceptor.map_or(PortCertificate::Unusable, PortCertificate::Usable);
+        Self(watch::channel(certificate).1)
     }
 
     /// Accepts with the certificate as it was read last; `None` if none can be used.

@@ -25,11 +25,8 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::block_in_place;
 use tokio::time::timeout;
-use wire::client::BACKUP_PATH;
+use wire::client::{BACKUP_PATH, CALL_PATH};
 use wire::ssh::{INTERNODE_LINE_BYTES_MAX, INTERNODE_PREFIX, internode_login};
-
-/// The one path whose answers are whole; all others are streams.
-pub const CALL_PATH: &str = "/api/v1/call";
 
 /// Bytes of a request's head, and of what is read ahead of a handler.
 const HEAD_BYTES_MAX: usize = 64 << 10;

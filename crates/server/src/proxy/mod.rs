@@ -12,11 +12,11 @@
 
 pub mod access_log;
 mod entrance;
-mod exchange;
+pub mod exchange;
 mod forwarders;
-mod headers;
+pub mod headers;
 pub mod origin;
-mod pool;
+pub mod pool;
 pub mod service;
 
 use crate::clock;

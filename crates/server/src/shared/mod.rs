@@ -12,6 +12,7 @@ pub mod commit_watch;
 pub mod counters;
 pub mod dispatch_queue;
 pub mod forecast_queue;
+pub mod gateways;
 pub mod health_reports;
 pub mod link_shutdown;
 pub mod live_loads;
@@ -53,6 +54,7 @@ use counters::Counters;
 use dispatch_queue::DispatchQueue;
 use foldhash::fast::RandomState;
 use forecast_queue::ForecastQueue;
+use gateways::Gateways;
 use health_reports::HealthReports;
 use live_loads::LiveLoads;
 use log_queue::LogQueue;
@@ -186,6 +188,8 @@ pub struct Volatile {
     pub changes: ChangeLog,
     /// Requests to services.
     pub service_counts: ServiceCounts,
+    /// Gateways beside the server.
+    pub gateways: Gateways,
     /// How the probes of replicas went.
     pub probe_streaks: ProbeStreaks,
 }

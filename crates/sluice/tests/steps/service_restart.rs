@@ -94,7 +94,7 @@ impl Drop for Manager {
 }
 
 /// One request on a connection of its own; what went wrong.
-fn ask(address: &str, path: &str, token: &str) -> Result<(), String> {
+pub fn ask(address: &str, path: &str, token: &str) -> Result<(), String> {
     let failed = |e: std::io::Error| e.to_string();
     let mut stream = TcpStream::connect(address).map_err(failed)?;
     let head = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{token}\r\n\r\n");

@@ -7,17 +7,19 @@
 //!
 //! - `scaler` brings replicas to the number that `autoscale` says, by what came (`arrivals`, `scale_state`).
 //! - `roller` replaces the deployment before the newest.
-//! - `models`: requests that name a model; `table`: the services that are active; `replica`: the connections to one; `balance`: which replica is next; `probe` and
+//! - `request_head`: what the head of a request says; `gateway_routes`: what gateways are told of them; `models`: requests that name a model; `table`: the services that are active; `replica`: the connections to one; `balance`: which replica is next; `probe` and
 //!   `readiness`: which replicas are ready.
 
 mod arrivals;
 mod autoscale;
-mod balance;
+pub mod balance;
+mod gateway_routes;
 pub mod models;
 mod probe;
 mod readiness;
 mod replica;
-mod request_rate;
+pub mod request_head;
+pub mod request_rate;
 mod roller;
 mod scale_state;
 mod scaler;
@@ -31,9 +33,10 @@ use super::pool::{AnswerBody, Outstanding, SendFailure};
 use crate::http::authenticate::{self, Caller};
 use crate::http::peer::{HeldSlot, Peer};
 use crate::shared::Shared;
+use crate::shared::gateways::Routes;
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
 use cluster::rights::Rights;
@@ -41,6 +44,9 @@ use http_body_util::Limited;
 use hyper::body::Body as _;
 use hyper::upgrade::OnUpgrade;
 use model::id::AttemptId;
+use request_head::{
+    BODY_BYTES_MAX, SANDBOX, ServicePath, TRIES_MAX, VIA, WHOLE_HOST, check_head, is_safe, refused,
+};
 use request_rate::Client;
 use scale_state::{ScaleState, WaitingRequest};
 use std::collections::HashMap;
@@ -55,28 +61,18 @@ pub const ROUTES: [&str; 3] = [
     "/proxy/services/{project}/{run}/{*rest}",
 ];
 
-/// Bytes of a request's body.
-const BODY_BYTES_MAX: u64 = 64 << 20;
-/// Replicas that one request is tried at.
-const TRIES_MAX: usize = 3;
-/// How often a request may come back to the proxy by a service that passes it on.
-const LOOPS_MAX: usize = 4;
-/// What the proxy adds to `Via`.
-const VIA: &str = "1.1 sluice";
-
-/// Makes a browser give the pages of a service an origin that nothing else has, so that they can ask for nothing in the name of
-/// the browser's user, and register no service worker.
-const SANDBOX: &str = "sandbox allow-scripts allow-forms allow-popups allow-modals allow-downloads";
-
-/// The prefix of a service that has a host name, and so an origin, of its own.
-const WHOLE_HOST: &str = "/";
-
 /// How long a request waits for a replica of a service that is scaled, and how often it looks.
 const FIRST_REPLICA_TIMEOUT: Duration = Duration::from_secs(60);
 const FIRST_REPLICA_LOOK: Duration = Duration::from_millis(100);
 
 /// How long after the start of the server a request waits for nodes to connect.
 const NODES_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// How long gateways may take to learn that a replica gets no more requests.
+const GATEWAY_DELAY: Duration = Duration::from_secs(4);
+
+/// How long after the start of the server its probes know which replicas are ready.
+const SETTLED_AFTER: Duration = Duration::from_secs(30);
 
 /// How often the replicas are looked after.
 const LOOK: Duration = Duration::from_secs(1);
@@ -95,10 +91,23 @@ pub fn look_after(shared: Arc<Shared>, services: &Arc<Services>) {
 
 fn look(shared: &Arc<Shared>, services: &Services) {
     services.access_log.turn(shared.read().config.proxy.access_log);
+    let now = Instant::now();
+    let gateways = &shared.volatile.gateways;
+    let has_gateways = gateways.is_any(now);
+    if has_gateways {
+        let (table, is_settled) =
+            (services.table(shared), services.started.elapsed() >= SETTLED_AFTER);
+        let services = gateway_routes::of(&shared.read(), &table);
+        gateways.set_routes(Routes { is_settled, services });
+    }
     let mut streaks = HashMap::new();
     for live in services.table(shared).values() {
         for replica in &live.replicas {
-            replica.close_idle(Instant::now());
+            replica.close_idle(now);
+            let is_new = |since: Instant| now.saturating_duration_since(since) < GATEWAY_DELAY;
+            // Gateways learn a moment later that it gets no more requests.
+            let may_come = has_gateways && replica.drained_since().is_some_and(is_new);
+            replica.set_elsewhere(gateways.outstanding(replica.attempt).max(usize::from(may_come)));
             if replica.readiness.begin() {
                 probe::start(shared, services, live, replica);
             }
@@ -109,39 +118,11 @@ fn look(shared: &Arc<Shared>, services: &Services) {
             streaks.insert(replica.attempt.job, replica.readiness.streaks());
         }
         live.counts.set_replicas(live.ready());
-        scaler::scale(shared, live, Instant::now());
-        roller::roll(shared, live, Instant::now());
+        live.scale.arrivals.note_many(gateways.take_arrived(&live.name), now);
+        scaler::scale(shared, live, now);
+        roller::roll(shared, live, now);
     }
     shared.volatile.probe_streaks.set(streaks);
-}
-
-/// What a path of a service says.
-#[derive(Debug, PartialEq, Eq)]
-struct ServicePath<'p> {
-    project: &'p str,
-    run: &'p str,
-    /// `PROJECT/RUN`
-    key: &'p str,
-    /// With a slash at its end.
-    prefix: String,
-    /// Behind the prefix; nothing where the slash is missing.
-    rest: Option<&'p str>,
-}
-
-impl<'p> ServicePath<'p> {
-    fn parse(path: &'p str) -> Option<Self> {
-        let inner = path.strip_prefix("/proxy/services/")?;
-        let (project, behind) = inner.split_once('/')?;
-        let (run, rest) = match behind.split_once('/') {
-            Some((run, rest)) => (run, Some(rest)),
-            None => (behind, None),
-        };
-        if project.is_empty() || run.is_empty() {
-            return None;
-        }
-        let key = &inner[..project.len() + 1 + run.len()];
-        Some(Self { project, run, key, prefix: format!("/proxy/services/{key}/"), rest })
-    }
 }
 
 pub async fn service(
@@ -436,88 +417,12 @@ impl Passed<'_> {
     }
 }
 
-fn refused(status: StatusCode, why: &str) -> Box<Response> {
-    Box::new(said(status, why))
-}
-
 /// Where a request comes from. By a socket it is its user's, whom the kernel or a node knows.
-fn client_address(request: &Request) -> String {
+pub fn client_address(request: &Request) -> String {
     match request.extensions().get::<Peer>() {
         Some(Peer::Port { from, .. }) => from.to_canonical().to_string(),
         Some(Peer::Socket(user)) => format!("user {}", user.uid),
         Some(Peer::Node(user)) => format!("user {}", user.who.uid),
         None => String::new(),
-    }
-}
-
-/// Refuses a body that is too long by its own account, and a request that goes round in circles.
-fn check_head(headers: &HeaderMap) -> Result<(), Box<Response>> {
-    let length = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
-    let length = length.and_then(|length| length.parse::<u64>().ok());
-    if length.is_some_and(|length| length > BODY_BYTES_MAX) {
-        let why = format!("a request has at most {BODY_BYTES_MAX} bytes");
-        return Err(refused(StatusCode::PAYLOAD_TOO_LARGE, &why));
-    }
-    if loops(headers) >= LOOPS_MAX {
-        return Err(refused(StatusCode::LOOP_DETECTED, "the request goes round in circles"));
-    }
-    Ok(())
-}
-
-/// How often the request has come through the proxy already.
-fn loops(headers: &HeaderMap) -> usize {
-    let lines = headers.get_all(header::VIA).iter().filter_map(|line| line.to_str().ok());
-    lines.flat_map(|line| line.split(',')).filter(|part| part.trim() == VIA).count()
-}
-
-/// Methods that change nothing, by RFC 9110: a request may be sent again that was perhaps carried out.
-fn is_safe(method: &Method) -> bool {
-    [Method::GET, Method::HEAD, Method::OPTIONS].contains(method)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn paths_name_a_project_and_a_run() {
-        for (path, key, rest) in [
-            ("/proxy/services/main/web/", "main/web", Some("")),
-            ("/proxy/services/main/web/a/b", "main/web", Some("a/b")),
-            ("/proxy/services/main/web", "main/web", None),
-        ] {
-            let found = ServicePath::parse(path).expect(path);
-            assert_eq!(
-                (found.key, found.rest, &*found.prefix),
-                (key, rest, "/proxy/services/main/web/")
-            );
-            assert_eq!((found.project, found.run), ("main", "web"));
-        }
-        for bad in ["/proxy/services/main", "/proxy/services//web/", "/proxy/services/main//x"] {
-            assert_eq!(ServicePath::parse(bad), None, "{bad}");
-        }
-    }
-
-    #[test]
-    fn long_bodies_and_circles_are_refused_by_the_head() {
-        let head = |name: header::HeaderName, values: &[&str]| {
-            let mut headers = HeaderMap::new();
-            for value in values {
-                headers.append(&name, value.parse().expect("a value"));
-            }
-            check_head(&headers).map_err(|response| response.status().as_u16())
-        };
-        assert_eq!(head(header::CONTENT_LENGTH, &["67108864"]), Ok(()));
-        assert_eq!(head(header::CONTENT_LENGTH, &["67108865"]), Err(413));
-        assert_eq!(head(header::VIA, &["1.1 sluice", "1.0 other, 1.1 sluice,1.1 sluice"]), Ok(()));
-        assert_eq!(head(header::VIA, &["1.1 sluice, 1.1 sluice", VIA, VIA]), Err(508));
-    }
-
-    #[test]
-    fn only_methods_that_change_nothing_are_sent_again() {
-        assert!(is_safe(&Method::GET) && is_safe(&Method::HEAD));
-        for unsafe_one in [Method::POST, Method::PUT, Method::DELETE, Method::PATCH] {
-            assert!(!is_safe(&unsafe_one), "{unsafe_one}");
-        }
     }
 }

@@ -10,8 +10,8 @@ use model::id::AttemptId;
 use model::principal::Principal;
 use model::run::ArrayTask;
 use model::service::Service;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
@@ -35,6 +35,8 @@ pub struct Replica {
     drained: Mutex<Option<Instant>>,
     port: u16,
     pool: Arc<ConnectionPool>,
+    /// Requests that it has not answered yet to gateways, as they said last.
+    elsewhere: AtomicUsize,
 }
 
 impl Replica {
@@ -49,11 +51,21 @@ impl Replica {
             readiness: Readiness::new(&service.probes),
             port: service.port,
             pool: Arc::default(),
+            elsewhere: AtomicUsize::default(),
         }
     }
 
+    /// Requests that it has not answered yet, through this server and through gateways.
     pub fn outstanding(&self) -> usize {
-        self.pool.outstanding()
+        self.pool.outstanding() + self.elsewhere.load(Relaxed)
+    }
+
+    pub fn set_elsewhere(&self, outstanding: usize) {
+        self.elsewhere.store(outstanding, Relaxed);
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
     }
 
     /// Gives it no more requests from a time on, or gives it requests again.

@@ -1,0 +1,137 @@
+//! `sluice gateway`: passes requests to services on, at an address of its own.
+
+use super::listen_addresses;
+use super::log;
+use super::state_dir::StateDir;
+use crate::client::tls::client_config;
+use crate::client::{Client, HostPort, ServerLocation, default_state_dir};
+use crate::command::verb::{VerbError, VerbResult, unexpected};
+use ::server::gateway::{self, CertificateFiles, GatewayOptions, ServerAddress};
+use clap::Args;
+use model::secret::SecretValue;
+use std::io::Write;
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use wire::client::{Answer, Call};
+use wire::gateway::{GatewayReport, GatewayRoutes};
+
+#[derive(Args)]
+pub struct GatewayArgs {
+    /// The server: https://HOST:PORT, or http:// on loopback
+    #[arg(long, env = "SLUICE_SERVER", value_name = "URL")]
+    server: String,
+    /// A file with a token of the role gateway (sluice token user root --role gateway); without it, SLUICE_TOKEN has one
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// The folder for its routes and logs; by default /var/lib/sluice-gateway for root, ~/.local/state/sluice-gateway for others
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// Where clients connect: ADDR:PORT
+    #[arg(long, default_value = "127.0.0.1:6824", value_parser = listen_addresses::address)]
+    listen: SocketAddr,
+    /// The certificate that clients are shown, with its chain (PEM); it is read again when it changes
+    #[arg(long, value_name = "FILE", requires = "key")]
+    certificate: Option<PathBuf>,
+    /// The key of the certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "certificate")]
+    key: Option<PathBuf>,
+    /// The name by which the server lists it; without it, the short host name
+    #[arg(long)]
+    name: Option<String>,
+    /// Write a line for each request to access.log in its folder
+    #[arg(long)]
+    access_log: bool,
+}
+
+pub fn run(args: GatewayArgs) -> VerbResult {
+    let usual = || default_state_dir().with_file_name("sluice-gateway");
+    let state = StateDir::prepare_empty(&args.dir.clone().unwrap_or_else(usual))?;
+    log::start(&state, "gateway");
+    let location = location(&args)?;
+    let is_bare = args.certificate.is_none() && !args.listen.ip().is_loopback();
+    if is_bare {
+        let text = format!(
+            "--listen {}: clients of other machines need TLS: --certificate FILE --key FILE",
+            args.listen
+        );
+        return Err(VerbError::Message(text));
+    }
+    let listener = TcpListener::bind(args.listen)
+        .map_err(|e| VerbError::Message(format!("cannot listen at {}: {e}", args.listen)))?;
+    let listen = listener.local_addr().unwrap_or(args.listen);
+    let path = |path: PathBuf| path.display().to_string();
+    let certificate = args.certificate.zip(args.key).map(|(certificate, key)| CertificateFiles {
+        certificate: path(certificate),
+        key: path(key),
+    });
+    let scheme = if certificate.is_some() { "https" } else { "http" };
+    let server = server_address(&location)?;
+    let mut client = Client::at(location);
+    let options = GatewayOptions {
+        name: args.name.unwrap_or_else(short_host_name),
+        listener,
+        certificate,
+        dir: state.path.clone(),
+        server,
+        access_log: args.access_log,
+        ask: Box::new(move |report| ask(&mut client, report)),
+    };
+    // The process that reads this line may have given up: the gateway runs on.
+    let ready = move || drop(writeln!(std::io::stdout(), "the gateway is up: {scheme}://{listen}"));
+    gateway::run(options, ready)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn short_host_name() -> String {
+    let name = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
+    let name = name.unwrap_or_default();
+    name.split('.').next().filter(|name| !name.is_empty()).unwrap_or("gateway").to_owned()
+}
+
+/// The server with the token of the file.
+fn location(args: &GatewayArgs) -> Result<ServerLocation, VerbError> {
+    let found = ServerLocation::from_server(&args.server)?;
+    let Some(file) = &args.token_file else { return Ok(found) };
+    let text = std::fs::read_to_string(file).map_err(VerbError::file(file))?;
+    let token = SecretValue(text.trim().to_owned());
+    Ok(match found {
+        ServerLocation::Http { address, .. } => ServerLocation::Http { address, token },
+        ServerLocation::Https(mut server) => {
+            server.token = token;
+            ServerLocation::Https(server)
+        }
+        socket @ ServerLocation::Socket(_) => socket,
+    })
+}
+
+/// Where requests go that the gateway cannot pass on itself.
+fn server_address(location: &ServerLocation) -> Result<ServerAddress, VerbError> {
+    let at = |address: &HostPort, tls| ServerAddress {
+        host: address.host.clone(),
+        port: address.port,
+        tls,
+    };
+    match location {
+        ServerLocation::Http { address, .. } => Ok(at(address, None)),
+        ServerLocation::Https(server) => {
+            let config = client_config(&server.trust)
+                .map_err(|e| VerbError::Message(format!("the server's authority: {e}")))?;
+            Ok(at(&server.address, Some(Arc::new(config))))
+        }
+        ServerLocation::Socket(_) => {
+            let text = "--server: expected https://HOST:PORT, or http:// on loopback";
+            Err(VerbError::Message(text.into()))
+        }
+    }
+}
+
+fn ask(client: &mut Client, report: GatewayReport) -> Result<GatewayRoutes, String> {
+    match client.call(Call::SyncGateway(report)) {
+        Ok(Answer::GatewayRoutes(routes)) => Ok(*routes),
+        Ok(Answer::Refused(why)) => Err(why.to_string()),
+        Ok(other) => Err(unexpected(&other).to_string()),
+        Err(error) => Err(error.to_string()),
+    }
+}
