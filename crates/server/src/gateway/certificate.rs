@@ -1,12 +1,16 @@
-//! The certificate that a gateway shows to clients: from files, which are read again when they change.
+//! The certificates that a gateway shows to clients: from files, which are read again when they change, and for single names those
+//! that an authority has issued (`acme`).
 
 use crate::error::ServerError;
 use crate::http::port_tls::{FileStamp, read_chain, read_key};
 use cluster::CertificateFiles;
 use rustls::ServerConfig;
 use rustls::crypto::ring::sign::any_supported_type;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
+use std::collections::HashMap;
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 use tokio_rustls::TlsAcceptor;
@@ -14,25 +18,40 @@ use tokio_rustls::TlsAcceptor;
 /// How often the files are looked at.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Shows the certificate as it was read last.
-#[derive(Debug)]
+/// The certificates that are shown now.
+#[derive(Debug, Default)]
 pub struct Certificates {
-    shown: RwLock<Arc<CertifiedKey>>,
+    /// Of the files; for every name that has none of its own.
+    of_files: RwLock<Option<Arc<CertifiedKey>>>,
+    /// Those that an authority has issued, each for one name.
+    by_name: RwLock<HashMap<String, Arc<CertifiedKey>>>,
 }
 
 impl ResolvesServerCert for Certificates {
-    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(self.shown.read().expect("no panic with the certificate held").clone())
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let name = hello.server_name().map(str::to_ascii_lowercase);
+        self.find(name.as_deref())
     }
 }
 
 impl Certificates {
+    fn find(&self, name: Option<&str>) -> Option<Arc<CertifiedKey>> {
+        let by_name = self.by_name.read().expect("no panic with the certificates held");
+        let own = name.and_then(|name| by_name.get(name).cloned());
+        own.or_else(|| self.of_files.read().expect("no panic with the certificate held").clone())
+    }
+
+    /// Shows a certificate to clients that ask for this name.
+    pub fn set(&self, name: &str, certificate: CertifiedKey) {
+        let mut by_name = self.by_name.write().expect("no panic with the certificates held");
+        by_name.insert(name.to_owned(), Arc::new(certificate));
+    }
+
     /// Reads the files, which must be good at the start, and looks after them from then on. Files that are bad later are logged, and
     /// the last good ones stay.
-    pub fn of_files(files: CertificateFiles) -> Result<TlsAcceptor, ServerError> {
-        let first = Self { shown: RwLock::new(Arc::new(load(&files)?)) };
-        let certificates = Arc::new(first);
-        let watched = certificates.clone();
+    pub fn watch_files(self: &Arc<Self>, files: CertificateFiles) -> Result<(), ServerError> {
+        self.set_files(load(&files)?);
+        let watched = self.clone();
         let mut last = stamps(&files);
         let thread = std::thread::Builder::new().name("certificate".into());
         let spawned = thread.spawn(move || {
@@ -46,14 +65,19 @@ impl Certificates {
                 }
             }
         });
-        spawned.map_err(|e| ServerError::Other(format!("cannot start a thread: {e}")))?;
-        acceptor(certificates)
+        let failed = |e| ServerError::Other(format!("cannot start a thread: {e}"));
+        spawned.map(drop).map_err(failed)
+    }
+
+    fn set_files(&self, certificate: CertifiedKey) {
+        let mut of_files = self.of_files.write().expect("no panic with the certificate held");
+        *of_files = Some(Arc::new(certificate));
     }
 
     fn read_again(&self, files: &CertificateFiles) {
         match load(files) {
             Ok(new) => {
-                *self.shown.write().expect("no panic with the certificate held") = Arc::new(new);
+                self.set_files(new);
                 tracing::info!("the certificate was read again");
             }
             Err(error) => tracing::error!("the certificate stays as it was: {error}"),
@@ -67,16 +91,34 @@ fn stamps(files: &CertificateFiles) -> [Option<FileStamp>; 2] {
 
 fn load(files: &CertificateFiles) -> Result<CertifiedKey, ServerError> {
     let (chain, key) = (read_chain(&files.certificate)?, read_key(&files.key)?);
-    let wrong = |e: rustls::Error| {
-        ServerError::Configuration(format!("{} with {}: {e}", files.certificate, files.key))
-    };
-    let certified = CertifiedKey::new(chain, any_supported_type(&key).map_err(wrong)?);
-    certified.keys_match().map_err(wrong)?;
+    certified(chain, &key).map_err(|why| {
+        ServerError::Configuration(format!("{} with {}: {why}", files.certificate, files.key))
+    })
+}
+
+/// A chain with its key, which must fit.
+pub fn certified(
+    chain: Vec<CertificateDer<'static>>,
+    key: &PrivateKeyDer<'_>,
+) -> Result<CertifiedKey, String> {
+    let key = any_supported_type(key).map_err(|e| e.to_string())?;
+    let certified = CertifiedKey::new(chain, key);
+    certified.keys_match().map_err(|e| e.to_string())?;
     Ok(certified)
 }
 
+/// A chain and its key in one PEM text.
+pub fn parse(
+    pem: &[u8],
+) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), String> {
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    let chain = chain.map_err(|e| e.to_string())?;
+    let key = PrivateKeyDer::from_pem_slice(pem).map_err(|e| e.to_string())?;
+    Ok((chain, key))
+}
+
 /// TLS towards clients, of which some speak an older version than our own programs.
-fn acceptor(certificates: Arc<Certificates>) -> Result<TlsAcceptor, ServerError> {
+pub fn acceptor(certificates: Arc<Certificates>) -> Result<TlsAcceptor, ServerError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -101,11 +143,11 @@ mod tests {
             std::fs::write(path("a.pem"), made.cert.pem()).expect("written");
             std::fs::write(path("a.key"), made.signing_key.serialize_pem()).expect("written");
         };
-        assert!(Certificates::of_files(files.clone()).is_err(), "they are not there");
+        let certificates = Arc::new(Certificates::default());
+        assert!(certificates.watch_files(files.clone()).is_err(), "they are not there");
         write();
-        let certificates =
-            Certificates { shown: RwLock::new(Arc::new(load(&files).expect("a certificate"))) };
-        let shown = || certificates.shown.read().expect("held").cert.clone();
+        certificates.watch_files(files.clone()).expect("a certificate");
+        let shown = || certificates.find(Some("a.example")).expect("a certificate").cert.clone();
         let first = shown();
         write();
         certificates.read_again(&files);
@@ -113,6 +155,12 @@ mod tests {
         assert_ne!(first, second);
         std::fs::write(path("a.pem"), "torn").expect("written");
         certificates.read_again(&files);
+        assert_eq!(shown(), second);
+        let made = rcgen::generate_simple_self_signed(vec!["b".to_owned()]).expect("a pair");
+        let pem = format!("{}{}", made.signing_key.serialize_pem(), made.cert.pem());
+        let (chain, key) = parse(pem.as_bytes()).expect("both");
+        certificates.set("b.example", certified(chain.clone(), &key).expect("they fit"));
+        assert_eq!(certificates.find(Some("b.example")).expect("its own").cert, chain);
         assert_eq!(shown(), second);
     }
 }

@@ -1,9 +1,11 @@
 //! `sluice gateway`: services behind another address than the server's, by as many processes as wanted. A gateway asks the server
 //! once a second for its routes, and keeps passing requests on by the last ones while the server is away.
 //!
-//! - `routes`: what the server said last; `pass`: one request; `certificate`: TLS towards clients; `server_address`: connections to
-//!   the server, which gets what a gateway cannot pass on itself.
+//! - `routes`: what the server said last; `pass`: one request; `certificate`: TLS towards clients; `acme`, `acme_http`: certificates
+//!   that are ordered for host names; `server_address`: connections to the server, which gets what a gateway cannot pass on itself.
 
+mod acme;
+mod acme_http;
 mod certificate;
 mod pass;
 mod routes;
@@ -13,11 +15,13 @@ use crate::auth::identity::write_private;
 use crate::connection_limits::{self, ConnectionLimits, ListenerSlots};
 use crate::error::ServerError;
 use crate::http::clients_port::ClientsPort;
-use crate::http::drain::Drainer;
+use crate::http::drain::{Drain, Drainer};
 use crate::http::port_tls::PortTls;
 use crate::proxy::access_log::AccessLog;
 use crate::proxy::pool::ConnectionPool;
 use crate::repeated_failure::RepeatedFailure;
+pub use acme::AcmeOptions;
+use acme::{AcmeKeeper, Challenges};
 use axum::Router;
 use certificate::Certificates;
 pub use cluster::CertificateFiles;
@@ -48,6 +52,8 @@ pub struct GatewayOptions {
     pub listener: TcpListener,
     /// Without one, clients of this machine alone are answered.
     pub certificate: Option<CertificateFiles>,
+    /// Certificates are ordered for the host names of services; the port where the authority proves them.
+    pub acme: Option<(AcmeOptions, TcpListener)>,
     /// Its own folder.
     pub dir: PathBuf,
     pub server: ServerAddress,
@@ -94,7 +100,8 @@ pub fn run(options: GatewayOptions, ready: impl FnOnce()) -> Result<(), ServerEr
 }
 
 async fn serve(options: GatewayOptions, ready: impl FnOnce()) -> Result<(), ServerError> {
-    let GatewayOptions { name, listener, certificate, dir, server, access_log, ask } = options;
+    let GatewayOptions { name, listener, certificate, acme, dir, server, access_log, ask } =
+        options;
     let address = listener.local_addr().map(|at| at.to_string()).unwrap_or_default();
     let listening = |e| ServerError::Listen { address: address.clone(), source: e };
     let stopping = |e: std::io::Error| ServerError::Other(e.to_string());
@@ -108,21 +115,41 @@ async fn serve(options: GatewayOptions, ready: impl FnOnce()) -> Result<(), Serv
         server_pool: Arc::default(),
         access_log: log,
     });
-    let acceptor = match certificate {
-        Some(files) => Some(Certificates::of_files(files)?),
-        None => None,
-    };
+    let certificates = Arc::new(Certificates::default());
+    let has_tls = certificate.is_some() || acme.is_some();
+    if let Some(files) = certificate {
+        certificates.watch_files(files)?;
+    }
+    let acceptor = if has_tls { Some(certificate::acceptor(certificates.clone())?) } else { None };
     let limits = ConnectionLimits::default();
     let slots = ListenerSlots::new(connection_limits::raise_descriptors(), &limits);
     let (drainer, drain) = Drainer::new();
     let port = ClientsPort {
         router: Router::new().fallback(pass::pass).with_state(gateway.clone()),
         slots: slots.proxy,
-        handshakes: slots.handshakes,
-        limits,
+        handshakes: slots.handshakes.clone(),
+        limits: limits.clone(),
         tls: PortTls::fixed(acceptor),
         drain,
+        is_plain: false,
     };
+    if let Some((options, listener)) = acme {
+        let challenges = Challenges::default();
+        let proofs = ClientsPort {
+            router: challenges.clone().router(),
+            slots: slots.port,
+            handshakes: slots.handshakes,
+            limits,
+            tls: PortTls::fixed(None),
+            drain: Drain::never(),
+            is_plain: true,
+        };
+        listener.set_nonblocking(true).map_err(listening)?;
+        let listener = tokio::net::TcpListener::from_std(listener).map_err(listening)?;
+        tokio::spawn(Arc::new(proofs).serve(listener));
+        let keeper = AcmeKeeper::new(options, gateway.clone(), certificates, challenges, &dir)?;
+        tokio::spawn(keeper.run());
+    }
     listener.set_nonblocking(true).map_err(listening)?;
     let listener = tokio::net::TcpListener::from_std(listener).map_err(listening)?;
     tokio::spawn(Arc::new(port).serve(listener));

@@ -59,6 +59,8 @@ pub struct ClientsPort {
     pub limits: ConnectionLimits,
     pub tls: PortTls,
     pub drain: Drain,
+    /// Plain HTTP is answered to everybody: nothing that is said there is secret.
+    pub is_plain: bool,
 }
 
 impl ClientsPort {
@@ -108,7 +110,9 @@ impl ClientsPort {
         let connection = PortConnection::new(self.slots.clone());
         let is_loopback = is_near(from);
         let who = move || Peer::Port { connection: connection.clone(), from, is_loopback };
-        match Protocol::of(first[0], from) {
+        let protocol =
+            if self.is_plain { Protocol::PlainHttp } else { Protocol::of(first[0], from) };
+        match protocol {
             Protocol::PlainHttp => {
                 serve(&self.router, stream, who, slot, &self.limits, self.drain.clone())
             }
@@ -166,6 +170,7 @@ mod tests {
             limits,
             tls: PortTls::start(server.shared.clone()).expect("a thread"),
             drain: Drain::never(),
+            is_plain: false,
         })
     }
 

@@ -79,6 +79,7 @@ pub(super) async fn serve(
         limits: limits.clone(),
         tls: tls.clone(),
         drain: Drain::never(),
+        is_plain: false,
     };
     vital_task::spawn("the clients' port", Arc::new(clients_port).serve(port));
     if let Some(listener) = listeners.proxy {
@@ -86,7 +87,8 @@ pub(super) async fn serve(
         let listener = tokio::net::TcpListener::from_std(listener).map_err(listening)?;
         let (slots, handshakes) = (slots.proxy, slots.handshakes);
         let limits = limits.clone();
-        let port = ClientsPort { router: proxy, slots, handshakes, limits, tls, drain };
+        let is_plain = false;
+        let port = ClientsPort { router: proxy, slots, handshakes, limits, tls, drain, is_plain };
         vital_task::spawn("the proxy's port", Arc::new(port).serve(listener));
     } else {
         drop(drain);

@@ -5,7 +5,7 @@ use crate::service_restart::ask;
 use crate::services::{answered, apply, free_port};
 use crate::web_pages::{admin, clients_address, get, send_to};
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
@@ -144,4 +144,117 @@ fn up_gateway_asks_the_server_about_tokens_and_services_that_it_does_not_know() 
         let text = std::fs::read_to_string(&log).unwrap_or_default();
         text.contains("\"GET /proxy/services/main/web/\" 200 ").then_some(())
     });
+}
+
+/// Answers every question for an address with that of this machine's loopback, so that any name is this machine's.
+const NAME_SERVER: &str = r#"
+import socket, struct, sys
+server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+server.bind(("127.0.0.1", int(sys.argv[1])))
+while True:
+    question, client = server.recvfrom(4096)
+    end = 12
+    while question[end]:
+        end += question[end] + 1
+    asked = question[12:end + 5]
+    is_address = struct.unpack(">H", question[end + 1:end + 3])[0] == 1
+    answer = b"\xc0\x0c" + struct.pack(">HHIH", 1, 1, 60, 4) + b"\x7f\x00\x00\x01" if is_address else b""
+    head = question[:2] + b"\x81\x80" + struct.pack(">HHHH", 1, 1 if is_address else 0, 0, 0)
+    server.sendto(head + asked + answer, client)
+"#;
+
+/// Asks for a page over TLS by the host name of the service, trusting whatever is shown; the page, and who issued the certificate.
+const TLS_CLIENT: &str = r#"
+import socket, ssl, sys
+port, name, token = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+context.check_hostname = False
+context.verify_mode = ssl.CERT_NONE
+with socket.create_connection(("127.0.0.1", port)) as plain, context.wrap_socket(plain, server_hostname=name) as stream:
+    shown = ssl.DER_cert_to_PEM_cert(stream.getpeercert(True))
+    stream.sendall(f"GET /by/name HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\nAuthorization: Bearer {token}\r\n\r\n".encode())
+    answer = b""
+    while (part := stream.recv(65536)):
+        answer += part
+print(answer.split(b"\r\n")[0].decode())
+print(shown)
+"#;
+
+/// Ends with the test.
+struct Helper(Child);
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// An authority of Let's Encrypt's for tests, which asks for proofs at this port; the URL of its directory.
+fn pebble(cluster: &Cluster, proofs: u16) -> (Vec<Helper>, String) {
+    let (directory, management, names) = (free_port(), free_port(), free_port());
+    let key = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("a pair");
+    let certificate = cluster.write("pebble.pem", &key.cert.pem());
+    let private = cluster.write("pebble.key", &key.signing_key.serialize_pem());
+    let settings = serde_json::json!({"pebble": {
+        "listenAddress": format!("127.0.0.1:{directory}"),
+        "managementListenAddress": format!("127.0.0.1:{management}"),
+        "certificate": certificate, "privateKey": private,
+        "httpPort": proofs, "tlsPort": free_port(), "ocspResponderURL": "",
+    }});
+    let settings = cluster.write("pebble.json", &settings.to_string());
+    let script = cluster.write("names.py", NAME_SERVER);
+    let mut resolver = Command::new("python3");
+    resolver.arg(script).arg(names.to_string());
+    let mut authority = Command::new("pebble");
+    authority.arg("-config").arg(settings).args(["-dnsserver", &format!("127.0.0.1:{names}")]);
+    authority.env("PEBBLE_VA_NOSLEEP", "1").env("PEBBLE_WFE_NONCEREJECT", "0");
+    let started = [resolver, authority].map(|mut command| {
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        Helper(command.spawn().expect("python3 and pebble, which scripts/install brings"))
+    });
+    until("the authority listens", || std::net::TcpStream::connect(("127.0.0.1", directory)).ok());
+    (started.into(), format!("https://localhost:{directory}/dir"))
+}
+
+#[test]
+fn up_gateway_orders_certificates_for_the_host_names_of_services() {
+    let cluster = Cluster::folder(TWO_NODES);
+    cluster.write_conf("sluice.toml", "[proxy]\ndomain = 'apps.test'\n");
+    cluster.start();
+    let port = free_port();
+    apply(&cluster, port, "");
+    answered(&cluster, "/proxy/services/main/web/", &[&admin(&cluster)]);
+    let proofs = free_port();
+    let (_authority, directory) = pebble(&cluster, proofs);
+    let authority = cluster.path("work").join("pebble.pem").display().to_string();
+    let http = format!("127.0.0.1:{proofs}");
+    let options =
+        ["--acme", &directory, "--acme-authority", &authority, "--http", &http, "--access-log"];
+    let gateway = Gateway::start(&cluster, &options);
+    let issued = cluster.path("gateway").join("acme").join("web.apps.test.pem");
+    until("the certificate is issued", || issued.exists().then_some(()));
+    for file in ["web.apps.test.pem", "account.json"] {
+        use std::os::unix::fs::PermissionsExt;
+        let file = issued.with_file_name(file);
+        let mode = std::fs::metadata(&file).expect("a file").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{}", file.display());
+    }
+    let user = token(&cluster, &["--name", "plain"]);
+    let script = cluster.write("tls.py", TLS_CLIENT);
+    let listens = gateway.address.rsplit(':').next().expect("a port");
+    let mut client = Command::new("python3");
+    client.arg(script).args([listens, "web.apps.test", &user]);
+    let said = client.output().expect("python3 runs");
+    let text = String::from_utf8_lossy(&said.stdout).into_owned();
+    assert!(text.starts_with("HTTP/1.1 200"), "{text}{}", String::from_utf8_lossy(&said.stderr));
+    let shown = text.split_once('\n').expect("a certificate").1.trim();
+    let kept = std::fs::read_to_string(&issued).expect("a certificate");
+    assert!(kept.contains(shown), "the certificate that was issued is shown:\n{shown}\n{kept}");
+    // Port 80 leads to https, and proves nothing that is not asked for.
+    let led = send_to(&http, "GET", "/a?b", &["Host: web.apps.test"], b"");
+    let place = Some("https://web.apps.test/a?b");
+    assert_eq!((led.status, led.header("location")), (308, place), "{}", led.head);
+    let none = "/.well-known/acme-challenge/none";
+    assert_eq!(send_to(&http, "GET", none, &["Host: web.apps.test"], b"").status, 404);
 }

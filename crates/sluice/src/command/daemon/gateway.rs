@@ -3,10 +3,10 @@
 use super::listen_addresses;
 use super::log;
 use super::state_dir::StateDir;
-use crate::client::tls::client_config;
+use crate::client::tls::{Trust, client_config};
 use crate::client::{Client, HostPort, ServerLocation, default_state_dir};
 use crate::command::verb::{VerbError, VerbResult, unexpected};
-use ::server::gateway::{self, CertificateFiles, GatewayOptions, ServerAddress};
+use ::server::gateway::{self, AcmeOptions, CertificateFiles, GatewayOptions, ServerAddress};
 use clap::Args;
 use model::secret::SecretValue;
 use std::io::Write;
@@ -16,6 +16,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use wire::client::{Answer, Call};
 use wire::gateway::{GatewayReport, GatewayRoutes};
+
+/// The directory of Let's Encrypt.
+const LETS_ENCRYPT: &str = "https://acme-v02.api.letsencrypt.org/directory";
 
 #[derive(Args)]
 pub struct GatewayArgs {
@@ -37,6 +40,18 @@ pub struct GatewayArgs {
     /// The key of the certificate (PEM)
     #[arg(long, value_name = "FILE", requires = "certificate")]
     key: Option<PathBuf>,
+    /// Order certificates for the host names of services by ACME: `lets-encrypt`, or the URL of an authority's directory
+    #[arg(long, value_name = "URL", requires = "http")]
+    acme: Option<String>,
+    /// Where the authority's notices go, as in ops@example.org
+    #[arg(long, value_name = "MAIL", requires = "acme")]
+    acme_contact: Option<String>,
+    /// The authorities (PEM) that the ACME server's own certificate may be of; without it, those of this machine
+    #[arg(long, value_name = "FILE", requires = "acme")]
+    acme_authority: Option<PathBuf>,
+    /// Where the authority proves names, and where clients are led to https: ADDR:PORT, seen from outside as port 80
+    #[arg(long, value_name = "ADDR:PORT", requires = "acme", value_parser = listen_addresses::address)]
+    http: Option<SocketAddr>,
     /// The name by which the server lists it; without it, the short host name
     #[arg(long)]
     name: Option<String>,
@@ -50,29 +65,31 @@ pub fn run(args: GatewayArgs) -> VerbResult {
     let state = StateDir::prepare_empty(&args.dir.clone().unwrap_or_else(usual))?;
     log::start(&state, "gateway");
     let location = location(&args)?;
-    let is_bare = args.certificate.is_none() && !args.listen.ip().is_loopback();
+    let has_tls = args.certificate.is_some() || args.acme.is_some();
+    let is_bare = !has_tls && !args.listen.ip().is_loopback();
     if is_bare {
         let text = format!(
-            "--listen {}: clients of other machines need TLS: --certificate FILE --key FILE",
+            "--listen {}: clients of other machines need TLS: --certificate FILE --key FILE, or --acme URL",
             args.listen
         );
         return Err(VerbError::Message(text));
     }
-    let listener = TcpListener::bind(args.listen)
-        .map_err(|e| VerbError::Message(format!("cannot listen at {}: {e}", args.listen)))?;
+    let listener = bind(args.listen)?;
+    let acme = acme(&args)?;
     let listen = listener.local_addr().unwrap_or(args.listen);
     let path = |path: PathBuf| path.display().to_string();
     let certificate = args.certificate.zip(args.key).map(|(certificate, key)| CertificateFiles {
         certificate: path(certificate),
         key: path(key),
     });
-    let scheme = if certificate.is_some() { "https" } else { "http" };
+    let scheme = if has_tls { "https" } else { "http" };
     let server = server_address(&location)?;
     let mut client = Client::at(location);
     let options = GatewayOptions {
         name: args.name.unwrap_or_else(short_host_name),
         listener,
         certificate,
+        acme,
         dir: state.path.clone(),
         server,
         access_log: args.access_log,
@@ -82,6 +99,34 @@ pub fn run(args: GatewayArgs) -> VerbResult {
     let ready = move || drop(writeln!(std::io::stdout(), "the gateway is up: {scheme}://{listen}"));
     gateway::run(options, ready)?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn bind(at: SocketAddr) -> Result<TcpListener, VerbError> {
+    let failed = |e| VerbError::Message(format!("cannot listen at {at}: {e}"));
+    TcpListener::bind(at).map_err(failed)
+}
+
+/// How certificates are ordered, if they are.
+fn acme(args: &GatewayArgs) -> Result<Option<(AcmeOptions, TcpListener)>, VerbError> {
+    let (Some(directory), Some(http)) = (&args.acme, args.http) else { return Ok(None) };
+    let directory = match directory.as_str() {
+        "lets-encrypt" => LETS_ENCRYPT.to_owned(),
+        url if url.starts_with("https://") => url.to_owned(),
+        other => {
+            let text = format!("--acme {other}: expected https://…, or lets-encrypt");
+            return Err(VerbError::Message(text));
+        }
+    };
+    let trust = match &args.acme_authority {
+        Some(file) => {
+            Trust::Authority(std::fs::read_to_string(file).map_err(VerbError::file(file))?)
+        }
+        None => Trust::Machine,
+    };
+    let tls = client_config(&trust).map_err(|e| VerbError::Message(format!("--acme: {e}")))?;
+    let contact = args.acme_contact.as_ref().map(|mail| format!("mailto:{mail}"));
+    let options = AcmeOptions { directory, contact, tls: Arc::new(tls) };
+    Ok(Some((options, bind(http)?)))
 }
 
 fn short_host_name() -> String {
