@@ -167,7 +167,7 @@ impl ToServer {
         let outstanding = gateway.server_pool.enter();
         let connect = gateway.server.connect(routes.proxy_port, CONNECT_TIMEOUT);
         match gateway.server_pool.send(connect, head.with(body), upgrades).await {
-            Ok(answer) => finish(answer, outstanding, upgrade, slot, WHOLE_HOST, true),
+            Ok(answer) => finish(answer, (outstanding, None), upgrade, slot, WHOLE_HOST, true),
             Err(SendFailure::NotSent(_)) => {
                 let why = "the service has no replica that can be reached, and the server is away";
                 Err(retry_later(StatusCode::SERVICE_UNAVAILABLE, why))
@@ -205,14 +205,16 @@ async fn to_replica(
     let mut outgoing = head.with(Body::new(Limited::new(body, BODY_BYTES_MAX as usize)));
     let mut tried: Vec<AttemptId> = Vec::new();
     let mut was_lost = false;
-    while let Some(replica) = service.choose(&tried).filter(|_| tried.len() < TRIES_MAX) {
+    let upgrades = for_server.upgrades;
+    while let Some(replica) = service.choose(&tried, upgrades).filter(|_| tried.len() < TRIES_MAX) {
         let outstanding = replica.pool.enter();
-        let upgrades = for_server.upgrades;
+        let websocket = upgrades.then(|| replica.pool.enter_websocket());
         outgoing = match replica.pool.send(connect(&replica), outgoing, upgrades).await {
             Ok(answer) => {
                 service.counts.note_request();
                 let slot = for_server.slot.take();
-                return finish(answer, outstanding, upgrade, slot, prefix, is_whole);
+                let counted = (outstanding, websocket);
+                return finish(answer, counted, upgrade, slot, prefix, is_whole);
             }
             Err(SendFailure::NotSent(unsent)) => *unsent,
             Err(SendFailure::Lost) if is_repeatable => {
@@ -261,7 +263,7 @@ async fn connect(replica: &RoutedReplica) -> Option<Sender> {
 /// The answer as the client gets it.
 fn finish(
     mut answer: hyper::Response<Incoming>,
-    outstanding: Outstanding,
+    (outstanding, websocket): (Outstanding, Option<Outstanding>),
     upgrade: Option<OnUpgrade>,
     slot: Option<HeldSlot>,
     prefix: &str,
@@ -271,7 +273,7 @@ fn finish(
         let Some(of_client) = upgrade else {
             return Err(Box::new(said(StatusCode::BAD_GATEWAY, "the protocol changed unasked")));
         };
-        join_upgraded(&mut answer, of_client, (outstanding, slot));
+        join_upgraded(&mut answer, of_client, (outstanding, websocket, slot));
         answer.map(|_| Body::empty())
     } else {
         answer.map(|body| Body::new(AnswerBody::new(body, outstanding)))

@@ -11,8 +11,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use wire::gateway::{GatewayRoutes, ReplicaRoute, ServiceLoad, ServiceRoute, TokenRoute};
 
-/// Requests at once to one replica.
+/// Requests at once to one replica, and how many of them may be WebSockets.
 const OUTSTANDING_MAX: usize = 1024;
+const WEBSOCKETS_MAX: usize = 512;
 
 #[derive(Default)]
 pub struct Routes {
@@ -62,12 +63,16 @@ pub enum Admission {
 }
 
 impl RoutedService {
-    /// The replica that gets the next request; none of those that were tried.
-    pub fn choose(&self, tried: &[AttemptId]) -> Option<Arc<RoutedReplica>> {
+    /// The replica that gets the next request; none of those that were tried, and for a WebSocket none that has its part of them.
+    pub fn choose(&self, tried: &[AttemptId], upgrades: bool) -> Option<Arc<RoutedReplica>> {
         let outstanding: Vec<usize> =
             self.replicas.iter().map(|one| one.pool.outstanding()).collect();
-        let is_tried = |at: &usize| tried.contains(&self.replicas[*at].route.attempt);
-        let left_out: Vec<usize> = (0..self.replicas.len()).filter(is_tried).collect();
+        let is_left_out = |at: &usize| {
+            let replica = &self.replicas[*at];
+            let is_full = upgrades && replica.pool.websockets() >= WEBSOCKETS_MAX;
+            is_full || tried.contains(&replica.route.attempt)
+        };
+        let left_out: Vec<usize> = (0..self.replicas.len()).filter(is_left_out).collect();
         let turn = self.counts.turn.fetch_add(1, Relaxed);
         let chosen = least_busy(&outstanding, &left_out, turn, OUTSTANDING_MAX)?;
         Some(self.replicas[chosen].clone())

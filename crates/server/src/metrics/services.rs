@@ -34,4 +34,9 @@ pub fn write(text: &mut Exposition, snapshot: &Snapshot) {
     for (name, values) in services {
         replicas.sample(&[("project", &*name.project), ("run", &*name.run)], values.replicas);
     }
+    let mut websockets =
+        text.gauge("sluice_service_websockets", "WebSockets that are open to services.");
+    for (name, values) in services {
+        websockets.sample(&[("project", &*name.project), ("run", &*name.run)], values.websockets);
+    }
 }

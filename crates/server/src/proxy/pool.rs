@@ -38,6 +38,14 @@ pub enum SendFailure {
 /// A request that is not answered yet, until this is dropped.
 pub struct Outstanding(Arc<AtomicUsize>);
 
+impl Outstanding {
+    /// Counts one more until this is dropped.
+    pub fn of(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Relaxed);
+        Self(count.clone())
+    }
+}
+
 impl Drop for Outstanding {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Relaxed);
@@ -62,6 +70,7 @@ where
 #[derive(Default)]
 pub struct ConnectionPool {
     outstanding: Arc<AtomicUsize>,
+    websockets: Arc<AtomicUsize>,
     /// The last used is at the end.
     idle: Mutex<Vec<(Sender, Instant)>>,
 }
@@ -72,8 +81,16 @@ impl ConnectionPool {
     }
 
     pub fn enter(&self) -> Outstanding {
-        self.outstanding.fetch_add(1, Relaxed);
-        Outstanding(self.outstanding.clone())
+        Outstanding::of(&self.outstanding)
+    }
+
+    /// Requests that have become WebSockets, or are to: each holds its connection for as long as it likes.
+    pub fn websockets(&self) -> usize {
+        self.websockets.load(Relaxed)
+    }
+
+    pub fn enter_websocket(&self) -> Outstanding {
+        Outstanding::of(&self.websockets)
     }
 
     fn idle(&self) -> MutexGuard<'_, Vec<(Sender, Instant)>> {

@@ -14,6 +14,7 @@ mod input_output;
 mod log_socket;
 mod sbcast;
 mod server_stream;
+mod service_attacks;
 mod service_restart;
 mod services;
 mod ssh_bounds;

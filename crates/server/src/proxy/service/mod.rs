@@ -118,6 +118,7 @@ fn look(shared: &Arc<Shared>, services: &Services) {
             streaks.insert(replica.attempt.job, replica.readiness.streaks());
         }
         live.counts.set_replicas(live.ready());
+        live.counts.set_websockets(live.replicas.iter().map(|one| one.websockets()).sum());
         live.scale.arrivals.note_many(gateways.take_arrived(&live.name), now);
         scaler::scale(shared, live, now);
         roller::roll(shared, live, now);
@@ -313,8 +314,8 @@ impl Passed<'_> {
         let mut was_lost = false;
         let mut live = self.live.clone();
         let mut wait = FirstReplica::new(&live, services, shared);
-        let (answer, outstanding) = loop {
-            let chosen = live.choose(&tried).filter(|_| tried.len() < TRIES_MAX);
+        let (answer, counted) = loop {
+            let chosen = live.choose(&tried, upgrades).filter(|_| tried.len() < TRIES_MAX);
             let Some(replica) = chosen else {
                 // What may have ended a replica is not sent to one after the other until the time is over.
                 if was_lost || !wait.goes_on().await {
@@ -325,10 +326,11 @@ impl Passed<'_> {
                 continue;
             };
             let outstanding = replica.enter();
+            let websocket = upgrades.then(|| replica.enter_websocket());
             let owner = &live.owner;
             let forwarders = &services.forwarders;
             outgoing = match replica.send(shared, forwarders, owner, outgoing, upgrades).await {
-                Ok(answer) => break (answer, outstanding),
+                Ok(answer) => break (answer, (outstanding, websocket)),
                 Err(SendFailure::NotSent(unsent)) => *unsent,
                 Err(SendFailure::Lost) if is_repeatable => {
                     // Its server may have closed a connection that was kept: a new one may do.
@@ -346,7 +348,7 @@ impl Passed<'_> {
             };
             tried.push(replica.attempt);
         };
-        self.answer(answer, outstanding, upgrade, slot, is_whole)
+        self.answer(answer, counted, upgrade, slot, is_whole)
     }
 
     /// Refuses a client that has made more requests than the service's rate limits allow.
@@ -374,14 +376,14 @@ impl Passed<'_> {
     fn answer(
         &self,
         mut answer: hyper::Response<hyper::body::Incoming>,
-        outstanding: Outstanding,
+        (outstanding, websocket): (Outstanding, Option<Outstanding>),
         upgrade: Option<OnUpgrade>,
         slot: Option<HeldSlot>,
         is_whole: bool,
     ) -> Result<Response, Box<Response>> {
         let mut answer = if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
             let of_client = upgrade.ok_or_else(|| self.failed("changed the protocol unasked"))?;
-            join_upgraded(&mut answer, of_client, (outstanding, slot));
+            join_upgraded(&mut answer, of_client, (outstanding, websocket, slot));
             answer.map(|_| Body::empty())
         } else {
             answer.map(|body| Body::new(AnswerBody::new(body, outstanding)))

@@ -18,6 +18,8 @@ use tokio::time::timeout;
 
 /// Requests at once to one replica. The step in the replica takes somewhat more connections.
 pub const OUTSTANDING_MAX: usize = 240;
+/// How many of them may be WebSockets: those that are idle leave room for requests.
+pub const WEBSOCKETS_MAX: usize = 120;
 /// How long a replica may take to take a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -108,6 +110,14 @@ impl Replica {
 
     pub fn enter(&self) -> Outstanding {
         self.pool.enter()
+    }
+
+    pub fn websockets(&self) -> usize {
+        self.pool.websockets()
+    }
+
+    pub fn enter_websocket(&self) -> Outstanding {
+        self.pool.enter_websocket()
     }
 
     /// Closes the connections that nobody has used for a while.

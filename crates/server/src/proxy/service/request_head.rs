@@ -50,8 +50,13 @@ impl<'p> ServicePath<'p> {
     }
 }
 
-/// Refuses a body that is too long by its own account, and a request that goes round in circles.
+/// Refuses a body that is too long by its own account, or says two lengths, and a request that goes round in circles.
 pub fn check_head(headers: &HeaderMap) -> Result<(), Box<Response>> {
+    let lengths = headers.get_all(header::CONTENT_LENGTH).iter().count();
+    if lengths + usize::from(headers.contains_key(header::TRANSFER_ENCODING)) > 1 {
+        // What comes behind the body by one of them is another request by the other.
+        return Err(refused(StatusCode::BAD_REQUEST, "the body has more than one length"));
+    }
     let length = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
     let length = length.and_then(|length| length.parse::<u64>().ok());
     if length.is_some_and(|length| length > BODY_BYTES_MAX) {
@@ -114,6 +119,11 @@ mod tests {
         };
         assert_eq!(head(header::CONTENT_LENGTH, &["67108864"]), Ok(()));
         assert_eq!(head(header::CONTENT_LENGTH, &["67108865"]), Err(413));
+        assert_eq!(head(header::CONTENT_LENGTH, &["5", "5"]), Err(400));
+        let mut both = HeaderMap::new();
+        both.insert(header::CONTENT_LENGTH, "5".parse().expect("a value"));
+        both.insert(header::TRANSFER_ENCODING, "chunked".parse().expect("a value"));
+        assert_eq!(check_head(&both).map_err(|response| response.status().as_u16()), Err(400));
         assert_eq!(head(header::VIA, &["1.1 sluice", "1.0 other, 1.1 sluice,1.1 sluice"]), Ok(()));
         assert_eq!(head(header::VIA, &["1.1 sluice, 1.1 sluice", VIA, VIA]), Err(508));
     }
