@@ -73,7 +73,7 @@ pub async fn authenticate(
     }
 }
 
-/// A gateway that makes a call. Its token is taken nowhere else, and the call must be its own (`calls::answer`).
+/// A gateway that makes a call. Its token is taken nowhere else, and the call must be its own (`calls::call`).
 fn gateway(shared: &Shared, request: &Request) -> Option<Principal> {
     let Some(Peer::Port { is_loopback, .. }) = request.extensions().get::<Peer>() else {
         return None;

@@ -50,6 +50,9 @@ pub async fn call(
     by: Principal,
     call: Call,
 ) -> Result<EncodedAnswer, serde_json::Error> {
+    if let Err(why) = within_token(&by, &call) {
+        return serde_json::to_vec(&Answer::Refused(why)).map(EncodedAnswer::Json);
+    }
     let begun = match long_work(&call) {
         Some(work) => begin_long(shared, &by, work).await.map(Some),
         None => Ok(None),
@@ -77,6 +80,12 @@ pub async fn call(
     // What took long to find may be long: the thread's other work goes on while it is written.
     let encoded = if long.is_some() { block_in_place(encode) } else { encode() };
     encoded.map(EncodedAnswer::Json)
+}
+
+/// Refuses a gateway's token for any call but its own.
+fn within_token(by: &Principal, call: &Call) -> Result<(), Refusal> {
+    let is_own = matches!(call, Call::SyncGateway(_));
+    if by.token_limit == Some(Role::Gateway) && !is_own { Err(Refusal::AccessDenied) } else { Ok(()) }
 }
 
 /// What a call does that takes long; `None` for any other.
@@ -132,9 +141,7 @@ pub async fn submit_run(
 
 /// The answer to a call. A refusal says no more than the caller is shown.
 pub async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<Answer, Refusal> {
-    if by.token_limit == Some(Role::Gateway) && !matches!(call, Call::SyncGateway(_)) {
-        return Err(Refusal::AccessDenied);
-    }
+    within_token(&by, &call)?;
     let answered = full_answer(shared, by.clone(), call).await;
     answered.map_err(|why| shown_refusal(shared, &by, why))
 }

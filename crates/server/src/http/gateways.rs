@@ -83,7 +83,10 @@ fn tokens(state: &State, projects: &BTreeSet<&str>, now: Timestamp) -> Vec<Token
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::user;
+    use crate::http::calls;
+    use crate::show::job_list::EncodedAnswer;
+    use crate::testing::{TestServer, user};
+    use wire::client::{Call, JobsQuery};
 
     #[test]
     fn token_of_a_gateway_is_an_operators_and_opens_no_service() {
@@ -110,5 +113,26 @@ mod tests {
         let found = tokens(&state, &BTreeSet::from(["main", "other"]), Timestamp(10));
         let [token] = &found[..] else { panic!("{found:?}") };
         assert_eq!((&*token.hash, &*token.projects), ("good", &["main".to_owned()][..]));
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn token_of_a_gateway_makes_no_call_but_its_own() {
+        let server = TestServer::start().await;
+        let root = crate::auth::principal::server_principal();
+        let by = Principal { token_limit: Some(Role::Gateway), ..root };
+        let answer = async |call: Call| {
+            let answered = calls::call(&server.shared, by.clone(), call).await.expect("an answer");
+            let EncodedAnswer::Json(json) = answered else { panic!("lines") };
+            serde_json::from_slice::<Answer>(&json).expect("an answer")
+        };
+        for call in [Call::Ping, Call::Jobs(JobsQuery::default()), Call::Cluster] {
+            let denied = answer(call).await;
+            assert!(matches!(denied, Answer::Refused(Refusal::AccessDenied)), "{denied:?}");
+        }
+        let report = GatewayReport { name: "edge".into(), ..GatewayReport::default() };
+        let own = answer(Call::SyncGateway(report)).await;
+        assert!(matches!(own, Answer::GatewayRoutes(_)), "{own:?}");
+        let unnamed = answer(Call::SyncGateway(GatewayReport::default())).await;
+        assert!(matches!(unnamed, Answer::Refused(Refusal::Other(_))), "{unnamed:?}");
     }
 }
