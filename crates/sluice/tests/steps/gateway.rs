@@ -12,7 +12,7 @@ use std::time::Instant;
 /// A token of this user, with further options.
 fn token(cluster: &Cluster, options: &[&str]) -> String {
     let user = user_name();
-    let args: Vec<&str> = ["token", "user", &user].iter().chain(options).copied().collect();
+    let args: Vec<&str> = ["token", "user", user.as_str()].iter().chain(options).copied().collect();
     let said = cluster.sluice(&args).ok();
     said.lines().find(|line| !line.trim().is_empty()).expect("a token").trim().to_owned()
 }
