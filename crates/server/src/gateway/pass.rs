@@ -5,7 +5,8 @@ use super::routes::{Admission, RoutedReplica, RoutedService, Routes, key};
 use crate::auth::token;
 use crate::clock;
 use crate::http::authenticate::bearer;
-use crate::http::peer::HeldSlot;
+use crate::http::peer::{HeldSlot, Peer};
+use crate::metrics::scrape_services;
 use crate::proxy::access_log::Asked;
 use crate::proxy::exchange::{OutgoingHead, inner_uri, join_upgraded, redirect, said};
 use crate::proxy::headers;
@@ -19,7 +20,7 @@ use crate::proxy::service::request_rate::Client;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use http_body_util::Limited;
 use hyper::body::{Body as _, Incoming};
 use hyper::upgrade::OnUpgrade;
@@ -34,6 +35,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What the server answers and no service is.
 const MODELS: &str = "/proxy/models/";
+/// For a Prometheus on this machine.
+const METRICS: &str = "/metrics";
 
 pub async fn pass(State(gateway): State<Arc<Gateway>>, request: Request) -> Response {
     let entry = gateway.access_log.begin(|| Asked {
@@ -85,6 +88,11 @@ async fn answer(gateway: &Gateway, request: Request) -> Result<Response, Box<Res
         if request.uri().path().starts_with(MODELS) {
             return ToServer::of(request)?.send(gateway, &routes).await;
         }
+        let peer = request.extensions().get::<Peer>();
+        let is_near = matches!(peer, Some(Peer::Port { is_loopback: true, .. }));
+        if is_near && request.uri().path() == METRICS {
+            return Ok(scrape_services(&routes.figures()).into_response());
+        }
         return Err(refused(StatusCode::NOT_FOUND, "expected /proxy/services/PROJECT/RUN/"));
     };
     let service = routes.service(&key(&wanted.project, &wanted.run)).cloned();
@@ -98,7 +106,18 @@ async fn answer(gateway: &Gateway, request: Request) -> Result<Response, Box<Res
         let place = format!("{}{query}", wanted.prefix);
         return Ok(redirect(StatusCode::PERMANENT_REDIRECT, &place));
     };
-    to_replica(gateway, &routes, &service, &wanted.prefix, rest, request).await
+    let began = Instant::now();
+    let answered = to_replica(gateway, &routes, &service, &wanted.prefix, rest, request).await;
+    let figures = &service.counts.figures;
+    let status = match &answered {
+        Ok(answer) => answer.status(),
+        Err(refusal) => {
+            figures.failed();
+            refusal.status()
+        }
+    };
+    figures.answered(status.as_u16(), began.elapsed());
+    answered
 }
 
 /// Whether the gateway itself knows that the service is open to this request.

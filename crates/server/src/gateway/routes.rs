@@ -3,6 +3,7 @@
 use crate::proxy::pool::ConnectionPool;
 use crate::proxy::service::balance::least_busy;
 use crate::proxy::service::request_rate::RequestRates;
+use crate::shared::service_counts::{ServiceCount, ServiceName, ServiceValues};
 use model::id::AttemptId;
 use model::time::Timestamp;
 use std::collections::HashMap;
@@ -41,6 +42,8 @@ pub struct ServiceState {
     requests: AtomicU64,
     turn: AtomicUsize,
     pub rates: RequestRates,
+    /// For `/metrics`.
+    pub figures: ServiceCount,
 }
 
 impl ServiceState {
@@ -94,6 +97,20 @@ impl Routes {
 
     pub fn services(&self) -> impl Iterator<Item = &Arc<RoutedService>> {
         self.services.values()
+    }
+
+    /// What `/metrics` shows.
+    pub fn figures(&self) -> Vec<(ServiceName, ServiceValues)> {
+        let figures = |service: &Arc<RoutedService>| {
+            let ServiceRoute { project, run, .. } = &service.route;
+            let count = &service.counts.figures;
+            count.set_replicas(service.replicas.len());
+            count.set_websockets(service.all().map(|one| one.pool.websockets()).sum());
+            (ServiceName { project: project.clone(), run: run.clone() }, count.values())
+        };
+        let mut all: Vec<_> = self.services.values().map(figures).collect();
+        all.sort_by(|(one, _), (other, _)| one.cmp(other));
+        all
     }
 
     /// Whether a token, by its hash, opens the services of a project.

@@ -1,11 +1,9 @@
 //! Requests to services.
 
 use super::exposition::{Exposition, Kind, seconds};
-use super::snapshot::Snapshot;
-use crate::shared::service_counts::{BUCKETS_S, CLASSES};
+use crate::shared::service_counts::{BUCKETS_S, CLASSES, ServiceName, ServiceValues};
 
-pub fn write(text: &mut Exposition, snapshot: &Snapshot) {
-    let services = &snapshot.services;
+pub fn write(text: &mut Exposition, services: &[(ServiceName, ServiceValues)]) {
     if services.is_empty() {
         return;
     }

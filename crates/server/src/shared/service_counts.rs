@@ -97,7 +97,7 @@ impl ServiceCount {
         self.websockets.store(websockets as u64, Relaxed);
     }
 
-    fn values(&self) -> ServiceValues {
+    pub fn values(&self) -> ServiceValues {
         let read = |count: &AtomicU64| count.load(Relaxed);
         ServiceValues {
             by_class: self.by_class.each_ref().map(read),

@@ -131,9 +131,12 @@ fn up_gateway_asks_the_server_about_tokens_and_services_that_it_does_not_know() 
     assert_eq!(status(page, "Authorization: Bearer none"), 401);
     assert_eq!(status(page, "X: y"), 401);
     assert_eq!(status("/proxy/services/main/none/", &user), 404);
-    for path in ["/", "/metrics", "/api/v1/call", "/proxy/jobs/1/80/"] {
+    for path in ["/", "/healthz", "/api/v1/call", "/proxy/jobs/1/80/"] {
         assert_eq!(status(path, &user), 404, "{path}");
     }
+    let figures = send_to(&gateway.address, "GET", "/metrics", &["Host: x"], b"").text();
+    let line = "sluice_service_replicas{project=\"main\",run=\"web\"} 1";
+    assert!(figures.lines().any(|have| have == line), "{line} in\n{figures}");
     // The gateway's own token opens neither a service nor the server.
     assert_eq!(status(page, &own), 401);
     for path in ["/metrics", "/api/v1/logs?job=1", page] {
