@@ -1,13 +1,11 @@
 //! `sluice gateway`: requests to services at an address of its own, also while the server is away.
 
-use crate::harness::{Cluster, TIMEOUT, TWO_NODES, signal, until, user_name};
-use crate::service_restart::ask;
-use crate::services::{answered, apply, free_port};
-use crate::web_pages::{admin, clients_address, get, send_to};
+use crate::harness::{Cluster, TWO_NODES, signal, until, user_name};
+use crate::load::{ask, under_load};
+use crate::services::{answered, apply, free_port, replicas};
+use crate::web_pages::{address, admin, clients_address, get, send_to};
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Instant;
 
 /// A token of this user, with further options.
 fn token(cluster: &Cluster, options: &[&str]) -> String {
@@ -69,41 +67,12 @@ fn up_gateway_loses_no_request_while_the_server_is_killed_and_started_again() {
     let user = format!("Authorization: Bearer {}", token(&cluster, &["--name", "plain"]));
     let gateway = Gateway::start(&cluster, &[]);
     gateway.await_route(&cluster, port);
-    let (ends, answers) = (AtomicBool::new(false), AtomicUsize::new(0));
-    let deadline = Instant::now() + 3 * TIMEOUT;
-    let failures: Vec<String> = std::thread::scope(|scope| {
-        let mut loads = Vec::new();
-        for _ in 0..3 {
-            let (address, user, ends, answers) = (&gateway.address, &user, &ends, &answers);
-            loads.push(scope.spawn(move || {
-                let mut failures = Vec::new();
-                while !ends.load(Ordering::Relaxed) && Instant::now() < deadline {
-                    match ask(address, page, user) {
-                        Ok(()) => {
-                            answers.fetch_add(1, Ordering::Relaxed);
-                        }
-                        Err(why) => failures.push(why),
-                    }
-                }
-                failures
-            }));
-        }
-        let more = |count: usize| {
-            let before = answers.load(Ordering::Relaxed);
-            until("requests are answered", || {
-                (answers.load(Ordering::Relaxed) >= before + count).then_some(())
-            });
-        };
-        more(50);
+    under_load(&[(&*gateway.address, page); 3], &user, |more| {
         cluster.kill("server");
         more(100);
         cluster.start();
         more(100);
-        ends.store(true, Ordering::Relaxed);
-        loads.into_iter().flat_map(|load| load.join().expect("no panic")).collect()
     });
-    let count = answers.load(Ordering::Relaxed);
-    assert!(failures.is_empty(), "{} of {count}: {:?}", failures.len(), failures.first());
     // One that starts while the server is away has the routes of before.
     drop(gateway);
     cluster.kill("server");
@@ -111,6 +80,27 @@ fn up_gateway_loses_no_request_while_the_server_is_killed_and_started_again() {
     assert_eq!(ask(&again.address, page, &user), Ok(()));
     drop(again);
     cluster.start();
+}
+
+#[test]
+fn up_update_of_a_service_under_load_loses_no_request_by_the_server_or_a_gateway() {
+    let cluster = Cluster::up(TWO_NODES);
+    let (port, page) = (free_port(), "/proxy/services/main/web/");
+    apply(&cluster, port, "");
+    answered(&cluster, page, &[&admin(&cluster)]);
+    let user = format!("Authorization: Bearer {}", token(&cluster, &["--name", "plain"]));
+    let gateway = Gateway::start(&cluster, &[]);
+    gateway.await_route(&cluster, port);
+    let (before, server) = (replicas(&cluster), address(&cluster));
+    let targets = [(&*server, page), (&*server, page), (&*gateway.address, page)];
+    under_load(&targets, &user, |more| {
+        apply(&cluster, free_port(), "env: [A=b]");
+        until("the first replica is gone", || {
+            let now = replicas(&cluster);
+            (now.len() == 1 && now != before).then_some(())
+        });
+        more(100);
+    });
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod gateway;
 mod het_steps;
 mod inactivity;
 mod input_output;
+mod load;
 mod log_socket;
 mod sbcast;
 mod server_stream;

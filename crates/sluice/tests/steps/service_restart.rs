@@ -1,14 +1,12 @@
 //! A planned restart of the server under load: the service manager keeps the listening sockets, requests that are under way are
 //! answered, and those that come meanwhile wait for the next server. None is lost.
 
-use crate::harness::{Cluster, TIMEOUT, TWO_NODES, program, until};
+use crate::harness::{Cluster, TWO_NODES, program};
+use crate::load::under_load;
 use crate::services::{answered, apply, free_port};
 use crate::web_pages::{address, admin};
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Instant;
 
 /// Plays the part of systemd: keeps the descriptors that a server stores, and passes them on to the next. A line `restart` stops the
 /// server and starts another; the end of the input stops it.
@@ -93,18 +91,6 @@ impl Drop for Manager {
     }
 }
 
-/// One request on a connection of its own; what went wrong.
-pub fn ask(address: &str, path: &str, token: &str) -> Result<(), String> {
-    let failed = |e: std::io::Error| e.to_string();
-    let mut stream = TcpStream::connect(address).map_err(failed)?;
-    let head = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{token}\r\n\r\n");
-    stream.write_all(head.as_bytes()).map_err(failed)?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).map_err(failed)?;
-    let is_whole = answer.starts_with("HTTP/1.1 200") && answer.contains("x-forwarded-prefix");
-    if is_whole { Ok(()) } else { Err(answer) }
-}
-
 #[test]
 fn up_planned_restart_of_the_server_loses_no_request() {
     let cluster = Cluster::up(TWO_NODES);
@@ -118,42 +104,12 @@ fn up_planned_restart_of_the_server_loses_no_request() {
         assert!(kept.contains(name), "{kept}: {}", cluster.log("server"));
     }
     answered(&cluster, page, &[&token]);
-    let address = address(&cluster);
-    let (ends, answers) = (AtomicBool::new(false), AtomicUsize::new(0));
-    let paths = [page.to_owned(), page.to_owned(), page.to_owned(), format!("{page}slow")];
-    // A test that fails does not go on asking.
-    let deadline = Instant::now() + 3 * TIMEOUT;
-    let failures: Vec<String> = std::thread::scope(|scope| {
-        let mut loads = Vec::new();
-        for path in &paths {
-            let (address, token, ends, answers) = (&address, &token, &ends, &answers);
-            loads.push(scope.spawn(move || {
-                let mut failures = Vec::new();
-                while !ends.load(Ordering::Relaxed) && Instant::now() < deadline {
-                    match ask(address, path, token) {
-                        Ok(()) => {
-                            answers.fetch_add(1, Ordering::Relaxed);
-                        }
-                        Err(why) => failures.push(why),
-                    }
-                }
-                failures
-            }));
-        }
-        let more = |count: usize| {
-            let before = answers.load(Ordering::Relaxed);
-            until("requests are answered", || {
-                (answers.load(Ordering::Relaxed) >= before + count).then_some(())
-            });
-        };
-        more(100);
+    let (address, slow) = (address(&cluster), format!("{page}slow"));
+    let targets = [(&*address, page), (&*address, page), (&*address, page), (&*address, &*slow)];
+    under_load(&targets, &token, |more| {
         for _ in 0..2 {
             manager.restart();
             more(100);
         }
-        ends.store(true, Ordering::Relaxed);
-        loads.into_iter().flat_map(|load| load.join().expect("no panic")).collect()
     });
-    let count = answers.load(Ordering::Relaxed);
-    assert!(failures.is_empty(), "{} of {count}: {:?}", failures.len(), failures.first());
 }

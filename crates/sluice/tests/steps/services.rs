@@ -72,7 +72,7 @@ pub fn answered(cluster: &Cluster, path: &str, headers: &[&str]) -> Answer {
     })
 }
 
-fn replicas(cluster: &Cluster) -> Vec<String> {
+pub fn replicas(cluster: &Cluster) -> Vec<String> {
     let listed = cluster.sluice(&["squeue", "-h", "-n", "web", "-t", "R", "-o", "%i"]).ok();
     listed.lines().map(|line| line.trim().to_owned()).collect()
 }
