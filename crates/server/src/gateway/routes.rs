@@ -143,9 +143,15 @@ impl Routes {
                 next.entry(key.clone()).or_insert_with(|| before.clone());
             }
         }
-        let is_kept = !is_settled && tokens.is_empty();
-        let tokens = tokens.into_iter().map(|token| (token.hash.clone(), token)).collect();
-        let tokens = if is_kept { self.tokens.clone() } else { tokens };
+        let token = |mut token: TokenRoute| {
+            // Without services it knows no project that a token could open.
+            let before = self.tokens.get(&token.hash).filter(|_| !is_settled);
+            if let Some(before) = before.filter(|_| token.projects.is_empty()) {
+                token.projects.clone_from(&before.projects);
+            }
+            (token.hash.clone(), token)
+        };
+        let tokens = tokens.into_iter().map(token).collect();
         Self { domain, proxy_port, services: next, tokens }
     }
 
@@ -266,9 +272,17 @@ mod tests {
     #[test]
     fn server_that_has_just_started_takes_no_route_away() {
         let known = Routes::default().after(answer(true, &[1]));
-        let none = known.after(GatewayRoutes::default());
+        let bare = |is_settled: bool| {
+            let token = TokenRoute { hash: "h".into(), expires: None, projects: Vec::new() };
+            let tokens = vec![token];
+            known.after(GatewayRoutes { is_settled, tokens, ..GatewayRoutes::default() })
+        };
+        let none = bare(false);
         assert_eq!(jobs(&none), [1], "it knows no service yet");
         assert_eq!(none.admit("h", "main", Timestamp(5)), Admission::Member);
+        assert_eq!(bare(true).admit("h", "main", Timestamp(5)), Admission::Unknown);
+        let revoked = known.after(GatewayRoutes::default());
+        assert_eq!(revoked.admit("h", "main", Timestamp(5)), Admission::Unknown, "it is gone");
         let unready = known.after(answer(false, &[]));
         assert_eq!(jobs(&unready), [1], "nor which replicas are ready");
         assert_eq!(jobs(&known.after(answer(true, &[]))), [] as [u32; 0]);
