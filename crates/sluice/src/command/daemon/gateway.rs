@@ -1,8 +1,8 @@
 //! `sluice gateway`: passes requests to services on, at an address of its own.
 
-use super::listen_addresses;
-use super::log;
+use super::inherited_sockets::{GATEWAY, GATEWAY_HTTP, InheritedSockets};
 use super::state_dir::StateDir;
+use super::{listen_addresses, log, service_manager};
 use crate::client::tls::{Trust, client_config};
 use crate::client::{Client, HostPort, ServerLocation, default_state_dir};
 use crate::command::verb::{VerbError, VerbResult, unexpected};
@@ -61,6 +61,7 @@ pub struct GatewayArgs {
 }
 
 pub fn run(args: GatewayArgs) -> VerbResult {
+    let mut inherited = InheritedSockets::take();
     let usual = || default_state_dir().with_file_name("sluice-gateway");
     let state = StateDir::prepare_empty(&args.dir.clone().unwrap_or_else(usual))?;
     log::start(&state, "gateway");
@@ -74,8 +75,11 @@ pub fn run(args: GatewayArgs) -> VerbResult {
         );
         return Err(VerbError::Message(text));
     }
-    let listener = bind(args.listen)?;
-    let acme = acme(&args)?;
+    let listener = inherited.tcp_or(GATEWAY, Some(args.listen), || bind(args.listen))?;
+    let acme = acme(&args, &mut inherited)?;
+    inherited.keep(GATEWAY, &listener);
+    acme.iter().for_each(|(_, http)| inherited.keep(GATEWAY_HTTP, http));
+    inherited.forget_rest();
     let listen = listener.local_addr().unwrap_or(args.listen);
     let path = |path: PathBuf| path.display().to_string();
     let certificate = args.certificate.zip(args.key).map(|(certificate, key)| CertificateFiles {
@@ -96,7 +100,10 @@ pub fn run(args: GatewayArgs) -> VerbResult {
         ask: Box::new(move |report| ask(&mut client, report)),
     };
     // The process that reads this line may have given up: the gateway runs on.
-    let ready = move || drop(writeln!(std::io::stdout(), "the gateway is up: {scheme}://{listen}"));
+    let ready = move || {
+        let _ = writeln!(std::io::stdout(), "the gateway is up: {scheme}://{listen}");
+        service_manager::tell_ready();
+    };
     gateway::run(options, ready)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -107,7 +114,10 @@ fn bind(at: SocketAddr) -> Result<TcpListener, VerbError> {
 }
 
 /// How certificates are ordered, if they are.
-fn acme(args: &GatewayArgs) -> Result<Option<(AcmeOptions, TcpListener)>, VerbError> {
+fn acme(
+    args: &GatewayArgs,
+    inherited: &mut InheritedSockets,
+) -> Result<Option<(AcmeOptions, TcpListener)>, VerbError> {
     let (Some(directory), Some(http)) = (&args.acme, args.http) else { return Ok(None) };
     let directory = match directory.as_str() {
         "lets-encrypt" => LETS_ENCRYPT.to_owned(),
@@ -126,7 +136,8 @@ fn acme(args: &GatewayArgs) -> Result<Option<(AcmeOptions, TcpListener)>, VerbEr
     let tls = client_config(&trust).map_err(|e| VerbError::Message(format!("--acme: {e}")))?;
     let contact = args.acme_contact.as_ref().map(|mail| format!("mailto:{mail}"));
     let options = AcmeOptions { directory, contact, tls: Arc::new(tls) };
-    Ok(Some((options, bind(http)?)))
+    let listener = inherited.tcp_or(GATEWAY_HTTP, Some(http), || bind(http))?;
+    Ok(Some((options, listener)))
 }
 
 fn short_host_name() -> String {

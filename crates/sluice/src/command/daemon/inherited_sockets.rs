@@ -1,5 +1,5 @@
 //! Listening sockets that a service manager keeps between two servers: clients wait at them for the next one instead of being
-//! refused. The server hands each socket to systemd when it has bound it (`FDSTORE`), and the next start gets them back by name
+//! refused. A server or gateway hands each socket to systemd when it has bound it (`FDSTORE`), and the next start gets them back by name
 //! (`LISTEN_FDS`).
 
 use super::service_manager;
@@ -20,6 +20,8 @@ pub const CLIENTS: &str = "sluice-clients";
 pub const AGENTS: &str = "sluice-agents";
 pub const SSH: &str = "sluice-ssh";
 pub const PROXY: &str = "sluice-proxy";
+pub const GATEWAY: &str = "sluice-gateway";
+pub const GATEWAY_HTTP: &str = "sluice-gateway-http";
 
 /// The sockets of this start, by name.
 #[derive(Default)]
