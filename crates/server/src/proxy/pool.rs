@@ -17,7 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 
 /// Connections that are kept open for the next requests, and for how long.
-const IDLE_MAX: usize = 32;
+const IDLE_MAX: usize = 128;
 const IDLE: Duration = Duration::from_secs(60);
 /// How long a request may take to be sent and to have the head of its answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(600);
