@@ -32,6 +32,9 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 const LOOK: Duration = Duration::from_secs(2);
 /// The most names of one gateway.
 const NAMES_MAX: usize = 100;
+/// The most orders within a time.
+const ORDERS_MAX: usize = 60;
+const ORDERS_TIME: Duration = Duration::from_secs(3600);
 /// The pause after a name that was refused; it doubles each time, up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_secs(30);
 const LONGEST_PAUSE: Duration = Duration::from_secs(6 * 3600);
@@ -104,6 +107,8 @@ pub struct AcmeKeeper {
     dir: PathBuf,
     account: Option<Account>,
     names: HashMap<String, NameState>,
+    /// When certificates were ordered lately.
+    orders: Vec<Instant>,
 }
 
 /// What is known of one name's certificate.
@@ -147,6 +152,7 @@ impl AcmeKeeper {
             dir,
             account: None,
             names: HashMap::new(),
+            orders: Vec::new(),
         };
         let entries = std::fs::read_dir(&keeper.dir).map_err(ServerError::file(&keeper.dir))?;
         for path in entries.flatten().map(|entry| entry.path()) {
@@ -164,13 +170,41 @@ impl AcmeKeeper {
 
     pub async fn run(mut self) {
         loop {
-            for name in self.wanted() {
+            let wanted = self.wanted();
+            self.forget_all_but(&wanted);
+            for name in wanted {
                 let state = self.names.entry(name.clone()).or_default();
-                if state.is_due(clock::now().secs(), Instant::now()) {
+                if state.is_due(clock::now().secs(), Instant::now()) && self.may_order() {
                     self.renew(&name).await;
                 }
             }
             tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Whether the authority may be asked once more: names that come and go do not use up what it grants a site.
+    fn may_order(&mut self) -> bool {
+        let now = Instant::now();
+        self.orders.retain(|at| now.duration_since(*at) < ORDERS_TIME);
+        let may = self.orders.len() < ORDERS_MAX;
+        if may {
+            self.orders.push(now);
+        }
+        may
+    }
+
+    /// Forgets the names of services that are gone, and their certificates when these are due: a service may come back.
+    fn forget_all_but(&mut self, wanted: &BTreeSet<String>) {
+        let now_s = clock::now().secs();
+        let is_old = |(name, state): &(&String, &NameState)| {
+            !wanted.contains(*name) && state.renew_s.is_none_or(|renew| renew <= now_s)
+        };
+        let gone: Vec<String> =
+            self.names.iter().filter(is_old).map(|(name, _)| name.clone()).collect();
+        for name in gone {
+            self.names.remove(&name);
+            self.certificates.remove(&name);
+            let _ = std::fs::remove_file(self.dir.join(format!("{name}.pem")));
         }
     }
 
@@ -179,10 +213,11 @@ impl AcmeKeeper {
         let routes = self.gateway.routes();
         let Some(domain) = routes.domain.as_deref() else { return BTreeSet::new() };
         let domain = domain.rsplit_once(':').map_or(domain, |(name, _)| name);
-        let names = routes.services().filter_map(|service| {
-            host_name(&service.route.project, &service.route.run, domain)
-        });
-        names.take(NAMES_MAX).collect()
+        let names: BTreeSet<String> = routes
+            .services()
+            .filter_map(|service| host_name(&service.route.project, &service.route.run, domain))
+            .collect();
+        names.into_iter().take(NAMES_MAX).collect()
     }
 
     async fn renew(&mut self, name: &str) {

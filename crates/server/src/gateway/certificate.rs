@@ -47,6 +47,10 @@ impl Certificates {
         by_name.insert(name.to_owned(), Arc::new(certificate));
     }
 
+    pub fn remove(&self, name: &str) {
+        self.by_name.write().expect("no panic with the certificates held").remove(name);
+    }
+
     /// Reads the files, which must be good at the start, and looks after them from then on. Files that are bad later are logged, and
     /// the last good ones stay.
     pub fn watch_files(self: &Arc<Self>, files: CertificateFiles) -> Result<(), ServerError> {
