@@ -58,7 +58,7 @@ pub fn service_url(shared: &Shared, path: &str) -> String {
 pub fn service_of_host(host: &str, domain: &str) -> Option<(String, String)> {
     let name = |text: &str| text.rsplit_once(':').map_or(text, |(name, _)| name).to_owned();
     let (host, domain) = (name(host).to_ascii_lowercase(), name(domain));
-    let labels = host.strip_suffix(&domain)?.strip_suffix('.')?;
+    let labels = host.strip_suffix(domain.as_str())?.strip_suffix('.')?;
     let (run, project) = labels.split_once('.').unwrap_or((labels, MAIN_PROJECT));
     let is_name = !run.is_empty() && !project.is_empty() && !project.contains('.');
     is_name.then(|| (project.to_owned(), run.to_owned()))

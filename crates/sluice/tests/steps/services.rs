@@ -3,6 +3,10 @@
 
 use crate::harness::{Cluster, TWO_NODES, until, within};
 use crate::web_pages::{Answer, address, admin, clients_address, get, send, send_to};
+use bytes::Bytes;
+use http_body_util::Empty;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
@@ -193,6 +197,38 @@ fn up_requests_to_services_are_logged_where_the_site_wants_it() {
     });
     let line = log.lines().find(|line| line.contains(&end)).expect("a line");
     assert!(line.contains(" 127.0.0.1 main/web ") && !log.contains("secret"), "{log}");
+}
+
+#[test]
+fn up_service_speaks_http_2_to_its_clients() {
+    let cluster = Cluster::up(TWO_NODES);
+    let (token, page) = (admin(&cluster), "/proxy/services/main/web/");
+    apply(&cluster, free_port(), "");
+    answered(&cluster, page, &[&token]);
+    let bearer = token.strip_prefix("Authorization: ").expect("a header").to_owned();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let answers = runtime.expect("a runtime").block_on(async {
+        let stream = tokio::net::TcpStream::connect(address(&cluster)).await.expect("connected");
+        let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+            .await
+            .expect("HTTP/2 without TLS, as on loopback");
+        tokio::spawn(connection);
+        let ask = |_| {
+            let mut sender = sender.clone();
+            let request = hyper::Request::get(format!("http://x{page}"))
+                .header("authorization", &bearer)
+                .body(Empty::<Bytes>::new())
+                .expect("a request");
+            tokio::spawn(async move { sender.send_request(request).await })
+        };
+        let mut answers = Vec::new();
+        for asked in (0..20).map(ask).collect::<Vec<_>>() {
+            let answer = asked.await.expect("no panic").expect("an answer");
+            answers.push((answer.status().as_u16(), answer.version()));
+        }
+        answers
+    });
+    assert_eq!(answers, [(200, hyper::Version::HTTP_2); 20]);
 }
 
 #[test]
