@@ -18,6 +18,7 @@ use model::topology::Topology;
 use sched::view::{BackfillLimits, SchedulerPolicy};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,9 +59,12 @@ pub struct ClusterConfig {
     /// `/metrics` is shown to anybody.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub open_metrics: bool,
-    /// Web pages of jobs are shown at the server's own port.
+    /// Web pages of jobs are shown.
     #[serde(default = "job_pages", skip_serializing_if = "is_job_pages")]
     pub job_pages: bool,
+    /// Where services and web pages of jobs are found.
+    #[serde(default, skip_serializing_if = "ProxyConfig::is_default")]
+    pub proxy: ProxyConfig,
     /// Folders that nodes share, for volumes, with the nodes that have each; `None` for all.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub shared_folders: BTreeMap<String, Option<Vec<String>>>,
@@ -123,6 +127,33 @@ pub enum JwtKey {
     Own,
     /// In this file of the site, by its absolute path.
     File(String),
+}
+
+/// Where services and web pages of jobs are found.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ProxyConfig {
+    /// The port of their own; `None` for the usual one.
+    pub listen: Option<ProxyListen>,
+    /// The domain below which each service has a host name, with a port where it is not the usual one.
+    pub domain: Option<String>,
+    /// Each request to a service is logged.
+    pub access_log: bool,
+}
+
+impl ProxyConfig {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// The port of services and web pages of jobs. It is bound at the start of the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProxyListen {
+    /// They are found at the clients' port, and share its origin.
+    Off,
+    At(SocketAddr),
 }
 
 fn is_zero(count: &u32) -> bool {
@@ -341,6 +372,7 @@ impl Default for ClusterConfig {
             certificate_life: CERTIFICATE_LIFE,
             open_metrics: false,
             job_pages: job_pages(),
+            proxy: ProxyConfig::default(),
             shared_folders: BTreeMap::new(),
             prices: Default::default(),
             sources: Vec::new(),

@@ -41,7 +41,7 @@ mod hypothesis;
 mod requeue;
 
 pub use command::{Command, Context, Decision, Reply};
-pub use config::{CertificateFiles, ClusterConfig, Parameters};
+pub use config::{CertificateFiles, ClusterConfig, Parameters, ProxyConfig, ProxyListen};
 pub use event::Event;
 pub use state::State;
 pub use state::job::{EndRecord, Job, Phase};

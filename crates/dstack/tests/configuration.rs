@@ -413,10 +413,6 @@ fn commands_must_be_there_and_be_commands() {
 fn other_types_are_read_and_refused_at_apply() {
     let cases = [
         (
-            "type: service\nport: 80\ncommands: [x]\ngateway: front\n",
-            "4:10: `gateway`: gateways are not available yet",
-        ),
-        (
             "type: service\nport: 80\ncommands: [x]\nmodel: {name: m, format: tgi}\n",
             "4:26: `model.format`: the format `tgi` is not available yet",
         ),
@@ -439,7 +435,7 @@ fn other_types_are_read_and_refused_at_apply() {
         ),
         (
             "type: gateway\nbackend: aws\nregion: us\ndomain: a.b\n",
-            "1:7: `type`: gateways are not available yet",
+            "1:7: `type`: a gateway is a process: `sluice gateway` starts it",
         ),
         ("type: preset\nbase: x/y\n", "1:7: `type`: presets are made and read by dstack's own"),
         (

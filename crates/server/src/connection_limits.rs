@@ -113,8 +113,10 @@ pub fn set_backlog(listener: &impl AsFd) {
 pub struct ListenerSlots {
     pub socket: Arc<ConnectionSlots>,
     pub port: Arc<ConnectionSlots>,
-    /// TLS handshakes under way on the clients' port, whose connections have a slot of the port besides: strangers who
-    /// never finish one leave the rest of the port to others.
+    /// Services and web pages of jobs.
+    pub proxy: Arc<ConnectionSlots>,
+    /// TLS handshakes under way on the clients' port and the proxy's, whose connections have a slot of the port besides: strangers who
+    /// never finish one leave the rest of the ports to others.
     pub handshakes: Arc<ConnectionSlots>,
     pub agents: Arc<ConnectionSlots>,
     /// Clients on nodes, whose connections come in by the agents' port.
@@ -132,7 +134,8 @@ impl ListenerSlots {
             Arc::new(ConnectionSlots::new(name, max as usize))
         };
         Self {
-            socket: slots("the local socket", free / 4),
+            socket: slots("the local socket", free / 8),
+            proxy: slots("the proxy's port", free / 8),
             port: slots("the clients' port", free / 4 - free / 32),
             handshakes: slots("the handshakes of the clients' port", free / 16),
             agents: slots("the agents' port", free / 2 - free / 8),
@@ -299,17 +302,17 @@ mod tests {
     #[test]
     fn no_listener_gets_reserved_descriptors_and_agents_have_their_part() {
         for (descriptors, expected) in [
-            (1024, (192, 168, 288, 96)),
-            (20_000, (4936, 4319, 7404, 2468)),
-            (1 << 20, (20_000, 20_000, 20_000, 20_000)),
+            (1024, (96, 168, 96, 288, 96)),
+            (20_000, (2468, 4319, 2468, 7404, 2468)),
+            (1 << 20, (20_000, 20_000, 20_000, 20_000, 20_000)),
         ] {
             let slots = ListenerSlots::new(descriptors, &ConnectionLimits::default());
-            let (socket, port) = (slots.socket.max, slots.port.max);
-            let found = (socket, port, slots.agents.max, slots.nodes.max);
+            let (socket, port, proxy) = (slots.socket.max, slots.port.max, slots.proxy.max);
+            let found = (socket, port, proxy, slots.agents.max, slots.nodes.max);
             assert_eq!(found, expected, "{descriptors}");
         }
         let slots = ListenerSlots::new(16, &"places=3".parse().unwrap());
-        assert_eq!((slots.socket.max, slots.agents.max), (2, 3));
+        assert_eq!((slots.socket.max, slots.agents.max), (1, 3));
     }
 
     #[test]

@@ -41,6 +41,7 @@ mod connection_limits;
 mod dispatch;
 mod error;
 mod fleet;
+pub mod gateway;
 mod http;
 mod inactivity;
 mod job_facts;

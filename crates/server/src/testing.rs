@@ -182,6 +182,7 @@ fn setup(dir: &Path) -> Setup {
         agents_addresses: Vec::new(),
         listen: String::new(),
         listen_addresses: Vec::new(),
+        proxy: None,
         ssh: None,
         ssh_host_key: String::new(),
         client_state: None,

@@ -8,6 +8,7 @@ pub use crate::call_body::{
 use crate::diagnostics::{DiagnosticsView, LogLevel};
 use crate::explain::{ExplainQuery, ExplainedJob};
 use crate::fleet::{FleetConfiguration, FleetView};
+use crate::gateway::{GatewayReport, GatewayRoutes};
 use crate::job_list::JobList;
 use crate::machine::MachinesView;
 use crate::project::ProjectView;
@@ -302,6 +303,8 @@ pub enum Call {
     RotateSecretKey,
     /// A link that opens a web page of a job in a browser, once.
     WebLink(WebLinkQuery),
+    /// What a gateway passes on; answered with its routes. For tokens of the role `gateway`.
+    SyncGateway(GatewayReport),
     /// The volumes of a project.
     Volumes {
         project: String,
@@ -366,6 +369,9 @@ pub enum Call {
         level: LogLevel,
     },
 }
+
+/// The path of calls, whose answers are whole.
+pub const CALL_PATH: &str = "/api/v1/call";
 
 /// Where a backup is streamed from.
 pub const BACKUP_PATH: &str = "/api/v1/backup";
@@ -465,6 +471,7 @@ pub enum Answer {
     WebLink {
         url: SecretValue,
     },
+    GatewayRoutes(Box<GatewayRoutes>),
     Volumes(Vec<VolumeView>),
     Machines(MachinesView),
     Fleets(Vec<FleetView>),

@@ -9,6 +9,9 @@ use crate::client::{Answer, Call, Cancel, Envelope, SubmitForecast, WebLinkQuery
 use crate::diagnostics::{DiagnosticsView, PlanCounts};
 use crate::explain::{ExpectedStart, WaitView};
 use crate::fleet::{FleetConfiguration, FleetHostState, FleetHostView, FleetView};
+use crate::gateway::{
+    GatewayReport, GatewayRoutes, ReplicaRoute, ServiceLoad, ServiceRoute, TokenRoute,
+};
 use crate::link::{Renewal, SignedRenewal, ToAgent, ToServer};
 use crate::machine::{MachineView, MachinesView, SourceView};
 use crate::order::{Action, IdRange, SignedOrder};
@@ -222,6 +225,42 @@ fn machines_and_how_they_join_keep_their_names() {
     travels(
         &Renewal { former: "f".into(), renewed: "r".into(), expires: Timestamp(9) },
         r#"{"former":"f","renewed":"r","expires":9}"#,
+    );
+}
+
+#[test]
+fn reports_and_routes_of_gateways_keep_their_names() {
+    let attempt = AttemptId { job: JobId(12), number: 1 };
+    let load = ServiceLoad {
+        project: "main".into(),
+        run: "web".into(),
+        requests: 3,
+        outstanding: vec![(attempt, 2)],
+    };
+    let report = GatewayReport { name: "edge".into(), loads: vec![load], ..Default::default() };
+    travels(
+        &Call::SyncGateway(report),
+        r#"{"sync_gateway":{"name":"edge","loads":[{"project":"main","run":"web","requests":3,"outstanding":[[{"job":12,"number":1},2]]}]}}"#,
+    );
+    let service = ServiceRoute {
+        project: "main".into(),
+        run: "web".into(),
+        auth: true,
+        strip_prefix: true,
+        rate_limits: Vec::new(),
+        replicas: vec![ReplicaRoute { attempt, host: "n1".into(), port: 80 }],
+    };
+    let token = TokenRoute { hash: "h".into(), expires: None, projects: vec!["main".into()] };
+    let routes = GatewayRoutes {
+        is_settled: true,
+        proxy_port: Some(6823),
+        domain: None,
+        services: vec![service],
+        tokens: vec![token],
+    };
+    travels(
+        &Answer::GatewayRoutes(Box::new(routes)),
+        r#"{"gateway_routes":{"is_settled":true,"proxy_port":6823,"services":[{"project":"main","run":"web","auth":true,"strip_prefix":true,"replicas":[{"attempt":{"job":12,"number":1},"host":"n1","port":80}]}],"tokens":[{"hash":"h","projects":["main"]}]}}"#,
     );
 }
 

@@ -23,6 +23,7 @@ pub mod file_copy;
 pub mod fleet;
 pub mod forward;
 pub mod frame;
+pub mod gateway;
 #[cfg(test)]
 mod golden;
 pub mod job_list;

@@ -62,7 +62,7 @@ const TYPES: &[(Type, Option<&str>)] = &[
     (Type::DevEnvironment, None),
     (Type::Service, None),
     (Type::Fleet, None),
-    (Type::Gateway, Some("gateways are not available yet")),
+    (Type::Gateway, Some("a gateway is a process: `sluice gateway` starts it")),
     (Type::Volume, Some("network volumes are not available yet")),
     (Type::Preset, Some("presets are made and read by dstack's own client only")),
 ];

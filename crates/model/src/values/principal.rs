@@ -27,6 +27,8 @@ pub struct Principal {
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
+    /// A gateway's: it asks for the routes of services, and may do nothing else. For tokens alone.
+    Gateway,
     #[default]
     User,
     /// May hold, release and cancel anybody's job; may drain nodes.
@@ -45,11 +47,12 @@ pub enum TokenStatus {
 }
 
 impl Role {
-    pub const ALL: [Role; 3] = [Role::User, Role::Operator, Role::Admin];
+    pub const ALL: [Role; 4] = [Role::Gateway, Role::User, Role::Operator, Role::Admin];
 
     /// The word for it on command lines.
     pub fn word(self) -> &'static str {
         match self {
+            Self::Gateway => "gateway",
             Self::User => "user",
             Self::Operator => "operator",
             Self::Admin => "admin",

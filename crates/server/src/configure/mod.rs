@@ -200,6 +200,7 @@ fn from_conf(conf: &Conf) -> Result<ClusterConfig, ServerError> {
         certificate_life: cluster::config::CERTIFICATE_LIFE,
         open_metrics: false,
         job_pages: true,
+        proxy: Default::default(),
         shared_folders: Default::default(),
         prices: Default::default(),
         sources: Vec::new(),

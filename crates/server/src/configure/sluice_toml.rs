@@ -7,7 +7,7 @@ use super::toml_value::{
 };
 use crate::error::ServerError;
 use cluster::config::{CERTIFICATE_LIFE, OidcConfig};
-use cluster::{CertificateFiles, ClusterConfig};
+use cluster::{CertificateFiles, ClusterConfig, ProxyConfig, ProxyListen};
 use model::gpu_series::ExporterAddress;
 use model::hostlist;
 use model::machine::SourceConfig;
@@ -31,6 +31,7 @@ pub(super) struct SluiceToml {
     metrics: Metrics,
     nodes: Nodes,
     oidc: Option<OidcToml>,
+    proxy: Proxy,
     server: Server,
     source: Vec<SourceToml>,
     store: Store,
@@ -80,13 +81,63 @@ impl Server {
 #[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Web {
-    /// Web pages of jobs are shown. They have the origin of the server's own page, where administrators then only look.
+    /// Web pages of jobs are shown.
     job_pages: bool,
 }
 
 impl Default for Web {
     fn default() -> Self {
         Self { job_pages: true }
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Proxy {
+    /// The port of services and web pages of jobs, or `off`. A start reads it; `scontrol reconfigure` does not move the port.
+    listen: Option<ProxyListenText>,
+    /// The domain below which each service has a host name.
+    domain: Option<Domain>,
+    /// Each request to a service has a line in `access.log`.
+    access_log: bool,
+}
+
+/// `0.0.0.0:6823`, or `off`.
+#[derive(Debug, Deserialize)]
+#[serde(try_from = "String")]
+struct ProxyListenText(ProxyListen);
+
+impl TryFrom<String> for ProxyListenText {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        if text == "off" {
+            return Ok(Self(ProxyListen::Off));
+        }
+        let address = text.parse().map(ProxyListen::At).map(Self);
+        address.map_err(|_| format!("{text:?}: expected ADDR:PORT, as in 0.0.0.0:6823, or off"))
+    }
+}
+
+/// `apps.example.org`, or with a port that is not the usual one, `apps.example.org:6823`. In small letters.
+#[derive(Debug, Deserialize)]
+#[serde(try_from = "String")]
+struct Domain(String);
+
+impl TryFrom<String> for Domain {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let (name, port) = text.split_once(':').unwrap_or((text.as_str(), "443"));
+        let is_label = |label: &str| {
+            let is_good = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
+            !label.is_empty() && label.len() <= 63 && label.bytes().all(is_good)
+        };
+        let is_port = port.parse::<u16>().is_ok_and(|port| port > 0);
+        if name.split('.').all(is_label) && is_port {
+            return Ok(Self(text.to_ascii_lowercase()));
+        }
+        Err(format!("{text:?}: expected a domain, as in apps.example.org"))
     }
 }
 
@@ -261,6 +312,11 @@ impl SluiceToml {
     pub fn apply(self, config: &mut ClusterConfig) {
         config.open_metrics = self.metrics.open;
         config.job_pages = self.web.job_pages;
+        config.proxy = ProxyConfig {
+            listen: self.proxy.listen.map(|listen| listen.0),
+            domain: self.proxy.domain.map(|domain| domain.0),
+            access_log: self.proxy.access_log,
+        };
         config.server_addresses = self.server.addresses.into_iter().map(|one| one.0).collect();
         config.server_certificate = self.certificate_files;
         config.shared_folders = self.shared_folders;
@@ -403,6 +459,23 @@ mod tests {
     }
 
     #[test]
+    fn proxy_has_a_port_and_a_domain_where_the_site_says_so() {
+        let proxy = |text: &str| {
+            let files = MemoryFiles::default().with("/etc/sluice/sluice.toml", text);
+            let mut config = ClusterConfig::default();
+            read(&files, Path::new("/etc/sluice")).expect("it is good").apply(&mut config);
+            config.proxy
+        };
+        assert_eq!(proxy(""), ProxyConfig::default());
+        let at = ProxyListen::At("0.0.0.0:6823".parse().expect("an address"));
+        let text = "[proxy]\nlisten = '0.0.0.0:6823'\ndomain = 'Apps.example.org:6823'\n\
+                    access_log = true\n";
+        let domain = Some("apps.example.org:6823".to_owned());
+        assert_eq!(proxy(text), ProxyConfig { listen: Some(at), domain, access_log: true });
+        assert_eq!(proxy("[proxy]\nlisten = 'off'\n").listen, Some(ProxyListen::Off));
+    }
+
+    #[test]
     fn login_nodes_are_a_host_list() {
         for (text, expected) in
             [("", &[][..]), ("[nodes]\nlogin = 'login[1-2]'\n", &["login1", "login2"])]
@@ -466,6 +539,9 @@ mod tests {
                 "sluice.toml:2: \"http://10.0.0.1:9400/metrics\": expected a loopback address",
             ),
             ("[server]\naddresses = ['head']\n", "expected HOST:PORT"),
+            ("[proxy]\nlisten = '6823'\n", "sluice.toml:2: \"6823\": expected ADDR:PORT"),
+            ("[proxy]\ndomain = '*.example'\n", "sluice.toml:2: \"*.example\": expected a domain"),
+            ("[proxy]\ndomain = 'apps.example:x'\n", "expected a domain"),
             ("[volumes.shared]\n'mnt' = 'ALL'\n", "as in /mnt/data"),
             ("[volumes.shared]\n'/' = 'ALL'\n", "as in /mnt/data"),
             ("[volumes.shared]\n'/mnt' = 'n[1-'\n", "[volumes.shared] /mnt: "),

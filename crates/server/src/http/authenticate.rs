@@ -12,9 +12,10 @@ use axum::middleware::Next;
 use axum::response::Response;
 use cluster::authorise::{Act, authorise};
 use cluster::token::{TokenStatus, UserToken};
-use model::principal::Principal;
+use model::principal::{Principal, Role};
 use std::sync::Arc;
 use std::time::Instant;
+use wire::client::CALL_PATH;
 
 /// Who makes a request.
 pub enum Caller {
@@ -110,8 +111,24 @@ pub async fn authenticate(
             request.extensions_mut().insert(principal);
             next.run(request).await
         }
-        other => refusal(other),
+        other => match gateway(&shared, &request) {
+            Some(principal) => {
+                request.extensions_mut().insert(principal);
+                next.run(request).await
+            }
+            None => refusal(other),
+        },
     }
+}
+
+/// A gateway that makes a call. Its token is taken nowhere else, and the call must be its own (`calls::call`).
+fn gateway(shared: &Shared, request: &Request) -> Option<Principal> {
+    let Some(Peer::Port { is_loopback, .. }) = request.extensions().get::<Peer>() else {
+        return None;
+    };
+    let token = bearer(request).filter(|_| request.uri().path() == CALL_PATH)?;
+    let known = token_holds(shared, &token::hash(token), *is_loopback).ok()?;
+    principal::of_token(&known).filter(|_| known.limit == Some(Role::Gateway))
 }
 
 /// The answer to a caller who is not let in.
@@ -157,9 +174,12 @@ pub fn of_token_hash(
     holder(shared, hash, &known).ok_or(UNKNOWN_TOKEN)
 }
 
-/// Whom a token stands for that holds, as [`look_up_account`] has found him: nothing, where the user directory does not know the
-/// user or does not answer.
+/// Whom a token stands for that holds, as [`look_up_account`] has found him; nobody, where it is a gateway's. Nothing, where the user
+/// directory does not know the user or does not answer.
 pub fn holder(shared: &Shared, hash: &str, known: &UserToken) -> Option<Principal> {
+    if known.limit == Some(Role::Gateway) {
+        return None;
+    }
     let who = principal::of_token(known, |name| shared.volatile.token_accounts.find(name))?;
     shared.volatile.token_uses.note(hash, clock::now());
     Some(who)
@@ -193,7 +213,8 @@ pub fn is_inactive(shared: &Shared, user: &str) -> bool {
     shared.read().users.get(user).is_some_and(|user| !user.active)
 }
 
-fn bearer(request: &Request) -> Option<&str> {
+/// The token of a request.
+pub fn bearer(request: &Request) -> Option<&str> {
     let value = request.headers().get(header::AUTHORIZATION)?.to_str().ok()?;
     value.strip_prefix("Bearer ").map(str::trim)
 }

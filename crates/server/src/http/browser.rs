@@ -35,6 +35,11 @@ pub fn is_from_elsewhere(request: &Request) -> bool {
     site.is_some_and(|site| !matches!(site, "same-origin" | "none"))
 }
 
+/// Whether a browser says that a page of another host makes this request, or led to it.
+pub fn is_from_another_site(request: &Request) -> bool {
+    text(request, "sec-fetch-site") == Some("cross-site")
+}
+
 /// Whether a browser asks for a page to show it.
 pub fn is_visit(request: &Request) -> bool {
     text(request, "sec-fetch-mode") == Some("navigate") && request.method() == Method::GET

@@ -8,7 +8,8 @@ use crate::fleet::choice::open_fleets;
 use crate::http::await_job::{await_commit, await_end, await_start};
 use crate::http::dstack::kept_spec;
 use crate::http::{
-    delete_run, fleets, limit_log, machines, nodes, secrets, ssh_keys, tokens, volumes, web_links,
+    delete_run, fleets, gateways, limit_log, machines, nodes, secrets, ssh_keys, tokens, volumes,
+    web_links,
 };
 use crate::per_user::CountedUser;
 use crate::secret::{git_credentials, references, registry_auth};
@@ -50,6 +51,9 @@ pub async fn call(
     by: Principal,
     call: Call,
 ) -> Result<EncodedAnswer, serde_json::Error> {
+    if let Err(why) = within_token(&by, &call) {
+        return serde_json::to_vec(&Answer::Refused(why)).map(EncodedAnswer::Json);
+    }
     let begun = match long_work(&call) {
         Some(work) => begin_long(shared, &by, work).await.map(Some),
         None => Ok(None),
@@ -77,6 +81,15 @@ pub async fn call(
     // What took long to find may be long: the thread's other work goes on while it is written.
     let encoded = if long.is_some() { block_in_place(encode) } else { encode() };
     encoded.map(EncodedAnswer::Json)
+}
+
+/// Refuses a gateway's token for any call but its own.
+fn within_token(by: &Principal, call: &Call) -> Result<(), Refusal> {
+    match call {
+        Call::SyncGateway(_) => Ok(()),
+        _ if by.token_limit == Some(Role::Gateway) => Err(Refusal::AccessDenied),
+        _ => Ok(()),
+    }
 }
 
 /// What a call does that takes long; `None` for any other.
@@ -133,6 +146,7 @@ pub async fn submit_run(
 
 /// The answer to a call. A refusal says no more than the caller is shown.
 pub async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<Answer, Refusal> {
+    within_token(&by, &call)?;
     let answered = full_answer(shared, by.clone(), call).await;
     answered.map_err(|why| shown_refusal(shared, &by, why))
 }
@@ -334,6 +348,7 @@ async fn administer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<A
         Call::SetTrigger(request) => Command::SetTrigger(request),
         Call::ClearTriggers(filter) => Command::ClearTriggers(filter),
         Call::WebLink(wanted) => return web_links::answer(shared, by, &wanted),
+        Call::SyncGateway(report) => return gateways::sync(shared, &by, report),
         Call::Volumes { project } => return volumes::list(shared, &by, &project),
         call @ (Call::CreateVolume { .. } | Call::DeleteVolume { .. }) => {
             let _waits = waiting_call(shared, &by)?;

@@ -1,6 +1,7 @@
 //! The clients' port: other machines must speak TLS there; connections from loopback may speak plain HTTP.
 
 use crate::connection_limits::{ConnectionLimits, ConnectionSlots, PortConnection};
+use crate::http::drain::Drain;
 use crate::http::peer::Peer;
 use crate::http::port_tls::PortTls;
 use crate::http::serve::{refuse, serve};
@@ -57,12 +58,20 @@ pub struct ClientsPort {
     pub handshakes: Arc<ConnectionSlots>,
     pub limits: ConnectionLimits,
     pub tls: PortTls,
+    pub drain: Drain,
+    /// Plain HTTP is answered to everybody: nothing that is said there is secret.
+    pub is_plain: bool,
 }
 
 impl ClientsPort {
     pub async fn serve(self: Arc<Self>, listener: TcpListener) {
+        let mut drain = self.drain.clone();
         loop {
-            match listener.accept().await {
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                () = drain.told() => return,
+            };
+            match accepted {
                 Ok((stream, address)) => {
                     let Some(slot) = self.slots.take() else { continue };
                     let port = self.clone();
@@ -101,8 +110,12 @@ impl ClientsPort {
         let connection = PortConnection::new(self.slots.clone());
         let is_loopback = is_near(from);
         let who = move || Peer::Port { connection: connection.clone(), from, is_loopback };
-        match Protocol::of(first[0], from) {
-            Protocol::PlainHttp => serve(&self.router, stream, who, slot, &self.limits),
+        let protocol =
+            if self.is_plain { Protocol::PlainHttp } else { Protocol::of(first[0], from) };
+        match protocol {
+            Protocol::PlainHttp => {
+                serve(&self.router, stream, who, slot, &self.limits, self.drain.clone())
+            }
             Protocol::Refused => refuse(&mut stream, PLAIN_FROM_ELSEWHERE).await,
             Protocol::Tls => {
                 setsockopt(&stream, sockopt::KeepAlive, &true)?;
@@ -116,7 +129,7 @@ impl ClientsPort {
                     acceptor.accept(stream).await
                 };
                 let stream = timeout_at(end, accepted).await.map_err(|_| late())??;
-                serve(&self.router, stream, who, slot, &self.limits);
+                serve(&self.router, stream, who, slot, &self.limits, self.drain.clone());
             }
         }
         Ok(())
@@ -156,6 +169,8 @@ mod tests {
             handshakes: slots.handshakes,
             limits,
             tls: PortTls::start(server.shared.clone()).expect("a thread"),
+            drain: Drain::never(),
+            is_plain: false,
         })
     }
 

@@ -20,8 +20,10 @@ pub mod calls;
 pub mod clients_port;
 pub mod counted_call;
 mod delete_run;
+pub mod drain;
 pub mod dstack;
 mod fleets;
+mod gateways;
 pub mod hold;
 mod limit_log;
 pub mod logs;
@@ -61,22 +63,62 @@ use route::Route;
 use std::sync::Arc;
 use wire::client::REQUEST_BYTES_MAX;
 
-/// Everything that is served. Another API, dstack's for one, is a router of its own that is merged here.
+/// What is served at each port.
+pub struct Routers {
+    /// Everything. Another API, dstack's for one, is a router of its own that is merged here.
+    pub clients: Router,
+    /// Services and web pages of jobs alone, at an origin of their own.
+    pub proxy: Router,
+}
+
+pub fn routers(shared: Arc<Shared>, bodies: BodyLimits) -> Routers {
+    let services = proxy::service::Services::new(&shared);
+    proxy::service::look_after(shared.clone(), &services);
+    let by_host = middleware::from_fn_with_state(
+        (shared.clone(), services.clone()),
+        proxy::service::by_host,
+    );
+    let passed_on = proxied(&shared, &bodies, services);
+    let own = passed_on.clone().fallback(proxy::unknown_path).layer(by_host);
+    let limit = DefaultBodyLimit::max(REQUEST_BYTES_MAX);
+    let lead = middleware::from_fn_with_state(shared.clone(), proxy::origin::lead_to_own);
+    let clients = clients(&shared, &bodies, passed_on.layer(lead));
+    let account = middleware::from_fn_with_state(shared.clone(), authenticate::look_up_account);
+    Routers {
+        clients: clients.layer(limit).layer(account.clone()).with_state(shared.clone()),
+        proxy: own.layer(limit).layer(account).with_state(shared),
+    }
+}
+
+#[cfg(test)]
 pub fn router(shared: Arc<Shared>, bodies: BodyLimits) -> Router {
-    native_api(&bodies)
+    routers(shared, bodies).clients
+}
+
+fn clients(
+    shared: &Arc<Shared>,
+    bodies: &BodyLimits,
+    passed_on: Router<Arc<Shared>>,
+) -> Router<Arc<Shared>> {
+    native_api(bodies)
         .layer(middleware::from_fn_with_state(shared.clone(), authenticate::authenticate))
-        .merge(dstack::router(&shared, &bodies))
+        .merge(dstack::router(shared, bodies))
         .route(metrics::PATH, get(metrics::metrics))
-        .merge(web_pages())
-        .merge(slurm_rest::router(&shared, &bodies))
-        .merge(web::router(&shared, &bodies))
-        .merge(services(&shared, &bodies))
+        .merge(passed_on)
+        .merge(slurm_rest::router(shared, bodies))
+        .merge(web::router(shared, bodies))
         .route("/healthz", get(|| async { "ok\n" }))
         .fallback(dstack::unknown_route)
         .method_not_allowed_fallback(dstack::unknown_route)
-        .layer(DefaultBodyLimit::max(REQUEST_BYTES_MAX))
-        .layer(middleware::from_fn_with_state(shared.clone(), authenticate::look_up_account))
-        .with_state(shared)
+}
+
+/// What is passed on into jobs.
+fn proxied(
+    shared: &Arc<Shared>,
+    bodies: &BodyLimits,
+    services: Arc<proxy::service::Services>,
+) -> Router<Arc<Shared>> {
+    web_pages().merge(service_requests(shared, bodies, services))
 }
 
 /// Web pages of jobs.
@@ -87,9 +129,11 @@ fn web_pages() -> Router<Arc<Shared>> {
 }
 
 /// Requests to services.
-fn services(shared: &Arc<Shared>, bodies: &BodyLimits) -> Router<Arc<Shared>> {
-    let known = proxy::service::Services::new(shared);
-    proxy::service::look_after(shared.clone(), &known);
+fn service_requests(
+    shared: &Arc<Shared>,
+    bodies: &BodyLimits,
+    known: Arc<proxy::service::Services>,
+) -> Router<Arc<Shared>> {
     let add = |router: Router<Arc<Shared>>, path| router.route(path, any(proxy::service::service));
     let list = |router: Router<Arc<Shared>>, path| router.route(path, get(models::list));
     let chat = |router: Router<Arc<Shared>>, path| router.route(path, post(models::chat));

@@ -30,14 +30,14 @@ enum CertificateSource {
 
 /// Tells a file from the one that was there before.
 #[derive(Debug, PartialEq, Eq)]
-struct FileStamp {
+pub struct FileStamp {
     inode: u64,
     bytes: u64,
     changed: (i64, i64),
 }
 
 impl FileStamp {
-    fn of(path: &str) -> Option<Self> {
+    pub fn of(path: &str) -> Option<Self> {
         let found = std::fs::metadata(path).ok()?;
         let changed = (found.ctime(), found.ctime_nsec());
         Some(Self { inode: found.ino(), bytes: found.len(), changed })
@@ -50,6 +50,8 @@ struct CertificateSettings {
     addresses: Vec<String>,
     /// Hosts without a port.
     controllers: Vec<String>,
+    /// The host names of services.
+    services: Option<String>,
 }
 
 impl CertificateSettings {
@@ -58,6 +60,7 @@ impl CertificateSettings {
             files: config.server_certificate.clone(),
             addresses: config.server_addresses.clone(),
             controllers: config.controllers.clone(),
+            services: config.proxy.domain.as_ref().map(|domain| format!("*.{}", host_of(domain))),
         }
     }
 }
@@ -75,7 +78,8 @@ impl CertificateSource {
             return Self::Files { files, stamps };
         }
         let addresses = settings.addresses.iter().map(|address| host_of(address));
-        let configured = addresses.chain(settings.controllers.iter().map(String::as_str));
+        let hosts = settings.controllers.iter().chain(&settings.services);
+        let configured = addresses.chain(hosts.map(String::as_str));
         let machine = machine_names.iter().map(|name| name.as_str());
         let mut names: Vec<String> =
             configured.chain(machine).chain(LOOPBACK_NAMES).map(str::to_owned).collect();
@@ -113,7 +117,7 @@ impl CertificateSource {
     }
 }
 
-fn read_chain(path: &str) -> Result<Vec<CertificateDer<'static>>, ServerError> {
+pub fn read_chain(path: &str) -> Result<Vec<CertificateDer<'static>>, ServerError> {
     let pem = std::fs::read(path).map_err(ServerError::file(path))?;
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
     match read {
@@ -123,7 +127,7 @@ fn read_chain(path: &str) -> Result<Vec<CertificateDer<'static>>, ServerError> {
     }
 }
 
-fn read_key(path: &str) -> Result<PrivateKeyDer<'static>, ServerError> {
+pub fn read_key(path: &str) -> Result<PrivateKeyDer<'static>, ServerError> {
     let pem = std::fs::read(path).map_err(ServerError::file(path))?;
     PrivateKeyDer::from_pem_slice(&pem)
         .map_err(|e| ServerError::Configuration(format!("{path}: no private key (PEM): {e}")))
@@ -145,7 +149,8 @@ enum PortCertificate {
     Usable(TlsAcceptor),
 }
 
-/// The certificate of the clients' port. A thread of its own reads the files: a file system that hangs holds nothing else up.
+/// The certificate of the clients' port and of the proxy's. A thread of its own reads the files: a file system that hangs holds nothing else up.
+#[derive(Clone)]
 pub struct PortTls(watch::Receiver<PortCertificate>);
 
 impl PortTls {
@@ -161,6 +166,12 @@ impl PortTls {
         });
         thread.map_err(|e| ServerError::Other(format!("cannot start a thread: {e}")))?;
         Ok(Self(receiver))
+    }
+
+    /// Always accepts so; without an acceptor, nobody is.
+    pub fn fixed(acceptor: Option<TlsAcceptor>) -> Self {
+        let certificate = acceptor.map_or(PortCertificate::Unusable, PortCertificate::Usable);
+        Self(watch::channel(certificate).1)
     }
 
     /// Accepts with the certificate as it was read last; `None` if none can be used.
@@ -233,6 +244,7 @@ fn current_source(shared: &Shared) -> CertificateSource {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cluster::ProxyConfig;
 
     #[test]
     fn certificate_is_for_the_names_of_the_machine_and_of_the_configuration() {
@@ -240,6 +252,10 @@ mod tests {
         let config = ClusterConfig {
             server_addresses: addresses.to_vec(),
             controllers: vec!["head2".into()],
+            proxy: ProxyConfig {
+                domain: Some("apps.example:6823".into()),
+                ..ProxyConfig::default()
+            },
             ..ClusterConfig::default()
         };
         let source = CertificateSource::now(
@@ -248,7 +264,7 @@ mod tests {
         );
         let CertificateSource::Authority { names } = source else { panic!("{source:?}") };
         let expected =
-            "10.0.0.1 127.0.0.1 2001:db8::7 ::1 head head.example head2 localhost".split(' ');
+            "*.apps.example 10.0.0.1 127.0.0.1 2001:db8::7 ::1 head head.example head2 localhost".split(' ');
         assert_eq!(names, expected.collect::<Vec<_>>());
     }
 

@@ -43,6 +43,7 @@ use wire::client::{
 use wire::diagnostics::LogLevel;
 use wire::explain::ExplainQuery;
 use wire::fleet::FleetConfiguration;
+use wire::gateway::GatewayReport;
 use wire::ssh::SshRequest;
 use wire::step::StepLaunch;
 use wire::token::TokenLife;
@@ -391,6 +392,9 @@ authorisation_table! { w;
     Call::RotateSecretKey => ADMINISTER, Call::RotateSecretKey;
     Call::WebLink(_) => AS_OWNER,
         Call::WebLink(WebLinkQuery { job: w.batch, rank: 0, port: 80, whole_path: false });
+    Call::SyncGateway(_) => OPERATE, {
+        Call::SyncGateway(GatewayReport { name: "edge".into(), ..GatewayReport::default() })
+    };
     Call::Volumes { .. } => EVERYBODY, Call::Volumes { project: MAIN_PROJECT.into() };
     // Whose volume is deleted has a test of its own: `volume_is_deleted_by_its_owner_and_administrators`.
     Call::CreateVolume { .. } => EVERYBODY, {

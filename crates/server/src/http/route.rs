@@ -1,13 +1,12 @@
 //! The routes of the API that Sluice's own commands use. Each needs a principal.
 
 use crate::http::body_limits::{self, BodyLimits};
-use crate::http::serve::CALL_PATH;
 use crate::http::{backup, call, hold, logs, step_stream};
 use crate::shared::Shared;
 use axum::middleware;
 use axum::routing::{MethodRouter, get, post};
 use std::sync::Arc;
-use wire::client::BACKUP_PATH;
+use wire::client::{BACKUP_PATH, CALL_PATH};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Route {

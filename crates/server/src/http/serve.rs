@@ -3,6 +3,7 @@
 use crate::auth::accounts::Accounts;
 use crate::auth::principal;
 use crate::connection_limits::{ConnectionLimits, ConnectionSlots, UserSlot};
+use crate::http::drain::Drain;
 use crate::http::peer::{HeldSlot, Peer};
 use crate::http::stall_timeout::{StallTimeout, TimedStream};
 use crate::http::vouch::NodeAsked;
@@ -15,19 +16,17 @@ use hyper_util::server::conn::auto;
 use nix::sys::socket::{MsgFlags, recv};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
+use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest};
 use tokio::net::unix::UCred;
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 use tokio::task::block_in_place;
 use tokio::time::timeout;
-use wire::client::BACKUP_PATH;
+use wire::client::{BACKUP_PATH, CALL_PATH};
 use wire::ssh::{INTERNODE_LINE_BYTES_MAX, INTERNODE_PREFIX, internode_login};
-
-/// The one path whose answers are whole; all others are streams.
-pub const CALL_PATH: &str = "/api/v1/call";
 
 /// Bytes of a request's head, and of what is read ahead of a handler.
 const HEAD_BYTES_MAX: usize = 64 << 10;
@@ -35,6 +34,9 @@ const HEAD_BYTES_MAX: usize = 64 << 10;
 /// How long a refused connection may take its answer, and how much of its request is read.
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(2);
 const REFUSED_BYTES_MAX: u64 = 1 << 20;
+
+/// How long a connection that is to be finished may take to send its first request.
+const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Connections whose users are being looked up because only the reserved part is left.
 const LOOKUPS_MAX: usize = 16;
@@ -104,7 +106,8 @@ impl LocalSocket {
             let why = format!("the user database does not answer for user {uid}: try again");
             return refuse(&mut stream, &why).await;
         };
-        serve(&self.router, stream, move || Peer::Socket(who.clone()), slot, &self.limits);
+        let who = move || Peer::Socket(who.clone());
+        serve(&self.router, stream, who, slot, &self.limits, Drain::never());
     }
 }
 
@@ -154,7 +157,8 @@ pub async fn serve_client<S>(
     match asked.admit(shared).await {
         Ok(user) => {
             let user = Arc::new(user);
-            serve(router, stream, move || Peer::Node(user.clone()), slot, limits);
+            let who = move || Peer::Node(user.clone());
+            serve(router, stream, who, slot, limits, Drain::never());
         }
         Err(why) => refuse(&mut stream, &why).await,
     }
@@ -181,6 +185,7 @@ pub fn serve<S>(
     who: impl Fn() -> Peer + Send + 'static,
     slot: impl Send + Sync + 'static,
     limits: &ConnectionLimits,
+    mut drain: Drain,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -192,7 +197,10 @@ pub fn serve<S>(
     let peer = OnceLock::new();
     let slot = HeldSlot(Arc::new(slot));
     let for_requests = slot.clone();
+    let asked = Arc::new(Notify::new());
+    let is_asked = asked.clone();
     let service = hyper::service::service_fn(move |mut request: hyper::Request<_>| {
+        is_asked.notify_one();
         // Nobody reads along with a backup: its client takes it, or is gone.
         let is_taken_at_once = [CALL_PATH, BACKUP_PATH].contains(&request.uri().path());
         stall_timeout.set(if is_taken_at_once { limits.stall } else { limits.stream_stall });
@@ -211,7 +219,19 @@ pub fn serve<S>(
         let mut two = builder.http2();
         two.timer(TokioTimer::new()).keep_alive_interval(silence).keep_alive_timeout(silence);
         two.max_concurrent_streams(STREAMS_MAX).max_header_list_size(HEAD_BYTES_MAX as u32);
-        let served = builder.serve_connection_with_upgrades(io, service).await;
+        let mut connection = pin!(builder.serve_connection_with_upgrades(io, service));
+        // A connection that was just taken has its first request on the way: it is answered too.
+        let finish = async {
+            drain.told().await;
+            let _ = timeout(FIRST_REQUEST_TIMEOUT, asked.notified()).await;
+        };
+        let served = tokio::select! {
+            served = connection.as_mut() => served,
+            () = finish => {
+                connection.as_mut().graceful_shutdown();
+                connection.as_mut().await
+            }
+        };
         if let Err(error) = served {
             tracing::debug!("a connection ended early: {error}");
         }
@@ -250,7 +270,8 @@ mod tests {
         };
         let router = Router::new().route("/", get(answer));
         let (ours, theirs) = tokio::io::duplex(64 << 10);
-        serve(&router, theirs, || Peer::Socket(user()), (), &ConnectionLimits::default());
+        let limits = ConnectionLimits::default();
+        serve(&router, theirs, || Peer::Socket(user()), (), &limits, Drain::never());
         let (sender, connection) =
             http2::handshake(TokioExecutor::new(), TokioIo::new(ours)).await.expect("HTTP/2");
         tokio::spawn(connection);

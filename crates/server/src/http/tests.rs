@@ -3,7 +3,6 @@
 use super::body_limits::BodyLimits;
 use super::peer::Peer;
 use super::router;
-use super::serve::CALL_PATH;
 use crate::auth::token;
 use crate::connection_limits::{ConnectionLimits, ListenerSlots, PortConnection};
 use crate::testing::{TestServer, submission, user};
@@ -18,7 +17,7 @@ use model::id::JobId;
 use model::reason::Refusal;
 use std::net::Ipv4Addr;
 use tower_service::Service;
-use wire::client::{Answer, Call, Cancel, Envelope, JobsQuery};
+use wire::client::{Answer, CALL_PATH, Call, Cancel, Envelope, JobsQuery};
 use wire::version::PROTOCOL;
 
 pub(super) struct Client {

@@ -109,7 +109,7 @@ async fn rest_token(
         return Err(Refusal::Other(format!("lifespan={life_s}: expected 1 to {most} seconds")));
     }
     let found = UserToken { name: name.clone(), ..UserToken::default() };
-    if principal::of_token(&found).is_none() {
+    if principal::of_token(&found, principal::of_name).is_none() {
         return Err(Refusal::UnknownThing { what: "user".into(), name });
     }
     let key = json_web_token::key_to_sign(&place, &shared.setup.server_dir)
@@ -118,12 +118,8 @@ async fn rest_token(
     Ok(Answer::Token { text, login: None })
 }
 
-/// Where a user of another machine logs in, and the authority to expect there.
-pub fn login_hint(shared: &Shared) -> Option<LoginHint> {
-    hint(shared).filter(|hint| !hint.loopback)
-}
-
-/// As [`login_hint`]. Where the server listens on loopback alone, the authority to expect once it does so elsewhere.
+/// Where a user of another machine logs in, and the authority to expect there; of a server that listens on loopback alone, the
+/// authority to expect once it listens elsewhere.
 fn hint(shared: &Shared) -> Option<LoginHint> {
     let listen: SocketAddr = shared.setup.listen.parse().ok()?;
     let state = shared.read();

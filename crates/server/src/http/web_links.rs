@@ -1,6 +1,5 @@
 //! Links that open a web page of a job in a browser.
 
-use crate::http::tokens::login_hint;
 use crate::proxy;
 use crate::shared::Shared;
 use crate::shared::proxy_sessions::ProxyTarget;
@@ -22,10 +21,6 @@ pub fn answer(shared: &Shared, by: Principal, wanted: &WebLinkQuery) -> Result<A
     }
     let secret = shared.volatile.proxy.make_link(by, owner, target, Instant::now());
     let secret = secret.ok_or_else(|| Refusal::Other("too many links wait to be opened".into()))?;
-    let base = match login_hint(shared) {
-        Some(hint) => hint.url,
-        None => format!("http://{}", shared.setup.listen),
-    };
-    let path = proxy::link_path(target, whole_path, &secret);
-    Ok(Answer::WebLink { url: SecretValue(format!("{base}{path}")) })
+    let url = proxy::origin::job_page_url(shared, target, whole_path, &secret);
+    Ok(Answer::WebLink { url: SecretValue(url) })
 }

@@ -21,11 +21,19 @@ mod tests;
 use crate::shared::Shared;
 use crate::shared::live_loads::Loads;
 use crate::shared::scrapes::Reader;
+use crate::shared::service_counts::{ServiceName, ServiceValues};
 use exposition::Exposition;
 use snapshot::Snapshot;
 
 /// The text of a scrape with 1,000 nodes, about.
 const USUAL_BYTES: usize = 1 << 20;
+
+/// The text of a scrape of a gateway, which knows nothing but its services.
+pub fn scrape_services(services: &[(ServiceName, ServiceValues)]) -> String {
+    let mut text = Exposition::default();
+    services::write(&mut text, services);
+    text.into_text()
+}
 
 /// The text of one scrape.
 pub fn scrape(shared: &Shared, reader: Reader, loads: &Loads) -> String {
@@ -35,7 +43,7 @@ pub fn scrape(shared: &Shared, reader: Reader, loads: &Loads) -> String {
     jobs::write(&mut text, &snapshot);
     nodes::write(&mut text, &snapshot);
     gpus::write(&mut text, &snapshot);
-    services::write(&mut text, &snapshot);
+    services::write(&mut text, &snapshot.services);
     dstack_names::write(&mut text, &snapshot, loads);
     text.into_text()
 }

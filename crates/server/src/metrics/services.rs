@@ -1,11 +1,9 @@
 //! Requests to services.
 
 use super::exposition::{Exposition, Kind, seconds};
-use super::snapshot::Snapshot;
-use crate::shared::service_counts::{BUCKETS_S, CLASSES};
+use crate::shared::service_counts::{BUCKETS_S, CLASSES, ServiceName, ServiceValues};
 
-pub fn write(text: &mut Exposition, snapshot: &Snapshot) {
-    let services = &snapshot.services;
+pub fn write(text: &mut Exposition, services: &[(ServiceName, ServiceValues)]) {
     if services.is_empty() {
         return;
     }
@@ -33,5 +31,10 @@ pub fn write(text: &mut Exposition, snapshot: &Snapshot) {
         text.gauge("sluice_service_replicas", "Replicas of services that take requests.");
     for (name, values) in services {
         replicas.sample(&[("project", &*name.project), ("run", &*name.run)], values.replicas);
+    }
+    let mut websockets =
+        text.gauge("sluice_service_websockets", "WebSockets that are open to services.");
+    for (name, values) in services {
+        websockets.sample(&[("project", &*name.project), ("run", &*name.run)], values.websockets);
     }
 }

@@ -6,6 +6,8 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 
 /// The cookie that lets a browser in.
 pub const COOKIE: &str = "sluice_proxy";
+/// Tells the job where the client finds it; left out where it has a whole host.
+const FORWARDED_PREFIX: &str = "x-forwarded-prefix";
 /// The cookie that says whose pages a browser shows.
 pub const BROWSER: &str = "sluice_browser";
 
@@ -82,8 +84,11 @@ pub fn to_job(mut headers: HeaderMap, by_token: bool, prefix: &str) -> HeaderMap
     if by_token {
         headers.remove(header::AUTHORIZATION);
     }
-    if let Ok(prefix) = HeaderValue::from_str(prefix) {
-        headers.insert("x-forwarded-prefix", prefix);
+    headers.remove(FORWARDED_PREFIX);
+    if let Ok(line) = HeaderValue::from_str(prefix)
+        && prefix != "/"
+    {
+        headers.insert(FORWARDED_PREFIX, line);
     }
     headers
 }
@@ -179,6 +184,8 @@ mod tests {
             (Some("a=1; b=2"), Some("head:6820"))
         );
         assert_eq!((value(&sent, "connection"), value(&sent, "x-own")), (None, None));
+        let forged = headers(&[("x-forwarded-prefix", "/forged/")]);
+        assert_eq!(value(&to_job(forged, true, "/"), "x-forwarded-prefix"), None);
         // A page of the job's may have a login of its own.
         let sent = to_job(asked, false, "/proxy/jobs/1/80/");
         assert_eq!(value(&sent, "authorization"), Some("Bearer secret"));

@@ -1,18 +1,22 @@
-//! Web pages of jobs through the server's own HTTP port: `/proxy/jobs/JOB/PORT/…`, where the job's server sees the path behind it,
+//! Web pages of jobs and services through the server: `/proxy/jobs/JOB/PORT/…`, where the job's server sees the path behind it,
 //! and `/proxy/whole/JOB/PORT/…`, where it sees the whole path, for servers that are told where they are.
 //!
 //! A request is its job's owner's: by a token, by the local socket, or by a cookie that a one-time link set for that path. Bytes
 //! go through a step of the job (`ssh/forward.rs`), to the loopback address of the job's own network: the server itself
 //! connects to nothing.
 //!
-//! - `entrance`: the page before a visit from another site
-//! - `forwarders`: the steps; `headers`: what is changed in heads; `exchange`: one request and its answer. Links and cookies are in
-//!   `shared/proxy_sessions.rs`. `service` passes requests on to services.
+//! - `origin`: the port that all of this has; `entrance`: the page before a visit from another site
+//! - `forwarders`: the steps; `pool`: connections that are used again; `headers`: what is changed in heads; `exchange`: one request and its answer. Links and cookies are in
+//!   `shared/proxy_sessions.rs`. `service` passes requests on to services, and `access_log` has a line
+//!   for each of those.
 
+pub mod access_log;
 mod entrance;
-mod exchange;
+pub mod exchange;
 mod forwarders;
-mod headers;
+pub mod headers;
+pub mod origin;
+pub mod pool;
 pub mod service;
 
 use crate::clock;
@@ -97,7 +101,7 @@ impl<'p> ProxyPath<'p> {
 }
 
 /// The address of a new link, without the server's own.
-pub fn link_path(target: ProxyTarget, is_whole: bool, secret: &str) -> String {
+fn link_path(target: ProxyTarget, is_whole: bool, secret: &str) -> String {
     let kind = if is_whole { "whole" } else { "jobs" };
     let rank = if target.rank > 0 { format!(".{}", target.rank) } else { String::new() };
     format!("/proxy/{kind}/{}{rank}/{}/?{LINK}={secret}", target.job, target.port)
@@ -119,6 +123,11 @@ pub fn check(shared: &Shared, by: &Principal, target: ProxyTarget) -> Result<u32
     }
 }
 
+/// What is no path of the proxy.
+pub async fn unknown_path() -> Response {
+    said(StatusCode::NOT_FOUND, "expected /proxy/services/PROJECT/RUN/ or /proxy/jobs/JOB/PORT/")
+}
+
 pub async fn proxy(
     State(shared): State<Arc<Shared>>,
     axum::Extension(forwarders): axum::Extension<Arc<Forwarders>>,
@@ -135,17 +144,24 @@ pub async fn proxy(
     if request.headers().contains_key("service-worker") {
         return said(StatusCode::NOT_FOUND, "pages of jobs have no service workers");
     }
-    if is_beside_session(&shared, &request, asked.target.job) {
+    let is_own_origin = origin::is_own(&shared);
+    if !is_own_origin && is_beside_session(&shared, &request, asked.target.job) {
         let why = "this browser is signed in to the server's own page, which scripts of this one could use: use another \
                    browser, or a private window";
         return said(StatusCode::FORBIDDEN, why);
     }
-    if browser::is_visit(&request) && browser::is_from_elsewhere(&request) {
+    // The server's own page has another port of the same host, and leads here.
+    let is_from_elsewhere = if is_own_origin {
+        browser::is_from_another_site(&request)
+    } else {
+        browser::is_from_elsewhere(&request)
+    };
+    if browser::is_visit(&request) && is_from_elsewhere {
         return entrance::page(request.uri());
     }
     let query = request.uri().query().unwrap_or_default();
     if let Some((secret, rest)) = link_secret(query) {
-        if browser::is_from_elsewhere(&request) {
+        if is_from_elsewhere || !browser::is_own_page(&request) {
             return said(StatusCode::FORBIDDEN, "a link is opened by a person, and by no page");
         }
         return redeem(&shared, &request, &asked, secret, &rest);

@@ -12,6 +12,7 @@ pub mod commit_watch;
 pub mod counters;
 pub mod dispatch_queue;
 pub mod forecast_queue;
+pub mod gateways;
 pub mod health_reports;
 pub mod link_shutdown;
 pub mod live_loads;
@@ -60,6 +61,7 @@ use counters::Counters;
 use dispatch_queue::DispatchQueue;
 use foldhash::fast::RandomState;
 use forecast_queue::ForecastQueue;
+use gateways::Gateways;
 use health_reports::HealthReports;
 use live_loads::LiveLoads;
 use load_history::LoadHistory;
@@ -86,6 +88,7 @@ use ssh_connections::{InactivityTimes, SshConnections};
 use ssh_keys::SshKeys;
 use state_lock::{StateLock, StateRead};
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, RwLock};
@@ -212,6 +215,8 @@ pub struct Volatile {
     pub web_shells: UserCounts,
     /// Requests to services.
     pub service_counts: ServiceCounts,
+    /// Gateways beside the server.
+    pub gateways: Gateways,
     /// How the probes of replicas went.
     pub probe_streaks: ProbeStreaks,
 }
@@ -264,6 +269,8 @@ pub struct Setup {
     pub listen: String,
     /// Where other machines find the clients' port.
     pub listen_addresses: Vec<String>,
+    /// The port of services and web pages of jobs; `None` where they are found at the clients' port.
+    pub proxy: Option<SocketAddr>,
     /// Where SSH clients find the server; `None` where it has no endpoint for them.
     pub ssh: Option<SshEndpoint>,
     /// The public key of the SSH endpoint, which nodes of one run reach one another by, as in `known_hosts`.

@@ -33,6 +33,7 @@ pub struct ServiceCount {
     /// Requests that no replica answered.
     errors: AtomicU64,
     replicas: AtomicU64,
+    websockets: AtomicU64,
 }
 
 /// What was counted so far.
@@ -43,6 +44,7 @@ pub struct ServiceValues {
     pub total_us: u64,
     pub errors: u64,
     pub replicas: u64,
+    pub websockets: u64,
 }
 
 impl ServiceValues {
@@ -91,7 +93,11 @@ impl ServiceCount {
         self.replicas.store(replicas as u64, Relaxed);
     }
 
-    fn values(&self) -> ServiceValues {
+    pub fn set_websockets(&self, websockets: usize) {
+        self.websockets.store(websockets as u64, Relaxed);
+    }
+
+    pub fn values(&self) -> ServiceValues {
         let read = |count: &AtomicU64| count.load(Relaxed);
         ServiceValues {
             by_class: self.by_class.each_ref().map(read),
@@ -99,6 +105,7 @@ impl ServiceCount {
             total_us: read(&self.total_us),
             errors: read(&self.errors),
             replicas: read(&self.replicas),
+            websockets: read(&self.websockets),
         }
     }
 }

@@ -118,23 +118,23 @@ fn await_lease(
 }
 
 fn set_nonblocking(listeners: &Listeners, on: bool) -> Result<(), ServerError> {
-    let Listeners { socket, port, agents, ssh } = listeners;
+    let Listeners { socket, port, agents, proxy, ssh } = listeners;
+    let ports = [Some(port), Some(agents), proxy.as_ref(), ssh.as_ref()];
     socket
         .set_nonblocking(on)
-        .and_then(|()| port.set_nonblocking(on))
-        .and_then(|()| agents.set_nonblocking(on))
-        .and_then(|()| ssh.as_ref().map_or(Ok(()), |ssh| ssh.set_nonblocking(on)))
+        .and_then(|()| ports.into_iter().flatten().try_for_each(|one| one.set_nonblocking(on)))
         .map_err(|e| ServerError::Other(format!("the listeners: {e}")))
 }
 
 /// Closes the connections that have come: who calls tries the next server, and does not wait for this one.
 fn turn_away(listeners: &Listeners) {
-    let Listeners { socket, port, agents, ssh } = listeners;
+    let Listeners { socket, port, agents, proxy, ssh } = listeners;
     for _ in 0..TURNED_AWAY_MAX {
         let is_any = [
             socket.accept().is_ok(),
             port.accept().is_ok(),
             agents.accept().is_ok(),
+            proxy.as_ref().is_some_and(|proxy| proxy.accept().is_ok()),
             ssh.as_ref().is_some_and(|ssh| ssh.accept().is_ok()),
         ];
         if !is_any.contains(&true) {

@@ -100,6 +100,8 @@ pub struct Listeners {
     pub socket: UnixListener,
     pub port: TcpListener,
     pub agents: TcpListener,
+    /// For services and web pages of jobs; without it they are found at `port`.
+    pub proxy: Option<TcpListener>,
     pub ssh: Option<TcpListener>,
 }
 
@@ -114,6 +116,7 @@ pub fn run(
     connection_limits::set_backlog(&listeners.socket);
     connection_limits::set_backlog(&listeners.port);
     connection_limits::set_backlog(&listeners.agents);
+    listeners.proxy.iter().for_each(connection_limits::set_backlog);
     let dir = options.server_dir.clone();
     state_place::refuse_other_place(&dir, options.store.is_some())?;
     let identity = Identity::load_or_make(&dir.join("keys"))?;
@@ -208,6 +211,7 @@ pub fn run(
             agents_addresses: options.agents_addresses.clone(),
             listen,
             listen_addresses: options.listen_addresses.clone(),
+            proxy: listeners.proxy.as_ref().and_then(|proxy| proxy.local_addr().ok()),
             ssh: ssh_endpoint(&options, &host_key),
             ssh_host_key: host_key.public_key().to_openssh().unwrap_or_default(),
             client_state: options.machine.as_ref().map(|_| options.state_dir.display().to_string()),

@@ -10,8 +10,10 @@ use crate::connection_limits::{self, ListenerSlots};
 use crate::error::ServerError;
 use crate::fleet::installer;
 use crate::fleet::program::Program;
+use crate::http::Routers;
 use crate::http::body_limits::BodyLimits;
 use crate::http::clients_port::ClientsPort;
+use crate::http::drain::{Drain, Drainer};
 use crate::http::port_tls::PortTls;
 use crate::http::serve::{LocalSocket, serve_client};
 use crate::http::vouch::NodeAsked;
@@ -27,8 +29,12 @@ use crate::writer::tick;
 use crate::{allocator, http, inactivity, load_sampler, power, triggers, utilization};
 use russh::keys::PrivateKey;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::Receiver;
+
+/// How long requests to services may take to be answered when the server stops.
+const DRAIN_MAX: Duration = Duration::from_secs(10);
 
 pub(super) async fn serve(
     shared: Arc<Shared>,
@@ -51,7 +57,10 @@ pub(super) async fn serve(
     let agents_port = tokio::net::TcpListener::from_std(listeners.agents).map_err(listening)?;
     let limits = &options.connection_limits;
     let slots = ListenerSlots::new(connection_limits::raise_descriptors(), limits);
-    let router = http::router(shared.clone(), BodyLimits::new(shared.clone(), limits));
+    let bodies = BodyLimits::new(shared.clone(), limits);
+    let Routers { clients: router, proxy } = http::routers(shared.clone(), bodies);
+    let tls = PortTls::start(shared.clone())?;
+    let (drainer, drain) = Drainer::new();
     let (ssh, logins, idle) = (slots.ssh, slots.ssh_logins, limits.tunnel_idle);
     let endpoint = Arc::new(Endpoint::new(shared.clone(), host_key, ssh, logins, idle));
     let local_socket = LocalSocket {
@@ -66,11 +75,24 @@ pub(super) async fn serve(
     let clients_port = ClientsPort {
         router: router.clone(),
         slots: slots.port,
-        handshakes: slots.handshakes,
+        handshakes: slots.handshakes.clone(),
         limits: limits.clone(),
-        tls: PortTls::start(shared.clone())?,
+        tls: tls.clone(),
+        drain: Drain::never(),
+        is_plain: false,
     };
     vital_task::spawn("the clients' port", Arc::new(clients_port).serve(port));
+    if let Some(listener) = listeners.proxy {
+        listener.set_nonblocking(true).map_err(listening)?;
+        let listener = tokio::net::TcpListener::from_std(listener).map_err(listening)?;
+        let (slots, handshakes) = (slots.proxy, slots.handshakes);
+        let limits = limits.clone();
+        let is_plain = false;
+        let port = ClientsPort { router: proxy, slots, handshakes, limits, tls, drain, is_plain };
+        vital_task::spawn("the proxy's port", Arc::new(port).serve(listener));
+    } else {
+        drop(drain);
+    }
     let http: Box<ServeClient> = {
         let (slots, limits, shared) = (slots.nodes, limits.clone(), shared.clone());
         Box::new(move |stream, client, fingerprint| {
@@ -124,6 +146,7 @@ pub(super) async fn serve(
     }
     let running = shared.read().active.len();
     tracing::info!(running, "the server stops; jobs that run go on");
+    drainer.drain(DRAIN_MAX).await;
     shared.agents.shut_down().await;
     Ok(())
 }

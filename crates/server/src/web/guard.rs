@@ -4,6 +4,7 @@
 use crate::http::authenticate::{self, Caller};
 use crate::http::browser::{self, SESSION};
 use crate::http::peer::Peer;
+use crate::proxy;
 use crate::shared::Shared;
 use crate::web::answer::WebRefusal;
 use crate::web::job_pages;
@@ -121,14 +122,15 @@ const UNKNOWN_USER: &str = "the user directory does not know the token's user no
 
 const TWO_SESSIONS: &str = "this browser sends more than one session: remove its cookies of this server, and sign in again";
 
-pub const LOOKS_ONLY: &str = "with job_pages in sluice.toml, administrators change nothing by the page: use a token's own \
-     commands, or set [web] job_pages = false";
+pub const LOOKS_ONLY: &str = "where pages of jobs have no port of their own ([proxy] listen in sluice.toml), administrators \
+     change nothing by the page: use a token's own commands, or set [web] job_pages = false";
 
-/// Whether a session of this user may only look. A script of a job's page has the origin of the server's own page, and can push
+/// Whether a session of this user may only look. A script of a job's page may have the origin of the server's own page, and can push
 /// cookies out of the browser by which it would be known: what such a script could do is bounded by what sessions may do.
 pub fn looks_only(shared: &Shared, by: &Principal) -> bool {
     let state = shared.read();
-    state.config.job_pages && role_of(&state, by) > Role::User
+    let is_shared = state.config.job_pages && !proxy::origin::is_own(shared);
+    is_shared && role_of(&state, by) > Role::User
 }
 
 /// Whether a request changes something by its path alone. Signing out and checking a script change nothing of the cluster, and

@@ -8,10 +8,13 @@ use axum::http::{HeaderMap, StatusCode};
 use cluster::rights::role_of;
 use model::principal::{Principal, Role};
 
-/// A page of a job that is open in this browser has the same origin, and its script could use the session. The owner of the job
-/// can do in the job whatever the session may, or the browser has no session. A marker that this server has not signed counts as
-/// another's.
+/// A page of a job that is open in this browser may have the same origin (`[proxy] listen = "off"`), and its script could use the
+/// session. The owner of the job can do in the job whatever the session may, or the browser has no session. A marker that this server
+/// has not signed counts as another's.
 pub fn check(shared: &Shared, headers: &HeaderMap, by: &Principal) -> Result<(), WebRefusal> {
+    if proxy::origin::is_own(shared) {
+        return Ok(());
+    }
     let is_plain = role_of(&shared.read(), by) == Role::User;
     let mut shown = browser::cookies(headers, proxy::BROWSER);
     let is_unsafe = shown.any(|marker| {

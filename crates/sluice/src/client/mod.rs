@@ -28,9 +28,7 @@ use self::response::{Head, INTERNAL_ERROR, OK, SWITCHING_PROTOCOLS, UNAUTHORIZED
 use self::retry::retry;
 use std::io;
 use std::time::Duration;
-use wire::client::{Answer, Call, Envelope};
-
-const CALL_PATH: &str = "/api/v1/call";
+use wire::client::{Answer, CALL_PATH, Call, Envelope};
 
 /// What a listing command gets: the lines ready made, or the data to make them from.
 pub enum ListingReply {

@@ -94,9 +94,14 @@ pub fn connect(address: &HostPort, trust: &Trust) -> io::Result<TlsSocket> {
     connect_within(address, trust, CONNECT_TIMEOUT)
 }
 
-fn connect_within(address: &HostPort, trust: &Trust, timeout: Duration) -> io::Result<TlsSocket> {
+/// TLS to a server that is trusted so.
+pub fn client_config(trust: &Trust) -> io::Result<ClientConfig> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = builder(provider)?.with_root_certificates(trust.roots()?).with_no_client_auth();
+    Ok(builder(provider)?.with_root_certificates(trust.roots()?).with_no_client_auth())
+}
+
+fn connect_within(address: &HostPort, trust: &Trust, timeout: Duration) -> io::Result<TlsSocket> {
+    let config = client_config(trust)?;
     handshake(address, config, timeout).map_err(|error| explain(error, address, trust))
 }
 

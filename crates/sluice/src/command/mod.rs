@@ -2,7 +2,7 @@
 //!
 //! - `slurm/`: Slurm's commands
 //! - `dstack/`: `apply`, `ps`, `run`, `logs`, `stop`, `delete`, `event`, `metrics`, `offer`, `fleet`, `project`, `secret`, `volume`
-//! - `daemon/`: `up`, `down`, `server`, `agent`, and the state folder
+//! - `daemon/`: `up`, `down`, `server`, `agent`, `gateway`, and the state folder
 //! - `explain/`, `demo/`, `token/`, `convert/`, `check`, `doctor`, `links`, `login`, `node`, `machine`, `attach`, `port`, `key`, `top/`, `help_topic/`, `backup`, `restore`, `store`, `sim/`, `version`: one verb each
 //! - `port_mapping`: ports of a job on this machine, for `attach` and `port`
 //! - `command_line`: all names of the program and their options, for `completion` and `man`
@@ -42,7 +42,7 @@ mod verb;
 mod version;
 mod web_link;
 
-use daemon::{agent, down, server, up};
+use daemon::{agent, down, gateway, server, up};
 use dstack::published_options;
 
 use ::slurm::option::Command as SlurmCommand;
@@ -70,6 +70,8 @@ enum Verb {
     Server(server::ServerArgs),
     /// Run this machine's agent alone
     Agent(agent::AgentArgs),
+    /// Pass requests to services on, at another address than the server's
+    Gateway(gateway::GatewayArgs),
     /// Make, list and revoke tokens of users and join files of nodes
     Token(token::TokenArgs),
     /// The machines and their agents: list, show, remove, let join again
@@ -207,6 +209,7 @@ pub fn run(name: &str, args: Vec<String>) -> ExitCode {
         Verb::Down(args) => down::run(&args),
         Verb::Server(args) => server::run(args),
         Verb::Agent(args) => agent::run(args),
+        Verb::Gateway(args) => gateway::run(args),
         Verb::Token(args) => token::run(args),
         Verb::Node(args) => node::run(args),
         Verb::Machine(args) => machine::run(args),

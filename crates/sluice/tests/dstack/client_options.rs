@@ -119,7 +119,11 @@ fn up_events_of_volumes_and_single_fleets_are_shown() {
     let missing = cluster.sluice(&["fleet", "get", "none", "--json"]);
     assert!(missing.code != 0 && missing.stderr.contains("fleet none does not exist"));
     for (words, why) in [
-        (&["gateway", "list"][..], "sluice: error: gateway: gateways are not available yet\n"),
+        (
+            &["gateway", "list"][..],
+            "sluice: error: gateway list: a gateway is a process, which `sluice gateway` starts; \
+             dstack's own client lists those that run\n",
+        ),
         (&["fleet", "get", "--id", "x"], "sluice: error: fleet: --id: fleets go by their names\n"),
     ] {
         let refused = cluster.sluice(words);

@@ -2,20 +2,24 @@
 //! of them is gone.
 
 use crate::harness::{Cluster, TWO_NODES, until, within};
-use crate::web_pages::{Answer, address, admin, get, send};
+use crate::web_pages::{Answer, address, admin, clients_address, get, send, send_to};
 use crate::web_server::WEB_SERVER;
+use bytes::Bytes;
+use http_body_util::Empty;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
 /// A port that nobody listens at.
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     listener.local_addr().expect("an address").port()
 }
 
 /// Applies a service `web` with these lines; what the command says.
-fn apply(cluster: &Cluster, port: u16, lines: &str) -> String {
+pub fn apply(cluster: &Cluster, port: u16, lines: &str) -> String {
     cluster.write("serve.py", WEB_SERVER);
     let text = format!(
         "type: service\nname: web\nport: {port}\ncommands: ['exec python3 serve.py {port}']\n\
@@ -26,13 +30,13 @@ fn apply(cluster: &Cluster, port: u16, lines: &str) -> String {
 }
 
 /// The first answer of a replica.
-fn answered(cluster: &Cluster, path: &str, headers: &[&str]) -> Answer {
+pub fn answered(cluster: &Cluster, path: &str, headers: &[&str]) -> Answer {
     until("the service answers", || {
         Some(get(cluster, path, headers)).filter(|answer| answer.status == 200)
     })
 }
 
-fn replicas(cluster: &Cluster) -> Vec<String> {
+pub fn replicas(cluster: &Cluster) -> Vec<String> {
     let listed = cluster.sluice(&["squeue", "-h", "-n", "web", "-t", "R", "-o", "%i"]).ok();
     listed.lines().map(|line| line.trim().to_owned()).collect()
 }
@@ -82,6 +86,109 @@ fn up_service_answers_members_of_its_project_by_any_replica() {
         let answer = get(&cluster, &format!("{base}/"), &[&token]);
         (answer.status == 404).then_some(())
     });
+}
+
+#[test]
+fn up_services_and_pages_of_jobs_have_another_origin_than_the_servers_own_page() {
+    let cluster = Cluster::up(TWO_NODES);
+    let (token, path) = (admin(&cluster), "/proxy/services/main/web/a?b=c");
+    apply(&cluster, free_port(), "");
+    answered(&cluster, path, &[&token]);
+    let (clients, own) = (clients_address(&cluster), address(&cluster));
+    assert_ne!(clients, own);
+    // What a browser sends by itself is no token: it is led to the other port, with its query.
+    let host = format!("Host: {clients}");
+    for path in [path, "/proxy/jobs/1/80/?sluice_link=x"] {
+        let led = send_to(&clients, "GET", path, &[&host, "Cookie: sluice_session=x"], b"");
+        let there = format!("http://{own}{path}");
+        assert_eq!((led.status, led.header("location")), (307, Some(&*there)), "{}", led.head);
+    }
+    assert_eq!(send_to(&clients, "GET", path, &[&host, &token], b"").status, 200, "a program");
+    // Nothing of the server's own is there.
+    let host = format!("Host: {own}");
+    for path in ["/", "/healthz", "/metrics", "/api/v1/call", "/api/web/session"] {
+        let answer = send_to(&own, "GET", path, &[&host, &token], b"");
+        assert_eq!(answer.status, 404, "{path}: {}", answer.text());
+    }
+}
+
+#[test]
+fn up_service_is_found_by_its_host_name() {
+    let cluster = Cluster::folder(TWO_NODES);
+    cluster.write_conf("sluice.toml", "[proxy]\ndomain = 'apps.test'\n");
+    cluster.start();
+    let token = admin(&cluster);
+    apply(&cluster, free_port(), "");
+    answered(&cluster, "/proxy/services/main/web/", &[&token]);
+    let ask = |host: &str, headers: &[&str]| {
+        let host = format!("Host: {host}");
+        let headers: Vec<&str> = [host.as_str()].iter().chain(headers).copied().collect();
+        send_to(&address(&cluster), "GET", "/proxy/jobs/1/80/?x=y", &headers, b"")
+    };
+    for host in ["web.apps.test", "WEB.main.apps.test:6823"] {
+        let page = ask(host, &[&token]);
+        let text = page.text();
+        assert_eq!((page.status, text.lines().next()), (200, Some("/proxy/jobs/1/80/?x=y")));
+        assert!(!text.contains("x-forwarded-prefix"), "{text}");
+        assert_eq!(page.header("content-security-policy"), None, "its origin is its own");
+        assert_eq!(ask(host, &[]).status, 401, "{host}");
+    }
+    let none = ask("other.apps.test", &[&token]);
+    assert_eq!((none.status, none.text().lines().count()), (404, 1), "{}", none.text());
+    let listed = cluster.listed_run("web");
+    assert_eq!(listed["service"]["url"], "https://web.apps.test/", "{listed}");
+}
+
+#[test]
+fn up_requests_to_services_are_logged_where_the_site_wants_it() {
+    let cluster = Cluster::folder(TWO_NODES);
+    cluster.write_conf("sluice.toml", "[proxy]\naccess_log = true\n");
+    cluster.start();
+    let token = admin(&cluster);
+    apply(&cluster, free_port(), "");
+    let path = "/proxy/services/main/web/page?key=secret";
+    let page = answered(&cluster, path, &[&token]);
+    let file = cluster.state().join("server/access.log");
+    let end = format!("\"GET /proxy/services/main/web/page\" 200 {} ", page.body().len());
+    let log = until("the request is logged", || {
+        get(&cluster, path, &[&token]);
+        let text = std::fs::read_to_string(&file).unwrap_or_default();
+        text.contains(&end).then_some(text)
+    });
+    let line = log.lines().find(|line| line.contains(&end)).expect("a line");
+    assert!(line.contains(" 127.0.0.1 main/web ") && !log.contains("secret"), "{log}");
+}
+
+#[test]
+fn up_service_speaks_http_2_to_its_clients() {
+    let cluster = Cluster::up(TWO_NODES);
+    let (token, page) = (admin(&cluster), "/proxy/services/main/web/");
+    apply(&cluster, free_port(), "");
+    answered(&cluster, page, &[&token]);
+    let bearer = token.strip_prefix("Authorization: ").expect("a header").to_owned();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let answers = runtime.expect("a runtime").block_on(async {
+        let stream = tokio::net::TcpStream::connect(address(&cluster)).await.expect("connected");
+        let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+            .await
+            .expect("HTTP/2 without TLS, as on loopback");
+        tokio::spawn(connection);
+        let ask = |_| {
+            let mut sender = sender.clone();
+            let request = hyper::Request::get(format!("http://x{page}"))
+                .header("authorization", &bearer)
+                .body(Empty::<Bytes>::new())
+                .expect("a request");
+            tokio::spawn(async move { sender.send_request(request).await })
+        };
+        let mut answers = Vec::new();
+        for asked in (0..20).map(ask).collect::<Vec<_>>() {
+            let answer = asked.await.expect("no panic").expect("an answer");
+            answers.push((answer.status().as_u16(), answer.version()));
+        }
+        answers
+    });
+    assert_eq!(answers, [(200, hyper::Version::HTTP_2); 20]);
 }
 
 #[test]
@@ -251,4 +358,27 @@ fn up_update_of_a_service_loses_no_request() {
     assert_eq!(get(&cluster, page, &[&token]).status, 200);
     let again = apply(&cluster, port, "env: [A=b]");
     assert!(again.contains("Detected no changes"), "{again}");
+}
+
+#[test]
+fn up_stop_during_an_update_ends_both_deployments() {
+    let cluster = Cluster::up(TWO_NODES);
+    let (token, page) = (admin(&cluster), "/proxy/services/main/web/");
+    apply(&cluster, free_port(), "");
+    answered(&cluster, page, &[&token]);
+    // The next deployment never listens: the one before it goes on, beside it.
+    let text = format!(
+        "type: service\nname: web\nport: {}\ncommands: [sleep 600]\n\
+         resources: {{cpu: 1, memory: 64MB.., disk: 0GB..}}\n",
+        free_port()
+    );
+    cluster.write("web.dstack.yml", &text);
+    cluster.sluice(&["apply", "-f", "web.dstack.yml", "-y", "-d"]).ok();
+    until("both run", || (replicas(&cluster).len() == 2).then_some(()));
+    assert_eq!(get(&cluster, page, &[&token]).status, 200);
+    cluster.sluice(&["stop", "-y", "web"]).ok();
+    until("both are gone", || {
+        let left = cluster.sluice(&["squeue", "-h", "-n", "web", "-o", "%i"]).ok();
+        left.trim().is_empty().then_some(())
+    });
 }

@@ -31,10 +31,21 @@ impl Answer {
     }
 }
 
-pub fn address(cluster: &Cluster) -> String {
+/// The address of one of the server's ports.
+fn port_of(cluster: &Cluster, name: &str) -> String {
     let ports = std::fs::read_to_string(cluster.state().join("ports.json")).expect("the ports");
     let ports: serde_json::Value = serde_json::from_str(&ports).expect("JSON");
-    ports["listen"].as_str().expect("the port").to_owned()
+    ports[name].as_str().expect("the port").to_owned()
+}
+
+/// Where services and web pages of jobs are.
+pub fn address(cluster: &Cluster) -> String {
+    port_of(cluster, "proxy")
+}
+
+/// Where everything else is.
+pub fn clients_address(cluster: &Cluster) -> String {
+    port_of(cluster, "listen")
 }
 
 pub fn admin(cluster: &Cluster) -> String {
@@ -42,11 +53,19 @@ pub fn admin(cluster: &Cluster) -> String {
     format!("Authorization: Bearer {}", token.trim())
 }
 
-/// One request on a connection of its own.
+/// One request on a connection of its own, to the port that its path is at.
 pub fn send(cluster: &Cluster, method: &str, path: &str, headers: &[&str], body: &[u8]) -> Answer {
-    let address = address(cluster);
-    let mut stream = TcpStream::connect(&address).expect("the server");
-    let mut head = format!("{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n");
+    let is_proxied = path.starts_with("/proxy/");
+    let address = if is_proxied { address(cluster) } else { clients_address(cluster) };
+    let host = format!("Host: {address}");
+    let headers: Vec<&str> = [host.as_str()].iter().chain(headers).copied().collect();
+    send_to(&address, method, path, &headers, body)
+}
+
+/// One request on a connection of its own; the headers name its host.
+pub fn send_to(address: &str, method: &str, path: &str, headers: &[&str], body: &[u8]) -> Answer {
+    let mut stream = TcpStream::connect(address).expect("the server");
+    let mut head = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\n");
     for header in headers {
         head += &format!("{header}\r\n");
     }

@@ -3,7 +3,7 @@
 /// A program that answers GET with what it was asked, echoes the bodies of POST, and echoes the bytes of an upgraded connection. It is
 /// at the port of its argument, which replicas on this machine share; without one at any, which it writes to the file `port`.
 pub const WEB_SERVER: &str = r#"
-import http.server, os, socket, sys
+import http.server, os, socket, sys, time
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     def log_message(self, *args): pass
@@ -20,6 +20,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if self.path == "/health" and not os.path.exists("healthy"):
             self.send_error(503)
             return
+        if self.path == "/slow":
+            time.sleep(0.5)
         text = self.path + "\n" + "".join(f"{k.lower()}: {v}\n" for k, v in self.headers.items())
         if self.path == "/away":
             self.send_response(302)

@@ -112,11 +112,12 @@ static REPLICA_GROUP: Table = Table {
     ]],
 };
 
-const NO_GATEWAY: &str = "gateways are not available yet: the server itself passes requests on";
+const GATEWAY_NOTICE: &str =
+    "has no effect: every gateway, and the server itself, passes requests on";
 const NO_TGI: &str =
     "the format `tgi` is not available yet: expected `openai`, which such servers speak too";
 const NO_GROUPS: &str = "groups of replicas are not available yet";
-const HTTPS_NOTICE: &str = "has no effect without a gateway: the server's port has TLS of its own";
+const HTTPS_NOTICE: &str = "has no effect: the server's port and gateways have TLS of their own";
 
 pub static SERVICE: Table = Table {
     of: "service",
@@ -124,7 +125,7 @@ pub static SERVICE: Table = Table {
         &[
             acts("port", Form::Shape(network::service_port))
                 .or(Default::Required("the port that the service listens on")),
-            refused("gateway", Form::Shape(gateway), NO_GATEWAY),
+            notice("gateway", Form::Shape(gateway), GATEWAY_NOTICE),
             acts("strip_prefix", Form::Bool).or(Default::Written("true")),
             // Its reader refuses the format `tgi`.
             acts_in_part("model", Form::Shape(model)),

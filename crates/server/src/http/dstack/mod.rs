@@ -15,6 +15,7 @@ mod event_tests;
 mod file;
 mod fleet;
 mod fleet_plan;
+mod gateway;
 #[cfg(test)]
 mod group_tests;
 pub mod kept_spec;
@@ -122,12 +123,13 @@ const ROUTES: &[(&str, Handler)] = &[
     ("/api/project/{project}/volumes/get", || post(volume::get)),
     ("/api/project/{project}/volumes/create", || post(unavailable::create)),
     ("/api/project/{project}/volumes/delete", || post(volume::delete)),
-    ("/api/project/{project}/gateways/list", || post(nothing)),
-    ("/api/project/{project}/gateways/get", || post(unavailable::none_of_that_name)),
-    ("/api/project/{project}/gateways/get_plan", || post(unavailable::plan)),
-    ("/api/project/{project}/gateways/apply", || post(unavailable::apply)),
-    ("/api/project/{project}/gateways/create", || post(unavailable::create)),
-    ("/api/project/{project}/gateways/delete", || post(unavailable::none_to_delete)),
+    ("/api/project/{project}/gateways/list", || post(gateway::list)),
+    ("/api/project/{project}/gateways/get", || post(gateway::get)),
+    ("/api/project/{project}/gateways/get_plan", || post(gateway::plan)),
+    ("/api/project/{project}/gateways/apply", || post(gateway::apply)),
+    ("/api/project/{project}/gateways/create", || post(gateway::create)),
+    ("/api/project/{project}/gateways/delete", || post(gateway::delete)),
+    ("/api/project/{project}/gateways/set_default", || post(gateway::set_default)),
     ("/api/project/{project}/templates/list", || post(nothing)),
     ("/api/projects/list_only_no_fleets", || post(nothing)),
     ("/api/users/public_keys/list", || post(nothing)),

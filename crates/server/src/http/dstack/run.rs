@@ -260,7 +260,7 @@ pub async fn stop(
         let run = run_list::by_name(&shared, &by, &project, name)?;
         let run = run.ok_or_else(|| Refused::not_found(format!("Run {name} not found")))?;
         if run.ended.is_none() {
-            jobs.push(JobRef::whole(run.job));
+            jobs.extend(run_list::stopped_with(&shared, &by, &project, &run)?);
         }
     }
     drop(long);

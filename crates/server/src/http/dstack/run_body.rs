@@ -3,6 +3,7 @@
 use super::kept_spec::{Ide, KeptSpec, raw, with_updates};
 use super::run_bodies::{RunBodies, RunBody};
 use super::run_facts::{GPU, Part, RunFacts};
+use crate::proxy::origin;
 use crate::shared::Shared;
 use crate::show::dstack_id::{submission_id, uuid};
 use crate::ssh::access::upstream_id;
@@ -124,9 +125,9 @@ impl<'a> Bodies<'a> {
         Some((jobs, text))
     }
 
-    /// Where a service is reached. A client puts the server's own address before it.
+    /// Where a service is reached. A client puts the server's own address before what is a path.
     fn service(&self, run: &RunFacts) -> Option<Value> {
-        let url = run.service_path.as_ref()?;
+        let url = origin::service_url(self.shared, run.service_path.as_ref()?);
         let model = run
             .served_model
             .as_ref()

@@ -17,7 +17,7 @@ use model::reason::Refusal;
 use model::record::{HistoryFilter, HistoryOrder, JobRecord};
 use model::run::{HetComponent, JobSpec, LaunchKind};
 use model::time::Timestamp;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use tokio::task::block_in_place;
 use wire::client::JobsQuery;
@@ -236,6 +236,27 @@ pub fn by_name(
         Some(run) => Ok(Some(run)),
         None => by_number(shared, by, accounts, name),
     }
+}
+
+/// The jobs of a run that is stopped: of a service that is being updated also those of the deployment before the newest.
+pub fn stopped_with(
+    shared: &Shared,
+    by: &Principal,
+    project: &str,
+    run: &RunFacts,
+) -> Result<Vec<JobRef>, Refusal> {
+    let mut jobs = BTreeSet::from([run.job]);
+    if run.service_path.is_some() {
+        let (names, accounts) = (vec![run.name.clone()], accounts(project));
+        let filter = JobFilter { names, accounts, ..JobFilter::default() };
+        let found = in_memory(shared, by, filter, |_| ())?.into_iter();
+        let is_deployment = |job: &JobView| {
+            job.spec.owner.uid == run.owner_uid && job.spec.launch.service.is_some()
+        };
+        let whole = |job: JobView| job.array.as_ref().map_or(job.id, |array| array.array);
+        jobs.extend(found.filter(is_deployment).map(whole));
+    }
+    Ok(jobs.into_iter().map(JobRef::whole).collect())
 }
 
 /// The job of a run that has this node: no two groups of a task are on one.

@@ -136,7 +136,7 @@ async fn wrong_bodies_and_names_are_refused_in_the_clients_shapes() {
         ),
         (
             "/api/project/main/runs/apply",
-            json!({"plan": {"run_spec": {"configuration": {"type": "service", "port": 80, "commands": ["a"], "gateway": true}}}}),
+            json!({"plan": {"run_spec": {"configuration": {"type": "service", "port": 80, "commands": ["a"], "model": {"name": "m", "format": "tgi"}}}}}),
             StatusCode::BAD_REQUEST,
         ),
         (

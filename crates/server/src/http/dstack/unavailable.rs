@@ -13,6 +13,8 @@ const EXPORTS: &str =
     "exports are not available yet: the fleets of the cluster are for all its projects";
 const SSH_KEYS: &str = "ssh keys are registered by `sluice key add`";
 
+const WILDCARD_DOMAIN: &str = "the domain of gateways is `domain` of [proxy] in sluice.toml";
+
 const SSH_PROXY: &str = "the server itself is the SSH proxy";
 
 /// Routes that are refused, and why.
@@ -27,8 +29,7 @@ pub const REFUSED: &[(&str, &str)] = &[
     ("/api/project/{project}/backends/update_yaml", BACKENDS),
     ("/api/project/{project}/backends/{backend}/config_info", BACKENDS),
     ("/api/project/{project}/backends/{backend}/get_yaml", BACKENDS),
-    ("/api/project/{project}/gateways/set_default", "gateways are not available yet"),
-    ("/api/project/{project}/gateways/set_wildcard_domain", "gateways are not available yet"),
+    ("/api/project/{project}/gateways/set_wildcard_domain", WILDCARD_DOMAIN),
     ("/api/project/{project}/exports/create", EXPORTS),
     ("/api/project/{project}/exports/update", EXPORTS),
     ("/api/project/{project}/exports/delete", EXPORTS),
@@ -48,30 +49,9 @@ fn refusal(configuration: &Value, place: &[&str]) -> Refused {
     }
 }
 
-/// `gateways/get_plan`: the configuration is at `spec`.
-pub async fn plan(Json(wanted): Json<Value>) -> ApiResult<()> {
-    Err(refusal(&wanted["spec"]["configuration"], &["spec", "configuration"]))
-}
-
-/// `gateways/apply`: the configuration is at `plan.spec`.
-pub async fn apply(Json(wanted): Json<Value>) -> ApiResult<()> {
-    let place = &["plan", "spec", "configuration"];
-    Err(refusal(&wanted["plan"]["spec"]["configuration"], place))
-}
-
-/// `volumes/create`, `gateways/create`
+/// `volumes/create`
 pub async fn create(Json(wanted): Json<CreateVolume>) -> ApiResult<()> {
     Err(refusal(&wanted.configuration, &["configuration"]))
-}
-
-/// Something of which there is none here was asked for by its name.
-pub async fn none_of_that_name() -> Refused {
-    Refused::not_found("Resource not found")
-}
-
-/// What is not there need not be deleted.
-pub async fn none_to_delete() -> Json<()> {
-    Json(())
 }
 
 /// A path, or a method of a path, that nothing answers.

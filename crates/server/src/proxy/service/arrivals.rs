@@ -25,11 +25,19 @@ impl Arrivals {
     }
 
     pub fn note(&self, now: Instant) {
+        self.note_many(1, now);
+    }
+
+    /// Notes so many at once, of none nothing.
+    pub fn note_many(&self, count: u64, now: Instant) {
+        if count == 0 {
+            return;
+        }
         let second = now.saturating_duration_since(self.start).as_secs();
         let mut seconds = self.held();
         match seconds.back_mut() {
-            Some((last, count)) if *last == second => *count += 1,
-            _ => seconds.push_back((second, 1)),
+            Some((last, sum)) if *last == second => *sum = sum.saturating_add(count),
+            _ => seconds.push_back((second, count)),
         }
         while seconds.front().is_some_and(|(first, _)| first + SECONDS_MAX < second) {
             seconds.pop_front();

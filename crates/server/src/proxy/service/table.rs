@@ -1,9 +1,10 @@
 //! The services that are active, with their replicas, as the state of the cluster has them.
 
 use super::balance::least_busy;
-use super::replica::{OUTSTANDING_MAX, Replica};
+use super::replica::{OUTSTANDING_MAX, Replica, WEBSOCKETS_MAX};
 use super::request_rate::RequestRates;
 use super::scale_state::ScaleState;
+use crate::proxy::access_log::AccessLog;
 use crate::proxy::forwarders::Forwarders;
 use crate::shared::Shared;
 use crate::shared::service_counts::{ServiceCount, ServiceCounts, ServiceName};
@@ -53,15 +54,16 @@ pub struct LiveService {
 }
 
 impl LiveService {
-    /// The replica that gets the next request; none of those that were tried.
-    pub fn choose(&self, tried: &[AttemptId]) -> Option<Arc<Replica>> {
+    /// The replica that gets the next request; none of those that were tried, and for a WebSocket none that has its part of them.
+    pub fn choose(&self, tried: &[AttemptId], upgrades: bool) -> Option<Arc<Replica>> {
         let outstanding: Vec<usize> = self.replicas.iter().map(|one| one.outstanding()).collect();
         // One whose server is not known to be up is for when there is no other.
         let is_one_up = self.replicas.iter().any(|one| one.is_open() && one.is_reached());
         let is_left_out = |at: &usize| {
             let replica = &self.replicas[*at];
             let is_unknown = is_one_up && !replica.is_reached();
-            tried.contains(&replica.attempt) || !replica.is_open() || is_unknown
+            let is_full = upgrades && replica.websockets() >= WEBSOCKETS_MAX;
+            tried.contains(&replica.attempt) || !replica.is_open() || is_unknown || is_full
         };
         let left_out: Vec<usize> = (0..self.replicas.len()).filter(is_left_out).collect();
         let turn = self.turn.fetch_add(1, Relaxed);
@@ -116,6 +118,8 @@ impl LiveService {
 /// Finds services. The table is made anew when something was committed since.
 pub struct Services {
     pub forwarders: Arc<Forwarders>,
+    pub access_log: Arc<AccessLog>,
+    pub started: Instant,
     commits: watch::Receiver<u64>,
     known: Mutex<Known>,
 }
@@ -132,6 +136,8 @@ impl Services {
         let known = Known { table: Arc::default(), commit: None, made: Instant::now() };
         Arc::new(Self {
             forwarders: Arc::new(Forwarders::of_services()),
+            access_log: Arc::new(AccessLog::new(&shared.setup.server_dir)),
+            started: Instant::now(),
             commits: shared.commits.subscribe(),
             known: Mutex::new(known),
         })
@@ -158,7 +164,7 @@ impl Services {
     }
 }
 
-fn key(project: &str, run: &str) -> String {
+pub fn key(project: &str, run: &str) -> String {
     format!("{project}/{run}")
 }
 

@@ -1,8 +1,10 @@
 //! The addresses on which the server listens: as given, as last time, or the defaults.
 
+use super::inherited_sockets::{self, InheritedSockets};
 use super::state_dir::StateDir;
 use crate::command::verb::VerbError;
 use ::agent::socket_folder;
+use cluster::ProxyListen;
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
 use serde::{Deserialize, Serialize};
@@ -23,6 +25,8 @@ const ADDRESSES_MAX: usize = 8;
 const DEFAULT_LISTEN: &str = "127.0.0.1:6820";
 const DEFAULT_AGENTS: &str = "127.0.0.1:6821";
 const DEFAULT_SSH: &str = "127.0.0.1:6822";
+/// At the address of the clients' port.
+const DEFAULT_PROXY_PORT: u16 = 6823;
 
 const SAVED: &str = "ports.json";
 
@@ -33,6 +37,9 @@ struct SavedAddresses {
     agents: Option<SocketAddr>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     ssh: Option<SocketAddr>,
+    /// For services and web pages of jobs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    proxy: Option<SocketAddr>,
 }
 
 /// `ADDR:PORT`, or `NAME:PORT` with a name of this machine (`localhost`), of which the first IPv4 address counts.
@@ -97,33 +104,70 @@ pub fn bind(
     listen: Option<SocketAddr>,
     agents: Option<SocketAddr>,
     ssh: SshListen,
+    proxy: Option<ProxyListen>,
+    mut inherited: InheritedSockets,
 ) -> Result<BoundListeners, VerbError> {
     let file = state.path.join(SAVED);
     let saved: SavedAddresses = std::fs::read(&file)
         .ok()
         .and_then(|bytes| serde_json::from_slice(&bytes).ok())
         .unwrap_or_default();
-    let port = bind_one(listen, saved.listen, DEFAULT_LISTEN)?;
-    let agents = bind_one(agents, saved.agents, DEFAULT_AGENTS)?;
+    let port = inherited.tcp_or(inherited_sockets::CLIENTS, listen, || {
+        bind_one(listen, saved.listen, DEFAULT_LISTEN)
+    })?;
+    let agents = inherited.tcp_or(inherited_sockets::AGENTS, agents, || {
+        bind_one(agents, saved.agents, DEFAULT_AGENTS)
+    })?;
     let ssh = match ssh {
         SshListen::Off => None,
-        SshListen::Default => Some(bind_ssh(saved.ssh)?),
-        SshListen::At(address) => Some(bind_one(Some(address), None, DEFAULT_SSH)?),
+        SshListen::Default => Some(inherited.tcp_or(inherited_sockets::SSH, None, || {
+            bind_nearby(saved.ssh, DEFAULT_SSH)
+        })?),
+        SshListen::At(at) => Some(inherited.tcp_or(inherited_sockets::SSH, Some(at), || {
+            bind_one(Some(at), None, DEFAULT_SSH)
+        })?),
     };
     let address = |l: &TcpListener| l.local_addr().map_err(VerbError::file(&file));
     let (listen_at, agents_at) = (address(&port)?, address(&agents)?);
     let ssh_at = ssh.as_ref().map(address).transpose()?;
+    let proxy = match proxy {
+        Some(ProxyListen::Off) => None,
+        Some(ProxyListen::At(at)) => {
+            Some(inherited.tcp_or(inherited_sockets::PROXY, Some(at), || {
+                bind_one(Some(at), None, DEFAULT_LISTEN)
+            })?)
+        }
+        None => {
+            let usual = SocketAddr::new(listen_at.ip(), DEFAULT_PROXY_PORT);
+            let any = SocketAddr::new(usual.ip(), 0);
+            let before = saved.proxy.filter(|before| before.ip() == usual.ip());
+            Some(inherited.tcp_or(inherited_sockets::PROXY, Some(any), || {
+                bind_nearby(before, &usual.to_string())
+            })?)
+        }
+    };
+    let proxy_at = proxy.as_ref().map(address).transpose()?;
     let saved = SavedAddresses {
         listen: Some(listen_at),
         agents: Some(agents_at),
         // Who has turned it off does not find it open where it was.
         ssh: ssh_at,
+        proxy: proxy_at,
     };
     let text = serde_json::to_string(&saved).map_err(|e| VerbError::Message(e.to_string()))?;
     let written = state.trusted()?.replace(SAVED, 0o644, text.as_bytes());
     written.map_err(VerbError::file(&file))?;
-    let socket = bind_socket(state)?;
-    let listeners = ::server::Listeners { socket, port, agents, ssh };
+    let socket = match inherited.unix(inherited_sockets::SOCKET, &state.socket()) {
+        Some(socket) => socket,
+        None => bind_socket(state)?,
+    };
+    inherited.keep(inherited_sockets::SOCKET, &socket);
+    inherited.keep(inherited_sockets::CLIENTS, &port);
+    inherited.keep(inherited_sockets::AGENTS, &agents);
+    ssh.iter().for_each(|port| inherited.keep(inherited_sockets::SSH, port));
+    proxy.iter().for_each(|port| inherited.keep(inherited_sockets::PROXY, port));
+    inherited.forget_rest();
+    let listeners = ::server::Listeners { socket, port, agents, proxy, ssh };
     Ok(BoundListeners { listeners, listen: listen_at, agents: agents_at, ssh: ssh_at })
 }
 
@@ -179,12 +223,12 @@ fn bind_one(
     TcpListener::bind(default).or_else(|_| TcpListener::bind(any)).map_err(fails(any))
 }
 
-/// Where SSH is listened for if nobody says where: that somebody else has the port keeps no server from starting.
-fn bind_ssh(saved: Option<SocketAddr>) -> Result<TcpListener, VerbError> {
-    let Some(address) = saved else { return bind_one(None, None, DEFAULT_SSH) };
+/// Binds an address that nobody has named: that somebody else has the port keeps no server from starting.
+fn bind_nearby(saved: Option<SocketAddr>, default: &str) -> Result<TcpListener, VerbError> {
+    let Some(address) = saved else { return bind_one(None, None, default) };
     TcpListener::bind(address).or_else(|error| {
-        tracing::warn!("SSH is listened for at another port than before: {address}: {error}");
-        bind_one(Some(SocketAddr::new(address.ip(), 0)), None, DEFAULT_SSH)
+        tracing::warn!("{address} is given up for another port: {error}");
+        bind_one(Some(SocketAddr::new(address.ip(), 0)), None, default)
     })
 }
 
@@ -271,7 +315,8 @@ mod tests {
     fn ssh_goes_to_another_port_where_somebody_has_the_one_before() {
         let first = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = first.local_addr().expect("an address");
-        let other = bind_ssh(Some(address)).expect("another").local_addr().expect("an address");
+        let other = bind_nearby(Some(address), DEFAULT_SSH).expect("another");
+        let other = other.local_addr().expect("an address");
         assert!(other.ip() == address.ip() && other.port() != address.port(), "{other}");
     }
 

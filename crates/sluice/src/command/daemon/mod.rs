@@ -1,4 +1,4 @@
-//! The long-running processes: `sluice up`, `down`, `server` and `agent`, and the state folder they share.
+//! The long-running processes: `sluice up`, `down`, `server`, `agent` and `gateway`, and the state folder they share.
 
 pub mod admin_token;
 pub mod agent;
@@ -6,6 +6,8 @@ mod as_server_user;
 mod core_dump;
 pub mod down;
 mod folder_identity;
+pub mod gateway;
+mod inherited_sockets;
 mod keeper;
 mod last_start;
 mod listen_addresses;

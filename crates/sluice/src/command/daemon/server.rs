@@ -1,5 +1,6 @@
 //! `sluice server`: runs a server alone. Agents of other machines connect to it.
 
+use super::inherited_sockets::InheritedSockets;
 use super::keeper::SERVER_KEEPER;
 use super::last_start::{self, LastStart};
 use super::listen_addresses::{BoundListeners, SshListen};
@@ -12,7 +13,7 @@ use crate::command::verb::{VerbError, VerbResult};
 use ::server::configure::{self, Machine, StoreSettings};
 use ::server::{ConnectionLimits, DatabaseUrl, ServerOptions};
 use clap::Args;
-use cluster::ClusterConfig;
+use cluster::{ClusterConfig, ProxyListen};
 use std::convert::Infallible;
 use std::fs::File;
 use std::io::{ErrorKind, Write};
@@ -121,6 +122,7 @@ impl ServerArgs {
 }
 
 pub fn run(mut args: ServerArgs) -> VerbResult {
+    let inherited = InheritedSockets::take();
     let state = StateDir::prepare(&args.state_path())?;
     core_dump::forbid()?;
     log::start(&state, "server");
@@ -142,7 +144,9 @@ pub fn run(mut args: ServerArgs) -> VerbResult {
         }
     };
     let ssh = args.ssh.unwrap_or(SshListen::Off);
-    let bound = listen_addresses::bind(&state, args.listen, args.agents, ssh)?;
+    let (listen, agents) = (args.listen, args.agents);
+    let proxy = site.proxy_listen();
+    let bound = listen_addresses::bind(&state, listen, agents, ssh, proxy, inherited)?;
     site.save(&state)?;
     state.note_start();
     let ready = |listen| {
@@ -237,6 +241,11 @@ impl Site {
     pub fn save(&self, state: &StateDir) -> Result<(), VerbError> {
         folder_identity::save(state)?;
         LastStart::of(self.config_dir.as_deref(), &self.config).save(state)
+    }
+
+    /// Where services and web pages of jobs are listened for, if the site says so.
+    pub fn proxy_listen(&self) -> Option<ProxyListen> {
+        self.config.proxy.listen
     }
 
     fn local_nodes(&self) -> Vec<String> {

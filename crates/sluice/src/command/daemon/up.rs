@@ -1,6 +1,7 @@
 //! `sluice up`: starts a server and an agent. This process becomes the keeper of the server: it holds the listening sockets
 //! and starts the server again when it dies. The server gives up root; the agent stays root.
 
+use super::inherited_sockets::InheritedSockets;
 use super::keeper::{AGENT_KEEPER, SERVER_KEEPER};
 use super::listen_addresses::SshListen;
 use super::server::{self, LocalNodes, ServerArgs, Site};
@@ -45,7 +46,10 @@ pub fn run(mut args: UpArgs) -> VerbResult {
     args.server.force |= site.replaces_crashed(&state, last.as_ref());
     site.check(&state, last.as_ref(), args.server.force)?;
     let ssh = args.server.ssh.unwrap_or(SshListen::Default);
-    let bound = listen_addresses::bind(&state, args.server.listen, args.server.agents, ssh)?;
+    let (listen, agents) = (args.server.listen, args.server.agents);
+    // The keeper holds the sockets.
+    let none = InheritedSockets::default();
+    let bound = listen_addresses::bind(&state, listen, agents, ssh, site.proxy_listen(), none)?;
     let store = args.server.database()?;
     site.save(&state)?;
     state.note_start();

@@ -34,12 +34,23 @@ const OTHER_SERVER: &str =
 const AUTHORITY: &str =
     "a login asks about the server's authority alone: name it by --fingerprint or --ca";
 
+const GATEWAY: &str =
+    "a gateway is a process, which `sluice gateway` starts; dstack's own client lists those that run";
+
 const REFUSED: &[Refused] = &[
     option("", &["-v"], "say -V or --version"),
     verb("export", "projects share nothing by exports: `sluice project add` makes members"),
     verb("import", "projects share nothing by imports: `sluice project add` makes members"),
     option("fleet", &["--id"], "fleets go by their names"),
-    verb("gateway", "gateways are not available yet"),
+    option(
+        "gateway",
+        &["--project", "-w", "--watch", "-v", "--verbose", "--format", "--json"],
+        GATEWAY,
+    ),
+    verb("gateway list", GATEWAY),
+    verb("gateway get", GATEWAY),
+    verb("gateway update", GATEWAY),
+    verb("gateway delete", GATEWAY),
     verb(
         "init",
         "a repository is named by `repos` in its configuration, and brought along by `sluice apply`",
@@ -222,7 +233,8 @@ mod tests {
         let table = [
             ("server --port 3000", "server: --port: a server listens"),
             ("server --port=3000", "server: --port: a server listens"),
-            ("gateway list", "gateway: gateways are not available yet"),
+            ("gateway list", "gateway list: a gateway is a process"),
+            ("gateway --json", "gateway: --json: a gateway is a process"),
             (
                 "project add --name main --url http://a --token t",
                 "project add: --name: another server",

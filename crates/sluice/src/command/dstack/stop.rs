@@ -10,8 +10,10 @@ use model::id::{JobId, StepId};
 use model::reason::Refusal;
 use nix::libc::SIGKILL;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::process::ExitCode;
-use wire::client::{Answer, Call, Cancel};
+use wire::client::{Answer, Call, Cancel, JobsQuery};
+use wire::job_list::JobList;
 use wire::view::JobView;
 
 #[derive(Args)]
@@ -43,7 +45,10 @@ pub fn run(args: StopArgs) -> VerbResult {
         .iter()
         .map(|word| {
             let job = find_run(&mut client, word, &args.of)?;
-            let target = StopTarget::new(word, &job.spec.name, whole_run(&job));
+            let mut target = StopTarget::new(word, &job.spec.name, whole_run(&job));
+            if job.spec.launch.service.is_some() && job_names::parse_job(word).is_none() {
+                target.jobs = deployments(&mut client, &job)?;
+            }
             Ok((job, target))
         })
         .collect();
@@ -77,10 +82,28 @@ fn whole_run(job: &JobView) -> JobId {
     job.array.as_ref().map_or(job.id, |array| array.array)
 }
 
+/// All that a service runs under its name: while it is updated, the deployment before the newest runs too.
+fn deployments(client: &mut Client, newest: &JobView) -> Result<Vec<JobRef>, VerbError> {
+    let filter = JobFilter { names: vec![newest.spec.name.to_string()], ..JobFilter::default() };
+    let found = match ask(client, Call::Jobs(JobsQuery { filter, ..JobsQuery::default() }))? {
+        Answer::Jobs { jobs: JobList(jobs), .. } => jobs,
+        other => return Err(unexpected(&other)),
+    };
+    let own = &newest.spec;
+    let is_deployment = |job: &&JobView| {
+        let spec = &job.spec;
+        let is_service = spec.launch.service.is_some() && spec.project() == own.project();
+        is_service && spec.owner.uid == own.owner.uid
+    };
+    let mut runs: BTreeSet<JobId> = found.iter().filter(is_deployment).map(whole_run).collect();
+    runs.insert(whole_run(newest));
+    Ok(runs.into_iter().map(JobRef::whole).collect())
+}
+
 /// What a word on the command line asks to end.
 #[derive(Debug, PartialEq, Eq)]
 struct StopTarget {
-    job: JobRef,
+    jobs: Vec<JobRef>,
     step: Option<StepId>,
     /// As the question names it.
     shown: String,
@@ -92,20 +115,24 @@ impl StopTarget {
         match job_names::parse_job(word) {
             Some(named) if named.step.is_some() => {
                 let shown = format!("the step {word} of the run {run}");
-                Self { job: named.job, step: named.step, shown }
+                Self { jobs: vec![named.job], step: named.step, shown }
             }
             Some(named) if named.job.tasks.is_some() => {
                 let shown = format!("the task {word} of the run {run}");
-                Self { job: named.job, step: None, shown }
+                Self { jobs: vec![named.job], step: None, shown }
             }
-            _ => Self { job: JobRef::whole(whole), step: None, shown: format!("the run {run}") },
+            _ => {
+                let shown = format!("the run {run}");
+                Self { jobs: vec![JobRef::whole(whole)], step: None, shown }
+            }
         }
     }
 }
 
 /// Ends a whole run. One that has ended already is no error.
 pub fn end(client: &mut Client, job: JobId, at_once: bool) -> Result<(), VerbError> {
-    let target = StopTarget { job: JobRef::whole(job), step: None, shown: String::new() };
+    let jobs = vec![JobRef::whole(job)];
+    let target = StopTarget { jobs, step: None, shown: String::new() };
     end_target(client, &target, at_once)
 }
 
@@ -122,7 +149,7 @@ fn end_target(client: &mut Client, target: &StopTarget, at_once: bool) -> Result
 }
 
 fn cancel(client: &mut Client, target: &StopTarget, signal: Option<i32>) -> Result<(), VerbError> {
-    let filter = JobFilter { jobs: vec![target.job.clone()], ..JobFilter::default() };
+    let filter = JobFilter { jobs: target.jobs.clone(), ..JobFilter::default() };
     let full = target.step.is_none();
     let cancel = Cancel { filter, step: target.step, signal, batch_only: false, full };
     match ask(client, Call::Cancel(cancel))? {
@@ -157,7 +184,7 @@ mod tests {
             ("13_2.batch", task("2"), Some(StepId::Batch), "the step 13_2.batch of the run train"),
         ];
         for (word, job, step, shown) in table {
-            let expected = StopTarget { job, step, shown: shown.to_owned() };
+            let expected = StopTarget { jobs: vec![job], step, shown: shown.to_owned() };
             assert_eq!(StopTarget::new(word, "train", JobId(13)), expected, "{word}");
         }
     }

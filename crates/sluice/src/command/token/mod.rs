@@ -52,7 +52,7 @@ enum TokenAction {
         account: Option<String>,
         #[arg(long)]
         unix_user: Option<String>,
-        /// The most that its holder may do: user, operator or admin
+        /// The most that its holder may do: user, operator or admin; or gateway, of an operator's, for `sluice gateway` alone
         #[arg(long, value_parser = role)]
         role: Option<Role>,
         /// The token's own name, by which it is listed and revoked
@@ -92,7 +92,7 @@ enum Rotated {
 
 fn role(text: &str) -> Result<Role, String> {
     let found = Role::ALL.into_iter().find(|role| role.word() == text);
-    found.ok_or_else(|| "expected user, operator or admin".into())
+    found.ok_or_else(|| "expected user, operator, admin or gateway".into())
 }
 
 fn life(text: &str) -> Result<TokenLife, String> {

@@ -322,6 +322,8 @@ table_of_calls! { d;
         json!({"remove_secrets": {"project": "main", "names": [d.word(&["token", "none"])]}});
     Call::RotateSecretKey => json!("rotate_secret_key");
     Call::WebLink(_) => json!({"web_link": {"job": d.dice.below(99), "port": d.dice.below(65536)}});
+    Call::SyncGateway(_) => json!({"sync_gateway": {"name": d.word(&["edge", ""]), "loads": [
+        {"project": "main", "run": "web", "requests": d.dice.below(99)}]}});
     Call::Volumes { .. } => json!({"volumes": {"project": "main"}});
     Call::CreateVolume { .. } => json!({"create_volume": {"project": "main", "name": d.word(&["data", "../x"]),
         "place": {"node": d.word(&["none", "node1"])}}});

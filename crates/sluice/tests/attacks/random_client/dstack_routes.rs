@@ -84,6 +84,7 @@ const ROUTES: &[(&str, Body)] = &[
     }),
     ("/api/project/{project}/gateways/create", |_| Some(of_type("gateway"))),
     ("/api/project/{project}/gateways/delete", |_| Some(json!({"names": ["gate"]}))),
+    ("/api/project/{project}/gateways/set_default", |_| Some(json!({"name": "gate"}))),
     ("/api/project/{project}/templates/list", NO_FIELDS),
     ("/api/projects/list_only_no_fleets", NO_FIELDS),
     ("/api/users/public_keys/list", NO_FIELDS),

@@ -112,7 +112,7 @@ impl Answers<'_> {
             let level = match self.accounts.roles.get(*user) {
                 Some(Role::Admin) => "Administrator",
                 Some(Role::Operator) => "Operator",
-                Some(Role::User) | None => "None",
+                Some(Role::User | Role::Gateway) | None => "None",
             };
             // Writing to a string does not fail.
             let _ = writeln!(

@@ -1,0 +1,235 @@
+//! `sluice gateway`: services behind another address than the server's, by as many processes as wanted. A gateway asks the server
+//! once a second for its routes, and keeps passing requests on by the last ones while the server is away.
+//!
+//! - `routes`: what the server said last; `pass`: one request; `certificate`: TLS towards clients; `acme`, `acme_http`: certificates
+//!   that are ordered for host names; `server_address`: connections to the server, which gets what a gateway cannot pass on itself.
+
+mod acme;
+mod acme_http;
+mod certificate;
+mod pass;
+mod routes;
+mod server_address;
+
+use crate::auth::identity::write_private;
+use crate::connection_limits::{self, ConnectionLimits, ListenerSlots};
+use crate::error::ServerError;
+use crate::http::clients_port::ClientsPort;
+use crate::http::drain::{Drain, Drainer};
+use crate::http::port_tls::PortTls;
+use crate::proxy::access_log::AccessLog;
+use crate::proxy::pool::ConnectionPool;
+use crate::repeated_failure::RepeatedFailure;
+pub use acme::AcmeOptions;
+use acme::{AcmeKeeper, Challenges};
+use axum::Router;
+use certificate::Certificates;
+pub use cluster::CertificateFiles;
+use routes::Routes;
+pub use server_address::ServerAddress;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, RwLock};
+use std::time::{Duration, Instant};
+use tokio::signal::unix::{SignalKind, signal};
+use wire::gateway::{GatewayReport, GatewayRoutes};
+
+/// How often the server is asked, and connections are looked after.
+const SYNC_INTERVAL: Duration = Duration::from_secs(1);
+/// How long requests may take to be answered when the gateway stops, and what is left after it.
+const DRAIN_MAX: Duration = Duration::from_secs(30);
+const SHUTDOWN_TIME: Duration = Duration::from_secs(5);
+
+/// The last routes, for a start while the server is away.
+const SAVED: &str = "routes.json";
+
+/// Reports to the server, and has its answer.
+pub type AskServer = Box<dyn FnMut(GatewayReport) -> Result<GatewayRoutes, String> + Send>;
+
+pub struct GatewayOptions {
+    /// By which the server lists it.
+    pub name: String,
+    pub listener: TcpListener,
+    /// Without one, clients of this machine alone are answered.
+    pub certificate: Option<CertificateFiles>,
+    /// Certificates are ordered for the host names of services; the port where the authority proves them.
+    pub acme: Option<(AcmeOptions, TcpListener)>,
+    /// Its own folder.
+    pub dir: PathBuf,
+    pub server: ServerAddress,
+    pub access_log: bool,
+    pub ask: AskServer,
+}
+
+/// What the requests of a gateway share.
+pub struct Gateway {
+    routes: RwLock<Arc<Routes>>,
+    server: ServerAddress,
+    server_pool: Arc<ConnectionPool>,
+    access_log: Arc<AccessLog>,
+}
+
+impl Gateway {
+    fn routes(&self) -> Arc<Routes> {
+        self.routes.read().expect("no panic with the routes held").clone()
+    }
+
+    fn set_routes(&self, routes: Routes) {
+        *self.routes.write().expect("no panic with the routes held") = Arc::new(routes);
+    }
+
+    fn close_idle(&self) {
+        let now = Instant::now();
+        self.server_pool.close_idle(now);
+        for service in self.routes().services() {
+            service.replicas.iter().for_each(|replica| replica.pool.close_idle(now));
+        }
+    }
+}
+
+/// Passes requests on until a signal stops it. `ready` is called once it answers.
+pub fn run(options: GatewayOptions, ready: impl FnOnce()) -> Result<(), ServerError> {
+    connection_limits::set_backlog(&options.listener);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| ServerError::Other(format!("cannot start the runtime: {e}")))?;
+    let served = runtime.block_on(serve(options, ready));
+    runtime.shutdown_timeout(SHUTDOWN_TIME);
+    served
+}
+
+async fn serve(options: GatewayOptions, ready: impl FnOnce()) -> Result<(), ServerError> {
+    let GatewayOptions { name, listener, certificate, acme, dir, server, access_log, ask } =
+        options;
+    let address = listener.local_addr().map(|at| at.to_string()).unwrap_or_default();
+    let listening = |e| ServerError::Listen { address: address.clone(), source: e };
+    let stopping = |e: std::io::Error| ServerError::Other(e.to_string());
+    let mut terminate = signal(SignalKind::terminate()).map_err(stopping)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(stopping)?;
+    let log = Arc::new(AccessLog::new(&dir));
+    log.turn(access_log);
+    let gateway = Arc::new(Gateway {
+        routes: RwLock::new(Arc::new(saved(&dir))),
+        server,
+        server_pool: Arc::default(),
+        access_log: log,
+    });
+    let certificates = Arc::new(Certificates::default());
+    let has_tls = certificate.is_some() || acme.is_some();
+    if let Some(files) = certificate {
+        certificates.watch_files(files)?;
+    }
+    let acceptor = if has_tls { Some(certificate::acceptor(certificates.clone())?) } else { None };
+    let limits = ConnectionLimits::default();
+    let slots = ListenerSlots::new(connection_limits::raise_descriptors(), &limits);
+    let (drainer, drain) = Drainer::new();
+    let port = ClientsPort {
+        router: Router::new().fallback(pass::pass).with_state(gateway.clone()),
+        slots: slots.proxy,
+        handshakes: slots.handshakes.clone(),
+        limits: limits.clone(),
+        tls: PortTls::fixed(acceptor),
+        drain,
+        is_plain: false,
+    };
+    if let Some((options, listener)) = acme {
+        let challenges = Challenges::default();
+        let proofs = ClientsPort {
+            router: challenges.clone().router(),
+            slots: slots.port,
+            handshakes: slots.handshakes,
+            limits,
+            tls: PortTls::fixed(None),
+            drain: Drain::never(),
+            is_plain: true,
+        };
+        listener.set_nonblocking(true).map_err(listening)?;
+        let listener = tokio::net::TcpListener::from_std(listener).map_err(listening)?;
+        tokio::spawn(Arc::new(proofs).serve(listener));
+        let keeper = AcmeKeeper::new(options, gateway.clone(), certificates, challenges, &dir)?;
+        tokio::spawn(keeper.run());
+    }
+    listener.set_nonblocking(true).map_err(listening)?;
+    let listener = tokio::net::TcpListener::from_std(listener).map_err(listening)?;
+    tokio::spawn(Arc::new(port).serve(listener));
+    let reporter = Reporter { gateway, name, address: address.clone(), dir, ask };
+    let thread = std::thread::Builder::new().name("sync".into());
+    let spawned = thread.spawn(move || reporter.run());
+    spawned.map_err(|e| ServerError::Other(format!("cannot start a thread: {e}")))?;
+    ready();
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    tracing::info!("the gateway stops");
+    drainer.drain(DRAIN_MAX).await;
+    Ok(())
+}
+
+/// The routes of the last run. Without them, the first request waits for the server.
+fn saved(dir: &Path) -> Routes {
+    let text = std::fs::read(dir.join(SAVED)).ok();
+    let routes = text.and_then(|text| serde_json::from_slice::<GatewayRoutes>(&text).ok());
+    routes.map_or_else(Routes::default, |routes| Routes::default().after(routes))
+}
+
+/// Asks the server for routes. It blocks, on a thread of its own.
+struct Reporter {
+    gateway: Arc<Gateway>,
+    name: String,
+    address: String,
+    dir: PathBuf,
+    ask: AskServer,
+}
+
+impl Reporter {
+    fn run(mut self) {
+        let mut failures = RepeatedFailure::new("the server");
+        let mut saved = None;
+        loop {
+            match self.sync() {
+                Ok(()) => failures.succeeded(),
+                Err(why) => failures.failed("the routes stay as they were", &why),
+            }
+            self.gateway.close_idle();
+            self.save(&mut saved);
+            std::thread::sleep(SYNC_INTERVAL);
+        }
+    }
+
+    fn sync(&mut self) -> Result<(), ServerError> {
+        let before = self.gateway.routes();
+        let loads = before.take_loads();
+        let report = GatewayReport {
+            name: self.name.clone(),
+            address: self.address.clone(),
+            domain: before.domain.clone().unwrap_or_default(),
+            loads: loads.clone(),
+        };
+        match (self.ask)(report) {
+            Ok(answer) => {
+                let answer = self.gateway.server.reachable(answer);
+                self.gateway.set_routes(before.after(answer));
+                Ok(())
+            }
+            Err(why) => {
+                before.put_back(&loads);
+                Err(ServerError::Other(why))
+            }
+        }
+    }
+
+    /// Keeps the routes for the next start, where they have changed.
+    fn save(&self, last: &mut Option<GatewayRoutes>) {
+        let routes = self.gateway.routes().saved();
+        if last.as_ref() == Some(&routes) {
+            return;
+        }
+        let text = serde_json::to_string(&routes).unwrap_or_default();
+        if let Err(error) = write_private(&self.dir, SAVED, &text) {
+            tracing::warn!("the routes are not kept for the next start: {error}");
+        }
+        *last = Some(routes);
+    }
+}

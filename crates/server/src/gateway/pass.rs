@@ -1,0 +1,306 @@
+//! One request through a gateway: to a replica that the gateway can connect to, and else to the server, which knows more.
+
+use super::Gateway;
+use super::routes::{Admission, RoutedReplica, RoutedService, Routes, key};
+use crate::auth::token;
+use crate::clock;
+use crate::http::authenticate::bearer;
+use crate::http::peer::{HeldSlot, Peer};
+use crate::metrics::scrape_services;
+use crate::proxy::access_log::Asked;
+use crate::proxy::exchange::{OutgoingHead, inner_uri, join_upgraded, redirect, said};
+use crate::proxy::headers;
+use crate::proxy::origin::{host_of, service_of_host};
+use crate::proxy::pool::{AnswerBody, Outstanding, SendFailure, Sender, handshake};
+use crate::proxy::service::client_address;
+use crate::proxy::service::request_head::{
+    BODY_BYTES_MAX, SANDBOX, ServicePath, TRIES_MAX, VIA, WHOLE_HOST, check_head, is_safe, refused,
+};
+use crate::proxy::service::request_rate::Client;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use http_body_util::Limited;
+use hyper::body::{Body as _, Incoming};
+use hyper::upgrade::OnUpgrade;
+use model::id::AttemptId;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// How long a replica or the server may take to take a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What the server answers and no service is.
+const MODELS: &str = "/proxy/models/";
+/// For a Prometheus on this machine.
+const METRICS: &str = "/metrics";
+
+pub async fn pass(State(gateway): State<Arc<Gateway>>, request: Request) -> Response {
+    let entry = gateway.access_log.begin(|| Asked {
+        client: client_address(&request),
+        service: host_of(&request).unwrap_or("-").to_owned(),
+        method: request.method().clone(),
+        path: request.uri().path().to_owned(),
+    });
+    let answer = answer(&gateway, request).await.unwrap_or_else(|refusal| *refusal);
+    match entry {
+        Some(entry) => entry.follow(answer),
+        None => answer,
+    }
+}
+
+/// What a request asks for.
+struct Wanted {
+    project: String,
+    run: String,
+    /// The path at which the client finds the service.
+    prefix: String,
+    /// Behind the prefix; nothing where the slash is missing.
+    rest: Option<String>,
+}
+
+impl Wanted {
+    fn of(routes: &Routes, request: &Request) -> Option<Self> {
+        let domain = routes.domain.as_deref();
+        let named = domain.and_then(|domain| service_of_host(host_of(request)?, domain));
+        let path = request.uri().path();
+        if let Some((project, run)) = named {
+            let rest = Some(path.trim_start_matches('/').to_owned());
+            return Some(Self { project, run, prefix: WHOLE_HOST.to_owned(), rest });
+        }
+        let found = ServicePath::parse(path)?;
+        Some(Self {
+            project: found.project.to_owned(),
+            run: found.run.to_owned(),
+            prefix: found.prefix.clone(),
+            rest: found.rest.map(str::to_owned),
+        })
+    }
+}
+
+async fn answer(gateway: &Gateway, request: Request) -> Result<Response, Box<Response>> {
+    check_head(request.headers())?;
+    let routes = gateway.routes();
+    let Some(wanted) = Wanted::of(&routes, &request) else {
+        if request.uri().path().starts_with(MODELS) {
+            return ToServer::of(request)?.send(gateway, &routes).await;
+        }
+        let peer = request.extensions().get::<Peer>();
+        let is_near = matches!(peer, Some(Peer::Port { is_loopback: true, .. }));
+        if is_near && request.uri().path() == METRICS {
+            return Ok(scrape_services(&routes.figures()).into_response());
+        }
+        return Err(refused(StatusCode::NOT_FOUND, "expected /proxy/services/PROJECT/RUN/"));
+    };
+    let service = routes.service(&key(&wanted.project, &wanted.run)).cloned();
+    let admitted = service.filter(|service| admits(&routes, service, &request));
+    let Some(service) = admitted else {
+        return ToServer::of(request)?.send(gateway, &routes).await;
+    };
+    check_rate(&service, &wanted, &request)?;
+    let Some(rest) = &wanted.rest else {
+        let query = request.uri().query().map(|query| format!("?{query}")).unwrap_or_default();
+        let place = format!("{}{query}", wanted.prefix);
+        return Ok(redirect(StatusCode::PERMANENT_REDIRECT, &place));
+    };
+    let began = Instant::now();
+    let answered = to_replica(gateway, &routes, &service, &wanted.prefix, rest, request).await;
+    let figures = &service.counts.figures;
+    let status = match &answered {
+        Ok(answer) => answer.status(),
+        Err(refusal) => {
+            figures.failed();
+            refusal.status()
+        }
+    };
+    figures.answered(status.as_u16(), began.elapsed());
+    answered
+}
+
+/// Whether the gateway itself knows that the service is open to this request.
+fn admits(routes: &Routes, service: &RoutedService, request: &Request) -> bool {
+    if !service.route.auth {
+        return true;
+    }
+    let Some(text) = bearer(request) else { return false };
+    let admission = routes.admit(&token::hash(text), &service.route.project, clock::now());
+    admission == Admission::Member
+}
+
+fn check_rate(
+    service: &RoutedService,
+    wanted: &Wanted,
+    request: &Request,
+) -> Result<(), Box<Response>> {
+    let limits = &service.route.rate_limits;
+    if limits.is_empty() {
+        return Ok(());
+    }
+    let address = client_address(request);
+    let header = |name: &str| {
+        let value = request.headers().get(name)?.to_str().ok()?;
+        Some(value.to_owned())
+    };
+    let client = Client { address: &address, header: &header };
+    let path = format!("/{}", wanted.rest.as_deref().unwrap_or_default());
+    if service.counts.rates.admit(limits, &path, &client, Instant::now()) {
+        return Ok(());
+    }
+    let why = format!("service {}: too many requests", wanted.run);
+    Err(retry_later(StatusCode::TOO_MANY_REQUESTS, &why))
+}
+
+fn retry_later(status: StatusCode, why: &str) -> Box<Response> {
+    let mut response = refused(status, why);
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    response
+}
+
+/// A request as the server gets it, and what becomes of its connection.
+struct ToServer {
+    head: OutgoingHead,
+    body: Body,
+    upgrades: bool,
+    upgrade: Option<OnUpgrade>,
+    slot: Option<HeldSlot>,
+}
+
+impl ToServer {
+    fn of(mut request: Request) -> Result<Self, Box<Response>> {
+        let upgrade = request.extensions_mut().remove::<OnUpgrade>();
+        let slot = request.extensions().get::<HeldSlot>().cloned();
+        let uri = inner_uri(request.uri().path(), request.uri().query())
+            .ok_or_else(|| refused(StatusCode::BAD_REQUEST, "the path cannot be read"))?;
+        let (parts, body) = request.into_parts();
+        let upgrades = headers::is_upgrade(&parts.headers);
+        let head = OutgoingHead::of(parts, uri, false, WHOLE_HOST);
+        let body = Body::new(Limited::new(body, BODY_BYTES_MAX as usize));
+        Ok(Self { head, body, upgrades, upgrade, slot })
+    }
+
+    async fn send(self, gateway: &Gateway, routes: &Routes) -> Result<Response, Box<Response>> {
+        let Self { head, body, upgrades, upgrade, slot } = self;
+        let outstanding = gateway.server_pool.enter();
+        let connect = gateway.server.connect(routes.proxy_port, CONNECT_TIMEOUT);
+        match gateway.server_pool.send(connect, head.with(body), upgrades).await {
+            Ok(answer) => finish(answer, (outstanding, None), upgrade, slot, WHOLE_HOST, true),
+            Err(SendFailure::NotSent(_)) => {
+                let why = "the service has no replica that can be reached, and the server is away";
+                Err(retry_later(StatusCode::SERVICE_UNAVAILABLE, why))
+            }
+            Err(SendFailure::Lost) => Err(refused(StatusCode::BAD_GATEWAY, "the server was lost")),
+            Err(SendFailure::TimedOut) => {
+                Err(refused(StatusCode::GATEWAY_TIMEOUT, "the server took too long"))
+            }
+        }
+    }
+}
+
+/// Passes a request on to a replica, and where none takes it to the server.
+async fn to_replica(
+    gateway: &Gateway,
+    routes: &Routes,
+    service: &Arc<RoutedService>,
+    prefix: &str,
+    rest: &str,
+    mut request: Request,
+) -> Result<Response, Box<Response>> {
+    if service.replicas.is_empty() {
+        return ToServer::of(request)?.send(gateway, routes).await;
+    }
+    let is_whole = !service.route.strip_prefix || prefix == WHOLE_HOST;
+    let path = if is_whole { request.uri().path().to_owned() } else { format!("/{rest}") };
+    let uri = inner_uri(&path, request.uri().query())
+        .ok_or_else(|| refused(StatusCode::BAD_REQUEST, "the path cannot be read"))?;
+    let upgrade = request.extensions_mut().remove::<OnUpgrade>();
+    let mut for_server = ToServer::of(Request::from_parts(clone_of(&request), Body::empty()))?;
+    let (mut parts, body) = request.into_parts();
+    let is_repeatable = is_safe(&parts.method) && body.is_end_stream();
+    parts.headers.append(header::VIA, HeaderValue::from_static(VIA));
+    let head = OutgoingHead::of(parts, uri, service.route.auth, prefix);
+    let mut outgoing = head.with(Body::new(Limited::new(body, BODY_BYTES_MAX as usize)));
+    let mut tried: Vec<AttemptId> = Vec::new();
+    let mut was_lost = false;
+    let upgrades = for_server.upgrades;
+    while let Some(replica) = service.choose(&tried, upgrades).filter(|_| tried.len() < TRIES_MAX) {
+        let outstanding = replica.pool.enter();
+        let websocket = upgrades.then(|| replica.pool.enter_websocket());
+        outgoing = match replica.pool.send(connect(&replica), outgoing, upgrades).await {
+            Ok(answer) => {
+                service.counts.note_request();
+                let slot = for_server.slot.take();
+                let counted = (outstanding, websocket);
+                return finish(answer, counted, upgrade, slot, prefix, is_whole);
+            }
+            Err(SendFailure::NotSent(unsent)) => *unsent,
+            Err(SendFailure::Lost) if is_repeatable => {
+                // Its server may have closed a connection that was kept: a new one may do.
+                if !std::mem::replace(&mut was_lost, true) {
+                    outgoing = head.with(Body::empty());
+                    continue;
+                }
+                head.with(Body::empty())
+            }
+            Err(SendFailure::Lost) => {
+                let why = format!("a replica of service {} was lost", service.route.run);
+                return Err(refused(StatusCode::BAD_GATEWAY, &why));
+            }
+            Err(SendFailure::TimedOut) => {
+                let why = format!("a replica of service {} took too long", service.route.run);
+                return Err(refused(StatusCode::GATEWAY_TIMEOUT, &why));
+            }
+        };
+        tried.push(replica.route.attempt);
+    }
+    for_server.body = outgoing.into_body();
+    for_server.upgrade = upgrade;
+    for_server.send(gateway, routes).await
+}
+
+/// The head of a request a second time; what belongs to its connection stays with the first.
+fn clone_of(request: &Request) -> axum::http::request::Parts {
+    let mut copy = Request::new(());
+    *copy.method_mut() = request.method().clone();
+    *copy.uri_mut() = request.uri().clone();
+    *copy.headers_mut() = request.headers().clone();
+    if let Some(slot) = request.extensions().get::<HeldSlot>() {
+        copy.extensions_mut().insert(slot.clone());
+    }
+    copy.into_parts().0
+}
+
+async fn connect(replica: &RoutedReplica) -> Option<Sender> {
+    let address = (replica.route.host.as_str(), replica.route.port);
+    let stream = timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await.ok()?.ok()?;
+    let _ = stream.set_nodelay(true);
+    handshake(stream, ()).await
+}
+
+/// The answer as the client gets it.
+fn finish(
+    mut answer: hyper::Response<Incoming>,
+    (outstanding, websocket): (Outstanding, Option<Outstanding>),
+    upgrade: Option<OnUpgrade>,
+    slot: Option<HeldSlot>,
+    prefix: &str,
+    is_whole: bool,
+) -> Result<Response, Box<Response>> {
+    let mut answer = if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
+        let Some(of_client) = upgrade else {
+            return Err(Box::new(said(StatusCode::BAD_GATEWAY, "the protocol changed unasked")));
+        };
+        join_upgraded(&mut answer, of_client, (outstanding, websocket, slot));
+        answer.map(|_| Body::empty())
+    } else {
+        answer.map(|body| Body::new(AnswerBody::new(body, outstanding)))
+    };
+    headers::to_client(answer.headers_mut(), prefix, is_whole);
+    if prefix != WHOLE_HOST {
+        let sandbox = HeaderValue::from_static(SANDBOX);
+        answer.headers_mut().append(header::CONTENT_SECURITY_POLICY, sandbox);
+    }
+    Ok(answer)
+}

@@ -1,0 +1,303 @@
+//! The routes of a gateway: as the server said last, with the connections and counts of their own that it has for each.
+
+use crate::proxy::pool::ConnectionPool;
+use crate::proxy::service::balance::least_busy;
+use crate::proxy::service::request_rate::RequestRates;
+use crate::shared::service_counts::{ServiceCount, ServiceName, ServiceValues};
+use model::id::AttemptId;
+use model::time::Timestamp;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+use wire::gateway::{GatewayRoutes, ReplicaRoute, ServiceLoad, ServiceRoute, TokenRoute};
+
+/// Requests at once to one replica, and how many of them may be WebSockets.
+const OUTSTANDING_MAX: usize = 1024;
+const WEBSOCKETS_MAX: usize = 512;
+
+#[derive(Default)]
+pub struct Routes {
+    pub domain: Option<String>,
+    pub proxy_port: Option<u16>,
+    /// By `PROJECT/RUN`.
+    services: HashMap<String, Arc<RoutedService>>,
+    /// By their hashes.
+    tokens: HashMap<String, TokenRoute>,
+}
+
+/// A service and its replicas that the gateway can connect to.
+pub struct RoutedService {
+    pub route: ServiceRoute,
+    pub replicas: Vec<Arc<RoutedReplica>>,
+    /// Replicas that get no more requests and have some to answer.
+    leaving: Vec<Arc<RoutedReplica>>,
+    pub counts: Arc<ServiceState>,
+}
+
+/// What a service keeps when its routes change.
+#[derive(Default)]
+pub struct ServiceState {
+    /// Requests that the server has not been told of.
+    requests: AtomicU64,
+    turn: AtomicUsize,
+    pub rates: RequestRates,
+    /// For `/metrics`.
+    pub figures: ServiceCount,
+}
+
+impl ServiceState {
+    pub fn note_request(&self) {
+        self.requests.fetch_add(1, Relaxed);
+    }
+}
+
+pub struct RoutedReplica {
+    pub route: ReplicaRoute,
+    pub pool: Arc<ConnectionPool>,
+}
+
+/// Whether a token opens a service.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Admission {
+    Member,
+    /// The server is asked: it may know the token.
+    Unknown,
+}
+
+impl RoutedService {
+    /// The replica that gets the next request; none of those that were tried, and for a WebSocket none that has its part of them.
+    pub fn choose(&self, tried: &[AttemptId], upgrades: bool) -> Option<Arc<RoutedReplica>> {
+        let outstanding: Vec<usize> =
+            self.replicas.iter().map(|one| one.pool.outstanding()).collect();
+        let is_left_out = |at: &usize| {
+            let replica = &self.replicas[*at];
+            let is_full = upgrades && replica.pool.websockets() >= WEBSOCKETS_MAX;
+            is_full || tried.contains(&replica.route.attempt)
+        };
+        let left_out: Vec<usize> = (0..self.replicas.len()).filter(is_left_out).collect();
+        let turn = self.counts.turn.fetch_add(1, Relaxed);
+        let chosen = least_busy(&outstanding, &left_out, turn, OUTSTANDING_MAX)?;
+        Some(self.replicas[chosen].clone())
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Arc<RoutedReplica>> {
+        self.replicas.iter().chain(&self.leaving)
+    }
+}
+
+pub fn key(project: &str, run: &str) -> String {
+    format!("{project}/{run}")
+}
+
+impl Routes {
+    pub fn service(&self, key: &str) -> Option<&Arc<RoutedService>> {
+        self.services.get(key)
+    }
+
+    pub fn services(&self) -> impl Iterator<Item = &Arc<RoutedService>> {
+        self.services.values()
+    }
+
+    /// What `/metrics` shows.
+    pub fn figures(&self) -> Vec<(ServiceName, ServiceValues)> {
+        let figures = |service: &Arc<RoutedService>| {
+            let ServiceRoute { project, run, .. } = &service.route;
+            let count = &service.counts.figures;
+            count.set_replicas(service.replicas.len());
+            count.set_websockets(service.all().map(|one| one.pool.websockets()).sum());
+            (ServiceName { project: project.clone(), run: run.clone() }, count.values())
+        };
+        let mut all: Vec<_> = self.services.values().map(figures).collect();
+        all.sort_by(|(one, _), (other, _)| one.cmp(other));
+        all
+    }
+
+    /// Whether a token, by its hash, opens the services of a project.
+    pub fn admit(&self, hash: &str, project: &str, now: Timestamp) -> Admission {
+        let is_member = |token: &TokenRoute| {
+            let is_good = token.expires.is_none_or(|at| at > now);
+            is_good && token.projects.iter().any(|one| one == project)
+        };
+        if self.tokens.get(hash).is_some_and(is_member) {
+            Admission::Member
+        } else {
+            Admission::Unknown
+        }
+    }
+
+    /// The routes after an answer of the server. One that has just started knows neither all services nor their replicas: what was
+    /// known before stays until it does.
+    pub fn after(&self, answer: GatewayRoutes) -> Self {
+        let GatewayRoutes { is_settled, proxy_port, domain, services, tokens } = answer;
+        let mut next: HashMap<String, Arc<RoutedService>> = services
+            .into_iter()
+            .map(|route| {
+                let key = key(&route.project, &route.run);
+                let service = self.next_service(self.services.get(&key), route, is_settled);
+                (key, Arc::new(service))
+            })
+            .collect();
+        if !is_settled {
+            for (key, before) in &self.services {
+                next.entry(key.clone()).or_insert_with(|| before.clone());
+            }
+        }
+        let token = |mut token: TokenRoute| {
+            // Without services it knows no project that a token could open.
+            let before = self.tokens.get(&token.hash).filter(|_| !is_settled);
+            if let Some(before) = before.filter(|_| token.projects.is_empty()) {
+                token.projects.clone_from(&before.projects);
+            }
+            (token.hash.clone(), token)
+        };
+        let tokens = tokens.into_iter().map(token).collect();
+        Self { domain, proxy_port, services: next, tokens }
+    }
+
+    fn next_service(
+        &self,
+        before: Option<&Arc<RoutedService>>,
+        route: ServiceRoute,
+        is_settled: bool,
+    ) -> RoutedService {
+        let known: Vec<Arc<RoutedReplica>> =
+            before.map(|before| before.all().cloned().collect()).unwrap_or_default();
+        let counts = before.map(|before| before.counts.clone()).unwrap_or_default();
+        let of_route = |route: &ReplicaRoute| {
+            let found = known.iter().find(|one| one.route == *route).cloned();
+            let new = || Arc::new(RoutedReplica { route: route.clone(), pool: Arc::default() });
+            found.unwrap_or_else(new)
+        };
+        let mut replicas: Vec<Arc<RoutedReplica>> = route.replicas.iter().map(of_route).collect();
+        if replicas.is_empty() && !is_settled {
+            replicas = before.map(|before| before.replicas.clone()).unwrap_or_default();
+        }
+        let is_left = |one: &Arc<RoutedReplica>| {
+            let stays = replicas.iter().any(|other| other.route == one.route);
+            !stays && one.pool.outstanding() > 0
+        };
+        let leaving = known.iter().filter(|one| is_left(*one)).cloned().collect();
+        RoutedService { route, replicas, leaving, counts }
+    }
+
+    /// The routes as the server would say them, for the next start.
+    pub fn saved(&self) -> GatewayRoutes {
+        let route = |service: &Arc<RoutedService>| ServiceRoute {
+            replicas: service.replicas.iter().map(|one| one.route.clone()).collect(),
+            ..service.route.clone()
+        };
+        let mut services: Vec<ServiceRoute> = self.services.values().map(route).collect();
+        services.sort_by(|a, b| (&a.project, &a.run).cmp(&(&b.project, &b.run)));
+        let mut tokens: Vec<TokenRoute> = self.tokens.values().cloned().collect();
+        tokens.sort_by(|a, b| a.hash.cmp(&b.hash));
+        let (domain, proxy_port) = (self.domain.clone(), self.proxy_port);
+        GatewayRoutes { is_settled: true, proxy_port, domain, services, tokens }
+    }
+
+    /// What is reported, and counted anew from now on.
+    pub fn take_loads(&self) -> Vec<ServiceLoad> {
+        let load = |service: &Arc<RoutedService>| {
+            let count = |one: &Arc<RoutedReplica>| {
+                let outstanding = u32::try_from(one.pool.outstanding()).unwrap_or(u32::MAX);
+                (one.route.attempt, outstanding)
+            };
+            let outstanding = service.all().map(count).filter(|(_, count)| *count > 0).collect();
+            ServiceLoad {
+                project: service.route.project.clone(),
+                run: service.route.run.clone(),
+                requests: service.counts.requests.swap(0, Relaxed),
+                outstanding,
+            }
+        };
+        let is_busy = |load: &ServiceLoad| load.requests > 0 || !load.outstanding.is_empty();
+        self.services.values().map(load).filter(is_busy).collect()
+    }
+
+    /// Counts requests again that could not be reported.
+    pub fn put_back(&self, loads: &[ServiceLoad]) {
+        for load in loads {
+            if let Some(service) = self.services.get(&key(&load.project, &load.run)) {
+                service.counts.requests.fetch_add(load.requests, Relaxed);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::id::JobId;
+
+    fn answer(is_settled: bool, replicas: &[u32]) -> GatewayRoutes {
+        let replica = |job: &u32| ReplicaRoute {
+            attempt: AttemptId { job: JobId(*job), number: 1 },
+            host: "n1".into(),
+            port: 80,
+        };
+        let service = ServiceRoute {
+            project: "main".into(),
+            run: "web".into(),
+            auth: true,
+            strip_prefix: true,
+            rate_limits: Vec::new(),
+            replicas: replicas.iter().map(replica).collect(),
+        };
+        let projects = vec!["main".to_owned()];
+        let token = TokenRoute { hash: "h".into(), expires: Some(Timestamp(10)), projects };
+        let (services, tokens) = (vec![service], vec![token]);
+        GatewayRoutes { is_settled, services, tokens, ..GatewayRoutes::default() }
+    }
+
+    fn jobs(routes: &Routes) -> Vec<u32> {
+        let service = routes.service("main/web").expect("a service");
+        service.replicas.iter().map(|one| one.route.attempt.job.0).collect()
+    }
+
+    #[test]
+    fn connections_stay_when_routes_change_and_a_replica_that_leaves_is_reported_until_it_is_idle() {
+        let first = Routes::default().after(answer(true, &[1, 2]));
+        let one = first.service("main/web").expect("a service").replicas[0].clone();
+        let entered = one.pool.enter();
+        let second = first.after(answer(true, &[2, 3]));
+        assert_eq!(jobs(&second), [2, 3]);
+        let loads = second.take_loads();
+        assert_eq!(loads[0].outstanding, [(one.route.attempt, 1)]);
+        drop(entered);
+        assert!(second.take_loads().is_empty());
+        let same = &second.service("main/web").expect("a service").replicas[0].pool;
+        assert!(Arc::ptr_eq(same, &first.service("main/web").expect("one").replicas[1].pool));
+    }
+
+    #[test]
+    fn server_that_has_just_started_takes_no_route_away() {
+        let known = Routes::default().after(answer(true, &[1]));
+        let bare = |is_settled: bool| {
+            let token = TokenRoute { hash: "h".into(), expires: None, projects: Vec::new() };
+            let tokens = vec![token];
+            known.after(GatewayRoutes { is_settled, tokens, ..GatewayRoutes::default() })
+        };
+        let none = bare(false);
+        assert_eq!(jobs(&none), [1], "it knows no service yet");
+        assert_eq!(none.admit("h", "main", Timestamp(5)), Admission::Member);
+        assert_eq!(bare(true).admit("h", "main", Timestamp(5)), Admission::Unknown);
+        let revoked = known.after(GatewayRoutes::default());
+        assert_eq!(revoked.admit("h", "main", Timestamp(5)), Admission::Unknown, "it is gone");
+        let unready = known.after(answer(false, &[]));
+        assert_eq!(jobs(&unready), [1], "nor which replicas are ready");
+        assert_eq!(jobs(&known.after(answer(true, &[]))), [] as [u32; 0]);
+        let gone = known.after(GatewayRoutes { is_settled: true, ..GatewayRoutes::default() });
+        assert!(gone.service("main/web").is_none());
+    }
+
+    #[test]
+    fn token_opens_the_projects_of_its_user_until_it_expires() {
+        let routes = Routes::default().after(answer(true, &[1]));
+        let admit = |hash, project, now| routes.admit(hash, project, Timestamp(now));
+        assert_eq!(admit("h", "main", 9), Admission::Member);
+        assert_eq!(admit("h", "main", 10), Admission::Unknown);
+        assert_eq!(admit("h", "other", 9), Admission::Unknown);
+        assert_eq!(admit("x", "main", 9), Admission::Unknown);
+        assert_eq!(Routes::default().after(routes.saved()).saved(), routes.saved());
+    }
+}

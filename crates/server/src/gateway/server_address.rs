@@ -1,0 +1,82 @@
+//! Connections of a gateway to the server's proxy.
+
+use crate::proxy::pool::{Sender, handshake};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use wire::gateway::GatewayRoutes;
+
+/// Where the server is, as the gateway reaches it.
+pub struct ServerAddress {
+    pub host: String,
+    /// The clients' port; the proxy's own is asked where the server names one.
+    pub port: u16,
+    /// `None` for plain HTTP on this machine.
+    pub tls: Option<Arc<ClientConfig>>,
+}
+
+impl ServerAddress {
+    /// Leaves replicas out that listen on a loopback address of another machine than the gateway's.
+    pub fn reachable(&self, mut routes: GatewayRoutes) -> GatewayRoutes {
+        if !is_loopback(&self.host) {
+            for service in &mut routes.services {
+                service.replicas.retain(|replica| !is_loopback(&replica.host));
+            }
+        }
+        routes
+    }
+
+    pub async fn connect(&self, proxy_port: Option<u16>, most: Duration) -> Option<Sender> {
+        let port = proxy_port.unwrap_or(self.port);
+        timeout(most, self.connect_to(port)).await.ok().flatten()
+    }
+
+    async fn connect_to(&self, port: u16) -> Option<Sender> {
+        let stream = TcpStream::connect((self.host.as_str(), port)).await.ok()?;
+        let _ = stream.set_nodelay(true);
+        match &self.tls {
+            None => handshake(stream, ()).await,
+            Some(config) => {
+                let name = ServerName::try_from(self.host.clone()).ok()?;
+                let connector = TlsConnector::from(config.clone());
+                handshake(connector.connect(name, stream).await.ok()?, ()).await
+            }
+        }
+    }
+}
+
+fn is_loopback(host: &str) -> bool {
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::id::{AttemptId, JobId};
+    use wire::gateway::{ReplicaRoute, ServiceRoute};
+
+    #[test]
+    fn loopback_of_another_machine_is_no_route() {
+        let attempt = AttemptId { job: JobId(1), number: 1 };
+        let replica = |host: &str| ReplicaRoute { attempt, host: host.into(), port: 80 };
+        let service = ServiceRoute {
+            project: "main".into(),
+            run: "web".into(),
+            auth: true,
+            strip_prefix: true,
+            rate_limits: Vec::new(),
+            replicas: vec![replica("127.0.0.1"), replica("10.0.0.7"), replica("localhost")],
+        };
+        let routes = GatewayRoutes { services: vec![service], ..GatewayRoutes::default() };
+        let left = |host: &str| {
+            let server = ServerAddress { host: host.into(), port: 6820, tls: None };
+            server.reachable(routes.clone()).services[0].replicas.len()
+        };
+        assert_eq!((left("127.0.0.1"), left("head.example")), (3, 1));
+    }
+}

@@ -1,0 +1,36 @@
+//! What gateways are told of services: where their replicas listen, as far as a gateway can connect to them.
+
+use super::replica::Replica;
+use super::table::{LiveService, Table};
+use cluster::State;
+use wire::gateway::{ReplicaRoute, SERVICES_MAX, ServiceRoute};
+
+pub fn of(state: &State, table: &Table) -> Vec<ServiceRoute> {
+    table.values().take(SERVICES_MAX).map(|live| service(state, live)).collect()
+}
+
+fn service(state: &State, live: &LiveService) -> ServiceRoute {
+    let open = live.replicas.iter().filter(|replica| replica.is_open());
+    ServiceRoute {
+        project: live.name.project.clone(),
+        run: live.name.run.clone(),
+        auth: live.service.auth,
+        strip_prefix: live.service.strip_prefix,
+        rate_limits: live.service.rate_limits.clone(),
+        replicas: open.filter_map(|replica| route(state, replica)).collect(),
+    }
+}
+
+/// A replica in a container has a network of its own, which is reached through the server alone.
+fn route(state: &State, replica: &Replica) -> Option<ReplicaRoute> {
+    let job = state.jobs.get(&replica.attempt.job)?;
+    if job.spec.launch.container.is_some() {
+        return None;
+    }
+    let first = job.allocation()?.nodes.first()?;
+    let node = state.nodes.get(&first.node)?;
+    let said = Some(node.facts.address.clone()).filter(|address| !address.is_empty());
+    let internal = state.fleet_host(&first.node).and_then(|(.., host)| host.internal_ip.clone());
+    let host = internal.or(said).unwrap_or_else(|| node.config.address.clone());
+    Some(ReplicaRoute { attempt: replica.attempt, host, port: replica.port() })
+}

@@ -1,0 +1,138 @@
+//! What the head of a request to a service says, and what is refused by it alone; the same for the server and for gateways.
+
+use crate::proxy::exchange::said;
+use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::response::Response;
+
+/// Bytes of a request's body.
+pub const BODY_BYTES_MAX: u64 = 64 << 20;
+/// Replicas that one request is tried at.
+pub const TRIES_MAX: usize = 3;
+/// How often a request may come back to the proxy by a service that passes it on.
+const LOOPS_MAX: usize = 4;
+/// What the proxy adds to `Via`.
+pub const VIA: &str = "1.1 sluice";
+
+/// Makes a browser give the pages of a service an origin that nothing else has, so that they can ask for nothing in the name of
+/// the browser's user, and register no service worker.
+pub const SANDBOX: &str =
+    "sandbox allow-scripts allow-forms allow-popups allow-modals allow-downloads";
+
+/// The prefix of a service that has a host name, and so an origin, of its own.
+pub const WHOLE_HOST: &str = "/";
+
+/// What a path of a service says.
+#[derive(Debug, PartialEq, Eq)]
+pub struct ServicePath<'p> {
+    pub project: &'p str,
+    pub run: &'p str,
+    /// `PROJECT/RUN`
+    pub key: &'p str,
+    /// With a slash at its end.
+    pub prefix: String,
+    /// Behind the prefix; nothing where the slash is missing.
+    pub rest: Option<&'p str>,
+}
+
+impl<'p> ServicePath<'p> {
+    pub fn parse(path: &'p str) -> Option<Self> {
+        let inner = path.strip_prefix("/proxy/services/")?;
+        let (project, behind) = inner.split_once('/')?;
+        let (run, rest) = match behind.split_once('/') {
+            Some((run, rest)) => (run, Some(rest)),
+            None => (behind, None),
+        };
+        if project.is_empty() || run.is_empty() {
+            return None;
+        }
+        let key = &inner[..project.len() + 1 + run.len()];
+        Some(Self { project, run, key, prefix: format!("/proxy/services/{key}/"), rest })
+    }
+}
+
+/// Refuses a body that is too long by its own account, or says two lengths, and a request that goes round in circles.
+pub fn check_head(headers: &HeaderMap) -> Result<(), Box<Response>> {
+    let lengths = headers.get_all(header::CONTENT_LENGTH).iter().count();
+    if lengths + usize::from(headers.contains_key(header::TRANSFER_ENCODING)) > 1 {
+        // What comes behind the body by one of them is another request by the other.
+        return Err(refused(StatusCode::BAD_REQUEST, "the body has more than one length"));
+    }
+    let length = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
+    let length = length.and_then(|length| length.parse::<u64>().ok());
+    if length.is_some_and(|length| length > BODY_BYTES_MAX) {
+        let why = format!("a request has at most {BODY_BYTES_MAX} bytes");
+        return Err(refused(StatusCode::PAYLOAD_TOO_LARGE, &why));
+    }
+    if loops(headers) >= LOOPS_MAX {
+        return Err(refused(StatusCode::LOOP_DETECTED, "the request goes round in circles"));
+    }
+    Ok(())
+}
+
+/// How often the request has come through the proxy already.
+fn loops(headers: &HeaderMap) -> usize {
+    let lines = headers.get_all(header::VIA).iter().filter_map(|line| line.to_str().ok());
+    lines.flat_map(|line| line.split(',')).filter(|part| part.trim() == VIA).count()
+}
+
+/// Methods that change nothing, by RFC 9110: a request may be sent again that was perhaps carried out.
+pub fn is_safe(method: &Method) -> bool {
+    [Method::GET, Method::HEAD, Method::OPTIONS].contains(method)
+}
+
+/// An answer of the proxy itself.
+pub fn refused(status: StatusCode, why: &str) -> Box<Response> {
+    Box::new(said(status, why))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_name_a_project_and_a_run() {
+        for (path, key, rest) in [
+            ("/proxy/services/main/web/", "main/web", Some("")),
+            ("/proxy/services/main/web/a/b", "main/web", Some("a/b")),
+            ("/proxy/services/main/web", "main/web", None),
+        ] {
+            let found = ServicePath::parse(path).expect(path);
+            assert_eq!(
+                (found.key, found.rest, &*found.prefix),
+                (key, rest, "/proxy/services/main/web/")
+            );
+            assert_eq!((found.project, found.run), ("main", "web"));
+        }
+        for bad in ["/proxy/services/main", "/proxy/services//web/", "/proxy/services/main//x"] {
+            assert_eq!(ServicePath::parse(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn long_bodies_and_circles_are_refused_by_the_head() {
+        let head = |name: header::HeaderName, values: &[&str]| {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append(&name, value.parse().expect("a value"));
+            }
+            check_head(&headers).map_err(|response| response.status().as_u16())
+        };
+        assert_eq!(head(header::CONTENT_LENGTH, &["67108864"]), Ok(()));
+        assert_eq!(head(header::CONTENT_LENGTH, &["67108865"]), Err(413));
+        assert_eq!(head(header::CONTENT_LENGTH, &["5", "5"]), Err(400));
+        let mut both = HeaderMap::new();
+        both.insert(header::CONTENT_LENGTH, "5".parse().expect("a value"));
+        both.insert(header::TRANSFER_ENCODING, "chunked".parse().expect("a value"));
+        assert_eq!(check_head(&both).map_err(|response| response.status().as_u16()), Err(400));
+        assert_eq!(head(header::VIA, &["1.1 sluice", "1.0 other, 1.1 sluice,1.1 sluice"]), Ok(()));
+        assert_eq!(head(header::VIA, &["1.1 sluice, 1.1 sluice", VIA, VIA]), Err(508));
+    }
+
+    #[test]
+    fn only_methods_that_change_nothing_are_sent_again() {
+        assert!(is_safe(&Method::GET) && is_safe(&Method::HEAD));
+        for unsafe_one in [Method::POST, Method::PUT, Method::DELETE, Method::PATCH] {
+            assert!(!is_safe(&unsafe_one), "{unsafe_one}");
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! The gateways that pass requests on beside the server: what they reported, and the routes that they get. Lost with the process:
+//! each reports again within a second.
+
+use crate::shared::service_counts::ServiceName;
+use model::id::AttemptId;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+use wire::gateway::{GATEWAYS_MAX, GatewayReport, SERVICES_MAX, ServiceRoute};
+
+/// A gateway that was not heard for so long is gone, and what it had to answer with it.
+const SILENCE_MAX: Duration = Duration::from_secs(15);
+
+#[derive(Default)]
+pub struct Gateways(Mutex<Known>);
+
+#[derive(Default)]
+struct Known {
+    gateways: BTreeMap<String, Gateway>,
+    /// Requests that came since the scaling last asked.
+    arrived: BTreeMap<ServiceName, u64>,
+    routes: Routes,
+}
+
+/// The services as gateways get them.
+#[derive(Clone, Default)]
+pub struct Routes {
+    pub is_settled: bool,
+    pub services: Vec<ServiceRoute>,
+}
+
+struct Gateway {
+    heard: Instant,
+    address: String,
+    domain: String,
+    outstanding: HashMap<AttemptId, u32>,
+}
+
+/// A gateway as it is listed.
+pub struct ListedGateway {
+    pub name: String,
+    pub address: String,
+    pub domain: String,
+}
+
+impl Gateways {
+    fn held(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().expect("no panic with the gateways held")
+    }
+
+    /// Notes a report, and answers with the routes; `None` where there are too many gateways.
+    pub fn report(&self, report: GatewayReport, now: Instant) -> Option<Routes> {
+        let mut known = self.held();
+        known.forget_silent(now);
+        let is_known = known.gateways.contains_key(&report.name);
+        if !is_known && known.gateways.len() >= GATEWAYS_MAX {
+            return None;
+        }
+        let mut outstanding = HashMap::new();
+        for load in report.loads.into_iter().take(SERVICES_MAX) {
+            outstanding.extend(load.outstanding);
+            let name = ServiceName { project: load.project, run: load.run };
+            if known.arrived.len() < SERVICES_MAX || known.arrived.contains_key(&name) {
+                let count = known.arrived.entry(name).or_default();
+                *count = count.saturating_add(load.requests);
+            }
+        }
+        let GatewayReport { name, address, domain, .. } = report;
+        known.gateways.insert(name, Gateway { heard: now, address, domain, outstanding });
+        Some(known.routes.clone())
+    }
+
+    /// Whether one passes requests on.
+    pub fn is_any(&self, now: Instant) -> bool {
+        let mut known = self.held();
+        known.forget_silent(now);
+        !known.gateways.is_empty()
+    }
+
+    /// The requests of a service that came since this was last asked.
+    pub fn take_arrived(&self, service: &ServiceName) -> u64 {
+        self.held().arrived.remove(service).unwrap_or(0)
+    }
+
+    /// Requests that a replica has not answered yet to gateways.
+    pub fn outstanding(&self, attempt: AttemptId) -> usize {
+        let known = self.held();
+        let each = known.gateways.values().filter_map(|one| one.outstanding.get(&attempt));
+        each.map(|count| *count as usize).sum()
+    }
+
+    pub fn set_routes(&self, routes: Routes) {
+        self.held().routes = routes;
+    }
+
+    pub fn list(&self, now: Instant) -> Vec<ListedGateway> {
+        let mut known = self.held();
+        known.forget_silent(now);
+        let listed = |(name, one): (&String, &Gateway)| ListedGateway {
+            name: name.clone(),
+            address: one.address.clone(),
+            domain: one.domain.clone(),
+        };
+        known.gateways.iter().map(listed).collect()
+    }
+}
+
+impl Known {
+    fn forget_silent(&mut self, now: Instant) {
+        self.gateways.retain(|_, one| now.saturating_duration_since(one.heard) < SILENCE_MAX);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::id::JobId;
+    use wire::gateway::ServiceLoad;
+
+    #[test]
+    fn loads_of_gateways_add_up_and_those_of_a_silent_one_are_forgotten() {
+        let (gateways, now) = (Gateways::default(), Instant::now());
+        let attempt = AttemptId { job: JobId(1), number: 1 };
+        let report = |name: &str, requests: u64, outstanding: u32, at: Instant| {
+            let (project, run) = ("main".to_owned(), "web".to_owned());
+            let outstanding = vec![(attempt, outstanding)];
+            let loads = vec![ServiceLoad { project, run, requests, outstanding }];
+            let report = GatewayReport { name: name.into(), loads, ..Default::default() };
+            assert!(gateways.report(report, at).is_some());
+        };
+        report("a", 3, 1, now);
+        report("b", 4, 2, now);
+        report("a", 5, 0, now + Duration::from_secs(10));
+        let name = ServiceName { project: "main".into(), run: "web".into() };
+        assert_eq!((gateways.take_arrived(&name), gateways.take_arrived(&name)), (12, 0));
+        assert_eq!(gateways.outstanding(attempt), 2);
+        let later = now + Duration::from_secs(20);
+        assert!(gateways.is_any(later));
+        assert_eq!((gateways.outstanding(attempt), gateways.list(later).len()), (0, 1));
+        for n in 0..GATEWAYS_MAX {
+            let name = format!("one-{n}");
+            gateways.report(GatewayReport { name, ..Default::default() }, later);
+        }
+        assert_eq!(gateways.list(later).len(), GATEWAYS_MAX);
+    }
+}

@@ -1,0 +1,193 @@
+//! `sluice gateway`: passes requests to services on, at an address of its own.
+
+use super::inherited_sockets::{GATEWAY, GATEWAY_HTTP, InheritedSockets};
+use super::state_dir::StateDir;
+use super::{listen_addresses, log, service_manager};
+use crate::client::tls::{Trust, client_config};
+use crate::client::{Client, HostPort, ServerLocation, default_state_dir};
+use crate::command::verb::{VerbError, VerbResult, unexpected};
+use ::server::gateway::{self, AcmeOptions, CertificateFiles, GatewayOptions, ServerAddress};
+use clap::Args;
+use model::secret::SecretValue;
+use std::io::Write;
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use wire::client::{Answer, Call};
+use wire::gateway::{GatewayReport, GatewayRoutes};
+
+/// The directory of Let's Encrypt.
+const LETS_ENCRYPT: &str = "https://acme-v02.api.letsencrypt.org/directory";
+
+#[derive(Args)]
+pub struct GatewayArgs {
+    /// The server: https://HOST:PORT, or http:// on loopback
+    #[arg(long, env = "SLUICE_SERVER", value_name = "URL")]
+    server: String,
+    /// A file with a token of the role gateway (sluice token user root --role gateway); without it, SLUICE_TOKEN has one
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// The folder for its routes and logs; by default /var/lib/sluice-gateway for root, ~/.local/state/sluice-gateway for others
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// Where clients connect: ADDR:PORT
+    #[arg(long, default_value = "127.0.0.1:6824", value_parser = listen_addresses::address)]
+    listen: SocketAddr,
+    /// The certificate that clients are shown, with its chain (PEM); it is read again when it changes
+    #[arg(long, value_name = "FILE", requires = "key")]
+    certificate: Option<PathBuf>,
+    /// The key of the certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "certificate")]
+    key: Option<PathBuf>,
+    /// Order certificates for the host names of services by ACME: `lets-encrypt`, or the URL of an authority's directory
+    #[arg(long, value_name = "URL", requires = "http")]
+    acme: Option<String>,
+    /// Where the authority's notices go, as in ops@example.org
+    #[arg(long, value_name = "MAIL", requires = "acme")]
+    acme_contact: Option<String>,
+    /// The authorities (PEM) that the ACME server's own certificate may be of; without it, those of this machine
+    #[arg(long, value_name = "FILE", requires = "acme")]
+    acme_authority: Option<PathBuf>,
+    /// Where the authority proves names, and where clients are led to https: ADDR:PORT, seen from outside as port 80
+    #[arg(long, value_name = "ADDR:PORT", requires = "acme", value_parser = listen_addresses::address)]
+    http: Option<SocketAddr>,
+    /// The name by which the server lists it; without it, the short host name
+    #[arg(long)]
+    name: Option<String>,
+    /// Write a line for each request to access.log in its folder
+    #[arg(long)]
+    access_log: bool,
+}
+
+pub fn run(args: GatewayArgs) -> VerbResult {
+    let mut inherited = InheritedSockets::take();
+    let usual = || default_state_dir().with_file_name("sluice-gateway");
+    let state = StateDir::prepare_empty(&args.dir.clone().unwrap_or_else(usual))?;
+    log::start(&state, "gateway");
+    let location = location(&args)?;
+    let has_tls = args.certificate.is_some() || args.acme.is_some();
+    let is_bare = !has_tls && !args.listen.ip().is_loopback();
+    if is_bare {
+        let text = format!(
+            "--listen {}: clients of other machines need TLS: --certificate FILE --key FILE, or --acme URL",
+            args.listen
+        );
+        return Err(VerbError::Message(text));
+    }
+    let listener = inherited.tcp_or(GATEWAY, Some(args.listen), || bind(args.listen))?;
+    let acme = acme(&args, &mut inherited)?;
+    inherited.keep(GATEWAY, &listener);
+    acme.iter().for_each(|(_, http)| inherited.keep(GATEWAY_HTTP, http));
+    inherited.forget_rest();
+    let listen = listener.local_addr().unwrap_or(args.listen);
+    let path = |path: PathBuf| path.display().to_string();
+    let certificate = args.certificate.zip(args.key).map(|(certificate, key)| CertificateFiles {
+        certificate: path(certificate),
+        key: path(key),
+    });
+    let scheme = if has_tls { "https" } else { "http" };
+    let server = server_address(&location)?;
+    let mut client = Client::at(location);
+    let options = GatewayOptions {
+        name: args.name.unwrap_or_else(short_host_name),
+        listener,
+        certificate,
+        acme,
+        dir: state.path.clone(),
+        server,
+        access_log: args.access_log,
+        ask: Box::new(move |report| ask(&mut client, report)),
+    };
+    // The process that reads this line may have given up: the gateway runs on.
+    let ready = move || {
+        let _ = writeln!(std::io::stdout(), "the gateway is up: {scheme}://{listen}");
+        service_manager::tell_ready();
+    };
+    gateway::run(options, ready)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn bind(at: SocketAddr) -> Result<TcpListener, VerbError> {
+    let failed = |e| VerbError::Message(format!("cannot listen at {at}: {e}"));
+    TcpListener::bind(at).map_err(failed)
+}
+
+/// How certificates are ordered, if they are.
+fn acme(
+    args: &GatewayArgs,
+    inherited: &mut InheritedSockets,
+) -> Result<Option<(AcmeOptions, TcpListener)>, VerbError> {
+    let (Some(directory), Some(http)) = (&args.acme, args.http) else { return Ok(None) };
+    let directory = match directory.as_str() {
+        "lets-encrypt" => LETS_ENCRYPT.to_owned(),
+        url if url.starts_with("https://") => url.to_owned(),
+        other => {
+            let text = format!("--acme {other}: expected https://…, or lets-encrypt");
+            return Err(VerbError::Message(text));
+        }
+    };
+    let trust = match &args.acme_authority {
+        Some(file) => {
+            Trust::Authority(std::fs::read_to_string(file).map_err(VerbError::file(file))?)
+        }
+        None => Trust::Machine,
+    };
+    let tls = client_config(&trust).map_err(|e| VerbError::Message(format!("--acme: {e}")))?;
+    let contact = args.acme_contact.as_ref().map(|mail| format!("mailto:{mail}"));
+    let options = AcmeOptions { directory, contact, tls: Arc::new(tls) };
+    let listener = inherited.tcp_or(GATEWAY_HTTP, Some(http), || bind(http))?;
+    Ok(Some((options, listener)))
+}
+
+fn short_host_name() -> String {
+    let name = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
+    let name = name.unwrap_or_default();
+    name.split('.').next().filter(|name| !name.is_empty()).unwrap_or("gateway").to_owned()
+}
+
+/// The server with the token of the file.
+fn location(args: &GatewayArgs) -> Result<ServerLocation, VerbError> {
+    let found = ServerLocation::from_server(&args.server)?;
+    let Some(file) = &args.token_file else { return Ok(found) };
+    let text = std::fs::read_to_string(file).map_err(VerbError::file(file))?;
+    let token = SecretValue(text.trim().to_owned());
+    Ok(match found {
+        ServerLocation::Http { address, .. } => ServerLocation::Http { address, token },
+        ServerLocation::Https(mut server) => {
+            server.token = token;
+            ServerLocation::Https(server)
+        }
+        socket @ ServerLocation::Socket(_) => socket,
+    })
+}
+
+/// Where requests go that the gateway cannot pass on itself.
+fn server_address(location: &ServerLocation) -> Result<ServerAddress, VerbError> {
+    let at = |address: &HostPort, tls| ServerAddress {
+        host: address.host.clone(),
+        port: address.port,
+        tls,
+    };
+    match location {
+        ServerLocation::Http { address, .. } => Ok(at(address, None)),
+        ServerLocation::Https(server) => {
+            let config = client_config(&server.trust)
+                .map_err(|e| VerbError::Message(format!("the server's authority: {e}")))?;
+            Ok(at(&server.address, Some(Arc::new(config))))
+        }
+        ServerLocation::Socket(_) => {
+            let text = "--server: expected https://HOST:PORT, or http:// on loopback";
+            Err(VerbError::Message(text.into()))
+        }
+    }
+}
+
+fn ask(client: &mut Client, report: GatewayReport) -> Result<GatewayRoutes, String> {
+    match client.call(Call::SyncGateway(report)) {
+        Ok(Answer::GatewayRoutes(routes)) => Ok(*routes),
+        Ok(Answer::Refused(why)) => Err(why.to_string()),
+        Ok(other) => Err(unexpected(&other).to_string()),
+        Err(error) => Err(error.to_string()),
+    }
+}

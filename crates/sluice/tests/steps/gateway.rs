@@ -1,0 +1,253 @@
+//! `sluice gateway`: requests to services at an address of its own, also while the server is away.
+
+use crate::harness::{Cluster, TWO_NODES, signal, until, user_name};
+use crate::load::{ask, under_load};
+use crate::services::{answered, apply, free_port, replicas};
+use crate::web_pages::{address, admin, clients_address, get, send_to};
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+/// A token of this user, with further options.
+fn token(cluster: &Cluster, options: &[&str]) -> String {
+    let user = user_name();
+    let args: Vec<&str> = ["token", "user", user.as_str()].iter().chain(options).copied().collect();
+    let said = cluster.sluice(&args).ok();
+    said.lines().find(|line| !line.trim().is_empty()).expect("a token").trim().to_owned()
+}
+
+struct Gateway {
+    process: Child,
+    address: String,
+}
+
+impl Gateway {
+    fn start(cluster: &Cluster, options: &[&str]) -> Self {
+        let file = cluster.path("gateway.token");
+        if !file.exists() {
+            let text = token(cluster, &["--role", "gateway", "--name", "edge"]);
+            std::fs::write(&file, text).expect("written");
+        }
+        let server = format!("http://{}", clients_address(cluster));
+        let mut command = cluster.command(&["gateway", "--server", &server, "--name", "edge"]);
+        command.args(["--listen", "127.0.0.1:0", "--token-file"]).arg(file);
+        command.arg("--dir").arg(cluster.path("gateway")).args(options);
+        let mut process = command.stdout(Stdio::piped()).spawn().expect("it runs");
+        let mut line = String::new();
+        let mut output = BufReader::new(process.stdout.take().expect("its output"));
+        output.read_line(&mut line).expect("a line");
+        let url = line.trim().strip_prefix("the gateway is up: ").expect(&line).to_owned();
+        let address = url.split("//").nth(1).expect("an address").to_owned();
+        Self { process, address }
+    }
+
+    /// Waits until it knows where the service listens.
+    fn await_route(&self, cluster: &Cluster, port: u16) {
+        let file = cluster.path("gateway").join("routes.json");
+        let route = format!("\"port\":{port}");
+        until("the gateway has the route", || {
+            let text = std::fs::read_to_string(&file).unwrap_or_default();
+            text.contains(&route).then_some(())
+        });
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        signal(self.process.id() as i32, "TERM");
+        let _ = self.process.wait();
+    }
+}
+
+#[test]
+fn up_gateway_loses_no_request_while_the_server_is_killed_and_started_again() {
+    let cluster = Cluster::up(TWO_NODES);
+    let (port, page) = (free_port(), "/proxy/services/main/web/");
+    apply(&cluster, port, "");
+    answered(&cluster, page, &[&admin(&cluster)]);
+    let user = format!("Authorization: Bearer {}", token(&cluster, &["--name", "plain"]));
+    let gateway = Gateway::start(&cluster, &[]);
+    gateway.await_route(&cluster, port);
+    under_load(&[(&*gateway.address, page); 3], &user, |more| {
+        cluster.kill("server");
+        more(100);
+        cluster.start();
+        more(100);
+    });
+    // One that starts while the server is away has the routes of before.
+    drop(gateway);
+    cluster.kill("server");
+    let again = Gateway::start(&cluster, &[]);
+    assert_eq!(ask(&again.address, page, &user), Ok(()));
+    drop(again);
+    cluster.start();
+}
+
+#[test]
+fn up_update_of_a_service_under_load_loses_no_request_by_the_server_or_a_gateway() {
+    let cluster = Cluster::up(TWO_NODES);
+    let (port, page) = (free_port(), "/proxy/services/main/web/");
+    apply(&cluster, port, "");
+    answered(&cluster, page, &[&admin(&cluster)]);
+    let user = format!("Authorization: Bearer {}", token(&cluster, &["--name", "plain"]));
+    let gateway = Gateway::start(&cluster, &[]);
+    gateway.await_route(&cluster, port);
+    let (before, server) = (replicas(&cluster), address(&cluster));
+    let targets = [(&*server, page), (&*server, page), (&*gateway.address, page)];
+    under_load(&targets, &user, |more| {
+        apply(&cluster, free_port(), "env: [A=b]");
+        until("the first replica is gone", || {
+            let now = replicas(&cluster);
+            (now.len() == 1 && now != before).then_some(())
+        });
+        more(100);
+    });
+}
+
+#[test]
+fn up_gateway_asks_the_server_about_tokens_and_services_that_it_does_not_know() {
+    let cluster = Cluster::up(TWO_NODES);
+    let (port, page) = (free_port(), "/proxy/services/main/web/");
+    apply(&cluster, port, "");
+    answered(&cluster, page, &[&admin(&cluster)]);
+    let gateway = Gateway::start(&cluster, &["--access-log"]);
+    gateway.await_route(&cluster, port);
+    let user = format!("Authorization: Bearer {}", token(&cluster, &["--name", "late"]));
+    let own = std::fs::read_to_string(cluster.path("gateway.token")).expect("a token");
+    let own = format!("Authorization: Bearer {own}");
+    let status = |path: &str, header: &str| {
+        send_to(&gateway.address, "GET", path, &["Host: x", header], b"").status
+    };
+    assert_eq!(status(page, &user), 200, "made since the gateway last asked");
+    assert_eq!(status(page, "Authorization: Bearer none"), 401);
+    assert_eq!(status(page, "X: y"), 401);
+    assert_eq!(status("/proxy/services/main/none/", &user), 404);
+    for path in ["/", "/healthz", "/api/v1/call", "/proxy/jobs/1/80/"] {
+        assert_eq!(status(path, &user), 404, "{path}");
+    }
+    let figures = send_to(&gateway.address, "GET", "/metrics", &["Host: x"], b"").text();
+    let line = "sluice_service_replicas{project=\"main\",run=\"web\"} 1";
+    assert!(figures.lines().any(|have| have == line), "{line} in\n{figures}");
+    // The gateway's own token opens neither a service nor the server.
+    assert_eq!(status(page, &own), 401);
+    for path in ["/metrics", "/api/v1/logs?job=1", page] {
+        assert_eq!(get(&cluster, path, &[&own]).status, 401, "{path}");
+    }
+    let log = cluster.path("gateway").join("access.log");
+    until("requests are logged", || {
+        let text = std::fs::read_to_string(&log).unwrap_or_default();
+        text.contains("\"GET /proxy/services/main/web/\" 200 ").then_some(())
+    });
+}
+
+/// Answers every question for an address with that of this machine's loopback, so that any name is this machine's.
+const NAME_SERVER: &str = r#"
+import socket, struct, sys
+server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+server.bind(("127.0.0.1", int(sys.argv[1])))
+while True:
+    question, client = server.recvfrom(4096)
+    end = 12
+    while question[end]:
+        end += question[end] + 1
+    asked = question[12:end + 5]
+    is_address = struct.unpack(">H", question[end + 1:end + 3])[0] == 1
+    answer = b"\xc0\x0c" + struct.pack(">HHIH", 1, 1, 60, 4) + b"\x7f\x00\x00\x01" if is_address else b""
+    head = question[:2] + b"\x81\x80" + struct.pack(">HHHH", 1, 1 if is_address else 0, 0, 0)
+    server.sendto(head + asked + answer, client)
+"#;
+
+/// Asks for a page over TLS by the host name of the service, trusting whatever is shown; the page, and who issued the certificate.
+const TLS_CLIENT: &str = r#"
+import socket, ssl, sys
+port, name, token = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+context.check_hostname = False
+context.verify_mode = ssl.CERT_NONE
+with socket.create_connection(("127.0.0.1", port)) as plain, context.wrap_socket(plain, server_hostname=name) as stream:
+    shown = ssl.DER_cert_to_PEM_cert(stream.getpeercert(True))
+    stream.sendall(f"GET /by/name HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\nAuthorization: Bearer {token}\r\n\r\n".encode())
+    answer = b""
+    while (part := stream.recv(65536)):
+        answer += part
+print(answer.split(b"\r\n")[0].decode())
+print(shown)
+"#;
+
+/// Ends with the test.
+struct Helper(Child);
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// An authority of Let's Encrypt's for tests, which asks for proofs at this port; the URL of its directory.
+fn pebble(cluster: &Cluster, proofs: u16) -> (Vec<Helper>, String) {
+    let (directory, management, names) = (free_port(), free_port(), free_port());
+    let key = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("a pair");
+    let certificate = cluster.write("pebble.pem", &key.cert.pem());
+    let private = cluster.write("pebble.key", &key.signing_key.serialize_pem());
+    let settings = serde_json::json!({"pebble": {
+        "listenAddress": format!("127.0.0.1:{directory}"),
+        "managementListenAddress": format!("127.0.0.1:{management}"),
+        "certificate": certificate, "privateKey": private,
+        "httpPort": proofs, "tlsPort": free_port(), "ocspResponderURL": "",
+    }});
+    let settings = cluster.write("pebble.json", &settings.to_string());
+    let script = cluster.write("names.py", NAME_SERVER);
+    let mut resolver = Command::new("python3");
+    resolver.arg(script).arg(names.to_string());
+    let mut authority = Command::new("pebble");
+    authority.arg("-config").arg(settings).args(["-dnsserver", &format!("127.0.0.1:{names}")]);
+    authority.env("PEBBLE_VA_NOSLEEP", "1").env("PEBBLE_WFE_NONCEREJECT", "0");
+    let started = [resolver, authority].map(|mut command| {
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        Helper(command.spawn().expect("python3 and pebble, which scripts/install brings"))
+    });
+    until("the authority listens", || std::net::TcpStream::connect(("127.0.0.1", directory)).ok());
+    (started.into(), format!("https://localhost:{directory}/dir"))
+}
+
+#[test]
+fn up_gateway_orders_certificates_for_the_host_names_of_services() {
+    let cluster = Cluster::folder(TWO_NODES);
+    cluster.write_conf("sluice.toml", "[proxy]\ndomain = 'apps.test'\n");
+    cluster.start();
+    let port = free_port();
+    apply(&cluster, port, "");
+    answered(&cluster, "/proxy/services/main/web/", &[&admin(&cluster)]);
+    let proofs = free_port();
+    let (_authority, directory) = pebble(&cluster, proofs);
+    let authority = cluster.path("work").join("pebble.pem").display().to_string();
+    let http = format!("127.0.0.1:{proofs}");
+    let options =
+        ["--acme", &directory, "--acme-authority", &authority, "--http", &http, "--access-log"];
+    let gateway = Gateway::start(&cluster, &options);
+    let issued = cluster.path("gateway").join("acme").join("web.apps.test.pem");
+    until("the certificate is issued", || issued.exists().then_some(()));
+    for file in ["web.apps.test.pem", "account.json"] {
+        use std::os::unix::fs::PermissionsExt;
+        let file = issued.with_file_name(file);
+        let mode = std::fs::metadata(&file).expect("a file").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{}", file.display());
+    }
+    let user = token(&cluster, &["--name", "plain"]);
+    let script = cluster.write("tls.py", TLS_CLIENT);
+    let listens = gateway.address.rsplit(':').next().expect("a port");
+    let mut client = Command::new("python3");
+    client.arg(script).args([listens, "web.apps.test", &user]);
+    let said = client.output().expect("python3 runs");
+    let text = String::from_utf8_lossy(&said.stdout).into_owned();
+    assert!(text.starts_with("HTTP/1.1 200"), "{text}{}", String::from_utf8_lossy(&said.stderr));
+    let shown = text.split_once('\n').expect("a certificate").1.trim();
+    let kept = std::fs::read_to_string(&issued).expect("a certificate");
+    assert!(kept.contains(shown), "the certificate that was issued is shown:\n{shown}\n{kept}");
+    // Port 80 leads to https, and proves nothing that is not asked for.
+    let led = send_to(&http, "GET", "/a?b", &["Host: web.apps.test"], b"");
+    let place = Some("https://web.apps.test/a?b");
+    assert_eq!((led.status, led.header("location")), (308, place), "{}", led.head);
+    let none = "/.well-known/acme-challenge/none";
+    assert_eq!(send_to(&http, "GET", none, &["Host: web.apps.test"], b"").status, 404);
+}

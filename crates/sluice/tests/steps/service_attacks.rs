@@ -1,0 +1,170 @@
+//! What a service's clients and a service itself may send that is wrong, too much or too slow: it costs nobody else anything.
+
+use crate::harness::{Cluster, TWO_NODES, until};
+use crate::services::{answered, apply, free_port};
+use crate::web_pages::{address, admin, get};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+const PAGE: &str = "/proxy/services/main/web/";
+
+/// How many of the requests to one replica may be WebSockets.
+const WEBSOCKETS_MAX: usize = 120;
+
+/// Everything that the server answers to these bytes until it closes the connection, or says nothing for a while.
+fn exchange(cluster: &Cluster, bytes: &[u8]) -> String {
+    let mut stream = TcpStream::connect(address(cluster)).expect("the server");
+    stream.set_read_timeout(Some(Duration::from_secs(5))).expect("a timeout");
+    // It may have closed the connection before the last byte.
+    let _ = stream.write_all(bytes);
+    let (mut all, mut part) = (Vec::new(), [0; 4096]);
+    while let Ok(count) = stream.read(&mut part) {
+        if count == 0 {
+            break;
+        }
+        all.extend_from_slice(&part[..count]);
+    }
+    String::from_utf8_lossy(&all).into_owned()
+}
+
+/// Asks for a WebSocket; the status of the answer, and the connection.
+fn websocket(address: &str, token: &str) -> std::io::Result<(u16, TcpStream)> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+    let head = format!(
+        "GET {PAGE}socket HTTP/1.1\r\nHost: x\r\n{token}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes())?;
+    let (mut answer, mut byte) = (Vec::new(), [0]);
+    while !answer.ends_with(b"\r\n\r\n") {
+        stream.read_exact(&mut byte)?;
+        answer.push(byte[0]);
+    }
+    let text = String::from_utf8_lossy(&answer).into_owned();
+    let status = text.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0);
+    Ok((status, stream))
+}
+
+#[test]
+fn up_bad_requests_to_a_service_are_refused_and_leave_it_to_others() {
+    let cluster = Cluster::up(TWO_NODES);
+    let token = admin(&cluster);
+    apply(&cluster, free_port(), "");
+    answered(&cluster, PAGE, &[&token]);
+    let begin = format!("POST {PAGE} HTTP/1.1\r\nHost: x\r\n{token}\r\n");
+    let hidden = format!("GET {PAGE}hidden HTTP/1.1\r\nHost: x\r\n{token}\r\n\r\n");
+    // One request that others might read as two.
+    for (lengths, status) in [
+        ("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", "400"),
+        ("Content-Length: 0\r\nContent-Length: 5\r\n", "400"),
+        ("Transfer-Encoding: gzip\r\n", "400"),
+        ("Content-Length: +5\r\n", "400"),
+    ] {
+        let said = exchange(&cluster, format!("{begin}{lengths}\r\n0\r\n\r\n{hidden}").as_bytes());
+        assert!(said.starts_with(&format!("HTTP/1.1 {status}")), "{lengths}: {said}");
+        assert!(!said.contains("/hidden\n"), "{lengths}: {said}");
+    }
+    // A head without an end, and one that goes round in circles.
+    let flood = format!("GET {PAGE} HTTP/1.1\r\nHost: x\r\n{}", "X-Flood: 0123456789\r\n".repeat(8000));
+    let said = exchange(&cluster, flood.as_bytes());
+    assert!(said.is_empty() || said.starts_with("HTTP/1.1 431"), "{said}");
+    let via = "Via: 1.1 sluice, 1.1 sluice, 1.1 sluice, 1.1 sluice";
+    assert_eq!(get(&cluster, PAGE, &[&token, via]).status, 508);
+    // Bodies that never come hold no place that others need.
+    let slow: Vec<TcpStream> = (0..50)
+        .map(|_| {
+            let mut stream = TcpStream::connect(address(&cluster)).expect("the server");
+            let head = format!("{begin}Content-Length: 1000\r\n\r\nx");
+            stream.write_all(head.as_bytes()).expect("sent");
+            stream
+        })
+        .collect();
+    for _ in 0..20 {
+        assert_eq!(get(&cluster, PAGE, &[&token]).status, 200);
+    }
+    drop(slow);
+}
+
+#[test]
+fn up_replica_that_answers_garbage_is_said_in_one_line() {
+    let cluster = Cluster::up(TWO_NODES);
+    let (token, port) = (admin(&cluster), free_port());
+    let garbage = "import socket, sys\n\
+        server = socket.create_server(('127.0.0.1', int(sys.argv[1])))\n\
+        while True:\n\
+        \x20   client, _ = server.accept()\n\
+        \x20   client.recv(65536)\n\
+        \x20   client.sendall(b'\\x00\\xff nothing of HTTP\\r\\n\\r\\n')\n\
+        \x20   client.close()\n";
+    cluster.write("garbage.py", garbage);
+    let text = format!(
+        "type: service\nname: web\nport: {port}\ncommands: ['exec python3 garbage.py {port}']\n\
+         resources: {{cpu: 1, memory: 64MB.., disk: 0GB..}}\n"
+    );
+    cluster.write("web.dstack.yml", &text);
+    cluster.sluice(&["apply", "-f", "web.dstack.yml", "-y", "-d"]).ok();
+    let body = "Content-Length: 0";
+    let answer = until("it answers with garbage", || {
+        let answer = crate::web_pages::send(&cluster, "POST", PAGE, &[&token, body], b"");
+        (answer.status == 502).then_some(answer)
+    });
+    assert_eq!(answer.text().lines().count(), 1, "{}", answer.text());
+}
+
+#[test]
+fn up_websockets_are_counted_and_leave_room_for_requests() {
+    let cluster = Cluster::up(TWO_NODES);
+    let token = admin(&cluster);
+    apply(&cluster, free_port(), "");
+    answered(&cluster, PAGE, &[&token]);
+    let address = address(&cluster);
+    let open: Vec<(u16, TcpStream)> = (0..WEBSOCKETS_MAX + 10)
+        .map(|_| websocket(&address, &token).expect("an answer"))
+        .collect();
+    let count = |status: u16| open.iter().filter(|(found, _)| *found == status).count();
+    assert_eq!((count(101), count(503)), (WEBSOCKETS_MAX, 10));
+    assert_eq!(get(&cluster, PAGE, &[&token]).status, 200, "requests have their own part");
+    let shown = |number: usize| {
+        let line = format!("sluice_service_websockets{{project=\"main\",run=\"web\"}} {number}");
+        until(&line, || {
+            let figures = get(&cluster, "/metrics", &[&token]).text();
+            figures.lines().any(|have| have == line).then_some(())
+        });
+    };
+    shown(WEBSOCKETS_MAX);
+    drop(open);
+    shown(0);
+    assert_eq!(websocket(&address, &token).expect("an answer").0, 101, "and there is room again");
+}
+
+/// `make soak` runs it.
+#[test]
+#[ignore = "opens ten thousand connections: make soak"]
+fn root_soak_ten_thousand_idle_websockets_leave_requests_through() {
+    let limit = nix::sys::resource::Resource::RLIMIT_NOFILE;
+    let (_, hard) = nix::sys::resource::getrlimit(limit).expect("a limit");
+    nix::sys::resource::setrlimit(limit, hard, hard).expect("the most that there is");
+    let cluster = Cluster::up(TWO_NODES);
+    let token = admin(&cluster);
+    apply(&cluster, free_port(), "");
+    answered(&cluster, PAGE, &[&token]);
+    let address = address(&cluster);
+    let (mut open, mut refused) = (Vec::new(), 0);
+    for n in 0..10_000 {
+        // Beyond the bound of connections the server closes them at once.
+        match websocket(&address, &token) {
+            Ok((_, stream)) => open.push(stream),
+            Err(_) => refused += 1,
+        }
+        if n % 500 == 0 {
+            assert_eq!(get(&cluster, PAGE, &[&token]).status, 200, "{n}, {refused} refused");
+        }
+    }
+    println!("{} answered, {refused} refused", open.len());
+    assert_eq!(get(&cluster, PAGE, &[&token]).status, 200);
+    drop(open);
+    until("there is room again", || {
+        websocket(&address, &token).is_ok_and(|(status, _)| status == 101).then_some(())
+    });
+}
