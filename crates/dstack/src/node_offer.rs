@@ -148,7 +148,7 @@ mod tests {
         let cpus = CpuSet::first(cpus);
         let (node, memory) = ("n1".to_owned(), Bytes::from_gib(128));
         let (gres, disk) = (gres.collect(), Bytes(0));
-        NodeShare { node, cpus, memory, gres, tasks: 1, sharers: 1, disk }
+        NodeShare { node, cpus, memory, gres, tasks: 1, sharers: 1, disk, price: None }
     }
 
     #[test]

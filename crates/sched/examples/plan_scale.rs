@@ -200,6 +200,7 @@ fn occupy(nodes: &mut [NodeInfo], random: &mut Random) -> Vec<Arc<RunningJob>> {
                 tasks: gpus,
                 sharers: 1,
                 disk: Bytes(0),
+                price: None,
             };
             let uid = 1_000 + random.below(USERS) as u32;
             hold(&mut node.used, &share, uid);

@@ -277,7 +277,9 @@ pub fn grant(
         if amounts.cpus < cpus.len() { cores::lowest_cpus(&cpus, amounts.cpus) } else { cpus };
     let (node, memory, sharers) = (config.name.clone(), amounts.memory, demand.sharers);
     let disk = demand.request.disk.unwrap_or_default();
-    Some(NodeShare { node, cpus, memory, gres, tasks, sharers, disk })
+    let mut share = NodeShare { node, cpus, memory, gres, tasks, sharers, disk, price: None };
+    share.price = share.price_on(config);
+    Some(share)
 }
 
 /// The lowest cores that will do: close to enough of the devices, where devices are bound to cores.

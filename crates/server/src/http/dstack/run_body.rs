@@ -19,6 +19,7 @@ use model::container::PortMapping;
 use model::gpu::GpuVendor;
 use model::gpu_model;
 use model::node::{NodeConfig, NodeGres};
+use model::price::Price;
 use model::principal::Principal;
 use model::tres::TresKind;
 use serde_json::value::RawValue;
@@ -147,7 +148,7 @@ impl<'a> Bodies<'a> {
         (0..count).map(of_rank).collect()
     }
 
-    /// What the hours on its nodes have cost, in the attempt that is shown.
+    /// What the hours on its shares of nodes have cost, in the attempt that is shown.
     fn cost(&self, run: &RunFacts) -> f64 {
         if !run.replicas.is_empty() {
             return run.replicas.iter().map(|replica| self.cost(replica)).sum();
@@ -155,8 +156,7 @@ impl<'a> Bodies<'a> {
         let Some(start) = run.start else { return 0.0 };
         let end = run.ended.unwrap_or_else(crate::clock::now);
         let hours = end.since(start).as_secs_f64() / 3600.0;
-        let nodes = run.parts.iter().filter_map(|part| self.node(&part.node));
-        nodes.map(|node| price(&node) * hours).sum()
+        run.parts.iter().map(|part| part.price.dollars() * hours).sum()
     }
 
     /// How people and editors come in by SSH, once the run has a node. dstack's own client is told by the provisioning data:
@@ -268,7 +268,8 @@ impl<'a> Bodies<'a> {
 
     pub fn offer(&self, offer: &wire::client::Offer) -> Offer {
         let (cpus, memory, gpus) = (offer.cpus, offer.memory, offer.gpus.clone());
-        let part = Part { node: offer.node.clone(), cpus, memory, gpus };
+        let price = Price::default();
+        let part = Part { node: offer.node.clone(), cpus, memory, gpus, price };
         self.offer_of(&part, if offer.available { OfferStatus::Idle } else { OfferStatus::Busy })
     }
 
