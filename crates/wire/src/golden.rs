@@ -11,7 +11,7 @@ use crate::link::{
     Hello, JoinRequest, NodeHello, NodeSsh, RefusedOrder, Renewal, SignedRenewal, SpooledAttempt,
     ToAgent, ToServer, Welcome,
 };
-use crate::machine::{MachineView, MachinesView, SourceView};
+use crate::machine::{BudgetView, MachineView, MachinesView, SourceView};
 use crate::order::{Action, EndOrder, IdRange, Order, SignalOrder, SignedOrder};
 use crate::report::{AttemptEnd, Report, ReportEvent};
 use crate::reservation::ReservationPurpose;
@@ -284,13 +284,22 @@ fn machines_keep_their_names() {
         failure: None,
     };
     let machines = vec![MachineView { machine, idle: false, cost: Cost::default() }];
+    let budget = BudgetView {
+        account: "lab".into(),
+        month: Cost::from_dollars(2.0).expect("an amount"),
+        spent: Cost::from_dollars(1.0).expect("an amount"),
+        price_hour: Price::from_dollars(2.5).expect("a price"),
+        warned: false,
+    };
+    let budgets = vec![budget];
     travels(
-        &Answer::Machines(MachinesView { sources: vec![source], machines }),
+        &Answer::Machines(MachinesView { sources: vec![source], machines, budgets }),
         concat!(
             r#"{"machines":{"sources":[{"name":"cloud","offers":2,"machines":1,"machines_max":4,"#,
             r#""price_hour":25000,"month":1000000}],"machines":[{"machine":{"token":"1-a","number":1,"#,
             r#""source":"cloud","offer":{"id":"small","cpus":2,"memory":1024,"disk":0,"price":25000},"#,
-            r#""node":"cloud-1","job":7,"asked":1,"phase":"asked"},"cost":0}]}}"#
+            r#""node":"cloud-1","job":7,"asked":1,"phase":"asked"},"cost":0}],"#,
+            r#""budgets":[{"account":"lab","month":2000000,"spent":1000000,"price_hour":25000}]}}"#
         ),
     );
 }

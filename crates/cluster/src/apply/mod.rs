@@ -184,7 +184,7 @@ impl State {
             }
             Event::MachineSet(machine) => self.apply_machine(machine),
             Event::OffersSet { source, offers } => {
-                self.offers.insert(source.clone(), offers.clone());
+                self.offers.insert(source.clone(), Arc::new(offers.clone()));
                 self.hardware.invalidate();
             }
             Event::FleetSet { .. }

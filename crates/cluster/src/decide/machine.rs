@@ -131,7 +131,7 @@ impl State {
         if self.source(source).is_none() || offers.len() > OFFERS_MAX {
             return Err(unknown("source", source));
         }
-        if self.offers.get(source).map(Vec::as_slice).unwrap_or_default() == offers {
+        if self.offers.get(source).map(|known| &known[..]).unwrap_or_default() == offers {
             return Ok(Decision::default());
         }
         let (source, offers) = (source.to_owned(), offers.to_vec());

@@ -6,7 +6,7 @@ use model::machine::{FailureKind, Machine, MachinePhase, SourceConfig, month_of}
 use model::node::{NodeConfig, SlotState};
 use model::price::Cost;
 use model::time::Timestamp;
-use sched::machines::{MachineView, Source};
+use sched::machines::{Coming, MachineView, Source};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -56,10 +56,14 @@ impl State {
             let is_coming = matches!(machine.phase, MachinePhase::Asked | MachinePhase::Made);
             is_coming && !self.has_joined(machine)
         });
-        let coming: Vec<NodeConfig> = coming
+        let mut coming: Vec<&Machine> = coming.collect();
+        coming.sort_unstable_by_key(|machine| machine.number);
+        let coming: Vec<Coming> = coming
+            .into_iter()
             .map(|machine| {
                 let features = self.source(&machine.source).map(|source| &source.features[..]);
-                machine.offer.node(&machine.node, features.unwrap_or_default())
+                let node = machine.offer.node(&machine.node, features.unwrap_or_default());
+                Coming { node, job: machine.job }
             })
             .collect();
         let is_idle =
@@ -73,13 +77,14 @@ impl State {
         });
         let served = idle.chain(in_vain).filter_map(|machine| machine.job);
         let joining =
-            coming.iter().filter(|node| !self.dynamic_nodes.contains_key(&node.name)).count();
+            coming.iter().filter(|of| !self.dynamic_nodes.contains_key(&of.node.name)).count();
         let there = self.config.nodes.len() + self.dynamic_nodes.len() + joining;
         let most = self.config.parameters.max_node_count as usize;
         MachineView {
             sources: self.config.sources.iter().map(|s| self.source_view(s, now)).collect(),
             served: served.collect(),
             room: most.saturating_sub(there) as u32,
+            budgets: self.budget_view(now),
             coming,
         }
     }
@@ -99,6 +104,7 @@ impl State {
             price_hour_max: source.price_hour_max,
             budget_left: source.budget_month.map(|budget| budget.less(spent())),
             boot: Duration::from_secs(source.boot_s.into()),
+            own_first: source.own_first,
         }
     }
 

@@ -5,6 +5,7 @@ use crate::testbed::{World, world_with};
 use cluster::command::{JoinAttempt, MachineReport};
 use cluster::{ClusterConfig, Command, Event};
 use model::amount::Bytes;
+use model::budget::Budget;
 use model::id::JobId;
 use model::machine::{FailureKind, Machine, MachineAnswer, MachinePhase, Offer, SourceConfig};
 use model::node::{AdminState, NodeConfig};
@@ -162,6 +163,39 @@ fn limit_of_machines_holds_and_what_they_cost_counts_against_the_budget() {
     config.sources.clear();
     let refused = w.try_as(root(), Command::Configure(Box::new(config)));
     assert!(refused.is_err(), "a source with machines stays");
+}
+
+#[test]
+fn job_costs_its_account_its_share_and_a_budget_that_is_spent_makes_no_machine() {
+    let mut w = open();
+    let job = w.submit(in_cloud().cpus(2));
+    let account = w.job(job).account.to_string();
+    asked(&mut w);
+    made(&mut w, 1);
+    joins(&mut w, 1);
+    assert_eq!(w.plan().len(), 1);
+    w.pass(500);
+    let spent = |w: &World| w.state.account_costs_at(w.now)[&account].month;
+    assert_eq!(Some(spent(&w)), Cost::from_dollars(0.5), "while it runs");
+    w.pass(500);
+    w.end(job, 0);
+    w.restart();
+    w.hello("cloud-1", &[]);
+    assert_eq!(Some(spent(&w)), Cost::from_dollars(1.0), "all of the machine is its share");
+    w.submit(in_cloud().cpus(2));
+    w.submit(in_cloud().cpus(2));
+    assert_eq!(w.plan().len(), 1, "one runs on the machine that is there");
+    // The next hour of both is 7.2 beside what is spent.
+    let mut config = (*w.state.config).clone();
+    for (dollars, made) in [(8.1, 0), (8.3, 1)] {
+        let month = Cost::from_dollars(dollars).expect("money");
+        config.budgets = vec![Budget { account: account.clone(), month, warn_percent: 80 }];
+        w.run(Command::Configure(Box::new(config.clone())));
+        let plan = asked(&mut w);
+        assert_eq!(plan.orders.len(), made, "{dollars}: {plan:?}");
+        let said = format!("{:?}", plan.answers);
+        assert_eq!(said.contains("AccountBudget"), made == 0, "{said}");
+    }
 }
 
 #[test]

@@ -37,6 +37,13 @@ pub struct SourceConfig {
     pub boot_s: u32,
     /// How long one call of the program may take.
     pub call_limit_s: u32,
+    /// A job waits for own nodes that are expected to be free before a machine would be up.
+    #[serde(default = "own_first")]
+    pub own_first: bool,
+}
+
+fn own_first() -> bool {
+    true
 }
 
 impl SourceConfig {
@@ -53,6 +60,7 @@ impl SourceConfig {
             life_min_s: 0,
             boot_s: 600,
             call_limit_s: 60,
+            own_first: own_first(),
         }
     }
 }
@@ -282,6 +290,11 @@ pub enum HoldCause {
     },
     /// An hour of it is more than the month's budget has left.
     Budget,
+    /// An hour of it is more than the job's account, or one above it, has left of what its jobs may cost in the month.
+    AccountBudget {
+        account: String,
+        month: Cost,
+    },
     /// `MaxNodeCount`
     NodeCount,
     /// It failed a short while ago, and is asked again later.
@@ -296,6 +309,12 @@ impl fmt::Display for HoldCause {
             Self::Machines { most } => write!(f, "it has {most} machines, as many as it may have"),
             Self::PriceHour { most } => write!(f, "its machines may cost {most} an hour"),
             Self::Budget => f.write_str("an hour of one more is beyond the month's budget"),
+            Self::AccountBudget { account, month } => {
+                write!(
+                    f,
+                    "jobs of account {account} may cost {month} a month, and an hour of one more is beyond it"
+                )
+            }
             Self::NodeCount => f.write_str("MaxNodeCount leaves no room for one more node"),
             Self::Failed { kind } => write!(f, "it failed a short while ago ({kind})"),
         }

@@ -30,6 +30,7 @@ pub(super) struct SourceToml {
     min_life: Option<String>,
     boot: Option<String>,
     call_limit: Option<String>,
+    own_nodes_first: Option<bool>,
 }
 
 /// The sources, or what is wrong with one.
@@ -102,6 +103,7 @@ impl SourceToml {
                 DAY,
             )?
             .max(1),
+            own_first: self.own_nodes_first.unwrap_or(usual.own_first),
             name: usual.name,
             program: usual.program,
         })
@@ -139,11 +141,11 @@ mod tests {
         let found = read(small).expect("it is good");
         let expected = SourceConfig { machines_max: 2, ..SourceConfig::new("cloud", "/opt/make") };
         assert_eq!(found, [expected]);
-        let more = "features = ['fast']\nprice_per_hour = 2.5\nbudget_per_month = 100\nidle = '1m'\nmin_life = '1h'\nboot = '5m'\ncall_limit = '10s'\n";
+        let more = "features = ['fast']\nprice_per_hour = 2.5\nbudget_per_month = 100\nidle = '1m'\nmin_life = '1h'\nboot = '5m'\ncall_limit = '10s'\nown_nodes_first = false\n";
         let found = read(&format!("{small}{more}")).expect("it is good");
         let one = &found[0];
         assert_eq!((one.idle_s, one.life_min_s, one.boot_s, one.call_limit_s), (60, 3600, 300, 10));
-        assert_eq!(one.features, ["fast"]);
+        assert_eq!((&one.features[..], one.own_first), (&["fast".to_owned()][..], false));
         assert_eq!(one.price_hour_max, Price::from_dollars(2.5));
         assert_eq!(one.budget_month, Cost::from_dollars(100.0));
     }

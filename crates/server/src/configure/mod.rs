@@ -1,8 +1,10 @@
 //! From the files of a configuration folder to the state machine's configuration.
 //!
 //! A file for each subject: `priority`, `power`, `preempt_requeue`, `process`, `site` (prolog, epilog, folders), `show_config`,
-//! `sluice_toml` (what slurm.conf has no words for), `machine_source` (its `[[source]]`).
+//! `sluice_toml` (what slurm.conf has no words for), `machine_source` (its `[[source]]`), `budget` (its
+//! `[[budget]]`).
 
+mod budget;
 mod dstack_settings;
 mod machine_source;
 mod power;
@@ -199,6 +201,7 @@ fn from_conf(conf: &Conf) -> Result<ClusterConfig, ServerError> {
         shared_folders: Default::default(),
         prices: Default::default(),
         sources: Vec::new(),
+        budgets: Vec::new(),
         upload_bytes_max: None,
     })
 }

@@ -1,10 +1,12 @@
 //! sluice.toml: what slurm.conf has no words for. The file may be absent; an unknown key is an error.
 
+use super::budget::{self, BudgetToml};
 use super::machine_source::{self, SourceToml};
 use crate::error::ServerError;
 use cluster::config::CERTIFICATE_LIFE;
 use cluster::{CertificateFiles, ClusterConfig};
 use model::amount::Bytes;
+use model::budget::Budget;
 use model::container::{Mount, is_plain_path};
 use model::gpu_series::ExporterAddress;
 use model::hostlist;
@@ -27,6 +29,7 @@ const FILE: &str = "sluice.toml";
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct SluiceToml {
+    budget: Vec<BudgetToml>,
     containers: Containers,
     metrics: Metrics,
     nodes: Nodes,
@@ -43,6 +46,8 @@ pub(super) struct SluiceToml {
     prices: BTreeMap<String, Price>,
     #[serde(skip)]
     sources: Vec<SourceConfig>,
+    #[serde(skip)]
+    budgets: Vec<Budget>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -338,7 +343,8 @@ pub(super) fn read(files: &dyn Files, dir: &Path) -> Result<SluiceToml, ServerEr
     let shared_folders = parsed.volumes.folders().map_err(wrong)?;
     let prices = parsed.nodes.prices().map_err(wrong)?;
     let sources = machine_source::sources(&parsed.source).map_err(wrong)?;
-    Ok(SluiceToml { certificate_files, shared_folders, prices, sources, ..parsed })
+    let budgets = budget::budgets(&parsed.budget).map_err(wrong)?;
+    Ok(SluiceToml { certificate_files, shared_folders, prices, sources, budgets, ..parsed })
 }
 
 impl SluiceToml {
@@ -389,6 +395,7 @@ impl SluiceToml {
         config.shared_folders = self.shared_folders;
         config.prices = self.prices;
         config.sources = self.sources;
+        config.budgets = self.budgets;
         config.login_nodes = self.nodes.login.map(|hosts| hosts.0).unwrap_or_default();
         let life = self.nodes.certificate_life.map(|life| life.0);
         config.certificate_life = life.unwrap_or(CERTIFICATE_LIFE);

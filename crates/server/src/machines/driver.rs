@@ -3,6 +3,7 @@
 //! The task has no memory that matters: what is due follows from the state, and each call may be made again. A source that hangs
 //! or fails holds up its own calls alone.
 
+use super::budget_warning::BudgetWarning;
 use super::program_source::ProgramSource;
 use super::reconcile::{self, Differences};
 use super::source::{CreateOrder, MachineSource, SourceError};
@@ -86,6 +87,7 @@ struct Driver {
     missing: HashMap<String, u32>,
     /// What an alarm was raised for, by source, token and id.
     strangers: HashSet<(String, String, String)>,
+    budgets: BudgetWarning,
     ended: mpsc::Sender<(Key, Outcome)>,
 }
 
@@ -96,7 +98,8 @@ pub async fn run(shared: Arc<Shared>) {
     let mut timer = interval(LOOK_INTERVAL);
     timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (progress, missing, strangers) = (HashMap::new(), HashMap::new(), HashSet::new());
-    let mut driver = Driver { shared, progress, missing, strangers, ended };
+    let budgets = BudgetWarning::default();
+    let mut driver = Driver { shared, progress, missing, strangers, budgets, ended };
     loop {
         driver.begin_due();
         tokio::select! {
@@ -113,6 +116,9 @@ impl Driver {
             let state = self.shared.read();
             if state.config.sources.is_empty() {
                 return;
+            }
+            for line in self.budgets.due(&state, clock::now()) {
+                tracing::warn!("{line}");
             }
             self.due(&state)
         };

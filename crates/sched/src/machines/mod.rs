@@ -1,0 +1,118 @@
+//! When to make a machine: jobs that wait for nodes are packed, in the order of the queue, on machines that are on their way,
+//! and on new ones of the cheapest offers that hold them, within the limits of their sources and the budgets of their accounts.
+//!
+//! The packing ([`packing`]) begins anew with each plan. A machine that is on its way has room again each time, and the same
+//! jobs take it first: no job gets a second one.
+
+mod packing;
+
+use crate::gate;
+use crate::view::{PendingJob, Plan, View};
+use model::id::JobId;
+use model::machine::{FailureKind, MachineAnswer, Offer, is_for_nodes};
+use model::node::NodeConfig;
+use model::price::{Cost, Price};
+use model::time::Timestamp;
+use packing::Packing;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The most jobs of the queue that machines are made for at once.
+const JOBS_MAX: usize = 1_000;
+
+/// What there is to make machines of, and the machines that count already.
+#[derive(Debug, Clone, Default)]
+pub struct MachineView {
+    pub sources: Vec<Source>,
+    /// Machines that are asked for or made, and have not joined, in the order in which they were asked for.
+    pub coming: Vec<Coming>,
+    /// Jobs for which a machine was made that has joined and has nothing to do, or that was deleted a short while ago because
+    /// they did not start on it.
+    pub served: BTreeSet<JobId>,
+    /// How many more nodes there may be.
+    pub room: u32,
+    /// By account. A budget is also for the accounts below.
+    pub budgets: BTreeMap<String, AccountBudget>,
+}
+
+/// A machine on its way.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Coming {
+    pub node: NodeConfig,
+    /// The job that it was made for: it has its place there before any other.
+    pub job: Option<JobId>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Source {
+    pub name: String,
+    pub features: Vec<String>,
+    pub offers: Arc<Vec<Offer>>,
+    /// Offers that failed a short while ago, and how; all of them where the name is `None`.
+    pub failed: Vec<(Option<String>, FailureKind)>,
+    /// Machines that there are or may be, and what they cost in an hour.
+    pub machines: u32,
+    pub price_hour: Price,
+    pub machines_max: u32,
+    pub price_hour_max: Option<Price>,
+    /// What the month's budget has left when all machines that there are have run for one more hour.
+    pub budget_left: Option<Cost>,
+    pub boot: Duration,
+    /// A job waits for nodes that are expected to be free before a machine would be up.
+    pub own_first: bool,
+}
+
+/// What the jobs of an account may cost in this month.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AccountBudget {
+    pub month: Cost,
+    /// What is left of it when all of the account's jobs have run for one more hour.
+    pub left: Cost,
+}
+
+/// A machine to ask for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MachineOrder {
+    pub source: String,
+    pub offer: Offer,
+    pub job: JobId,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MachinePlan {
+    pub orders: Vec<MachineOrder>,
+    /// For each job that waits for nodes and whose partitions take machines in, in queue order.
+    pub answers: Vec<(JobId, MachineAnswer)>,
+}
+
+/// Which machines to ask for beside what the plan does.
+pub fn machines(view: &View, plan: &Plan, now: Timestamp, there: &MachineView) -> MachinePlan {
+    let queue: HashMap<JobId, &PendingJob> =
+        view.queue.iter().map(|waiting| (waiting.job, &**waiting)).collect();
+    let expected: HashMap<JobId, Timestamp> =
+        plan.estimates.iter().map(|estimate| (estimate.job, estimate.start)).collect();
+    let mut packing = Packing::new(view, there);
+    let waiting = plan.reasons.iter().filter(|(_, reason)| is_for_nodes(reason));
+    let waiting = waiting.filter_map(|(job, _)| queue.get(job).copied());
+    let waiting = waiting.filter(|waiting| gate::job(waiting, now).is_none());
+    // A job waits for its start on other nodes, where it is expected there.
+    let mut served: Vec<(&PendingJob, Option<MachineAnswer>)> = Vec::new();
+    for waiting in waiting {
+        if served.len() == JOBS_MAX {
+            break;
+        }
+        let start = expected.get(&waiting.job).copied();
+        let Some(known) = packing.known_answer(waiting, start, now) else { continue };
+        if known.is_none() {
+            packing.serve_own(waiting);
+        }
+        served.push((waiting, known));
+    }
+    let answers = served.into_iter().filter_map(|(waiting, known)| {
+        let answer = known.or_else(|| packing.serve(waiting))?;
+        Some((waiting.job, answer))
+    });
+    let answers = answers.collect();
+    MachinePlan { orders: packing.into_orders(), answers }
+}
