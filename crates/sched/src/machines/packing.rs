@@ -61,9 +61,18 @@ impl Size {
             MemoryRule::PerNode(asked) => asked,
             _ => Bytes(0),
         };
+        // The tasks that each node has, or the one that there is.
+        let tasks = match demand.tasks {
+            Tasks::PerNode(count) => count.max(1),
+            Tasks::Total { count, .. } if demand.nodes_max == 1 => count.max(1),
+            Tasks::Total { .. } => 1,
+        };
         let gpus = demand.gres.iter().filter(|gres| gres.name == GPU);
-        let gpus = gpus.map(|gres| gres.per_node.max(gres.per_task)).sum();
-        Self { cpus: demand.cpus_per_task, memory, gpus }
+        let of_tasks = |each: u64| each.saturating_mul(tasks.into());
+        let gpus = gpus.map(|gres| gres.per_node.max(of_tasks(gres.per_task))).sum();
+        let cpus = demand.cpus_per_task.saturating_mul(tasks);
+        let cpus = if demand.request.overcommit { 1 } else { cpus };
+        Self { cpus, memory, gpus }
     }
 
     fn holds(self, least: Self) -> bool {
@@ -87,6 +96,12 @@ impl Bin {
         let free = NodeFree::empty(&config);
         let free_cpus = free.cpus.len();
         Self { config, free, free_cpus, owner: None, new: None }
+    }
+
+    /// Whether its free CPUs could be enough, where the job shares none.
+    fn may_hold(&self, demand: &Demand<'_>, least: Size) -> bool {
+        let counts_cpus = demand.sharers == 1 && !demand.request.overcommit;
+        !counts_cpus || self.free_cpus >= least.cpus
     }
 }
 
@@ -394,7 +409,12 @@ impl<'a> Packing<'a> {
         match width {
             Width::Least => {
                 // A node of the job that is no machine on its way is a new one: fewer than these could not do.
-                let fewest = nodes.saturating_sub(self.bins.len() as u32).max(1);
+                let is_open = |bin: &&Bin| bin.may_hold(demand, least);
+                let open = self.bins.iter().filter(is_open).count() as u32;
+                let fewest = nodes.saturating_sub(open).max(1);
+                if fewest < nodes && try_with(nodes).is_none() {
+                    return None;
+                }
                 (fewest..=nodes).find_map(try_with)
             }
             Width::More => {
@@ -430,14 +450,11 @@ impl<'a> Packing<'a> {
     ) -> Option<Placement> {
         let info = self.view.partitions.get(partition as usize)?;
         let trial = Trial { bins: &self.bins, more };
-        let counts_cpus = demand.sharers == 1 && !demand.request.overcommit;
-        let may_hold = |bin: &Bin| {
-            (!counts_cpus || bin.free_cpus >= least.cpus)
-                && will_do(bin)
-                && takes_in(info, &bin.config.features)
+        let is_open = |bin: &Bin| {
+            bin.may_hold(demand, least) && will_do(bin) && takes_in(info, &bin.config.features)
         };
         let all = 0..(self.bins.len() + more.len()) as u32;
-        let nodes: Vec<u32> = all.filter(|at| may_hold(trial.bin(*at))).collect();
+        let nodes: Vec<u32> = all.filter(|at| is_open(trial.bin(*at))).collect();
         if nodes.is_empty() {
             return None;
         }
