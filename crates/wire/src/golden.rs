@@ -282,6 +282,7 @@ fn machines_keep_their_names() {
         id: None,
         phase: MachinePhase::Asked,
         failure: None,
+        terms: Default::default(),
     };
     let machines = vec![MachineView { machine, idle: false, cost: Cost::default() }];
     let budget = BudgetView {

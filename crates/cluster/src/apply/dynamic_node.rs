@@ -3,7 +3,6 @@
 use super::configured_node;
 use crate::event::Event;
 use crate::state::State;
-use model::node::NodeConfig;
 use std::sync::Arc;
 
 impl State {
@@ -15,8 +14,7 @@ impl State {
                     let known = self.nodes.remove(name);
                     let power = &self.config.parameters.power;
                     let price = self.config.prices.get(name).copied();
-                    let price = price.or_else(|| self.machine_price(name));
-                    let config = NodeConfig { price, ..dynamic.config.clone() };
+                    let config = self.priced(&dynamic.config, price);
                     let node = configured_node(known, &config, power, *at);
                     self.nodes.insert(name.clone(), node);
                     self.dynamic_nodes.insert(name.clone(), dynamic.clone());

@@ -2,6 +2,7 @@
 
 use crate::state::State;
 use model::machine::{Machine, MachinePhase, month_of};
+use model::node::NodeConfig;
 use model::price::Price;
 
 /// How many machines are kept that are gone: what failed a short while ago is among the newest.
@@ -40,9 +41,15 @@ impl State {
         }
     }
 
-    /// What an hour of the node costs that is a machine of a source.
-    pub(super) fn machine_price(&self, node: &str) -> Option<Price> {
+    /// The node with what it costs, and with what it is where it is a machine of a source. A price of the site's own counts
+    /// before that of the machine.
+    pub(super) fn priced(&self, node: &NodeConfig, own: Option<Price>) -> NodeConfig {
         let mut machines = self.machines.values();
-        machines.find(|machine| machine.is_live() && machine.node == node).map(|m| m.offer.price)
+        let machine = machines.find(|machine| machine.is_live() && machine.node == node.name);
+        NodeConfig {
+            price: own.or(machine.map(|machine| machine.offer.price)),
+            machine: machine.map(|machine| Box::new(machine.offer.kind(&machine.source))),
+            ..node.clone()
+        }
     }
 }

@@ -224,8 +224,7 @@ impl State {
         for configured in config.nodes.iter().chain(&beside) {
             let known = known.remove(&configured.name);
             let price = config.prices.get(&configured.name).copied();
-            let price = price.or_else(|| self.machine_price(&configured.name));
-            let configured = NodeConfig { price, ..configured.clone() };
+            let configured = self.priced(configured, price);
             let node = configured_node(known, &configured, &config.parameters.power, at);
             self.nodes.insert(configured.name.clone(), node);
         }

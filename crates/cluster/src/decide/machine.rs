@@ -6,7 +6,9 @@ use crate::command::{Context, Decision, MachineReport};
 use crate::event::Event;
 use crate::state::State;
 use model::hostlist;
-use model::machine::{FailureKind, Machine, MachineFailure, MachinePhase, OFFERS_MAX, Offer};
+use model::machine::{
+    FailureKind, Machine, MachineFailure, MachinePhase, MachineTerms, OFFERS_MAX, Offer,
+};
 use model::reason::Refusal;
 use model::time::Timestamp;
 use sched::machines::MachineOrder;
@@ -28,9 +30,10 @@ impl State {
             let text = format!("source {} has {live} machines, as many as it may", source.name);
             return Err(Refusal::Other(text));
         }
-        if self.job(order.job).is_none_or(|job| !job.is_waiting()) {
+        let Some(job) = self.job(order.job).filter(|job| job.is_waiting()) else {
             return Ok(Decision::default());
-        }
+        };
+        let choice = job.spec.request().machines.as_deref();
         let name = |number: u32| format!("{}-{number}", source.name);
         let Some(number) = (self.last_machine.saturating_add(1)..=u32::MAX)
             .find(|number| self.is_machine_name_free(&name(*number)))
@@ -51,6 +54,7 @@ impl State {
             id: None,
             phase: MachinePhase::Asked,
             failure: None,
+            terms: MachineTerms { idle_s: choice.and_then(|choice| choice.idle_s), fleet: None },
         };
         Ok(vec![Event::MachineSet(Box::new(machine))].into())
     }
@@ -201,7 +205,7 @@ impl State {
         let joined_last = beside().filter(|_| is_unserved).filter_map(|of| of.joined).max();
         let idle_since = node.last_busy.max(joined_last).map_or(joined, |at| at.max(joined));
         node.holders.is_empty()
-            && idle_since + seconds(source.idle_s) <= now
+            && idle_since + seconds(machine.terms.idle_s.unwrap_or(source.idle_s)) <= now
             && joined + seconds(source.life_min_s) <= now
             && self.check_machine_free(&machine.node).is_ok()
     }

@@ -62,7 +62,8 @@ impl State {
             .into_iter()
             .map(|machine| {
                 let features = self.source(&machine.source).map(|source| &source.features[..]);
-                let node = machine.offer.node(&machine.node, features.unwrap_or_default());
+                let (source, features) = (&machine.source, features.unwrap_or_default());
+                let node = machine.offer.node_of(source, &machine.node, features);
                 Coming { node, job: machine.job }
             })
             .collect();
@@ -148,7 +149,8 @@ impl State {
             let each = share.min(source.machines_max as usize);
             for offer in offers {
                 let name = |number| format!("{}:{}:{number}", source.name, offer.id);
-                nodes.extend((0..each).map(|at| offer.node(&name(at), &source.features)));
+                let node = |at| offer.node_of(&source.name, &name(at), &source.features);
+                nodes.extend((0..each).map(node));
             }
         }
         nodes

@@ -3,6 +3,7 @@
 use crate::amount::Bytes;
 use crate::gres::GPU;
 use crate::id::JobId;
+use crate::machine_choice::MachineKind;
 use crate::node::{NodeConfig, NodeGres};
 use crate::price::{Cost, Price};
 use crate::reason::Reason;
@@ -92,6 +93,22 @@ pub struct OfferedGpus {
 }
 
 impl Offer {
+    /// What a node is that is a machine of this kind.
+    pub fn kind(&self, source: &str) -> MachineKind {
+        MachineKind {
+            source: source.to_owned(),
+            offer: self.id.clone(),
+            region: self.region.clone(),
+            spot: self.spot,
+        }
+    }
+
+    /// The node that a machine of this source and kind would be.
+    pub fn node_of(&self, source: &str, name: &str, features: &[String]) -> NodeConfig {
+        let machine = Some(Box::new(self.kind(source)));
+        NodeConfig { machine, ..self.node(name, features) }
+    }
+
     /// The node that a machine of this kind would be.
     pub fn node(&self, name: &str, features: &[String]) -> NodeConfig {
         let gpus = self.gpus.iter().map(|gpus| NodeGres {
@@ -138,6 +155,26 @@ pub struct Machine {
     pub phase: MachinePhase,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<MachineFailure>,
+    #[serde(default, skip_serializing_if = "MachineTerms::is_usual")]
+    pub terms: MachineTerms,
+}
+
+/// What was said of a machine when it was asked for, beside its source.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MachineTerms {
+    /// How long it may be idle, seconds; `None` for as long as its source says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idle_s: Option<u32>,
+    /// The fleet of dstack's language that it is an instance of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fleet: Option<String>,
+}
+
+impl MachineTerms {
+    pub fn is_usual(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 impl Machine {
@@ -238,6 +275,8 @@ pub enum MachineAnswer {
     NodesSooner,
     /// The machine that was made for it has joined, and the job does not start there.
     Unserved,
+    /// The job is to wait for what is there.
+    ReuseOnly,
     /// No source of its partitions has an offer that could hold it.
     NoOffer,
     /// There are such offers, and these causes hold their sources back.
@@ -249,7 +288,7 @@ impl MachineAnswer {
     pub fn reason(&self, planned: &Reason) -> Reason {
         match planned {
             Reason::PartitionNodeLimit | Reason::NodesDown | Reason::BadConstraints
-                if *self != Self::NoOffer =>
+                if !matches!(self, Self::NoOffer | Self::ReuseOnly) =>
             {
                 Reason::Resources
             }
@@ -359,6 +398,7 @@ mod tests {
             id: None,
             phase: MachinePhase::Asked,
             failure: None,
+            terms: MachineTerms::default(),
         };
         let cost = |machine: &Machine, secs| machine.cost(at(secs)).to_string();
         assert_eq!(cost(&machine, 1000), "$0.0000");

@@ -231,6 +231,9 @@ impl<'a> Packing<'a> {
         if self.there.served.contains(&waiting.job) {
             return Some(Some(MachineAnswer::Unserved));
         }
+        if request.machines.as_ref().is_some_and(|choice| choice.reuse_only) {
+            return Some(Some(MachineAnswer::ReuseOnly));
+        }
         let is_own_first = feeding.iter().all(|source| source.own_first);
         if is_own_first && expected.is_some_and(|start| start <= now + boot) {
             return Some(Some(MachineAnswer::NodesSooner));
@@ -377,7 +380,10 @@ impl<'a> Packing<'a> {
 
     fn node_of(&self, choice: &Choice) -> Rc<NodeConfig> {
         let of = &self.there.sources[choice.source];
-        let make = || Rc::new(self.offer(choice).node(&format!("{}-new", of.name), &of.features));
+        let make = || {
+            let name = format!("{}-new", of.name);
+            Rc::new(self.offer(choice).node_of(&of.name, &name, &of.features))
+        };
         choice.node.get_or_init(make).clone()
     }
 

@@ -33,6 +33,7 @@ pub fn is_of_class(demand: &Demand<'_>, config: &NodeConfig) -> bool {
         && request.disk.is_none_or(|disk| disk <= config.tmp_disk)
         && is_of_architecture(request, config)
         && is_within_price(request, config)
+        && request.allows_machine(config.machine.as_deref())
         && request.sockets_per_node.is_none_or(|sockets| sockets <= config.sockets)
         && request.cores_per_socket.is_none_or(|cores| cores <= config.cores_per_socket)
         && request.threads_per_core.is_none_or(|threads| threads <= config.threads_per_core)

@@ -192,6 +192,31 @@ fn machine_on_its_way_is_its_jobs_before_any_other_is_packed_there() {
 }
 
 #[test]
+fn machine_is_made_as_the_job_chooses() {
+    use model::machine_choice::{MachineChoice, SpotChoice};
+    let mut there = there();
+    let cheap = Offer { spot: true, region: "eu".into(), ..offer("spot", 8, 0.5) };
+    let near = Offer { region: "us".into(), ..offer("near", 8, 2.0) };
+    there.sources[0].offers = Arc::new(vec![cheap, near, offer("plain", 8, 1.0)]);
+    let words = |text: &str| vec![text.to_owned()];
+    let plain = MachineChoice::default;
+    let table = [
+        (None, "spot for 1"),
+        (Some(plain()), "plain for 1"),
+        (Some(MachineChoice { spot: SpotChoice::Any, ..plain() }), "spot for 1"),
+        (Some(MachineChoice { regions: words("us"), ..plain() }), "near for 1"),
+        (Some(MachineChoice { types: words("near"), ..plain() }), "near for 1"),
+        (Some(MachineChoice { backends: words("aws"), ..plain() }), ""),
+        (Some(MachineChoice { reuse_only: true, ..plain() }), ""),
+    ];
+    for (choice, expected) in table {
+        let said = format!("{choice:?}");
+        let waiting = job(1).asking(|request| request.machines = choice.map(Box::new));
+        assert_eq!(orders(&made(&site(Vec::new(), [waiting]), &there)), expected, "{said}");
+    }
+}
+
+#[test]
 fn budget_of_an_account_holds_back_its_own_jobs_alone() {
     let of = |id: u32, account: &str| job(id).cpus(8).with(|w| w.account = account.into());
     let view =

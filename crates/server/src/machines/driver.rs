@@ -409,6 +409,7 @@ mod tests {
                 id: None,
                 phase: MachinePhase::Asked,
                 failure: None,
+                terms: Default::default(),
             })
         };
         let create = || Work::Create(machine());
