@@ -54,6 +54,9 @@ impl RunSummary {
         if is_waiting_for_schedule(job) {
             (reason, restarts) = (&Reason::BeginTime, 0);
         }
+        // A run whose machine is being made is where dstack has it while it provisions.
+        let is_provisioning = job.extras.as_ref().is_some_and(|extras| extras.provisioning);
+        let state = if is_provisioning { JobState::Configuring } else { state };
         let retry = job.spec.retry.as_deref();
         Self::of(&JobFacts { state, reason, restarts, exit: job.exit, retry })
     }

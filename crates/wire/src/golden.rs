@@ -403,6 +403,7 @@ fn views_keep_their_names() {
         admin_comment: None,
         magnetic_reservation: Some("maint".into()),
         network: None,
+        provisioning: false,
     }));
     let json = serde_json::to_value(&job).unwrap();
     assert_eq!(json["together"], serde_json::json!({"first": 12, "offset": 0, "size": 2}));

@@ -12,6 +12,8 @@ use model::node::{AdminState, NodeConfig};
 use model::partition::{DynamicMembers, Partition};
 use model::price::{Cost, Price};
 use model::reason::Refusal;
+use model::request::{Grant, WaitPolicy};
+use model::run::Outcome;
 use sched::machines::MachinePlan;
 use std::time::Duration;
 
@@ -196,6 +198,23 @@ fn job_costs_its_account_its_share_and_a_budget_that_is_spent_makes_no_machine()
         let said = format!("{:?}", plan.answers);
         assert_eq!(said.contains("AccountBudget"), made == 0, "{said}");
     }
+}
+
+#[test]
+fn run_that_starts_at_once_or_not_at_all_waits_for_the_machine_that_is_made_for_it() {
+    let mut w = open();
+    let run = in_cloud().asking(|request| {
+        (request.wait_policy, request.grant) = (WaitPolicy::Now, Grant::Offer);
+    });
+    let job = w.submit(run);
+    assert_eq!(asked(&mut w).orders.len(), 1);
+    let batch = in_cloud().asking(|request| request.wait_policy = WaitPolicy::Now);
+    let refused = w.try_submit(batch);
+    assert!(matches!(refused, Err(Refusal::NoCapacityNow)), "{refused:?}");
+    w.pass(600);
+    assert!(w.job(job).is_waiting(), "a machine may take so long");
+    w.pass(61);
+    assert_eq!(w.job(job).ended().map(|ended| ended.outcome), Some(Outcome::NoCapacity));
 }
 
 #[test]

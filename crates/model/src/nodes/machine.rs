@@ -284,6 +284,11 @@ pub enum MachineAnswer {
 }
 
 impl MachineAnswer {
+    /// Whether a machine is on its way that has room for the job.
+    pub fn is_coming(&self) -> bool {
+        matches!(self, Self::Ordered { .. } | Self::Coming)
+    }
+
     /// Why the job waits, where a plan that knows of nodes alone says `planned`.
     pub fn reason(&self, planned: &Reason) -> Reason {
         match planned {

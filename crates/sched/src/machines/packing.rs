@@ -272,7 +272,7 @@ impl<'a> Packing<'a> {
         let wanted = self.wanted(waiting);
         for _ in 0..tasks.min(PACKED_MAX.saturating_sub(self.packed)) {
             let answer = self.serve_one(&wanted);
-            let is_served = matches!(answer, MachineAnswer::Ordered { .. } | MachineAnswer::Coming);
+            let is_served = answer.is_coming();
             first.get_or_insert(answer);
             if !is_served {
                 break;

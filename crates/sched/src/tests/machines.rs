@@ -1,6 +1,7 @@
 //! Which machines are asked for, and why not.
 
 use crate::machines::{AccountBudget, Coming, MachinePlan, MachineView, Source, machines};
+use crate::query::offers::machine_offers;
 use crate::testing::*;
 use crate::view::{DependencyState, PendingJob, View};
 use model::amount::Bytes;
@@ -214,6 +215,18 @@ fn machine_is_made_as_the_job_chooses() {
         let waiting = job(1).asking(|request| request.machines = choice.map(Box::new));
         assert_eq!(orders(&made(&site(Vec::new(), [waiting]), &there)), expected, "{said}");
     }
+}
+
+#[test]
+fn machines_that_could_be_made_are_offered_by_their_price() {
+    let view = site(Vec::new(), []);
+    let offered = |waiting: PendingJob| {
+        let found = machine_offers(&view, &waiting.spec, &[0], &there(), 10);
+        found.iter().map(|offer| offer.node.name.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(offered(job(1)), ["cloud:small", "cloud:large"]);
+    assert_eq!(offered(job(1).cpus(4)), ["cloud:large"]);
+    assert!(offered(job(1).cpus(9)).is_empty());
 }
 
 #[test]

@@ -19,6 +19,7 @@ mod fleet_plan;
 mod group_tests;
 pub mod kept_spec;
 mod log;
+mod machines;
 mod metric;
 mod multipart;
 pub mod pasted_run;
