@@ -93,6 +93,21 @@ pub struct OfferedGpus {
 }
 
 impl Offer {
+    /// The features of such a machine as a node: its source's, and words of its own by which `--constraint` chooses it: its
+    /// type, its region, and `spot` or `on-demand`.
+    pub fn features(&self, of_source: &[String]) -> Vec<String> {
+        let is_plain = |b: u8| b.is_ascii_alphanumeric() || b".-_".contains(&b);
+        let is_word = |word: &&str| (1..=64).contains(&word.len()) && word.bytes().all(is_plain);
+        let market = if self.spot { "spot" } else { "on-demand" };
+        let mut features = of_source.to_vec();
+        for word in [self.id.as_str(), &self.region, market].into_iter().filter(is_word) {
+            if !features.iter().any(|known| known == word) {
+                features.push(word.to_owned());
+            }
+        }
+        features
+    }
+
     /// What a node is that is a machine of this kind.
     pub fn kind(&self, source: &str) -> MachineKind {
         MachineKind {
@@ -117,7 +132,7 @@ impl Offer {
         });
         NodeConfig {
             tmp_disk: self.disk,
-            features: features.to_vec(),
+            features: self.features(features),
             gres: gpus.collect(),
             price: Some(self.price),
             dynamic: true,
@@ -411,6 +426,24 @@ mod tests {
         assert_eq!(cost(&machine, 2000), "$1.0000");
         machine.gone = Some(at(3000));
         assert_eq!(cost(&machine, 9000), "$2.0000");
+    }
+
+    #[test]
+    fn machine_has_its_type_its_region_and_its_market_as_features() {
+        let offer = Offer {
+            id: "m5.large".into(),
+            cpus: 2,
+            memory: Bytes::from_gib(8),
+            disk: Bytes(0),
+            gpus: None,
+            region: "eu-west-1".into(),
+            price: Price::default(),
+            spot: true,
+        };
+        let cloud = ["cloud".to_owned(), "spot".to_owned()];
+        assert_eq!(offer.features(&cloud), ["cloud", "spot", "m5.large", "eu-west-1"]);
+        let odd = Offer { id: "a b".into(), region: String::new(), spot: false, ..offer };
+        assert_eq!(odd.node("n", &cloud[..1]).features, ["cloud", "on-demand"]);
     }
 
     #[test]

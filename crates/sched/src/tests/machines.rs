@@ -5,6 +5,7 @@ use crate::query::offers::machine_offers;
 use crate::testing::*;
 use crate::view::{DependencyState, PendingJob, View};
 use model::amount::Bytes;
+use model::constraint::Constraint;
 use model::id::JobId;
 use model::machine::{FailureKind, HoldCause, MachineAnswer, Offer, SourceHold};
 use model::node::NodeConfig;
@@ -227,6 +228,16 @@ fn machines_that_could_be_made_are_offered_by_their_price() {
     assert_eq!(offered(job(1)), ["cloud:small", "cloud:large"]);
     assert_eq!(offered(job(1).cpus(4)), ["cloud:large"]);
     assert!(offered(job(1).cpus(9)).is_empty());
+}
+
+#[test]
+fn constraint_chooses_the_type_of_a_machine() {
+    let table = [("large", "large for 1"), ("on-demand", "small for 1"), ("spot", "")];
+    for (words, expected) in table {
+        let constraint = Constraint::parse(words).expect("a constraint");
+        let waiting = job(1).asking(|request| request.constraint = Some(constraint));
+        assert_eq!(orders(&made(&site(Vec::new(), [waiting]), &there())), expected, "{words}");
+    }
 }
 
 #[test]

@@ -354,7 +354,7 @@ fn node_conf(offer: &Offer, features: &[String]) -> String {
         "CPUs={} RealMemory={} Feature={}{}{}",
         offer.cpus,
         offer.memory.mib(),
-        features.join(","),
+        offer.features(features).join(","),
         disk.unwrap_or_default(),
         gpus.unwrap_or_default()
     )
@@ -428,12 +428,10 @@ mod tests {
     #[test]
     fn node_has_all_that_its_offer_has() {
         let features = ["cloud".to_owned(), "fast".to_owned()];
-        assert_eq!(node_conf(&offer(), &features), "CPUs=4 RealMemory=1000 Feature=cloud,fast");
+        let own = "CPUs=4 RealMemory=1000 Feature=cloud,fast,small,on-demand";
+        assert_eq!(node_conf(&offer(), &features), own);
         let gpus = OfferedGpus { kind: "t4".into(), count: 2, memory: None };
         let large = Offer { disk: Bytes::from_mib(9000), gpus: Some(gpus), ..offer() };
-        assert_eq!(
-            node_conf(&large, &features),
-            "CPUs=4 RealMemory=1000 Feature=cloud,fast TmpDisk=9000 Gres=gpu:t4:2"
-        );
+        assert_eq!(node_conf(&large, &features), format!("{own} TmpDisk=9000 Gres=gpu:t4:2"));
     }
 }
