@@ -426,7 +426,6 @@ fn other_types_are_read_and_refused_at_apply() {
             "type: service\nport: 80\ncommands: [x]\narray: 0-3\n",
             "4:8: `array`: is not for a service",
         ),
-        ("type: fleet\nnodes: 2\n", "1:7: `type`: fleets of cloud machines are not available yet"),
         (
             "type: volume\nbackend: aws\nregion: us\nsize: 10GB\n",
             "1:7: `type`: network volumes are not available yet",

@@ -454,6 +454,7 @@ fn machines(view: &View, seed: u64) {
         budget_left: None,
         boot: Duration::from_secs(600),
         own_first: true,
+        fleet: None,
     };
     let count = source.offers.len();
     let there = MachineView { sources: vec![source], room: 100_000, ..MachineView::default() };

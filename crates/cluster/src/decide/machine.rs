@@ -5,13 +5,15 @@ use crate::authorise::{Act, authorise};
 use crate::command::{Context, Decision, MachineReport};
 use crate::event::Event;
 use crate::state::State;
+use model::cloud_fleet::CloudFleet;
 use model::hostlist;
 use model::machine::{
     FailureKind, Machine, MachineFailure, MachinePhase, MachineTerms, OFFERS_MAX, Offer,
+    SourceConfig,
 };
 use model::reason::Refusal;
 use model::time::Timestamp;
-use sched::machines::MachineOrder;
+use sched::machines::{MachineOrder, MachineView};
 use std::time::Duration;
 
 impl State {
@@ -30,23 +32,43 @@ impl State {
             let text = format!("source {} has {live} machines, as many as it may", source.name);
             return Err(Refusal::Other(text));
         }
-        let Some(job) = self.job(order.job).filter(|job| job.is_waiting()) else {
+        let job = order.job.map(|job| self.job(job).filter(|job| job.is_waiting()));
+        // Its job has started, or has ended.
+        if matches!(job, Some(None)) {
             return Ok(Decision::default());
+        }
+        let choice = job.flatten().and_then(|job| job.spec.request().machines.as_deref());
+        let terms = MachineTerms {
+            idle_s: choice.and_then(|choice| choice.idle_s),
+            fleet: order.fleet.clone(),
         };
-        let choice = job.spec.request().machines.as_deref();
-        let name = |number: u32| format!("{}-{number}", source.name);
-        let Some(number) = (self.last_machine.saturating_add(1)..=u32::MAX)
+        let machine = self.machine_asked(source, order, terms, self.last_machine, context)?;
+        Ok(vec![Event::MachineSet(Box::new(machine))].into())
+    }
+
+    /// The machine of an order, numbered after `last`. An instance of a fleet has its name from the fleet, as dstack's has.
+    fn machine_asked(
+        &self,
+        source: &SourceConfig,
+        order: &MachineOrder,
+        terms: MachineTerms,
+        last: u32,
+        context: &Context,
+    ) -> Result<Machine, Refusal> {
+        let begin = order.fleet.as_deref().unwrap_or(&source.name);
+        let name = |number: u32| format!("{begin}-{number}");
+        let Some(number) = (last.saturating_add(1)..=u32::MAX)
             .find(|number| self.is_machine_name_free(&name(*number)))
         else {
             return Err(Refusal::Other(format!("source {}: no number is free", source.name)));
         };
-        let machine = Machine {
+        Ok(Machine {
             token: format!("{number}-{:032x}", context.random),
             number,
             source: source.name.clone(),
             offer: order.offer.clone(),
             node: name(number),
-            job: Some(order.job),
+            job: order.job,
             asked: context.now,
             made: None,
             joined: None,
@@ -54,9 +76,87 @@ impl State {
             id: None,
             phase: MachinePhase::Asked,
             failure: None,
-            terms: MachineTerms { idle_s: choice.and_then(|choice| choice.idle_s), fleet: None },
+            terms,
+        })
+    }
+
+    /// Instances that fleets are to have also where nothing runs, of the cheapest offers that they may be.
+    pub(super) fn fleet_machine_events(&self, context: &Context) -> Vec<Event> {
+        let clouds = self.fleets.values().filter_map(|fleet| Some((fleet, fleet.cloud.as_ref()?)));
+        let short: Vec<(&str, u32)> = clouds
+            .map(|(fleet, cloud)| (&*fleet.name, self.instances_wanted(&fleet.name, cloud)))
+            .filter(|(name, wanted)| self.instances_of(name) < *wanted)
+            .collect();
+        if short.is_empty() {
+            return Vec::new();
+        }
+        let there = self.machine_view(context.now);
+        let to = |(name, wanted): &(&str, u32)| self.instances_to(name, *wanted, &there, context);
+        short.iter().flat_map(to).collect()
+    }
+
+    /// A fleet that has had no instance yet is brought to its target, and later kept at its least.
+    fn instances_wanted(&self, fleet: &str, cloud: &CloudFleet) -> u32 {
+        let mut machines = self.machines.values();
+        let has_had = machines.any(|machine| machine.terms.fleet.as_deref() == Some(fleet));
+        if has_had { cloud.min } else { cloud.target.max(cloud.min) }
+    }
+
+    /// Brings a fleet to so many instances, as far as the limits of sources let it.
+    fn instances_to(
+        &self,
+        fleet: &str,
+        wanted: u32,
+        there: &MachineView,
+        context: &Context,
+    ) -> Vec<Event> {
+        let missing = wanted.saturating_sub(self.instances_of(fleet));
+        let orders = sched::machines::fleet_orders(there, fleet, missing);
+        let mut last = self.last_machine;
+        let mut events = Vec::new();
+        for order in orders {
+            let Some(source) = self.source(&order.source) else { continue };
+            let terms = MachineTerms { idle_s: None, fleet: order.fleet.clone() };
+            let asked = self.machine_asked(source, &order, terms, last, context);
+            if let Ok(machine) = asked {
+                last = machine.number;
+                events.push(Event::MachineSet(Box::new(machine)));
+            }
+        }
+        events
+    }
+
+    /// How many instances a fleet of machines has, or may have.
+    pub(crate) fn instances_of(&self, fleet: &str) -> u32 {
+        let of_fleet = |machine: &&Machine| {
+            machine.is_live() && machine.terms.fleet.as_deref() == Some(fleet)
         };
-        Ok(vec![Event::MachineSet(Box::new(machine))].into())
+        self.machines.values().filter(of_fleet).count() as u32
+    }
+
+    /// The machines of a fleet leave with it; none of them may be busy.
+    pub(super) fn fleet_leaves(
+        &self,
+        fleet: &str,
+        numbers: Option<&[u32]>,
+        now: Timestamp,
+    ) -> Result<Vec<Event>, Refusal> {
+        let of_fleet = self.machines.values().filter(|machine| {
+            let is_there = !matches!(machine.phase, MachinePhase::Deleting | MachinePhase::Gone);
+            let is_meant = numbers.is_none_or(|numbers| numbers.contains(&machine.number));
+            is_there && is_meant && machine.terms.fleet.as_deref() == Some(fleet)
+        });
+        let mut events = Vec::new();
+        for machine in of_fleet {
+            let holder = self.nodes.get(&machine.node).and_then(|node| node.holders.first());
+            if let Some(attempt) = holder {
+                let text =
+                    format!("instance {} is busy: job {} runs there", machine.node, attempt.job);
+                return Err(Refusal::Other(text));
+            }
+            events.extend(self.machine_leaves(machine.clone(), "its fleet is deleted", now));
+        }
+        Ok(events)
     }
 
     /// Whether a new machine may be this node. Otherwise its agent could not join, or would speak for another node.
@@ -191,6 +291,11 @@ impl State {
     /// use.
     fn is_machine_idle(&self, machine: &Machine, now: Timestamp) -> bool {
         let Some(node) = self.nodes.get(&machine.node) else { return true };
+        let cloud = self.cloud_of(machine);
+        let fleet = machine.terms.fleet.as_deref().unwrap_or_default();
+        if cloud.is_some_and(|cloud| self.instances_of(fleet) <= cloud.min) {
+            return false;
+        }
         let (Some(source), Some(joined)) = (self.source(&machine.source), machine.joined) else {
             return false;
         };
@@ -203,11 +308,18 @@ impl State {
         }
         // A job of several nodes could start when the last of its machines had joined, and not before.
         let joined_last = beside().filter(|_| is_unserved).filter_map(|of| of.joined).max();
+        let of_fleet = cloud.and_then(|cloud| cloud.choice.idle_s);
+        let idle_s = machine.terms.idle_s.or(of_fleet);
         let idle_since = node.last_busy.max(joined_last).map_or(joined, |at| at.max(joined));
         node.holders.is_empty()
-            && idle_since + seconds(machine.terms.idle_s.unwrap_or(source.idle_s)) <= now
+            && idle_since + seconds(idle_s.unwrap_or(source.idle_s)) <= now
             && joined + seconds(source.life_min_s) <= now
             && self.check_machine_free(&machine.node).is_ok()
+    }
+
+    /// The fleet that the machine is an instance of.
+    fn cloud_of(&self, machine: &Machine) -> Option<&CloudFleet> {
+        self.fleets.get(machine.terms.fleet.as_ref()?)?.cloud.as_deref()
     }
 
     /// Whether nothing keeps the node of a machine, or it is gone already.

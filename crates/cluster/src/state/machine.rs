@@ -2,12 +2,16 @@
 //! back.
 
 use crate::state::State;
-use model::machine::{FailureKind, Machine, MachinePhase, SourceConfig, month_of};
+use model::cloud_fleet::CloudFleet;
+use model::machine::{
+    FailureKind, Machine, MachinePhase, Offer, SourceConfig, fleet_feature, month_of,
+};
 use model::node::{NodeConfig, SlotState};
 use model::price::Cost;
 use model::time::Timestamp;
-use sched::machines::{Coming, MachineView, Source};
+use sched::machines::{Coming, FleetPool, MachineView, Source};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -61,9 +65,9 @@ impl State {
         let coming: Vec<Coming> = coming
             .into_iter()
             .map(|machine| {
-                let features = self.source(&machine.source).map(|source| &source.features[..]);
+                let features = self.source(&machine.source).map(|of| machine.own_features(of));
                 let (source, features) = (&machine.source, features.unwrap_or_default());
-                let node = machine.offer.node_of(source, &machine.node, features);
+                let node = machine.offer.node_of(source, &machine.node, &features);
                 Coming { node, job: machine.job }
             })
             .collect();
@@ -81,8 +85,26 @@ impl State {
             coming.iter().filter(|of| !self.dynamic_nodes.contains_key(&of.node.name)).count();
         let there = self.config.nodes.len() + self.dynamic_nodes.len() + joining;
         let most = self.config.parameters.max_node_count as usize;
+        let plain: Vec<Source> =
+            self.config.sources.iter().map(|s| self.source_view(s, now)).collect();
+        let of_fleets = self.fleets.values().filter_map(|fleet| {
+            let cloud = CloudFleet::clone(fleet.cloud.as_ref()?);
+            let machines = self.instances_of(&fleet.name);
+            Some(Arc::new(FleetPool { name: fleet.name.clone(), machines, cloud }))
+        });
+        let of_fleets: Vec<Source> = of_fleets
+            .flat_map(|fleet| {
+                let features = vec![fleet_feature(&fleet.name)];
+                let one = move |source: &Source| Source {
+                    features: features.clone(),
+                    fleet: Some(fleet.clone()),
+                    ..source.clone()
+                };
+                plain.iter().map(one).collect::<Vec<_>>()
+            })
+            .collect();
         MachineView {
-            sources: self.config.sources.iter().map(|s| self.source_view(s, now)).collect(),
+            sources: plain.into_iter().chain(of_fleets).collect(),
             served: served.collect(),
             room: most.saturating_sub(there) as u32,
             budgets: self.budget_view(now),
@@ -106,6 +128,7 @@ impl State {
             budget_left: source.budget_month.map(|budget| budget.less(spent())),
             boot: Duration::from_secs(source.boot_s.into()),
             own_first: source.own_first,
+            fleet: None,
         }
     }
 
@@ -139,6 +162,15 @@ impl State {
         paused
     }
 
+    /// The features of the source, and of the fleets that may have such a machine.
+    fn features_for(&self, source: &SourceConfig, offer: &Offer) -> Vec<String> {
+        let fleets = self.fleets.values().filter(|fleet| {
+            fleet.cloud.as_ref().is_some_and(|cloud| cloud.allows(&source.name, offer))
+        });
+        let of_fleets = fleets.map(|fleet| fleet_feature(&fleet.name));
+        source.features.iter().cloned().chain(of_fleets).collect()
+    }
+
     /// The nodes that machines could be, as many of each kind as may count.
     pub(crate) fn offered_nodes(&self) -> Vec<NodeConfig> {
         let mut nodes = Vec::new();
@@ -149,7 +181,8 @@ impl State {
             let each = share.min(source.machines_max as usize);
             for offer in offers {
                 let name = |number| format!("{}:{}:{number}", source.name, offer.id);
-                let node = |at| offer.node_of(&source.name, &name(at), &source.features);
+                let features = self.features_for(source, offer);
+                let node = |at| offer.node_of(&source.name, &name(at), &features);
                 nodes.extend((0..each).map(node));
             }
         }

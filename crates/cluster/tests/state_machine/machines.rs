@@ -2,12 +2,15 @@
 
 use crate::job_builder::{Ask, alice, ask, root};
 use crate::testbed::{World, world_with};
-use cluster::command::{JoinAttempt, MachineReport};
+use cluster::command::{JoinAttempt, MachineReport, SetFleet};
 use cluster::{ClusterConfig, Command, Event};
 use model::amount::Bytes;
 use model::budget::Budget;
+use model::cloud_fleet::{CloudFleet, OfferBounds};
+use model::fleet::Blocks;
 use model::id::JobId;
 use model::machine::{FailureKind, Machine, MachineAnswer, MachinePhase, Offer, SourceConfig};
+use model::machine_choice::MachineChoice;
 use model::node::{AdminState, NodeConfig};
 use model::partition::{DynamicMembers, Partition};
 use model::price::{Cost, Price};
@@ -215,6 +218,62 @@ fn run_that_starts_at_once_or_not_at_all_waits_for_the_machine_that_is_made_for_
     assert!(w.job(job).is_waiting(), "a machine may take so long");
     w.pass(61);
     assert_eq!(w.job(job).ended().map(|ended| ended.outcome), Some(Outcome::NoCapacity));
+}
+
+/// A fleet of machines of at least `min`, at most two.
+fn set_fleet(min: u32) -> Command {
+    let cloud = CloudFleet {
+        min,
+        target: min,
+        max: Some(2),
+        choice: MachineChoice { idle_s: Some(50), ..MachineChoice::default() },
+        price_max: None,
+        bounds: OfferBounds::default(),
+        blocks: Blocks::Auto,
+    };
+    Command::SetFleet(Box::new(SetFleet {
+        project: "main".into(),
+        name: "lab".into(),
+        configuration: "{}".into(),
+        is_cluster: false,
+        hosts: Vec::new(),
+        cloud: Some(Box::new(cloud)),
+    }))
+}
+
+#[test]
+fn fleet_of_machines_keeps_its_least_and_makes_more_for_jobs() {
+    let mut w = open();
+    w.run(set_fleet(1));
+    w.pass(1);
+    let first = machine(&w, 1);
+    let said = (first.node.as_str(), first.job, first.terms.fleet.as_deref());
+    assert_eq!(said, ("lab-1", None, Some("lab")));
+    w.pass(60);
+    assert_eq!(w.state.machines.len(), 1, "no more than its least");
+    let in_lab = || ask().asking(|request| request.partitions = vec!["lab".into()]);
+    for _ in 0..3 {
+        w.submit(in_lab().cpus(2));
+    }
+    let plan = asked(&mut w);
+    let names: Vec<&str> = w.state.machines.values().map(|of| of.node.as_str()).collect();
+    assert_eq!(names, ["lab-1", "lab-2"], "{plan:?}");
+    assert!(matches!(plan.answers[2].1, MachineAnswer::HeldBack(_)), "it has its most: {plan:?}");
+}
+
+#[test]
+fn fleet_of_machines_goes_with_its_machines_and_needs_a_source() {
+    let mut w = open();
+    w.run(set_fleet(2));
+    w.pass(1);
+    assert_eq!(w.state.machines.len(), 2);
+    let (project, name) = ("main".to_owned(), "lab".to_owned());
+    w.run(Command::RemoveFleetHosts { project, name, numbers: None });
+    assert!(w.state.partition("lab").is_none());
+    assert!(w.state.machines.values().all(|of| of.phase == MachinePhase::Deleting));
+    let mut without = crate::testbed::world(1);
+    let refused = without.try_as(root(), set_fleet(0));
+    assert!(matches!(refused, Err(Refusal::Other(why)) if why.contains("no source of machines")));
 }
 
 #[test]

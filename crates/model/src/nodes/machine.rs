@@ -198,6 +198,14 @@ impl Machine {
         self.phase != MachinePhase::Gone
     }
 
+    /// The features by which partitions take its node in: of its fleet, or of its source.
+    pub fn own_features(&self, source: &SourceConfig) -> Vec<String> {
+        match &self.terms.fleet {
+            Some(fleet) => vec![fleet_feature(fleet)],
+            None => source.features.clone(),
+        }
+    }
+
     /// What it has cost until now.
     pub fn cost(&self, now: Timestamp) -> Cost {
         let length = |made| self.gone.unwrap_or(now).since(made);
@@ -354,6 +362,11 @@ pub enum HoldCause {
         account: String,
         month: Cost,
     },
+    /// The fleet has as many instances as it may have.
+    Fleet {
+        fleet: String,
+        most: u32,
+    },
     /// `MaxNodeCount`
     NodeCount,
     /// It failed a short while ago, and is asked again later.
@@ -374,10 +387,18 @@ impl fmt::Display for HoldCause {
                     "jobs of account {account} may cost {month} a month, and an hour of one more is beyond it"
                 )
             }
+            Self::Fleet { fleet, most } => {
+                write!(f, "fleet {fleet} has {most} instances, as many as it may have")
+            }
             Self::NodeCount => f.write_str("MaxNodeCount leaves no room for one more node"),
             Self::Failed { kind } => write!(f, "it failed a short while ago ({kind})"),
         }
     }
+}
+
+/// The feature by which the partition of a fleet takes its machines in.
+pub fn fleet_feature(fleet: &str) -> String {
+    format!("fleet-{fleet}")
 }
 
 /// The calendar month (UTC) of a time: `2026-11`.

@@ -8,9 +8,11 @@ mod packing;
 
 use crate::gate;
 use crate::view::{PendingJob, Plan, View};
+use model::cloud_fleet::CloudFleet;
 use model::id::JobId;
 use model::machine::{FailureKind, MachineAnswer, Offer, is_for_nodes};
 use model::node::NodeConfig;
+use model::partition::Partition;
 use model::price::{Cost, Price};
 use model::time::Timestamp;
 use packing::Packing;
@@ -20,6 +22,8 @@ use std::time::Duration;
 
 /// The most jobs of the queue that machines are made for at once.
 const JOBS_MAX: usize = 1_000;
+
+const HOUR: Duration = Duration::from_secs(3600);
 
 /// What there is to make machines of, and the machines that count already.
 #[derive(Debug, Clone, Default)]
@@ -61,6 +65,33 @@ pub struct Source {
     pub boot: Duration,
     /// A job waits for nodes that are expected to be free before a machine would be up.
     pub own_first: bool,
+    /// Where its machines would be instances of a fleet: of which. The same source is there once for each fleet, and once for
+    /// none.
+    pub fleet: Option<Arc<FleetPool>>,
+}
+
+/// A fleet whose instances sources make.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FleetPool {
+    pub name: String,
+    /// The instances that there are or may be.
+    pub machines: u32,
+    pub cloud: CloudFleet,
+}
+
+impl Source {
+    /// Whether its machines would be in the partition.
+    pub fn feeds(&self, partition: &Partition) -> bool {
+        match &self.fleet {
+            Some(fleet) => partition.name == fleet.name,
+            None => partition.dynamic_members.admits(&self.features),
+        }
+    }
+
+    /// Whether the fleet, where there is one, may have such a machine.
+    pub fn may_make(&self, offer: &Offer) -> bool {
+        self.fleet.as_ref().is_none_or(|fleet| fleet.cloud.allows(&self.name, offer))
+    }
 }
 
 /// What the jobs of an account may cost in this month.
@@ -76,7 +107,10 @@ pub struct AccountBudget {
 pub struct MachineOrder {
     pub source: String,
     pub offer: Offer,
-    pub job: JobId,
+    /// `None` for an instance that a fleet has without a job.
+    pub job: Option<JobId>,
+    /// The fleet that it is an instance of.
+    pub fleet: Option<String>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -115,4 +149,40 @@ pub fn machines(view: &View, plan: &Plan, now: Timestamp, there: &MachineView) -
     });
     let answers = answers.collect();
     MachinePlan { orders: packing.into_orders(), answers }
+}
+
+/// So many machines for a fleet without a job: of the cheapest offer that it may have, within the limits of the source.
+pub fn fleet_orders(there: &MachineView, fleet: &str, count: u32) -> Vec<MachineOrder> {
+    let of_fleet = |source: &&Source| source.fleet.as_ref().is_some_and(|of| of.name == fleet);
+    let mut choices: Vec<(Price, &Source, &Offer)> = Vec::new();
+    for source in there.sources.iter().filter(of_fleet) {
+        let is_left = |offer: &&Offer| {
+            let is_it = |(id, _): &(Option<String>, FailureKind)| {
+                id.as_ref().is_none_or(|id| *id == offer.id)
+            };
+            source.may_make(offer) && !source.failed.iter().any(is_it)
+        };
+        let offers = source.offers.iter().filter(is_left);
+        choices.extend(offers.map(|offer| (offer.price, source, offer)));
+    }
+    choices.sort_by_key(|(price, ..)| *price);
+    let has_room = |source: &Source, price: Price, count: u32| {
+        let prices: Price = (0..count).map(|_| price).sum();
+        source.machines + count <= source.machines_max
+            && source.price_hour_max.is_none_or(|most| source.price_hour + prices <= most)
+            && source.budget_left.is_none_or(|left| prices.for_time(HOUR) <= left)
+    };
+    let most = count.min(there.room);
+    let fitting = (1..=most).rev().find_map(|count| {
+        let chosen = choices.iter().find(|&&(price, source, _)| has_room(source, price, count));
+        chosen.map(|chosen| (count, chosen))
+    });
+    let Some((count, (_, source, offer))) = fitting else { return Vec::new() };
+    let order = MachineOrder {
+        source: source.name.clone(),
+        offer: (*offer).clone(),
+        job: None,
+        fleet: Some(fleet.to_owned()),
+    };
+    vec![order; count as usize]
 }

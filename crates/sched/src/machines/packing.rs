@@ -1,7 +1,7 @@
 //! Jobs packed on machines. Offers are sorted by price once, each is compared with a job by its size before anything is
 //! placed, and jobs that ask for the same have the same answer.
 
-use super::{MachineOrder, MachineView, Source};
+use super::{HOUR, MachineOrder, MachineView, Source};
 use crate::free::node_free::NodeFree;
 use crate::gate;
 use crate::place::demand::{Demand, Tasks};
@@ -20,7 +20,6 @@ use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
-use std::time::Duration;
 
 /// The most tasks of one array that machines are made for at once, and of all jobs together.
 const TASKS_MAX: u32 = 1_000;
@@ -29,8 +28,6 @@ const PACKED_MAX: u32 = 10_000;
 /// The most new machines for one job, and for one that could do with fewer.
 const NODES_MAX: u32 = 256;
 const WIDE_MAX: u32 = 32;
-
-const HOUR: Duration = Duration::from_secs(3600);
 
 /// An offer by its place in its source, with what tells most jobs that it is too small.
 struct Choice {
@@ -157,7 +154,10 @@ type ShapeKey = (Request, Vec<u32>, u32, Vec<String>);
 pub(super) struct Packing<'a> {
     view: &'a View,
     there: &'a MachineView,
-    tallies: Vec<Tally>,
+    /// By the names of sources: one may be there for several fleets.
+    tallies: BTreeMap<&'a str, Tally>,
+    /// Instances that fleets have, with those that were ordered here.
+    instances: BTreeMap<&'a str, u32>,
     /// What is left of the budgets of accounts.
     budgets: BTreeMap<&'a str, Cost>,
     /// The cheapest first.
@@ -190,6 +190,7 @@ impl<'a> Packing<'a> {
             price_hour: of.price_hour,
             budget_left: of.budget_left,
         };
+        let fleets = there.sources.iter().filter_map(|of| of.fleet.as_deref());
         let coming = there
             .coming
             .iter()
@@ -197,7 +198,8 @@ impl<'a> Packing<'a> {
         Self {
             view,
             there,
-            tallies: there.sources.iter().map(tally).collect(),
+            tallies: there.sources.iter().map(|of| (of.name.as_str(), tally(of))).collect(),
+            instances: fleets.map(|fleet| (fleet.name.as_str(), fleet.machines)).collect(),
             budgets: there.budgets.iter().map(|(name, of)| (name.as_str(), of.left)).collect(),
             choices: choices.into(),
             room: there.room,
@@ -287,7 +289,7 @@ impl<'a> Packing<'a> {
         let takes = |source: &&Source| {
             waiting.partitions.iter().any(|at| {
                 let info = self.view.partitions.get(*at as usize);
-                info.is_some_and(|info| takes_in(info, &source.features))
+                info.is_some_and(|info| source.feeds(&info.partition))
             })
         };
         self.there.sources.iter().filter(takes).collect()
@@ -398,7 +400,7 @@ impl<'a> Packing<'a> {
     ) -> Option<(Placement, Vec<Bin>)> {
         let info = self.view.partitions.get(partition as usize)?;
         let of = &self.there.sources[choice.source];
-        if !takes_in(info, &of.features) {
+        if !of.feeds(&info.partition) || !of.may_make(self.offer(choice)) {
             return None;
         }
         let config = self.node_of(choice);
@@ -483,9 +485,16 @@ impl<'a> Packing<'a> {
     }
 
     fn limit_reached(&self, choice: &Choice, count: u32, wanted: &Wanted<'_>) -> Option<HoldCause> {
-        let (of, tally) = (&self.there.sources[choice.source], &self.tallies[choice.source]);
+        let of = &self.there.sources[choice.source];
+        let tally = self.tallies.get(of.name.as_str())?;
         if tally.machines + count > of.machines_max {
             return Some(HoldCause::Machines { most: of.machines_max });
+        }
+        if let Some(fleet) = &of.fleet {
+            let there = self.instances.get(fleet.name.as_str()).copied().unwrap_or(0);
+            if let Some(most) = fleet.cloud.max.filter(|most| there + count > *most) {
+                return Some(HoldCause::Fleet { fleet: fleet.name.clone(), most });
+            }
         }
         let price: Price = (0..count).map(|_| choice.price).sum();
         let hour = price.for_time(HOUR);
@@ -523,18 +532,23 @@ impl<'a> Packing<'a> {
             let source = &self.there.sources[at];
             let offer = source.offers[number].clone();
             let hour = offer.price.for_time(HOUR);
-            let tally = &mut self.tallies[at];
-            tally.machines += 1;
-            tally.price_hour = tally.price_hour + offer.price;
-            tally.budget_left = tally.budget_left.map(|left| left.less(hour));
+            if let Some(tally) = self.tallies.get_mut(source.name.as_str()) {
+                tally.machines += 1;
+                tally.price_hour = tally.price_hour + offer.price;
+                tally.budget_left = tally.budget_left.map(|left| left.less(hour));
+            }
+            let fleet = source.fleet.as_ref().map(|fleet| fleet.name.clone());
+            if let Some(there) = fleet.as_deref().and_then(|name| self.instances.get_mut(name)) {
+                *there += 1;
+            }
             for name in &wanted.accounts {
                 if let Some(left) = self.budgets.get_mut(name.as_str()) {
                     *left = left.less(hour);
                 }
             }
             self.room = self.room.saturating_sub(1);
-            let (source, job) = (source.name.clone(), wanted.job);
-            self.orders.push(MachineOrder { source, offer, job });
+            let (source, job) = (source.name.clone(), Some(wanted.job));
+            self.orders.push(MachineOrder { source, offer, job, fleet });
         }
         self.bins.extend(more);
         for (at, share) in placed.shares {

@@ -82,15 +82,14 @@ pub fn machine_offers(
         })
         .collect();
     let sources = there.sources.iter();
-    let mut all: Vec<_> =
-        sources.flat_map(|source| source.offers.iter().map(move |offer| (source, offer))).collect();
+    let all = sources.flat_map(|source| source.offers.iter().map(move |offer| (source, offer)));
+    let mut all: Vec<_> = all.filter(|(source, offer)| source.may_make(offer)).collect();
     all.sort_by_key(|(_, offer)| offer.price);
     let serving = all.into_iter().filter_map(|(source, offer)| {
         let name = format!("{}:{}", source.name, offer.id);
         let node = offer.node_of(&source.name, &name, &source.features);
         let share = demands.iter().find_map(|(info, demand)| {
-            let takes_in = info.partition.dynamic_members.admits(&source.features);
-            if !takes_in || !fit::is_of_sort(demand, &node) {
+            if !source.feeds(&info.partition) || !fit::is_of_sort(demand, &node) {
                 return None;
             }
             let (tasks, totals) = (demand.tasks_on_each(), demand.job_totals());

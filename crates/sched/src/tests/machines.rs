@@ -1,15 +1,20 @@
 //! Which machines are asked for, and why not.
 
-use crate::machines::{AccountBudget, Coming, MachinePlan, MachineView, Source, machines};
+use crate::machines::{
+    AccountBudget, Coming, FleetPool, MachineOrder, MachinePlan, MachineView, Source, machines,
+};
 use crate::query::offers::machine_offers;
 use crate::testing::*;
 use crate::view::{DependencyState, PendingJob, View};
 use model::amount::Bytes;
+use model::cloud_fleet::{CloudFleet, OfferBounds};
 use model::constraint::Constraint;
+use model::fleet::Blocks;
 use model::id::JobId;
 use model::machine::{FailureKind, HoldCause, MachineAnswer, Offer, SourceHold};
 use model::node::NodeConfig;
 use model::price::{Cost, Price};
+use model::range::Range;
 use model::request::Per;
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -46,6 +51,7 @@ fn source() -> Source {
         budget_left: None,
         boot: Duration::from_secs(600),
         own_first: true,
+        fleet: None,
     }
 }
 
@@ -64,16 +70,20 @@ fn made(view: &View, there: &MachineView) -> MachinePlan {
 
 /// The machines of a plan, on their way.
 fn coming(plan: &MachinePlan) -> Vec<Coming> {
-    let one = |(at, order): (usize, &crate::machines::MachineOrder)| Coming {
+    let one = |(at, order): (usize, &MachineOrder)| Coming {
         node: order.offer.node(&format!("c{at}"), &["cloud".to_owned()]),
-        job: Some(order.job),
+        job: order.job,
     };
     plan.orders.iter().enumerate().map(one).collect()
 }
 
 /// `small for 1, large for 2`
 fn orders(plan: &MachinePlan) -> String {
-    let each = plan.orders.iter().map(|order| format!("{} for {}", order.offer.id, order.job));
+    let one = |order: &MachineOrder| {
+        let job = order.job.expect("a job");
+        format!("{} for {job}", order.offer.id)
+    };
+    let each = plan.orders.iter().map(one);
     each.collect::<Vec<_>>().join(", ")
 }
 
@@ -241,6 +251,31 @@ fn constraint_chooses_the_type_of_a_machine() {
 }
 
 #[test]
+fn fleet_makes_instances_of_its_own_kind_up_to_its_most() {
+    let cloud = CloudFleet {
+        min: 0,
+        target: 0,
+        max: Some(1),
+        choice: Default::default(),
+        price_max: None,
+        bounds: OfferBounds { cpus: Some(Range::at_least(4)), ..OfferBounds::default() },
+        blocks: Blocks::Auto,
+    };
+    let pool = FleetPool { name: "main".into(), machines: 0, cloud };
+    let mut there = there();
+    there.sources[0].fleet = Some(Arc::new(pool));
+    there.sources[0].features = vec!["fleet-main".into()];
+    let view = site(Vec::new(), [job(1), job(2).cpus(8)]);
+    let plan = made(&view, &there);
+    assert_eq!(orders(&plan), "large for 1", "no small one");
+    assert_eq!(plan.orders[0].fleet.as_deref(), Some("main"));
+    let most = HoldCause::Fleet { fleet: "main".into(), most: 1 };
+    assert_eq!(held(&plan, 2), Some(most));
+    let other = site(Vec::new(), [job(1)]).with_main(|main| main.name = "other".into());
+    assert_eq!(made(&other, &there), MachinePlan::default(), "it is of another fleet");
+}
+
+#[test]
 fn budget_of_an_account_holds_back_its_own_jobs_alone() {
     let of = |id: u32, account: &str| job(id).cpus(8).with(|w| w.account = account.into());
     let view =
@@ -286,11 +321,11 @@ proptest! {
         prop_assert!(first.orders.len() as u32 <= machines_max);
         prop_assert!(Some(total) <= source.price_hour_max);
         prop_assert!(Some(total.for_time(Duration::from_secs(3600))) <= source.budget_left);
-        let mut owners: Vec<JobId> = first.orders.iter().map(|order| order.job).collect();
+        let mut owners: Vec<JobId> = first.orders.iter().filter_map(|order| order.job).collect();
         owners.dedup();
         prop_assert_eq!(owners.len(), first.orders.len(), "one machine for one job");
         if let Some(order) = first.orders.first() {
-            let needed = cpus[order.job.0 as usize - 1];
+            let needed = cpus[order.job.expect("a job").0 as usize - 1];
             let holding = source.offers.iter().filter(|offer| offer.cpus >= needed);
             prop_assert_eq!(Some(order.offer.price), holding.map(|offer| offer.price).min());
         }

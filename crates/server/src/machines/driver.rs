@@ -340,7 +340,7 @@ async fn create_order(
     let life = Duration::from_secs(source.boot_s.into()) + TOKEN_RESERVE;
     let join = join::issue_group_join_file(shared, server_principal(), group, life).await;
     let offer = machine.offer.clone();
-    let conf = node_conf(&offer, &source.features);
+    let conf = node_conf(&offer, &machine.own_features(source));
     let (token, node) = (machine.token.clone(), machine.node.clone());
     let join = join.map_err(|why| format!("no join token for {node}: {why}"))?;
     Ok(CreateOrder { token, offer, node, conf, join })

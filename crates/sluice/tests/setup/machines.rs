@@ -183,6 +183,31 @@ fn up_queue_is_served_by_machines_that_are_made_for_it_and_none_is_forgotten() {
 }
 
 #[test]
+fn up_fleet_of_machines_is_applied_serves_a_job_and_is_deleted() {
+    if nix::unistd::getuid().is_root() {
+        let name = "machines::up_fleet_of_machines_is_applied_serves_a_job_and_is_deleted";
+        return run_as_ordinary_user(name);
+    }
+    let site = Site::up();
+    let cluster = site.cluster.cluster();
+    let fleet = "type: fleet\nname: burst\nnodes: 0..1\nidle_duration: 2s\n";
+    cluster.write("fleet.dstack.yml", fleet);
+    let applied = cluster.sluice(&["apply", "-f", "fleet.dstack.yml", "-y"]).ok();
+    assert!(applied.contains("0..1") && applied.contains("cloud"), "{applied}");
+    let job: u32 = until("a job is taken", || {
+        let said = site.shell("sbatch --parsable -p burst -n 1 --wrap true");
+        said.stdout.trim().parse().ok()
+    });
+    assert_eq!(cluster.await_end(&job), "COMPLETED|0:0");
+    let books = site.shell(&format!("sacct -nXP -j {job} -o NodeList,AllocTRES")).stdout;
+    assert!(books.starts_with("burst-1|") && books.contains("cost=3.6"), "{books}");
+    until("the machine was idle and is gone", || site.records().is_empty().then_some(()));
+    let deleted = cluster.sluice(&["fleet", "delete", "burst", "-y"]);
+    assert_eq!(deleted.code, 0, "{deleted:?}");
+    assert_ne!(site.shell("sbatch -p burst --wrap true").code, 0, "its partition is gone");
+}
+
+#[test]
 fn up_provider_program_that_lies_harms_its_own_machines_alone() {
     let cluster = Cluster::folder(CONF);
     let log = cluster.path("work/calls").display().to_string();

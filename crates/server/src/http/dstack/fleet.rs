@@ -60,10 +60,17 @@ impl Shown {
         let nodes: HashMap<&str, &NodeView> =
             self.cluster.nodes.iter().map(|node| (node.config.name.as_str(), node)).collect();
         let host = |host: &FleetHostView| {
-            host_instance(shared, fleet, host, nodes.get(host.node.as_str()).copied())
+            let node = nodes.get(host.node.as_str()).copied();
+            let made = machines::named(shared, &host.node, host.number).filter(|_| node.is_none());
+            let project_name = fleet.project.clone();
+            match made {
+                Some(made) => Instance { project_name, ..made },
+                None => host_instance(shared, fleet, host, node),
+            }
         };
         let is_leaving = |host: &FleetHostView| host.state == FleetHostState::Leaving;
-        let status = if fleet.hosts.iter().all(is_leaving) {
+        // A fleet of machines may have none at the moment.
+        let status = if !fleet.hosts.is_empty() && fleet.hosts.iter().all(is_leaving) {
             FleetStatus::Terminating
         } else {
             FleetStatus::Active
@@ -178,7 +185,7 @@ pub async fn instances(
     let view = cluster(&shared, by.clone()).await?;
     let each = (0..).zip(&view.nodes);
     let nodes = each.map(|(number, node)| instance(&shared, node, None, number));
-    let machines = machines::instances(&shared, &by, None, view.nodes.len() as u32);
+    let machines = machines::instances(&shared, &by, view.nodes.len() as u32);
     Ok(Json(nodes.chain(machines).collect()))
 }
 

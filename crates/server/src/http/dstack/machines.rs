@@ -10,26 +10,25 @@ use model::fleet::MAIN_PROJECT;
 use model::machine::{Machine, MachinePhase};
 use model::principal::Principal;
 
-/// The machines that have no node yet, or none any more, of one fleet or of all. They are numbered from `first` on.
-pub fn instances(
-    shared: &Shared,
-    by: &Principal,
-    fleet: Option<&str>,
-    first: u32,
-) -> Vec<Instance> {
+/// The machines that have no node yet, or none any more. They are numbered from `first` on.
+pub fn instances(shared: &Shared, by: &Principal, first: u32) -> Vec<Instance> {
     let state = shared.read();
     if !Viewer::new(&state, by).nodes() {
         return Vec::new();
     }
-    let is_shown = |machine: &&Machine| {
-        let of_fleet = machine.terms.fleet.as_deref();
-        machine.is_live()
-            && !state.nodes.contains_key(&machine.node)
-            && fleet.is_none_or(|fleet| of_fleet == Some(fleet))
-    };
+    let is_shown =
+        |machine: &&Machine| machine.is_live() && !state.nodes.contains_key(&machine.node);
     let mut machines: Vec<&Machine> = state.machines.values().filter(is_shown).collect();
     machines.sort_unstable_by_key(|machine| machine.number);
     (first..).zip(machines).map(|(number, machine)| instance(machine, number)).collect()
+}
+
+/// The machine that is to be this node, or was.
+pub fn named(shared: &Shared, node: &str, number: u32) -> Option<Instance> {
+    let state = shared.read();
+    let mut machines = state.machines.values();
+    let machine = machines.find(|machine| machine.is_live() && machine.node == node)?;
+    Some(instance(machine, number))
 }
 
 fn instance(machine: &Machine, number: u32) -> Instance {
