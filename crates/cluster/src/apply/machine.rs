@@ -4,6 +4,7 @@ use crate::state::State;
 use model::machine::{Machine, MachinePhase, month_of};
 use model::node::NodeConfig;
 use model::price::Price;
+use std::sync::Arc;
 
 /// How many machines are kept that are gone: what failed a short while ago is among the newest.
 const GONE_MAX: usize = 1_000;
@@ -17,6 +18,30 @@ impl State {
         self.machines.insert(machine.token.clone(), machine.clone());
         if machine.phase == MachinePhase::Gone {
             self.forget_machines();
+        }
+        if self.backing(&machine.node).is_some() {
+            self.price_backed_node(&machine.node);
+        }
+    }
+
+    /// The nodes of slurm.conf that sources back have the price of their machines, or of those that would be made.
+    pub(super) fn price_backed_nodes(&mut self) {
+        let config = self.config.clone();
+        for name in config.sources.iter().flat_map(|source| &source.nodes) {
+            self.price_backed_node(name);
+        }
+    }
+
+    fn price_backed_node(&mut self, name: &str) {
+        let (Some(source), Some(node)) = (self.backing(name), self.nodes.get(name)) else { return };
+        let own = self.config.prices.get(name).copied();
+        let mut priced = self.priced(&node.config, own);
+        let would_be = || self.fitting_offer(source, &node.config, &[]);
+        priced.price = priced.price.or_else(|| would_be().map(|offer| offer.price));
+        if priced != *node.config
+            && let Some(node) = self.nodes.get_mut(name)
+        {
+            node.config = Arc::new(priced);
         }
     }
 

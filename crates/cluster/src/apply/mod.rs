@@ -185,6 +185,7 @@ impl State {
             Event::MachineSet(machine) => self.apply_machine(machine),
             Event::OffersSet { source, offers } => {
                 self.offers.insert(source.clone(), Arc::new(offers.clone()));
+                self.price_backed_nodes();
                 self.hardware.invalidate();
             }
             Event::FleetSet { .. }
@@ -240,6 +241,7 @@ impl State {
         let mut shut_out = std::mem::take(&mut self.shut_out);
         shut_out.retain(|node| self.has_machine(node) || self.fits_group_token(node));
         self.shut_out = shut_out;
+        self.price_backed_nodes();
         self.invalidate_configuration();
     }
 

@@ -62,22 +62,7 @@ impl State {
         else {
             return Err(Refusal::Other(format!("source {}: no number is free", source.name)));
         };
-        Ok(Machine {
-            token: format!("{number}-{:032x}", context.random),
-            number,
-            source: source.name.clone(),
-            offer: order.offer.clone(),
-            node: name(number),
-            job: order.job,
-            asked: context.now,
-            made: None,
-            joined: None,
-            gone: None,
-            id: None,
-            phase: MachinePhase::Asked,
-            failure: None,
-            terms,
-        })
+        Ok(new_machine(order, name(number), number, terms, context))
     }
 
     /// Instances that fleets are to have also where nothing runs, of the cheapest offers that they may be.
@@ -256,6 +241,10 @@ impl State {
             is_there && (machine.node == node || machine.token == node)
         });
         let machine = machine.ok_or_else(|| unknown("machine", node))?.clone();
+        if self.backing(&machine.node).is_some() {
+            let text = "it is a node of slurm.conf: scontrol update state=power_down_force";
+            return Err(Refusal::Other(format!("machine {}: {text}", machine.node)));
+        }
         let why = format!("its machine is deleted by {}", context.by.name);
         Ok(self.machine_leaves(machine, &why, context.now).into())
     }
@@ -291,6 +280,10 @@ impl State {
     /// use.
     fn is_machine_idle(&self, machine: &Machine, now: Timestamp) -> bool {
         let Some(node) = self.nodes.get(&machine.node) else { return true };
+        // It is powered down as any node of a cloud.
+        if self.backing(&machine.node).is_some() {
+            return false;
+        }
         let cloud = self.cloud_of(machine);
         let fleet = machine.terms.fleet.as_deref().unwrap_or_default();
         if cloud.is_some_and(|cloud| self.instances_of(fleet) <= cloud.min) {
@@ -328,7 +321,7 @@ impl State {
     }
 
     /// The node of a machine goes, and then the machine. Where something is on the node it is drained first.
-    fn machine_leaves(&self, machine: Machine, why: &str, now: Timestamp) -> Vec<Event> {
+    pub(super) fn machine_leaves(&self, machine: Machine, why: &str, now: Timestamp) -> Vec<Event> {
         let node = machine.node.clone();
         let set = |phase| Event::MachineSet(Box::new(Machine { phase, ..machine.clone() }));
         if self.check_machine_free(&node).is_err() {
@@ -362,6 +355,32 @@ impl State {
             ))),
             None => Ok(()),
         }
+    }
+}
+
+/// A machine as it is when it is asked for.
+pub(super) fn new_machine(
+    order: &MachineOrder,
+    node: String,
+    number: u32,
+    terms: MachineTerms,
+    context: &Context,
+) -> Machine {
+    Machine {
+        token: format!("{number}-{:032x}", context.random),
+        number,
+        source: order.source.clone(),
+        offer: order.offer.clone(),
+        node,
+        job: order.job,
+        asked: context.now,
+        made: None,
+        joined: None,
+        gone: None,
+        id: None,
+        phase: MachinePhase::Asked,
+        failure: None,
+        terms,
     }
 }
 

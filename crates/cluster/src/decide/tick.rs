@@ -81,6 +81,7 @@ impl State {
         events.extend(self.reservation_events(context.now));
         events.extend(self.machine_events(context.now));
         events.extend(self.fleet_machine_events(context));
+        events.extend(self.backed_node_events(context));
         if let Some(reset) = self.usage_period_due(context.now) {
             events.push(Event::UsagePeriodEnded { at: context.now, reset });
         }

@@ -3,6 +3,7 @@
 
 use crate::state::State;
 use model::cloud_fleet::CloudFleet;
+use model::gres::GPU;
 use model::machine::{
     FailureKind, Machine, MachinePhase, Offer, SourceConfig, fleet_feature, month_of,
 };
@@ -31,6 +32,47 @@ impl State {
         self.config.sources.iter().find(|source| source.name == name)
     }
 
+    /// The source that makes the machine of a node of slurm.conf.
+    pub fn backing(&self, node: &str) -> Option<&SourceConfig> {
+        let mut sources = self.config.sources.iter();
+        sources.find(|source| source.nodes.iter().any(|name| name == node))
+    }
+
+    /// The sources whose machines are dynamic nodes.
+    fn open_sources(&self) -> impl Iterator<Item = &SourceConfig> {
+        self.config.sources.iter().filter(|source| source.nodes.is_empty())
+    }
+
+    /// The cheapest offer that has what a node of slurm.conf has, and is as its features say where they name a type, a region,
+    /// `spot` or `on-demand`.
+    pub(crate) fn fitting_offer(
+        &self,
+        source: &SourceConfig,
+        node: &NodeConfig,
+        failed: &[(Option<String>, FailureKind)],
+    ) -> Option<&Offer> {
+        let offers = self.offers.get(&source.name)?;
+        let is_word = |word: &&String| offers.iter().any(|offer| offer.is_called(word));
+        let words: Vec<&String> = node.features.iter().filter(is_word).collect();
+        let gpus = node.gres_total(GPU);
+        let kinds = node.gres.iter().filter(|line| line.name == GPU);
+        let kinds: Vec<&String> = kinds.filter_map(|line| line.kind.as_ref()).collect();
+        let fits = |offer: &&Offer| {
+            let has = offer.gpus.as_ref();
+            let is_kind = |kind: &&String| has.is_some_and(|has| has.kind == **kind);
+            let is_failed = |(id, _): &(Option<String>, FailureKind)| {
+                id.as_ref().is_none_or(|id| *id == offer.id)
+            };
+            offer.cpus >= node.cpus
+                && offer.memory >= node.memory
+                && has.map_or(0, |has| u64::from(has.count)) >= gpus
+                && kinds.iter().all(is_kind)
+                && words.iter().all(|word| offer.is_called(word))
+                && !failed.iter().any(is_failed)
+        };
+        offers.iter().filter(fits).min_by_key(|offer| offer.price)
+    }
+
     pub fn live_machines_of<'s>(&'s self, source: &'s str) -> impl Iterator<Item = &'s Machine> {
         self.machines.values().filter(move |of| of.is_live() && of.source == source)
     }
@@ -38,6 +80,9 @@ impl State {
     /// Whether the machine's agent is a node that is as its agent says.
     pub fn has_joined(&self, machine: &Machine) -> bool {
         let is_up = self.nodes.get(&machine.node).is_some_and(|node| node.slot == SlotState::Up);
+        if self.backing(&machine.node).is_some() {
+            return is_up && self.nodes.get(&machine.node).is_some_and(|node| node.power.is_on());
+        }
         let node = self.dynamic_nodes.get(&machine.node);
         is_up && node.is_some_and(|node| node.said.is_some())
     }
@@ -58,7 +103,8 @@ impl State {
     pub fn machine_view(&self, now: Timestamp) -> MachineView {
         let coming = self.machines.values().filter(|machine| {
             let is_coming = matches!(machine.phase, MachinePhase::Asked | MachinePhase::Made);
-            is_coming && !self.has_joined(machine)
+            // A node of slurm.conf is there while its machine is made.
+            is_coming && !self.has_joined(machine) && self.backing(&machine.node).is_none()
         });
         let mut coming: Vec<&Machine> = coming.collect();
         coming.sort_unstable_by_key(|machine| machine.number);
@@ -86,7 +132,7 @@ impl State {
         let there = self.config.nodes.len() + self.dynamic_nodes.len() + joining;
         let most = self.config.parameters.max_node_count as usize;
         let plain: Vec<Source> =
-            self.config.sources.iter().map(|s| self.source_view(s, now)).collect();
+            self.open_sources().map(|source| self.source_view(source, now)).collect();
         let of_fleets = self.fleets.values().filter_map(|fleet| {
             let cloud = CloudFleet::clone(fleet.cloud.as_ref()?);
             let machines = self.instances_of(&fleet.name);
@@ -112,7 +158,7 @@ impl State {
         }
     }
 
-    fn source_view(&self, source: &SourceConfig, now: Timestamp) -> Source {
+    pub(crate) fn source_view(&self, source: &SourceConfig, now: Timestamp) -> Source {
         let live = || self.live_machines_of(&source.name);
         let hour: Cost = live().map(|machine| machine.offer.price.for_time(HOUR)).sum();
         let spent = || self.machine_costs(&source.name, now) + hour;
@@ -174,7 +220,7 @@ impl State {
     /// The nodes that machines could be, as many of each kind as may count.
     pub(crate) fn offered_nodes(&self) -> Vec<NodeConfig> {
         let mut nodes = Vec::new();
-        for source in &self.config.sources {
+        for source in self.open_sources() {
             let offers = self.offers.get(&source.name).map(|offers| &offers[..]);
             let offers = offers.unwrap_or_default();
             let share = (OFFERED_NODES_MAX / offers.len().max(1)).max(1);

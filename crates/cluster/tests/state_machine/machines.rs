@@ -13,6 +13,7 @@ use model::machine::{FailureKind, Machine, MachineAnswer, MachinePhase, Offer, S
 use model::machine_choice::MachineChoice;
 use model::node::{AdminState, NodeConfig};
 use model::partition::{DynamicMembers, Partition};
+use model::power::PowerState;
 use model::price::{Cost, Price};
 use model::reason::Refusal;
 use model::request::{Grant, WaitPolicy};
@@ -274,6 +275,53 @@ fn fleet_of_machines_goes_with_its_machines_and_needs_a_source() {
     let mut without = crate::testbed::world(1);
     let refused = without.try_as(root(), set_fleet(0));
     assert!(matches!(refused, Err(Refusal::Other(why)) if why.contains("no source of machines")));
+}
+
+/// The one node of slurm.conf is of a cloud, and a source backs it.
+fn backed(config: &mut ClusterConfig) {
+    let by_source = || Some("[[source]]".to_owned());
+    let power = &mut config.parameters.power;
+    (power.suspend_program, power.resume_program) = (by_source(), by_source());
+    config.nodes[0].cloud = true;
+    let source = SourceConfig::new("cloud", "/opt/make");
+    config.sources = vec![SourceConfig { nodes: vec!["n1".into()], idle_s: 100, ..source }];
+}
+
+#[test]
+fn cloud_node_of_slurm_conf_is_a_machine_of_its_source_while_it_is_powered_up() {
+    let mut w = world_with(1, backed);
+    let large = Offer { cpus: 256, memory: Bytes::from_gib(4096), ..small() };
+    w.run(Command::SetOffers { source: "cloud".into(), offers: vec![large] });
+    let power = |w: &World| w.state.nodes["n1"].power;
+    w.pass(101);
+    w.run(Command::PowerSave);
+    w.run(Command::NodeLost { node: "n1".into() });
+    w.pass(40);
+    assert_eq!(power(&w), PowerState::PoweredDown, "it was idle, and no program is called");
+    let job = w.started(ask()).job;
+    w.run(Command::PowerSave);
+    w.pass(1);
+    assert!(matches!(power(&w), PowerState::PoweringUp { called: true, .. }), "{:?}", power(&w));
+    let asked = machine(&w, 1);
+    assert_eq!((asked.node.as_str(), asked.job), ("n1", Some(job)));
+    w.pass(1);
+    assert_eq!(w.state.machines.len(), 1, "one machine for one node");
+    made(&mut w, 1);
+    w.hello("n1", &[]);
+    assert!(w.state.has_joined(machine(&w, 1)));
+    report(&mut w, 1, MachineReport::Joined);
+    let price = w.job(job).attempt().map(|attempt| attempt.allocation.price());
+    assert!(price > Some(Price::default()), "{price:?}");
+    w.end(job, 0);
+    w.pass(99);
+    w.run(Command::PowerSave);
+    assert_eq!((power(&w), phase(&w, 1)), (PowerState::On, MachinePhase::Joined));
+    w.pass(2);
+    w.run(Command::PowerSave);
+    w.pass(1);
+    assert_eq!(phase(&w, 1), MachinePhase::Deleting);
+    let refused = w.try_as(root(), Command::DeleteMachine { node: "n1".into() });
+    assert!(refused.is_err(), "it is on its way out");
 }
 
 #[test]

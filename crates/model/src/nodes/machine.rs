@@ -21,6 +21,9 @@ pub struct SourceConfig {
     pub name: String,
     /// The provider program: an absolute path.
     pub program: String,
+    /// The nodes of slurm.conf with `State=CLOUD` that its machines are; where there are none, its machines are dynamic nodes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<String>,
     /// What each machine has as a node; partitions take it in by these.
     pub features: Vec<String>,
     /// How many machines there may be at once.
@@ -53,6 +56,7 @@ impl SourceConfig {
         Self {
             name: name.to_owned(),
             program: program.to_owned(),
+            nodes: Vec::new(),
             features: vec![name.to_owned()],
             machines_max: 1,
             price_hour_max: None,
@@ -106,6 +110,12 @@ impl Offer {
             }
         }
         features
+    }
+
+    /// Whether the word is one of the offer's own features.
+    pub fn is_called(&self, word: &str) -> bool {
+        let market = if self.spot { "spot" } else { "on-demand" };
+        !word.is_empty() && [self.id.as_str(), &self.region, market].contains(&word)
     }
 
     /// What a node is that is a machine of this kind.

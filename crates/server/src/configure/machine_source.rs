@@ -1,11 +1,14 @@
 //! `[[source]]` of sluice.toml: where machines come from that are made for waiting jobs.
 
+use cluster::ClusterConfig;
 use model::container::is_plain_path;
+use model::hostlist;
 use model::machine::SourceConfig;
 use model::price::{Cost, Price};
 use model::printable::is_unprintable;
 use model::time::parse_duration;
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The most sources, and the most machines of one.
@@ -22,6 +25,7 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 pub(super) struct SourceToml {
     name: String,
     program: String,
+    nodes: Option<String>,
     features: Option<Vec<String>>,
     machines: u32,
     price_per_hour: Option<f64>,
@@ -88,7 +92,9 @@ impl SourceToml {
             let wrong = || format!("budget_per_month: {dollars}: expected dollars, 0 to 1e9");
             Cost::from_dollars(dollars).ok_or_else(wrong)
         };
+        let nodes = self.nodes.as_deref().map(hostlist::expand).transpose();
         Ok(SourceConfig {
+            nodes: nodes.map_err(|why| format!("nodes: {why}"))?.unwrap_or_default(),
             features,
             machines_max: self.machines,
             price_hour_max: hour.map(price).transpose()?,
@@ -108,6 +114,31 @@ impl SourceToml {
             program: usual.program,
         })
     }
+}
+
+/// The place of a program in `scontrol show config` that nobody calls: sources power their nodes up and down.
+const BY_SOURCE: &str = "[[source]]";
+
+/// Checks the nodes that sources back, and lets nodes be powered up and down where slurm.conf names no programs for it.
+pub(super) fn back_nodes(config: &mut ClusterConfig) -> Result<(), String> {
+    let mut backed: BTreeMap<&str, &str> = BTreeMap::new();
+    for source in &config.sources {
+        for name in &source.nodes {
+            let place = format!("sluice.toml: [[source]] {:?}: nodes: {name}", source.name);
+            if !config.nodes.iter().any(|node| node.name == *name && node.cloud) {
+                return Err(format!("{place}: expected a node of slurm.conf with State=CLOUD"));
+            }
+            if let Some(other) = backed.insert(name, &source.name) {
+                return Err(format!("{place}: source {other} has it already"));
+            }
+        }
+    }
+    if !backed.is_empty() {
+        let power = &mut config.parameters.power;
+        power.resume_program.get_or_insert_with(|| BY_SOURCE.to_owned());
+        power.suspend_program.get_or_insert_with(|| BY_SOURCE.to_owned());
+    }
+    Ok(())
 }
 
 fn seconds(key: &str, given: Option<&str>, usual: u32, most: Duration) -> Result<u32, String> {

@@ -121,6 +121,7 @@ fn load_files(files: &dyn Files, dir: &Path) -> Result<ClusterConfig, ServerErro
         tracing::info!("{notice}");
     }
     own.apply(&mut config);
+    machine_source::back_nodes(&mut config).map_err(ServerError::Configuration)?;
     Ok(config)
 }
 

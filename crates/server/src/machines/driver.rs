@@ -336,11 +336,20 @@ async fn create_order(
     source: &SourceConfig,
     machine: &Machine,
 ) -> Result<CreateOrder, String> {
-    let group = JoinGroupRequest { pattern: machine.node.clone(), count: Some(1), dynamic: true };
     let life = Duration::from_secs(source.boot_s.into()) + TOKEN_RESERVE;
-    let join = join::issue_group_join_file(shared, server_principal(), group, life).await;
+    let (by, nodes) = (server_principal(), vec![machine.node.clone()]);
+    let is_configured = source.nodes.contains(&machine.node);
+    let join = if is_configured {
+        join::issue_join_file(shared, by, nodes, life).await
+    } else {
+        let (pattern, count) = (machine.node.clone(), Some(1));
+        let group = JoinGroupRequest { pattern, count, dynamic: true };
+        join::issue_group_join_file(shared, by, group, life).await
+    };
     let offer = machine.offer.clone();
+    // A node of slurm.conf is as that says.
     let conf = node_conf(&offer, &machine.own_features(source));
+    let conf = if is_configured { String::new() } else { conf };
     let (token, node) = (machine.token.clone(), machine.node.clone());
     let join = join.map_err(|why| format!("no join token for {node}: {why}"))?;
     Ok(CreateOrder { token, offer, node, conf, join })

@@ -37,7 +37,11 @@ struct Site {
 
 impl Site {
     fn up() -> Self {
-        let cluster = Cluster::folder(CONF);
+        Self::up_of(CONF, "")
+    }
+
+    fn up_of(conf: &str, more: &str) -> Self {
+        let cluster = Cluster::folder(conf);
         let script = cluster.path("bin/make.py");
         std::fs::write(&script, PROGRAM).expect("the program");
         let mode = std::fs::Permissions::from_mode(0o755);
@@ -51,12 +55,12 @@ impl Site {
             ],
         });
         std::fs::write(cluster.path("bin/make.json"), settings.to_string()).expect("its settings");
-        Self::with_source(cluster, &script.display().to_string(), "80s")
+        Self::with_source(cluster, &script.display().to_string(), "80s", more)
     }
 
-    fn with_source(cluster: Cluster, script: &str, boot: &str) -> Self {
+    fn with_source(cluster: Cluster, script: &str, boot: &str, more: &str) -> Self {
         let source = format!(
-            "[[source]]\nname = 'cloud'\nprogram = '{script}'\nmachines = 2\nidle = '2s'\nboot = '{boot}'\nbudget_per_month = 100\n"
+            "[[source]]\nname = 'cloud'\nprogram = '{script}'\nmachines = 2\nidle = '2s'\nboot = '{boot}'\nbudget_per_month = 100\n{more}"
         );
         cluster.write_conf("sluice.toml", &source);
         let folder = cluster.path("made");
@@ -208,6 +212,40 @@ fn up_fleet_of_machines_is_applied_serves_a_job_and_is_deleted() {
 }
 
 #[test]
+fn up_cloud_node_of_slurm_conf_is_made_by_its_source_and_deleted_when_it_is_idle() {
+    if nix::unistd::getuid().is_root() {
+        let name =
+            "machines::up_cloud_node_of_slurm_conf_is_made_by_its_source_and_deleted_when_it_is_idle";
+        return run_as_ordinary_user(name);
+    }
+    let conf = "\
+ClusterName=machines
+SlurmdParameters=config_overrides
+DefMemPerCPU=16
+KillWait=1 AuthInfo=cred_expire=0
+SuspendTimeout=5
+SlurmctldParameters=power_save_interval=1
+NodeName=c1 CPUs=1 RealMemory=200 Feature=small State=CLOUD
+PartitionName=cloud Nodes=c1 Default=YES State=UP DefaultTime=01:00:00
+";
+    let site = Site::up_of(conf, "nodes = 'c1'\n");
+    let node = || site.shell("sinfo -h -N -o '%N %t'").stdout;
+    until("there is no machine", || node().contains("c1 idle~").then_some(()));
+    until("the source has told what it offers", || {
+        let said = site.cluster.cluster().sluice(&["machine", "list", "--json"]).ok();
+        let listed: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+        (listed["sources"][0]["offers"] == 2).then_some(())
+    });
+    let job = site.submit("true");
+    assert_eq!(site.cluster.cluster().await_end(job), "COMPLETED|0:0");
+    let books = site.shell(&format!("sacct -nXP -j {job} -o NodeList,AllocTRES")).stdout;
+    assert!(books.starts_with("c1|") && books.contains("cost=3.6"), "{books}");
+    until("the machine was idle and is gone", || site.records().is_empty().then_some(()));
+    until("its node is powered down", || node().contains("c1 idle~").then_some(()));
+    assert_eq!(site.logged("create").len(), 1);
+}
+
+#[test]
 fn up_provider_program_that_lies_harms_its_own_machines_alone() {
     let cluster = Cluster::folder(CONF);
     let log = cluster.path("work/calls").display().to_string();
@@ -223,7 +261,7 @@ fn up_provider_program_that_lies_harms_its_own_machines_alone() {
              esac"
         ),
     );
-    let site = Site::with_source(cluster, &script, "1s");
+    let site = Site::with_source(cluster, &script, "1s", "");
     let job = site.submit("true");
     let large = site.shell("sbatch -n 1 -c 9 --wrap true");
     assert_ne!(large.code, 0, "an offer of a negative price is none");
