@@ -33,8 +33,10 @@ impl State {
             return Err(Refusal::Other(text));
         }
         let job = order.job.map(|job| self.job(job).filter(|job| job.is_waiting()));
+        let is_fleet_gone =
+            order.fleet.as_ref().is_some_and(|fleet| !self.fleets.contains_key(fleet));
         // Its job has started, or has ended.
-        if matches!(job, Some(None)) {
+        if is_fleet_gone || matches!(job, Some(None)) {
             return Ok(Decision::default());
         }
         let choice = job.flatten().and_then(|job| job.spec.request().machines.as_deref());
@@ -77,7 +79,8 @@ impl State {
         }
         let there = self.machine_view(context.now);
         let to = |(name, wanted): &(&str, u32)| self.instances_to(name, *wanted, &there, context);
-        short.iter().flat_map(to).collect()
+        // One fleet at a time: machines are numbered from the last one on.
+        short.iter().map(to).find(|events| !events.is_empty()).unwrap_or_default()
     }
 
     /// A fleet that has had no instance yet is brought to its target, and later kept at its least.

@@ -80,8 +80,10 @@ impl State {
         events.extend(self.gang_events(context.now));
         events.extend(self.reservation_events(context.now));
         events.extend(self.machine_events(context.now));
-        events.extend(self.fleet_machine_events(context));
-        events.extend(self.backed_node_events(context));
+        // Machines are numbered from the last one on: one kind of them at a time.
+        let of_fleets = self.fleet_machine_events(context);
+        let of_nodes = || self.backed_node_events(context);
+        events.extend(if of_fleets.is_empty() { of_nodes() } else { of_fleets });
         if let Some(reset) = self.usage_period_due(context.now) {
             events.push(Event::UsagePeriodEnded { at: context.now, reset });
         }
