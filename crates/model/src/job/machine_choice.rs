@@ -43,10 +43,12 @@ pub fn backend_of(source: &str) -> &str {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct MachineKind {
     pub source: String,
-    /// As the source calls it: the instance type.
+    /// The instance type.
     pub offer: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub region: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zone: Option<String>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub spot: bool,
 }
@@ -88,10 +90,12 @@ impl MachineChoice {
         let has = |names: &[String], name: &str| {
             names.is_empty() || names.iter().any(|one| one.eq_ignore_ascii_case(name))
         };
-        // The name of a zone begins with that of its region.
-        let has_zone = || {
-            self.zones.is_empty() || self.zones.iter().any(|zone| zone.starts_with(&kind.region))
+        // Where the source does not tell the zone: its name begins with that of its region.
+        let is_zone = |zone: &String| match &kind.zone {
+            Some(own) => own == zone,
+            None => zone.starts_with(&kind.region),
         };
+        let has_zone = || self.zones.is_empty() || self.zones.iter().any(is_zone);
         let is_spot_well = match self.spot {
             SpotChoice::Any => true,
             SpotChoice::Only => kind.spot,
@@ -117,7 +121,7 @@ mod tests {
 
     fn kind(source: &str, spot: bool) -> MachineKind {
         let (source, offer) = (source.to_owned(), "m5.large".to_owned());
-        MachineKind { source, offer, region: "eu-west-1".into(), spot }
+        MachineKind { source, offer, region: "eu-west-1".into(), zone: None, spot }
     }
 
     #[test]
@@ -142,6 +146,9 @@ mod tests {
             let found = (choice.allows(&kind("aws", false)), choice.allows(&kind("aws", true)));
             assert_eq!(found, (on_demand, spot), "{choice:?}");
         }
+        let zone = |zone: &str| MachineKind { zone: Some(zone.to_owned()), ..kind("aws", false) };
+        let wanted = MachineChoice { zones: words("eu-west-1a"), ..plain() };
+        assert!(wanted.allows(&zone("eu-west-1a")) && !wanted.allows(&zone("eu-west-1b")));
         let remote = MachineChoice { backends: words("remote"), ..plain() };
         assert!(remote.allows(&kind("our-openstack", false)) && remote.allows_own());
         assert!(!MachineChoice { backends: words("gcp"), ..plain() }.allows_own());

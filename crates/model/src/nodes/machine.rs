@@ -102,9 +102,8 @@ impl Offer {
     pub fn features(&self, of_source: &[String]) -> Vec<String> {
         let is_plain = |b: u8| b.is_ascii_alphanumeric() || b".-_".contains(&b);
         let is_word = |word: &&str| (1..=64).contains(&word.len()) && word.bytes().all(is_plain);
-        let market = if self.spot { "spot" } else { "on-demand" };
         let mut features = of_source.to_vec();
-        for word in [self.id.as_str(), &self.region, market].into_iter().filter(is_word) {
+        for word in self.words().into_iter().filter(is_word) {
             if !features.iter().any(|known| known == word) {
                 features.push(word.to_owned());
             }
@@ -114,16 +113,34 @@ impl Offer {
 
     /// Whether the word is one of the offer's own features.
     pub fn is_called(&self, word: &str) -> bool {
+        !word.is_empty() && self.words().contains(&word)
+    }
+
+    /// Its type, region, zone and market; what it has none of is empty.
+    fn words(&self) -> [&str; 4] {
         let market = if self.spot { "spot" } else { "on-demand" };
-        !word.is_empty() && [self.id.as_str(), &self.region, market].contains(&word)
+        [self.type_name(), self.region.as_str(), self.zone().unwrap_or_default(), market]
+    }
+
+    /// The type of the machine. A source that has a type in several places names its offers `g5.xlarge@eu-west-1a`, and
+    /// `g5.xlarge@eu-west-1a/spot`.
+    pub fn type_name(&self) -> &str {
+        self.id.split('@').next().unwrap_or(&self.id)
+    }
+
+    /// The place in the offer's name, where it is not its region.
+    pub fn zone(&self) -> Option<&str> {
+        let (_, place) = self.id.split_once('@')?;
+        place.split('/').next().filter(|zone| !zone.is_empty() && *zone != self.region)
     }
 
     /// What a node is that is a machine of this kind.
     pub fn kind(&self, source: &str) -> MachineKind {
         MachineKind {
             source: source.to_owned(),
-            offer: self.id.clone(),
+            offer: self.type_name().to_owned(),
             region: self.region.clone(),
+            zone: self.zone().map(str::to_owned),
             spot: self.spot,
         }
     }
@@ -473,6 +490,11 @@ mod tests {
         };
         let cloud = ["cloud".to_owned(), "spot".to_owned()];
         assert_eq!(offer.features(&cloud), ["cloud", "spot", "m5.large", "eu-west-1"]);
+        let in_zone = Offer { id: "m5.large@eu-west-1a/spot".into(), ..offer.clone() };
+        let words = ["m5.large", "eu-west-1", "eu-west-1a", "spot"];
+        assert_eq!(in_zone.features(&[]), words);
+        assert!(words.iter().all(|word| in_zone.is_called(word)) && !in_zone.is_called(""));
+        assert_eq!(in_zone.kind("aws").zone.as_deref(), Some("eu-west-1a"));
         let odd = Offer { id: "a b".into(), region: String::new(), spot: false, ..offer };
         assert_eq!(odd.node("n", &cloud[..1]).features, ["cloud", "on-demand"]);
     }

@@ -4,18 +4,18 @@
 //! or fails holds up its own calls alone.
 
 use super::budget_warning::BudgetWarning;
+use super::node_order;
 use super::program_source::ProgramSource;
 use super::reconcile::{self, Differences};
 use super::source::{CreateOrder, MachineSource, SourceError};
 use crate::agents::dynamic_node;
-use crate::agents::join::{self, JoinGroupRequest};
 use crate::auth::principal::server_principal;
 use crate::clock;
 use crate::shared::Shared;
 use crate::vital_task;
 use cluster::command::MachineReport;
 use cluster::{Command, State};
-use model::machine::{FailureKind, Machine, MachinePhase, Offer, SourceConfig};
+use model::machine::{FailureKind, Machine, MachinePhase, SourceConfig};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -337,36 +337,11 @@ async fn create_order(
     machine: &Machine,
 ) -> Result<CreateOrder, String> {
     let life = Duration::from_secs(source.boot_s.into()) + TOKEN_RESERVE;
-    let (by, nodes) = (server_principal(), vec![machine.node.clone()]);
-    let is_configured = source.nodes.contains(&machine.node);
-    let join = if is_configured {
-        join::issue_join_file(shared, by, nodes, life).await
-    } else {
-        let (pattern, count) = (machine.node.clone(), Some(1));
-        let group = JoinGroupRequest { pattern, count, dynamic: true };
-        join::issue_group_join_file(shared, by, group, life).await
-    };
-    let offer = machine.offer.clone();
-    // A node of slurm.conf is as that says.
-    let conf = node_conf(&offer, &machine.own_features(source));
-    let conf = if is_configured { String::new() } else { conf };
+    let join = node_order::join_file(shared, source, machine, life).await;
+    let (offer, conf) = (machine.offer.clone(), node_order::conf(source, machine));
     let (token, node) = (machine.token.clone(), machine.node.clone());
     let join = join.map_err(|why| format!("no join token for {node}: {why}"))?;
     Ok(CreateOrder { token, offer, node, conf, join })
-}
-
-/// What the agent of such a machine says of its node: all that jobs are packed by, so that they start there.
-fn node_conf(offer: &Offer, features: &[String]) -> String {
-    let gpus = offer.gpus.as_ref().map(|gpus| format!(" Gres=gpu:{}:{}", gpus.kind, gpus.count));
-    let disk = Some(offer.disk.mib()).filter(|mib| *mib > 0).map(|mib| format!(" TmpDisk={mib}"));
-    format!(
-        "CPUs={} RealMemory={} Feature={}{}{}",
-        offer.cpus,
-        offer.memory.mib(),
-        offer.features(features).join(","),
-        disk.unwrap_or_default(),
-        gpus.unwrap_or_default()
-    )
 }
 
 async fn call<T: Send + 'static>(
@@ -385,7 +360,7 @@ async fn execute(shared: &Shared, command: Command) -> Result<(), String> {
 mod tests {
     use super::*;
     use model::amount::Bytes;
-    use model::machine::OfferedGpus;
+    use model::machine::Offer;
     use model::price::Price;
 
     fn offer() -> Offer {
@@ -432,15 +407,5 @@ mod tests {
         let order = work.map(|(failures, work)| (failures, matches!(work, Work::Delete(_))));
         assert_eq!(order, [(0, true), (0, false), (1, false), (2, true)]);
         assert!(create().is_call() && !Work::Report(MachineReport::Joined).is_call());
-    }
-
-    #[test]
-    fn node_has_all_that_its_offer_has() {
-        let features = ["cloud".to_owned(), "fast".to_owned()];
-        let own = "CPUs=4 RealMemory=1000 Feature=cloud,fast,small,on-demand";
-        assert_eq!(node_conf(&offer(), &features), own);
-        let gpus = OfferedGpus { kind: "t4".into(), count: 2, memory: None };
-        let large = Offer { disk: Bytes::from_mib(9000), gpus: Some(gpus), ..offer() };
-        assert_eq!(node_conf(&large, &features), format!("{own} TmpDisk=9000 Gres=gpu:t4:2"));
     }
 }

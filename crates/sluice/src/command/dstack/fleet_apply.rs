@@ -38,13 +38,14 @@ pub fn apply(
     if fleet.nodes.is_none() {
         bring_keys(&mut configuration["ssh_config"])?;
     }
+    let kind = if fleet.nodes.is_some() { "cloud" } else { "ssh" };
     let placement = if fleet.is_cluster { "cluster" } else { "any" };
     let lines = [
         ("Project", args.project.to_owned()),
         ("User", args.user.clone()),
         ("Configuration", args.file.to_owned()),
         ("Type", "fleet".to_owned()),
-        ("Fleet type", if fleet.nodes.is_some() { "cloud" } else { "ssh" }.to_owned()),
+        ("Fleet type", kind.to_owned()),
         ("Nodes", fleet.nodes.as_ref().map_or(fleet.hosts.len().to_string(), nodes_text)),
         ("Placement", placement.to_owned()),
     ];
