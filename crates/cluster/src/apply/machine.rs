@@ -73,7 +73,7 @@ impl State {
         let machine = machines.find(|machine| machine.is_live() && machine.node == node.name);
         NodeConfig {
             price: own.or(machine.map(|machine| machine.offer.price)),
-            machine: machine.map(|machine| Box::new(machine.offer.kind(&machine.source))),
+            machine: machine.map(|of| Box::new(of.offer.kind(self.source_ref(&of.source)))),
             ..node.clone()
         }
     }

@@ -7,6 +7,7 @@ use model::gres::GPU;
 use model::machine::{
     FailureKind, Machine, MachinePhase, Offer, SourceConfig, fleet_feature, month_of,
 };
+use model::machine_choice::SourceRef;
 use model::node::{NodeConfig, SlotState};
 use model::price::Cost;
 use model::time::Timestamp;
@@ -30,6 +31,11 @@ const OFFERED_NODES_MAX: usize = 4_096;
 impl State {
     pub fn source(&self, name: &str) -> Option<&SourceConfig> {
         self.config.sources.iter().find(|source| source.name == name)
+    }
+
+    /// A source as machines know it, also one that is not configured any more.
+    pub fn source_ref<'s>(&'s self, name: &'s str) -> SourceRef<'s> {
+        self.source(name).map_or_else(|| SourceRef::named(name), SourceConfig::reference)
     }
 
     /// The source that makes the machine of a node of slurm.conf.
@@ -112,7 +118,8 @@ impl State {
             .into_iter()
             .map(|machine| {
                 let features = self.source(&machine.source).map(|of| machine.own_features(of));
-                let (source, features) = (&machine.source, features.unwrap_or_default());
+                let source = self.source_ref(&machine.source);
+                let features = features.unwrap_or_default();
                 let node = machine.offer.node_of(source, &machine.node, &features);
                 Coming { node, job: machine.job }
             })
@@ -164,6 +171,7 @@ impl State {
         let spent = || self.machine_costs(&source.name, now) + hour;
         Source {
             name: source.name.clone(),
+            backend: source.reference().backend.to_owned(),
             features: source.features.clone(),
             offers: self.offers.get(&source.name).cloned().unwrap_or_default(),
             failed: self.failed_offers(&source.name, now),
@@ -211,7 +219,7 @@ impl State {
     /// The features of the source, and of the fleets that may have such a machine.
     fn features_for(&self, source: &SourceConfig, offer: &Offer) -> Vec<String> {
         let fleets = self.fleets.values().filter(|fleet| {
-            fleet.cloud.as_ref().is_some_and(|cloud| cloud.allows(&source.name, offer))
+            fleet.cloud.as_ref().is_some_and(|cloud| cloud.allows(source.reference(), offer))
         });
         let of_fleets = fleets.map(|fleet| fleet_feature(&fleet.name));
         source.features.iter().cloned().chain(of_fleets).collect()
@@ -228,7 +236,7 @@ impl State {
             for offer in offers {
                 let name = |number| format!("{}:{}:{number}", source.name, offer.id);
                 let features = self.features_for(source, offer);
-                let node = |at| offer.node_of(&source.name, &name(at), &features);
+                let node = |at| offer.node_of(source.reference(), &name(at), &features);
                 nodes.extend((0..each).map(node));
             }
         }

@@ -39,10 +39,27 @@ pub fn backend_of(source: &str) -> &str {
     if CLOUDS.contains(&source) { source } else { REMOTE }
 }
 
+/// A source, and the backend that it is in dstack's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SourceRef<'a> {
+    pub name: &'a str,
+    pub backend: &'a str,
+}
+
+impl<'a> SourceRef<'a> {
+    /// The source of this name, which says its backend.
+    pub fn named(name: &'a str) -> Self {
+        Self { name, backend: backend_of(name) }
+    }
+}
+
 /// What a node is that is a machine of a source.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct MachineKind {
     pub source: String,
+    /// The source's, in dstack's words.
+    #[serde(default)]
+    pub backend: String,
     /// The instance type.
     pub offer: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -102,7 +119,7 @@ impl MachineChoice {
             SpotChoice::Never => !kind.spot,
         };
         is_spot_well
-            && has(&self.backends, backend_of(&kind.source))
+            && has(&self.backends, &kind.backend)
             && has(&self.regions, &kind.region)
             && has(&self.types, &kind.offer)
             && has_zone()
@@ -120,8 +137,15 @@ mod tests {
     use crate::request::{Grant, Request};
 
     fn kind(source: &str, spot: bool) -> MachineKind {
-        let (source, offer) = (source.to_owned(), "m5.large".to_owned());
-        MachineKind { source, offer, region: "eu-west-1".into(), zone: None, spot }
+        let SourceRef { name, backend } = SourceRef::named(source);
+        MachineKind {
+            source: name.to_owned(),
+            backend: backend.to_owned(),
+            offer: "m5.large".into(),
+            region: "eu-west-1".into(),
+            zone: None,
+            spot,
+        }
     }
 
     #[test]

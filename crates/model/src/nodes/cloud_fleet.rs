@@ -3,7 +3,7 @@
 use crate::amount::Bytes;
 use crate::fleet::Blocks;
 use crate::machine::Offer;
-use crate::machine_choice::MachineChoice;
+use crate::machine_choice::{MachineChoice, SourceRef};
 use crate::price::Price;
 use crate::range::Range;
 use serde::{Deserialize, Serialize};
@@ -55,7 +55,7 @@ pub struct GpuBounds {
 
 impl CloudFleet {
     /// Whether an instance of the fleet may be such a machine.
-    pub fn allows(&self, source: &str, offer: &Offer) -> bool {
+    pub fn allows(&self, source: SourceRef<'_>, offer: &Offer) -> bool {
         self.choice.allows(&offer.kind(source))
             && self.price_max.is_none_or(|most| offer.price <= most)
             && self.bounds.hold(offer)
@@ -114,7 +114,8 @@ mod tests {
             bounds: OfferBounds::default(),
             blocks: Blocks::Count(1),
         };
-        assert!(fleet.allows("aws", &offer));
+        let aws = SourceRef::named("aws");
+        assert!(fleet.allows(aws, &offer));
         let with = |bounds: OfferBounds| CloudFleet { bounds, ..fleet.clone() };
         let gpu = |kinds: &[&str], count: Range<u32>| OfferBounds {
             gpus: Some(GpuBounds {
@@ -125,14 +126,14 @@ mod tests {
             ..OfferBounds::default()
         };
         let cpus = |cpus| OfferBounds { cpus: Some(cpus), ..OfferBounds::default() };
-        assert!(with(gpu(&["H100"], Range::at_least(1))).allows("aws", &offer));
-        assert!(!with(gpu(&["A100"], Range::at_least(1))).allows("aws", &offer));
-        assert!(!with(gpu(&[], Range::exactly(4))).allows("aws", &offer));
-        assert!(with(cpus(Range::at_least(64))).allows("aws", &offer));
-        assert!(!with(cpus(Range::between(1, 64))).allows("aws", &offer));
+        assert!(with(gpu(&["H100"], Range::at_least(1))).allows(aws, &offer));
+        assert!(!with(gpu(&["A100"], Range::at_least(1))).allows(aws, &offer));
+        assert!(!with(gpu(&[], Range::exactly(4))).allows(aws, &offer));
+        assert!(with(cpus(Range::at_least(64))).allows(aws, &offer));
+        assert!(!with(cpus(Range::between(1, 64))).allows(aws, &offer));
         let dear = CloudFleet { price_max: Price::from_dollars(20.0), ..fleet.clone() };
-        assert!(!dear.allows("aws", &offer));
+        assert!(!dear.allows(aws, &offer));
         let spot = Offer { spot: true, ..offer };
-        assert!(!fleet.allows("aws", &spot));
+        assert!(!fleet.allows(aws, &spot));
     }
 }

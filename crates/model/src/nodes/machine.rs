@@ -3,7 +3,7 @@
 use crate::amount::Bytes;
 use crate::gres::GPU;
 use crate::id::JobId;
-use crate::machine_choice::MachineKind;
+use crate::machine_choice::{MachineKind, SourceRef};
 use crate::node::{NodeConfig, NodeGres};
 use crate::price::{Cost, Price};
 use crate::reason::Reason;
@@ -67,6 +67,13 @@ impl SourceConfig {
             call_limit_s: 60,
             own_first: own_first(),
         }
+    }
+}
+
+impl SourceConfig {
+    /// The source as machines and runs know it.
+    pub fn reference(&self) -> SourceRef<'_> {
+        SourceRef::named(&self.name)
     }
 }
 
@@ -135,9 +142,10 @@ impl Offer {
     }
 
     /// What a node is that is a machine of this kind.
-    pub fn kind(&self, source: &str) -> MachineKind {
+    pub fn kind(&self, source: SourceRef<'_>) -> MachineKind {
         MachineKind {
-            source: source.to_owned(),
+            source: source.name.to_owned(),
+            backend: source.backend.to_owned(),
             offer: self.type_name().to_owned(),
             region: self.region.clone(),
             zone: self.zone().map(str::to_owned),
@@ -146,7 +154,7 @@ impl Offer {
     }
 
     /// The node that a machine of this source and kind would be.
-    pub fn node_of(&self, source: &str, name: &str, features: &[String]) -> NodeConfig {
+    pub fn node_of(&self, source: SourceRef<'_>, name: &str, features: &[String]) -> NodeConfig {
         let machine = Some(Box::new(self.kind(source)));
         NodeConfig { machine, ..self.node(name, features) }
     }
@@ -494,7 +502,7 @@ mod tests {
         let words = ["m5.large", "eu-west-1", "eu-west-1a", "spot"];
         assert_eq!(in_zone.features(&[]), words);
         assert!(words.iter().all(|word| in_zone.is_called(word)) && !in_zone.is_called(""));
-        assert_eq!(in_zone.kind("aws").zone.as_deref(), Some("eu-west-1a"));
+        assert_eq!(in_zone.kind(SourceRef::named("aws")).zone.as_deref(), Some("eu-west-1a"));
         let odd = Offer { id: "a b".into(), region: String::new(), spot: false, ..offer };
         assert_eq!(odd.node("n", &cloud[..1]).features, ["cloud", "on-demand"]);
     }

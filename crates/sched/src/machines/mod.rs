@@ -11,6 +11,7 @@ use crate::view::{PendingJob, Plan, View};
 use model::cloud_fleet::CloudFleet;
 use model::id::JobId;
 use model::machine::{FailureKind, MachineAnswer, Offer, is_for_nodes};
+use model::machine_choice::SourceRef;
 use model::node::NodeConfig;
 use model::partition::Partition;
 use model::price::{Cost, Price};
@@ -51,6 +52,8 @@ pub struct Coming {
 #[derive(Debug, Clone)]
 pub struct Source {
     pub name: String,
+    /// In dstack's words.
+    pub backend: String,
     pub features: Vec<String>,
     pub offers: Arc<Vec<Offer>>,
     /// Offers that failed a short while ago, and how; all of them where the name is `None`.
@@ -90,7 +93,11 @@ impl Source {
 
     /// Whether the fleet, where there is one, may have such a machine.
     pub fn may_make(&self, offer: &Offer) -> bool {
-        self.fleet.as_ref().is_none_or(|fleet| fleet.cloud.allows(&self.name, offer))
+        self.fleet.as_ref().is_none_or(|fleet| fleet.cloud.allows(self.reference(), offer))
+    }
+
+    pub fn reference(&self) -> SourceRef<'_> {
+        SourceRef { name: &self.name, backend: &self.backend }
     }
 }
 

@@ -384,7 +384,7 @@ impl<'a> Packing<'a> {
         let of = &self.there.sources[choice.source];
         let make = || {
             let name = format!("{}-new", of.name);
-            Rc::new(self.offer(choice).node_of(&of.name, &name, &of.features))
+            Rc::new(self.offer(choice).node_of(of.reference(), &name, &of.features))
         };
         choice.node.get_or_init(make).clone()
     }

@@ -87,7 +87,7 @@ pub fn machine_offers(
     all.sort_by_key(|(_, offer)| offer.price);
     let serving = all.into_iter().filter_map(|(source, offer)| {
         let name = format!("{}:{}", source.name, offer.id);
-        let node = offer.node_of(&source.name, &name, &source.features);
+        let node = offer.node_of(source.reference(), &name, &source.features);
         let share = demands.iter().find_map(|(info, demand)| {
             if !source.feeds(&info.partition) || !fit::is_of_sort(demand, &node) {
                 return None;

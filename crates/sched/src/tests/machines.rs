@@ -41,6 +41,7 @@ fn offer(id: &str, cpus: u32, dollars: f64) -> Offer {
 fn source() -> Source {
     Source {
         name: "cloud".into(),
+        backend: "remote".into(),
         features: vec!["cloud".into()],
         offers: Arc::new(vec![offer("large", 8, 4.0), offer("small", 2, 1.0)]),
         failed: Vec::new(),

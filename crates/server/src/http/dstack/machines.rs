@@ -3,6 +3,7 @@
 use super::run_body::{backend, instance_name, price, region, whole_node};
 use crate::shared::Shared;
 use crate::show::dstack_id::uuid;
+use cluster::State;
 use cluster::visibility::Viewer;
 use dstack::api::instance::{Instance, InstanceType};
 use dstack::status::{HealthStatus, InstanceStatus};
@@ -20,7 +21,8 @@ pub fn instances(shared: &Shared, by: &Principal, first: u32) -> Vec<Instance> {
         |machine: &&Machine| machine.is_live() && !state.nodes.contains_key(&machine.node);
     let mut machines: Vec<&Machine> = state.machines.values().filter(is_shown).collect();
     machines.sort_unstable_by_key(|machine| machine.number);
-    (first..).zip(machines).map(|(number, machine)| instance(machine, number)).collect()
+    let one = |(number, machine): (u32, &Machine)| instance(&state, machine, number);
+    (first..).zip(machines).map(one).collect()
 }
 
 /// The machine that is to be this node, or was.
@@ -28,11 +30,12 @@ pub fn named(shared: &Shared, node: &str, number: u32) -> Option<Instance> {
     let state = shared.read();
     let mut machines = state.machines.values();
     let machine = machines.find(|machine| machine.is_live() && machine.node == node)?;
-    Some(instance(machine, number))
+    Some(instance(&state, machine, number))
 }
 
-fn instance(machine: &Machine, number: u32) -> Instance {
-    let node = machine.offer.node_of(&machine.source, &machine.node, &[]);
+fn instance(state: &State, machine: &Machine, number: u32) -> Instance {
+    let source = state.source_ref(&machine.source);
+    let node = machine.offer.node_of(source, &machine.node, &[]);
     let fleet = machine.terms.fleet.as_ref();
     Instance {
         id: uuid("instance", &machine.node),

@@ -18,7 +18,6 @@ use model::amount::{Bytes, GIB, MIB};
 use model::container::PortMapping;
 use model::gpu::GpuVendor;
 use model::gpu_model;
-use model::machine_choice::backend_of;
 use model::node::{NodeConfig, NodeGres};
 use model::price::Price;
 use model::principal::Principal;
@@ -353,7 +352,7 @@ fn offer_on(part: &Part, node: Option<&NodeConfig>, status: OfferStatus) -> Offe
 /// dstack's word for where a node is from: the cloud that its source is named by, or `remote`.
 pub fn backend(node: Option<&NodeConfig>) -> &str {
     let machine = node.and_then(|node| node.machine.as_deref());
-    machine.map_or(BACKEND, |machine| backend_of(&machine.source))
+    machine.map_or(BACKEND, |machine| &machine.backend)
 }
 
 pub fn region(node: Option<&NodeConfig>) -> &str {
