@@ -212,6 +212,37 @@ fn up_fleet_of_machines_is_applied_serves_a_job_and_is_deleted() {
 }
 
 #[test]
+fn up_run_is_offered_machines_and_waits_for_the_one_that_is_made_for_it() {
+    if nix::unistd::getuid().is_root() {
+        let name = "machines::up_run_is_offered_machines_and_waits_for_the_one_that_is_made_for_it";
+        return run_as_ordinary_user(name);
+    }
+    let site = Site::up();
+    let cluster = site.cluster.cluster();
+    let first = until("the source has told what it offers", || {
+        let said = cluster.sluice(&["offer", "--cpu", "1..", "--json"]).ok();
+        let listed: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+        (listed["total_offers"] == 2).then(|| listed["offers"][0].clone())
+    });
+    assert_eq!((&first["node"], &first["price"]), (&"small".into(), &3.6.into()), "{first}");
+    assert_eq!(first["availability"], "available", "{first}");
+    let small = "resources: {cpu: 1.., memory: 16MB.., disk: 0GB..}\n";
+    let task = format!("type: task\nname: one\ncommands: ['true']\n{small}");
+    cluster.write("task.dstack.yml", &task);
+    let applied = cluster.sluice(&["apply", "-f", "task.dstack.yml", "-y", "-d"]);
+    assert_eq!(applied.code, 0, "{applied:?}");
+    until("it has run on its machine", || {
+        let said = site.shell("sacct -nXP -o JobName,State,NodeList,AllocTRES").stdout;
+        said.contains("one|COMPLETED|cloud-1|").then_some(()).filter(|()| said.contains("cost="))
+    });
+    // A region that no offer has is refused in one line, and makes nothing.
+    cluster.write("task.dstack.yml", &format!("{task}regions: [nowhere]\n"));
+    let refused = cluster.sluice(&["apply", "-f", "task.dstack.yml", "-y", "-d"]);
+    assert_ne!(refused.code, 0, "{refused:?}");
+    assert_eq!(site.logged("create").len(), 1);
+}
+
+#[test]
 fn up_cloud_node_of_slurm_conf_is_made_by_its_source_and_deleted_when_it_is_idle() {
     if nix::unistd::getuid().is_root() {
         let name =
