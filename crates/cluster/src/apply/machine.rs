@@ -1,6 +1,7 @@
 //! The event of a machine: what is known of it, and what it has cost when it is not kept any more.
 
 use crate::state::State;
+use model::fleet::Blocks;
 use model::machine::{Machine, MachinePhase, month_of};
 use model::node::NodeConfig;
 use model::price::Price;
@@ -71,7 +72,12 @@ impl State {
     pub(super) fn priced(&self, node: &NodeConfig, own: Option<Price>) -> NodeConfig {
         let mut machines = self.machines.values();
         let machine = machines.find(|machine| machine.is_live() && machine.node == node.name);
+        let fleet = machine.and_then(|machine| self.fleets.get(machine.terms.fleet.as_ref()?));
         NodeConfig {
+            blocks: match fleet.and_then(|fleet| fleet.cloud.as_ref()).map(|cloud| cloud.blocks) {
+                Some(Blocks::Count(count)) => Some(count),
+                _ => node.blocks,
+            },
             price: own.or(machine.map(|machine| machine.offer.price)),
             machine: machine.map(|of| Box::new(of.offer.kind(self.source_ref(&of.source)))),
             ..node.clone()

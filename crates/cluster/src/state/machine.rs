@@ -121,7 +121,7 @@ impl State {
                 let source = self.source_ref(&machine.source);
                 let features = features.unwrap_or_default();
                 let node = machine.offer.node_of(source, &machine.node, &features);
-                Coming { node, job: machine.job }
+                Coming { node, job: machine.job, fleet: machine.terms.fleet.clone() }
             })
             .collect();
         let is_idle =

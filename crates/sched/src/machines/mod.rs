@@ -4,6 +4,7 @@
 //! The packing ([`packing`]) begins anew with each plan. A machine that is on its way has room again each time, and the same
 //! jobs take it first: no job gets a second one.
 
+mod bin;
 mod packing;
 
 use crate::gate;
@@ -47,6 +48,8 @@ pub struct Coming {
     pub node: NodeConfig,
     /// The job that it was made for: it has its place there before any other.
     pub job: Option<JobId>,
+    /// The fleet that it is an instance of: it is in no other partition.
+    pub fleet: Option<String>,
 }
 
 #[derive(Debug, Clone)]

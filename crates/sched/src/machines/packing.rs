@@ -1,22 +1,18 @@
 //! Jobs packed on machines. Offers are sorted by price once, each is compared with a job by its size before anything is
 //! placed, and jobs that ask for the same have the same answer.
 
+use super::bin::{Bin, Size, Trial};
 use super::{HOUR, MachineOrder, MachineView, Source};
-use crate::free::node_free::NodeFree;
 use crate::gate;
 use crate::place::demand::{Demand, Tasks};
-use crate::place::memory::MemoryRule;
-use crate::place::{FreeNodes, Placement, fit, place};
-use crate::view::{PartitionInfo, PendingJob, View};
-use model::amount::Bytes;
-use model::gres::GPU;
+use crate::place::{Placement, fit, place};
+use crate::view::{PendingJob, View};
 use model::id::JobId;
 use model::machine::{HoldCause, MachineAnswer, Offer, SourceHold};
 use model::node::NodeConfig;
 use model::price::{Cost, Price};
 use model::request::Request;
 use model::time::Timestamp;
-use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
@@ -39,97 +35,11 @@ struct Choice {
     node: OnceCell<Rc<NodeConfig>>,
 }
 
-/// Whole amounts of a machine, or the least of them that a job's node must have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Size {
-    cpus: u32,
-    memory: Bytes,
-    gpus: u64,
-}
-
-impl Size {
-    fn of(offer: &Offer) -> Self {
-        let gpus = offer.gpus.as_ref().map_or(0, |gpus| u64::from(gpus.count));
-        Self { cpus: offer.cpus, memory: offer.memory, gpus }
-    }
-
-    fn least(demand: &Demand<'_>) -> Self {
-        let memory = match demand.memory {
-            MemoryRule::PerNode(asked) => asked,
-            _ => Bytes(0),
-        };
-        // The tasks that each node has, or the one that there is.
-        let tasks = match demand.tasks {
-            Tasks::PerNode(count) => count.max(1),
-            Tasks::Total { count, .. } if demand.nodes_max == 1 => count.max(1),
-            Tasks::Total { .. } => 1,
-        };
-        let gpus = demand.gres.iter().filter(|gres| gres.name == GPU);
-        let of_tasks = |each: u64| each.saturating_mul(tasks.into());
-        let gpus = gpus.map(|gres| gres.per_node.max(of_tasks(gres.per_task))).sum();
-        let cpus = demand.cpus_per_task.saturating_mul(tasks);
-        let cpus = if demand.request.overcommit { 1 } else { cpus };
-        Self { cpus, memory, gpus }
-    }
-
-    fn holds(self, least: Self) -> bool {
-        self.cpus >= least.cpus && self.memory >= least.memory && self.gpus >= least.gpus
-    }
-}
-
-/// A machine that does not serve yet, with the jobs that were put on it.
-struct Bin {
-    config: Rc<NodeConfig>,
-    free: NodeFree,
-    free_cpus: u32,
-    /// For one that is on its way: the job that it was made for.
-    owner: Option<JobId>,
-    /// For a new one: the positions of its source and of its offer.
-    new: Option<(usize, usize)>,
-}
-
-impl Bin {
-    fn of(config: Rc<NodeConfig>) -> Self {
-        let free = NodeFree::empty(&config);
-        let free_cpus = free.cpus.len();
-        Self { config, free, free_cpus, owner: None, new: None }
-    }
-
-    /// Whether its free CPUs could be enough, where the job shares none.
-    fn may_hold(&self, demand: &Demand<'_>, least: Size) -> bool {
-        let counts_cpus = demand.sharers == 1 && !demand.request.overcommit;
-        !counts_cpus || self.free_cpus >= least.cpus
-    }
-}
-
 /// On how many machines a job is tried: on as many as it must have, or on more.
 #[derive(Clone, Copy)]
 enum Width {
     Least,
     More,
-}
-
-/// The bins, and after them those that are tried.
-struct Trial<'a> {
-    bins: &'a [Bin],
-    more: &'a [Bin],
-}
-
-impl Trial<'_> {
-    fn bin(&self, at: u32) -> &Bin {
-        let at = at as usize;
-        self.bins.get(at).unwrap_or_else(|| &self.more[at - self.bins.len()])
-    }
-}
-
-impl FreeNodes for Trial<'_> {
-    fn config(&self, node: u32) -> &NodeConfig {
-        &self.bin(node).config
-    }
-
-    fn free(&self, node: u32) -> Option<Cow<'_, NodeFree>> {
-        Some(Cow::Borrowed(&self.bin(node).free))
-    }
 }
 
 /// What one source has, with what was ordered of it here.
@@ -191,10 +101,11 @@ impl<'a> Packing<'a> {
             budget_left: of.budget_left,
         };
         let fleets = there.sources.iter().filter_map(|of| of.fleet.as_deref());
-        let coming = there
-            .coming
-            .iter()
-            .map(|of| Bin { owner: of.job, ..Bin::of(Rc::new(of.node.clone())) });
+        let coming = there.coming.iter().map(|of| Bin {
+            owner: of.job,
+            fleet: of.fleet.as_deref().map(Rc::from),
+            ..Bin::of(Rc::new(of.node.clone()))
+        });
         Self {
             view,
             there,
@@ -407,10 +318,11 @@ impl<'a> Packing<'a> {
         if !fit::is_of_sort(demand, &config) {
             return None;
         }
+        let fleet: Option<Rc<str>> = of.fleet.as_ref().map(|fleet| Rc::from(fleet.name.as_str()));
         let try_with = |count: u32| {
             let new = Some((choice.source, choice.number));
-            let more = (0..count).map(|_| Bin { new, ..Bin::of(config.clone()) });
-            let more: Vec<Bin> = more.collect();
+            let one = |_| Bin { new, fleet: fleet.clone(), ..Bin::of(config.clone()) };
+            let more: Vec<Bin> = (0..count).map(one).collect();
             Some((self.try_in(demand, partition, least, &more)?, more))
         };
         let nodes = demand.nodes_min.clamp(1, NODES_MAX);
@@ -459,7 +371,7 @@ impl<'a> Packing<'a> {
         let info = self.view.partitions.get(partition as usize)?;
         let trial = Trial { bins: &self.bins, more };
         let is_open = |bin: &Bin| {
-            bin.may_hold(demand, least) && will_do(bin) && takes_in(info, &bin.config.features)
+            bin.may_hold(demand, least) && will_do(bin) && bin.is_in(&info.partition)
         };
         let all = 0..(self.bins.len() + more.len()) as u32;
         let nodes: Vec<u32> = all.filter(|at| is_open(trial.bin(*at))).collect();
@@ -573,8 +485,4 @@ fn fewest_for(demand: &Demand<'_>, cpus: u32, bins: &[Bin]) -> u32 {
     let free: u32 = bins.iter().map(|bin| bin.free_cpus).sum();
     let needed = tasks.saturating_mul(demand.cpus_per_task).saturating_sub(free);
     needed.div_ceil(cpus.max(1))
-}
-
-fn takes_in(info: &PartitionInfo, features: &[String]) -> bool {
-    info.partition.dynamic_members.admits(features)
 }

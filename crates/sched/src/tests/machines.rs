@@ -74,6 +74,7 @@ fn coming(plan: &MachinePlan) -> Vec<Coming> {
     let one = |(at, order): (usize, &MachineOrder)| Coming {
         node: order.offer.node(&format!("c{at}"), &["cloud".to_owned()]),
         job: order.job,
+        fleet: order.fleet.clone(),
     };
     plan.orders.iter().enumerate().map(one).collect()
 }
@@ -146,7 +147,7 @@ fn job_of_several_nodes_takes_machines_on_their_way_and_the_fewest_new_ones() {
         let view = site(Vec::new(), [job(1).cpus(8).nodes(nodes)]);
         let mut there = there();
         let node = |at: u32| offer("large", 8, 4.0).node(&format!("c{at}"), &["cloud".to_owned()]);
-        let one = |at: u32| Coming { node: node(at), job: None };
+        let one = |at: u32| Coming { node: node(at), job: None, fleet: None };
         there.coming = (0..coming).map(one).collect();
         assert_eq!(orders(&made(&view, &there)), expected, "{coming} come, {nodes} are needed");
     }
