@@ -92,12 +92,7 @@ fn push_source(
     Ok(())
 }
 
-fn push_cloud(
-    text: &mut String,
-    name: &str,
-    kind: &str,
-    backend: &Field<'_>,
-) -> Result<(), Fault> {
+fn push_cloud(text: &mut String, name: &str, kind: &str, backend: &Field<'_>) -> Result<(), Fault> {
     text.push_str("[source.cloud]\n");
     let regions = backend.child("regions").filter(|regions| !regions.is_nothing());
     let regions = regions.map_or(Ok(Vec::new()), |all| all.texts("a list of regions"))?;

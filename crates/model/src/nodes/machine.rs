@@ -68,9 +68,7 @@ impl SourceConfig {
             own_first: own_first(),
         }
     }
-}
 
-impl SourceConfig {
     /// The source as machines and runs know it.
     pub fn reference(&self) -> SourceRef<'_> {
         SourceRef::named(&self.name)

@@ -85,6 +85,8 @@ pub fn machine_offers(
     let all = sources.flat_map(|source| source.offers.iter().map(move |offer| (source, offer)));
     let mut all: Vec<_> = all.filter(|(source, offer)| source.may_make(offer)).collect();
     all.sort_by_key(|(_, offer)| offer.price);
+    // A source is there once for each fleet that it may make machines for.
+    let mut seen = HashSet::new();
     let serving = all.into_iter().filter_map(|(source, offer)| {
         let name = format!("{}:{}", source.name, offer.id);
         let node = offer.node_of(source.reference(), &name, &source.features);
@@ -95,7 +97,8 @@ pub fn machine_offers(
             let (tasks, totals) = (demand.tasks_on_each(), demand.job_totals());
             fit::grant(demand, &node, &NodeFree::empty(&node), tasks, &totals)
         })?;
-        Some(MachineOffer { node, share })
+        let is_first = seen.insert((source.name.as_str(), offer.id.as_str()));
+        is_first.then_some(MachineOffer { node, share })
     });
     serving.take(most).collect()
 }
