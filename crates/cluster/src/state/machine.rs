@@ -40,6 +40,8 @@ impl State {
 
     /// The source that makes the machine of a node of slurm.conf.
     pub fn backing(&self, node: &str) -> Option<&SourceConfig> {
+        // Most nodes and machines are told by this, and no list of names is looked through.
+        self.nodes.get(node).filter(|node| node.config.cloud)?;
         let mut sources = self.config.sources.iter();
         sources.find(|source| source.nodes.iter().any(|name| name == node))
     }
