@@ -87,7 +87,10 @@ def start_agent(request, settings, folder):
     with open(os.open(join, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         json.dump(request["join"], file)
     command = [settings["sluice"], "agent", "--state", str(state), "--join", str(join)]
-    command += ["--node", request["node"], "--dynamic", "--conf", request["conf"]]
+    command += ["--node", request["node"]]
+    if request["conf"]:
+        # Without it the node is one of slurm.conf.
+        command += ["--dynamic", "--conf", request["conf"]]
     # As a service manager does: an agent that cannot join, as while the server is started again, is started once more.
     command = ["sh", "-c", 'until "$@"; do sleep 0.2; done', "agent", *command]
     with open(folder / f"{request['node']}.out", "a") as out:

@@ -9,6 +9,7 @@ use model::amount::Bytes;
 use model::array::ArraySpec;
 use model::attempt::EndCause;
 use model::change::{JobChange, JobFilter, JobRef, NodeChange, PartitionChange};
+use model::cloud_fleet::CloudFleet;
 use model::container::ContainerNetwork;
 use model::cpu_frequency::CpuFrequency;
 use model::dynamic_node::FutureMachine;
@@ -326,6 +327,8 @@ pub struct SetFleet {
     pub configuration: String,
     pub is_cluster: bool,
     pub hosts: Vec<FleetHost>,
+    /// For a fleet of machines that sources make.
+    pub cloud: Option<Box<CloudFleet>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! The configuration as the state machine knows it: journalled, so that a replay needs no files.
 
 use model::binding::BindPolicy;
+use model::budget::Budget;
 use model::limits::CgroupPolicy;
 use model::machine::SourceConfig;
 use model::node::NodeConfig;
@@ -74,6 +75,9 @@ pub struct ClusterConfig {
     /// Where machines come from that are made for waiting jobs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<SourceConfig>,
+    /// What the jobs of accounts may cost in a month.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub budgets: Vec<Budget>,
     /// The most bytes of one upload of a client; `None` for the usual bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upload_bytes_max: Option<u64>,
@@ -376,6 +380,7 @@ impl Default for ClusterConfig {
             shared_folders: BTreeMap::new(),
             prices: Default::default(),
             sources: Vec::new(),
+            budgets: Vec::new(),
             upload_bytes_max: None,
             jwt_key: None,
             oidc: None,

@@ -16,6 +16,7 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 pub mod api;
+pub mod backends_file;
 pub mod configuration;
 pub mod effective;
 pub mod environment;

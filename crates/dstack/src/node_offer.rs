@@ -20,7 +20,11 @@ pub fn granted(share: &NodeShare, node: Option<&NodeConfig>) -> Offer {
 
 /// The part of a node that would serve a request.
 pub fn offered(found: &wire::client::Offer, node: Option<&NodeConfig>) -> Offer {
-    let availability = if found.available { Availability::Idle } else { Availability::Busy };
+    let availability = match found.turn() {
+        0 => Availability::Idle,
+        1 => Availability::Available,
+        _ => Availability::Busy,
+    };
     let gpus = found.gpus.clone();
     let amounts = Amounts { cpus: found.cpus, memory: found.memory, gpus };
     offer(&found.node, amounts, node, availability)
@@ -54,6 +58,16 @@ pub fn dollars_per_hour(node: &NodeConfig) -> f64 {
     node.price.unwrap_or_default().dollars()
 }
 
+/// `ssh (remote)` for machines that are there already, `cloud (eu-1)` for one of a source.
+pub fn backend(node: Option<&NodeConfig>) -> String {
+    let machine = node.and_then(|node| node.machine.as_deref());
+    match machine {
+        None => BACKEND.to_owned(),
+        Some(machine) if machine.region.is_empty() => machine.source.clone(),
+        Some(machine) => format!("{} ({})", machine.source, machine.region),
+    }
+}
+
 struct Amounts {
     cpus: u32,
     memory: Bytes,
@@ -68,9 +82,11 @@ fn offer(
     availability: Availability,
 ) -> Offer {
     let disk = node.map(|node| node.tmp_disk).filter(|disk| *disk > Bytes(0));
+    let machine = node.and_then(|node| node.machine.as_deref());
     Offer {
-        backend: BACKEND.to_owned(),
-        instance_type: name.to_owned(),
+        backend: backend(node),
+        // A machine is of a type; a node that is there already has a name alone.
+        instance_type: machine.map_or(name, |machine| &machine.offer).to_owned(),
         blocks: node.and_then(|node| blocks(&amounts, node)),
         price_dollars_per_hour: node.map_or(0.0, dollars_per_hour),
         availability,
@@ -148,7 +164,7 @@ mod tests {
         let cpus = CpuSet::first(cpus);
         let (node, memory) = ("n1".to_owned(), Bytes::from_gib(128));
         let (gres, disk) = (gres.collect(), Bytes(0));
-        NodeShare { node, cpus, memory, gres, tasks: 1, sharers: 1, disk }
+        NodeShare { node, cpus, memory, gres, tasks: 1, sharers: 1, disk, price: None }
     }
 
     #[test]

@@ -7,6 +7,7 @@ use crate::table::PsRow;
 use model::amount::Bytes;
 use model::array::format_pending;
 use model::node::NodeConfig;
+use model::price::Price;
 use model::printable::printable;
 use model::reason::{LaunchFault, Reason};
 use model::record::{JobRecord, RecordState};
@@ -53,6 +54,9 @@ impl RunSummary {
         if is_waiting_for_schedule(job) {
             (reason, restarts) = (&Reason::BeginTime, 0);
         }
+        // A run whose machine is being made is where dstack has it while it provisions.
+        let is_provisioning = job.extras.as_ref().is_some_and(|extras| extras.provisioning);
+        let state = if is_provisioning { JobState::Configuring } else { state };
         let retry = job.spec.retry.as_deref();
         Self::of(&JobFacts { state, reason, restarts, exit: job.exit, retry })
     }
@@ -290,7 +294,9 @@ pub fn record_row(record: &JobRecord, nodes: &Nodes, submitted: &str) -> PsRow {
     let memory = crate::offer::size(Bytes::from_mib(tres.amount(&TresKind::Mem)));
     let task = record.array_task.map(|task| format!(" task={task}")).unwrap_or_default();
     let first = record.nodes.first().and_then(|node| nodes.get(node));
-    let price = first.map_or(0.0, node_offer::dollars_per_hour);
+    // A machine on demand that is gone is no node any more: what the job paid for is in its record.
+    let paid = || Price::from_units(tres.amount(&TresKind::Cost)).dollars();
+    let price = first.map_or_else(paid, node_offer::dollars_per_hour);
     PsRow {
         name: format!("{}{task}", record.name),
         backend: text(node_offer::BACKEND.to_owned()),

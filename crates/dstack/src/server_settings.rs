@@ -54,7 +54,10 @@ const WITHOUT_EFFECT: &[&str] = &[
 
 /// The keys of `config.yml`, each with what has its place here.
 const FILE_KEYS: &[(&str, &str)] = &[
-    ("projects", "projects are made with `sluice project`, and nodes are the cluster's own"),
+    (
+        "projects",
+        "projects are made with `sluice project`, and `sluice convert` writes backends as sources of machines",
+    ),
     ("encryption", "secrets have a key of the server's own, `sluice secret rotate-key`"),
     ("default_permissions", "rights are those of docs/security.md"),
     ("plugins", "there are none"),

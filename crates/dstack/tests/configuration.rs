@@ -225,13 +225,8 @@ fn property_without_effect_is_kept_and_noticed() {
         "type: task\ncommands: [x]\nports: [8080, '80:8080', '*:9000']\nspot_policy: auto\nresources: {shm_size: 8GB}\nidle_duration: off\nregions: []\n",
     );
     let said: Vec<String> = loaded.notices.iter().map(|n| n.to_string()).collect();
-    assert_eq!(
-        said,
-        [
-            "3:8: `ports`: are reached from this machine while the run runs: sluice port RUN PORT",
-            "4:14: `spot_policy`: has no effect: every offer is one of this cluster's own nodes",
-        ]
-    );
+    let ports = "are reached from this machine while the run runs: sluice port RUN PORT";
+    assert_eq!(said, [format!("3:8: `ports`: {ports}")]);
     let Configuration::Task(task) = loaded.configuration else { panic!("{loaded:?}") };
     let port = |local, of_run| Port { local, of_run };
     let ports = [port(Some(8080), 8080), port(Some(80), 8080), port(None, 9000)];
@@ -253,7 +248,6 @@ fn property_that_would_change_what_runs_is_read_and_refused_at_apply() {
             "11: `volumes[0]`: a run without an `image` finds /host at /host and not at /data",
         ),
         ("repos: [., 'https://h/r']", "8: `repos`: expected one repository at most"),
-        ("backends: [aws]", "11: `backends`: no such backend here"),
         ("runtime: container", "10: `runtime`: `container` needs an `image`"),
     ];
     for (line, expected) in cases {
@@ -428,7 +422,6 @@ fn other_types_are_read_and_refused_at_apply() {
             "type: service\nport: 80\ncommands: [x]\narray: 0-3\n",
             "4:8: `array`: is not for a service",
         ),
-        ("type: fleet\nnodes: 2\n", "1:7: `type`: fleets of cloud machines are not available yet"),
         (
             "type: volume\nbackend: aws\nregion: us\nsize: 10GB\n",
             "1:7: `type`: network volumes are not available yet",
@@ -528,14 +521,16 @@ fn profile_gives_what_the_configuration_leaves_open() {
     let Configuration::Task(task) = loaded.configuration else { panic!() };
     assert_eq!(task.max_duration, Some(Duration::from_secs(3_600)));
     assert!(task.retry.is_some());
-    // What is not available in a profile is refused as well.
+    // What a profile says of machines is the run's.
     let cloud =
         dstack::configuration::parse_profiles("p.yml", b"profiles: [{name: c, backends: [aws]}]");
     let loaded =
         dstack::configuration::load::parse_with("t.yml", text, Some(&cloud.unwrap()[0]), &[])
             .unwrap();
-    let refused = loaded.applicable().unwrap_err().in_file("t.yml");
-    assert!(refused.starts_with("t.yml: `backends`: no such backend here"), "{refused}");
+    let Configuration::Task(task) = loaded.configuration else { panic!() };
+    let choice = task.profile.machine_choice().expect("it says a backend");
+    assert_eq!(choice.backends, ["aws"]);
+    assert!(!choice.allows_own());
     let usual = dstack::configuration::load::select_profile(&profiles, None).unwrap();
     assert_eq!(usual.get("name").as_text(), Some("usual"));
     let error =

@@ -21,17 +21,18 @@ mod nodes;
 mod values;
 
 pub use accounting::{
-    account, activity, outage, preempt, priority, private_data, project, qos, raw_usage, record,
-    tres, usage_report,
+    account, activity, budget, outage, preempt, priority, private_data, project, qos, raw_usage,
+    record, tres, usage_report,
 };
 pub use enforcement::{allocation, binding, cpu_frequency, limits, load, usage};
 pub use job::{
     array, attempt, change, constraint, container, dependency, gpu, gpu_model, gres, interpolation,
-    mail, reason, request, run, service, shortage, step, streams,
+    machine_choice, mail, reason, request, run, service, shortage, step, streams,
 };
 pub use nodes::{
-    dynamic_node, fleet, gpu_health, gpu_series, health, machine, node, node_reason, partition,
-    power, reservation, reservation_request, select, site, ssh_fleet, topology, trigger, volume,
+    cloud_fleet, dynamic_node, fleet, gpu_health, gpu_series, health, machine, node, node_reason,
+    partition, power, reservation, reservation_request, select, site, ssh_fleet, topology, trigger,
+    volume,
 };
 pub use values::{
     amount, cpuset, cron, filename, grammar, hostlist, id, metadata_address, price, principal,

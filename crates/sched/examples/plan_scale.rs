@@ -1,7 +1,8 @@
 //! A large cluster and a long queue, planned: the numbers of the specification.
 //!
 //! `cargo run --release -p sched --example plan_scale [seed]`: 100,000 pending jobs of 1,000
-//! users in 200 shapes (a fifth on several nodes), 10,000 nodes of 8 GPUs in 8 classes, 90 % busy.
+//! users in 200 shapes (a fifth on several nodes), 10,000 nodes of 8 GPUs in 8 classes, 90 % busy. At the end, machines for
+//! 1,000 jobs in 1,000 shapes over 1,400 types in 3 regions.
 
 #![allow(
     clippy::disallowed_methods,
@@ -12,13 +13,16 @@ use model::allocation::{GresShare, NodeShare};
 use model::amount::Bytes;
 use model::cpuset::CpuSet;
 use model::id::JobId;
+use model::machine::{Offer, OfferedGpus};
 use model::node::{NodeConfig, NodeGres};
 use model::partition::Partition;
+use model::price::Price;
 use model::principal::{Principal, Role};
 use model::range::Range;
 use model::request::{DeviceMake, GresRequest, Memory, Per, Request};
 use model::run::{Component, JobSpec, Launch, LaunchKind};
 use model::time::{TimeLimit, Timestamp};
+use sched::machines::{MachineView, Source};
 use sched::view::{Availability, DependencyState, NodeUse};
 use sched::{Memo, NodeInfo, PartitionInfo, PendingJob, Plan, RunningJob, View};
 use std::sync::Arc;
@@ -30,6 +34,10 @@ const JOBS: u32 = 100_000;
 const USERS: u64 = 1_000;
 const SHAPES: u64 = 200;
 const RESERVATIONS: u32 = 1_000;
+/// Jobs that machines are made for, and the types and regions that there are for them.
+const MACHINE_JOBS: usize = 1_000;
+const TYPES: u64 = 1_400;
+const REGIONS: u64 = 3;
 /// Rounds whose plan is compared with one from nothing.
 const CHECKED: u64 = 3;
 const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
@@ -200,6 +208,7 @@ fn occupy(nodes: &mut [NodeInfo], random: &mut Random) -> Vec<Arc<RunningJob>> {
                 tasks: gpus,
                 sharers: 1,
                 disk: Bytes(0),
+                price: None,
             };
             let uid = 1_000 + random.below(USERS) as u32;
             hold(&mut node.used, &share, uid);
@@ -387,6 +396,76 @@ fn counts(plan: &Plan) -> String {
     )
 }
 
+/// The types of a cloud in three regions: without GPUs, and with 1 to 8 of each kind.
+fn offers(random: &mut Random) -> Vec<Offer> {
+    let kinds = u64::from(CLASSES);
+    let offer = |at: u64, region: u64, random: &mut Random| {
+        let cpus: u32 = 2 << (at % 7);
+        let gpus = (at % 4 == 0).then(|| OfferedGpus {
+            kind: class_kind((at / 4 % kinds) as u32),
+            count: 1 << (at / 32 % 4),
+            memory: Some(Bytes::from_gib(80)),
+        });
+        let dollars = f64::from(cpus) * 0.04
+            + gpus.as_ref().map_or(0.0, |gpus| f64::from(gpus.count) * 2.0)
+            + random.below(100) as f64 / 1_000.0;
+        Offer {
+            id: format!("type{at}"),
+            cpus,
+            memory: Bytes::from_gib(u64::from(cpus) * (2 + 2 * (at % 4))),
+            disk: Bytes::from_gib(100),
+            gpus,
+            region: format!("region{region}"),
+            price: Price::from_dollars(dollars).expect("a price"),
+            spot: at % 2 == 0,
+        }
+    };
+    let places = (0..TYPES).flat_map(|at| (0..REGIONS).map(move |region| (at, region)));
+    places.map(|(at, region)| offer(at, region, random)).collect()
+}
+
+/// Machines for jobs that all ask for something else, on a cluster without nodes.
+fn machines(view: &View, seed: u64) {
+    let mut random = Random(seed);
+    let queue = view.queue.iter().take(MACHINE_JOBS).enumerate().map(|(at, waiting)| {
+        let asked = waiting.spec.components[0].request.clone();
+        let memory = Memory::PerNode(Range::exactly(Bytes::from_mib(1_024 + 7 * at as u64)));
+        let gres = if at % 3 == 0 { asked.gres.clone() } else { Vec::new() };
+        let request = Request { memory, gres, ..(*asked).clone() };
+        let spec = Arc::new(spec(request, waiting.spec.owner.uid));
+        Arc::new(PendingJob { spec, ..(**waiting).clone() })
+    });
+    let mut partition = Partition::over("main", Vec::new());
+    partition.dynamic_members.all = true;
+    let cluster = View {
+        partitions: vec![PartitionInfo { partition: Arc::new(partition), nodes: Vec::new() }],
+        queue: queue.collect(),
+        ..View::default()
+    };
+    let source = Source {
+        name: "cloud".to_string(),
+        backend: "remote".to_string(),
+        features: vec!["cloud".to_string()],
+        offers: Arc::new(offers(&mut random)),
+        failed: Vec::new(),
+        machines: 0,
+        price_hour: Price::default(),
+        machines_max: 10_000,
+        price_hour_max: None,
+        budget_left: None,
+        boot: Duration::from_secs(600),
+        own_first: true,
+        fleet: None,
+    };
+    let count = source.offers.len();
+    let there = MachineView { sources: vec![source], room: 100_000, ..MachineView::default() };
+    let plan = sched::plan(&cluster, NOW, &mut Memo::default());
+    let watch = Watch::start();
+    let made = sched::machines::machines(&cluster, &plan, NOW, &there);
+    let what = format!("machines for {} jobs over {count} offers", cluster.queue.len());
+    watch.said(&what, &format!("{} are asked for", made.orders.len()));
+}
+
 fn main() {
     let seed = std::env::args().nth(1).and_then(|seed| seed.parse().ok()).unwrap_or(1);
     let mut view = world(seed);
@@ -422,4 +501,5 @@ fn main() {
     let estimates = sched::estimates(&view, NOW, &mut Memo::default());
     watch.said("estimates for all", &format!("{} of {}", estimates.len(), view.queue.len()));
     println!("memory at most: {} MiB", memory_peak_mib());
+    machines(&view, seed);
 }

@@ -70,7 +70,8 @@ fn calls_due(state: &State, running: &Running, most: usize) -> Vec<(PowerProgram
     for (name, node) in &state.nodes {
         // Most nodes are on: no name of these is looked up.
         let program = node.power.program_due().filter(|_| !running.contains_key(name));
-        if let Some(program) = program {
+        // The machine of a node that a source backs is made and deleted, and no program is called.
+        if let Some(program) = program.filter(|_| state.backing(name).is_none()) {
             due.entry(program).or_default().push((name.clone(), node.power));
         }
     }

@@ -65,6 +65,20 @@ pub struct Offer {
     pub gpus: Vec<(String, u64)>,
     /// Free now, or only once something ends.
     pub available: bool,
+    /// The node that a machine would be, where it is not there yet and would be made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<Box<model::node::NodeConfig>>,
+}
+
+impl Offer {
+    /// Free nodes come first, then machines that would be made, then nodes that are taken.
+    pub fn turn(&self) -> u8 {
+        match (self.available, &self.machine) {
+            (true, _) => 0,
+            (false, Some(_)) => 1,
+            (false, None) => 2,
+        }
+    }
 }
 
 /// A new job, with its script and environment beside it.

@@ -13,7 +13,7 @@ use crate::gateway::{
     GatewayReport, GatewayRoutes, ReplicaRoute, ServiceLoad, ServiceRoute, TokenRoute,
 };
 use crate::link::{Renewal, SignedRenewal, ToAgent, ToServer};
-use crate::machine::{MachineView, MachinesView, SourceView};
+use crate::machine::{BudgetView, MachineView, MachinesView, SourceView};
 use crate::order::{Action, IdRange, SignedOrder};
 use crate::reservation::ReservationPurpose;
 use crate::samples::job_view;
@@ -314,15 +314,25 @@ fn machines_keep_their_names() {
         id: None,
         phase: MachinePhase::Asked,
         failure: None,
+        terms: Default::default(),
     };
     let machines = vec![MachineView { machine, idle: false, cost: Cost::default() }];
+    let budget = BudgetView {
+        account: "lab".into(),
+        month: Cost::from_dollars(2.0).expect("an amount"),
+        spent: Cost::from_dollars(1.0).expect("an amount"),
+        price_hour: Price::from_dollars(2.5).expect("a price"),
+        warned: false,
+    };
+    let budgets = vec![budget];
     travels(
-        &Answer::Machines(MachinesView { sources: vec![source], machines }),
+        &Answer::Machines(MachinesView { sources: vec![source], machines, budgets }),
         concat!(
             r#"{"machines":{"sources":[{"name":"cloud","offers":2,"machines":1,"machines_max":4,"#,
             r#""price_hour":25000,"month":1000000}],"machines":[{"machine":{"token":"1-a","number":1,"#,
             r#""source":"cloud","offer":{"id":"small","cpus":2,"memory":1024,"disk":0,"price":25000},"#,
-            r#""node":"cloud-1","job":7,"asked":1,"phase":"asked"},"cost":0}]}}"#
+            r#""node":"cloud-1","job":7,"asked":1,"phase":"asked"},"cost":0}],"#,
+            r#""budgets":[{"account":"lab","month":2000000,"spent":1000000,"price_hour":25000}]}}"#
         ),
     );
 }
@@ -425,6 +435,7 @@ fn views_keep_their_names() {
         admin_comment: None,
         magnetic_reservation: Some("maint".into()),
         network: None,
+        provisioning: false,
     }));
     let json = serde_json::to_value(&job).unwrap();
     assert_eq!(json["together"], serde_json::json!({"first": 12, "offset": 0, "size": 2}));

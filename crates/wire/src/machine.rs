@@ -12,6 +12,21 @@ pub struct MachinesView {
     pub sources: Vec<SourceView>,
     /// In the order in which they were asked for.
     pub machines: Vec<MachineView>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub budgets: Vec<BudgetView>,
+}
+
+/// What the jobs of an account may cost in this month, and have cost.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BudgetView {
+    pub account: String,
+    pub month: Cost,
+    pub spent: Cost,
+    /// What its jobs cost in an hour now.
+    pub price_hour: Price,
+    /// So much is spent that it is warned of.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub warned: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

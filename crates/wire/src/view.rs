@@ -107,6 +107,9 @@ pub struct JobExtras {
     /// The network of its container, where that is not its node's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<ContainerNetwork>,
+    /// It waits for a machine that is being made.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub provisioning: bool,
 }
 
 impl JobView {

@@ -191,6 +191,7 @@ mod tests {
                 tasks: 1,
                 sharers: 1,
                 disk: Bytes(0),
+                price: None,
             };
             device_numbers(&share, &lines, &machine)
         };

@@ -135,6 +135,7 @@ fn launch(number: u32, script: &str) -> JobLaunch {
         tasks: 1,
         sharers: 1,
         disk: Bytes(0),
+        price: None,
     };
     JobLaunch {
         kind: LaunchKind::Batch,

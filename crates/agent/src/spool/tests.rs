@@ -39,6 +39,7 @@ pub fn launch() -> JobLaunch {
             tasks: 1,
             sharers: 1,
             disk: Bytes(0),
+            price: None,
         },
         node_index: 0,
         nodes: 1,

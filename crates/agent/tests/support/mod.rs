@@ -215,6 +215,7 @@ impl Cluster {
                 tasks: 1,
                 sharers: 1,
                 disk: Bytes(0),
+                price: None,
             },
             node_index: 0,
             nodes: 1,

@@ -3,7 +3,7 @@
 use super::configured_node;
 use crate::event::Event;
 use crate::state::State;
-use model::node::NodeConfig;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 impl State {
@@ -15,8 +15,7 @@ impl State {
                     let known = self.nodes.remove(name);
                     let power = &self.config.parameters.power;
                     let price = self.config.prices.get(name).copied();
-                    let price = price.or_else(|| self.machine_price(name));
-                    let config = NodeConfig { price, ..dynamic.config.clone() };
+                    let config = self.priced(&dynamic.config, price);
                     let node = configured_node(known, &config, power, *at);
                     self.nodes.insert(name.clone(), node);
                     self.dynamic_nodes.insert(name.clone(), dynamic.clone());
@@ -64,10 +63,16 @@ impl State {
     /// Brings the dynamic nodes of every partition to what it takes in.
     pub(super) fn settle_dynamic_members(&mut self) {
         let dynamic = &self.dynamic_nodes;
+        // An instance of a fleet is in the partition of its fleet alone.
+        let live = self.machines.values().filter(|machine| machine.is_live());
+        let of_fleets: HashMap<&str, &str> = live
+            .filter_map(|machine| Some((machine.node.as_str(), machine.terms.fleet.as_deref()?)))
+            .collect();
         for partition in &mut self.partitions {
-            let members = &partition.dynamic_members;
-            let belongs = |name: &String| {
-                dynamic.get(name).is_none_or(|node| members.admits(&node.config.features))
+            let (members, own) = (&partition.dynamic_members, partition.name.as_str());
+            let belongs = |name: &String| match of_fleets.get(name.as_str()) {
+                Some(fleet) => *fleet == own,
+                None => dynamic.get(name).is_none_or(|node| members.admits(&node.config.features)),
             };
             let mut nodes: Vec<String> =
                 partition.nodes.iter().filter(|n| belongs(n)).cloned().collect();

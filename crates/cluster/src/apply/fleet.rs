@@ -69,12 +69,14 @@ impl State {
                     nodes: wanted.nodes,
                     allow_accounts: wanted.allow_accounts,
                     over_subscribe: wanted.over_subscribe,
+                    dynamic_members: wanted.dynamic_members,
                     ..(**known).clone()
                 };
                 *known = Arc::new(next);
             }
             None => self.partitions.push(Arc::new(wanted)),
         }
+        self.settle_dynamic_members();
         self.invalidate_configuration();
     }
 

@@ -1,8 +1,11 @@
 //! The event of a machine: what is known of it, and what it has cost when it is not kept any more.
 
 use crate::state::State;
+use model::fleet::Blocks;
 use model::machine::{Machine, MachinePhase, month_of};
+use model::node::NodeConfig;
 use model::price::Price;
+use std::sync::Arc;
 
 /// How many machines are kept that are gone: what failed a short while ago is among the newest.
 const GONE_MAX: usize = 1_000;
@@ -16,6 +19,30 @@ impl State {
         self.machines.insert(machine.token.clone(), machine.clone());
         if machine.phase == MachinePhase::Gone {
             self.forget_machines();
+        }
+        if self.backing(&machine.node).is_some() {
+            self.price_backed_node(&machine.node);
+        }
+    }
+
+    /// The nodes of slurm.conf that sources back have the price of their machines, or of those that would be made.
+    pub(super) fn price_backed_nodes(&mut self) {
+        let config = self.config.clone();
+        for name in config.sources.iter().flat_map(|source| &source.nodes) {
+            self.price_backed_node(name);
+        }
+    }
+
+    fn price_backed_node(&mut self, name: &str) {
+        let (Some(source), Some(node)) = (self.backing(name), self.nodes.get(name)) else { return };
+        let own = self.config.prices.get(name).copied();
+        let mut priced = self.priced(&node.config, own);
+        let would_be = || self.fitting_offer(source, &node.config, &[]);
+        priced.price = priced.price.or_else(|| would_be().map(|offer| offer.price));
+        if priced != *node.config
+            && let Some(node) = self.nodes.get_mut(name)
+        {
+            node.config = Arc::new(priced);
         }
     }
 
@@ -40,9 +67,20 @@ impl State {
         }
     }
 
-    /// What an hour of the node costs that is a machine of a source.
-    pub(super) fn machine_price(&self, node: &str) -> Option<Price> {
+    /// The node with what it costs, and with what it is where it is a machine of a source. A price of the site's own counts
+    /// before that of the machine.
+    pub(super) fn priced(&self, node: &NodeConfig, own: Option<Price>) -> NodeConfig {
         let mut machines = self.machines.values();
-        machines.find(|machine| machine.is_live() && machine.node == node).map(|m| m.offer.price)
+        let machine = machines.find(|machine| machine.is_live() && machine.node == node.name);
+        let fleet = machine.and_then(|machine| self.fleets.get(machine.terms.fleet.as_ref()?));
+        NodeConfig {
+            blocks: match fleet.and_then(|fleet| fleet.cloud.as_ref()).map(|cloud| cloud.blocks) {
+                Some(Blocks::Count(count)) => Some(count),
+                _ => node.blocks,
+            },
+            price: own.or(machine.map(|machine| machine.offer.price)),
+            machine: machine.map(|of| Box::new(of.offer.kind(self.source_ref(&of.source)))),
+            ..node.clone()
+        }
     }
 }

@@ -184,7 +184,8 @@ impl State {
             }
             Event::MachineSet(machine) => self.apply_machine(machine),
             Event::OffersSet { source, offers } => {
-                self.offers.insert(source.clone(), offers.clone());
+                self.offers.insert(source.clone(), Arc::new(offers.clone()));
+                self.price_backed_nodes();
                 self.hardware.invalidate();
             }
             Event::FleetSet { .. }
@@ -224,8 +225,7 @@ impl State {
         for configured in config.nodes.iter().chain(&beside) {
             let known = known.remove(&configured.name);
             let price = config.prices.get(&configured.name).copied();
-            let price = price.or_else(|| self.machine_price(&configured.name));
-            let configured = NodeConfig { price, ..configured.clone() };
+            let configured = self.priced(configured, price);
             let node = configured_node(known, &configured, &config.parameters.power, at);
             self.nodes.insert(configured.name.clone(), node);
         }
@@ -241,6 +241,7 @@ impl State {
         let mut shut_out = std::mem::take(&mut self.shut_out);
         shut_out.retain(|node| self.has_machine(node) || self.fits_group_token(node));
         self.shut_out = shut_out;
+        self.price_backed_nodes();
         self.invalidate_configuration();
     }
 

@@ -19,6 +19,7 @@ impl State {
         let seconds = until.since(from).as_secs_f64();
         if seconds > 0.0 {
             self.charge_for(id, from, seconds);
+            self.charge_cost(id, from, until);
         }
         if let Phase::Active(attempt) = &mut self.job_mut(id).phase {
             attempt.charged_until = Some(until.max(from));

@@ -32,6 +32,7 @@ impl State {
         self.check_fleet_name(set, known)?;
         bounds::FLEET_HOSTS.hold(set.hosts.len())?;
         self.check_hosts(set)?;
+        self.check_cloud(set, known)?;
         let mut hosts = known.map(|fleet| fleet.hosts.clone()).unwrap_or_default();
         let staying = hosts.iter().filter(|(_, host)| host.leaving.is_none());
         let mut before: BTreeMap<String, u32> =
@@ -71,6 +72,7 @@ impl State {
             created_by: known.map_or(&context.by.name, |fleet| &fleet.created_by).clone(),
             created: known.map_or(context.now, |fleet| fleet.created),
             is_cluster: set.is_cluster,
+            cloud: set.cloud.clone(),
             hosts,
         };
         if known == Some(&fleet) {
@@ -83,6 +85,18 @@ impl State {
             noted(context, target, what),
         ]
         .into())
+    }
+
+    /// A fleet is of hosts, or of machines that sources make, and stays so.
+    fn check_cloud(&self, set: &SetFleet, known: Option<&SshFleet>) -> Result<(), Refusal> {
+        let refused = |text: &str| Err(Refusal::Other(format!("fleet {}: {text}", set.name)));
+        if known.is_some_and(|known| known.cloud.is_some() != set.cloud.is_some()) {
+            return refused("it is of hosts or of machines of a cloud: delete it first");
+        }
+        if set.cloud.is_some() && self.config.sources.is_empty() {
+            return refused("no source of machines is configured: `[[source]]` in sluice.toml");
+        }
+        Ok(())
     }
 
     /// A fleet's name is that of its partition.
@@ -147,6 +161,9 @@ impl State {
         let of_project = |fleet: &&SshFleet| fleet.project == project;
         let known = self.fleets.get(name).filter(of_project);
         let known = known.ok_or_else(|| unknown("fleet", name))?;
+        if known.cloud.is_some() {
+            return self.remove_cloud_fleet(known, numbers, context);
+        }
         let mut fleet = known.clone();
         let leaving: Vec<u32> = match numbers {
             Some(numbers) => numbers.to_vec(),
@@ -170,6 +187,22 @@ impl State {
             noted(context, target, what),
         ]
         .into())
+    }
+
+    fn remove_cloud_fleet(
+        &self,
+        fleet: &SshFleet,
+        numbers: Option<&[u32]>,
+        context: &Context,
+    ) -> Result<Decision, Refusal> {
+        let mut events = self.fleet_leaves(&fleet.name, numbers, context.now)?;
+        if numbers.is_none() {
+            events.push(Event::FleetRemoved { name: fleet.name.clone() });
+        }
+        let what = numbers.map_or(ActivityKind::Deleted, |_| ActivityKind::Changed);
+        let (project, name) = (fleet.project.clone(), fleet.name.clone());
+        events.push(noted(context, ActivityTarget::Fleet { project, name }, what));
+        Ok(events.into())
     }
 
     /// What was found out about a host. A host that has left meanwhile has nothing to be found out.

@@ -5,11 +5,15 @@ use crate::authorise::{Act, authorise};
 use crate::command::{Context, Decision, MachineReport};
 use crate::event::Event;
 use crate::state::State;
+use model::cloud_fleet::CloudFleet;
 use model::hostlist;
-use model::machine::{FailureKind, Machine, MachineFailure, MachinePhase, OFFERS_MAX, Offer};
+use model::machine::{
+    FailureKind, Machine, MachineFailure, MachinePhase, MachineTerms, OFFERS_MAX, Offer,
+    SourceConfig,
+};
 use model::reason::Refusal;
 use model::time::Timestamp;
-use sched::machines::MachineOrder;
+use sched::machines::{MachineOrder, MachineView};
 use std::time::Duration;
 
 impl State {
@@ -28,31 +32,119 @@ impl State {
             let text = format!("source {} has {live} machines, as many as it may", source.name);
             return Err(Refusal::Other(text));
         }
-        if self.job(order.job).is_none_or(|job| !job.is_waiting()) {
+        let job = order.job.map(|job| self.job(job).filter(|job| job.is_waiting()));
+        let is_fleet_gone =
+            order.fleet.as_ref().is_some_and(|fleet| !self.fleets.contains_key(fleet));
+        // Its job has started, or has ended.
+        if is_fleet_gone || matches!(job, Some(None)) {
             return Ok(Decision::default());
         }
-        let name = |number: u32| format!("{}-{number}", source.name);
-        let Some(number) = (self.last_machine.saturating_add(1)..=u32::MAX)
+        let choice = job.flatten().and_then(|job| job.spec.request().machines.as_deref());
+        let terms = MachineTerms {
+            idle_s: choice.and_then(|choice| choice.idle_s),
+            fleet: order.fleet.clone(),
+        };
+        let machine = self.machine_asked(source, order, terms, self.last_machine, context)?;
+        Ok(vec![Event::MachineSet(Box::new(machine))].into())
+    }
+
+    /// The machine of an order, numbered after `last`. An instance of a fleet has its name from the fleet, as dstack's has.
+    fn machine_asked(
+        &self,
+        source: &SourceConfig,
+        order: &MachineOrder,
+        terms: MachineTerms,
+        last: u32,
+        context: &Context,
+    ) -> Result<Machine, Refusal> {
+        let begin = order.fleet.as_deref().unwrap_or(&source.name);
+        let name = |number: u32| format!("{begin}-{number}");
+        let Some(number) = (last.saturating_add(1)..=u32::MAX)
             .find(|number| self.is_machine_name_free(&name(*number)))
         else {
             return Err(Refusal::Other(format!("source {}: no number is free", source.name)));
         };
-        let machine = Machine {
-            token: format!("{number}-{:032x}", context.random),
-            number,
-            source: source.name.clone(),
-            offer: order.offer.clone(),
-            node: name(number),
-            job: Some(order.job),
-            asked: context.now,
-            made: None,
-            joined: None,
-            gone: None,
-            id: None,
-            phase: MachinePhase::Asked,
-            failure: None,
+        Ok(new_machine(order, name(number), number, terms, context))
+    }
+
+    /// Instances that fleets are to have also where nothing runs, of the cheapest offers that they may be.
+    pub(super) fn fleet_machine_events(&self, context: &Context) -> Vec<Event> {
+        let clouds = self.fleets.values().filter_map(|fleet| Some((fleet, fleet.cloud.as_ref()?)));
+        let short: Vec<(&str, u32)> = clouds
+            .map(|(fleet, cloud)| (&*fleet.name, self.instances_wanted(&fleet.name, cloud)))
+            .filter(|(name, wanted)| self.instances_of(name) < *wanted)
+            .collect();
+        if short.is_empty() {
+            return Vec::new();
+        }
+        let there = self.machine_view(context.now);
+        let to = |(name, wanted): &(&str, u32)| self.instances_to(name, *wanted, &there, context);
+        // One fleet at a time: machines are numbered from the last one on.
+        short.iter().map(to).find(|events| !events.is_empty()).unwrap_or_default()
+    }
+
+    /// A fleet that has had no instance yet is brought to its target, and later kept at its least.
+    fn instances_wanted(&self, fleet: &str, cloud: &CloudFleet) -> u32 {
+        let mut machines = self.machines.values();
+        let has_had = machines.any(|machine| machine.terms.fleet.as_deref() == Some(fleet));
+        if has_had { cloud.min } else { cloud.target.max(cloud.min) }
+    }
+
+    /// Brings a fleet to so many instances, as far as the limits of sources let it.
+    fn instances_to(
+        &self,
+        fleet: &str,
+        wanted: u32,
+        there: &MachineView,
+        context: &Context,
+    ) -> Vec<Event> {
+        let missing = wanted.saturating_sub(self.instances_of(fleet));
+        let orders = sched::machines::fleet_orders(there, fleet, missing);
+        let mut last = self.last_machine;
+        let mut events = Vec::new();
+        for order in orders {
+            let Some(source) = self.source(&order.source) else { continue };
+            let terms = MachineTerms { idle_s: None, fleet: order.fleet.clone() };
+            let asked = self.machine_asked(source, &order, terms, last, context);
+            if let Ok(machine) = asked {
+                last = machine.number;
+                events.push(Event::MachineSet(Box::new(machine)));
+            }
+        }
+        events
+    }
+
+    /// How many instances a fleet of machines has, or may have.
+    pub(crate) fn instances_of(&self, fleet: &str) -> u32 {
+        let of_fleet = |machine: &&Machine| {
+            machine.is_live() && machine.terms.fleet.as_deref() == Some(fleet)
         };
-        Ok(vec![Event::MachineSet(Box::new(machine))].into())
+        self.machines.values().filter(of_fleet).count() as u32
+    }
+
+    /// The machines of a fleet leave with it; none of them may be busy.
+    pub(super) fn fleet_leaves(
+        &self,
+        fleet: &str,
+        numbers: Option<&[u32]>,
+        now: Timestamp,
+    ) -> Result<Vec<Event>, Refusal> {
+        let of_fleet = self.machines.values().filter(|machine| {
+            let is_there = !matches!(machine.phase, MachinePhase::Deleting | MachinePhase::Gone);
+            let is_meant = numbers.is_none_or(|numbers| numbers.contains(&machine.number));
+            is_there && is_meant && machine.terms.fleet.as_deref() == Some(fleet)
+        });
+        let mut events = Vec::new();
+        for machine in of_fleet {
+            let holder = self.nodes.get(&machine.node).and_then(|node| node.holders.first());
+            if let Some(attempt) = holder {
+                let text =
+                    format!("instance {} is busy: job {} runs there", machine.node, attempt.job);
+                return Err(Refusal::Other(text));
+            }
+            events.extend(self.machine_leaves(machine.clone(), "its fleet is deleted", now));
+        }
+        Ok(events)
     }
 
     /// Whether a new machine may be this node. Otherwise its agent could not join, or would speak for another node.
@@ -131,7 +223,7 @@ impl State {
         if self.source(source).is_none() || offers.len() > OFFERS_MAX {
             return Err(unknown("source", source));
         }
-        if self.offers.get(source).map(Vec::as_slice).unwrap_or_default() == offers {
+        if self.offers.get(source).map(|known| &known[..]).unwrap_or_default() == offers {
             return Ok(Decision::default());
         }
         let (source, offers) = (source.to_owned(), offers.to_vec());
@@ -152,6 +244,10 @@ impl State {
             is_there && (machine.node == node || machine.token == node)
         });
         let machine = machine.ok_or_else(|| unknown("machine", node))?.clone();
+        if self.backing(&machine.node).is_some() {
+            let text = "it is a node of slurm.conf: scontrol update state=power_down_force";
+            return Err(Refusal::Other(format!("machine {}: {text}", machine.node)));
+        }
         let why = format!("its machine is deleted by {}", context.by.name);
         Ok(self.machine_leaves(machine, &why, context.now).into())
     }
@@ -187,6 +283,15 @@ impl State {
     /// use.
     fn is_machine_idle(&self, machine: &Machine, now: Timestamp) -> bool {
         let Some(node) = self.nodes.get(&machine.node) else { return true };
+        // It is powered down as any node of a cloud.
+        if self.backing(&machine.node).is_some() {
+            return false;
+        }
+        let cloud = self.cloud_of(machine);
+        let fleet = machine.terms.fleet.as_deref().unwrap_or_default();
+        if cloud.is_some_and(|cloud| self.instances_of(fleet) <= cloud.min) {
+            return false;
+        }
         let (Some(source), Some(joined)) = (self.source(&machine.source), machine.joined) else {
             return false;
         };
@@ -199,11 +304,18 @@ impl State {
         }
         // A job of several nodes could start when the last of its machines had joined, and not before.
         let joined_last = beside().filter(|_| is_unserved).filter_map(|of| of.joined).max();
+        let of_fleet = cloud.and_then(|cloud| cloud.choice.idle_s);
+        let idle_s = machine.terms.idle_s.or(of_fleet);
         let idle_since = node.last_busy.max(joined_last).map_or(joined, |at| at.max(joined));
         node.holders.is_empty()
-            && idle_since + seconds(source.idle_s) <= now
+            && idle_since + seconds(idle_s.unwrap_or(source.idle_s)) <= now
             && joined + seconds(source.life_min_s) <= now
             && self.check_machine_free(&machine.node).is_ok()
+    }
+
+    /// The fleet that the machine is an instance of.
+    fn cloud_of(&self, machine: &Machine) -> Option<&CloudFleet> {
+        self.fleets.get(machine.terms.fleet.as_ref()?)?.cloud.as_deref()
     }
 
     /// Whether nothing keeps the node of a machine, or it is gone already.
@@ -212,7 +324,7 @@ impl State {
     }
 
     /// The node of a machine goes, and then the machine. Where something is on the node it is drained first.
-    fn machine_leaves(&self, machine: Machine, why: &str, now: Timestamp) -> Vec<Event> {
+    pub(super) fn machine_leaves(&self, machine: Machine, why: &str, now: Timestamp) -> Vec<Event> {
         let node = machine.node.clone();
         let set = |phase| Event::MachineSet(Box::new(Machine { phase, ..machine.clone() }));
         if self.check_machine_free(&node).is_err() {
@@ -246,6 +358,32 @@ impl State {
             ))),
             None => Ok(()),
         }
+    }
+}
+
+/// A machine as it is when it is asked for.
+pub(super) fn new_machine(
+    order: &MachineOrder,
+    node: String,
+    number: u32,
+    terms: MachineTerms,
+    context: &Context,
+) -> Machine {
+    Machine {
+        token: format!("{number}-{:032x}", context.random),
+        number,
+        source: order.source.clone(),
+        offer: order.offer.clone(),
+        node,
+        job: order.job,
+        asked: context.now,
+        made: None,
+        joined: None,
+        gone: None,
+        id: None,
+        phase: MachinePhase::Asked,
+        failure: None,
+        terms,
     }
 }
 

@@ -3,6 +3,7 @@
 mod account;
 mod activity;
 mod assign;
+mod backed_node;
 mod cancel;
 mod change;
 mod coordinator;

@@ -381,7 +381,7 @@ fn is_same_agent(facts: &NodeFacts, before: &NodeFacts) -> bool {
     facts.agent_start != Timestamp::default() && facts.agent_start == before.agent_start
 }
 
-fn powered(node: &str, power: PowerState, at: Timestamp) -> Event {
+pub(super) fn powered(node: &str, power: PowerState, at: Timestamp) -> Event {
     Event::NodePower { node: node.to_owned(), power, at, reason: None }
 }
 

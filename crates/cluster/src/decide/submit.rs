@@ -11,7 +11,7 @@ use model::bounds;
 use model::id::{JobId, RunId};
 use model::partition::{Partition, PartitionState};
 use model::reason::{NeverFits, PartitionBound, Refusal};
-use model::request::{Request, WaitPolicy};
+use model::request::{Grant, Request, WaitPolicy};
 use model::run::{Hold, JobSpec, LaunchKind, RunKind};
 use model::time::{TimeLimit, Timestamp};
 use std::sync::Arc;
@@ -393,7 +393,24 @@ impl State {
         let probe = self.probe(spec, partitions, context);
         let plan = sched::plan(&probe, context.now, &mut sched::Memo::default());
         let starts = plan.starts.iter().any(|s| s.job.0 == self.next_job);
-        if starts { Ok(()) } else { Err(Refusal::NoCapacityNow) }
+        let may_start = starts || self.gets_machine(spec, &probe, &plan, context.now);
+        if may_start { Ok(()) } else { Err(Refusal::NoCapacityNow) }
+    }
+
+    /// Whether a machine is made for a run that does not start now, or one on its way has room for it. A job of Slurm's language
+    /// that is to start at once does not wait for a machine.
+    fn gets_machine(
+        &self,
+        spec: &JobSpec,
+        probe: &sched::View,
+        plan: &sched::Plan,
+        now: Timestamp,
+    ) -> bool {
+        if spec.request().grant != Grant::Offer || self.config.sources.is_empty() {
+            return false;
+        }
+        let made = sched::machines::machines(probe, plan, now, &self.machine_view(now));
+        made.answers.iter().any(|(job, answer)| job.0 == self.next_job && answer.is_coming())
     }
 
     /// Two submits at once of one name are decided one after the other: the second finds the first.

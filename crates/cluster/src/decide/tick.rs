@@ -12,7 +12,7 @@ use model::dependency::DependencyState;
 use model::id::JobId;
 use model::raw_usage::RawUsage;
 use model::reason::Reason;
-use model::request::WaitPolicy;
+use model::request::{Grant, WaitPolicy};
 use model::run::{ExitStatus, Outcome};
 use model::time::{TimeLimit, Timestamp};
 use model::tres::{Tres, TresKind};
@@ -26,6 +26,9 @@ const PURGE_MAX: usize = 10_000;
 /// The looks at other jobs that one tick takes for dependencies. Where all waiting jobs need more, each tick looks at a part of
 /// the jobs: nothing else happens meanwhile.
 const LOOKUPS_PER_TICK: u64 = 100_000;
+
+/// How long after its machine is up a run may take to start.
+const MACHINE_START: Duration = Duration::from_secs(60);
 
 /// The part of the waiting jobs whose dependencies a tick looks at.
 struct DependencyTurn {
@@ -77,6 +80,10 @@ impl State {
         events.extend(self.gang_events(context.now));
         events.extend(self.reservation_events(context.now));
         events.extend(self.machine_events(context.now));
+        // Machines are numbered from the last one on: one kind of them at a time.
+        let of_fleets = self.fleet_machine_events(context);
+        let of_nodes = || self.backed_node_events(context);
+        events.extend(if of_fleets.is_empty() { of_nodes() } else { of_fleets });
         if let Some(reset) = self.usage_period_due(context.now) {
             events.push(Event::UsagePeriodEnded { at: context.now, reset });
         }
@@ -140,6 +147,7 @@ impl State {
             WaitPolicy::Until(time) if time <= now => {
                 self.capacity_deadline(job, time, dependencies?)
             }
+            WaitPolicy::Now if request.grant == Grant::Offer => self.machine_deadline(job),
             WaitPolicy::Until(_) | WaitPolicy::Forever | WaitPolicy::Now => None,
         };
         if until.is_some_and(|time| time <= now) {
@@ -150,6 +158,15 @@ impl State {
         let fails = |known: &Dependencies<'_>| known.state_of(job) == DependencyState::Failed;
         let never = kills && dependencies.is_some_and(fails);
         never.then_some(Outcome::Cancelled { by: 0 })
+    }
+
+    /// Until when a run that is to start at once waits for the machine that is made for it: as long as the slowest source may
+    /// take, and a little for its start.
+    fn machine_deadline(&self, job: &Job) -> Option<Timestamp> {
+        let boot = self.config.sources.iter().map(|source| source.boot_s).max()?;
+        let from = job.begin.map_or(job.submit, |begin| begin.max(job.submit));
+        let is_held = job.hold.is_some();
+        (!is_held).then(|| from + Duration::from_secs(boot.into()) + MACHINE_START)
     }
 
     /// The latest start that still meets the deadline; the deadline itself for a job without a time limit.

@@ -2,12 +2,18 @@
 //! back.
 
 use crate::state::State;
-use model::machine::{FailureKind, Machine, MachinePhase, SourceConfig, month_of};
+use model::cloud_fleet::CloudFleet;
+use model::gres::GPU;
+use model::machine::{
+    FailureKind, Machine, MachinePhase, Offer, SourceConfig, fleet_feature, month_of,
+};
+use model::machine_choice::SourceRef;
 use model::node::{NodeConfig, SlotState};
 use model::price::Cost;
 use model::time::Timestamp;
-use sched::machines::{MachineView, Source};
+use sched::machines::{Coming, FleetPool, MachineView, Source};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -27,6 +33,54 @@ impl State {
         self.config.sources.iter().find(|source| source.name == name)
     }
 
+    /// A source as machines know it, also one that is not configured any more.
+    pub fn source_ref<'s>(&'s self, name: &'s str) -> SourceRef<'s> {
+        self.source(name).map_or_else(|| SourceRef::named(name), SourceConfig::reference)
+    }
+
+    /// The source that makes the machine of a node of slurm.conf.
+    pub fn backing(&self, node: &str) -> Option<&SourceConfig> {
+        // Most nodes and machines are told by this, and no list of names is looked through.
+        self.nodes.get(node).filter(|node| node.config.cloud)?;
+        let mut sources = self.config.sources.iter();
+        sources.find(|source| source.nodes.iter().any(|name| name == node))
+    }
+
+    /// The sources whose machines are dynamic nodes.
+    fn open_sources(&self) -> impl Iterator<Item = &SourceConfig> {
+        self.config.sources.iter().filter(|source| source.nodes.is_empty())
+    }
+
+    /// The cheapest offer that has what a node of slurm.conf has, and is as its features say where they name a type, a region,
+    /// `spot` or `on-demand`.
+    pub(crate) fn fitting_offer(
+        &self,
+        source: &SourceConfig,
+        node: &NodeConfig,
+        failed: &[(Option<String>, FailureKind)],
+    ) -> Option<&Offer> {
+        let offers = self.offers.get(&source.name)?;
+        let is_word = |word: &&String| offers.iter().any(|offer| offer.is_called(word));
+        let words: Vec<&String> = node.features.iter().filter(is_word).collect();
+        let gpus = node.gres_total(GPU);
+        let kinds = node.gres.iter().filter(|line| line.name == GPU);
+        let kinds: Vec<&String> = kinds.filter_map(|line| line.kind.as_ref()).collect();
+        let fits = |offer: &&Offer| {
+            let has = offer.gpus.as_ref();
+            let is_kind = |kind: &&String| has.is_some_and(|has| has.kind == **kind);
+            let is_failed = |(id, _): &(Option<String>, FailureKind)| {
+                id.as_ref().is_none_or(|id| *id == offer.id)
+            };
+            offer.cpus >= node.cpus
+                && offer.memory >= node.memory
+                && has.map_or(0, |has| u64::from(has.count)) >= gpus
+                && kinds.iter().all(is_kind)
+                && words.iter().all(|word| offer.is_called(word))
+                && !failed.iter().any(is_failed)
+        };
+        offers.iter().filter(fits).min_by_key(|offer| offer.price)
+    }
+
     pub fn live_machines_of<'s>(&'s self, source: &'s str) -> impl Iterator<Item = &'s Machine> {
         self.machines.values().filter(move |of| of.is_live() && of.source == source)
     }
@@ -34,6 +88,9 @@ impl State {
     /// Whether the machine's agent is a node that is as its agent says.
     pub fn has_joined(&self, machine: &Machine) -> bool {
         let is_up = self.nodes.get(&machine.node).is_some_and(|node| node.slot == SlotState::Up);
+        if self.backing(&machine.node).is_some() {
+            return is_up && self.nodes.get(&machine.node).is_some_and(|node| node.power.is_on());
+        }
         let node = self.dynamic_nodes.get(&machine.node);
         is_up && node.is_some_and(|node| node.said.is_some())
     }
@@ -54,12 +111,19 @@ impl State {
     pub fn machine_view(&self, now: Timestamp) -> MachineView {
         let coming = self.machines.values().filter(|machine| {
             let is_coming = matches!(machine.phase, MachinePhase::Asked | MachinePhase::Made);
-            is_coming && !self.has_joined(machine)
+            // A node of slurm.conf is there while its machine is made.
+            is_coming && !self.has_joined(machine) && self.backing(&machine.node).is_none()
         });
-        let coming: Vec<NodeConfig> = coming
+        let mut coming: Vec<&Machine> = coming.collect();
+        coming.sort_unstable_by_key(|machine| machine.number);
+        let coming: Vec<Coming> = coming
+            .into_iter()
             .map(|machine| {
-                let features = self.source(&machine.source).map(|source| &source.features[..]);
-                machine.offer.node(&machine.node, features.unwrap_or_default())
+                let features = self.source(&machine.source).map(|of| machine.own_features(of));
+                let source = self.source_ref(&machine.source);
+                let features = features.unwrap_or_default();
+                let node = machine.offer.node_of(source, &machine.node, &features);
+                Coming { node, job: machine.job, fleet: machine.terms.fleet.clone() }
             })
             .collect();
         let is_idle =
@@ -73,23 +137,43 @@ impl State {
         });
         let served = idle.chain(in_vain).filter_map(|machine| machine.job);
         let joining =
-            coming.iter().filter(|node| !self.dynamic_nodes.contains_key(&node.name)).count();
+            coming.iter().filter(|of| !self.dynamic_nodes.contains_key(&of.node.name)).count();
         let there = self.config.nodes.len() + self.dynamic_nodes.len() + joining;
         let most = self.config.parameters.max_node_count as usize;
+        let plain: Vec<Source> =
+            self.open_sources().map(|source| self.source_view(source, now)).collect();
+        let of_fleets = self.fleets.values().filter_map(|fleet| {
+            let cloud = CloudFleet::clone(fleet.cloud.as_ref()?);
+            let machines = self.instances_of(&fleet.name);
+            Some(Arc::new(FleetPool { name: fleet.name.clone(), machines, cloud }))
+        });
+        let of_fleets: Vec<Source> = of_fleets
+            .flat_map(|fleet| {
+                let features = vec![fleet_feature(&fleet.name)];
+                let one = move |source: &Source| Source {
+                    features: features.clone(),
+                    fleet: Some(fleet.clone()),
+                    ..source.clone()
+                };
+                plain.iter().map(one).collect::<Vec<_>>()
+            })
+            .collect();
         MachineView {
-            sources: self.config.sources.iter().map(|s| self.source_view(s, now)).collect(),
+            sources: plain.into_iter().chain(of_fleets).collect(),
             served: served.collect(),
             room: most.saturating_sub(there) as u32,
+            budgets: self.budget_view(now),
             coming,
         }
     }
 
-    fn source_view(&self, source: &SourceConfig, now: Timestamp) -> Source {
+    pub(crate) fn source_view(&self, source: &SourceConfig, now: Timestamp) -> Source {
         let live = || self.live_machines_of(&source.name);
         let hour: Cost = live().map(|machine| machine.offer.price.for_time(HOUR)).sum();
         let spent = || self.machine_costs(&source.name, now) + hour;
         Source {
             name: source.name.clone(),
+            backend: source.reference().backend.to_owned(),
             features: source.features.clone(),
             offers: self.offers.get(&source.name).cloned().unwrap_or_default(),
             failed: self.failed_offers(&source.name, now),
@@ -99,6 +183,8 @@ impl State {
             price_hour_max: source.price_hour_max,
             budget_left: source.budget_month.map(|budget| budget.less(spent())),
             boot: Duration::from_secs(source.boot_s.into()),
+            own_first: source.own_first,
+            fleet: None,
         }
     }
 
@@ -132,17 +218,28 @@ impl State {
         paused
     }
 
+    /// The features of the source, and of the fleets that may have such a machine.
+    fn features_for(&self, source: &SourceConfig, offer: &Offer) -> Vec<String> {
+        let fleets = self.fleets.values().filter(|fleet| {
+            fleet.cloud.as_ref().is_some_and(|cloud| cloud.allows(source.reference(), offer))
+        });
+        let of_fleets = fleets.map(|fleet| fleet_feature(&fleet.name));
+        source.features.iter().cloned().chain(of_fleets).collect()
+    }
+
     /// The nodes that machines could be, as many of each kind as may count.
     pub(crate) fn offered_nodes(&self) -> Vec<NodeConfig> {
         let mut nodes = Vec::new();
-        for source in &self.config.sources {
+        for source in self.open_sources() {
             let offers = self.offers.get(&source.name).map(|offers| &offers[..]);
             let offers = offers.unwrap_or_default();
             let share = (OFFERED_NODES_MAX / offers.len().max(1)).max(1);
             let each = share.min(source.machines_max as usize);
             for offer in offers {
                 let name = |number| format!("{}:{}:{number}", source.name, offer.id);
-                nodes.extend((0..each).map(|at| offer.node(&name(at), &source.features)));
+                let features = self.features_for(source, offer);
+                let node = |at| offer.node_of(source.reference(), &name(at), &features);
+                nodes.extend((0..each).map(node));
             }
         }
         nodes

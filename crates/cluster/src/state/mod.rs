@@ -1,5 +1,6 @@
 //! The state of the cluster: one value, changed only by `apply`.
 
+pub mod account_cost;
 pub mod association_tree;
 pub mod cache;
 pub mod charged_usage;
@@ -121,9 +122,12 @@ pub struct State {
     /// What machines have cost that are not kept any more, by source and month of their end.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub former_machine_costs: BTreeMap<String, BTreeMap<String, Cost>>,
+    /// What the jobs of each account have cost, by month. An account has what those below it have.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub account_costs: BTreeMap<String, BTreeMap<String, Cost>>,
     /// What each source offers.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub offers: BTreeMap<String, Vec<Offer>>,
+    pub offers: BTreeMap<String, Arc<Vec<Offer>>>,
     /// By project and name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub volumes: BTreeMap<String, BTreeMap<String, Volume>>,
@@ -227,6 +231,7 @@ impl Default for State {
             machines: BTreeMap::new(),
             last_machine: 0,
             former_machine_costs: BTreeMap::new(),
+            account_costs: BTreeMap::new(),
             offers: BTreeMap::new(),
             volumes: BTreeMap::new(),
             triggers: BTreeMap::new(),

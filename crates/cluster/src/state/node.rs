@@ -61,6 +61,9 @@ impl Node {
                 tres.add(TresKind::gres(&gres.name, Some(kind)), gres.count);
             }
         }
+        if let Some(price) = self.config.price {
+            tres.set(TresKind::Cost, price.units());
+        }
         tres
     }
 

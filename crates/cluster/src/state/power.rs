@@ -158,6 +158,16 @@ impl State {
                     known.resume_timeout_s.max(partition.power.resume_timeout_s);
             }
         }
+        // Machines take their time, and cost while they are idle, whether slurm.conf says something of it or not.
+        for source in self.config.sources.iter().filter(|_| enabled) {
+            for node in &source.nodes {
+                let known = of_partitions.entry(node).or_default();
+                let said = known.suspend_time.or(policy.suspend_time_s.map(SuspendTime::Seconds));
+                known.suspend_time = said.or(Some(SuspendTime::Seconds(source.idle_s)));
+                let resume = known.resume_timeout_s.unwrap_or(policy.resume_timeout_s);
+                known.resume_timeout_s = Some(resume.max(source.boot_s));
+            }
+        }
         PowerTimes { usual, of_partitions }
     }
 

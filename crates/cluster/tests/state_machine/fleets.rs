@@ -36,6 +36,7 @@ fn fleet(project: &str, name: &str, hosts: &[&str]) -> Command {
         configuration: "{}".into(),
         is_cluster: false,
         hosts: hosts.iter().map(|name| host(name)).collect(),
+        cloud: None,
     }))
 }
 

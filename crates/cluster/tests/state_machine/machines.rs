@@ -2,15 +2,22 @@
 
 use crate::job_builder::{Ask, alice, ask, root};
 use crate::testbed::{World, world_with};
-use cluster::command::{JoinAttempt, MachineReport};
+use cluster::command::{JoinAttempt, MachineReport, SetFleet};
 use cluster::{ClusterConfig, Command, Event};
 use model::amount::Bytes;
+use model::budget::Budget;
+use model::cloud_fleet::{CloudFleet, OfferBounds};
+use model::fleet::Blocks;
 use model::id::JobId;
 use model::machine::{FailureKind, Machine, MachineAnswer, MachinePhase, Offer, SourceConfig};
+use model::machine_choice::MachineChoice;
 use model::node::{AdminState, NodeConfig};
 use model::partition::{DynamicMembers, Partition};
+use model::power::PowerState;
 use model::price::{Cost, Price};
 use model::reason::Refusal;
+use model::request::{Grant, WaitPolicy};
+use model::run::Outcome;
 use sched::machines::MachinePlan;
 use std::time::Duration;
 
@@ -162,6 +169,159 @@ fn limit_of_machines_holds_and_what_they_cost_counts_against_the_budget() {
     config.sources.clear();
     let refused = w.try_as(root(), Command::Configure(Box::new(config)));
     assert!(refused.is_err(), "a source with machines stays");
+}
+
+#[test]
+fn job_costs_its_account_its_share_and_a_budget_that_is_spent_makes_no_machine() {
+    let mut w = open();
+    let job = w.submit(in_cloud().cpus(2));
+    let account = w.job(job).account.to_string();
+    asked(&mut w);
+    made(&mut w, 1);
+    joins(&mut w, 1);
+    assert_eq!(w.plan().len(), 1);
+    w.pass(500);
+    let spent = |w: &World| w.state.account_costs_at(w.now)[&account].month;
+    assert_eq!(Some(spent(&w)), Cost::from_dollars(0.5), "while it runs");
+    w.pass(500);
+    w.end(job, 0);
+    w.restart();
+    w.hello("cloud-1", &[]);
+    assert_eq!(Some(spent(&w)), Cost::from_dollars(1.0), "all of the machine is its share");
+    w.submit(in_cloud().cpus(2));
+    w.submit(in_cloud().cpus(2));
+    assert_eq!(w.plan().len(), 1, "one runs on the machine that is there");
+    // The next hour of both is 7.2 beside what is spent.
+    let mut config = (*w.state.config).clone();
+    for (dollars, made) in [(8.1, 0), (8.3, 1)] {
+        let month = Cost::from_dollars(dollars).expect("money");
+        config.budgets = vec![Budget { account: account.clone(), month, warn_percent: 80 }];
+        w.run(Command::Configure(Box::new(config.clone())));
+        let plan = asked(&mut w);
+        assert_eq!(plan.orders.len(), made, "{dollars}: {plan:?}");
+        let said = format!("{:?}", plan.answers);
+        assert_eq!(said.contains("AccountBudget"), made == 0, "{said}");
+    }
+}
+
+#[test]
+fn run_that_starts_at_once_or_not_at_all_waits_for_the_machine_that_is_made_for_it() {
+    let mut w = open();
+    let run = in_cloud().asking(|request| {
+        (request.wait_policy, request.grant) = (WaitPolicy::Now, Grant::Offer);
+    });
+    let job = w.submit(run);
+    assert_eq!(asked(&mut w).orders.len(), 1);
+    let batch = in_cloud().asking(|request| request.wait_policy = WaitPolicy::Now);
+    let refused = w.try_submit(batch);
+    assert!(matches!(refused, Err(Refusal::NoCapacityNow)), "{refused:?}");
+    w.pass(600);
+    assert!(w.job(job).is_waiting(), "a machine may take so long");
+    w.pass(61);
+    assert_eq!(w.job(job).ended().map(|ended| ended.outcome), Some(Outcome::NoCapacity));
+}
+
+/// A fleet of machines of at least `min`, at most two.
+fn set_fleet(min: u32) -> Command {
+    let cloud = CloudFleet {
+        min,
+        target: min,
+        max: Some(2),
+        choice: MachineChoice { idle_s: Some(50), ..MachineChoice::default() },
+        price_max: None,
+        bounds: OfferBounds::default(),
+        blocks: Blocks::Auto,
+    };
+    Command::SetFleet(Box::new(SetFleet {
+        project: "main".into(),
+        name: "lab".into(),
+        configuration: "{}".into(),
+        is_cluster: false,
+        hosts: Vec::new(),
+        cloud: Some(Box::new(cloud)),
+    }))
+}
+
+#[test]
+fn fleet_of_machines_keeps_its_least_and_makes_more_for_jobs() {
+    let mut w = open();
+    w.run(set_fleet(1));
+    w.pass(1);
+    let first = machine(&w, 1);
+    let said = (first.node.as_str(), first.job, first.terms.fleet.as_deref());
+    assert_eq!(said, ("lab-1", None, Some("lab")));
+    w.pass(60);
+    assert_eq!(w.state.machines.len(), 1, "no more than its least");
+    let in_lab = || ask().asking(|request| request.partitions = vec!["lab".into()]);
+    for _ in 0..3 {
+        w.submit(in_lab().cpus(2));
+    }
+    let plan = asked(&mut w);
+    let names: Vec<&str> = w.state.machines.values().map(|of| of.node.as_str()).collect();
+    assert_eq!(names, ["lab-1", "lab-2"], "{plan:?}");
+    assert!(matches!(plan.answers[2].1, MachineAnswer::HeldBack(_)), "it has its most: {plan:?}");
+}
+
+#[test]
+fn fleet_of_machines_goes_with_its_machines_and_needs_a_source() {
+    let mut w = open();
+    w.run(set_fleet(2));
+    w.pass(1);
+    assert_eq!(w.state.machines.len(), 2);
+    let (project, name) = ("main".to_owned(), "lab".to_owned());
+    w.run(Command::RemoveFleetHosts { project, name, numbers: None });
+    assert!(w.state.partition("lab").is_none());
+    assert!(w.state.machines.values().all(|of| of.phase == MachinePhase::Deleting));
+    let mut without = crate::testbed::world(1);
+    let refused = without.try_as(root(), set_fleet(0));
+    assert!(matches!(refused, Err(Refusal::Other(why)) if why.contains("no source of machines")));
+}
+
+/// The one node of slurm.conf is of a cloud, and a source backs it.
+fn backed(config: &mut ClusterConfig) {
+    let by_source = || Some("[[source]]".to_owned());
+    let power = &mut config.parameters.power;
+    (power.suspend_program, power.resume_program) = (by_source(), by_source());
+    config.nodes[0].cloud = true;
+    let source = SourceConfig::new("cloud", "/opt/make");
+    config.sources = vec![SourceConfig { nodes: vec!["n1".into()], idle_s: 100, ..source }];
+}
+
+#[test]
+fn cloud_node_of_slurm_conf_is_a_machine_of_its_source_while_it_is_powered_up() {
+    let mut w = world_with(1, backed);
+    let large = Offer { cpus: 256, memory: Bytes::from_gib(4096), ..small() };
+    w.run(Command::SetOffers { source: "cloud".into(), offers: vec![large] });
+    let power = |w: &World| w.state.nodes["n1"].power;
+    w.pass(101);
+    w.run(Command::PowerSave);
+    w.run(Command::NodeLost { node: "n1".into() });
+    w.pass(40);
+    assert_eq!(power(&w), PowerState::PoweredDown, "it was idle, and no program is called");
+    let job = w.started(ask()).job;
+    w.run(Command::PowerSave);
+    w.pass(1);
+    assert!(matches!(power(&w), PowerState::PoweringUp { called: true, .. }), "{:?}", power(&w));
+    let asked = machine(&w, 1);
+    assert_eq!((asked.node.as_str(), asked.job), ("n1", Some(job)));
+    w.pass(1);
+    assert_eq!(w.state.machines.len(), 1, "one machine for one node");
+    made(&mut w, 1);
+    w.hello("n1", &[]);
+    assert!(w.state.has_joined(machine(&w, 1)));
+    report(&mut w, 1, MachineReport::Joined);
+    let price = w.job(job).attempt().map(|attempt| attempt.allocation.price());
+    assert!(price > Some(Price::default()), "{price:?}");
+    w.end(job, 0);
+    w.pass(99);
+    w.run(Command::PowerSave);
+    assert_eq!((power(&w), phase(&w, 1)), (PowerState::On, MachinePhase::Joined));
+    w.pass(2);
+    w.run(Command::PowerSave);
+    w.pass(1);
+    assert_eq!(phase(&w, 1), MachinePhase::Deleting);
+    let refused = w.try_as(root(), Command::DeleteMachine { node: "n1".into() });
+    assert!(refused.is_err(), "it is on its way out");
 }
 
 #[test]

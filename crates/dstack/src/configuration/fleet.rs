@@ -1,9 +1,11 @@
 //! `type: fleet` as a type.
 
+use super::policy::Profile;
+use super::resources::Resources;
 use super::value::Value;
 use model::range::Range;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Fleet {
     pub name: Option<String>,
     /// Whether its nodes are to lie close together.
@@ -11,6 +13,12 @@ pub struct Fleet {
     pub blocks: Blocks,
     /// For machines of a cloud; `None` where the hosts are named.
     pub nodes: Option<Range<u32>>,
+    /// How many machines of a cloud are made when it is applied.
+    pub target: u32,
+    /// What its machines must have; `None` for anything.
+    pub resources: Option<Resources>,
+    /// Which machines, and how long they may be idle.
+    pub profile: Profile,
     pub hosts: Vec<SshHost>,
     /// The network by which the hosts reach each other: `10.0.0.0/24`.
     pub network: Option<String>,
@@ -51,6 +59,7 @@ impl Fleet {
     pub(super) fn of(value: &Value) -> Self {
         let ssh = value.get("ssh_config");
         let nodes = value.get("nodes");
+        let target = nodes.get("target").as_count().or(nodes.get("min").as_count());
         Self {
             name: value.get("name").as_owned_text(),
             is_cluster: value.get("placement").as_text() == Some("cluster"),
@@ -59,6 +68,9 @@ impl Fleet {
                 min: nodes.get("min").as_count().unwrap_or(0),
                 max: nodes.get("max").as_count(),
             }),
+            target: target.unwrap_or(0),
+            resources: Some(value.get("resources")).filter(|of| !of.is_null()).map(Resources::of),
+            profile: Profile::of(value),
             hosts: ssh.get("hosts").items().iter().map(|host| SshHost::of(host, ssh)).collect(),
             network: ssh.get("network").as_owned_text(),
         }

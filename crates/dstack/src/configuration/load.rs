@@ -67,8 +67,6 @@ const TYPES: &[(Type, Option<&str>)] = &[
     (Type::Preset, Some("presets are made and read by dstack's own client only")),
 ];
 
-const CLOUD_FLEET: &str = "fleets of cloud machines are not available yet: the nodes are those of slurm.conf, of `sluice up`, or hosts that `ssh_config` names";
-
 /// Reads the bytes of a `.dstack.yml`; `file` is its name as the user wrote it.
 pub fn parse(file: &str, bytes: &[u8]) -> Result<Loaded, ConfigurationError> {
     parse_with(file, bytes, None, &[])
@@ -230,12 +228,7 @@ fn read(document: &Node, reading: &mut Reading, profile: Option<&Value>) -> Resu
     }
     match kind {
         Type::Task | Type::DevEnvironment | Type::Service => check::run(&top, &mut value, reading),
-        Type::Fleet => {
-            check::fleet(&top, &value, reading);
-            if value.get("ssh_config").is_null() {
-                refuse_type(&top, CLOUD_FLEET, reading);
-            }
-        }
+        Type::Fleet => check::fleet(&top, &value, reading),
         Type::Preset => check::preset(&top, &value, reading),
         Type::Gateway | Type::Volume => {}
     }
@@ -270,13 +263,6 @@ fn type_of(top: &Field<'_>, reading: &mut Reading) -> Result<Type, Fault> {
         reading.refuse(&field, why);
     }
     Ok(kind)
-}
-
-/// Refuses what is not available of a type that is.
-fn refuse_type(top: &Field<'_>, why: &'static str, reading: &mut Reading) {
-    if let Some(field) = top.child("type") {
-        reading.refuse(&field, why);
-    }
 }
 
 fn table(kind: Type, top: &Field<'_>) -> Result<&'static Table, Fault> {

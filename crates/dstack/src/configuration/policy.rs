@@ -1,11 +1,14 @@
 //! The policies of a run as types.
 
 use super::value::Value;
+use model::machine_choice::{MachineChoice, SpotChoice};
 use model::run::{Retry, StartupOrder, UtilizationPolicy};
 use std::time::Duration;
 
 /// The duration of `retry: true`, and of a `retry` without one.
 pub const RETRY_DURATION_S: u64 = 3_600;
+
+const YEAR_S: u32 = 365 * 24 * 3_600;
 
 /// The events that `retry` is about.
 pub const RETRY_EVENTS: [&str; 3] = ["no-capacity", "interruption", "error"];
@@ -60,11 +63,17 @@ pub enum StopCriteria {
     MasterDone,
 }
 
-/// Policies on offers and idle machines, of which those for machines of clouds are read and kept without effect; and on idle GPUs.
+/// Policies on offers, on machines that are made and stand idle, and on idle GPUs.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Profile {
     pub spot_policy: Option<SpotPolicy>,
     pub max_price: Option<f64>,
+    pub backends: Vec<String>,
+    pub regions: Vec<String>,
+    pub availability_zones: Vec<String>,
+    pub instance_types: Vec<String>,
+    /// `creation_policy: reuse`
+    pub reuse_only: bool,
     /// An advance reservation of the cluster, as with `--reservation`.
     pub reservation: Option<String>,
     /// `Some(None)` is `off`.
@@ -109,6 +118,11 @@ impl Profile {
                 _ => None,
             },
             max_price: value.get("max_price").as_number(),
+            backends: value.get("backends").texts(),
+            regions: value.get("regions").texts(),
+            availability_zones: value.get("availability_zones").texts(),
+            instance_types: value.get("instance_types").texts(),
+            reuse_only: value.get("creation_policy").as_text() == Some("reuse"),
             reservation: value.get("reservation").as_owned_text(),
             idle_duration: match value.get("idle_duration") {
                 Value::Null => None,
@@ -118,6 +132,30 @@ impl Profile {
                 UtilizationPolicy { min_gpu_percent: percent, window_s: time_window.as_secs() }
             }),
         }
+    }
+}
+
+impl Profile {
+    /// What the run says of machines; `None` where it leaves all of it to dstack's defaults.
+    pub fn machine_choice(&self) -> Option<MachineChoice> {
+        let choice = MachineChoice {
+            backends: self.backends.clone(),
+            regions: self.regions.clone(),
+            zones: self.availability_zones.clone(),
+            types: self.instance_types.clone(),
+            spot: match self.spot_policy {
+                Some(SpotPolicy::Spot) => SpotChoice::Only,
+                Some(SpotPolicy::Auto) => SpotChoice::Any,
+                Some(SpotPolicy::OnDemand) | None => SpotChoice::Never,
+            },
+            reuse_only: self.reuse_only,
+            // `off` is for ever: a year is.
+            idle_s: self.idle_duration.map(|length| {
+                length.map_or(YEAR_S, |length| u32::try_from(length.as_secs()).unwrap_or(YEAR_S))
+            }),
+        };
+        let is_said = self.spot_policy.is_some() || choice != MachineChoice::default();
+        is_said.then_some(choice)
     }
 }
 

@@ -53,6 +53,7 @@ fn request(
         disk: resources.disk_given.then_some(resources.disk.min),
         architecture: resources.cpu.architecture,
         price_max: task.profile.max_price.map(Price::at_most),
+        machines: task.profile.machine_choice().map(Box::new),
         time_limit: Some(time_limit(task.max_duration)),
         wait_policy: wait_policy(task, now),
         grant: Grant::Offer,

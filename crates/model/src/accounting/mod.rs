@@ -3,6 +3,7 @@
 
 pub mod account;
 pub mod activity;
+pub mod budget;
 pub mod outage;
 pub mod preempt;
 pub mod priority;

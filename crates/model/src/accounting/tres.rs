@@ -2,6 +2,7 @@
 
 use crate::amount::{Bytes, Unit, format_exact, parse_count};
 use crate::grammar::GrammarError;
+use crate::price::Price;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -30,9 +31,11 @@ pub enum TresKind {
     License(String),
     /// A burst buffer, in mebibytes.
     Bb(String),
+    /// Ours: what an hour costs, in the units of [`Price`]. Times the seconds it was held it is money.
+    Cost,
 }
 
-const SIMPLE_KINDS: [(&str, TresKind); 8] = [
+const SIMPLE_KINDS: [(&str, TresKind); 9] = [
     ("cpu", TresKind::Cpu),
     ("mem", TresKind::Mem),
     ("energy", TresKind::Energy),
@@ -41,6 +44,7 @@ const SIMPLE_KINDS: [(&str, TresKind); 8] = [
     ("fs/disk", TresKind::FsDisk),
     ("vmem", TresKind::Vmem),
     ("pages", TresKind::Pages),
+    ("cost", TresKind::Cost),
 ];
 
 impl TresKind {
@@ -59,15 +63,21 @@ impl TresKind {
     }
 
     fn parse_amount(&self, text: &str) -> Option<u64> {
-        if self.is_memory() {
-            Bytes::parse_slurm(text).ok().map(Bytes::mib)
-        } else {
-            parse_count(text)
+        match self {
+            TresKind::Cost => {
+                text.parse::<f64>().ok().and_then(Price::from_dollars).map(Price::units)
+            }
+            _ if self.is_memory() => Bytes::parse_slurm(text).ok().map(Bytes::mib),
+            _ => parse_count(text),
         }
     }
 
     fn format_amount(&self, amount: u64) -> String {
-        if self.is_memory() { format_exact(amount, Unit::Mebi) } else { amount.to_string() }
+        match self {
+            TresKind::Cost => Price::from_units(amount).dollars().to_string(),
+            _ if self.is_memory() => format_exact(amount, Unit::Mebi),
+            _ => amount.to_string(),
+        }
     }
 }
 
@@ -106,7 +116,7 @@ impl FromStr for TresKind {
             _ => None,
         };
         named.ok_or_else(|| {
-            let expected = "cpu, mem, node, billing, energy, fs/disk, vmem, pages, gres/NAME[:TYPE], license/NAME or bb/NAME";
+            let expected = "cpu, mem, node, billing, energy, fs/disk, vmem, pages, gres/NAME[:TYPE], license/NAME, bb/NAME or cost";
             GrammarError::new("TRES", text, expected)
         })
     }
@@ -276,6 +286,9 @@ mod tests {
             tres.to_string(),
             "cpu=1,fs/disk=7,gres/gpu=2,gres/gpu:h100=1,license/ansys=3,bb/cray=1G"
         );
+        let tres = Tres::parse("cost=2.5,cpu=1").expect("a good list");
+        assert_eq!(tres.to_string(), "cpu=1,cost=2.5");
+        assert_eq!(tres.amount(&TresKind::Cost), 25_000);
         assert_eq!(Tres::parse(""), Ok(Tres::new()));
     }
 
@@ -289,6 +302,8 @@ mod tests {
             "cpu=1,cpu=2",
             "cpu=-1",
             "cpu=-2",
+            "cost=-1",
+            "cost=x",
             "gres/=1",
             "gres/gpu:=1",
             "license/=1",

@@ -2,6 +2,9 @@
 
 use crate::amount::Bytes;
 use crate::cpuset::CpuSet;
+use crate::gres::GPU;
+use crate::node::NodeConfig;
+use crate::price::Price;
 use crate::tres::{Tres, TresKind};
 use serde::{Deserialize, Serialize};
 
@@ -28,6 +31,9 @@ pub struct NodeShare {
     /// Local scratch space; zero if none was requested.
     #[serde(default, skip_serializing_if = "is_nothing")]
     pub disk: Bytes,
+    /// What an hour of the share costs; `None` on a node without a price.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub price: Option<Price>,
 }
 
 fn is_nothing(amount: &Bytes) -> bool {
@@ -66,6 +72,11 @@ impl Allocation {
         self.nodes.iter().map(|s| s.cpus.len()).sum()
     }
 
+    /// What an hour of it costs.
+    pub fn price(&self) -> Price {
+        self.nodes.iter().filter_map(|share| share.price).sum()
+    }
+
     pub fn task_count(&self) -> u32 {
         self.nodes.iter().map(|s| s.tasks).sum()
     }
@@ -89,10 +100,70 @@ impl NodeShare {
         for gres in &self.gres {
             tres.add(TresKind::Gres { name: gres.name.clone(), kind: None }, gres.count);
         }
+        if let Some(price) = self.price {
+            tres.add(TresKind::Cost, price.units());
+        }
         tres
+    }
+
+    /// What an hour of the share costs on this node: of the node's price the largest of the parts that the share has of the
+    /// node's CPUs, memory and GPUs.
+    pub fn price_on(&self, node: &NodeConfig) -> Option<Price> {
+        let price = node.price?;
+        let parts = [
+            (u64::from(self.cpus.len()), u64::from(node.cpus)),
+            (self.memory.mib(), node.memory.mib()),
+            (self.gres_count(GPU), node.gres_total(GPU)),
+        ];
+        let parts = parts.into_iter().filter(|(_, whole)| *whole > 0);
+        parts.map(|(part, whole)| price.part(part.min(whole), whole)).max()
     }
 
     pub fn gres_count(&self, name: &str) -> u64 {
         self.gres.iter().filter(|g| g.name == name).map(|g| g.count).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::NodeGres;
+
+    #[test]
+    fn share_costs_the_largest_of_its_parts_of_the_nodes_price() {
+        let gpus = NodeGres::plain(GPU, Some("h100"), 8);
+        let mut node = NodeConfig {
+            gres: vec![gpus],
+            price: Price::from_dollars(8.0),
+            ..NodeConfig::plain("n1", 64, Bytes::from_gib(512))
+        };
+        let share = |cpus: u32, gib: u64, gpus: u64| NodeShare {
+            node: "n1".into(),
+            cpus: CpuSet::first(cpus),
+            memory: Bytes::from_gib(gib),
+            gres: vec![GresShare { name: GPU.into(), kind: None, count: gpus, indices: vec![] }],
+            tasks: 1,
+            sharers: 1,
+            disk: Bytes(0),
+            price: None,
+        };
+        for (cpus, gib, gpus, dollars) in [
+            (8, 64, 1, 1.0),
+            (8, 64, 2, 2.0),
+            (32, 64, 1, 4.0),
+            (1, 256, 0, 4.0),
+            (64, 512, 8, 8.0),
+            (4, 0, 0, 0.5),
+        ] {
+            let shown = share(cpus, gib, gpus).price_on(&node);
+            assert_eq!(shown, Price::from_dollars(dollars), "{cpus} {gib} {gpus}");
+        }
+        node.price = None;
+        let free = NodeShare { price: share(8, 64, 1).price_on(&node), ..share(8, 64, 1) };
+        assert_eq!(free.tres().get(&TresKind::Cost), None);
+        let paid = NodeShare { price: Price::from_dollars(1.25), ..share(8, 64, 1) };
+        let allocation = Allocation { partition: "main".into(), nodes: vec![paid.clone(), paid] };
+        assert_eq!(Some(allocation.price()), Price::from_dollars(2.5));
+        assert!(allocation.tres().to_string().ends_with(",cost=2.5"), "{}", allocation.tres());
     }
 }

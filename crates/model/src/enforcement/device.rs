@@ -139,6 +139,7 @@ mod tests {
             tasks: 1,
             sharers: 1,
             disk: Bytes(0),
+            price: None,
         }
     }
 

@@ -11,6 +11,7 @@ pub mod gpu;
 pub mod gpu_model;
 pub mod gres;
 pub mod interpolation;
+pub mod machine_choice;
 pub mod mail;
 mod outcome;
 mod process_policy;

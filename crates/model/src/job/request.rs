@@ -3,6 +3,7 @@
 use crate::amount::Bytes;
 use crate::constraint::Constraint;
 use crate::gpu::{ComputeCapability, GpuVendor};
+use crate::machine_choice::{MachineChoice, MachineKind};
 use crate::node::Architecture;
 use crate::price::Price;
 use crate::range::Range;
@@ -59,6 +60,10 @@ pub struct Request {
     /// The most that an hour of a node may cost: dstack's `max_price`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub price_max: Option<Price>,
+    /// Which machines on demand will do. Without it any will; of a run of dstack's language, which asks for an offer, any that
+    /// is not spot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machines: Option<Box<MachineChoice>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub constraint: Option<Constraint>,
     /// Tried before `constraint`, which is then ignored (`--prefer`).
@@ -143,6 +148,7 @@ impl Default for Request {
             disk: None,
             architecture: None,
             price_max: None,
+            machines: None,
             constraint: None,
             prefer: None,
             node_list: Vec::new(),
@@ -181,6 +187,16 @@ impl Request {
             wait_policy: WaitPolicy::default(),
             licenses: Vec::new(),
             ..self.clone()
+        }
+    }
+
+    /// Whether the job may be on the node that is such a machine, or none.
+    pub fn allows_machine(&self, kind: Option<&MachineKind>) -> bool {
+        match (&self.machines, kind) {
+            (Some(choice), Some(kind)) => choice.allows(kind),
+            (Some(choice), None) => choice.allows_own(),
+            (None, Some(kind)) => self.grant != Grant::Offer || !kind.spot,
+            (None, None) => true,
         }
     }
 

@@ -3,6 +3,7 @@
 use crate::amount::Bytes;
 use crate::gres::GPU;
 use crate::id::JobId;
+use crate::machine_choice::{MachineKind, SourceRef};
 use crate::node::{NodeConfig, NodeGres};
 use crate::price::{Cost, Price};
 use crate::reason::Reason;
@@ -20,6 +21,9 @@ pub struct SourceConfig {
     pub name: String,
     /// The provider program: an absolute path.
     pub program: String,
+    /// The nodes of slurm.conf with `State=CLOUD` that its machines are; where there are none, its machines are dynamic nodes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<String>,
     /// What each machine has as a node; partitions take it in by these.
     pub features: Vec<String>,
     /// How many machines there may be at once.
@@ -37,6 +41,13 @@ pub struct SourceConfig {
     pub boot_s: u32,
     /// How long one call of the program may take.
     pub call_limit_s: u32,
+    /// A job waits for own nodes that are expected to be free before a machine would be up.
+    #[serde(default = "own_first")]
+    pub own_first: bool,
+}
+
+fn own_first() -> bool {
+    true
 }
 
 impl SourceConfig {
@@ -45,6 +56,7 @@ impl SourceConfig {
         Self {
             name: name.to_owned(),
             program: program.to_owned(),
+            nodes: Vec::new(),
             features: vec![name.to_owned()],
             machines_max: 1,
             price_hour_max: None,
@@ -53,7 +65,13 @@ impl SourceConfig {
             life_min_s: 0,
             boot_s: 600,
             call_limit_s: 60,
+            own_first: own_first(),
         }
+    }
+
+    /// The source as machines and runs know it.
+    pub fn reference(&self) -> SourceRef<'_> {
+        SourceRef::named(&self.name)
     }
 }
 
@@ -84,6 +102,61 @@ pub struct OfferedGpus {
 }
 
 impl Offer {
+    /// The features of such a machine as a node: its source's, and words of its own by which `--constraint` chooses it: its
+    /// type, its region, and `spot` or `on-demand`.
+    pub fn features(&self, of_source: &[String]) -> Vec<String> {
+        let is_plain = |b: u8| b.is_ascii_alphanumeric() || b".-_".contains(&b);
+        let is_word = |word: &&str| (1..=64).contains(&word.len()) && word.bytes().all(is_plain);
+        let mut features = of_source.to_vec();
+        for word in self.words().into_iter().filter(is_word) {
+            if !features.iter().any(|known| known == word) {
+                features.push(word.to_owned());
+            }
+        }
+        features
+    }
+
+    /// Whether the word is one of the offer's own features.
+    pub fn is_called(&self, word: &str) -> bool {
+        !word.is_empty() && self.words().contains(&word)
+    }
+
+    /// Its type, region, zone and market; what it has none of is empty.
+    fn words(&self) -> [&str; 4] {
+        let market = if self.spot { "spot" } else { "on-demand" };
+        [self.type_name(), self.region.as_str(), self.zone().unwrap_or_default(), market]
+    }
+
+    /// The type of the machine. A source that has a type in several places names its offers `g5.xlarge@eu-west-1a`, and
+    /// `g5.xlarge@eu-west-1a/spot`.
+    pub fn type_name(&self) -> &str {
+        self.id.split('@').next().unwrap_or(&self.id)
+    }
+
+    /// The place in the offer's name, where it is not its region.
+    pub fn zone(&self) -> Option<&str> {
+        let (_, place) = self.id.split_once('@')?;
+        place.split('/').next().filter(|zone| !zone.is_empty() && *zone != self.region)
+    }
+
+    /// What a node is that is a machine of this kind.
+    pub fn kind(&self, source: SourceRef<'_>) -> MachineKind {
+        MachineKind {
+            source: source.name.to_owned(),
+            backend: source.backend.to_owned(),
+            offer: self.type_name().to_owned(),
+            region: self.region.clone(),
+            zone: self.zone().map(str::to_owned),
+            spot: self.spot,
+        }
+    }
+
+    /// The node that a machine of this source and kind would be.
+    pub fn node_of(&self, source: SourceRef<'_>, name: &str, features: &[String]) -> NodeConfig {
+        let machine = Some(Box::new(self.kind(source)));
+        NodeConfig { machine, ..self.node(name, features) }
+    }
+
     /// The node that a machine of this kind would be.
     pub fn node(&self, name: &str, features: &[String]) -> NodeConfig {
         let gpus = self.gpus.iter().map(|gpus| NodeGres {
@@ -92,7 +165,7 @@ impl Offer {
         });
         NodeConfig {
             tmp_disk: self.disk,
-            features: features.to_vec(),
+            features: self.features(features),
             gres: gpus.collect(),
             price: Some(self.price),
             dynamic: true,
@@ -130,12 +203,40 @@ pub struct Machine {
     pub phase: MachinePhase,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<MachineFailure>,
+    #[serde(default, skip_serializing_if = "MachineTerms::is_usual")]
+    pub terms: MachineTerms,
+}
+
+/// What was said of a machine when it was asked for, beside its source.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MachineTerms {
+    /// How long it may be idle, seconds; `None` for as long as its source says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idle_s: Option<u32>,
+    /// The fleet of dstack's language that it is an instance of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fleet: Option<String>,
+}
+
+impl MachineTerms {
+    pub fn is_usual(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 impl Machine {
     /// Whether it may exist at the source.
     pub fn is_live(&self) -> bool {
         self.phase != MachinePhase::Gone
+    }
+
+    /// The features by which partitions take its node in: of its fleet, or of its source.
+    pub fn own_features(&self, source: &SourceConfig) -> Vec<String> {
+        match &self.terms.fleet {
+            Some(fleet) => vec![fleet_feature(fleet)],
+            None => source.features.clone(),
+        }
     }
 
     /// What it has cost until now.
@@ -230,6 +331,8 @@ pub enum MachineAnswer {
     NodesSooner,
     /// The machine that was made for it has joined, and the job does not start there.
     Unserved,
+    /// The job is to wait for what is there.
+    ReuseOnly,
     /// No source of its partitions has an offer that could hold it.
     NoOffer,
     /// There are such offers, and these causes hold their sources back.
@@ -237,11 +340,16 @@ pub enum MachineAnswer {
 }
 
 impl MachineAnswer {
+    /// Whether a machine is on its way that has room for the job.
+    pub fn is_coming(&self) -> bool {
+        matches!(self, Self::Ordered { .. } | Self::Coming)
+    }
+
     /// Why the job waits, where a plan that knows of nodes alone says `planned`.
     pub fn reason(&self, planned: &Reason) -> Reason {
         match planned {
             Reason::PartitionNodeLimit | Reason::NodesDown | Reason::BadConstraints
-                if *self != Self::NoOffer =>
+                if !matches!(self, Self::NoOffer | Self::ReuseOnly) =>
             {
                 Reason::Resources
             }
@@ -282,6 +390,16 @@ pub enum HoldCause {
     },
     /// An hour of it is more than the month's budget has left.
     Budget,
+    /// An hour of it is more than the job's account, or one above it, has left of what its jobs may cost in the month.
+    AccountBudget {
+        account: String,
+        month: Cost,
+    },
+    /// The fleet has as many instances as it may have.
+    Fleet {
+        fleet: String,
+        most: u32,
+    },
     /// `MaxNodeCount`
     NodeCount,
     /// It failed a short while ago, and is asked again later.
@@ -296,10 +414,24 @@ impl fmt::Display for HoldCause {
             Self::Machines { most } => write!(f, "it has {most} machines, as many as it may have"),
             Self::PriceHour { most } => write!(f, "its machines may cost {most} an hour"),
             Self::Budget => f.write_str("an hour of one more is beyond the month's budget"),
+            Self::AccountBudget { account, month } => {
+                write!(
+                    f,
+                    "jobs of account {account} may cost {month} a month, and an hour of one more is beyond it"
+                )
+            }
+            Self::Fleet { fleet, most } => {
+                write!(f, "fleet {fleet} has {most} instances, as many as it may have")
+            }
             Self::NodeCount => f.write_str("MaxNodeCount leaves no room for one more node"),
             Self::Failed { kind } => write!(f, "it failed a short while ago ({kind})"),
         }
     }
+}
+
+/// The feature by which the partition of a fleet takes its machines in.
+pub fn fleet_feature(fleet: &str) -> String {
+    format!("fleet-{fleet}")
 }
 
 /// The calendar month (UTC) of a time: `2026-11`.
@@ -340,6 +472,7 @@ mod tests {
             id: None,
             phase: MachinePhase::Asked,
             failure: None,
+            terms: MachineTerms::default(),
         };
         let cost = |machine: &Machine, secs| machine.cost(at(secs)).to_string();
         assert_eq!(cost(&machine, 1000), "$0.0000");
@@ -347,6 +480,29 @@ mod tests {
         assert_eq!(cost(&machine, 2000), "$1.0000");
         machine.gone = Some(at(3000));
         assert_eq!(cost(&machine, 9000), "$2.0000");
+    }
+
+    #[test]
+    fn machine_has_its_type_its_region_and_its_market_as_features() {
+        let offer = Offer {
+            id: "m5.large".into(),
+            cpus: 2,
+            memory: Bytes::from_gib(8),
+            disk: Bytes(0),
+            gpus: None,
+            region: "eu-west-1".into(),
+            price: Price::default(),
+            spot: true,
+        };
+        let cloud = ["cloud".to_owned(), "spot".to_owned()];
+        assert_eq!(offer.features(&cloud), ["cloud", "spot", "m5.large", "eu-west-1"]);
+        let in_zone = Offer { id: "m5.large@eu-west-1a/spot".into(), ..offer.clone() };
+        let words = ["m5.large", "eu-west-1", "eu-west-1a", "spot"];
+        assert_eq!(in_zone.features(&[]), words);
+        assert!(words.iter().all(|word| in_zone.is_called(word)) && !in_zone.is_called(""));
+        assert_eq!(in_zone.kind(SourceRef::named("aws")).zone.as_deref(), Some("eu-west-1a"));
+        let odd = Offer { id: "a b".into(), region: String::new(), spot: false, ..offer };
+        assert_eq!(odd.node("n", &cloud[..1]).features, ["cloud", "on-demand"]);
     }
 
     #[test]

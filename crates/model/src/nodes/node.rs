@@ -5,6 +5,7 @@ use crate::cpuset::CpuSet;
 use crate::gpu::ComputeCapability;
 use crate::gpu_health::GpuReading;
 use crate::gres::GPU;
+use crate::machine_choice::MachineKind;
 use crate::price::Price;
 use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -58,6 +59,9 @@ pub struct NodeConfig {
     /// What an hour of it costs, where the site says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub price: Option<Price>,
+    /// For a machine of a source: which.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<Box<MachineKind>>,
     /// `State=` of the configuration for a node never seen before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initial: Option<AdminState>,
@@ -136,6 +140,7 @@ impl NodeConfig {
             fleet: static_fleet(),
             blocks: None,
             price: None,
+            machine: None,
             initial: None,
             initial_reason: None,
             cloud: false,

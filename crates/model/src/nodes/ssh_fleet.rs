@@ -1,7 +1,9 @@
 //! Fleets over SSH: machines of a project that become nodes once an agent is installed on them.
 
 use crate::amount::Bytes;
+use crate::cloud_fleet::CloudFleet;
 use crate::fleet::{Blocks, MAIN_PROJECT};
+use crate::machine::fleet_feature;
 use crate::node::NodeConfig;
 use crate::partition::{Access, OverSubscribe, Partition};
 use crate::secret::Sealed;
@@ -24,6 +26,9 @@ pub struct SshFleet {
     /// `placement: cluster`: runs on several nodes may be there.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_cluster: bool,
+    /// For a fleet of machines that sources make, which has no hosts of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cloud: Option<Box<CloudFleet>>,
     /// By the number that ends the name of its node.
     pub hosts: BTreeMap<u32, FleetHost>,
 }
@@ -126,6 +131,13 @@ impl SshFleet {
         let mut partition = Partition::over(&self.name, nodes);
         if self.project != MAIN_PROJECT {
             partition.allow_accounts = Access::Only(vec![self.project.clone()]);
+        }
+        if let Some(cloud) = &self.cloud {
+            partition.dynamic_members.features = vec![fleet_feature(&self.name)];
+            if cloud.blocks == Blocks::Count(1) {
+                partition.over_subscribe = OverSubscribe::Exclusive;
+            }
+            return partition;
         }
         let is_whole = |host: &FleetHost| host.blocks == Blocks::Count(1);
         if self.hosts.values().filter(|host| host.leaving.is_none()).all(is_whole) {

@@ -34,6 +34,22 @@ impl Price {
         self.0 as f64 / PARTS
     }
 
+    /// As the TRES `cost` counts it: ten-thousandths of a dollar an hour.
+    pub fn units(self) -> u64 {
+        self.0
+    }
+
+    pub fn from_units(units: u64) -> Self {
+        Self(units)
+    }
+
+    /// So much of `whole` of the price, rounded.
+    pub fn part(self, part: u64, whole: u64) -> Self {
+        let whole = u128::from(whole.max(1));
+        let units = (u128::from(self.0) * u128::from(part) + whole / 2) / whole;
+        Self(u64::try_from(units).unwrap_or(u64::MAX))
+    }
+
     /// What so long a time costs.
     pub fn for_time(self, length: Duration) -> Cost {
         let micros = u128::from(self.0) * MICROS_PER_PART * length.as_millis() / MILLIS_PER_HOUR;

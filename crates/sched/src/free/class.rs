@@ -45,6 +45,7 @@ fn class_hash(config: &NodeConfig) -> u64 {
         .hash(&mut hasher);
     (config.memory.0, config.memory_reserved.0, config.tmp_disk.0, config.weight).hash(&mut hasher);
     (&config.features, &config.cpus_reserved, config.architecture, config.price).hash(&mut hasher);
+    config.machine.hash(&mut hasher);
     for line in &config.gres {
         (&line.name, &line.kind, line.count, line.first_index).hash(&mut hasher);
     }
@@ -69,6 +70,7 @@ fn are_alike(a: &NodeConfig, b: &NodeConfig) -> bool {
         && a.cpus_reserved == b.cpus_reserved
         && a.architecture == b.architecture
         && a.price == b.price
+        && a.machine == b.machine
         && a.features == b.features
         && lines_alike()
 }

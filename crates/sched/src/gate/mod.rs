@@ -34,7 +34,11 @@ pub fn job(waiting: &PendingJob, now: Timestamp) -> Option<Reason> {
 
 /// Why the partition's policy holds the job back.
 pub fn partition(info: &PartitionInfo, demand: &Demand<'_>) -> Option<Reason> {
-    let partition = &info.partition;
+    partition_of(&info.partition, info.nodes.len(), demand)
+}
+
+/// As [`partition`], of a partition with so many nodes.
+pub fn partition_of(partition: &Partition, nodes: usize, demand: &Demand<'_>) -> Option<Reason> {
     match partition.state {
         PartitionState::Down => return Some(Reason::PartitionDown),
         PartitionState::Inactive => return Some(Reason::PartitionInactive),
@@ -43,7 +47,7 @@ pub fn partition(info: &PartitionInfo, demand: &Demand<'_>) -> Option<Reason> {
     if partition.require_reservation && demand.request.reservation.is_none() {
         return Some(Reason::Reservation);
     }
-    if exceeds_nodes(info, demand) {
+    if exceeds(partition, nodes, demand) {
         return Some(Reason::PartitionNodeLimit);
     }
     (time_limit(demand.request, partition) > partition.max_time)
@@ -52,12 +56,16 @@ pub fn partition(info: &PartitionInfo, demand: &Demand<'_>) -> Option<Reason> {
 
 /// Whether the job asks for more nodes than the partition has or allows one job, or for fewer than its minimum.
 pub fn exceeds_nodes(info: &PartitionInfo, demand: &Demand<'_>) -> bool {
+    exceeds(&info.partition, info.nodes.len(), demand)
+}
+
+fn exceeds(partition: &Partition, nodes: usize, demand: &Demand<'_>) -> bool {
     let request = demand.request;
-    let most = info.partition.max_nodes.unwrap_or(u32::MAX).min(info.nodes.len() as u32);
+    let most = partition.max_nodes.unwrap_or(u32::MAX).min(nodes as u32);
     let too_few =
-        request.nodes_given && request.nodes.max.is_some_and(|max| max < info.partition.min_nodes);
+        request.nodes_given && request.nodes.max.is_some_and(|max| max < partition.min_nodes);
     let asked = if request.nodes_given { request.nodes.min } else { 1 };
-    asked.max(info.partition.min_nodes) > most || too_few
+    asked.max(partition.min_nodes) > most || too_few
 }
 
 /// The time limit that was asked for, else the partition's default, else its maximum.

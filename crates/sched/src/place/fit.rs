@@ -33,6 +33,7 @@ pub fn is_of_class(demand: &Demand<'_>, config: &NodeConfig) -> bool {
         && request.disk.is_none_or(|disk| disk <= config.tmp_disk)
         && is_of_architecture(request, config)
         && is_within_price(request, config)
+        && request.allows_machine(config.machine.as_deref())
         && request.sockets_per_node.is_none_or(|sockets| sockets <= config.sockets)
         && request.cores_per_socket.is_none_or(|cores| cores <= config.cores_per_socket)
         && request.threads_per_core.is_none_or(|threads| threads <= config.threads_per_core)
@@ -277,7 +278,9 @@ pub fn grant(
         if amounts.cpus < cpus.len() { cores::lowest_cpus(&cpus, amounts.cpus) } else { cpus };
     let (node, memory, sharers) = (config.name.clone(), amounts.memory, demand.sharers);
     let disk = demand.request.disk.unwrap_or_default();
-    Some(NodeShare { node, cpus, memory, gres, tasks, sharers, disk })
+    let mut share = NodeShare { node, cpus, memory, gres, tasks, sharers, disk, price: None };
+    share.price = share.price_on(config);
+    Some(share)
 }
 
 /// The lowest cores that will do: close to enough of the devices, where devices are bound to cores.

@@ -135,6 +135,11 @@ fn diagnose(view: &View, demand: &Demand<'_>, candidates: &[u32]) -> NeverFits {
     {
         return NeverFits::Price { most };
     }
+    if all().next().is_some()
+        && !all().any(|config| request.allows_machine(config.machine.as_deref()))
+    {
+        return NeverFits::Machines;
+    }
     if let Some(layout) = layout_nowhere(request, all()) {
         return layout;
     }

@@ -1,10 +1,12 @@
 //! dstack's offers: the share that each node would give, and whether it is free now.
 
 use crate::free::node_free::NodeFree;
+use crate::machines::MachineView;
 use crate::place::demand::Demand;
 use crate::place::{candidates, fit};
 use crate::view::View;
 use model::allocation::NodeShare;
+use model::node::NodeConfig;
 use model::run::JobSpec;
 use std::collections::HashSet;
 
@@ -48,4 +50,55 @@ pub fn offers(view: &View, spec: &JobSpec, partitions: &[u32]) -> Vec<NodeOffer>
         }
     }
     offers
+}
+
+/// A machine that could be made for one node of the job.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MachineOffer {
+    /// The node that it would be, by the name of its source and of what the source calls it.
+    pub node: NodeConfig,
+    /// What the job would be granted there.
+    pub share: NodeShare,
+}
+
+/// The machines that could be made and would serve the job, the cheapest first, at most `most`. Whether a limit holds their
+/// sources back is not asked.
+pub fn machine_offers(
+    view: &View,
+    spec: &JobSpec,
+    partitions: &[u32],
+    there: &MachineView,
+    most: usize,
+) -> Vec<MachineOffer> {
+    let request = spec.request();
+    if request.machines.as_ref().is_some_and(|choice| choice.reuse_only) {
+        return Vec::new();
+    }
+    let infos = partitions.iter().filter_map(|at| view.partitions.get(*at as usize));
+    let demands: Vec<_> = infos
+        .map(|info| {
+            let demand = Demand::new(request, &info.partition, &view.policy, spec.owner.uid);
+            (info, demand)
+        })
+        .collect();
+    let sources = there.sources.iter();
+    let all = sources.flat_map(|source| source.offers.iter().map(move |offer| (source, offer)));
+    let mut all: Vec<_> = all.filter(|(source, offer)| source.may_make(offer)).collect();
+    all.sort_by_key(|(_, offer)| offer.price);
+    // A source is there once for each fleet that it may make machines for.
+    let mut seen = HashSet::new();
+    let serving = all.into_iter().filter_map(|(source, offer)| {
+        let name = format!("{}:{}", source.name, offer.id);
+        let node = offer.node_of(source.reference(), &name, &source.features);
+        let share = demands.iter().find_map(|(info, demand)| {
+            if !source.feeds(&info.partition) || !fit::is_of_sort(demand, &node) {
+                return None;
+            }
+            let (tasks, totals) = (demand.tasks_on_each(), demand.job_totals());
+            fit::grant(demand, &node, &NodeFree::empty(&node), tasks, &totals)
+        })?;
+        let is_first = seen.insert((source.name.as_str(), offer.id.as_str()));
+        is_first.then_some(MachineOffer { node, share })
+    });
+    serving.take(most).collect()
 }

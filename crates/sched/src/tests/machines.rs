@@ -1,13 +1,23 @@
 //! Which machines are asked for, and why not.
 
-use crate::machines::{MachinePlan, MachineView, Source, machines};
+use crate::machines::{
+    AccountBudget, Coming, FleetPool, MachineOrder, MachinePlan, MachineView, Source, machines,
+};
+use crate::query::offers::machine_offers;
 use crate::testing::*;
 use crate::view::{DependencyState, PendingJob, View};
 use model::amount::Bytes;
+use model::cloud_fleet::{CloudFleet, OfferBounds};
+use model::constraint::Constraint;
+use model::fleet::Blocks;
+use model::id::JobId;
 use model::machine::{FailureKind, HoldCause, MachineAnswer, Offer, SourceHold};
 use model::node::NodeConfig;
 use model::price::{Cost, Price};
+use model::range::Range;
 use model::request::Per;
+use proptest::prelude::*;
+use std::sync::Arc;
 use std::time::Duration;
 
 fn price(dollars: f64) -> Price {
@@ -31,8 +41,9 @@ fn offer(id: &str, cpus: u32, dollars: f64) -> Offer {
 fn source() -> Source {
     Source {
         name: "cloud".into(),
+        backend: "remote".into(),
         features: vec!["cloud".into()],
-        offers: vec![offer("large", 8, 4.0), offer("small", 2, 1.0)],
+        offers: Arc::new(vec![offer("large", 8, 4.0), offer("small", 2, 1.0)]),
         failed: Vec::new(),
         machines: 0,
         price_hour: Price::default(),
@@ -40,6 +51,8 @@ fn source() -> Source {
         price_hour_max: None,
         budget_left: None,
         boot: Duration::from_secs(600),
+        own_first: true,
+        fleet: None,
     }
 }
 
@@ -56,9 +69,23 @@ fn made(view: &View, there: &MachineView) -> MachinePlan {
     machines(view, &view.plan(), NOW, there)
 }
 
+/// The machines of a plan, on their way.
+fn coming(plan: &MachinePlan) -> Vec<Coming> {
+    let one = |(at, order): (usize, &MachineOrder)| Coming {
+        node: order.offer.node(&format!("c{at}"), &["cloud".to_owned()]),
+        job: order.job,
+        fleet: order.fleet.clone(),
+    };
+    plan.orders.iter().enumerate().map(one).collect()
+}
+
 /// `small for 1, large for 2`
 fn orders(plan: &MachinePlan) -> String {
-    let each = plan.orders.iter().map(|order| format!("{} for {}", order.offer.id, order.job));
+    let one = |order: &MachineOrder| {
+        let job = order.job.expect("a job");
+        format!("{} for {job}", order.offer.id)
+    };
+    let each = plan.orders.iter().map(one);
     each.collect::<Vec<_>>().join(", ")
 }
 
@@ -101,8 +128,7 @@ fn machine_on_its_way_serves_its_job_and_no_second_one_is_asked_for() {
     let first = made(&view, &there());
     assert_eq!(orders(&first), "small for 1, small for 3");
     let mut later = there();
-    let node = |order: &crate::machines::MachineOrder| order.offer.node("c", &["cloud".to_owned()]);
-    later.coming = first.orders.iter().map(node).collect();
+    later.coming = coming(&first);
     later.sources[0].machines = 2;
     let second = made(&view, &later);
     assert_eq!(orders(&second), "");
@@ -121,7 +147,8 @@ fn job_of_several_nodes_takes_machines_on_their_way_and_the_fewest_new_ones() {
         let view = site(Vec::new(), [job(1).cpus(8).nodes(nodes)]);
         let mut there = there();
         let node = |at: u32| offer("large", 8, 4.0).node(&format!("c{at}"), &["cloud".to_owned()]);
-        there.coming = (0..coming).map(node).collect();
+        let one = |at: u32| Coming { node: node(at), job: None, fleet: None };
+        there.coming = (0..coming).map(one).collect();
         assert_eq!(orders(&made(&view, &there)), expected, "{coming} come, {nodes} are needed");
     }
 }
@@ -130,7 +157,7 @@ fn job_of_several_nodes_takes_machines_on_their_way_and_the_fewest_new_ones() {
 fn machine_that_does_not_serve_its_job_is_not_followed_by_another() {
     let view = site(Vec::new(), [job(1).cpus(4), job(2).cpus(4)]);
     let mut there = there();
-    there.served.insert(model::id::JobId(1));
+    there.served.insert(JobId(1));
     let plan = made(&view, &there);
     assert_eq!(answer(&plan, 1), Some(&MachineAnswer::Unserved));
     assert_eq!(orders(&plan), "large for 2");
@@ -148,6 +175,169 @@ fn own_nodes_come_first_where_they_are_free_before_a_machine_would_be() {
         assert_eq!(orders(&plan), expected, "the node is free in {minutes} minutes");
         let sooner = answer(&plan, 2) == Some(&MachineAnswer::NodesSooner);
         assert_eq!(sooner, expected.is_empty());
+    }
+}
+
+#[test]
+fn own_nodes_are_not_waited_for_where_the_source_says_so() {
+    let node = NodeConfig::plain("own", 8, Bytes::from_gib(64));
+    let mut view = site(vec![node], [job(1).cpus(8).for_min(5)]);
+    let plan = view.plan();
+    view.carry_out(&plan);
+    view.queue.clear();
+    let mut there = there();
+    there.sources[0].own_first = false;
+    assert_eq!(orders(&made(&view.with_jobs([job(2).cpus(8)]), &there)), "large for 2");
+}
+
+#[test]
+fn machine_on_its_way_is_its_jobs_before_any_other_is_packed_there() {
+    // The first job fits both machines, and the one that is large is the second job's.
+    let view = site(Vec::new(), [job(1), job(2).cpus(8)]);
+    let first = made(&view, &there());
+    assert_eq!(orders(&first), "small for 1, large for 2");
+    let mut later = there();
+    later.coming = coming(&first).into_iter().rev().collect();
+    later.sources[0].machines = 2;
+    let second = made(&view, &later);
+    assert_eq!(orders(&second), "");
+    assert_eq!(answer(&second, 1), Some(&MachineAnswer::Coming));
+    assert_eq!(answer(&second, 2), Some(&MachineAnswer::Coming));
+}
+
+#[test]
+fn machine_is_made_as_the_job_chooses() {
+    use model::machine_choice::{MachineChoice, SpotChoice};
+    let mut there = there();
+    let cheap = Offer { spot: true, region: "eu".into(), ..offer("spot", 8, 0.5) };
+    let near = Offer { region: "us".into(), ..offer("near", 8, 2.0) };
+    there.sources[0].offers = Arc::new(vec![cheap, near, offer("plain", 8, 1.0)]);
+    let words = |text: &str| vec![text.to_owned()];
+    let plain = MachineChoice::default;
+    let table = [
+        (None, "spot for 1"),
+        (Some(plain()), "plain for 1"),
+        (Some(MachineChoice { spot: SpotChoice::Any, ..plain() }), "spot for 1"),
+        (Some(MachineChoice { regions: words("us"), ..plain() }), "near for 1"),
+        (Some(MachineChoice { types: words("near"), ..plain() }), "near for 1"),
+        (Some(MachineChoice { backends: words("aws"), ..plain() }), ""),
+        (Some(MachineChoice { reuse_only: true, ..plain() }), ""),
+    ];
+    for (choice, expected) in table {
+        let said = format!("{choice:?}");
+        let waiting = job(1).asking(|request| request.machines = choice.map(Box::new));
+        assert_eq!(orders(&made(&site(Vec::new(), [waiting]), &there)), expected, "{said}");
+    }
+}
+
+#[test]
+fn machines_that_could_be_made_are_offered_by_their_price() {
+    let view = site(Vec::new(), []);
+    let offered = |waiting: PendingJob| {
+        let found = machine_offers(&view, &waiting.spec, &[0], &there(), 10);
+        found.iter().map(|offer| offer.node.name.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(offered(job(1)), ["cloud:small", "cloud:large"]);
+    assert_eq!(offered(job(1).cpus(4)), ["cloud:large"]);
+    assert!(offered(job(1).cpus(9)).is_empty());
+}
+
+#[test]
+fn constraint_chooses_the_type_of_a_machine() {
+    let table = [("large", "large for 1"), ("on-demand", "small for 1"), ("spot", "")];
+    for (words, expected) in table {
+        let constraint = Constraint::parse(words).expect("a constraint");
+        let waiting = job(1).asking(|request| request.constraint = Some(constraint));
+        assert_eq!(orders(&made(&site(Vec::new(), [waiting]), &there())), expected, "{words}");
+    }
+}
+
+#[test]
+fn fleet_makes_instances_of_its_own_kind_up_to_its_most() {
+    let cloud = CloudFleet {
+        min: 0,
+        target: 0,
+        max: Some(1),
+        choice: Default::default(),
+        price_max: None,
+        bounds: OfferBounds { cpus: Some(Range::at_least(4)), ..OfferBounds::default() },
+        blocks: Blocks::Auto,
+    };
+    let pool = FleetPool { name: "main".into(), machines: 0, cloud };
+    let mut there = there();
+    there.sources[0].fleet = Some(Arc::new(pool));
+    there.sources[0].features = vec!["fleet-main".into()];
+    let view = site(Vec::new(), [job(1), job(2).cpus(8)]);
+    let plan = made(&view, &there);
+    assert_eq!(orders(&plan), "large for 1", "no small one");
+    assert_eq!(plan.orders[0].fleet.as_deref(), Some("main"));
+    let most = HoldCause::Fleet { fleet: "main".into(), most: 1 };
+    assert_eq!(held(&plan, 2), Some(most));
+    let other = site(Vec::new(), [job(1)]).with_main(|main| main.name = "other".into());
+    assert_eq!(made(&other, &there), MachinePlan::default(), "it is of another fleet");
+}
+
+#[test]
+fn budget_of_an_account_holds_back_its_own_jobs_alone() {
+    let of = |id: u32, account: &str| job(id).cpus(8).with(|w| w.account = account.into());
+    let view =
+        site(Vec::new(), [of(1, "physics"), of(2, "physics"), of(3, "biology"), of(4, "physics")]);
+    let mut there = there();
+    let (month, left) = (Cost::from_dollars(100.0), Cost::from_dollars(5.0));
+    let budget = AccountBudget { month: month.expect("money"), left: left.expect("money") };
+    there.budgets.insert("physics".into(), budget);
+    let plan = made(&view, &there);
+    assert_eq!(orders(&plan), "large for 1, large for 3");
+    let spent = HoldCause::AccountBudget { account: "physics".into(), month: budget.month };
+    assert_eq!(held(&plan, 2), Some(spent.clone()));
+    assert_eq!(held(&plan, 4), Some(spent));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// For any queue, offers and limits: no limit is passed, the cheapest offer that holds a job alone is the first that is
+    /// ordered, and when the machines are on their way no further one is asked for.
+    #[test]
+    fn machines_stay_within_all_limits_and_are_asked_for_once(
+        cpus in proptest::collection::vec(1u32..=16, 1..24),
+        sizes in proptest::collection::vec((1u32..=16, 1u32..=40), 1..8),
+        machines_max in 1u32..=12,
+        hour in 1u32..=100,
+        budget in 1u32..=100,
+    ) {
+        let jobs = (1..).zip(&cpus).map(|(id, cpus)| job(id).cpus(*cpus));
+        let view = site(Vec::new(), jobs);
+        let offers = sizes.iter().enumerate().map(|(at, (cpus, dimes))| {
+            offer(&format!("o{at}"), *cpus, f64::from(*dimes) / 10.0)
+        });
+        let mut there = there();
+        let of = &mut there.sources[0];
+        of.offers = Arc::new(offers.collect());
+        of.machines_max = machines_max;
+        of.price_hour_max = Price::from_dollars(f64::from(hour) / 4.0);
+        of.budget_left = Cost::from_dollars(f64::from(budget) / 4.0);
+        let first = made(&view, &there);
+        let total: Price = first.orders.iter().map(|order| order.offer.price).sum();
+        let source = &there.sources[0];
+        prop_assert!(first.orders.len() as u32 <= machines_max);
+        prop_assert!(Some(total) <= source.price_hour_max);
+        prop_assert!(Some(total.for_time(Duration::from_secs(3600))) <= source.budget_left);
+        let mut owners: Vec<JobId> = first.orders.iter().filter_map(|order| order.job).collect();
+        owners.dedup();
+        prop_assert_eq!(owners.len(), first.orders.len(), "one machine for one job");
+        if let Some(order) = first.orders.first() {
+            let needed = cpus[order.job.expect("a job").0 as usize - 1];
+            let holding = source.offers.iter().filter(|offer| offer.cpus >= needed);
+            prop_assert_eq!(Some(order.offer.price), holding.map(|offer| offer.price).min());
+        }
+        let mut later = there.clone();
+        later.coming = coming(&first);
+        later.sources[0].machines = first.orders.len() as u32;
+        later.sources[0].price_hour = total;
+        let hour = total.for_time(Duration::from_secs(3600));
+        later.sources[0].budget_left = source.budget_left.map(|left| left.less(hour));
+        prop_assert_eq!(orders(&made(&view, &later)), "");
     }
 }
 

@@ -1,11 +1,14 @@
 //! `[[source]]` of sluice.toml: where machines come from that are made for waiting jobs.
 
+use cluster::ClusterConfig;
 use model::container::is_plain_path;
+use model::hostlist;
 use model::machine::SourceConfig;
 use model::price::{Cost, Price};
 use model::printable::is_unprintable;
 use model::time::parse_duration;
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The most sources, and the most machines of one.
@@ -22,6 +25,7 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 pub(super) struct SourceToml {
     name: String,
     program: String,
+    nodes: Option<String>,
     features: Option<Vec<String>>,
     machines: u32,
     price_per_hour: Option<f64>,
@@ -30,6 +34,7 @@ pub(super) struct SourceToml {
     min_life: Option<String>,
     boot: Option<String>,
     call_limit: Option<String>,
+    own_nodes_first: Option<bool>,
 }
 
 /// The sources, or what is wrong with one.
@@ -87,7 +92,9 @@ impl SourceToml {
             let wrong = || format!("budget_per_month: {dollars}: expected dollars, 0 to 1e9");
             Cost::from_dollars(dollars).ok_or_else(wrong)
         };
+        let nodes = self.nodes.as_deref().map(hostlist::expand).transpose();
         Ok(SourceConfig {
+            nodes: nodes.map_err(|why| format!("nodes: {why}"))?.unwrap_or_default(),
             features,
             machines_max: self.machines,
             price_hour_max: hour.map(price).transpose()?,
@@ -102,10 +109,36 @@ impl SourceToml {
                 DAY,
             )?
             .max(1),
+            own_first: self.own_nodes_first.unwrap_or(usual.own_first),
             name: usual.name,
             program: usual.program,
         })
     }
+}
+
+/// The place of a program in `scontrol show config` that nobody calls: sources power their nodes up and down.
+const BY_SOURCE: &str = "[[source]]";
+
+/// Checks the nodes that sources back, and lets nodes be powered up and down where slurm.conf names no programs for it.
+pub(super) fn back_nodes(config: &mut ClusterConfig) -> Result<(), String> {
+    let mut backed: BTreeMap<&str, &str> = BTreeMap::new();
+    for source in &config.sources {
+        for name in &source.nodes {
+            let place = format!("sluice.toml: [[source]] {:?}: nodes: {name}", source.name);
+            if !config.nodes.iter().any(|node| node.name == *name && node.cloud) {
+                return Err(format!("{place}: expected a node of slurm.conf with State=CLOUD"));
+            }
+            if let Some(other) = backed.insert(name, &source.name) {
+                return Err(format!("{place}: source {other} has it already"));
+            }
+        }
+    }
+    if !backed.is_empty() {
+        let power = &mut config.parameters.power;
+        power.resume_program.get_or_insert_with(|| BY_SOURCE.to_owned());
+        power.suspend_program.get_or_insert_with(|| BY_SOURCE.to_owned());
+    }
+    Ok(())
 }
 
 fn seconds(key: &str, given: Option<&str>, usual: u32, most: Duration) -> Result<u32, String> {
@@ -139,11 +172,11 @@ mod tests {
         let found = read(small).expect("it is good");
         let expected = SourceConfig { machines_max: 2, ..SourceConfig::new("cloud", "/opt/make") };
         assert_eq!(found, [expected]);
-        let more = "features = ['fast']\nprice_per_hour = 2.5\nbudget_per_month = 100\nidle = '1m'\nmin_life = '1h'\nboot = '5m'\ncall_limit = '10s'\n";
+        let more = "features = ['fast']\nprice_per_hour = 2.5\nbudget_per_month = 100\nidle = '1m'\nmin_life = '1h'\nboot = '5m'\ncall_limit = '10s'\nown_nodes_first = false\n";
         let found = read(&format!("{small}{more}")).expect("it is good");
         let one = &found[0];
         assert_eq!((one.idle_s, one.life_min_s, one.boot_s, one.call_limit_s), (60, 3600, 300, 10));
-        assert_eq!(one.features, ["fast"]);
+        assert_eq!((&one.features[..], one.own_first), (&["fast".to_owned()][..], false));
         assert_eq!(one.price_hour_max, Price::from_dollars(2.5));
         assert_eq!(one.budget_month, Cost::from_dollars(100.0));
     }

@@ -1,8 +1,10 @@
 //! From the files of a configuration folder to the state machine's configuration.
 //!
 //! A file for each subject: `priority`, `power`, `preempt_requeue`, `process`, `site` (prolog, epilog, folders), `show_config`,
-//! `sluice_toml` (what slurm.conf has no words for), `toml_value` (its texts), `machine_source` (its `[[source]]`), `oidc` (its `[oidc]`).
+//! `sluice_toml` (what slurm.conf has no words for), `toml_value` (its texts), `machine_source` (its `[[source]]`), `budget` (its
+//! `[[budget]]`), `oidc` (its `[oidc]`).
 
+mod budget;
 mod dstack_settings;
 mod machine_source;
 mod oidc;
@@ -123,6 +125,7 @@ fn load_files(files: &dyn Files, dir: &Path) -> Result<ClusterConfig, ServerErro
         tracing::info!("{notice}");
     }
     own.apply(&mut config);
+    machine_source::back_nodes(&mut config).map_err(ServerError::Configuration)?;
     Ok(config)
 }
 
@@ -204,6 +207,7 @@ fn from_conf(conf: &Conf) -> Result<ClusterConfig, ServerError> {
         shared_folders: Default::default(),
         prices: Default::default(),
         sources: Vec::new(),
+        budgets: Vec::new(),
         upload_bytes_max: None,
         jwt_key: jwt_key(conf)?,
         oidc: None,

@@ -1,5 +1,6 @@
 //! sluice.toml: what slurm.conf has no words for. The file may be absent; an unknown key is an error.
 
+use super::budget::{self, BudgetToml};
 use super::machine_source::{self, SourceToml};
 use super::oidc::OidcToml;
 use super::toml_value::{
@@ -8,6 +9,7 @@ use super::toml_value::{
 use crate::error::ServerError;
 use cluster::config::{CERTIFICATE_LIFE, OidcConfig};
 use cluster::{CertificateFiles, ClusterConfig, ProxyConfig, ProxyListen};
+use model::budget::Budget;
 use model::gpu_series::ExporterAddress;
 use model::hostlist;
 use model::machine::SourceConfig;
@@ -27,6 +29,7 @@ const FILE: &str = "sluice.toml";
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct SluiceToml {
+    budget: Vec<BudgetToml>,
     containers: Containers,
     metrics: Metrics,
     nodes: Nodes,
@@ -47,6 +50,8 @@ pub(super) struct SluiceToml {
     sources: Vec<SourceConfig>,
     #[serde(skip)]
     sign_on: Option<OidcConfig>,
+    #[serde(skip)]
+    budgets: Vec<Budget>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -266,7 +271,16 @@ pub(super) fn read(files: &dyn Files, dir: &Path) -> Result<SluiceToml, ServerEr
     let prices = parsed.nodes.prices().map_err(wrong)?;
     let sources = machine_source::sources(&parsed.source).map_err(wrong)?;
     let sign_on = parsed.oidc.as_ref().map(|oidc| oidc.config(dir)).transpose().map_err(wrong)?;
-    Ok(SluiceToml { certificate_files, shared_folders, prices, sources, sign_on, ..parsed })
+    let budgets = budget::budgets(&parsed.budget).map_err(wrong)?;
+    Ok(SluiceToml {
+        certificate_files,
+        shared_folders,
+        prices,
+        sources,
+        sign_on,
+        budgets,
+        ..parsed
+    })
 }
 
 impl SluiceToml {
@@ -323,6 +337,7 @@ impl SluiceToml {
         config.prices = self.prices;
         config.sources = self.sources;
         config.oidc = self.sign_on;
+        config.budgets = self.budgets;
         config.login_nodes = self.nodes.login.map(|hosts| hosts.0).unwrap_or_default();
         let life = self.nodes.certificate_life.map(|life| life.0);
         config.certificate_life = life.unwrap_or(CERTIFICATE_LIFE);

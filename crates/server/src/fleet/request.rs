@@ -6,7 +6,10 @@ use cluster::command::SetFleet;
 use dstack::configuration::fleet::{Blocks as BlocksAsked, Fleet, ProxyJump, SshHost};
 use dstack::configuration::{Configuration, from_json};
 use model::bounds;
+use model::cloud_fleet::{CloudFleet, GpuBounds, OfferBounds};
 use model::fleet::Blocks;
+use model::price::Price;
+use model::range::Range;
 use model::reason::Refusal;
 use model::secret::Sealed;
 use model::ssh_fleet::{FleetHost, PRIVATE_KEY_BYTES_MAX, SshLogin};
@@ -15,6 +18,9 @@ use serde_json::Value;
 use std::collections::{BTreeSet, HashMap};
 
 const SSH_PORT: u16 = 22;
+
+/// How long an instance of a fleet of machines may be idle where the fleet does not say, as in dstack.
+const FLEET_IDLE_S: u32 = 3 * 24 * 3_600;
 
 /// The longest name of a host or of a user there.
 const NAME_BYTES_MAX: usize = 253;
@@ -37,6 +43,16 @@ pub fn read(shared: &Shared, project: &str, given: &Value) -> Result<SetFleet, R
         return Err(refused("expected `type: fleet`"));
     };
     let name = fleet.name.clone().ok_or_else(|| refused("a fleet needs a `name`"))?;
+    if let Some(nodes) = &fleet.nodes {
+        return Ok(SetFleet {
+            project: project.to_owned(),
+            name,
+            configuration: loaded.value.to_json().to_string(),
+            is_cluster: fleet.is_cluster,
+            hosts: Vec::new(),
+            cloud: Some(Box::new(cloud(fleet, nodes))),
+        });
+    }
     if fleet.hosts.is_empty() {
         return Err(refused("`ssh_config`: expected at least one host"));
     }
@@ -51,7 +67,33 @@ pub fn read(shared: &Shared, project: &str, given: &Value) -> Result<SetFleet, R
         configuration: without_keys(loaded.value.to_json()).to_string(),
         is_cluster: fleet.is_cluster,
         hosts: hosts?,
+        cloud: None,
     })
+}
+
+/// The machines of a fleet that sources make.
+fn cloud(fleet: &Fleet, nodes: &Range<u32>) -> CloudFleet {
+    let mut choice = fleet.profile.machine_choice().unwrap_or_default();
+    choice.idle_s.get_or_insert(FLEET_IDLE_S);
+    let bounds = fleet.resources.as_ref().map(|resources| OfferBounds {
+        cpus: Some(resources.cpu.count),
+        memory: Some(resources.memory),
+        disk: resources.disk_given.then_some(resources.disk),
+        gpus: resources.gpu.as_ref().map(|gpu| GpuBounds {
+            kinds: gpu.names.clone(),
+            count: gpu.count,
+            memory: gpu.memory,
+        }),
+    });
+    CloudFleet {
+        min: nodes.min,
+        target: fleet.target,
+        max: nodes.max,
+        choice,
+        price_max: fleet.profile.max_price.map(Price::at_most),
+        bounds: bounds.unwrap_or_default(),
+        blocks: blocks(fleet.blocks),
+    }
 }
 
 /// Agents dial the server: one that only this machine reaches has no use for others.

@@ -2,10 +2,11 @@
 
 use crate::fleet::request;
 use crate::shared::Shared;
-use cluster::Command;
 use cluster::authorise::{Act, authorise};
 use cluster::visibility::Viewer;
+use cluster::{Command, State};
 use model::fleet::Blocks;
+use model::machine::{Machine, MachinePhase};
 use model::principal::Principal;
 use model::reason::Refusal;
 use model::ssh_fleet::{FleetHost, SshFleet};
@@ -40,10 +41,46 @@ fn fleets(shared: &Shared, by: &Principal) -> Vec<FleetView> {
     if !viewer.partitions() || !viewer.nodes() {
         return Vec::new();
     }
-    state.fleets.values().filter(|fleet| viewer.fleet(&fleet.name)).map(view).collect()
+    let shown = state.fleets.values().filter(|fleet| viewer.fleet(&fleet.name));
+    shown.map(|fleet| view(&state, fleet)).collect()
 }
 
-fn view(fleet: &SshFleet) -> FleetView {
+/// The machines of a fleet that sources make, as its hosts.
+fn instances(state: &State, fleet: &SshFleet) -> Vec<FleetHostView> {
+    let Some(cloud) = &fleet.cloud else { return Vec::new() };
+    let of_fleet = |machine: &&Machine| {
+        machine.is_live() && machine.terms.fleet.as_ref() == Some(&fleet.name)
+    };
+    let mut machines: Vec<&Machine> = state.machines.values().filter(of_fleet).collect();
+    machines.sort_unstable_by_key(|machine| machine.number);
+    let one = |machine: &Machine| {
+        let node = state.nodes.get(&machine.node);
+        FleetHostView {
+            number: machine.number,
+            node: machine.node.clone(),
+            hostname: node.map_or_else(String::new, |node| node.config.address.clone()),
+            state: match machine.phase {
+                MachinePhase::Joined => FleetHostState::Joined,
+                MachinePhase::Asked | MachinePhase::Made => FleetHostState::Installing,
+                MachinePhase::Leaving | MachinePhase::Deleting | MachinePhase::Gone => {
+                    FleetHostState::Leaving
+                }
+            },
+            blocks: block_count(cloud.blocks),
+            failure: machine.failure.as_ref().map(|failure| failure.text.clone()),
+        }
+    };
+    machines.into_iter().map(one).collect()
+}
+
+fn block_count(blocks: Blocks) -> Option<u32> {
+    match blocks {
+        Blocks::Auto => None,
+        Blocks::Count(count) => Some(count),
+    }
+}
+
+fn view(state: &State, fleet: &SshFleet) -> FleetView {
     let host = |(number, host): (&u32, &FleetHost)| FleetHostView {
         number: *number,
         node: fleet.node_name(*number),
@@ -53,10 +90,7 @@ fn view(fleet: &SshFleet) -> FleetView {
             (None, None) => FleetHostState::Installing,
             (None, Some(_)) => FleetHostState::Joined,
         },
-        blocks: match host.blocks {
-            Blocks::Auto => None,
-            Blocks::Count(count) => Some(count),
-        },
+        blocks: block_count(host.blocks),
         failure: host.failure.clone(),
     };
     FleetView {
@@ -64,6 +98,6 @@ fn view(fleet: &SshFleet) -> FleetView {
         project: fleet.project.clone(),
         configuration: fleet.configuration.clone(),
         created: fleet.created,
-        hosts: fleet.hosts.iter().map(host).collect(),
+        hosts: fleet.hosts.iter().map(host).chain(instances(state, fleet)).collect(),
     }
 }

@@ -149,6 +149,7 @@ mod tests {
             configuration: "{}".into(),
             is_cluster: false,
             hosts: vec![host],
+            cloud: None,
         };
         server.run(Command::SetFleet(Box::new(set))).await.expect("a fleet");
         rotate(shared, server_principal()).await.expect("rotated");

@@ -3,18 +3,19 @@
 //! The task has no memory that matters: what is due follows from the state, and each call may be made again. A source that hangs
 //! or fails holds up its own calls alone.
 
+use super::budget_warning::BudgetWarning;
+use super::node_order;
 use super::program_source::ProgramSource;
 use super::reconcile::{self, Differences};
 use super::source::{CreateOrder, MachineSource, SourceError};
 use crate::agents::dynamic_node;
-use crate::agents::join::{self, JoinGroupRequest};
 use crate::auth::principal::server_principal;
 use crate::clock;
 use crate::shared::Shared;
 use crate::vital_task;
 use cluster::command::MachineReport;
 use cluster::{Command, State};
-use model::machine::{FailureKind, Machine, MachinePhase, Offer, SourceConfig};
+use model::machine::{FailureKind, Machine, MachinePhase, SourceConfig};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -86,6 +87,7 @@ struct Driver {
     missing: HashMap<String, u32>,
     /// What an alarm was raised for, by source, token and id.
     strangers: HashSet<(String, String, String)>,
+    budgets: BudgetWarning,
     ended: mpsc::Sender<(Key, Outcome)>,
 }
 
@@ -96,7 +98,8 @@ pub async fn run(shared: Arc<Shared>) {
     let mut timer = interval(LOOK_INTERVAL);
     timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (progress, missing, strangers) = (HashMap::new(), HashMap::new(), HashSet::new());
-    let mut driver = Driver { shared, progress, missing, strangers, ended };
+    let budgets = BudgetWarning::default();
+    let mut driver = Driver { shared, progress, missing, strangers, budgets, ended };
     loop {
         driver.begin_due();
         tokio::select! {
@@ -113,6 +116,9 @@ impl Driver {
             let state = self.shared.read();
             if state.config.sources.is_empty() {
                 return;
+            }
+            for line in self.budgets.due(&state, clock::now()) {
+                tracing::warn!("{line}");
             }
             self.due(&state)
         };
@@ -330,28 +336,12 @@ async fn create_order(
     source: &SourceConfig,
     machine: &Machine,
 ) -> Result<CreateOrder, String> {
-    let group = JoinGroupRequest { pattern: machine.node.clone(), count: Some(1), dynamic: true };
     let life = Duration::from_secs(source.boot_s.into()) + TOKEN_RESERVE;
-    let join = join::issue_group_join_file(shared, server_principal(), group, life).await;
-    let offer = machine.offer.clone();
-    let conf = node_conf(&offer, &source.features);
+    let join = node_order::join_file(shared, source, machine, life).await;
+    let (offer, conf) = (machine.offer.clone(), node_order::conf(source, machine));
     let (token, node) = (machine.token.clone(), machine.node.clone());
     let join = join.map_err(|why| format!("no join token for {node}: {why}"))?;
     Ok(CreateOrder { token, offer, node, conf, join })
-}
-
-/// What the agent of such a machine says of its node: all that jobs are packed by, so that they start there.
-fn node_conf(offer: &Offer, features: &[String]) -> String {
-    let gpus = offer.gpus.as_ref().map(|gpus| format!(" Gres=gpu:{}:{}", gpus.kind, gpus.count));
-    let disk = Some(offer.disk.mib()).filter(|mib| *mib > 0).map(|mib| format!(" TmpDisk={mib}"));
-    format!(
-        "CPUs={} RealMemory={} Feature={}{}{}",
-        offer.cpus,
-        offer.memory.mib(),
-        features.join(","),
-        disk.unwrap_or_default(),
-        gpus.unwrap_or_default()
-    )
 }
 
 async fn call<T: Send + 'static>(
@@ -370,7 +360,7 @@ async fn execute(shared: &Shared, command: Command) -> Result<(), String> {
 mod tests {
     use super::*;
     use model::amount::Bytes;
-    use model::machine::OfferedGpus;
+    use model::machine::Offer;
     use model::price::Price;
 
     fn offer() -> Offer {
@@ -403,6 +393,7 @@ mod tests {
                 id: None,
                 phase: MachinePhase::Asked,
                 failure: None,
+                terms: Default::default(),
             })
         };
         let create = || Work::Create(machine());
@@ -416,17 +407,5 @@ mod tests {
         let order = work.map(|(failures, work)| (failures, matches!(work, Work::Delete(_))));
         assert_eq!(order, [(0, true), (0, false), (1, false), (2, true)]);
         assert!(create().is_call() && !Work::Report(MachineReport::Joined).is_call());
-    }
-
-    #[test]
-    fn node_has_all_that_its_offer_has() {
-        let features = ["cloud".to_owned(), "fast".to_owned()];
-        assert_eq!(node_conf(&offer(), &features), "CPUs=4 RealMemory=1000 Feature=cloud,fast");
-        let gpus = OfferedGpus { kind: "t4".into(), count: 2, memory: None };
-        let large = Offer { disk: Bytes::from_mib(9000), gpus: Some(gpus), ..offer() };
-        assert_eq!(
-            node_conf(&large, &features),
-            "CPUs=4 RealMemory=1000 Feature=cloud,fast TmpDisk=9000 Gres=gpu:t4:2"
-        );
     }
 }

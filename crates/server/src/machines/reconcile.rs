@@ -99,6 +99,7 @@ mod tests {
             id: (phase != MachinePhase::Asked).then(|| "b".into()),
             phase,
             failure: None,
+            terms: Default::default(),
         };
         (token.to_owned(), machine)
     }

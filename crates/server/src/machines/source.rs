@@ -24,7 +24,7 @@ pub struct CreateOrder {
     pub token: String,
     pub offer: Offer,
     pub node: String,
-    /// For `sluice agent --dynamic --conf`.
+    /// For `sluice agent --dynamic --conf`; empty for a node of slurm.conf, whose agent is started without both.
     pub conf: String,
     pub join: JoinFile,
 }

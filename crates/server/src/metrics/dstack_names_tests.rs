@@ -154,6 +154,7 @@ async fn fleet_of_a_project_is_its_projects_and_not_shown_to_anonymous_readers()
         configuration: "{}".into(),
         is_cluster: false,
         hosts: vec![host],
+        cloud: None,
     };
     server.run(Command::SetFleet(Box::new(set))).await.expect("a fleet");
     let id = server.shared.read().fleets["vault"].hosts[&0].id.clone();

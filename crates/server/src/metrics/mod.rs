@@ -1,7 +1,7 @@
 //! `GET /metrics`: the cluster and the server itself as Prometheus reads them.
 //!
 //! `live_load` asks the nodes what jobs use after a scrape, for the next. `snapshot` takes what is shown under one lock of the state, and `jobs`, `nodes`,
-//! `gpus`, `services`, `server_itself` and, under dstack's names, `dstack_names` write it as families of samples (`exposition`) after the
+//! `gpus`, `services`, `machines`, `server_itself` and, under dstack's names, `dstack_names` write it as families of samples (`exposition`) after the
 //! lock is gone.
 
 mod dstack_names;
@@ -11,6 +11,7 @@ mod exposition;
 mod gpus;
 mod jobs;
 pub mod live_load;
+mod machines;
 mod nodes;
 mod server_itself;
 mod services;
@@ -44,6 +45,7 @@ pub fn scrape(shared: &Shared, reader: Reader, loads: &Loads) -> String {
     nodes::write(&mut text, &snapshot);
     gpus::write(&mut text, &snapshot);
     services::write(&mut text, &snapshot.services);
+    machines::write(&mut text, &snapshot);
     dstack_names::write(&mut text, &snapshot, loads);
     text.into_text()
 }

@@ -8,7 +8,8 @@ use crate::shared::scrapes::Reader;
 use crate::shared::service_counts::{ServiceName, ServiceValues};
 use crate::shared::totals::TotalValues;
 use crate::shared::{LastPlan, Shared};
-use crate::show::{cluster_view, job_view};
+use crate::show::{cluster_view, job_view, machine_list};
+use cluster::state::account_cost::AccountCost;
 use cluster::{Job, State, requested};
 use model::fleet::MAIN_PROJECT;
 use model::gpu_series::GpuSeries;
@@ -18,6 +19,7 @@ use model::time::Timestamp;
 use slurm::words;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+use wire::machine::MachinesView;
 use wire::view::{ClusterView, NodeView};
 
 /// Jobs with series of their own: the newest that hold resources.
@@ -50,6 +52,9 @@ pub struct Snapshot {
     pub fleet_projects: BTreeMap<String, String>,
     /// Requests to services; empty for a reader who may not see whose they are.
     pub services: Vec<(ServiceName, ServiceValues)>,
+    /// Machines on demand; empty, as the costs of accounts, for a reader who may not see them.
+    pub machines: MachinesView,
+    pub account_costs: BTreeMap<String, AccountCost>,
     pub started: Timestamp,
     pub term: u64,
 }
@@ -120,6 +125,10 @@ impl Snapshot {
         if reader == Reader::Anonymous {
             runs.hide_names();
         }
+        let (machines, account_costs) = match reader {
+            Reader::Operator => (machine_list::view(&state, now), state.account_costs_at(now)),
+            Reader::Anonymous => Default::default(),
+        };
         Snapshot {
             cluster,
             names_nodes,
@@ -134,6 +143,8 @@ impl Snapshot {
             projects,
             fleet_projects,
             services,
+            machines,
+            account_costs,
             started: shared.setup.started,
             term: state.term,
         }

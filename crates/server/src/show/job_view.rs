@@ -12,6 +12,7 @@ use cluster::view::priority::Ranking;
 use model::allocation::Allocation;
 use model::array::IndexSet;
 use model::attempt::suspended_whole_s;
+use model::machine::MachineAnswer;
 use model::reason::Reason;
 use model::run::{Hold, JobSpec, Launch, LaunchKind, Outcome};
 use model::time::{TimeLimit, Timestamp};
@@ -117,7 +118,7 @@ impl<'a> JobViews<'a> {
             dependency,
             last_planned: self.last_plan.planned,
             default_memory,
-            extras: extras(job),
+            extras: extras(job, &self.last_plan),
             sched_nodes: expected.map(|e| e.nodes.clone()),
             cancelled_by: match ended.map(|e| e.outcome) {
                 Some(Outcome::Cancelled { by }) => Some(by),
@@ -170,7 +171,8 @@ fn suspended_s(job: &Job, now: Timestamp) -> u64 {
     }
 }
 
-fn extras(job: &Job) -> Option<Box<JobExtras>> {
+fn extras(job: &Job, last_plan: &LastPlan) -> Option<Box<JobExtras>> {
+    let machine = last_plan.machines.get(&job.id).filter(|_| job.is_waiting());
     let attempt = job.attempt();
     let suspend_time = attempt.and_then(|a| a.suspend_changed);
     let pre_suspend_s = attempt.zip(suspend_time).map_or(0, |(attempt, at)| {
@@ -189,6 +191,7 @@ fn extras(job: &Job) -> Option<Box<JobExtras>> {
         admin_comment,
         magnetic_reservation,
         network: attempt.and_then(|a| a.network.clone()),
+        provisioning: machine.is_some_and(MachineAnswer::is_coming),
     };
     (extras != JobExtras::default()).then(|| Box::new(extras))
 }

@@ -10,6 +10,7 @@ pub mod history;
 pub mod job_list;
 pub mod job_view;
 pub mod kept_text;
+pub mod machine_list;
 pub mod projects;
 pub mod queue_head;
 pub mod reservations;

@@ -11,10 +11,14 @@ use cluster::visibility::Viewer;
 use model::id::JobId;
 use model::principal::Principal;
 use model::reason::{NeverFits, Refusal};
+use sched::query;
 use sched::view::Estimate;
 use std::sync::Arc;
 use tokio::task::block_in_place;
 use wire::client::{Answer, Offer, Submission, SubmitForecast};
+
+/// The most machines that could be made in one answer: the cheapest.
+const MACHINE_OFFERS_MAX: usize = 500;
 
 /// The view with the job, or with all components of a het job, and their ids.
 type TestView = (sched::View, Vec<JobId>);
@@ -69,8 +73,8 @@ pub async fn test_submit(
 }
 
 pub fn offers(shared: &Shared, by: Principal, submission: Submission) -> Result<Answer, Refusal> {
-    let (submit, (view, _), partitions, _) = probe(shared, &by, submission)?;
-    let offers = sched::query::offers::offers(&view, &submit.spec, &partitions);
+    let (submit, (view, _), partitions, context) = probe(shared, &by, submission)?;
+    let offers = query::offers::offers(&view, &submit.spec, &partitions);
     let offers = offers.into_iter().map(|offer| {
         let node = view.nodes.iter().find(|n| n.config.name == offer.share.node);
         let gpus = offer.share.gres.iter().filter(|g| g.name == "gpu");
@@ -81,6 +85,7 @@ pub fn offers(shared: &Shared, by: Principal, submission: Submission) -> Result<
             memory: offer.share.memory,
             gpus: gpus.map(|g| (g.kind.clone().unwrap_or_default(), g.count)).collect(),
             available: offer.available,
+            machine: None,
         }
     });
     let mut offers: Vec<Offer> = offers.collect();
@@ -89,5 +94,31 @@ pub fn offers(shared: &Shared, by: Principal, submission: Submission) -> Result<
         offers.sort_by_key(|offer| !offer.available);
         offers.truncate(1);
     }
+    let state = shared.read();
+    if !state.config.sources.is_empty() {
+        let there = state.machine_view(context.now);
+        drop(state);
+        let machines = query::offers::machine_offers(
+            &view,
+            &submit.spec,
+            &partitions,
+            &there,
+            MACHINE_OFFERS_MAX,
+        );
+        offers.extend(machines.into_iter().map(machine_offer));
+    }
     Ok(Answer::Offers(offers))
+}
+
+fn machine_offer(found: query::offers::MachineOffer) -> Offer {
+    let gpus = found.share.gres.iter().filter(|gres| gres.name == "gpu");
+    Offer {
+        fleet: String::new(),
+        node: found.node.name.clone(),
+        cpus: found.share.cpus.len(),
+        memory: found.share.memory,
+        gpus: gpus.map(|gres| (gres.kind.clone().unwrap_or_default(), gres.count)).collect(),
+        available: false,
+        machine: Some(Box::new(found.node)),
+    }
 }

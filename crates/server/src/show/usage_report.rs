@@ -15,7 +15,7 @@ use model::raw_usage::RawUsage;
 use model::reason::Refusal;
 use model::record::{HistoryFilter, JobRecord};
 use model::time::Timestamp;
-use model::tres::Tres;
+use model::tres::{Tres, TresKind};
 use model::usage_report::{ClusterUsage, UsageQuery, UsageReport, UsageSum, held, overlap_s};
 use std::collections::{BTreeMap, HashMap};
 use store::books::RecordTest;
@@ -174,8 +174,18 @@ fn whole_cluster(
         let lasted = overlap_s((outage.start, outage.end.unwrap_or(period.1)), period);
         whole.down.add(&held(tres, lasted));
     }
+    keep_cost(&mut whole);
     keep_within(&mut whole);
     Ok(whole)
+}
+
+/// Machines on demand that are gone are no nodes of the cluster any more; what jobs paid for on them counts as reported.
+fn keep_cost(whole: &mut ClusterUsage) {
+    let paid = whole.allocated.seconds(&TresKind::Cost);
+    if paid > 0.0 {
+        let reported = whole.reported.tres_s.entry(TresKind::Cost).or_default();
+        *reported = reported.max(paid);
+    }
 }
 
 /// Nothing is counted twice: what waiting jobs asked for fills only what was idle.
@@ -197,7 +207,19 @@ fn keep_within(whole: &mut ClusterUsage) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::tres::TresKind;
+
+    #[test]
+    fn cost_on_machines_that_are_gone_is_reported() {
+        let cost = |seconds: f64| held(&Tres::parse("cost=1").unwrap(), seconds);
+        let mut whole = ClusterUsage {
+            reported: cost(10.0),
+            allocated: cost(70.0),
+            ..ClusterUsage::default()
+        };
+        keep_cost(&mut whole);
+        keep_within(&mut whole);
+        assert_eq!(whole.allocated.seconds(&TresKind::Cost), 700_000.0);
+    }
 
     #[test]
     fn nothing_of_a_cluster_is_counted_twice() {

@@ -5,12 +5,13 @@ use crate::client::Client;
 use clap::{Args, Subcommand};
 use jiff::tz::TimeZone;
 use model::machine::MachinePhase;
+use model::price::{Cost, Price};
 use model::printable::printable;
 use model::time::{Timestamp, format_iso};
 use serde_json::json;
 use std::process::ExitCode;
 use wire::client::{Answer, Call};
-use wire::machine::{MachineView, MachinesView, SourceView};
+use wire::machine::{BudgetView, MachineView, MachinesView, SourceView};
 
 #[derive(Args)]
 pub struct MachineArgs {
@@ -47,6 +48,9 @@ pub fn run(args: MachineArgs) -> VerbResult {
         MachineAction::List { all, json: false } => {
             let found = machines(&mut client)?;
             print!("{}", source_table(&found.sources));
+            if !found.budgets.is_empty() {
+                print!("\n{}", budget_table(&found.budgets));
+            }
             let shown = found.machines.iter().filter(|of| all || of.machine.is_live());
             print!("\n{}", machine_table(shown));
         }
@@ -83,6 +87,39 @@ fn source_table(sources: &[SourceView]) -> String {
             source.price_hour.to_string(),
             source.month.to_string(),
             source.budget.map_or("-".to_owned(), |budget| budget.to_string()),
+        ]
+    }));
+    if sources.len() > 1 {
+        let machines: u32 = sources.iter().map(|source| source.machines).sum();
+        let hour: Price = sources.iter().map(|source| source.price_hour).sum();
+        let month: Cost = sources.iter().map(|source| source.month).sum();
+        lines.push([
+            "all".to_owned(),
+            String::new(),
+            machines.to_string(),
+            hour.to_string(),
+            month.to_string(),
+            String::new(),
+        ]);
+    }
+    in_columns(&lines)
+}
+
+fn budget_table(budgets: &[BudgetView]) -> String {
+    let head = ["ACCOUNT", "THIS MONTH", "BUDGET", "PRICE/H", ""];
+    let mut lines = vec![head.map(String::from)];
+    lines.extend(budgets.iter().map(|budget| {
+        let mark = match (budget.spent >= budget.month, budget.warned) {
+            (true, _) => "spent",
+            (false, true) => "nearly spent",
+            (false, false) => "",
+        };
+        [
+            printable(&budget.account).into_owned(),
+            budget.spent.to_string(),
+            budget.month.to_string(),
+            budget.price_hour.to_string(),
+            mark.to_owned(),
         ]
     }));
     in_columns(&lines)

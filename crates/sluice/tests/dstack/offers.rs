@@ -78,6 +78,13 @@ fn up_offers_are_ordered_by_price_and_bounded_by_max_price() {
     assert_eq!(cluster.sluice(&["squeue", "-h", "-o", "%N"]).ok(), "node2\n");
     let shown = cluster.sluice(&["ps"]).ok();
     assert!(shown.contains("$1.5"), "{shown}");
+    // Its share of the node is a TRES of the books, and what it has cost a column.
+    let (id, fields) = (job.to_string(), "AllocTRES,Cost");
+    let booked = cluster.sluice(&["sacct", "-nXP", "-j", &id, "-o", fields]).ok();
+    let (tres, cost) = booked.trim_end().split_once('|').expect("two fields");
+    assert!(tres.contains("cost=") && cost.parse::<f64>().is_ok(), "{booked}");
+    let reported = cluster.shell("sreport -n -P -T cost user top start=now-1hours end=now").ok();
+    assert!(reported.contains('|'), "{reported}");
     // `max_price` leaves one node, which the first run takes: the second has none.
     file(&cluster, "two", "max_price: 2\n", "");
     let said = apply(&cluster);

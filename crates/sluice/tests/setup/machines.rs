@@ -37,7 +37,11 @@ struct Site {
 
 impl Site {
     fn up() -> Self {
-        let cluster = Cluster::folder(CONF);
+        Self::up_of(CONF, "")
+    }
+
+    fn up_of(conf: &str, more: &str) -> Self {
+        let cluster = Cluster::folder(conf);
         let script = cluster.path("bin/make.py");
         std::fs::write(&script, PROGRAM).expect("the program");
         let mode = std::fs::Permissions::from_mode(0o755);
@@ -51,12 +55,12 @@ impl Site {
             ],
         });
         std::fs::write(cluster.path("bin/make.json"), settings.to_string()).expect("its settings");
-        Self::with_source(cluster, &script.display().to_string(), "80s")
+        Self::with_source(cluster, &script.display().to_string(), "80s", more)
     }
 
-    fn with_source(cluster: Cluster, script: &str, boot: &str) -> Self {
+    fn with_source(cluster: Cluster, script: &str, boot: &str, more: &str) -> Self {
         let source = format!(
-            "[[source]]\nname = 'cloud'\nprogram = '{script}'\nmachines = 2\nidle = '2s'\nboot = '{boot}'\nbudget_per_month = 100\n"
+            "[[source]]\nname = 'cloud'\nprogram = '{script}'\nmachines = 2\nidle = '2s'\nboot = '{boot}'\nbudget_per_month = 100\n{more}"
         );
         cluster.write_conf("sluice.toml", &source);
         let folder = cluster.path("made");
@@ -183,6 +187,96 @@ fn up_queue_is_served_by_machines_that_are_made_for_it_and_none_is_forgotten() {
 }
 
 #[test]
+fn up_fleet_of_machines_is_applied_serves_a_job_and_is_deleted() {
+    if nix::unistd::getuid().is_root() {
+        let name = "machines::up_fleet_of_machines_is_applied_serves_a_job_and_is_deleted";
+        return run_as_ordinary_user(name);
+    }
+    let site = Site::up();
+    let cluster = site.cluster.cluster();
+    let fleet = "type: fleet\nname: burst\nnodes: 0..1\nidle_duration: 2s\n";
+    cluster.write("fleet.dstack.yml", fleet);
+    let applied = cluster.sluice(&["apply", "-f", "fleet.dstack.yml", "-y"]).ok();
+    assert!(applied.contains("0..1") && applied.contains("cloud"), "{applied}");
+    let job: u32 = until("a job is taken", || {
+        let said = site.shell("sbatch --parsable -p burst -n 1 --wrap true");
+        said.stdout.trim().parse().ok()
+    });
+    assert_eq!(cluster.await_end(&job), "COMPLETED|0:0");
+    let books = site.shell(&format!("sacct -nXP -j {job} -o NodeList,AllocTRES")).stdout;
+    assert!(books.starts_with("burst-1|") && books.contains("cost=3.6"), "{books}");
+    until("the machine was idle and is gone", || site.records().is_empty().then_some(()));
+    let deleted = cluster.sluice(&["fleet", "delete", "burst", "-y"]);
+    assert_eq!(deleted.code, 0, "{deleted:?}");
+    assert_ne!(site.shell("sbatch -p burst --wrap true").code, 0, "its partition is gone");
+}
+
+#[test]
+fn up_run_is_offered_machines_and_waits_for_the_one_that_is_made_for_it() {
+    if nix::unistd::getuid().is_root() {
+        let name = "machines::up_run_is_offered_machines_and_waits_for_the_one_that_is_made_for_it";
+        return run_as_ordinary_user(name);
+    }
+    let site = Site::up();
+    let cluster = site.cluster.cluster();
+    let first = until("the source has told what it offers", || {
+        let said = cluster.sluice(&["offer", "--cpu", "1..", "--json"]).ok();
+        let listed: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+        (listed["total_offers"] == 2).then(|| listed["offers"][0].clone())
+    });
+    assert_eq!((&first["node"], &first["price"]), (&"small".into(), &3.6.into()), "{first}");
+    assert_eq!(first["availability"], "available", "{first}");
+    let small = "resources: {cpu: 1.., memory: 16MB.., disk: 0GB..}\n";
+    let task = format!("type: task\nname: one\ncommands: ['true']\n{small}");
+    cluster.write("task.dstack.yml", &task);
+    let applied = cluster.sluice(&["apply", "-f", "task.dstack.yml", "-y", "-d"]);
+    assert_eq!(applied.code, 0, "{applied:?}");
+    until("it has run on its machine", || {
+        let said = site.shell("sacct -nXP -o JobName,State,NodeList,AllocTRES").stdout;
+        said.contains("one|COMPLETED|cloud-1|").then_some(()).filter(|()| said.contains("cost="))
+    });
+    // A region that no offer has is refused in one line, and makes nothing.
+    cluster.write("task.dstack.yml", &format!("{task}regions: [nowhere]\n"));
+    let refused = cluster.sluice(&["apply", "-f", "task.dstack.yml", "-y", "-d"]);
+    assert_ne!(refused.code, 0, "{refused:?}");
+    assert_eq!(site.logged("create").len(), 1);
+}
+
+#[test]
+fn up_cloud_node_of_slurm_conf_is_made_by_its_source_and_deleted_when_it_is_idle() {
+    if nix::unistd::getuid().is_root() {
+        let name =
+            "machines::up_cloud_node_of_slurm_conf_is_made_by_its_source_and_deleted_when_it_is_idle";
+        return run_as_ordinary_user(name);
+    }
+    let conf = "\
+ClusterName=machines
+SlurmdParameters=config_overrides
+DefMemPerCPU=16
+KillWait=1 AuthInfo=cred_expire=0
+SuspendTimeout=5
+SlurmctldParameters=power_save_interval=1
+NodeName=c1 CPUs=1 RealMemory=200 Feature=small State=CLOUD
+PartitionName=cloud Nodes=c1 Default=YES State=UP DefaultTime=01:00:00
+";
+    let site = Site::up_of(conf, "nodes = 'c1'\n");
+    let node = || site.shell("sinfo -h -N -o '%N %t'").stdout;
+    until("there is no machine", || node().contains("c1 idle~").then_some(()));
+    until("the source has told what it offers", || {
+        let said = site.cluster.cluster().sluice(&["machine", "list", "--json"]).ok();
+        let listed: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+        (listed["sources"][0]["offers"] == 2).then_some(())
+    });
+    let job = site.submit("true");
+    assert_eq!(site.cluster.cluster().await_end(job), "COMPLETED|0:0");
+    let books = site.shell(&format!("sacct -nXP -j {job} -o NodeList,AllocTRES")).stdout;
+    assert!(books.starts_with("c1|") && books.contains("cost=3.6"), "{books}");
+    until("the machine was idle and is gone", || site.records().is_empty().then_some(()));
+    until("its node is powered down", || node().contains("c1 idle~").then_some(()));
+    assert_eq!(site.logged("create").len(), 1);
+}
+
+#[test]
 fn up_provider_program_that_lies_harms_its_own_machines_alone() {
     let cluster = Cluster::folder(CONF);
     let log = cluster.path("work/calls").display().to_string();
@@ -198,7 +292,7 @@ fn up_provider_program_that_lies_harms_its_own_machines_alone() {
              esac"
         ),
     );
-    let site = Site::with_source(cluster, &script, "1s");
+    let site = Site::with_source(cluster, &script, "1s", "");
     let job = site.submit("true");
     let large = site.shell("sbatch -n 1 -c 9 --wrap true");
     assert_ne!(large.code, 0, "an offer of a negative price is none");

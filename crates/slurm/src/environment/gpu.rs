@@ -232,6 +232,7 @@ mod tests {
             tasks: 1,
             sharers: 1,
             disk: model::amount::Bytes(0),
+            price: None,
         };
         let mut env = Environment::new();
         set(&mut env, &share, GpuView::default(), "SLURM_JOB_GPUS");

@@ -244,6 +244,7 @@ pub fn share(node: &str, cpus: u32, mib: u64, gpu_indices: &[u32], tasks: u32) -
         tasks,
         sharers: 1,
         disk: Bytes(0),
+        price: None,
     }
 }
 

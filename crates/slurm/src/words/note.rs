@@ -160,6 +160,9 @@ fn unmet_text(unmet: &UnmetConstraint) -> String {
         }
         NeverFits::NotShown => "no node can hold it; what the nodes have is not shown".to_owned(),
         NeverFits::Architecture(asked) => format!("no node{place} has {asked} processors"),
+        NeverFits::Machines => format!(
+            "no node{place} is of the backends, regions, instance types and spot policy that are asked for"
+        ),
         NeverFits::Price { most } => format!("no node{place} costs {most} an hour or less"),
         NeverFits::Layout(asked) => format!("no node{place} has {asked}"),
         NeverFits::NamedNodes => format!("the nodes named{place} cannot hold the job"),

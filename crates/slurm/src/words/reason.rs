@@ -174,6 +174,7 @@ fn limit_text(limit: &Limit) -> String {
         TresKind::Bb(_) => other("BB"),
         TresKind::Energy => other("Energy"),
         TresKind::Billing => other("Billing"),
+        TresKind::Cost => other("Cost"),
         TresKind::FsDisk | TresKind::Vmem | TresKind::Pages => other("Unknown"),
     }
 }

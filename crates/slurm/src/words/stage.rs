@@ -63,6 +63,7 @@ mod tests {
             tasks: 1,
             sharers: 1,
             disk: Bytes(0),
+            price: None,
         };
         Allocation { partition: "main".into(), nodes: nodes.iter().map(share).collect() }
     }

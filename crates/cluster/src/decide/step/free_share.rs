@@ -83,7 +83,8 @@ impl<'a> FreeShare<'a> {
         let memory = self.memory_for(demand, &cpus, needed, &gres)?;
         // All steps use the job's scratch folder.
         let (node, sharers, disk) = (self.share.node.clone(), self.share.sharers, self.share.disk);
-        Ok(NodeShare { node, cpus, memory, gres, tasks, sharers, disk })
+        // The price of the share is the job's: its steps cost nothing beside it.
+        Ok(NodeShare { node, cpus, memory, gres, tasks, sharers, disk, price: None })
     }
 
     fn memory_for(

@@ -10,7 +10,8 @@ use crate::configuration::value::Value;
 use model::cron::Cron;
 
 pub const STARTUP_ORDERS: &[&str] = &["any", "master-first", "workers-first"];
-/// dstack's backends; every node here is of `remote`, its name for machines that are there already.
+/// dstack's backends: the clouds of [`model::machine_choice::CLOUDS`], and `remote`, its name for machines that are there
+/// already.
 pub const BACKENDS: &[&str] = &[
     "amddevcloud",
     "aws",
@@ -179,17 +180,4 @@ pub fn time_window(field: &Field<'_>, _: &mut Reading) -> Result<Value, Fault> {
         secs if secs < WINDOW_MIN_S => Err(field.invalid("5m or more")),
         secs => Ok(Value::Integer(i64::try_from(secs).unwrap_or(i64::MAX))),
     }
-}
-
-/// The backends of a run. One that has none of this cluster's nodes is refused at apply.
-pub fn backends(field: &Field<'_>, reading: &mut Reading) -> Result<Value, Fault> {
-    let items = field.list("a list of backends")?;
-    let names: Vec<&str> = items.iter().map(|i| i.word(BACKENDS)).collect::<Result<_, _>>()?;
-    if !names.is_empty() && !names.contains(&"remote") {
-        reading.refuse(
-            field,
-            "no such backend here: every offer is of `remote`, this cluster's own nodes",
-        );
-    }
-    Ok(Value::List(names.into_iter().map(Value::text).collect()))
 }

@@ -63,7 +63,7 @@ static SSH_CONFIG: Table = Table {
     ]],
 };
 
-/// Machines of a cloud are refused at apply as a whole, so that the properties that choose them say nothing of their own.
+/// Machines of a cloud are those of sources (docs/machines.md), or hosts are named by `ssh_config`.
 pub static FLEET: Table = Table {
     of: "fleet",
     sections: &[&[

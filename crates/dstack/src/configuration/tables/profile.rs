@@ -1,11 +1,11 @@
 //! The policies that a run may have itself or take from a profile, and `profiles.yml`.
 
-use crate::configuration::property::{Default, Form, Property, Table, acts, acts_in_part, notice};
+use crate::configuration::property::{Default, Form, Property, Table, acts, notice};
 use crate::configuration::shape::policy;
 
 pub use crate::configuration::shape::policy::RETRY;
 
-const OWN_NODES: &str = "has no effect: every offer is one of this cluster's own nodes";
+const NO_OPTIONS: &str = "has no effect: sources of machines have settings of their own";
 const NAMES: Form = Form::List(&Form::Text, "names");
 
 pub const SPOT_POLICIES: Form = Form::Words(&["spot", "on-demand", "auto"]);
@@ -27,18 +27,18 @@ static SCHEDULE: Table = Table {
 };
 
 pub const PROFILE: &[Property] = &[
-    acts_in_part("backends", Form::Shape(policy::backends)),
-    notice("regions", NAMES, OWN_NODES),
-    notice("availability_zones", NAMES, OWN_NODES),
-    notice("instance_types", NAMES, OWN_NODES),
+    acts("backends", Form::List(&Form::Words(policy::BACKENDS), "backends")),
+    acts("regions", NAMES),
+    acts("availability_zones", NAMES),
+    acts("instance_types", NAMES),
     acts("reservation", Form::Text),
-    notice("spot_policy", SPOT_POLICIES, OWN_NODES),
+    acts("spot_policy", SPOT_POLICIES),
     acts("retry", Form::Shape(policy::retry)),
     acts("max_duration", Form::DurationOrOff),
     acts("stop_duration", Form::DurationOrOff),
     acts("max_price", Form::Number(0.0, f64::MAX)),
-    notice("creation_policy", Form::Words(&["reuse", "reuse-or-create"]), OWN_NODES),
-    notice("idle_duration", Form::IdleDuration, OWN_NODES),
+    acts("creation_policy", Form::Words(&["reuse", "reuse-or-create"])),
+    acts("idle_duration", Form::IdleDuration),
     acts("utilization_policy", Form::Map(&UTILIZATION)),
     acts("startup_order", Form::Words(policy::STARTUP_ORDERS)),
     acts("stop_criteria", Form::Words(&["all-done", "master-done"])),
@@ -46,7 +46,7 @@ pub const PROFILE: &[Property] = &[
     acts("fleets", Form::List(&Form::Shape(policy::entity), "fleets")),
     acts("instances", Form::Shape(policy::instances)),
     acts("tags", Form::Shape(policy::tags)),
-    notice("backend_options", Form::List(&Form::Anything, "options"), OWN_NODES),
+    notice("backend_options", Form::List(&Form::Anything, "options"), NO_OPTIONS),
 ];
 
 /// One profile of `profiles.yml`.

@@ -1,7 +1,8 @@
 //! Fleets: the partitions of slurm.conf and the fleets over SSH, and their nodes as instances.
 
 use super::answer::{ApiResult, Json, Refused};
-use super::run_body::{price, whole_node};
+use super::machines;
+use super::run_body::{backend, instance_name, price, region, whole_node};
 use crate::http::calls;
 use crate::shared::Shared;
 use crate::show::dstack_id::uuid;
@@ -59,10 +60,17 @@ impl Shown {
         let nodes: HashMap<&str, &NodeView> =
             self.cluster.nodes.iter().map(|node| (node.config.name.as_str(), node)).collect();
         let host = |host: &FleetHostView| {
-            host_instance(shared, fleet, host, nodes.get(host.node.as_str()).copied())
+            let node = nodes.get(host.node.as_str()).copied();
+            let made = machines::named(shared, &host.node, host.number).filter(|_| node.is_none());
+            let project_name = fleet.project.clone();
+            match made {
+                Some(made) => Instance { project_name, ..made },
+                None => host_instance(shared, fleet, host, node),
+            }
         };
         let is_leaving = |host: &FleetHostView| host.state == FleetHostState::Leaving;
-        let status = if fleet.hosts.iter().all(is_leaving) {
+        // A fleet of machines may have none at the moment.
+        let status = if !fleet.hosts.is_empty() && fleet.hosts.iter().all(is_leaving) {
             FleetStatus::Terminating
         } else {
             FleetStatus::Active
@@ -174,9 +182,11 @@ pub async fn instances(
     State(shared): State<Arc<Shared>>,
     Extension(by): Extension<Principal>,
 ) -> ApiResult<Vec<Instance>> {
-    let view = cluster(&shared, by).await?;
+    let view = cluster(&shared, by.clone()).await?;
     let each = (0..).zip(&view.nodes);
-    Ok(Json(each.map(|(number, node)| instance(&shared, node, None, number)).collect()))
+    let nodes = each.map(|(number, node)| instance(&shared, node, None, number));
+    let machines = machines::instances(&shared, &by, view.nodes.len() as u32);
+    Ok(Json(nodes.chain(machines).collect()))
 }
 
 pub async fn get_instance(
@@ -240,9 +250,9 @@ fn instance(shared: &Shared, node: &NodeView, fleet: Option<&str>, number: u32) 
     Instance {
         id: uuid("instance", &config.name),
         project_name: MAIN_PROJECT.to_owned(),
-        backend: Some(BACKEND.to_owned()),
+        backend: Some(backend(Some(config)).to_owned()),
         instance_type: Some(InstanceType {
-            name: config.name.clone(),
+            name: instance_name(config).to_owned(),
             resources: whole_node(config),
         }),
         name: config.name.clone(),
@@ -258,7 +268,7 @@ fn instance(shared: &Shared, node: &NodeView, fleet: Option<&str>, number: u32) 
         termination_reason_message: None,
         created: shared.setup.started.into(),
         finished_at: None,
-        region: Some(REGION.to_owned()),
+        region: Some(region(Some(config)).to_owned()),
         availability_zone: None,
         price: Some(price(config)),
         total_blocks: Some(state.total_blocks),

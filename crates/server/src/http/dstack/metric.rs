@@ -117,7 +117,8 @@ mod tests {
             gpus: vec![GpuSeries { memory_total: 1000, readings: vec![read(5, 20), read(35, 60)] }],
         };
         let gpus = vec![("H100".to_owned(), 1)];
-        let part = Part { node: "n1".into(), cpus: 4, memory: Bytes(4096), gpus };
+        let price = model::price::Price::default();
+        let part = Part { node: "n1".into(), cpus: 4, memory: Bytes(4096), gpus, price };
         let shown = |wanted: Wanted| -> Vec<(String, Vec<u64>)> {
             let values = |metric: Metric| metric.values.iter().filter_map(|v| v.as_u64()).collect();
             let metrics = metrics(&part, &load, &wanted);

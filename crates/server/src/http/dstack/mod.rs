@@ -20,6 +20,7 @@ mod gateway;
 mod group_tests;
 pub mod kept_spec;
 mod log;
+mod machines;
 mod metric;
 mod multipart;
 pub mod pasted_run;

@@ -337,7 +337,7 @@ async fn offers(
     let patient = Box::new(for_offers(asked));
     match calls::answer(shared, by.clone(), Call::Offers(patient)).await {
         Ok(Answer::Offers(mut found)) => {
-            found.sort_by_key(|offer| !offer.available);
+            found.sort_by_key(Offer::turn);
             Ok(found)
         }
         Err(Refusal::NodeConfiguration(_) | Refusal::UnknownGres(_)) => Ok(Vec::new()),

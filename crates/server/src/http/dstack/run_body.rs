@@ -21,6 +21,7 @@ use model::container::PortMapping;
 use model::gpu::GpuVendor;
 use model::gpu_model;
 use model::node::{NodeConfig, NodeGres};
+use model::price::Price;
 use model::principal::Principal;
 use model::tres::TresKind;
 use serde_json::value::RawValue;
@@ -159,7 +160,7 @@ impl<'a> Bodies<'a> {
         (0..count).map(of_rank).collect()
     }
 
-    /// What the hours on its nodes have cost, in the attempt that is shown.
+    /// What the hours on its shares of nodes have cost, in the attempt that is shown.
     fn cost(&self, run: &RunFacts) -> f64 {
         if !run.replicas.is_empty() {
             return run.replicas.iter().map(|replica| self.cost(replica)).sum();
@@ -167,8 +168,7 @@ impl<'a> Bodies<'a> {
         let Some(start) = run.start else { return 0.0 };
         let end = run.ended.unwrap_or_else(crate::clock::now);
         let hours = end.since(start).as_secs_f64() / 3600.0;
-        let nodes = run.parts.iter().filter_map(|part| self.node(&part.node));
-        nodes.map(|node| price(&node) * hours).sum()
+        run.parts.iter().map(|part| part.price.dollars() * hours).sum()
     }
 
     /// How people and editors come in by SSH, once the run has a node. dstack's own client is told by the provisioning data:
@@ -281,36 +281,35 @@ impl<'a> Bodies<'a> {
 
     pub fn offer(&self, offer: &wire::client::Offer) -> Offer {
         let (cpus, memory, gpus) = (offer.cpus, offer.memory, offer.gpus.clone());
-        let part = Part { node: offer.node.clone(), cpus, memory, gpus };
-        self.offer_of(&part, if offer.available { OfferStatus::Idle } else { OfferStatus::Busy })
+        let price = Price::default();
+        let part = Part { node: offer.node.clone(), cpus, memory, gpus, price };
+        let status = offer_status(offer);
+        match offer.machine.as_deref() {
+            Some(made) => offer_on(&part, Some(made), status),
+            None => self.offer_of(&part, status),
+        }
     }
 
     fn offer_of(&self, part: &Part, status: OfferStatus) -> Offer {
-        let node = self.node(&part.node);
-        let node = node.as_deref();
-        let resources = resources(part.cpus, part.memory, &part.gpus, node);
-        let instance = InstanceType { name: part.node.clone(), resources };
-        Offer::own(
-            instance,
-            node.map_or(0.0, price),
-            status,
-            node.map_or((1, 1), |node| node.blocks_of(part.cpus, part.gpu_count())),
-        )
+        offer_on(part, self.node(&part.node).as_deref(), status)
     }
 
     /// The highest price among the offers.
     pub fn max_price(&self, offers: &[wire::client::Offer]) -> Option<f64> {
-        let nodes = offers.iter().filter_map(|offer| self.node(&offer.node));
-        nodes.map(|node| price(&node)).reduce(f64::max)
+        let each = |offer: &wire::client::Offer| match offer.machine.as_deref() {
+            Some(made) => Some(price(made)),
+            None => self.node(&offer.node).map(|node| price(&node)),
+        };
+        offers.iter().filter_map(each).reduce(f64::max)
     }
 
     /// One row for each kind of GPU among the offers.
     pub fn gpu_groups(&self, offers: &[wire::client::Offer]) -> Vec<GpuGroup> {
         let mut groups: BTreeMap<&str, GpuGroup> = BTreeMap::new();
         for offer in offers {
-            let status = if offer.available { OfferStatus::Idle } else { OfferStatus::Busy };
-            let node = self.node(&offer.node);
-            let node = node.as_deref();
+            let status = offer_status(offer);
+            let known = self.node(&offer.node);
+            let node = offer.machine.as_deref().or(known.as_deref());
             for (kind, count) in offer.gpus.iter().filter(|(_, count)| *count > 0) {
                 let count = u32::try_from(*count).unwrap_or(u32::MAX);
                 let each = node.map_or(0.0, price);
@@ -324,7 +323,7 @@ impl<'a> Bodies<'a> {
                     count: Bounds { min: count, max: count },
                     price,
                     offer_price: Some(price),
-                    backends: Some(vec![BACKEND.to_owned()]),
+                    backends: Some(vec![backend(node).to_owned()]),
                     backend: None,
                     regions: None,
                     region: None,
@@ -343,21 +342,61 @@ impl<'a> Bodies<'a> {
     }
 }
 
+fn offer_status(offer: &wire::client::Offer) -> OfferStatus {
+    match (offer.available, &offer.machine) {
+        (true, _) => OfferStatus::Idle,
+        (false, Some(_)) => OfferStatus::Available,
+        (false, None) => OfferStatus::Busy,
+    }
+}
+
+fn offer_on(part: &Part, node: Option<&NodeConfig>, status: OfferStatus) -> Offer {
+    let resources = resources(part.cpus, part.memory, &part.gpus, node);
+    let name = node.map_or(part.node.as_str(), instance_name).to_owned();
+    let own = Offer::own(
+        InstanceType { name, resources },
+        node.map_or(0.0, price),
+        status,
+        node.map_or((1, 1), |node| node.blocks_of(part.cpus, part.gpu_count())),
+    );
+    Offer { backend: backend(node).to_owned(), region: region(node).to_owned(), ..own }
+}
+
+/// dstack's word for where a node is from: the cloud that its source is named by, or `remote`.
+pub fn backend(node: Option<&NodeConfig>) -> &str {
+    let machine = node.and_then(|node| node.machine.as_deref());
+    machine.map_or(BACKEND, |machine| &machine.backend)
+}
+
+pub fn region(node: Option<&NodeConfig>) -> &str {
+    let machine = node.and_then(|node| node.machine.as_deref());
+    let region = machine.map(|machine| machine.region.as_str());
+    region.filter(|region| !region.is_empty()).unwrap_or(REGION)
+}
+
+/// The type of a machine; the name of a node that is there already.
+pub fn instance_name(node: &NodeConfig) -> &str {
+    node.machine.as_ref().map_or(&node.name, |machine| &machine.offer)
+}
+
 fn last_processed(run: &RunFacts) -> Time {
     run.ended.or(run.start).unwrap_or(run.submit).into()
 }
 
 fn provisioning(node: &NodeConfig, user: &str) -> JobProvisioningData {
     JobProvisioningData {
-        backend: BACKEND.to_owned(),
+        backend: backend(Some(node)).to_owned(),
         base_backend: None,
-        instance_type: InstanceType { name: node.name.clone(), resources: whole_node(node) },
+        instance_type: InstanceType {
+            name: instance_name(node).to_owned(),
+            resources: whole_node(node),
+        },
         instance_id: node.name.clone(),
         hostname: Some(node.address.clone()),
         internal_ip: Some(node.address.clone()),
         public_ip_enabled: false,
         instance_network: None,
-        region: REGION.to_owned(),
+        region: region(Some(node)).to_owned(),
         availability_zone: None,
         reservation: None,
         price: price(node),

@@ -7,6 +7,7 @@ use model::amount::Bytes;
 use model::array::IndexSet;
 use model::container::ContainerNetwork;
 use model::id::{BlobRef, JobId, RunId};
+use model::price::Price;
 use model::record::JobRecord;
 use model::run::LaunchKind;
 use model::service::{REPLICAS_MAX, Service};
@@ -77,6 +78,8 @@ pub struct Part {
     pub memory: Bytes,
     /// Kind, which may be empty, and count.
     pub gpus: Vec<(String, u64)>,
+    /// What an hour of it costs.
+    pub price: Price,
 }
 
 impl Part {
@@ -103,7 +106,8 @@ impl RunFacts {
             let gpus = share.gres.iter().filter(|gres| gres.name == GPU);
             let gpus = gpus.map(|gres| (gres.kind.clone().unwrap_or_default(), gres.count));
             let (node, gpus) = (share.node.clone(), gpus.collect());
-            Part { node, cpus: share.cpus.len(), memory: share.memory, gpus }
+            let price = share.price.unwrap_or_default();
+            Part { node, cpus: share.cpus.len(), memory: share.memory, gpus, price }
         };
         Self {
             job: job.id,
@@ -176,6 +180,7 @@ impl RunFacts {
             cpus: amount(&TresKind::Cpu) as u32,
             memory: Bytes::from_mib(amount(&TresKind::Mem)),
             gpus: gpus.iter().cloned().collect(),
+            price: Price::from_units(amount(&TresKind::Cost)),
         };
         Self {
             job: record.job,

@@ -1,4 +1,5 @@
-//! `sluice convert FILE`: a batch script as a `.dstack.yml`, or the other way. What has no counterpart becomes a comment.
+//! `sluice convert FILE`: a batch script as a `.dstack.yml`, or the other way; and the backends of dstack's own `config.yml` as
+//! sources of machines. What has no counterpart becomes a comment.
 
 mod to_sbatch;
 mod to_yaml;
@@ -6,7 +7,9 @@ mod to_yaml;
 use super::script_faults;
 use super::slurm::submit::caller::{self, ProcessSurroundings};
 use super::verb::{VerbError, VerbResult};
+use ::dstack::backends_file;
 use ::dstack::configuration::{self, Configuration};
+use ::dstack::server_settings;
 use ::slurm::option::invocation::{self, Caller, Invocation};
 use ::slurm::option::{OptionError, script};
 use clap::Args;
@@ -20,7 +23,7 @@ const FILE_BYTES_MAX: u64 = 4 << 20;
 
 #[derive(Args)]
 pub struct ConvertArgs {
-    /// A batch script, or a .dstack.yml of a task
+    /// A batch script, a .dstack.yml of a task, or the config.yml of dstack's server
     #[arg(value_name = "FILE")]
     file: PathBuf,
 }
@@ -39,6 +42,10 @@ pub fn run(args: ConvertArgs) -> VerbResult {
 }
 
 fn from_yaml(file: &str, bytes: &[u8]) -> Result<String, VerbError> {
+    if server_settings::is_file(bytes) {
+        let sources = backends_file::sources(bytes);
+        return sources.map_err(|fault| VerbError::Message(format!("{file}:{fault}")));
+    }
     let loaded = configuration::parse(file, bytes);
     let loaded = loaded.map_err(|error| VerbError::Message(error.to_string()))?;
     match &loaded.configuration {

@@ -368,10 +368,13 @@ pub(super) fn offers(
     let patient = Box::new(request::for_offers(submission));
     match client.call(Call::Offers(patient))? {
         Answer::Offers(mut found) => {
-            found.sort_by_key(|offer| !offer.available);
+            found.sort_by_key(wire::client::Offer::turn);
             let shown = found
                 .iter()
-                .map(|offer| node_offer::offered(offer, nodes.get(&offer.node)))
+                .map(|offer| {
+                    let made = offer.machine.as_deref();
+                    node_offer::offered(offer, made.or_else(|| nodes.get(&offer.node)))
+                })
                 .collect();
             Ok((shown, None))
         }

@@ -207,7 +207,7 @@ fn row(node: &NodeView, verbose: bool) -> FleetRow {
     FleetRow {
         name: format!("   {}", node.config.name),
         resources: if verbose { resources.to_string() } else { gpu },
-        backend: node_offer::BACKEND.to_owned(),
+        backend: node_offer::backend(Some(&node.config)),
         price,
         status: state.words(),
         error: state.findings.unwrap_or_default(),

@@ -4,6 +4,7 @@ use super::{PROGRESS_PAUSE, ask, confirm, fleets, print};
 use crate::client::Client;
 use crate::command::verb::{VerbError, VerbResult};
 use ::dstack::configuration::fleet::Fleet;
+use model::range::Range;
 use model::ssh_fleet::PRIVATE_KEY_BYTES_MAX;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -34,15 +35,18 @@ pub fn apply(
     let name =
         name.ok_or_else(|| VerbError::Message(format!("{}: a fleet needs a `name`", args.file)))?;
     configuration["name"] = Value::from(name.clone());
-    bring_keys(&mut configuration["ssh_config"])?;
+    if fleet.nodes.is_none() {
+        bring_keys(&mut configuration["ssh_config"])?;
+    }
+    let kind = if fleet.nodes.is_some() { "cloud" } else { "ssh" };
     let placement = if fleet.is_cluster { "cluster" } else { "any" };
     let lines = [
         ("Project", args.project.to_owned()),
         ("User", args.user.clone()),
         ("Configuration", args.file.to_owned()),
         ("Type", "fleet".to_owned()),
-        ("Fleet type", "ssh".to_owned()),
-        ("Nodes", fleet.hosts.len().to_string()),
+        ("Fleet type", kind.to_owned()),
+        ("Nodes", fleet.nodes.as_ref().map_or(fleet.hosts.len().to_string(), nodes_text)),
         ("Placement", placement.to_owned()),
     ];
     for (what, value) in lines {
@@ -66,6 +70,15 @@ pub fn apply(
         return Ok(ExitCode::SUCCESS);
     }
     follow(client, &name)
+}
+
+/// `2`, `0..8`, `1..`
+fn nodes_text(nodes: &Range<u32>) -> String {
+    match nodes.max {
+        Some(max) if max == nodes.min => max.to_string(),
+        Some(max) => format!("{}..{max}", nodes.min),
+        None => format!("{}..", nodes.min),
+    }
 }
 
 fn follow(client: &mut Client, name: &str) -> VerbResult {

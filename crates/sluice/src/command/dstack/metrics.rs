@@ -136,6 +136,7 @@ mod tests {
             tasks: 1,
             sharers: 1,
             disk: Bytes(0),
+            price: None,
         };
         let nodes = (0..200).map(share).collect();
         let granted = Allocation { partition: "main".into(), nodes };

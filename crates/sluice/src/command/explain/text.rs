@@ -339,6 +339,7 @@ fn machine_lines(answer: &MachineAnswer) -> Vec<String> {
         MachineAnswer::Unserved => {
             none("one that was made for it has joined, and it does not start there")
         }
+        MachineAnswer::ReuseOnly => none("its `creation_policy` is `reuse`"),
         MachineAnswer::NoOffer => none("no source of its partitions offers one that could hold it"),
         MachineAnswer::HeldBack(holds) => holds
             .iter()

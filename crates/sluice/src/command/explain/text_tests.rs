@@ -2,7 +2,7 @@ use super::*;
 use jiff::tz::TimeZone;
 use model::id::JobId;
 use model::machine::{HoldCause, SourceHold};
-use model::price::Price;
+use model::price::{Cost, Price};
 use model::reason::{Limit, LimitKind, LimitScope};
 use model::run::{ExitStatus, Outcome};
 use model::tres::TresKind;
@@ -171,6 +171,10 @@ fn machine_that_is_made_or_not_is_explained() {
         (
             holds(HoldCause::Budget),
             "No machine is made for it: source cloud: an hour of one more is beyond the month's budget.",
+        ),
+        (
+            holds(HoldCause::AccountBudget { account: "lab".into(), month: Cost::default() }),
+            "No machine is made for it: source cloud: jobs of account lab may cost $0.0000 a month, and an hour of one more is beyond it.",
         ),
     ];
     for (answer, line) in table {

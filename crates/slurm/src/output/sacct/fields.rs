@@ -11,11 +11,13 @@ use crate::words::{self, job as state_words};
 use model::amount::{self, Unit};
 use model::hostlist;
 use model::id::StepId;
+use model::price::Price;
 use model::record::{JobRecord, RecordState, StepRecord};
 use model::run::{LaunchKind, Usage};
 use model::time::{TimeLimit, Timestamp, format_elapsed_full, format_limit_full};
 use model::tres::{Tres, TresKind};
 use std::fmt::Write;
+use std::time::Duration;
 
 /// One line: a job, or one of its steps.
 pub struct Row<'a> {
@@ -66,6 +68,8 @@ pub static ACCT_FIELDS: &[AcctField] = &[
     field(14, "ConsumedEnergy", |r, c| c.push_str(&amount::format_decimal(joules(r)))),
     field(17, "ConsumedEnergyRaw", |r, c| push!(c, "{}", joules(r))),
     unmeasured(19, "Container"),
+    // Ours: dollars, of a job on nodes with a price.
+    field(10, "Cost", |r, c| of_job(r, c, |j, c| c.push_str(&cost(r, j)))),
     field(10, "CPUTime", |r, c| c.push_str(&format_elapsed_full(elapsed_s(r) * u64::from(cpus(r))))),
     field(10, "CPUTimeRAW", |r, c| push!(c, "{}", elapsed_s(r) * u64::from(cpus(r)))),
     unmeasured(11, "DBIndex"),
@@ -282,6 +286,13 @@ fn allocated(row: &Row<'_>) -> Tres {
         }
     }
     tres
+}
+
+/// What the job's time on its share of its nodes has cost; empty where none of them has a price.
+fn cost(row: &Row<'_>, job: &JobRecord) -> String {
+    let price = job.alloc_tres.get(&TresKind::Cost).map(Price::from_units);
+    let ran = Duration::from_secs(elapsed_s(row));
+    price.map_or_else(String::new, |price| format!("{:.4}", price.for_time(ran).dollars()))
 }
 
 /// The memory of the whole job; of a job that asked for whole nodes there is none on record.

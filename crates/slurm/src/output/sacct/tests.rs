@@ -9,7 +9,7 @@ use model::record::{RecordState, StepRecord};
 use model::run::{ExitStatus, LaunchKind, Outcome, Usage};
 use model::streams::Streams;
 use model::time::{TimeLimit, Timestamp};
-use model::tres::Tres;
+use model::tres::{Tres, TresKind};
 
 pub fn record(id: u32, name: &str, state: RecordState) -> JobRecord {
     JobRecord {
@@ -203,6 +203,21 @@ fn chosen_columns_have_widths_and_are_empty_in_steps_if_only_jobs_have_them() {
 }
 
 #[test]
+fn job_on_nodes_with_a_price_has_its_cost_and_others_none() {
+    let mut paid = two_nodes();
+    paid.end = Some(at(1, 19, 17));
+    paid.alloc_tres.set(TresKind::Cost, 25_000);
+    let options = Options { no_header: true, ..format("jobid,cost,alloctres%60") };
+    let text = shown(&options, &[paid, two_nodes()], at(1, 50, 0));
+    let words = |line: usize| text.lines().nth(line).map(|line| line.split_whitespace().collect());
+    let first: Option<Vec<&str>> = words(0);
+    let tres = "billing=4,cost=2.5,cpu=4,gres/gpu=4,mem=4000M,node=2";
+    assert_eq!(first, Some(vec!["79", "1.2500", tres]));
+    let other: Option<Vec<&str>> = words(5);
+    assert_eq!(other.map(|words| words.len()), Some(2), "{text}");
+}
+
+#[test]
 fn units_can_be_chosen() {
     let options = Options { units: Units::In(Unit::Mebi), ..format("jobid,maxrss,reqmem") };
     assert_eq!(
@@ -300,30 +315,30 @@ fn helpformat_lists_all_fields_and_others_are_refused() {
             "AveDiskRead         AveDiskWrite        AvePages            AveRSS             \n",
             "AveVMSize           BlockID             Cluster             Comment            \n",
             "Constraints         ConsumedEnergy      ConsumedEnergyRaw   Container          \n",
-            "CPUTime             CPUTimeRAW          DBIndex             DerivedExitCode    \n",
-            "Elapsed             ElapsedRaw          Eligible            End                \n",
-            "ExitCode            FailureCause        Flags               GID                \n",
-            "Group               JobID               JobIDRaw            JobName            \n",
-            "Layout              MaxDiskRead         MaxDiskReadNode     MaxDiskReadTask    \n",
-            "MaxDiskWrite        MaxDiskWriteNode    MaxDiskWriteTask    MaxPages           \n",
-            "MaxPagesNode        MaxPagesTask        MaxRSS              MaxRSSNode         \n",
-            "MaxRSSTask          MaxVMSize           MaxVMSizeNode       MaxVMSizeTask      \n",
-            "McsLabel            MinCPU              MinCPUNode          MinCPUTask         \n",
-            "NCPUS               NNodes              NodeList            NTasks             \n",
-            "Partition           Priority            QOS                 QOSRAW             \n",
-            "Reason              ReqCPUFreq          ReqCPUFreqGov       ReqCPUFreqMax      \n",
-            "ReqCPUFreqMin       ReqCPUS             ReqMem              ReqNodes           \n",
-            "ReqTRES             Reservation         ReservationId       Reserved           \n",
-            "ResvCPU             ResvCPURAW          Start               State              \n",
-            "StdErr              StdIn               StdOut              Submit             \n",
-            "SubmitLine          Suspended           SystemComment       SystemCPU          \n",
-            "Timelimit           TimelimitRaw        TotalCPU            TRESUsageInAve     \n",
-            "TRESUsageInMax      TRESUsageInMaxNode  TRESUsageInMaxTask  TRESUsageInMin     \n",
-            "TRESUsageInMinNode  TRESUsageInMinTask  TRESUsageInTot      TRESUsageOutAve    \n",
-            "TRESUsageOutMax     TRESUsageOutMaxNode TRESUsageOutMaxTask TRESUsageOutMin    \n",
-            "TRESUsageOutMinNode TRESUsageOutMinTask TRESUsageOutTot     UID                \n",
-            "User                UserCPU             WCKey               WCKeyID            \n",
-            "WorkDir            \n",
+            "Cost                CPUTime             CPUTimeRAW          DBIndex            \n",
+            "DerivedExitCode     Elapsed             ElapsedRaw          Eligible           \n",
+            "End                 ExitCode            FailureCause        Flags              \n",
+            "GID                 Group               JobID               JobIDRaw           \n",
+            "JobName             Layout              MaxDiskRead         MaxDiskReadNode    \n",
+            "MaxDiskReadTask     MaxDiskWrite        MaxDiskWriteNode    MaxDiskWriteTask   \n",
+            "MaxPages            MaxPagesNode        MaxPagesTask        MaxRSS             \n",
+            "MaxRSSNode          MaxRSSTask          MaxVMSize           MaxVMSizeNode      \n",
+            "MaxVMSizeTask       McsLabel            MinCPU              MinCPUNode         \n",
+            "MinCPUTask          NCPUS               NNodes              NodeList           \n",
+            "NTasks              Partition           Priority            QOS                \n",
+            "QOSRAW              Reason              ReqCPUFreq          ReqCPUFreqGov      \n",
+            "ReqCPUFreqMax       ReqCPUFreqMin       ReqCPUS             ReqMem             \n",
+            "ReqNodes            ReqTRES             Reservation         ReservationId      \n",
+            "Reserved            ResvCPU             ResvCPURAW          Start              \n",
+            "State               StdErr              StdIn               StdOut             \n",
+            "Submit              SubmitLine          Suspended           SystemComment      \n",
+            "SystemCPU           Timelimit           TimelimitRaw        TotalCPU           \n",
+            "TRESUsageInAve      TRESUsageInMax      TRESUsageInMaxNode  TRESUsageInMaxTask \n",
+            "TRESUsageInMin      TRESUsageInMinNode  TRESUsageInMinTask  TRESUsageInTot     \n",
+            "TRESUsageOutAve     TRESUsageOutMax     TRESUsageOutMaxNode TRESUsageOutMaxTask\n",
+            "TRESUsageOutMin     TRESUsageOutMinNode TRESUsageOutMinTask TRESUsageOutTot    \n",
+            "UID                 User                UserCPU             WCKey              \n",
+            "WCKeyID             WorkDir            \n",
         )
     );
     let mut out = Vec::new();

@@ -1,6 +1,7 @@
 //! The units in which `sreport -t` shows time.
 
 use super::report::Report;
+use model::price::Price;
 use model::tres::TresKind;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -52,7 +53,19 @@ impl TimeFormat {
 
     /// Seconds of a resource, and what they are of `whole`.
     pub fn text(self, seconds: f64, whole: f64) -> String {
-        let amount = format!("{:.0}", seconds / self.unit().0);
+        self.with_percent(format!("{:.0}", seconds / self.unit().0), seconds, whole)
+    }
+
+    /// As [`Self::text`]; money is in dollars, whatever the unit of time.
+    pub fn text_of(self, kind: &TresKind, seconds: f64, whole: f64) -> String {
+        if *kind != TresKind::Cost {
+            return self.text(seconds, whole);
+        }
+        let dollars = Price::from_units(1).dollars() * seconds / 3600.0;
+        self.with_percent(format!("{dollars:.2}"), seconds, whole)
+    }
+
+    fn with_percent(self, amount: String, seconds: f64, whole: f64) -> String {
         let percent = || {
             let part = if whole > 0.0 { 100.0 * seconds / whole } else { 0.0 };
             format!("{part:.2}%")
@@ -70,6 +83,9 @@ impl TimeFormat {
             return "Units are in number of jobs ran".to_owned();
         }
         let (_, unit) = self.unit();
+        if tres == [TresKind::Cost] && !report.is_by_size() && !self.has_percent() {
+            return "Usage reported in Dollars".to_owned();
+        }
         let what = match tres {
             [] | [TresKind::Cpu] => "CPU",
             _ => "TRES",
@@ -104,6 +120,12 @@ mod tests {
             let format = TimeFormat::parse(text).expect(text);
             assert_eq!(format.text(7200.0, 28_800.0), shown, "{text}");
         }
+        // Half an hour of 2.5 dollars an hour.
+        let (paid, whole) = (25_000.0 * 1800.0, 25_000.0 * 7200.0);
+        for (format, shown) in [(TimeFormat::Minutes, "1.25"), (TimeFormat::Percent, "25.00%")] {
+            assert_eq!(format.text_of(&TresKind::Cost, paid, whole), shown);
+        }
+        assert_eq!(TimeFormat::Minutes.text_of(&TresKind::Cpu, 7200.0, 0.0), "120");
         assert_eq!(TimeFormat::parse("days"), None);
         assert_eq!(TimeFormat::Percent.text(0.0, 0.0), "0.00%");
     }

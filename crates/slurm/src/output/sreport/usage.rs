@@ -192,7 +192,7 @@ fn by_tres(row: &Row, used: &RawUsage, answer: &Answer<'_>, options: &Options) -
     let whole = answer.usage.whole.as_ref();
     let text = |kind: &TresKind| {
         let whole = whole.map_or(0.0, |whole| whole.reported.seconds(kind));
-        options.time_format.text(used.seconds(kind), whole)
+        options.time_format.text_of(kind, used.seconds(kind), whole)
     };
     let kinds = reported_on(options);
     let one = |kind: &TresKind| Row {
@@ -215,7 +215,7 @@ fn cluster_rows(answer: &Answer<'_>, options: &Options) -> Vec<Row> {
         let of = |used: &RawUsage| used.seconds(kind);
         let ClusterUsage { reported, allocated, down, planned } = whole;
         let idle = of(reported) - of(allocated) - of(down) - of(planned);
-        let text = |seconds: f64| options.time_format.text(seconds, of(reported));
+        let text = |seconds: f64| options.time_format.text_of(kind, seconds, of(reported));
         Row {
             cluster: answer.usage.cluster.clone(),
             tres: kind.to_string(),

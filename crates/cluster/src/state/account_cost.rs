@@ -1,0 +1,126 @@
+//! What the jobs of accounts have cost, by calendar month (UTC), and what their budgets have left.
+//!
+//! A job's cost is charged with its usage: at its end, and at each period while it runs. What was not charged yet is added when
+//! somebody asks. It counts for its account and for every account above.
+
+use crate::state::State;
+use crate::state::job::Job;
+use model::attempt::Attempt;
+use model::budget::Budget;
+use model::id::JobId;
+use model::machine::month_of;
+use model::price::{Cost, Price};
+use model::time::Timestamp;
+use sched::machines::AccountBudget;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// For how many months the costs of an account are kept.
+const MONTHS_MAX: usize = 24;
+
+/// What an account's jobs have cost in a month, and cost in an hour now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct AccountCost {
+    pub month: Cost,
+    pub price_hour: Price,
+}
+
+impl State {
+    /// Charges the accounts of a job for the time from `from` to `until` on its nodes.
+    pub(crate) fn charge_cost(&mut self, id: JobId, from: Timestamp, until: Timestamp) {
+        let job = &self.jobs[&id];
+        let price = job.attempt().map(|attempt| attempt.allocation.price()).unwrap_or_default();
+        if price == Price::default() {
+            return;
+        }
+        let (cost, month) = (price.for_time(until.since(from)), month_of(until));
+        for account in self.billed_accounts(job) {
+            let months = self.account_costs.entry(account).or_default();
+            let sum = months.entry(month.clone()).or_default();
+            *sum = *sum + cost;
+            while months.len() > MONTHS_MAX {
+                months.pop_first();
+            }
+        }
+    }
+
+    /// The job's account and those above it.
+    fn billed_accounts(&self, job: &Job) -> BTreeSet<String> {
+        let tree = self.tree();
+        let at = tree.find(&job.account, &job.spec.owner.name, None);
+        let above = at.into_iter().flat_map(|at| tree.chain(at).map(|of| of.account.clone()));
+        let mut accounts: BTreeSet<String> = above.collect();
+        accounts.insert(job.account.to_string());
+        accounts
+    }
+
+    /// The costs of all accounts in the month of `now`.
+    pub fn account_costs_at(&self, now: Timestamp) -> BTreeMap<String, AccountCost> {
+        let month = month_of(now);
+        let kept = self.account_costs.iter().filter_map(|(account, months)| {
+            let cost = AccountCost { month: *months.get(&month)?, price_hour: Price::default() };
+            Some((account.clone(), cost))
+        });
+        let mut costs: BTreeMap<String, AccountCost> = kept.collect();
+        let active = self.active.iter().filter_map(|id| self.jobs.get(id));
+        for (job, attempt) in active.filter_map(|job| Some((job, job.attempt()?))) {
+            let price = attempt.allocation.price();
+            if price == Price::default() {
+                continue;
+            }
+            let open = price.for_time(uncharged(attempt, now));
+            for account in self.billed_accounts(job) {
+                let cost = costs.entry(account).or_default();
+                cost.month = cost.month + open;
+                cost.price_hour = cost.price_hour + price;
+            }
+        }
+        costs
+    }
+
+    /// The budgets, with what each account has spent of its own.
+    pub fn budgets_at(&self, now: Timestamp) -> Vec<(&Budget, AccountCost)> {
+        let budgets = &self.config.budgets;
+        if budgets.is_empty() {
+            return Vec::new();
+        }
+        let costs = self.account_costs_at(now);
+        let spent = |of: &Budget| costs.get(&of.account).copied().unwrap_or_default();
+        budgets.iter().map(|of| (of, spent(of))).collect()
+    }
+
+    /// The budgets as the scheduler is shown them: a further hour of what runs is kept for it. Machines on their way, which no
+    /// job has yet, count for the account of the job that they were made for.
+    pub(super) fn budget_view(&self, now: Timestamp) -> BTreeMap<String, AccountBudget> {
+        let mut view: BTreeMap<String, AccountBudget> = BTreeMap::new();
+        for (budget, spent) in self.budgets_at(now) {
+            let left = budget.month.less(spent.month + spent.price_hour.for_time(HOUR));
+            let of = AccountBudget { month: budget.month, left };
+            view.insert(budget.account.clone(), of);
+        }
+        if view.is_empty() {
+            return view;
+        }
+        let waiting = self.machines.values().filter(|machine| machine.is_live());
+        for machine in waiting {
+            let job = machine.job.and_then(|id| self.job(id)).filter(|job| job.is_waiting());
+            let Some(job) = job else { continue };
+            for account in self.billed_accounts(job) {
+                if let Some(of) = view.get_mut(&account) {
+                    of.left = of.left.less(machine.offer.price.for_time(HOUR));
+                }
+            }
+        }
+        view
+    }
+}
+
+/// The time that the attempt was not charged for yet.
+fn uncharged(attempt: &Attempt, now: Timestamp) -> Duration {
+    if attempt.suspended {
+        return Duration::ZERO;
+    }
+    now.since(attempt.charged_until.unwrap_or(attempt.start))
+}

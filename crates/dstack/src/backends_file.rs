@@ -1,0 +1,229 @@
+//! The backends of dstack's `config.yml` as `[[source]]` tables of sluice.toml. Keys and tokens are named and never written: each
+//! source reads them from a file of its own.
+
+use crate::configuration::fault::Fault;
+use crate::configuration::field::Field;
+use crate::configuration::tree::yaml;
+use std::fmt::Write;
+
+/// The clouds that are sources by themselves; any other backend needs a provider program.
+const OWN_SOURCES: [&str; 3] = ["aws", "gcp", "lambda"];
+
+/// Where the files of credentials and the provider programs are said to be.
+const FOLDER: &str = "/etc/sluice";
+
+/// A form of `creds` of a backend.
+struct Creds {
+    backend: &'static str,
+    word: &'static str,
+    /// What is to be in the file of credentials; empty where none is needed.
+    holds: &'static str,
+}
+
+const fn creds(backend: &'static str, word: &'static str, holds: &'static str) -> Creds {
+    Creds { backend, word, holds }
+}
+
+const CREDS: &[Creds] = &[
+    creds("aws", "access_key", "access_key and secret_key, as AWS's tools write them"),
+    creds("aws", "default", ""),
+    creds("gcp", "service_account", "the key of the service account (data)"),
+    creds("gcp", "default", ""),
+    creds("lambda", "api_key", "api_key"),
+];
+
+/// The sources as the text of a sluice.toml, or the first fault of the file.
+pub fn sources(bytes: &[u8]) -> Result<String, Fault> {
+    let tree = yaml::parse(bytes)?;
+    let top = Field::top(&tree);
+    let projects = top.child("projects").filter(|projects| !projects.is_nothing());
+    let mut text = String::new();
+    let mut names: Vec<String> = Vec::new();
+    for project in projects.map_or(Ok(Vec::new()), |all| all.list("a list of projects"))? {
+        let of = required(&project, "name", "the project's name")?;
+        let backends = project.child("backends").filter(|backends| !backends.is_nothing());
+        for backend in backends.map_or(Ok(Vec::new()), |all| all.list("a list of backends"))? {
+            let kind = required(&backend, "type", "the backend's type, such as aws")?;
+            let name = if names.iter().any(|name| name == kind) {
+                format!("{kind}-{}", of.to_ascii_lowercase())
+            } else {
+                kind.to_owned()
+            };
+            push_source(&mut text, of, &name, kind, &backend)?;
+            names.push(name);
+        }
+    }
+    if text.is_empty() {
+        text.push_str("# No project of the file has a backend.\n");
+    }
+    Ok(text)
+}
+
+fn required<'a>(of: &Field<'a>, key: &str, expected: &str) -> Result<&'a str, Fault> {
+    match of.child(key) {
+        Some(field) => field.text(expected),
+        None => Err(of.refused(format!("expected `{key}`: {expected}"))),
+    }
+}
+
+fn push_source(
+    text: &mut String,
+    project: &str,
+    name: &str,
+    kind: &str,
+    backend: &Field<'_>,
+) -> Result<(), Fault> {
+    let project = printable(project);
+    // Writing to a String does not fail.
+    let _ = writeln!(text, "# Backend {} of project {project}.", printable(kind));
+    let _ = writeln!(text, "[[source]]\nname = {}", quoted(name));
+    let is_own = OWN_SOURCES.contains(&kind);
+    if is_own {
+        let _ = writeln!(text, "kind = {}", quoted(kind));
+    } else {
+        let program = format!("{FOLDER}/{name}.py");
+        let _ = writeln!(text, "program = {}  # to be written: docs/machines.md", quoted(&program));
+    }
+    let _ = writeln!(text, "machines = 8  # at most, at once");
+    if is_own {
+        push_cloud(text, name, kind, backend)?;
+    }
+    text.push('\n');
+    Ok(())
+}
+
+fn push_cloud(text: &mut String, name: &str, kind: &str, backend: &Field<'_>) -> Result<(), Fault> {
+    text.push_str("[source.cloud]\n");
+    let regions = backend.child("regions").filter(|regions| !regions.is_nothing());
+    let regions = regions.map_or(Ok(Vec::new()), |all| all.texts("a list of regions"))?;
+    let listed: Vec<String> = regions.iter().map(|region| quoted(region)).collect();
+    let note = if listed.is_empty() { "  # expected at least one" } else { "" };
+    let _ = writeln!(text, "regions = [{}]{note}", listed.join(", "));
+    if kind == "gcp" {
+        let id = required(backend, "project_id", "the id of the cloud's project")?;
+        let _ = writeln!(text, "project = {}", quoted(id));
+    }
+    if kind != "lambda" {
+        text.push_str("image = \"\"  # an image that has the program\n");
+    } else {
+        text.push_str("ssh_key = \"\"  # the name of an SSH key of the account\n");
+    }
+    push_credentials(text, name, kind, backend)
+}
+
+fn push_credentials(
+    text: &mut String,
+    name: &str,
+    kind: &str,
+    backend: &Field<'_>,
+) -> Result<(), Fault> {
+    let known: Vec<&'static str> =
+        CREDS.iter().filter(|form| form.backend == kind).map(|form| form.word).collect();
+    let given = backend.child("creds").filter(|given| !given.is_nothing());
+    let Some(given) = given else {
+        text.push_str("# Without `creds`: those of the server's environment, or of its machine.\n");
+        return Ok(());
+    };
+    let word = match given.child("type") {
+        Some(word) => word.word(&known)?,
+        // The value may be a key: it is not shown.
+        None => return Err(given.refused(format!("expected a `type`: {}", known.join(" or ")))),
+    };
+    // A file that is there already is named as it is.
+    if let Some(file) = given.child("filename").filter(|file| !file.is_nothing()) {
+        let _ = writeln!(text, "credentials = {}", quoted(file.text("a file")?));
+        return Ok(());
+    }
+    let form = CREDS.iter().find(|form| form.backend == kind && form.word == word);
+    match form.map(|form| form.holds).filter(|holds| !holds.is_empty()) {
+        Some(holds) => {
+            let file = quoted(&format!("{FOLDER}/{name}"));
+            let _ = writeln!(text, "credentials = {file}  # a file of mode 600 with {holds}");
+        }
+        None => {
+            let _ = writeln!(text, "# `creds: {{type: {word}}}`: those of the server's machine.");
+        }
+    }
+    Ok(())
+}
+
+/// A string of TOML: JSON's escapes are TOML's.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+fn printable(text: &str) -> String {
+    model::printable::printable(text).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = "\
+projects:
+- name: main
+  backends:
+  - type: aws
+    regions: [eu-west-1, us-east-1]
+    creds: {type: access_key, access_key: AKIA123, secret_key: hush}
+  - type: gcp
+    project_id: lab-1
+    regions: [europe-west4]
+    creds: {type: service_account, filename: /root/key.json}
+  - type: lambda
+    creds: {type: api_key, api_key: hush}
+  - type: nebius
+    creds: {type: service_account}
+- name: Vision
+  backends:
+  - type: aws
+    regions: [eu-west-1]
+    creds: {type: default}
+";
+
+    #[test]
+    fn backends_are_sources_and_no_key_is_written() {
+        let text = sources(FILE.as_bytes()).expect("good");
+        assert!(!text.contains("hush") && !text.contains("AKIA123"), "{text}");
+        for line in [
+            "name = \"aws\"",
+            "kind = \"aws\"",
+            "regions = [\"eu-west-1\", \"us-east-1\"]",
+            "credentials = \"/etc/sluice/aws\"  # a file of mode 600 with access_key and secret_key, as AWS's tools write them",
+            "project = \"lab-1\"",
+            "credentials = \"/root/key.json\"",
+            "credentials = \"/etc/sluice/lambda\"  # a file of mode 600 with api_key",
+            "program = \"/etc/sluice/nebius.py\"  # to be written: docs/machines.md",
+            "name = \"aws-vision\"",
+            "# `creds: {type: default}`: those of the server's machine.",
+        ] {
+            assert!(text.lines().any(|of| of == line), "{line}\n{text}");
+        }
+        assert_eq!(text.matches("[[source]]").count(), 5);
+        let none = sources(b"projects:\n- name: main\n").expect("good");
+        assert_eq!(none, "# No project of the file has a backend.\n");
+    }
+
+    #[test]
+    fn faults_of_the_file_are_told_without_its_keys() {
+        let table = [
+            ("projects: [{backends: []}]", "name"),
+            ("projects: [{name: a, backends: [{regions: []}]}]", "type"),
+            ("projects: [{name: a, backends: [{type: gcp}]}]", "project_id"),
+            (
+                "projects: [{name: a, backends: [{type: aws, creds: {access_key: hush}}]}]",
+                "access_key or default",
+            ),
+            (
+                "projects: [{name: a, backends: [{type: aws, creds: {type: password}}]}]",
+                "one of access_key, default",
+            ),
+        ];
+        for (text, words) in table {
+            let said = sources(text.as_bytes()).expect_err(text).to_string();
+            assert!(said.contains(words) && !said.contains("hush"), "{words}: {said}");
+            assert!(!said.contains('\n'), "{said}");
+        }
+    }
+}

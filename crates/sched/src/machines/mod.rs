@@ -1,0 +1,198 @@
+//! When to make a machine: jobs that wait for nodes are packed, in the order of the queue, on machines that are on their way,
+//! and on new ones of the cheapest offers that hold them, within the limits of their sources and the budgets of their accounts.
+//!
+//! The packing ([`packing`]) begins anew with each plan. A machine that is on its way has room again each time, and the same
+//! jobs take it first: no job gets a second one.
+
+mod bin;
+mod packing;
+
+use crate::gate;
+use crate::view::{PendingJob, Plan, View};
+use model::cloud_fleet::CloudFleet;
+use model::id::JobId;
+use model::machine::{FailureKind, MachineAnswer, Offer, is_for_nodes};
+use model::machine_choice::SourceRef;
+use model::node::NodeConfig;
+use model::partition::Partition;
+use model::price::{Cost, Price};
+use model::time::Timestamp;
+use packing::Packing;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The most jobs of the queue that machines are made for at once.
+const JOBS_MAX: usize = 1_000;
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// What there is to make machines of, and the machines that count already.
+#[derive(Debug, Clone, Default)]
+pub struct MachineView {
+    pub sources: Vec<Source>,
+    /// Machines that are asked for or made, and have not joined, in the order in which they were asked for.
+    pub coming: Vec<Coming>,
+    /// Jobs for which a machine was made that has joined and has nothing to do, or that was deleted a short while ago because
+    /// they did not start on it.
+    pub served: BTreeSet<JobId>,
+    /// How many more nodes there may be.
+    pub room: u32,
+    /// By account. A budget is also for the accounts below.
+    pub budgets: BTreeMap<String, AccountBudget>,
+}
+
+/// A machine on its way.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Coming {
+    pub node: NodeConfig,
+    /// The job that it was made for: it has its place there before any other.
+    pub job: Option<JobId>,
+    /// The fleet that it is an instance of: it is in no other partition.
+    pub fleet: Option<String>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Source {
+    pub name: String,
+    /// In dstack's words.
+    pub backend: String,
+    pub features: Vec<String>,
+    pub offers: Arc<Vec<Offer>>,
+    /// Offers that failed a short while ago, and how; all of them where the name is `None`.
+    pub failed: Vec<(Option<String>, FailureKind)>,
+    /// Machines that there are or may be, and what they cost in an hour.
+    pub machines: u32,
+    pub price_hour: Price,
+    pub machines_max: u32,
+    pub price_hour_max: Option<Price>,
+    /// What the month's budget has left when all machines that there are have run for one more hour.
+    pub budget_left: Option<Cost>,
+    pub boot: Duration,
+    /// A job waits for nodes that are expected to be free before a machine would be up.
+    pub own_first: bool,
+    /// Where its machines would be instances of a fleet: of which. The same source is there once for each fleet, and once for
+    /// none.
+    pub fleet: Option<Arc<FleetPool>>,
+}
+
+/// A fleet whose instances sources make.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FleetPool {
+    pub name: String,
+    /// The instances that there are or may be.
+    pub machines: u32,
+    pub cloud: CloudFleet,
+}
+
+impl Source {
+    /// Whether its machines would be in the partition.
+    pub fn feeds(&self, partition: &Partition) -> bool {
+        match &self.fleet {
+            Some(fleet) => partition.name == fleet.name,
+            None => partition.dynamic_members.admits(&self.features),
+        }
+    }
+
+    /// Whether the fleet, where there is one, may have such a machine.
+    pub fn may_make(&self, offer: &Offer) -> bool {
+        self.fleet.as_ref().is_none_or(|fleet| fleet.cloud.allows(self.reference(), offer))
+    }
+
+    pub fn reference(&self) -> SourceRef<'_> {
+        SourceRef { name: &self.name, backend: &self.backend }
+    }
+}
+
+/// What the jobs of an account may cost in this month.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AccountBudget {
+    pub month: Cost,
+    /// What is left of it when all of the account's jobs have run for one more hour.
+    pub left: Cost,
+}
+
+/// A machine to ask for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MachineOrder {
+    pub source: String,
+    pub offer: Offer,
+    /// `None` for an instance that a fleet has without a job.
+    pub job: Option<JobId>,
+    /// The fleet that it is an instance of.
+    pub fleet: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MachinePlan {
+    pub orders: Vec<MachineOrder>,
+    /// For each job that waits for nodes and whose partitions take machines in, in queue order.
+    pub answers: Vec<(JobId, MachineAnswer)>,
+}
+
+/// Which machines to ask for beside what the plan does.
+pub fn machines(view: &View, plan: &Plan, now: Timestamp, there: &MachineView) -> MachinePlan {
+    let queue: HashMap<JobId, &PendingJob> =
+        view.queue.iter().map(|waiting| (waiting.job, &**waiting)).collect();
+    let expected: HashMap<JobId, Timestamp> =
+        plan.estimates.iter().map(|estimate| (estimate.job, estimate.start)).collect();
+    let mut packing = Packing::new(view, there);
+    let waiting = plan.reasons.iter().filter(|(_, reason)| is_for_nodes(reason));
+    let waiting = waiting.filter_map(|(job, _)| queue.get(job).copied());
+    let waiting = waiting.filter(|waiting| gate::job(waiting, now).is_none());
+    // A job waits for its start on other nodes, where it is expected there.
+    let mut served: Vec<(&PendingJob, Option<MachineAnswer>)> = Vec::new();
+    for waiting in waiting {
+        if served.len() == JOBS_MAX {
+            break;
+        }
+        let start = expected.get(&waiting.job).copied();
+        let Some(known) = packing.known_answer(waiting, start, now) else { continue };
+        if known.is_none() {
+            packing.serve_own(waiting);
+        }
+        served.push((waiting, known));
+    }
+    let answers = served.into_iter().filter_map(|(waiting, known)| {
+        let answer = known.or_else(|| packing.serve(waiting))?;
+        Some((waiting.job, answer))
+    });
+    let answers = answers.collect();
+    MachinePlan { orders: packing.into_orders(), answers }
+}
+
+/// So many machines for a fleet without a job: of the cheapest offer that it may have, within the limits of the source.
+pub fn fleet_orders(there: &MachineView, fleet: &str, count: u32) -> Vec<MachineOrder> {
+    let of_fleet = |source: &&Source| source.fleet.as_ref().is_some_and(|of| of.name == fleet);
+    let mut choices: Vec<(Price, &Source, &Offer)> = Vec::new();
+    for source in there.sources.iter().filter(of_fleet) {
+        let is_left = |offer: &&Offer| {
+            let is_it = |(id, _): &(Option<String>, FailureKind)| {
+                id.as_ref().is_none_or(|id| *id == offer.id)
+            };
+            source.may_make(offer) && !source.failed.iter().any(is_it)
+        };
+        let offers = source.offers.iter().filter(is_left);
+        choices.extend(offers.map(|offer| (offer.price, source, offer)));
+    }
+    choices.sort_by_key(|(price, ..)| *price);
+    let has_room = |source: &Source, price: Price, count: u32| {
+        let prices: Price = (0..count).map(|_| price).sum();
+        source.machines + count <= source.machines_max
+            && source.price_hour_max.is_none_or(|most| source.price_hour + prices <= most)
+            && source.budget_left.is_none_or(|left| prices.for_time(HOUR) <= left)
+    };
+    let most = count.min(there.room);
+    let fitting = (1..=most).rev().find_map(|count| {
+        let chosen = choices.iter().find(|&&(price, source, _)| has_room(source, price, count));
+        chosen.map(|chosen| (count, chosen))
+    });
+    let Some((count, (_, source, offer))) = fitting else { return Vec::new() };
+    let order = MachineOrder {
+        source: source.name.clone(),
+        offer: (*offer).clone(),
+        job: None,
+        fleet: Some(fleet.to_owned()),
+    };
+    vec![order; count as usize]
+}

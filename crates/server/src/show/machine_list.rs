@@ -1,0 +1,51 @@
+//! Sources, machines on demand and budgets, as `sluice machine` and `/metrics` show them.
+
+use cluster::State;
+use model::machine::{Machine, MachinePhase};
+use model::time::Timestamp;
+use wire::machine::{BudgetView, GONE_SHOWN_MAX, MachineView, MachinesView, SourceView};
+
+pub fn view(state: &State, now: Timestamp) -> MachinesView {
+    let sources = state.config.sources.iter().map(|source| {
+        let live = || state.live_machines_of(&source.name);
+        SourceView {
+            name: source.name.clone(),
+            offers: state.offers.get(&source.name).map_or(0, |offers| offers.len()) as u32,
+            machines: live().count() as u32,
+            machines_max: source.machines_max,
+            price_hour: live().map(|machine| machine.offer.price).sum(),
+            month: state.machine_costs(&source.name, now),
+            budget: source.budget_month,
+        }
+    });
+    let mut machines: Vec<&Machine> = state.machines.values().collect();
+    machines.sort_unstable_by_key(|machine| machine.number);
+    let gone = machines.iter().filter(|machine| !machine.is_live()).count();
+    let mut left_out = gone.saturating_sub(GONE_SHOWN_MAX);
+    machines.retain(|machine| {
+        let is_out = !machine.is_live() && left_out > 0;
+        left_out -= usize::from(is_out);
+        !is_out
+    });
+    let shown = machines.into_iter().map(|machine| {
+        let node = state.nodes.get(&machine.node);
+        let has_no_job = node.is_some_and(|node| node.holders.is_empty());
+        MachineView {
+            machine: machine.clone(),
+            idle: machine.phase == MachinePhase::Joined && has_no_job,
+            cost: machine.cost(now),
+        }
+    });
+    let budgets = state.budgets_at(now).into_iter().map(|(budget, cost)| BudgetView {
+        account: budget.account.clone(),
+        month: budget.month,
+        spent: cost.month,
+        price_hour: cost.price_hour,
+        warned: budget.is_warned(cost.month),
+    });
+    MachinesView {
+        sources: sources.collect(),
+        machines: shown.collect(),
+        budgets: budgets.collect(),
+    }
+}
