@@ -11,6 +11,7 @@
 //!   summary          waits, slowdowns and utilisation of a replay
 //!   estimate_error   how far expected starts were from the starts
 //!   history, chart   a replay over time, and its charts
+//!   faults/          histories of random faults, and what must hold in them
 //! ```
 //!
 //! Nothing of the scheduler is here: a replay submits, plans, starts and ends jobs by the commands that the server uses.
@@ -21,6 +22,7 @@
 pub mod chart;
 pub mod error;
 pub mod estimate_error;
+pub mod faults;
 pub mod history;
 pub mod machine;
 pub mod pod_replay;

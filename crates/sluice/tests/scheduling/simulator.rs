@@ -162,3 +162,18 @@ fn up_what_would_change_for_the_jobs_that_wait_is_told() {
     let none = cluster.sluice(&["sim", "--live", "--without", "none"]);
     assert!(none.code != 0 && none.stderr.contains("none"), "{}", none.stderr);
 }
+
+#[test]
+fn histories_of_faults_hold_and_the_same_seed_prints_the_same_bytes() {
+    let dir = tempfile::tempdir().unwrap();
+    let one = ["faults", "--seed", "7", "--events", "200"];
+    let first = printed(dir.path(), &one);
+    assert!(first.contains("the journal ends at "), "{first}");
+    assert_eq!(printed(dir.path(), &one), first);
+    let two = printed(dir.path(), &["faults", "--seeds", "2", "--events", "50"]);
+    assert!(two.contains(" histories of 50 events a second, on one core"), "{two}");
+    for bad in [&["faults", "--seeds", "0"][..], &["faults", "five.swf"], &["faults", "--live"]] {
+        let output = sim(dir.path(), bad);
+        assert!(!output.status.success(), "{bad:?}");
+    }
+}

@@ -1,5 +1,6 @@
 //! `sluice sim TRACE`: the cluster's own scheduler over a trace of jobs, in virtual time. Needs no server, but for `--live`.
 
+mod faults;
 mod live;
 
 use super::verb::{ServerLocationArgs, VerbError, VerbResult, in_columns};
@@ -11,7 +12,7 @@ use ::sim::trace::{pods, swf};
 use ::sim::{
     Arrivals, Measures, Outcome, PodSummary, Policy, Processors, SimError, Summary, Trace, machine,
 };
-use clap::Args;
+use clap::{Args, Subcommand};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use std::fs::File;
 use std::io::{IsTerminal, Write};
@@ -20,7 +21,10 @@ use std::process::ExitCode;
 use wire::what_if::AddedNodes;
 
 #[derive(Args)]
+#[command(subcommand_negates_reqs = true, args_conflicts_with_subcommands = true)]
 pub struct SimArgs {
+    #[command(subcommand)]
+    kind: Option<SimKind>,
     /// The jobs: a file in the Standard Workload Format, or a list of pods with --nodes FILE; plain or gzip
     #[arg(value_name = "TRACE", required_unless_present = "live", conflicts_with = "live")]
     trace: Option<PathBuf>,
@@ -63,6 +67,13 @@ pub struct SimArgs {
     json: bool,
 }
 
+/// What is simulated instead of a trace.
+#[derive(Subcommand)]
+pub enum SimKind {
+    /// Histories of random faults: killed servers, failing disks, lost nodes and messages. Exits with 1 if one does not hold
+    Faults(faults::FaultArgs),
+}
+
 /// The mode of a chart.
 const CHART_MODE: u32 = 0o644;
 
@@ -91,6 +102,9 @@ fn machine_nodes(text: &str) -> Result<MachineNodes, String> {
 }
 
 pub fn run(args: SimArgs) -> VerbResult {
+    if let Some(SimKind::Faults(args)) = &args.kind {
+        return faults::run(args);
+    }
     // Without a trace it is `--live`: the options say so.
     let Some(path) = &args.trace else { return live::run(&args) };
     let named = |error: SimError| VerbError::Message(format!("{}: {error}", path.display()));
