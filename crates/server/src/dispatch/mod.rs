@@ -353,10 +353,12 @@ impl DispatchThread {
         }
     }
 
-    /// Whether the node has the attempt: its launch was sent, on whichever link, or the node said that it holds it.
-    fn is_known_to(&self, node: &str, attempt: AttemptId) -> bool {
+    /// Whether the node has the attempt: its launch was sent on the link that the node has now, or the node said that it
+    /// holds it. A launch on an earlier link may be lost, and is sent again when the dispatcher comes to the node's hello: an
+    /// order before that one would make the node report the attempt as lost, after it was started.
+    fn is_known_to(&self, shared: &Shared, node: &str, attempt: AttemptId) -> bool {
         let held = self.held.get(node).is_some_and(|held| held.contains(&attempt));
-        held || self.launched.get(node).is_some_and(|(_, sent)| sent.contains(&attempt))
+        held || self.launch_sent(shared, node, attempt)
     }
 
     /// The order with the next serial, signed.
@@ -396,7 +398,7 @@ impl DispatchThread {
             action,
             Action::Launch(_) | Action::End(_) | Action::Forget | Action::Reboot { .. }
         );
-        if !may_be_first && !self.is_known_to(node, attempt) {
+        if !may_be_first && !self.is_known_to(shared, node, attempt) {
             return;
         }
         let is_launch = matches!(action, Action::Launch(_));
@@ -406,9 +408,8 @@ impl DispatchThread {
         if is_launch {
             let sent = self.launched.entry(node.to_string()).or_default();
             if sent.0 != link {
-                // What was launched on the link before is there until the node's hello says otherwise.
-                let (_, before) = std::mem::replace(sent, (link, HashSet::new()));
-                self.held.entry(node.to_string()).or_default().extend(before);
+                // Whether the node has what was launched on the link before, its hello tells.
+                *sent = (link, HashSet::new());
             }
             sent.1.insert(attempt);
         } else if is_forget {
