@@ -143,13 +143,17 @@ async fn reconcile(shared: &Shared, hello: Hello, link: &Link) {
         greeted.extend(answer.map(|answer| (node.name, node.facts, held, answer)));
     }
     for (name, node_facts, held, answer) in greeted {
-        if answer.await.is_ok_and(|answer| answer.is_ok()) {
-            let mut facts = shared.volatile.facts.write().expect("no panic while writing facts");
-            facts.insert(name.clone(), node_facts);
-            drop(facts);
-            // The queue may be full while the dispatcher is busy: the runtime's thread must not wait for it.
-            tokio::task::block_in_place(|| shared.dispatch.reconcile(name, held));
+        if !answer.await.is_ok_and(|answer| answer.is_ok()) {
+            // It could not be kept. A node that is not marked as up would be out of service for as long as the link lives: the
+            // agent has to say hello again.
+            link.cut.notify_one();
+            continue;
         }
+        let mut facts = shared.volatile.facts.write().expect("no panic while writing facts");
+        facts.insert(name.clone(), node_facts);
+        drop(facts);
+        // The queue may be full while the dispatcher is busy: the runtime's thread must not wait for it.
+        tokio::task::block_in_place(|| shared.dispatch.reconcile(name, link.number, held));
     }
 }
 
@@ -296,4 +300,46 @@ pub(super) async fn send(stream: &mut TlsStream<TcpStream>, message: &ToAgent) -
 /// An agent says `sluice 0.1.0`; only the version is shown.
 fn version_of(program: &str) -> &str {
     program.trim_start_matches("sluice ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{NODE, TestServer};
+    use model::amount::Bytes;
+
+    #[tokio::test]
+    async fn link_of_a_hello_that_could_not_be_kept_is_cut() {
+        let server = TestServer::start().await;
+        let (outbox, _orders) = mpsc::channel(8);
+        let (data, _bytes) = mpsc::channel(1);
+        let (cut, shutdown) = (Arc::new(Notify::new()), Arc::default());
+        let build = AgentBuild { program: "sluice".into(), protocol: wire::version::PROTOCOL };
+        let peer = LinkPeer { address: [127, 0, 0, 1].into(), build, since: clock::now() };
+        let fingerprint = "certificate".into();
+        let link = Link { number: 1, fingerprint, peer, outbox, data, cut, shutdown };
+        let node = NodeHello {
+            name: NODE.into(),
+            facts: NodeFacts::default(),
+            detected: NodeConfig::plain(NODE, 4, Bytes::from_gib(16)),
+            attempts: Vec::new(),
+            device_change: None,
+            dynamic: None,
+        };
+        let hello = Hello {
+            version: wire::version::PROTOCOL,
+            program: "sluice".into(),
+            nodes: vec![node],
+            more: false,
+            renewals: Vec::new(),
+        };
+        server.journal.fail_write_at(1);
+        reconcile(&server.shared, hello, &link).await;
+        let is_cut = tokio::select! {
+            biased;
+            () = link.cut.notified() => true,
+            () = std::future::ready(()) => false,
+        };
+        assert!(is_cut, "the agent has to say hello again");
+    }
 }

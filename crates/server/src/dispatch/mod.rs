@@ -104,7 +104,9 @@ impl DispatchThread {
                         self.signal(shared, &signal);
                     }
                 }
-                DispatchWork::Reconcile { node, held } => self.reconcile(shared, &node, &held),
+                DispatchWork::Reconcile { node, link, held } => {
+                    self.on_hello(shared, &node, link, &held);
+                }
                 DispatchWork::Step { job, step } => self.step(shared, job, step),
                 DispatchWork::PrologEnded { attempt, success } => {
                     self.on_prolog_ended(shared, attempt, success);

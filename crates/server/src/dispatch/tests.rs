@@ -153,6 +153,26 @@ async fn attempt_that_a_new_link_does_not_hold_is_launched_again() {
     assert_eq!(started.reconcile(&[]), [expected]);
 }
 
+/// The older hello was sent before the launch: it says nothing about the attempt.
+#[tokio::test]
+async fn hello_of_a_link_that_another_took_over_from_is_passed_over() {
+    let mut started = Started::new().await;
+    started.dispatch_commits();
+    cancel(&started.server, started.attempt.job).await;
+    started.orders = connect(&started.server, 2);
+    let shared = started.server.shared.clone();
+    started.dispatcher.on_hello(&shared, NODE, 1, &[]);
+    assert_eq!(started.take_orders(), []);
+    // What the dispatcher would have reported comes before this.
+    started.server.run(Command::Tick { booked: true }).await.expect("a tick");
+    let present = shared.read().job(started.attempt.job).and_then(|job| job.attempt_id());
+    assert_eq!(present, Some(started.attempt), "it is there until its node says otherwise");
+    let order = format!("end {}", started.attempt);
+    started.dispatcher.on_hello(&shared, NODE, 2, &[(started.attempt, true)]);
+    let orders: Vec<String> = started.take_orders().iter().map(kind).collect();
+    assert_eq!(orders, [order]);
+}
+
 #[tokio::test]
 async fn attempt_that_runs_on_its_node_gets_its_limits_again() {
     let mut started = Started::new().await;
