@@ -61,6 +61,8 @@ pub struct WriterThread {
     /// Copies that were asked for during a batch.
     copies: Vec<(PathBuf, CopyReply)>,
     pub(super) failed_commits: RepeatedFailure,
+    /// What a commit says to the books that failed and that the disk has after all.
+    pub(super) kept: Option<Vec<ReplayedEntry>>,
 }
 
 type CopyReply = oneshot::Sender<Result<StateCopy, ServerError>>;
@@ -81,6 +83,7 @@ impl WriterThread {
             leased,
             copies: Vec::new(),
             failed_commits: RepeatedFailure::new("commits"),
+            kept: None,
         };
         (state, thread, records)
     }
@@ -134,6 +137,7 @@ impl WriterThread {
         for commit in committed {
             self.publish(commit, &shared);
         }
+        self.publish_kept(&shared);
         rolled_back
     }
 
