@@ -21,6 +21,7 @@ use cluster::{Command, Event, Job};
 use model::attempt::Attempt;
 use model::change::JobField;
 use model::id::{AttemptId, JobId, StepId};
+use model::node::SlotState;
 use model::run::{LaunchKind, Outcome};
 use prolog_epilog::PrologRuns;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -202,6 +203,7 @@ impl DispatchThread {
                 }
             }
             Event::NodePower { node, power, .. } => self.on_power(shared, node, *power),
+            Event::Configured { .. } => cut_unknown(shared),
             Event::Ended { job, ended } | Event::Requeued { job, ended, .. } => {
                 prolog_epilog::run_epilog(shared, *job, ended);
             }
@@ -423,6 +425,18 @@ impl DispatchThread {
             }
         }
     }
+}
+
+/// Ends the links of nodes that the configuration names again: what was known of them went with their names, and their agents
+/// have to say hello once more.
+fn cut_unknown(shared: &Shared) {
+    let unknown: Vec<String> = {
+        let state = shared.read();
+        let joining = state.nodes.iter().filter(|(_, node)| node.slot == SlotState::Joining);
+        joining.map(|(name, _)| name.clone()).collect()
+    };
+    let connected = unknown.iter().filter(|node| shared.agents.is_connected(node));
+    connected.for_each(|node| shared.agents.cut(node));
 }
 
 /// The job in which the event may let a waiting step start.

@@ -267,3 +267,32 @@ async fn group_that_waits_begins_once_the_group_that_it_waits_for_is_cancelled()
     let master = format!("begin {}", started.attempt);
     assert_eq!(orders, [master, format!("end {}", AttemptId { job: worker, number: 1 })]);
 }
+
+#[tokio::test]
+async fn node_that_the_configuration_names_again_has_to_say_hello() {
+    let server = TestServer::start().await;
+    server.node_up().await;
+    let _orders = connect(&server, 1);
+    let cut = server.shared.agents.link(NODE).expect("a link").cut;
+    let (_, never) = std::sync::mpsc::sync_channel(1);
+    let mut dispatcher = DispatchThread::new(never, 1);
+    let known = (*server.shared.read().config).clone();
+    let mut without = known.clone();
+    without.nodes.clear();
+    without.partitions.iter_mut().for_each(|partition| partition.nodes.clear());
+    for (config, is_unknown) in [(None, false), (Some(without), false), (Some(known), true)] {
+        if let Some(config) = config {
+            server.run(Command::Configure(Box::new(config))).await.expect("a configuration");
+        }
+        for work in server.dispatch.try_iter() {
+            let DispatchWork::Committed { events, .. } = work else { continue };
+            events.iter().for_each(|event| dispatcher.event(&server.shared, event));
+        }
+        let is_cut = tokio::select! {
+            biased;
+            () = cut.notified() => true,
+            () = std::future::ready(()) => false,
+        };
+        assert_eq!(is_cut, is_unknown);
+    }
+}
