@@ -7,8 +7,11 @@ use store::FaultyDisk;
 pub struct Disks {
     pub journal: FaultyDisk,
     pub snapshots: FaultyDisk,
-    /// A fault was asked for that may not have come yet.
-    armed: bool,
+    /// A crash was asked for that has not come yet.
+    crash_is_due: bool,
+    /// Failed writes and syncs that were asked for and may not have come yet: at least as many as there are.
+    failures_due: u32,
+    is_full: bool,
 }
 
 /// What the next writes meet.
@@ -37,29 +40,45 @@ impl DiskFault {
 
 impl Disks {
     pub fn arm(&mut self, fault: DiskFault) {
-        self.armed = true;
         match fault {
-            DiskFault::Crash { write } => self.journal.crash_at(write),
+            DiskFault::Crash { write } => {
+                self.crash_is_due = true;
+                self.journal.crash_at(write);
+            }
             DiskFault::CrashInSnapshot { write } => self.snapshots.crash_at(write),
-            DiskFault::FailedSync { sync } => self.journal.fail_sync_at(sync),
-            DiskFault::FailedWrite { write } => self.journal.fail_write_at(write),
+            DiskFault::FailedSync { sync } => {
+                self.failures_due += 1;
+                self.journal.fail_sync_at(sync);
+            }
+            DiskFault::FailedWrite { write } => {
+                self.failures_due += 1;
+                self.journal.fail_write_at(write);
+            }
         }
     }
 
     /// Whether the next commit may fail.
     pub fn is_armed(&self) -> bool {
-        self.armed
+        self.crash_is_due || self.failures_due > 0 || self.is_full
+    }
+
+    /// A commit has failed: by a fault that was asked for, or for want of room.
+    pub fn note_failure(&mut self) {
+        if !self.is_full {
+            self.failures_due = self.failures_due.saturating_sub(1);
+        }
     }
 
     /// Nothing more grows, until the next start of the server or until there is room again.
     pub fn fill(&mut self) {
-        self.armed = true;
+        self.is_full = true;
         for disk in [&self.journal, &self.snapshots] {
             disk.set_capacity(Some(disk.used_bytes()));
         }
     }
 
-    pub fn make_room(&self) {
+    pub fn make_room(&mut self) {
+        self.is_full = false;
         self.journal.set_capacity(None);
         self.snapshots.set_capacity(None);
     }
@@ -70,7 +89,7 @@ impl Disks {
 
     /// What a restarted server finds: after a power cut, what `seed` leaves of what was not synced.
     pub fn restart(&mut self, power_cut: Option<u64>) {
-        self.armed = false;
+        (self.crash_is_due, self.failures_due) = (false, 0);
         for disk in [&self.journal, &self.snapshots] {
             match power_cut {
                 Some(seed) => disk.restart(seed),

@@ -26,7 +26,6 @@ pub struct Moment {
 
 #[derive(Debug)]
 pub struct Supervisor {
-    pub uid: u32,
     pub share: NodeShare,
     /// When the script ends by itself; `None` where nothing is started by the launch itself.
     script_end: Option<i64>,
@@ -67,7 +66,6 @@ impl Supervisor {
         let run_ms = chance.millis(500, longest_ms);
         let code = if chance.one_in(6) { 1 } else { 0 };
         let mut supervisor = Self {
-            uid: launch.user.uid,
             share: launch.share.clone(),
             script_end: runs_script.then_some(at.now + run_ms),
             script_exit: ExitStatus { code, signal: 0 },

@@ -48,6 +48,7 @@ impl World {
             Ok(()) => self.publish(server, batch),
             Err(error) => {
                 self.counts.failed_commits += 1;
+                self.disks.note_failure();
                 self.trace.note(|| format!("    the commit fails: {error}"));
                 self.roll_back(server, before, batch)
             }
@@ -279,8 +280,7 @@ impl World {
             Work::own(Command::SetQos(Box::new(site::limited_qos()))),
         ])?;
         // A server that cannot begin its term does not go on.
-        let has_begun = |server: &Server| server.state.term == server.term;
-        if !self.server.as_ref().is_none_or(has_begun) {
+        if self.server.as_ref().is_some_and(|server| server.state.term != server.term) {
             self.kill_server(None);
         }
         self.wake_planner();
