@@ -1,5 +1,6 @@
-//! The agent of one node, as the protocol sees it: the gate that orders pass, the spool, the queue of reports. It follows
-//! `crates/agent` (`order_gate/`, `agent/orders.rs`, `agent/adoption.rs`, `link/reports.rs`).
+//! The agent of one node, as the protocol sees it: the gate that orders pass, the spool, the queue of reports. Which orders are
+//! new is `wire`'s to say; the rest follows `crates/agent` (`order_gate/`, `agent/orders.rs`, `agent/adoption.rs`,
+//! `link/reports.rs`).
 
 use super::bug::{Bug, Bugs};
 use super::chance::Chance;
@@ -12,6 +13,7 @@ use model::time::Timestamp;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use wire::link::{Hello, NodeHello, RefusedOrder, SpooledAttempt, ToAgent, ToServer};
 use wire::order::{Action, JobLaunch, Order};
+use wire::order_fence::{SeenOrders, StaleOrder, check_launch};
 use wire::report::{Report, ReportEvent};
 use wire::version;
 
@@ -36,19 +38,18 @@ pub struct Agent {
     server_ahead_ms: i64,
     /// How far the server's clock is ahead of the node's, as last measured.
     skew_ms: i64,
+    /// The term outlasts the process, the serial does not.
+    seen: SeenOrders,
     guard: ReplayGuard,
-    /// The highest serial of this term that this process has taken.
-    serial: u64,
     /// The spool.
     pub attempts: BTreeMap<AttemptId, Supervisor>,
     reports: VecDeque<PendingReport>,
     last_report: u64,
 }
 
-/// What an agent remembers of orders across restarts.
+/// What an agent remembers of launches across restarts.
 #[derive(Default)]
 struct ReplayGuard {
-    term: u64,
     taken: BTreeSet<AttemptId>,
     newest: BTreeMap<JobId, u32>,
 }
@@ -74,10 +75,8 @@ pub struct Reaction {
 
 /// Why an order is refused, as far as it matters to the server.
 enum Refusal {
-    /// Of an older term, expired, or of an older attempt of its job.
-    NotNow(&'static str),
-    /// The same order, or another launch of the same attempt, came before.
-    TakenBefore,
+    Stale(StaleOrder),
+    OtherNode,
     UnknownAttempt,
     StillRuns,
 }
@@ -94,8 +93,8 @@ impl Agent {
             is_welcome: false,
             server_ahead_ms: 0,
             skew_ms: 0,
+            seen: SeenOrders::default(),
             guard: ReplayGuard::default(),
-            serial: 0,
             attempts: BTreeMap::new(),
             reports: VecDeque::new(),
             last_report: 0,
@@ -159,7 +158,7 @@ impl Agent {
         match message {
             ToAgent::Welcome(welcome) => {
                 let is_known = version::compatible(welcome.version);
-                if !is_known || welcome.term < self.guard.term {
+                if !is_known || welcome.term < self.seen.term {
                     reaction.hangs_up = true;
                     return reaction;
                 }
@@ -213,48 +212,41 @@ impl Agent {
             Err(refusal) => refusal,
         };
         let held = self.attempts.contains_key(&attempt);
-        let (order, why) = match (refusal, is_launch) {
+        let was_taken = matches!(&refusal, Refusal::Stale(stale) if stale.was_taken());
+        let order = match (&refusal, is_launch) {
             // A repeated launch of an attempt that is here: its own reports follow.
-            (Refusal::TakenBefore, true) if held => (RefusedOrder::Other, "it is here"),
-            (Refusal::TakenBefore, true) => (RefusedOrder::LaunchedBefore, "it was here before"),
-            (Refusal::NotNow(why), true) => (RefusedOrder::Launch, why),
-            (Refusal::UnknownAttempt, _) => (RefusedOrder::UnknownAttempt, "it is not here"),
-            (Refusal::StillRuns, _) => (RefusedOrder::Other, "it still runs"),
-            (Refusal::NotNow(why), false) => (RefusedOrder::Other, why),
-            (Refusal::TakenBefore, false) => (RefusedOrder::Other, "it was taken before"),
+            (_, true) if held => RefusedOrder::Other,
+            (_, true) if was_taken => RefusedOrder::LaunchedBefore,
+            (_, true) => RefusedOrder::Launch,
+            (Refusal::UnknownAttempt, false) => RefusedOrder::UnknownAttempt,
+            (_, false) => RefusedOrder::Other,
         };
-        let (node, why) = (self.node.clone(), why.to_owned());
+        let why = match refusal {
+            Refusal::Stale(stale) => stale.to_string(),
+            Refusal::OtherNode => "it is for another node, or of another protocol".to_owned(),
+            Refusal::UnknownAttempt => "the attempt is not here".to_owned(),
+            Refusal::StillRuns => "the attempt still runs".to_owned(),
+        };
+        let node = self.node.clone();
         Some(ToServer::OrderRefused { serial, attempt, node, order, why, unfit: None })
     }
 
     /// The gate, without the signature.
     fn admit(&mut self, order: &Order, at: Moment) -> Result<(), Refusal> {
         if !version::compatible(order.version) || order.node != self.node {
-            return Err(Refusal::NotNow("it is of another protocol, or for another node"));
+            return Err(Refusal::OtherNode);
         }
-        if order.term < self.guard.term {
-            return Err(Refusal::NotNow("a later term has begun"));
-        }
-        if order.expires < self.server_time(at) {
-            return Err(Refusal::NotNow("it has expired"));
-        }
-        if order.term == self.guard.term && order.serial <= self.serial {
-            return Err(Refusal::TakenBefore);
-        }
+        self.seen.check(order, self.server_time(at)).map_err(Refusal::Stale)?;
         if matches!(order.action, Action::Launch(_)) {
             let AttemptId { job, number } = order.attempt;
             let held = self.attempts.contains_key(&order.attempt);
-            if held || self.guard.taken.contains(&order.attempt) {
-                return Err(Refusal::TakenBefore);
-            }
-            if self.guard.newest.get(&job).is_some_and(|newest| *newest > number) {
-                return Err(Refusal::NotNow("a later attempt of its job was here"));
-            }
+            let is_known = held || self.guard.taken.contains(&order.attempt);
+            let newest = self.guard.newest.get(&job).copied();
+            check_launch(order.attempt, is_known, newest).map_err(Refusal::Stale)?;
             self.guard.taken.insert(order.attempt);
             self.guard.newest.insert(job, number);
         }
-        self.guard.term = order.term;
-        self.serial = order.serial;
+        self.seen.note(order);
         Ok(())
     }
 
@@ -386,7 +378,7 @@ impl Agent {
         self.is_running = false;
         self.disconnect();
         self.reports.clear();
-        self.serial = 0;
+        self.seen.serial = 0;
     }
 
     /// The machine goes down, with all that runs on it.
