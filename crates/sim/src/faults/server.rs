@@ -157,7 +157,7 @@ impl Server {
         let Work { by, command, answer } = work;
         let context = Context { now, random, by };
         let decided = self.state.decide(&command, &context).and_then(|decision| {
-            let ids = decision.events.iter().filter(|event| uses_job_id(event)).count() as u64;
+            let ids = decision.events.iter().filter(|event| event.gives_job_id()).count() as u64;
             self.lease(u64::from(self.state.next_job) + ids)?;
             Ok(decision)
         });
@@ -215,14 +215,5 @@ impl Server {
         if let Ok(upto) = self.snapshots.write(position, &body) {
             let _ = self.journal.compact(upto);
         }
-    }
-}
-
-/// Whether an event gives a job id out.
-fn uses_job_id(event: &Event) -> bool {
-    match event {
-        Event::Submitted(_) | Event::TaskSplit { .. } => true,
-        Event::Started(started) => started.task.is_some(),
-        _ => false,
     }
 }

@@ -76,7 +76,7 @@ impl World {
                 server.dispatcher.signal(seen, signal, &mut out);
             }
         }
-        let wakes = batch.events.iter().any(may_start_jobs);
+        let wakes = batch.events.iter().any(Event::may_start_jobs);
         self.answer_clients(&batch);
         for (to, answer) in batch.answers {
             match to {
@@ -293,18 +293,4 @@ impl World {
             self.server_dies(server, None, Vec::new(), power_cut);
         }
     }
-}
-
-/// Whether a plan made now could differ from the last.
-fn may_start_jobs(event: &Event) -> bool {
-    !matches!(
-        event,
-        Event::Started(_)
-            | Event::StepStarted { .. }
-            | Event::StepEndedOnNode { .. }
-            | Event::Ending { .. }
-            | Event::Held { .. }
-            | Event::Purged { .. }
-            | Event::Noted(_)
-    )
 }
