@@ -3,9 +3,9 @@
 //! `link/reports.rs`).
 
 use super::bug::{Bug, Bugs};
-use super::chance::Chance;
 use super::site;
 use super::supervisor::{Moment, Supervisor};
+use crate::chance::Chance;
 use model::allocation::NodeShare;
 use model::id::{AttemptId, JobId};
 use model::node::NodeFacts;

@@ -1,6 +1,6 @@
 //! The server's disks: the journal's folder and that of the snapshots, both in memory and both faulty.
 
-use super::chance::Chance;
+use crate::chance::Chance;
 use store::FaultyDisk;
 
 #[derive(Default)]

@@ -10,7 +10,7 @@
 //!   requests     what clients ask for; site: the cluster's files, and who uses it
 //!   checks       what must hold
 //!   bug          bugs that are put in on purpose
-//!   trace        the last events of a history that failed; chance: random choices
+//!   trace        the last events of a history that failed
 //! ```
 //!
 //! `cluster`, `sched`, `store` and the messages of `wire` are those of the server and the agents. The loops around them are
@@ -18,7 +18,6 @@
 
 mod agent;
 mod bug;
-mod chance;
 mod checks;
 mod disks;
 mod dispatch;

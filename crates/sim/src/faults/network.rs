@@ -2,7 +2,7 @@
 //! a link that breaks loses what is on its way, or brings it after the next one has begun. Any message may be late, and orders
 //! and reports may come twice.
 
-use super::chance::Chance;
+use crate::chance::Chance;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;

@@ -1,8 +1,8 @@
 //! What clients ask for in a history: submits as both dialects make them, and changes of jobs, nodes, reservations and
 //! the configuration. A refusal is an answer like any other.
 
-use super::chance::Chance;
 use super::site;
+use crate::chance::Chance;
 use cluster::command::{CancelJobs, StepRequest, Submit};
 use cluster::{Command, State};
 use model::amount::Bytes;

@@ -1,7 +1,7 @@
 //! One attempt on one node: the supervisor's states, and what it says of them. It outlives its agent; what it has said stays in
 //! the node's spool until the server says that it is on its disk.
 
-use super::chance::Chance;
+use crate::chance::Chance;
 use model::allocation::NodeShare;
 use model::id::StepId;
 use model::run::{ExitStatus, LaunchKind, Usage};

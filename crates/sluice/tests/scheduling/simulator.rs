@@ -164,6 +164,23 @@ fn up_what_would_change_for_the_jobs_that_wait_is_told() {
 }
 
 #[test]
+fn synthetic_load_is_drawn_and_replayed() {
+    let dir = tempfile::tempdir().unwrap();
+    let drawn = ["--synthetic", "lublin", "--jobs", "300", "--nodes", "32", "--seed", "5", "--json"];
+    let json = printed(dir.path(), &drawn);
+    let figures: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(figures["jobs"], 300);
+    assert!(figures["utilisation"].as_f64().is_some_and(|part| part > 0.2), "{figures}");
+    assert_eq!(printed(dir.path(), &drawn), json, "the same bytes again");
+    let other = drawn.map(|word| if word == "5" { "6" } else { word });
+    assert_ne!(printed(dir.path(), &other), json);
+    let bad = ["--synthetic", "lublin", "--nodes", "nodes.csv"];
+    let output = sim(dir.path(), &bad);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(said, "sluice: error: --nodes nodes.csv: expected a number\n");
+}
+
+#[test]
 fn histories_of_faults_hold_and_the_same_seed_prints_the_same_bytes() {
     let dir = tempfile::tempdir().unwrap();
     let one = ["faults", "--seed", "7", "--events", "200"];

@@ -10,7 +10,6 @@ mod settle;
 
 use super::agent::Agent;
 use super::bug::Bugs;
-use super::chance::Chance;
 use super::checks::{self, Broken, Checked, Ledger};
 use super::disks::Disks;
 use super::network::Network;
@@ -20,6 +19,7 @@ use super::server::{AnswerTo, Server, Work};
 use super::site;
 use super::trace::Trace;
 use super::{Counts, Finished, Options};
+use crate::chance::Chance;
 use cluster::command::plan_commands;
 use cluster::{Command, Event, State};
 use model::id::AttemptId;

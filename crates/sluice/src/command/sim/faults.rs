@@ -1,8 +1,8 @@
 //! `sluice sim faults`: histories of random faults, one for each seed. Needs no server.
 
 use super::{Progress, VerbResult};
-use ::sim::faults::{self, Counts, Finished, Options};
 use crate::command::verb::in_columns;
+use ::sim::faults::{self, Counts, Finished, Options};
 use clap::Args;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};

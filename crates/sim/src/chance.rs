@@ -19,6 +19,11 @@ impl Chance {
         self.draw() % bound.max(1)
     }
 
+    /// From 0 up to, and without, 1.
+    pub fn fraction(&mut self) -> f64 {
+        (self.draw() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
     pub fn one_in(&mut self, count: u64) -> bool {
         self.below(count) == 0
     }
