@@ -1,5 +1,7 @@
-//! The server's disks: the journal's folder and that of the snapshots, both in memory and both faulty.
+//! Where the server's state is: the journal's folder, or a database that several servers share, and the folder of the
+//! snapshots. All of it is in memory, and all of it is faulty.
 
+use super::shared_log::{SessionFault, SharedLog};
 use crate::chance::Chance;
 use store::FaultyDisk;
 
@@ -7,6 +9,8 @@ use store::FaultyDisk;
 pub struct Disks {
     pub journal: FaultyDisk,
     pub snapshots: FaultyDisk,
+    /// The journal is there, and not in its folder.
+    pub database: Option<SharedLog>,
     /// A crash was asked for that has not come yet.
     crash_is_due: bool,
     /// Failed writes and syncs that were asked for and may not have come yet: at least as many as there are.
@@ -39,7 +43,17 @@ impl DiskFault {
 }
 
 impl Disks {
+    pub fn new(database: Option<SharedLog>) -> Self {
+        Self { database, ..Self::default() }
+    }
+
     pub fn arm(&mut self, fault: DiskFault) {
+        if let Some(database) = &self.database {
+            let is_kept = matches!(fault, DiskFault::Crash { .. } | DiskFault::FailedSync { .. });
+            let fault =
+                if is_kept { SessionFault::AfterCommit } else { SessionFault::BeforeCommit };
+            return database.arm(fault);
+        }
         match fault {
             DiskFault::Crash { write } => {
                 self.crash_is_due = true;
@@ -59,7 +73,8 @@ impl Disks {
 
     /// Whether the next commit may fail.
     pub fn is_armed(&self) -> bool {
-        self.crash_is_due || self.failures_due > 0 || self.is_full
+        let database_is_armed = self.database.as_ref().is_some_and(SharedLog::is_armed);
+        self.crash_is_due || self.failures_due > 0 || self.is_full || database_is_armed
     }
 
     /// A commit has failed: by a fault that was asked for, or for want of room.
@@ -90,6 +105,7 @@ impl Disks {
     /// What a restarted server finds: after a power cut, what `seed` leaves of what was not synced.
     pub fn restart(&mut self, power_cut: Option<u64>) {
         (self.crash_is_due, self.failures_due) = (false, 0);
+        self.database.iter().for_each(SharedLog::disarm);
         for disk in [&self.journal, &self.snapshots] {
             match power_cut {
                 Some(seed) => disk.restart(seed),

@@ -6,7 +6,7 @@
 //!   dispatch     from events to orders; orders: what they carry
 //!   agent        the gate of orders, the spool and the reports of a node; supervisor: one attempt on it
 //!   network      links that break, and messages that are late or come twice
-//!   disks        the faulty disks of the journal and of the snapshots
+//!   disks        the faulty disks of the journal and of the snapshots; shared_log: a database in the place of the first
 //!   requests     what clients ask for; site: the cluster's files, and who uses it
 //!   checks       what must hold
 //!   bug          bugs that are put in on purpose
@@ -25,6 +25,7 @@ mod network;
 mod orders;
 mod requests;
 mod server;
+mod shared_log;
 mod site;
 mod supervisor;
 #[cfg(test)]

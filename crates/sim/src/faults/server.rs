@@ -63,7 +63,9 @@ pub struct Batch {
 
 pub struct Server {
     pub state: State,
-    journal: LogFile,
+    journal: Box<dyn Journal>,
+    /// Of its lease, where the journal is in a database.
+    pub epoch: u64,
     snapshots: Snapshots,
     snapshot_seq: u64,
     pub term: u64,
@@ -78,15 +80,17 @@ pub struct Server {
 /// What is on the disks.
 pub struct Opened {
     pub state: State,
-    journal: LogFile,
+    journal: Box<dyn Journal>,
+    epoch: u64,
     snapshots: Snapshots,
     snapshot_seq: u64,
     /// Acknowledged history is gone.
     pub has_loss: bool,
 }
 
-/// Reads the newest good snapshot and every event after it.
-pub fn open(disks: &Disks) -> Result<Opened, JournalError> {
+/// Reads the newest good snapshot and every event after it. A server that starts has no epoch yet: it takes the lease of a
+/// database over.
+pub fn open(disks: &Disks, epoch: Option<u64>) -> Result<Opened, JournalError> {
     let mut snapshots = Snapshots::new(Arc::new(disks.snapshots.clone()));
     let found = snapshots.newest_good()?;
     let position = found.position();
@@ -102,28 +106,39 @@ pub fn open(disks: &Disks) -> Result<Opened, JournalError> {
             state
         }
     };
-    let replay = |record: store::Record<'_>| -> Result<(), String> {
-        let event: Event = serde_json::from_slice(record.event).map_err(|e| e.to_string())?;
+    let mut replay = |event: &[u8]| -> Result<(), String> {
+        let event: Event = serde_json::from_slice(event).map_err(|e| e.to_string())?;
         state.apply(&event);
         Ok(())
     };
-    let options = LogOptions { segment_bytes: SEGMENT_BYTES };
-    let disk = Arc::new(disks.journal.clone());
-    let (journal, recovery) = LogFile::open(disk, options, position, replay)?;
-    let has_loss = recovery.loss.is_some();
-    Ok(Opened { state, journal, snapshots, snapshot_seq: position.seq, has_loss })
+    let (journal, epoch, has_loss): (Box<dyn Journal>, u64, bool) = match &disks.database {
+        Some(database) => {
+            let epoch = epoch.unwrap_or_else(|| database.take_lease());
+            let journal = database.open(epoch, position.seq, &mut replay)?;
+            (Box::new(journal), epoch, false)
+        }
+        None => {
+            let options = LogOptions { segment_bytes: SEGMENT_BYTES };
+            let disk = Arc::new(disks.journal.clone());
+            let replay = |record: store::Record<'_>| replay(record.event);
+            let (journal, recovery) = LogFile::open(disk, options, position, replay)?;
+            (Box::new(journal), 0, recovery.loss.is_some())
+        }
+    };
+    Ok(Opened { state, journal, epoch, snapshots, snapshot_seq: position.seq, has_loss })
 }
 
 impl Server {
     /// A server that begins a term of its own with what was on the disks.
     pub fn start(opened: Opened, texts: &Arc<OrderTexts>, protocol: u32, now: Timestamp) -> Self {
-        let Opened { state, journal, snapshots, snapshot_seq, .. } = opened;
+        let Opened { state, journal, epoch, snapshots, snapshot_seq, .. } = opened;
         let term = journal.term().max(state.term) + 1;
         Self {
             leased: journal.high_water().leased_ids,
             dispatcher: Dispatcher::new(texts.clone(), term, protocol, now),
             state,
             journal,
+            epoch,
             snapshots,
             snapshot_seq,
             term,

@@ -169,7 +169,7 @@ impl World {
     ) -> Result<Vec<Work>, Broken> {
         let mut reads = 0;
         let opened = loop {
-            match server::open(&self.disks) {
+            match server::open(&self.disks, Some(server.epoch)) {
                 Ok(opened) => break opened,
                 Err(_) if self.disks.has_crashed() => {
                     let power_cut = self.chance.one_in(2).then(|| self.chance.draw());
@@ -186,6 +186,11 @@ impl World {
             return Err(Broken("acknowledged history is lost".to_owned()));
         }
         let is_kept = checks::read_back(before.as_ref(), &server.state, &opened.state)?;
+        if is_kept && self.disks.database.is_some() {
+            // Its records and its orders were dropped with the session: a start makes them from the journal.
+            self.server_dies(server, before, batch.events, None);
+            return Ok(Vec::new());
+        }
         server.roll_back(opened);
         self.ledger.jobs_are_kept(&server.state)?;
         if is_kept {
@@ -215,9 +220,14 @@ impl World {
         events: Vec<Event>,
         power_cut: Option<u64>,
     ) {
-        self.counts.server_deaths += 1;
         self.trace.note(|| format!("    the server dies in term {}", server.term));
         self.dead = Some(Dead { memory: server.state, before, events, power_cut });
+        self.server_is_gone();
+    }
+
+    /// Nobody leads: agents find their links over, and a server starts soon.
+    fn server_is_gone(&mut self) {
+        self.counts.server_deaths += 1;
         self.server = None;
         self.is_plan_due = false;
         let linked: Vec<(String, u64)> =
@@ -245,7 +255,7 @@ impl World {
                 let write = 1 + self.chance.below(6);
                 self.disks.arm(DiskFault::Crash { write });
             }
-            match server::open(&self.disks) {
+            match server::open(&self.disks, None) {
                 Ok(opened) if !self.disks.has_crashed() => break opened,
                 Ok(_) => {}
                 Err(_) if self.disks.has_crashed() => {}
@@ -285,6 +295,39 @@ impl World {
         }
         self.wake_planner();
         Ok(())
+    }
+
+    /// The leader of several servers stands still; another takes over. When it goes on, it must not write.
+    pub(super) fn freeze_server(&mut self) {
+        if self.frozen.is_some() {
+            return;
+        }
+        let Some(server) = self.server.take() else { return };
+        self.trace.note(|| format!("    the server of term {} stands still", server.term));
+        let memory = server.state.clone();
+        self.dead = Some(Dead { memory, before: None, events: Vec::new(), power_cut: None });
+        self.frozen = Some(server);
+        self.server_is_gone();
+        let delay = self.chance.millis(5_000, 60_000);
+        self.after(delay, Happening::ServerThaws);
+    }
+
+    /// A server that stood still goes on, with what it had decided before it knew better.
+    pub(super) fn thaw_server(&mut self) -> Checked {
+        if self.server.is_none() {
+            self.after(2_000, Happening::ServerThaws);
+            return Ok(());
+        }
+        let Some(mut deposed) = self.frozen.take() else { return Ok(()) };
+        let mut batch = Batch::default();
+        let work = Work::own(Command::StartTerm { term: deposed.state.term + 1 });
+        self.random += 1_000;
+        let context = (self.server_time(), self.random);
+        deposed.decide(work, context, &self.ledger, &mut batch)?;
+        match deposed.append(&batch) {
+            Ok(()) => Err(Broken("a server that was deposed has written".to_owned())),
+            Err(_) => Ok(()),
+        }
     }
 
     /// Ends the server's process between two commits.

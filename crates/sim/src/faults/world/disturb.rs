@@ -21,6 +21,10 @@ impl World {
         let pause = self.chance.millis(2_000, 30_000);
         self.after(pause, Happening::Fault);
         self.counts.faults += 1;
+        if self.disks.database.is_some() && self.chance.one_in(6) {
+            self.freeze_server();
+            return Ok(());
+        }
         let node = *self.chance.pick(&site::NODES).unwrap_or(&site::NODES[0]);
         match self.chance.below(17) {
             0..=3 => {
@@ -72,7 +76,7 @@ impl World {
                     agent.clock_ms += jump;
                 }
             }
-            13 => {
+            13 if self.disks.database.is_none() => {
                 self.trace.note(|| "    the server's disk is full".to_owned());
                 self.disks.fill();
                 let delay = self.chance.millis(1_000, 30_000);

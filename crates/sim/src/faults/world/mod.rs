@@ -16,6 +16,7 @@ use super::network::Network;
 use super::orders::OrderTexts;
 use super::requests;
 use super::server::{AnswerTo, Server, Work};
+use super::shared_log::SharedLog;
 use super::site;
 use super::trace::Trace;
 use super::{Counts, Finished, Options};
@@ -60,6 +61,8 @@ enum Happening {
     CarryOut { term: u64, commands: Vec<Command> },
     Fault,
     ServerStart,
+    /// A server that stood still goes on.
+    ServerThaws,
     AgentStart { node: String },
     PartitionHealed { node: String },
     DiskHasRoom,
@@ -90,6 +93,8 @@ pub struct World {
     last_entry: u64,
     disks: Disks,
     server: Option<Server>,
+    /// A leader that stands still, while another takes over.
+    frozen: Option<Server>,
     dead: Option<Dead>,
     /// Counts the starts of servers.
     server_start: u64,
@@ -126,6 +131,8 @@ impl World {
             let version = if chance.one_in(4) { PROTOCOL + 1 } else { PROTOCOL };
             agents.insert(node.to_owned(), Agent::new(node, version));
         }
+        // In one of five the journal is in a database that several servers share.
+        let database = chance.one_in(5).then(SharedLog::default);
         let mut world = Self {
             chance,
             bugs: options.bugs,
@@ -134,8 +141,9 @@ impl World {
             now: BEGIN_MS,
             queue: BTreeMap::new(),
             last_entry: 0,
-            disks: Disks::default(),
+            disks: Disks::new(database),
             server: None,
+            frozen: None,
             dead: None,
             server_start: 0,
             server_clock_ms: 0,
@@ -221,6 +229,7 @@ impl World {
             Happening::CarryOut { term, commands } => self.carry_out(term, commands),
             Happening::Fault => self.disturb(),
             Happening::ServerStart => self.start_server(),
+            Happening::ServerThaws => self.thaw_server(),
             Happening::AgentStart { node } => {
                 self.start_agent(&node);
                 Ok(())
@@ -365,6 +374,7 @@ impl Happening {
             Self::CarryOut { commands, .. } => format!("a plan of {} commands", commands.len()),
             Self::Fault => "fault".to_owned(),
             Self::ServerStart => "the server starts".to_owned(),
+            Self::ServerThaws => "a server that stood still goes on".to_owned(),
             Self::AgentStart { node } => format!("the agent of {node} starts"),
             Self::PartitionHealed { node } => format!("{node} is reachable again"),
             Self::DiskHasRoom => "the disk has room again".to_owned(),
