@@ -56,7 +56,7 @@ pub fn next(chance: &mut Chance, state: &State, now: Timestamp, variant: &mut u6
         }
         81 => by_root(Command::ClientLost { job: running(chance, state) }),
         82..=89 => {
-            let node = *chance.pick(&site::NODES).unwrap_or(&site::NODES[0]);
+            let node = chance.pick(&site::NODES).copied().unwrap_or(site::NODES[0]);
             let reason = "maintenance".to_owned();
             let change = match chance.below(8) {
                 0 => NodeChange::Down { reason },
@@ -234,7 +234,7 @@ fn reservation(chance: &mut Chance, state: &State, now: Timestamp) -> Command {
     if let Some(name) = chance.pick(&names).filter(|_| is_full) {
         return Command::RemoveReservation { name: (*name).clone() };
     }
-    let node = *chance.pick(&site::NODES).unwrap_or(&site::NODES[0]);
+    let node = chance.pick(&site::NODES).copied().unwrap_or(site::NODES[0]);
     Command::CreateReservation(Box::new(ReservationRequest {
         start: Some(now),
         duration: Some(DurationEdit::Set(TimeLimit::Minutes(1 + chance.below(4) as u32))),

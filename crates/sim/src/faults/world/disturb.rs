@@ -25,7 +25,7 @@ impl World {
             self.freeze_server();
             return Ok(());
         }
-        let node = *self.chance.pick(&site::NODES).unwrap_or(&site::NODES[0]);
+        let node = self.chance.pick(&site::NODES).copied().unwrap_or(site::NODES[0]);
         match self.chance.below(17) {
             0..=3 => {
                 let fault = DiskFault::any(&mut self.chance);
