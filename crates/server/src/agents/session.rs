@@ -33,6 +33,9 @@ const OUTBOX: usize = 16_384;
 
 const BEAT_INTERVAL: Duration = Duration::from_secs(5);
 
+/// Between two attempts to mark a node as lost.
+const MARK_PAUSE: Duration = Duration::from_millis(200);
+
 /// The nodes of a hello that this certificate may speak for; why not, if there is none.
 fn authorised_nodes(
     shared: &Shared,
@@ -235,16 +238,33 @@ pub(super) async fn serve(
     if shutdown.finish() {
         return ended;
     }
-    // Waited for until it is on disk: a node that is never marked lost would keep its jobs for ever.
-    let mut marked = Vec::new();
-    for node in shared.agents.remove(number, &nodes) {
-        let lost = Command::NodeLost { node };
-        marked.extend(shared.writer.enqueue(lost, server_principal()).await);
-    }
-    for answer in marked {
-        let _ = answer.await;
-    }
+    mark_lost(shared, shared.agents.remove(number, &nodes)).await;
     ended
+}
+
+/// Marks nodes without a link as lost, and tries again until that is on disk: a node that is never marked would keep its jobs
+/// for ever. One that has a link again needs no mark.
+async fn mark_lost(shared: &Shared, nodes: Vec<String>) {
+    let mut lost = nodes;
+    while !lost.is_empty() {
+        // All are put into the queue before the first is waited for: they go to disk together.
+        let mut marked = Vec::new();
+        for node in lost {
+            let command = Command::NodeLost { node: node.clone() };
+            let answer = shared.writer.enqueue(command, server_principal()).await;
+            marked.extend(answer.map(|answer| (node, answer)));
+        }
+        lost = Vec::new();
+        for (node, answer) in marked {
+            let is_kept = answer.await.is_ok_and(|answer| answer.is_ok());
+            if !is_kept && !shared.agents.is_connected(&node) {
+                lost.push(node);
+            }
+        }
+        if !lost.is_empty() {
+            tokio::time::sleep(MARK_PAUSE).await;
+        }
+    }
 }
 
 async fn deliver(
@@ -307,6 +327,17 @@ mod tests {
     use super::*;
     use crate::testing::{NODE, TestServer};
     use model::amount::Bytes;
+    use model::node::SlotState;
+
+    #[tokio::test]
+    async fn node_without_a_link_is_marked_as_lost_also_where_the_first_commit_fails() {
+        let server = TestServer::start().await;
+        server.node_up().await;
+        server.journal.fail_write_at(1);
+        mark_lost(&server.shared, vec![NODE.into()]).await;
+        assert_eq!(server.shared.read().nodes[NODE].slot, SlotState::Silent);
+        assert_eq!(server.state_in_memory(), server.state_on_disk());
+    }
 
     #[tokio::test]
     async fn link_of_a_hello_that_could_not_be_kept_is_cut() {
