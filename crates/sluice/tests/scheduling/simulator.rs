@@ -188,7 +188,7 @@ fn histories_of_faults_hold_and_the_same_seed_prints_the_same_bytes() {
     assert!(first.contains("the journal ends at "), "{first}");
     assert_eq!(printed(dir.path(), &one), first);
     let two = printed(dir.path(), &["faults", "--seeds", "2", "--events", "50"]);
-    assert!(two.contains(" histories of 50 events a second, on one core"), "{two}");
+    assert!(two.contains(" histories a second on one core: "), "{two}");
     for bad in [&["faults", "--seeds", "0"][..], &["faults", "five.swf"], &["faults", "--live"]] {
         let output = sim(dir.path(), bad);
         assert!(!output.status.success(), "{bad:?}");
