@@ -182,3 +182,46 @@ fn mix(chain: &mut [u8; 32], event: &[u8]) {
     }
     chain[..8].copy_from_slice(&hash.to_le_bytes());
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(log: &SharedLog) -> Vec<Vec<u8>> {
+        let mut events = Vec::new();
+        let all = log.open(0, 0, |event| {
+            events.push(event.to_vec());
+            Ok(())
+        });
+        all.expect("a history");
+        events
+    }
+
+    fn session(log: &SharedLog) -> SharedJournal {
+        log.open(log.take_lease(), 0, |_| Ok(())).expect("a session")
+    }
+
+    #[test]
+    fn server_without_the_lease_writes_nothing() {
+        let log = SharedLog::default();
+        let mut first = session(&log);
+        assert_eq!(first.append(1, 0, &[b"a", b"b"]).expect("kept"), 2);
+        let mut second = session(&log);
+        assert_eq!(second.position(), first.position());
+        assert!(first.append(1, 2, &[b"late"]).is_err() && first.lease(10).is_err());
+        assert_eq!(second.append(2, 2, &[b"c"]).expect("kept"), 3);
+        assert_eq!(read(&log), [b"a".to_vec(), b"b".to_vec(), b"c".to_vec()]);
+    }
+
+    #[test]
+    fn broken_session_keeps_all_of_a_commit_or_nothing() {
+        for (fault, kept) in [(SessionFault::BeforeCommit, 0), (SessionFault::AfterCommit, 2)] {
+            let log = SharedLog::default();
+            let mut journal = session(&log);
+            log.arm(fault);
+            assert!(journal.append(1, 0, &[b"a", b"b"]).is_err());
+            assert_eq!((read(&log).len(), log.is_armed()), (kept, false), "{fault:?}");
+            assert_eq!(journal.last_seq(), 0, "nobody was told");
+        }
+    }
+}
