@@ -437,6 +437,53 @@ pub enum Event {
     },
 }
 
+impl Event {
+    /// Whether it gives a job id out: the id must be below the durable high-water mark.
+    pub fn gives_job_id(&self) -> bool {
+        match self {
+            Self::Submitted(_) | Self::TaskSplit { .. } => true,
+            Self::Started(started) => started.task.is_some(),
+            _ => false,
+        }
+    }
+
+    /// Whether a plan that is made after it could differ from the one before.
+    pub fn may_start_jobs(&self) -> bool {
+        if let Self::Submitted(submitted) = self {
+            return submitted.hold.is_none();
+        }
+        !matches!(
+            self,
+            Self::Started(_)
+                | Self::StepStarted { .. }
+                | Self::StepEndedOnNode { .. }
+                | Self::Ending { .. }
+                | Self::Held { .. }
+                | Self::Purged { .. }
+                | Self::RunsDeleted { .. }
+                | Self::Noted(_)
+                | Self::UserSet { .. }
+                | Self::UserRemoved { .. }
+                | Self::TokenIssued { .. }
+                | Self::TokenUsed { .. }
+                | Self::CertificateRenewed { .. }
+                | Self::RejoinAllowed { .. }
+                | Self::AgentRemoved { .. }
+                | Self::JoinTokenRemoved { .. }
+                | Self::UserTokenSet(_)
+                | Self::UserTokenRevoked { .. }
+                | Self::UserTokenRemoved { .. }
+                | Self::SecretSet { .. }
+                | Self::SecretRemoved { .. }
+                | Self::TriggerSet(_)
+                | Self::TriggerRemoved { .. }
+                | Self::MachineSet(_)
+                | Self::VolumeSet { .. }
+                | Self::VolumeRemoved { .. }
+        )
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Submitted {
     pub job: JobId,

@@ -1,7 +1,7 @@
 //! The simulator: the same `cluster` and `sched` as in the server, in one process under a virtual clock.
 //!
 //! ```text
-//!   trace/           a trace of jobs: the Standard Workload Format, or lists of nodes and pods; plain or gzip
+//!   trace/           a trace of jobs: the Standard Workload Format, or lists of nodes and pods; plain or gzip; or synthetic
 //!   machine          the nodes that a trace is replayed on
 //!   policy           the scheduling policies, as settings of the cluster
 //!   job_specs        a job of the trace as the cluster is asked for it
@@ -11,6 +11,8 @@
 //!   summary          waits, slowdowns and utilisation of a replay
 //!   estimate_error   how far expected starts were from the starts
 //!   history, chart   a replay over time, and its charts
+//!   chance           random choices, the same for the same seed
+//!   faults/          histories of random faults, and what must hold in them
 //! ```
 //!
 //! Nothing of the scheduler is here: a replay submits, plans, starts and ends jobs by the commands that the server uses.
@@ -21,6 +23,7 @@
 pub mod chart;
 pub mod error;
 pub mod estimate_error;
+pub mod faults;
 pub mod history;
 pub mod machine;
 pub mod pod_replay;
@@ -30,6 +33,7 @@ pub mod summary;
 pub mod trace;
 pub mod virtual_cluster;
 
+mod chance;
 mod job_specs;
 
 pub use error::SimError;

@@ -48,12 +48,13 @@ impl Agent {
             },
         };
         let (serial, attempt, node, launch, why) = refused;
-        let before = matches!(why, OrderRefusal::AlreadyLaunched(_) | OrderRefusal::Replayed(_));
+        let before = matches!(&why, OrderRefusal::Stale(stale) if stale.was_taken());
         let held = self.attempts.contains_key(&AttemptKey { node: node.clone(), attempt });
         tracing::warn!(node, %attempt, serial, %why, "order refused");
         let order = match (&why, launch) {
-            // A repeated launch of an attempt that is here. Its own reports follow, and it must not be taken for lost.
-            (_, true) if before && held => RefusedOrder::Other,
+            // A repeated launch of an attempt that is here, whatever is wrong with it. Its own reports follow, and it must not
+            // be taken for lost.
+            (_, true) if held => RefusedOrder::Other,
             (_, true) if before => RefusedOrder::LaunchedBefore,
             (_, true) => RefusedOrder::Launch,
             (OrderRefusal::UnknownAttempt(_), false) => RefusedOrder::UnknownAttempt,

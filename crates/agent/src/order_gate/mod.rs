@@ -12,6 +12,7 @@ use model::time::Timestamp;
 use ring::signature::{ED25519, UnparsedPublicKey};
 use std::collections::HashMap;
 use wire::order::{Action, Order, SignedOrder};
+use wire::order_fence::{self, SeenOrders, StaleOrder};
 use wire::version;
 
 #[derive(Debug, thiserror::Error)]
@@ -24,16 +25,8 @@ pub(crate) enum OrderRefusal {
     Version(u32),
     #[error("the order is for node {0}, which this agent is not")]
     OtherNode(String),
-    #[error("the order is of term {order}, and term {seen} has begun")]
-    OlderTerm { order: u64, seen: u64 },
-    #[error("the order expired {late_ms} ms ago")]
-    Expired { late_ms: i64 },
-    #[error("order {0} was taken before")]
-    Replayed(u64),
-    #[error("attempt {0} was launched here before")]
-    AlreadyLaunched(AttemptId),
-    #[error("attempt {attempt} is older than attempt {newest} of the same job")]
-    OlderAttempt { attempt: AttemptId, newest: u32 },
+    #[error(transparent)]
+    Stale(#[from] StaleOrder),
     #[error("the order is for user {order}, and what it is about belongs to user {actual}")]
     OtherUser { order: u32, actual: u32 },
     #[error(
@@ -60,9 +53,7 @@ pub(crate) struct Refused {
 pub(crate) struct Gate {
     key: UnparsedPublicKey<Vec<u8>>,
     replay_guards: HashMap<String, ReplayGuard>,
-    /// The highest serial taken in this term. Orders arrive in sequence, so a lower serial is a replay.
-    serial: u64,
-    term: u64,
+    seen: SeenOrders,
     /// The only user whose jobs an agent without root can start.
     only_uid: Option<u32>,
 }
@@ -80,7 +71,8 @@ impl Gate {
         })?;
         let term = replay_guards.values().map(ReplayGuard::term).max().unwrap_or(0);
         let key = UnparsedPublicKey::new(&ED25519, key);
-        Ok(Gate { key, replay_guards, serial: 0, term, only_uid })
+        let seen = SeenOrders { term, serial: 0 };
+        Ok(Gate { key, replay_guards, seen, only_uid })
     }
 
     /// The replay guard of a node.
@@ -90,7 +82,7 @@ impl Gate {
 
     /// The highest term that any order has carried.
     pub fn term(&self) -> u64 {
-        self.term
+        self.seen.term
     }
 
     /// Accepts an order and remembers it, or returns why it is refused. `uid_of` returns the user of an attempt on this
@@ -126,16 +118,7 @@ impl Gate {
         let Some(guard) = self.replay_guards.get(&order.node) else {
             return Err(OrderRefusal::OtherNode(order.node.clone()));
         };
-        if order.term < self.term {
-            return Err(OrderRefusal::OlderTerm { order: order.term, seen: self.term });
-        }
-        if order.expires < now {
-            let late_ms = now.millis() - order.expires.millis();
-            return Err(OrderRefusal::Expired { late_ms });
-        }
-        if order.term == self.term && order.serial <= self.serial {
-            return Err(OrderRefusal::Replayed(order.serial));
-        }
+        self.seen.check(order, now)?;
         let held = uid_of(&order.node, order.attempt);
         let owner = match &order.action {
             Action::Launch(launch) => Some(launch.user.uid),
@@ -159,26 +142,20 @@ impl Gate {
         if matches!(order.action, Action::Volume(_)) {
             return Ok(());
         }
-        if held.is_some() || guard.was_taken(order.attempt) {
-            return Err(OrderRefusal::AlreadyLaunched(order.attempt));
-        }
-        match guard.newest_attempt(order.attempt.job) {
-            Some(newest) if newest > order.attempt.number => {
-                Err(OrderRefusal::OlderAttempt { attempt: order.attempt, newest })
-            }
-            _ => Ok(()),
-        }
+        let is_known = held.is_some() || guard.was_taken(order.attempt);
+        let newest = guard.newest_attempt(order.attempt.job);
+        Ok(order_fence::check_launch(order.attempt, is_known, newest)?)
     }
 
     fn remember(&mut self, order: &Order, now: Timestamp) -> Result<(), OrderRefusal> {
         let guard = self.replay_guards.get_mut(&order.node);
         let guard = guard.ok_or_else(|| OrderRefusal::OtherNode(order.node.clone()))?;
-        self.term = self.term.max(order.term);
+        self.seen.term = self.seen.term.max(order.term);
         guard.raise_term(order.term)?;
         if matches!(order.action, Action::Launch(_)) {
             guard.take(order.attempt, order.expires, now)?;
         }
-        self.serial = order.serial;
+        self.seen.note(order);
         Ok(())
     }
 }

@@ -33,6 +33,9 @@ const OUTBOX: usize = 16_384;
 
 const BEAT_INTERVAL: Duration = Duration::from_secs(5);
 
+/// Between two attempts to mark a node as lost.
+const MARK_PAUSE: Duration = Duration::from_millis(200);
+
 /// The nodes of a hello that this certificate may speak for; why not, if there is none.
 fn authorised_nodes(
     shared: &Shared,
@@ -143,13 +146,17 @@ async fn reconcile(shared: &Shared, hello: Hello, link: &Link) {
         greeted.extend(answer.map(|answer| (node.name, node.facts, held, answer)));
     }
     for (name, node_facts, held, answer) in greeted {
-        if answer.await.is_ok_and(|answer| answer.is_ok()) {
-            let mut facts = shared.volatile.facts.write().expect("no panic while writing facts");
-            facts.insert(name.clone(), node_facts);
-            drop(facts);
-            // The queue may be full while the dispatcher is busy: the runtime's thread must not wait for it.
-            tokio::task::block_in_place(|| shared.dispatch.reconcile(name, held));
+        if !answer.await.is_ok_and(|answer| answer.is_ok()) {
+            // It could not be kept. A node that is not marked as up would be out of service for as long as the link lives: the
+            // agent has to say hello again.
+            link.cut.notify_one();
+            continue;
         }
+        let mut facts = shared.volatile.facts.write().expect("no panic while writing facts");
+        facts.insert(name.clone(), node_facts);
+        drop(facts);
+        // The queue may be full while the dispatcher is busy: the runtime's thread must not wait for it.
+        tokio::task::block_in_place(|| shared.dispatch.reconcile(name, link.number, held));
     }
 }
 
@@ -231,16 +238,33 @@ pub(super) async fn serve(
     if shutdown.finish() {
         return ended;
     }
-    // Waited for until it is on disk: a node that is never marked lost would keep its jobs for ever.
-    let mut marked = Vec::new();
-    for node in shared.agents.remove(number, &nodes) {
-        let lost = Command::NodeLost { node };
-        marked.extend(shared.writer.enqueue(lost, server_principal()).await);
-    }
-    for answer in marked {
-        let _ = answer.await;
-    }
+    mark_lost(shared, shared.agents.remove(number, &nodes)).await;
     ended
+}
+
+/// Marks nodes without a link as lost, and tries again until that is on disk: a node that is never marked would keep its jobs
+/// for ever. One that has a link again needs no mark.
+async fn mark_lost(shared: &Shared, nodes: Vec<String>) {
+    let mut lost = nodes;
+    while !lost.is_empty() {
+        // All are put into the queue before the first is waited for: they go to disk together.
+        let mut marked = Vec::new();
+        for node in lost {
+            let command = Command::NodeLost { node: node.clone() };
+            let answer = shared.writer.enqueue(command, server_principal()).await;
+            marked.extend(answer.map(|answer| (node, answer)));
+        }
+        lost = Vec::new();
+        for (node, answer) in marked {
+            let is_kept = answer.await.is_ok_and(|answer| answer.is_ok());
+            if !is_kept && !shared.agents.is_connected(&node) {
+                lost.push(node);
+            }
+        }
+        if !lost.is_empty() {
+            tokio::time::sleep(MARK_PAUSE).await;
+        }
+    }
 }
 
 async fn deliver(
@@ -296,4 +320,57 @@ pub(super) async fn send(stream: &mut TlsStream<TcpStream>, message: &ToAgent) -
 /// An agent says `sluice 0.1.0`; only the version is shown.
 fn version_of(program: &str) -> &str {
     program.trim_start_matches("sluice ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{NODE, TestServer};
+    use model::amount::Bytes;
+    use model::node::SlotState;
+
+    #[tokio::test]
+    async fn node_without_a_link_is_marked_as_lost_also_where_the_first_commit_fails() {
+        let server = TestServer::start().await;
+        server.node_up().await;
+        server.journal.fail_write_at(1);
+        mark_lost(&server.shared, vec![NODE.into()]).await;
+        assert_eq!(server.shared.read().nodes[NODE].slot, SlotState::Silent);
+        assert_eq!(server.state_in_memory(), server.state_on_disk());
+    }
+
+    #[tokio::test]
+    async fn link_of_a_hello_that_could_not_be_kept_is_cut() {
+        let server = TestServer::start().await;
+        let (outbox, _orders) = mpsc::channel(8);
+        let (data, _bytes) = mpsc::channel(1);
+        let (cut, shutdown) = (Arc::new(Notify::new()), Arc::default());
+        let build = AgentBuild { program: "sluice".into(), protocol: wire::version::PROTOCOL };
+        let peer = LinkPeer { address: [127, 0, 0, 1].into(), build, since: clock::now() };
+        let fingerprint = "certificate".into();
+        let link = Link { number: 1, fingerprint, peer, outbox, data, cut, shutdown };
+        let node = NodeHello {
+            name: NODE.into(),
+            facts: NodeFacts::default(),
+            detected: NodeConfig::plain(NODE, 4, Bytes::from_gib(16)),
+            attempts: Vec::new(),
+            device_change: None,
+            dynamic: None,
+        };
+        let hello = Hello {
+            version: wire::version::PROTOCOL,
+            program: "sluice".into(),
+            nodes: vec![node],
+            more: false,
+            renewals: Vec::new(),
+        };
+        server.journal.fail_write_at(1);
+        reconcile(&server.shared, hello, &link).await;
+        let is_cut = tokio::select! {
+            biased;
+            () = link.cut.notified() => true,
+            () = std::future::ready(()) => false,
+        };
+        assert!(is_cut, "the agent has to say hello again");
+    }
 }

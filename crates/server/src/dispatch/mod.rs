@@ -21,6 +21,7 @@ use cluster::{Command, Event, Job};
 use model::attempt::Attempt;
 use model::change::JobField;
 use model::id::{AttemptId, JobId, StepId};
+use model::node::SlotState;
 use model::run::{LaunchKind, Outcome};
 use prolog_epilog::PrologRuns;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -104,7 +105,9 @@ impl DispatchThread {
                         self.signal(shared, &signal);
                     }
                 }
-                DispatchWork::Reconcile { node, held } => self.reconcile(shared, &node, &held),
+                DispatchWork::Reconcile { node, link, held } => {
+                    self.on_hello(shared, &node, link, &held);
+                }
                 DispatchWork::Step { job, step } => self.step(shared, job, step),
                 DispatchWork::PrologEnded { attempt, success } => {
                     self.on_prolog_ended(shared, attempt, success);
@@ -200,6 +203,7 @@ impl DispatchThread {
                 }
             }
             Event::NodePower { node, power, .. } => self.on_power(shared, node, *power),
+            Event::Configured { .. } => cut_unknown(shared),
             Event::Ended { job, ended } | Event::Requeued { job, ended, .. } => {
                 prolog_epilog::run_epilog(shared, *job, ended);
             }
@@ -353,10 +357,12 @@ impl DispatchThread {
         }
     }
 
-    /// Whether the node has the attempt: its launch was sent, on whichever link, or the node said that it holds it.
-    fn is_known_to(&self, node: &str, attempt: AttemptId) -> bool {
+    /// Whether the node has the attempt: its launch was sent on the link that the node has now, or the node said that it
+    /// holds it. A launch on an earlier link may be lost, and is sent again when the dispatcher comes to the node's hello: an
+    /// order before that one would make the node report the attempt as lost, after it was started.
+    fn is_known_to(&self, shared: &Shared, node: &str, attempt: AttemptId) -> bool {
         let held = self.held.get(node).is_some_and(|held| held.contains(&attempt));
-        held || self.launched.get(node).is_some_and(|(_, sent)| sent.contains(&attempt))
+        held || self.launch_sent(shared, node, attempt)
     }
 
     /// The order with the next serial, signed.
@@ -396,7 +402,7 @@ impl DispatchThread {
             action,
             Action::Launch(_) | Action::End(_) | Action::Forget | Action::Reboot { .. }
         );
-        if !may_be_first && !self.is_known_to(node, attempt) {
+        if !may_be_first && !self.is_known_to(shared, node, attempt) {
             return;
         }
         let is_launch = matches!(action, Action::Launch(_));
@@ -406,9 +412,8 @@ impl DispatchThread {
         if is_launch {
             let sent = self.launched.entry(node.to_string()).or_default();
             if sent.0 != link {
-                // What was launched on the link before is there until the node's hello says otherwise.
-                let (_, before) = std::mem::replace(sent, (link, HashSet::new()));
-                self.held.entry(node.to_string()).or_default().extend(before);
+                // Whether the node has what was launched on the link before, its hello tells.
+                *sent = (link, HashSet::new());
             }
             sent.1.insert(attempt);
         } else if is_forget {
@@ -420,6 +425,18 @@ impl DispatchThread {
             }
         }
     }
+}
+
+/// Ends the links of nodes that the configuration names again: what was known of them went with their names, and their agents
+/// have to say hello once more.
+fn cut_unknown(shared: &Shared) {
+    let unknown: Vec<String> = {
+        let state = shared.read();
+        let joining = state.nodes.iter().filter(|(_, node)| node.slot == SlotState::Joining);
+        joining.map(|(name, _)| name.clone()).collect()
+    };
+    let connected = unknown.iter().filter(|node| shared.agents.is_connected(node));
+    connected.for_each(|node| shared.agents.cut(node));
 }
 
 /// The job in which the event may let a waiting step start.

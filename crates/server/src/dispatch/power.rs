@@ -58,7 +58,7 @@ impl DispatchThread {
         };
         for (attempt, nodes, steps) in ready {
             for node in nodes {
-                if !self.is_known_to(&node, attempt) {
+                if !self.is_known_to(shared, &node, attempt) {
                     self.launch(shared, attempt, &node);
                 }
             }

@@ -19,6 +19,20 @@ use wire::step::StepLaunch;
 const DISOWN_AFTER: Duration = Duration::from_secs(30);
 
 impl DispatchThread {
+    /// Reconciles a node that said hello on this link. An older hello says nothing of what was launched since: a link that took
+    /// over has brought another.
+    pub(super) fn on_hello(
+        &mut self,
+        shared: &Shared,
+        node: &str,
+        link: u64,
+        held: &[(AttemptId, bool)],
+    ) {
+        if shared.agents.number_of(node) == Some(link) {
+            self.reconcile(shared, node, held);
+        }
+    }
+
     /// Sends the node what it needs to agree with the state. `held` are the attempts in its spool, and whether each is
     /// alive.
     pub(super) fn reconcile(&mut self, shared: &Shared, node: &str, held: &[(AttemptId, bool)]) {

@@ -131,10 +131,10 @@ async fn no_order_for_an_attempt_goes_before_its_launch() {
     let resume = format!("resume {attempt}");
     assert_eq!(orders, [format!("launch {attempt}"), resume.clone()]);
 
-    // On a new link nothing is held back, before the hello is read and after it.
+    // A launch on an earlier link may be lost: no order goes before the hello is read, and every one after it.
     started.orders = connect(&started.server, 2);
     started.dispatcher.send_all(&started.server.shared, job, &Action::Resume);
-    assert_eq!(started.take_orders().len(), 1);
+    assert_eq!(started.take_orders(), []);
     assert_eq!(started.reconcile(&[(attempt, true)]), [resume, format!("extend {attempt}")]);
     started.dispatcher.launched.clear();
     started.dispatcher.send_all(&started.server.shared, job, &Action::Resume);
@@ -146,8 +146,31 @@ async fn attempt_that_a_new_link_does_not_hold_is_launched_again() {
     let mut started = Started::new().await;
     started.dispatch_commits();
     started.orders = connect(&started.server, 2);
+    let (shared, job) = (started.server.shared.clone(), started.attempt.job);
+    // The node would refuse it, and the refusal would come after the launch.
+    started.dispatcher.send_all(&shared, job, &Action::Suspend);
     let expected = format!("launch {}", started.attempt);
     assert_eq!(started.reconcile(&[]), [expected]);
+}
+
+/// The older hello was sent before the launch: it says nothing about the attempt.
+#[tokio::test]
+async fn hello_of_a_link_that_another_took_over_from_is_passed_over() {
+    let mut started = Started::new().await;
+    started.dispatch_commits();
+    cancel(&started.server, started.attempt.job).await;
+    started.orders = connect(&started.server, 2);
+    let shared = started.server.shared.clone();
+    started.dispatcher.on_hello(&shared, NODE, 1, &[]);
+    assert_eq!(started.take_orders(), []);
+    // What the dispatcher would have reported comes before this.
+    started.server.run(Command::Tick { booked: true }).await.expect("a tick");
+    let present = shared.read().job(started.attempt.job).and_then(|job| job.attempt_id());
+    assert_eq!(present, Some(started.attempt), "it is there until its node says otherwise");
+    let order = format!("end {}", started.attempt);
+    started.dispatcher.on_hello(&shared, NODE, 2, &[(started.attempt, true)]);
+    let orders: Vec<String> = started.take_orders().iter().map(kind).collect();
+    assert_eq!(orders, [order]);
 }
 
 #[tokio::test]
@@ -243,4 +266,33 @@ async fn group_that_waits_begins_once_the_group_that_it_waits_for_is_cancelled()
     let orders: Vec<String> = started.take_orders().iter().map(kind).collect();
     let master = format!("begin {}", started.attempt);
     assert_eq!(orders, [master, format!("end {}", AttemptId { job: worker, number: 1 })]);
+}
+
+#[tokio::test]
+async fn node_that_the_configuration_names_again_has_to_say_hello() {
+    let server = TestServer::start().await;
+    server.node_up().await;
+    let _orders = connect(&server, 1);
+    let cut = server.shared.agents.link(NODE).expect("a link").cut;
+    let (_, never) = std::sync::mpsc::sync_channel(1);
+    let mut dispatcher = DispatchThread::new(never, 1);
+    let known = (*server.shared.read().config).clone();
+    let mut without = known.clone();
+    without.nodes.clear();
+    without.partitions.iter_mut().for_each(|partition| partition.nodes.clear());
+    for (config, is_unknown) in [(None, false), (Some(without), false), (Some(known), true)] {
+        if let Some(config) = config {
+            server.run(Command::Configure(Box::new(config))).await.expect("a configuration");
+        }
+        for work in server.dispatch.try_iter() {
+            let DispatchWork::Committed { events, .. } = work else { continue };
+            events.iter().for_each(|event| dispatcher.event(&server.shared, event));
+        }
+        let is_cut = tokio::select! {
+            biased;
+            () = cut.notified() => true,
+            () = std::future::ready(()) => false,
+        };
+        assert_eq!(is_cut, is_unknown);
+    }
 }

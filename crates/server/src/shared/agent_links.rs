@@ -158,6 +158,11 @@ impl AgentLinks {
         of_node.for_each(|(_, cut)| cut.notify_one());
     }
 
+    /// Ends every link: the agents say hello again, and are told anew what they should know.
+    pub fn cut_all(&self) {
+        self.live().values().for_each(|(_, cut)| cut.notify_one());
+    }
+
     /// How many agents are connected, and how many messages wait to be sent to them.
     pub fn queued(&self) -> (u64, u64) {
         let links = self.links();

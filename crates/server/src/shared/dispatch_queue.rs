@@ -16,9 +16,10 @@ pub enum DispatchWork {
         events: Vec<Event>,
         signals: Vec<SignalJob>,
     },
-    /// A node said hello with these attempts in its spool, and whether each is alive.
+    /// A node said hello on this link, with these attempts in its spool, and whether each is alive.
     Reconcile {
         node: String,
+        link: u64,
         held: Vec<(AttemptId, bool)>,
     },
     /// The launch of a step was sent anew by its `srun`.
@@ -73,8 +74,8 @@ impl DispatchQueue {
         let _ = self.sender.send(DispatchWork::Step { job, step });
     }
 
-    pub fn reconcile(&self, node: String, held: Vec<(AttemptId, bool)>) {
-        let _ = self.sender.send(DispatchWork::Reconcile { node, held });
+    pub fn reconcile(&self, node: String, link: u64, held: Vec<(AttemptId, bool)>) {
+        let _ = self.sender.send(DispatchWork::Reconcile { node, link, held });
     }
 
     /// Hands over an order about a volume. Returns where its stream comes.

@@ -5,7 +5,7 @@ use crate::error::ServerError;
 use crate::repeated_failure::RepeatedFailure;
 use crate::shared::Shared;
 use crate::writer::commit::PendingCommit;
-use crate::writer::recover::{JournalPlace, Recovered};
+use crate::writer::recover::{JournalPlace, Recovered, ReplayedEntry};
 use crate::writer::thread::WriterThread;
 use cluster::State;
 use std::sync::Arc;
@@ -37,12 +37,29 @@ impl WriterThread {
         shared.blobs.lock().expect("no panic with the blobs held").discard_staged();
         let known = self.journal.position();
         let recovered = self.recover_again()?;
-        refuse_other_history(&self.disks.journal, known, recovered.journal.position())?;
+        let found = recovered.journal.position();
+        refuse_other_history(&self.disks.journal, known, found)?;
+        if found != known {
+            let later = recovered.records.into_iter().filter(|entry| entry.seq > known.seq);
+            self.kept = Some(later.collect());
+        }
         self.journal = recovered.journal;
         self.snapshots.reopen(recovered.snapshots);
         self.leased = self.leased.max(self.journal.high_water().leased_ids);
         *state = recovered.state;
         Ok(())
+    }
+
+    /// A commit whose sync failed and that the disk has after all: its callers were refused, and what it says holds. The books
+    /// get its records, and every agent says hello again, since its orders were never sent. Its mails are lost.
+    pub(super) fn publish_kept(&mut self, shared: &Shared) {
+        let Some(kept) = self.kept.take() else { return };
+        tracing::warn!("a commit that failed was found on the disk after all: it counts");
+        for ReplayedEntry { seq, record, deleted, activities } in kept {
+            shared.books.add(seq, record.into_iter().collect(), deleted, activities);
+        }
+        shared.agents.cut_all();
+        shared.planner.wake();
     }
 
     /// Reads the state back, as often as it takes: a disk that cannot be read may work again. What the disk has and cannot

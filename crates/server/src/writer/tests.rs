@@ -1,10 +1,12 @@
 //! The writer without processes: what it answers, what it keeps, and what it undoes.
 
 use crate::auth::principal::server_principal;
+use crate::clock;
 use crate::http::calls;
+use crate::shared::agent_links::{AgentBuild, Link, LinkPeer};
 use crate::shared::dispatch_queue::DispatchWork;
 use crate::show::kept_text;
-use crate::testing::{TestServer, submission, user};
+use crate::testing::{NODE, TestServer, submission, user};
 use crate::writer::collect;
 use cluster::command::CancelJobs;
 use cluster::token::UserToken;
@@ -13,10 +15,13 @@ use model::change::{JobFilter, JobRef};
 use model::id::{BlobRef, JobId};
 use model::principal::{Principal, Role};
 use model::reason::Refusal;
+use model::record::HistoryFilter;
 use model::time::Timestamp;
+use std::sync::Arc;
 use std::time::Duration;
 use store::books::Retention;
 use tokio::sync::oneshot::error::TryRecvError;
+use tokio::sync::{Notify, mpsc};
 use wire::client::{Answer, Call, KeptText};
 
 #[tokio::test]
@@ -53,6 +58,32 @@ async fn failed_append_refuses_the_batch_and_reads_the_state_back() {
     server.journal.restart(7);
     let on_disk = server.state_on_disk();
     assert!(on_disk.contains("\"kept\"") && on_disk.contains("\"later\""), "{on_disk}");
+}
+
+/// A sync that failed may have kept what it was to keep: who waited for it was refused, and what it says holds.
+#[tokio::test]
+async fn commit_that_the_disk_has_after_all_is_booked_and_its_nodes_say_hello_again() {
+    let server = TestServer::start().await;
+    let job = server.submit("name: ends").await.expect("a job");
+    let (outbox, _orders) = mpsc::channel(8);
+    let (data, _bytes) = mpsc::channel(1);
+    let (cut, shutdown) = (Arc::new(Notify::new()), Arc::default());
+    let build = AgentBuild { program: "sluice".into(), protocol: 1 };
+    let peer = LinkPeer { address: [127, 0, 0, 1].into(), build, since: clock::now() };
+    let fingerprint = "certificate".into();
+    let link = Link { number: 1, fingerprint, peer, outbox, data, cut: cut.clone(), shutdown };
+    server.shared.agents.add(&[NODE.into()], &link);
+    let filter = JobFilter { jobs: vec![JobRef::whole(job)], ..JobFilter::default() };
+    let cancel = CancelJobs { filter, step: None, signal: None, batch_only: false, full: false };
+    server.journal.fail_sync_at(1);
+    let refused = server.run(Command::Cancel(Box::new(cancel))).await;
+    assert!(matches!(refused, Err(Refusal::DiskFull(_))), "{refused:?}");
+    let told = tokio::time::timeout(Duration::from_secs(20), cut.notified()).await;
+    told.expect("every agent has to say hello again: it may lack orders");
+    assert!(server.shared.read().jobs[&job].has_ended(), "the disk has it");
+    until(|| server.shared.books.is_settled()).await;
+    let booked = server.book_reader().query(&HistoryFilter::default()).expect("the books");
+    assert_eq!(booked.iter().map(|record| record.job).collect::<Vec<_>>(), [job]);
 }
 
 #[tokio::test]

@@ -61,6 +61,8 @@ pub struct WriterThread {
     /// Copies that were asked for during a batch.
     copies: Vec<(PathBuf, CopyReply)>,
     pub(super) failed_commits: RepeatedFailure,
+    /// What a commit says to the books that failed and that the disk has after all.
+    pub(super) kept: Option<Vec<ReplayedEntry>>,
 }
 
 type CopyReply = oneshot::Sender<Result<StateCopy, ServerError>>;
@@ -81,6 +83,7 @@ impl WriterThread {
             leased,
             copies: Vec::new(),
             failed_commits: RepeatedFailure::new("commits"),
+            kept: None,
         };
         (state, thread, records)
     }
@@ -134,6 +137,7 @@ impl WriterThread {
         for commit in committed {
             self.publish(commit, &shared);
         }
+        self.publish_kept(&shared);
         rolled_back
     }
 
@@ -263,7 +267,7 @@ impl WriterThread {
         shared: &Shared,
     ) -> Answer {
         self.lease(
-            u64::from(state.next_job) + events.iter().filter(|e| uses_job_id(e)).count() as u64,
+            u64::from(state.next_job) + events.iter().filter(|e| e.gives_job_id()).count() as u64,
         )?;
         let starts = matches!(command, Command::Start(_));
         // The step that starts with its job goes into the same commit.
@@ -341,7 +345,7 @@ impl WriterThread {
     }
 
     fn publish(&mut self, pending: PendingCommit, shared: &Arc<Shared>) {
-        let wake = pending.events.iter().any(may_start_jobs);
+        let wake = pending.events.iter().any(Event::may_start_jobs);
         if !pending.events.is_empty() {
             shared.forecasts.state_changed();
         }
@@ -429,49 +433,4 @@ fn apply_group(
         let mails = notice::of_event(state, &event.event);
         pending.add(event, records, run_change, mails);
     }
-}
-
-/// Whether an event gives a job id out.
-fn uses_job_id(event: &Event) -> bool {
-    match event {
-        Event::Submitted(_) | Event::TaskSplit { .. } => true,
-        Event::Started(started) => started.task.is_some(),
-        _ => false,
-    }
-}
-
-/// Whether a plan made now could differ from the last.
-fn may_start_jobs(event: &Event) -> bool {
-    if let Event::Submitted(submitted) = event {
-        return submitted.hold.is_none();
-    }
-    !matches!(
-        event,
-        Event::Started(_)
-            | Event::StepStarted { .. }
-            | Event::StepEndedOnNode { .. }
-            | Event::Ending { .. }
-            | Event::Held { .. }
-            | Event::Purged { .. }
-            | Event::RunsDeleted { .. }
-            | Event::Noted(_)
-            | Event::UserSet { .. }
-            | Event::UserRemoved { .. }
-            | Event::TokenIssued { .. }
-            | Event::TokenUsed { .. }
-            | Event::CertificateRenewed { .. }
-            | Event::RejoinAllowed { .. }
-            | Event::AgentRemoved { .. }
-            | Event::JoinTokenRemoved { .. }
-            | Event::UserTokenSet(_)
-            | Event::UserTokenRevoked { .. }
-            | Event::UserTokenRemoved { .. }
-            | Event::SecretSet { .. }
-            | Event::SecretRemoved { .. }
-            | Event::TriggerSet(_)
-            | Event::TriggerRemoved { .. }
-            | Event::MachineSet(_)
-            | Event::VolumeSet { .. }
-            | Event::VolumeRemoved { .. }
-    )
 }

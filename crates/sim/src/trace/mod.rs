@@ -1,6 +1,7 @@
 //! A trace: jobs in the order of their submission.
 
 mod lines;
+pub mod lublin;
 pub mod pods;
 pub mod swf;
 

@@ -149,6 +149,17 @@ fn up_a_reconfigure_disturbs_no_job_and_reports_errors() {
 }
 
 #[test]
+fn up_node_that_leaves_the_configuration_and_comes_back_takes_jobs_again() {
+    let cluster = Cluster::up(TWO_NODES);
+    for names in ["node1", "node[1-2]"] {
+        cluster.write_conf("slurm.conf", &TWO_NODES.replace("node[1-2]", names));
+        cluster.sluice(&["scontrol", "reconfigure"]).ok();
+    }
+    let id = cluster.submit(&["-w", "node2", "--wrap", "hostname"]);
+    cluster.await_state(id, "COMPLETED");
+}
+
+#[test]
 fn up_srun_and_salloc_run_commands_in_an_allocation() {
     let cluster = Cluster::up(TWO_NODES);
     let said = cluster.sluice(&[

@@ -162,3 +162,35 @@ fn up_what_would_change_for_the_jobs_that_wait_is_told() {
     let none = cluster.sluice(&["sim", "--live", "--without", "none"]);
     assert!(none.code != 0 && none.stderr.contains("none"), "{}", none.stderr);
 }
+
+#[test]
+fn synthetic_load_is_drawn_and_replayed() {
+    let dir = tempfile::tempdir().unwrap();
+    let drawn = ["--synthetic", "lublin", "--jobs", "300", "--nodes", "32", "--seed", "5", "--json"];
+    let json = printed(dir.path(), &drawn);
+    let figures: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(figures["jobs"], 300);
+    assert!(figures["utilisation"].as_f64().is_some_and(|part| part > 0.2), "{figures}");
+    assert_eq!(printed(dir.path(), &drawn), json, "the same bytes again");
+    let other = drawn.map(|word| if word == "5" { "6" } else { word });
+    assert_ne!(printed(dir.path(), &other), json);
+    let bad = ["--synthetic", "lublin", "--nodes", "nodes.csv"];
+    let output = sim(dir.path(), &bad);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(said, "sluice: error: --nodes nodes.csv: expected a number\n");
+}
+
+#[test]
+fn histories_of_faults_hold_and_the_same_seed_prints_the_same_bytes() {
+    let dir = tempfile::tempdir().unwrap();
+    let one = ["faults", "--seed", "7", "--events", "200"];
+    let first = printed(dir.path(), &one);
+    assert!(first.contains("the journal ends at "), "{first}");
+    assert_eq!(printed(dir.path(), &one), first);
+    let two = printed(dir.path(), &["faults", "--seeds", "2", "--events", "50"]);
+    assert!(two.contains(" histories a second on one core: "), "{two}");
+    for bad in [&["faults", "--seeds", "0"][..], &["faults", "five.swf"], &["faults", "--live"]] {
+        let output = sim(dir.path(), bad);
+        assert!(!output.status.success(), "{bad:?}");
+    }
+}

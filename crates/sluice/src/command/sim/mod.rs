@@ -1,5 +1,6 @@
 //! `sluice sim TRACE`: the cluster's own scheduler over a trace of jobs, in virtual time. Needs no server, but for `--live`.
 
+mod faults;
 mod live;
 
 use super::verb::{ServerLocationArgs, VerbError, VerbResult, in_columns};
@@ -7,11 +8,12 @@ use ::agent::trusted_dir::TrustedDir;
 use ::sim::chart;
 use ::sim::estimate_error::EstimateError;
 use ::sim::history::History;
+use ::sim::trace::lublin::{self, Synthetic};
 use ::sim::trace::{pods, swf};
 use ::sim::{
     Arrivals, Measures, Outcome, PodSummary, Policy, Processors, SimError, Summary, Trace, machine,
 };
-use clap::Args;
+use clap::{Args, Subcommand};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use std::fs::File;
 use std::io::{IsTerminal, Write};
@@ -20,10 +22,25 @@ use std::process::ExitCode;
 use wire::what_if::AddedNodes;
 
 #[derive(Args)]
+#[command(subcommand_negates_reqs = true, args_conflicts_with_subcommands = true)]
 pub struct SimArgs {
+    #[command(subcommand)]
+    kind: Option<SimKind>,
     /// The jobs: a file in the Standard Workload Format, or a list of pods with --nodes FILE; plain or gzip
-    #[arg(value_name = "TRACE", required_unless_present = "live", conflicts_with = "live")]
+    #[arg(value_name = "TRACE", required_unless_present_any = ["live", "synthetic"],
+          conflicts_with_all = ["live", "synthetic"])]
     trace: Option<PathBuf>,
+    /// Instead of a trace, jobs that are drawn at random, in the manner of Lublin and Feitelson's model
+    #[arg(long, value_name = "MODEL", conflicts_with = "live", value_parser = ["lublin"])]
+    synthetic: Option<String>,
+    /// With --synthetic: how many jobs; 10000
+    #[arg(long, value_name = "N", requires = "synthetic",
+          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    jobs: Option<u32>,
+    /// With --synthetic: how much of the processors' time the jobs ask for, per cent; 70
+    #[arg(long, value_name = "PERCENT", requires = "synthetic",
+          value_parser = clap::value_parser!(u32).range(1..=200))]
+    load: Option<u32>,
     /// Instead of a trace, the jobs that wait on the running cluster: what would change for them
     #[arg(long)]
     live: bool,
@@ -46,8 +63,8 @@ pub struct SimArgs {
     #[arg(long, value_name = "PERCENT", requires = "nodes", conflicts_with = "policy",
           value_parser = clap::value_parser!(u32).range(1..=130))]
     arrive: Option<u32>,
-    /// Of a list of pods: which of the random orders they come in
-    #[arg(long, value_name = "S", requires = "nodes", conflicts_with = "policy")]
+    /// Of a list of pods, which of the random orders they come in; with --synthetic, which of the random loads
+    #[arg(long, value_name = "S", conflicts_with = "live")]
     seed: Option<u64>,
     /// The nodes, partitions and settings of the slurm.conf in DIR
     #[arg(long, value_name = "DIR")]
@@ -62,6 +79,18 @@ pub struct SimArgs {
     #[arg(long)]
     json: bool,
 }
+
+/// What is simulated instead of a trace.
+#[derive(Subcommand)]
+pub enum SimKind {
+    /// Histories of random faults: killed servers, failing disks, lost nodes and messages. Exits with 1 if one does not hold
+    Faults(faults::FaultArgs),
+}
+
+/// Synthetic load where its options do not say otherwise.
+const SYNTHETIC_JOBS: u32 = 10_000;
+const SYNTHETIC_LOAD_PERCENT: u32 = 70;
+const SYNTHETIC_PROCESSORS: u32 = 256;
 
 /// The mode of a chart.
 const CHART_MODE: u32 = 0o644;
@@ -91,6 +120,12 @@ fn machine_nodes(text: &str) -> Result<MachineNodes, String> {
 }
 
 pub fn run(args: SimArgs) -> VerbResult {
+    if let Some(SimKind::Faults(args)) = &args.kind {
+        return faults::run(args);
+    }
+    if args.synthetic.is_some() {
+        return run_synthetic(&args);
+    }
     // Without a trace it is `--live`: the options say so.
     let Some(path) = &args.trace else { return live::run(&args) };
     let named = |error: SimError| VerbError::Message(format!("{}: {error}", path.display()));
@@ -108,6 +143,42 @@ pub fn run(args: SimArgs) -> VerbResult {
     let configured = args.config.as_deref().map(|dir| site(dir, args.policy)).transpose()?;
     let file = File::open(path).map_err(VerbError::file(path))?;
     let trace = swf::read(file, processors).map_err(named)?;
+    replay_trace(&args, &trace, configured, named)
+}
+
+/// Draws a trace and replays it.
+fn run_synthetic(args: &SimArgs) -> VerbResult {
+    if args.arrive.is_some() {
+        let fault = "--arrive is for a list of pods: expected --load";
+        return Err(VerbError::Message(fault.to_owned()));
+    }
+    let configured = args.config.as_deref().map(|dir| site(dir, args.policy)).transpose()?;
+    let processors = match (&configured, &args.nodes) {
+        (_, Some(MachineNodes::List(nodes))) => {
+            let fault = format!("--nodes {}: expected a number", nodes.display());
+            return Err(VerbError::Message(fault));
+        }
+        (Some(config), _) => u32::try_from(machine::processors(config)).unwrap_or(u32::MAX),
+        (None, Some(MachineNodes::Count(count))) => *count,
+        (None, None) => SYNTHETIC_PROCESSORS,
+    };
+    let trace = lublin::generate(&Synthetic {
+        jobs: args.jobs.unwrap_or(SYNTHETIC_JOBS),
+        processors,
+        load: f64::from(args.load.unwrap_or(SYNTHETIC_LOAD_PERCENT)) / 100.0,
+        seed: args.seed.unwrap_or_default(),
+    });
+    let named = |error: SimError| VerbError::Message(format!("synthetic load: {error}"));
+    replay_trace(args, &trace, configured, named)
+}
+
+/// Replays a trace, on the nodes of a configuration or on its own, and prints its figures.
+fn replay_trace(
+    args: &SimArgs,
+    trace: &Trace,
+    configured: Option<cluster::ClusterConfig>,
+    named: impl Fn(SimError) -> VerbError,
+) -> VerbResult {
     let charts = args.charts.as_deref().map(|folder| {
         // Nobody else's link is followed there, whoever simulates.
         TrustedDir::make(folder).map_err(VerbError::file(folder))
@@ -119,7 +190,7 @@ pub fn run(args: SimArgs) -> VerbResult {
     let nodes = config.nodes.len();
     let mut progress = Progress::new(trace.jobs.len());
     let measures = Measures { estimates: args.estimates, history: charts.is_some() };
-    let outcome = ::sim::replay(&trace, config, measures, |ended| progress.show(ended));
+    let outcome = ::sim::replay(trace, config, measures, |ended| progress.show(ended));
     progress.clear();
     let Outcome { figures, history } = outcome.map_err(named)?;
     if let Some(folder) = &charts {
@@ -134,7 +205,7 @@ pub fn run(args: SimArgs) -> VerbResult {
             (Some(dir), Some(policy)) => format!("{policy}, {}", dir.display()),
             (None, _) => policy.to_string(),
         };
-        print!("{}", table(&trace, nodes, &policy, &figures));
+        print!("{}", table(trace, nodes, &policy, &figures));
         if args.estimates {
             print!("\n{}", estimate_table(&figures.estimate_errors));
         }

@@ -1,0 +1,51 @@
+//! Bugs that are put in on purpose, to show that the simulator finds such. They are compiled into tests alone, and with the
+//! feature `deliberate-bugs`.
+
+/// One deliberate bug.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bug {
+    /// Clients are answered before the commit is on disk.
+    AckBeforeCommit,
+    /// An agent does not compare an order with those that it has seen: not its term, its serial or its attempt.
+    MissingFence,
+    /// An attempt's end is acknowledged to its node and not taken in, so that its resources do not come back.
+    LostRelease,
+    /// An agent starts an attempt twice.
+    DoubledLaunch,
+    /// A report counts for the job's present attempt, whichever attempt it is about.
+    StaleReportTaken,
+}
+
+impl Bug {
+    pub const ALL: [Self; 5] = [
+        Self::AckBeforeCommit,
+        Self::MissingFence,
+        Self::LostRelease,
+        Self::DoubledLaunch,
+        Self::StaleReportTaken,
+    ];
+}
+
+/// Which deliberate bug a history has.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Bugs {
+    #[cfg(any(test, feature = "deliberate-bugs"))]
+    on: Option<Bug>,
+}
+
+impl Bugs {
+    #[cfg(any(test, feature = "deliberate-bugs"))]
+    pub fn with(bug: Bug) -> Self {
+        Self { on: Some(bug) }
+    }
+
+    #[cfg(any(test, feature = "deliberate-bugs"))]
+    pub(super) fn has(self, bug: Bug) -> bool {
+        self.on == Some(bug)
+    }
+
+    #[cfg(not(any(test, feature = "deliberate-bugs")))]
+    pub(super) fn has(self, _bug: Bug) -> bool {
+        false
+    }
+}

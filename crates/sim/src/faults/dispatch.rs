@@ -1,0 +1,373 @@
+//! From events to orders, and what a node that says hello must do to agree with the state. It follows the server's dispatcher
+//! (`crates/server/src/dispatch/`), without prologs, power saving, logs and streams.
+
+use super::orders::{self, ORDER_LIFE_MS, OrderTexts};
+use cluster::command::{AttemptReport, SignalJob};
+use cluster::{Command, Event, Job, State};
+use model::change::JobField;
+use model::id::{AttemptId, JobId, StepId};
+use model::node::SlotState;
+use model::run::Outcome;
+use model::time::Timestamp;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use wire::order::{Action, Order, SignalOrder};
+
+/// The uid of orders that clear an attempt away, whoever it ran for.
+const SERVER_UID: u32 = 0;
+
+pub struct Dispatcher {
+    texts: Arc<OrderTexts>,
+    term: u64,
+    version: u32,
+    serial: u64,
+    /// When this server started, by its clock.
+    started: Timestamp,
+    /// Node to its link. A newer link of the same node takes over.
+    links: BTreeMap<String, u64>,
+    /// Per node, the link and the attempts whose launch was sent on it.
+    launched: BTreeMap<String, (u64, BTreeSet<AttemptId>)>,
+    /// Per node, the attempts that it held when it last said hello.
+    held: BTreeMap<String, BTreeSet<AttemptId>>,
+    /// The steps whose launch this server has, and the nodes that have not accepted it.
+    steps: BTreeMap<(JobId, StepId), BTreeSet<String>>,
+}
+
+/// An order on its way.
+pub struct Sent {
+    pub node: String,
+    pub link: u64,
+    pub order: Order,
+}
+
+/// What came of events: orders, commands of the dispatcher itself, and nodes that have to say hello once more.
+#[derive(Default)]
+pub struct Dispatched {
+    pub orders: Vec<Sent>,
+    pub commands: Vec<Command>,
+    pub cut: Vec<String>,
+}
+
+/// The state that events led to, and the time.
+#[derive(Clone, Copy)]
+pub struct Seen<'a> {
+    pub state: &'a State,
+    pub now: Timestamp,
+}
+
+impl Dispatcher {
+    pub fn new(texts: Arc<OrderTexts>, term: u64, version: u32, started: Timestamp) -> Self {
+        Self {
+            texts,
+            term,
+            version,
+            serial: 0,
+            started,
+            links: BTreeMap::new(),
+            launched: BTreeMap::new(),
+            held: BTreeMap::new(),
+            steps: BTreeMap::new(),
+        }
+    }
+
+    pub fn link(&self, node: &str) -> Option<u64> {
+        self.links.get(node).copied()
+    }
+
+    pub fn links(&self) -> Vec<String> {
+        self.links.keys().cloned().collect()
+    }
+
+    pub fn add_link(&mut self, node: &str, link: u64) {
+        self.links.insert(node.to_owned(), link);
+    }
+
+    /// A link has ended. Returns whether the node has no other.
+    pub fn remove_link(&mut self, node: &str, link: u64) -> bool {
+        if self.link(node) == Some(link) {
+            self.links.remove(node);
+        }
+        !self.links.contains_key(node)
+    }
+
+    pub fn step_accepted(&mut self, node: &str, attempt: AttemptId, step: StepId) {
+        if let Some(nodes) = self.steps.get_mut(&(attempt.job, step)) {
+            nodes.remove(node);
+        }
+    }
+
+    pub fn event(&mut self, seen: Seen<'_>, event: &Event, out: &mut Dispatched) {
+        let state = seen.state;
+        match event {
+            Event::Started(started) => {
+                for node in started.allocation.node_names() {
+                    if !self.launch_sent(node, started.attempt) {
+                        self.launch(seen, started.attempt, node, out);
+                    }
+                }
+            }
+            Event::StepStarted { job, step } => {
+                let nodes = step.nodes.iter().cloned().collect();
+                self.steps.insert((*job, step.id), nodes);
+                let Some(attempt) = state.job(*job).and_then(Job::attempt_id) else { return };
+                for node in &step.nodes {
+                    self.send_step(seen, node, attempt, step.id, out);
+                }
+            }
+            Event::Ending { job, ending, .. } => {
+                let Some(job) = state.job(*job) else { return };
+                let (Some(attempt), Some(id)) = (job.attempt(), job.attempt_id()) else { return };
+                // The job may have another attempt by now; this end is not for that one.
+                if attempt.ending.as_ref() != Some(&**ending) {
+                    return;
+                }
+                let action = end_action(state, ending.outcome);
+                for node in &attempt.held_nodes {
+                    self.send(seen.now, node, id, job.spec.owner.uid, action.clone(), out);
+                }
+            }
+            Event::AttemptEndedOnNode { attempt, node, .. }
+            | Event::StaleAttemptGone { node, attempt } => {
+                self.steps.retain(|(job, _), _| *job != attempt.job);
+                self.send(seen.now, node, *attempt, SERVER_UID, Action::Forget, out);
+            }
+            Event::AttemptAbandonedOnNode { attempt, node } => {
+                self.send(seen.now, node, *attempt, SERVER_UID, orders::end(0), out);
+            }
+            Event::NodeUp { node, stale, .. } => {
+                for attempt in stale {
+                    self.send(seen.now, node, *attempt, SERVER_UID, orders::end(0), out);
+                }
+            }
+            Event::Suspended { job, .. } | Event::GangSuspended { job, .. } => {
+                self.send_all(seen, *job, &Action::Suspend, out);
+            }
+            Event::Resumed { job, .. } => self.send_all(seen, *job, &Action::Resume, out),
+            Event::Changed { job, fields, .. }
+                if fields.iter().any(|field| matches!(field, JobField::TimeLimit(_))) =>
+            {
+                let end = state.job(*job).and_then(|job| Some(job.attempt()?.end_limit));
+                if let Some(end) = end {
+                    self.send_all(seen, *job, &Action::ExtendTo { end }, out);
+                }
+            }
+            // A node that the configuration names again is known by nothing but its name: it is to say hello.
+            Event::Configured { .. } => {
+                let is_new = |(name, node): &(&String, &cluster::Node)| {
+                    node.slot == SlotState::Joining && self.links.contains_key(*name)
+                };
+                let linked = state.nodes.iter().filter(is_new);
+                out.cut.extend(linked.map(|(name, _)| name.clone()));
+            }
+            _ => {}
+        }
+    }
+
+    pub fn signal(&mut self, seen: Seen<'_>, signal: &SignalJob, out: &mut Dispatched) {
+        let present = seen.state.job(signal.attempt.job).and_then(Job::attempt_id);
+        if present == Some(signal.attempt) {
+            let order = SignalOrder {
+                step: signal.step,
+                signal: signal.signal,
+                leader_only: signal.leader_only,
+                steps_only: signal.steps_only,
+            };
+            self.send_all(seen, signal.attempt.job, &Action::Signal(order), out);
+        }
+    }
+
+    /// Sends the node what it needs to agree with the state. `held` are the attempts in its spool, and whether each is alive.
+    pub fn reconcile(
+        &mut self,
+        seen: Seen<'_>,
+        node: &str,
+        held: &[(AttemptId, bool)],
+        out: &mut Dispatched,
+    ) {
+        let Some(known) = seen.state.nodes.get(node) else { return };
+        let here: BTreeSet<AttemptId> = held.iter().map(|(attempt, _)| *attempt).collect();
+        self.held.insert(node.to_owned(), here.clone());
+        for attempt in &known.holders {
+            let Some(job) = seen.state.job(attempt.job) else { continue };
+            let Some(active) = job.attempt() else { continue };
+            match (here.contains(attempt), &active.ending) {
+                (false, _) if self.launch_sent(node, *attempt) => {}
+                (false, None) => {
+                    self.launch(seen, *attempt, node, out);
+                    self.resend_steps(seen, node, *attempt, out);
+                }
+                (false, Some(_)) => out.commands.push(missing(node, *attempt, seen.now)),
+                (true, Some(ending)) => {
+                    let action = end_action(seen.state, ending.outcome);
+                    self.send(seen.now, node, *attempt, job.spec.owner.uid, action, out);
+                }
+                (true, None) => {
+                    let uid = job.spec.owner.uid;
+                    let suspended = if active.suspended { Action::Suspend } else { Action::Resume };
+                    let limit = Action::ExtendTo { end: active.end_limit };
+                    self.send(seen.now, node, *attempt, uid, suspended, out);
+                    self.send(seen.now, node, *attempt, uid, limit, out);
+                    self.resend_steps(seen, node, *attempt, out);
+                }
+            }
+        }
+        for (attempt, alive) in held {
+            let is_known = known.holders.contains(attempt) || known.stale.contains(attempt);
+            if !is_known && !alive {
+                self.send(seen.now, node, *attempt, SERVER_UID, Action::Forget, out);
+            }
+        }
+    }
+
+    /// Steps of the node that were created before this server started, and whose launch nobody has: they are over.
+    pub fn disown(&mut self, seen: Seen<'_>, node: &str, out: &mut Dispatched) {
+        let Some(known) = seen.state.nodes.get(node) else { return };
+        for attempt in &known.holders {
+            let Some(job) = seen.state.job(attempt.job) else { continue };
+            let Some(active) = job.attempt() else { continue };
+            let open = active.steps.iter().filter(|step| step.waiting.iter().any(|n| n == node));
+            let numbered = open.filter(|step| matches!(step.id, StepId::Number(_)));
+            let lost: Vec<StepId> = numbered
+                .filter(|step| step.start < self.started)
+                .filter(|step| !self.steps.contains_key(&(attempt.job, step.id)))
+                .map(|step| step.id)
+                .collect();
+            for step in lost {
+                let action = Action::Disown { step };
+                self.send(seen.now, node, *attempt, job.spec.owner.uid, action, out);
+            }
+        }
+    }
+
+    /// The node may forget an attempt whose end nobody waited for.
+    pub fn forget(&mut self, now: Timestamp, node: &str, attempt: AttemptId, out: &mut Dispatched) {
+        self.send(now, node, attempt, SERVER_UID, Action::Forget, out);
+    }
+
+    /// Whether the attempt's launch was sent on the link that the node has now.
+    fn launch_sent(&self, node: &str, attempt: AttemptId) -> bool {
+        let now = self.link(node);
+        let sent = self.launched.get(node);
+        sent.is_some_and(|(link, attempts)| Some(*link) == now && attempts.contains(&attempt))
+    }
+
+    fn launch(&mut self, seen: Seen<'_>, attempt: AttemptId, node: &str, out: &mut Dispatched) {
+        let job = seen.state.job(attempt.job).filter(|job| job.attempt_id() == Some(attempt));
+        let made = job.and_then(|job| {
+            let action = self.texts.launch(job, job.attempt()?, node)?;
+            Some((job.spec.owner.uid, action))
+        });
+        match made {
+            Some((uid, action)) => self.send(seen.now, node, attempt, uid, action, out),
+            // It ended before its order was written: nothing of it ever reached the node.
+            None => out.commands.push(missing(node, attempt, seen.now)),
+        }
+    }
+
+    fn resend_steps(
+        &mut self,
+        seen: Seen<'_>,
+        node: &str,
+        attempt: AttemptId,
+        out: &mut Dispatched,
+    ) {
+        let of_job = self.steps.iter().filter(|((job, _), _)| *job == attempt.job);
+        let of_node = of_job.filter(|(_, nodes)| nodes.contains(node));
+        let steps: Vec<StepId> = of_node.map(|((_, step), _)| *step).collect();
+        for step in steps {
+            self.send_step(seen, node, attempt, step, out);
+        }
+    }
+
+    fn send_step(
+        &mut self,
+        seen: Seen<'_>,
+        node: &str,
+        attempt: AttemptId,
+        step: StepId,
+        out: &mut Dispatched,
+    ) {
+        let Some(job) = seen.state.job(attempt.job) else { return };
+        let Some(active) = job.attempt().filter(|active| active.number == attempt.number) else {
+            return;
+        };
+        if let Some(step) = active.steps.iter().find(|known| known.id == step) {
+            let action = self.texts.step(step, node);
+            self.send(seen.now, node, attempt, job.spec.owner.uid, action, out);
+        }
+    }
+
+    fn send_all(&mut self, seen: Seen<'_>, job: JobId, action: &Action, out: &mut Dispatched) {
+        let Some(job) = seen.state.job(job) else { return };
+        let (Some(attempt), Some(id)) = (job.attempt(), job.attempt_id()) else { return };
+        for node in &attempt.held_nodes {
+            self.send(seen.now, node, id, job.spec.owner.uid, action.clone(), out);
+        }
+    }
+
+    /// Whether the node has the attempt: its launch was sent on the present link, or the node said that it holds it. A launch
+    /// on an earlier link may be lost: the node's hello tells.
+    fn is_known_to(&self, node: &str, attempt: AttemptId) -> bool {
+        let held = self.held.get(node).is_some_and(|held| held.contains(&attempt));
+        held || self.launch_sent(node, attempt)
+    }
+
+    /// Sends an order, but none before the attempt's launch: a node that does not know an attempt reports it as lost.
+    fn send(
+        &mut self,
+        now: Timestamp,
+        node: &str,
+        attempt: AttemptId,
+        uid: u32,
+        action: Action,
+        out: &mut Dispatched,
+    ) {
+        let may_be_first = matches!(action, Action::Launch(_) | Action::End(_) | Action::Forget);
+        if !may_be_first && !self.is_known_to(node, attempt) {
+            return;
+        }
+        let Some(link) = self.link(node) else { return };
+        match action {
+            Action::Launch(_) => {
+                let sent = self.launched.entry(node.to_owned()).or_default();
+                if sent.0 != link {
+                    *sent = (link, BTreeSet::new());
+                }
+                sent.1.insert(attempt);
+            }
+            Action::Forget => {
+                if let Some((_, sent)) = self.launched.get_mut(node) {
+                    sent.remove(&attempt);
+                }
+                if let Some(held) = self.held.get_mut(node) {
+                    held.remove(&attempt);
+                }
+            }
+            _ => {}
+        }
+        self.serial += 1;
+        let order = Order {
+            version: self.version,
+            term: self.term,
+            serial: self.serial,
+            node: node.to_owned(),
+            attempt,
+            uid,
+            expires: Timestamp(now.0 + ORDER_LIFE_MS),
+            action,
+        };
+        out.orders.push(Sent { node: node.to_owned(), link, order });
+    }
+}
+
+fn missing(node: &str, attempt: AttemptId, at: Timestamp) -> Command {
+    Command::Report { node: node.to_owned(), attempt, at, what: AttemptReport::Missing }
+}
+
+fn end_action(state: &State, outcome: Outcome) -> Action {
+    let grace_s = match outcome {
+        Outcome::Completed | Outcome::Failed => 0,
+        _ => state.config.parameters.kill_wait_s,
+    };
+    orders::end(grace_s)
+}

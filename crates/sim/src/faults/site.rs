@@ -1,0 +1,88 @@
+//! The cluster of a history: four nodes, two partitions of which one preempts the other, and who uses it.
+
+use cluster::{ClusterConfig, Parameters};
+use model::account::Qos;
+use model::amount::Bytes;
+use model::gres::GPU;
+use model::node::{NodeConfig, NodeGres};
+use model::partition::Partition;
+use model::preempt::{PreemptBy, PreemptMode, PreemptPolicy};
+use model::principal::{Principal, Role};
+use model::priority::PriorityPolicy;
+
+pub const NODES: [&str; 4] = ["n1", "n2", "n3", "n4"];
+
+pub const DEFAULT_PARTITION: &str = "main";
+/// Its jobs preempt those of the other partition.
+pub const URGENT_PARTITION: &str = "urgent";
+
+/// A QOS with a limit on the running jobs of each user.
+pub const LIMITED_QOS: &str = "few";
+pub const RUNNING_MAX: u32 = 2;
+
+const CPUS: u32 = 8;
+const MEMORY_GIB: u64 = 16;
+
+/// What the files of the site say. They change: every fourth of these leaves a node out.
+pub fn configuration(variant: u64) -> ClusterConfig {
+    let count = if variant % 4 == 3 { NODES.len() - 1 } else { NODES.len() };
+    let names: Vec<String> = NODES.iter().take(count).map(|name| (*name).to_owned()).collect();
+    let mut default = Partition::over(DEFAULT_PARTITION, names.clone());
+    default.default = true;
+    let mut urgent = Partition::over(URGENT_PARTITION, names.clone());
+    urgent.priority_tier = 2;
+    let mode = if variant % 8 < 4 { PreemptMode::Requeue } else { PreemptMode::Cancel };
+    let parameters = Parameters {
+        slurmd_timeout_s: 40 + 10 * (variant % 3) as u32,
+        kill_wait_s: 5,
+        min_job_age_s: 60,
+        return_to_service: 1,
+        requeue_wait_s: 5,
+        // Usage is charged at the ends of attempts alone, and does not decay: the charges can be checked.
+        priority: PriorityPolicy {
+            calc_period_s: u64::MAX,
+            half_life_s: None,
+            ..PriorityPolicy::default()
+        },
+        preempt: PreemptPolicy { by: PreemptBy::Partition, mode, ..PreemptPolicy::default() },
+        ..Parameters::default()
+    };
+    ClusterConfig {
+        nodes: names.iter().map(|name| node(name)).collect(),
+        partitions: vec![default, urgent],
+        parameters,
+        ..ClusterConfig::default()
+    }
+}
+
+/// A node as it is configured, and as its agent finds it.
+pub fn node(name: &str) -> NodeConfig {
+    let mut node = NodeConfig::plain(name, CPUS, Bytes::from_gib(MEMORY_GIB));
+    node.gres = vec![NodeGres::plain(GPU, Some("h100"), 2)];
+    node
+}
+
+pub fn limited_qos() -> Qos {
+    Qos { max_jobs_per_user: Some(RUNNING_MAX), ..Qos::named(LIMITED_QOS) }
+}
+
+/// The server itself, and the administrator.
+pub fn root() -> Principal {
+    Principal { role: Role::Admin, ..user("root", 0) }
+}
+
+pub fn users() -> [Principal; 3] {
+    [user("alice", 1_000), user("bob", 1_001), user("carol", 1_002)]
+}
+
+fn user(name: &str, uid: u32) -> Principal {
+    Principal {
+        name: name.to_owned(),
+        uid,
+        gid: uid,
+        group: name.to_owned(),
+        groups: Vec::new(),
+        role: Role::User,
+        token_limit: None,
+    }
+}

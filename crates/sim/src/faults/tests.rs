@@ -1,0 +1,89 @@
+//! The simulator itself: histories hold, the same seed goes the same way, and deliberate bugs are found.
+
+use super::{Bug, Bugs, EVENTS, Options, history};
+
+/// Seeds within which each deliberate bug must be found.
+const SEEDS: u64 = 200;
+
+/// The writes at each of which a server is killed: those of its start, and of its first commits.
+const WRITES: u64 = 80;
+
+/// `make test` runs more of them with the built program.
+const QUICK_SEEDS: u64 = 20;
+
+fn holds(seed: u64) {
+    if let Err(failure) = history(seed, &Options::default()) {
+        panic!("{failure}");
+    }
+}
+
+#[test]
+fn random_histories_with_faults_hold() {
+    (0..QUICK_SEEDS).for_each(holds);
+}
+
+#[test]
+fn server_that_is_killed_at_any_write_loses_nothing() {
+    for write in 1..=WRITES {
+        let options = Options { events: 60, killed_at_write: Some(write), ..Options::default() };
+        if let Err(failure) = history(write, &options) {
+            panic!("killed at write {write}: {failure}");
+        }
+    }
+}
+
+#[test]
+fn history_does_much_and_meets_many_faults() {
+    let counts = history(1, &Options::default()).expect("a history").counts;
+    assert!(counts.events > EVENTS, "it goes on until it comes to rest: {counts:?}");
+    assert!(counts.launches > 10, "{counts:?}");
+    assert!(counts.server_deaths > 0 && counts.faults > 5, "{counts:?}");
+}
+
+#[test]
+fn same_seed_gives_the_same_history_to_the_last_byte() {
+    let short = Options { events: 300, ..Options::default() };
+    for seed in [3, 1_000_003] {
+        assert_eq!(history(seed, &short), history(seed, &short));
+    }
+    let chain = |seed| history(seed, &short).map(|end| end.end_chain);
+    assert_ne!(chain(3), chain(4));
+}
+
+/// The first seed that finds the bug.
+fn found(bug: Bug) -> String {
+    let options = Options { bugs: Bugs::with(bug), ..Options::default() };
+    let failures = (0..SEEDS).find_map(|seed| history(seed, &options).err());
+    let failure = failures.unwrap_or_else(|| panic!("{bug:?} is not found within {SEEDS} seeds"));
+    let text = failure.to_string();
+    assert!(text.contains(&format!("again: sluice sim faults --seed {}", failure.seed)), "{text}");
+    assert!(!failure.trace.is_empty(), "{text}");
+    failure.what
+}
+
+#[test]
+fn acknowledgement_before_the_commit_is_found() {
+    let what = found(Bug::AckBeforeCommit);
+    assert!(what.contains("acknowledged"), "{what}");
+}
+
+#[test]
+fn missing_fence_is_found() {
+    found(Bug::MissingFence);
+}
+
+#[test]
+fn lost_release_is_found() {
+    found(Bug::LostRelease);
+}
+
+#[test]
+fn doubled_launch_is_found() {
+    let what = found(Bug::DoubledLaunch);
+    assert!(what.contains("a second time"), "{what}");
+}
+
+#[test]
+fn stale_report_that_is_taken_is_found() {
+    found(Bug::StaleReportTaken);
+}

@@ -1,0 +1,91 @@
+//! `sluice sim faults`: histories of random faults, one for each seed. Needs no server.
+
+use super::{Progress, VerbResult};
+use crate::command::verb::in_columns;
+use ::sim::faults::{self, Counts, Finished, Options};
+use clap::Args;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+#[derive(Args)]
+pub struct FaultArgs {
+    /// Run the histories of so many seeds, from 0 or from --seed on
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u64).range(1..))]
+    seeds: u64,
+    /// The first seed, or the only one
+    #[arg(long, value_name = "S", default_value_t = 0)]
+    seed: u64,
+    /// Events of a history before its faults stop
+    #[arg(long, value_name = "N", default_value_t = faults::EVENTS,
+          value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    events: u64,
+}
+
+/// How often a line says how far it is where there is no terminal.
+const LINE_PERIOD: Duration = Duration::from_secs(10);
+
+/// Histories that failed and are shown; the seeds of the others are counted alone.
+const SHOWN_MAX: u64 = 3;
+
+pub fn run(args: &FaultArgs) -> VerbResult {
+    let FaultArgs { seeds, seed: first, events } = *args;
+    let options = Options { events, ..Options::default() };
+    let mut progress = Progress::new(0);
+    let begun = Instant::now();
+    let mut line_due = begun + LINE_PERIOD;
+    let (mut counts, mut failed, mut end) = (Counts::default(), 0, None);
+    for done in 0..seeds {
+        let line = format!("{done} of {seeds} histories, {failed} failed");
+        if progress.is_shown {
+            progress.write(&format!("\r{line}"));
+        } else if Instant::now() >= line_due {
+            line_due = Instant::now() + LINE_PERIOD;
+            eprintln!("{line}");
+        }
+        match faults::history(first.wrapping_add(done), &options) {
+            Ok(finished) => {
+                counts.add(&finished.counts);
+                end = Some(finished);
+            }
+            Err(failure) => {
+                failed += 1;
+                if failed <= SHOWN_MAX {
+                    progress.clear();
+                    println!("{failure}\n");
+                }
+            }
+        }
+    }
+    progress.clear();
+    print!("{}", table(seeds, failed, &counts));
+    // One history says where its journal ends: the same seed gives the same line.
+    if let (1, Some(Finished { end_seq, end_chain, .. })) = (seeds, end) {
+        let chain: String = end_chain.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        println!("\nthe journal ends at {end_seq} with {chain}");
+    } else {
+        let seconds = begun.elapsed().as_secs_f64().max(0.001);
+        let rate = seeds as f64 / seconds;
+        // With the events after the last fault a history has more than were asked for.
+        let thousands = counts.events as f64 / 1_000.0 / seconds;
+        println!("\n{rate:.1} histories a second on one core: {thousands:.1} of 1,000 events each");
+    }
+    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn table(seeds: u64, failed: u64, counts: &Counts) -> String {
+    let rows = [
+        ("histories", seeds),
+        ("failed", failed),
+        ("events", counts.events),
+        ("messages", counts.messages),
+        ("events in journals", counts.journalled),
+        ("attempts launched", counts.launches),
+        ("faults", counts.faults),
+        ("servers killed", counts.server_deaths),
+        ("commits that failed", counts.failed_commits),
+        ("links that lost messages", counts.lossy_links),
+        ("messages that came twice", counts.doubled),
+    ];
+    in_columns(&rows.map(|(name, value)| [name.to_owned(), value.to_string()]))
+}
