@@ -74,6 +74,7 @@ mod web;
 mod writer;
 
 pub use auth::identity::fingerprint;
+pub use auth::shared_keys::{SharedKeys, StoreKey};
 pub use auth::token;
 pub use configuration_check::check_configuration;
 pub use connection_limits::ConnectionLimits;

@@ -272,6 +272,9 @@ pub enum Call {
     /// The administrator's token is the one with this hash from now on.
     RotateAdminToken {
         hash: String,
+        /// The token itself, where several servers share it: sealed, in their database.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        token: Option<SecretValue>,
     },
     /// Keys for the SSH endpoint, one's own; an administrator may name another user.
     Ssh {

@@ -135,12 +135,14 @@ pub fn fingerprint(certificate: &[u8]) -> String {
     digest.as_ref().iter().map(|b| format!("{b:02x}")).collect()
 }
 
+/// Makes the folder of the keys, which only the server's user can enter.
+pub fn make_folder(dir: &Path) -> Result<(), ServerError> {
+    let mut folder = std::fs::DirBuilder::new();
+    folder.recursive(true).mode(0o700).create(dir).map_err(ServerError::file(dir))
+}
+
 fn make(dir: &Path) -> Result<(), ServerError> {
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(dir)
-        .map_err(ServerError::file(dir))?;
+    make_folder(dir)?;
     let authority_key = KeyPair::generate().map_err(failed)?;
     let mut authority = CertificateParams::default();
     authority.distinguished_name.push(DnType::CommonName, "sluice authority");

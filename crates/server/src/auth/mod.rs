@@ -2,6 +2,8 @@
 
 pub mod accounts;
 pub mod identity;
+pub mod key_files;
 pub mod principal;
 pub mod secret_keys;
+pub mod shared_keys;
 pub mod token;

@@ -39,6 +39,7 @@ pub mod web_sessions;
 pub mod writer_queue;
 
 use crate::auth::identity::Identity;
+use crate::auth::key_files::KeyFiles;
 use crate::auth::secret_keys::SecretKeys;
 use crate::configure::Machine;
 use crate::error::ServerError;
@@ -100,6 +101,8 @@ pub struct Shared {
     pub logs: LogQueue,
     pub mail: MailQueue,
     pub identity: Identity,
+    /// The folder of the keys.
+    pub key_files: KeyFiles,
     pub secret_keys: SecretKeys,
     pub uploads: Uploads,
     /// With which keys users come in by SSH.

@@ -44,8 +44,8 @@ impl Leadership {
                 .map_err(|e| ServerError::Other(format!("cannot start a thread: {e}")))
         };
         let (database, for_lease) = (session()?, session()?);
+        await_database(listeners, || Ok(postgres::prepare(&database, identity)?))?;
         set_nonblocking(listeners, true)?;
-        await_schema(&database, identity, listeners)?;
         let lease = Arc::new(await_lease(&for_lease, holder, listeners, on_standby)?);
         set_nonblocking(listeners, false)?;
         let kept = lease.clone();
@@ -69,25 +69,29 @@ impl Leadership {
     }
 }
 
-/// Waits for a database that is away: one that starts with this machine may be later. One that cannot be used is an error.
-fn await_schema(
-    database: &Database,
-    identity: &str,
+/// Does what needs the database, and waits for one that is away: one that starts with this machine may be later. One that cannot
+/// be used is an error.
+pub(super) fn await_database<T>(
     listeners: &Listeners,
-) -> Result<(), ServerError> {
+    mut work: impl FnMut() -> Result<T, ServerError>,
+) -> Result<T, ServerError> {
+    set_nonblocking(listeners, true)?;
     let mut failures = RepeatedFailure::new("the store");
-    loop {
-        match postgres::prepare(database, identity) {
-            Ok(()) => {
-                failures.succeeded();
-                return Ok(());
-            }
-            Err(error) if error.may_pass() => failures.failed("waiting for the database", &error),
-            Err(error) => return Err(error.into()),
+    let done = loop {
+        let error = match work() {
+            Err(error) => error,
+            done => break done,
+        };
+        if !DatabaseError::cause_of(&error).is_some_and(DatabaseError::may_pass) {
+            break Err(error);
         }
+        failures.failed("waiting for the database", &error);
         turn_away(listeners);
         std::thread::sleep(LOOK_INTERVAL);
-    }
+    };
+    failures.succeeded();
+    set_nonblocking(listeners, false)?;
+    done
 }
 
 fn await_lease(

@@ -10,7 +10,9 @@ mod serve;
 mod state_place;
 
 use crate::auth::identity::Identity;
+use crate::auth::key_files::KeyFiles;
 use crate::auth::secret_keys::SecretKeys;
+use crate::auth::shared_keys::{SharedKeys, StoreKey};
 use crate::configuration_check::{dropped_text, refuse_dropped};
 use crate::configure::Machine;
 use crate::connection_limits::{self, ConnectionLimits};
@@ -78,6 +80,8 @@ pub struct ServerOptions {
     pub hostname: String,
     /// The database that several servers share; without one the state is in files of this machine.
     pub store: Option<DatabaseUrl>,
+    /// What the keys in the database are sealed under. Without it, each server has them in files that were copied by hand.
+    pub store_key: Option<StoreKey>,
     /// Told who leads, where this server waits for another.
     pub on_standby: fn(&str),
     /// A snapshot is due after this many events.
@@ -110,7 +114,16 @@ pub fn run(
     connection_limits::set_backlog(&listeners.agents);
     let dir = options.server_dir.clone();
     state_place::refuse_other_place(&dir, options.store.is_some())?;
-    let identity = Identity::load_or_make(&dir.join("keys"))?;
+    let keys = dir.join("keys");
+    let shared_keys = match (&options.store, options.store_key.take()) {
+        (Some(url), Some(key)) => {
+            let shared = SharedKeys::new(url, key)?;
+            leadership::await_database(&listeners, || shared.join(&keys, &options.admin_token))?;
+            Some(shared)
+        }
+        _ => None,
+    };
+    let identity = Identity::load_or_make(&keys)?;
     let leadership = match &options.store {
         Some(url) => {
             state_place::note_database(&dir)?;
@@ -119,6 +132,10 @@ pub fn run(
         }
         None => None,
     };
+    if let (Some(shared), Some(_)) = (&shared_keys, &leadership) {
+        // Another server may have led since they were read.
+        options.admin_token = shared.refresh(&keys)?.unwrap_or(options.admin_token);
+    }
     if leadership.is_some() {
         let (dir, machine) = (options.config_dir.as_deref(), options.machine.as_ref());
         options.config = newest_configuration(dir, machine, options.config.clone());
@@ -171,9 +188,17 @@ pub fn run(
     ));
     let term = thread.term();
     let listen = listeners.port.local_addr().map(|a| a.to_string()).unwrap_or_default();
-    let host_key = host_key::load_or_make(&dir.join("keys"))?;
-    let ssh_keys = SshKeys::load(&dir.join("keys"), host_key::random_seed)?;
-    let secret_keys = SecretKeys::load(&dir.join("keys"), state.sealed_values());
+    let host_key = host_key::load_or_make(&keys)?;
+    let leaders_keys = shared_keys.zip(leadership.as_ref().map(Leadership::epoch));
+    if let Some((shared, epoch)) = &leaders_keys {
+        shared.add_missing(&keys, *epoch)?;
+    }
+    let key_files = match leaders_keys {
+        Some((shared, epoch)) => KeyFiles::shared(&keys, shared, epoch),
+        None => KeyFiles::from(&keys),
+    };
+    let ssh_keys = SshKeys::load(key_files.clone(), host_key::random_seed)?;
+    let secret_keys = SecretKeys::load(key_files.clone(), state.sealed_values());
     let shared = Arc::new(Shared {
         state: StateLock::new(state),
         blobs: Mutex::new(blobs),
@@ -186,6 +211,7 @@ pub fn run(
         logs,
         mail,
         identity,
+        key_files,
         secret_keys,
         uploads: Uploads::new(dir.join("uploads")),
         ssh_keys,

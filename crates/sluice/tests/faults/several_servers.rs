@@ -118,6 +118,51 @@ fn up_standby_takes_over_every_acknowledged_job_from_a_killed_leader() {
     within(TIMEOUT, "the end is in the books of the first server too", || ended(&first));
 }
 
+/// A server that has its cluster's keys from the database.
+fn start_by_key(cluster: &Cluster, database: &TestDatabase, key: &std::path::Path) -> Server {
+    Server::spawn(server_command(cluster, &database.url()).arg("--store-key-file").arg(key))
+}
+
+#[test]
+fn up_standby_joins_by_the_database_alone_and_has_what_the_leader_changed() {
+    const LINE: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAILM+rvN+ot98qgEN796jTiQfZfG1KaT0PtFDJ/XFSqti ada@laptop\n";
+    let database = TestDatabase::start();
+    let (first, second) = (Cluster::folder(TWO_NODES), Cluster::folder(TWO_NODES));
+    let key = first.write("store.key", &format!("{}\n", "4f".repeat(32)));
+    let mut leader = start_by_key(&first, &database, &key);
+    leader.await_line("sluice is up");
+    let mut standby = start_by_key(&second, &database, &key);
+    standby.await_line("sluice waits as a standby");
+    let token = |cluster: &Cluster| {
+        std::fs::read_to_string(cluster.state().join("admin.token")).expect("a token")
+    };
+    assert_eq!(token(&first), token(&second));
+
+    // What changes in files of the leader's machine: a key of a user, the key of secrets, the administrator's token.
+    let line = first.write("ada.pub", LINE).display().to_string();
+    first.sluice(&["key", "add", &line]).ok();
+    first.sluice(&["secret", "set", "shared", "hush-7c1"]).ok();
+    first.sluice(&["secret", "rotate-key"]).ok();
+    first.sluice(&["token", "rotate", "admin"]).ok();
+    leader.end("KILL");
+    standby.await_line("sluice is up");
+    assert!(second.sluice(&["key", "list"]).ok().contains("ada@laptop"));
+    assert_eq!(second.sluice(&["secret", "get", "shared", "--raw"]).ok(), "hush-7c1");
+    // It has the new token by its next start.
+    standby.end("TERM");
+    let again = start_by_key(&second, &database, &key);
+    again.await_line("sluice is up");
+    assert_eq!(token(&first), token(&second));
+
+    // Another key opens nothing, and says so.
+    let (third, other) =
+        (Cluster::folder(TWO_NODES), first.write("other.key", &"5a".repeat(32)));
+    let mut command = server_command(&third, &database.url());
+    let said = command.arg("--store-key-file").arg(&other).output().expect("the program runs");
+    let said = String::from_utf8_lossy(&said.stderr).into_owned();
+    assert!(said.contains("every server needs the same --store-key-file"), "{said}");
+}
+
 /// Where agents find a server.
 fn agents_address(cluster: &Cluster) -> serde_json::Value {
     let saved = std::fs::read(cluster.state().join("ports.json")).expect("the ports");

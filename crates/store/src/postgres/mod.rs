@@ -2,7 +2,7 @@
 //!
 //! `url` is what the administrator names, `connection` the session and its bounded waits, `schema` the tables and their
 //! versions, `lease` who leads, `journal` the history, `folder` the files (snapshots and blobs), `ended` what the books are
-//! rebuilt from. Everything that writes is fenced by the lease's epoch: what a deposed server sends changes nothing.
+//! rebuilt from, `shared_file` the servers' keys, which they seal. Everything that writes is fenced by the lease's epoch: what a deposed server sends changes nothing.
 
 mod connection;
 mod ended;
@@ -11,6 +11,7 @@ mod folder;
 mod journal;
 mod lease;
 mod schema;
+mod shared_file;
 mod url;
 
 pub use connection::Database;
@@ -19,7 +20,8 @@ pub use error::DatabaseError;
 pub use folder::PostgresFolder;
 pub use journal::PostgresJournal;
 pub use lease::{Leader, Lease, Taken};
-pub use schema::{check, prepare};
+pub use schema::{bring_up_to_date, check, prepare};
+pub use shared_file::SharedFile;
 pub use url::DatabaseUrl;
 
 /// Counts and places are stored as `bigint`; none of them comes near its end.

@@ -108,6 +108,9 @@ fn detached(args: &UpArgs, state: &StateDir) -> VerbResult {
     if let Some(file) = &args.server.store_password_file {
         command.arg("--store-password-file").arg(file);
     }
+    if let Some(file) = &args.server.store_key_file {
+        command.arg("--store-key-file").arg(file);
+    }
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
     // SAFETY: setsid is async-signal-safe and touches no memory of this process.
     unsafe {
