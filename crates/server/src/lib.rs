@@ -6,6 +6,7 @@
 //!
 //! - `startup`: binds everything together, starts the threads, stops them; `connection_limits`: how many may connect.
 //! - `allocator`: memory that is free goes back to the machine.
+//! - `standby/`: a server that waits for the lead: it follows the history, answers what only looks and passes the rest on.
 //! - `shared/`: the handles that threads and handlers share. It knows none of them; everything else imports it.
 //! - `writer/`: the single writer, recovery from disk, the books' thread, the tick. Another journal comes in here.
 //! - `plan/`: the planner's thread, and the thread that makes forecasts and explanations.
@@ -60,6 +61,7 @@ mod shared;
 mod show;
 mod site_program;
 mod ssh;
+mod standby;
 mod startup;
 mod step;
 pub mod store_check;

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use database::TestDatabase;
 use store::postgres::{
-    Database, DatabaseError, DatabaseUrl, EndedLog, Lease, PostgresFolder, PostgresJournal, Taken,
-    prepare,
+    Database, DatabaseError, DatabaseUrl, EndedLog, Lease, PostgresFolder, PostgresJournal,
+    PostgresReader, SeenServer, ServerAddress, Taken, prepare,
 };
 use store::{
     BlobId, Blobs, Disk, FaultyDisk, Journal, JournalError, LogFile, LogOptions, Position,
@@ -233,6 +233,75 @@ fn up_deposed_server_writes_nothing_more() {
     second.renew().expect("it stays given up");
     let third = lead(&database, "third");
     assert_eq!(folder(third.epoch()).open("a").expect("a file").read_all().expect("read"), b"kept");
+}
+
+#[test]
+fn up_standby_reads_what_the_leader_commits_and_is_told_of_it() {
+    let server = TestDatabase::start();
+    let database = connect(&server.url());
+    prepare(&database, CLUSTER).expect("a schema");
+    let leader = lead(&database, "leader");
+    let open = PostgresJournal::open(database.clone(), leader.epoch(), Position::START, |_| Ok(()));
+    let mut journal = open.expect("a journal").0;
+    journal.append(1, 0, &[b"a", b"b"]).expect("kept");
+
+    let mut reader = PostgresReader::new(connect(&server.url()), Position::START);
+    let mut seen = Vec::new();
+    let mut read = |reader: &mut PostgresReader| {
+        for frame in &reader.fetch().expect("frames") {
+            let take = |record: store::Record<'_>| {
+                seen.push(String::from_utf8_lossy(record.event).into_owned());
+                Ok(())
+            };
+            reader.take_in(frame, take).expect("it follows");
+        }
+        seen.clone()
+    };
+    assert_eq!(read(&mut reader), ["a", "b"]);
+    assert!(!reader.await_commit(Duration::ZERO).expect("it listens"));
+    journal.append(1, 2, &[b"c"]).expect("kept");
+    // No answer of the database is waited for as long: who is not told gets an error.
+    let long = Duration::from_secs(60);
+    assert!(!reader.await_commit(long).expect("told"), "a commit is no end of a lease");
+    assert_eq!(read(&mut reader), ["a", "b", "c"]);
+    assert_eq!(reader.position(), journal.position());
+    leader.release().expect("released");
+    assert!(reader.await_commit(long).expect("told"), "the lease is free");
+
+    // A reader that is behind what was removed finds out.
+    journal.compact(3).expect("removed");
+    let next = lead(&database, "next");
+    let open = PostgresJournal::open(database.clone(), next.epoch(), journal.position(), |_| Ok(()));
+    open.expect("a journal").0.append(2, 3, &[b"d"]).expect("kept");
+    let mut late = PostgresReader::new(connect(&server.url()), Position::START);
+    let frames = late.fetch().expect("frames");
+    let gap = late.take_in(&frames[0], |_| Ok(())).expect_err("events are missing");
+    assert!(matches!(gap, JournalError::Damaged { .. }), "{gap}");
+}
+
+#[test]
+fn up_servers_see_one_another_and_who_leads() {
+    let server = TestDatabase::start();
+    let database = connect(&server.url());
+    prepare(&database, CLUSTER).expect("a schema");
+    let address = |name: &str| ServerAddress {
+        name: name.into(),
+        clients: vec![format!("{name}:6820"), "10.0.0.1:6820".into()],
+        agents: vec![format!("{name}:6821")],
+        version: "1.0".into(),
+    };
+    let lease = lead(&database, "a");
+    let (leader, standby) = (address("a"), address("b"));
+    leader.note(&database, lease.epoch(), 0).expect("noted");
+    standby.note(&database, 0, 0).expect("noted");
+    let seen = SeenServer::list(&database).expect("a list");
+    let named: Vec<_> = seen.iter().map(|s| (&s.address, s.is_leader)).collect();
+    assert_eq!(named, [(&leader, true), (&standby, false)]);
+    lease.release().expect("released");
+    leader.remove(&database).expect("removed");
+    let seen = SeenServer::list(&database).expect("a list");
+    assert_eq!(seen.len(), 1, "{seen:?}");
+    assert!(!seen[0].is_leader, "{seen:?}");
 }
 
 #[test]

@@ -381,6 +381,9 @@ pub enum Answer {
         /// Whom the server takes the caller for.
         #[serde(default)]
         user: String,
+        /// The servers of the cluster, where there may be several.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        servers: Vec<ServerView>,
     },
     Done,
     Submitted {
@@ -574,6 +577,35 @@ pub struct Submission {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub git_credentials: Option<GitCredentials>,
 }
+
+/// One of several servers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerView {
+    pub name: String,
+    /// Where its clients' port is found.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<String>,
+    pub version: String,
+    pub is_leader: bool,
+    /// How long ago it was heard of.
+    pub seen_ms: u64,
+    /// The events that it had not taken in then.
+    pub events_behind: u64,
+    /// The term of the history.
+    pub term: u64,
+}
+
+/// A server that was not heard of for so long is taken for down.
+pub const SERVER_SILENCE_MS: u64 = 10_000;
+
+impl ServerView {
+    pub fn is_up(&self) -> bool {
+        self.is_leader || self.seen_ms < SERVER_SILENCE_MS
+    }
+}
+
+/// The header of an answer that a standby has made from its own state: how many milliseconds ago that state was the cluster's.
+pub const STANDBY_LAG_HEADER: &str = "sluice-standby-lag-ms";
 
 /// `squeue`: which jobs, and how much of each.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

@@ -80,6 +80,30 @@ impl Identity {
         serde_json::from_str(&signed.body).ok()
     }
 
+    /// The word of this server, for the others of its cluster.
+    pub fn sign_text(&self, text: &[u8]) -> String {
+        BASE64.encode(self.order_key.sign(text).as_ref())
+    }
+
+    /// Whether a server of this cluster has signed the text.
+    pub fn is_signed(&self, text: &[u8], signature: &str) -> bool {
+        let key = UnparsedPublicKey::new(&ED25519, self.order_key.public_key().as_ref());
+        BASE64.decode(signature).is_ok_and(|signature| key.verify(text, &signature).is_ok())
+    }
+
+    /// TLS to another server of the cluster, which the authority of both vouches for.
+    pub fn client_tls(&self) -> Result<Arc<rustls::ClientConfig>, ServerError> {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.authority_certificate()?).map_err(failed)?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = rustls::ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(failed)?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        Ok(Arc::new(config))
+    }
+
     /// Signs an agent's certificate request until this time; gives the certificate and its fingerprint.
     pub fn certify(
         &self,

@@ -152,6 +152,7 @@ async fn full_answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<
             now,
             hostname: shared.setup.hostname.clone(),
             user: by.name,
+            servers: shared.volatile.servers.views(),
         }),
         Call::Submit(submission) => {
             if let Some(kept) = &submission.configuration {

@@ -10,7 +10,7 @@
 //!   `shared/proxy_sessions.rs`. `service` passes requests on to services.
 
 mod entrance;
-mod exchange;
+pub mod exchange;
 mod forwarders;
 mod headers;
 pub mod service;

@@ -25,6 +25,7 @@ pub mod relayed_series;
 pub mod run_texts;
 pub mod run_totals;
 pub mod scrapes;
+pub mod server_list;
 pub mod service_counts;
 pub mod ssh_connections;
 pub mod ssh_keys;
@@ -71,6 +72,7 @@ use relayed_series::RelayedSeries;
 use run_texts::RunTexts;
 use run_totals::RunTotals;
 use scrapes::Scrapes;
+use server_list::ServerList;
 use service_counts::ServiceCounts;
 use ssh_connections::{InactivityTimes, SshConnections};
 use ssh_keys::SshKeys;
@@ -188,6 +190,8 @@ pub struct Volatile {
     pub changes: ChangeLog,
     /// Requests to services.
     pub service_counts: ServiceCounts,
+    /// The servers of the cluster, where there may be several.
+    pub servers: Arc<ServerList>,
     /// How the probes of replicas went.
     pub probe_streaks: ProbeStreaks,
 }

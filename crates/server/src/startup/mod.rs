@@ -1,11 +1,13 @@
 //! Starting the server and stopping it: what it is started with, its threads, and the listeners' tasks (`serve`). `prepare` is what the
 //! state needs before anybody is answered, `local_nodes` the wait for the nodes of this machine, `leadership` which of several
-//! servers leads, `newest_configuration` what it reads then, `state_place` where the state is.
+//! servers leads, `presence` which servers there are, `newest_configuration` what a server reads when it leads, `state_place` where
+//! the state is.
 
 mod leadership;
 mod local_nodes;
 mod newest_configuration;
 mod prepare;
+mod presence;
 mod serve;
 mod state_place;
 
@@ -25,19 +27,21 @@ use crate::shared::dispatch_queue::DispatchQueue;
 use crate::shared::forecast_queue::ForecastQueue;
 use crate::shared::log_queue::LogQueue;
 use crate::shared::mail_queue::MailQueue;
+use crate::shared::server_list::ServerList;
 use crate::shared::ssh_keys::SshKeys;
 use crate::shared::state_lock::StateLock;
 use crate::shared::uploads::Uploads;
 use crate::shared::writer_queue::WriterQueue;
-use crate::shared::{Setup, Shared};
+use crate::shared::{Setup, Shared, Volatile};
 use crate::ssh::host_key;
+use crate::standby::{HotState, StandbyOptions};
 use crate::vital_task::CANNOT_GO_ON;
-use crate::writer::recover::{ReplayedEntry, StateDisks};
+use crate::writer::recover::{Recovered, ReplayedEntry, StateDisks};
 use crate::writer::thread::WriterThread;
 use crate::writer::{books, collect, lost_history};
 use crate::{allocator, clock};
 use cluster::ClusterConfig;
-use leadership::Leadership;
+use leadership::{Leadership, Waiting};
 use newest_configuration::newest_configuration;
 use russh::keys::PrivateKey;
 use serve::serve;
@@ -46,8 +50,8 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use store::postgres::{DatabaseUrl, EndedLog};
-use store::{Blobs, BookReader, Books, LogFiles, RealDisk};
+use store::postgres::{DatabaseUrl, EndedLog, ServerAddress};
+use store::{Blobs, BookReader, Books, JournalError, LogFiles, RealDisk};
 use wire::diagnostics::LogLevel;
 use wire::ssh::SshEndpoint;
 
@@ -124,14 +128,27 @@ pub fn run(
         _ => None,
     };
     let identity = Identity::load_or_make(&keys)?;
-    let leadership = match &options.store {
+    let mut leadership = match &options.store {
         Some(url) => {
             state_place::note_database(&dir)?;
-            let (cluster, standby) = (identity.authority_fingerprint()?, options.on_standby);
-            Some(Leadership::acquire(url, &cluster, &options.hostname, &listeners, standby)?)
+            let cluster = identity.authority_fingerprint()?;
+            Some(Leadership::acquire(&Waiting {
+                url,
+                identity: &cluster,
+                address: ServerAddress {
+                    name: options.hostname.clone(),
+                    clients: options.listen_addresses.clone(),
+                    agents: options.agents_addresses.clone(),
+                    version: wire::version::program(),
+                },
+                listeners: &listeners,
+                on_standby: options.on_standby,
+                standby: &|servers| standby_options(url, &options, &listeners, servers),
+            })?)
         }
         None => None,
     };
+    let hot = leadership.as_mut().and_then(|leads| leads.hot.take());
     if let (Some(shared), Some(_)) = (&shared_keys, &leadership) {
         // Another server may have led since they were read.
         options.admin_token = shared.refresh(&keys)?.unwrap_or(options.admin_token);
@@ -148,8 +165,13 @@ pub fn run(
     let books_path = state_place::books_path(&dir, leadership.is_some());
     refuse_newer_books(&books_path)?;
     let begun = std::time::Instant::now();
-    let mut recovered = disks.recover()?;
+    let is_hot = hot.is_some();
+    let (mut recovered, followed_books) = match hot {
+        Some(hot) => recover_hot(&disks, hot)?,
+        None => (disks.recover()?, None),
+    };
     tracing::info!(
+        is_hot,
         version = wire::version::program(),
         jobs = recovered.state.jobs.len(),
         nodes = recovered.state.nodes.len(),
@@ -163,7 +185,10 @@ pub fn run(
     } else if let Some(dropped) = dropped_text(&recovered.state, &options.config) {
         tracing::warn!("the server starts all the same: {dropped}");
     }
-    let mut books = Books::open(&books_path)?;
+    let mut books = match followed_books {
+        Some(books) => books,
+        None => Books::open(&books_path)?,
+    };
     let ended =
         leadership.as_ref().map(|leads| EndedLog::new(leads.database.clone(), leads.epoch()));
     if let Some(ended) = &ended {
@@ -187,7 +212,6 @@ pub fn run(
         LogFiles::new(Arc::new(disk)).map_err(ServerError::file(&logs_dir))?,
     ));
     let term = thread.term();
-    let listen = listeners.port.local_addr().map(|a| a.to_string()).unwrap_or_default();
     let host_key = host_key::load_or_make(&keys)?;
     let leaders_keys = shared_keys.zip(leadership.as_ref().map(Leadership::epoch));
     if let Some((shared, epoch)) = &leaders_keys {
@@ -199,6 +223,10 @@ pub fn run(
     };
     let ssh_keys = SshKeys::load(key_files.clone(), host_key::random_seed)?;
     let secret_keys = SecretKeys::load(key_files.clone(), state.sealed_values());
+    let mut volatile = Volatile::default();
+    if let Some(leads) = &leadership {
+        volatile.servers = leads.servers.clone();
+    }
     let shared = Arc::new(Shared {
         state: StateLock::new(state),
         blobs: Mutex::new(blobs),
@@ -217,22 +245,8 @@ pub fn run(
         ssh_keys,
         sealing: Default::default(),
         commits: Default::default(),
-        volatile: Default::default(),
-        setup: Setup {
-            machine: options.machine.clone(),
-            config_dir: options.config_dir.clone(),
-            server_dir: dir.clone(),
-            agents_addresses: options.agents_addresses.clone(),
-            listen,
-            listen_addresses: options.listen_addresses.clone(),
-            ssh: ssh_endpoint(&options, &host_key),
-            ssh_host_key: host_key.public_key().to_openssh().unwrap_or_default(),
-            client_state: options.machine.as_ref().map(|_| options.state_dir.display().to_string()),
-            hostname: options.hostname.clone(),
-            snapshot_events: options.snapshot_events.max(1),
-            started: clock::now(),
-            set_log_level: options.set_log_level,
-        },
+        volatile,
+        setup: setup(&options, &listeners, &host_key),
     });
     let start = |name: &str, work: Box<dyn FnOnce() + Send>| {
         let spawned = std::thread::Builder::new().name(name.into()).spawn(work);
@@ -277,6 +291,56 @@ pub fn run(
     // the call again.
     runtime.shutdown_timeout(SHUTDOWN_TIME);
     served
+}
+
+fn setup(options: &ServerOptions, listeners: &Listeners, host_key: &PrivateKey) -> Setup {
+    Setup {
+        machine: options.machine.clone(),
+        config_dir: options.config_dir.clone(),
+        server_dir: options.server_dir.clone(),
+        agents_addresses: options.agents_addresses.clone(),
+        listen: listeners.port.local_addr().map(|a| a.to_string()).unwrap_or_default(),
+        listen_addresses: options.listen_addresses.clone(),
+        ssh: ssh_endpoint(options, host_key),
+        ssh_host_key: host_key.public_key().to_openssh().unwrap_or_default(),
+        client_state: options.machine.as_ref().map(|_| options.state_dir.display().to_string()),
+        hostname: options.hostname.clone(),
+        snapshot_events: options.snapshot_events.max(1),
+        started: clock::now(),
+        set_log_level: options.set_log_level,
+    }
+}
+
+fn standby_options(
+    url: &DatabaseUrl,
+    options: &ServerOptions,
+    listeners: &Listeners,
+    servers: Arc<ServerList>,
+) -> Result<StandbyOptions, ServerError> {
+    let host_key = host_key::load_or_make(&options.server_dir.join("keys"))?;
+    Ok(StandbyOptions {
+        url: url.clone(),
+        books_path: state_place::books_path(&options.server_dir, true),
+        setup: setup(options, listeners, &host_key),
+        limits: options.connection_limits.clone(),
+        servers,
+    })
+}
+
+/// Goes on from the state that this server has followed, with its books. One that is not in the database's history is read anew.
+fn recover_hot(
+    disks: &StateDisks,
+    hot: HotState,
+) -> Result<(Recovered, Option<Books>), ServerError> {
+    let HotState { state, position, records, books } = hot;
+    match disks.recover_from(state, position, records) {
+        Ok(recovered) => Ok((recovered, Some(books))),
+        Err(ServerError::Journal(error @ JournalError::Damaged { .. })) => {
+            tracing::error!("the state that this server followed is not used: {error}");
+            Ok((disks.recover()?, Some(books)))
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// Books of a newer program are refused before anything is written; the journal and the snapshots are read before they are

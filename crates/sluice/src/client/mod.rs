@@ -27,6 +27,7 @@ use self::connection::{Connection, Request};
 use self::response::{Head, INTERNAL_ERROR, OK, SWITCHING_PROTOCOLS, UNAUTHORIZED};
 use self::retry::retry;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use wire::client::{Answer, Call, Envelope};
 
@@ -141,11 +142,16 @@ impl Client {
         if head.status == OK {
             self.connection = Some(connection);
         }
+        note_standby(&head);
         Ok((head, body))
     }
 
     fn parse_answer(&self, head: Head, body: &[u8]) -> Result<Answer, ClientError> {
         let place = &self.location;
+        if head.is_without_leader() {
+            let why = String::from_utf8_lossy(body).trim().to_owned();
+            return Err(ClientError::Unreachable { place: place.to_string(), why });
+        }
         if head.status != OK {
             let text = String::from_utf8_lossy(body);
             let mut text = format!("{place}: {}: {}", head.status, text.trim());
@@ -167,6 +173,21 @@ impl Client {
             return ClientError::Protocol(format!("{}: {error}", self.location));
         }
         ClientError::Unreachable { place: self.location.to_string(), why: error.to_string() }
+    }
+}
+
+/// A state that is older than this is said to be.
+const STANDBY_LAG_SHOWN_MS: u64 = 2000;
+
+/// Says once that a standby has answered from an old state: it does not hear from its database.
+fn note_standby(head: &Head) {
+    static IS_SAID: AtomicBool = AtomicBool::new(false);
+    if let Some(lag) = head.standby_lag_ms.filter(|lag| *lag >= STANDBY_LAG_SHOWN_MS)
+        && head.status == OK
+        && !IS_SAID.swap(true, Ordering::Relaxed)
+    {
+        let seconds = lag / 1000;
+        eprintln!("sluice: note: a standby answers, with the state of {seconds} seconds ago");
     }
 }
 

@@ -3,7 +3,8 @@
 use crate::database::TestDatabase;
 use crate::harness::{Cluster, TIMEOUT, TWO_NODES, signal, within};
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
@@ -19,7 +20,11 @@ impl Server {
     }
 
     fn spawn(command: &mut Command) -> Self {
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        Self::spawn_with_log(command, Stdio::null())
+    }
+
+    fn spawn_with_log(command: &mut Command, log: Stdio) -> Self {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
         let mut process = command.spawn().expect("the program runs");
         let (send, lines) = channel();
         let said = BufReader::new(process.stdout.take().expect("its output"));
@@ -168,6 +173,70 @@ fn agents_address(cluster: &Cluster) -> serde_json::Value {
     let saved = std::fs::read(cluster.state().join("ports.json")).expect("the ports");
     let saved: serde_json::Value = serde_json::from_slice(&saved).expect("JSON");
     saved["agents"].clone()
+}
+
+/// The answer of a server to one call on its socket, with its head.
+fn raw_call(cluster: &Cluster, call: &str) -> String {
+    let body = format!(r#"{{"version":{},"call":{call}}}"#, wire::version::PROTOCOL);
+    let head = format!(
+        "POST /api/v1/call HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    let mut stream = UnixStream::connect(cluster.state().join("sluice.sock")).expect("a server");
+    stream.write_all(format!("{head}{body}").as_bytes()).expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    answer
+}
+
+#[test]
+fn up_standby_answers_what_only_looks_and_passes_changes_on() {
+    let database = TestDatabase::start();
+    let (first, second) = (Cluster::folder(TWO_NODES), Cluster::folder(TWO_NODES));
+    let mut leader = Server::start(&first, &database);
+    leader.await_line("sluice is up");
+    copy_keys(&first, &second);
+    let log = std::fs::File::create(second.path("server.log")).expect("a log");
+    let mut command = server_command(&second, &database.url());
+    let standby = Server::spawn_with_log(&mut command, log.into());
+    standby.await_line("sluice waits as a standby");
+
+    // A submit to the standby is the leader's, and whoever asks the standby next sees it.
+    let submit = |cluster: &Cluster| cluster.submit(&["-H", "--wrap", "true"]);
+    let job = submit(&second);
+    assert_eq!(jobs(&second), BTreeSet::from([job]));
+    assert_eq!(jobs(&first), BTreeSet::from([job]));
+    let answer = raw_call(&second, r#""cluster""#);
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert!(answer.contains("sluice-standby-lag-ms: "), "{answer}");
+    assert!(!raw_call(&first, r#""cluster""#).contains("sluice-standby-lag-ms"));
+    second.sluice(&["sinfo"]).ok();
+    second.sluice(&["scontrol", "show", "job", &job.to_string()]).ok();
+    let script = second.sluice(&["scontrol", "write", "batch_script", &job.to_string(), "-"]).ok();
+    assert!(script.contains("true"), "the leader has it: {script}");
+    second.sluice(&["scancel", &job.to_string()]).ok();
+    assert!(jobs(&first).is_empty() && jobs(&second).is_empty());
+    within(TIMEOUT, "the end is in the books of the standby", || {
+        let id = job.to_string();
+        let said = second.sluice(&["sacct", "-X", "-n", "-P", "-j", &id, "-o", "State"]);
+        said.stdout.starts_with("CANCELLED").then_some(())
+    });
+    within(TIMEOUT, "each names both servers", || {
+        let said = [&first, &second].map(|cluster| cluster.sluice(&["scontrol", "ping"]).ok());
+        let both = |said: &String| {
+            said.contains("Slurmctld(primary) at ") && said.contains("Slurmctld(backup1) at ")
+        };
+        said.iter().all(both).then_some(())
+    });
+
+    // It leads with the state that it has followed.
+    let kept = submit(&second);
+    leader.end("KILL");
+    standby.await_line("sluice is up");
+    assert_eq!(jobs(&second), BTreeSet::from([kept]));
+    assert!(!raw_call(&second, r#""cluster""#).contains("sluice-standby-lag-ms"));
+    let log = std::fs::read_to_string(second.path("server.log")).expect("a log");
+    assert!(log.contains("is_hot=true"), "{log}");
 }
 
 #[test]

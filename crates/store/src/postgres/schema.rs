@@ -6,7 +6,11 @@ use super::connection::{Database, Session};
 use super::error::DatabaseError;
 
 /// Each brings the schema from the version before to the next. A step that was released is never changed.
-const MIGRATIONS: [&str; 2] = [include_str!("migration_1.sql"), include_str!("migration_2.sql")];
+const MIGRATIONS: [&str; 3] = [
+    include_str!("migration_1.sql"),
+    include_str!("migration_2.sql"),
+    include_str!("migration_3.sql"),
+];
 
 /// The oldest PostgreSQL that is taken.
 const SERVER_VERSION_MIN: i32 = 130_000;

@@ -224,8 +224,11 @@ fn too_few(keyword: &str) -> CommandError {
 fn ping() -> Result<ExitCode, CommandError> {
     let mut server = Server::find("slurm_ping error")?;
     match server.try_ask(Call::Ping) {
-        Ok(Ok(Answer::Pong { hostname, .. })) => {
-            query::print(&output::ping(&hostname, true))?;
+        Ok(Ok(Answer::Pong { hostname, servers, .. })) => {
+            let is_any = servers.iter().any(|server| server.is_leader);
+            let said =
+                if is_any { output::ping_servers(&servers) } else { output::ping(&hostname, true) };
+            query::print(&said)?;
             Ok(ExitCode::SUCCESS)
         }
         Err(CommandError::Unreachable { .. }) => {
