@@ -30,7 +30,7 @@ impl Call {
     pub fn kind(&self) -> CallKind {
         match self {
             Self::Ping => CallKind::Ping,
-            Self::Submit(submission) => match submission.spec.launch.kind {
+            Self::Submit(submission) | Self::Resubmit(submission) => match submission.spec.launch.kind {
                 LaunchKind::Interactive => CallKind::Allocate,
                 _ => CallKind::SubmitBatch,
             },

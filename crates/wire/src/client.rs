@@ -78,6 +78,9 @@ pub enum KeptText {
 pub enum Call {
     Ping,
     Submit(Box<Submission>),
+    /// The same submission once more, under the id of the first call, whose answer was lost: the job that it has become is
+    /// answered, and one is made only where there is none. A call of its own, so that a server that does not know it makes none.
+    Resubmit(Box<Submission>),
     /// Checks, and says when it would start; changes nothing.
     TestSubmit(Box<Submission>),
     /// Answered when the job has started or ended, or when `timeout_ms` has passed.
@@ -576,6 +579,9 @@ pub struct Submission {
     /// For its repository; kept encrypted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub git_credentials: Option<GitCredentials>,
+    /// Set by the server for [`Call::Resubmit`].
+    #[serde(skip)]
+    pub is_repeat: bool,
 }
 
 /// One of several servers.

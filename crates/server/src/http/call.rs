@@ -67,7 +67,7 @@ const CALL_LINES: RateLimit = RateLimit { burst: 200, interval: Duration::from_s
 /// a job came by.
 fn note_call(shared: &Shared, envelope: &mut Envelope, by: &Principal) {
     let id = envelope.id.take();
-    if let Call::Submit(submission) = &mut envelope.call {
+    if let Call::Submit(submission) | Call::Resubmit(submission) = &mut envelope.call {
         submission.het_components.iter_mut().for_each(|spec| spec.call.clone_from(&id));
         submission.spec.call = id;
         return;

@@ -160,6 +160,13 @@ async fn full_answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<
             }
             submit(shared, by, submission).await
         }
+        Call::Resubmit(mut submission) => {
+            if let Some(kept) = &submission.configuration {
+                kept_spec::check(kept)?;
+            }
+            submission.is_repeat = true;
+            submit(shared, by, submission).await
+        }
         // A call that may take long leaves its thread to others while it works.
         Call::TestSubmit(submission) => submit_test::test_submit(shared, by, *submission).await,
         Call::Explain(wanted) => explain::explain(shared, &by, &wanted).await,

@@ -242,6 +242,7 @@ authorisation_table! { w;
     Call::Ping => EVERYBODY, Call::Ping;
     // The owner of the new job has a test of its own: `submitted_job_is_the_callers_unless_an_administrator_names_another`.
     Call::Submit(_) => EVERYBODY, Call::Submit(Box::new(submission("")));
+    Call::Resubmit(_) => EVERYBODY, Call::Resubmit(Box::new(submission("")));
     Call::TestSubmit(_) => EVERYBODY, Call::TestSubmit(Box::new(submission("")));
     Call::Offers(_) => EVERYBODY, Call::Offers(Box::new(submission("")));
     Call::AwaitStart { .. } => MANAGE, Call::AwaitStart { job: w.batch, timeout_ms: 0, ready: false }, shows Jobs;

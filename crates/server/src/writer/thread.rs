@@ -15,6 +15,7 @@ use crate::step::ask::step_ask;
 use crate::writer::commit::{EncodedEvent, PendingBatch, PendingCommit};
 use crate::writer::recover::{Recovered, ReplayedEntry, StateDisks};
 use crate::writer::snapshot::SnapshotWriter;
+use crate::writer::resubmit;
 use crate::writer::submission::group;
 use cluster::books::deleted_runs;
 use cluster::command::Submit;
@@ -195,6 +196,11 @@ impl WriterThread {
             configuration,
             workspace,
         } = named;
+        if submission.is_repeat
+            && let Some(job) = resubmit::find(state, &submission.spec)
+        {
+            return Ok(Reply::Submitted { job: job.id, run: job.run });
+        }
         let unique_name = submission.unique_name;
         let Submission {
             mut spec, mut het_components, array, hold, priority, requeue_unsaid, ..

@@ -29,7 +29,7 @@ use self::retry::retry;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use wire::client::{Answer, Call, Envelope};
+use wire::client::{Answer, Call, Envelope, Submission};
 
 const CALL_PATH: &str = "/api/v1/call";
 
@@ -86,6 +86,19 @@ impl Client {
         retry(unreachable, || self.call(call.clone()))
     }
 
+    /// Submits. An answer that is lost, as when another server takes over, is asked for again under the same id for a while: the
+    /// job is made once.
+    pub fn submit(&mut self, submission: Box<Submission>) -> Result<Answer, ClientError> {
+        if !call_id::is_own_of_one_submit() {
+            return self.call(Call::Submit(submission));
+        }
+        match self.call(Call::Submit(submission.clone())) {
+            Err(ClientError::Unreachable { was_asked: true, .. }) => {}
+            answered => return answered,
+        }
+        self.call_again(Call::Resubmit(submission))
+    }
+
     /// Asks for a stream of bytes and hands each piece to `take` until it ends or `take` says stop. The answer, if the
     /// server gives one instead of a stream.
     pub fn stream(
@@ -138,7 +151,7 @@ impl Client {
             let body = connection.read_body(&head)?;
             Ok((head, body))
         });
-        let (head, body) = replied.map_err(|e| self.lost(e))?;
+        let (head, body) = replied.map_err(|e| self.lost_answer(e))?;
         if head.status == OK {
             self.connection = Some(connection);
         }
@@ -150,7 +163,8 @@ impl Client {
         let place = &self.location;
         if head.is_without_leader() {
             let why = String::from_utf8_lossy(body).trim().to_owned();
-            return Err(ClientError::Unreachable { place: place.to_string(), why });
+            let place = place.to_string();
+            return Err(ClientError::Unreachable { place, why, was_asked: true });
         }
         if head.status != OK {
             let text = String::from_utf8_lossy(body);
@@ -172,7 +186,18 @@ impl Client {
         if error.kind() == io::ErrorKind::PermissionDenied && self.location.is_remote() {
             return ClientError::Protocol(format!("{}: {error}", self.location));
         }
-        ClientError::Unreachable { place: self.location.to_string(), why: error.to_string() }
+        let (place, why) = (self.location.to_string(), error.to_string());
+        ClientError::Unreachable { place, why, was_asked: false }
+    }
+
+    /// The same after the request was sent.
+    fn lost_answer(&self, error: io::Error) -> ClientError {
+        match self.lost(error) {
+            ClientError::Unreachable { place, why, .. } => {
+                ClientError::Unreachable { place, why, was_asked: true }
+            }
+            other => other,
+        }
     }
 }
 

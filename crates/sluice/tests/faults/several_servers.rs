@@ -289,6 +289,23 @@ fn up_frozen_leader_writes_nothing_after_another_has_taken_over() {
 }
 
 #[test]
+fn up_sbatch_that_loses_its_leader_is_one_job_under_the_next() {
+    let database = TestDatabase::start();
+    let (first, second) = (Cluster::folder(TWO_NODES), Cluster::folder(TWO_NODES));
+    let leader = Server::start(&first, &database);
+    leader.await_line("sluice is up");
+    copy_keys(&first, &second);
+    let standby = Server::start(&second, &database);
+    standby.await_line("sluice waits as a standby");
+    // Its standby cannot pass the submit on, and takes over while the command waits.
+    signal(leader.process.id() as i32, "STOP");
+    let job = second.submit(&["-H", "--wrap", "true"]);
+    standby.await_line("sluice is up");
+    assert_eq!(jobs(&second), BTreeSet::from([job]));
+    signal(leader.process.id() as i32, "CONT");
+}
+
+#[test]
 fn up_store_that_cannot_be_used_is_refused_in_one_line() {
     let database = TestDatabase::start();
     let (first, other) = (Cluster::folder(TWO_NODES), Cluster::folder(TWO_NODES));

@@ -232,6 +232,7 @@ macro_rules! table_of_calls {
 table_of_calls! { d;
     Call::Ping => json!("ping");
     Call::Submit(_) => json!({"submit": d.submission()});
+    Call::Resubmit(_) => json!({"resubmit": d.submission()});
     Call::TestSubmit(_) => json!({"test_submit": d.submission()});
     Call::AwaitStart { .. } => json!({"await_start": {"job": d.job(), "timeout_ms": 50, "ready": true}});
     Call::AwaitEnd { .. } => json!({"await_end": {"job": d.job(), "timeout_ms": 50}});
