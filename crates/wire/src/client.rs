@@ -365,6 +365,8 @@ pub enum Call {
     },
     /// Which versions run where.
     Versions,
+    /// `scontrol takeover`, `sluice server handover`: the leader gives the lead up to a server that waits.
+    Handover,
     /// `scontrol setdebug`: how much the server logs, until its next start.
     SetLogLevel {
         level: LogLevel,

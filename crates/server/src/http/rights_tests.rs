@@ -413,6 +413,7 @@ authorisation_table! { w;
     Call::CreatePartition(_) => ADMINISTER,
         Call::CreatePartition(Box::new(model::partition::Partition::over("new", Vec::new())));
     Call::DeletePartition { .. } => ADMINISTER, Call::DeletePartition { name: "none".into() };
+    Call::Handover => ADMINISTER, Call::Handover;
     Call::SetLogLevel { .. } => ADMINISTER, Call::SetLogLevel { level: LogLevel::Info };
     Call::Reconfigure { .. } => ADMINISTER, Call::Reconfigure { files: None };
 }

@@ -190,6 +190,8 @@ pub struct Volatile {
     pub changes: ChangeLog,
     /// Requests to services.
     pub service_counts: ServiceCounts,
+    /// The lead is to be given up; the writer has stopped.
+    pub handover: tokio::sync::Notify,
     /// The servers of the cluster, where there may be several.
     pub servers: Arc<ServerList>,
     /// How the probes of replicas went.

@@ -44,7 +44,7 @@ use cluster::ClusterConfig;
 use leadership::{Leadership, Waiting};
 use newest_configuration::newest_configuration;
 use russh::keys::PrivateKey;
-use serve::serve;
+use serve::{ServeEnd, serve};
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -57,6 +57,9 @@ use wire::ssh::SshEndpoint;
 
 /// How long calls that are under way may take until the process ends without them.
 const SHUTDOWN_TIME: Duration = Duration::from_secs(5);
+
+/// How long who asked for a hand-over may take to hear that it is done.
+const HANDOVER_ANSWER_TIME: Duration = Duration::from_millis(200);
 
 pub struct ServerOptions {
     /// The server's own part of the state folder.
@@ -287,10 +290,15 @@ pub fn run(
     if let Some(leads) = leadership {
         leads.release();
     }
+    if matches!(served, Ok(ServeEnd::HandedOver)) {
+        tracing::info!("the lead was handed over: this server ends, and waits when it is started again");
+        std::thread::sleep(HANDOVER_ANSWER_TIME);
+        std::process::exit(CANNOT_GO_ON);
+    }
     // A provider program that hangs would otherwise hold the exit for as long as one of its calls may take. The next server makes
     // the call again.
     runtime.shutdown_timeout(SHUTDOWN_TIME);
-    served
+    served.map(drop)
 }
 
 fn setup(options: &ServerOptions, listeners: &Listeners, host_key: &PrivateKey) -> Setup {

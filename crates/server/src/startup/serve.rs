@@ -40,7 +40,7 @@ pub(super) async fn serve(
     pulls: Receiver<PullLog>,
     term: u64,
     ready: impl FnOnce(),
-) -> Result<(), ServerError> {
+) -> Result<ServeEnd, ServerError> {
     prepare(&shared, &options, term).await?;
     let listening = |e| ServerError::Listen { address: shared.setup.listen.clone(), source: e };
     // Before anybody can know that there is a server to stop.
@@ -131,13 +131,23 @@ pub(super) async fn serve(
         () = await_nodes(&shared, &options.local_nodes) => {
             ready();
             shared.planner.wake();
-            stop.received().await;
+            tokio::select! {
+                () = stop.received() => {}
+                () = shared.volatile.handover.notified() => return Ok(ServeEnd::HandedOver),
+            }
         }
         () = stop.received() => {}
     }
     tracing::info!("the server stops; jobs go on");
     shared.agents.shut_down().await;
-    Ok(())
+    Ok(ServeEnd::Stopped)
+}
+
+/// Why the server answers nobody any more.
+pub(super) enum ServeEnd {
+    Stopped,
+    /// Another server is to lead.
+    HandedOver,
 }
 
 /// SIGHUP is `scontrol reconfigure`: it reads the configuration again, and a bad one changes nothing.

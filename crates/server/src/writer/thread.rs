@@ -61,6 +61,8 @@ pub struct WriterThread {
     pub(super) leased: u64,
     /// Copies that were asked for during a batch.
     copies: Vec<(PathBuf, CopyReply)>,
+    /// Told when the last batch is on disk.
+    stopped: Option<oneshot::Sender<()>>,
     pub(super) failed_commits: RepeatedFailure,
 }
 
@@ -81,6 +83,7 @@ impl WriterThread {
             term,
             leased,
             copies: Vec::new(),
+            stopped: None,
             failed_commits: RepeatedFailure::new("commits"),
         };
         (state, thread, records)
@@ -95,6 +98,13 @@ impl WriterThread {
         let _ = self.shared.set(shared);
         while let Ok(first) = work.recv() {
             self.batch(first, work)?;
+            if let Some(stopped) = self.stopped.take() {
+                let _ = stopped.send(());
+                // Commands that come now keep their callers waiting until the process ends: those ask the next leader.
+                loop {
+                    std::thread::park();
+                }
+            }
             self.after_batch();
         }
         Ok(())
@@ -170,6 +180,11 @@ impl WriterThread {
                 pending.answer(work.reply, answer);
             }
             WriterRequest::Copy { books, to } => self.copies.push((books, to)),
+            WriterRequest::Stop(stopped) => {
+                // Its caller waits for `stopped` alone.
+                drop(work.reply);
+                self.stopped = Some(stopped);
+            }
             WriterRequest::Submit(submission) => {
                 let answer = self.submit(state, *submission, &context, pending, shared);
                 pending.answer(work.reply, answer);

@@ -306,6 +306,40 @@ fn up_sbatch_that_loses_its_leader_is_one_job_under_the_next() {
 }
 
 #[test]
+fn up_lead_is_handed_over_and_back_one_server_at_a_time() {
+    let database = TestDatabase::start();
+    let (first, second) = (Cluster::folder(TWO_NODES), Cluster::folder(TWO_NODES));
+    let mut leader = Server::start(&first, &database);
+    leader.await_line("sluice is up");
+    let alone = first.sluice(&["scontrol", "takeover"]);
+    assert!(alone.stderr.contains("no other server waits"), "{}", alone.stderr);
+    copy_keys(&first, &second);
+    let mut standby = Server::start(&second, &database);
+    standby.await_line("sluice waits as a standby");
+    let waits = || first.sluice(&["scontrol", "ping"]).ok().contains("(backup1)").then_some(());
+    within(TIMEOUT, "the leader knows the standby", waits);
+
+    let job = first.submit(&["-H", "--wrap", "true"]);
+    // Asked of the standby, it is passed on.
+    let said = second.sluice(&["server", "handover"]).ok();
+    assert!(said.contains(" leads, in term "), "{said}");
+    standby.await_line("sluice is up");
+    let end = within(TIMEOUT, "the leader of before ends", || leader.process.try_wait().expect("its end"));
+    assert_eq!(end.code(), Some(70), "its service manager starts it again");
+    assert_eq!(jobs(&second), BTreeSet::from([job]));
+    // A new program is started in its place, and leads when the other is upgraded.
+    let upgraded = Server::start(&first, &database);
+    upgraded.await_line("sluice waits as a standby");
+    within(TIMEOUT, "the leader knows the standby", || {
+        second.sluice(&["scontrol", "ping"]).ok().contains("is UP\nSlurmctld(backup1)").then_some(())
+    });
+    second.sluice(&["scontrol", "takeover"]).ok();
+    upgraded.await_line("sluice is up");
+    standby.process.wait().expect("it ends");
+    assert_eq!(jobs(&first), BTreeSet::from([job]));
+}
+
+#[test]
 fn up_store_that_cannot_be_used_is_refused_in_one_line() {
     let database = TestDatabase::start();
     let (first, other) = (Cluster::folder(TWO_NODES), Cluster::folder(TWO_NODES));

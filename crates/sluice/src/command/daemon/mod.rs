@@ -6,6 +6,7 @@ mod as_server_user;
 mod core_dump;
 pub mod down;
 mod folder_identity;
+mod handover;
 mod keeper;
 mod last_start;
 mod listen_addresses;

@@ -5,13 +5,13 @@ use super::last_start::{self, LastStart};
 use super::listen_addresses::{BoundListeners, SshListen};
 use super::state_dir::StateDir;
 use super::{
-    admin_token, as_server_user, core_dump, folder_identity, listen_addresses, log, server_user,
-    service_manager, state_mount,
+    admin_token, as_server_user, core_dump, folder_identity, handover, listen_addresses, log,
+    server_user, service_manager, state_mount,
 };
 use crate::command::verb::{VerbError, VerbResult};
 use ::server::configure::{self, Machine, StoreSettings};
 use ::server::{ConnectionLimits, DatabaseUrl, ServerOptions, SharedKeys, StoreKey};
-use clap::Args;
+use clap::{Args, Subcommand};
 use cluster::ClusterConfig;
 use std::convert::Infallible;
 use std::fs::File;
@@ -19,6 +19,29 @@ use std::io::{ErrorKind, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+
+/// `sluice server`, which runs one, and what is asked of one that runs.
+#[derive(Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct ServerVerb {
+    #[command(subcommand)]
+    action: Option<ServerAction>,
+    #[command(flatten)]
+    args: ServerArgs,
+}
+
+#[derive(Subcommand)]
+enum ServerAction {
+    /// Give the lead of several servers to one that waits
+    Handover,
+}
+
+pub fn run_verb(verb: ServerVerb) -> VerbResult {
+    match verb.action {
+        Some(ServerAction::Handover) => handover::run(),
+        None => run(verb.args),
+    }
+}
 
 #[derive(Args, Clone)]
 pub struct ServerArgs {

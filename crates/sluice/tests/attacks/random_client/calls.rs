@@ -356,6 +356,7 @@ table_of_calls! { d;
     Call::Versions => json!("versions");
     Call::CreatePartition(_) => json!({"create_partition": {"name": d.word(&["new", "none", ""]), "nodes": [d.word(&["spare1", "none", ""])]}});
     Call::DeletePartition { .. } => json!({"delete_partition": {"name": d.word(&["new", "none", ""])}});
+    Call::Handover => json!("handover");
     Call::SetLogLevel { .. } => json!({"set_log_level": {"level": d.word(&["error", "info"])}});
     Call::Diagnostics { .. } => json!({"diagnostics": {"reset": d.dice.one_in(2)}});
 }
