@@ -9,7 +9,7 @@ mod newest_configuration;
 mod prepare;
 mod presence;
 mod serve;
-mod state_place;
+pub(crate) mod state_place;
 
 use crate::auth::identity::Identity;
 use crate::auth::key_files::KeyFiles;

@@ -6,6 +6,7 @@
 use crate::error::ServerError;
 use crate::repeated_failure::RepeatedFailure;
 use crate::shared::books_queue::{BooksQueue, BooksTask, BooksWork};
+use crate::writer::recover::ReplayedEntry;
 use model::activity::Activity;
 use model::id::RunId;
 use model::record::JobRecord;
@@ -14,6 +15,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use store::postgres::EndedLog;
+use store::books::BooksPart;
 use store::{BookReader, Books};
 
 /// Records taken into one transaction.
@@ -38,6 +40,27 @@ pub fn catch_up(books: &mut Books, ended: &EndedLog) -> Result<(), ServerError> 
         books.apply_all(seq, &entry.records, &entry.deleted, &entry.activities)?;
         Ok(())
     })
+}
+
+/// Writes all that these books have to the database, from which every server makes its own. The parts have the last numbers of the
+/// history up to where the books have come, one each: what follows is behind them.
+pub fn share_all(books: &BookReader, ended: &EndedLog) -> Result<(), ServerError> {
+    let (applied, parts) = (books.applied_seq()?, books.parts()?);
+    let mut seq = applied.saturating_sub(parts);
+    books.each_part(|BooksPart { records, deleted, activities }| {
+        seq += 1;
+        let entry = EndedEntry { records, deleted, activities };
+        let bytes = serde_json::to_vec(&entry).map_err(|e| ServerError::Other(e.to_string()))?;
+        Ok::<_, ServerError>(ended.add(seq, bytes)?)
+    })
+}
+
+/// Takes into these books what a replayed history has beyond them.
+pub fn take_replayed(books: &mut Books, records: &[ReplayedEntry]) -> Result<(), ServerError> {
+    for ReplayedEntry { seq, record, deleted, activities } in records {
+        books.apply_all(*seq, record.as_slice(), deleted, activities)?;
+    }
+    Ok(())
 }
 
 /// Starts the thread of the books that are open at this path. With several servers, `ended` has what all their books are

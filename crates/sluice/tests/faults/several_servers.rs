@@ -392,6 +392,69 @@ fn up_database_that_is_away_refuses_submits_in_one_line_and_loses_none() {
 }
 
 #[test]
+fn up_state_moves_to_a_database_and_back_with_its_books() {
+    let database = TestDatabase::start();
+    let cluster = Cluster::folder(TWO_NODES);
+    let state = cluster.state().display().to_string();
+    let start = |store: Option<&str>| {
+        let mut command = cluster.command(&["server", "--state", &state, "--config"]);
+        command.arg(cluster.path("conf"));
+        command.args(["--listen", "127.0.0.1:0", "--agents", "127.0.0.1:0"]);
+        if let Some(url) = store {
+            command.args(["--store", url]);
+        }
+        let server = Server::spawn(&mut command);
+        server.await_line("sluice is up");
+        server
+    };
+    let mut server = start(None);
+    let (kept, ended) =
+        (cluster.submit(&["-H", "--wrap", "echo kept"]), cluster.submit(&["-H", "--wrap", "true"]));
+    cluster.sluice(&["scancel", &ended.to_string()]).ok();
+    let seen = || {
+        assert_eq!(jobs(&cluster), BTreeSet::from([kept]));
+        let script =
+            cluster.sluice(&["scontrol", "write", "batch_script", &kept.to_string(), "-"]).ok();
+        assert!(script.contains("echo kept"), "{script}");
+        let id = ended.to_string();
+        within(TIMEOUT, "the end is in the books", || {
+            let said = cluster.sluice(&["sacct", "-X", "-n", "-P", "-j", &id, "-o", "State"]);
+            said.stdout.starts_with("CANCELLED").then_some(())
+        });
+    };
+    seen();
+    let url = database.url();
+    let migrate =
+        |from: &str, to: &str| cluster.sluice(&["store", "migrate", "--from", from, "--to", to]);
+    let runs = migrate(&state, &url);
+    assert!(runs.stderr.contains("a server runs in "), "{}", runs.stderr);
+    server.end("TERM");
+    let said = migrate(&state, &url).ok();
+    assert!(said.contains(", and was compared: "), "{said}");
+    let twice = migrate(&state, &url);
+    assert!(twice.stderr.contains("there is no journal to be moved"), "{}", twice.stderr);
+
+    let mut server = start(Some(&url));
+    seen();
+    let led = migrate(&url, &state);
+    assert_ne!(led.code, 0, "a server runs");
+    // The books of another server of the cluster are made from the database.
+    let second = Cluster::folder(TWO_NODES);
+    copy_keys(&cluster, &second);
+    let standby = Server::start(&second, &database);
+    standby.await_line("sluice waits as a standby");
+    let id = ended.to_string();
+    let said = second.sluice(&["sacct", "-X", "-n", "-P", "-j", &id, "-o", "State"]).ok();
+    assert!(said.starts_with("CANCELLED"), "{said}");
+    drop(standby);
+    server.end("TERM");
+    migrate(&url, &state).ok();
+    let _server = start(None);
+    seen();
+    assert!(cluster.submit(&["-H", "--wrap", "true"]) > ended, "ids go on");
+}
+
+#[test]
 fn up_store_check_reads_a_folder_and_a_database_and_names_the_damage() {
     let mut database = TestDatabase::start();
     let cluster = Cluster::folder(TWO_NODES);

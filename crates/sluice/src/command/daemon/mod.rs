@@ -2,7 +2,7 @@
 
 pub mod admin_token;
 pub mod agent;
-mod as_server_user;
+pub(super) mod as_server_user;
 mod core_dump;
 pub mod down;
 mod folder_identity;
