@@ -18,6 +18,7 @@ use model::time::Timestamp;
 use slurm::words;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+use wire::client::ServerView;
 use wire::view::{ClusterView, NodeView};
 
 /// Jobs with series of their own: the newest that hold resources.
@@ -52,6 +53,8 @@ pub struct Snapshot {
     pub services: Vec<(ServiceName, ServiceValues)>,
     pub started: Timestamp,
     pub term: u64,
+    /// The servers of the cluster, where there may be several.
+    pub servers: Vec<ServerView>,
 }
 
 /// Numbers of jobs. A pending task of an array is a job.
@@ -136,6 +139,7 @@ impl Snapshot {
             services,
             started: shared.setup.started,
             term: state.term,
+            servers: shared.volatile.servers.views(),
         }
     }
 

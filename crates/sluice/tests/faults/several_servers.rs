@@ -229,6 +229,10 @@ fn up_standby_answers_what_only_looks_and_passes_changes_on() {
         said.iter().all(both).then_some(())
     });
 
+    assert!(second.sluice(&["sdiag"]).ok().contains(": leads, term "), "the leader says it");
+    let doctor = first.sluice(&["doctor"]);
+    assert!(doctor.stdout.contains(": follows, "), "{}", doctor.stdout);
+
     // It leads with the state that it has followed.
     let kept = submit(&second);
     leader.end("KILL");
