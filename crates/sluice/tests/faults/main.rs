@@ -17,3 +17,4 @@ mod many_running;
 mod server_and_node;
 mod server_restart;
 mod several_servers;
+mod storm_of_servers;

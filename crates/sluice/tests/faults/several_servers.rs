@@ -9,17 +9,17 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
 /// A server or an agent, and what it prints.
-struct Server {
-    process: Child,
+pub struct Server {
+    pub process: Child,
     lines: Receiver<String>,
 }
 
 impl Server {
-    fn start(cluster: &Cluster, database: &TestDatabase) -> Self {
+    pub fn start(cluster: &Cluster, database: &TestDatabase) -> Self {
         Self::spawn(&mut server_command(cluster, &database.url()))
     }
 
-    fn spawn(command: &mut Command) -> Self {
+    pub fn spawn(command: &mut Command) -> Self {
         Self::spawn_with_log(command, Stdio::null())
     }
 
@@ -35,12 +35,12 @@ impl Server {
     }
 
     /// Waits for the next line, which begins with this.
-    fn await_line(&self, wanted: &str) {
+    pub fn await_line(&self, wanted: &str) {
         let line = self.lines.recv_timeout(TIMEOUT).expect("the server says something");
         assert!(line.starts_with(wanted), "{line}");
     }
 
-    fn end(&mut self, by: &str) {
+    pub fn end(&mut self, by: &str) {
         signal(self.process.id() as i32, by);
         self.process.wait().expect("it ends");
     }
@@ -62,7 +62,7 @@ fn server_command(cluster: &Cluster, store: &str) -> Command {
 }
 
 /// What a further server of a cluster needs of the first.
-fn copy_keys(from: &Cluster, to: &Cluster) {
+pub fn copy_keys(from: &Cluster, to: &Cluster) {
     let (from, to) = (from.state(), to.state());
     let line = format!(
         "umask 077 && mkdir -p {to}/server && cp -a {from}/server/keys {to}/server/ && cp -a {from}/admin.token {to}/",
@@ -73,7 +73,7 @@ fn copy_keys(from: &Cluster, to: &Cluster) {
     assert!(copied.success());
 }
 
-fn jobs(cluster: &Cluster) -> BTreeSet<u32> {
+pub fn jobs(cluster: &Cluster) -> BTreeSet<u32> {
     let listed = cluster.sluice(&["squeue", "-h", "-o", "%A"]).ok();
     listed.lines().map(|line| line.trim().parse().expect("a job id")).collect()
 }
@@ -169,7 +169,7 @@ fn up_standby_joins_by_the_database_alone_and_has_what_the_leader_changed() {
 }
 
 /// Where agents find a server.
-fn agents_address(cluster: &Cluster) -> serde_json::Value {
+pub fn agents_address(cluster: &Cluster) -> serde_json::Value {
     let saved = std::fs::read(cluster.state().join("ports.json")).expect("the ports");
     let saved: serde_json::Value = serde_json::from_slice(&saved).expect("JSON");
     saved["agents"].clone()
