@@ -94,7 +94,7 @@ class Server:
         """Submits a second."""
         done = subprocess.run([submit, f'{self.state}/sluice.sock', str(jobs), str(in_flight), *words], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
-        return float(re.search(r'[\d.]+', done.stdout.replace(',', '')).group())
+        return float(re.search(r'per_s=(\d+)', done.stdout).group(1))
 
     def cpu_s(self):
         fields = open(f'/proc/{self.process.pid}/stat').read().rsplit(')', 1)[1].split()

@@ -10,6 +10,7 @@ mod copy;
 mod export;
 mod kept_texts;
 mod predicate;
+mod purge;
 mod query;
 mod schema;
 
@@ -28,6 +29,7 @@ pub use copy::BooksCopy;
 pub use export::BooksPart;
 pub use kept_texts::Retention;
 pub use predicate::{RecordTest, state_of};
+pub use purge::JobPurge;
 pub use query::RECORDS_MAX;
 
 /// How long a connection waits for another's lock before it gives up.

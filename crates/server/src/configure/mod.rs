@@ -1,7 +1,8 @@
 //! From the files of a configuration folder to the state machine's configuration.
 //!
 //! A file for each subject: `priority`, `power`, `preempt_requeue`, `process`, `site` (prolog, epilog, folders), `show_config`,
-//! `sluice_toml` (what slurm.conf has no words for), `machine_source` (its `[[source]]`).
+//! `sluice_toml` (what slurm.conf has no words for), `machine_source` (its `[[source]]`), `slurmdbd_conf` (the
+//! purge of the books).
 
 mod dstack_settings;
 mod machine_source;
@@ -12,6 +13,7 @@ mod process;
 mod show_config;
 mod site;
 mod sluice_toml;
+mod slurmdbd_conf;
 
 use crate::error::ServerError;
 pub use sluice_toml::StoreSettings;
@@ -119,6 +121,7 @@ fn load_files(files: &dyn Files, dir: &Path) -> Result<ClusterConfig, ServerErro
         tracing::info!("{notice}");
     }
     own.apply(&mut config);
+    config.parameters.purge_jobs = slurmdbd_conf::read(files, dir)?;
     Ok(config)
 }
 
@@ -259,6 +262,7 @@ fn parameters(conf: &Conf, nodes: &[NodeConfig]) -> Parameters {
         keep_environments: globals.accounting.store_flags.contains(&StoreFlag::JobEnvironment),
         kept_text_days: globals.accounting.kept_texts.days,
         kept_text_mib: globals.accounting.kept_texts.mib,
+        purge_jobs: None,
         enforce_partition_limits: globals.scheduling.enforce_part_limits != EnforcePartLimits::No,
         enforce_all_partitions: globals.scheduling.enforce_part_limits == EnforcePartLimits::All,
         select: select(&globals.scheduling),

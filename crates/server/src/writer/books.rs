@@ -82,7 +82,8 @@ fn run(mut books: Books, ended: Option<&EndedLog>, work: &BooksWork) {
     let mut failures = RepeatedFailure::new("the books");
     let batch_max = if ended.is_some() { SHARED_BATCH } else { BATCH };
     while let Ok(first) = work.tasks.recv() {
-        let (mut seq, mut entry, mut expire) = (0, EndedEntry::default(), None);
+        let (mut seq, mut entry) = (0, EndedEntry::default());
+        let (mut expire, mut purge) = (None, None);
         let mut next = Some(first);
         while let Some(task) = next.take() {
             match task {
@@ -93,6 +94,7 @@ fn run(mut books: Books, ended: Option<&EndedLog>, work: &BooksWork) {
                     entry.activities.extend(batch.activities);
                 }
                 BooksTask::Expire(retention) => expire = Some(retention),
+                BooksTask::Purge(wanted) => purge = Some(wanted),
             }
             if entry.records.len() < batch_max {
                 next = work.tasks.try_recv().ok();
@@ -103,6 +105,13 @@ fn run(mut books: Books, ended: Option<&EndedLog>, work: &BooksWork) {
                 Ok(0) => {}
                 Ok(_) => work.expired.store(true, Ordering::Release),
                 Err(error) => tracing::warn!("old scripts and environments stay for now: {error}"),
+            }
+        }
+        if let Some(purge) = purge {
+            match books.purge_jobs(&purge) {
+                Ok(0) => {}
+                Ok(records) => tracing::info!(records, "old records of jobs left the books"),
+                Err(error) => tracing::warn!("old records of jobs stay for now: {error}"),
             }
         }
         if entry.records.is_empty() && entry.deleted.is_empty() && entry.activities.is_empty() {
