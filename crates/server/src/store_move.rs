@@ -14,9 +14,11 @@ use store::postgres::{
 };
 use store::{BookReader, Books, Disk, LogFile, RealDisk, Snapshots};
 
-/// Who holds the lease while a state is moved, and for how long: no server leads meanwhile.
+/// Who holds the lease while a state is moved: no server leads meanwhile. It is renewed as a server does: a longer one is taken
+/// for that of a clock that was set back.
 const HOLDER: &str = "sluice store migrate";
-const LEASE_LIFE: Duration = Duration::from_secs(24 * 3600);
+const LEASE_LIFE: Duration = Duration::from_secs(2);
+const RENEW_INTERVAL: Duration = Duration::from_millis(500);
 
 /// What is copied at once.
 const COPY_BYTES: usize = 1 << 20;
@@ -39,7 +41,7 @@ pub struct Moved {
 }
 
 /// Moves the state between the server's part of a state folder and a database. An error leaves the old place as it is.
-pub fn migrate(dir: &Path, url: DatabaseUrl, way: Direction) -> Result<Moved, ServerError> {
+pub fn migrate(dir: &Path, url: &DatabaseUrl, way: Direction) -> Result<Moved, ServerError> {
     let has_files = dir.join("journal").exists();
     match way {
         Direction::ToDatabase if !has_files => {
@@ -54,16 +56,26 @@ pub fn migrate(dir: &Path, url: DatabaseUrl, way: Direction) -> Result<Moved, Se
         return Err(refused(dir, "there are no keys: name the folder of a server of the cluster"));
     }
     let identity = Identity::load_or_make(&dir.join("keys"))?.authority_fingerprint()?;
-    let database = Database::new(url)
-        .map_err(|e| ServerError::Other(format!("cannot start a thread: {e}")))?;
+    let session = || {
+        Database::new(url.clone())
+            .map_err(|e| ServerError::Other(format!("cannot start a thread: {e}")))
+    };
+    let (database, for_lease) = (session()?, session()?);
     postgres::prepare(&database, &identity)?;
-    let lease = match Lease::take(&database, HOLDER, LEASE_LIFE)? {
-        Taken::Leading(lease) => lease,
+    let lease = match Lease::take(&for_lease, HOLDER, LEASE_LIFE)? {
+        Taken::Leading(lease) => Arc::new(lease),
         Taken::Waiting(leader) => {
             let why = format!("{} leads: stop every server first", leader.holder);
             return Err(ServerError::Other(format!("{}: {why}", database.shown())));
         }
     };
+    let kept = lease.clone();
+    std::thread::spawn(move || {
+        // One that is lost is found by the next write, which the database refuses.
+        while !kept.is_released() && kept.renew().is_ok() {
+            std::thread::sleep(RENEW_INTERVAL);
+        }
+    });
     let moved = match way {
         Direction::ToDatabase => to_database(dir, &database, lease.epoch()),
         Direction::ToFiles => to_files(dir, &database, lease.epoch()).inspect_err(|_| {

@@ -77,7 +77,7 @@ fn migrate(args: &MigrateArgs) -> VerbResult {
     server::refuse_a_second(&state)?;
     let (from, to) = (printable(&args.from), printable(&args.to));
     as_server_user::run(&state, |dir| {
-        let Moved { jobs, seq, term, files } = store_move::migrate(dir, url, way)?;
+        let Moved { jobs, seq, term, files } = store_move::migrate(dir, &url, way)?;
         println!(
             "{from} is in {to} now, and was compared: {jobs} jobs as of event {seq} in term {term}, {files} files of scripts"
         );
