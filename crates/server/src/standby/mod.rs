@@ -1,13 +1,14 @@
 //! A server that waits for the lead: it follows the history that the leader writes, holds the state, answers what only looks, and
 //! passes everything else on to the leader.
 //!
-//! `follower` takes the history in, `view` is the state as handlers see it, `freshness` how old it is, `router` what is answered
-//! here, `pass_on` and `leader_link` the way to the leader. When the server takes over, the state goes with it (`HotState`).
+//! `follower` takes the history in, `view` is the state as handlers see it, `freshness` how old it is, `reasons` why jobs wait,
+//! `router` what is answered here, `pass_on` and `leader_link` the way to the leader. When the server takes over, the state goes with it (`HotState`).
 
 mod follower;
 mod freshness;
 mod leader_link;
 mod pass_on;
+mod reasons;
 mod router;
 mod view;
 
@@ -82,6 +83,7 @@ impl StandbyServer {
             .build()
             .map_err(|e| ServerError::Other(format!("cannot start the runtime: {e}")))?;
         serve(&runtime, &standby, &limits, socket, port)?;
+        reasons::start(&standby)?;
         Ok(Self { standby, follower, runtime })
     }
 

@@ -229,6 +229,13 @@ fn up_standby_answers_what_only_looks_and_passes_changes_on() {
         said.iter().all(both).then_some(())
     });
 
+    // Why a job waits is found out by the standby itself.
+    let waits = second.submit(&["-N2", "--exclusive", "--wrap", "true"]);
+    within(TIMEOUT, "the standby says why", || {
+        let said = second.sluice(&["squeue", "-h", "-j", &waits.to_string(), "-o", "%r"]).ok();
+        (said.trim() != "None").then_some(())
+    });
+    second.sluice(&["scancel", &waits.to_string()]).ok();
     assert!(second.sluice(&["sdiag"]).ok().contains(": leads, term "), "the leader says it");
     let doctor = first.sluice(&["doctor"]);
     assert!(doctor.stdout.contains(": follows, "), "{}", doctor.stdout);
