@@ -127,3 +127,32 @@ fn up_end_of_a_job_is_kept_on_its_node_until_the_database_is_back() {
     assert_eq!(cluster.await_end(job), "FAILED|3:0");
     assert_eq!(cluster.read("runs"), "run\nended\n");
 }
+
+#[test]
+fn up_replica_takes_the_databases_place_and_nothing_acknowledged_is_lost() {
+    let mut database = TestDatabase::start();
+    let replica = database.replica();
+    let url = database.url_with(&replica);
+    let cluster = Cluster::folder(TWO_NODES);
+    let start = || {
+        let mut command = cluster.command(&["server", "--store", &url, "--state"]);
+        command.arg(cluster.state()).arg("--config").arg(cluster.path("conf"));
+        command.args(["--listen", "127.0.0.1:0", "--agents", "127.0.0.1:0"]);
+        Server::spawn(&mut command)
+    };
+    let mut server = start();
+    server.await_line("sluice is up");
+    let id = |said: String| -> u32 { said.trim().parse().expect("an id") };
+    let mut acknowledged: BTreeSet<u32> = (0..10).map(|_| id(submit(&cluster).ok())).collect();
+    database.crash();
+    replica.promote();
+    // The server may find another history than it knew, and is started again then.
+    let next = within(TIMEOUT, "submits are taken again", || {
+        if server.process.try_wait().expect("its end").is_some() {
+            server = start();
+        }
+        Some(submit(&cluster)).filter(|said| said.code == 0)
+    });
+    assert!(acknowledged.insert(id(next.ok())), "an id was given out twice");
+    assert!(jobs(&cluster).is_superset(&acknowledged));
+}
