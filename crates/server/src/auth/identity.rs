@@ -231,3 +231,29 @@ fn tls_config(
         .map_err(failed)?;
     Ok(Arc::new(config))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::link::PassedFrom;
+
+    #[test]
+    fn proof_of_a_standby_holds_for_its_client_its_connection_and_its_cluster_alone() {
+        let (one, other) = (tempfile::tempdir().expect("a"), tempfile::tempdir().expect("b"));
+        let ours = Identity::load_or_make(one.path()).expect("keys");
+        let theirs = Identity::load_or_make(other.path()).expect("keys");
+        let user = |uid: u32| PassedFrom::Socket { uid, gid: 100, user: "ada".into() };
+        let text = user(1000).signed_text(&[1; 32]);
+        let signature = ours.sign_text(&text);
+        assert!(ours.is_signed(&text, &signature));
+        // The further servers of a cluster have the same keys.
+        let again = Identity::load_or_make(one.path()).expect("the same keys");
+        assert!(again.is_signed(&text, &signature));
+        assert!(!ours.is_signed(&user(1000).signed_text(&[2; 32]), &signature), "replayed");
+        assert!(!ours.is_signed(&user(0).signed_text(&[1; 32]), &signature), "another user");
+        assert!(!theirs.is_signed(&text, &signature), "another cluster");
+        let bare = serde_json::to_vec(&user(1000)).expect("JSON");
+        assert!(!ours.is_signed(&text, &ours.sign_text(&bare)), "signed as something else");
+        assert!(!ours.is_signed(&text, "no signature"));
+    }
+}

@@ -251,6 +251,41 @@ fn up_standby_answers_what_only_looks_and_passes_changes_on() {
 }
 
 #[test]
+fn up_tokens_hold_at_a_standby_as_at_the_leader() {
+    let database = TestDatabase::start();
+    let (first, second) = (Cluster::folder(TWO_NODES), Cluster::folder(TWO_NODES));
+    let leader = Server::start(&first, &database);
+    leader.await_line("sluice is up");
+    copy_keys(&first, &second);
+    let standby = Server::start(&second, &database);
+    standby.await_line("sluice waits as a standby");
+    let saved = std::fs::read(second.state().join("ports.json")).expect("the ports");
+    let saved: serde_json::Value = serde_json::from_slice(&saved).expect("JSON");
+    let port = saved["listen"].as_str().expect("an address").to_owned();
+    let token = std::fs::read_to_string(first.state().join("admin.token")).expect("a token");
+    let ask = |path: &str, token: &str| {
+        let head = format!("POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n");
+        let rest = format!("Authorization: Bearer {token}\r\nContent-Length: 2\r\n\r\n{{}}");
+        let mut stream = std::net::TcpStream::connect(&port).expect("a server");
+        stream.write_all(format!("{head}{rest}").as_bytes()).expect("sent");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        answer
+    };
+    // Passed on, and answered here.
+    let passed = ask("/api/users/get_my_user", token.trim());
+    assert!(passed.starts_with("HTTP/1.1 200"), "{passed}");
+    assert!(!passed.contains("sluice-standby-lag-ms"), "{passed}");
+    let listed = ask("/api/projects/list", token.trim());
+    assert!(listed.starts_with("HTTP/1.1 200"), "{listed}");
+    assert!(listed.contains("sluice-standby-lag-ms: "), "{listed}");
+    for path in ["/api/users/get_my_user", "/api/projects/list", "/api/v1/call"] {
+        let refused = ask(path, "00");
+        assert!(refused.starts_with("HTTP/1.1 40"), "{path}: {refused}");
+    }
+}
+
+#[test]
 fn up_running_job_goes_on_under_the_next_leader() {
     let database = TestDatabase::start();
     let (first, second) = (Cluster::folder(TWO_NODES), Cluster::folder(TWO_NODES));

@@ -73,7 +73,7 @@ impl SeenServer {
             text.split(',').filter(|part| !part.is_empty()).map(str::to_owned).collect()
         };
         let server = |row: &postgres::Row| {
-            let is_leader = row.get(6);
+            let is_leader: bool = row.get(6);
             let (own, head) = (from_bigint(row.get(4)), from_bigint(row.get(7)));
             Self {
                 address: ServerAddress {
