@@ -10,6 +10,7 @@ use crate::writer::recover::ReplayedEntry;
 use model::activity::Activity;
 use model::id::RunId;
 use model::record::JobRecord;
+use model::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -32,6 +33,42 @@ struct EndedEntry {
     activities: Vec<Activity>,
 }
 
+impl EndedEntry {
+    fn encode(&self) -> Result<Vec<u8>, ServerError> {
+        serde_json::to_vec(self).map_err(|e| ServerError::Other(e.to_string()))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.records.is_empty() && self.deleted.is_empty() && self.activities.is_empty()
+    }
+
+    /// The end of its oldest attempt; far away where it has none.
+    fn oldest_end(&self) -> Timestamp {
+        let ends = self.records.iter().filter_map(|record| record.end);
+        ends.min().unwrap_or(Timestamp(i64::MAX))
+    }
+}
+
+/// Takes records of jobs that ended before this out of what new books are made from, some at a time; how many.
+fn purge_shared(ended: &EndedLog, before: Timestamp) -> Result<usize, ServerError> {
+    let mut removed = 0;
+    for (number, bytes) in ended.older_than(before)? {
+        let mut entry: EndedEntry = serde_json::from_slice(&bytes)
+            .map_err(|e| ServerError::Other(format!("the ended jobs of entry {number}: {e}")))?;
+        let there = entry.records.len();
+        entry.records.retain(|record| record.end.is_none_or(|end| end >= before));
+        removed += there - entry.records.len();
+        // One without a record stays for the runs that were deleted, and what was done beside the jobs.
+        let kept = if entry.is_empty() {
+            None
+        } else {
+            Some((entry.encode()?, entry.oldest_end()))
+        };
+        ended.replace(number, kept)?;
+    }
+    Ok(removed)
+}
+
 /// Takes into these books what the database has beyond them.
 pub fn catch_up(books: &mut Books, ended: &EndedLog) -> Result<(), ServerError> {
     ended.read_after(books.applied_seq(), |seq, bytes| {
@@ -50,8 +87,7 @@ pub fn share_all(books: &BookReader, ended: &EndedLog) -> Result<(), ServerError
     books.each_part(|BooksPart { records, deleted, activities }| {
         seq += 1;
         let entry = EndedEntry { records, deleted, activities };
-        let bytes = serde_json::to_vec(&entry).map_err(|e| ServerError::Other(e.to_string()))?;
-        Ok::<_, ServerError>(ended.add(seq, bytes)?)
+        Ok::<_, ServerError>(ended.add(seq, entry.encode()?, entry.oldest_end())?)
     })
 }
 
@@ -108,13 +144,18 @@ fn run(mut books: Books, ended: Option<&EndedLog>, work: &BooksWork) {
             }
         }
         if let Some(purge) = purge {
-            match books.purge_jobs(&purge) {
+            // What other servers make their books from goes after this server's own, which are archived.
+            let purged = match (books.purge_jobs(&purge), ended) {
+                (Ok(0), Some(ended)) => purge_shared(ended, purge.before),
+                (purged, _) => purged.map_err(ServerError::from),
+            };
+            match purged {
                 Ok(0) => {}
                 Ok(records) => tracing::info!(records, "old records of jobs left the books"),
                 Err(error) => tracing::warn!("old records of jobs stay for now: {error}"),
             }
         }
-        if entry.records.is_empty() && entry.deleted.is_empty() && entry.activities.is_empty() {
+        if entry.is_empty() {
             continue;
         }
         // A full disk passes, as does a database that is away; until then nothing is forgotten, since nothing is settled.
@@ -135,8 +176,7 @@ fn take_in(
     entry: &EndedEntry,
 ) -> Result<(), ServerError> {
     if let Some(ended) = ended {
-        let bytes = serde_json::to_vec(entry).map_err(|e| ServerError::Other(e.to_string()))?;
-        ended.add(seq, bytes)?;
+        ended.add(seq, entry.encode()?, entry.oldest_end())?;
     }
     books.apply_all(seq, &entry.records, &entry.deleted, &entry.activities)?;
     Ok(())
