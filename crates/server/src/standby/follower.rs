@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use store::postgres::{Database, EndedLog, PostgresFolder, PostgresReader};
-use store::{Books, Disk, Position, Snapshots};
+use store::{BlobIndex, Books, Disk, Position, Snapshots};
 use tokio::sync::watch;
 
 /// Who only reads has no lease: nothing of this epoch can be written.
@@ -21,6 +21,9 @@ pub const NO_EPOCH: i64 = -1;
 const PAUSE: Duration = Duration::from_millis(5);
 /// How often the books are caught up.
 const BOOKS_INTERVAL: Duration = Duration::from_secs(1);
+/// How much of the packs is read at once, and for how long in a row.
+const BLOB_BYTES: usize = 4 << 20;
+const BLOBS_TIME: Duration = Duration::from_millis(100);
 /// How long a follower waits after a failure.
 const FAILURE_PAUSE: Duration = Duration::from_millis(100);
 
@@ -31,6 +34,8 @@ pub struct HotState {
     /// What the books lack.
     pub records: Vec<ReplayedEntry>,
     pub books: Books,
+    /// What the packs of scripts and environments hold, as far as they were read.
+    pub blob_index: BlobIndex,
 }
 
 pub struct Follower {
@@ -43,6 +48,8 @@ pub struct Follower {
     /// How far the books have come, for handlers.
     pub booked: watch::Sender<u64>,
     books_at: Instant,
+    blobs: PostgresFolder,
+    blob_index: BlobIndex,
     /// Whether the state is that of the reader's position.
     is_whole: bool,
     failures: RepeatedFailure,
@@ -57,12 +64,14 @@ impl Follower {
         let (state, position) = newest_state(&mut Snapshots::new(snapshots(&database)))?;
         let follower = Self {
             reader: PostgresReader::new(database.clone(), position),
+            blobs: PostgresFolder::new(database.clone(), "blobs", NO_EPOCH),
             database,
             records: Vec::new(),
             booked: watch::channel(books.applied_seq()).0,
             books,
             ended,
             books_at: Instant::now(),
+            blob_index: BlobIndex::default(),
             is_whole: true,
             failures: RepeatedFailure::new("the standby's state"),
         };
@@ -132,8 +141,21 @@ impl Follower {
             let booked = self.books.applied_seq();
             self.records.retain(|entry| entry.seq > booked);
             self.booked.send_replace(booked);
+            self.read_blobs();
         }
         Ok(taken)
+    }
+
+    /// Reads on in the packs, for a bounded time. What is not read now is read by the takeover.
+    fn read_blobs(&mut self) {
+        let end = Instant::now() + BLOBS_TIME;
+        loop {
+            match self.blob_index.read_on(&self.blobs, BLOB_BYTES) {
+                Ok(true) if Instant::now() < end => {}
+                Ok(_) => return,
+                Err(error) => return tracing::debug!("the blobs are read later: {error}"),
+            }
+        }
     }
 
     /// Reads the state from the newest snapshot: commits that this server lacks were removed, or one could not be applied.
@@ -150,7 +172,8 @@ impl Follower {
     pub fn finish(self, shared: &Shared) -> Option<HotState> {
         let state = std::mem::take(&mut *shared.state.write());
         let position = self.reader.position();
-        let hot = HotState { state, position, records: self.records, books: self.books };
+        let (records, books, blob_index) = (self.records, self.books, self.blob_index);
+        let hot = HotState { state, position, records, books, blob_index };
         self.is_whole.then_some(hot)
     }
 }

@@ -51,7 +51,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use store::postgres::{DatabaseUrl, EndedLog, ServerAddress};
-use store::{Blobs, BookReader, Books, JournalError, LogFiles, RealDisk};
+use store::{BlobIndex, Blobs, BookReader, Books, JournalError, LogFiles, RealDisk};
 use wire::diagnostics::LogLevel;
 use wire::ssh::SshEndpoint;
 
@@ -169,9 +169,12 @@ pub fn run(
     refuse_newer_books(&books_path)?;
     let begun = std::time::Instant::now();
     let is_hot = hot.is_some();
-    let (mut recovered, followed_books) = match hot {
-        Some(hot) => recover_hot(&disks, hot)?,
-        None => (disks.recover()?, None),
+    let (mut recovered, followed_books, blob_index) = match hot {
+        Some(hot) => {
+            let (recovered, books, index) = recover_hot(&disks, hot)?;
+            (recovered, Some(books), index)
+        }
+        None => (disks.recover()?, None, BlobIndex::default()),
     };
     tracing::info!(
         is_hot,
@@ -199,8 +202,8 @@ pub fn run(
     }
     lost_history::settle(&mut recovered, &mut books)?;
     let (state, thread, records) = WriterThread::new(recovered, disks);
-    let (blobs, _) =
-        Blobs::open(state_place::blobs_disk(&dir, leadership.as_ref())?, Default::default())?;
+    let blobs_disk = state_place::blobs_disk(&dir, leadership.as_ref())?;
+    let (blobs, _) = Blobs::open_indexed(blobs_disk, Default::default(), blob_index)?;
     let books = books::start(books, &books_path, ended)?;
     for ReplayedEntry { seq, record, deleted, activities } in records {
         books.add(seq, record.into_iter().collect(), deleted, activities);
@@ -339,13 +342,13 @@ fn standby_options(
 fn recover_hot(
     disks: &StateDisks,
     hot: HotState,
-) -> Result<(Recovered, Option<Books>), ServerError> {
-    let HotState { state, position, records, books } = hot;
+) -> Result<(Recovered, Books, BlobIndex), ServerError> {
+    let HotState { state, position, records, books, blob_index } = hot;
     match disks.recover_from(state, position, records) {
-        Ok(recovered) => Ok((recovered, Some(books))),
+        Ok(recovered) => Ok((recovered, books, blob_index)),
         Err(ServerError::Journal(error @ JournalError::Damaged { .. })) => {
             tracing::error!("the state that this server followed is not used: {error}");
-            Ok((disks.recover()?, Some(books)))
+            Ok((disks.recover()?, books, BlobIndex::default()))
         }
         Err(error) => Err(error),
     }
