@@ -272,7 +272,8 @@ fn up_standby_reads_what_the_leader_commits_and_is_told_of_it() {
     // A reader that is behind what was removed finds out.
     journal.compact(3).expect("removed");
     let next = lead(&database, "next");
-    let open = PostgresJournal::open(database.clone(), next.epoch(), journal.position(), |_| Ok(()));
+    let (epoch, end) = (next.epoch(), journal.position());
+    let open = PostgresJournal::open(database.clone(), epoch, end, |_| Ok(()));
     open.expect("a journal").0.append(2, 3, &[b"d"]).expect("kept");
     let mut late = PostgresReader::new(connect(&server.url()), Position::START);
     let frames = late.fetch().expect("frames");

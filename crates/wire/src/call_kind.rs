@@ -30,10 +30,12 @@ impl Call {
     pub fn kind(&self) -> CallKind {
         match self {
             Self::Ping => CallKind::Ping,
-            Self::Submit(submission) | Self::Resubmit(submission) => match submission.spec.launch.kind {
-                LaunchKind::Interactive => CallKind::Allocate,
-                _ => CallKind::SubmitBatch,
-            },
+            Self::Submit(submission) | Self::Resubmit(submission) => {
+                match submission.spec.launch.kind {
+                    LaunchKind::Interactive => CallKind::Allocate,
+                    _ => CallKind::SubmitBatch,
+                }
+            }
             Self::TestSubmit(_) => CallKind::TestSubmit,
             Self::AwaitStart { .. } => CallKind::AwaitStart,
             Self::AwaitEnd { .. } => CallKind::AwaitEnd,

@@ -178,8 +178,8 @@ impl PassedClients {
         match from {
             PassedFrom::Socket { uid, gid, user } => {
                 let Some(who) = self.accounts.find(uid, gid).await else {
-                    let why = format!("the user database does not answer for user {uid}: try again");
-                    return refuse(&mut stream, &why).await;
+                    let why = "the leader's user database does not answer: try again";
+                    return refuse(&mut stream, why).await;
                 };
                 if who.name != user {
                     let here = &who.name;

@@ -59,11 +59,8 @@ fn purge_shared(ended: &EndedLog, before: Timestamp) -> Result<usize, ServerErro
         entry.records.retain(|record| record.end.is_none_or(|end| end >= before));
         removed += there - entry.records.len();
         // One without a record stays for the runs that were deleted, and what was done beside the jobs.
-        let kept = if entry.is_empty() {
-            None
-        } else {
-            Some((entry.encode()?, entry.oldest_end()))
-        };
+        let kept =
+            if entry.is_empty() { None } else { Some((entry.encode()?, entry.oldest_end())) };
         ended.replace(number, kept)?;
     }
     Ok(removed)

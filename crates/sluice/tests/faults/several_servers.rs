@@ -160,8 +160,8 @@ fn up_standby_joins_by_the_database_alone_and_has_what_the_leader_changed() {
     assert_eq!(token(&first), token(&second));
 
     // Another key opens nothing, and says so.
-    let (third, other) =
-        (Cluster::folder(TWO_NODES), first.write("other.key", &"5a".repeat(32)));
+    let third = Cluster::folder(TWO_NODES);
+    let other = first.write("other.key", &"5a".repeat(32));
     let mut command = server_command(&third, &database.url());
     let said = command.arg("--store-key-file").arg(&other).output().expect("the program runs");
     let said = String::from_utf8_lossy(&said.stderr).into_owned();
@@ -370,14 +370,16 @@ fn up_lead_is_handed_over_and_back_one_server_at_a_time() {
     let said = second.sluice(&["server", "handover"]).ok();
     assert!(said.contains(" leads, in term "), "{said}");
     standby.await_line("sluice is up");
-    let end = within(TIMEOUT, "the leader of before ends", || leader.process.try_wait().expect("its end"));
+    let ended = || leader.process.try_wait().expect("its end");
+    let end = within(TIMEOUT, "the leader of before ends", ended);
     assert_eq!(end.code(), Some(70), "its service manager starts it again");
     assert_eq!(jobs(&second), BTreeSet::from([job]));
     // A new program is started in its place, and leads when the other is upgraded.
     let upgraded = Server::start(&first, &database);
     upgraded.await_line("sluice waits as a standby");
     within(TIMEOUT, "the leader knows the standby", || {
-        second.sluice(&["scontrol", "ping"]).ok().contains("is UP\nSlurmctld(backup1)").then_some(())
+        let said = second.sluice(&["scontrol", "ping"]).ok();
+        said.contains("is UP\nSlurmctld(backup1)").then_some(())
     });
     second.sluice(&["scontrol", "takeover"]).ok();
     upgraded.await_line("sluice is up");

@@ -193,7 +193,8 @@ impl Storm {
             let is_open = |state: &str| ["PENDING", "RUNNING"].contains(&state);
             let of = |id: &u32| {
                 let id = id.to_string();
-                let own = books.iter().filter(|(job, _)| job.split('_').next() == Some(id.as_str()));
+                let is_its = |job: &str| job.split('_').next() == Some(id.as_str());
+                let own = books.iter().filter(|(job, _)| is_its(job.as_str()));
                 own.map(|(_, (_, state))| state.clone()).collect::<Vec<_>>()
             };
             let is_booked = |id: &u32| {

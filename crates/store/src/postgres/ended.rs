@@ -41,7 +41,12 @@ impl EndedLog {
     }
 
     /// Durably adds what the history up to `seq` ended; `oldest_end` is that of the oldest attempt in it.
-    pub fn add(&self, seq: u64, entry: Vec<u8>, oldest_end: Timestamp) -> Result<(), DatabaseError> {
+    pub fn add(
+        &self,
+        seq: u64,
+        entry: Vec<u8>,
+        oldest_end: Timestamp,
+    ) -> Result<(), DatabaseError> {
         let (epoch, seq, oldest) = (self.epoch, to_bigint(seq), oldest_end.millis());
         let added = self
             .database

@@ -293,8 +293,7 @@ fn recover(
         }
         for row in &page {
             let stored = (from_bigint(row.get(0)), row.get(1));
-            (at, term) =
-                replay_stored(stored, (&at, term), snapshot.seq, &mut recovery, replay)?;
+            (at, term) = replay_stored(stored, (&at, term), snapshot.seq, &mut recovery, replay)?;
             is_mark_seen |= at == mark;
         }
     }

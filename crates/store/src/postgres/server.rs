@@ -16,8 +16,7 @@ const LIST: &str = "SELECT s.name, s.clients, s.agents, s.version, s.seq,
     FROM sluice.server s CROSS JOIN sluice.lease l CROSS JOIN sluice.head h
     ORDER BY s.name, s.clients";
 /// A server that has said nothing for so long is no server of the cluster any more.
-const FORGET: &str =
-    "DELETE FROM sluice.server WHERE seen < clock_timestamp() - interval '1 day'";
+const FORGET: &str = "DELETE FROM sluice.server WHERE seen < clock_timestamp() - interval '1 day'";
 const REMOVE: &str = "DELETE FROM sluice.server WHERE name = $1 AND clients = $2";
 
 /// Where a server is found, and which one it is.
