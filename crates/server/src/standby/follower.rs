@@ -56,7 +56,7 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// Reads the newest snapshot. What follows it is taken in by the first [`follow`](Self::follow).
+    /// Reads the newest snapshot. What follows it is taken in by [`catch_up`](Self::catch_up).
     pub fn begin(database: Arc<Database>, books_path: &Path) -> Result<(Self, State), ServerError> {
         let mut books = Books::open(books_path)?;
         let ended = EndedLog::new(database.clone(), NO_EPOCH);
@@ -86,7 +86,7 @@ impl Follower {
     pub fn follow(&mut self, shared: &Shared, freshness: &Freshness, time: Duration) {
         let end = Instant::now() + time;
         loop {
-            match self.take_in_all(shared, freshness) {
+            match self.catch_up(shared, freshness) {
                 Ok(0) => {}
                 Ok(_) => std::thread::sleep(PAUSE),
                 Err(error) => {
@@ -109,8 +109,12 @@ impl Follower {
         }
     }
 
-    /// How many commits there were.
-    fn take_in_all(&mut self, shared: &Shared, freshness: &Freshness) -> Result<u64, ServerError> {
+    /// Takes in all that is committed now; how many commits there were.
+    pub fn catch_up(
+        &mut self,
+        shared: &Shared,
+        freshness: &Freshness,
+    ) -> Result<u64, ServerError> {
         if !self.is_whole {
             self.read_anew(shared)?;
         }

@@ -75,7 +75,10 @@ impl StandbyServer {
         let (mut follower, state) = Follower::begin(database, &books_path)?;
         let shared = view::shared(state, &books_path, &mut follower, setup, servers.clone())?;
         let leader = LeaderLink::new(shared.identity.client_tls()?, servers);
-        let standby = Arc::new(Standby { shared, freshness: Freshness::default(), leader });
+        let freshness = Freshness::default();
+        // What only the snapshot has is shown to nobody.
+        follower.catch_up(&shared, &freshness)?;
+        let standby = Arc::new(Standby { shared, freshness, leader });
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .thread_name("standby")
