@@ -22,7 +22,6 @@ use std::process::ExitCode;
 
 /// `sluice server`, which runs one, and what is asked of one that runs.
 #[derive(Args)]
-#[command(args_conflicts_with_subcommands = true)]
 pub struct ServerVerb {
     #[command(subcommand)]
     action: Option<ServerAction>,
