@@ -191,6 +191,24 @@ pub struct CertificateFiles {
     pub key: String,
 }
 
+/// `PurgeJobAfter` of slurmdbd.conf, and where the records go then.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PurgeJobs {
+    pub after: PurgeAge,
+    /// `ArchiveDir`, where `ArchiveJobs` says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub archive: Option<String>,
+}
+
+/// How old a record becomes. Whole hours, days and months of the server's clock: a purge takes place at the start of each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PurgeAge {
+    Hours(u32),
+    Days(u32),
+    Months(u32),
+}
+
 /// The parameters of slurm.conf that the state machine honours.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -236,6 +254,9 @@ pub struct Parameters {
     /// How many days after the end of its last job a kept script or environment goes, and how many MiB all of them may be.
     pub kept_text_days: u32,
     pub kept_text_mib: u32,
+    /// When the records of jobs leave the books; `None`: never.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub purge_jobs: Option<PurgeJobs>,
     /// `EnforcePartLimits`: refuse at submit what a partition's limits forbid.
     pub enforce_partition_limits: bool,
     /// `EnforcePartLimits=ALL`: every partition that a job names must admit it.
@@ -326,6 +347,7 @@ impl Default for Parameters {
             keep_environments: false,
             kept_text_days: 365,
             kept_text_mib: 10 << 10,
+            purge_jobs: None,
             enforce_partition_limits: false,
             enforce_all_partitions: false,
             select: Select::default(),

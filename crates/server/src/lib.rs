@@ -6,6 +6,7 @@
 //!
 //! - `startup`: binds everything together, starts the threads, stops them; `connection_limits`: how many may connect.
 //! - `allocator`: memory that is free goes back to the machine.
+//! - `standby/`: a server that waits for the lead: it follows the history, answers what only looks and passes the rest on.
 //! - `shared/`: the handles that threads and handlers share. It knows none of them; everything else imports it.
 //! - `writer/`: the single writer, recovery from disk, the books' thread, the tick. Another journal comes in here.
 //! - `plan/`: the planner's thread, and the thread that makes forecasts and explanations.
@@ -26,7 +27,7 @@
 //! - `backup/`: a copy of the whole state in one file, made while the server runs, and the way back.
 //! - `auth/`: principals, tokens, keys; `configure/`: from configuration files to the state machine's configuration;
 //!   `configuration_check`: a start that would take nodes or partitions from jobs is refused; `store_check`: whether a stored state can
-//!   be read back.
+//!   be read back; `store_move`: from files to a database and back.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
@@ -62,9 +63,11 @@ mod shared;
 mod show;
 mod site_program;
 mod ssh;
+mod standby;
 mod startup;
 mod step;
 pub mod store_check;
+pub mod store_move;
 mod task_groups;
 #[cfg(test)]
 mod testing;
@@ -76,6 +79,7 @@ mod web;
 mod writer;
 
 pub use auth::identity::fingerprint;
+pub use auth::shared_keys::{SharedKeys, StoreKey};
 pub use auth::token;
 pub use configuration_check::check_configuration;
 pub use connection_limits::ConnectionLimits;

@@ -1,6 +1,7 @@
 //! A server for tests: its real state, writer and handles, on disks that can fail, without processes or sockets.
 
 use crate::auth::identity::Identity;
+use crate::auth::key_files::KeyFiles;
 use crate::auth::principal::server_principal;
 use crate::auth::secret_keys::SecretKeys;
 use crate::clock;
@@ -87,6 +88,7 @@ impl TestServer {
             .0,
             mail: MailQueue::new().0,
             identity: Identity::load_or_make(&dir.path().join("keys")).expect("keys"),
+            key_files: KeyFiles::from(&dir.path().join("keys")),
             secret_keys: SecretKeys::load(&dir.path().join("keys"), std::iter::empty()),
             uploads: Uploads::new(dir.path().join("uploads")),
             ssh_keys: SshKeys::load(&dir.path().join("keys"), || Ok([1; 32])).expect("keys"),

@@ -10,6 +10,7 @@
 mod collect;
 mod held;
 mod id;
+mod index;
 mod pack;
 mod recovery;
 
@@ -24,6 +25,7 @@ use pack::{BlobRecord, record_len};
 pub use collect::{BIG_PER_TURN, CollectedBlobs, MOVED_BYTES_PER_TURN, Pass, RECORDS_PER_TURN};
 pub use held::{HeldFile, HeldFiles};
 pub use id::BlobId;
+pub use index::BlobIndex;
 pub use recovery::{BadBytes, BlobRecovery};
 
 const PACKS: &str = "packs";

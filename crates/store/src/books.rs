@@ -7,8 +7,10 @@
 
 mod activity;
 mod copy;
+mod export;
 mod kept_texts;
 mod predicate;
+mod purge;
 mod query;
 mod schema;
 
@@ -24,8 +26,10 @@ use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior, params};
 
 pub use activity::{ACTIVITIES_MAX, ActivityPage};
 pub use copy::BooksCopy;
+pub use export::BooksPart;
 pub use kept_texts::Retention;
 pub use predicate::{RecordTest, state_of};
+pub use purge::JobPurge;
 pub use query::RECORDS_MAX;
 
 /// How long a connection waits for another's lock before it gives up.
@@ -217,6 +221,19 @@ impl BookReader {
 
     pub fn applied_seq(&self) -> Result<u64, BooksError> {
         applied_seq(&self.connection)
+    }
+
+    /// How many parts [`BookReader::each_part`] hands out.
+    pub fn parts(&self) -> Result<u64, BooksError> {
+        export::parts(&self.connection)
+    }
+
+    /// Hands out all that the books have, part by part.
+    pub fn each_part<E: From<BooksError>>(
+        &self,
+        take: impl FnMut(BooksPart) -> Result<(), E>,
+    ) -> Result<(), E> {
+        export::each_part(&self.connection, take)
     }
 
     /// The ended attempts that the filter wants, in the order in which they ended; under a limit

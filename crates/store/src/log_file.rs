@@ -129,6 +129,22 @@ impl LogFile {
         Ok(Self::new(disk, options, segments.into(), active, tail.end, tail.term))
     }
 
+    /// Begins a journal in an empty folder that goes on from this position of another, which a snapshot has.
+    pub fn begin_at(
+        disk: &Arc<dyn Disk>,
+        position: Position,
+        term: u64,
+        leased_ids: u64,
+    ) -> Result<(), JournalError> {
+        let options = LogOptions::default();
+        let mark = HighWater { leased_ids, seq: position.seq, chain: position.chain };
+        mark.write(&**disk)?;
+        let needed = options.segment_bytes;
+        let file = make_spare(&**disk, &options)?.ok_or(JournalError::Full { needed })?;
+        let header = SegmentHeader { number: 1, before: position, term };
+        activate(&**disk, file, header, options.segment_bytes).map(drop)
+    }
+
     fn begin(disk: Arc<dyn Disk>, options: LogOptions) -> Result<Self, JournalError> {
         let needed = options.segment_bytes;
         let file = make_spare(&*disk, &options)?.ok_or(JournalError::Full { needed })?;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use store::blob::{BlobOptions, BlobRecovery};
-use store::{BlobError, BlobId, Blobs, Disk, FaultyDisk};
+use store::{BlobError, BlobId, BlobIndex, Blobs, Disk, FaultyDisk};
 
 fn options() -> BlobOptions {
     BlobOptions {
@@ -26,6 +26,39 @@ fn content(number: usize) -> Vec<u8> {
 
 fn names(disk: &FaultyDisk, dir: &str) -> Vec<String> {
     disk.list(dir).unwrap().into_iter().map(|entry| entry.name).collect()
+}
+
+#[test]
+fn packs_that_were_read_before_are_read_on_and_others_anew() {
+    let disk = FaultyDisk::default();
+    let (mut blobs, _) = open(&disk);
+    let mut index = BlobIndex::default();
+    let mut ids: Vec<BlobId> = (0..30).map(|n| blobs.put(&content(n), 1).unwrap()).collect();
+    // In steps of less than a record, and again when more was put there.
+    while index.read_on(&disk, 64).unwrap() {}
+    ids.extend((30..60).map(|n| blobs.put(&content(n), 1).unwrap()));
+    assert!(index.read_on(&disk, 64).unwrap(), "there is more");
+    drop(blobs);
+    let (all, expected) = open(&disk);
+    drop(all);
+    let (blobs, recovery) =
+        Blobs::open_indexed(Arc::new(disk.clone()), options(), index).unwrap();
+    assert_eq!(recovery, expected);
+    for (number, id) in ids.iter().enumerate() {
+        assert_eq!(blobs.get(id).unwrap().unwrap(), content(number));
+    }
+    drop(blobs);
+
+    // Packs of the same numbers with other contents, as after the first were removed.
+    let mut index = BlobIndex::default();
+    while index.read_on(&disk, 4096).unwrap() {}
+    let other = FaultyDisk::default();
+    let (mut blobs, _) = open(&other);
+    let own: Vec<BlobId> = (100..130).map(|n| blobs.put(&content(n), 1).unwrap()).collect();
+    drop(blobs);
+    let (blobs, _) = Blobs::open_indexed(Arc::new(other.clone()), options(), index).unwrap();
+    assert!(own.iter().all(|id| blobs.get(id).unwrap().is_some()));
+    assert_eq!(blobs.get(&ids[0]).unwrap(), None);
 }
 
 #[test]

@@ -14,7 +14,7 @@ use model::time::{TimeLimit, Timestamp};
 use model::tres::{Tres, TresKind};
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
-use store::books::RecordTest;
+use store::books::{JobPurge, RecordTest};
 use store::{BlobId, BookReader, Books, BooksError};
 
 struct Fixture {
@@ -186,6 +186,42 @@ fn what_went_in_comes_out_and_replays_bill_nothing_twice() {
     assert_eq!((f.books.applied_seq(), reader.applied_seq().unwrap()), (12, 12));
     drop(f.books);
     assert_eq!(Books::open(&f.path).unwrap().applied_seq(), 12);
+}
+
+#[test]
+fn old_records_are_archived_before_they_leave_the_books() {
+    let ended = |id: u32, end: i64| JobRecord { end: Some(Timestamp(end)), ..done(id) };
+    let runs = JobRecord { end: None, ..done(4) };
+    let records = [ended(1, 1000), ended(2, 3000), ended(3, 2000), runs];
+    let mut f = fixture(&records);
+    let archive = tempfile::tempdir().unwrap();
+    let purge = |before: i64, folder: &std::path::Path| JobPurge {
+        before: Timestamp(before),
+        archive: Some(folder.to_owned()),
+        cluster: "test".into(),
+    };
+    let reader = BookReader::open(&f.path).unwrap();
+    // What cannot be archived stays.
+    let absent = archive.path().join("absent");
+    assert!(f.books.purge_jobs(&purge(3000, &absent)).is_err());
+    assert_eq!(ids(&reader, &all()).len(), 4);
+    assert_eq!(f.books.purge_jobs(&purge(3000, archive.path())).unwrap(), 2);
+    assert_eq!(ids(&reader, &all()), [2, 4]);
+    assert_eq!(f.books.purge_jobs(&purge(3000, archive.path())).unwrap(), 0);
+    let files: Vec<PathBuf> =
+        std::fs::read_dir(archive.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let [file] = &files[..] else { panic!("{files:?}") };
+    let name = file.file_name().unwrap().to_str().unwrap();
+    assert!(name.starts_with("test_job_archive_1000_2000_"), "{name}");
+    assert_eq!(std::fs::metadata(file).unwrap().permissions().mode() & 0o777, 0o600);
+    let text = std::fs::read_to_string(file).unwrap();
+    let kept: Vec<JobRecord> =
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(kept, [records[0].clone(), records[2].clone()]);
+    // Without an archive they are gone.
+    let gone = JobPurge { before: Timestamp(9000), archive: None, cluster: "test".into() };
+    assert_eq!(f.books.purge_jobs(&gone).unwrap(), 1);
+    assert_eq!(ids(&reader, &all()), [4], "what has not ended stays");
 }
 
 #[test]

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use database::TestDatabase;
+use model::time::Timestamp;
 use store::postgres::{
-    Database, DatabaseError, DatabaseUrl, EndedLog, Lease, PostgresFolder, PostgresJournal, Taken,
-    prepare,
+    Database, DatabaseError, DatabaseUrl, EndedLog, Lease, PostgresFolder, PostgresJournal,
+    PostgresReader, SeenServer, ServerAddress, Taken, prepare,
 };
 use store::{
     BlobId, Blobs, Disk, FaultyDisk, Journal, JournalError, LogFile, LogOptions, Position,
@@ -223,7 +224,7 @@ fn up_deposed_server_writes_nothing_more() {
     assert!(late.to_string().contains("taken over"), "{late}");
     folder(first.epoch()).remove("a").expect_err("another server leads");
     EndedLog::new(database.clone(), first.epoch())
-        .add(1, vec![1])
+        .add(1, vec![1], Timestamp(5))
         .expect_err("another server leads");
 
     let (mut new, recovery) = open(second.epoch()).expect("a journal");
@@ -233,6 +234,76 @@ fn up_deposed_server_writes_nothing_more() {
     second.renew().expect("it stays given up");
     let third = lead(&database, "third");
     assert_eq!(folder(third.epoch()).open("a").expect("a file").read_all().expect("read"), b"kept");
+}
+
+#[test]
+fn up_standby_reads_what_the_leader_commits_and_is_told_of_it() {
+    let server = TestDatabase::start();
+    let database = connect(&server.url());
+    prepare(&database, CLUSTER).expect("a schema");
+    let leader = lead(&database, "leader");
+    let open = PostgresJournal::open(database.clone(), leader.epoch(), Position::START, |_| Ok(()));
+    let mut journal = open.expect("a journal").0;
+    journal.append(1, 0, &[b"a", b"b"]).expect("kept");
+
+    let mut reader = PostgresReader::new(connect(&server.url()), Position::START);
+    let mut seen = Vec::new();
+    let mut read = |reader: &mut PostgresReader| {
+        for frame in &reader.fetch().expect("frames") {
+            let take = |record: store::Record<'_>| {
+                seen.push(String::from_utf8_lossy(record.event).into_owned());
+                Ok(())
+            };
+            reader.take_in(frame, take).expect("it follows");
+        }
+        seen.clone()
+    };
+    assert_eq!(read(&mut reader), ["a", "b"]);
+    assert!(!reader.await_commit(Duration::ZERO).expect("it listens"));
+    journal.append(1, 2, &[b"c"]).expect("kept");
+    // No answer of the database is waited for as long: who is not told gets an error.
+    let long = Duration::from_secs(60);
+    assert!(!reader.await_commit(long).expect("told"), "a commit is no end of a lease");
+    assert_eq!(read(&mut reader), ["a", "b", "c"]);
+    assert_eq!(reader.position(), journal.position());
+    leader.release().expect("released");
+    assert!(reader.await_commit(long).expect("told"), "the lease is free");
+
+    // A reader that is behind what was removed finds out.
+    journal.compact(3).expect("removed");
+    let next = lead(&database, "next");
+    let (epoch, end) = (next.epoch(), journal.position());
+    let open = PostgresJournal::open(database.clone(), epoch, end, |_| Ok(()));
+    open.expect("a journal").0.append(2, 3, &[b"d"]).expect("kept");
+    let mut late = PostgresReader::new(connect(&server.url()), Position::START);
+    let frames = late.fetch().expect("frames");
+    let gap = late.take_in(&frames[0], |_| Ok(())).expect_err("events are missing");
+    assert!(matches!(gap, JournalError::Damaged { .. }), "{gap}");
+}
+
+#[test]
+fn up_servers_see_one_another_and_who_leads() {
+    let server = TestDatabase::start();
+    let database = connect(&server.url());
+    prepare(&database, CLUSTER).expect("a schema");
+    let address = |name: &str| ServerAddress {
+        name: name.into(),
+        clients: vec![format!("{name}:6820"), "10.0.0.1:6820".into()],
+        agents: vec![format!("{name}:6821")],
+        version: "1.0".into(),
+    };
+    let lease = lead(&database, "a");
+    let (leader, standby) = (address("a"), address("b"));
+    leader.note(&database, lease.epoch(), 0).expect("noted");
+    standby.note(&database, 0, 0).expect("noted");
+    let seen = SeenServer::list(&database).expect("a list");
+    let named: Vec<_> = seen.iter().map(|s| (&s.address, s.is_leader)).collect();
+    assert_eq!(named, [(&leader, true), (&standby, false)]);
+    lease.release().expect("released");
+    leader.remove(&database).expect("removed");
+    let seen = SeenServer::list(&database).expect("a list");
+    assert_eq!(seen.len(), 1, "{seen:?}");
+    assert!(!seen[0].is_leader, "{seen:?}");
 }
 
 #[test]
@@ -301,13 +372,47 @@ fn up_database_that_cannot_be_used_is_refused_in_one_line() {
 }
 
 #[test]
+fn up_old_entries_of_the_books_are_found_replaced_and_removed() {
+    let server = TestDatabase::start();
+    let database = connect(&server.url());
+    prepare(&database, CLUSTER).expect("a schema");
+    let lease = lead(&database, "one");
+    let ended = EndedLog::new(database.clone(), lease.epoch());
+    for (seq, oldest) in [(1, 500), (2, 100), (3, 900)] {
+        ended.add(seq, vec![seq as u8], Timestamp(oldest)).expect("added");
+    }
+    let contents = |before: i64| -> Vec<Vec<u8>> {
+        let found = ended.older_than(Timestamp(before)).expect("read");
+        found.into_iter().map(|(_, bytes)| bytes).collect()
+    };
+    assert_eq!(contents(600), [[2], [1]], "the oldest first");
+    let found = ended.older_than(Timestamp(600)).expect("read");
+    ended.replace(found[0].0, None).expect("removed");
+    ended.replace(found[1].0, Some((vec![7], Timestamp(i64::MAX)))).expect("replaced");
+    assert_eq!(contents(600), Vec::<Vec<u8>>::new());
+    let mut left = Vec::new();
+    let take = |seq: u64, bytes: &[u8]| -> Result<(), DatabaseError> {
+        left.push((seq, bytes.to_vec()));
+        Ok(())
+    };
+    ended.read_after(0, take).expect("read");
+    assert_eq!(left, [(1, vec![7]), (3, vec![3])]);
+    // One that was deposed changes nothing.
+    lease.release().expect("released");
+    lead(&database, "two");
+    let late = ended.replace(found[1].0, None).expect_err("another server leads");
+    assert!(matches!(late, DatabaseError::Deposed), "{late}");
+}
+
+#[test]
 fn up_ended_entries_are_read_after_a_seq_in_order() {
     let server = TestDatabase::start();
     let database = connect(&server.url());
     prepare(&database, CLUSTER).expect("a schema");
     let ended = EndedLog::new(database.clone(), lead(&database, "one").epoch());
     for seq in 1..=150_u64 {
-        ended.add(seq, seq.to_le_bytes().to_vec()).expect("added");
+        let oldest = Timestamp(1000 * seq as i64);
+        ended.add(seq, seq.to_le_bytes().to_vec(), oldest).expect("added");
     }
     assert_eq!(ended.last_seq().expect("read"), 150);
     let mut found = Vec::new();

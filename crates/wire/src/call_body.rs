@@ -123,7 +123,39 @@ pub struct Submission {
     /// For its repository; kept encrypted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub git_credentials: Option<GitCredentials>,
+    /// Set by the server for [`Call::Resubmit`](crate::client::Call::Resubmit).
+    #[serde(skip)]
+    pub is_repeat: bool,
 }
+
+/// One of several servers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerView {
+    pub name: String,
+    /// Where its clients' port is found.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<String>,
+    pub version: String,
+    pub is_leader: bool,
+    /// How long ago it was heard of.
+    pub seen_ms: u64,
+    /// The events that it had not taken in then.
+    pub events_behind: u64,
+    /// The term of the history.
+    pub term: u64,
+}
+
+/// A server that was not heard of for so long is taken for down.
+pub const SERVER_SILENCE_MS: u64 = 10_000;
+
+impl ServerView {
+    pub fn is_up(&self) -> bool {
+        self.is_leader || self.seen_ms < SERVER_SILENCE_MS
+    }
+}
+
+/// The header of an answer that a standby has made from its own state: how many milliseconds ago that state was the cluster's.
+pub const STANDBY_LAG_HEADER: &str = "sluice-standby-lag-ms";
 
 /// `squeue`: which jobs, and how much of each.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

@@ -5,13 +5,37 @@ use crate::diagnostics::CallKind;
 use model::run::LaunchKind;
 
 impl Call {
+    /// Whether a standby answers it from the state that it follows: it only looks, and at nothing that the leader alone has.
+    pub fn is_answered_by_standby(&self) -> bool {
+        match self {
+            Self::Jobs(wanted) => wanted.estimates_ms == 0,
+            Self::Ping
+            | Self::QueueHead { .. }
+            | Self::Cluster
+            | Self::Config
+            | Self::History(_)
+            | Self::UsageReport(_)
+            | Self::Activities
+            | Self::ActivityHistory(_)
+            | Self::Accounts
+            | Self::Shares
+            | Self::Projects
+            | Self::Reservations
+            | Self::Licenses
+            | Self::Triggers => true,
+            _ => false,
+        }
+    }
+
     pub fn kind(&self) -> CallKind {
         match self {
             Self::Ping => CallKind::Ping,
-            Self::Submit(submission) => match submission.spec.launch.kind {
-                LaunchKind::Interactive => CallKind::Allocate,
-                _ => CallKind::SubmitBatch,
-            },
+            Self::Submit(submission) | Self::Resubmit(submission) => {
+                match submission.spec.launch.kind {
+                    LaunchKind::Interactive => CallKind::Allocate,
+                    _ => CallKind::SubmitBatch,
+                }
+            }
             Self::TestSubmit(_) => CallKind::TestSubmit,
             Self::AwaitStart { .. } => CallKind::AwaitStart,
             Self::AwaitEnd { .. } => CallKind::AwaitEnd,

@@ -3,7 +3,8 @@
 use crate::agent_view::{AgentView, NewNodes};
 pub use crate::call_body::{
     Cancel, CancelResult, CreateStep, Detail, JobUsage, JobsQuery, LOADS_MAX, Offer, QueueHead,
-    QueueOrder, StepUsage, Submission, SubmitForecast, WebLinkQuery,
+    QueueOrder, SERVER_SILENCE_MS, STANDBY_LAG_HEADER, ServerView, StepUsage, Submission,
+    SubmitForecast, WebLinkQuery,
 };
 use crate::diagnostics::{DiagnosticsView, LogLevel};
 use crate::explain::{ExplainQuery, ExplainedJob};
@@ -78,6 +79,9 @@ pub enum KeptText {
 pub enum Call {
     Ping,
     Submit(Box<Submission>),
+    /// The same submission once more, under the id of the first call, whose answer was lost: the job that it has become is
+    /// answered, and one is made only where there is none. A call of its own, so that a server that does not know it makes none.
+    Resubmit(Box<Submission>),
     /// Checks, and says when it would start; changes nothing.
     TestSubmit(Box<Submission>),
     /// Answered when the job has started or ended, or when `timeout_ms` has passed.
@@ -275,6 +279,9 @@ pub enum Call {
     /// The administrator's token is the one with this hash from now on.
     RotateAdminToken {
         hash: String,
+        /// The token itself, where several servers share it: sealed, in their database.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        token: Option<SecretValue>,
     },
     /// Keys for the SSH endpoint, one's own; an administrator may name another user.
     Ssh {
@@ -364,6 +371,8 @@ pub enum Call {
     },
     /// Which versions run where.
     Versions,
+    /// `scontrol takeover`, `sluice server handover`: the leader gives the lead up to a server that waits.
+    Handover,
     /// `scontrol setdebug`: how much the server logs, until its next start.
     SetLogLevel {
         level: LogLevel,
@@ -386,6 +395,9 @@ pub enum Answer {
         /// Whom the server takes the caller for.
         #[serde(default)]
         user: String,
+        /// The servers of the cluster, where there may be several.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        servers: Vec<ServerView>,
     },
     Done,
     Submitted {

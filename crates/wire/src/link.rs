@@ -43,6 +43,8 @@ pub enum ToServer {
     /// The only message of a connection that carries the SSH of a client in a job: it follows at once. The client proves who
     /// it is by a key, so that the node vouches for nobody.
     Ssh(NodeSsh),
+    /// The only message of a connection by which a standby passes the HTTP of one client on to the leader: it follows at once.
+    Passed(PassedClient),
     Report(Report),
     /// Sent at the interval of the welcome, with each node's load and memory.
     #[serde(rename = "beat")]
@@ -178,6 +180,40 @@ pub struct NodeSsh {
     pub nodes: Vec<String>,
     /// Which job and node it wants to get to.
     pub login: String,
+}
+
+/// A client of a standby, and the standby's proof that it is a server of the cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PassedClient {
+    pub version: u32,
+    pub from: PassedFrom,
+    /// Ed25519, base64, by the key of orders over [`PassedFrom::signed_text`]: good on this connection alone.
+    pub signature: String,
+}
+
+/// How the client came to the standby.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PassedFrom {
+    /// By its socket: the kernel there says who it is.
+    Socket { uid: u32, gid: u32, user: String },
+    /// By its port: a token in the request says who it is.
+    Port { address: std::net::IpAddr },
+}
+
+/// Stands before what a standby signs: the signature of an order is none of a passed client.
+const PASSED_CONTEXT: &str = "sluice client of a standby\n";
+
+/// The label of what both ends of the connection derive from its secrets, and its length.
+pub const PASSED_EXPORT_LABEL: &[u8] = b"EXPORTER-sluice-standby";
+pub const PASSED_EXPORT_BYTES: usize = 32;
+
+impl PassedFrom {
+    /// What is signed: the client, and what the connection's two ends alone know.
+    pub fn signed_text(&self, of_connection: &[u8]) -> Vec<u8> {
+        let from = serde_json::to_vec(self).unwrap_or_default();
+        [PASSED_CONTEXT.as_bytes(), of_connection, &from].concat()
+    }
 }
 
 /// A join token and a certificate request.

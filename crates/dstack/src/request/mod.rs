@@ -164,6 +164,7 @@ pub fn draft(task: &Task, submitter: &Submitter<'_>) -> Result<Draft, RequestErr
         registry_auth: registry_auth(task),
         workspace: workspace(task).map(Box::new),
         git_credentials: None,
+        is_repeat: false,
     };
     Ok(Draft { submission, notices: notices(task) })
 }
@@ -236,6 +237,7 @@ fn without_texts(submission: &Submission, spec: JobSpec) -> Submission {
         registry_auth: None,
         workspace: None,
         git_credentials: None,
+        is_repeat: false,
     }
 }
 

@@ -22,7 +22,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use wire::frame::{self, Decoder};
-use wire::link::{Hello, NODES_PER_MESSAGE, NodeClient, NodeHello, ToAgent, ToServer};
+use wire::link::{
+    Hello, NODES_PER_MESSAGE, NodeClient, NodeHello, PASSED_EXPORT_BYTES, PASSED_EXPORT_LABEL,
+    PassedClient, PassedFrom, ToAgent, ToServer,
+};
 
 /// A connection must send its first message within this time.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
@@ -58,10 +61,14 @@ pub struct NodeSshClient {
     pub socket: OwnedFd,
 }
 
-/// What is served to clients on nodes, whose connections come in by the agents' port.
+/// Serves the HTTP of a client that a standby passes on.
+pub type ServePassed = dyn Fn(ClientStream, PassedFrom) -> BoxFuture + Send + Sync;
+
+/// What is served to clients on nodes and of standbys, whose connections come in by the agents' port.
 pub struct NodeServices {
     pub http: Box<ServeClient>,
     pub ssh: Box<ServeSsh>,
+    pub passed: Box<ServePassed>,
 }
 
 /// Takes agents' connections in until the server stops.
@@ -151,11 +158,28 @@ async fn connection(
             }
             Ok(())
         }
+        (ToServer::Passed(client), _) if is_from_server(shared, &stream, &client) => {
+            let_pause(&stream)?;
+            // It has a slot of its own there, as a client of this server has.
+            (services.passed)(rest_of(stream, decoder), client.from).await;
+            Ok(())
+        }
         _ => {
             let why = "say hello with a certificate, or join with a token".to_string();
             send(&mut stream, &ToAgent::Refused { why }).await
         }
     }
+}
+
+/// Whether the other end has the cluster's key of orders, and has signed on this connection.
+fn is_from_server(shared: &Shared, stream: &TlsLink, client: &PassedClient) -> bool {
+    let session = stream.get_ref().1;
+    let of_connection =
+        session.export_keying_material([0_u8; PASSED_EXPORT_BYTES], PASSED_EXPORT_LABEL, None);
+    wire::version::compatible(client.version)
+        && of_connection.is_ok_and(|bytes| {
+            shared.identity.is_signed(&client.from.signed_text(&bytes), &client.signature)
+        })
 }
 
 /// The fingerprint of the certificate that the other end has proven; `None` for one that joins.

@@ -3,7 +3,7 @@
 
 use model::bounds::{self, Bound};
 use model::node::{NodeConfig, NodeFacts, NodeGres};
-use wire::link::{RENEWALS_MAX, ToServer};
+use wire::link::{PassedFrom, RENEWALS_MAX, ToServer};
 use wire::report::ReportEvent;
 
 /// What was cut from one message.
@@ -119,6 +119,12 @@ impl Cuts {
             ToServer::Ssh(ssh) => {
                 self.list(&mut ssh.nodes, bounds::LIST_ITEMS);
                 self.texts(ssh.nodes.iter_mut().chain([&mut ssh.login]));
+            }
+            ToServer::Passed(client) => {
+                self.text(&mut client.signature);
+                if let PassedFrom::Socket { user, .. } = &mut client.from {
+                    self.text(user);
+                }
             }
             ToServer::Report(report) => {
                 self.text(&mut report.node);

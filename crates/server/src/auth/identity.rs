@@ -87,6 +87,30 @@ impl Identity {
         self.order_key.sign(text.as_bytes()).as_ref().to_vec()
     }
 
+    /// The word of this server, for the others of its cluster.
+    pub fn sign_text(&self, text: &[u8]) -> String {
+        BASE64.encode(self.order_key.sign(text).as_ref())
+    }
+
+    /// Whether a server of this cluster has signed the text.
+    pub fn is_signed(&self, text: &[u8], signature: &str) -> bool {
+        let key = UnparsedPublicKey::new(&ED25519, self.order_key.public_key().as_ref());
+        BASE64.decode(signature).is_ok_and(|signature| key.verify(text, &signature).is_ok())
+    }
+
+    /// TLS to another server of the cluster, which the authority of both vouches for.
+    pub fn client_tls(&self) -> Result<Arc<rustls::ClientConfig>, ServerError> {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.authority_certificate()?).map_err(failed)?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = rustls::ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(failed)?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        Ok(Arc::new(config))
+    }
+
     /// Signs an agent's certificate request until this time; gives the certificate and its fingerprint.
     pub fn certify(
         &self,
@@ -142,12 +166,14 @@ pub fn fingerprint(certificate: &[u8]) -> String {
     digest.as_ref().iter().map(|b| format!("{b:02x}")).collect()
 }
 
+/// Makes the folder of the keys, which only the server's user can enter.
+pub fn make_folder(dir: &Path) -> Result<(), ServerError> {
+    let mut folder = std::fs::DirBuilder::new();
+    folder.recursive(true).mode(0o700).create(dir).map_err(ServerError::file(dir))
+}
+
 fn make(dir: &Path) -> Result<(), ServerError> {
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(dir)
-        .map_err(ServerError::file(dir))?;
+    make_folder(dir)?;
     let authority_key = KeyPair::generate().map_err(failed)?;
     let mut authority = CertificateParams::default();
     authority.distinguished_name.push(DnType::CommonName, "sluice authority");
@@ -211,4 +237,30 @@ fn tls_config(
         .with_single_cert(chain, key)
         .map_err(failed)?;
     Ok(Arc::new(config))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::link::PassedFrom;
+
+    #[test]
+    fn proof_of_a_standby_holds_for_its_client_its_connection_and_its_cluster_alone() {
+        let (one, other) = (tempfile::tempdir().expect("a"), tempfile::tempdir().expect("b"));
+        let ours = Identity::load_or_make(one.path()).expect("keys");
+        let theirs = Identity::load_or_make(other.path()).expect("keys");
+        let user = |uid: u32| PassedFrom::Socket { uid, gid: 100, user: "ada".into() };
+        let text = user(1000).signed_text(&[1; 32]);
+        let signature = ours.sign_text(&text);
+        assert!(ours.is_signed(&text, &signature));
+        // The further servers of a cluster have the same keys.
+        let again = Identity::load_or_make(one.path()).expect("the same keys");
+        assert!(again.is_signed(&text, &signature));
+        assert!(!ours.is_signed(&user(1000).signed_text(&[2; 32]), &signature), "replayed");
+        assert!(!ours.is_signed(&user(0).signed_text(&[1; 32]), &signature), "another user");
+        assert!(!theirs.is_signed(&text, &signature), "another cluster");
+        let bare = serde_json::to_vec(&user(1000)).expect("JSON");
+        assert!(!ours.is_signed(&text, &ours.sign_text(&bare)), "signed as something else");
+        assert!(!ours.is_signed(&text, "no signature"));
+    }
 }

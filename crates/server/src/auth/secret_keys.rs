@@ -3,7 +3,7 @@
 //!
 //! The first key of the file encrypts; the others are there for what was encrypted before the last rotation.
 
-use super::identity::write_private;
+use super::key_files::KeyFiles;
 use crate::clock;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -13,7 +13,6 @@ use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundK
 use ring::digest::{SHA256, digest};
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 pub const FILE: &str = "secrets.key";
@@ -66,7 +65,7 @@ impl Key {
 }
 
 pub struct SecretKeys {
-    dir: PathBuf,
+    files: KeyFiles,
     /// The keys, or why there are none.
     keys: Mutex<Result<Vec<Key>, String>>,
 }
@@ -74,14 +73,18 @@ pub struct SecretKeys {
 impl SecretKeys {
     /// Reads the keys. A first one is made where nothing was encrypted yet; else a missing file is said, and so is a value
     /// whose key is not in it.
-    pub fn load<'a>(dir: &Path, stored: impl Iterator<Item = &'a Sealed>) -> Self {
+    pub fn load<'a>(
+        files: impl Into<KeyFiles>,
+        stored: impl Iterator<Item = &'a Sealed>,
+    ) -> Self {
+        let files = files.into();
         let names: BTreeSet<&str> = stored.filter_map(|s| Some(s.parts()?.0)).collect();
-        let path = dir.join(FILE);
+        let path = files.path(FILE);
         let keys = match std::fs::read_to_string(&path) {
             Ok(text) => parse(&text).ok_or_else(|| format!("{} is no key file", path.display())),
             Err(error) if error.kind() == ErrorKind::NotFound && names.is_empty() => {
                 let first = vec![Key::from_bytes(clock::random())];
-                write(dir, &first).map(|()| first)
+                write(&files, &first).map(|()| first)
             }
             Err(error) => Err(format!("{}: {error}", path.display())),
         };
@@ -96,7 +99,7 @@ impl SecretKeys {
             }
             Err(why) => tracing::error!("secrets cannot be used: {why}"),
         }
-        Self { dir: dir.to_owned(), keys: Mutex::new(keys) }
+        Self { files, keys: Mutex::new(keys) }
     }
 
     fn keys(&self) -> Result<Vec<Key>, KeyError> {
@@ -168,7 +171,7 @@ impl SecretKeys {
         let mut known = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
         let mut keys = known.clone().map_err(KeyError::Unusable)?;
         change(&mut keys)?;
-        write(&self.dir, &keys).map_err(KeyError::Unusable)?;
+        write(&self.files, &keys).map_err(KeyError::Unusable)?;
         *known = Ok(keys);
         Ok(())
     }
@@ -185,15 +188,16 @@ fn parse(text: &str) -> Option<Vec<Key>> {
     (!keys.is_empty()).then_some(keys)
 }
 
-fn write(dir: &Path, keys: &[Key]) -> Result<(), String> {
+fn write(files: &KeyFiles, keys: &[Key]) -> Result<(), String> {
     let text: String = keys.iter().map(|key| BASE64.encode(key.bytes) + "\n").collect();
-    write_private(dir, FILE, &text).map_err(|error| error.to_string())
+    files.write(FILE, &text).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
 
     fn load(dir: &Path, stored: &[Sealed]) -> SecretKeys {
         SecretKeys::load(dir, stored.iter())

@@ -2,7 +2,7 @@
 //!
 //! A file for each subject: `priority`, `power`, `preempt_requeue`, `process`, `site` (prolog, epilog, folders), `show_config`,
 //! `sluice_toml` (what slurm.conf has no words for), `toml_value` (its texts), `machine_source` (its `[[source]]`), `budget` (its
-//! `[[budget]]`), `oidc` (its `[oidc]`).
+//! `[[budget]]`), `oidc` (its `[oidc]`), `slurmdbd_conf` (the purge of the books).
 
 mod budget;
 mod dstack_settings;
@@ -15,6 +15,7 @@ mod process;
 mod show_config;
 mod site;
 mod sluice_toml;
+mod slurmdbd_conf;
 mod toml_value;
 
 use crate::error::ServerError;
@@ -126,6 +127,7 @@ fn load_files(files: &dyn Files, dir: &Path) -> Result<ClusterConfig, ServerErro
     }
     own.apply(&mut config);
     machine_source::back_nodes(&mut config).map_err(ServerError::Configuration)?;
+    config.parameters.purge_jobs = slurmdbd_conf::read(files, dir)?;
     Ok(config)
 }
 
@@ -286,6 +288,7 @@ fn parameters(conf: &Conf, nodes: &[NodeConfig]) -> Parameters {
         keep_environments: globals.accounting.store_flags.contains(&StoreFlag::JobEnvironment),
         kept_text_days: globals.accounting.kept_texts.days,
         kept_text_mib: globals.accounting.kept_texts.mib,
+        purge_jobs: None,
         enforce_partition_limits: globals.scheduling.enforce_part_limits != EnforcePartLimits::No,
         enforce_all_partitions: globals.scheduling.enforce_part_limits == EnforcePartLimits::All,
         select: select(&globals.scheduling),

@@ -152,21 +152,27 @@ impl TryFrom<String> for Domain {
 struct Store {
     url: Option<String>,
     password_file: Option<String>,
+    key_file: Option<String>,
 }
 
-/// Of `[store]`, with the path as the server opens it.
+/// Of `[store]`, with the paths as the server opens them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreSettings {
     pub url: String,
     pub password_file: Option<PathBuf>,
+    /// The key that the servers' own keys are sealed under.
+    pub key_file: Option<PathBuf>,
 }
 
 impl Store {
     fn check(&self) -> Result<(), String> {
-        if self.url.is_none() && self.password_file.is_some() {
-            return Err(": [store] password_file: its url is missing (url = 'postgres://…')".into());
+        let given = [("password_file", &self.password_file), ("key_file", &self.key_file)];
+        match given.into_iter().find(|(_, file)| file.is_some()) {
+            Some((key, _)) if self.url.is_none() => {
+                Err(format!(": [store] {key}: its url is missing (url = 'postgres://…')"))
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 }
 
@@ -284,10 +290,12 @@ pub(super) fn read(files: &dyn Files, dir: &Path) -> Result<SluiceToml, ServerEr
 }
 
 impl SluiceToml {
-    /// The database of the state; the path of its password begins at the folder of the configuration.
+    /// The database of the state; the paths of its files begin at the folder of the configuration.
     pub fn store(self, dir: &Path) -> Option<StoreSettings> {
-        let Store { url, password_file } = self.store;
-        Some(StoreSettings { url: url?, password_file: password_file.map(|path| dir.join(path)) })
+        let Store { url, password_file, key_file } = self.store;
+        let [password_file, key_file] =
+            [password_file, key_file].map(|file| file.map(|path| dir.join(path)));
+        Some(StoreSettings { url: url?, password_file, key_file })
     }
 
     /// What is configured and has no effect everywhere, a line each.
@@ -446,7 +454,11 @@ mod tests {
         let url = "postgres://sluice@db.example/sluice";
         let found = store(&format!("[store]\nurl = '{url}'\npassword_file = 'db-password'\n"));
         let password_file = Some("/etc/sluice/db-password".into());
-        assert_eq!(found, Ok(Some(StoreSettings { url: url.into(), password_file })));
+        let key_file = None;
+        assert_eq!(found, Ok(Some(StoreSettings { url: url.into(), password_file, key_file })));
+        let found = store(&format!("[store]\nurl = '{url}'\nkey_file = 'store.key'\n"));
+        let key_file = found.map(|found| found.and_then(|settings| settings.key_file));
+        assert_eq!(key_file, Ok(Some("/etc/sluice/store.key".into())));
         let wrong = store("[store]\npassword_file = 'db-password'\n").expect_err("no address");
         assert!(wrong.contains("[store] password_file: its url is missing"), "{wrong}");
     }

@@ -67,7 +67,7 @@ const CALL_LINES: RateLimit = RateLimit { burst: 200, interval: Duration::from_s
 /// a job came by.
 fn note_call(shared: &Shared, envelope: &mut Envelope, by: &Principal) {
     let id = envelope.id.take();
-    if let Call::Submit(submission) = &mut envelope.call {
+    if let Call::Submit(submission) | Call::Resubmit(submission) = &mut envelope.call {
         submission.het_components.iter_mut().for_each(|spec| spec.call.clone_from(&id));
         submission.spec.call = id;
         return;
@@ -106,7 +106,7 @@ fn whole(headers: &HeaderMap, content_type: &'static str, body: Vec<u8>) -> Resp
 }
 
 /// The call in a request's body, held to its bounds; else the response that refuses it.
-fn read_call(body: &[u8]) -> Result<Envelope, Box<Response>> {
+pub fn read_call(body: &[u8]) -> Result<Envelope, Box<Response>> {
     call_bounds::check(body).map_err(|refusal| Box::new(answer_json(&Answer::Refused(refusal))))?;
     let unreadable = |text: String| Box::new(refused(StatusCode::BAD_REQUEST, &text));
     let envelope: Envelope = serde_json::from_slice(body)

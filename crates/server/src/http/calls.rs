@@ -168,11 +168,19 @@ async fn full_answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<
             now,
             hostname: shared.setup.hostname.clone(),
             user: by.name,
+            servers: shared.volatile.servers.views(),
         }),
         Call::Submit(submission) => {
             if let Some(kept) = &submission.configuration {
                 kept_spec::check(kept)?;
             }
+            submit(shared, by, submission).await
+        }
+        Call::Resubmit(mut submission) => {
+            if let Some(kept) = &submission.configuration {
+                kept_spec::check(kept)?;
+            }
+            submission.is_repeat = true;
             submit(shared, by, submission).await
         }
         // A call that may take long leaves its thread to others while it works.
@@ -190,6 +198,7 @@ async fn full_answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<
             authorise(&shared.read(), &by, Act::Operate)?;
             Ok(Answer::Versions(versions(shared)))
         }
+        Call::Handover => hand_over(shared, &by).await,
         Call::SetLogLevel { level } => {
             authorise(&shared.read(), &by, Act::Administer)?;
             (shared.setup.set_log_level)(level);
@@ -278,6 +287,20 @@ async fn full_answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<
         }
         other => administer(shared, by, other).await,
     }
+}
+
+/// Gives the lead up, where another server is there to take it. Nothing is committed from then on: commands that wait are not
+/// answered here, and ask the next leader.
+async fn hand_over(shared: &Shared, by: &Principal) -> Result<Answer, Refusal> {
+    authorise(&shared.read(), by, Act::Administer)?;
+    let servers = shared.volatile.servers.views();
+    if !servers.iter().any(|server| !server.is_leader && server.is_up()) {
+        return Err(Refusal::Other("no other server waits: nobody could take over".into()));
+    }
+    tracing::info!(by = by.name, "the lead is handed over");
+    shared.writer.stop().await;
+    shared.volatile.handover.notify_one();
+    Ok(Answer::Done)
 }
 
 fn versions(shared: &Shared) -> VersionsView {

@@ -243,6 +243,7 @@ authorisation_table! { w;
     Call::Ping => EVERYBODY, Call::Ping;
     // The owner of the new job has a test of its own: `submitted_job_is_the_callers_unless_an_administrator_names_another`.
     Call::Submit(_) => EVERYBODY, Call::Submit(Box::new(submission("")));
+    Call::Resubmit(_) => EVERYBODY, Call::Resubmit(Box::new(submission("")));
     Call::TestSubmit(_) => EVERYBODY, Call::TestSubmit(Box::new(submission("")));
     Call::Offers(_) => EVERYBODY, Call::Offers(Box::new(submission("")));
     Call::AwaitStart { .. } => MANAGE, Call::AwaitStart { job: w.batch, timeout_ms: 0, ready: false }, shows Jobs;
@@ -377,7 +378,7 @@ authorisation_table! { w;
     Call::Ssh { request: SshRequest::Add { .. }, .. } => AS_OWNER, ssh(SshRequest::Add { key: "none".into(), proof: None });
     Call::Ssh { request: SshRequest::Remove { .. }, .. } => AS_OWNER, ssh(SshRequest::Remove { key: "none".into() });
     Call::Ssh { request: SshRequest::Renew, .. } => AS_OWNER, ssh(SshRequest::Renew);
-    Call::RotateAdminToken { .. } => ADMINISTER, Call::RotateAdminToken { hash: "0".repeat(64) };
+    Call::RotateAdminToken { .. } => ADMINISTER, Call::RotateAdminToken { hash: "0".repeat(64), token: None };
     Call::Secrets { .. } => ADMINISTER, Call::Secrets { project: MAIN_PROJECT.into() };
     Call::Secret { .. } => ADMINISTER, {
         let (project, name) = (MAIN_PROJECT.into(), "none".into());
@@ -417,6 +418,7 @@ authorisation_table! { w;
     Call::CreatePartition(_) => ADMINISTER,
         Call::CreatePartition(Box::new(model::partition::Partition::over("new", Vec::new())));
     Call::DeletePartition { .. } => ADMINISTER, Call::DeletePartition { name: "none".into() };
+    Call::Handover => ADMINISTER, Call::Handover;
     Call::SetLogLevel { .. } => ADMINISTER, Call::SetLogLevel { level: LogLevel::Info };
     Call::Reconfigure { .. } => ADMINISTER, Call::Reconfigure { files: None };
 }

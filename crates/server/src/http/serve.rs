@@ -2,7 +2,7 @@
 
 use crate::auth::accounts::Accounts;
 use crate::auth::principal;
-use crate::connection_limits::{ConnectionLimits, ConnectionSlots, UserSlot};
+use crate::connection_limits::{ConnectionLimits, ConnectionSlots, PortConnection, UserSlot};
 use crate::http::drain::Drain;
 use crate::http::peer::{HeldSlot, Peer};
 use crate::http::stall_timeout::{StallTimeout, TimedStream};
@@ -26,6 +26,7 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::task::block_in_place;
 use tokio::time::timeout;
 use wire::client::{BACKUP_PATH, CALL_PATH};
+use wire::link::PassedFrom;
 use wire::ssh::{INTERNODE_LINE_BYTES_MAX, INTERNODE_PREFIX, internode_login};
 
 /// Bytes of a request's head, and of what is read ahead of a handler.
@@ -161,6 +162,57 @@ pub async fn serve_client<S>(
             serve(router, stream, who, slot, limits, Drain::never());
         }
         Err(why) => refuse(&mut stream, &why).await,
+    }
+}
+
+/// Serves clients that standbys pass on, as if they had come to this server.
+pub struct PassedClients {
+    pub router: Router,
+    pub socket: Arc<ConnectionSlots>,
+    pub port: Arc<ConnectionSlots>,
+    pub limits: ConnectionLimits,
+    pub shared: Arc<Shared>,
+    pub accounts: Accounts,
+}
+
+impl PassedClients {
+    pub async fn serve<S>(&self, mut stream: S, from: PassedFrom)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        match from {
+            PassedFrom::Socket { uid, gid, user } => {
+                let Some(who) = self.accounts.find(uid, gid).await else {
+                    let why = "the leader's user database does not answer: try again";
+                    return refuse(&mut stream, why).await;
+                };
+                if who.name != user {
+                    let here = &who.name;
+                    let why =
+                        format!("user {uid} is {user} on the standby, and {here} on the leader");
+                    return refuse(&mut stream, &why).await;
+                }
+                let is_operator = || authorise(&self.shared.read(), &who, Act::Operate).is_ok();
+                let Some(slot) = self.socket.take_for(uid, is_operator) else {
+                    return refuse(&mut stream, "too many connections are open").await;
+                };
+                let peer = move || Peer::Socket(who.clone());
+                serve(&self.router, stream, peer, slot, &self.limits);
+            }
+            PassedFrom::Port { address } => {
+                let Some(slot) = self.port.take() else {
+                    return refuse(&mut stream, "too many connections are open").await;
+                };
+                let connection = PortConnection::new(self.port.clone());
+                let is_loopback = address.to_canonical().is_loopback();
+                let peer = move || Peer::Port {
+                    connection: connection.clone(),
+                    from: address,
+                    is_loopback,
+                };
+                serve(&self.router, stream, peer, slot, &self.limits);
+            }
+        }
     }
 }
 

@@ -52,12 +52,18 @@ pub async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<A
             shared.writer.run(Command::RevokeToken { name, user }, by).await?;
             Ok(Answer::Done)
         }
-        Call::RotateAdminToken { hash } => {
+        Call::RotateAdminToken { hash, token } => {
             authorise(&shared.read(), &by, Act::Administer)?;
             let known = admin_token(shared);
             let known = known.ok_or_else(|| Refusal::Other("there is no admin token".into()))?;
             let next = UserToken { hash, made: Some(clock::now()), ..known };
+            let given = token.filter(|given| token::hash(&given.0) == next.hash);
             shared.writer.run(Command::SetAdminToken(Box::new(next)), by).await?;
+            if let Some(given) = given
+                && let Err(error) = shared.key_files.share_admin_token(&given.0)
+            {
+                tracing::error!("other servers do not have the new admin.token: {error}");
+            }
             Ok(Answer::Done)
         }
         other => unreachable!("{other:?} is answered elsewhere"),

@@ -5,6 +5,7 @@ use super::snapshot::Snapshot;
 use crate::allocator;
 use slurm::words;
 use std::fs;
+use wire::client::ServerView;
 
 /// The pages and ticks of this process's `stat`, in bytes and seconds.
 struct Process {
@@ -46,7 +47,34 @@ pub fn write(text: &mut Exposition, snapshot: &Snapshot) {
         let verb = words::rpc::name(call.kind).0;
         family.summed(&[("verb", verb)], call.count, call.total_us);
     }
+    write_servers(text, &snapshot.servers);
     write_process(text, snapshot);
+}
+
+fn labels(server: &ServerView) -> [(&str, &str); 2] {
+    let address = server.addresses.first().map_or("", String::as_str);
+    [("server", server.name.as_str()), ("address", address)]
+}
+
+/// Of several servers alone.
+fn write_servers(text: &mut Exposition, servers: &[ServerView]) {
+    if servers.is_empty() {
+        return;
+    }
+    let mut family = text.gauge("sluice_server_leads", "Whether a server of the cluster leads.");
+    for server in servers {
+        family.sample(&labels(server), u8::from(server.is_leader));
+    }
+    let help = "The events that a server had not taken in when it was heard of last.";
+    let mut family = text.gauge("sluice_server_events_behind", help);
+    for server in servers {
+        family.sample(&labels(server), server.events_behind);
+    }
+    let help = "How long ago a server of the cluster was heard of.";
+    let mut family = text.gauge("sluice_server_seen_seconds", help);
+    for server in servers {
+        family.sample(&labels(server), server.seen_ms as f64 / 1e3);
+    }
 }
 
 fn write_process(text: &mut Exposition, snapshot: &Snapshot) {
@@ -69,5 +97,37 @@ impl Process {
             resident_bytes: allocator::resident_bytes()?,
             open_files: fs::read_dir("/proc/self/fd").ok()?.count() as u64,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_servers_have_a_sample_each_and_one_alone_has_none() {
+        let server = |name: &str, is_leader| ServerView {
+            name: name.into(),
+            addresses: vec![format!("{name}:6820")],
+            version: "1.0".into(),
+            is_leader,
+            seen_ms: 1500,
+            events_behind: 7,
+            term: 2,
+        };
+        let mut text = Exposition::default();
+        write_servers(&mut text, &[server("a", true), server("b", false)]);
+        let text = text.into_text();
+        for line in [
+            r#"sluice_server_leads{server="a",address="a:6820"} 1"#,
+            r#"sluice_server_leads{server="b",address="b:6820"} 0"#,
+            r#"sluice_server_events_behind{server="b",address="b:6820"} 7"#,
+            r#"sluice_server_seen_seconds{server="b",address="b:6820"} 1.5"#,
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}: {text}");
+        }
+        let mut alone = Exposition::default();
+        write_servers(&mut alone, &[]);
+        assert_eq!(alone.into_text(), "");
     }
 }

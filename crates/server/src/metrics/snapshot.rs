@@ -19,6 +19,7 @@ use model::time::Timestamp;
 use slurm::words;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+use wire::client::ServerView;
 use wire::machine::MachinesView;
 use wire::view::{ClusterView, NodeView};
 
@@ -57,6 +58,8 @@ pub struct Snapshot {
     pub account_costs: BTreeMap<String, AccountCost>,
     pub started: Timestamp,
     pub term: u64,
+    /// The servers of the cluster, where there may be several.
+    pub servers: Vec<ServerView>,
 }
 
 /// Numbers of jobs. A pending task of an array is a job.
@@ -147,6 +150,7 @@ impl Snapshot {
             account_costs,
             started: shared.setup.started,
             term: state.term,
+            servers: shared.volatile.servers.views(),
         }
     }
 

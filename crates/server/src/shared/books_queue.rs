@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use store::BookReader;
-use store::books::Retention;
+use store::books::{JobPurge, Retention};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -22,6 +22,7 @@ const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
 pub enum BooksTask {
     Add(Batch),
     Expire(Retention),
+    Purge(JobPurge),
 }
 
 /// Attempts that ended with the journal's event `seq`, or before it, runs that were deleted, and what was done beside the jobs.
@@ -80,6 +81,11 @@ impl BooksQueue {
     /// Lets kept texts go, a moment later. A queue that is full has no time for it now.
     pub fn expire(&self, retention: Retention) {
         let _ = self.sender.try_send(BooksTask::Expire(retention));
+    }
+
+    /// Removes old records of jobs, a moment later.
+    pub fn purge(&self, purge: JobPurge) {
+        let _ = self.sender.try_send(BooksTask::Purge(purge));
     }
 
     /// Whether kept texts were let go since the last call.

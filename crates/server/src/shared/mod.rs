@@ -27,6 +27,7 @@ pub mod relayed_series;
 pub mod run_texts;
 pub mod run_totals;
 pub mod scrapes;
+pub mod server_list;
 pub mod service_counts;
 pub mod shell_tickets;
 pub mod sign_ons;
@@ -43,6 +44,7 @@ pub mod web_sessions;
 pub mod writer_queue;
 
 use crate::auth::identity::Identity;
+use crate::auth::key_files::KeyFiles;
 use crate::auth::oidc::provider::ProviderCache;
 use crate::auth::secret_keys::SecretKeys;
 use crate::auth::subordinate_ids::SubordinateIds;
@@ -81,6 +83,7 @@ use relayed_series::RelayedSeries;
 use run_texts::RunTexts;
 use run_totals::RunTotals;
 use scrapes::Scrapes;
+use server_list::ServerList;
 use service_counts::ServiceCounts;
 use shell_tickets::ShellTickets;
 use sign_ons::SignOns;
@@ -114,6 +117,8 @@ pub struct Shared {
     pub logs: LogQueue,
     pub mail: MailQueue,
     pub identity: Identity,
+    /// The folder of the keys.
+    pub key_files: KeyFiles,
     pub secret_keys: SecretKeys,
     pub uploads: Uploads,
     /// With which keys users come in by SSH.
@@ -217,6 +222,10 @@ pub struct Volatile {
     pub service_counts: ServiceCounts,
     /// Gateways beside the server.
     pub gateways: Gateways,
+    /// The lead is to be given up; the writer has stopped.
+    pub handover: tokio::sync::Notify,
+    /// The servers of the cluster, where there may be several.
+    pub servers: Arc<ServerList>,
     /// How the probes of replicas went.
     pub probe_streaks: ProbeStreaks,
 }

@@ -4,7 +4,7 @@
 //! The key that the server holds is derived from a secret and the user's name: nothing is stored for it but how often it
 //! was renewed. All is in two files beside the server's other keys, written before a change is answered.
 
-use crate::auth::identity::write_private;
+use crate::auth::key_files::KeyFiles;
 use crate::error::ServerError;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -19,7 +19,7 @@ use russh::keys::ssh_key::private::{Ed25519Keypair, KeypairData};
 use russh::keys::{HashAlg, PrivateKey, PublicKey};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard};
 use wire::ssh::{KEY_PROOF_BYTES_MAX, KEY_PROOF_NAMESPACE, SshKeyView};
 
@@ -39,7 +39,7 @@ const RENEWALS_KNOWN: usize = 64;
 const RSA_BITS_MIN: u32 = 2048;
 
 pub struct SshKeys {
-    dir: PathBuf,
+    files: KeyFiles,
     derivation: hmac::Key,
     users: Mutex<Users>,
 }
@@ -105,12 +105,13 @@ fn private_text(key: &PrivateKey) -> SecretValue {
 
 impl SshKeys {
     pub fn load(
-        dir: &Path,
+        files: impl Into<KeyFiles>,
         seed: impl FnOnce() -> Result<[u8; SECRET_BYTES], ServerError>,
     ) -> Result<Self, ServerError> {
-        let path = dir.join(SECRET);
+        let files = files.into();
+        let path = files.path(SECRET);
         if !path.exists() {
-            write_private(dir, SECRET, &BASE64.encode(seed()?))?;
+            files.write(SECRET, &BASE64.encode(seed()?))?;
         }
         let text = std::fs::read_to_string(&path).map_err(ServerError::file(&path))?;
         let wrong = |path: &Path, error: String| {
@@ -122,14 +123,14 @@ impl SshKeys {
             let text = format!("expected {SECRET_BYTES} bytes in base64, and not {found}");
             return Err(wrong(&path, text));
         }
-        let path = dir.join(FILE);
+        let path = files.path(FILE);
         let users = match std::fs::read(&path) {
             Ok(bytes) => serde_json::from_slice(&bytes).map_err(|e| wrong(&path, e.to_string()))?,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Users::new(),
             Err(error) => return Err(ServerError::file(&path)(error)),
         };
         Ok(Self {
-            dir: dir.to_owned(),
+            files,
             derivation: hmac::Key::new(hmac::HMAC_SHA256, &secret),
             users: Mutex::new(users),
         })
@@ -356,7 +357,7 @@ impl SshKeys {
         let mut next = users.clone();
         change(&mut next)?;
         let text = serde_json::to_string(&next).map_err(|e| Refusal::Other(e.to_string()))?;
-        write_private(&self.dir, FILE, &text).map_err(|e| Refusal::Other(e.to_string()))?;
+        self.files.write(FILE, &text).map_err(|e| Refusal::Other(e.to_string()))?;
         *users = next;
         Ok(())
     }

@@ -42,6 +42,8 @@ pub enum WriterRequest {
     },
     /// Several commands of the server's own, answered once.
     Batch(Vec<Command>),
+    /// Commits what came before, and nothing more.
+    Stop(oneshot::Sender<()>),
     /// The state on disk, as it is between two commits.
     Copy {
         books: PathBuf,
@@ -145,6 +147,13 @@ impl WriterQueue {
             .send(Work { request, by: server_principal(), reply: None })
             .map_err(|_| stopping())?;
         copied.blocking_recv().unwrap_or_else(|_| Err(stopping()))
+    }
+
+    /// Waits until all that came before is on disk. Nothing is committed or answered from then on.
+    pub async fn stop(&self) {
+        let (to, stopped) = oneshot::channel();
+        let _asked = self.send(WriterRequest::Stop(to), server_principal()).await;
+        let _ = stopped.await;
     }
 
     async fn ask(&self, request: WriterRequest, by: Principal) -> Answer {

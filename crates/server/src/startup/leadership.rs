@@ -1,17 +1,20 @@
-//! Of several servers on one database, one leads. A server that does not lead waits: it answers nobody, and takes over when
-//! the leader's lease has lapsed or was given up. Then it reads the state and starts as any server does.
+//! Of several servers on one database, one leads. A server that does not lead waits as a standby (`standby/`), and takes over when
+//! the leader's lease has lapsed or was given up: with the state that it has followed, or with one that it reads then.
 //!
 //! The leader renews its lease on a session of its own, so that a slow commit does not hold it back. A leader that finds
 //! another in its place ends, and is started again by its keeper or service manager, to wait. So does one that could not
 //! renew its lease for long: the database may be away for it alone, and another server may lead.
 
 use super::Listeners;
+use super::presence::Presence;
 use crate::error::ServerError;
 use crate::repeated_failure::RepeatedFailure;
+use crate::shared::server_list::ServerList;
+use crate::standby::{HotState, StandbyOptions, StandbyServer};
 use crate::vital_task::CANNOT_GO_ON;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use store::postgres::{self, Database, DatabaseError, DatabaseUrl, Lease, Taken};
+use store::postgres::{self, Database, DatabaseError, DatabaseUrl, Lease, ServerAddress, Taken};
 
 /// How long the lease is good without being renewed.
 const LEASE_LIFE: Duration = Duration::from_secs(2);
@@ -20,6 +23,8 @@ const RENEW_INTERVAL: Duration = Duration::from_millis(500);
 const UNRENEWED_MAX: Duration = Duration::from_secs(30);
 /// How often a server that waits looks whether it may lead.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+/// How often a standby that cannot read the state tries to.
+const STANDBY_INTERVAL: Duration = Duration::from_secs(1);
 /// The most callers that one look turns away at each listener.
 const TURNED_AWAY_MAX: usize = 1024;
 
@@ -27,34 +32,51 @@ const TURNED_AWAY_MAX: usize = 1024;
 pub(super) struct Leadership {
     pub database: Arc<Database>,
     lease: Arc<Lease>,
+    address: ServerAddress,
+    for_lease: Arc<Database>,
+    pub servers: Arc<ServerList>,
+    /// The state that this server has followed while it waited.
+    pub hot: Option<HotState>,
+}
+
+/// How a server waits.
+pub(super) struct Waiting<'a> {
+    pub url: &'a DatabaseUrl,
+    /// The cluster's.
+    pub identity: &'a str,
+    pub address: ServerAddress,
+    pub listeners: &'a Listeners,
+    /// Told once who leads meanwhile.
+    pub on_standby: fn(&str),
+    /// What a standby is started with.
+    pub standby: &'a dyn Fn(Arc<ServerList>) -> Result<StandbyOptions, ServerError>,
 }
 
 impl Leadership {
-    /// Waits until this server leads. `identity` is the cluster's, `holder` this server's name; `on_standby` is told once who
-    /// leads meanwhile.
-    pub fn acquire(
-        url: &DatabaseUrl,
-        identity: &str,
-        holder: &str,
-        listeners: &Listeners,
-        on_standby: fn(&str),
-    ) -> Result<Self, ServerError> {
+    /// Waits until this server leads.
+    pub fn acquire(waiting: &Waiting<'_>) -> Result<Self, ServerError> {
+        let Waiting { url, identity, listeners, .. } = *waiting;
         let session = || {
             Database::new(url.clone())
                 .map_err(|e| ServerError::Other(format!("cannot start a thread: {e}")))
         };
         let (database, for_lease) = (session()?, session()?);
+        await_database(listeners, || Ok(postgres::prepare(&database, identity)?))?;
         set_nonblocking(listeners, true)?;
-        await_schema(&database, identity, listeners)?;
-        let lease = Arc::new(await_lease(&for_lease, holder, listeners, on_standby)?);
+        let servers = Arc::new(ServerList::default());
+        let address = waiting.address.clone();
+        let mut presence = Presence::new(address.clone(), for_lease.clone(), servers.clone());
+        let (lease, hot) = await_lease(waiting, &for_lease, &mut presence)?;
+        let lease = Arc::new(lease);
+        presence.note(lease.epoch(), 0);
         set_nonblocking(listeners, false)?;
         let kept = lease.clone();
         std::thread::Builder::new()
             .name("lease".into())
-            .spawn(move || keep(&kept))
+            .spawn(move || keep(&kept, &mut presence))
             .map_err(|e| ServerError::Other(format!("cannot start a thread: {e}")))?;
         tracing::info!(epoch = lease.epoch(), store = url.shown(), "this server leads");
-        Ok(Self { database, lease })
+        Ok(Self { database, lease, address, for_lease, servers, hot })
     }
 
     pub fn epoch(&self) -> i64 {
@@ -66,54 +88,104 @@ impl Leadership {
         if let Err(error) = self.lease.release() {
             tracing::warn!("the lease lapses by itself: {error}");
         }
+        // What fails here is shown as down, and forgotten after a day.
+        let _ = self.address.remove(&self.for_lease);
     }
 }
 
-/// Waits for a database that is away: one that starts with this machine may be later. One that cannot be used is an error.
-fn await_schema(
-    database: &Database,
-    identity: &str,
+/// Does what needs the database, and waits for one that is away: one that starts with this machine may be later. One that cannot
+/// be used is an error.
+pub(super) fn await_database<T>(
     listeners: &Listeners,
-) -> Result<(), ServerError> {
+    mut work: impl FnMut() -> Result<T, ServerError>,
+) -> Result<T, ServerError> {
+    set_nonblocking(listeners, true)?;
     let mut failures = RepeatedFailure::new("the store");
-    loop {
-        match postgres::prepare(database, identity) {
-            Ok(()) => {
-                failures.succeeded();
-                return Ok(());
-            }
-            Err(error) if error.may_pass() => failures.failed("waiting for the database", &error),
-            Err(error) => return Err(error.into()),
+    let done = loop {
+        let error = match work() {
+            Err(error) => error,
+            done => break done,
+        };
+        if !DatabaseError::cause_of(&error).is_some_and(DatabaseError::may_pass) {
+            break Err(error);
         }
+        failures.failed("waiting for the database", &error);
         turn_away(listeners);
         std::thread::sleep(LOOK_INTERVAL);
-    }
+    };
+    failures.succeeded();
+    set_nonblocking(listeners, false)?;
+    done
 }
 
 fn await_lease(
+    waiting: &Waiting<'_>,
     database: &Arc<Database>,
-    holder: &str,
-    listeners: &Listeners,
-    on_standby: fn(&str),
-) -> Result<Lease, ServerError> {
+    presence: &mut Presence,
+) -> Result<(Lease, Option<HotState>), ServerError> {
     let mut failures = RepeatedFailure::new("the lease");
+    let mut standby = OwnStandby { waiting, running: None, tried: None };
     let mut is_told = false;
     loop {
-        match Lease::take(database, holder, LEASE_LIFE) {
-            Ok(Taken::Leading(lease)) => return Ok(lease),
+        match Lease::take(database, &waiting.address.name, LEASE_LIFE) {
+            Ok(Taken::Leading(lease)) => {
+                return Ok((lease, standby.running.and_then(StandbyServer::finish)));
+            }
             Ok(Taken::Waiting(leader)) => {
                 failures.succeeded();
+                presence.update(0, standby.seq());
+                standby.start(presence.servers());
                 if !is_told {
                     is_told = true;
                     tracing::info!(leader = leader.holder, "this server waits as a standby");
-                    on_standby(&leader.holder);
+                    (waiting.on_standby)(&leader.holder);
                 }
             }
             Err(error @ DatabaseError::Unfit(_)) => return Err(error.into()),
             Err(error) => failures.failed("it cannot be asked for; trying again", &error),
         }
-        turn_away(listeners);
-        std::thread::sleep(LOOK_INTERVAL);
+        standby.wait(LOOK_INTERVAL);
+    }
+}
+
+/// The standby that this server is, once it could read the state. Until then it turns everybody away.
+struct OwnStandby<'a> {
+    waiting: &'a Waiting<'a>,
+    running: Option<StandbyServer>,
+    tried: Option<Instant>,
+}
+
+impl OwnStandby<'_> {
+    fn seq(&self) -> u64 {
+        self.running.as_ref().map_or(0, StandbyServer::seq)
+    }
+
+    fn start(&mut self, servers: &Arc<ServerList>) {
+        let is_due = self.tried.is_none_or(|tried| tried.elapsed() >= STANDBY_INTERVAL);
+        if self.running.is_some() || !is_due {
+            return;
+        }
+        self.tried = Some(Instant::now());
+        let Listeners { socket, port, .. } = self.waiting.listeners;
+        let started = (self.waiting.standby)(servers.clone())
+            .and_then(|options| StandbyServer::start(options, socket, port));
+        match started {
+            Ok(running) => self.running = Some(running),
+            Err(error) => tracing::warn!("the standby answers nobody yet: {error}"),
+        }
+    }
+
+    fn wait(&mut self, time: Duration) {
+        match &mut self.running {
+            Some(standby) => {
+                standby.follow(time);
+                turn_away_agents(self.waiting.listeners);
+            }
+            None => {
+                turn_away(self.waiting.listeners);
+                std::thread::sleep(time);
+            }
+        }
     }
 }
 
@@ -143,16 +215,31 @@ fn turn_away(listeners: &Listeners) {
     }
 }
 
+/// The same where the clients' listeners are served: agents and SSH clients look for the leader.
+fn turn_away_agents(listeners: &Listeners) {
+    let Listeners { agents, ssh, .. } = listeners;
+    for _ in 0..TURNED_AWAY_MAX {
+        let of_ssh = ssh.as_ref().is_some_and(|ssh| ssh.accept().is_ok());
+        if agents.accept().is_err() && !of_ssh {
+            return;
+        }
+    }
+}
+
 /// Renews the lease until another server has it or it could not be renewed for long; then this process ends.
-fn keep(lease: &Lease) {
+fn keep(lease: &Lease, presence: &mut Presence) {
     let mut failures = RepeatedFailure::new("the lease");
     let mut renewed = Instant::now();
     loop {
         std::thread::sleep(RENEW_INTERVAL);
+        if lease.is_released() {
+            return;
+        }
         match lease.renew() {
             Ok(()) => {
                 failures.succeeded();
                 renewed = Instant::now();
+                presence.update(lease.epoch(), 0);
             }
             Err(error @ DatabaseError::Deposed) => {
                 tracing::error!("{error}: it ends, and waits when it is started again");

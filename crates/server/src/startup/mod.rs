@@ -1,16 +1,20 @@
 //! Starting the server and stopping it: what it is started with, its threads, and the listeners' tasks (`serve`). `prepare` is what the
 //! state needs before anybody is answered, `local_nodes` the wait for the nodes of this machine, `leadership` which of several
-//! servers leads, `newest_configuration` which configuration counts, `state_place` where the state is.
+//! servers leads, `presence` which servers there are, `newest_configuration` which configuration counts, `state_place` where the
+//! state is.
 
 mod leadership;
 mod local_nodes;
 mod newest_configuration;
 mod prepare;
+mod presence;
 mod serve;
-mod state_place;
+pub(crate) mod state_place;
 
 use crate::auth::identity::Identity;
+use crate::auth::key_files::KeyFiles;
 use crate::auth::secret_keys::SecretKeys;
+use crate::auth::shared_keys::{SharedKeys, StoreKey};
 use crate::configuration_check::{dropped_text, refuse_dropped};
 use crate::configure::Machine;
 use crate::connection_limits::{self, ConnectionLimits};
@@ -23,30 +27,32 @@ use crate::shared::dispatch_queue::DispatchQueue;
 use crate::shared::forecast_queue::ForecastQueue;
 use crate::shared::log_queue::LogQueue;
 use crate::shared::mail_queue::MailQueue;
+use crate::shared::server_list::ServerList;
 use crate::shared::ssh_keys::SshKeys;
 use crate::shared::state_lock::StateLock;
 use crate::shared::uploads::Uploads;
 use crate::shared::writer_queue::WriterQueue;
-use crate::shared::{Setup, Shared};
+use crate::shared::{Setup, Shared, Volatile};
 use crate::ssh::host_key;
+use crate::standby::{HotState, StandbyOptions};
 use crate::vital_task::CANNOT_GO_ON;
-use crate::writer::recover::{ReplayedEntry, StateDisks};
+use crate::writer::recover::{Recovered, ReplayedEntry, StateDisks};
 use crate::writer::thread::WriterThread;
 use crate::writer::{books, collect, lost_history};
 use crate::{allocator, clock};
 use cluster::ClusterConfig;
-use leadership::Leadership;
+use leadership::{Leadership, Waiting};
 use newest_configuration::{accepted_configuration, newest_configuration};
 use russh::keys::PrivateKey;
-use serve::serve;
+use serve::{ServeEnd, serve};
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use store::postgres::{DatabaseUrl, EndedLog};
-use store::{Blobs, BookReader, Books, LogFiles, RealDisk};
+use store::postgres::{DatabaseUrl, EndedLog, ServerAddress};
+use store::{BlobIndex, Blobs, BookReader, Books, JournalError, LogFiles, RealDisk};
 use wire::diagnostics::LogLevel;
 use wire::ssh::SshEndpoint;
 
@@ -55,6 +61,9 @@ const SHUTDOWN_TIME: Duration = Duration::from_secs(5);
 
 /// What the key of browsers' markers is derived for.
 const MARKER_CONTEXT: &str = "markers of browsers that show pages of jobs";
+
+/// How long who asked for a hand-over may take to hear that it is done.
+const HANDOVER_ANSWER_TIME: Duration = Duration::from_millis(200);
 
 pub struct ServerOptions {
     /// The server's own part of the state folder.
@@ -84,6 +93,8 @@ pub struct ServerOptions {
     pub hostname: String,
     /// The database that several servers share; without one the state is in files of this machine.
     pub store: Option<DatabaseUrl>,
+    /// What the keys in the database are sealed under. Without it, each server has them in files that were copied by hand.
+    pub store_key: Option<StoreKey>,
     /// Told who leads, where this server waits for another.
     pub on_standby: fn(&str),
     /// A snapshot is due after this many events.
@@ -119,15 +130,41 @@ pub fn run(
     listeners.proxy.iter().for_each(connection_limits::set_backlog);
     let dir = options.server_dir.clone();
     state_place::refuse_other_place(&dir, options.store.is_some())?;
-    let identity = Identity::load_or_make(&dir.join("keys"))?;
-    let leadership = match &options.store {
+    let keys = dir.join("keys");
+    let shared_keys = match (&options.store, options.store_key.take()) {
+        (Some(url), Some(key)) => {
+            let shared = SharedKeys::new(url, key)?;
+            leadership::await_database(&listeners, || shared.join(&keys, &options.admin_token))?;
+            Some(shared)
+        }
+        _ => None,
+    };
+    let identity = Identity::load_or_make(&keys)?;
+    let mut leadership = match &options.store {
         Some(url) => {
             state_place::note_database(&dir)?;
-            let (cluster, standby) = (identity.authority_fingerprint()?, options.on_standby);
-            Some(Leadership::acquire(url, &cluster, &options.hostname, &listeners, standby)?)
+            let cluster = identity.authority_fingerprint()?;
+            Some(Leadership::acquire(&Waiting {
+                url,
+                identity: &cluster,
+                address: ServerAddress {
+                    name: options.hostname.clone(),
+                    clients: options.listen_addresses.clone(),
+                    agents: options.agents_addresses.clone(),
+                    version: wire::version::program(),
+                },
+                listeners: &listeners,
+                on_standby: options.on_standby,
+                standby: &|servers| standby_options(url, &options, &listeners, servers),
+            })?)
         }
         None => None,
     };
+    let hot = leadership.as_mut().and_then(|leads| leads.hot.take());
+    if let (Some(shared), Some(_)) = (&shared_keys, &leadership) {
+        // Another server may have led since they were read.
+        options.admin_token = shared.refresh(&keys)?.unwrap_or(options.admin_token);
+    }
     if leadership.is_some() {
         let (dir, machine) = (options.config_dir.as_deref(), options.machine.as_ref());
         options.config = newest_configuration(dir, machine, options.config.clone());
@@ -140,8 +177,16 @@ pub fn run(
     let books_path = state_place::books_path(&dir, leadership.is_some());
     refuse_newer_books(&books_path)?;
     let begun = std::time::Instant::now();
-    let mut recovered = disks.recover()?;
+    let is_hot = hot.is_some();
+    let (mut recovered, followed_books, blob_index) = match hot {
+        Some(hot) => {
+            let (recovered, books, index) = recover_hot(&disks, hot)?;
+            (recovered, Some(books), index)
+        }
+        None => (disks.recover()?, None, BlobIndex::default()),
+    };
     tracing::info!(
+        is_hot,
         version = wire::version::program(),
         jobs = recovered.state.jobs.len(),
         nodes = recovered.state.nodes.len(),
@@ -158,7 +203,10 @@ pub fn run(
     } else if let Some(dropped) = dropped_text(&recovered.state, &options.config) {
         tracing::warn!("the server starts all the same: {dropped}");
     }
-    let mut books = Books::open(&books_path)?;
+    let mut books = match followed_books {
+        Some(books) => books,
+        None => Books::open(&books_path)?,
+    };
     let ended =
         leadership.as_ref().map(|leads| EndedLog::new(leads.database.clone(), leads.epoch()));
     if let Some(ended) = &ended {
@@ -166,8 +214,8 @@ pub fn run(
     }
     lost_history::settle(&mut recovered, &mut books)?;
     let (state, thread, records) = WriterThread::new(recovered, disks);
-    let (blobs, _) =
-        Blobs::open(state_place::blobs_disk(&dir, leadership.as_ref())?, Default::default())?;
+    let blobs_disk = state_place::blobs_disk(&dir, leadership.as_ref())?;
+    let (blobs, _) = Blobs::open_indexed(blobs_disk, Default::default(), blob_index)?;
     let books = books::start(books, &books_path, ended)?;
     for ReplayedEntry { seq, record, deleted, activities } in records {
         books.add(seq, record.into_iter().collect(), deleted, activities);
@@ -182,10 +230,21 @@ pub fn run(
         LogFiles::new(Arc::new(disk)).map_err(ServerError::file(&logs_dir))?,
     ));
     let term = thread.term();
-    let listen = listeners.port.local_addr().map(|a| a.to_string()).unwrap_or_default();
-    let host_key = host_key::load_or_make(&dir.join("keys"))?;
-    let ssh_keys = SshKeys::load(&dir.join("keys"), host_key::random_seed)?;
-    let secret_keys = SecretKeys::load(&dir.join("keys"), state.sealed_values());
+    let host_key = host_key::load_or_make(&keys)?;
+    let leaders_keys = shared_keys.zip(leadership.as_ref().map(Leadership::epoch));
+    if let Some((shared, epoch)) = &leaders_keys {
+        shared.add_missing(&keys, *epoch)?;
+    }
+    let key_files = match leaders_keys {
+        Some((shared, epoch)) => KeyFiles::shared(&keys, shared, epoch),
+        None => KeyFiles::from(&keys),
+    };
+    let ssh_keys = SshKeys::load(key_files.clone(), host_key::random_seed)?;
+    let secret_keys = SecretKeys::load(key_files.clone(), state.sealed_values());
+    let mut volatile = Volatile::default();
+    if let Some(leads) = &leadership {
+        volatile.servers = leads.servers.clone();
+    }
     let shared = Arc::new(Shared {
         state: StateLock::new(state),
         blobs: Mutex::new(blobs),
@@ -198,28 +257,14 @@ pub fn run(
         logs,
         mail,
         identity,
+        key_files,
         secret_keys,
         uploads: Uploads::new(dir.join("uploads")),
         ssh_keys,
         sealing: Default::default(),
         commits: Default::default(),
-        volatile: Default::default(),
-        setup: Setup {
-            machine: options.machine.clone(),
-            config_dir: options.config_dir.clone(),
-            server_dir: dir.clone(),
-            agents_addresses: options.agents_addresses.clone(),
-            listen,
-            listen_addresses: options.listen_addresses.clone(),
-            proxy: listeners.proxy.as_ref().and_then(|proxy| proxy.local_addr().ok()),
-            ssh: ssh_endpoint(&options, &host_key),
-            ssh_host_key: host_key.public_key().to_openssh().unwrap_or_default(),
-            client_state: options.machine.as_ref().map(|_| options.state_dir.display().to_string()),
-            hostname: options.hostname.clone(),
-            snapshot_events: options.snapshot_events.max(1),
-            started: clock::now(),
-            set_log_level: options.set_log_level,
-        },
+        volatile,
+        setup: setup(&options, &listeners, &host_key),
     });
     let is_remembered = options.config_fault.is_some();
     shared.volatile.config_is_remembered.store(is_remembered, Ordering::Relaxed);
@@ -263,10 +308,66 @@ pub fn run(
     if let Some(leads) = leadership {
         leads.release();
     }
+    if matches!(served, Ok(ServeEnd::HandedOver)) {
+        tracing::info!("the lead was handed over: this server ends, and waits when it is started again");
+        std::thread::sleep(HANDOVER_ANSWER_TIME);
+        std::process::exit(CANNOT_GO_ON);
+    }
     // A provider program that hangs would otherwise hold the exit for as long as one of its calls may take. The next server makes
     // the call again.
     runtime.shutdown_timeout(SHUTDOWN_TIME);
-    served
+    served.map(drop)
+}
+
+fn setup(options: &ServerOptions, listeners: &Listeners, host_key: &PrivateKey) -> Setup {
+    Setup {
+        machine: options.machine.clone(),
+        config_dir: options.config_dir.clone(),
+        server_dir: options.server_dir.clone(),
+        agents_addresses: options.agents_addresses.clone(),
+        listen: listeners.port.local_addr().map(|a| a.to_string()).unwrap_or_default(),
+        listen_addresses: options.listen_addresses.clone(),
+        proxy: listeners.proxy.as_ref().and_then(|proxy| proxy.local_addr().ok()),
+        ssh: ssh_endpoint(options, host_key),
+        ssh_host_key: host_key.public_key().to_openssh().unwrap_or_default(),
+        client_state: options.machine.as_ref().map(|_| options.state_dir.display().to_string()),
+        hostname: options.hostname.clone(),
+        snapshot_events: options.snapshot_events.max(1),
+        started: clock::now(),
+        set_log_level: options.set_log_level,
+    }
+}
+
+fn standby_options(
+    url: &DatabaseUrl,
+    options: &ServerOptions,
+    listeners: &Listeners,
+    servers: Arc<ServerList>,
+) -> Result<StandbyOptions, ServerError> {
+    let host_key = host_key::load_or_make(&options.server_dir.join("keys"))?;
+    Ok(StandbyOptions {
+        url: url.clone(),
+        books_path: state_place::books_path(&options.server_dir, true),
+        setup: setup(options, listeners, &host_key),
+        limits: options.connection_limits.clone(),
+        servers,
+    })
+}
+
+/// Goes on from the state that this server has followed, with its books. One that is not in the database's history is read anew.
+fn recover_hot(
+    disks: &StateDisks,
+    hot: HotState,
+) -> Result<(Recovered, Books, BlobIndex), ServerError> {
+    let HotState { state, position, records, books, blob_index } = hot;
+    match disks.recover_from(state, position, records) {
+        Ok(recovered) => Ok((recovered, books, blob_index)),
+        Err(ServerError::Journal(error @ JournalError::Damaged { .. })) => {
+            tracing::error!("the state that this server followed is not used: {error}");
+            Ok((disks.recover()?, books, BlobIndex::default()))
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// Books of a newer program are refused before anything is written; the journal and the snapshots are read before they are

@@ -3,7 +3,9 @@
 use super::local_nodes::await_nodes;
 use super::prepare::prepare;
 use super::{Listeners, ServerOptions};
-use crate::agents::listen::{self, NodeServices, NodeSshClient, ServeClient, ServeSsh};
+use crate::agents::listen::{
+    self, NodeServices, NodeSshClient, ServeClient, ServePassed, ServeSsh,
+};
 use crate::auth::accounts::Accounts;
 use crate::auth::principal::server_principal;
 use crate::connection_limits::{self, ListenerSlots};
@@ -15,7 +17,7 @@ use crate::http::body_limits::BodyLimits;
 use crate::http::clients_port::ClientsPort;
 use crate::http::drain::{Drain, Drainer};
 use crate::http::port_tls::PortTls;
-use crate::http::serve::{LocalSocket, serve_client};
+use crate::http::serve::{LocalSocket, PassedClients, serve_client};
 use crate::http::vouch::NodeAsked;
 use crate::logs::collector;
 use crate::machines::driver;
@@ -44,7 +46,7 @@ pub(super) async fn serve(
     pulls: Receiver<PullLog>,
     term: u64,
     ready: impl FnOnce(),
-) -> Result<(), ServerError> {
+) -> Result<ServeEnd, ServerError> {
     prepare(&shared, &options, term).await?;
     let listening = |e| ServerError::Listen { address: shared.setup.listen.clone(), source: e };
     // Before anybody can know that there is a server to stop.
@@ -65,12 +67,20 @@ pub(super) async fn serve(
     let endpoint = Arc::new(Endpoint::new(shared.clone(), host_key, ssh, logins, idle));
     let local_socket = LocalSocket {
         router: router.clone(),
-        slots: slots.socket,
+        slots: slots.socket.clone(),
         limits: limits.clone(),
         shared: shared.clone(),
         accounts: Accounts::default(),
         endpoint: endpoint.clone(),
     };
+    let passed = Arc::new(PassedClients {
+        router: router.clone(),
+        socket: slots.socket,
+        port: slots.port.clone(),
+        limits: limits.clone(),
+        shared: shared.clone(),
+        accounts: Accounts::default(),
+    });
     vital_task::spawn("the clients' socket", Arc::new(local_socket).serve(socket));
     let clients_port = ClientsPort {
         router: router.clone(),
@@ -113,7 +123,11 @@ pub(super) async fn serve(
             })
         })
     };
-    let services = Arc::new(NodeServices { http, ssh });
+    let passed: Box<ServePassed> = Box::new(move |stream, from| {
+        let passed = passed.clone();
+        Box::pin(async move { passed.serve(stream, from).await })
+    });
+    let services = Arc::new(NodeServices { http, ssh, passed });
     let agents = listen::listen(shared.clone(), agents_port, slots.agents, services);
     vital_task::spawn("the agents' port", agents);
     if let Some(listener) = listeners.ssh {
@@ -140,7 +154,10 @@ pub(super) async fn serve(
         () = await_nodes(&shared, &options.local_nodes) => {
             ready();
             shared.planner.wake();
-            stop.received().await;
+            tokio::select! {
+                () = stop.received() => {}
+                () = shared.volatile.handover.notified() => return Ok(ServeEnd::HandedOver),
+            }
         }
         () = stop.received() => {}
     }
@@ -148,7 +165,14 @@ pub(super) async fn serve(
     tracing::info!(running, "the server stops; jobs that run go on");
     drainer.drain(DRAIN_MAX).await;
     shared.agents.shut_down().await;
-    Ok(())
+    Ok(ServeEnd::Stopped)
+}
+
+/// Why the server answers nobody any more.
+pub(super) enum ServeEnd {
+    Stopped,
+    /// Another server is to lead.
+    HandedOver,
 }
 
 /// SIGHUP is `scontrol reconfigure`: it reads the configuration again, and a bad one changes nothing.

@@ -30,12 +30,46 @@ pub(super) fn refuse_other_place(dir: &Path, is_database: bool) -> Result<(), Se
 }
 
 /// Notes that the state is in a database, before the server leads or waits there.
-pub(super) fn note_database(dir: &Path) -> Result<(), ServerError> {
+pub(crate) fn note_database(dir: &Path) -> Result<(), ServerError> {
     let path = dir.join(DATABASE_MARK);
     std::fs::write(&path, "").map_err(ServerError::file(path))
 }
 
-pub(super) fn books_path(dir: &Path, is_database: bool) -> PathBuf {
+/// The folder for files whose state is in a database now.
+const MOVED: &str = "moved-to-database";
+
+/// Sets the files of a state aside that was moved to a database, and notes where it is now.
+pub(crate) fn leave_files(dir: &Path) -> Result<(), ServerError> {
+    note_database(dir)?;
+    let moved = dir.join(MOVED);
+    std::fs::create_dir_all(&moved).map_err(ServerError::file(&moved))?;
+    let own_books = ["", "-wal", "-shm"].map(|end| format!("{OWN_BOOKS}{end}"));
+    for name in ["snapshots", "blobs"].map(str::to_owned).iter().chain(&own_books) {
+        let (from, to) = (dir.join(name), moved.join(name));
+        if from.exists() {
+            std::fs::rename(&from, &to).map_err(ServerError::file(&from))?;
+        }
+    }
+    // Last: while it is there, a start without the database goes on with the files.
+    let journal = dir.join(JOURNAL);
+    std::fs::rename(&journal, moved.join(JOURNAL)).map_err(ServerError::file(&journal))
+}
+
+/// Notes that the state is in files again.
+pub(crate) fn leave_database(dir: &Path) -> Result<(), ServerError> {
+    for name in [SHARED_BOOKS, DATABASE_MARK] {
+        let path = dir.join(name);
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(ServerError::file(path)(error));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn books_path(dir: &Path, is_database: bool) -> PathBuf {
     dir.join(if is_database { SHARED_BOOKS } else { OWN_BOOKS })
 }
 

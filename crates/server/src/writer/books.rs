@@ -6,14 +6,17 @@
 use crate::error::ServerError;
 use crate::repeated_failure::RepeatedFailure;
 use crate::shared::books_queue::{BooksQueue, BooksTask, BooksWork};
+use crate::writer::recover::ReplayedEntry;
 use model::activity::Activity;
 use model::id::RunId;
 use model::record::JobRecord;
+use model::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use store::postgres::EndedLog;
+use store::books::BooksPart;
 use store::{BookReader, Books};
 
 /// Records taken into one transaction.
@@ -30,6 +33,39 @@ struct EndedEntry {
     activities: Vec<Activity>,
 }
 
+impl EndedEntry {
+    fn encode(&self) -> Result<Vec<u8>, ServerError> {
+        serde_json::to_vec(self).map_err(|e| ServerError::Other(e.to_string()))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.records.is_empty() && self.deleted.is_empty() && self.activities.is_empty()
+    }
+
+    /// The end of its oldest attempt; far away where it has none.
+    fn oldest_end(&self) -> Timestamp {
+        let ends = self.records.iter().filter_map(|record| record.end);
+        ends.min().unwrap_or(Timestamp(i64::MAX))
+    }
+}
+
+/// Takes records of jobs that ended before this out of what new books are made from, some at a time; how many.
+fn purge_shared(ended: &EndedLog, before: Timestamp) -> Result<usize, ServerError> {
+    let mut removed = 0;
+    for (number, bytes) in ended.older_than(before)? {
+        let mut entry: EndedEntry = serde_json::from_slice(&bytes)
+            .map_err(|e| ServerError::Other(format!("the ended jobs of entry {number}: {e}")))?;
+        let there = entry.records.len();
+        entry.records.retain(|record| record.end.is_none_or(|end| end >= before));
+        removed += there - entry.records.len();
+        // One without a record stays for the runs that were deleted, and what was done beside the jobs.
+        let kept =
+            if entry.is_empty() { None } else { Some((entry.encode()?, entry.oldest_end())) };
+        ended.replace(number, kept)?;
+    }
+    Ok(removed)
+}
+
 /// Takes into these books what the database has beyond them.
 pub fn catch_up(books: &mut Books, ended: &EndedLog) -> Result<(), ServerError> {
     ended.read_after(books.applied_seq(), |seq, bytes| {
@@ -38,6 +74,26 @@ pub fn catch_up(books: &mut Books, ended: &EndedLog) -> Result<(), ServerError> 
         books.apply_all(seq, &entry.records, &entry.deleted, &entry.activities)?;
         Ok(())
     })
+}
+
+/// Writes all that these books have to the database, from which every server makes its own. The parts have the last numbers of the
+/// history up to where the books have come, one each: what follows is behind them.
+pub fn share_all(books: &BookReader, ended: &EndedLog) -> Result<(), ServerError> {
+    let (applied, parts) = (books.applied_seq()?, books.parts()?);
+    let mut seq = applied.saturating_sub(parts);
+    books.each_part(|BooksPart { records, deleted, activities }| {
+        seq += 1;
+        let entry = EndedEntry { records, deleted, activities };
+        Ok::<_, ServerError>(ended.add(seq, entry.encode()?, entry.oldest_end())?)
+    })
+}
+
+/// Takes into these books what a replayed history has beyond them.
+pub fn take_replayed(books: &mut Books, records: &[ReplayedEntry]) -> Result<(), ServerError> {
+    for ReplayedEntry { seq, record, deleted, activities } in records {
+        books.apply_all(*seq, record.as_slice(), deleted, activities)?;
+    }
+    Ok(())
 }
 
 /// Starts the thread of the books that are open at this path. With several servers, `ended` has what all their books are
@@ -59,7 +115,8 @@ fn run(mut books: Books, ended: Option<&EndedLog>, work: &BooksWork) {
     let mut failures = RepeatedFailure::new("the books");
     let batch_max = if ended.is_some() { SHARED_BATCH } else { BATCH };
     while let Ok(first) = work.tasks.recv() {
-        let (mut seq, mut entry, mut expire) = (0, EndedEntry::default(), None);
+        let (mut seq, mut entry) = (0, EndedEntry::default());
+        let (mut expire, mut purge) = (None, None);
         let mut next = Some(first);
         while let Some(task) = next.take() {
             match task {
@@ -70,6 +127,7 @@ fn run(mut books: Books, ended: Option<&EndedLog>, work: &BooksWork) {
                     entry.activities.extend(batch.activities);
                 }
                 BooksTask::Expire(retention) => expire = Some(retention),
+                BooksTask::Purge(wanted) => purge = Some(wanted),
             }
             if entry.records.len() < batch_max {
                 next = work.tasks.try_recv().ok();
@@ -82,7 +140,19 @@ fn run(mut books: Books, ended: Option<&EndedLog>, work: &BooksWork) {
                 Err(error) => tracing::warn!("old scripts and environments stay for now: {error}"),
             }
         }
-        if entry.records.is_empty() && entry.deleted.is_empty() && entry.activities.is_empty() {
+        if let Some(purge) = purge {
+            // What other servers make their books from goes after this server's own, which are archived.
+            let purged = match (books.purge_jobs(&purge), ended) {
+                (Ok(0), Some(ended)) => purge_shared(ended, purge.before),
+                (purged, _) => purged.map_err(ServerError::from),
+            };
+            match purged {
+                Ok(0) => {}
+                Ok(records) => tracing::info!(records, "old records of jobs left the books"),
+                Err(error) => tracing::warn!("old records of jobs stay for now: {error}"),
+            }
+        }
+        if entry.is_empty() {
             continue;
         }
         // A full disk passes, as does a database that is away; until then nothing is forgotten, since nothing is settled.
@@ -103,8 +173,7 @@ fn take_in(
     entry: &EndedEntry,
 ) -> Result<(), ServerError> {
     if let Some(ended) = ended {
-        let bytes = serde_json::to_vec(entry).map_err(|e| ServerError::Other(e.to_string()))?;
-        ended.add(seq, bytes)?;
+        ended.add(seq, entry.encode()?, entry.oldest_end())?;
     }
     books.apply_all(seq, &entry.records, &entry.deleted, &entry.activities)?;
     Ok(())

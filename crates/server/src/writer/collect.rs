@@ -7,12 +7,14 @@
 use crate::clock;
 use crate::error::ServerError;
 use crate::shared::Shared;
+use cluster::config::PurgeAge;
 use model::time::Timestamp;
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 use store::blob::CollectedBlobs;
-use store::books::Retention;
+use store::books::{JobPurge, Retention};
 use store::{Blobs, BookReader};
 
 /// How long after one pass the next may begin.
@@ -33,6 +35,9 @@ pub fn run(shared: &Arc<Shared>, kept: &BookReader) {
     loop {
         std::thread::sleep(PERIOD);
         shared.books.expire(retention(shared));
+        if let Some(purge) = job_purge(shared, jiff::Zoned::now()) {
+            shared.books.purge(purge);
+        }
         if shared.books.take_expired() {
             shared.volatile.unneeded_blobs.store(true, Ordering::Release);
         }
@@ -93,6 +98,54 @@ fn retention(shared: &Shared) -> Retention {
     Retention { before: Timestamp(before), bytes_max: u64::from(parameters.kept_text_mib) << 20 }
 }
 
+/// The purge of job records that the site asks for, as of now.
+fn job_purge(shared: &Shared, now: jiff::Zoned) -> Option<JobPurge> {
+    let state = shared.read();
+    let wanted = state.config.parameters.purge_jobs.clone()?;
+    // It becomes a part of the names of files.
+    let is_plain = |c: &char| c.is_ascii_alphanumeric() || *c == '-' || *c == '_';
+    let cluster: String = state.config.name.chars().filter(is_plain).collect();
+    drop(state);
+    let before = purge_time(wanted.after, now).ok()?;
+    Some(JobPurge { before, archive: wanted.archive.map(PathBuf::from), cluster })
+}
+
+/// Records that ended before this are too old: so many whole hours, days or months before the one that has begun.
+fn purge_time(age: PurgeAge, now: jiff::Zoned) -> Result<Timestamp, jiff::Error> {
+    let (begun, age) = match age {
+        PurgeAge::Hours(hours) => {
+            let hour = jiff::ZonedRound::new().smallest(jiff::Unit::Hour);
+            let begun = now.round(hour.mode(jiff::RoundMode::Trunc))?;
+            (begun, jiff::Span::new().try_hours(hours)?)
+        }
+        PurgeAge::Days(days) => (now.start_of_day()?, jiff::Span::new().try_days(days)?),
+        PurgeAge::Months(months) => {
+            (now.first_of_month()?.start_of_day()?, jiff::Span::new().try_months(months)?)
+        }
+    };
+    Ok(Timestamp(begun.checked_sub(age)?.timestamp().as_millisecond()))
+}
+
 fn blobs(shared: &Shared) -> MutexGuard<'_, Blobs> {
     shared.blobs.lock().expect("no panic with the blobs held")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn purge_keeps_whole_hours_days_and_months() {
+        let now = jiff::civil::date(2026, 3, 15).at(14, 45, 30, 0);
+        let now = now.to_zoned(jiff::tz::TimeZone::UTC).expect("a time");
+        for (age, expected) in [
+            (PurgeAge::Hours(2), "2026-03-15T12:00:00Z"),
+            (PurgeAge::Days(1), "2026-03-14T00:00:00Z"),
+            (PurgeAge::Months(2), "2026-01-01T00:00:00Z"),
+        ] {
+            let expected: jiff::Timestamp = expected.parse().expect("a time");
+            let found = purge_time(age, now.clone()).expect("a time");
+            assert_eq!(found, Timestamp(expected.as_millisecond()), "{age:?}");
+        }
+    }
 }

@@ -9,7 +9,7 @@ use model::record::JobRecord;
 use std::path::Path;
 use std::sync::Arc;
 use store::postgres::{Database, PostgresFolder, PostgresJournal};
-use store::{Disk, Journal, LogFile, LogOptions, RealDisk, Recovery, Snapshots};
+use store::{Disk, Journal, LogFile, LogOptions, Position, RealDisk, Recovery, Snapshots};
 
 pub struct Recovered {
     pub state: State,
@@ -75,31 +75,9 @@ impl StateDisks {
     /// Reads the state: at the start, and again after a commit that did not reach the disk.
     pub fn recover(&self) -> Result<Recovered, ServerError> {
         let mut snapshots = Snapshots::new(self.snapshots.clone());
-        let found = snapshots.newest_good()?;
-        let position = found.position();
-        let mut state = match &found.snapshot {
-            None => State::default(),
-            Some(snapshot) => {
-                let mut state: State = serde_json::from_slice(&snapshot.body).map_err(|e| {
-                    ServerError::Snapshot { seq: position.seq, reason: e.to_string() }
-                })?;
-                state.rebuild_derived();
-                state
-            }
-        };
+        let (mut state, position) = newest_state(&mut snapshots)?;
         let mut records = Vec::new();
-        let replay = |record: store::Record<'_>| -> Result<(), String> {
-            let event: Event = serde_json::from_slice(record.event).map_err(|e| e.to_string())?;
-            let noted = state.activities.noted();
-            let ended = state.apply(&event);
-            let deleted = deleted_runs(&event);
-            let activities: Vec<Activity> = state.activities.after(noted).cloned().collect();
-            if ended.is_some() || !deleted.is_empty() || !activities.is_empty() {
-                let (seq, deleted) = (record.seq, deleted.to_vec());
-                records.push(ReplayedEntry { seq, record: ended, deleted, activities });
-            }
-            Ok(())
-        };
+        let replay = |record: store::Record<'_>| replay(&mut state, &mut records, record);
         let (journal, recovery): (Box<dyn Journal>, Recovery) = match &self.journal {
             JournalPlace::Files(disk) => {
                 let options = LogOptions::default();
@@ -114,4 +92,52 @@ impl StateDisks {
         };
         Ok(Recovered { state, journal, snapshots, recovery, records, snapshot_seq: position.seq })
     }
+
+    /// Reads on from a state that this server has followed to this position: what was committed since.
+    pub fn recover_from(
+        &self,
+        mut state: State,
+        position: Position,
+        mut records: Vec<ReplayedEntry>,
+    ) -> Result<Recovered, ServerError> {
+        let JournalPlace::Postgres { database, epoch } = &self.journal else {
+            return self.recover();
+        };
+        let mut snapshots = Snapshots::new(self.snapshots.clone());
+        let snapshot_seq = snapshots.trust_newest()?;
+        let replay = |record: store::Record<'_>| replay(&mut state, &mut records, record);
+        let (journal, recovery) =
+            PostgresJournal::open(database.clone(), *epoch, position, replay)?;
+        let journal = Box::new(journal);
+        Ok(Recovered { state, journal, snapshots, recovery, records, snapshot_seq })
+    }
+}
+
+/// The state of the newest good snapshot, and its position; an empty one where there is none.
+pub fn newest_state(snapshots: &mut Snapshots) -> Result<(State, Position), ServerError> {
+    let found = snapshots.newest_good()?;
+    let position = found.position();
+    let Some(snapshot) = &found.snapshot else { return Ok((State::default(), position)) };
+    let mut state: State = serde_json::from_slice(&snapshot.body)
+        .map_err(|e| ServerError::Snapshot { seq: position.seq, reason: e.to_string() })?;
+    state.rebuild_derived();
+    Ok((state, position))
+}
+
+/// Applies one stored event, and notes what the books are to have of it.
+pub fn replay(
+    state: &mut State,
+    records: &mut Vec<ReplayedEntry>,
+    record: store::Record<'_>,
+) -> Result<(), String> {
+    let event: Event = serde_json::from_slice(record.event).map_err(|e| e.to_string())?;
+    let noted = state.activities.noted();
+    let ended = state.apply(&event);
+    let deleted = deleted_runs(&event);
+    let activities: Vec<Activity> = state.activities.after(noted).cloned().collect();
+    if ended.is_some() || !deleted.is_empty() || !activities.is_empty() {
+        let (seq, deleted) = (record.seq, deleted.to_vec());
+        records.push(ReplayedEntry { seq, record: ended, deleted, activities });
+    }
+    Ok(())
 }

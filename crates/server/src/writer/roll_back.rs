@@ -4,6 +4,7 @@
 use crate::error::ServerError;
 use crate::repeated_failure::RepeatedFailure;
 use crate::shared::Shared;
+use crate::vital_task::CANNOT_GO_ON;
 use crate::writer::commit::PendingCommit;
 use crate::writer::recover::{JournalPlace, Recovered, ReplayedEntry};
 use crate::writer::thread::WriterThread;
@@ -30,6 +31,11 @@ impl WriterThread {
         state: &mut State,
         shared: &Arc<Shared>,
     ) -> Result<(), ServerError> {
+        if matches!(DatabaseError::cause_of(&error), Some(DatabaseError::Deposed)) {
+            tracing::error!("{error}: it ends, and waits when it is started again");
+            // Nobody is answered: their commands ask the server that leads now, which knows what became of them.
+            std::process::exit(CANNOT_GO_ON);
+        }
         let events: usize = lost.iter().map(|commit| commit.events.len()).sum();
         self.failed_commits.failed(&format!("nothing of {events} events was kept"), &error);
         // Before the state is read back: nobody waits for a disk that does not work.

@@ -15,6 +15,7 @@ use crate::step::ask::step_ask;
 use crate::writer::commit::{EncodedEvent, PendingBatch, PendingCommit};
 use crate::writer::recover::{Recovered, ReplayedEntry, StateDisks};
 use crate::writer::snapshot::SnapshotWriter;
+use crate::writer::resubmit;
 use crate::writer::submission::group;
 use cluster::books::deleted_runs;
 use cluster::command::Submit;
@@ -60,6 +61,8 @@ pub struct WriterThread {
     pub(super) leased: u64,
     /// Copies that were asked for during a batch.
     copies: Vec<(PathBuf, CopyReply)>,
+    /// Told when the last batch is on disk.
+    stopped: Option<oneshot::Sender<()>>,
     pub(super) failed_commits: RepeatedFailure,
     /// What a commit says to the books that failed and that the disk has after all.
     pub(super) kept: Option<Vec<ReplayedEntry>>,
@@ -82,6 +85,7 @@ impl WriterThread {
             term,
             leased,
             copies: Vec::new(),
+            stopped: None,
             failed_commits: RepeatedFailure::new("commits"),
             kept: None,
         };
@@ -97,6 +101,13 @@ impl WriterThread {
         let _ = self.shared.set(shared);
         while let Ok(first) = work.recv() {
             self.batch(first, work)?;
+            if let Some(stopped) = self.stopped.take() {
+                let _ = stopped.send(());
+                // Commands that come now keep their callers waiting until the process ends: those ask the next leader.
+                loop {
+                    std::thread::park();
+                }
+            }
             self.after_batch();
         }
         Ok(())
@@ -173,6 +184,11 @@ impl WriterThread {
                 pending.answer(work.reply, answer);
             }
             WriterRequest::Copy { books, to } => self.copies.push((books, to)),
+            WriterRequest::Stop(stopped) => {
+                // Its caller waits for `stopped` alone.
+                drop(work.reply);
+                self.stopped = Some(stopped);
+            }
             WriterRequest::Submit(submission) => {
                 let answer = self.submit(state, *submission, &context, pending, shared);
                 pending.answer(work.reply, answer);
@@ -199,6 +215,11 @@ impl WriterThread {
             configuration,
             workspace,
         } = named;
+        if submission.is_repeat
+            && let Some(job) = resubmit::find(state, &submission.spec)
+        {
+            return Ok(Reply::Submitted { job: job.id, run: job.run });
+        }
         let unique_name = submission.unique_name;
         let Submission {
             mut spec, mut het_components, array, hold, priority, requeue_unsaid, ..

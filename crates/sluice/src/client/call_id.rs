@@ -4,6 +4,7 @@
 use model::id::CallId;
 use ring::rand::{SecureRandom, SystemRandom};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 pub fn own() -> &'static CallId {
     static OWN: OnceLock<CallId> = OnceLock::new();
@@ -11,6 +12,12 @@ pub fn own() -> &'static CallId {
         let named = std::env::var("SLUICE_CALL_ID").ok().and_then(|text| CallId::parse(&text));
         named.unwrap_or_else(random)
     })
+}
+
+/// Whether the id stands for the submission that is made now, and no other: it is random, and the first of this process.
+pub fn is_own_of_one_submit() -> bool {
+    static IS_USED: AtomicBool = AtomicBool::new(false);
+    std::env::var_os("SLUICE_CALL_ID").is_none() && !IS_USED.swap(true, Ordering::Relaxed)
 }
 
 fn random() -> CallId {

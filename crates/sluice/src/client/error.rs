@@ -2,8 +2,9 @@
 
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
+    /// `was_asked`: the request may have reached a server.
     #[error("no server answers at {place}: {why}")]
-    Unreachable { place: String, why: String },
+    Unreachable { place: String, why: String, was_asked: bool },
     #[error("{0}")]
     Protocol(String),
 }

@@ -27,8 +27,9 @@ use self::connection::{Connection, Request};
 use self::response::{Head, INTERNAL_ERROR, OK, SWITCHING_PROTOCOLS, UNAUTHORIZED};
 use self::retry::retry;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use wire::client::{Answer, CALL_PATH, Call, Envelope};
+use wire::client::{Answer, CALL_PATH, Call, Envelope, Submission};
 
 /// What a listing command gets: the lines ready made, or the data to make them from.
 pub enum ListingReply {
@@ -83,6 +84,19 @@ impl Client {
         retry(unreachable, || self.call(call.clone()))
     }
 
+    /// Submits. An answer that is lost, as when another server takes over, is asked for again under the same id for a while: the
+    /// job is made once.
+    pub fn submit(&mut self, submission: Box<Submission>) -> Result<Answer, ClientError> {
+        if !call_id::is_own_of_one_submit() {
+            return self.call(Call::Submit(submission));
+        }
+        match self.call(Call::Submit(submission.clone())) {
+            Err(ClientError::Unreachable { was_asked: true, .. }) => {}
+            answered => return answered,
+        }
+        self.call_again(Call::Resubmit(submission))
+    }
+
     /// Asks for a stream of bytes and hands each piece to `take` until it ends or `take` says stop. The answer, if the
     /// server gives one instead of a stream.
     pub fn stream(
@@ -135,15 +149,21 @@ impl Client {
             let body = connection.read_body(&head)?;
             Ok((head, body))
         });
-        let (head, body) = replied.map_err(|e| self.lost(e))?;
+        let (head, body) = replied.map_err(|e| self.lost_answer(e))?;
         if head.status == OK {
             self.connection = Some(connection);
         }
+        note_standby(&head);
         Ok((head, body))
     }
 
     fn parse_answer(&self, head: Head, body: &[u8]) -> Result<Answer, ClientError> {
         let place = &self.location;
+        if head.is_without_leader() {
+            let why = String::from_utf8_lossy(body).trim().to_owned();
+            let place = place.to_string();
+            return Err(ClientError::Unreachable { place, why, was_asked: true });
+        }
         if head.status != OK {
             let text = String::from_utf8_lossy(body);
             let mut text = format!("{place}: {}: {}", head.status, text.trim());
@@ -164,7 +184,33 @@ impl Client {
         if error.kind() == io::ErrorKind::PermissionDenied && self.location.is_remote() {
             return ClientError::Protocol(format!("{}: {error}", self.location));
         }
-        ClientError::Unreachable { place: self.location.to_string(), why: error.to_string() }
+        let (place, why) = (self.location.to_string(), error.to_string());
+        ClientError::Unreachable { place, why, was_asked: false }
+    }
+
+    /// The same after the request was sent.
+    fn lost_answer(&self, error: io::Error) -> ClientError {
+        match self.lost(error) {
+            ClientError::Unreachable { place, why, .. } => {
+                ClientError::Unreachable { place, why, was_asked: true }
+            }
+            other => other,
+        }
+    }
+}
+
+/// A state that is older than this is said to be.
+const STANDBY_LAG_SHOWN_MS: u64 = 2000;
+
+/// Says once that a standby has answered from an old state: it does not hear from its database.
+fn note_standby(head: &Head) {
+    static IS_SAID: AtomicBool = AtomicBool::new(false);
+    if let Some(lag) = head.standby_lag_ms.filter(|lag| *lag >= STANDBY_LAG_SHOWN_MS)
+        && head.status == OK
+        && !IS_SAID.swap(true, Ordering::Relaxed)
+    {
+        let seconds = lag / 1000;
+        eprintln!("sluice: note: a standby answers, with the state of {seconds} seconds ago");
     }
 }
 

@@ -1,6 +1,7 @@
 //! The head of a response.
 
 use std::io;
+use wire::client::STANDBY_LAG_HEADER;
 
 /// The longest head of a response, and the most headers in it.
 const HEAD_BYTES_MAX: usize = 64 << 10;
@@ -9,6 +10,8 @@ const HEADERS_MAX: usize = 64;
 pub const OK: u16 = 200;
 pub const UNAUTHORIZED: u16 = 401;
 pub const INTERNAL_ERROR: u16 = 500;
+pub const BAD_GATEWAY: u16 = 502;
+pub const UNAVAILABLE: u16 = 503;
 pub const SWITCHING_PROTOCOLS: u16 = 101;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +28,16 @@ pub struct Head {
     pub is_json: bool,
     /// The body is compressed with zstd.
     pub is_zstd: bool,
+    /// How old the state is, in milliseconds, that a standby has answered from.
+    pub standby_lag_ms: Option<u64>,
     pub body: BodyLength,
+}
+
+impl Head {
+    /// Whether a standby has found no leader, or lost it.
+    pub fn is_without_leader(&self) -> bool {
+        self.standby_lag_ms.is_some() && [BAD_GATEWAY, UNAVAILABLE].contains(&self.status)
+    }
 }
 
 /// The head that `unread` begins with, and its length; `None` while it is not whole.
@@ -58,7 +70,8 @@ pub fn parse_head(unread: &[u8]) -> io::Result<Option<(Head, usize)>> {
         Some("zstd") => true,
         Some(other) => return Err(invalid(&format!("the answer is encoded as {other:?}"))),
     };
-    Ok(Some((Head { status, is_json, is_zstd, body }, length)))
+    let standby_lag_ms = header(STANDBY_LAG_HEADER).and_then(|text| text.parse().ok());
+    Ok(Some((Head { status, is_json, is_zstd, standby_lag_ms, body }, length)))
 }
 
 pub fn invalid(what: &str) -> io::Error {
@@ -75,7 +88,8 @@ mod tests {
         for cut in 0..whole.len() {
             assert!(matches!(parse_head(&whole[..cut]), Ok(None)), "{cut}");
         }
-        let head = Head { status: 200, is_json: false, is_zstd: false, body: BodyLength::Bytes(5) };
+        let (standby_lag_ms, body) = (None, BodyLength::Bytes(5));
+        let head = Head { status: 200, is_json: false, is_zstd: false, standby_lag_ms, body };
         let parsed = parse_head(&[&whole[..], b"hello"].concat()).expect("well formed");
         assert_eq!(parsed, Some((head, whole.len())));
     }
@@ -86,6 +100,18 @@ mod tests {
         let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
         assert_eq!(body(chunked), Some(BodyLength::Chunked));
         assert_eq!(body("HTTP/1.1 101 Switching\r\n\r\n"), Some(BodyLength::None));
+    }
+
+    #[test]
+    fn answer_of_a_standby_says_how_old_it_is() {
+        let head = |status: u16, lag: &str| {
+            let text = format!("HTTP/1.1 {status} X\r\n{lag}Content-Length: 0\r\n\r\n");
+            parse_head(text.as_bytes()).expect("right").expect("whole").0
+        };
+        let lag = "sluice-standby-lag-ms: 1500\r\n";
+        assert_eq!(head(200, lag).standby_lag_ms, Some(1500));
+        assert!(head(503, lag).is_without_leader() && head(502, lag).is_without_leader());
+        assert!(!head(200, lag).is_without_leader() && !head(503, "").is_without_leader());
     }
 
     #[test]

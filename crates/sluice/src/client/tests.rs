@@ -220,6 +220,17 @@ fn bytes_that_arrive_with_the_upgrade_belong_to_the_stream() {
 }
 
 #[test]
+fn lost_answer_is_told_apart_from_a_server_that_is_not_there() {
+    let server = FakeServer::one(b"");
+    let error = server.client().call(Call::Cluster).expect_err("no answer");
+    assert!(matches!(error, ClientError::Unreachable { was_asked: true, .. }), "{error}");
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut client = Client::at(ServerLocation::Socket(dir.path().join("s")));
+    let error = client.call(Call::Cluster).expect_err("no server");
+    assert!(matches!(error, ClientError::Unreachable { was_asked: false, .. }), "{error}");
+}
+
+#[test]
 fn a_refused_upgrade_is_an_answer() {
     let server = FakeServer::one(&json_response(REFUSED));
     let reply = server.client().upgrade("/", "x", Duration::from_secs(10)).expect("a reply");

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::ExitCode;
-use wire::client::{Answer, Call};
+use wire::client::{Answer, Call, ServerView};
 use wire::view::{ClusterView, NodeView};
 
 #[derive(Args)]
@@ -37,6 +37,9 @@ struct Findings {
     groups: Option<Groups>,
     /// The cluster's name, if the server answers.
     cluster: Option<String>,
+    /// The servers, where there may be several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    servers: Vec<ServerView>,
     nodes: Vec<NodeFindings>,
     /// What is out of service; empty if all is well.
     problems: Vec<Problem>,
@@ -96,6 +99,7 @@ pub fn run(args: DoctorArgs) -> VerbResult {
         root: nix::unistd::geteuid().is_root(),
         groups: None,
         cluster: None,
+        servers: Vec::new(),
         nodes: Vec::new(),
         problems: Vec::new(),
     };
@@ -106,7 +110,13 @@ pub fn run(args: DoctorArgs) -> VerbResult {
     };
     let is_here = socket.is_some();
     match client.and_then(|mut client| client.call(Call::Cluster)) {
-        Ok(Answer::Cluster(cluster)) => found.take_cluster(cluster),
+        Ok(Answer::Cluster(cluster)) => {
+            found.take_cluster(cluster);
+            let pong = args.server.client().and_then(|mut client| client.call(Call::Ping));
+            if let Ok(Answer::Pong { servers, .. }) = pong {
+                found.take_servers(servers);
+            }
+        }
         Ok(Answer::Refused(why)) => {
             found.problem(format!("the server refuses: {why}"), "sluice login https://HOST:PORT")
         }
@@ -160,6 +170,18 @@ impl Findings {
         self.problems.extend(out.collect::<Vec<_>>());
     }
 
+    fn take_servers(&mut self, servers: Vec<ServerView>) {
+        for server in servers.iter().filter(|server| !server.is_up()) {
+            let (name, seconds) = (&server.name, server.seen_ms / 1000);
+            let problem = format!("server {name} was not heard of for {seconds} seconds");
+            self.problem(problem, &format!("systemctl restart sluice-server   # on {name}"));
+        }
+        if !servers.is_empty() && !servers.iter().any(|server| server.is_leader) {
+            self.problem("no server leads".into(), "scontrol ping");
+        }
+        self.servers = servers;
+    }
+
     fn problem(&mut self, problem: String, remedy: &str) {
         self.problems.push(Problem { problem, remedy: remedy.to_owned() });
     }
@@ -178,6 +200,14 @@ impl Findings {
         }
         if let Some(cluster) = &self.cluster {
             println!("server:       answers; cluster {cluster}");
+        }
+        for server in &self.servers {
+            let does = match (server.is_leader, server.is_up()) {
+                (true, _) => format!("leads, in term {}", server.term),
+                (false, true) => format!("follows, {} events behind", server.events_behind),
+                (false, false) => "is down".to_owned(),
+            };
+            println!("server {}: {does}", server.name);
         }
         for of in &self.nodes {
             let word = of.word();

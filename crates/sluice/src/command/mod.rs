@@ -67,7 +67,7 @@ enum Verb {
     /// Stop server and agent; running jobs go on unless --jobs ends them
     Down(down::DownArgs),
     /// Run a server alone, for several machines
-    Server(server::ServerArgs),
+    Server(server::ServerVerb),
     /// Run this machine's agent alone
     Agent(agent::AgentArgs),
     /// Pass requests to services on, at another address than the server's
@@ -207,7 +207,7 @@ pub fn run(name: &str, args: Vec<String>) -> ExitCode {
     let done = match cli.verb {
         Verb::Up(args) => up::run(args),
         Verb::Down(args) => down::run(&args),
-        Verb::Server(args) => server::run(args),
+        Verb::Server(verb) => server::run_verb(verb),
         Verb::Agent(args) => agent::run(args),
         Verb::Gateway(args) => gateway::run(args),
         Verb::Token(args) => token::run(args),

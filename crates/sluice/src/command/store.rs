@@ -1,11 +1,14 @@
-//! `sluice store check`: whether a stored state can be read back whole.
+//! `sluice store check`: whether a stored state can be read back whole. `sluice store migrate`: from files to a database, or back.
 
+use super::daemon::state_dir::StateDir;
+use super::daemon::{as_server_user, server};
 use super::verb::{VerbError, VerbResult};
 use ::server::DatabaseUrl;
 use ::server::store_check::{self, StoreReport};
+use ::server::store_move::{self, Direction, Moved};
 use clap::{Args, Subcommand};
 use model::printable::printable;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 #[derive(Args)]
@@ -18,6 +21,21 @@ pub struct StoreArgs {
 enum Action {
     /// Read a stored state back, and say what it has or what is wrong with it
     Check(CheckArgs),
+    /// Move a state from files to PostgreSQL, or back; no server may run
+    Migrate(MigrateArgs),
+}
+
+#[derive(Args)]
+struct MigrateArgs {
+    /// Where the state is: a state folder, or postgres://USER@HOST/DATABASE
+    #[arg(long, value_name = "PLACE")]
+    from: String,
+    /// Where it goes: the other of the two. The folder is that of a server of the cluster, with its keys
+    #[arg(long, value_name = "PLACE")]
+    to: String,
+    /// The file with the database's password; without it, SLUICE_STORE_PASSWORD has one
+    #[arg(long, value_name = "FILE")]
+    store_password_file: Option<PathBuf>,
 }
 
 #[derive(Args)]
@@ -34,7 +52,41 @@ struct CheckArgs {
 }
 
 pub fn run(args: &StoreArgs) -> VerbResult {
-    let Action::Check(args) = &args.action;
+    match &args.action {
+        Action::Check(args) => check(args),
+        Action::Migrate(args) => migrate(args),
+    }
+}
+
+fn is_database(place: &str) -> bool {
+    ["postgres://", "postgresql://"].iter().any(|scheme| place.starts_with(scheme))
+}
+
+fn migrate(args: &MigrateArgs) -> VerbResult {
+    let (folder, url, way) = match (is_database(&args.from), is_database(&args.to)) {
+        (false, true) => (&args.from, &args.to, Direction::ToDatabase),
+        (true, false) => (&args.to, &args.from, Direction::ToFiles),
+        _ => {
+            let text = "one of --from and --to is a state folder, and the other postgres://…";
+            return Err(VerbError::Message(text.into()));
+        }
+    };
+    let url = DatabaseUrl::parse(url, args.store_password_file.as_deref())
+        .map_err(|error| VerbError::Message(error.to_string()))?;
+    let state = StateDir::open(Path::new(folder));
+    server::refuse_a_second(&state)?;
+    let (from, to) = (printable(&args.from), printable(&args.to));
+    as_server_user::run(&state, |dir| {
+        let Moved { jobs, seq, term, files } = store_move::migrate(dir, &url, way)?;
+        println!(
+            "{from} is in {to} now, and was compared: {jobs} jobs as of event {seq} in term {term}, {files} files of scripts"
+        );
+        Ok(())
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn check(args: &CheckArgs) -> VerbResult {
     let (place, report) = match &args.store {
         Some(url) => {
             let url = DatabaseUrl::parse(url, args.store_password_file.as_deref())

@@ -9,6 +9,7 @@ mod database;
 
 mod agent_restart;
 mod connections;
+mod database_trouble;
 mod disk_full;
 mod journal_tail;
 mod kill_loop;
@@ -17,3 +18,4 @@ mod many_running;
 mod server_and_node;
 mod server_restart;
 mod several_servers;
+mod storm_of_servers;

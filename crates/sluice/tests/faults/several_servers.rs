@@ -3,23 +3,28 @@
 use crate::database::TestDatabase;
 use crate::harness::{Cluster, TIMEOUT, TWO_NODES, signal, within};
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
 /// A server or an agent, and what it prints.
-struct Server {
-    process: Child,
+pub struct Server {
+    pub process: Child,
     lines: Receiver<String>,
 }
 
 impl Server {
-    fn start(cluster: &Cluster, database: &TestDatabase) -> Self {
+    pub fn start(cluster: &Cluster, database: &TestDatabase) -> Self {
         Self::spawn(&mut server_command(cluster, &database.url()))
     }
 
-    fn spawn(command: &mut Command) -> Self {
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    pub fn spawn(command: &mut Command) -> Self {
+        Self::spawn_with_log(command, Stdio::null())
+    }
+
+    fn spawn_with_log(command: &mut Command, log: Stdio) -> Self {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
         let mut process = command.spawn().expect("the program runs");
         let (send, lines) = channel();
         let said = BufReader::new(process.stdout.take().expect("its output"));
@@ -30,12 +35,12 @@ impl Server {
     }
 
     /// Waits for the next line, which begins with this.
-    fn await_line(&self, wanted: &str) {
+    pub fn await_line(&self, wanted: &str) {
         let line = self.lines.recv_timeout(TIMEOUT).expect("the server says something");
         assert!(line.starts_with(wanted), "{line}");
     }
 
-    fn end(&mut self, by: &str) {
+    pub fn end(&mut self, by: &str) {
         signal(self.process.id() as i32, by);
         self.process.wait().expect("it ends");
     }
@@ -57,7 +62,7 @@ fn server_command(cluster: &Cluster, store: &str) -> Command {
 }
 
 /// What a further server of a cluster needs of the first.
-fn copy_keys(from: &Cluster, to: &Cluster) {
+pub fn copy_keys(from: &Cluster, to: &Cluster) {
     let (from, to) = (from.state(), to.state());
     let line = format!(
         "umask 077 && mkdir -p {to}/server && cp -a {from}/server/keys {to}/server/ && cp -a {from}/admin.token {to}/",
@@ -82,7 +87,7 @@ fn leader_and_standby(
     (leader, standby)
 }
 
-fn jobs(cluster: &Cluster) -> BTreeSet<u32> {
+pub fn jobs(cluster: &Cluster) -> BTreeSet<u32> {
     let listed = cluster.sluice(&["squeue", "-h", "-o", "%A"]).ok();
     listed.lines().map(|line| line.trim().parse().expect("a job id")).collect()
 }
@@ -128,11 +133,166 @@ fn up_standby_takes_over_every_acknowledged_job_from_a_killed_leader() {
     within(TIMEOUT, "the end is in the books of the first server too", || ended(&first));
 }
 
+/// A server that has its cluster's keys from the database.
+fn start_by_key(cluster: &Cluster, database: &TestDatabase, key: &std::path::Path) -> Server {
+    Server::spawn(server_command(cluster, &database.url()).arg("--store-key-file").arg(key))
+}
+
+#[test]
+fn up_standby_joins_by_the_database_alone_and_has_what_the_leader_changed() {
+    const LINE: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAILM+rvN+ot98qgEN796jTiQfZfG1KaT0PtFDJ/XFSqti ada@laptop\n";
+    let database = TestDatabase::start();
+    let (first, second) = (Cluster::folder(TWO_NODES), Cluster::folder(TWO_NODES));
+    let key = first.write("store.key", &format!("{}\n", "4f".repeat(32)));
+    let mut leader = start_by_key(&first, &database, &key);
+    leader.await_line("sluice is up");
+    let mut standby = start_by_key(&second, &database, &key);
+    standby.await_line("sluice waits as a standby");
+    let token = |cluster: &Cluster| {
+        std::fs::read_to_string(cluster.state().join("admin.token")).expect("a token")
+    };
+    assert_eq!(token(&first), token(&second));
+
+    // What changes in files of the leader's machine: a key of a user, the key of secrets, the administrator's token.
+    let line = first.write("ada.pub", LINE).display().to_string();
+    first.sluice(&["key", "add", &line]).ok();
+    first.sluice(&["secret", "set", "shared", "hush-7c1"]).ok();
+    first.sluice(&["secret", "rotate-key"]).ok();
+    first.sluice(&["token", "rotate", "admin"]).ok();
+    leader.end("KILL");
+    standby.await_line("sluice is up");
+    assert!(second.sluice(&["key", "list"]).ok().contains("ada@laptop"));
+    assert_eq!(second.sluice(&["secret", "get", "shared", "--raw"]).ok(), "hush-7c1");
+    // It has the new token by its next start.
+    standby.end("TERM");
+    let again = start_by_key(&second, &database, &key);
+    again.await_line("sluice is up");
+    assert_eq!(token(&first), token(&second));
+
+    // Another key opens nothing, and says so.
+    let third = Cluster::folder(TWO_NODES);
+    let other = first.write("other.key", &"5a".repeat(32));
+    let mut command = server_command(&third, &database.url());
+    let said = command.arg("--store-key-file").arg(&other).output().expect("the program runs");
+    let said = String::from_utf8_lossy(&said.stderr).into_owned();
+    assert!(said.contains("every server needs the same --store-key-file"), "{said}");
+}
+
 /// Where agents find a server.
-fn agents_address(cluster: &Cluster) -> serde_json::Value {
+pub fn agents_address(cluster: &Cluster) -> serde_json::Value {
     let saved = std::fs::read(cluster.state().join("ports.json")).expect("the ports");
     let saved: serde_json::Value = serde_json::from_slice(&saved).expect("JSON");
     saved["agents"].clone()
+}
+
+/// The answer of a server to one call on its socket, with its head.
+fn raw_call(cluster: &Cluster, call: &str) -> String {
+    let body = format!(r#"{{"version":{},"call":{call}}}"#, wire::version::PROTOCOL);
+    let head = format!(
+        "POST /api/v1/call HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    let mut stream = UnixStream::connect(cluster.state().join("sluice.sock")).expect("a server");
+    stream.write_all(format!("{head}{body}").as_bytes()).expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    answer
+}
+
+#[test]
+fn up_standby_answers_what_only_looks_and_passes_changes_on() {
+    let database = TestDatabase::start();
+    let (first, second) = (Cluster::folder(TWO_NODES), Cluster::folder(TWO_NODES));
+    let mut leader = Server::start(&first, &database);
+    leader.await_line("sluice is up");
+    copy_keys(&first, &second);
+    let log = std::fs::File::create(second.path("server.log")).expect("a log");
+    let mut command = server_command(&second, &database.url());
+    let standby = Server::spawn_with_log(&mut command, log.into());
+    standby.await_line("sluice waits as a standby");
+
+    // A submit to the standby is the leader's, and whoever asks the standby next sees it.
+    let submit = |cluster: &Cluster| cluster.submit(&["-H", "--wrap", "true"]);
+    let job = submit(&second);
+    assert_eq!(jobs(&second), BTreeSet::from([job]));
+    assert_eq!(jobs(&first), BTreeSet::from([job]));
+    let answer = raw_call(&second, r#""cluster""#);
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert!(answer.contains("sluice-standby-lag-ms: "), "{answer}");
+    assert!(!raw_call(&first, r#""cluster""#).contains("sluice-standby-lag-ms"));
+    second.sluice(&["sinfo"]).ok();
+    second.sluice(&["scontrol", "show", "job", &job.to_string()]).ok();
+    let script = second.sluice(&["scontrol", "write", "batch_script", &job.to_string(), "-"]).ok();
+    assert!(script.contains("true"), "the leader has it: {script}");
+    second.sluice(&["scancel", &job.to_string()]).ok();
+    assert!(jobs(&first).is_empty() && jobs(&second).is_empty());
+    within(TIMEOUT, "the end is in the books of the standby", || {
+        let id = job.to_string();
+        let said = second.sluice(&["sacct", "-X", "-n", "-P", "-j", &id, "-o", "State"]);
+        said.stdout.starts_with("CANCELLED").then_some(())
+    });
+    within(TIMEOUT, "each names both servers", || {
+        let said = [&first, &second].map(|cluster| cluster.sluice(&["scontrol", "ping"]).ok());
+        let both = |said: &String| {
+            said.contains("Slurmctld(primary) at ") && said.contains("Slurmctld(backup1) at ")
+        };
+        said.iter().all(both).then_some(())
+    });
+
+    // Why a job waits is found out by the standby itself.
+    let waits = second.submit(&["-N2", "--exclusive", "--wrap", "true"]);
+    within(TIMEOUT, "the standby says why", || {
+        let said = second.sluice(&["squeue", "-h", "-j", &waits.to_string(), "-o", "%r"]).ok();
+        (said.trim() != "None").then_some(())
+    });
+    second.sluice(&["scancel", &waits.to_string()]).ok();
+    assert!(second.sluice(&["sdiag"]).ok().contains(": leads, term "), "the leader says it");
+    let doctor = first.sluice(&["doctor"]);
+    assert!(doctor.stdout.contains(": follows, "), "{}", doctor.stdout);
+
+    // It leads with the state that it has followed.
+    let kept = submit(&second);
+    leader.end("KILL");
+    standby.await_line("sluice is up");
+    assert_eq!(jobs(&second), BTreeSet::from([kept]));
+    assert!(!raw_call(&second, r#""cluster""#).contains("sluice-standby-lag-ms"));
+    let log = std::fs::read_to_string(second.path("server.log")).expect("a log");
+    assert!(log.contains("is_hot=true"), "{log}");
+}
+
+#[test]
+fn up_tokens_hold_at_a_standby_as_at_the_leader() {
+    let database = TestDatabase::start();
+    let (first, second) = (Cluster::folder(TWO_NODES), Cluster::folder(TWO_NODES));
+    let leader = Server::start(&first, &database);
+    leader.await_line("sluice is up");
+    copy_keys(&first, &second);
+    let standby = Server::start(&second, &database);
+    standby.await_line("sluice waits as a standby");
+    let saved = std::fs::read(second.state().join("ports.json")).expect("the ports");
+    let saved: serde_json::Value = serde_json::from_slice(&saved).expect("JSON");
+    let port = saved["listen"].as_str().expect("an address").to_owned();
+    let token = std::fs::read_to_string(first.state().join("admin.token")).expect("a token");
+    let ask = |path: &str, token: &str| {
+        let head = format!("POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n");
+        let rest = format!("Authorization: Bearer {token}\r\nContent-Length: 2\r\n\r\n{{}}");
+        let mut stream = std::net::TcpStream::connect(&port).expect("a server");
+        stream.write_all(format!("{head}{rest}").as_bytes()).expect("sent");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        answer
+    };
+    // Passed on, and answered here.
+    let passed = ask("/api/users/get_my_user", token.trim());
+    assert!(passed.starts_with("HTTP/1.1 200"), "{passed}");
+    assert!(!passed.contains("sluice-standby-lag-ms"), "{passed}");
+    let listed = ask("/api/projects/list", token.trim());
+    assert!(listed.starts_with("HTTP/1.1 200"), "{listed}");
+    assert!(listed.contains("sluice-standby-lag-ms: "), "{listed}");
+    for path in ["/api/users/get_my_user", "/api/projects/list", "/api/v1/call"] {
+        let refused = ask(path, "00");
+        assert!(refused.starts_with("HTTP/1.1 40"), "{path}: {refused}");
+    }
 }
 
 #[test]
@@ -174,6 +334,59 @@ fn up_frozen_leader_writes_nothing_after_another_has_taken_over() {
         within(TIMEOUT, "the former leader ends", || leader.process.try_wait().expect("its end"));
     assert_eq!(end.code(), Some(70));
     assert_eq!(jobs(&second), BTreeSet::from([job]));
+}
+
+#[test]
+fn up_sbatch_that_loses_its_leader_is_one_job_under_the_next() {
+    let database = TestDatabase::start();
+    let (first, second) = (Cluster::folder(TWO_NODES), Cluster::folder(TWO_NODES));
+    let leader = Server::start(&first, &database);
+    leader.await_line("sluice is up");
+    copy_keys(&first, &second);
+    let standby = Server::start(&second, &database);
+    standby.await_line("sluice waits as a standby");
+    // Its standby cannot pass the submit on, and takes over while the command waits.
+    signal(leader.process.id() as i32, "STOP");
+    let job = second.submit(&["-H", "--wrap", "true"]);
+    standby.await_line("sluice is up");
+    assert_eq!(jobs(&second), BTreeSet::from([job]));
+    signal(leader.process.id() as i32, "CONT");
+}
+
+#[test]
+fn up_lead_is_handed_over_and_back_one_server_at_a_time() {
+    let database = TestDatabase::start();
+    let (first, second) = (Cluster::folder(TWO_NODES), Cluster::folder(TWO_NODES));
+    let mut leader = Server::start(&first, &database);
+    leader.await_line("sluice is up");
+    let alone = first.sluice(&["scontrol", "takeover"]);
+    assert!(alone.stderr.contains("no other server waits"), "{}", alone.stderr);
+    copy_keys(&first, &second);
+    let mut standby = Server::start(&second, &database);
+    standby.await_line("sluice waits as a standby");
+    let waits = || first.sluice(&["scontrol", "ping"]).ok().contains("(backup1)").then_some(());
+    within(TIMEOUT, "the leader knows the standby", waits);
+
+    let job = first.submit(&["-H", "--wrap", "true"]);
+    // Asked of the standby, it is passed on.
+    let said = second.sluice(&["server", "handover"]).ok();
+    assert!(said.contains(" leads, in term "), "{said}");
+    standby.await_line("sluice is up");
+    let ended = || leader.process.try_wait().expect("its end");
+    let end = within(TIMEOUT, "the leader of before ends", ended);
+    assert_eq!(end.code(), Some(70), "its service manager starts it again");
+    assert_eq!(jobs(&second), BTreeSet::from([job]));
+    // A new program is started in its place, and leads when the other is upgraded.
+    let upgraded = Server::start(&first, &database);
+    upgraded.await_line("sluice waits as a standby");
+    within(TIMEOUT, "the leader knows the standby", || {
+        let said = second.sluice(&["scontrol", "ping"]).ok();
+        said.contains("is UP\nSlurmctld(backup1)").then_some(())
+    });
+    second.sluice(&["scontrol", "takeover"]).ok();
+    upgraded.await_line("sluice is up");
+    standby.process.wait().expect("it ends");
+    assert_eq!(jobs(&first), BTreeSet::from([job]));
 }
 
 #[test]
@@ -226,6 +439,69 @@ fn up_database_that_is_away_refuses_submits_in_one_line_and_loses_none() {
     let acknowledged: BTreeSet<u32> =
         acknowledged.iter().map(|id| id.trim().parse().expect("a job id")).collect();
     assert_eq!(jobs(&cluster), acknowledged);
+}
+
+#[test]
+fn up_state_moves_to_a_database_and_back_with_its_books() {
+    let database = TestDatabase::start();
+    let cluster = Cluster::folder(TWO_NODES);
+    let state = cluster.state().display().to_string();
+    let start = |store: Option<&str>| {
+        let mut command = cluster.command(&["server", "--state", &state, "--config"]);
+        command.arg(cluster.path("conf"));
+        command.args(["--listen", "127.0.0.1:0", "--agents", "127.0.0.1:0"]);
+        if let Some(url) = store {
+            command.args(["--store", url]);
+        }
+        let server = Server::spawn(&mut command);
+        server.await_line("sluice is up");
+        server
+    };
+    let mut server = start(None);
+    let (kept, ended) =
+        (cluster.submit(&["-H", "--wrap", "echo kept"]), cluster.submit(&["-H", "--wrap", "true"]));
+    cluster.sluice(&["scancel", &ended.to_string()]).ok();
+    let seen = || {
+        assert_eq!(jobs(&cluster), BTreeSet::from([kept]));
+        let script =
+            cluster.sluice(&["scontrol", "write", "batch_script", &kept.to_string(), "-"]).ok();
+        assert!(script.contains("echo kept"), "{script}");
+        let id = ended.to_string();
+        within(TIMEOUT, "the end is in the books", || {
+            let said = cluster.sluice(&["sacct", "-X", "-n", "-P", "-j", &id, "-o", "State"]);
+            said.stdout.starts_with("CANCELLED").then_some(())
+        });
+    };
+    seen();
+    let url = database.url();
+    let migrate =
+        |from: &str, to: &str| cluster.sluice(&["store", "migrate", "--from", from, "--to", to]);
+    let runs = migrate(&state, &url);
+    assert!(runs.stderr.contains("a server runs in "), "{}", runs.stderr);
+    server.end("TERM");
+    let said = migrate(&state, &url).ok();
+    assert!(said.contains(", and was compared: "), "{said}");
+    let twice = migrate(&state, &url);
+    assert!(twice.stderr.contains("there is no journal to be moved"), "{}", twice.stderr);
+
+    let mut server = start(Some(&url));
+    seen();
+    let led = migrate(&url, &state);
+    assert_ne!(led.code, 0, "a server runs");
+    // The books of another server of the cluster are made from the database.
+    let second = Cluster::folder(TWO_NODES);
+    copy_keys(&cluster, &second);
+    let standby = Server::start(&second, &database);
+    standby.await_line("sluice waits as a standby");
+    let id = ended.to_string();
+    let said = second.sluice(&["sacct", "-X", "-n", "-P", "-j", &id, "-o", "State"]).ok();
+    assert!(said.starts_with("CANCELLED"), "{said}");
+    drop(standby);
+    server.end("TERM");
+    migrate(&url, &state).ok();
+    let _server = start(None);
+    seen();
+    assert!(cluster.submit(&["-H", "--wrap", "true"]) > ended, "ids go on");
 }
 
 #[test]

@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use super::index::{BlobIndex, IndexedBlob};
 use super::pack::{self, RECORD_HEADER, record_len};
+use super::pack_name;
 use super::{
     ActivePack, BIG, BlobError, BlobId, BlobLocation, BlobOptions, Blobs, FIRST_PACK, PACKS,
     TEMPORARY,
 };
-use super::{pack_name, pack_number};
 use crate::disk::{Disk, DiskFile, Entry};
 
 /// What opening the blobs found.
@@ -35,6 +36,15 @@ impl Blobs {
         disk: Arc<dyn Disk>,
         options: BlobOptions,
     ) -> Result<(Self, BlobRecovery), BlobError> {
+        Self::open_indexed(disk, options, BlobIndex::default())
+    }
+
+    /// As [`Blobs::open`], where some of the packs were read before.
+    pub fn open_indexed(
+        disk: Arc<dyn Disk>,
+        options: BlobOptions,
+        index: BlobIndex,
+    ) -> Result<(Self, BlobRecovery), BlobError> {
         for dir in [PACKS, BIG] {
             disk.make_dir(dir).map_err(BlobError::io("make", dir))?;
         }
@@ -51,7 +61,7 @@ impl Blobs {
         };
         let mut recovery = BlobRecovery::default();
         blobs.release_held()?;
-        blobs.read_packs(&mut recovery)?;
+        blobs.read_packs(index, &mut recovery)?;
         blobs.read_big(&mut recovery)?;
         recovery.blobs = blobs.known.len() as u64;
         for bad in &recovery.damaged {
@@ -64,37 +74,36 @@ impl Blobs {
         self.disk.list(dir).map_err(BlobError::io("list", dir))
     }
 
-    fn read_packs(&mut self, recovery: &mut BlobRecovery) -> Result<(), BlobError> {
-        let mut numbers: Vec<NonZeroU32> =
-            self.list(PACKS)?.iter().filter_map(|entry| pack_number(&entry.name)).collect();
-        numbers.sort_unstable();
-        let newest = numbers.last().copied();
-        for number in numbers {
+    fn read_packs(
+        &mut self,
+        mut index: BlobIndex,
+        recovery: &mut BlobRecovery,
+    ) -> Result<(), BlobError> {
+        index.complete(&*self.disk)?;
+        let newest = index.packs.keys().next_back().copied();
+        for (number, pack) in index.packs {
             let name = pack_name(number);
-            let file = self.disk.open(&name).map_err(BlobError::io("open", &name))?;
-            let bytes = file.read_all().map_err(BlobError::io("read", &name))?;
-            let scan = pack::scan(&bytes, |offset, record| {
-                let len = record.content.len() as u32;
-                let location = BlobLocation::Packed { pack: number, offset: offset as u32, len };
-                self.index(record.id, location);
-            });
+            for IndexedBlob { id, offset, len } in pack.blobs {
+                self.index(id, BlobLocation::Packed { pack: number, offset, len });
+            }
             // Behind the last sound record of an older pack may be a damaged one.
-            let tail = if Some(number) == newest { 0 } else { scan.tail };
-            self.packs.entry(number).or_default().end = (scan.end + tail) as u64;
+            let tail = if Some(number) == newest { 0 } else { pack.tail };
+            self.packs.entry(number).or_default().end = (pack.end + tail) as u64;
             let bad = |offset: usize, bytes: usize| BadBytes {
                 file: name.clone(),
                 offset: offset as u64,
                 bytes: bytes as u64,
             };
-            recovery.damaged.extend(scan.gaps.iter().map(|(offset, bytes)| bad(*offset, *bytes)));
+            recovery.damaged.extend(pack.gaps.iter().map(|(offset, bytes)| bad(*offset, *bytes)));
             if Some(number) == newest {
                 self.next_pack = number.saturating_add(1);
-                if scan.tail > 0 {
-                    recovery.torn_tail = Some(bad(scan.end, scan.tail));
+                if pack.tail > 0 {
+                    recovery.torn_tail = Some(bad(pack.end, pack.tail));
                 }
-                self.active = Some(reopen(number, file, &scan)?);
-            } else if scan.tail > 0 {
-                recovery.damaged.push(bad(scan.end, scan.tail));
+                let file = self.disk.open(&name).map_err(BlobError::io("open", &name))?;
+                self.active = Some(reopen(number, file, pack.end, pack.tail)?);
+            } else if pack.tail > 0 {
+                recovery.damaged.push(bad(pack.end, pack.tail));
             }
         }
         Ok(())
@@ -148,11 +157,12 @@ impl Blobs {
 fn reopen(
     number: NonZeroU32,
     file: Box<dyn DiskFile>,
-    scan: &pack::PackScan,
+    end: usize,
+    tail: usize,
 ) -> Result<ActivePack, BlobError> {
     let name = pack_name(number);
-    let end = scan.end as u64;
-    file.write_at(end, &vec![0; scan.tail]).map_err(BlobError::io("cut", &name))?;
+    let end = end as u64;
+    file.write_at(end, &vec![0; tail]).map_err(BlobError::io("cut", &name))?;
     file.sync_data().map_err(BlobError::io("sync", &name))?;
     Ok(ActivePack { number, file, end })
 }

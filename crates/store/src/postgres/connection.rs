@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
+use postgres::fallible_iterator::FallibleIterator;
 use postgres::types::ToSql;
 use postgres::{Client, NoTls, Row, Statement, Transaction};
 
@@ -108,7 +109,14 @@ impl Link {
 pub(super) struct Session {
     client: Client,
     prepared: HashMap<&'static str, Statement>,
+    /// Whether it is told of changes.
+    listens: bool,
 }
+
+/// The channel on which commits and changes of the lease are told.
+const LISTEN: &str = "LISTEN sluice";
+/// What is told there when a lease is given up. A commit is told without a word.
+const LEASE_FREE: &str = "lease";
 
 impl Session {
     fn connect(url: &DatabaseUrl) -> Result<Self, DatabaseError> {
@@ -117,7 +125,7 @@ impl Session {
             None => url.config.connect(NoTls)?,
         };
         client.batch_execute(SESSION_SETUP)?;
-        Ok(Self { client, prepared: HashMap::new() })
+        Ok(Self { client, prepared: HashMap::new(), listens: false })
     }
 
     fn statement(&mut self, sql: &'static str) -> Result<Statement, DatabaseError> {
@@ -146,6 +154,25 @@ impl Session {
     ) -> Result<u64, DatabaseError> {
         let statement = self.statement(sql)?;
         Ok(self.client.execute(&statement, values)?)
+    }
+
+    /// Waits until a commit or the end of a lease is told, or the time is over; whether a lease was given up. A session that begins
+    /// to listen does not wait: what came before is not told.
+    pub fn await_notice(&mut self, timeout: Duration) -> Result<bool, DatabaseError> {
+        if !self.listens {
+            self.client.batch_execute(LISTEN)?;
+            self.listens = true;
+            return Ok(false);
+        }
+        let mut notices = self.client.notifications();
+        let mut next = notices.timeout_iter(timeout).next()?;
+        let mut is_lease_free = false;
+        // One look takes in all that was told until then.
+        while let Some(notice) = next {
+            is_lease_free |= notice.payload() == LEASE_FREE;
+            next = notices.iter().next()?;
+        }
+        Ok(is_lease_free)
     }
 
     pub fn transaction(&mut self) -> Result<Transaction<'_>, DatabaseError> {

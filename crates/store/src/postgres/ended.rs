@@ -3,15 +3,25 @@
 
 use std::sync::Arc;
 
+use model::time::Timestamp;
+
 use super::connection::Database;
 use super::error::DatabaseError;
 use super::{from_bigint, to_bigint};
 
 const ADD: &str = "WITH leads AS (SELECT 1 FROM sluice.lease WHERE epoch = $1 FOR SHARE)
-    INSERT INTO sluice.ended (seq, entry) SELECT $2::bigint, $3::bytea FROM leads";
+    INSERT INTO sluice.ended (seq, entry, oldest_end)
+    SELECT $2::bigint, $3::bytea, $4::bigint FROM leads";
 /// A page is in memory as a whole, and an entry has the records of many jobs.
 const AFTER: &str = "SELECT number, seq, entry FROM sluice.ended
     WHERE seq > $1 AND number > $2 ORDER BY number LIMIT 4";
+/// A page is in memory as a whole.
+const OLDER: &str = "SELECT number, entry FROM sluice.ended
+    WHERE oldest_end < $1 ORDER BY oldest_end, number LIMIT 16";
+const REPLACE: &str = "UPDATE sluice.ended SET entry = $3, oldest_end = $4
+    WHERE number = $2 AND EXISTS (SELECT 1 FROM sluice.lease WHERE epoch = $1)";
+const REMOVE: &str = "DELETE FROM sluice.ended
+    WHERE number = $2 AND EXISTS (SELECT 1 FROM sluice.lease WHERE epoch = $1)";
 const LAST: &str = "SELECT coalesce(max(seq), 0) FROM sluice.ended";
 
 pub struct EndedLog {
@@ -30,12 +40,41 @@ impl EndedLog {
         Ok(rows.first().map_or(0, |row| from_bigint(row.get(0))))
     }
 
-    /// Durably adds what the history up to `seq` ended.
-    pub fn add(&self, seq: u64, entry: Vec<u8>) -> Result<(), DatabaseError> {
-        let (epoch, seq) = (self.epoch, to_bigint(seq));
-        let added =
-            self.database.ask(move |session| session.execute(ADD, &[&epoch, &seq, &entry]))?;
+    /// Durably adds what the history up to `seq` ended; `oldest_end` is that of the oldest attempt in it.
+    pub fn add(
+        &self,
+        seq: u64,
+        entry: Vec<u8>,
+        oldest_end: Timestamp,
+    ) -> Result<(), DatabaseError> {
+        let (epoch, seq, oldest) = (self.epoch, to_bigint(seq), oldest_end.millis());
+        let added = self
+            .database
+            .ask(move |session| session.execute(ADD, &[&epoch, &seq, &entry, &oldest]))?;
         if added == 1 { Ok(()) } else { Err(DatabaseError::Deposed) }
+    }
+
+    /// Some entries that have an attempt which ended before this, or may have one: numbers and contents.
+    pub fn older_than(&self, before: Timestamp) -> Result<Vec<(i64, Vec<u8>)>, DatabaseError> {
+        let before = before.millis();
+        let rows = self.database.ask(move |session| session.query(OLDER, &[&before]))?;
+        Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
+    }
+
+    /// Puts another content in the place of an entry's, with its oldest end; without one the entry is removed.
+    pub fn replace(
+        &self,
+        number: i64,
+        entry: Option<(Vec<u8>, Timestamp)>,
+    ) -> Result<(), DatabaseError> {
+        let epoch = self.epoch;
+        let changed = self.database.ask(move |session| match entry {
+            Some((entry, oldest)) => {
+                session.execute(REPLACE, &[&epoch, &number, &entry, &oldest.millis()])
+            }
+            None => session.execute(REMOVE, &[&epoch, &number]),
+        })?;
+        if changed == 1 { Ok(()) } else { Err(DatabaseError::Deposed) }
     }
 
     /// Hands out every entry of a later seq, in order.

@@ -22,7 +22,8 @@ const FRAME_BYTES_MAX: usize = (16 << 20) - 128;
 const APPEND: &str = "WITH moved AS (
         UPDATE sluice.head SET seq = $1, chain = $2, term = $3
         WHERE seq = $4 AND term <= $3 AND epoch = $5 RETURNING 1)
-    INSERT INTO sluice.journal (last_seq, frame) SELECT $1::bigint, $6::bytea FROM moved";
+    INSERT INTO sluice.journal (last_seq, frame) SELECT $1::bigint, $6::bytea FROM moved
+    RETURNING pg_notify('sluice', '')";
 const HEAD: &str = "SELECT epoch, seq, chain, term, leased_ids, mark_seq, mark_chain,
         (SELECT coalesce(sum(octet_length(frame)), 0)::bigint FROM sluice.journal)
     FROM sluice.head";
@@ -37,6 +38,36 @@ const COMPACT: &str = "WITH gone AS (
 const LEASE_IDS: &str = "UPDATE sluice.head
     SET leased_ids = greatest(leased_ids, $1), mark_seq = seq, mark_chain = chain
     WHERE epoch = $2 AND seq = $3";
+
+const BEGIN_AT: &str = "UPDATE sluice.head SET seq = $1, chain = $2, term = $3,
+        leased_ids = $4, mark_seq = $1, mark_chain = $2
+    WHERE epoch = $5 AND seq = 0";
+
+/// Checks and hands on one stored commit, given as its last seq and its bytes. Returns the position after it, and its term.
+pub(super) fn replay_stored(
+    (last_seq, bytes): (u64, &[u8]),
+    before: (&Position, u64),
+    snapshot_seq: u64,
+    recovery: &mut Recovery,
+    replay: &mut Replay<'_>,
+) -> Result<(Position, u64), JournalError> {
+    let seq = before.0.seq;
+    let frame = Frame::parse(bytes).map_err(|fault| match fault {
+        Fault::Version(version) => other_version(NAME, version.into()),
+        Fault::Unfinished(found) => JournalError::damaged(NAME, seq, found),
+    })?;
+    let at = replay_frame(&frame, (NAME, seq), before, snapshot_seq, recovery, replay)?;
+    if frame.len != bytes.len() || at.seq != last_seq {
+        let found = format!("the commit that ends at seq {} is stored as another", at.seq);
+        return Err(JournalError::damaged(NAME, at.seq, found));
+    }
+    Ok((at, frame.term))
+}
+
+fn begun_already(database: &Database) -> DatabaseError {
+    let shown = database.shown();
+    DatabaseError::Unfit(format!("{shown}: a cluster has its history there already"))
+}
 
 /// The row of the head.
 struct Head {
@@ -77,6 +108,37 @@ impl PostgresJournal {
         let Head { end, term, high_water, bytes, .. } = head;
         let journal = Self { database, epoch, end, term, high_water, bytes, is_poisoned: false };
         Ok((journal, recovery))
+    }
+
+    /// Begins a history that goes on from this position of another, which a snapshot has. One that has begun is left alone.
+    pub fn begin_at(
+        database: &Database,
+        epoch: i64,
+        position: Position,
+        term: u64,
+        leased_ids: u64,
+    ) -> Result<(), JournalError> {
+        let (seq, chain) = (to_bigint(position.seq), position.chain.to_vec());
+        let (term, ids) = (to_bigint(term), to_bigint(leased_ids));
+        let begun = database.ask(move |session| {
+            session.execute(BEGIN_AT, &[&seq, &chain, &term, &ids, &epoch])
+        })?;
+        if begun == 1 { Ok(()) } else { Err(begun_already(database).into()) }
+    }
+
+    /// Removes what a move that was broken off has left in a database without a history.
+    pub fn clear_unbegun(database: &Database, epoch: i64) -> Result<(), JournalError> {
+        let is_unbegun = database.ask(move |session| {
+            let mut transaction = session.leaders_transaction(epoch)?;
+            let begun = "SELECT 1 FROM sluice.head WHERE seq > 0";
+            if transaction.query_opt(begun, &[])?.is_some() {
+                return Ok(false);
+            }
+            transaction.batch_execute("DELETE FROM sluice.ended; DELETE FROM sluice.file")?;
+            transaction.commit()?;
+            Ok(true)
+        })?;
+        if is_unbegun { Ok(()) } else { Err(begun_already(database).into()) }
     }
 
     fn usable(&self) -> Result<(), JournalError> {
@@ -230,18 +292,8 @@ fn recover(
             break;
         }
         for row in &page {
-            let bytes: &[u8] = row.get(1);
-            let place = (NAME, at.seq);
-            let frame = Frame::parse(bytes).map_err(|fault| match fault {
-                Fault::Version(version) => other_version(NAME, version.into()),
-                Fault::Unfinished(found) => JournalError::damaged(NAME, at.seq, found),
-            })?;
-            at = replay_frame(&frame, place, (&at, term), snapshot.seq, &mut recovery, replay)?;
-            term = frame.term;
-            if frame.len != bytes.len() || at.seq != from_bigint(row.get(0)) {
-                let found = format!("the commit that ends at seq {} is stored as another", at.seq);
-                return Err(JournalError::damaged(NAME, at.seq, found));
-            }
+            let stored = (from_bigint(row.get(0)), row.get(1));
+            (at, term) = replay_stored(stored, (&at, term), snapshot.seq, &mut recovery, replay)?;
             is_mark_seen |= at == mark;
         }
     }

@@ -20,7 +20,8 @@ const TAKE: &str = "WITH taken AS (
     UPDATE sluice.head SET epoch = taken.epoch FROM taken RETURNING taken.epoch";
 const RENEW: &str = "UPDATE sluice.lease
     SET valid_until = clock_timestamp() + $2::float8 * interval '1 second' WHERE epoch = $1";
-const RELEASE: &str = "UPDATE sluice.lease SET valid_until = '-infinity' WHERE epoch = $1";
+const RELEASE: &str = "UPDATE sluice.lease SET valid_until = '-infinity' WHERE epoch = $1
+    RETURNING pg_notify('sluice', 'lease')";
 const LEADER: &str = "SELECT holder, epoch, valid_until > clock_timestamp() FROM sluice.lease";
 
 /// Who is written down as the leader.
@@ -72,13 +73,17 @@ impl Lease {
 
     /// Keeps the lease for another life; one that was given up stays so. [`DatabaseError::Deposed`] if another server has it.
     pub fn renew(&self) -> Result<(), DatabaseError> {
-        if self.is_released.load(Ordering::Acquire) {
+        if self.is_released() {
             return Ok(());
         }
         let (epoch, seconds) = (self.epoch, self.life.as_secs_f64());
         let renewed =
             self.database.ask(move |session| session.execute(RENEW, &[&epoch, &seconds]))?;
         if renewed == 1 { Ok(()) } else { Err(DatabaseError::Deposed) }
+    }
+
+    pub fn is_released(&self) -> bool {
+        self.is_released.load(Ordering::Acquire)
     }
 
     /// Lets another server take over at once.

@@ -1,8 +1,9 @@
 //! The store in PostgreSQL, for several servers: one leads, and the others take over from it.
 //!
 //! `url` is what the administrator names, `connection` the session and its bounded waits, `schema` the tables and their
-//! versions, `lease` who leads, `journal` the history, `folder` the files (snapshots and blobs), `ended` what the books are
-//! rebuilt from. Everything that writes is fenced by the lease's epoch: what a deposed server sends changes nothing.
+//! versions, `lease` who leads, `server` who else is there, `journal` the history, `reader` the history as a standby follows it,
+//! `folder` the files (snapshots and blobs), `ended` what the books are rebuilt from, `shared_file` the servers' keys, which they
+//! seal. Everything that writes is fenced by the lease's epoch: what a deposed server sends changes nothing.
 
 mod connection;
 mod ended;
@@ -10,7 +11,10 @@ mod error;
 mod folder;
 mod journal;
 mod lease;
+mod reader;
 mod schema;
+mod server;
+mod shared_file;
 mod url;
 
 pub use connection::Database;
@@ -19,7 +23,10 @@ pub use error::DatabaseError;
 pub use folder::PostgresFolder;
 pub use journal::PostgresJournal;
 pub use lease::{Leader, Lease, Taken};
-pub use schema::{check, prepare};
+pub use reader::{FetchedFrame, PostgresReader};
+pub use schema::{bring_up_to_date, check, prepare};
+pub use server::{SeenServer, ServerAddress};
+pub use shared_file::SharedFile;
 pub use url::DatabaseUrl;
 
 /// Counts and places are stored as `bigint`; none of them comes near its end.

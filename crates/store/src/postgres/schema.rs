@@ -6,24 +6,42 @@ use super::connection::{Database, Session};
 use super::error::DatabaseError;
 
 /// Each brings the schema from the version before to the next. A step that was released is never changed.
-const MIGRATIONS: [&str; 1] = [include_str!("migration_1.sql")];
+const MIGRATIONS: [&str; 4] = [
+    include_str!("migration_1.sql"),
+    include_str!("migration_2.sql"),
+    include_str!("migration_3.sql"),
+    include_str!("migration_4.sql"),
+];
 
 /// The oldest PostgreSQL that is taken.
 const SERVER_VERSION_MIN: i32 = 130_000;
 /// Two servers that start at once make one schema: "sluice" in ASCII.
-const MIGRATION_LOCK: i64 = 0x736c_7569_6365;
+pub(super) const MIGRATION_LOCK: i64 = 0x736c_7569_6365;
 
 /// Makes the database ready for the cluster of this identity: checks it, brings the schema up to date, and notes the identity
 /// in an empty one.
 pub fn prepare(database: &Database, identity: &str) -> Result<(), DatabaseError> {
-    let (shown, identity) = (database.shown().to_owned(), identity.to_owned());
+    let identity = identity.to_owned();
+    bring_up_to_date_and(database, move |transaction| check_identity(transaction, &identity))
+}
+
+/// The same without an identity: for a server that has its keys from the database.
+pub fn bring_up_to_date(database: &Database) -> Result<(), DatabaseError> {
+    bring_up_to_date_and(database, |_| Ok(Ok(())))
+}
+
+fn bring_up_to_date_and(
+    database: &Database,
+    then: impl FnOnce(&mut Transaction<'_>) -> Checked + Send + 'static,
+) -> Result<(), DatabaseError> {
+    let shown = database.shown().to_owned();
     database.ask(move |session| {
         let unfit = |why: String| DatabaseError::Unfit(format!("{shown}: {why}"));
         check_server(session)?.map_err(&unfit)?;
         let mut transaction = session.transaction()?;
         transaction.execute("SELECT pg_advisory_xact_lock($1)", &[&MIGRATION_LOCK])?;
         migrate(&mut transaction)?.map_err(&unfit)?;
-        check_identity(&mut transaction, &identity)?.map_err(&unfit)?;
+        then(&mut transaction)?.map_err(&unfit)?;
         Ok(transaction.commit()?)
     })
 }
@@ -42,7 +60,7 @@ pub fn check(database: &Database) -> Result<(), DatabaseError> {
 }
 
 /// What the check of a database says: the outer result is the database's, the inner one the check's.
-type Checked = Result<Result<(), String>, DatabaseError>;
+pub(super) type Checked = Result<Result<(), String>, DatabaseError>;
 
 fn check_server(session: &mut Session) -> Checked {
     let sql = "SELECT current_setting('server_version_num')::int, current_setting('server_encoding'), \
@@ -101,7 +119,7 @@ fn refuse_newer(version: i32) -> Result<(), String> {
     ))
 }
 
-fn check_identity(transaction: &mut Transaction<'_>, identity: &str) -> Checked {
+pub(super) fn check_identity(transaction: &mut Transaction<'_>, identity: &str) -> Checked {
     let Some(row) = transaction.query_opt("SELECT identity FROM sluice.cluster", &[])? else {
         transaction.execute("INSERT INTO sluice.cluster (identity) VALUES ($1)", &[&identity])?;
         return Ok(Ok(()));
@@ -112,6 +130,6 @@ fn check_identity(transaction: &mut Transaction<'_>, identity: &str) -> Checked 
     }
     Ok(Err(format!(
         "it is the store of another cluster, {found}, and this server's keys are of {identity}; \
-         a further server of that cluster needs a copy of its server/keys"
+         a further server of that cluster needs a copy of its server/keys, or --store-key-file and a new state folder"
     )))
 }

@@ -20,14 +20,7 @@ pub struct TestDatabase {
 impl TestDatabase {
     /// A database `sluice` of the user `sluice`, in UTF-8.
     pub fn start() -> Self {
-        let folder = tempfile::Builder::new().prefix("pg").tempdir_in("/tmp").expect("a folder");
-        // The socket in it is for the server's own user too; the data has a folder of its own.
-        let open = std::fs::Permissions::from_mode(0o755);
-        std::fs::set_permissions(folder.path(), open).expect("opened");
-        if nix::unistd::geteuid().is_root() {
-            let (user, group) = (Uid::from_raw(ORDINARY_USER), Gid::from_raw(ORDINARY_USER));
-            nix::unistd::chown(folder.path(), Some(user), Some(group)).expect("given away");
-        }
+        let folder = scratch_folder();
         let data = folder.path().join("data");
         let made = program("initdb", folder.path())
             .args(["--username=sluice", "--auth=trust", "--no-sync", "--encoding=UTF8"])
@@ -42,6 +35,41 @@ impl TestDatabase {
         database.await_answer();
         database.execute("postgres", "CREATE DATABASE sluice");
         database
+    }
+
+    /// A second PostgreSQL that follows this one, which acknowledges nothing from now on that the second does not have.
+    #[allow(dead_code, reason = "the tests of the program use it")]
+    pub fn replica(&self) -> Self {
+        let folder = scratch_folder();
+        let made = program("pg_basebackup", folder.path())
+            .args(["--write-recovery-conf", "--checkpoint=fast", "--no-sync", "-U", "sluice", "-h"])
+            .arg(self.folder.path())
+            .arg("--pgdata")
+            .arg(folder.path().join("data"))
+            .status()
+            .expect("pg_basebackup");
+        assert!(made.success(), "pg_basebackup: {made}");
+        let server = serve(folder.path());
+        let replica = Self { folder, server };
+        replica.await_answer();
+        self.execute("postgres", "ALTER SYSTEM SET synchronous_standby_names = '*'");
+        self.execute("postgres", "SELECT pg_reload_conf()");
+        replica
+    }
+
+    /// Makes a replica the database itself.
+    #[allow(dead_code, reason = "the tests of the program use it")]
+    pub fn promote(&self) {
+        let mut promote = program("pg_ctl", self.folder.path());
+        promote.args(["promote", "--silent", "--pgdata"]).arg(self.folder.path().join("data"));
+        assert!(promote.status().expect("pg_ctl").success());
+    }
+
+    /// The address of this database, or of its replica once that is the one to be written to.
+    #[allow(dead_code, reason = "the tests of the program use it")]
+    pub fn url_with(&self, replica: &Self) -> String {
+        let (one, other) = (self.folder.path().display(), replica.folder.path().display());
+        format!("postgres:///sluice?host={one},{other}&user=sluice&target_session_attrs=read-write")
     }
 
     /// The address that `sluice server --store` takes.
@@ -103,6 +131,19 @@ impl Drop for TestDatabase {
     fn drop(&mut self) {
         self.stop();
     }
+}
+
+/// A folder that PostgreSQL's user owns.
+fn scratch_folder() -> tempfile::TempDir {
+    let folder = tempfile::Builder::new().prefix("pg").tempdir_in("/tmp").expect("a folder");
+    // The socket in it is for the server's own user too; the data has a folder of its own.
+    let open = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(folder.path(), open).expect("opened");
+    if nix::unistd::geteuid().is_root() {
+        let (user, group) = (Uid::from_raw(ORDINARY_USER), Gid::from_raw(ORDINARY_USER));
+        nix::unistd::chown(folder.path(), Some(user), Some(group)).expect("given away");
+    }
+    folder
 }
 
 fn serve(folder: &Path) -> Child {

@@ -3,7 +3,7 @@
 use super::travels;
 use crate::file_copy::{FileCopy, FileTimes};
 use crate::link::{
-    Hello, JoinRequest, NodeHello, NodeSsh, RefusedOrder, SpooledAttempt, ToAgent, ToServer,
+    Hello, JoinRequest, NodeHello, NodeSsh, PassedClient, PassedFrom, RefusedOrder, SpooledAttempt, ToAgent, ToServer,
     Welcome,
 };
 use crate::order::{Action, EndOrder, Order, SignalOrder, SignedOrder};
@@ -195,6 +195,13 @@ fn messages_of_the_agent_link_keep_their_names() {
     assert_eq!(attempts.to_string(), r#"[{"alive":true,"attempt":{"job":12,"number":1}}]"#);
     let ssh = NodeSsh { version: 1, nodes: vec!["n1".into()], login: "12.1".into() };
     travels(&ToServer::Ssh(ssh), r#"{"ssh":{"version":1,"nodes":["n1"],"login":"12.1"}}"#);
+    let from = PassedFrom::Socket { uid: 1000, gid: 100, user: "ada".into() };
+    travels(
+        &ToServer::Passed(PassedClient { version: 1, from, signature: "c2ln".into() }),
+        r#"{"passed":{"version":1,"from":{"socket":{"uid":1000,"gid":100,"user":"ada"}},"signature":"c2ln"}}"#,
+    );
+    let from = PassedFrom::Port { address: [192, 0, 2, 1].into() };
+    travels(&from, r#"{"port":{"address":"192.0.2.1"}}"#);
     travels(&ToServer::Heartbeat { nodes: Vec::new() }, r#"{"beat":{"nodes":[]}}"#);
     let (source, failure) = (model::health::HealthSource::Check, Some("disk full".into()));
     travels(

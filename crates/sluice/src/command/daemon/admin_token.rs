@@ -4,22 +4,22 @@ use super::state_dir::StateDir;
 use crate::client::{Client, ServerLocation};
 use crate::command::verb::VerbError;
 use ::server::token;
+use model::secret::SecretValue;
 use std::path::{Path, PathBuf};
 use wire::client::{Answer, Call};
 
 const NAME: &str = "admin.token";
 const MODE: u32 = 0o600;
 
-/// The token, which is made at the first start.
-pub fn read_or_make(state: &StateDir) -> Result<String, VerbError> {
-    match read(state) {
-        Some(token) => Ok(token),
-        None => {
-            let token = token::generate();
-            write(state, &token)?;
-            Ok(token)
-        }
+/// The token, which is made at the first start. `of_cluster` is that of several servers, which the file gets where it has another.
+pub fn read_or_make(state: &StateDir, of_cluster: Option<String>) -> Result<String, VerbError> {
+    let own = read(state);
+    if own.is_some() && (of_cluster.is_none() || own == of_cluster) {
+        return Ok(own.unwrap_or_default());
     }
+    let token = of_cluster.unwrap_or_else(token::generate);
+    write(state, &token)?;
+    Ok(token)
 }
 
 /// Replaces the token by a new one; the file's path. The file comes first: if this process dies before the server knows,
@@ -30,7 +30,8 @@ pub fn rotate(state: &Path) -> Result<PathBuf, VerbError> {
     let next = token::generate();
     write(&state, &next)?;
     let mut client = Client::at(ServerLocation::in_state(&state.path));
-    let failed = match client.call(Call::RotateAdminToken { hash: token::hash(&next) }) {
+    let (hash, token) = (token::hash(&next), Some(SecretValue(next)));
+    let failed = match client.call(Call::RotateAdminToken { hash, token }) {
         Ok(Answer::Done) => return Ok(state.path.join(NAME)),
         Ok(Answer::Refused(why)) => why.into(),
         Ok(other) => VerbError::Message(format!("the server answered {other:?}")),

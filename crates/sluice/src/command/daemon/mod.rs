@@ -2,11 +2,12 @@
 
 pub mod admin_token;
 pub mod agent;
-mod as_server_user;
+pub(super) mod as_server_user;
 mod core_dump;
 pub mod down;
 mod folder_identity;
 pub mod gateway;
+mod handover;
 mod inherited_sockets;
 mod keeper;
 mod last_start;

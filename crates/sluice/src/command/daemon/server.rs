@@ -6,13 +6,13 @@ use super::last_start::{self, LastStart};
 use super::listen_addresses::{BoundListeners, SshListen};
 use super::state_dir::StateDir;
 use super::{
-    admin_token, as_server_user, core_dump, folder_identity, listen_addresses, log, server_user,
-    service_manager, state_mount,
+    admin_token, as_server_user, core_dump, folder_identity, handover, listen_addresses, log,
+    server_user, service_manager, state_mount,
 };
 use crate::command::verb::{VerbError, VerbResult};
 use ::server::configure::{self, Machine, StoreSettings};
-use ::server::{ConnectionLimits, DatabaseUrl, ServerOptions};
-use clap::Args;
+use ::server::{ConnectionLimits, DatabaseUrl, ServerOptions, SharedKeys, StoreKey};
+use clap::{Args, Subcommand};
 use cluster::{ClusterConfig, ProxyListen};
 use std::convert::Infallible;
 use std::fs::File;
@@ -24,6 +24,31 @@ use std::process::ExitCode;
 /// The exit code of a server that cannot work with the configuration as it is: a service manager does not start it again, since
 /// another start would end the same way.
 const BAD_CONFIGURATION: u8 = 78;
+
+/// The database of the state, and the key of what servers share there.
+pub type Store = (DatabaseUrl, Option<StoreKey>);
+
+/// `sluice server`, which runs one, and what is asked of one that runs.
+#[derive(Args)]
+pub struct ServerVerb {
+    #[command(subcommand)]
+    action: Option<ServerAction>,
+    #[command(flatten)]
+    args: ServerArgs,
+}
+
+#[derive(Subcommand)]
+enum ServerAction {
+    /// Give the lead of several servers to one that waits
+    Handover,
+}
+
+pub fn run_verb(verb: ServerVerb) -> VerbResult {
+    match verb.action {
+        Some(ServerAction::Handover) => handover::run(),
+        None => run(verb.args),
+    }
+}
 
 #[derive(Args, Clone)]
 pub struct ServerArgs {
@@ -54,6 +79,9 @@ pub struct ServerArgs {
     /// The file with the database's password; without it, SLUICE_STORE_PASSWORD has one
     #[arg(long, env = "SLUICE_STORE_PASSWORD_FILE", value_name = "FILE")]
     pub store_password_file: Option<PathBuf>,
+    /// The file with the key that the cluster's keys are sealed under in the database; without it, SLUICE_STORE_KEY has one
+    #[arg(long, env = "SLUICE_STORE_KEY_FILE", value_name = "FILE")]
+    pub store_key_file: Option<PathBuf>,
     /// Write a snapshot of the state after so many events
     #[arg(long, env = "SLUICE_SNAPSHOT_EVENTS", default_value_t = 100_000, hide = true)]
     pub snapshot_events: u64,
@@ -82,20 +110,26 @@ impl ServerArgs {
         self.state.clone().unwrap_or_else(crate::client::default_state_dir)
     }
 
-    /// The database of the state, with its password and certificates read while this process may.
-    pub fn database(&self) -> Result<Option<DatabaseUrl>, VerbError> {
+    /// The database of the state, with its password and certificates read while this process may, and the key of what servers
+    /// share there.
+    pub fn database(&self) -> Result<Option<Store>, VerbError> {
         let (settings, place) = match (&self.store, &self.config) {
             (Some(url), _) => {
-                let settings = StoreSettings { url: url.clone(), password_file: None };
+                let (password_file, key_file) = (None, None);
+                let settings = StoreSettings { url: url.clone(), password_file, key_file };
                 (Some(settings), "--store")
             }
             (None, Some(dir)) => (configure::store_settings(dir)?, "sluice.toml: [store]"),
             (None, None) => (None, ""),
         };
-        let Some(StoreSettings { url, password_file }) = settings else { return Ok(None) };
+        let Some(StoreSettings { url, password_file, key_file }) = settings else {
+            return Ok(None);
+        };
         let password_file = self.store_password_file.as_ref().or(password_file.as_ref());
-        let parsed = DatabaseUrl::parse(&url, password_file.map(PathBuf::as_path));
-        parsed.map(Some).map_err(|error| VerbError::Message(format!("{place}: {error}")))
+        let url = DatabaseUrl::parse(&url, password_file.map(PathBuf::as_path))
+            .map_err(|error| VerbError::Message(format!("{place}: {error}")))?;
+        let key_file = self.store_key_file.as_ref().or(key_file.as_ref());
+        Ok(Some((url, StoreKey::read(key_file.map(PathBuf::as_path))?)))
     }
 
     /// Settles which configuration folder this start has, and says so where the last start had another, or none was named.
@@ -269,11 +303,14 @@ pub fn start(
     state: StateDir,
     site: Site,
     bound: BoundListeners,
-    store: Option<DatabaseUrl>,
+    store: Option<Store>,
     before_root_is_given_up: impl FnOnce(&LocalNodes) -> Result<(), VerbError>,
     ready: impl FnOnce(SocketAddr) + Send + 'static,
 ) -> Result<(), VerbError> {
-    let admin_token = admin_token::read_or_make(&state)?;
+    let (store, store_key) = store.unzip();
+    let store_key = store_key.flatten();
+    let of_cluster = store.as_ref().zip(store_key.as_ref()).and_then(token_of_cluster);
+    let admin_token = admin_token::read_or_make(&state, of_cluster)?;
     let admin_user = nix::unistd::User::from_uid(nix::unistd::geteuid())
         .ok()
         .flatten()
@@ -314,6 +351,7 @@ pub fn start(
         local_nodes: local.nodes,
         snapshot_events: args.snapshot_events,
         store,
+        store_key,
         on_standby: announce_standby,
         connection_limits: args.doors.clone(),
         program,
@@ -324,6 +362,16 @@ pub fn start(
     };
     ::server::run(options, bound.listeners, move || ready(listen))?;
     Ok(())
+}
+
+/// The administrator's token that the servers of a cluster share. A database that is away is waited for later, with the token
+/// that this machine has; one that cannot be used is refused then.
+fn token_of_cluster((store, key): (&DatabaseUrl, &StoreKey)) -> Option<String> {
+    let read = SharedKeys::new(store, key.clone()).and_then(|shared| shared.admin_token());
+    read.unwrap_or_else(|error| {
+        tracing::warn!("admin.token is this machine's own for now: {error}");
+        None
+    })
 }
 
 /// The program that hosts of fleets get: one that lies in `../lib/sluice/agent` beside this one, which may be built for an older

@@ -4,7 +4,7 @@
 use super::inherited_sockets::InheritedSockets;
 use super::keeper::{AGENT_KEEPER, SERVER_KEEPER};
 use super::listen_addresses::SshListen;
-use super::server::{self, LocalNodes, ServerArgs, Site};
+use super::server::{self, LocalNodes, ServerArgs, Site, Store};
 use super::state_dir::{self, StateDir};
 use super::{core_dump, listen_addresses, log};
 use crate::client::{Client, ServerLocation};
@@ -86,8 +86,8 @@ fn load_site(args: &ServerArgs) -> Result<Site, VerbError> {
 fn reload(
     args: &ServerArgs,
     before: Site,
-    store: Option<DatabaseUrl>,
-) -> (Site, Option<DatabaseUrl>) {
+    store: Option<Store>,
+) -> (Site, Option<Store>) {
     let loaded = load_site(args).and_then(|site| Ok((site, args.database()?)));
     loaded.unwrap_or_else(|error| (before.with_fault(error.to_string()), store))
 }
@@ -120,6 +120,9 @@ fn detached(args: &UpArgs, state: &StateDir) -> VerbResult {
     }
     if let Some(file) = &args.server.store_password_file {
         command.arg("--store-password-file").arg(file);
+    }
+    if let Some(file) = &args.server.store_key_file {
+        command.arg("--store-key-file").arg(file);
     }
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
     // SAFETY: setsid is async-signal-safe and touches no memory of this process.

@@ -78,7 +78,7 @@ fn submit(
         let answer = client.call(Call::TestSubmit(submission))?;
         return Ok(tested(COMMAND, answer));
     }
-    match client.call(Call::Submit(submission))? {
+    match client.submit(submission)? {
         Answer::Submitted { job, beyond_partition, .. } => {
             if let Some(bound) = beyond_partition.filter(|_| !options.quiet) {
                 print_line(COMMAND, &format!("note: {}", note::beyond_partition(&bound)));

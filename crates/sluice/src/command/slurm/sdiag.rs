@@ -39,6 +39,9 @@ fn show(args: &[String]) -> Result<ExitCode, CommandError> {
     }
     let tz = query::time_zone();
     query::print(&output::render(&view, order(&parsed), Moment { now: view.now, tz: &tz }))?;
+    if let Ok(Answer::Pong { servers, .. }) = server.try_ask(Call::Ping)? {
+        query::print(&output::servers(&servers))?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -232,6 +232,7 @@ macro_rules! table_of_calls {
 table_of_calls! { d;
     Call::Ping => json!("ping");
     Call::Submit(_) => json!({"submit": d.submission()});
+    Call::Resubmit(_) => json!({"resubmit": d.submission()});
     Call::TestSubmit(_) => json!({"test_submit": d.submission()});
     Call::AwaitStart { .. } => json!({"await_start": {"job": d.job(), "timeout_ms": 50, "ready": true}});
     Call::AwaitEnd { .. } => json!({"await_end": {"job": d.job(), "timeout_ms": 50}});
@@ -358,6 +359,7 @@ table_of_calls! { d;
     Call::Versions => json!("versions");
     Call::CreatePartition(_) => json!({"create_partition": {"name": d.word(&["new", "none", ""]), "nodes": [d.word(&["spare1", "none", ""])]}});
     Call::DeletePartition { .. } => json!({"delete_partition": {"name": d.word(&["new", "none", ""])}});
+    Call::Handover => json!("handover");
     Call::SetLogLevel { .. } => json!({"set_log_level": {"level": d.word(&["error", "info"])}});
     Call::Diagnostics { .. } => json!({"diagnostics": {"reset": d.dice.one_in(2)}});
 }

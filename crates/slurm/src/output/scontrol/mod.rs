@@ -14,6 +14,7 @@ pub mod topology;
 
 use model::grammar::GrammarError;
 use model::hostlist;
+use wire::client::ServerView;
 
 /// How `show` prints a record.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -47,6 +48,21 @@ pub fn host_list_sorted(names: &str) -> Result<String, GrammarError> {
 /// `scontrol ping`: one line for the server.
 pub fn ping(hostname: &str, up: bool) -> String {
     format!("Slurmctld(primary) at {hostname} is {}\n", if up { "UP" } else { "DOWN" })
+}
+
+/// `scontrol ping` of several servers: the leader first.
+pub fn ping_servers(servers: &[ServerView]) -> String {
+    let (leaders, others): (Vec<_>, Vec<_>) = servers.iter().partition(|server| server.is_leader);
+    let mut out: String = leaders.iter().map(|leader| ping(&leader.name, true)).collect();
+    for (number, server) in others.iter().enumerate() {
+        let state = if server.is_up() { "UP" } else { "DOWN" };
+        let lag = match server.events_behind {
+            0 => String::new(),
+            events => format!(", {events} events behind"),
+        };
+        out += &format!("Slurmctld(backup{}) at {} is {state}{lag}\n", number + 1, server.name);
+    }
+    out
 }
 
 /// Standard output of `show node` for an unknown name; the exit code is 1.

@@ -299,3 +299,23 @@ fn unknown_names_are_reported_in_the_words_of_slurm() {
     assert_eq!(NO_STEPS, "No job steps in the system\n");
     assert_eq!(ping("vm", true), "Slurmctld(primary) at vm is UP\n");
 }
+
+#[test]
+fn ping_of_several_servers_has_a_line_for_each() {
+    let server = |name: &str, is_leader, seen_ms, events_behind| wire::client::ServerView {
+        name: name.into(),
+        addresses: Vec::new(),
+        version: "1.0".into(),
+        is_leader,
+        seen_ms,
+        events_behind,
+        term: 3,
+    };
+    let servers =
+        [server("a", false, 300, 0), server("b", true, 200, 0), server("c", false, 60_000, 12)];
+    assert_eq!(
+        super::ping_servers(&servers),
+        "Slurmctld(primary) at b is UP\nSlurmctld(backup1) at a is UP\n\
+         Slurmctld(backup2) at c is DOWN, 12 events behind\n"
+    );
+}

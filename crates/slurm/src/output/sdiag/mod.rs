@@ -6,6 +6,7 @@ use crate::words::rpc;
 use model::time::Timestamp;
 use std::cmp::Reverse;
 use std::fmt::Write;
+use wire::client::ServerView;
 use wire::diagnostics::{DiagnosticsView, PlanCounts};
 
 /// The order of the lines about RPCs.
@@ -19,6 +20,23 @@ pub enum CallOrder {
     TotalTime,
     /// `-T`
     MeanTime,
+}
+
+/// A line for each of several servers; nothing of one alone.
+pub fn servers(servers: &[ServerView]) -> String {
+    if servers.is_empty() {
+        return String::new();
+    }
+    let mut text = String::from("\nServers\n");
+    for server in servers {
+        let does = match (server.is_leader, server.is_up()) {
+            (true, _) => format!("leads, term {}", server.term),
+            (false, true) => format!("follows, {} events behind", server.events_behind),
+            (false, false) => "is down".to_owned(),
+        };
+        text += &format!("\t{}: {does}\n", server.name);
+    }
+    text
 }
 
 const RULE: &str = "*******************************************************";

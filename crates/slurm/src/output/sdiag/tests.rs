@@ -140,3 +140,21 @@ fn calls_are_sorted_by_the_chosen_order() {
     assert_eq!(numbers(CallOrder::TotalTime), "4003 2021 10001 0 1001");
     assert_eq!(numbers(CallOrder::MeanTime), "4003 2021 10001 0 1001");
 }
+
+#[test]
+fn several_servers_have_a_line_each() {
+    let server = |name: &str, is_leader, seen_ms| wire::client::ServerView {
+        name: name.into(),
+        addresses: Vec::new(),
+        version: "1.0".into(),
+        is_leader,
+        seen_ms,
+        events_behind: 4,
+        term: 3,
+    };
+    let all = [server("a", true, 0), server("b", false, 10), server("c", false, 90_000)];
+    let expected =
+        "\nServers\n\ta: leads, term 3\n\tb: follows, 4 events behind\n\tc: is down\n";
+    assert_eq!(super::servers(&all), expected);
+    assert_eq!(super::servers(&[]), "");
+}

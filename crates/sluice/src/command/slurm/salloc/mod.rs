@@ -107,7 +107,7 @@ impl AllocationRequest<'_> {
         }
         catch_signals()?;
         let asked = Instant::now();
-        let job = match client.call(Call::Submit(submission))? {
+        let job = match client.submit(submission)? {
             Answer::Submitted { job, .. } => job,
             Answer::Refused(why) => return Ok(refused(COMMAND, &why)),
             other => return Ok(unexpected(COMMAND, &other)),

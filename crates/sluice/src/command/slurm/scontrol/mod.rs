@@ -48,6 +48,7 @@ enum Keyword {
     ListPids,
     SetDebug,
     Ping,
+    Takeover,
     Reconfigure,
     Token,
     Version,
@@ -123,7 +124,7 @@ const KEYWORDS: &[(&str, Keyword)] = &[
     ("setdebug",      Keyword::SetDebug),
     ("setdebugflags", Keyword::Unsupported("`scontrol setdebug debug` says more")),
     ("shutdown",      Keyword::Unsupported("`sluice down`, or `systemctl stop sluice-server`")),
-    ("takeover",      Keyword::Unsupported("there is one server; docs/backup.md says how another takes its place")),
+    ("takeover",      Keyword::Takeover),
     ("token",         Keyword::Token),
     ("top",           Keyword::Job(JobVerb::Top)),
     ("wait_job",      Keyword::Unsupported("a job begins when all its nodes are ready")),
@@ -179,6 +180,7 @@ fn act(args: &[String]) -> Result<ExitCode, CommandError> {
         Keyword::ListPids => list_pids::run(words),
         Keyword::SetDebug => set_debug::run(words),
         Keyword::Ping => ping(),
+        Keyword::Takeover => takeover(),
         Keyword::Reconfigure => reconfigure(),
         Keyword::Token => token::run(words),
         Keyword::Version => query::print(&help::version()).map(|()| ExitCode::SUCCESS),
@@ -224,8 +226,11 @@ fn too_few(keyword: &str) -> CommandError {
 fn ping() -> Result<ExitCode, CommandError> {
     let mut server = Server::find("slurm_ping error")?;
     match server.try_ask(Call::Ping) {
-        Ok(Ok(Answer::Pong { hostname, .. })) => {
-            query::print(&output::ping(&hostname, true))?;
+        Ok(Ok(Answer::Pong { hostname, servers, .. })) => {
+            let is_any = servers.iter().any(|server| server.is_leader);
+            let said =
+                if is_any { output::ping_servers(&servers) } else { output::ping(&hostname, true) };
+            query::print(&said)?;
             Ok(ExitCode::SUCCESS)
         }
         Err(CommandError::Unreachable { .. }) => {
@@ -236,6 +241,15 @@ fn ping() -> Result<ExitCode, CommandError> {
         Ok(Ok(other)) => Err(CommandError::unexpected(&other)),
         Ok(Err(why)) => Err(CommandError::message(refusal::text(&why))),
         Err(error) => Err(error),
+    }
+}
+
+/// The server that leads gives the lead to one that waits; which of several is not chosen.
+fn takeover() -> Result<ExitCode, CommandError> {
+    const CONTEXT: &str = "slurm_takeover error";
+    match Server::find(CONTEXT)?.try_ask(Call::Handover)? {
+        Ok(_) => Ok(ExitCode::SUCCESS),
+        Err(why) => Err(CommandError::message(format!("{CONTEXT}: {}", update_text(&why)))),
     }
 }
 

@@ -218,7 +218,7 @@ fn with_own(
     if first.options.test_only {
         return Ok(tested(COMMAND, client.call(Call::TestSubmit(submission))?));
     }
-    let job = match client.call(Call::Submit(submission))? {
+    let job = match client.submit(submission)? {
         Answer::Submitted { job, .. } => job,
         Answer::Refused(why) => return Ok(refused(COMMAND, &why)),
         other => return Ok(unexpected(COMMAND, &other)),

@@ -206,7 +206,7 @@ impl StepRequest<'_> {
             return Ok(tested(COMMAND, client.call(Call::TestSubmit(Box::new(submission)))?));
         }
         submission.registry_auth = self.registry_auth();
-        let job = match client.call(Call::Submit(Box::new(submission)))? {
+        let job = match client.submit(Box::new(submission))? {
             Answer::Submitted { job, .. } => job,
             Answer::Refused(why) => return Err(RunError::Reported(refused(COMMAND, &why))),
             other => return Err(RunError::Reported(unexpected(COMMAND, &other))),
@@ -282,7 +282,7 @@ impl StepRequest<'_> {
         // They are kept with the job, encrypted, and not with its first step.
         submission.registry_auth = self.registry_auth();
         submission.first_step = Some(Box::new(launch.clone()));
-        let (job, site) = match client.call(Call::Submit(Box::new(submission)))? {
+        let (job, site) = match client.submit(Box::new(submission))? {
             Answer::Submitted { job, srun_prolog_epilog, .. } => (job, srun_prolog_epilog),
             Answer::Refused(why) => return Err(RunError::Reported(refused(COMMAND, &why))),
             other => return Err(RunError::Reported(unexpected(COMMAND, &other))),

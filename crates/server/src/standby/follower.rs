@@ -1,0 +1,187 @@
+//! Takes in the history that another server writes, and with it the books: so a takeover begins with the state of the moment.
+
+use super::freshness::Freshness;
+use crate::error::ServerError;
+use crate::repeated_failure::RepeatedFailure;
+use crate::shared::Shared;
+use crate::writer::books;
+use crate::writer::recover::{ReplayedEntry, newest_state, replay};
+use cluster::State;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use store::postgres::{Database, EndedLog, PostgresFolder, PostgresReader};
+use store::{BlobIndex, Books, Disk, Position, Snapshots};
+use tokio::sync::watch;
+
+/// Who only reads has no lease: nothing of this epoch can be written.
+pub const NO_EPOCH: i64 = -1;
+
+/// Commits of a busy leader are taken in together, that much apart.
+const PAUSE: Duration = Duration::from_millis(5);
+/// How often the books are caught up.
+const BOOKS_INTERVAL: Duration = Duration::from_secs(1);
+/// How much of the packs is read at once, and for how long in a row.
+const BLOB_BYTES: usize = 4 << 20;
+const BLOBS_TIME: Duration = Duration::from_millis(100);
+/// How long a follower waits after a failure.
+const FAILURE_PAUSE: Duration = Duration::from_millis(100);
+
+/// The state of a server that takes over, as far as it has followed.
+pub struct HotState {
+    pub state: State,
+    pub position: Position,
+    /// What the books lack.
+    pub records: Vec<ReplayedEntry>,
+    pub books: Books,
+    /// What the packs of scripts and environments hold, as far as they were read.
+    pub blob_index: BlobIndex,
+}
+
+pub struct Follower {
+    database: Arc<Database>,
+    reader: PostgresReader,
+    /// What the history had for the books and the leader has not booked yet.
+    records: Vec<ReplayedEntry>,
+    books: Books,
+    ended: EndedLog,
+    /// How far the books have come, for handlers.
+    pub booked: watch::Sender<u64>,
+    books_at: Instant,
+    blobs: PostgresFolder,
+    blob_index: BlobIndex,
+    /// Whether the state is that of the reader's position.
+    is_whole: bool,
+    failures: RepeatedFailure,
+}
+
+impl Follower {
+    /// Reads the newest snapshot. What follows it is taken in by [`catch_up`](Self::catch_up).
+    pub fn begin(database: Arc<Database>, books_path: &Path) -> Result<(Self, State), ServerError> {
+        let mut books = Books::open(books_path)?;
+        let ended = EndedLog::new(database.clone(), NO_EPOCH);
+        books::catch_up(&mut books, &ended)?;
+        let (state, position) = newest_state(&mut Snapshots::new(snapshots(&database)))?;
+        let follower = Self {
+            reader: PostgresReader::new(database.clone(), position),
+            blobs: PostgresFolder::new(database.clone(), "blobs", NO_EPOCH),
+            database,
+            records: Vec::new(),
+            booked: watch::channel(books.applied_seq()).0,
+            books,
+            ended,
+            books_at: Instant::now(),
+            blob_index: BlobIndex::default(),
+            is_whole: true,
+            failures: RepeatedFailure::new("the standby's state"),
+        };
+        Ok((follower, state))
+    }
+
+    pub fn seq(&self) -> u64 {
+        self.reader.position().seq
+    }
+
+    /// Takes in what is committed until `time` has passed or the lease was given up.
+    pub fn follow(&mut self, shared: &Shared, freshness: &Freshness, time: Duration) {
+        let end = Instant::now() + time;
+        loop {
+            match self.catch_up(shared, freshness) {
+                Ok(0) => {}
+                Ok(_) => std::thread::sleep(PAUSE),
+                Err(error) => {
+                    self.failures.failed("it is as old as it is shown; trying again", &error);
+                    std::thread::sleep(FAILURE_PAUSE);
+                    return;
+                }
+            }
+            self.failures.succeeded();
+            let left = end.saturating_duration_since(Instant::now());
+            match self.reader.await_commit(left) {
+                Ok(is_lease_free) if is_lease_free || left.is_zero() => return,
+                Ok(_) => {}
+                Err(error) => {
+                    self.failures.failed("it is as old as it is shown; trying again", &error);
+                    std::thread::sleep(FAILURE_PAUSE);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Takes in all that is committed now; how many commits there were.
+    pub fn catch_up(
+        &mut self,
+        shared: &Shared,
+        freshness: &Freshness,
+    ) -> Result<u64, ServerError> {
+        if !self.is_whole {
+            self.read_anew(shared)?;
+        }
+        let mut taken = 0;
+        loop {
+            let asked = Instant::now();
+            let frames = self.reader.fetch()?;
+            if frames.is_empty() {
+                freshness.set_current(asked);
+                break;
+            }
+            for frame in &frames {
+                self.is_whole = false;
+                let mut state = shared.state.write();
+                let records = &mut self.records;
+                self.reader.take_in(frame, |record| replay(&mut state, records, record))?;
+                self.is_whole = true;
+                taken += 1;
+            }
+        }
+        if taken > 0 {
+            shared.forecasts.state_changed();
+            shared.commits.committed();
+        }
+        if self.books_at.elapsed() >= BOOKS_INTERVAL {
+            self.books_at = Instant::now();
+            books::catch_up(&mut self.books, &self.ended)?;
+            let booked = self.books.applied_seq();
+            self.records.retain(|entry| entry.seq > booked);
+            self.booked.send_replace(booked);
+            self.read_blobs();
+        }
+        Ok(taken)
+    }
+
+    /// Reads on in the packs, for a bounded time. What is not read now is read by the takeover.
+    fn read_blobs(&mut self) {
+        let end = Instant::now() + BLOBS_TIME;
+        loop {
+            match self.blob_index.read_on(&self.blobs, BLOB_BYTES) {
+                Ok(true) if Instant::now() < end => {}
+                Ok(_) => return,
+                Err(error) => return tracing::debug!("the blobs are read later: {error}"),
+            }
+        }
+    }
+
+    /// Reads the state from the newest snapshot: commits that this server lacks were removed, or one could not be applied.
+    fn read_anew(&mut self, shared: &Shared) -> Result<(), ServerError> {
+        let (state, position) = newest_state(&mut Snapshots::new(snapshots(&self.database)))?;
+        *shared.state.write() = state;
+        self.reader = PostgresReader::new(self.database.clone(), position);
+        self.records.clear();
+        self.is_whole = true;
+        Ok(())
+    }
+
+    /// The state, out of the handlers' hands.
+    pub fn finish(self, shared: &Shared) -> Option<HotState> {
+        let state = std::mem::take(&mut *shared.state.write());
+        let position = self.reader.position();
+        let (records, books, blob_index) = (self.records, self.books, self.blob_index);
+        let hot = HotState { state, position, records, books, blob_index };
+        self.is_whole.then_some(hot)
+    }
+}
+
+fn snapshots(database: &Arc<Database>) -> Arc<dyn Disk> {
+    Arc::new(PostgresFolder::new(database.clone(), "snapshots", NO_EPOCH))
+}

@@ -1,0 +1,71 @@
+//! How old a standby's state is: the last moment at which it was known to be the cluster's.
+
+use axum::http::HeaderValue;
+use axum::response::Response;
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+use tokio::time::timeout;
+use wire::client::STANDBY_LAG_HEADER;
+
+/// How long an answer waits for what was passed on just before it.
+const OWN_CHANGE_TIMEOUT: Duration = Duration::from_secs(1);
+
+pub struct Freshness {
+    /// When the database was last asked and had nothing more.
+    current: watch::Sender<Instant>,
+    /// When the leader last answered what was passed on to it.
+    passed: watch::Sender<Option<Instant>>,
+}
+
+impl Default for Freshness {
+    fn default() -> Self {
+        Self { current: watch::channel(Instant::now()).0, passed: watch::channel(None).0 }
+    }
+}
+
+impl Freshness {
+    /// All that was committed before this moment has been taken in.
+    pub fn set_current(&self, at: Instant) {
+        self.current.send_replace(at);
+    }
+
+    /// The answer, with how old the state is that it was made from.
+    pub fn stamp(&self, mut answer: Response) -> Response {
+        let age = self.current.borrow().elapsed().as_millis();
+        let age = HeaderValue::from(u64::try_from(age).unwrap_or(u64::MAX));
+        answer.headers_mut().insert(STANDBY_LAG_HEADER, age);
+        answer
+    }
+
+    /// The leader has answered, and may have changed something: whoever looks next by this server sees it.
+    pub fn note_passed(&self) {
+        self.passed.send_replace(Some(Instant::now()));
+    }
+
+    /// Waits, for a bounded time, until the state has what was passed on from here.
+    pub async fn await_passed(&self) {
+        let Some(passed) = *self.passed.borrow() else { return };
+        let mut current = self.current.subscribe();
+        // A state that does not come along is shown with its age.
+        let _ = timeout(OWN_CHANGE_TIMEOUT, current.wait_for(|at| *at >= passed)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[tokio::test]
+    async fn answer_waits_for_what_was_passed_on_before_it() {
+        let fresh = Arc::new(Freshness::default());
+        fresh.await_passed().await;
+        fresh.note_passed();
+        let waiting = fresh.clone();
+        let waits = tokio::spawn(async move { waiting.await_passed().await });
+        tokio::task::yield_now().await;
+        assert!(!waits.is_finished());
+        fresh.set_current(Instant::now());
+        waits.await.expect("it goes on");
+    }
+}

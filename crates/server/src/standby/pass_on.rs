@@ -1,0 +1,76 @@
+//! One request that a standby passes on to the leader, and its answer back: whole, as a stream, or as another protocol.
+
+use super::Standby;
+use crate::http::answer::refused;
+use crate::http::peer::{HeldSlot, Peer};
+use crate::proxy::exchange::join_upgraded;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::{HeaderValue, StatusCode, Uri, header};
+use axum::response::Response;
+use hyper::client::conn::http1;
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
+use wire::link::PassedFrom;
+
+/// Said where it is not known whether the leader has done what was asked.
+const LOST: &str = "the leader was lost before it answered: look whether it was done, or try again";
+
+pub async fn pass_on(standby: &Standby, request: Request) -> Response {
+    let from = match request.extensions().get::<Peer>() {
+        Some(Peer::Socket(who)) => {
+            PassedFrom::Socket { uid: who.uid, gid: who.gid, user: who.name.clone() }
+        }
+        Some(Peer::Port { from, .. }) => PassedFrom::Port { address: *from },
+        // Nodes ask the leader.
+        Some(Peer::Node(_)) | None => {
+            return refused(StatusCode::FORBIDDEN, "a standby passes nothing on for nodes");
+        }
+    };
+    let stream = match standby.leader.open(&standby.shared.identity, from).await {
+        Ok(stream) => stream,
+        // A client knows by the stamp that it may ask again, here or elsewhere.
+        Err(why) => {
+            return standby.freshness.stamp(refused(StatusCode::SERVICE_UNAVAILABLE, &why));
+        }
+    };
+    let answered = exchange(stream, request).await;
+    standby.freshness.note_passed();
+    answered.unwrap_or_else(|error| {
+        tracing::debug!("a request was not answered by the leader: {error}");
+        standby.freshness.stamp(refused(StatusCode::BAD_GATEWAY, LOST))
+    })
+}
+
+async fn exchange(stream: TlsStream<TcpStream>, request: Request) -> hyper::Result<Response> {
+    let (mut parts, body) = request.into_parts();
+    let of_client = parts.extensions.remove::<OnUpgrade>();
+    let held = parts.extensions.remove::<HeldSlot>();
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    tokio::spawn(connection.with_upgrades());
+    let mut outgoing = hyper::Request::new(body);
+    *outgoing.method_mut() = parts.method;
+    let path = parts.uri.path_and_query().cloned();
+    *outgoing.uri_mut() = path.map_or_else(|| Uri::from_static("/"), Uri::from);
+    // HTTP/2 has the host in the address.
+    let host = parts.uri.authority().and_then(|host| HeaderValue::from_str(host.as_str()).ok());
+    *outgoing.headers_mut() = parts.headers;
+    outgoing
+        .headers_mut()
+        .entry(header::HOST)
+        .or_insert_with(|| host.unwrap_or_else(|| HeaderValue::from_static("sluice")));
+    let mut answer = sender.send_request(outgoing).await?;
+    match of_client {
+        Some(of_client) if answer.status() == StatusCode::SWITCHING_PROTOCOLS => {
+            join_upgraded(&mut answer, of_client, (held, sender));
+        }
+        _ => {
+            // They are of the connection to the leader.
+            answer.headers_mut().remove(header::CONNECTION);
+            answer.headers_mut().remove(header::TRANSFER_ENCODING);
+        }
+    }
+    Ok(answer.map(Body::new))
+}

@@ -1,0 +1,103 @@
+//! What a standby answers itself, each with its state's age, and what it passes on: everything else.
+
+use super::Standby;
+use super::pass_on::pass_on;
+use crate::http::authenticate::{self, Caller};
+use crate::http::body_limits::{self, BodyLimits, HeldRequest};
+use crate::http::call::{call, read_call};
+use crate::http::serve::CALL_PATH;
+use crate::http::{dstack, metrics};
+use axum::body::{Body, to_bytes};
+use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::http::StatusCode;
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Extension, Router};
+use model::principal::Principal;
+use std::sync::Arc;
+use wire::client::REQUEST_BYTES_MAX;
+
+/// dstack's lists, by the ends of their paths.
+const DSTACK_LISTS: [&str; 8] = [
+    "/runs/list",
+    "/runs/get",
+    "/fleets/list",
+    "/fleets/get",
+    "/instances/list",
+    "/projects/list",
+    "/events/list",
+    "/users/list",
+];
+
+/// Everything that comes to a standby. `lists` is answered from its state.
+#[derive(Clone)]
+struct Site {
+    standby: Arc<Standby>,
+    lists: Router,
+}
+
+pub fn router(standby: &Arc<Standby>, bodies: &BodyLimits) -> Router {
+    let shared = &standby.shared;
+    let lists = dstack::router(shared, bodies)
+        .route(metrics::PATH, get(metrics::metrics))
+        .layer(DefaultBodyLimit::max(REQUEST_BYTES_MAX))
+        .with_state(shared.clone());
+    let site = Site { standby: standby.clone(), lists };
+    let read = middleware::from_fn_with_state(bodies.clone(), body_limits::read_whole);
+    let identify = middleware::from_fn_with_state(site.clone(), known_or_passed_on);
+    Router::new()
+        .route(CALL_PATH, post(call_or_pass_on).layer(read).layer(identify))
+        .route("/healthz", get(|| async { "ok\n" }))
+        .fallback(list_or_pass_on)
+        .layer(DefaultBodyLimit::max(REQUEST_BYTES_MAX))
+        .with_state(site)
+}
+
+/// Who is not known here may be known to the leader, whose state is newer.
+async fn known_or_passed_on(
+    State(site): State<Site>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    match authenticate::caller(&site.standby.shared, &request) {
+        Caller::Known(principal) => {
+            request.extensions_mut().insert(principal);
+            next.run(request).await
+        }
+        _ => pass_on(&site.standby, request).await,
+    }
+}
+
+async fn call_or_pass_on(State(site): State<Site>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    // It was read whole, within its bounds.
+    let Ok(body) = to_bytes(body, REQUEST_BYTES_MAX).await else {
+        return StatusCode::BAD_REQUEST.into_response();
+    };
+    let known = parts.extensions.get::<Principal>().cloned();
+    let held = parts.extensions.get::<HeldRequest>().cloned();
+    let is_own = read_call(&body).is_ok_and(|envelope| envelope.call.is_answered_by_standby());
+    match (known, held) {
+        (Some(by), Some(held)) if is_own => {
+            site.standby.freshness.await_passed().await;
+            let (shared, headers) = (State(site.standby.shared.clone()), parts.headers);
+            let answer = call(shared, Extension(by), Extension(held), headers, body).await;
+            site.standby.freshness.stamp(answer)
+        }
+        _ => pass_on(&site.standby, Request::from_parts(parts, Body::from(body))).await,
+    }
+}
+
+async fn list_or_pass_on(State(site): State<Site>, request: Request) -> Response {
+    let path = request.uri().path();
+    let is_list = path.starts_with("/api/") && DSTACK_LISTS.iter().any(|end| path.ends_with(end));
+    if !is_list && path != metrics::PATH {
+        return pass_on(&site.standby, request).await;
+    }
+    site.standby.freshness.await_passed().await;
+    let mut lists = site.lists.clone();
+    let answer = tower_service::Service::call(&mut lists, request).await;
+    let answer = answer.unwrap_or_else(|never| match never {});
+    site.standby.freshness.stamp(answer)
+}

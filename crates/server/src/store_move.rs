@@ -1,0 +1,234 @@
+//! Moves a state from files to a database, or back, while no server runs: the state as one snapshot, the scripts and environments,
+//! and the books. What was moved is read back and compared before the old place is left.
+
+use crate::auth::identity::Identity;
+use crate::error::ServerError;
+use crate::startup::state_place;
+use crate::writer::books;
+use crate::writer::recover::{JournalPlace, Recovered, StateDisks};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use store::postgres::{
+    self, Database, DatabaseUrl, EndedLog, Lease, PostgresFolder, PostgresJournal, Taken,
+};
+use store::{BookReader, Books, Disk, LogFile, RealDisk, Snapshots};
+
+/// Who holds the lease while a state is moved: no server leads meanwhile. It is renewed as a server does: a longer one is taken
+/// for that of a clock that was set back.
+const HOLDER: &str = "sluice store migrate";
+const LEASE_LIFE: Duration = Duration::from_secs(2);
+const RENEW_INTERVAL: Duration = Duration::from_millis(500);
+
+/// What is copied at once.
+const COPY_BYTES: usize = 1 << 20;
+
+/// Which way a state goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    ToDatabase,
+    ToFiles,
+}
+
+/// What was moved.
+#[derive(Debug)]
+pub struct Moved {
+    pub jobs: usize,
+    pub seq: u64,
+    pub term: u64,
+    /// Files of scripts and environments.
+    pub files: usize,
+}
+
+/// Moves the state between the server's part of a state folder and a database. An error leaves the old place as it is.
+pub fn migrate(dir: &Path, url: &DatabaseUrl, way: Direction) -> Result<Moved, ServerError> {
+    let has_files = dir.join("journal").exists();
+    match way {
+        Direction::ToDatabase if !has_files => {
+            return Err(refused(dir, "there is no journal to be moved"));
+        }
+        Direction::ToFiles if has_files => {
+            return Err(refused(dir, "a cluster has its history there already"));
+        }
+        _ => {}
+    }
+    if !dir.join("keys/order.key").exists() {
+        return Err(refused(dir, "there are no keys: name the folder of a server of the cluster"));
+    }
+    let identity = Identity::load_or_make(&dir.join("keys"))?.authority_fingerprint()?;
+    let session = || {
+        Database::new(url.clone())
+            .map_err(|e| ServerError::Other(format!("cannot start a thread: {e}")))
+    };
+    let (database, for_lease) = (session()?, session()?);
+    postgres::prepare(&database, &identity)?;
+    let lease = match Lease::take(&for_lease, HOLDER, LEASE_LIFE)? {
+        Taken::Leading(lease) => Arc::new(lease),
+        Taken::Waiting(leader) => {
+            let why = format!("{} leads: stop every server first", leader.holder);
+            return Err(ServerError::Other(format!("{}: {why}", database.shown())));
+        }
+    };
+    let kept = lease.clone();
+    std::thread::spawn(move || {
+        // One that is lost is found by the next write, which the database refuses.
+        while !kept.is_released() && kept.renew().is_ok() {
+            std::thread::sleep(RENEW_INTERVAL);
+        }
+    });
+    let moved = match way {
+        Direction::ToDatabase => to_database(dir, &database, lease.epoch()),
+        Direction::ToFiles => to_files(dir, &database, lease.epoch()).inspect_err(|_| {
+            // They were not there before. What stays is said by the next attempt.
+            for begun in ["journal", "snapshots"] {
+                let _ = std::fs::remove_dir_all(dir.join(begun));
+            }
+        }),
+    };
+    // Also after an error: a server may lead again.
+    lease.release()?;
+    moved
+}
+
+fn refused(dir: &Path, why: &str) -> ServerError {
+    ServerError::Other(format!("{}: {why}", dir.display()))
+}
+
+fn to_database(dir: &Path, database: &Arc<Database>, epoch: i64) -> Result<Moved, ServerError> {
+    let disks = StateDisks::open(dir)?;
+    disks.refuse_newer()?;
+    let from = sound(disks.recover()?)?;
+    PostgresJournal::clear_unbegun(database, epoch)?;
+    let path = state_place::books_path(dir, false);
+    books::take_replayed(&mut Books::open(&path)?, &from.records)?;
+    let ended = EndedLog::new(database.clone(), epoch);
+    books::share_all(&BookReader::open(&path)?, &ended)?;
+    let own_blobs = dir.join("blobs");
+    let own_blobs = RealDisk::open(&own_blobs).map_err(ServerError::file(&own_blobs))?;
+    let files = copy_files(&own_blobs, &PostgresFolder::new(database.clone(), "blobs", epoch), "")?;
+    let to = StateDisks::in_database(database, epoch);
+    write_snapshot(&to, &from)?;
+    let (position, term) = (from.journal.position(), from.journal.term());
+    let leased = from.journal.high_water().leased_ids;
+    PostgresJournal::begin_at(database, epoch, position, term, leased)?;
+    compare(&from, &sound(to.recover()?)?)?;
+    state_place::leave_files(dir)?;
+    Ok(report(&from, files))
+}
+
+fn to_files(dir: &Path, database: &Arc<Database>, epoch: i64) -> Result<Moved, ServerError> {
+    let from = sound(StateDisks::in_database(database, epoch).recover()?)?;
+    let path = state_place::books_path(dir, false);
+    let mut own_books = Books::open(&path)?;
+    books::catch_up(&mut own_books, &EndedLog::new(database.clone(), epoch))?;
+    books::take_replayed(&mut own_books, &from.records)?;
+    let own_blobs = dir.join("blobs");
+    let own_blobs = RealDisk::open(&own_blobs).map_err(ServerError::file(&own_blobs))?;
+    let files = copy_files(&PostgresFolder::new(database.clone(), "blobs", epoch), &own_blobs, "")?;
+    let to = StateDisks::open(dir)?;
+    write_snapshot(&to, &from)?;
+    let (position, term) = (from.journal.position(), from.journal.term());
+    if let JournalPlace::Files(journal) = &to.journal {
+        LogFile::begin_at(journal, position, term, from.journal.high_water().leased_ids)?;
+    }
+    compare(&from, &sound(to.recover()?)?)?;
+    state_place::leave_database(dir)?;
+    Ok(report(&from, files))
+}
+
+fn report(from: &Recovered, files: usize) -> Moved {
+    let (seq, term) = (from.journal.last_seq(), from.journal.term());
+    Moved { jobs: from.state.jobs.len(), seq, term, files }
+}
+
+/// A history that has lost its end is settled by a server's start first.
+fn sound(recovered: Recovered) -> Result<Recovered, ServerError> {
+    match recovered.recovery.loss {
+        Some(loss) => Err(ServerError::Other(loss.to_string())),
+        None => Ok(recovered),
+    }
+}
+
+fn body(of: &Recovered) -> Result<Vec<u8>, ServerError> {
+    serde_json::to_vec(&of.state).map_err(|e| ServerError::Other(e.to_string()))
+}
+
+fn write_snapshot(to: &StateDisks, from: &Recovered) -> Result<(), ServerError> {
+    let mut snapshots = Snapshots::new(to.snapshots.clone());
+    snapshots.write(from.journal.position(), &body(from)?)?;
+    Ok(())
+}
+
+/// What was written is what was read: the state, its place in the history, and the ids that may have been given out.
+fn compare(from: &Recovered, to: &Recovered) -> Result<(), ServerError> {
+    let place = |of: &Recovered| {
+        let journal = &of.journal;
+        (journal.position(), journal.term(), journal.high_water().leased_ids)
+    };
+    if place(from) != place(to) || body(from)? != body(to)? {
+        let text = "the state that was moved is read back as another: the old place is as it was";
+        return Err(ServerError::Other(text.into()));
+    }
+    Ok(())
+}
+
+/// Copies every file below a folder, and counts them.
+fn copy_files(from: &dyn Disk, to: &dyn Disk, folder: &str) -> Result<usize, ServerError> {
+    let wrong = |path: &str| {
+        let path = path.to_owned();
+        move |source| ServerError::File { path: path.into(), source }
+    };
+    let mut count = 0;
+    for entry in from.list(folder).map_err(wrong(folder))? {
+        let path = match folder {
+            "" => entry.name.clone(),
+            folder => format!("{folder}/{}", entry.name),
+        };
+        if entry.is_dir {
+            to.make_dir(&path).map_err(wrong(&path))?;
+            count += copy_files(from, to, &path)?;
+            continue;
+        }
+        copy_file(from, to, &path).map_err(wrong(&path))?;
+        count += 1;
+    }
+    to.sync_dir(folder).map_err(wrong(folder))?;
+    Ok(count)
+}
+
+fn copy_file(from: &dyn Disk, to: &dyn Disk, path: &str) -> std::io::Result<()> {
+    let (source, target) = (from.open(path)?, to.create(path)?);
+    let len = source.len()?;
+    let mut buffer = vec![0; COPY_BYTES];
+    let mut at = 0;
+    while at < len {
+        let read = source.read_at(at, &mut buffer)?;
+        if read == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        target.write_at(at, &buffer[..read])?;
+        at += read as u64;
+    }
+    target.sync_data()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use store::FaultyDisk;
+
+    #[test]
+    fn files_are_copied_with_their_folders_and_their_bytes() {
+        let (from, to) = (FaultyDisk::default(), FaultyDisk::default());
+        from.make_dir("packs").expect("a folder");
+        let long = vec![7; COPY_BYTES + 5];
+        for (path, bytes) in [("packs/1", &long[..]), ("top", &b"x"[..]), ("empty", &b""[..])] {
+            let file = from.create(path).expect("a file");
+            file.write_at(0, bytes).expect("written");
+        }
+        assert_eq!(copy_files(&from, &to, "").expect("copied"), 3);
+        let read = |path: &str| to.open(path).expect(path).read_all().expect(path);
+        assert_eq!(read("packs/1"), long);
+        assert_eq!((read("top"), read("empty")), (b"x".to_vec(), Vec::new()));
+    }
+}

@@ -1,0 +1,158 @@
+//! A database that is slow, full, read-only or away: commands are refused in one line or wait, jobs run on, and nothing is lost.
+
+use crate::database::TestDatabase;
+use crate::harness::{Cluster, CommandOutput, TIMEOUT, TWO_NODES, within};
+use crate::several_servers::{Server, agents_address, jobs};
+use std::collections::BTreeSet;
+use std::process::Stdio;
+
+fn submit(cluster: &Cluster) -> CommandOutput {
+    cluster.sluice(&["sbatch", "--parsable", "-H", "--wrap", "true"])
+}
+
+/// Refused in one line that says why.
+fn refused(said: &CommandOutput, why: &str) {
+    assert_ne!(said.code, 0, "{}", said.stdout);
+    assert_eq!(said.stderr.lines().count(), 1, "{}", said.stderr);
+    assert!(said.stderr.contains(why), "{}", said.stderr);
+}
+
+/// Ends the sessions of servers: the next have what was set meanwhile.
+fn end_sessions(database: &TestDatabase) {
+    let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+               WHERE application_name = 'sluice' AND pid <> pg_backend_pid()";
+    database.execute("postgres", end);
+}
+
+/// Makes every commit of the journal do this first.
+fn before_commits(database: &TestDatabase, body: &str) {
+    let function = format!(
+        "CREATE OR REPLACE FUNCTION public.trouble() RETURNS trigger LANGUAGE plpgsql AS
+         $$ BEGIN {body} RETURN NULL; END $$"
+    );
+    database.execute("sluice", &function);
+    let trigger = "CREATE TRIGGER trouble BEFORE INSERT ON sluice.journal
+                   FOR EACH STATEMENT EXECUTE FUNCTION public.trouble()";
+    database.execute("sluice", trigger);
+}
+
+fn without_trouble(database: &TestDatabase) {
+    database.execute("sluice", "DROP TRIGGER trouble ON sluice.journal");
+}
+
+#[test]
+fn up_full_database_refuses_submits_in_one_line_until_it_is_not() {
+    let database = TestDatabase::start();
+    let cluster = Cluster::folder(TWO_NODES);
+    let server = Server::start(&cluster, &database);
+    server.await_line("sluice is up");
+    let kept = submit(&cluster).ok();
+    let full = "RAISE EXCEPTION 'could not extend file: No space left' USING ERRCODE = '53100';";
+    before_commits(&database, full);
+    refused(&submit(&cluster), "No space left");
+    // What only looks is answered meanwhile.
+    let known = BTreeSet::from([kept.trim().parse().expect("an id")]);
+    assert_eq!(jobs(&cluster), known);
+    without_trouble(&database);
+    within(TIMEOUT, "submits are taken again", || (submit(&cluster).code == 0).then_some(()));
+    assert_eq!(jobs(&cluster).len(), 2);
+}
+
+#[test]
+fn up_slow_database_is_waited_for_and_commits_go_together() {
+    let database = TestDatabase::start();
+    let cluster = Cluster::folder(TWO_NODES);
+    let server = Server::start(&cluster, &database);
+    server.await_line("sluice is up");
+    before_commits(&database, "PERFORM pg_sleep(1);");
+    let spawn = |_| {
+        let mut command = cluster.command(&["sbatch", "--parsable", "-H", "--wrap", "true"]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("sbatch runs")
+    };
+    let children: Vec<_> = (0..12).map(spawn).collect();
+    let mut ids = BTreeSet::new();
+    for child in children {
+        let said = child.wait_with_output().expect("sbatch ends");
+        assert!(said.status.success());
+        let id: u32 = String::from_utf8_lossy(&said.stdout).trim().parse().expect("an id");
+        assert!(ids.insert(id), "{id} was given out twice");
+    }
+    without_trouble(&database);
+    assert_eq!(jobs(&cluster), ids);
+}
+
+#[test]
+fn up_database_that_becomes_read_only_refuses_changes_and_shows_what_it_has() {
+    let database = TestDatabase::start();
+    let cluster = Cluster::folder(TWO_NODES);
+    let server = Server::start(&cluster, &database);
+    server.await_line("sluice is up");
+    let kept = submit(&cluster).ok();
+    database.execute("postgres", "ALTER DATABASE sluice SET default_transaction_read_only = on");
+    end_sessions(&database);
+    // The first may find the lost session, and the next the new one.
+    within(TIMEOUT, "it is said to be read-only", || {
+        let said = submit(&cluster);
+        assert_ne!(said.code, 0);
+        assert_eq!(said.stderr.lines().count(), 1, "{}", said.stderr);
+        said.stderr.contains("read-only").then_some(())
+    });
+    assert_eq!(jobs(&cluster), BTreeSet::from([kept.trim().parse().expect("an id")]));
+    database.execute("postgres", "ALTER DATABASE sluice SET default_transaction_read_only = off");
+    end_sessions(&database);
+    within(TIMEOUT, "submits are taken again", || (submit(&cluster).code == 0).then_some(()));
+}
+
+#[test]
+fn up_end_of_a_job_is_kept_on_its_node_until_the_database_is_back() {
+    let mut database = TestDatabase::start();
+    let cluster = Cluster::folder(TWO_NODES);
+    let server = Server::start(&cluster, &database);
+    server.await_line("sluice is up");
+    let join = cluster.sluice(&["token", "node", "node1"]).ok();
+    let mut join: serde_json::Value = serde_json::from_str(&join).expect("JSON");
+    join["servers"] = serde_json::json!([agents_address(&cluster)]);
+    let file = cluster.path("node1.join");
+    std::fs::write(&file, join.to_string()).expect("written");
+    let mut command = cluster.command(&["agent", "--join"]);
+    let _agent =
+        Server::spawn(command.arg(file).arg("--state").arg(cluster.path("agent-node1")));
+    let body = "echo run >> runs; until [ -e go ]; do sleep 0.05; done; echo ended >> runs; exit 3";
+    let job = cluster.submit(&["-w", "node1", "--no-requeue", "-o", "/dev/null", "--wrap", body]);
+    cluster.await_file("runs", |text| !text.is_empty());
+    database.crash();
+    cluster.write("go", "");
+    cluster.await_file("runs", |text| text.contains("ended"));
+    database.restart();
+    assert_eq!(cluster.await_end(job), "FAILED|3:0");
+    assert_eq!(cluster.read("runs"), "run\nended\n");
+}
+
+#[test]
+fn up_replica_takes_the_databases_place_and_nothing_acknowledged_is_lost() {
+    let mut database = TestDatabase::start();
+    let replica = database.replica();
+    let url = database.url_with(&replica);
+    let cluster = Cluster::folder(TWO_NODES);
+    let start = || {
+        let mut command = cluster.command(&["server", "--store", &url, "--state"]);
+        command.arg(cluster.state()).arg("--config").arg(cluster.path("conf"));
+        command.args(["--listen", "127.0.0.1:0", "--agents", "127.0.0.1:0"]);
+        Server::spawn(&mut command)
+    };
+    let mut server = start();
+    server.await_line("sluice is up");
+    let id = |said: String| -> u32 { said.trim().parse().expect("an id") };
+    let mut acknowledged: BTreeSet<u32> = (0..10).map(|_| id(submit(&cluster).ok())).collect();
+    database.crash();
+    replica.promote();
+    // The server may find another history than it knew, and is started again then.
+    let next = within(TIMEOUT, "submits are taken again", || {
+        if server.process.try_wait().expect("its end").is_some() {
+            server = start();
+        }
+        Some(submit(&cluster)).filter(|said| said.code == 0)
+    });
+    assert!(acknowledged.insert(id(next.ok())), "an id was given out twice");
+    assert!(jobs(&cluster).is_superset(&acknowledged));
+}

@@ -1,0 +1,126 @@
+//! What the packs hold, as far as they were read. Packs only grow and are removed whole: whoever has read them before reads on, and
+//! not all of them anew. So a server that waits for the lead opens the blobs of a long queue at once.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::num::NonZeroU32;
+
+use super::pack::{self, RECORD_HEADER};
+use super::{BlobError, BlobId, PACKS, pack_name, pack_number};
+use crate::disk::{Disk, DiskFile};
+
+#[derive(Default)]
+pub struct BlobIndex {
+    pub(super) packs: BTreeMap<NonZeroU32, IndexedPack>,
+}
+
+/// A blob in a pack.
+pub(super) struct IndexedBlob {
+    pub id: BlobId,
+    pub offset: u32,
+    pub len: u32,
+}
+
+#[derive(Default)]
+pub(super) struct IndexedPack {
+    /// The header of its first record, which tells the pack from a later one of the same number.
+    first: Vec<u8>,
+    pub blobs: Vec<IndexedBlob>,
+    /// Where the last sound record ends.
+    pub end: usize,
+    /// How far it was looked through.
+    seen: usize,
+    /// Bad bytes with a sound record after them: offset and length.
+    pub gaps: Vec<(usize, usize)>,
+    /// How many bytes, not all zero, lie behind the last sound record.
+    pub tail: usize,
+}
+
+impl BlobIndex {
+    /// Reads on in one pack that has grown, `bytes_max` bytes where that is enough for a record; whether there is more to be read.
+    pub fn read_on(&mut self, disk: &dyn Disk, bytes_max: usize) -> Result<bool, BlobError> {
+        let mut is_more = None;
+        for (number, len) in self.list(disk)? {
+            let pack = self.packs.entry(number).or_default();
+            if usize::try_from(len).unwrap_or(usize::MAX) <= pack.seen {
+                continue;
+            }
+            if is_more.is_some() {
+                return Ok(true);
+            }
+            let name = pack_name(number);
+            let file = disk.open(&name).map_err(BlobError::io("open", &name))?;
+            let read = pack.read_on(&*file, bytes_max).map_err(BlobError::io("read", &name))?;
+            is_more = Some(read);
+        }
+        Ok(is_more.unwrap_or(false))
+    }
+
+    /// Reads all that was not read yet, and anew what has become another pack.
+    pub(super) fn complete(&mut self, disk: &dyn Disk) -> Result<(), BlobError> {
+        for (number, _) in self.list(disk)? {
+            let name = pack_name(number);
+            let file = disk.open(&name).map_err(BlobError::io("open", &name))?;
+            let pack = self.packs.entry(number).or_default();
+            let read = |error| BlobError::io("read", &name)(error);
+            if !pack.is_still(&*file).map_err(read)? {
+                *pack = IndexedPack::default();
+            }
+            while pack.read_on(&*file, usize::MAX).map_err(read)? {}
+        }
+        Ok(())
+    }
+
+    /// The packs that are there, in order, with their lengths. Others are forgotten.
+    fn list(&mut self, disk: &dyn Disk) -> Result<BTreeMap<NonZeroU32, u64>, BlobError> {
+        let entries = match disk.list(PACKS) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(BlobError::io("list", PACKS)(error)),
+        };
+        let numbered = entries.iter().filter_map(|e| Some((pack_number(&e.name)?, e.len)));
+        let there: BTreeMap<NonZeroU32, u64> = numbered.collect();
+        self.packs.retain(|number, _| there.contains_key(number));
+        Ok(there)
+    }
+}
+
+impl IndexedPack {
+    /// Whether a file begins as the pack did that was read.
+    fn is_still(&self, file: &dyn DiskFile) -> io::Result<bool> {
+        let mut first = vec![0; self.first.len()];
+        let read = file.read_at(0, &mut first)?;
+        Ok(read == first.len() && first == self.first && file.len()? >= self.end as u64)
+    }
+
+    /// Reads on behind the last sound record; whether there is more.
+    fn read_on(&mut self, file: &dyn DiskFile, bytes_max: usize) -> io::Result<bool> {
+        let len = usize::try_from(file.len()?).map_err(io::Error::other)?;
+        let mut wanted = len.saturating_sub(self.end).min(bytes_max);
+        loop {
+            let mut bytes = vec![0; wanted];
+            let read = file.read_at(self.end as u64, &mut bytes)?;
+            bytes.truncate(read);
+            let base = self.end;
+            if base == 0 {
+                self.first = bytes[..read.min(RECORD_HEADER)].to_vec();
+            }
+            let blobs = &mut self.blobs;
+            let scan = pack::scan(&bytes, |offset, record| {
+                let (offset, len) = ((base + offset) as u32, record.content.len() as u32);
+                blobs.push(IndexedBlob { id: record.id, offset, len });
+            });
+            let shifted = scan.gaps.iter().map(|(offset, bytes)| (base + offset, *bytes));
+            self.gaps.extend(shifted);
+            self.end = base + scan.end;
+            self.tail = scan.tail;
+            let is_all = base + read >= len || read < wanted;
+            if is_all || scan.end > 0 {
+                self.seen = if is_all { base + read } else { self.end };
+                return Ok(!is_all);
+            }
+            // Bad bytes, or a record that is longer: the rest is looked through at once.
+            wanted = len - base;
+        }
+    }
+}
