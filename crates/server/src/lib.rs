@@ -16,13 +16,14 @@
 //! - `agents/`: the agents' port and links.
 //! - `fleet/`: hosts over SSH become nodes: the agent is installed on them, looked after and removed.
 //! - `machines/`: machines on demand: sources, and the task that has machines made and deleted.
-//! - `http/`: the clients' API. dstack's API and web pages are routers that join `http::router`; `metrics/`: what
+//! - `http/`: the clients' API. dstack's API and web pages are routers that join `http::routers`; `metrics/`: what
 //!   Prometheus reads there.
 //! - `show/`: what clients are shown, a file for each kind of answer; `step/`: creating steps.
 //! - `task_groups`: whether a group of a task waits for nodes of another; `utilization`: runs whose GPUs do nothing are ended;
 //!   `inactivity`: dev environments that nobody is connected to; `load_sampler`: how much of the cluster is in use, each minute.
 //! - `triggers`: programs of `strigger`, run when something happens to a node or a job.
-//! - `proxy/`: web pages of jobs; `web/`: the server's own web page, and its API.
+//! - `proxy/`: services and web pages of jobs; `gateway/`: services by a process of its own; `web/`: the server's own web page, and
+//!   its API.
 //! - `secret/`: the values of secrets, and references to them.
 //! - `backup/`: a copy of the whole state in one file, made while the server runs, and the way back.
 //! - `auth/`: principals, tokens, keys; `configure/`: from configuration files to the state machine's configuration;

@@ -6,7 +6,7 @@
 //! - Agent and supervisor: [`supervisor`]. PAM module and agent: [`login`].
 //! - Supervisor and `srun`: [`step`], encrypted and proven by [`step_channel`]. Byte streams over the agent's link with credit: [`stream`]; bytes that are resent
 //!   after a broken connection: [`resume`]. A file for the nodes of a job: [`file_copy`].
-//! - Machines whose server is behind a proxy: [`proxy`].
+//! - Machines whose server is behind a proxy: [`proxy`]. Gateways of services: [`gateway`].
 //! - All of them: [`frame`] (length, channel, payload) and [`version`].
 //!
 //! `golden` holds the JSON of each kind of message, word for word.

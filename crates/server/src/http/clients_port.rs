@@ -13,10 +13,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 /// How long a TLS handshake may take; for other machines with the wait for its first byte.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a connection may take to say something once the port is to be given up.
+const FIRST_BYTE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A connection that is silent for so long is asked whether it is still there, so often, so many times: a laptop may have left
 /// without a word.
@@ -103,7 +106,15 @@ impl ClientsPort {
             first_byte_end = first_byte_end.min(end);
         }
         let mut first = [0];
-        let peeked = timeout_at(first_byte_end, stream.peek(&mut first)).await;
+        let mut drain = self.drain.clone();
+        let silent_at_the_end = async {
+            drain.told().await;
+            sleep(FIRST_BYTE_TIMEOUT).await;
+        };
+        let peeked = tokio::select! {
+            peeked = timeout_at(first_byte_end, stream.peek(&mut first)) => peeked,
+            () = silent_at_the_end => return Ok(()),
+        };
         if peeked.map_err(|_| late())?? == 0 {
             return Ok(());
         }

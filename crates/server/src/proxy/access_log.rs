@@ -29,6 +29,8 @@ const FILE_BYTES_MAX: u64 = 16 << 20;
 /// Lines that wait to be written, and characters of a path in one.
 const LINES_MAX: usize = 8192;
 const PATH_CHARS_MAX: usize = 512;
+/// Characters of any other field.
+const WORD_CHARS_MAX: usize = 255;
 /// Lines that are written at once.
 const BATCH_MAX: usize = 512;
 
@@ -68,6 +70,7 @@ impl AccessLog {
         }
         let Asked { client, service, method, path } = asked();
         let path: String = path.chars().take(PATH_CHARS_MAX).collect();
+        let (client, service) = (word(&client), word(&service));
         let what = format!("{client} {service} \"{method} {}\"", printable(&path));
         Some(Entry { log: self.clone(), what, status: 0, bytes: 0, began: Instant::now() })
     }
@@ -111,6 +114,12 @@ impl Drop for Entry {
         let line = line(&self.what, self.status, self.bytes, took);
         self.log.write(line);
     }
+}
+
+/// A field without blanks, as a client may have put into its host.
+fn word(text: &str) -> String {
+    let plain = |c: char| if c.is_ascii_graphic() && c != '"' { c } else { '_' };
+    text.chars().take(WORD_CHARS_MAX).map(plain).collect()
 }
 
 fn line(what: &str, status: u16, bytes: u64, took: Duration) -> String {
@@ -226,7 +235,7 @@ mod tests {
         let log = Arc::new(AccessLog::new(dir.path()));
         let asked = || Asked {
             client: "10.0.0.1".into(),
-            service: "main/web".into(),
+            service: "main/web \"".into(),
             method: Method::GET,
             path: "/a\nb".into(),
         };
@@ -241,7 +250,7 @@ mod tests {
             std::fs::read_to_string(&path).ok().filter(|text| text.ends_with('\n'))
         });
         let text = text.expect("a line");
-        assert!(text.contains(" 10.0.0.1 main/web \"GET /a\\nb\" 200 0 "), "{text}");
+        assert!(text.contains(" 10.0.0.1 main/web__ \"GET /a\\nb\" 200 0 "), "{text}");
         assert_eq!(text.lines().count(), 1, "{text}");
     }
 }

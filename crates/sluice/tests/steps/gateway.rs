@@ -1,6 +1,6 @@
 //! `sluice gateway`: requests to services at an address of its own, also while the server is away.
 
-use crate::harness::{Cluster, TWO_NODES, signal, until, user_name};
+use crate::harness::{Cluster, TWO_NODES, signal, skip, until, user_name};
 use crate::load::{ask, under_load};
 use crate::services::{answered, apply, free_port, replicas};
 use crate::web_pages::{address, admin, clients_address, get, send_to};
@@ -212,6 +212,10 @@ fn pebble(cluster: &Cluster, proofs: u16) -> (Vec<Helper>, String) {
 
 #[test]
 fn up_gateway_orders_certificates_for_the_host_names_of_services() {
+    let version = Command::new("pebble").arg("-version").stdout(Stdio::null()).status();
+    if version.is_err() {
+        return skip("pebble", "it is not installed");
+    }
     let cluster = Cluster::folder(TWO_NODES);
     cluster.write_conf("sluice.toml", "[proxy]\ndomain = 'apps.test'\n");
     cluster.start();

@@ -1,7 +1,8 @@
 //! What a service's clients and a service itself may send that is wrong, too much or too slow: it costs nobody else anything.
 
 use crate::harness::{Cluster, TWO_NODES, until};
-use crate::services::{answered, apply, free_port};
+use crate::load::under_load;
+use crate::services::{answered, apply, free_port, replicas};
 use crate::web_pages::{address, admin, get};
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -110,6 +111,22 @@ fn up_replica_that_answers_garbage_is_said_in_one_line() {
         (answer.status == 502).then_some(answer)
     });
     assert_eq!(answer.text().lines().count(), 1, "{}", answer.text());
+}
+
+#[test]
+fn up_killed_replica_loses_no_request_that_is_safe_to_repeat() {
+    let cluster = Cluster::up(TWO_NODES);
+    let token = admin(&cluster);
+    apply(&cluster, free_port(), "replicas: 2");
+    until("both replicas run", || (replicas(&cluster).len() == 2).then_some(()));
+    answered(&cluster, PAGE, &[&token]);
+    let server = address(&cluster);
+    under_load(&[(&*server, PAGE); 3], &token, |more| {
+        let killed = replicas(&cluster).remove(0);
+        cluster.sluice(&["scancel", "--full", "--signal=KILL", &killed]).ok();
+        until("one replica is left", || (replicas(&cluster).len() == 1).then_some(()));
+        more(100);
+    });
 }
 
 #[test]

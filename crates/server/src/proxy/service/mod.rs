@@ -54,6 +54,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use table::LiveService;
 pub use table::Services;
+use tokio::sync::Notify;
 
 pub const ROUTES: [&str; 3] = [
     "/proxy/services/{project}/{run}",
@@ -63,7 +64,7 @@ pub const ROUTES: [&str; 3] = [
 
 /// How long a request waits for a replica of a service that is scaled, and how often it looks.
 const FIRST_REPLICA_TIMEOUT: Duration = Duration::from_secs(60);
-const FIRST_REPLICA_LOOK: Duration = Duration::from_millis(100);
+const FIRST_REPLICA_LOOK: Duration = Duration::from_millis(50);
 
 /// How long after the start of the server a request waits for nodes to connect.
 const NODES_TIMEOUT: Duration = Duration::from_secs(20);
@@ -76,13 +77,17 @@ const SETTLED_AFTER: Duration = Duration::from_secs(30);
 
 /// How often the replicas are looked after.
 const LOOK: Duration = Duration::from_secs(1);
+/// The least time between two looks, however many requests wait.
+const LOOK_MIN: Duration = Duration::from_millis(50);
 
 /// Looks after the replicas of services as long as they are served: new ones are probed, and connections that nobody uses are closed.
+/// A request that waits for the first replica of its service has them looked at sooner.
 pub fn look_after(shared: Arc<Shared>, services: &Arc<Services>) {
-    let services = Arc::downgrade(services);
+    let (services, awaited) = (Arc::downgrade(services), services.awaited.clone());
     tokio::spawn(async move {
         loop {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(LOOK_MIN).await;
+            let _ = tokio::time::timeout(LOOK - LOOK_MIN, awaited.notified()).await;
             let Some(services) = services.upgrade() else { return };
             look(&shared, &services);
         }
@@ -247,6 +252,7 @@ struct FirstReplica {
     scale: Option<Arc<ScaleState>>,
     until: Instant,
     counted: Option<WaitingRequest>,
+    awaited: Arc<Notify>,
 }
 
 impl FirstReplica {
@@ -259,7 +265,7 @@ impl FirstReplica {
         } else {
             services.started
         };
-        Self { scale, until, counted: None }
+        Self { scale, until, counted: None, awaited: services.awaited.clone() }
     }
 
     /// Waits a moment; whether it is worth to look again.
@@ -267,8 +273,9 @@ impl FirstReplica {
         if Instant::now() >= self.until {
             return false;
         }
-        if let Some(scale) = &self.scale {
-            self.counted.get_or_insert_with(|| scale.wait());
+        if let Some(scale) = self.scale.as_ref().filter(|_| self.counted.is_none()) {
+            self.counted = Some(scale.wait());
+            self.awaited.notify_one();
         }
         tokio::time::sleep(FIRST_REPLICA_LOOK).await;
         true

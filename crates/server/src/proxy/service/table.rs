@@ -19,7 +19,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 /// How long the table may be older than the state.
 const AGE_MAX: Duration = Duration::from_millis(50);
@@ -120,6 +120,8 @@ pub struct Services {
     pub forwarders: Arc<Forwarders>,
     pub access_log: Arc<AccessLog>,
     pub started: Instant,
+    /// Told of a request that waits for the first replica of its service.
+    pub awaited: Arc<Notify>,
     commits: watch::Receiver<u64>,
     known: Mutex<Known>,
 }
@@ -138,6 +140,7 @@ impl Services {
             forwarders: Arc::new(Forwarders::of_services()),
             access_log: Arc::new(AccessLog::new(&shared.setup.server_dir)),
             started: Instant::now(),
+            awaited: Arc::default(),
             commits: shared.commits.subscribe(),
             known: Mutex::new(known),
         })
