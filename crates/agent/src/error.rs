@@ -119,10 +119,8 @@ mod tests {
 
     #[test]
     fn join_waits_for_a_server_that_is_not_there_and_for_no_other() {
-        let unreachable = |source: io::Error| AgentError::Unreachable {
-            address: "head:6821".to_owned(),
-            source,
-        };
+        let unreachable =
+            |source: io::Error| AgentError::Unreachable { address: "head:6821".to_owned(), source };
         for kind in [
             io::ErrorKind::ConnectionRefused,
             io::ErrorKind::TimedOut,

@@ -41,8 +41,7 @@ fn packs_that_were_read_before_are_read_on_and_others_anew() {
     drop(blobs);
     let (all, expected) = open(&disk);
     drop(all);
-    let (blobs, recovery) =
-        Blobs::open_indexed(Arc::new(disk.clone()), options(), index).unwrap();
+    let (blobs, recovery) = Blobs::open_indexed(Arc::new(disk.clone()), options(), index).unwrap();
     assert_eq!(recovery, expected);
     for (number, id) in ids.iter().enumerate() {
         assert_eq!(blobs.get(id).unwrap().unwrap(), content(number));

@@ -116,9 +116,8 @@ impl State {
 
     /// How many instances a fleet of machines has, or may have.
     pub(crate) fn instances_of(&self, fleet: &str) -> u32 {
-        let of_fleet = |machine: &&Machine| {
-            machine.is_live() && machine.terms.fleet.as_deref() == Some(fleet)
-        };
+        let of_fleet =
+            |machine: &&Machine| machine.is_live() && machine.terms.fleet.as_deref() == Some(fleet);
         self.machines.values().filter(of_fleet).count() as u32
     }
 

@@ -400,7 +400,9 @@ pub enum NeverFits {
     Price { most: Price },
     /// No node, and no machine that could be made, is of the backends, regions and types that the run asks for, or as it
     /// wants spot.
-    #[error("no node is of the backends, regions, instance types and spot policy that are asked for")]
+    #[error(
+        "no node is of the backends, regions, instance types and spot policy that are asked for"
+    )]
     Machines,
     /// Sockets, cores per socket and threads per core.
     #[error("no node is built of {0}")]

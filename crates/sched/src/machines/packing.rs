@@ -370,9 +370,8 @@ impl<'a> Packing<'a> {
     ) -> Option<Placement> {
         let info = self.view.partitions.get(partition as usize)?;
         let trial = Trial { bins: &self.bins, more };
-        let is_open = |bin: &Bin| {
-            bin.may_hold(demand, least) && will_do(bin) && bin.is_in(&info.partition)
-        };
+        let is_open =
+            |bin: &Bin| bin.may_hold(demand, least) && will_do(bin) && bin.is_in(&info.partition);
         let all = 0..(self.bins.len() + more.len()) as u32;
         let nodes: Vec<u32> = all.filter(|at| is_open(trial.bin(*at))).collect();
         if nodes.is_empty() {

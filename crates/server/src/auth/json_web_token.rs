@@ -39,7 +39,9 @@ pub enum KeyError {
     Foreign(PathBuf),
     #[error("{0}: others may read the key of JSON Web Tokens: expected mode 600")]
     Open(PathBuf),
-    #[error("{0}: the key of JSON Web Tokens has {1} bytes: expected {KEY_BYTES_MIN} to {KEY_BYTES_MAX}")]
+    #[error(
+        "{0}: the key of JSON Web Tokens has {1} bytes: expected {KEY_BYTES_MIN} to {KEY_BYTES_MAX}"
+    )]
     Length(PathBuf, usize),
     #[error("the key of JSON Web Tokens could not be written: {0}")]
     Unwritten(String),
@@ -59,8 +61,7 @@ pub fn key_to_sign(place: &JwtKey, server_dir: &Path) -> Result<Vec<u8>, KeyErro
     if *place == JwtKey::Own && !dir.join(FILE).exists() {
         let random = clock::random::<KEY_BYTES_MIN>();
         let text: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-        write_private(&dir, FILE, &text)
-            .map_err(|error| KeyError::Unwritten(error.to_string()))?;
+        write_private(&dir, FILE, &text).map_err(|error| KeyError::Unwritten(error.to_string()))?;
     }
     key(place, server_dir)
 }

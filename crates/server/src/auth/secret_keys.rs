@@ -73,10 +73,7 @@ pub struct SecretKeys {
 impl SecretKeys {
     /// Reads the keys. A first one is made where nothing was encrypted yet; else a missing file is said, and so is a value
     /// whose key is not in it.
-    pub fn load<'a>(
-        files: impl Into<KeyFiles>,
-        stored: impl Iterator<Item = &'a Sealed>,
-    ) -> Self {
+    pub fn load<'a>(files: impl Into<KeyFiles>, stored: impl Iterator<Item = &'a Sealed>) -> Self {
         let files = files.into();
         let names: BTreeSet<&str> = stored.filter_map(|s| Some(s.parts()?.0)).collect();
         let path = files.path(FILE);

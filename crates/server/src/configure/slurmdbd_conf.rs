@@ -78,7 +78,8 @@ mod tests {
 
     #[test]
     fn purge_and_archive_are_read_and_other_keys_are_left_alone() {
-        let text = "# the books\nDbdHost=head\nStoragePass=hunter2\nPurgeJobAfter=12months # a year\n";
+        let text =
+            "# the books\nDbdHost=head\nStoragePass=hunter2\nPurgeJobAfter=12months # a year\n";
         let months = PurgeJobs { after: PurgeAge::Months(12), archive: None };
         assert_eq!(parse(text), Ok(Some(months)));
         let text = "purgejobafter=30days\nArchiveJobs=yes\nArchiveDir=/var/archive\n";

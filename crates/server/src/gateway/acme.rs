@@ -329,7 +329,9 @@ async fn order(account: &Account, name: &str, challenges: &Challenges) -> Result
     let patience = RetryPolicy::new().timeout(PATIENCE);
     match order.poll_ready(&patience).await.map_err(text)? {
         OrderStatus::Ready => {}
-        other => return Err(format!("the order is {other:?}: is port 80 of {name} this gateway's?")),
+        other => {
+            return Err(format!("the order is {other:?}: is port 80 of {name} this gateway's?"));
+        }
     }
     let key = KeyPair::generate().map_err(|e| e.to_string())?;
     let mut params = CertificateParams::new(vec![name.to_owned()]).map_err(|e| e.to_string())?;

@@ -112,9 +112,7 @@ pub fn certified(
 }
 
 /// A chain and its key in one PEM text.
-pub fn parse(
-    pem: &[u8],
-) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), String> {
+pub fn parse(pem: &[u8]) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), String> {
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     let chain = chain.map_err(|e| e.to_string())?;
     let key = PrivateKeyDer::from_pem_slice(pem).map_err(|e| e.to_string())?;

@@ -255,7 +255,8 @@ mod tests {
     }
 
     #[test]
-    fn connections_stay_when_routes_change_and_a_replica_that_leaves_is_reported_until_it_is_idle() {
+    fn connections_stay_when_routes_change_and_a_replica_that_leaves_is_reported_until_it_is_idle()
+    {
         let first = Routes::default().after(answer(true, &[1, 2]));
         let one = first.service("main/web").expect("a service").replicas[0].clone();
         let entered = one.pool.enter();

@@ -48,9 +48,8 @@ fn fleets(shared: &Shared, by: &Principal) -> Vec<FleetView> {
 /// The machines of a fleet that sources make, as its hosts.
 fn instances(state: &State, fleet: &SshFleet) -> Vec<FleetHostView> {
     let Some(cloud) = &fleet.cloud else { return Vec::new() };
-    let of_fleet = |machine: &&Machine| {
-        machine.is_live() && machine.terms.fleet.as_ref() == Some(&fleet.name)
-    };
+    let of_fleet =
+        |machine: &&Machine| machine.is_live() && machine.terms.fleet.as_ref() == Some(&fleet.name);
     let mut machines: Vec<&Machine> = state.machines.values().filter(of_fleet).collect();
     machines.sort_unstable_by_key(|machine| machine.number);
     let one = |machine: &Machine| {

@@ -74,10 +74,8 @@ pub struct Routers {
 pub fn routers(shared: Arc<Shared>, bodies: BodyLimits) -> Routers {
     let services = proxy::service::Services::new(&shared);
     proxy::service::look_after(shared.clone(), &services);
-    let by_host = middleware::from_fn_with_state(
-        (shared.clone(), services.clone()),
-        proxy::service::by_host,
-    );
+    let by_host =
+        middleware::from_fn_with_state((shared.clone(), services.clone()), proxy::service::by_host);
     let passed_on = proxied(&shared, &bodies, services);
     let own = passed_on.clone().fallback(proxy::unknown_path).layer(by_host);
     let limit = DefaultBodyLimit::max(REQUEST_BYTES_MAX);

@@ -264,7 +264,8 @@ mod tests {
         );
         let CertificateSource::Authority { names } = source else { panic!("{source:?}") };
         let expected =
-            "*.apps.example 10.0.0.1 127.0.0.1 2001:db8::7 ::1 head head.example head2 localhost".split(' ');
+            "*.apps.example 10.0.0.1 127.0.0.1 2001:db8::7 ::1 head head.example head2 localhost"
+                .split(' ');
         assert_eq!(names, expected.collect::<Vec<_>>());
     }
 

@@ -45,10 +45,10 @@ pub mod writer_queue;
 
 use crate::auth::identity::Identity;
 use crate::auth::key_files::KeyFiles;
+use crate::auth::logins::Logins;
 use crate::auth::oidc::provider::ProviderCache;
 use crate::auth::secret_keys::SecretKeys;
 use crate::auth::subordinate_ids::SubordinateIds;
-use crate::auth::logins::Logins;
 use crate::auth::token_accounts::TokenAccounts;
 use crate::configure::Machine;
 use crate::error::ServerError;

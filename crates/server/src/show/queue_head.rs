@@ -54,9 +54,8 @@ fn sort(shared: &Shared, chosen: &mut [ListedJob], order: QueueOrder, now: Times
                 .sort_by_cached_key(|(job, _)| (job.is_waiting(), Reverse(priority(job)), job.id));
         }
         QueueOrder::Id => chosen.sort_by_key(|(job, _)| job.id),
-        QueueOrder::User => chosen.sort_by(|(a, _), (b, _)| {
-            (&a.spec.owner.name, a.id).cmp(&(&b.spec.owner.name, b.id))
-        }),
+        QueueOrder::User => chosen
+            .sort_by(|(a, _), (b, _)| (&a.spec.owner.name, a.id).cmp(&(&b.spec.owner.name, b.id))),
         QueueOrder::Name => {
             chosen.sort_by(|(a, _), (b, _)| (&a.spec.name, a.id).cmp(&(&b.spec.name, b.id)));
         }

@@ -211,11 +211,8 @@ mod tests {
     #[test]
     fn cost_on_machines_that_are_gone_is_reported() {
         let cost = |seconds: f64| held(&Tres::parse("cost=1").unwrap(), seconds);
-        let mut whole = ClusterUsage {
-            reported: cost(10.0),
-            allocated: cost(70.0),
-            ..ClusterUsage::default()
-        };
+        let mut whole =
+            ClusterUsage { reported: cost(10.0), allocated: cost(70.0), ..ClusterUsage::default() };
         keep_cost(&mut whole);
         keep_within(&mut whole);
         assert_eq!(whole.allocated.seconds(&TresKind::Cost), 700_000.0);

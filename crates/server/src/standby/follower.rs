@@ -110,11 +110,7 @@ impl Follower {
     }
 
     /// Takes in all that is committed now; how many commits there were.
-    pub fn catch_up(
-        &mut self,
-        shared: &Shared,
-        freshness: &Freshness,
-    ) -> Result<u64, ServerError> {
+    pub fn catch_up(&mut self, shared: &Shared, freshness: &Freshness) -> Result<u64, ServerError> {
         if !self.is_whole {
             self.read_anew(shared)?;
         }

@@ -70,8 +70,7 @@ impl StandbyServer {
         port: &TcpListener,
     ) -> Result<Self, ServerError> {
         let StandbyOptions { url, books_path, setup, limits, servers } = options;
-        let thread =
-            |e: std::io::Error| ServerError::Other(format!("cannot start a thread: {e}"));
+        let thread = |e: std::io::Error| ServerError::Other(format!("cannot start a thread: {e}"));
         let database = Database::new(url).map_err(thread)?;
         let (mut follower, state) = Follower::begin(database, &books_path)?;
         let shared = view::shared(state, &books_path, &mut follower, setup, servers.clone())?;

@@ -309,7 +309,9 @@ pub fn run(
         leads.release();
     }
     if matches!(served, Ok(ServeEnd::HandedOver)) {
-        tracing::info!("the lead was handed over: this server ends, and waits when it is started again");
+        tracing::info!(
+            "the lead was handed over: this server ends, and waits when it is started again"
+        );
         std::thread::sleep(HANDOVER_ANSWER_TIME);
         std::process::exit(CANNOT_GO_ON);
     }

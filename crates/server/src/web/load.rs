@@ -35,10 +35,7 @@ pub async fn load(
         let viewer = Viewer::new(&state, &by);
         [PrivateKind::Nodes, PrivateKind::Usage].iter().any(|kind| viewer.is_denied(*kind))
     };
-    let samples = if is_hidden {
-        Vec::new()
-    } else {
-        shared.volatile.load_history.since(from, POINTS_MAX)
-    };
+    let samples =
+        if is_hidden { Vec::new() } else { shared.volatile.load_history.since(from, POINTS_MAX) };
     Ok(json_answer(&json!({ "now": now, "samples": samples })))
 }

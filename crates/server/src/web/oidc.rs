@@ -149,11 +149,8 @@ fn identified(
 ) -> Result<Map<String, Value>, OidcError> {
     let known = shared.volatile.oidc_provider.get(config)?;
     let token = provider::exchange(config, &known, code, &attempt.verifier)?;
-    let expected = Expected {
-        issuer: &config.issuer,
-        client_id: &config.client_id,
-        nonce: &attempt.nonce,
-    };
+    let expected =
+        Expected { issuer: &config.issuer, client_id: &config.client_id, nonce: &attempt.nonce };
     let verify =
         |provider: &Provider| id_token::verify(&token, &provider.keys, expected, clock::now());
     match verify(&known) {

@@ -152,7 +152,8 @@ pub async fn document() -> Response {
 
 fn made() -> Value {
     let settings = || {
-        SchemaSettings::draft2020_12().with(|settings| settings.definitions_path = DEFINITIONS.into())
+        SchemaSettings::draft2020_12()
+            .with(|settings| settings.definitions_path = DEFINITIONS.into())
     };
     let mut asked = settings().for_deserialize().into_generator();
     let mut answered = settings().for_serialize().into_generator();
@@ -255,8 +256,8 @@ fn in_query(schema: &Value) -> Vec<Value> {
 mod tests {
     use super::*;
     use crate::http::route::Route;
-    use crate::web::{ROUTES, oidc};
     use crate::web::tests::Browser;
+    use crate::web::{ROUTES, oidc};
     use axum::http::StatusCode;
     use std::collections::BTreeSet;
 

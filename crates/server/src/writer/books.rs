@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use store::postgres::EndedLog;
 use store::books::BooksPart;
+use store::postgres::EndedLog;
 use store::{BookReader, Books};
 
 /// Records taken into one transaction.

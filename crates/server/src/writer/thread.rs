@@ -14,8 +14,8 @@ use crate::shared::writer_queue::{Answer, NamedSubmission, StateCopy, Text, Work
 use crate::step::ask::step_ask;
 use crate::writer::commit::{EncodedEvent, PendingBatch, PendingCommit};
 use crate::writer::recover::{Recovered, ReplayedEntry, StateDisks};
-use crate::writer::snapshot::SnapshotWriter;
 use crate::writer::resubmit;
+use crate::writer::snapshot::SnapshotWriter;
 use crate::writer::submission::group;
 use cluster::books::deleted_runs;
 use cluster::command::Submit;

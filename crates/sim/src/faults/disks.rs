@@ -22,12 +22,20 @@ pub struct Disks {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DiskFault {
     /// The program is killed, or the power is cut, in the middle of this write from now on.
-    Crash { write: u64 },
-    CrashInSnapshot { write: u64 },
+    Crash {
+        write: u64,
+    },
+    CrashInSnapshot {
+        write: u64,
+    },
     /// This sync fails, and what it should have kept is lost at the next power cut.
-    FailedSync { sync: u64 },
+    FailedSync {
+        sync: u64,
+    },
     /// This write fails half-way.
-    FailedWrite { write: u64 },
+    FailedWrite {
+        write: u64,
+    },
 }
 
 impl DiskFault {

@@ -47,9 +47,18 @@ pub enum AnswerTo {
     Client,
     /// An agent that waits for the acknowledgement of a report, if it has a serial. With `forget`, nobody waited for the
     /// attempt's end.
-    Report { node: String, link: u64, serial: Option<u64>, forget: Option<AttemptId> },
+    Report {
+        node: String,
+        link: u64,
+        serial: Option<u64>,
+        forget: Option<AttemptId>,
+    },
     /// A node that said hello, with what its spool holds.
-    Hello { node: String, link: u64, held: Vec<(AttemptId, bool)> },
+    Hello {
+        node: String,
+        link: u64,
+        held: Vec<(AttemptId, bool)>,
+    },
 }
 
 /// What goes to the disk as one commit, and who waits for it.

@@ -84,11 +84,7 @@ impl SharedJournal {
     /// The history, if this server still has the lease.
     fn leading(&self) -> Result<MutexGuard<'_, Contents>, JournalError> {
         let contents = self.log.contents();
-        if contents.epoch == self.epoch {
-            Ok(contents)
-        } else {
-            Err(DatabaseError::Deposed.into())
-        }
+        if contents.epoch == self.epoch { Ok(contents) } else { Err(DatabaseError::Deposed.into()) }
     }
 }
 

@@ -65,11 +65,8 @@ fn up_a_killed_agent_is_reaped_and_restarted() {
 fn up_job_ends_when_its_clusters_folder_is_removed() {
     let cluster = Cluster::up(ONE_NODE);
     cluster.submit(&["--wrap", "echo $$ > pid; exec sleep 600"]);
-    let pid: i32 = cluster
-        .await_file("pid", |text| text.ends_with('\n'))
-        .trim()
-        .parse()
-        .expect("a pid");
+    let pid: i32 =
+        cluster.await_file("pid", |text| text.ends_with('\n')).trim().parse().expect("a pid");
     cluster.kill("server");
     cluster.kill("agent");
     assert!(is_alive(pid), "it does not need its agent");

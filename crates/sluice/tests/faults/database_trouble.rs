@@ -115,8 +115,7 @@ fn up_end_of_a_job_is_kept_on_its_node_until_the_database_is_back() {
     let file = cluster.path("node1.join");
     std::fs::write(&file, join.to_string()).expect("written");
     let mut command = cluster.command(&["agent", "--join"]);
-    let _agent =
-        Server::spawn(command.arg(file).arg("--state").arg(cluster.path("agent-node1")));
+    let _agent = Server::spawn(command.arg(file).arg("--state").arg(cluster.path("agent-node1")));
     let body = "echo run >> runs; until [ -e go ]; do sleep 0.05; done; echo ended >> runs; exit 3";
     let job = cluster.submit(&["-w", "node1", "--no-requeue", "-o", "/dev/null", "--wrap", body]);
     cluster.await_file("runs", |text| !text.is_empty());

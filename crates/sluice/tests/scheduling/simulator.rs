@@ -166,7 +166,8 @@ fn up_what_would_change_for_the_jobs_that_wait_is_told() {
 #[test]
 fn synthetic_load_is_drawn_and_replayed() {
     let dir = tempfile::tempdir().unwrap();
-    let drawn = ["--synthetic", "lublin", "--jobs", "300", "--nodes", "32", "--seed", "5", "--json"];
+    let drawn =
+        ["--synthetic", "lublin", "--jobs", "300", "--nodes", "32", "--seed", "5", "--json"];
     let json = printed(dir.path(), &drawn);
     let figures: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(figures["jobs"], 300);

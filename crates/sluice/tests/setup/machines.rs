@@ -245,8 +245,7 @@ fn up_run_is_offered_machines_and_waits_for_the_one_that_is_made_for_it() {
 #[test]
 fn up_cloud_node_of_slurm_conf_is_made_by_its_source_and_deleted_when_it_is_idle() {
     if nix::unistd::getuid().is_root() {
-        let name =
-            "machines::up_cloud_node_of_slurm_conf_is_made_by_its_source_and_deleted_when_it_is_idle";
+        let name = "machines::up_cloud_node_of_slurm_conf_is_made_by_its_source_and_deleted_when_it_is_idle";
         return run_as_ordinary_user(name);
     }
     let conf = "\

@@ -10,8 +10,7 @@ use std::time::Instant;
 pub fn ask(address: &str, path: &str, token: &str) -> Result<(), String> {
     let failed = |e: std::io::Error| e.to_string();
     let mut stream = TcpStream::connect(address).map_err(failed)?;
-    let head =
-        format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{token}\r\n\r\n");
+    let head = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{token}\r\n\r\n");
     stream.write_all(head.as_bytes()).map_err(failed)?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).map_err(failed)?;

@@ -67,7 +67,8 @@ fn up_bad_requests_to_a_service_are_refused_and_leave_it_to_others() {
         assert!(!said.contains("/hidden\n"), "{lengths}: {said}");
     }
     // A head without an end, and one that goes round in circles.
-    let flood = format!("GET {PAGE} HTTP/1.1\r\nHost: x\r\n{}", "X-Flood: 0123456789\r\n".repeat(8000));
+    let flood =
+        format!("GET {PAGE} HTTP/1.1\r\nHost: x\r\n{}", "X-Flood: 0123456789\r\n".repeat(8000));
     let said = exchange(&cluster, flood.as_bytes());
     assert!(said.is_empty() || said.starts_with("HTTP/1.1 431"), "{said}");
     let via = "Via: 1.1 sluice, 1.1 sluice, 1.1 sluice, 1.1 sluice";
@@ -136,9 +137,8 @@ fn up_websockets_are_counted_and_leave_room_for_requests() {
     apply(&cluster, free_port(), "");
     answered(&cluster, PAGE, &[&token]);
     let address = address(&cluster);
-    let open: Vec<(u16, TcpStream)> = (0..WEBSOCKETS_MAX + 10)
-        .map(|_| websocket(&address, &token).expect("an answer"))
-        .collect();
+    let open: Vec<(u16, TcpStream)> =
+        (0..WEBSOCKETS_MAX + 10).map(|_| websocket(&address, &token).expect("an answer")).collect();
     let count = |status: u16| open.iter().filter(|(found, _)| *found == status).count();
     assert_eq!((count(101), count(503)), (WEBSOCKETS_MAX, 10));
     assert_eq!(get(&cluster, PAGE, &[&token]).status, 200, "requests have their own part");

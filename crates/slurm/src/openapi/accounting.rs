@@ -376,10 +376,7 @@ mod tests {
         let jobs = objects(&context, moment(at(0, 50, 0)), &[two_nodes()]);
         let job = &jobs[0];
         assert_eq!(job["state"]["current"], json!(["COMPLETED"]));
-        assert_eq!(
-            job["time"]["limit"],
-            json!({"set": true, "infinite": false, "number": 60})
-        );
+        assert_eq!(job["time"]["limit"], json!({"set": true, "infinite": false, "number": 60}));
         assert_eq!(job["exit_code"]["status"], json!(["SUCCESS"]));
         assert_eq!(job["exit_code"]["return_code"]["number"], 0);
         assert_eq!(job["steps"][1]["state"], json!(["FAILED"]));

@@ -217,9 +217,7 @@ pub fn objects(
 
 /// `GET …/config`: all lists in one document.
 pub fn all_lists(context: &Context, view: &AccountsView) -> Map<String, Value> {
-    let one = |list: List| {
-        (list.key().to_owned(), Value::from(objects(context, view, list, None)))
-    };
+    let one = |list: List| (list.key().to_owned(), Value::from(objects(context, view, list, None)));
     List::ALL.into_iter().map(one).collect()
 }
 

@@ -146,12 +146,7 @@ pub struct Field<T> {
     value: ValueOf<T>,
 }
 
-pub const fn field<T>(
-    name: &'static str,
-    plain: Form,
-    typed: Form,
-    value: ValueOf<T>,
-) -> Field<T> {
+pub const fn field<T>(name: &'static str, plain: Form, typed: Form, value: ValueOf<T>) -> Field<T> {
     Field { name, plain, typed, first: Version::V38, last: Version::V42, value }
 }
 

@@ -200,10 +200,7 @@ mod tests {
                 JobField::Comment("again".into()),
                 JobField::TimeLimit(TimeLimit::Minutes(10)),
             ];
-            assert_eq!(
-                found,
-                [JobChange::Fields(fields), JobChange::Hold { by: Hold::Admin }]
-            );
+            assert_eq!(found, [JobChange::Fields(fields), JobChange::Hold { by: Hold::Admin }]);
         }
     }
 

@@ -77,11 +77,7 @@ pub(super) fn each_part<E: From<BooksError>>(
 }
 
 /// The next rows behind `last`: a number and a text each.
-fn texts(
-    connection: &Connection,
-    sql: &str,
-    last: i64,
-) -> Result<Vec<(i64, String)>, BooksError> {
+fn texts(connection: &Connection, sql: &str, last: i64) -> Result<Vec<(i64, String)>, BooksError> {
     let read = || BooksError::sql("read");
     let mut select = connection.prepare_cached(sql).map_err(read())?;
     let rows = select

@@ -120,9 +120,8 @@ impl PostgresJournal {
     ) -> Result<(), JournalError> {
         let (seq, chain) = (to_bigint(position.seq), position.chain.to_vec());
         let (term, ids) = (to_bigint(term), to_bigint(leased_ids));
-        let begun = database.ask(move |session| {
-            session.execute(BEGIN_AT, &[&seq, &chain, &term, &ids, &epoch])
-        })?;
+        let begun = database
+            .ask(move |session| session.execute(BEGIN_AT, &[&seq, &chain, &term, &ids, &epoch]))?;
         if begun == 1 { Ok(()) } else { Err(begun_already(database).into()) }
     }
 

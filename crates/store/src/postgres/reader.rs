@@ -63,8 +63,7 @@ impl PostgresReader {
         let stored = (frame.last_seq, &frame.bytes[..]);
         let (before, snapshot) = ((&self.at, self.term), self.at.seq);
         let mut recovery = Recovery::default();
-        (self.at, self.term) =
-            replay_stored(stored, before, snapshot, &mut recovery, &mut replay)?;
+        (self.at, self.term) = replay_stored(stored, before, snapshot, &mut recovery, &mut replay)?;
         Ok(())
     }
 }

@@ -3,8 +3,8 @@
 use super::travels;
 use crate::file_copy::{FileCopy, FileTimes};
 use crate::link::{
-    Hello, JoinRequest, NodeHello, NodeSsh, PassedClient, PassedFrom, RefusedOrder, SpooledAttempt, ToAgent, ToServer,
-    Welcome,
+    Hello, JoinRequest, NodeHello, NodeSsh, PassedClient, PassedFrom, RefusedOrder, SpooledAttempt,
+    ToAgent, ToServer, Welcome,
 };
 use crate::order::{Action, EndOrder, Order, SignalOrder, SignedOrder};
 use crate::report::{AttemptEnd, Report, ReportEvent};

@@ -143,8 +143,7 @@ pub fn verify(
     let algorithm = algorithm.ok_or(TokenError::Algorithm)?;
     let signature = BASE64.decode(signature).map_err(|_| TokenError::Malformed)?;
     let signed = &token.as_bytes()[..header.len() + 1 + claims.len()];
-    let mut fitting =
-        keys.iter().filter(|key| key.fits(algorithm, head.kid.as_deref())).peekable();
+    let mut fitting = keys.iter().filter(|key| key.fits(algorithm, head.kid.as_deref())).peekable();
     if fitting.peek().is_none() {
         return Err(TokenError::UnknownKey);
     }
@@ -282,9 +281,18 @@ mod tests {
             (with("nonce", Value::Null), TokenError::Nonce),
             (with("exp", Value::Null), TokenError::Malformed),
             (provider.token(&json!({"alg": "none"}), &claims()), TokenError::Algorithm),
-            (provider.token(&json!({"alg": "HS256", "kid": "k"}), &claims()), TokenError::Algorithm),
-            (provider.token(&json!({"alg": "RS256", "kid": "k"}), &claims()), TokenError::UnknownKey),
-            (provider.token(&json!({"alg": "ES256", "kid": "x"}), &claims()), TokenError::UnknownKey),
+            (
+                provider.token(&json!({"alg": "HS256", "kid": "k"}), &claims()),
+                TokenError::Algorithm,
+            ),
+            (
+                provider.token(&json!({"alg": "RS256", "kid": "k"}), &claims()),
+                TokenError::UnknownKey,
+            ),
+            (
+                provider.token(&json!({"alg": "ES256", "kid": "x"}), &claims()),
+                TokenError::UnknownKey,
+            ),
             (Provider::new().token(&header, &claims()), TokenError::Signature),
             ("a.b".into(), TokenError::Malformed),
         ] {

@@ -74,11 +74,7 @@ impl Client {
     }
 
     /// The same for a call that was read from the body of a request, which counts until the call is done.
-    pub async fn ask_with(
-        &self,
-        held: Option<HeldRequest>,
-        call: Call,
-    ) -> Result<Answer, Refused> {
+    pub async fn ask_with(&self, held: Option<HeldRequest>, call: Call) -> Result<Answer, Refused> {
         let answered = counted_call::answer(&self.shared, &self.by, held, call).await;
         answered.map_err(|why| self.refusal(&why))
     }
@@ -128,9 +124,7 @@ impl Client {
 
     pub fn send(&self, written: Written) -> RestResult {
         match written {
-            Ok(bytes) => {
-                Ok(([(header::CONTENT_TYPE, "application/json")], bytes).into_response())
-            }
+            Ok(bytes) => Ok(([(header::CONTENT_TYPE, "application/json")], bytes).into_response()),
             Err(_) => Err(self.unexpected()),
         }
     }

@@ -88,11 +88,7 @@ async fn job_is_submitted_listed_and_cancelled_as_slurmrestd_has_it() {
     let path = format!("job/{}", submitted["job_id"]);
     let (_, found) = client.send(Method::GET, &path, "root", json!({})).await;
     let one = &found["jobs"][0];
-    assert_eq!(
-        (&one["name"], &one["job_state"]),
-        (&json!("rest"), &json!("PENDING")),
-        "{found}"
-    );
+    assert_eq!((&one["name"], &one["job_state"]), (&json!("rest"), &json!("PENDING")), "{found}");
     assert_eq!(one["current_working_directory"], "/tmp");
     let (_, all) = client.send(Method::GET, "jobs", "root", json!({})).await;
     assert_eq!(all["jobs"].as_array().map(Vec::len), Some(1));
@@ -166,7 +162,8 @@ async fn every_version_has_every_path() {
         let node = format!("/slurm/{}/node/{NODE}", version.name());
         assert_eq!(client.get(&node).await.1["nodes"][0]["name"], NODE);
     }
-    for unknown in ["/slurm/v0.0.37/jobs", "/slurmdb/v0.0.38/nonsense", "/slurm/v0.0.42/node/none"] {
+    for unknown in ["/slurm/v0.0.37/jobs", "/slurmdb/v0.0.38/nonsense", "/slurm/v0.0.42/node/none"]
+    {
         assert_eq!(client.get(unknown).await.0, StatusCode::NOT_FOUND, "{unknown}");
     }
 }
@@ -242,7 +239,8 @@ async fn several_jobs_are_cancelled_by_what_they_have_and_never_all_by_accident(
     let first = client.server.submit("name: one").await.expect("a job");
     let second = client.server.submit("name: two").await.expect("a job");
     let path = "/slurm/v0.0.42/jobs/";
-    for bad in [json!({}), json!({"jobs": []}), json!({"everything": true}), json!({"jobs": ["x"]})] {
+    for bad in [json!({}), json!({"jobs": []}), json!({"everything": true}), json!({"jobs": ["x"]})]
+    {
         let (status, why) = client.send_to(Method::DELETE, path, "root", bad).await;
         assert_eq!(status, StatusCode::BAD_REQUEST, "{why}");
     }

@@ -200,11 +200,8 @@ impl World {
         let attempts = hello.nodes.into_iter().flat_map(|said| said.attempts);
         let held: Vec<(AttemptId, bool)> =
             attempts.map(|spooled| (spooled.attempt, spooled.alive)).collect();
-        let command = Command::NodeHello {
-            node: node.to_owned(),
-            facts: Box::default(),
-            held: held.clone(),
-        };
+        let command =
+            Command::NodeHello { node: node.to_owned(), facts: Box::default(), held: held.clone() };
         let answer = AnswerTo::Hello { node: node.to_owned(), link, held };
         self.commit(vec![Work { by: site::root(), command, answer }])
     }

@@ -41,30 +41,62 @@ const CALM_CHECK_EVERY: u64 = 250;
 enum Happening {
     /// Clients ask for something.
     Client,
-    ToServer { node: String, link: u64, message: Box<ToServer> },
-    ToAgent { node: String, link: u64, message: Box<ToAgent> },
+    ToServer {
+        node: String,
+        link: u64,
+        message: Box<ToServer>,
+    },
+    ToAgent {
+        node: String,
+        link: u64,
+        message: Box<ToAgent>,
+    },
     /// The server finds the end of a link.
-    LinkEnded { node: String, link: u64 },
+    LinkEnded {
+        node: String,
+        link: u64,
+    },
     /// The agent finds the end of its link.
-    LinkLost { node: String, link: u64 },
+    LinkLost {
+        node: String,
+        link: u64,
+    },
     /// The agent dials.
-    Connect { node: String },
+    Connect {
+        node: String,
+    },
     /// The dispatcher comes to a node's hello.
-    Reconcile { node: String, link: u64, held: Vec<(AttemptId, bool)> },
+    Reconcile {
+        node: String,
+        link: u64,
+        held: Vec<(AttemptId, bool)>,
+    },
     /// Steps whose launch nobody has are given up.
-    Disown { node: String, link: u64 },
+    Disown {
+        node: String,
+        link: u64,
+    },
     /// Something is due in attempts of the node.
-    Attempts { node: String },
+    Attempts {
+        node: String,
+    },
     Tick,
     Plan,
     /// A plan that took a while is carried out.
-    CarryOut { term: u64, commands: Vec<Command> },
+    CarryOut {
+        term: u64,
+        commands: Vec<Command>,
+    },
     Fault,
     ServerStart,
     /// A server that stood still goes on.
     ServerThaws,
-    AgentStart { node: String },
-    PartitionHealed { node: String },
+    AgentStart {
+        node: String,
+    },
+    PartitionHealed {
+        node: String,
+    },
     DiskHasRoom,
 }
 
@@ -363,7 +395,9 @@ impl Happening {
             Self::ToAgent { node, link, message } => {
                 format!("server → {node}, link {link}: {}", words(message))
             }
-            Self::LinkEnded { node, link } => format!("link {link} of {node} is over at the server"),
+            Self::LinkEnded { node, link } => {
+                format!("link {link} of {node} is over at the server")
+            }
             Self::LinkLost { node, link } => format!("{node} finds its link {link} over"),
             Self::Connect { node } => format!("{node} dials"),
             Self::Reconcile { node, link, .. } => format!("{node} is reconciled, link {link}"),

@@ -61,10 +61,12 @@ impl World {
         if !drained.is_empty() {
             commands.push(Command::ChangeNode { nodes: drained, change: NodeChange::Resume });
         }
-        commands.extend(suspended_jobs(state).map(|job| Command::ChangeJob {
-            job: JobRef::whole(job),
-            change: JobChange::Resume,
-        }));
+        commands.extend(
+            suspended_jobs(state).map(|job| Command::ChangeJob {
+                job: JobRef::whole(job),
+                change: JobChange::Resume,
+            }),
+        );
         commands.into_iter().map(Work::own).collect()
     }
 

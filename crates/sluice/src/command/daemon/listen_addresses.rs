@@ -120,12 +120,15 @@ pub fn bind(
     })?;
     let ssh = match ssh {
         SshListen::Off => None,
-        SshListen::Default => Some(inherited.tcp_or(inherited_sockets::SSH, None, || {
-            bind_nearby(saved.ssh, DEFAULT_SSH)
-        })?),
-        SshListen::At(at) => Some(inherited.tcp_or(inherited_sockets::SSH, Some(at), || {
-            bind_one(Some(at), None, DEFAULT_SSH)
-        })?),
+        SshListen::Default => Some(
+            inherited
+                .tcp_or(inherited_sockets::SSH, None, || bind_nearby(saved.ssh, DEFAULT_SSH))?,
+        ),
+        SshListen::At(at) => {
+            Some(inherited.tcp_or(inherited_sockets::SSH, Some(at), || {
+                bind_one(Some(at), None, DEFAULT_SSH)
+            })?)
+        }
     };
     let address = |l: &TcpListener| l.local_addr().map_err(VerbError::file(&file));
     let (listen_at, agents_at) = (address(&port)?, address(&agents)?);

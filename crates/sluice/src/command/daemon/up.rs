@@ -83,11 +83,7 @@ fn load_site(args: &ServerArgs) -> Result<Site, VerbError> {
 
 /// Configuration and database at a restart by the keeper. Files that cannot be used leave what was there before: nobody is there to
 /// mend them, and a crash that somebody can bring about must not become an outage.
-fn reload(
-    args: &ServerArgs,
-    before: Site,
-    store: Option<Store>,
-) -> (Site, Option<Store>) {
+fn reload(args: &ServerArgs, before: Site, store: Option<Store>) -> (Site, Option<Store>) {
     let loaded = load_site(args).and_then(|site| Ok((site, args.database()?)));
     loaded.unwrap_or_else(|error| (before.with_fault(error.to_string()), store))
 }

@@ -34,8 +34,7 @@ const OTHER_SERVER: &str =
 const AUTHORITY: &str =
     "a login asks about the server's authority alone: name it by --fingerprint or --ca";
 
-const GATEWAY: &str =
-    "a gateway is a process, which `sluice gateway` starts; dstack's own client lists those that run";
+const GATEWAY: &str = "a gateway is a process, which `sluice gateway` starts; dstack's own client lists those that run";
 
 const REFUSED: &[Refused] = &[
     option("", &["-v"], "say -V or --version"),

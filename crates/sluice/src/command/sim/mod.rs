@@ -13,8 +13,8 @@ use ::sim::trace::{pods, swf};
 use ::sim::{
     Arrivals, Measures, Outcome, PodSummary, Policy, Processors, SimError, Summary, Trace, machine,
 };
-use clap::{Args, Subcommand};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, Subcommand};
 use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};

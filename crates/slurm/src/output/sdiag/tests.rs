@@ -153,8 +153,7 @@ fn several_servers_have_a_line_each() {
         term: 3,
     };
     let all = [server("a", true, 0), server("b", false, 10), server("c", false, 90_000)];
-    let expected =
-        "\nServers\n\ta: leads, term 3\n\tb: follows, 4 events behind\n\tc: is down\n";
+    let expected = "\nServers\n\ta: leads, term 3\n\tb: follows, 4 events behind\n\tc: is down\n";
     assert_eq!(super::servers(&all), expected);
     assert_eq!(super::servers(&[]), "");
 }
