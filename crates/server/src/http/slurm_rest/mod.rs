@@ -54,8 +54,8 @@ const ROUTES: &[(&str, &str, Handler)] = &[
     ("slurmdb", "config",             || get(database::configuration)),
     ("slurmdb", "jobs",               || get(database::jobs)),
     ("slurmdb", "job/{job}",          || get(database::job)),
-    ("slurmdb", "{list}",             || get(database::list)),
-    ("slurmdb", "{list}/{name}",      || get(database::one)),
+    ("slurmdb", "{list}",             || get(database::list).post(database::change).delete(database::remove_association)),
+    ("slurmdb", "{list}/{name}",      || get(database::one).delete(database::remove)),
 ];
 
 pub fn router(shared: &Arc<Shared>, bodies: &BodyLimits) -> Router<Arc<Shared>> {
