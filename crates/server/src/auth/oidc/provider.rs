@@ -76,7 +76,11 @@ impl ProviderCache {
         self.no_older_than(config, RETRY)
     }
 
-    fn no_older_than(&self, config: &OidcConfig, age: Duration) -> Result<Arc<Provider>, OidcError> {
+    fn no_older_than(
+        &self,
+        config: &OidcConfig,
+        age: Duration,
+    ) -> Result<Arc<Provider>, OidcError> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let is_good =
             |known: &Arc<Provider>| known.issuer == config.issuer && known.found.elapsed() < age;
