@@ -143,11 +143,12 @@ fn up_browser_signs_in_at_an_identity_provider_and_groups_become_members() {
     cluster.sluice(&["project", "create", "atlas"]).ok();
     let url = url(&cluster);
     let toml = format!(
-        "[oidc]\nissuer = 'http://{}'\nclient_id = 'sluice'\n\
+        "[oidc]\nissuer = 'http://{}'\nclient_id = 'sluice'\nsecret_file = 'oidc.secret'\n\
          redirect_url = '{url}/api/web/oidc/callback'\n\
          [oidc.groups]\nml = [{{ project = 'atlas', role = 'manager' }}]\n",
         provider.address
     );
+    cluster.write_conf("oidc.secret", "between us\n");
     cluster.write_conf("sluice.toml", &toml);
     cluster.sluice(&["scontrol", "reconfigure"]).ok();
     let said = run(&python, &[&script("sign_on.py"), &url, user]).ok();
