@@ -130,10 +130,7 @@ pub async fn update(
 }
 
 /// The signal that a job is sent instead of being cancelled.
-fn read_signal(
-    client: &Client,
-    word: Option<&str>,
-) -> Result<Option<i32>, Refused> {
+fn read_signal(client: &Client, word: Option<&str>) -> Result<Option<i32>, Refused> {
     let Some(word) = word else { return Ok(None) };
     let bad = || client.bad(&format!("signal: {word}: expected a signal, as TERM or 15"));
     Ok(Some(signal::number(word).ok_or_else(bad)?).filter(|number| *number != KILL))
