@@ -4,6 +4,7 @@ use crate::auth::{principal, token};
 use crate::clock;
 use crate::http::answer::refused;
 use crate::http::peer::Peer;
+use crate::rate_limit::RateLimit;
 use crate::shared::Shared;
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
@@ -13,6 +14,7 @@ use cluster::authorise::{Act, authorise};
 use cluster::token::{TokenStatus, UserToken};
 use model::principal::Principal;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Who makes a request.
 pub enum Caller {
@@ -24,6 +26,17 @@ pub enum Caller {
     NotVouched(String),
     /// The user has as many connections open as one user may.
     TooMany(Principal),
+}
+
+/// Whoever reaches the port can have these lines written.
+const SIGN_IN_LINES: RateLimit = RateLimit { burst: 10, interval: Duration::from_secs(60) };
+
+/// Logs why nobody can be let in by something.
+pub fn log_unusable(shared: &Shared, what: &'static str, why: &dyn std::fmt::Display) {
+    let lines = &shared.volatile.sign_in_lines;
+    if let Some(unlogged) = lines.take(SIGN_IN_LINES, what, Instant::now()) {
+        tracing::warn!(unlogged, "{what}: {why}");
+    }
 }
 
 /// Whom a token in a request stands for, or why it is not taken; the last says whether it came from the server's own machine.

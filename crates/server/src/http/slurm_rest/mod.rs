@@ -106,7 +106,7 @@ fn of_token(shared: &Shared, token: &str, is_loopback: bool) -> Result<Principal
         return authenticate::of_token(shared, token, is_loopback);
     };
     let key = json_web_token::key(&place, &shared.setup.server_dir).map_err(|error| {
-        tracing::warn!("no JSON Web Token is taken: {error}");
+        authenticate::log_unusable(shared, "no JSON Web Token is taken", &error);
         "JSON Web Tokens are not taken now: the server's log says why"
     })?;
     let user = json_web_token::verify(&key, token, clock::now()).map_err(|why| why.text())?;
