@@ -5,6 +5,7 @@ use crate::clock;
 use crate::http::answer::refused;
 use crate::http::browser::{self, SESSION};
 use crate::http::peer::Peer;
+use crate::rate_limit::RateLimit;
 use crate::shared::Shared;
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
@@ -14,7 +15,7 @@ use cluster::authorise::{Act, authorise};
 use cluster::token::{TokenStatus, UserToken};
 use model::principal::{Principal, Role};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use wire::client::CALL_PATH;
 
 /// Who makes a request.
@@ -27,6 +28,17 @@ pub enum Caller {
     NotVouched(String),
     /// The user has as many connections open as one user may.
     TooMany(Principal),
+}
+
+/// Whoever reaches the port can have these lines written.
+const SIGN_IN_LINES: RateLimit = RateLimit { burst: 10, interval: Duration::from_secs(60) };
+
+/// Logs why nobody can be let in by something.
+pub fn log_unusable(shared: &Shared, what: &'static str, why: &dyn std::fmt::Display) {
+    let lines = &shared.volatile.sign_in_lines;
+    if let Some(unlogged) = lines.take(SIGN_IN_LINES, what, Instant::now()) {
+        tracing::warn!(unlogged, "{what}: {why}");
+    }
 }
 
 /// Whom a token in a request stands for, or why it is not taken; the last says whether it came from the server's own machine.

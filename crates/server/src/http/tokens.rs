@@ -104,7 +104,8 @@ async fn rest_token(
     life_s: u64,
 ) -> Result<Answer, Refusal> {
     let name = user.unwrap_or_else(|| by.name.clone());
-    let Some(place) = shared.read().config.jwt_key.clone() else {
+    let place = shared.read().config.jwt_key.clone();
+    let Some(place) = place else {
         let wanted = UserToken { name, role: Role::User, ..UserToken::default() };
         return user_token(shared, by, wanted, TokenLife::Seconds(life_s)).await;
     };

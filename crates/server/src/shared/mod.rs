@@ -171,6 +171,8 @@ pub struct Volatile {
     pub call_lines: LineRates<String>,
     /// Lines of the log about limits that each user has reached.
     pub limit_lines: LineRates<String>,
+    /// Lines of the log about keys and providers by which nobody can be let in.
+    pub sign_in_lines: LineRates<&'static str>,
     /// What exporters on nodes say of GPUs.
     pub relayed: RelayedSeries,
     /// The GPUs that agents found on their machines, by node.

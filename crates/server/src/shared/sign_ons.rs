@@ -5,8 +5,9 @@ use crate::auth::token;
 use cluster::token::UserToken;
 use model::time::Timestamp;
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// How long somebody may take at the provider.
 const ATTEMPT_LIFE: Duration = Duration::from_secs(600);
@@ -16,6 +17,9 @@ const ATTEMPTS_MAX: usize = 4096;
 
 /// Tokens of who came back; beyond them nobody signs in so.
 const TOKENS_MAX: usize = 16_384;
+
+/// Questions to the provider that are open at once.
+const QUESTIONS_MAX: usize = 16;
 
 /// A browser at the provider.
 pub struct Attempt {
@@ -37,15 +41,27 @@ pub struct NewAttempt {
     pub verifier: String,
 }
 
-#[derive(Default)]
 pub struct SignOns {
     /// By the hash of the state.
     attempts: Mutex<HashMap<String, Attempt>>,
     /// By their hashes.
     tokens: Mutex<HashMap<String, UserToken>>,
+    questions: Arc<Semaphore>,
+}
+
+impl Default for SignOns {
+    fn default() -> Self {
+        let questions = Arc::new(Semaphore::new(QUESTIONS_MAX));
+        Self { attempts: Mutex::default(), tokens: Mutex::default(), questions }
+    }
 }
 
 impl SignOns {
+    /// The place of a question to the provider; nothing where as many are open as there may be.
+    pub fn question(&self) -> Option<OwnedSemaphorePermit> {
+        self.questions.clone().try_acquire_owned().ok()
+    }
+
     pub fn begin(&self, now: Instant) -> NewAttempt {
         let mut attempts = held(&self.attempts);
         attempts.retain(|_, known| now.duration_since(known.begun) < ATTEMPT_LIFE);

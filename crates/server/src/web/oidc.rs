@@ -78,11 +78,9 @@ async fn about(State(shared): State<Arc<Shared>>) -> Response {
 async fn start(State(shared): State<Arc<Shared>>, request: Request) -> WebResult {
     let config = configured(&shared)?;
     let is_loopback = is_loopback(&request)?;
-    let found = {
-        let (shared, config) = (shared.clone(), config.clone());
-        spawn_blocking(move || shared.volatile.oidc_provider.get(&config)).await
-    };
-    let provider = found.map_err(|_| WebRefusal::unexpected())?.map_err(|error| refused(&error))?;
+    let asked = config.clone();
+    let provider =
+        ask_provider(&shared, move |shared| shared.volatile.oidc_provider.get(&asked)).await?;
     let attempt = shared.volatile.sign_ons.begin(Instant::now());
     let challenge = BASE64.encode(digest(&SHA256, attempt.verifier.as_bytes()));
     let address = with_query(
@@ -130,14 +128,30 @@ async fn callback(
     let Some(code) = returned.code.filter(|_| returned.error.is_none()) else {
         return Err(WebRefusal::new(StatusCode::FORBIDDEN, "the identity provider refused it"));
     };
-    let claims = {
-        let (shared, config) = (shared.clone(), config.clone());
-        spawn_blocking(move || identified(&shared, &config, &code, &attempt)).await
-    };
-    let claims = claims.map_err(|_| WebRefusal::unexpected())?.map_err(|error| refused(&error))?;
+    let asked = config.clone();
+    let identify = move |shared: &Shared| identified(shared, &asked, &code, &attempt);
+    let claims = ask_provider(&shared, identify).await?;
     let by = user(&shared, &config, &claims)?;
     join_groups(&shared, &config, &by, &claims).await;
     signed_in(&shared, &headers, by, is_loopback)
+}
+
+/// Asks the provider in a thread of its own. Anybody may have it asked: only so many questions are open at once.
+async fn ask_provider<T: Send + 'static>(
+    shared: &Arc<Shared>,
+    ask: impl FnOnce(&Shared) -> Result<T, OidcError> + Send + 'static,
+) -> Result<T, WebRefusal> {
+    let Some(place) = shared.volatile.sign_ons.question() else {
+        let text = "too many browsers sign in now: try again";
+        return Err(WebRefusal::new(StatusCode::SERVICE_UNAVAILABLE, text));
+    };
+    let asked = shared.clone();
+    let answered = spawn_blocking(move || {
+        let _place = place;
+        ask(&asked)
+    });
+    let answered = answered.await.map_err(|_| WebRefusal::unexpected())?;
+    answered.map_err(|error| refused(shared, &error))
 }
 
 /// What the provider says of who came back with this code.
@@ -174,7 +188,8 @@ fn user(
     let found = principal::of_token(&known)
         .filter(|who| who.uid != 0 && !authenticate::is_inactive(shared, &who.name));
     found.ok_or_else(|| {
-        tracing::warn!(user = name, "single sign-on of a user who is not known here");
+        let why = format!("{name:?} is not known here");
+        authenticate::log_unusable(shared, "single sign-on of a user", &why);
         let claim = &config.user_claim;
         let text = format!("the identity provider's {claim} is no user of this cluster");
         WebRefusal::new(StatusCode::FORBIDDEN, text)
@@ -297,8 +312,8 @@ fn set_attempt(response: &mut Response, value: &str, is_loopback: bool) {
 }
 
 /// What the provider said is in the log; a browser is told the kind of it.
-fn refused(error: &OidcError) -> WebRefusal {
-    tracing::warn!("single sign-on: {error}");
+fn refused(shared: &Shared, error: &OidcError) -> WebRefusal {
+    authenticate::log_unusable(shared, "single sign-on", error);
     let (status, text) = match error {
         OidcError::Token(why) => {
             (StatusCode::FORBIDDEN, format!("the identity token is not taken: {why}"))

@@ -152,8 +152,7 @@ pub async fn document() -> Response {
 
 fn made() -> Value {
     let settings = || {
-        SchemaSettings::draft2020_12()
-            .with(|settings| settings.definitions_path = DEFINITIONS.into())
+        SchemaSettings::draft2020_12().with(|made| made.definitions_path = DEFINITIONS.into())
     };
     let mut asked = settings().for_deserialize().into_generator();
     let mut answered = settings().for_serialize().into_generator();

@@ -58,16 +58,17 @@ fn up_python_client_of_the_repository_submits_waits_reads_and_cancels() {
     // Built from a copy: a build leaves files beside its source.
     let source = cluster.path("python").display().to_string();
     let repository = concat!(env!("CARGO_MANIFEST_DIR"), "/../../python");
-    let copied: CommandOutput =
-        Command::new("cp").args(["-r", repository, &source]).output().expect("cp runs").into();
-    copied.ok();
+    let copied = Command::new("cp").args(["-r", repository, source.as_str()]).output();
+    CommandOutput::from(copied.expect("cp runs")).ok();
     let install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"];
-    let from = ["--no-index", "--no-build-isolation", "--target", &packages, &source];
+    let (target, source) = (packages.as_str(), source.as_str());
+    let from = ["--no-index", "--no-build-isolation", "--target", target, source];
     run(&python, &[&install[..], &from[..]].concat()).ok();
     let token = std::fs::read_to_string(cluster.state().join("admin.token")).expect("a token");
     let work = cluster.path("work").display().to_string();
     let said: CommandOutput = Command::new(&python)
-        .args([&script("own_client.py"), &url(&cluster), token.trim(), &work])
+        .arg(script("own_client.py"))
+        .args([url(&cluster).as_str(), token.trim(), work.as_str()])
         .env("PYTHONPATH", &packages)
         .output()
         .expect("python runs")
@@ -143,11 +144,12 @@ fn up_browser_signs_in_at_an_identity_provider_and_groups_become_members() {
     cluster.sluice(&["project", "create", "atlas"]).ok();
     let url = url(&cluster);
     let toml = format!(
-        "[oidc]\nissuer = 'http://{}'\nclient_id = 'sluice'\n\
+        "[oidc]\nissuer = 'http://{}'\nclient_id = 'sluice'\nsecret_file = 'oidc.secret'\n\
          redirect_url = '{url}/api/web/oidc/callback'\n\
          [oidc.groups]\nml = [{{ project = 'atlas', role = 'manager' }}]\n",
         provider.address
     );
+    cluster.write_conf("oidc.secret", "between us\n");
     cluster.write_conf("sluice.toml", &toml);
     cluster.sluice(&["scontrol", "reconfigure"]).ok();
     let said = run(&python, &[&script("sign_on.py"), &url, user]).ok();

@@ -251,8 +251,8 @@ fn up_rest_api_takes_json_web_tokens_that_the_server_signed() {
     let token = rest_token(&cluster, &["lifespan=600"]);
     assert_eq!(token.split('.').count(), 3, "{token}");
     assert!(ask(&token).contains(" 200 "), "{}", ask(&token));
-    let own =
-        cluster.sluice(&["token", "user", &crate::harness::user_name(), "--name", "own"]).ok();
+    let user = crate::harness::user_name();
+    let own = cluster.sluice(&["token", "user", &user, "--name", "own"]).ok();
     assert!(ask(own.trim()).contains(" 200 "), "tokens of ours are taken beside it");
     let (head, rest_of) = token.split_once('.').expect("parts");
     let (claims, tag) = rest_of.split_once('.').expect("parts");

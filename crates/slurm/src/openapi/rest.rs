@@ -95,6 +95,12 @@ pub fn cancelled_jobs(context: &Context, jobs: &[(String, Option<String>)]) -> V
     with(head(context, CONTROLLER), json!({ "status": status }))
 }
 
+/// `DELETE /slurmdb/…`: what is there no more, under the key of its list.
+pub fn removed(context: &Context, list: List, names: &[String]) -> Value {
+    let key = format!("removed_{}", list.key());
+    with(head(context, DATABASE), json!({ key: names }))
+}
+
 /// What was asked for is done, and there is nothing to show.
 pub fn done(context: &Context) -> Value {
     Value::Object(head(context, CONTROLLER))

@@ -270,6 +270,8 @@ mod tests {
             provider.token(&header, &changed)
         };
         let now = NOW.secs();
+        let headed =
+            |alg: &str, kid: &str| provider.token(&json!({"alg": alg, "kid": kid}), &claims());
         for (token, why) in [
             (with("iss", json!("https://evil.example")), TokenError::Issuer),
             (with("aud", json!("another")), TokenError::Audience),
@@ -281,18 +283,9 @@ mod tests {
             (with("nonce", Value::Null), TokenError::Nonce),
             (with("exp", Value::Null), TokenError::Malformed),
             (provider.token(&json!({"alg": "none"}), &claims()), TokenError::Algorithm),
-            (
-                provider.token(&json!({"alg": "HS256", "kid": "k"}), &claims()),
-                TokenError::Algorithm,
-            ),
-            (
-                provider.token(&json!({"alg": "RS256", "kid": "k"}), &claims()),
-                TokenError::UnknownKey,
-            ),
-            (
-                provider.token(&json!({"alg": "ES256", "kid": "x"}), &claims()),
-                TokenError::UnknownKey,
-            ),
+            (headed("HS256", "k"), TokenError::Algorithm),
+            (headed("RS256", "k"), TokenError::UnknownKey),
+            (headed("ES256", "x"), TokenError::UnknownKey),
             (Provider::new().token(&header, &claims()), TokenError::Signature),
             ("a.b".into(), TokenError::Malformed),
         ] {

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::io::Read;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use ureq::http::Response;
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig};
@@ -63,7 +63,14 @@ pub struct Provider {
 
 /// The provider that was asked last.
 #[derive(Default)]
-pub struct ProviderCache(Mutex<Option<Arc<Provider>>>);
+pub struct ProviderCache(Mutex<LastAsked>);
+
+#[derive(Default)]
+struct LastAsked {
+    found: Option<Arc<Provider>>,
+    /// When it could not be found, and which it was.
+    failed: Option<(String, Instant)>,
+}
 
 impl ProviderCache {
     /// The provider, as it was found lately.
@@ -81,15 +88,37 @@ impl ProviderCache {
         config: &OidcConfig,
         age: Duration,
     ) -> Result<Arc<Provider>, OidcError> {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let is_good =
-            |known: &Arc<Provider>| known.issuer == config.issuer && known.found.elapsed() < age;
-        if let Some(known) = known.filter(is_good) {
-            return Ok(known);
+            |known: &&Arc<Provider>| known.issuer == config.issuer && known.found.elapsed() < age;
+        let is_lost =
+            |(issuer, at): &(String, Instant)| *issuer == config.issuer && at.elapsed() < RETRY;
+        {
+            let last = self.last();
+            if let Some(known) = last.found.as_ref().filter(is_good) {
+                return Ok(known.clone());
+            }
+            // Whoever asks does not have it asked again and again.
+            if last.failed.as_ref().is_some_and(is_lost) {
+                return Err(OidcError::Unreachable("it was not a moment ago".into()));
+            }
         }
-        let found = Arc::new(find(config)?);
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(found.clone());
-        Ok(found)
+        let found = find(config);
+        let mut last = self.last();
+        match found {
+            Ok(found) => {
+                let found = Arc::new(found);
+                *last = LastAsked { found: Some(found.clone()), failed: None };
+                Ok(found)
+            }
+            Err(error) => {
+                last.failed = Some((config.issuer.clone(), Instant::now()));
+                Err(error)
+            }
+        }
+    }
+
+    fn last(&self) -> MutexGuard<'_, LastAsked> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

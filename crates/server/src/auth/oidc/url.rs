@@ -25,8 +25,8 @@ mod tests {
 
     #[test]
     fn texts_cannot_leave_their_parameter() {
-        let address =
-            with_query("https://id.example/auth", &[("scope", "openid profile"), ("a&b", "c=d#é")]);
+        let pairs = [("scope", "openid profile"), ("a&b", "c=d#é")];
+        let address = with_query("https://id.example/auth", &pairs);
         assert_eq!(address, "https://id.example/auth?scope=openid%20profile&a%26b=c%3Dd%23%C3%A9");
         assert_eq!(with_query("https://x/?y=1", &[("z", "2")]), "https://x/?y=1&z=2");
     }

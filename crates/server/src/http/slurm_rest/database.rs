@@ -3,13 +3,17 @@
 use super::client::{Client, Refused, RestResult};
 use super::jobs::job_ref;
 use super::query::{self, Query};
+use crate::http::body_limits::HeldRequest;
+use axum::Extension;
+use axum::body::Bytes;
 use axum::extract::Path;
 use jiff::tz::TimeZone;
+use model::account::{Association, AssociationKey};
 use model::record::HistoryFilter;
 use model::run::JobState;
 use serde_json::Value;
 use slurm::openapi::accounts::{self, List};
-use slurm::openapi::rest;
+use slurm::openapi::{account_changes, rest};
 use slurm::output::Moment;
 use slurm::words;
 use tokio::task::block_in_place;
@@ -66,6 +70,81 @@ pub async fn one(client: Client, Path((kind, name)): Path<(String, String)>) -> 
         return Err(client.unknown(&kind, &name));
     }
     client.send(rest::list(&client.context(), list, &objects))
+}
+
+/// Sets what a document says of accounts, associations, QOS, or the rights of users.
+pub async fn change(
+    client: Client,
+    Path(word): Path<String>,
+    Extension(held): Extension<HeldRequest>,
+    body: Bytes,
+) -> RestResult {
+    let list = list_of(&client, &word, List::key)?;
+    let document: Value = client.read(&body)?;
+    let view = accounts(&client).await?;
+    let calls: Result<Vec<Call>, String> = match list {
+        List::Accounts => account_changes::accounts(&document, &view)
+            .map(|all| all.into_iter().map(Call::SetAccount).collect()),
+        List::Associations => account_changes::associations(&document, &view)
+            .map(|all| all.into_iter().map(Call::SetAssociation).collect()),
+        List::Qos => account_changes::qos(&document, &view)
+            .map(|all| all.into_iter().map(Call::SetQos).collect()),
+        List::Users => account_changes::roles(&document).map(|all| {
+            all.into_iter().map(|(name, role)| Call::SetRole { name, role }).collect()
+        }),
+        List::Clusters | List::Tres | List::WcKeys => {
+            Err(format!("{word}: it is as the configuration and the jobs make it"))
+        }
+    };
+    // One after the other: the first that is refused says so, and those before it are done.
+    for call in calls.map_err(|why| client.bad(&why))? {
+        client.ask_with(Some(held.clone()), call).await?;
+    }
+    Ok(client.document(&rest::done(&client.context())))
+}
+
+/// Removes an account, a QOS, or all associations of a user.
+pub async fn remove(client: Client, Path((kind, name)): Path<(String, String)>) -> RestResult {
+    let list = list_of(&client, &kind, List::singular)?;
+    let calls = match list {
+        List::Accounts => vec![Call::RemoveAccount { name: name.clone() }],
+        List::Qos => vec![Call::RemoveQos { name: name.clone() }],
+        List::Users => {
+            let view = accounts(&client).await?;
+            let of_user = |one: &&Association| one.user.as_deref() == Some(name.as_str());
+            let own = view.associations.iter().filter(of_user);
+            own.map(|one| Call::RemoveAssociation(one.key())).collect()
+        }
+        _ => return Err(client.bad(&format!("{kind}: it cannot be removed"))),
+    };
+    if calls.is_empty() {
+        return Err(client.unknown(&kind, &name));
+    }
+    for call in calls {
+        client.ask(call).await?;
+    }
+    Ok(client.document(&rest::removed(&client.context(), list, &[name])))
+}
+
+/// Removes the association that a query names.
+pub async fn remove_association(
+    client: Client,
+    Path(word): Path<String>,
+    query: Query,
+) -> RestResult {
+    if list_of(&client, &word, List::singular)? != List::Associations {
+        return Err(client.bad(&format!("{word}: expected the name of one")));
+    }
+    query::check(&client, &query, &["account", "cluster", "partition", "user"])?;
+    let text = |name: &str| query.get(name).filter(|text| !text.is_empty()).cloned();
+    let account = text("account").ok_or_else(|| client.bad("account: expected a name"))?;
+    let key = AssociationKey { account, user: text("user"), partition: text("partition") };
+    let shown = match &key.user {
+        Some(user) => format!("{}/{user}", key.account),
+        None => key.account.clone(),
+    };
+    client.ask(Call::RemoveAssociation(key)).await?;
+    Ok(client.document(&rest::removed(&client.context(), List::Associations, &[shown])))
 }
 
 /// Ways to narrow the jobs of the books.

@@ -54,8 +54,8 @@ const ROUTES: &[(&str, &str, Handler)] = &[
     ("slurmdb", "config",             || get(database::configuration)),
     ("slurmdb", "jobs",               || get(database::jobs)),
     ("slurmdb", "job/{job}",          || get(database::job)),
-    ("slurmdb", "{list}",             || get(database::list)),
-    ("slurmdb", "{list}/{name}",      || get(database::one)),
+    ("slurmdb", "{list}",             || get(database::list).post(database::change).delete(database::remove_association)),
+    ("slurmdb", "{list}/{name}",      || get(database::one).delete(database::remove)),
 ];
 
 pub fn router(shared: &Arc<Shared>, bodies: &BodyLimits) -> Router<Arc<Shared>> {
@@ -106,7 +106,7 @@ fn of_token(shared: &Shared, token: &str, is_loopback: bool) -> Result<Principal
         return authenticate::of_token(shared, token, is_loopback);
     };
     let key = json_web_token::key(&place, &shared.setup.server_dir).map_err(|error| {
-        tracing::warn!("no JSON Web Token is taken: {error}");
+        authenticate::log_unusable(shared, "no JSON Web Token is taken", &error);
         "JSON Web Tokens are not taken now: the server's log says why"
     })?;
     let user = json_web_token::verify(&key, token, clock::now()).map_err(|why| why.text())?;

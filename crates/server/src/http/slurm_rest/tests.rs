@@ -162,8 +162,7 @@ async fn every_version_has_every_path() {
         let node = format!("/slurm/{}/node/{NODE}", version.name());
         assert_eq!(client.get(&node).await.1["nodes"][0]["name"], NODE);
     }
-    for unknown in ["/slurm/v0.0.37/jobs", "/slurmdb/v0.0.38/nonsense", "/slurm/v0.0.42/node/none"]
-    {
+    for unknown in ["/slurm/v0.0.37/jobs", "/slurmdb/v0.0.38/none", "/slurm/v0.0.42/node/none"] {
         assert_eq!(client.get(unknown).await.0, StatusCode::NOT_FOUND, "{unknown}");
     }
 }
@@ -239,8 +238,7 @@ async fn several_jobs_are_cancelled_by_what_they_have_and_never_all_by_accident(
     let first = client.server.submit("name: one").await.expect("a job");
     let second = client.server.submit("name: two").await.expect("a job");
     let path = "/slurm/v0.0.42/jobs/";
-    for bad in [json!({}), json!({"jobs": []}), json!({"everything": true}), json!({"jobs": ["x"]})]
-    {
+    for bad in [json!({}), json!({"jobs": []}), json!({"all": true}), json!({"jobs": ["x"]})] {
         let (status, why) = client.send_to(Method::DELETE, path, "root", bad).await;
         assert_eq!(status, StatusCode::BAD_REQUEST, "{why}");
     }
@@ -269,4 +267,44 @@ async fn node_is_drained_and_resumed_by_administrators() {
     let other = Client::new("nobody").await;
     let (status, why) = other.send_to(Method::POST, &path, "nobody", drain).await;
     assert_eq!(status, StatusCode::FORBIDDEN, "{why}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn accounting_is_changed_by_administrators_and_by_nobody_else() {
+    let client = Client::new("root").await;
+    let accounts = json!({"accounts": [{"name": "chem", "description": "chemistry"}]});
+    let path = |rest: &str| format!("/slurmdb/v0.0.42/{rest}");
+    let send = |method: Method, rest: &str, body: &Value| {
+        let (path, body) = (path(rest), body.clone());
+        let client = &client;
+        async move { client.send_to(method, &path, "root", body).await }
+    };
+    let (status, done) = send(Method::POST, "accounts/", &accounts).await;
+    assert_eq!(status, StatusCode::OK, "{done}");
+    let limits = json!({"jobs": {"active": {"set": true, "infinite": false, "number": 3}}});
+    let association = json!({"account": "chem", "user": "nobody", "max": limits});
+    let wanted = json!({ "associations": [association] });
+    let (status, done) = send(Method::POST, "associations/", &wanted).await;
+    assert_eq!(status, StatusCode::OK, "{done}");
+    let (_, found) = client.get(&path("associations?user=nobody")).await;
+    assert_eq!(found["associations"][0]["max"]["jobs"]["active"]["number"], 3, "{found}");
+    let (_, found) = client.get(&path("account/chem")).await;
+    assert_eq!(found["accounts"][0]["description"], "chemistry", "{found}");
+    for (method, rest, body) in [
+        (Method::POST, "accounts/", json!({"accounts": [{}]})),
+        (Method::POST, "tres/", json!({})),
+        (Method::DELETE, "association/?user=nobody", json!({})),
+    ] {
+        let (status, why) = send(method, rest, &body).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{rest}: {why}");
+    }
+    let other = Client::new("nobody").await;
+    let (status, why) =
+        other.send_to(Method::POST, &path("accounts/"), "nobody", accounts).await;
+    assert_eq!(status, StatusCode::FORBIDDEN, "{why}");
+    for rest in ["association/?account=chem&user=nobody", "account/chem"] {
+        let (status, done) = send(Method::DELETE, rest, &json!({})).await;
+        assert_eq!(status, StatusCode::OK, "{rest}: {done}");
+    }
+    assert_eq!(client.get(&path("account/chem")).await.0, StatusCode::NOT_FOUND);
 }
