@@ -230,7 +230,7 @@ fn machines_and_how_they_join_keep_their_names() {
 
 #[test]
 fn reports_and_routes_of_gateways_keep_their_names() {
-    let attempt = AttemptId { job: JobId(12), number: 1 };
+    let attempt = model::id::AttemptId { job: JobId(12), number: 1 };
     let load = ServiceLoad {
         project: "main".into(),
         run: "web".into(),

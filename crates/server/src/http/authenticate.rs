@@ -140,7 +140,8 @@ fn gateway(shared: &Shared, request: &Request) -> Option<Principal> {
     };
     let token = bearer(request).filter(|_| request.uri().path() == CALL_PATH)?;
     let known = token_holds(shared, &token::hash(token), *is_loopback).ok()?;
-    principal::of_token(&known).filter(|_| known.limit == Some(Role::Gateway))
+    let who = principal::of_token(&known, |name| shared.volatile.token_accounts.find(name));
+    who.filter(|_| known.limit == Some(Role::Gateway))
 }
 
 /// The answer to a caller who is not let in.

@@ -197,7 +197,7 @@ impl PassedClients {
                     return refuse(&mut stream, "too many connections are open").await;
                 };
                 let peer = move || Peer::Socket(who.clone());
-                serve(&self.router, stream, peer, slot, &self.limits);
+                serve(&self.router, stream, peer, slot, &self.limits, Drain::never());
             }
             PassedFrom::Port { address } => {
                 let Some(slot) = self.port.take() else {
@@ -210,7 +210,7 @@ impl PassedClients {
                     from: address,
                     is_loopback,
                 };
-                serve(&self.router, stream, peer, slot, &self.limits);
+                serve(&self.router, stream, peer, slot, &self.limits, Drain::never());
             }
         }
     }

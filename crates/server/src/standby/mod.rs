@@ -19,6 +19,7 @@ use crate::connection_limits::{self, ConnectionLimits, ListenerSlots};
 use crate::error::ServerError;
 use crate::http::body_limits::BodyLimits;
 use crate::http::clients_port::ClientsPort;
+use crate::http::drain::Drain;
 use crate::http::port_tls::PortTls;
 use crate::http::serve::LocalSocket;
 use crate::shared::Setup;
@@ -145,6 +146,8 @@ fn serve(
         handshakes: slots.handshakes,
         limits: limits.clone(),
         tls: PortTls::start(shared)?,
+        drain: Drain::never(),
+        is_plain: false,
     };
     runtime.spawn(Arc::new(local_socket).serve(socket));
     runtime.spawn(Arc::new(clients_port).serve(port));

@@ -5,7 +5,6 @@ use super::pass_on::pass_on;
 use crate::http::authenticate::{self, Caller};
 use crate::http::body_limits::{self, BodyLimits, HeldRequest};
 use crate::http::call::{call, read_call};
-use crate::http::serve::CALL_PATH;
 use crate::http::{dstack, metrics};
 use axum::body::{Body, to_bytes};
 use axum::extract::{DefaultBodyLimit, Request, State};
@@ -16,7 +15,7 @@ use axum::routing::{get, post};
 use axum::{Extension, Router};
 use model::principal::Principal;
 use std::sync::Arc;
-use wire::client::REQUEST_BYTES_MAX;
+use wire::client::{CALL_PATH, REQUEST_BYTES_MAX};
 
 /// dstack's lists, by the ends of their paths.
 const DSTACK_LISTS: [&str; 8] = [

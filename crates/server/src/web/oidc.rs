@@ -185,7 +185,7 @@ fn user(
 ) -> Result<Principal, WebRefusal> {
     let name = claims.get(&config.user_claim).and_then(Value::as_str).unwrap_or_default();
     let known = UserToken { name: name.to_owned(), ..UserToken::default() };
-    let found = principal::of_token(&known)
+    let found = principal::of_token(&known, principal::of_name)
         .filter(|who| who.uid != 0 && !authenticate::is_inactive(shared, &who.name));
     found.ok_or_else(|| {
         let why = format!("{name:?} is not known here");
@@ -263,7 +263,7 @@ fn group_changes(
 /// A session, as with a token of ours: this one is in memory alone.
 fn signed_in(shared: &Shared, headers: &HeaderMap, by: Principal, is_loopback: bool) -> WebResult {
     let now = Instant::now();
-    job_pages::check(shared, headers, &by, now)?;
+    job_pages::check(shared, headers, &by)?;
     browser::cookies(headers, SESSION)
         .for_each(|secret| shared.volatile.web_sessions.close(secret));
     let (hash, made) = (token::hash(&token::generate()), clock::now());

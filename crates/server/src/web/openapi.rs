@@ -151,9 +151,8 @@ pub async fn document() -> Response {
 }
 
 fn made() -> Value {
-    let settings = || {
-        SchemaSettings::draft2020_12().with(|made| made.definitions_path = DEFINITIONS.into())
-    };
+    let settings =
+        || SchemaSettings::draft2020_12().with(|made| made.definitions_path = DEFINITIONS.into());
     let mut asked = settings().for_deserialize().into_generator();
     let mut answered = settings().for_serialize().into_generator();
     let mut paths: Map<String, Value> = Map::new();

@@ -116,7 +116,8 @@ pub fn associations(document: &Value, view: &AccountsView) -> Result<Vec<Associa
             association.default_qos = Some(qos);
         }
         if let Some(is_default) = value_at(given, "/is_default") {
-            association.default = is_default.as_bool().ok_or("is_default: expected true or false")?;
+            association.default =
+                is_default.as_bool().ok_or("is_default: expected true or false")?;
         }
         set_limits(
             given,
@@ -315,7 +316,8 @@ mod tests {
         let bad = json!({"qos": [{"name": "x", "priority": "high"}]});
         let why = qos(&bad, &view()).expect_err("refused");
         assert!(why.contains("priority"), "{why}");
-        let bad = json!({"associations": [{"account": "a", "max": {"tres": {"total": [{"count": 1}]}}}]});
+        let bad =
+            json!({"associations": [{"account": "a", "max": {"tres": {"total": [{"count": 1}]}}}]});
         let why = associations(&bad, &view()).expect_err("refused");
         assert!(why.contains("max/tres/total"), "{why}");
     }

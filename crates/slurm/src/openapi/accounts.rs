@@ -65,7 +65,7 @@ static ASSOCIATION: &[Field<AssociationRow>] = &[
     field("comment",        Absent, Plain, |_, _| text("")),
     field("default",        Plain,  Plain, |_, a| Cell::Value(json!({"qos": a.association.default_qos.as_deref().unwrap_or("")}))),
     field("flags",          Plain,  Plain, |_, _| Cell::Words(Vec::new())),
-    field("id",             Absent, Plain, |c, a| association_id(c, a)),
+    field("id",             Absent, Plain, association_id),
     field("is_default",     Plain,  Plain, |_, a| Cell::Bool(a.association.default)),
     field("lineage",        Absent, Plain, |_, a| text(lineage(a))),
     field("max",            Plain,  Plain, |c, a| Cell::Value(association_max(c, &a.association.limits))),

@@ -65,9 +65,9 @@ pub static PARTITION: &[Field<PartitionTotals>] = &[
     field("total_cpus",               Plain,  Absent, |_, p| number(p.cpus())),
     field("total_nodes",              Plain,  Absent, |_, p| number(p.nodes)),
     // Texts in v0.0.38, groups of fields later.
-    field("nodes",                    Plain,  Plain,  |c, p| nodes(c, p)),
-    field("qos",                      Plain,  Plain,  |c, p| qos(c, p)),
-    field("tres",                     Plain,  Plain,  |c, p| tres(c, p)),
+    field("nodes",                    Plain,  Plain,  nodes),
+    field("qos",                      Plain,  Plain,  qos),
+    field("tres",                     Plain,  Plain,  tres),
     field("accounts",                 Absent, Plain,  |_, p| Cell::Value(json!({"allowed": allowed(&p.partition.allow_accounts), "deny": denied(&p.partition.allow_accounts)}))),
     field("alternate",                Absent, Plain,  |_, _| text("")),
     field("cluster",                  Absent, Plain,  |c, _| text(&*c.cluster)),

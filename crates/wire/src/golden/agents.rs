@@ -12,7 +12,6 @@ use crate::samples::{attempt, order};
 use crate::step::StepMessage;
 use crate::stream::{StepRole, StreamKind};
 use crate::supervisor::{FromSupervisor, StepStream, SupervisorEvent, ToSupervisor};
-use model::amount::Bytes;
 use model::container::{ContainerNetwork, PortMapping};
 use model::id::StepId;
 use model::load::LiveUsage;

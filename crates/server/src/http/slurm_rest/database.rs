@@ -89,9 +89,8 @@ pub async fn change(
             .map(|all| all.into_iter().map(Call::SetAssociation).collect()),
         List::Qos => account_changes::qos(&document, &view)
             .map(|all| all.into_iter().map(Call::SetQos).collect()),
-        List::Users => account_changes::roles(&document).map(|all| {
-            all.into_iter().map(|(name, role)| Call::SetRole { name, role }).collect()
-        }),
+        List::Users => account_changes::roles(&document)
+            .map(|all| all.into_iter().map(|(name, role)| Call::SetRole { name, role }).collect()),
         List::Clusters | List::Tres | List::WcKeys => {
             Err(format!("{word}: it is as the configuration and the jobs make it"))
         }

@@ -111,7 +111,7 @@ fn of_token(shared: &Shared, token: &str, is_loopback: bool) -> Result<Principal
     })?;
     let user = json_web_token::verify(&key, token, clock::now()).map_err(|why| why.text())?;
     let known = UserToken { name: user, ..UserToken::default() };
-    let known = principal::of_token(&known);
+    let known = principal::of_token(&known, |name| shared.volatile.token_accounts.find(name));
     let known = known.filter(|who| !authenticate::is_inactive(shared, &who.name));
     known.ok_or("this token's user is not known here")
 }

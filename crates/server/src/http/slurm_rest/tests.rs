@@ -299,8 +299,7 @@ async fn accounting_is_changed_by_administrators_and_by_nobody_else() {
         assert_eq!(status, StatusCode::BAD_REQUEST, "{rest}: {why}");
     }
     let other = Client::new("nobody").await;
-    let (status, why) =
-        other.send_to(Method::POST, &path("accounts/"), "nobody", accounts).await;
+    let (status, why) = other.send_to(Method::POST, &path("accounts/"), "nobody", accounts).await;
     assert_eq!(status, StatusCode::FORBIDDEN, "{why}");
     for rest in ["association/?account=chem&user=nobody", "account/chem"] {
         let (status, done) = send(Method::DELETE, rest, &json!({})).await;

@@ -9,7 +9,6 @@ use super::state_dir::{self, StateDir};
 use super::{core_dump, listen_addresses, log};
 use crate::client::{Client, ServerLocation};
 use crate::command::verb::{VerbError, VerbResult};
-use ::server::DatabaseUrl;
 use ::server::configure::Machine;
 use clap::Args;
 use std::collections::BTreeSet;
