@@ -30,8 +30,9 @@ pub use job::{
     mail, reason, request, run, service, shortage, step, streams,
 };
 pub use nodes::{
-    dynamic_node, fleet, gpu_health, gpu_series, health, machine, node, node_reason, partition,
-    power, reservation, reservation_request, select, site, ssh_fleet, topology, trigger, volume,
+    cloud_source, dynamic_node, fleet, gpu_health, gpu_series, health, machine, node, node_reason,
+    partition, power, reservation, reservation_request, select, site, ssh_fleet, topology, trigger,
+    volume,
 };
 pub use values::{
     amount, cpuset, cron, filename, grammar, hostlist, id, metadata_address, price, principal,

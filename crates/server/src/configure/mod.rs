@@ -1,8 +1,10 @@
 //! From the files of a configuration folder to the state machine's configuration.
 //!
 //! A file for each subject: `priority`, `power`, `preempt_requeue`, `process`, `site` (prolog, epilog, folders), `show_config`,
-//! `sluice_toml` (what slurm.conf has no words for), `machine_source` (its `[[source]]`).
+//! `sluice_toml` (what slurm.conf has no words for), `machine_source` (its `[[source]]`), `cloud_source` (the table of a cloud
+//! in that).
 
+mod cloud_source;
 mod dstack_settings;
 mod machine_source;
 mod power;

@@ -3,9 +3,9 @@
 //! The task has no memory that matters: what is due follows from the state, and each call may be made again. A source that hangs
 //! or fails holds up its own calls alone.
 
-use super::program_source::ProgramSource;
-use super::reconcile::{self, Differences};
-use super::source::{CreateOrder, MachineSource, SourceError};
+use super::open_source::OpenSources;
+use super::reconcile::{self, CONSISTENCY_DELAY, Differences};
+use super::source::{CreateOrder, DeleteOrder, MachineSource, SourceError};
 use crate::agents::dynamic_node;
 use crate::agents::join::{self, JoinGroupRequest};
 use crate::auth::principal::server_principal;
@@ -68,7 +68,13 @@ impl Work {
 enum Outcome {
     Done,
     Compared(Differences),
-    Failed(String),
+    Failed(SourceError),
+}
+
+/// A source that said that it gets too many calls. Its machines wait together: each by itself would go on asking.
+struct Throttle {
+    count: u32,
+    until: Instant,
 }
 
 struct Progress {
@@ -82,7 +88,10 @@ struct Progress {
 
 struct Driver {
     shared: Arc<Shared>,
+    sources: OpenSources,
     progress: HashMap<Key, Progress>,
+    /// By source.
+    throttled: HashMap<String, Throttle>,
     missing: HashMap<String, u32>,
     /// What an alarm was raised for, by source, token and id.
     strangers: HashSet<(String, String, String)>,
@@ -95,8 +104,15 @@ pub async fn run(shared: Arc<Shared>) {
     let (ended, mut ends) = mpsc::channel(64);
     let mut timer = interval(LOOK_INTERVAL);
     timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let (progress, missing, strangers) = (HashMap::new(), HashMap::new(), HashSet::new());
-    let mut driver = Driver { shared, progress, missing, strangers, ended };
+    let mut driver = Driver {
+        shared,
+        sources: OpenSources::default(),
+        progress: HashMap::new(),
+        throttled: HashMap::new(),
+        missing: HashMap::new(),
+        strangers: HashSet::new(),
+        ended,
+    };
     loop {
         driver.begin_due();
         tokio::select! {
@@ -133,7 +149,9 @@ impl Driver {
             let running = self.progress.values();
             let is_calling = |of: &&Progress| of.is_running && of.is_call;
             let running = running.filter(is_calling).filter(|of| of.source == source.name).count();
-            let mut room = CALLS_MAX.saturating_sub(running);
+            let throttle = self.throttled.get(&source.name);
+            let is_throttled = throttle.is_some_and(|throttle| throttle.until > instant);
+            let mut room = if is_throttled { 0 } else { CALLS_MAX.saturating_sub(running) };
             let mut add = |key: Key, work: Work| {
                 let slots = usize::from(work.is_call());
                 if slots <= room && is_due(&key) {
@@ -201,12 +219,14 @@ impl Driver {
         });
         (progress.is_running, progress.is_call) = (true, work.is_call());
         let (shared, ended) = (self.shared.clone(), self.ended.clone());
+        let cluster = shared.read().config.name.clone();
+        let opened = self.sources.open(&source, &cluster);
         vital_task::spawn("a call of a source of machines", async move {
             let token = match &key {
                 Key::Machine(token) => token.clone(),
                 Key::Offers(_) | Key::Describe(_) => String::new(),
             };
-            let outcome = carry_out(&shared, source, token, work).await;
+            let outcome = carry_out(&shared, source, opened, token, work).await;
             // The receiver lives as long as this task's loop.
             let _ = ended.send((key, outcome.unwrap_or_else(Outcome::Failed))).await;
         });
@@ -217,10 +237,22 @@ impl Driver {
         progress.is_running = false;
         let now = Instant::now();
         if let Outcome::Failed(why) = outcome {
-            let pause = FIRST_PAUSE * 2_u32.pow(progress.failures.min(10));
+            progress.next = now + pause_after(progress.failures);
             progress.failures += 1;
-            progress.next = now + pause.min(LONGEST_PAUSE);
-            return tracing::warn!("source {}: {why}", progress.source);
+            tracing::warn!("source {}: {why}", progress.source);
+            if why.kind == FailureKind::Throttled {
+                let none = Throttle { count: 0, until: now };
+                let throttle = self.throttled.entry(progress.source.clone()).or_insert(none);
+                // The answers to calls that were made together are one refusal.
+                if throttle.until <= now {
+                    throttle.until = now + pause_after(throttle.count);
+                    throttle.count += 1;
+                }
+            }
+            return;
+        }
+        if progress.is_call {
+            self.throttled.remove(&progress.source);
         }
         (progress.failures, progress.next) = (0, now);
         match &key {
@@ -256,6 +288,11 @@ impl Driver {
     }
 }
 
+/// How long to wait after so many failures before this one.
+fn pause_after(failures: u32) -> Duration {
+    (FIRST_PAUSE * 2_u32.pow(failures.min(10))).min(LONGEST_PAUSE)
+}
+
 /// The place of a piece of work among those of one source, the least first: calls that failed or hung come after those that
 /// did not, and of these a deletion first, because its machine is paid for.
 fn turn(failures: u32, work: &Work) -> (u32, bool) {
@@ -264,21 +301,20 @@ fn turn(failures: u32, work: &Work) -> (u32, bool) {
 
 async fn carry_out(
     shared: &Arc<Shared>,
-    source: SourceConfig,
+    config: SourceConfig,
+    source: Arc<dyn MachineSource>,
     token: String,
     work: Work,
-) -> Result<Outcome, String> {
-    let name = source.name.clone();
-    let cluster = shared.read().config.name.clone();
-    let program = Arc::new(ProgramSource { config: source.clone(), cluster });
+) -> Result<Outcome, SourceError> {
+    let name = config.name.clone();
     match work {
         Work::Offers => {
-            let offers = call(move || program.offers()).await.map_err(|e| e.to_string())?;
+            let offers = call(move || source.offers()).await.map_err(|e| e.of("offers"))?;
             execute(shared, Command::SetOffers { source: name, offers }).await?;
         }
         Work::Describe => {
             let begun = clock::now();
-            let told = call(move || program.describe()).await.map_err(|e| e.to_string())?;
+            let told = call(move || source.describe()).await.map_err(|e| e.of("describe"))?;
             let found = {
                 let state = shared.read();
                 reconcile::differences(&state.machines, &name, &told, begun)
@@ -289,23 +325,23 @@ async fn carry_out(
             return Ok(Outcome::Compared(found));
         }
         Work::Create(machine) => {
-            let order = create_order(shared, &source, &machine).await?;
+            let order = create_order(shared, &config, &machine).await?;
             // The join tokens of a machine that leaves are taken back, but not one that was issued after that: a machine that
             // was given it could join as a node that nobody deletes. It has not left the server.
             let phase = shared.read().machines.get(&token).map(|machine| machine.phase);
             if phase != Some(MachinePhase::Asked) {
                 return Ok(Outcome::Done);
             }
-            let made = call(move || program.create(&order)).await;
+            let made = call(move || source.create(&order)).await;
             let report = match made {
                 Ok(made) => MachineReport::Made { id: made.id },
-                Err(SourceError { kind, text }) => match kind {
+                Err(error) => match error.kind {
                     FailureKind::NoCapacity | FailureKind::Quota | FailureKind::Refused => {
-                        MachineReport::NotMade { kind, text }
+                        MachineReport::NotMade { kind: error.kind, text: error.text }
                     }
                     // It may have been made: the same call finds it, and a late machine is deleted.
-                    FailureKind::Throttled | FailureKind::Unknown => {
-                        return Err(format!("create {}: {kind}: {text}", machine.node));
+                    FailureKind::Throttled | FailureKind::NotFound | FailureKind::Unknown => {
+                        return Err(error.of(&format!("create {}", machine.node)));
                     }
                 },
             };
@@ -313,9 +349,16 @@ async fn carry_out(
         }
         Work::Delete(machine) => {
             dynamic_node::forget(shared, &machine.node);
-            let (of, id) = (token.clone(), machine.id.clone());
-            let deleted = call(move || program.delete(&of, id.as_deref())).await;
-            deleted.map_err(|e| format!("delete {}: {e}", machine.node))?;
+            let (id, region) = (machine.id.clone(), machine.offer.region.clone());
+            let order = DeleteOrder { token: token.clone(), id, region };
+            let deleted = call(move || source.delete(&order)).await;
+            // A machine that was asked for a moment ago may be there and not be seen yet.
+            let since = machine.made.unwrap_or(machine.asked);
+            let is_settled = since + CONSISTENCY_DELAY <= clock::now();
+            match deleted {
+                Err(error) if error.kind == FailureKind::NotFound && is_settled => {}
+                deleted => deleted.map_err(|e| e.of(&format!("delete {}", machine.node)))?,
+            }
             let report = MachineReport::Deleted;
             execute(shared, Command::MachineReport { token, report }).await?;
         }
@@ -329,14 +372,15 @@ async fn create_order(
     shared: &Shared,
     source: &SourceConfig,
     machine: &Machine,
-) -> Result<CreateOrder, String> {
+) -> Result<CreateOrder, SourceError> {
     let group = JoinGroupRequest { pattern: machine.node.clone(), count: Some(1), dynamic: true };
     let life = Duration::from_secs(source.boot_s.into()) + TOKEN_RESERVE;
     let join = join::issue_group_join_file(shared, server_principal(), group, life).await;
     let offer = machine.offer.clone();
     let conf = node_conf(&offer, &source.features);
     let (token, node) = (machine.token.clone(), machine.node.clone());
-    let join = join.map_err(|why| format!("no join token for {node}: {why}"))?;
+    let join = join
+        .map_err(|why| SourceError::unknown(format!("no join token for {node}: {why}")))?;
     Ok(CreateOrder { token, offer, node, conf, join })
 }
 
@@ -361,9 +405,9 @@ async fn call<T: Send + 'static>(
     ended.unwrap_or_else(|error| Err(SourceError::unknown(error.to_string())))
 }
 
-async fn execute(shared: &Shared, command: Command) -> Result<(), String> {
+async fn execute(shared: &Shared, command: Command) -> Result<(), SourceError> {
     let kept = shared.writer.run(command, server_principal()).await;
-    kept.map(drop).map_err(|why| format!("it could not be kept: {why}"))
+    kept.map(drop).map_err(|why| SourceError::unknown(format!("it could not be kept: {why}")))
 }
 
 #[cfg(test)]

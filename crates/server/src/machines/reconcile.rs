@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 /// How long after its making a machine may not be told of yet.
-const CONSISTENCY_DELAY: Duration = Duration::from_secs(60);
+pub const CONSISTENCY_DELAY: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Differences {
