@@ -212,7 +212,7 @@ impl State {
     }
 
     /// The node of a machine goes, and then the machine. Where something is on the node it is drained first.
-    fn machine_leaves(&self, machine: Machine, why: &str, now: Timestamp) -> Vec<Event> {
+    pub(super) fn machine_leaves(&self, machine: Machine, why: &str, now: Timestamp) -> Vec<Event> {
         let node = machine.node.clone();
         let set = |phase| Event::MachineSet(Box::new(Machine { phase, ..machine.clone() }));
         if self.check_machine_free(&node).is_err() {

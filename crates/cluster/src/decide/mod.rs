@@ -13,6 +13,7 @@ mod field;
 mod fleet;
 mod gang;
 mod het;
+mod interruption;
 mod limits;
 mod machine;
 mod membership;

@@ -5,12 +5,14 @@ use crate::testbed::{World, world_with};
 use cluster::command::{JoinAttempt, MachineReport};
 use cluster::{ClusterConfig, Command, Event};
 use model::amount::Bytes;
+use model::health::HealthSource;
 use model::id::JobId;
 use model::machine::{FailureKind, Machine, MachineAnswer, MachinePhase, Offer, SourceConfig};
 use model::node::{AdminState, NodeConfig};
 use model::partition::{DynamicMembers, Partition};
 use model::price::{Cost, Price};
 use model::reason::Refusal;
+use model::run::Outcome;
 use sched::machines::MachinePlan;
 use std::time::Duration;
 
@@ -282,6 +284,60 @@ fn machine_gets_a_number_whose_name_no_node_has() {
     assert_eq!(asked(&mut w).orders.len(), 2);
     let nodes = [3, 4].map(|number| machine(&w, number).node.clone());
     assert_eq!(nodes, ["cloud-3", "cloud-4"]);
+}
+
+/// The agent of a spot machine has heard that its cloud takes it back.
+fn notice(node: &str) -> Command {
+    let (source, failure) = (HealthSource::Interruption, Some("terminate".to_owned()));
+    Command::NodeHealth { node: node.into(), source, failure }
+}
+
+#[test]
+fn jobs_of_a_spot_machine_that_is_taken_back_end_in_time_and_wait_for_another() {
+    let mut w = open();
+    let job = w.submit(in_cloud().requeue());
+    asked(&mut w);
+    made(&mut w, 1);
+    joins(&mut w, 1);
+    assert_eq!(w.plan().len(), 1);
+    w.run(notice("cloud-1"));
+    assert_eq!(phase(&w, 1), MachinePhase::Leaving);
+    assert_eq!(w.state.nodes["cloud-1"].admin, Some(AdminState::Drain));
+    let ending = |w: &World| w.job(job).attempt().and_then(|attempt| attempt.ending);
+    w.pass(89);
+    w.run(notice("cloud-1"));
+    assert!(ending(&w).is_none(), "it has been warned, and runs on");
+    w.pass(1);
+    assert_eq!(ending(&w).map(|ending| ending.outcome), Some(Outcome::NodeFail));
+    w.end(job, 0);
+    w.pass(1);
+    assert_eq!(phase(&w, 1), MachinePhase::Deleting);
+    assert!(!w.state.nodes.contains_key("cloud-1"));
+    assert!(w.job(job).is_waiting(), "it begins again");
+}
+
+#[test]
+fn spot_machine_that_is_taken_back_goes_at_once_where_it_has_no_job_and_soon_where_it_is_silent() {
+    let mut w = open();
+    let first = w.submit(in_cloud().cpus(2).requeue());
+    w.submit(in_cloud().cpus(2));
+    assert_eq!(asked(&mut w).orders.len(), 2);
+    for number in [1, 2] {
+        made(&mut w, number);
+        joins(&mut w, number);
+    }
+    w.run(notice("cloud-2"));
+    assert_eq!(phase(&w, 2), MachinePhase::Deleting, "nothing is on it");
+    w.plan();
+    assert_eq!(w.nodes_of(first), ["cloud-1"]);
+    w.run(notice("cloud-1"));
+    w.run(Command::NodeLost { node: "cloud-1".into() });
+    w.pass(9);
+    assert!(!w.job(first).is_waiting());
+    w.pass(1);
+    assert!(w.job(first).is_waiting(), "long before SlurmdTimeout");
+    w.pass(1);
+    assert_eq!(phase(&w, 1), MachinePhase::Deleting);
 }
 
 #[test]
