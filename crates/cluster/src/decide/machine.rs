@@ -74,8 +74,10 @@ impl State {
         let (now, mut next) = (context.now, known.clone());
         let is_coming = matches!(known.phase, MachinePhase::Asked | MachinePhase::Made);
         match report {
-            MachineReport::Made { id } => {
-                next.made.get_or_insert(now);
+            MachineReport::Made { id, since } => {
+                // It is paid for since the source had it, though a server that was started again heard of it later.
+                let since = since.unwrap_or(now).min(now).max(known.asked);
+                next.made = Some(known.made.map_or(since, |made| made.min(since)));
                 next.id = Some(id.clone());
                 next.phase = match known.phase {
                     MachinePhase::Asked => MachinePhase::Made,

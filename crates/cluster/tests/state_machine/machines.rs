@@ -70,7 +70,7 @@ fn report(w: &mut World, number: u32, report: MachineReport) {
 }
 
 fn made(w: &mut World, number: u32) {
-    report(w, number, MachineReport::Made { id: format!("i-{number}") });
+    report(w, number, MachineReport::Made { id: format!("i-{number}"), since: None });
 }
 
 /// The machine's agent joins with a token of its own, and says what it has.
@@ -139,6 +139,21 @@ fn job_that_no_node_could_hold_waits_for_a_machine_and_runs_there() {
     w.pass(3600);
     let cost = w.state.machine_costs("cloud", w.now);
     assert_eq!(cost, small().price.for_time(Duration::from_secs(600)));
+}
+
+#[test]
+fn machine_is_paid_for_since_its_source_had_it() {
+    let mut w = open();
+    w.submit(in_cloud());
+    asked(&mut w);
+    let (asked, id) = (w.now, "i-1".to_owned());
+    w.pass(60);
+    let since = Some(asked + Duration::from_secs(20));
+    report(&mut w, 1, MachineReport::Made { id: id.clone(), since });
+    assert_eq!(machine(&w, 1).made, since, "a server that was away hears of it later");
+    let before_it_was_asked_for = Some(asked - Duration::from_secs(1));
+    report(&mut w, 1, MachineReport::Made { id, since: before_it_was_asked_for });
+    assert_eq!(machine(&w, 1).made, Some(asked));
 }
 
 #[test]

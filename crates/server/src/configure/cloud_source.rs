@@ -209,7 +209,8 @@ mod tests {
             images = { eu-west-2 = 'ami-2' }\nsubnets = { eu-west-1a = 'subnet-1' }\n\
             endpoint = 'http://127.0.0.1:5000/'\n";
         let more = read("aws", more).expect("it is good");
-        assert_eq!((more.image("eu-west-1"), more.image("eu-west-2")), (Some("ami-1"), Some("ami-2")));
+        let images = ["eu-west-1", "eu-west-2"].map(|region| more.image(region));
+        assert_eq!(images, [Some("ami-1"), Some("ami-2")]);
         assert!(more.spot.takes(true) && more.spot.takes(false) && more.efa);
         assert_eq!(more.endpoint.as_deref(), Some("http://127.0.0.1:5000"));
         let key = "regions = ['us-1']\nssh_key = 'k'\ncredentials = '/etc/key'";

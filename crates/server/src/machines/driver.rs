@@ -334,7 +334,7 @@ async fn carry_out(
             }
             let made = call(move || source.create(&order)).await;
             let report = match made {
-                Ok(made) => MachineReport::Made { id: made.id },
+                Ok(made) => MachineReport::Made { id: made.id, since: made.since },
                 Err(error) => match error.kind {
                     FailureKind::NoCapacity | FailureKind::Quota | FailureKind::Refused => {
                         MachineReport::NotMade { kind: error.kind, text: error.text }

@@ -1,8 +1,9 @@
 //! Machines on demand: the sources that make them, and the task that has them made and deleted.
 //!
-//! `source` is the trait; `program_source` is a provider program, called by `program_call`. `open_source` keeps the sources that
+//! `source` is the trait; `program_source` is a provider program, called by `program_call`; `cloud/` has the clouds. `open_source` keeps the sources that
 //! are in use. `driver` is the task; `reconcile` compares what a source tells with what was asked of it.
 
+mod cloud;
 pub mod driver;
 mod open_source;
 mod program_call;

@@ -1,6 +1,7 @@
 //! The sources that are in use, as sluice.toml names them. A source is kept between calls: connections, tokens of a cloud and
 //! what it told of its types are good for longer than one call.
 
+use super::cloud::ec2::Ec2Source;
 use super::program_source::ProgramSource;
 use super::source::{CreateOrder, DeleteOrder, MachineSource, SourceError, SourceMachine};
 use model::cloud_source::SourceKind;
@@ -40,7 +41,8 @@ fn open(config: &SourceConfig, cluster: &str) -> Arc<dyn MachineSource> {
             program: program.clone(),
             cluster: cluster.to_owned(),
         }),
-        SourceKind::Aws(_) | SourceKind::Gcp(_) | SourceKind::Lambda(_) => {
+        SourceKind::Aws(cloud) => Arc::new(Ec2Source::new(config, cloud, cluster)),
+        SourceKind::Gcp(_) | SourceKind::Lambda(_) => {
             Arc::new(MissingKind(config.kind.name()))
         }
     }

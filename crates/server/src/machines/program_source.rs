@@ -8,6 +8,7 @@ use model::amount::Bytes;
 use model::machine::{FailureKind, OFFERS_MAX, Offer, OfferedGpus, SourceConfig};
 use model::price::Price;
 use model::printable::{is_unprintable, printable};
+use model::time::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::HashSet;
@@ -51,6 +52,8 @@ struct ErrorAnswer {
 struct MachineAnswer {
     token: String,
     id: String,
+    /// Seconds since the epoch.
+    since: Option<i64>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -178,12 +181,12 @@ fn is_name(text: &str) -> bool {
 }
 
 fn named(machine: MachineAnswer) -> Result<SourceMachine, SourceError> {
-    let MachineAnswer { token, id } = machine;
+    let MachineAnswer { token, id, since } = machine;
     if !is_name(&token) || !is_name(&id) {
         let text = "a machine's token or id: expected 1 to 256 printable characters";
         return Err(SourceError::unknown(text));
     }
-    Ok(SourceMachine { token, id })
+    Ok(SourceMachine { token, id, since: since.map(Timestamp::from_secs) })
 }
 
 /// An offer, if it is one that a node could be.

@@ -49,7 +49,7 @@ pub fn differences(
             _ => machine.id.is_none(),
         };
         if is_news {
-            let report = MachineReport::Made { id: one.id.clone() };
+            let report = MachineReport::Made { id: one.id.clone(), since: one.since };
             found.reports.push((one.token.clone(), report));
         }
     }
@@ -104,7 +104,7 @@ mod tests {
     }
 
     fn told(token: &str, id: &str) -> SourceMachine {
-        SourceMachine { token: token.into(), id: id.into() }
+        SourceMachine { token: token.into(), id: id.into(), since: None }
     }
 
     #[test]
@@ -118,7 +118,7 @@ mod tests {
             };
             assert!(learned(&known).is_empty(), "{phase}");
             known.id = None;
-            let made = MachineReport::Made { id: "i-1".into() };
+            let made = MachineReport::Made { id: "i-1".into(), since: None };
             assert_eq!(learned(&known), [(token.clone(), made)], "{phase}");
         }
     }
@@ -154,8 +154,9 @@ mod tests {
             told("other", "f"),
         ];
         let found = differences(&known, "cloud", &all, at(1000));
-        let made =
-            |token: &str, id: &str| (token.to_owned(), MachineReport::Made { id: id.into() });
+        let made = |token: &str, id: &str| {
+            (token.to_owned(), MachineReport::Made { id: id.into(), since: None })
+        };
         assert_eq!(found.reports, [made("asked", "a"), made("gone", "e")]);
         assert_eq!(found.strangers, [told("made", "c"), told("other", "f")]);
         assert_eq!(found.missing, ["joined"]);

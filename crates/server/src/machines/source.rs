@@ -1,6 +1,7 @@
 //! A source of machines. Each call may be made again: the same token is the same machine.
 
 use model::machine::{FailureKind, Offer};
+use model::time::Timestamp;
 use wire::link::JoinFile;
 
 /// Calls block; they are made off the runtime's threads.
@@ -44,6 +45,8 @@ pub struct CreateOrder {
 pub struct SourceMachine {
     pub token: String,
     pub id: String,
+    /// Since when there is one, where the source tells it.
+    pub since: Option<Timestamp>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

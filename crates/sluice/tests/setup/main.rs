@@ -13,6 +13,7 @@ mod clocks;
 mod demo_lab;
 mod dependency_licenses;
 mod dynamic_nodes;
+mod ec2;
 mod every_command;
 mod fleets;
 mod guide;
