@@ -2,10 +2,12 @@
 //! what it told of its types are good for longer than one call.
 
 use super::cloud::ec2::Ec2Source;
+use super::cloud::gcp::GcpSource;
+use super::cloud::lambda::LambdaSource;
 use super::program_source::ProgramSource;
-use super::source::{CreateOrder, DeleteOrder, MachineSource, SourceError, SourceMachine};
+use super::source::MachineSource;
 use model::cloud_source::SourceKind;
-use model::machine::{Offer, SourceConfig};
+use model::machine::SourceConfig;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -42,35 +44,7 @@ fn open(config: &SourceConfig, cluster: &str) -> Arc<dyn MachineSource> {
             cluster: cluster.to_owned(),
         }),
         SourceKind::Aws(cloud) => Arc::new(Ec2Source::new(config, cloud, cluster)),
-        SourceKind::Gcp(_) | SourceKind::Lambda(_) => {
-            Arc::new(MissingKind(config.kind.name()))
-        }
-    }
-}
-
-/// A kind of source that this program does not have yet.
-struct MissingKind(&'static str);
-
-impl MissingKind {
-    fn refusal<T>(&self) -> Result<T, SourceError> {
-        Err(SourceError::refused(format!("this program has no sources of kind {}", self.0)))
-    }
-}
-
-impl MachineSource for MissingKind {
-    fn offers(&self) -> Result<Vec<Offer>, SourceError> {
-        self.refusal()
-    }
-
-    fn create(&self, _order: &CreateOrder) -> Result<SourceMachine, SourceError> {
-        self.refusal()
-    }
-
-    fn describe(&self) -> Result<Vec<SourceMachine>, SourceError> {
-        self.refusal()
-    }
-
-    fn delete(&self, _order: &DeleteOrder) -> Result<(), SourceError> {
-        self.refusal()
+        SourceKind::Gcp(cloud) => Arc::new(GcpSource::new(config, cloud, cluster)),
+        SourceKind::Lambda(cloud) => Arc::new(LambdaSource::new(config, cloud, cluster)),
     }
 }

@@ -1,5 +1,6 @@
 //! What EC2 tells of its types of machines: sizes, devices, and what they can be made with.
 
+use super::super::machine_facts::{gpu_kind, visible_memory};
 use super::api::{child, items, value};
 use model::amount::Bytes;
 use model::machine::OfferedGpus;
@@ -48,12 +49,6 @@ impl InstanceType {
     }
 }
 
-/// The memory that the system of a machine sees: firmware and kernel keep a part of what the catalogue says. A machine with less
-/// than its offer would be drained.
-fn visible_memory(mib: u64) -> Bytes {
-    Bytes::from_mib(mib.saturating_sub(mib / 16 + 64))
-}
-
 fn gpus(item: Node<'_, '_>) -> Option<OfferedGpus> {
     let all = items(item, "gpuInfo/gpus");
     let first = all.first()?;
@@ -62,13 +57,6 @@ fn gpus(item: Node<'_, '_>) -> Option<OfferedGpus> {
     let memory = value(*first, "memoryInfo/sizeInMiB").and_then(|text| text.parse::<u64>().ok());
     let kind = gpu_kind(value(*first, "name")?);
     (total > 0).then(|| OfferedGpus { kind, count: total, memory: memory.map(Bytes::from_mib) })
-}
-
-/// The name of a GPU as the agent finds it: `T4` is `t4`, `Radeon Pro V520` is `radeon_pro_v520`.
-fn gpu_kind(name: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.');
-    let plain = |c: char| if is_plain(c) { c } else { '_' };
-    name.trim().to_ascii_lowercase().chars().map(plain).collect()
 }
 
 #[cfg(test)]
@@ -99,6 +87,5 @@ mod tests {
         let gpus = one.gpus.as_ref().expect("GPUs");
         assert_eq!((gpus.kind.as_str(), gpus.count), ("t4", 1));
         assert!(one.has_spot && one.has_efa && one.has_cluster_placement);
-        assert_eq!(gpu_kind("Radeon Pro V520"), "radeon_pro_v520");
     }
 }

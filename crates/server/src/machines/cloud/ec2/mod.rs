@@ -10,6 +10,7 @@ mod offer_list;
 mod run_instances;
 mod sign;
 
+use super::offer_id::type_of;
 use super::user_data;
 use crate::machines::source::{CreateOrder, DeleteOrder, MachineSource, SourceError, SourceMachine};
 use api::{Api, ApiError, Form, items, parse, value};
@@ -184,7 +185,7 @@ impl MachineSource for Ec2Source {
 
     fn create(&self, order: &CreateOrder) -> Result<SourceMachine, SourceError> {
         let region = self.region_of(&order.offer.region)?;
-        let name = offer_list::type_of(&order.offer.id);
+        let name = type_of(&order.offer.id);
         let types = self.types(region)?;
         let kind = types.iter().find(|of| of.name == name);
         let missing = || SourceError::refused(format!("{name}: no such type in {region}"));

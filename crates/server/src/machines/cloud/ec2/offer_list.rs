@@ -5,33 +5,20 @@ use super::api::{Form, items, value};
 use super::instance_type::InstanceType;
 use super::{Ec2Source, Facts};
 use crate::clock;
+use crate::machines::cloud::machine_facts::free_disk;
+use crate::machines::cloud::offer_id::offer_id;
 use crate::machines::cloud::prices::Prices;
 use crate::machines::source::SourceError;
-use model::amount::Bytes;
 use model::machine::{OFFERS_MAX, Offer};
 use model::price::Price;
 use model::time::format_iso;
 use std::collections::{HashMap, HashSet};
-
-/// The part of a machine's disk that jobs find free, in hundredths.
-const DISK_PART: u64 = 90;
 
 /// The part of a spot price, in hundredths, by which it must move until it is told anew: each change is an entry of the journal.
 const SPOT_STEP: f64 = 5.0;
 
 /// Types in one question for spot prices.
 const SPOT_TYPES_MAX: usize = 100;
-
-/// The name of an offer: `g5.xlarge@eu-west-1a`, `g5.xlarge@eu-west-1a/spot`.
-fn offer_id(name: &str, place: &str, spot: bool) -> String {
-    let suffix = if spot { "/spot" } else { "" };
-    format!("{name}@{place}{suffix}")
-}
-
-/// The type of an offer of this name.
-pub fn type_of(id: &str) -> &str {
-    id.split('@').next().unwrap_or(id)
-}
 
 /// The lowest spot price of each type in each zone.
 type SpotPrices = HashMap<(String, String), Price>;
@@ -80,7 +67,7 @@ impl Ec2Source {
         spot: &SpotPrices,
     ) -> impl Iterator<Item = Offer> {
         let policy = self.cloud.spot;
-        let disk = Bytes::from_mib(u64::from(self.cloud.disk_gb) * 1024 * DISK_PART / 100);
+        let disk = free_disk(self.cloud.disk_gb.into());
         let stays = prices.price(region, &of.name, false);
         let told = spot.get(&(of.name.clone(), place.to_owned())).copied();
         let taken_back = told.or_else(|| prices.price(region, &of.name, true));
@@ -215,9 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn offers_name_their_type_and_spot_prices_stay_where_they_move_little() {
-        let id = offer_id("g5.xlarge", "eu-west-1a", true);
-        assert_eq!((id.as_str(), type_of(&id)), ("g5.xlarge@eu-west-1a/spot", "g5.xlarge"));
+    fn spot_prices_stay_where_they_move_little() {
         let mut facts = Facts::default();
         let key = ("g5.xlarge".to_owned(), "eu-west-1a".to_owned());
         let mut tell = |dollars: f64| {

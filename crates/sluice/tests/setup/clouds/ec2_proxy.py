@@ -4,9 +4,8 @@
     ec2_proxy.py FOLDER MOTO SLUICE     MOTO: the address of moto's server; SLUICE: the program
 
 It checks signatures, answers a ClientToken twice as EC2 does, sells out, throttles, hides what was made a moment ago, keeps
-placement groups, tells spot prices, starts a local agent from the user data of each machine, serves each machine's metadata
-service, and takes spot machines back. FOLDER/control.json says what is the case, FOLDER/log.jsonl has every create and
-terminate, FOLDER/address the proxy's own address, FOLDER/machines/ID.json the agent's process.
+placement groups, tells spot prices, serves each machine's metadata service, and takes spot machines back. machine_host.py starts a
+local agent for each machine.
 """
 
 import base64
@@ -14,40 +13,23 @@ import datetime
 import hashlib
 import hmac
 import json
-import os
 import re
-import signal
-import subprocess
 import sys
 import threading
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
-FOLDER, MOTO, SLUICE = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+from machine_host import LOCK, MACHINES, Handler, address, control, note, serve, start, switch_off
+
+MOTO = sys.argv[2]
 REGION = "eu-west-1"
 # Keys that stand for an error each; the others' secret is "secret".
 KEYS = {"AKIAGOOD", "AKIADENIED", "AKIASKEW", "AKIAGARBAGE"}
 SPOT_PRICE = "0.05"
-LOCK = threading.RLock()
 TOKENS = {}  # ClientToken -> (what was asked, the answer)
 GROUPS = set()
-MACHINES = {}  # id -> {"pid", "made", "taken"}
-
-
-def control():
-    try:
-        return json.loads((FOLDER / "control.json").read_text())
-    except (OSError, ValueError):
-        return {}
-
-
-def note(what, **more):
-    with LOCK, open(FOLDER / "log.jsonl", "a") as log:
-        log.write(json.dumps({"at": int(time.time() * 1000), "what": what, **more}) + "\n")
 
 
 class Fault(Exception):
@@ -188,41 +170,10 @@ def run_instances(form, body, headers, now):
         id = re.search(rb"<instanceId>(i-[0-9a-f]+)</instanceId>", text).group(1).decode()
         spot = form.get("InstanceMarketOptions.MarketType") == "spot"
         note("create", id=id, token=token, type=form["InstanceType"], spot=spot)
-        MACHINES[id] = {"pid": start_agent(id, form), "made": time.time(), "taken": None}
-        write_machine(id)
+        script = base64.b64decode(form["UserData"]).decode()
+        own, machines = f"http://{address()}/imds", f"http://{address()}/imds/{id}"
+        start(id, script.replace(f"'{own}'", f"'{machines}'"))
     return 200, text
-
-
-def write_machine(id):
-    path = FOLDER / "machines" / f"{id}.json"
-    path.with_suffix(".new").write_text(json.dumps({"pid": MACHINES[id]["pid"]}))
-    path.with_suffix(".new").rename(path)
-
-
-def start_agent(id, form):
-    """Runs the user data as the machine would, with a systemd-run that stays in the foreground."""
-    home = FOLDER / id
-    home.mkdir()
-    text = base64.b64decode(form["UserData"]).decode()
-    own, machines = f"http://{address()}/imds", f"http://{address()}/imds/{id}"
-    (home / "user-data").write_text(text.replace(f"'{own}'", f"'{machines}'"))
-    environment = {
-        "PATH": f"{FOLDER / 'shim'}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-        "SLUICE_STATE": str(home / "state"),
-        "TMPDIR": str(home),
-        "HOME": str(home),
-    }
-    with open(home / "out", "w") as out:
-        started = subprocess.Popen(
-            ["sh", str(home / "user-data")],
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=out,
-            start_new_session=True,
-            env=environment,
-        )
-    threading.Thread(target=started.wait, daemon=True).start()
-    return started.pid
 
 
 def terminate(form, body, headers):
@@ -231,37 +182,6 @@ def terminate(form, body, headers):
         for id in values(form, "InstanceId"):
             switch_off(id)
     return status, text
-
-
-def switch_off(id):
-    with LOCK:
-        machine = MACHINES.pop(id, None)
-        if machine is None:
-            return
-        note("terminate", id=id)
-        kill_tree(machine["pid"])
-        (FOLDER / "machines" / f"{id}.json").unlink()
-
-
-def kill_tree(pid):
-    """All that the machine runs is gone with it: also what has a session of its own."""
-    parents = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                stat = (entry / "stat").read_text()
-            except OSError:
-                continue
-            parents[int(entry.name)] = int(stat.rpartition(")")[2].split()[1])
-    doomed, found = [], [pid]
-    while found:
-        doomed += found
-        found = [child for child, parent in parents.items() if parent in found]
-    for one in doomed:
-        try:
-            os.kill(one, signal.SIGKILL)
-        except OSError:
-            pass
 
 
 def take_back(id, after):
@@ -275,25 +195,7 @@ def take_back(id, after):
     switch_off(id)
 
 
-def address():
-    return (FOLDER / "address").read_text()
-
-
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *_):
-        pass
-
-    def say(self, status, body):
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def body(self):
-        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
-
+class Ec2(Handler):
     def do_POST(self):
         body = self.body()
         form = dict(urllib.parse.parse_qsl(body.decode(), keep_blank_values=True))
@@ -326,20 +228,5 @@ class Handler(BaseHTTPRequestHandler):
         self.say(200, json.dumps({"action": "terminate", "time": machine["taken"]}).encode())
 
 
-def main():
-    (FOLDER / "machines").mkdir()
-    shim = FOLDER / "shim"
-    shim.mkdir()
-    (shim / "sluice").symlink_to(SLUICE)
-    run = shim / "systemd-run"
-    run.write_text('#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done\nshift\nuntil "$@"; do sleep 0.2; done\n')
-    run.chmod(0o755)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    (FOLDER / "address.new").write_text(f"127.0.0.1:{server.server_port}")
-    (FOLDER / "address.new").rename(FOLDER / "address")
-    server.serve_forever()
-
-
 if __name__ == "__main__":
-    main()
+    serve(Ec2)
