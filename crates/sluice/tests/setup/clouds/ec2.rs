@@ -5,6 +5,7 @@ use super::{BILL_SLACK_MS, Cloud, Site, run_as_ordinary_user_with, seconds, text
 use crate::harness::{skip, until, within};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -63,6 +64,27 @@ fn with_moto(name: &str, test: impl FnOnce(&str)) {
         return run_as_ordinary_user_with(&name, &[(MOTO_VARIABLE, moto.address.as_str())]);
     }
     test(&moto.address);
+}
+
+/// Has moto make a machine with the cluster's tag, which the server has not asked for.
+fn make_stranger(moto: &str) {
+    let tag = "TagSpecification.1.ResourceType=instance&TagSpecification.1.Tag.1.Key=sluice-cluster\
+               &TagSpecification.1.Tag.1.Value=machines";
+    let kind = "ImageId=ami-test&InstanceType=t3.nano&MinCount=1&MaxCount=1";
+    let body = format!("Action=RunInstances&Version=2016-11-15&{kind}&{tag}");
+    let scope = "Credential=AKIAGOOD/20200101/eu-west-1/ec2/aws4_request";
+    let host = moto.trim_start_matches("http://");
+    let request = format!(
+        "POST / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\
+         Authorization: AWS4-HMAC-SHA256 {scope}, SignedHeaders=host, Signature=0\r\n\
+         Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let mut stream = std::net::TcpStream::connect(host).expect("moto");
+    stream.write_all(request.as_bytes()).expect("a request");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    assert!(answer.contains("<instanceId>"), "{answer}");
 }
 
 /// A file with the keys for the API, as AWS's own tools write it.
@@ -143,6 +165,7 @@ fn up_job_of_a_spot_machine_is_warned_and_runs_again_when_the_cloud_takes_it_bac
     let name = "up_job_of_a_spot_machine_is_warned_and_runs_again_when_the_cloud_takes_it_back";
     with_moto(name, |moto| {
         let site = Site::up(PROXY, &[moto], |cloud| {
+            make_stranger(moto);
             let key = credentials(cloud, "key", "AKIAGOOD", "secret");
             let prices = prices(cloud, &json!({"t3.small": {"on_demand": 3.6}}));
             let more = format!("prices = '{prices}'\ntypes = ['t3.small']\nspot = 'spot'");
@@ -154,6 +177,9 @@ fn up_job_of_a_spot_machine_is_warned_and_runs_again_when_the_cloud_takes_it_bac
              for i in $(seq 600); do sleep 0.1; done; exit 1",
         );
         site.cluster.cluster().await_file("began", |_| true);
+        until("the stranger is told of", || {
+            site.cluster.log().contains("ALARM: source ec2 has machine i-").then_some(())
+        });
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let now = now.expect("a time").as_millis() as u64;
         site.cloud.control(&json!({"storm": {"before": now, "after": 3}}));

@@ -9,6 +9,8 @@ mod instance_type;
 mod offer_list;
 mod run_instances;
 mod sign;
+#[cfg(test)]
+mod tests;
 
 use super::offer_id::type_of;
 use super::user_data;
