@@ -1,7 +1,8 @@
 //! Machines on demand: the sources that make them, and the task that has them made and deleted.
 //!
-//! `source` is the trait; `program_source` is a provider program, called by `program_call`; `cloud/` has the clouds. `open_source` keeps the sources that
-//! are in use. `driver` is the task; `reconcile` compares what a source tells with what was asked of it.
+//! `source` is the trait; `program_source` is a provider program, called by `program_call`; `cloud/` has the clouds. `open_source`
+//! keeps the sources that are in use. `driver` is the task, and `work` what it has done; `reconcile` compares what a source tells
+//! with what was asked of it.
 
 mod cloud;
 pub mod driver;
@@ -10,3 +11,4 @@ mod program_call;
 mod program_source;
 mod reconcile;
 mod source;
+mod work;
