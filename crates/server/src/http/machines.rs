@@ -2,6 +2,7 @@
 
 use crate::clock;
 use crate::shared::Shared;
+use crate::shared::source_status::SourceStatuses;
 use cluster::State;
 use cluster::authorise::{Act, authorise};
 use model::machine::{Machine, MachinePhase};
@@ -15,12 +16,13 @@ use wire::machine::{GONE_SHOWN_MAX, MachineView, MachinesView, SourceView};
 pub fn list(shared: &Shared, by: &Principal) -> Result<Answer, Refusal> {
     let state = shared.read();
     authorise(&state, by, Act::Operate)?;
-    Ok(Answer::Machines(view(&state, clock::now())))
+    Ok(Answer::Machines(view(&state, &shared.volatile.source_statuses, clock::now())))
 }
 
-fn view(state: &State, now: Timestamp) -> MachinesView {
+fn view(state: &State, statuses: &SourceStatuses, now: Timestamp) -> MachinesView {
     let sources = state.config.sources.iter().map(|source| {
         let live = || state.live_machines_of(&source.name);
+        let status = statuses.of(&source.name);
         SourceView {
             name: source.name.clone(),
             offers: state.offers.get(&source.name).map_or(0, Vec::len) as u32,
@@ -29,6 +31,8 @@ fn view(state: &State, now: Timestamp) -> MachinesView {
             price_hour: live().map(|machine| machine.offer.price).sum(),
             month: state.machine_costs(&source.name, now),
             budget: source.budget_month,
+            failure: status.failure().map(str::to_owned),
+            strangers: status.strangers,
         }
     });
     let mut machines: Vec<&Machine> = state.machines.values().collect();

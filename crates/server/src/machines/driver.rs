@@ -43,6 +43,17 @@ enum Key {
     Machine(String),
 }
 
+impl Key {
+    /// The call of the source as a whole; `None` for work with one machine, whose failure is the machine's.
+    fn call(&self) -> Option<&'static str> {
+        match self {
+            Self::Offers(_) => Some("offers"),
+            Self::Describe(_) => Some("describe"),
+            Self::Machine(_) => None,
+        }
+    }
+}
+
 /// A source that said that it gets too many calls. Its machines wait together: each by itself would go on asking.
 struct Throttle {
     count: u32,
@@ -208,6 +219,14 @@ impl Driver {
         let Some(progress) = self.progress.get_mut(&key) else { return };
         progress.is_running = false;
         let now = Instant::now();
+        if let Some(call) = key.call() {
+            let failure = match &outcome {
+                Outcome::Failed(why) => Some(why.to_string()),
+                Outcome::Done | Outcome::Compared(_) => None,
+            };
+            let statuses = &self.shared.volatile.source_statuses;
+            statuses.set_failure(&progress.source, call, failure);
+        }
         if let Outcome::Failed(why) = outcome {
             progress.next = now + pause_after(progress.failures);
             progress.failures += 1;
@@ -249,6 +268,8 @@ impl Driver {
         for token in &found.missing {
             *self.missing.entry(token.clone()).or_default() += 1;
         }
+        let ids = found.strangers.iter().map(|stranger| stranger.id.clone()).collect();
+        self.shared.volatile.source_statuses.set_strangers(source, ids);
         for stranger in found.strangers {
             let (token, id) = (stranger.token, stranger.id);
             if self.strangers.insert((source.to_owned(), token.clone(), id.clone())) {

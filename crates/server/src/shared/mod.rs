@@ -26,6 +26,7 @@ pub mod run_texts;
 pub mod run_totals;
 pub mod scrapes;
 pub mod service_counts;
+pub mod source_status;
 pub mod ssh_connections;
 pub mod ssh_keys;
 pub mod state_lock;
@@ -71,6 +72,7 @@ use run_texts::RunTexts;
 use run_totals::RunTotals;
 use scrapes::Scrapes;
 use service_counts::ServiceCounts;
+use source_status::SourceStatuses;
 use ssh_connections::{InactivityTimes, SshConnections};
 use ssh_keys::SshKeys;
 use state_lock::{StateLock, StateRead};
@@ -165,6 +167,8 @@ pub struct Volatile {
     pub run_texts: RunTexts,
     pub live_loads: LiveLoads,
     pub scrapes: Scrapes,
+    /// How the sources of machines fare.
+    pub source_statuses: SourceStatuses,
     /// A backup is being made.
     pub backup_runs: AtomicBool,
     /// Held by who moves or removes the blobs' files, and by who copies them.

@@ -180,6 +180,8 @@ fn up_job_of_a_spot_machine_is_warned_and_runs_again_when_the_cloud_takes_it_bac
         until("the stranger is told of", || {
             site.cluster.log().contains("ALARM: source ec2 has machine i-").then_some(())
         });
+        let shown = site.cluster.cluster().sluice(&["machine"]).ok();
+        assert!(shown.contains("ec2: ALARM: machines that nobody asked for"), "{shown}");
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let now = now.expect("a time").as_millis() as u64;
         site.cloud.control(&json!({"storm": {"before": now, "after": 3}}));
@@ -247,6 +249,10 @@ fn up_wrong_words_about_a_cloud_are_one_line_of_the_log_each() {
                 lines.find(|line| line.contains(words)).map(str::to_owned)
             });
             assert!(!line.contains("secret"), "{line}");
+            until("it is shown", || {
+                let shown = site.cluster.cluster().sluice(&["machine", "list"]).ok();
+                shown.lines().any(|line| line.contains(words)).then_some(())
+            });
         }
     });
 }
