@@ -39,18 +39,18 @@ fn small() -> Offer {
     }
 }
 
-fn open() -> World {
+pub fn open() -> World {
     let mut w = world_with(1, site);
     w.run(Command::SetOffers { source: "cloud".into(), offers: vec![small()] });
     w
 }
 
-fn in_cloud() -> Ask {
+pub fn in_cloud() -> Ask {
     ask().asking(|request| request.partitions = vec!["cloud".into()])
 }
 
 /// Plans as the server does, and asks for the machines of the plan.
-fn asked(w: &mut World) -> MachinePlan {
+pub fn asked(w: &mut World) -> MachinePlan {
     let view = cluster::view::view(&w.state, w.now);
     let plan = sched::plan(&view, w.now, &mut sched::Memo::default());
     let made = sched::machines::machines(&view, &plan, w.now, &w.state.machine_view(w.now));
@@ -74,7 +74,7 @@ fn made(w: &mut World, number: u32) {
 }
 
 /// The machine's agent joins with a token of its own, and says what it has.
-fn joins(w: &mut World, number: u32) {
+pub fn joins(w: &mut World, number: u32) {
     let node = machine(w, number).node.clone();
     let (hash, expires) = (format!("hash{number:04}"), w.now + Duration::from_secs(600));
     let (pattern, count) = (node.clone(), Some(1));
@@ -302,7 +302,7 @@ fn machine_gets_a_number_whose_name_no_node_has() {
 }
 
 /// The agent of a spot machine has heard that its cloud takes it back.
-fn notice(node: &str) -> Command {
+pub fn notice(node: &str) -> Command {
     let (source, failure) = (HealthSource::Interruption, Some("terminate".to_owned()));
     Command::NodeHealth { node: node.into(), source, failure }
 }

@@ -4,14 +4,13 @@
 //! or fails holds up its own calls alone.
 
 use super::open_source::OpenSources;
-use super::reconcile::Differences;
 use super::work::{Outcome, Work, carry_out, turn};
 use crate::clock;
 use crate::shared::Shared;
 use crate::vital_task;
 use cluster::State;
-use cluster::command::MachineReport;
-use model::machine::{FailureKind, Machine, MachinePhase, SourceConfig};
+use cluster::machine_reconcile::Differences;
+use model::machine::{FailureKind, SourceConfig};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -146,8 +145,10 @@ impl Driver {
             add(Key::Offers(source.name.clone()), Work::Offers);
             add(Key::Describe(source.name.clone()), Work::Describe);
             let work = state.live_machines_of(&source.name).filter_map(|machine| {
-                let work = self.machine_work(state, source, machine, now)?;
-                Some((Key::Machine(machine.token.clone()), work))
+                let missing = self.missing.get(&machine.token);
+                let is_missing = missing.is_some_and(|count| *count >= MISSING_MAX);
+                let work = state.machine_work(machine, is_missing, now)?;
+                Some((Key::Machine(machine.token.clone()), Work::of(work, machine)))
             });
             let mut work: Vec<(Key, Work)> = work.collect();
             let failures = |key: &Key| self.progress.get(key).map_or(0, |known| known.failures);
@@ -157,39 +158,6 @@ impl Driver {
             }
         }
         due
-    }
-
-    fn machine_work(
-        &self,
-        state: &State,
-        source: &SourceConfig,
-        machine: &Machine,
-        now: model::time::Timestamp,
-    ) -> Option<Work> {
-        let is_coming = matches!(machine.phase, MachinePhase::Asked | MachinePhase::Made);
-        let is_missing = self.missing.get(&machine.token).is_some_and(|n| *n >= MISSING_MAX);
-        let boot = Duration::from_secs(source.boot_s.into());
-        match machine.phase {
-            _ if is_coming && state.has_joined(machine) => {
-                Some(Work::Report(MachineReport::Joined))
-            }
-            _ if is_coming && machine.asked + boot <= now => {
-                let text = match machine.phase {
-                    MachinePhase::Asked => "the source did not make it in time",
-                    _ => "its agent did not join in time",
-                };
-                Some(Work::Report(MachineReport::Late { text: text.into() }))
-            }
-            MachinePhase::Made | MachinePhase::Joined if is_missing => {
-                Some(Work::Report(MachineReport::Vanished))
-            }
-            MachinePhase::Asked => Some(Work::Create(Box::new(machine.clone()))),
-            MachinePhase::Deleting => Some(Work::Delete(Box::new(machine.clone()))),
-            MachinePhase::Made
-            | MachinePhase::Joined
-            | MachinePhase::Leaving
-            | MachinePhase::Gone => None,
-        }
     }
 
     fn begin(&mut self, source: SourceConfig, key: Key, work: Work) {

@@ -1,7 +1,7 @@
 //! A source of machines. Each call may be made again: the same token is the same machine.
 
+pub use cluster::machine_reconcile::SourceMachine;
 use model::machine::{FailureKind, Offer};
-use model::time::Timestamp;
 use wire::link::JoinFile;
 
 /// Calls block; they are made off the runtime's threads.
@@ -38,15 +38,6 @@ pub struct CreateOrder {
     /// For `sluice agent --dynamic --conf`.
     pub conf: String,
     pub join: JoinFile,
-}
-
-/// A machine as its source tells it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SourceMachine {
-    pub token: String,
-    pub id: String,
-    /// Since when there is one, where the source tells it.
-    pub since: Option<Timestamp>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

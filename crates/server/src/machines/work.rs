@@ -1,6 +1,5 @@
 //! One piece of work with a source: a call of it, and what is kept of the answer.
 
-use super::reconcile::{self, CONSISTENCY_DELAY, Differences};
 use super::source::{CreateOrder, DeleteOrder, MachineSource, SourceError};
 use crate::agents::dynamic_node;
 use crate::agents::join::{self, JoinGroupRequest};
@@ -9,6 +8,7 @@ use crate::clock;
 use crate::shared::Shared;
 use cluster::Command;
 use cluster::command::MachineReport;
+use cluster::machine_reconcile::{self, CONSISTENCY_DELAY, Differences, MachineWork};
 use model::machine::{FailureKind, Machine, MachinePhase, Offer, SourceConfig};
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +26,15 @@ pub enum Work {
 }
 
 impl Work {
+    /// The work with one machine.
+    pub fn of(work: MachineWork, machine: &Machine) -> Self {
+        match work {
+            MachineWork::Create => Self::Create(Box::new(machine.clone())),
+            MachineWork::Delete => Self::Delete(Box::new(machine.clone())),
+            MachineWork::Report(report) => Self::Report(report),
+        }
+    }
+
     /// Whether the source is called for it. A report is kept at once, whatever hangs.
     pub fn is_call(&self) -> bool {
         !matches!(self, Self::Report(_))
@@ -64,7 +73,7 @@ pub async fn carry_out(
             let told = call(move || source.describe()).await.map_err(|e| e.of("describe"))?;
             let found = {
                 let state = shared.read();
-                reconcile::differences(&state.machines, &name, &told, begun)
+                machine_reconcile::differences(&state.machines, &name, &told, begun)
             };
             for (token, report) in found.reports.iter().cloned() {
                 execute(shared, Command::MachineReport { token, report }).await?;
