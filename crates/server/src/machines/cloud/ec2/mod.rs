@@ -75,7 +75,7 @@ impl Ec2Source {
     }
 
     /// The region of a place of an offer, which is a region or one of its zones.
-    fn region_of<'a>(&'a self, place: &str) -> Result<&'a str, SourceError> {
+    fn region_of(&self, place: &str) -> Result<&str, SourceError> {
         let regions = self.cloud.regions.iter().filter(|region| place.starts_with(*region));
         let longest = regions.max_by_key(|region| region.len()).map(String::as_str);
         longest.ok_or_else(|| SourceError::refused(format!("{place}: no region of this source")))
