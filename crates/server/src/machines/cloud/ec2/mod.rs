@@ -74,11 +74,12 @@ impl Ec2Source {
         self.facts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The region of a place of an offer, which is a region or one of its zones.
-    fn region_of(&self, place: &str) -> Result<&str, SourceError> {
+    /// The region of a place of an offer, which is a region or one of its zones. A machine may be in one that the site does not
+    /// name any more: a zone is then its region with a letter.
+    fn region_of<'a>(&'a self, place: &'a str) -> &'a str {
         let regions = self.cloud.regions.iter().filter(|region| place.starts_with(*region));
         let longest = regions.max_by_key(|region| region.len()).map(String::as_str);
-        longest.ok_or_else(|| SourceError::refused(format!("{place}: no region of this source")))
+        longest.unwrap_or_else(|| place.trim_end_matches(|c: char| c.is_ascii_lowercase()))
     }
 
     /// What EC2 tells of the types of a region.
@@ -186,7 +187,7 @@ impl MachineSource for Ec2Source {
     }
 
     fn create(&self, order: &CreateOrder) -> Result<SourceMachine, SourceError> {
-        let region = self.region_of(&order.offer.region)?;
+        let region = self.region_of(&order.offer.region);
         let name = type_of(&order.offer.id);
         let types = self.types(region)?;
         let kind = types.iter().find(|of| of.name == name);
@@ -225,7 +226,7 @@ impl MachineSource for Ec2Source {
     }
 
     fn delete(&self, order: &DeleteOrder) -> Result<(), SourceError> {
-        let region = self.region_of(&order.region)?;
+        let region = self.region_of(&order.region);
         let known = match &order.id {
             Some(id) => Some(id.clone()),
             None => self.find(region, &order.token)?.map(|machine| machine.id),
