@@ -25,7 +25,8 @@ pub struct DeleteOrder {
     pub token: String,
     /// The source's own name of it, where an answer has told it.
     pub id: Option<String>,
-    /// Where its offer was.
+    /// The name of its offer, and where that was.
+    pub offer: String,
     pub region: String,
 }
 

@@ -30,11 +30,11 @@ pub fn script(
 ) -> Result<String, SourceError> {
     let join = serde_json::to_string(&order.join)
         .map_err(|e| SourceError::refused(format!("the join file: {e}")))?;
-    let mut agent = format!(
-        "agent --join \"$folder/join\" --node {} --dynamic --conf {}",
-        quoted(&order.node),
-        quoted(&order.conf)
-    );
+    let mut agent = format!("agent --join \"$folder/join\" --node {}", quoted(&order.node));
+    // A node that slurm.conf declares is what that says.
+    if !order.conf.is_empty() {
+        agent.push_str(&format!(" --dynamic --conf {}", quoted(&order.conf)));
+    }
     if let Some(kind) = spot.filter(|_| order.offer.spot) {
         agent.push_str(&format!(" --spot {kind}"));
         if let Some(address) = &cloud.metadata {
@@ -108,6 +108,9 @@ pub mod tests {
         let cloud = CloudConfig { metadata: Some("http://here".into()), ..CloudConfig::default() };
         let text = script(&cloud, &order("t3.micro", "r", true), Some("aws")).expect("it fits");
         assert!(text.trim_end().ends_with("--spot aws --metadata 'http://here'"), "{text}");
+        let declared = CreateOrder { conf: String::new(), ..order("t3.micro", "r", false) };
+        let text = script(&cloud, &declared, None).expect("it fits");
+        assert!(!text.contains("--dynamic") && !text.contains("--conf"), "{text}");
         let install = "#".repeat(BYTES_MAX);
         let cloud = CloudConfig { install, ..CloudConfig::default() };
         assert!(script(&cloud, &order("t3.micro", "r", false), None).is_err());

@@ -12,7 +12,7 @@ mod sign;
 #[cfg(test)]
 mod tests;
 
-use super::offer_id::type_of;
+use super::offer_id::{place_of, type_of};
 use super::user_data;
 use crate::machines::source::{CreateOrder, DeleteOrder, MachineSource, SourceError, SourceMachine};
 use api::{Api, ApiError, Form, items, parse, value};
@@ -74,12 +74,10 @@ impl Ec2Source {
         self.facts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The region of a place of an offer, which is a region or one of its zones. A machine may be in one that the site does not
-    /// name any more: a zone is then its region with a letter.
-    fn region_of<'a>(&'a self, place: &'a str) -> &'a str {
-        let regions = self.cloud.regions.iter().filter(|region| place.starts_with(*region));
-        let longest = regions.max_by_key(|region| region.len()).map(String::as_str);
-        longest.unwrap_or_else(|| place.trim_end_matches(|c: char| c.is_ascii_lowercase()))
+    /// The region of one of its zones.
+    fn region_of(&self, zone: &str) -> Option<&str> {
+        let regions = self.cloud.regions.iter().filter(|region| zone.starts_with(*region));
+        regions.max_by_key(|region| region.len()).map(String::as_str)
     }
 
     /// What EC2 tells of the types of a region.
@@ -187,7 +185,7 @@ impl MachineSource for Ec2Source {
     }
 
     fn create(&self, order: &CreateOrder) -> Result<SourceMachine, SourceError> {
-        let region = self.region_of(&order.offer.region);
+        let region = order.offer.region.as_str();
         let name = type_of(&order.offer.id);
         let types = self.types(region)?;
         let kind = types.iter().find(|of| of.name == name);
@@ -200,7 +198,7 @@ impl MachineSource for Ec2Source {
             cloud: &self.cloud,
             kind,
             image: &image,
-            place: &order.offer.region,
+            place: place_of(&order.offer.id),
             spot: order.offer.spot,
             token: &order.token,
             node: &order.node,
@@ -226,7 +224,7 @@ impl MachineSource for Ec2Source {
     }
 
     fn delete(&self, order: &DeleteOrder) -> Result<(), SourceError> {
-        let region = self.region_of(&order.region);
+        let region = order.region.as_str();
         let known = match &order.id {
             Some(id) => Some(id.clone()),
             None => self.find(region, &order.token)?.map(|machine| machine.id),

@@ -55,7 +55,7 @@ impl Ec2Source {
     /// The zones of a region that the site has subnets in.
     fn zones(&self, region: &str) -> Vec<&str> {
         let zones = self.cloud.subnets.keys().map(String::as_str);
-        zones.filter(|zone| self.region_of(zone) == region).collect()
+        zones.filter(|zone| self.region_of(zone) == Some(region)).collect()
     }
 
     fn offers_of(
@@ -74,7 +74,7 @@ impl Ec2Source {
         let taken_back = taken_back.filter(|_| of.has_spot);
         let both = [(false, stays), (true, taken_back)];
         let both = both.into_iter().filter(move |(spot, _)| policy.takes(*spot));
-        let (of, place) = (of.clone(), place.to_owned());
+        let (of, region, place) = (of.clone(), region.to_owned(), place.to_owned());
         both.filter_map(move |(spot, price)| {
             Some(Offer {
                 id: offer_id(&of.name, &place, spot),
@@ -82,7 +82,7 @@ impl Ec2Source {
                 memory: of.memory,
                 disk,
                 gpus: of.gpus.clone(),
-                region: place.clone(),
+                region: region.clone(),
                 price: price?,
                 spot,
             })

@@ -165,16 +165,16 @@ fn machine_that_is_not_there_is_told_so_and_one_that_is_taken_back_at_once_is_no
     ];
     let played = played(answers, CloudConfig::default());
     for id in [Some("i-1".to_owned()), None] {
-        let order = DeleteOrder { token: "t".into(), id, region: "eu-west-1".into() };
+        let (offer, region) = ("c5.large@eu-west-1".to_owned(), "eu-west-1".to_owned());
+        let order = DeleteOrder { token: "t".into(), id, offer, region };
         let error = played.source.delete(&order).expect_err("there is none");
         assert_eq!(error.kind, FailureKind::NotFound);
     }
     let order = order("c5.large@eu-west-1", "eu-west-1", true);
     let error = played.source.create(&order).expect_err("it is gone");
     assert_eq!(error.kind, FailureKind::NoCapacity);
-    assert_eq!(played.source.region_of("us-east-1b"), "us-east-1");
-    let (id, region) = (Some("i-2".to_owned()), "us-east-1b".to_owned());
-    let former = DeleteOrder { token: "t".into(), id, region };
+    let (id, region) = (Some("i-2".to_owned()), "us-east-1".to_owned());
+    let former = DeleteOrder { token: "t".into(), id, offer: String::new(), region };
     played.source.delete(&former).expect("also in a region that the site does not name any more");
     let asked = played.asked.join().expect("the API");
     assert!(asked[5].contains("Action=TerminateInstances"), "{asked:?}");

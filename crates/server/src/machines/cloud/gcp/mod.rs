@@ -7,7 +7,7 @@ mod token;
 
 use super::http::Http;
 use super::machine_facts::free_disk;
-use super::offer_id::{offer_id, type_of};
+use super::offer_id::{offer_id, place_of, type_of};
 use super::prices::Prices;
 use super::rest::{self, Call, word};
 use super::user_data;
@@ -128,7 +128,7 @@ impl MachineSource for GcpSource {
                         memory: of.memory,
                         disk: free_disk(self.cloud.disk_gb.into()),
                         gpus: of.gpus.clone(),
-                        region: zone.clone(),
+                        region: region_of(zone).to_owned(),
                         price,
                         spot,
                     }));
@@ -153,7 +153,7 @@ impl MachineSource for GcpSource {
     }
 
     fn create(&self, order: &CreateOrder) -> Result<SourceMachine, SourceError> {
-        let zone = &order.offer.region;
+        let zone = place_of(&order.offer.id);
         let script = user_data::script(&self.cloud, order, Some("gcp"))?;
         let insert = InsertOrder {
             cloud: &self.cloud,
@@ -188,7 +188,7 @@ impl MachineSource for GcpSource {
     }
 
     fn delete(&self, order: &DeleteOrder) -> Result<(), SourceError> {
-        let zone = &order.region;
+        let zone = place_of(&order.offer);
         let name = match &order.id {
             Some(name) => Some(name.clone()),
             None => {
