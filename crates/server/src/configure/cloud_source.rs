@@ -48,6 +48,9 @@ impl CloudToml {
             return Err(format!("regions: expected at least one, and at most {REGIONS_MAX}"));
         }
         names("regions", &regions)?;
+        if let Some(region) = regions.iter().find(|region| kind == "gcp" && !is_zone(region)) {
+            return Err(format!("regions: {region:?}: expected zones, as us-central1-a"));
+        }
         let mut images = self.images.clone().unwrap_or_default();
         images.extend(self.image.iter().map(|image| (String::new(), image.clone())));
         names("images", images.values())?;
@@ -135,6 +138,12 @@ fn check_needs(kind: &str, cloud: &CloudConfig) -> Result<(), String> {
         }
         _ => Ok(()),
     }
+}
+
+/// Whether it is a zone of Google's: its region, and a letter.
+fn is_zone(text: &str) -> bool {
+    let letter = text.rsplit_once('-').map(|(_, letter)| letter);
+    letter.is_some_and(|letter| letter.len() == 1 && letter.bytes().all(|b| b.is_ascii_lowercase()))
 }
 
 fn is_name(text: &str) -> bool {
@@ -230,7 +239,8 @@ mod tests {
             ("aws", "regions = ['r']\nsubnets = { za = 'subnet-1' }", "subnets: \"za\": expected"),
             ("aws", "regions = ['r']\ndisk_gb = 0", "disk_gb: 0: expected 1 to"),
             ("aws", "colour = 'red'", "unknown field `colour`"),
-            ("gcp", "regions = ['z']\nimage = 'i'", "project: missing"),
+            ("gcp", "regions = ['us-central1']\nimage = 'i'", "expected zones, as us-central1-a"),
+            ("gcp", "regions = ['us-central1-a']\nimage = 'i'", "project: missing"),
             ("lambda", "regions = ['z']", "ssh_key: missing"),
             ("lambda", "regions = ['z']\nspot = 'auto'", "spot: a source of kind lambda has none"),
         ];
