@@ -56,7 +56,7 @@ mod wall_clock;
 /// The program's part inside a container.
 pub use supervisor::container::{init as container_init, inside as container};
 
-pub use agent::{AgentConfig, has_joined, run};
+pub use agent::{AgentConfig, SpotCloud, SpotConfig, has_joined, run};
 pub use cdi::own_text as cdi_specification;
 pub use error::AgentError;
 pub use launcher::Launcher;

@@ -287,8 +287,8 @@ pub enum Command {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MachineReport {
-    /// The source says that it is there.
-    Made { id: String },
+    /// The source says that it is there, and where it tells it since when.
+    Made { id: String, since: Option<Timestamp> },
     /// The source says that none was made.
     NotMade { kind: FailureKind, text: String },
     /// Its agent is a node.

@@ -12,6 +12,7 @@
 //! - `dependency`, `job_selection`, `licenses`: whether a dependency is met, which jobs a filter selects, how many licenses
 //!   are free. `dropped`: what a configuration would take away from jobs. `hypothesis`: the state as it would be under one.
 //! - `rights`, `authorise`, `visibility`: somebody's roles, who may do what, who sees what.
+//! - `machine_reconcile`: what is to be done about machines on demand, and what a source tells compared with what was asked of it.
 //! - `token`, `membership`: what is kept of tokens, and of how nodes joined. `billing`, `books`: what resources cost, and the books' record of a job.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
@@ -27,6 +28,7 @@ pub mod dropped;
 pub mod event;
 pub mod job_selection;
 pub mod licenses;
+pub mod machine_reconcile;
 pub mod membership;
 pub mod requested;
 pub mod rights;

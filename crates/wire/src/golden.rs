@@ -289,6 +289,8 @@ fn machines_keep_their_names() {
         price_hour: Price::from_dollars(2.5).expect("a price"),
         month: Cost::from_dollars(1.0).expect("an amount"),
         budget: None,
+        failure: Some("refused".into()),
+        strangers: vec!["i-1".into()],
     };
     let offer = MachineOffer {
         id: "small".into(),
@@ -329,7 +331,8 @@ fn machines_keep_their_names() {
         &Answer::Machines(MachinesView { sources: vec![source], machines, budgets }),
         concat!(
             r#"{"machines":{"sources":[{"name":"cloud","offers":2,"machines":1,"machines_max":4,"#,
-            r#""price_hour":25000,"month":1000000}],"machines":[{"machine":{"token":"1-a","number":1,"#,
+            r#""price_hour":25000,"month":1000000,"failure":"refused","strangers":["i-1"]}],"#,
+            r#""machines":[{"machine":{"token":"1-a","number":1,"#,
             r#""source":"cloud","offer":{"id":"small","cpus":2,"memory":1024,"disk":0,"price":25000},"#,
             r#""node":"cloud-1","job":7,"asked":1,"phase":"asked"},"cost":0}],"#,
             r#""budgets":[{"account":"lab","month":2000000,"spent":1000000,"price_hour":25000}]}}"#

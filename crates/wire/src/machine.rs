@@ -41,6 +41,12 @@ pub struct SourceView {
     pub month: Cost,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<Cost>,
+    /// What its last call failed with, where that was a call for its offers or its machines.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
+    /// Ids of machines with the cluster's tag that nobody asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub strangers: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

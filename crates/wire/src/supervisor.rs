@@ -31,6 +31,9 @@ pub enum ToSupervisor {
     },
     /// A line for the error output of the job's script and steps. Sent only to a supervisor that takes notices.
     Notice { line: String },
+    /// The machine goes: the signal that the job asked for before its time limit is sent now. Sent only to a supervisor that
+    /// takes notices.
+    Warn,
 }
 
 /// The first frame of a connection to a supervisor's second socket; what follows are the frames of the step.

@@ -1,7 +1,7 @@
 //! The agent process. This file has its state: its nodes, their attempts, and what the server is told of them. `run` sets it up
 //! and dials the server, `adoption` takes over what an earlier agent left, `session` serves one connection, `orders` carries out
 //! orders, `requests` answers requests about attempts, `supervisor_connection` and `liveness` watch the supervisors,
-//! `supervisor_events` takes what they report, `health` checks the nodes.
+//! `supervisor_events` takes what they report, `health` checks the nodes, `spot_notice` hears that the machine is taken back.
 
 mod adoption;
 pub(crate) mod backoff;
@@ -17,6 +17,7 @@ mod reboot;
 mod requests;
 mod run;
 mod session;
+mod spot_notice;
 mod supervisor_connection;
 mod supervisor_events;
 
@@ -46,6 +47,8 @@ use model::node::{NodeConfig, NodeFacts};
 use model::run::ExitStatus;
 use model::time::Timestamp;
 pub use run::{AgentConfig, has_joined, run};
+use spot_notice::SpotWatch;
+pub use spot_notice::{SpotCloud, SpotConfig};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -140,6 +143,7 @@ pub(crate) struct Agent {
     exporter: ExporterWatch,
     energy: EnergyMeter,
     layout: DeviceLayout,
+    spot: SpotWatch,
     machine: Machine,
     /// What the machine has for each of its nodes.
     hardware: BTreeMap<String, NodeConfig>,
@@ -189,6 +193,7 @@ impl Agent {
             exporter: ExporterWatch::start(),
             energy: EnergyMeter::new(),
             layout: DeviceLayout::of(&machine),
+            spot: SpotWatch::none(),
             machine,
             hardware,
             gres_of,

@@ -3,6 +3,7 @@
 use super::Agent;
 use super::backoff::Backoff;
 use super::session::{launcher_lost, serve};
+use super::spot_notice::{SpotConfig, SpotWatch};
 use crate::client_socket::{self, ServerDialler, SharedTls};
 use crate::detect::Machine;
 use crate::error::AgentError;
@@ -50,6 +51,8 @@ pub struct AgentConfig {
     pub dynamic: Option<Box<NodeConfig>>,
     /// This machine is whichever FUTURE node it is like; `None`: it has a name of its own.
     pub future: Option<Box<FutureMachine>>,
+    /// Where this machine hears that its cloud takes it back; `None`: it stays.
+    pub spot: Option<SpotConfig>,
     /// The devices of a node that this machine's own files say, which count before those that are found.
     pub gres_of: Box<GresOfNode>,
 }
@@ -103,6 +106,9 @@ async fn run_async(mut config: AgentConfig, launcher: Launcher) -> Result<(), Ag
     let gres_of = std::mem::replace(&mut config.gres_of, Box::new(|_| Vec::new()));
     let mut agent = set_up(&state, &config, gres_of, &credentials, launcher)?;
     agent.dynamic = config.dynamic.take();
+    if let Some(spot) = config.spot.take() {
+        agent.spot = SpotWatch::start(spot);
+    }
     agent.adopt().await?;
     agent.listen_for_logins(&state);
     let mut tls = credentials.tls()?;

@@ -33,6 +33,11 @@ impl Deadlines {
         Deadlines { end_limit, over_time, warning, ..Deadlines::default() }
     }
 
+    /// Takes the warning before its time: something else than the time limit ends the attempt.
+    pub fn take_warning(&mut self) -> Option<SignalBefore> {
+        self.warning.take()
+    }
+
     /// Takes the next deadline that has passed. Each is returned once.
     pub fn take_expired(&mut self, now: Timestamp) -> Option<Deadline> {
         if self.kill_at.is_some_and(|at| at <= now) {
@@ -118,6 +123,13 @@ mod tests {
         assert_eq!((deadlines.take_expired(s(99)), deadlines.earliest()), (None, Some(s(100))));
         assert_eq!(deadlines.take_expired(s(100)), Some(Deadline::TimeLimit));
         assert_eq!((deadlines.take_expired(s(100)), deadlines.earliest()), (None, None));
+    }
+
+    #[test]
+    fn warning_that_was_taken_does_not_come_again() {
+        let mut deadlines = Deadlines::new(Some(s(100)), 0, Some(WARNING));
+        assert_eq!((deadlines.take_warning(), deadlines.take_warning()), (Some(WARNING), None));
+        assert_eq!((deadlines.take_expired(s(95)), deadlines.earliest()), (None, Some(s(100))));
     }
 
     #[test]

@@ -99,6 +99,7 @@ impl Cluster {
             booted_now: false,
             dynamic: None,
             future: None,
+            spot: None,
             gres_of: Box::new(|_| Vec::new()),
         };
         // SAFETY: the child runs the agent and never returns into the test.

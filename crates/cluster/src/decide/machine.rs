@@ -165,8 +165,10 @@ impl State {
         let (now, mut next) = (context.now, known.clone());
         let is_coming = matches!(known.phase, MachinePhase::Asked | MachinePhase::Made);
         match report {
-            MachineReport::Made { id } => {
-                next.made.get_or_insert(now);
+            MachineReport::Made { id, since } => {
+                // It is paid for since the source had it, though a server that was started again heard of it later.
+                let since = since.unwrap_or(now).min(now).max(known.asked);
+                next.made = Some(known.made.map_or(since, |made| made.min(since)));
                 next.id = Some(id.clone());
                 next.phase = match known.phase {
                     MachinePhase::Asked => MachinePhase::Made,
@@ -255,7 +257,11 @@ impl State {
     pub(super) fn machine_events(&self, now: Timestamp) -> Vec<Event> {
         let due = self.machines.values().filter(|machine| match machine.phase {
             MachinePhase::Joined => self.is_machine_idle(machine, now),
-            MachinePhase::Leaving => self.check_machine_free(&machine.node).is_ok(),
+            MachinePhase::Leaving => {
+                let node = self.nodes.get(&machine.node);
+                node.is_none_or(|node| node.holders.is_empty())
+                    && self.check_machine_free(&machine.node).is_ok()
+            }
             _ => false,
         });
         let leave = |machine: &Machine| {

@@ -14,6 +14,7 @@ mod field;
 mod fleet;
 mod gang;
 mod het;
+mod interruption;
 mod limits;
 mod machine;
 mod membership;

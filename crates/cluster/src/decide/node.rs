@@ -1,5 +1,6 @@
 //! Nodes that join, fall silent, return, and are drained or resumed.
 
+use super::interruption::{INTERRUPTED_SILENCE, is_interrupted};
 use super::report::nodes_failed;
 use crate::command::{Context, Decision, Reply};
 use crate::event::Event;
@@ -68,10 +69,12 @@ impl State {
         }
     }
 
-    /// Nodes that have been silent for `SlurmdTimeout` are down, and their jobs with them.
+    /// Nodes that have been silent for `SlurmdTimeout` are down, and their jobs with them; sooner where their machine is taken
+    /// back.
     pub(super) fn silent_nodes(&self, now: Timestamp) -> Vec<Event> {
         let timeout = Duration::from_secs(u64::from(self.config.parameters.slurmd_timeout_s));
         let overdue = self.nodes.iter().filter(|(_, node)| {
+            let timeout = if is_interrupted(node) { INTERRUPTED_SILENCE } else { timeout };
             node.slot == SlotState::Silent
                 && !node.power.excuses_silence()
                 && node.silent_since.is_some_and(|s| s + timeout <= now)

@@ -33,6 +33,9 @@ impl State {
             admin,
             reason,
         }));
+        if source == HealthSource::Interruption && failure.is_some() {
+            events.extend(self.interrupted_machine(name, context.now));
+        }
         events
     }
 }

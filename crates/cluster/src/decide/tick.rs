@@ -51,6 +51,9 @@ impl State {
     /// `booked`: the books have everything that has ended, so that old records may be purged.
     pub(super) fn decide_tick(&self, booked: bool, context: &Context) -> Vec<Event> {
         let mut events = self.silent_nodes(context.now);
+        if events.is_empty() {
+            events = self.interrupted_jobs(context.now);
+        }
         if !events.is_empty() {
             return events;
         }

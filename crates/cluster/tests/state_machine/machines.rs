@@ -8,6 +8,7 @@ use model::amount::Bytes;
 use model::budget::Budget;
 use model::cloud_fleet::{CloudFleet, OfferBounds};
 use model::fleet::Blocks;
+use model::health::HealthSource;
 use model::id::JobId;
 use model::machine::{FailureKind, Machine, MachineAnswer, MachinePhase, Offer, SourceConfig};
 use model::machine_choice::MachineChoice;
@@ -44,18 +45,18 @@ fn small() -> Offer {
     }
 }
 
-fn open() -> World {
+pub fn open() -> World {
     let mut w = world_with(1, site);
     w.run(Command::SetOffers { source: "cloud".into(), offers: vec![small()] });
     w
 }
 
-fn in_cloud() -> Ask {
+pub fn in_cloud() -> Ask {
     ask().asking(|request| request.partitions = vec!["cloud".into()])
 }
 
 /// Plans as the server does, and asks for the machines of the plan.
-fn asked(w: &mut World) -> MachinePlan {
+pub fn asked(w: &mut World) -> MachinePlan {
     let view = cluster::view::view(&w.state, w.now);
     let plan = sched::plan(&view, w.now, &mut sched::Memo::default());
     let made = sched::machines::machines(&view, &plan, w.now, &w.state.machine_view(w.now));
@@ -75,11 +76,11 @@ fn report(w: &mut World, number: u32, report: MachineReport) {
 }
 
 fn made(w: &mut World, number: u32) {
-    report(w, number, MachineReport::Made { id: format!("i-{number}") });
+    report(w, number, MachineReport::Made { id: format!("i-{number}"), since: None });
 }
 
 /// The machine's agent joins with a token of its own, and says what it has.
-fn joins(w: &mut World, number: u32) {
+pub fn joins(w: &mut World, number: u32) {
     let node = machine(w, number).node.clone();
     let (hash, expires) = (format!("hash{number:04}"), w.now + Duration::from_secs(600));
     let (pattern, count) = (node.clone(), Some(1));
@@ -144,6 +145,21 @@ fn job_that_no_node_could_hold_waits_for_a_machine_and_runs_there() {
     w.pass(3600);
     let cost = w.state.machine_costs("cloud", w.now);
     assert_eq!(cost, small().price.for_time(Duration::from_secs(600)));
+}
+
+#[test]
+fn machine_is_paid_for_since_its_source_had_it() {
+    let mut w = open();
+    w.submit(in_cloud());
+    asked(&mut w);
+    let (asked, id) = (w.now, "i-1".to_owned());
+    w.pass(60);
+    let since = Some(asked + Duration::from_secs(20));
+    report(&mut w, 1, MachineReport::Made { id: id.clone(), since });
+    assert_eq!(machine(&w, 1).made, since, "a server that was away hears of it later");
+    let before_it_was_asked_for = Some(asked - Duration::from_secs(1));
+    report(&mut w, 1, MachineReport::Made { id, since: before_it_was_asked_for });
+    assert_eq!(machine(&w, 1).made, Some(asked));
 }
 
 #[test]
@@ -442,6 +458,60 @@ fn machine_gets_a_number_whose_name_no_node_has() {
     assert_eq!(asked(&mut w).orders.len(), 2);
     let nodes = [3, 4].map(|number| machine(&w, number).node.clone());
     assert_eq!(nodes, ["cloud-3", "cloud-4"]);
+}
+
+/// The agent of a spot machine has heard that its cloud takes it back.
+pub fn notice(node: &str) -> Command {
+    let (source, failure) = (HealthSource::Interruption, Some("terminate".to_owned()));
+    Command::NodeHealth { node: node.into(), source, failure }
+}
+
+#[test]
+fn jobs_of_a_spot_machine_that_is_taken_back_end_in_time_and_wait_for_another() {
+    let mut w = open();
+    let job = w.submit(in_cloud().requeue());
+    asked(&mut w);
+    made(&mut w, 1);
+    joins(&mut w, 1);
+    assert_eq!(w.plan().len(), 1);
+    w.run(notice("cloud-1"));
+    assert_eq!(phase(&w, 1), MachinePhase::Leaving);
+    assert_eq!(w.state.nodes["cloud-1"].admin, Some(AdminState::Drain));
+    let ending = |w: &World| w.job(job).attempt().and_then(|attempt| attempt.ending);
+    w.pass(89);
+    w.run(notice("cloud-1"));
+    assert!(ending(&w).is_none(), "it has been warned, and runs on");
+    w.pass(1);
+    assert_eq!(ending(&w).map(|ending| ending.outcome), Some(Outcome::NodeFail));
+    w.end(job, 0);
+    w.pass(1);
+    assert_eq!(phase(&w, 1), MachinePhase::Deleting);
+    assert!(!w.state.nodes.contains_key("cloud-1"));
+    assert!(w.job(job).is_waiting(), "it begins again");
+}
+
+#[test]
+fn spot_machine_that_is_taken_back_goes_at_once_where_it_has_no_job_and_soon_where_it_is_silent() {
+    let mut w = open();
+    let first = w.submit(in_cloud().cpus(2).requeue());
+    w.submit(in_cloud().cpus(2));
+    assert_eq!(asked(&mut w).orders.len(), 2);
+    for number in [1, 2] {
+        made(&mut w, number);
+        joins(&mut w, number);
+    }
+    w.run(notice("cloud-2"));
+    assert_eq!(phase(&w, 2), MachinePhase::Deleting, "nothing is on it");
+    w.plan();
+    assert_eq!(w.nodes_of(first), ["cloud-1"]);
+    w.run(notice("cloud-1"));
+    w.run(Command::NodeLost { node: "cloud-1".into() });
+    w.pass(9);
+    assert!(!w.job(first).is_waiting());
+    w.pass(1);
+    assert!(w.job(first).is_waiting(), "long before SlurmdTimeout");
+    w.pass(1);
+    assert_eq!(phase(&w, 1), MachinePhase::Deleting);
 }
 
 #[test]

@@ -14,6 +14,7 @@ mod het;
 mod hypothesis;
 mod invariants;
 mod job_builder;
+mod machine_histories;
 mod machines;
 mod membership;
 mod nodes;

@@ -46,6 +46,8 @@ pub enum HealthSource {
     Gpu,
     /// The machine has less than the configuration says.
     Hardware,
+    /// The cloud takes a spot machine back.
+    Interruption,
 }
 
 /// A failure that was found last and has not passed.

@@ -1,6 +1,7 @@
 //! Machines on demand: what a source offers, the machines that were asked of it, and why one is made or not.
 
 use crate::amount::Bytes;
+use crate::cloud_source::SourceKind;
 use crate::gres::GPU;
 use crate::id::JobId;
 use crate::machine_choice::{MachineKind, SourceRef};
@@ -19,8 +20,9 @@ pub const OFFERS_MAX: usize = 10_000;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceConfig {
     pub name: String,
-    /// The provider program: an absolute path.
-    pub program: String,
+    /// Who makes its machines. In the journal its key is the kind: `"program": "/opt/make"`.
+    #[serde(flatten)]
+    pub kind: SourceKind,
     /// The nodes of slurm.conf with `State=CLOUD` that its machines are; where there are none, its machines are dynamic nodes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<String>,
@@ -39,7 +41,7 @@ pub struct SourceConfig {
     /// How long a machine may take from its order until its agent has joined. A job that may start on other nodes sooner
     /// waits for these.
     pub boot_s: u32,
-    /// How long one call of the program may take.
+    /// How long one call of the program, or of the cloud's API, may take.
     pub call_limit_s: u32,
     /// A job waits for own nodes that are expected to be free before a machine would be up.
     #[serde(default = "own_first")]
@@ -51,11 +53,16 @@ fn own_first() -> bool {
 }
 
 impl SourceConfig {
-    /// A source with the usual limits.
+    /// The source of a provider program, with the usual limits.
     pub fn new(name: &str, program: &str) -> Self {
+        Self::of_kind(name, SourceKind::Program(program.to_owned()))
+    }
+
+    /// A source with the usual limits.
+    pub fn of_kind(name: &str, kind: SourceKind) -> Self {
         Self {
             name: name.to_owned(),
-            program: program.to_owned(),
+            kind,
             nodes: Vec::new(),
             features: vec![name.to_owned()],
             machines_max: 1,
@@ -71,7 +78,10 @@ impl SourceConfig {
 
     /// The source as machines and runs know it.
     pub fn reference(&self) -> SourceRef<'_> {
-        SourceRef::named(&self.name)
+        match &self.kind {
+            SourceKind::Program(_) => SourceRef::named(&self.name),
+            cloud => SourceRef { name: &self.name, backend: cloud.name() },
+        }
     }
 }
 
@@ -296,6 +306,8 @@ pub enum FailureKind {
     Throttled,
     /// The source will not do it: credentials, permissions, a wrong value.
     Refused,
+    /// The source knows no such machine: it is gone, or it was made a moment ago and cannot be seen yet.
+    NotFound,
     /// It is not known what happened: no answer, a wrong one, or one too late.
     Unknown,
 }
@@ -314,6 +326,7 @@ impl fmt::Display for FailureKind {
             Self::Quota => "quota",
             Self::Throttled => "throttled",
             Self::Refused => "refused",
+            Self::NotFound => "not found",
             Self::Unknown => "unknown",
         })
     }
@@ -442,6 +455,19 @@ pub fn month_of(at: Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cloud_source::CloudConfig;
+
+    #[test]
+    fn source_of_an_old_journal_is_that_of_its_program() {
+        let config = SourceConfig::new("cloud", "/opt/make");
+        let text = serde_json::to_string(&config).expect("JSON");
+        assert!(text.starts_with(r#"{"name":"cloud","program":"/opt/make","features":"#), "{text}");
+        assert_eq!(serde_json::from_str::<SourceConfig>(&text).expect("a source"), config);
+        let cloud = CloudConfig { regions: vec!["eu-1".into()], ..CloudConfig::default() };
+        let config = SourceConfig::of_kind("ec2", SourceKind::Aws(Box::new(cloud)));
+        let text = serde_json::to_string(&config).expect("JSON");
+        assert_eq!(serde_json::from_str::<SourceConfig>(&text).expect("a source"), config);
+    }
 
     #[test]
     fn machine_costs_from_its_making_to_its_end_and_nothing_where_none_was_made() {

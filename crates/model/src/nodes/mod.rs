@@ -2,6 +2,7 @@
 //! the site has configured to be done on them; volumes.
 
 pub mod cloud_fleet;
+pub mod cloud_source;
 pub mod dynamic_node;
 pub mod fleet;
 pub mod gpu_health;

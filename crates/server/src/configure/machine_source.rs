@@ -1,6 +1,8 @@
 //! `[[source]]` of sluice.toml: where machines come from that are made for waiting jobs.
 
+use super::cloud_source::CloudToml;
 use cluster::ClusterConfig;
+use model::cloud_source::SourceKind;
 use model::container::is_plain_path;
 use model::hostlist;
 use model::machine::SourceConfig;
@@ -24,7 +26,8 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 #[serde(deny_unknown_fields)]
 pub(super) struct SourceToml {
     name: String,
-    program: String,
+    kind: Option<String>,
+    program: Option<String>,
     nodes: Option<String>,
     features: Option<Vec<String>>,
     machines: u32,
@@ -35,6 +38,7 @@ pub(super) struct SourceToml {
     boot: Option<String>,
     call_limit: Option<String>,
     own_nodes_first: Option<bool>,
+    cloud: Option<CloudToml>,
 }
 
 /// The sources, or what is wrong with one.
@@ -68,13 +72,10 @@ impl SourceToml {
                 "name: expected a letter and then small letters, digits and -, at most {NAME_BYTES_MAX}"
             ));
         }
-        if !is_plain_path(&self.program) {
-            return Err(format!("program: {:?}: expected an absolute path", self.program));
-        }
         if !(1..=MACHINES_MAX).contains(&self.machines) {
             return Err(format!("machines: {}: expected 1 to {MACHINES_MAX}", self.machines));
         }
-        let usual = SourceConfig::new(&self.name, &self.program);
+        let usual = SourceConfig::of_kind(&self.name, self.kind()?);
         let features = self.features.clone().unwrap_or(usual.features);
         let is_feature = |text: &String| {
             let is_wrong = |c: char| is_unprintable(c) || " ,&|=".contains(c);
@@ -111,8 +112,36 @@ impl SourceToml {
             .max(1),
             own_first: self.own_nodes_first.unwrap_or(usual.own_first),
             name: usual.name,
-            program: usual.program,
+            kind: usual.kind,
         })
+    }
+
+    /// Who makes the machines: a program, or a cloud as its own table says.
+    fn kind(&self) -> Result<SourceKind, String> {
+        let kind = self.kind.as_deref().unwrap_or("program");
+        if !SourceKind::NAMES.contains(&kind) {
+            return Err(format!("kind: {kind:?}: expected program, aws, gcp or lambda"));
+        }
+        match (kind, &self.program, &self.cloud) {
+            ("program", Some(program), None) if is_plain_path(program) => {
+                Ok(SourceKind::Program(program.clone()))
+            }
+            ("program", Some(program), None) => {
+                Err(format!("program: {program:?}: expected an absolute path"))
+            }
+            ("program", None, _) => Err("program: missing: expected an absolute path".into()),
+            ("program", Some(_), Some(_)) => Err("cloud: only a source of a cloud has it".into()),
+            (_, Some(_), _) => Err(format!("program: a source of kind {kind} has none")),
+            (_, None, None) => Err("cloud: missing: expected a table [source.cloud]".into()),
+            (_, None, Some(cloud)) => {
+                let cloud = Box::new(cloud.config(kind).map_err(|why| format!("cloud.{why}"))?);
+                Ok(match kind {
+                    "aws" => SourceKind::Aws(cloud),
+                    "gcp" => SourceKind::Gcp(cloud),
+                    _ => SourceKind::Lambda(cloud),
+                })
+            }
+        }
     }
 }
 
@@ -195,6 +224,19 @@ mod tests {
             (source(&source("")), "another has this name"),
             (source("").replace("cloud", "Cloud 9"), "name: expected a letter"),
             (source("").replace("/opt/", ""), "program: \"make\": expected an absolute path"),
+            (source("").replace("program = '/opt/make'", ""), "program: missing"),
+            (source("kind = 'azure'"), "kind: \"azure\": expected program, aws, gcp or lambda"),
+            (source("kind = 'aws'"), "program: a source of kind aws has none"),
+            (source("[source.cloud]\nregions = ['r']"), "cloud: only a source of a cloud has it"),
+            (
+                source("kind = 'aws'").replace("program = '/opt/make'", ""),
+                "cloud: missing: expected a table [source.cloud]",
+            ),
+            (
+                source("kind = 'aws'\n[source.cloud]\nregions = []")
+                    .replace("program = '/opt/make'", ""),
+                "[[source]] \"cloud\": cloud.regions: expected at least one",
+            ),
             (source("").replace("= 2", "= 0"), "machines: 0: expected 1 to 10000"),
         ];
         for (text, words) in table {

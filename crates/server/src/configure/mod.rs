@@ -1,10 +1,11 @@
 //! From the files of a configuration folder to the state machine's configuration.
 //!
 //! A file for each subject: `priority`, `power`, `preempt_requeue`, `process`, `site` (prolog, epilog, folders), `show_config`,
-//! `sluice_toml` (what slurm.conf has no words for), `toml_value` (its texts), `machine_source` (its `[[source]]`), `budget` (its
-//! `[[budget]]`), `oidc` (its `[oidc]`), `slurmdbd_conf` (the purge of the books).
+//! `sluice_toml` (what slurm.conf has no words for), `toml_value` (its texts), `machine_source` (its `[[source]]`), `cloud_source`
+//! (the table of a cloud in that), `budget` (its `[[budget]]`), `oidc` (its `[oidc]`), `slurmdbd_conf` (the purge of the books).
 
 mod budget;
+mod cloud_source;
 mod dstack_settings;
 mod machine_source;
 mod oidc;

@@ -12,5 +12,6 @@ use wire::client::Answer;
 pub fn list(shared: &Shared, by: &Principal) -> Result<Answer, Refusal> {
     let state = shared.read();
     authorise(&state, by, Act::Operate)?;
-    Ok(Answer::Machines(machine_list::view(&state, clock::now())))
+    let statuses = &shared.volatile.source_statuses;
+    Ok(Answer::Machines(machine_list::view(&state, statuses, clock::now())))
 }

@@ -5,15 +5,15 @@
 
 use super::budget_warning::BudgetWarning;
 use super::node_order;
-use super::program_source::ProgramSource;
-use super::reconcile::{self, Differences};
-use super::source::{CreateOrder, MachineSource, SourceError};
+use super::open_source::OpenSources;
+use super::source::{CreateOrder, DeleteOrder, MachineSource, SourceError};
 use crate::agents::dynamic_node;
 use crate::auth::principal::server_principal;
 use crate::clock;
 use crate::shared::Shared;
 use crate::vital_task;
 use cluster::command::MachineReport;
+use cluster::machine_reconcile::{self, CONSISTENCY_DELAY, Differences, MachineWork};
 use cluster::{Command, State};
 use model::machine::{FailureKind, Machine, MachinePhase, SourceConfig};
 use std::collections::{HashMap, HashSet};
@@ -50,6 +50,17 @@ enum Key {
     Machine(String),
 }
 
+impl Key {
+    /// The call of the source as a whole; `None` for work with one machine, whose failure is the machine's.
+    fn call(&self) -> Option<&'static str> {
+        match self {
+            Self::Offers(_) => Some("offers"),
+            Self::Describe(_) => Some("describe"),
+            Self::Machine(_) => None,
+        }
+    }
+}
+
 enum Work {
     Offers,
     Describe,
@@ -59,6 +70,15 @@ enum Work {
 }
 
 impl Work {
+    /// The work with one machine.
+    fn of(work: MachineWork, machine: &Machine) -> Self {
+        match work {
+            MachineWork::Create => Self::Create(Box::new(machine.clone())),
+            MachineWork::Delete => Self::Delete(Box::new(machine.clone())),
+            MachineWork::Report(report) => Self::Report(report),
+        }
+    }
+
     /// Whether the source is called for it. A report is kept at once, whatever hangs.
     fn is_call(&self) -> bool {
         !matches!(self, Self::Report(_))
@@ -69,7 +89,13 @@ impl Work {
 enum Outcome {
     Done,
     Compared(Differences),
-    Failed(String),
+    Failed(SourceError),
+}
+
+/// A source that said that it gets too many calls. Its machines wait together: each by itself would go on asking.
+struct Throttle {
+    count: u32,
+    until: Instant,
 }
 
 struct Progress {
@@ -83,7 +109,10 @@ struct Progress {
 
 struct Driver {
     shared: Arc<Shared>,
+    sources: OpenSources,
     progress: HashMap<Key, Progress>,
+    /// By source.
+    throttled: HashMap<String, Throttle>,
     missing: HashMap<String, u32>,
     /// What an alarm was raised for, by source, token and id.
     strangers: HashSet<(String, String, String)>,
@@ -97,9 +126,16 @@ pub async fn run(shared: Arc<Shared>) {
     let (ended, mut ends) = mpsc::channel(64);
     let mut timer = interval(LOOK_INTERVAL);
     timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let (progress, missing, strangers) = (HashMap::new(), HashMap::new(), HashSet::new());
-    let budgets = BudgetWarning::default();
-    let mut driver = Driver { shared, progress, missing, strangers, budgets, ended };
+    let mut driver = Driver {
+        shared,
+        sources: OpenSources::default(),
+        progress: HashMap::new(),
+        throttled: HashMap::new(),
+        missing: HashMap::new(),
+        strangers: HashSet::new(),
+        budgets: BudgetWarning::default(),
+        ended,
+    };
     loop {
         driver.begin_due();
         tokio::select! {
@@ -139,7 +175,9 @@ impl Driver {
             let running = self.progress.values();
             let is_calling = |of: &&Progress| of.is_running && of.is_call;
             let running = running.filter(is_calling).filter(|of| of.source == source.name).count();
-            let mut room = CALLS_MAX.saturating_sub(running);
+            let throttle = self.throttled.get(&source.name);
+            let is_throttled = throttle.is_some_and(|throttle| throttle.until > instant);
+            let mut room = if is_throttled { 0 } else { CALLS_MAX.saturating_sub(running) };
             let mut add = |key: Key, work: Work| {
                 let slots = usize::from(work.is_call());
                 if slots <= room && is_due(&key) {
@@ -151,8 +189,10 @@ impl Driver {
             add(Key::Offers(source.name.clone()), Work::Offers);
             add(Key::Describe(source.name.clone()), Work::Describe);
             let work = state.live_machines_of(&source.name).filter_map(|machine| {
-                let work = self.machine_work(state, source, machine, now)?;
-                Some((Key::Machine(machine.token.clone()), work))
+                let missing = self.missing.get(&machine.token);
+                let is_missing = missing.is_some_and(|count| *count >= MISSING_MAX);
+                let work = state.machine_work(machine, is_missing, now)?;
+                Some((Key::Machine(machine.token.clone()), Work::of(work, machine)))
             });
             let mut work: Vec<(Key, Work)> = work.collect();
             let failures = |key: &Key| self.progress.get(key).map_or(0, |known| known.failures);
@@ -162,39 +202,6 @@ impl Driver {
             }
         }
         due
-    }
-
-    fn machine_work(
-        &self,
-        state: &State,
-        source: &SourceConfig,
-        machine: &Machine,
-        now: model::time::Timestamp,
-    ) -> Option<Work> {
-        let is_coming = matches!(machine.phase, MachinePhase::Asked | MachinePhase::Made);
-        let is_missing = self.missing.get(&machine.token).is_some_and(|n| *n >= MISSING_MAX);
-        let boot = Duration::from_secs(source.boot_s.into());
-        match machine.phase {
-            _ if is_coming && state.has_joined(machine) => {
-                Some(Work::Report(MachineReport::Joined))
-            }
-            _ if is_coming && machine.asked + boot <= now => {
-                let text = match machine.phase {
-                    MachinePhase::Asked => "the source did not make it in time",
-                    _ => "its agent did not join in time",
-                };
-                Some(Work::Report(MachineReport::Late { text: text.into() }))
-            }
-            MachinePhase::Made | MachinePhase::Joined if is_missing => {
-                Some(Work::Report(MachineReport::Vanished))
-            }
-            MachinePhase::Asked => Some(Work::Create(Box::new(machine.clone()))),
-            MachinePhase::Deleting => Some(Work::Delete(Box::new(machine.clone()))),
-            MachinePhase::Made
-            | MachinePhase::Joined
-            | MachinePhase::Leaving
-            | MachinePhase::Gone => None,
-        }
     }
 
     fn begin(&mut self, source: SourceConfig, key: Key, work: Work) {
@@ -207,12 +214,14 @@ impl Driver {
         });
         (progress.is_running, progress.is_call) = (true, work.is_call());
         let (shared, ended) = (self.shared.clone(), self.ended.clone());
+        let cluster = shared.read().config.name.clone();
+        let opened = self.sources.open(&source, &cluster);
         vital_task::spawn("a call of a source of machines", async move {
             let token = match &key {
                 Key::Machine(token) => token.clone(),
                 Key::Offers(_) | Key::Describe(_) => String::new(),
             };
-            let outcome = carry_out(&shared, source, token, work).await;
+            let outcome = carry_out(&shared, source, opened, token, work).await;
             // The receiver lives as long as this task's loop.
             let _ = ended.send((key, outcome.unwrap_or_else(Outcome::Failed))).await;
         });
@@ -222,11 +231,31 @@ impl Driver {
         let Some(progress) = self.progress.get_mut(&key) else { return };
         progress.is_running = false;
         let now = Instant::now();
+        if let Some(call) = key.call() {
+            let failure = match &outcome {
+                Outcome::Failed(why) => Some(why.to_string()),
+                Outcome::Done | Outcome::Compared(_) => None,
+            };
+            let statuses = &self.shared.volatile.source_statuses;
+            statuses.set_failure(&progress.source, call, failure);
+        }
         if let Outcome::Failed(why) = outcome {
-            let pause = FIRST_PAUSE * 2_u32.pow(progress.failures.min(10));
+            progress.next = now + pause_after(progress.failures);
             progress.failures += 1;
-            progress.next = now + pause.min(LONGEST_PAUSE);
-            return tracing::warn!("source {}: {why}", progress.source);
+            tracing::warn!("source {}: {why}", progress.source);
+            if why.kind == FailureKind::Throttled {
+                let none = Throttle { count: 0, until: now };
+                let throttle = self.throttled.entry(progress.source.clone()).or_insert(none);
+                // The answers to calls that were made together are one refusal.
+                if throttle.until <= now {
+                    throttle.until = now + pause_after(throttle.count);
+                    throttle.count += 1;
+                }
+            }
+            return;
+        }
+        if progress.is_call {
+            self.throttled.remove(&progress.source);
         }
         (progress.failures, progress.next) = (0, now);
         match &key {
@@ -251,6 +280,8 @@ impl Driver {
         for token in &found.missing {
             *self.missing.entry(token.clone()).or_default() += 1;
         }
+        let ids = found.strangers.iter().map(|stranger| stranger.id.clone()).collect();
+        self.shared.volatile.source_statuses.set_strangers(source, ids);
         for stranger in found.strangers {
             let (token, id) = (stranger.token, stranger.id);
             if self.strangers.insert((source.to_owned(), token.clone(), id.clone())) {
@@ -262,6 +293,11 @@ impl Driver {
     }
 }
 
+/// How long to wait after so many failures before this one.
+fn pause_after(failures: u32) -> Duration {
+    (FIRST_PAUSE * 2_u32.pow(failures.min(10))).min(LONGEST_PAUSE)
+}
+
 /// The place of a piece of work among those of one source, the least first: calls that failed or hung come after those that
 /// did not, and of these a deletion first, because its machine is paid for.
 fn turn(failures: u32, work: &Work) -> (u32, bool) {
@@ -270,24 +306,23 @@ fn turn(failures: u32, work: &Work) -> (u32, bool) {
 
 async fn carry_out(
     shared: &Arc<Shared>,
-    source: SourceConfig,
+    config: SourceConfig,
+    source: Arc<dyn MachineSource>,
     token: String,
     work: Work,
-) -> Result<Outcome, String> {
-    let name = source.name.clone();
-    let cluster = shared.read().config.name.clone();
-    let program = Arc::new(ProgramSource { config: source.clone(), cluster });
+) -> Result<Outcome, SourceError> {
+    let name = config.name.clone();
     match work {
         Work::Offers => {
-            let offers = call(move || program.offers()).await.map_err(|e| e.to_string())?;
+            let offers = call(move || source.offers()).await.map_err(|e| e.of("offers"))?;
             execute(shared, Command::SetOffers { source: name, offers }).await?;
         }
         Work::Describe => {
             let begun = clock::now();
-            let told = call(move || program.describe()).await.map_err(|e| e.to_string())?;
+            let told = call(move || source.describe()).await.map_err(|e| e.of("describe"))?;
             let found = {
                 let state = shared.read();
-                reconcile::differences(&state.machines, &name, &told, begun)
+                machine_reconcile::differences(&state.machines, &name, &told, begun)
             };
             for (token, report) in found.reports.iter().cloned() {
                 execute(shared, Command::MachineReport { token, report }).await?;
@@ -295,23 +330,23 @@ async fn carry_out(
             return Ok(Outcome::Compared(found));
         }
         Work::Create(machine) => {
-            let order = create_order(shared, &source, &machine).await?;
+            let order = create_order(shared, &config, &machine).await?;
             // The join tokens of a machine that leaves are taken back, but not one that was issued after that: a machine that
             // was given it could join as a node that nobody deletes. It has not left the server.
             let phase = shared.read().machines.get(&token).map(|machine| machine.phase);
             if phase != Some(MachinePhase::Asked) {
                 return Ok(Outcome::Done);
             }
-            let made = call(move || program.create(&order)).await;
+            let made = call(move || source.create(&order)).await;
             let report = match made {
-                Ok(made) => MachineReport::Made { id: made.id },
-                Err(SourceError { kind, text }) => match kind {
+                Ok(made) => MachineReport::Made { id: made.id, since: made.since },
+                Err(error) => match error.kind {
                     FailureKind::NoCapacity | FailureKind::Quota | FailureKind::Refused => {
-                        MachineReport::NotMade { kind, text }
+                        MachineReport::NotMade { kind: error.kind, text: error.text }
                     }
                     // It may have been made: the same call finds it, and a late machine is deleted.
-                    FailureKind::Throttled | FailureKind::Unknown => {
-                        return Err(format!("create {}: {kind}: {text}", machine.node));
+                    FailureKind::Throttled | FailureKind::NotFound | FailureKind::Unknown => {
+                        return Err(error.of(&format!("create {}", machine.node)));
                     }
                 },
             };
@@ -319,9 +354,20 @@ async fn carry_out(
         }
         Work::Delete(machine) => {
             dynamic_node::forget(shared, &machine.node);
-            let (of, id) = (token.clone(), machine.id.clone());
-            let deleted = call(move || program.delete(&of, id.as_deref())).await;
-            deleted.map_err(|e| format!("delete {}: {e}", machine.node))?;
+            let order = DeleteOrder {
+                token: token.clone(),
+                id: machine.id.clone(),
+                offer: machine.offer.id.clone(),
+                region: machine.offer.region.clone(),
+            };
+            let deleted = call(move || source.delete(&order)).await;
+            // A machine that was asked for a moment ago may be there and not be seen yet.
+            let since = machine.made.unwrap_or(machine.asked);
+            let is_settled = since + CONSISTENCY_DELAY <= clock::now();
+            match deleted {
+                Err(error) if error.kind == FailureKind::NotFound && is_settled => {}
+                deleted => deleted.map_err(|e| e.of(&format!("delete {}", machine.node)))?,
+            }
             let report = MachineReport::Deleted;
             execute(shared, Command::MachineReport { token, report }).await?;
         }
@@ -335,12 +381,13 @@ async fn create_order(
     shared: &Shared,
     source: &SourceConfig,
     machine: &Machine,
-) -> Result<CreateOrder, String> {
+) -> Result<CreateOrder, SourceError> {
     let life = Duration::from_secs(source.boot_s.into()) + TOKEN_RESERVE;
     let join = node_order::join_file(shared, source, machine, life).await;
     let (offer, conf) = (machine.offer.clone(), node_order::conf(source, machine));
     let (token, node) = (machine.token.clone(), machine.node.clone());
-    let join = join.map_err(|why| format!("no join token for {node}: {why}"))?;
+    let join = join
+        .map_err(|why| SourceError::unknown(format!("no join token for {node}: {why}")))?;
     Ok(CreateOrder { token, offer, node, conf, join })
 }
 
@@ -351,9 +398,9 @@ async fn call<T: Send + 'static>(
     ended.unwrap_or_else(|error| Err(SourceError::unknown(error.to_string())))
 }
 
-async fn execute(shared: &Shared, command: Command) -> Result<(), String> {
+async fn execute(shared: &Shared, command: Command) -> Result<(), SourceError> {
     let kept = shared.writer.run(command, server_principal()).await;
-    kept.map(drop).map_err(|why| format!("it could not be kept: {why}"))
+    kept.map(drop).map_err(|why| SourceError::unknown(format!("it could not be kept: {why}")))
 }
 
 #[cfg(test)]
@@ -407,5 +454,11 @@ mod tests {
         let order = work.map(|(failures, work)| (failures, matches!(work, Work::Delete(_))));
         assert_eq!(order, [(0, true), (0, false), (1, false), (2, true)]);
         assert!(create().is_call() && !Work::Report(MachineReport::Joined).is_call());
+    }
+
+    #[test]
+    fn pauses_double_up_to_the_longest() {
+        let pauses = [0, 1, 3, 30].map(|failures| pause_after(failures).as_secs());
+        assert_eq!(pauses, [1, 2, 8, 60]);
     }
 }

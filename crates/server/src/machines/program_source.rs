@@ -3,11 +3,12 @@
 //! What a program says is held to what it may say. One that lies or hangs harms its own machines alone.
 
 use super::program_call;
-use super::source::{CreateOrder, MachineSource, SourceError, SourceMachine};
+use super::source::{CreateOrder, DeleteOrder, MachineSource, SourceError, SourceMachine};
 use model::amount::Bytes;
 use model::machine::{FailureKind, OFFERS_MAX, Offer, OfferedGpus, SourceConfig};
 use model::price::Price;
 use model::printable::{is_unprintable, printable};
+use model::time::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::HashSet;
@@ -24,6 +25,8 @@ const NAME_BYTES_MAX: usize = 256;
 
 pub struct ProgramSource {
     pub config: SourceConfig,
+    /// An absolute path.
+    pub program: String,
     /// The cluster's name, which its machines are tagged with.
     pub cluster: String,
 }
@@ -49,6 +52,8 @@ struct ErrorAnswer {
 struct MachineAnswer {
     token: String,
     id: String,
+    /// Seconds since the epoch.
+    since: Option<i64>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -80,7 +85,7 @@ impl ProgramSource {
             request.extend(more);
         }
         let limit = Duration::from_secs(self.config.call_limit_s.into());
-        let program = &self.config.program;
+        let program = &self.program;
         let mut text = request.to_string().into_bytes();
         text.push(b'\n');
         let answer = program_call::call(program, text, limit).map_err(SourceError::unknown)?;
@@ -108,7 +113,7 @@ impl ProgramSource {
     }
 
     fn without(&self, call: &str, key: &str) -> SourceError {
-        SourceError::unknown(format!("{} {call}: its answer has no {key:?}", self.config.program))
+        SourceError::unknown(format!("{} {call}: its answer has no {key:?}", self.program))
     }
 }
 
@@ -159,8 +164,8 @@ impl MachineSource for ProgramSource {
         there.into_iter().map(named).collect()
     }
 
-    fn delete(&self, token: &str, id: Option<&str>) -> Result<(), SourceError> {
-        let answer = self.call("delete", json!({"token": token, "id": id}))?;
+    fn delete(&self, order: &DeleteOrder) -> Result<(), SourceError> {
+        let answer = self.call("delete", json!({"token": order.token, "id": order.id}))?;
         if answer.deleted { Ok(()) } else { Err(self.without("delete", "deleted")) }
     }
 }
@@ -176,12 +181,12 @@ fn is_name(text: &str) -> bool {
 }
 
 fn named(machine: MachineAnswer) -> Result<SourceMachine, SourceError> {
-    let MachineAnswer { token, id } = machine;
+    let MachineAnswer { token, id, since } = machine;
     if !is_name(&token) || !is_name(&id) {
         let text = "a machine's token or id: expected 1 to 256 printable characters";
         return Err(SourceError::unknown(text));
     }
-    Ok(SourceMachine { token, id })
+    Ok(SourceMachine { token, id, since: since.map(Timestamp::from_secs) })
 }
 
 /// An offer, if it is one that a node could be.
@@ -249,9 +254,10 @@ mod tests {
         let mut writer = Command::new("sh");
         let written = writer.args(["-c", write, "sh", &text]).arg(&path).status();
         assert!(written.expect("a shell").success(), "a script");
-        let mut config = SourceConfig::new("cloud", &path.display().to_string());
+        let program = path.display().to_string();
+        let mut config = SourceConfig::new("cloud", &program);
         config.call_limit_s = 30;
-        (dir, ProgramSource { config, cluster: "lab".into() })
+        (dir, ProgramSource { config, program, cluster: "lab".into() })
     }
 
     fn order() -> CreateOrder {
@@ -299,6 +305,7 @@ mod tests {
             (r#"echo '{"error":{"kind":"quota"}}'; exit 1"#, FailureKind::Quota),
             (r#"echo '{"error":{"kind":"throttled"}}'"#, FailureKind::Throttled),
             (r#"echo '{"error":{"kind":"refused"}}'"#, FailureKind::Refused),
+            (r#"echo '{"error":{"kind":"not_found"}}'"#, FailureKind::NotFound),
             (r#"echo '{"error":{"kind":"other"}}'"#, FailureKind::Unknown),
             ("echo garbage", FailureKind::Unknown),
             ("exit 3", FailureKind::Unknown),

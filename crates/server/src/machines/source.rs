@@ -1,5 +1,6 @@
 //! A source of machines. Each call may be made again: the same token is the same machine.
 
+pub use cluster::machine_reconcile::SourceMachine;
 use model::machine::{FailureKind, Offer};
 use wire::link::JoinFile;
 
@@ -14,8 +15,19 @@ pub trait MachineSource: Send + Sync {
     /// Every machine with this cluster's tag. A machine that was made a moment ago may not be among them.
     fn describe(&self) -> Result<Vec<SourceMachine>, SourceError>;
 
-    /// Deletes the machine of this token. There is nothing wrong where there is none.
-    fn delete(&self, token: &str, id: Option<&str>) -> Result<(), SourceError>;
+    /// Deletes the machine of this token. Where there is none it says so, or that it has done it.
+    fn delete(&self, order: &DeleteOrder) -> Result<(), SourceError>;
+}
+
+/// Which machine to delete.
+#[derive(Debug, Clone)]
+pub struct DeleteOrder {
+    pub token: String,
+    /// The source's own name of it, where an answer has told it.
+    pub id: Option<String>,
+    /// The name of its offer, and where that was.
+    pub offer: String,
+    pub region: String,
 }
 
 /// All that a machine needs to become a node.
@@ -29,13 +41,6 @@ pub struct CreateOrder {
     pub join: JoinFile,
 }
 
-/// A machine as its source tells it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SourceMachine {
-    pub token: String,
-    pub id: String,
-}
-
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{kind}: {text}")]
 pub struct SourceError {
@@ -44,8 +49,18 @@ pub struct SourceError {
 }
 
 impl SourceError {
+    /// The source will not do it, now and later.
+    pub fn refused(text: impl Into<String>) -> Self {
+        Self { kind: FailureKind::Refused, text: text.into() }
+    }
+
     /// It is not known what the call has done.
     pub fn unknown(text: impl Into<String>) -> Self {
         Self { kind: FailureKind::Unknown, text: text.into() }
+    }
+
+    /// The same with what was called.
+    pub fn of(self, what: &str) -> Self {
+        Self { text: format!("{what}: {}", self.text), ..self }
     }
 }

@@ -129,7 +129,10 @@ impl Snapshot {
             runs.hide_names();
         }
         let (machines, account_costs) = match reader {
-            Reader::Operator => (machine_list::view(&state, now), state.account_costs_at(now)),
+            Reader::Operator => {
+                let statuses = &shared.volatile.source_statuses;
+                (machine_list::view(&state, statuses, now), state.account_costs_at(now))
+            }
             Reader::Anonymous => Default::default(),
         };
         Snapshot {

@@ -31,6 +31,7 @@ pub mod server_list;
 pub mod service_counts;
 pub mod shell_tickets;
 pub mod sign_ons;
+pub mod source_status;
 pub mod ssh_connections;
 pub mod ssh_keys;
 pub mod state_lock;
@@ -87,6 +88,7 @@ use server_list::ServerList;
 use service_counts::ServiceCounts;
 use shell_tickets::ShellTickets;
 use sign_ons::SignOns;
+use source_status::SourceStatuses;
 use ssh_connections::{InactivityTimes, SshConnections};
 use ssh_keys::SshKeys;
 use state_lock::{StateLock, StateRead};
@@ -196,6 +198,8 @@ pub struct Volatile {
     pub scrapes: Scrapes,
     /// The configuration files could not be used at the start, and have not been read since.
     pub config_is_remembered: AtomicBool,
+    /// How the sources of machines fare.
+    pub source_statuses: SourceStatuses,
     /// A backup is being made.
     pub backup_runs: AtomicBool,
     /// Held by who moves or removes the blobs' files, and by who copies them.

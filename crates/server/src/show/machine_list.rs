@@ -1,13 +1,15 @@
 //! Sources, machines on demand and budgets, as `sluice machine` and `/metrics` show them.
 
+use crate::shared::source_status::SourceStatuses;
 use cluster::State;
 use model::machine::{Machine, MachinePhase};
 use model::time::Timestamp;
 use wire::machine::{BudgetView, GONE_SHOWN_MAX, MachineView, MachinesView, SourceView};
 
-pub fn view(state: &State, now: Timestamp) -> MachinesView {
+pub fn view(state: &State, statuses: &SourceStatuses, now: Timestamp) -> MachinesView {
     let sources = state.config.sources.iter().map(|source| {
         let live = || state.live_machines_of(&source.name);
+        let status = statuses.of(&source.name);
         SourceView {
             name: source.name.clone(),
             offers: state.offers.get(&source.name).map_or(0, |offers| offers.len()) as u32,
@@ -16,6 +18,8 @@ pub fn view(state: &State, now: Timestamp) -> MachinesView {
             price_hour: live().map(|machine| machine.offer.price).sum(),
             month: state.machine_costs(&source.name, now),
             budget: source.budget_month,
+            failure: status.failure().map(str::to_owned),
+            strangers: status.strangers,
         }
     });
     let mut machines: Vec<&Machine> = state.machines.values().collect();

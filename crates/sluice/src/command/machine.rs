@@ -48,6 +48,7 @@ pub fn run(args: MachineArgs) -> VerbResult {
         MachineAction::List { all, json: false } => {
             let found = machines(&mut client)?;
             print!("{}", source_table(&found.sources));
+            print!("{}", source_notes(&found.sources));
             if !found.budgets.is_empty() {
                 print!("\n{}", budget_table(&found.budgets));
             }
@@ -123,6 +124,20 @@ fn budget_table(budgets: &[BudgetView]) -> String {
         ]
     }));
     in_columns(&lines)
+}
+
+/// What is wrong with sources, a line each.
+fn source_notes(sources: &[SourceView]) -> String {
+    let line = |source: &SourceView, what: String| format!("{}: {what}\n", source.name);
+    let failures = sources.iter().filter_map(|source| {
+        let failure = source.failure.as_deref()?;
+        Some(line(source, printable(failure).into_owned()))
+    });
+    let strangers = sources.iter().filter(|source| !source.strangers.is_empty()).map(|source| {
+        let ids = printable(&source.strangers.join(" ")).into_owned();
+        line(source, format!("ALARM: machines that nobody asked for, and that are paid for: {ids}"))
+    });
+    failures.chain(strangers).collect()
 }
 
 fn machine_table<'m>(machines: impl Iterator<Item = &'m MachineView>) -> String {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 const PROGRAM: &str = include_str!("../../../../examples/local_machines.py");
 
-const CONF: &str = "\
+pub(super) const CONF: &str = "\
 ClusterName=machines
 SlurmdParameters=config_overrides
 DefMemPerCPU=16
@@ -20,11 +20,19 @@ PartitionName=cloud Nodes=cloud Default=YES State=UP DefaultTime=01:00:00
 
 /// Runs a test of this program once more, as an ordinary user.
 fn run_as_ordinary_user(name: &str) {
+    run_as_ordinary_user_with(name, &[]);
+}
+
+/// The same with these variables.
+pub(super) fn run_as_ordinary_user_with(name: &str, variables: &[(&str, &str)]) {
     let user = nix::unistd::User::from_name("nobody").expect("users").expect("nobody");
     let ids = [format!("--reuid={}", user.uid), format!("--regid={}", user.gid)];
     let itself = std::env::current_exe().expect("this program");
     let mut command = std::process::Command::new("setpriv");
-    command.args(ids).arg("--clear-groups").arg(itself).args([name, "--exact", "--nocapture"]);
+    command.args(ids).arg("--clear-groups").arg(itself);
+    // The long runs are ignored otherwise.
+    command.args([name, "--exact", "--nocapture", "--include-ignored"]);
+    command.envs(variables.iter().copied());
     let status = command.env("HOME", "/").status().expect("setpriv");
     assert!(status.success(), "as an ordinary user: {status}");
 }

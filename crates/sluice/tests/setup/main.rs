@@ -11,6 +11,7 @@ mod call_ids;
 mod clear_answers;
 mod client_hosts;
 mod clocks;
+mod clouds;
 mod demo_lab;
 mod dependency_licenses;
 mod dynamic_nodes;

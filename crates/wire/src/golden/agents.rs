@@ -273,6 +273,7 @@ fn messages_of_supervisors_keep_their_names() {
         r#"{"hello":{"version":1,"attempt":{"job":12,"number":1},"pid":71}}"#,
     );
     travels(&ToSupervisor::Notice { line: "x".into() }, r#"{"notice":{"line":"x"}}"#);
+    travels(&ToSupervisor::Warn, r#""warn""#);
     travels(
         &FromSupervisor::StepAccepted { step: StepId::Number(0) },
         r#"{"step_taken":{"step":{"number":0}}}"#,

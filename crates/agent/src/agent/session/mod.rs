@@ -178,6 +178,7 @@ impl Session {
                 found = agent.layout.next() => agent.on_machine(found),
                 round = agent.exporter.next() => agent.on_exporter_round(round),
                 event = agent.health.next() => agent.on_health(event),
+                notice = agent.spot.next() => agent.on_spot_notice(notice),
                 () = renewal_due(self.renewal.as_ref()) => self.ask_for_certificate(agent)?,
                 _ = self.heartbeat.tick() => {
                     agent.measure_skew();

@@ -256,6 +256,11 @@ impl Attempt {
                 }
                 ToSupervisor::Measure { request: ask } => self.measure(ask),
                 ToSupervisor::Notice { line } => self.tell_all(&line),
+                ToSupervisor::Warn => {
+                    if let Some(warning) = self.deadlines.take_warning() {
+                        self.warn(warning);
+                    }
+                }
                 ToSupervisor::Execute(action) => self.carry_out(action),
             }
         }

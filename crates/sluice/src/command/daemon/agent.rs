@@ -5,7 +5,7 @@ use super::state_dir::StateDir;
 use super::{core_dump, folder_identity, listen_addresses, log};
 use crate::command::verb::{VerbError, VerbResult};
 use ::agent::detect::{Machine, gpu_comment_lines, gres_config_lines, node_config_line};
-use ::agent::{AgentConfig, Launcher};
+use ::agent::{AgentConfig, Launcher, SpotCloud, SpotConfig};
 use clap::Args;
 use model::amount::Bytes;
 use model::dynamic_node::FutureMachine;
@@ -48,6 +48,12 @@ pub struct AgentArgs {
         conflicts_with_all = ["dynamic", "node"]
     )]
     future: Option<String>,
+    /// This machine is a spot machine of this cloud, whose metadata service tells when it will be taken back
+    #[arg(long, value_name = "CLOUD", value_parser = spot_cloud)]
+    spot: Option<SpotCloud>,
+    /// With --spot: the address of the metadata service, where it is not the cloud's own
+    #[arg(long, value_name = "URL", requires = "spot")]
+    metadata: Option<String>,
     /// The state folder; by default /var/lib/sluice for root, ~/.local/state/sluice for others
     #[arg(long, env = "SLUICE_STATE")]
     state: Option<PathBuf>,
@@ -160,11 +166,17 @@ pub fn run(args: AgentArgs) -> VerbResult {
         booted_now: args.booted_now,
         dynamic,
         future,
+        spot: args.spot.map(|cloud| SpotConfig { cloud, address: args.metadata }),
         gres_of: Box::new(move |node| gres.of_machine(node)),
     };
     ::agent::run(config, launcher).map_err(|e| VerbError::Message(e.to_string()))?;
     let _ = std::fs::remove_file(state.pid_file("agent"));
     Ok(ExitCode::SUCCESS)
+}
+
+fn spot_cloud(text: &str) -> Result<SpotCloud, String> {
+    let found = SpotCloud::NAMES.iter().find(|(name, _)| *name == text);
+    found.map(|(_, cloud)| *cloud).ok_or_else(|| "expected aws or gcp".to_owned())
 }
 
 /// This machine as a node of this name, with what `--conf` says otherwise.

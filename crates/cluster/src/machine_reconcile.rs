@@ -1,14 +1,69 @@
-//! What a source tells of its machines, compared with the machines that were asked of it.
+//! What is to be done about machines on demand: by the state itself, and by what a source tells of its machines, compared with
+//! those that were asked of it.
 
-use super::source::SourceMachine;
-use cluster::command::MachineReport;
+use crate::command::MachineReport;
+use crate::state::State;
 use model::machine::{Machine, MachinePhase};
 use model::time::Timestamp;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
+/// A machine as its source tells it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceMachine {
+    pub token: String,
+    pub id: String,
+    /// Since when there is one, where the source tells it.
+    pub since: Option<Timestamp>,
+}
+
+/// What is to be done about a machine. Each may be done again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MachineWork {
+    /// The source is to make it.
+    Create,
+    /// The source is to delete it.
+    Delete,
+    /// What is known of it by other ways than a call of the source.
+    Report(MachineReport),
+}
+
+impl State {
+    /// What is to be done about a machine now. `is_missing`: its source does not tell of it any more.
+    pub fn machine_work(
+        &self,
+        machine: &Machine,
+        is_missing: bool,
+        now: Timestamp,
+    ) -> Option<MachineWork> {
+        let is_coming = matches!(machine.phase, MachinePhase::Asked | MachinePhase::Made);
+        let boot = Duration::from_secs(self.source(&machine.source)?.boot_s.into());
+        match machine.phase {
+            _ if is_coming && self.has_joined(machine) => {
+                Some(MachineWork::Report(MachineReport::Joined))
+            }
+            _ if is_coming && machine.asked + boot <= now => {
+                let text = match machine.phase {
+                    MachinePhase::Asked => "the source did not make it in time",
+                    _ => "its agent did not join in time",
+                };
+                Some(MachineWork::Report(MachineReport::Late { text: text.into() }))
+            }
+            MachinePhase::Made | MachinePhase::Joined if is_missing => {
+                Some(MachineWork::Report(MachineReport::Vanished))
+            }
+            MachinePhase::Asked => Some(MachineWork::Create),
+            MachinePhase::Deleting => Some(MachineWork::Delete),
+            MachinePhase::Made
+            | MachinePhase::Joined
+            | MachinePhase::Leaving
+            | MachinePhase::Gone => None,
+        }
+    }
+}
+
 /// How long after its making a machine may not be told of yet.
-const CONSISTENCY_DELAY: Duration = Duration::from_secs(60);
+pub const CONSISTENCY_DELAY: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Differences {
@@ -49,7 +104,7 @@ pub fn differences(
             _ => machine.id.is_none(),
         };
         if is_news {
-            let report = MachineReport::Made { id: one.id.clone() };
+            let report = MachineReport::Made { id: one.id.clone(), since: one.since };
             found.reports.push((one.token.clone(), report));
         }
     }
@@ -105,7 +160,7 @@ mod tests {
     }
 
     fn told(token: &str, id: &str) -> SourceMachine {
-        SourceMachine { token: token.into(), id: id.into() }
+        SourceMachine { token: token.into(), id: id.into(), since: None }
     }
 
     #[test]
@@ -119,7 +174,7 @@ mod tests {
             };
             assert!(learned(&known).is_empty(), "{phase}");
             known.id = None;
-            let made = MachineReport::Made { id: "i-1".into() };
+            let made = MachineReport::Made { id: "i-1".into(), since: None };
             assert_eq!(learned(&known), [(token.clone(), made)], "{phase}");
         }
     }
@@ -155,8 +210,9 @@ mod tests {
             told("other", "f"),
         ];
         let found = differences(&known, "cloud", &all, at(1000));
-        let made =
-            |token: &str, id: &str| (token.to_owned(), MachineReport::Made { id: id.into() });
+        let made = |token: &str, id: &str| {
+            (token.to_owned(), MachineReport::Made { id: id.into(), since: None })
+        };
         assert_eq!(found.reports, [made("asked", "a"), made("gone", "e")]);
         assert_eq!(found.strangers, [told("made", "c"), told("other", "f")]);
         assert_eq!(found.missing, ["joined"]);

@@ -1,0 +1,171 @@
+//! Who makes the machines of a source: a provider program, or a cloud by its own API, with what the site says of it.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The kinds of sources, each with what it needs to know.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SourceKind {
+    /// A provider program: an absolute path.
+    Program(String),
+    /// Amazon EC2.
+    Aws(Box<CloudConfig>),
+    /// Google Compute Engine.
+    Gcp(Box<CloudConfig>),
+    /// Lambda Cloud.
+    Lambda(Box<CloudConfig>),
+}
+
+impl SourceKind {
+    /// The names of the kinds, as in sluice.toml.
+    pub const NAMES: [&str; 4] = ["program", "aws", "gcp", "lambda"];
+
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Program(_) => "program",
+            Self::Aws(_) => "aws",
+            Self::Gcp(_) => "gcp",
+            Self::Lambda(_) => "lambda",
+        }
+    }
+
+    /// What a cloud is configured with; `None` for a provider program.
+    pub fn cloud(&self) -> Option<&CloudConfig> {
+        match self {
+            Self::Program(_) => None,
+            Self::Aws(cloud) | Self::Gcp(cloud) | Self::Lambda(cloud) => Some(cloud),
+        }
+    }
+
+    /// How long the jobs of a spot machine run on after the notice that it will be taken back: EC2 gives two minutes, Google
+    /// half a minute.
+    pub fn interruption_grace_s(&self) -> u32 {
+        match self {
+            Self::Gcp(_) => 15,
+            Self::Program(_) | Self::Aws(_) | Self::Lambda(_) => 90,
+        }
+    }
+}
+
+/// What the site says of a cloud. It holds no secret: credentials are in the file that it names, in the server's environment,
+/// or with the metadata service of the server's own machine.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CloudConfig {
+    /// Regions that machines are made in, the preferred one first; for Google, zones.
+    pub regions: Vec<String>,
+    /// The address of the API, where it is not the cloud's public one. `{region}` in it is the region.
+    pub endpoint: Option<String>,
+    /// The address of the metadata service of the server's machine and of the machines that are made.
+    pub metadata: Option<String>,
+    /// The file with the credentials.
+    pub credentials: Option<String>,
+    /// The file with prices, where those that the program carries do not count.
+    pub prices: Option<String>,
+    /// Types of machines, with `*` for any letters; none: every type that has a price.
+    pub types: Vec<String>,
+    pub spot: SpotPolicy,
+    /// The image of each region's machines, or of all for the key `""`.
+    pub images: BTreeMap<String, String>,
+    /// The disk of each machine.
+    pub disk_gb: u32,
+    /// Lines of a shell script that install the program on the machine; empty: the image has it.
+    pub install: String,
+    /// EC2: the subnet of each zone. An offer is made for each of these zones; without them, one for each region.
+    pub subnets: BTreeMap<String, String>,
+    /// EC2: by id. Google: network tags.
+    pub security_groups: Vec<String>,
+    /// EC2: the instance profile, by name. Google: the service account, by mail address.
+    pub identity: Option<String>,
+    /// EC2: machines of types that can be are made in one placement group for each zone.
+    pub placement_group: bool,
+    /// EC2: machines of types that have the Elastic Fabric Adapter get one.
+    pub efa: bool,
+    /// Google: the project.
+    pub project: Option<String>,
+    /// Google: the network, as the API names it.
+    pub network: Option<String>,
+    /// Lambda: the name of the SSH key that it makes no machine without.
+    pub ssh_key: Option<String>,
+}
+
+/// Which machines a source may make: those that stay, those that the cloud may take back, or both, the cheaper first.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SpotPolicy {
+    #[default]
+    OnDemand,
+    Spot,
+    Auto,
+}
+
+impl SpotPolicy {
+    pub fn takes(self, spot: bool) -> bool {
+        match self {
+            Self::OnDemand => !spot,
+            Self::Spot => spot,
+            Self::Auto => true,
+        }
+    }
+}
+
+impl CloudConfig {
+    /// Whether machines of this type may be made.
+    pub fn takes_type(&self, name: &str) -> bool {
+        self.types.is_empty() || self.types.iter().any(|pattern| is_like(pattern, name))
+    }
+
+    pub fn image(&self, region: &str) -> Option<&str> {
+        let found = self.images.get(region).or_else(|| self.images.get(""));
+        found.map(String::as_str)
+    }
+}
+
+/// Whether a name is as the pattern says, in which `*` is any number of letters.
+fn is_like(pattern: &str, name: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let Some(mut rest) = parts.next().and_then(|first| name.strip_prefix(first)) else {
+        return false;
+    };
+    let mut parts = parts.peekable();
+    if parts.peek().is_none() {
+        return rest.is_empty();
+    }
+    while let Some(part) = parts.next() {
+        if parts.peek().is_none() {
+            return rest.ends_with(part);
+        }
+        let Some(at) = rest.find(part) else { return false };
+        rest = &rest[at + part.len()..];
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_are_taken_by_patterns() {
+        let cloud = |types: &[&str]| CloudConfig {
+            types: types.iter().map(|text| (*text).to_owned()).collect(),
+            ..CloudConfig::default()
+        };
+        assert!(cloud(&[]).takes_type("p5.48xlarge"));
+        let table = [
+            ("g5.xlarge", "g5.xlarge", true),
+            ("g5.xlarge", "g5.xlarge2", false),
+            ("g5.*", "g5.xlarge", true),
+            ("g5.*", "g5g.xlarge", false),
+            ("*.metal", "m5.metal", true),
+            ("*.metal", "m5.metal-24xl", false),
+            ("p*.48*", "p5.48xlarge", true),
+            ("*", "any", true),
+            ("a*a", "a", false),
+        ];
+        for (pattern, name, is_taken) in table {
+            assert_eq!(cloud(&[pattern]).takes_type(name), is_taken, "{pattern} {name}");
+        }
+    }
+}

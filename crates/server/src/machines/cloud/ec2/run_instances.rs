@@ -1,0 +1,171 @@
+//! The form of a machine's making: where, from which image, with which network, disk and tags.
+
+use super::api::Form;
+use super::instance_type::InstanceType;
+use super::{CLUSTER_TAG, TOKEN_TAG};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use model::cloud_source::CloudConfig;
+
+/// What EC2 tells of an image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Image {
+    pub id: String,
+    pub architecture: String,
+    pub root_device: String,
+}
+
+pub struct RunOrder<'a> {
+    pub source: &'a str,
+    pub cluster: &'a str,
+    pub cloud: &'a CloudConfig,
+    pub kind: &'a InstanceType,
+    pub image: &'a Image,
+    /// A region or a zone.
+    pub place: &'a str,
+    pub spot: bool,
+    pub token: &'a str,
+    pub node: &'a str,
+    pub user_data: &'a str,
+}
+
+impl RunOrder<'_> {
+    /// A group is in one zone: each place has its own.
+    pub fn placement_group(&self) -> String {
+        format!("sluice-{}-{}-{}", self.cluster, self.source, self.place)
+    }
+
+    pub fn form(&self) -> Form {
+        let tags = [("Name", self.node), (CLUSTER_TAG, self.cluster), (TOKEN_TAG, self.token)];
+        let mut form = Form::default()
+            .with("ImageId", &*self.image.id)
+            .with("InstanceType", &*self.kind.name)
+            .with("MinCount", "1")
+            .with("MaxCount", "1")
+            .with("ClientToken", self.token)
+            .with("UserData", STANDARD.encode(self.user_data))
+            .with("MetadataOptions.HttpTokens", "required")
+            .with("BlockDeviceMapping.1.DeviceName", &*self.image.root_device)
+            .with("BlockDeviceMapping.1.Ebs.VolumeSize", self.cloud.disk_gb.to_string())
+            .with("BlockDeviceMapping.1.Ebs.VolumeType", "gp3")
+            .with("BlockDeviceMapping.1.Ebs.DeleteOnTermination", "true");
+        for (at, kind) in ["instance", "volume"].into_iter().enumerate() {
+            let of = format!("TagSpecification.{}", at + 1);
+            form = form.with(&format!("{of}.ResourceType"), kind);
+            for (at, (key, value)) in tags.into_iter().enumerate() {
+                let tag = format!("{of}.Tag.{}", at + 1);
+                form = form.with(&format!("{tag}.Key"), key).with(&format!("{tag}.Value"), value);
+            }
+        }
+        if let Some(profile) = &self.cloud.identity {
+            form = form.with("IamInstanceProfile.Name", &**profile);
+        }
+        if self.cloud.placement_group && self.kind.has_cluster_placement {
+            form = form.with("Placement.GroupName", self.placement_group());
+        }
+        self.with_network(self.with_market(form))
+    }
+
+    /// A machine that stays is deleted too when it shuts itself down: nobody would start it again.
+    fn with_market(&self, form: Form) -> Form {
+        if self.spot {
+            let options = "InstanceMarketOptions.SpotOptions";
+            form.with("InstanceMarketOptions.MarketType", "spot")
+                .with(&format!("{options}.SpotInstanceType"), "one-time")
+                .with(&format!("{options}.InstanceInterruptionBehavior"), "terminate")
+        } else {
+            form.with("InstanceInitiatedShutdownBehavior", "terminate")
+        }
+    }
+
+    /// The subnet and the security groups are the machine's, or those of its adapter where it has one of its own.
+    fn with_network(&self, mut form: Form) -> Form {
+        let groups = self.cloud.security_groups.iter().map(String::as_str);
+        let subnet = self.cloud.subnets.get(self.place);
+        let (owner, group) = if self.cloud.efa && self.kind.has_efa {
+            form = form
+                .with("NetworkInterface.1.DeviceIndex", "0")
+                .with("NetworkInterface.1.InterfaceType", "efa")
+                .with("NetworkInterface.1.DeleteOnTermination", "true");
+            ("NetworkInterface.1.", "NetworkInterface.1.SecurityGroupId")
+        } else {
+            ("", "SecurityGroupId")
+        };
+        if let Some(subnet) = subnet {
+            form = form.with(&format!("{owner}SubnetId"), &**subnet);
+        }
+        form.with_list(group, groups)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::amount::Bytes;
+
+    #[test]
+    fn form_has_what_the_site_and_the_type_say() {
+        let kind = InstanceType {
+            name: "p5.48xlarge".into(),
+            cpus: 192,
+            memory: Bytes::from_gib(2000),
+            gpus: None,
+            architectures: vec!["x86_64".into()],
+            has_spot: true,
+            has_efa: true,
+            has_cluster_placement: true,
+        };
+        let image = Image {
+            id: "ami-1".into(),
+            architecture: "x86_64".into(),
+            root_device: "/dev/xvda".into(),
+        };
+        let plain = CloudConfig { disk_gb: 50, ..CloudConfig::default() };
+        let order = |cloud, spot| RunOrder {
+            source: "ec2",
+            cluster: "lab",
+            cloud,
+            kind: &kind,
+            image: &image,
+            place: "eu-west-1a",
+            spot,
+            token: "1-ab",
+            node: "ec2-1",
+            user_data: "#!/bin/sh\n",
+        };
+        let form = order(&plain, false).form();
+        for (name, value) in [
+            ("ClientToken", "1-ab"),
+            ("UserData", "IyEvYmluL3NoCg=="),
+            ("BlockDeviceMapping.1.DeviceName", "/dev/xvda"),
+            ("TagSpecification.1.Tag.3.Value", "1-ab"),
+            ("TagSpecification.2.ResourceType", "volume"),
+            ("InstanceInitiatedShutdownBehavior", "terminate"),
+        ] {
+            assert_eq!(form.value(name), Some(value), "{name}");
+        }
+        for name in ["Placement.GroupName", "SubnetId", "InstanceMarketOptions.MarketType"] {
+            assert_eq!(form.value(name), None, "{name}");
+        }
+        let full = CloudConfig {
+            efa: true,
+            placement_group: true,
+            security_groups: vec!["sg-1".into()],
+            subnets: [("eu-west-1a".to_owned(), "subnet-1".to_owned())].into(),
+            identity: Some("nodes".into()),
+            ..plain.clone()
+        };
+        let form = order(&full, true).form();
+        for (name, value) in [
+            ("Placement.GroupName", "sluice-lab-ec2-eu-west-1a"),
+            ("NetworkInterface.1.InterfaceType", "efa"),
+            ("NetworkInterface.1.SubnetId", "subnet-1"),
+            ("NetworkInterface.1.SecurityGroupId.1", "sg-1"),
+            ("IamInstanceProfile.Name", "nodes"),
+            ("InstanceMarketOptions.MarketType", "spot"),
+        ] {
+            assert_eq!(form.value(name), Some(value), "{name}");
+        }
+        assert_eq!((form.value("SubnetId"), form.value("SecurityGroupId.1")), (None, None));
+    }
+}

@@ -1,0 +1,260 @@
+//! The bodies that are sent to Google's API, and what is read of its answers.
+
+use super::super::machine_facts::{gpu_kind, visible_memory};
+use super::super::rest::{shown, word};
+use crate::machines::source::{SourceError, SourceMachine};
+use model::amount::Bytes;
+use model::cloud_source::CloudConfig;
+use model::machine::{FailureKind, OfferedGpus};
+use model::time::Timestamp;
+use serde_json::{Map, Value, json};
+
+/// The labels of a machine: the cluster that it is of, and the token that it was asked for with.
+pub const CLUSTER_LABEL: &str = "sluice-cluster";
+pub const TOKEN_LABEL: &str = "sluice-token";
+
+/// The longest value of a label.
+const LABEL_BYTES_MAX: usize = 63;
+
+/// Codes of errors, of calls and of operations, and what they are to the caller.
+const CODES: [(&str, FailureKind); 10] = [
+    ("ZONE_RESOURCE_POOL_EXHAUSTED", FailureKind::NoCapacity),
+    ("ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", FailureKind::NoCapacity),
+    ("RESOURCE_POOL_EXHAUSTED", FailureKind::NoCapacity),
+    ("resourcePoolExhausted", FailureKind::NoCapacity),
+    ("UNSUPPORTED_OPERATION", FailureKind::NoCapacity),
+    ("QUOTA_EXCEEDED", FailureKind::Quota),
+    ("quotaExceeded", FailureKind::Quota),
+    ("rateLimitExceeded", FailureKind::Throttled),
+    ("userRateLimitExceeded", FailureKind::Throttled),
+    ("RESOURCE_NOT_FOUND", FailureKind::NotFound),
+];
+
+/// What Google tells of a type.
+pub struct MachineType {
+    pub name: String,
+    pub cpus: u32,
+    pub memory: Bytes,
+    pub gpus: Option<OfferedGpus>,
+    pub is_arm: bool,
+}
+
+impl MachineType {
+    /// `None` for one that no node could be.
+    pub fn read(item: &Value) -> Option<Self> {
+        let cpus = u32::try_from(item["guestCpus"].as_u64()?).ok().filter(|count| *count > 0)?;
+        let gpus = item.pointer("/accelerators/0").and_then(|of| {
+            let count = u32::try_from(of["guestAcceleratorCount"].as_u64()?).ok()?;
+            let kind = accelerator_kind(word(of, "/guestAcceleratorType"));
+            Some(OfferedGpus { kind, count, memory: None })
+        });
+        Some(Self {
+            name: item["name"].as_str()?.to_owned(),
+            cpus,
+            memory: visible_memory(item["memoryMb"].as_u64()?),
+            gpus: gpus.filter(|gpus| gpus.count > 0),
+            is_arm: word(item, "/architecture") == "ARM64",
+        })
+    }
+}
+
+/// The name of a GPU as the agent finds it: `nvidia-tesla-t4` is `t4`, `nvidia-h100-80gb` is `h100`.
+fn accelerator_kind(name: &str) -> String {
+    let name = name.strip_prefix("nvidia-").unwrap_or(name);
+    let name = name.strip_prefix("tesla-").unwrap_or(name);
+    gpu_kind(name.split('-').next().unwrap_or(name))
+}
+
+/// The region of a zone: `us-central1` of `us-central1-a`.
+pub fn region_of(zone: &str) -> &str {
+    zone.rsplit_once('-').map_or(zone, |(region, _)| region)
+}
+
+/// A text as the value of a label: small letters, digits, `-` and `_`.
+pub fn label(text: &str) -> String {
+    let plain = |c: char| match c.to_ascii_lowercase() {
+        c if c.is_ascii_alphanumeric() || matches!(c, '-' | '_') => c,
+        _ => '-',
+    };
+    text.chars().map(plain).take(LABEL_BYTES_MAX).collect()
+}
+
+/// A value of an address: all but letters, digits and `-_.` is escaped.
+pub fn encode(text: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    let escape = |byte: u8| {
+        if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }
+    };
+    text.bytes().map(escape).collect()
+}
+
+pub struct InsertOrder<'a> {
+    pub cloud: &'a CloudConfig,
+    pub cluster: &'a str,
+    pub zone: &'a str,
+    pub kind: &'a str,
+    pub spot: bool,
+    pub token: &'a str,
+    pub node: &'a str,
+    pub script: &'a str,
+}
+
+impl InsertOrder<'_> {
+    /// The random part of the token as a UUID: one machine is made however often it is asked for.
+    pub fn request_id(&self) -> String {
+        let random = self.token.rsplit('-').next().unwrap_or_default();
+        let part = |from: usize, to: usize| random.get(from..to).unwrap_or("0");
+        let parts = [part(0, 8), part(8, 12), part(12, 16), part(16, 20), part(20, 32)];
+        parts.join("-")
+    }
+
+    pub fn body(&self) -> Value {
+        let cloud = self.cloud;
+        let network = cloud.network.as_deref().unwrap_or("global/networks/default");
+        let image = cloud.image(self.zone).unwrap_or_default();
+        let mut body = json!({
+            "name": self.node,
+            "machineType": format!("zones/{}/machineTypes/{}", self.zone, self.kind),
+            "labels": {CLUSTER_LABEL: label(self.cluster), TOKEN_LABEL: self.token},
+            "metadata": {"items": [{"key": "startup-script", "value": self.script}]},
+            "tags": {"items": cloud.security_groups},
+            "networkInterfaces": [
+                {"network": network, "accessConfigs": [{"type": "ONE_TO_ONE_NAT"}]},
+            ],
+            "disks": [{
+                "boot": true,
+                "autoDelete": true,
+                "initializeParams": {
+                    "sourceImage": image,
+                    "diskSizeGb": cloud.disk_gb.to_string(),
+                },
+            }],
+            "scheduling": scheduling(self.spot, self.kind),
+        });
+        if let (Some(email), Value::Object(body)) = (&cloud.identity, &mut body) {
+            let scopes = ["https://www.googleapis.com/auth/cloud-platform"];
+            body.insert("serviceAccounts".into(), json!([{"email": email, "scopes": scopes}]));
+        }
+        body
+    }
+}
+
+/// Machines with GPUs cannot be moved while they run.
+fn scheduling(spot: bool, kind: &str) -> Value {
+    let mut found = Map::new();
+    if spot {
+        found.insert("provisioningModel".into(), "SPOT".into());
+        found.insert("instanceTerminationAction".into(), "DELETE".into());
+    } else if kind.starts_with('a') || kind.starts_with('g') {
+        found.insert("onHostMaintenance".into(), "TERMINATE".into());
+    }
+    Value::Object(found)
+}
+
+/// A machine of a list; its own name is its id.
+pub fn machine(item: &Value) -> Option<SourceMachine> {
+    let since: Option<jiff::Timestamp> = word(item, "/creationTimestamp").parse().ok();
+    Some(SourceMachine {
+        id: item["name"].as_str()?.to_owned(),
+        token: word(item, &format!("/labels/{TOKEN_LABEL}")).to_owned(),
+        since: since.map(|at| Timestamp::from_secs(at.as_second())),
+    })
+}
+
+/// A failed call.
+pub fn failure(what: &str, zone: &str, status: u16, answer: &Value) -> SourceError {
+    let reason = word(answer, "/error/errors/0/reason");
+    let message = word(answer, "/error/message");
+    let known = CODES.iter().find(|(of, _)| *of == reason).map(|(_, kind)| *kind);
+    let kind = known.unwrap_or(match status {
+        404 => FailureKind::NotFound,
+        429 => FailureKind::Throttled,
+        500.. => FailureKind::Unknown,
+        _ => FailureKind::Refused,
+    });
+    // What is missing when a machine is made is a zone, an image or a network.
+    let is_of_machine = what.starts_with("instances/");
+    let kind = match kind {
+        FailureKind::NotFound if !is_of_machine => FailureKind::Refused,
+        kind => kind,
+    };
+    let reason = if reason.is_empty() { format!("status {status}") } else { shown(reason) };
+    SourceError { kind, text: format!("{what} in {zone}: {reason}: {}", shown(message)) }
+}
+
+/// What an operation that is over failed with, if it did.
+pub fn operation_failure(zone: &str, operation: &Value) -> Option<SourceError> {
+    let error = operation.pointer("/error/errors/0")?;
+    let code = word(error, "/code");
+    let known = CODES.iter().find(|(of, _)| *of == code).map(|(_, kind)| *kind);
+    let text = format!("in {zone}: {}: {}", shown(code), shown(word(error, "/message")));
+    Some(SourceError { kind: known.unwrap_or(FailureKind::Refused), text })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn machine_is_asked_for_with_its_labels_and_a_request_of_its_own() {
+        let cloud = CloudConfig {
+            images: [(String::new(), "images/lab".to_owned())].into(),
+            disk_gb: 50,
+            ..CloudConfig::default()
+        };
+        let token = format!("7-{}", "0123456789abcdef".repeat(2));
+        let order = InsertOrder {
+            cloud: &cloud,
+            cluster: "My Lab",
+            zone: "us-central1-a",
+            kind: "g2-standard-4",
+            spot: true,
+            token: &token,
+            node: "gcp-7",
+            script: "#!/bin/sh",
+        };
+        assert_eq!(order.request_id(), "01234567-89ab-cdef-0123-456789abcdef");
+        let body = order.body();
+        assert_eq!(word(&body, "/labels/sluice-cluster"), "my-lab");
+        assert_eq!(word(&body, "/scheduling/provisioningModel"), "SPOT");
+        assert_eq!(word(&body, "/disks/0/initializeParams/sourceImage"), "images/lab");
+        assert_eq!(word(&body, "/metadata/items/0/value"), "#!/bin/sh");
+        assert_eq!(region_of("us-central1-a"), "us-central1");
+        assert_eq!(encode("labels.a=b c"), "labels.a%3Db%20c");
+    }
+
+    #[test]
+    fn types_are_read_with_their_accelerators() {
+        let gpu = json!({"guestAcceleratorType": "nvidia-tesla-a100", "guestAcceleratorCount": 1});
+        let item = json!({"name": "a2-highgpu-1g", "guestCpus": 12, "memoryMb": 87040,
+            "accelerators": [gpu]});
+        let found = MachineType::read(&item).expect("a type");
+        assert_eq!((found.cpus, found.gpus.map(|gpus| gpus.kind)), (12, Some("a100".to_owned())));
+        assert_eq!(accelerator_kind("nvidia-h100-80gb"), "h100");
+        assert!(MachineType::read(&json!({"name": "odd"})).is_none());
+    }
+
+    #[test]
+    fn errors_of_google_have_the_kind_that_the_caller_acts_by() {
+        let answer = |reason: &str| {
+            json!({"error": {"message": "so\nand so", "errors": [{"reason": reason}]}})
+        };
+        let table = [
+            ("instances", 403, "quotaExceeded", FailureKind::Quota),
+            ("instances", 403, "rateLimitExceeded", FailureKind::Throttled),
+            ("instances", 403, "forbidden", FailureKind::Refused),
+            ("instances", 404, "notFound", FailureKind::Refused),
+            ("instances/gcp-1", 404, "notFound", FailureKind::NotFound),
+            ("instances", 503, "backendError", FailureKind::Unknown),
+        ];
+        for (what, status, reason, kind) in table {
+            let failed = failure(what, "z", status, &answer(reason));
+            assert_eq!((failed.kind, failed.text.lines().count()), (kind, 1), "{failed}");
+        }
+        let full = json!({"status": "DONE", "error": {"errors": [
+            {"code": "ZONE_RESOURCE_POOL_EXHAUSTED", "message": "none"}]}});
+        let failed = operation_failure("z", &full).expect("it failed");
+        assert_eq!(failed.kind, FailureKind::NoCapacity);
+        assert!(operation_failure("z", &json!({"status": "DONE"})).is_none());
+    }
+}

@@ -1,0 +1,65 @@
+//! Keys and tokens of clouds: not printed, and overwritten when they are dropped.
+
+use super::super::source::SourceError;
+use std::fmt;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use zeroize::Zeroizing;
+
+/// The largest file of credentials.
+const FILE_BYTES_MAX: u64 = 64 << 10;
+
+#[derive(Clone, PartialEq, Eq)]
+pub struct SecretText(Zeroizing<String>);
+
+impl SecretText {
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(Zeroizing::new(text.into()))
+    }
+
+    /// The text itself, for the one place that needs it.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for SecretText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(secret)")
+    }
+}
+
+/// Reads a file of credentials, which is nobody else's.
+pub fn read_file(path: &str) -> Result<SecretText, SourceError> {
+    let wrong = |why: String| SourceError::refused(format!("credentials: {path}: {why}"));
+    let file = std::fs::File::open(path).map_err(|e| wrong(e.to_string()))?;
+    let facts = file.metadata().map_err(|e| wrong(e.to_string()))?;
+    if facts.mode() & 0o007 != 0 {
+        return Err(wrong("others may read or change it: chmod o-rwx".into()));
+    }
+    let mut text = Zeroizing::new(String::new());
+    file.take(FILE_BYTES_MAX).read_to_string(&mut text).map_err(|e| wrong(e.to_string()))?;
+    Ok(SecretText(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn secret_is_not_printed_and_its_file_is_nobody_elses() {
+        assert_eq!(format!("{:?}", SecretText::new("key")), "(secret)");
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("key");
+        std::fs::write(&path, "abc").expect("a file");
+        let set = |mode| {
+            let mode = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(&path, mode).expect("a mode");
+            read_file(&path.display().to_string())
+        };
+        assert_eq!(set(0o640).expect("it is good").expose(), "abc");
+        assert!(set(0o644).expect_err("others read it").text.contains("chmod o-rwx"));
+        assert!(read_file("/nowhere/key").expect_err("none").text.contains("/nowhere/key"));
+    }
+}
