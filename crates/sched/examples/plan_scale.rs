@@ -401,7 +401,7 @@ fn offers(random: &mut Random) -> Vec<Offer> {
     let kinds = u64::from(CLASSES);
     let offer = |at: u64, region: u64, random: &mut Random| {
         let cpus: u32 = 2 << (at % 7);
-        let gpus = (at % 4 == 0).then(|| OfferedGpus {
+        let gpus = (at.is_multiple_of(4)).then(|| OfferedGpus {
             kind: class_kind((at / 4 % kinds) as u32),
             count: 1 << (at / 32 % 4),
             memory: Some(Bytes::from_gib(80)),
@@ -417,7 +417,7 @@ fn offers(random: &mut Random) -> Vec<Offer> {
             gpus,
             region: format!("region{region}"),
             price: Price::from_dollars(dollars).expect("a price"),
-            spot: at % 2 == 0,
+            spot: at.is_multiple_of(2),
         }
     };
     let places = (0..TYPES).flat_map(|at| (0..REGIONS).map(move |region| (at, region)));

@@ -167,9 +167,8 @@ impl History {
 
     fn running(&self) -> Vec<JobId> {
         let jobs = self.jobs.iter().copied();
-        let is_running = |job: &JobId| {
-            self.w.state.jobs.get(job).is_some_and(|job| job.attempt_id().is_some())
-        };
+        let is_running =
+            |job: &JobId| self.w.state.jobs.get(job).is_some_and(|job| job.attempt_id().is_some());
         jobs.filter(is_running).collect()
     }
 

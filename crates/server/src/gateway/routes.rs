@@ -177,7 +177,7 @@ impl Routes {
             let stays = replicas.iter().any(|other| other.route == one.route);
             !stays && one.pool.outstanding() > 0
         };
-        let leaving = known.iter().filter(|one| is_left(*one)).cloned().collect();
+        let leaving = known.iter().filter(|one| is_left(one)).cloned().collect();
         RoutedService { route, replicas, leaving, counts }
     }
 

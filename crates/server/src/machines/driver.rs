@@ -386,8 +386,8 @@ async fn create_order(
     let join = node_order::join_file(shared, source, machine, life).await;
     let (offer, conf) = (machine.offer.clone(), node_order::conf(source, machine));
     let (token, node) = (machine.token.clone(), machine.node.clone());
-    let join = join
-        .map_err(|why| SourceError::unknown(format!("no join token for {node}: {why}")))?;
+    let join =
+        join.map_err(|why| SourceError::unknown(format!("no join token for {node}: {why}")))?;
     Ok(CreateOrder { token, offer, node, conf, join })
 }
 

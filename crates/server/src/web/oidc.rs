@@ -41,6 +41,7 @@ const START_PATH: &str = "/api/web/oidc/start";
 const CALLBACK_PATH: &str = "/api/web/oidc/callback";
 
 /// Paths that need no session: they lead to one.
+#[cfg(test)]
 pub const PATHS: [&str; 3] = [ABOUT_PATH, START_PATH, CALLBACK_PATH];
 
 /// The cookie of a browser that is at the provider. It comes back from another site, so it cannot be as strict as a session's.

@@ -210,7 +210,7 @@ fn up_fleet_of_machines_is_applied_serves_a_job_and_is_deleted() {
         let said = site.shell("sbatch --parsable -p burst -n 1 --wrap true");
         said.stdout.trim().parse().ok()
     });
-    assert_eq!(cluster.await_end(&job), "COMPLETED|0:0");
+    assert_eq!(cluster.await_end(job), "COMPLETED|0:0");
     let books = site.shell(&format!("sacct -nXP -j {job} -o NodeList,AllocTRES")).stdout;
     assert!(books.starts_with("burst-1|") && books.contains("cost=3.6"), "{books}");
     until("the machine was idle and is gone", || site.records().is_empty().then_some(()));

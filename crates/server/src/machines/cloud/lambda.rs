@@ -8,7 +8,9 @@ use super::offer_id::{offer_id, type_of};
 use super::rest::{self, Call, shown, word};
 use super::secret::{self, SecretText};
 use super::user_data;
-use crate::machines::source::{CreateOrder, DeleteOrder, MachineSource, SourceError, SourceMachine};
+use crate::machines::source::{
+    CreateOrder, DeleteOrder, MachineSource, SourceError, SourceMachine,
+};
 use model::amount::Bytes;
 use model::cloud_source::CloudConfig;
 use model::machine::{FailureKind, Offer, OfferedGpus, SourceConfig};

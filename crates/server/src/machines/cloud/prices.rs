@@ -68,7 +68,8 @@ impl Prices {
 
     /// What an hour costs there; a region `*` has the prices of all that are not named.
     pub fn price(&self, region: &str, name: &str, spot: bool) -> Option<Price> {
-        let of = [region, "*"].into_iter().find_map(|region| self.regions.get(region)?.get(name))?;
+        let of =
+            [region, "*"].into_iter().find_map(|region| self.regions.get(region)?.get(name))?;
         Price::from_dollars(if spot { of.spot? } else { of.on_demand? })
     }
 }

@@ -115,11 +115,14 @@ fn up_queue_runs_on_machines_of_ec2_and_the_bill_is_the_clouds_log() {
     with_moto(name, |moto| {
         let mut site = Site::up(PROXY, &[moto], |cloud| {
             let key = credentials(cloud, "key", "AKIAGOOD", "secret");
-            let prices = prices(cloud, &json!({
-                "t3.micro": {"on_demand": 0.36},
-                "t3.small": {"on_demand": 3.6},
-                "c5.large": {"on_demand": 36},
-            }));
+            let prices = prices(
+                cloud,
+                &json!({
+                    "t3.micro": {"on_demand": 0.36},
+                    "t3.small": {"on_demand": 3.6},
+                    "c5.large": {"on_demand": 36},
+                }),
+            );
             // The cheapest is sold out, the next call is one too many, and what was made is not seen at once.
             cloud.control(&json!({"sold_out": ["t3.micro"], "throttle": 1, "lag": 1}));
             let more = format!(

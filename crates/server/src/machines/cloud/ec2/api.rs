@@ -59,11 +59,7 @@ impl Form {
     }
 
     /// `Name.1`, `Name.2` and so on.
-    pub fn with_list<'a>(
-        mut self,
-        name: &str,
-        values: impl IntoIterator<Item = &'a str>,
-    ) -> Self {
+    pub fn with_list<'a>(mut self, name: &str, values: impl IntoIterator<Item = &'a str>) -> Self {
         let values = values.into_iter().enumerate();
         self.0.extend(values.map(|(at, value)| (format!("{name}.{}", at + 1), value.to_owned())));
         self
@@ -256,7 +252,9 @@ mod tests {
     #[test]
     fn errors_have_the_kind_that_the_caller_acts_by() {
         let answer = |code: &str| {
-            format!("<Response><Errors><Error><Code>{code}</Code><Message>so</Message></Error></Errors></Response>")
+            format!(
+                "<Response><Errors><Error><Code>{code}</Code><Message>so</Message></Error></Errors></Response>"
+            )
         };
         let table = [
             (400, answer("InsufficientInstanceCapacity"), FailureKind::NoCapacity),
@@ -287,7 +285,8 @@ mod tests {
             form.body(),
             "A=x%20y&Filter.1.Name=tag%3Aa&Filter.1.Value.1=1&Filter.1.Value.2=2"
         );
-        let text = "<R xmlns='urn:x'><set><item><state><name> on </name></state></item><item/></set></R>";
+        let text =
+            "<R xmlns='urn:x'><set><item><state><name> on </name></state></item><item/></set></R>";
         let document = parse("List", text).expect("XML");
         let all = items(document.root_element(), "set");
         assert_eq!((all.len(), value(all[0], "state/name")), (2, Some("on")));

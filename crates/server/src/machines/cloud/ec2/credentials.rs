@@ -150,8 +150,7 @@ mod tests {
     #[test]
     fn key_is_read_as_awss_own_tools_write_it() {
         let plain = "aws_access_key_id = A\naws_secret_access_key = s/+=\n";
-        let expected =
-            AccessKey { id: "A".into(), secret: SecretText::new("s/+="), session: None };
+        let expected = AccessKey { id: "A".into(), secret: SecretText::new("s/+="), session: None };
         let other = "[other]\naws_access_key_id = B\naws_secret_access_key = t\n";
         for text in [
             plain.to_owned(),

@@ -14,7 +14,9 @@ mod tests;
 
 use super::offer_id::{place_of, type_of};
 use super::user_data;
-use crate::machines::source::{CreateOrder, DeleteOrder, MachineSource, SourceError, SourceMachine};
+use crate::machines::source::{
+    CreateOrder, DeleteOrder, MachineSource, SourceError, SourceMachine,
+};
 use api::{Api, ApiError, Form, items, parse, value};
 use instance_type::InstanceType;
 use model::cloud_source::CloudConfig;

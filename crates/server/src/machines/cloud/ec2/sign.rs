@@ -116,7 +116,8 @@ mod tests {
         };
         let scope = Scope { region: "us-east-1", service: "service", time: TIME };
         let form = ("content-type", "application/x-www-form-urlencoded");
-        let table: [(&[(&str, &str)], &str, &str, &str); 3] = [
+        type Row<'a> = (&'a [(&'a str, &'a str)], &'a str, &'a str, &'a str);
+        let table: [Row<'_>; 3] = [
             (
                 &[HOST, DATE],
                 "",

@@ -11,7 +11,9 @@ use super::offer_id::{offer_id, place_of, type_of};
 use super::prices::Prices;
 use super::rest::{self, Call, word};
 use super::user_data;
-use crate::machines::source::{CreateOrder, DeleteOrder, MachineSource, SourceError, SourceMachine};
+use crate::machines::source::{
+    CreateOrder, DeleteOrder, MachineSource, SourceError, SourceMachine,
+};
 use model::cloud_source::CloudConfig;
 use model::machine::{FailureKind, OFFERS_MAX, Offer, SourceConfig};
 use request::{InsertOrder, MachineType, encode, failure, label, operation_failure, region_of};

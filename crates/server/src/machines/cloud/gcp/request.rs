@@ -236,9 +236,7 @@ mod tests {
 
     #[test]
     fn errors_of_google_have_the_kind_that_the_caller_acts_by() {
-        let answer = |reason: &str| {
-            json!({"error": {"message": "so\nand so", "errors": [{"reason": reason}]}})
-        };
+        let answer = |reason: &str| json!({"error": {"message": "so\nand so", "errors": [{"reason": reason}]}});
         let table = [
             ("instances", 403, "quotaExceeded", FailureKind::Quota),
             ("instances", 403, "rateLimitExceeded", FailureKind::Throttled),
