@@ -134,11 +134,11 @@ impl ListenerSlots {
             Arc::new(ConnectionSlots::new(name, max as usize))
         };
         Self {
-            socket: slots("the local socket", free / 8),
+            socket: slots("the local socket", free / 4),
             proxy: slots("the proxy's port", free / 8),
             port: slots("the clients' port", free / 4 - free / 32),
             handshakes: slots("the handshakes of the clients' port", free / 16),
-            agents: slots("the agents' port", free / 2 - free / 8),
+            agents: slots("the agents' port", free / 4),
             nodes: slots("the sockets of nodes", free / 8),
             ssh: slots("the SSH endpoint", (free / 32).min(SSH_CONNECTIONS_MAX)),
             ssh_logins: slots("the logins of the SSH endpoint", (free / 128).min(SSH_LOGINS_MAX)),
@@ -302,8 +302,8 @@ mod tests {
     #[test]
     fn no_listener_gets_reserved_descriptors_and_agents_have_their_part() {
         for (descriptors, expected) in [
-            (1024, (96, 168, 96, 288, 96)),
-            (20_000, (2468, 4319, 2468, 7404, 2468)),
+            (1024, (192, 168, 96, 192, 96)),
+            (20_000, (4936, 4319, 2468, 4936, 2468)),
             (1 << 20, (20_000, 20_000, 20_000, 20_000, 20_000)),
         ] {
             let slots = ListenerSlots::new(descriptors, &ConnectionLimits::default());
@@ -312,7 +312,7 @@ mod tests {
             assert_eq!(found, expected, "{descriptors}");
         }
         let slots = ListenerSlots::new(16, &"places=3".parse().unwrap());
-        assert_eq!((slots.socket.max, slots.agents.max), (1, 3));
+        assert_eq!((slots.socket.max, slots.agents.max), (2, 2));
     }
 
     #[test]

@@ -312,6 +312,7 @@ fn cloud_node_of_slurm_conf_is_a_machine_of_its_source_while_it_is_powered_up() 
     w.pass(101);
     w.run(Command::PowerSave);
     w.run(Command::NodeLost { node: "n1".into() });
+    w.pass(1);
     w.pass(40);
     assert_eq!(power(&w), PowerState::PoweredDown, "it was idle, and no program is called");
     let job = w.started(ask()).job;

@@ -32,6 +32,7 @@ const SCONTROL: &[HelpLine] = &[
     ("power up|down NODES", "start machines and shut them down"),
     ("reconfigure|setdebug LEVEL", "read the files again; how much is logged"),
     ("token|ping|version|help", "a token for the REST API; this text"),
+    ("takeover", "the lead of several servers goes to one that waits"),
 ];
 
 /// Not formatted by rustfmt: a row is one line.

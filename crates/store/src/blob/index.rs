@@ -28,8 +28,9 @@ pub(super) struct IndexedPack {
     pub blobs: Vec<IndexedBlob>,
     /// Where the last sound record ends.
     pub end: usize,
-    /// How far it was looked through.
+    /// How far it was looked through, and whether it was the newest then.
     seen: usize,
+    was_newest: bool,
     /// Bad bytes with a sound record after them: offset and length.
     pub gaps: Vec<(usize, usize)>,
     /// How many bytes, not all zero, lie behind the last sound record.
@@ -39,21 +40,28 @@ pub(super) struct IndexedPack {
 impl BlobIndex {
     /// Reads on in one pack that has grown, `bytes_max` bytes where that is enough for a record; whether there is more to be read.
     pub fn read_on(&mut self, disk: &dyn Disk, bytes_max: usize) -> Result<bool, BlobError> {
-        let mut is_more = None;
-        for (number, len) in self.list(disk)? {
+        let there = self.list(disk)?;
+        let newest = there.keys().last().copied();
+        let (mut has_read, mut is_more) = (false, false);
+        for (number, len) in there {
             let pack = self.packs.entry(number).or_default();
-            if usize::try_from(len).unwrap_or(usize::MAX) <= pack.seen {
-                continue;
-            }
-            if is_more.is_some() {
+            let has_grown = usize::try_from(len).unwrap_or(usize::MAX) > pack.seen;
+            // The newest may have its whole length from the beginning, and be filled later.
+            let may_be_filled = pack.was_newest || Some(number) == newest;
+            if has_read && has_grown {
                 return Ok(true);
+            }
+            if has_read || !(has_grown || may_be_filled) {
+                continue;
             }
             let name = pack_name(number);
             let file = disk.open(&name).map_err(BlobError::io("open", &name))?;
-            let read = pack.read_on(&*file, bytes_max).map_err(BlobError::io("read", &name))?;
-            is_more = Some(read);
+            let end = pack.end;
+            is_more = pack.read_on(&*file, bytes_max).map_err(BlobError::io("read", &name))?;
+            pack.was_newest = Some(number) == newest || (pack.was_newest && is_more);
+            has_read = has_grown || pack.end > end;
         }
-        Ok(is_more.unwrap_or(false))
+        Ok(is_more)
     }
 
     /// Reads all that was not read yet, and anew what has become another pack.
