@@ -341,6 +341,38 @@ fn cloud_node_of_slurm_conf_is_a_machine_of_its_source_while_it_is_powered_up() 
 }
 
 #[test]
+fn cloud_nodes_that_are_powered_up_together_keep_the_limits_of_source_and_account() {
+    let table = [(1, None, 1), (9, None, 2), (9, Some(7.5), 2), (9, Some(4.0), 1), (9, Some(3.0), 0)];
+    for (machines_max, budget, expected) in table {
+        let mut w = world_with(2, |config| {
+            backed(config);
+            config.nodes[1].cloud = true;
+            config.sources[0].nodes.push("n2".into());
+            config.sources[0].machines_max = machines_max;
+        });
+        let large = Offer { cpus: 256, memory: Bytes::from_gib(4096), ..small() };
+        w.run(Command::SetOffers { source: "cloud".into(), offers: vec![large] });
+        w.pass(101);
+        w.run(Command::PowerSave);
+        for node in ["n1", "n2"] {
+            w.run(Command::NodeLost { node: node.into() });
+        }
+        w.pass(40);
+        let job = w.started(ask().nodes(2)).job;
+        let mut config = (*w.state.config).clone();
+        if let Some(dollars) = budget {
+            let month = Cost::from_dollars(dollars).expect("money");
+            let account = w.job(job).account.to_string();
+            config.budgets = vec![Budget { account, month, warn_percent: 80 }];
+        }
+        w.run(Command::Configure(Box::new(config)));
+        w.run(Command::PowerSave);
+        w.pass(1);
+        assert_eq!(w.state.machines.len(), expected, "{machines_max} {budget:?}");
+    }
+}
+
+#[test]
 fn failure_is_final_or_leads_to_a_deletion_and_pauses_the_source() {
     let mut w = open();
     let job = w.submit(in_cloud());
