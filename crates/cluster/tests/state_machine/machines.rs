@@ -342,7 +342,7 @@ fn cloud_node_of_slurm_conf_is_a_machine_of_its_source_while_it_is_powered_up() 
 
 #[test]
 fn cloud_nodes_that_are_powered_up_together_keep_the_limits_of_source_and_account() {
-    let table = [(1, None, 1), (9, None, 2), (9, Some(7.5), 2), (9, Some(4.0), 1), (9, Some(3.0), 0)];
+    let table = [(1, None, 1), (9, Some(7.5), 2), (9, Some(4.0), 1), (9, Some(3.0), 0)];
     for (machines_max, budget, expected) in table {
         let mut w = world_with(2, |config| {
             backed(config);
