@@ -6,7 +6,9 @@ use super::power::powered;
 use crate::command::Context;
 use crate::event::Event;
 use crate::state::State;
+use model::health::HealthSource;
 use model::machine::{Machine, MachinePhase, MachineTerms, SourceConfig};
+use model::node::SlotState;
 use model::power::PowerState;
 use sched::machines::{AccountBudget, MachineOrder, Source};
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,6 +50,11 @@ impl State {
                         let why = "its node is powered down";
                         events.extend(self.machine_leaves(machine.clone(), why, context.now));
                     }
+                    (PowerState::On | PowerState::PowerDownPending { .. }, None)
+                        if node.slot == SlotState::Down && node.holders.is_empty() =>
+                    {
+                        events.extend(self.without_machine(name, context));
+                    }
                     _ => {}
                 }
                 // The call of the site's program is this.
@@ -61,6 +68,19 @@ impl State {
                 budgets = Some(left.budgets);
             }
         }
+        events
+    }
+
+    /// The node's machine was taken back or is lost, and its agent is silent: the node is powered down, so that a job may have
+    /// it powered up. What was wrong with that machine is not wrong with the next one; what an administrator set stays.
+    fn without_machine(&self, name: &str, context: &Context) -> Vec<Event> {
+        let mut events = vec![powered(name, PowerState::PoweredDown, context.now)];
+        let is_in_service = self.nodes.get(name).is_some_and(|node| node.admin.is_none());
+        if is_in_service {
+            events.push(Event::NodeAdmin { node: name.to_owned(), admin: None, reason: None });
+        }
+        let source = HealthSource::Interruption;
+        events.extend(self.decide_node_health(name, source, None, context));
         events
     }
 

@@ -341,6 +341,37 @@ fn cloud_node_of_slurm_conf_is_a_machine_of_its_source_while_it_is_powered_up() 
 }
 
 #[test]
+fn cloud_node_whose_machine_was_taken_back_is_powered_up_with_another_one() {
+    let mut w = world_with(1, backed);
+    let large = Offer { cpus: 256, memory: Bytes::from_gib(4096), ..small() };
+    w.run(Command::SetOffers { source: "cloud".into(), offers: vec![large] });
+    w.pass(101);
+    w.run(Command::PowerSave);
+    w.run(Command::NodeLost { node: "n1".into() });
+    w.pass(40);
+    for number in [1, 2] {
+        let job = w.started(ask()).job;
+        w.run(Command::PowerSave);
+        w.pass(1);
+        assert_eq!(machine(&w, number).job, Some(job));
+        made(&mut w, number);
+        w.hello("n1", &[]);
+        report(&mut w, number, MachineReport::Joined);
+        w.end(job, 0);
+        w.run(notice("n1"));
+        assert_eq!(phase(&w, number), MachinePhase::Deleting);
+        assert_eq!(w.state.nodes["n1"].admin, Some(AdminState::Drain));
+        report(&mut w, number, MachineReport::Deleted);
+        w.run(Command::NodeLost { node: "n1".into() });
+        w.pass(10);
+        w.pass(1);
+        let node = &w.state.nodes["n1"];
+        assert_eq!((node.power, node.admin), (PowerState::PoweredDown, None));
+        assert!(node.failures.is_empty() && node.reason.is_none(), "{:?}", node.reason);
+    }
+}
+
+#[test]
 fn cloud_nodes_that_are_powered_up_together_keep_the_limits_of_source_and_account() {
     let table = [(1, None, 1), (9, Some(7.5), 2), (9, Some(4.0), 1), (9, Some(3.0), 0)];
     for (machines_max, budget, expected) in table {
