@@ -309,11 +309,12 @@ impl State {
         }
         // A job of several nodes could start when the last of its machines had joined, and not before.
         let joined_last = beside().filter(|_| is_unserved).filter_map(|of| of.joined).max();
-        let of_fleet = cloud.and_then(|cloud| cloud.choice.idle_s);
-        let idle_s = machine.terms.idle_s.or(of_fleet);
+        // Whoever may start a run may not have a machine of the site's stand idle for longer than the site says.
+        let most = cloud.and_then(|cloud| cloud.choice.idle_s).unwrap_or(source.idle_s);
+        let idle_s = machine.terms.idle_s.map_or(most, |of_run| of_run.min(most));
         let idle_since = node.last_busy.max(joined_last).map_or(joined, |at| at.max(joined));
         node.holders.is_empty()
-            && idle_since + seconds(idle_s.unwrap_or(source.idle_s)) <= now
+            && idle_since + seconds(idle_s) <= now
             && joined + seconds(source.life_min_s) <= now
             && self.check_machine_free(&machine.node).is_ok()
     }

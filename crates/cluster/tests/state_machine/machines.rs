@@ -148,6 +148,25 @@ fn job_that_no_node_could_hold_waits_for_a_machine_and_runs_there() {
 }
 
 #[test]
+fn run_may_have_its_machine_idle_for_a_shorter_time_than_the_source_and_not_for_a_longer_one() {
+    for (idle_s, kept, gone) in [(365 * 86_400, 99, 100), (20, 19, 20)] {
+        let mut w = open();
+        let choice = MachineChoice { idle_s: Some(idle_s), ..MachineChoice::default() };
+        let run = in_cloud().asking(|request| request.machines = Some(Box::new(choice)));
+        let job = w.submit(run);
+        asked(&mut w);
+        made(&mut w, 1);
+        joins(&mut w, 1);
+        assert_eq!(w.plan().len(), 1);
+        w.end(job, 0);
+        w.pass(kept);
+        assert_eq!(phase(&w, 1), MachinePhase::Joined, "{idle_s}");
+        w.pass(gone - kept);
+        assert_eq!(phase(&w, 1), MachinePhase::Deleting, "{idle_s}");
+    }
+}
+
+#[test]
 fn machine_is_paid_for_since_its_source_had_it() {
     let mut w = open();
     w.submit(in_cloud());

@@ -221,7 +221,7 @@ pub struct Machine {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MachineTerms {
-    /// How long it may be idle, seconds; `None` for as long as its source says.
+    /// How long it may be idle, seconds, where that is less than its fleet or its source says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idle_s: Option<u32>,
     /// The fleet of dstack's language that it is an instance of.
