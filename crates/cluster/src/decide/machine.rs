@@ -14,6 +14,7 @@ use model::machine::{
 use model::reason::Refusal;
 use model::time::Timestamp;
 use sched::machines::{MachineOrder, MachineView};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 impl State {
@@ -71,7 +72,7 @@ impl State {
     pub(super) fn fleet_machine_events(&self, context: &Context) -> Vec<Event> {
         let clouds = self.fleets.values().filter_map(|fleet| Some((fleet, fleet.cloud.as_ref()?)));
         let short: Vec<(&str, u32)> = clouds
-            .map(|(fleet, cloud)| (&*fleet.name, self.instances_wanted(&fleet.name, cloud)))
+            .map(|(fleet, cloud)| (&*fleet.name, cloud.wanted()))
             .filter(|(name, wanted)| self.instances_of(name) < *wanted)
             .collect();
         if short.is_empty() {
@@ -83,11 +84,27 @@ impl State {
         short.iter().map(to).find(|events| !events.is_empty()).unwrap_or_default()
     }
 
-    /// A fleet that has had no instance yet is brought to its target, and later kept at its least.
-    fn instances_wanted(&self, fleet: &str, cloud: &CloudFleet) -> u32 {
-        let mut machines = self.machines.values();
-        let has_had = machines.any(|machine| machine.terms.fleet.as_deref() == Some(fleet));
-        if has_had { cloud.min } else { cloud.target.max(cloud.min) }
+    /// Fleets that have reached their targets, or have had instances for long enough without more of them (`left`): from now on
+    /// they are kept at their least. The machines that are gone do not tell it: only the newest are kept.
+    fn fleets_at_target(&self, left: &BTreeSet<String>, now: Timestamp) -> Vec<Event> {
+        let mut events = Vec::new();
+        for fleet in self.fleets.values() {
+            let Some(cloud) = &fleet.cloud else { continue };
+            let is_there = |machine: &&Machine| {
+                matches!(machine.phase, MachinePhase::Made | MachinePhase::Joined)
+                    && machine.terms.fleet.as_deref() == Some(fleet.name.as_str())
+            };
+            let there = || self.machines.values().filter(is_there).count();
+            let is_open = !cloud.target_reached && cloud.target > cloud.min;
+            if is_open && (left.contains(&fleet.name) || there() >= cloud.target as usize) {
+                let mut fleet = fleet.clone();
+                if let Some(cloud) = &mut fleet.cloud {
+                    cloud.target_reached = true;
+                }
+                events.push(Event::FleetSet { fleet: Box::new(fleet), at: now });
+            }
+        }
+        events
     }
 
     /// Brings a fleet to so many instances, as far as the limits of sources let it.
@@ -273,7 +290,10 @@ impl State {
             }
             self.machine_leaves(next, "idle", now)
         };
-        due.flat_map(leave).collect()
+        let due: Vec<&Machine> = due.collect();
+        let left = due.iter().filter_map(|machine| machine.terms.fleet.clone()).collect();
+        let events = due.into_iter().flat_map(leave);
+        events.chain(self.fleets_at_target(&left, now)).collect()
     }
 
     /// Whether the job that the machine was made for waits, and neither a hold nor the time of its start keeps it.

@@ -258,9 +258,14 @@ fn run_that_starts_at_once_or_not_at_all_waits_for_the_machine_that_is_made_for_
 
 /// A fleet of machines of at least `min`, at most two.
 fn set_fleet(min: u32) -> Command {
+    set_fleet_to(min, min)
+}
+
+fn set_fleet_to(min: u32, target: u32) -> Command {
     let cloud = CloudFleet {
         min,
-        target: min,
+        target,
+        target_reached: false,
         max: Some(2),
         choice: MachineChoice { idle_s: Some(50), ..MachineChoice::default() },
         price_max: None,
@@ -295,6 +300,37 @@ fn fleet_of_machines_keeps_its_least_and_makes_more_for_jobs() {
     let names: Vec<&str> = w.state.machines.values().map(|of| of.node.as_str()).collect();
     assert_eq!(names, ["lab-1", "lab-2"], "{plan:?}");
     assert!(matches!(plan.answers[2].1, MachineAnswer::HeldBack(_)), "it has its most: {plan:?}");
+}
+
+#[test]
+fn fleet_is_brought_to_its_target_once_for_each_apply() {
+    let mut w = open();
+    w.run(set_fleet_to(0, 2));
+    w.pass(1);
+    assert_eq!(w.state.machines.len(), 2);
+    let (kind, text) = (FailureKind::NoCapacity, "sold out".to_owned());
+    for number in [1, 2] {
+        report(&mut w, number, MachineReport::NotMade { kind, text: text.clone() });
+    }
+    w.pass(61);
+    assert_eq!(w.state.machines.len(), 4, "what was not made is made later");
+    for number in [3, 4] {
+        made(&mut w, number);
+    }
+    w.pass(1);
+    let reached = |w: &World| w.state.fleets["lab"].cloud.as_ref().map(|of| of.target_reached);
+    assert_eq!(reached(&w), Some(true));
+    for number in [3, 4] {
+        report(&mut w, number, MachineReport::Vanished);
+        report(&mut w, number, MachineReport::Deleted);
+    }
+    w.pass(3700);
+    w.run(set_fleet_to(0, 2));
+    w.pass(1);
+    assert_eq!(w.state.machines.len(), 4, "not again, and not for the same fleet once more");
+    w.run(set_fleet_to(0, 1));
+    w.pass(1);
+    assert_eq!((w.state.machines.len(), reached(&w)), (5, Some(false)), "it is another fleet");
 }
 
 #[test]

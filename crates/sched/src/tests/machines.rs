@@ -257,6 +257,7 @@ fn fleet_makes_instances_of_its_own_kind_up_to_its_most() {
     let cloud = CloudFleet {
         min: 0,
         target: 0,
+        target_reached: false,
         max: Some(1),
         choice: Default::default(),
         price_max: None,
