@@ -1,13 +1,13 @@
 //! Nodes of slurm.conf with `State=CLOUD` that a source backs: instead of a call of `ResumeProgram` a machine is made for a
 //! node that is powered up, and instead of one of `SuspendProgram` it is deleted when the node is powered down.
 
-use super::machine::new_machine;
+use super::machine::{is_serving, new_machine};
 use super::power::powered;
 use crate::command::Context;
 use crate::event::Event;
 use crate::state::State;
 use model::health::HealthSource;
-use model::machine::{Machine, MachinePhase, MachineTerms, SourceConfig};
+use model::machine::{Machine, MachineTerms, SourceConfig};
 use model::node::SlotState;
 use model::power::PowerState;
 use sched::machines::{AccountBudget, MachineOrder, Source};
@@ -46,7 +46,7 @@ impl State {
                             events.push(Event::MachineSet(Box::new(asked)));
                         }
                     }
-                    (power, Some(machine)) if is_without_machine(power) && is_there(machine) => {
+                    (power, Some(machine)) if is_without_machine(power) && is_serving(machine) => {
                         let why = "its node is powered down";
                         events.extend(self.machine_leaves(machine.clone(), why, context.now));
                     }
@@ -152,8 +152,4 @@ fn is_without_machine(power: PowerState) -> bool {
             | PowerState::PowerUpPending
             | PowerState::ResumeFailed
     )
-}
-
-fn is_there(machine: &Machine) -> bool {
-    matches!(machine.phase, MachinePhase::Asked | MachinePhase::Made | MachinePhase::Joined)
 }

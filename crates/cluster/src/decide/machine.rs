@@ -14,7 +14,7 @@ use model::machine::{
 use model::reason::Refusal;
 use model::time::Timestamp;
 use sched::machines::{MachineOrder, MachineView};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 impl State {
@@ -73,7 +73,7 @@ impl State {
         let clouds = self.fleets.values().filter_map(|fleet| Some((fleet, fleet.cloud.as_ref()?)));
         let short: Vec<(&str, u32)> = clouds
             .map(|(fleet, cloud)| (&*fleet.name, cloud.wanted()))
-            .filter(|(name, wanted)| self.instances_of(name) < *wanted)
+            .filter(|(name, wanted)| self.serving_instances(name) < *wanted)
             .collect();
         if short.is_empty() {
             return Vec::new();
@@ -115,7 +115,11 @@ impl State {
         there: &MachineView,
         context: &Context,
     ) -> Vec<Event> {
-        let missing = wanted.saturating_sub(self.instances_of(fleet));
+        // Those that are on their way out are replaced, and count against the most until they are gone.
+        let missing = wanted.saturating_sub(self.serving_instances(fleet));
+        let most = self.fleets.get(fleet).and_then(|fleet| fleet.cloud.as_ref()?.max);
+        let room = most.map(|most| most.saturating_sub(self.instances_of(fleet)));
+        let missing = missing.min(room.unwrap_or(missing));
         let orders = sched::machines::fleet_orders(there, fleet, missing);
         let mut last = self.last_machine;
         let mut events = Vec::new();
@@ -136,6 +140,12 @@ impl State {
         let of_fleet =
             |machine: &&Machine| machine.is_live() && machine.terms.fleet.as_deref() == Some(fleet);
         self.machines.values().filter(of_fleet).count() as u32
+    }
+
+    /// How many instances a fleet has, without those that are on their way out.
+    fn serving_instances(&self, fleet: &str) -> u32 {
+        let serving = self.machines.values().filter(|machine| is_serving(machine));
+        serving.filter(|machine| machine.terms.fleet.as_deref() == Some(fleet)).count() as u32
     }
 
     /// The machines of a fleet leave with it; none of them may be busy.
@@ -255,11 +265,7 @@ impl State {
     ) -> Result<Decision, Refusal> {
         authorise(self, &context.by, Act::Administer)?;
         let machine = self.machines.values().find(|machine| {
-            let is_there = matches!(
-                machine.phase,
-                MachinePhase::Asked | MachinePhase::Made | MachinePhase::Joined
-            );
-            is_there && (machine.node == node || machine.token == node)
+            is_serving(machine) && (machine.node == node || machine.token == node)
         });
         let machine = machine.ok_or_else(|| unknown("machine", node))?.clone();
         if self.backing(&machine.node).is_some() {
@@ -272,8 +278,12 @@ impl State {
 
     /// Machines whose time is over: those that have had nothing to do for long enough, and those whose last job has ended.
     pub(super) fn machine_events(&self, now: Timestamp) -> Vec<Event> {
-        let due = self.machines.values().filter(|machine| match machine.phase {
-            MachinePhase::Joined => self.is_machine_idle(machine, now),
+        // How many instances each fleet has when those that were chosen here are gone.
+        let mut serving: BTreeMap<&str, u32> = BTreeMap::new();
+        let due = self.machines.values().filter(|&machine| match machine.phase {
+            MachinePhase::Joined => {
+                self.is_machine_idle(machine, now) && self.is_beyond_least(machine, &mut serving)
+            }
             MachinePhase::Leaving => {
                 let node = self.nodes.get(&machine.node);
                 node.is_none_or(|node| node.holders.is_empty())
@@ -281,6 +291,7 @@ impl State {
             }
             _ => false,
         });
+        let due: Vec<&Machine> = due.collect();
         let leave = |machine: &Machine| {
             let mut next = machine.clone();
             // The next machine for this job would stand idle as well, and be paid for.
@@ -290,10 +301,28 @@ impl State {
             }
             self.machine_leaves(next, "idle", now)
         };
-        let due: Vec<&Machine> = due.collect();
         let left = due.iter().filter_map(|machine| machine.terms.fleet.clone()).collect();
         let events = due.into_iter().flat_map(leave);
         events.chain(self.fleets_at_target(&left, now)).collect()
+    }
+
+    /// Whether the machine's fleet keeps its least without it, where it is of one; then it counts no more.
+    fn is_beyond_least<'s>(
+        &'s self,
+        machine: &'s Machine,
+        serving: &mut BTreeMap<&'s str, u32>,
+    ) -> bool {
+        let cloud = self.cloud_of(machine);
+        let (Some(cloud), Some(fleet)) = (cloud, machine.terms.fleet.as_deref()) else {
+            return true;
+        };
+        let count = serving.entry(fleet).or_insert_with(|| self.serving_instances(fleet));
+        // A machine whose node was deleted is of no use to the fleet.
+        let is_beyond = *count > cloud.min || !self.nodes.contains_key(&machine.node);
+        if is_beyond {
+            *count = count.saturating_sub(1);
+        }
+        is_beyond
     }
 
     /// Whether the job that the machine was made for waits, and neither a hold nor the time of its start keeps it.
@@ -313,10 +342,6 @@ impl State {
             return false;
         }
         let cloud = self.cloud_of(machine);
-        let fleet = machine.terms.fleet.as_deref().unwrap_or_default();
-        if cloud.is_some_and(|cloud| self.instances_of(fleet) <= cloud.min) {
-            return false;
-        }
         let (Some(source), Some(joined)) = (self.source(&machine.source), machine.joined) else {
             return false;
         };
@@ -385,6 +410,11 @@ impl State {
             None => Ok(()),
         }
     }
+}
+
+/// Whether the machine is a node or becomes one, and is not on its way out.
+pub(super) fn is_serving(machine: &Machine) -> bool {
+    matches!(machine.phase, MachinePhase::Asked | MachinePhase::Made | MachinePhase::Joined)
 }
 
 /// A machine as it is when it is asked for.

@@ -303,6 +303,28 @@ fn fleet_of_machines_keeps_its_least_and_makes_more_for_jobs() {
 }
 
 #[test]
+fn fleet_keeps_its_least_where_several_of_its_machines_are_idle_at_once() {
+    let mut w = open();
+    w.run(set_fleet_to(1, 2));
+    w.pass(1);
+    for number in [1, 2] {
+        made(&mut w, number);
+        joins(&mut w, number);
+    }
+    w.pass(200);
+    let phases = [1, 2].map(|number| phase(&w, number));
+    assert_eq!(phases, [MachinePhase::Deleting, MachinePhase::Joined]);
+    w.pass(200);
+    assert_eq!(phase(&w, 2), MachinePhase::Joined, "also while the other one is deleted");
+    w.run(Command::DeleteMachine { node: "lab-2".into() });
+    w.pass(1);
+    assert_eq!(w.state.machines.len(), 2, "no third one while both may be there");
+    report(&mut w, 1, MachineReport::Deleted);
+    w.pass(1);
+    assert_eq!(phase(&w, 3), MachinePhase::Asked);
+}
+
+#[test]
 fn fleet_is_brought_to_its_target_once_for_each_apply() {
     let mut w = open();
     w.run(set_fleet_to(0, 2));
