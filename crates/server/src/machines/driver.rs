@@ -6,7 +6,7 @@
 use super::budget_warning::BudgetWarning;
 use super::node_order;
 use super::open_source::OpenSources;
-use super::source::{CreateOrder, DeleteOrder, MachineSource, SourceError};
+use super::source::{CreateOrder, DeleteOrder, MachineSource, SourceError, SourceMachine};
 use crate::agents::dynamic_node;
 use crate::auth::principal::server_principal;
 use crate::clock;
@@ -319,13 +319,22 @@ async fn carry_out(
         }
         Work::Describe => {
             let begun = clock::now();
-            let told = call(move || source.describe()).await.map_err(|e| e.of("describe"))?;
-            let found = {
+            let asked = source.clone();
+            let told = call(move || asked.describe()).await.map_err(|e| e.of("describe"))?;
+            let mut found = {
                 let state = shared.read();
                 machine_reconcile::differences(&state.machines, &name, &told, begun)
             };
             for (token, report) in found.reports.iter().cloned() {
                 execute(shared, Command::MachineReport { token, report }).await?;
+            }
+            if config.kind.cloud().is_some() {
+                for surplus in &found.surplus {
+                    delete_surplus(shared, &name, &source, surplus).await;
+                }
+            } else {
+                // A program may go by the token alone, and would delete the machine that is in use.
+                found.strangers.append(&mut found.surplus);
             }
             return Ok(Outcome::Compared(found));
         }
@@ -374,6 +383,33 @@ async fn carry_out(
         Work::Report(report) => execute(shared, Command::MachineReport { token, report }).await?,
     }
     Ok(Outcome::Done)
+}
+
+/// Deletes a further machine of a token. Where that fails it is tried again with the next answer that tells of it.
+async fn delete_surplus(
+    shared: &Shared,
+    name: &str,
+    source: &Arc<dyn MachineSource>,
+    surplus: &SourceMachine,
+) {
+    let (token, id) = (surplus.token.clone(), surplus.id.clone());
+    let order = {
+        let state = shared.read();
+        // It may have become the node since the source was asked.
+        let machine = state.machines.get(&token).filter(|machine| !state.has_joined(machine));
+        machine.map(|machine| DeleteOrder {
+            token: token.clone(),
+            id: Some(id.clone()),
+            offer: machine.offer.id.clone(),
+            region: machine.offer.region.clone(),
+        })
+    };
+    let Some(order) = order else { return };
+    tracing::warn!("source {name}: token {token} has a second machine, {id}: it is deleted");
+    let source = source.clone();
+    if let Err(error) = call(move || source.delete(&order)).await {
+        tracing::warn!("source {name}: delete {id}: {error}");
+    }
 }
 
 /// What the source needs to make the machine: among it a join token that is good once, for this node alone.
