@@ -398,17 +398,24 @@ impl State {
         events
     }
 
-    /// Refuses a configuration without a source that has machines: nobody could delete them.
+    /// Refuses a configuration without a source that has machines, or with one that would not find them: nobody could delete
+    /// them.
     pub(super) fn check_beside_machines(&self, config: &ClusterConfig) -> Result<(), Refusal> {
-        let is_left = |machine: &&Machine| {
-            machine.is_live() && !config.sources.iter().any(|of| of.name == machine.source)
-        };
-        match self.machines.values().find(is_left) {
-            Some(Machine { source, node, .. }) => Err(Refusal::Other(format!(
-                "sluice.toml: source {source} is missing and has machine {node}: sluice machine delete {node} first"
-            ))),
-            None => Ok(()),
+        for Machine { source, node, .. } in self.machines.values().filter(|of| of.is_live()) {
+            let next = config.sources.iter().find(|of| of.name == *source);
+            let what = match (self.source(source), next) {
+                (_, None) => "is missing".to_owned(),
+                (Some(now), Some(next)) => match now.kind.other_owner(&next.kind) {
+                    Some(key) => format!("has another {key}"),
+                    None => continue,
+                },
+                (None, Some(_)) => continue,
+            };
+            return Err(Refusal::Other(format!(
+                "sluice.toml: source {source} {what} and has machine {node}: sluice machine delete {node} first"
+            )));
         }
+        Ok(())
     }
 }
 
