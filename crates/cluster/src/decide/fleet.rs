@@ -97,6 +97,9 @@ impl State {
         if set.cloud.is_some() && self.config.sources.is_empty() {
             return refused("no source of machines is configured: `[[source]]` in sluice.toml");
         }
+        if let Some(cloud) = &set.cloud {
+            bounds::FLEET_INSTANCES.hold(cloud.target.max(cloud.min) as usize)?;
+        }
         Ok(())
     }
 
