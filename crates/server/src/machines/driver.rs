@@ -3,6 +3,7 @@
 //! The task has no memory that matters: what is due follows from the state, and each call may be made again. A source that hangs
 //! or fails holds up its own calls alone.
 
+use super::answer_bounds;
 use super::budget_warning::BudgetWarning;
 use super::node_order;
 use super::open_source::OpenSources;
@@ -314,13 +315,16 @@ async fn carry_out(
     let name = config.name.clone();
     match work {
         Work::Offers => {
-            let offers = call(move || source.offers()).await.map_err(|e| e.of("offers"))?;
+            let offers = call(move || source.offers()).await;
+            let offers = offers.and_then(|offers| answer_bounds::offers(&name, offers));
+            let offers = offers.map_err(|e| e.of("offers"))?;
             execute(shared, Command::SetOffers { source: name, offers }).await?;
         }
         Work::Describe => {
             let begun = clock::now();
             let asked = source.clone();
-            let told = call(move || asked.describe()).await.map_err(|e| e.of("describe"))?;
+            let told = call(move || asked.describe()).await.and_then(answer_bounds::machines);
+            let told = told.map_err(|e| e.of("describe"))?;
             let mut found = {
                 let state = shared.read();
                 machine_reconcile::differences(&state.machines, &name, &told, begun)
@@ -346,7 +350,7 @@ async fn carry_out(
             if phase != Some(MachinePhase::Asked) {
                 return Ok(Outcome::Done);
             }
-            let made = call(move || source.create(&order)).await;
+            let made = call(move || source.create(&order)).await.and_then(answer_bounds::machine);
             let report = match made {
                 Ok(made) => MachineReport::Made { id: made.id, since: made.since },
                 Err(error) => match error.kind {
