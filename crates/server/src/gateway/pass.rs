@@ -14,7 +14,8 @@ use crate::proxy::origin::{host_of, service_of_host};
 use crate::proxy::pool::{AnswerBody, Outstanding, SendFailure, Sender, handshake};
 use crate::proxy::service::client_address;
 use crate::proxy::service::request_head::{
-    BODY_BYTES_MAX, SANDBOX, ServicePath, TRIES_MAX, VIA, WHOLE_HOST, check_head, is_safe, refused,
+    BODY_BYTES_MAX, SANDBOX, ServicePath, TRIES_MAX, VIA, VIA_GATEWAY, WHOLE_HOST, check_head,
+    is_safe, refused,
 };
 use crate::proxy::service::request_rate::Client;
 use axum::body::Body;
@@ -86,7 +87,7 @@ async fn answer(gateway: &Gateway, request: Request) -> Result<Response, Box<Res
     let routes = gateway.routes();
     let Some(wanted) = Wanted::of(&routes, &request) else {
         if request.uri().path().starts_with(MODELS) {
-            return ToServer::of(request)?.send(gateway, &routes).await;
+            return ToServer::of(&routes, request)?.send(gateway, &routes).await;
         }
         let peer = request.extensions().get::<Peer>();
         let is_near = matches!(peer, Some(Peer::Port { is_loopback: true, .. }));
@@ -98,7 +99,7 @@ async fn answer(gateway: &Gateway, request: Request) -> Result<Response, Box<Res
     let service = routes.service(&key(&wanted.project, &wanted.run)).cloned();
     let admitted = service.filter(|service| admits(&routes, service, &request));
     let Some(service) = admitted else {
-        return ToServer::of(request)?.send(gateway, &routes).await;
+        return ToServer::of(&routes, request)?.send(gateway, &routes).await;
     };
     check_rate(&service, &wanted, &request)?;
     let Some(rest) = &wanted.rest else {
@@ -162,6 +163,8 @@ fn retry_later(status: StatusCode, why: &str) -> Box<Response> {
 /// A request as the server gets it, and what becomes of its connection.
 struct ToServer {
     head: OutgoingHead,
+    /// Its host name alone says which service it is for.
+    is_by_host: bool,
     body: Body,
     upgrades: bool,
     upgrade: Option<OnUpgrade>,
@@ -169,20 +172,30 @@ struct ToServer {
 }
 
 impl ToServer {
-    fn of(mut request: Request) -> Result<Self, Box<Response>> {
+    fn of(routes: &Routes, mut request: Request) -> Result<Self, Box<Response>> {
+        let domain = routes.domain.as_deref();
+        let named = domain.and_then(|domain| service_of_host(host_of(&request)?, domain));
+        let is_by_host = named.is_some();
         let upgrade = request.extensions_mut().remove::<OnUpgrade>();
         let slot = request.extensions().get::<HeldSlot>().cloned();
         let uri = inner_uri(request.uri().path(), request.uri().query())
             .ok_or_else(|| refused(StatusCode::BAD_REQUEST, "the path cannot be read"))?;
         let (parts, body) = request.into_parts();
         let upgrades = headers::is_upgrade(&parts.headers);
-        let head = OutgoingHead::of(parts, uri, false, WHOLE_HOST);
+        let mut head = OutgoingHead::of(parts, uri, false, WHOLE_HOST);
+        // The server takes nobody behind a gateway for somebody on its own machine.
+        head.append(header::VIA, HeaderValue::from_static(VIA_GATEWAY));
         let body = Body::new(Limited::new(body, BODY_BYTES_MAX as usize));
-        Ok(Self { head, body, upgrades, upgrade, slot })
+        Ok(Self { head, is_by_host, body, upgrades, upgrade, slot })
     }
 
     async fn send(self, gateway: &Gateway, routes: &Routes) -> Result<Response, Box<Response>> {
-        let Self { head, body, upgrades, upgrade, slot } = self;
+        let Self { head, is_by_host, body, upgrades, upgrade, slot } = self;
+        // The clients' port knows no host names of services: any path there is one of the server's own API.
+        if is_by_host && routes.proxy_port.is_none() {
+            let why = "the server has no port for the host names of services";
+            return Err(refused(StatusCode::MISDIRECTED_REQUEST, why));
+        }
         let outstanding = gateway.server_pool.enter();
         let connect = gateway.server.connect(routes.proxy_port, CONNECT_TIMEOUT);
         match gateway.server_pool.send(connect, head.with(body), upgrades).await {
@@ -209,14 +222,15 @@ async fn to_replica(
     mut request: Request,
 ) -> Result<Response, Box<Response>> {
     if service.replicas.is_empty() {
-        return ToServer::of(request)?.send(gateway, routes).await;
+        return ToServer::of(routes, request)?.send(gateway, routes).await;
     }
     let is_whole = !service.route.strip_prefix || prefix == WHOLE_HOST;
     let path = if is_whole { request.uri().path().to_owned() } else { format!("/{rest}") };
     let uri = inner_uri(&path, request.uri().query())
         .ok_or_else(|| refused(StatusCode::BAD_REQUEST, "the path cannot be read"))?;
     let upgrade = request.extensions_mut().remove::<OnUpgrade>();
-    let mut for_server = ToServer::of(Request::from_parts(clone_of(&request), Body::empty()))?;
+    let copy = Request::from_parts(clone_of(&request), Body::empty());
+    let mut for_server = ToServer::of(routes, copy)?;
     let (mut parts, body) = request.into_parts();
     let is_repeatable = is_safe(&parts.method) && body.is_end_stream();
     parts.headers.append(header::VIA, HeaderValue::from_static(VIA));
@@ -303,4 +317,52 @@ fn finish(
         answer.headers_mut().append(header::CONTENT_SECURITY_POLICY, sandbox);
     }
     Ok(answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gateway::ServerAddress;
+    use crate::proxy::access_log::AccessLog;
+    use std::sync::RwLock;
+    use wire::gateway::GatewayRoutes;
+
+    fn request(path: &str, host: &str) -> Request {
+        let request = Request::get(path).header(header::HOST, host);
+        request.header(header::CONNECTION, "host, via").body(Body::empty()).expect("a request")
+    }
+
+    fn routes() -> Routes {
+        let domain = Some("apps.example".to_owned());
+        let said = GatewayRoutes { is_settled: true, domain, ..GatewayRoutes::default() };
+        Routes::default().after(said)
+    }
+
+    #[tokio::test]
+    async fn request_by_host_name_never_reaches_the_servers_own_api() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let gateway = Gateway {
+            routes: RwLock::default(),
+            server: ServerAddress { host: "127.0.0.1".into(), port: 1, tls: None },
+            server_pool: Arc::default(),
+            access_log: Arc::new(AccessLog::new(dir.path())),
+        };
+        let routes = routes();
+        let status = async |host: &str| {
+            let passed = ToServer::of(&routes, request("/api/web/jobs", host)).expect("a head");
+            let answer = passed.send(&gateway, &routes).await;
+            answer.map_or_else(|refusal| refusal.status(), |answer| answer.status())
+        };
+        assert_eq!(status("web.apps.example").await, StatusCode::MISDIRECTED_REQUEST);
+        assert_eq!(status("head.example").await, StatusCode::SERVICE_UNAVAILABLE, "no server");
+    }
+
+    #[test]
+    fn request_to_the_server_says_that_a_gateway_passed_it_on() {
+        let asked = request("/proxy/services/main/web/", "head.example");
+        let passed = ToServer::of(&routes(), asked).expect("a head");
+        let sent = passed.head.with(Body::empty());
+        assert_eq!(sent.headers().get(header::HOST).expect("a host"), "head.example");
+        assert_eq!(sent.headers().get(header::VIA).expect("its way"), VIA_GATEWAY);
+    }
 }
