@@ -126,7 +126,7 @@ async fn rest_token(
         return Err(Refusal::UnknownThing { what: "user".into(), name });
     }
     let signer = shared.clone();
-    let key = move || json_web_token::key_to_sign(&place, &signer.setup.server_dir);
+    let key = move || json_web_token::key_to_sign(&place, &signer.key_files);
     let key = spawn_blocking(key).await.map_err(|error| Refusal::Other(error.to_string()))?;
     let key = key.map_err(|error| Refusal::Other(error.to_string()))?;
     let text = json_web_token::sign(&key, &name, clock::now(), life);

@@ -132,7 +132,7 @@ async fn web_token_user(
     let place = place.filter(|_| token.contains('.'))?;
     let reader = shared.clone();
     let verified = spawn_blocking(move || {
-        let key = json_web_token::key(&place, &reader.setup.server_dir).map_err(|error| {
+        let key = json_web_token::key(&place, &reader.key_files).map_err(|error| {
             authenticate::log_unusable(&reader, "no JSON Web Token is taken", &error);
             KEY_UNUSABLE
         })?;
