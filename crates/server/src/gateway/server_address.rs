@@ -69,6 +69,7 @@ mod tests {
             run: "web".into(),
             auth: true,
             strip_prefix: true,
+            is_ready: true,
             rate_limits: Vec::new(),
             replicas: vec![replica("127.0.0.1"), replica("10.0.0.7"), replica("localhost")],
         };
