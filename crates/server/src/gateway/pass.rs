@@ -20,7 +20,7 @@ use crate::proxy::service::request_head::{
 use crate::proxy::service::request_rate::Client;
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use http_body_util::Limited;
 use hyper::body::{Body as _, Incoming};
@@ -87,7 +87,7 @@ async fn answer(gateway: &Gateway, request: Request) -> Result<Response, Box<Res
     let routes = gateway.routes();
     let Some(wanted) = Wanted::of(&routes, &request) else {
         if request.uri().path().starts_with(MODELS) {
-            return ToServer::of(&routes, request)?.send(gateway, &routes).await;
+            return ToServer::of(gateway, &routes, request)?.send(gateway, &routes).await;
         }
         let peer = request.extensions().get::<Peer>();
         let is_near = matches!(peer, Some(Peer::Port { is_loopback: true, .. }));
@@ -99,7 +99,7 @@ async fn answer(gateway: &Gateway, request: Request) -> Result<Response, Box<Res
     let service = routes.service(&key(&wanted.project, &wanted.run)).cloned();
     let admitted = service.filter(|service| admits(&routes, service, &request));
     let Some(service) = admitted else {
-        return ToServer::of(&routes, request)?.send(gateway, &routes).await;
+        return ToServer::of(gateway, &routes, request)?.send(gateway, &routes).await;
     };
     check_rate(&service, &wanted, &request)?;
     let Some(rest) = &wanted.rest else {
@@ -172,7 +172,8 @@ struct ToServer {
 }
 
 impl ToServer {
-    fn of(routes: &Routes, mut request: Request) -> Result<Self, Box<Response>> {
+    fn of(gateway: &Gateway, routes: &Routes, mut request: Request) -> Result<Self, Box<Response>> {
+        let client = HeaderValue::from_str(&client_address(&request)).ok();
         let domain = routes.domain.as_deref();
         let named = domain.and_then(|domain| service_of_host(host_of(&request)?, domain));
         let is_by_host = named.is_some();
@@ -185,6 +186,13 @@ impl ToServer {
         let mut head = OutgoingHead::of(parts, uri, false, WHOLE_HOST);
         // The server takes nobody behind a gateway for somebody on its own machine.
         head.append(header::VIA, HeaderValue::from_static(VIA_GATEWAY));
+        // The server's limits of clients are for each of them, and not for the gateway.
+        let token = HeaderValue::from_str(&gateway.server.token.0).ok();
+        if let Some((client, mut token)) = client.zip(token) {
+            token.set_sensitive(true);
+            head.append(HeaderName::from_static(headers::CLIENT), client);
+            head.append(HeaderName::from_static(headers::GATEWAY_TOKEN), token);
+        }
         let body = Body::new(Limited::new(body, BODY_BYTES_MAX as usize));
         Ok(Self { head, is_by_host, body, upgrades, upgrade, slot })
     }
@@ -222,7 +230,7 @@ async fn to_replica(
     mut request: Request,
 ) -> Result<Response, Box<Response>> {
     if service.replicas.is_empty() {
-        return ToServer::of(routes, request)?.send(gateway, routes).await;
+        return ToServer::of(gateway, routes, request)?.send(gateway, routes).await;
     }
     let is_whole = !service.route.strip_prefix || prefix == WHOLE_HOST;
     let path = if is_whole { request.uri().path().to_owned() } else { format!("/{rest}") };
@@ -230,7 +238,7 @@ async fn to_replica(
         .ok_or_else(|| refused(StatusCode::BAD_REQUEST, "the path cannot be read"))?;
     let upgrade = request.extensions_mut().remove::<OnUpgrade>();
     let copy = Request::from_parts(clone_of(&request), Body::empty());
-    let mut for_server = ToServer::of(routes, copy)?;
+    let mut for_server = ToServer::of(gateway, routes, copy)?;
     let (mut parts, body) = request.into_parts();
     let is_repeatable = is_safe(&parts.method) && body.is_end_stream();
     parts.headers.append(header::VIA, HeaderValue::from_static(VIA));
@@ -283,6 +291,9 @@ fn clone_of(request: &Request) -> axum::http::request::Parts {
     if let Some(slot) = request.extensions().get::<HeldSlot>() {
         copy.extensions_mut().insert(slot.clone());
     }
+    if let Some(peer) = request.extensions().get::<Peer>() {
+        copy.extensions_mut().insert(peer.clone());
+    }
     copy.into_parts().0
 }
 
@@ -322,8 +333,11 @@ fn finish(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::connection_limits::{ConnectionLimits, ListenerSlots, PortConnection};
     use crate::gateway::ServerAddress;
     use crate::proxy::access_log::AccessLog;
+    use model::secret::SecretValue;
+    use std::net::Ipv4Addr;
     use std::sync::RwLock;
     use wire::gateway::GatewayRoutes;
 
@@ -338,18 +352,24 @@ mod tests {
         Routes::default().after(said)
     }
 
-    #[tokio::test]
-    async fn request_by_host_name_never_reaches_the_servers_own_api() {
+    fn gateway() -> Gateway {
         let dir = tempfile::tempdir().expect("a folder");
-        let gateway = Gateway {
+        let token = SecretValue("of-the-gateway".into());
+        let server = ServerAddress { host: "127.0.0.1".into(), port: 1, tls: None, token };
+        Gateway {
             routes: RwLock::default(),
-            server: ServerAddress { host: "127.0.0.1".into(), port: 1, tls: None },
+            server,
             server_pool: Arc::default(),
             access_log: Arc::new(AccessLog::new(dir.path())),
-        };
-        let routes = routes();
+        }
+    }
+
+    #[tokio::test]
+    async fn request_by_host_name_never_reaches_the_servers_own_api() {
+        let (gateway, routes) = (gateway(), routes());
         let status = async |host: &str| {
-            let passed = ToServer::of(&routes, request("/api/web/jobs", host)).expect("a head");
+            let asked = request("/api/web/jobs", host);
+            let passed = ToServer::of(&gateway, &routes, asked).expect("a head");
             let answer = passed.send(&gateway, &routes).await;
             answer.map_or_else(|refusal| refusal.status(), |answer| answer.status())
         };
@@ -358,11 +378,24 @@ mod tests {
     }
 
     #[test]
-    fn request_to_the_server_says_that_a_gateway_passed_it_on() {
-        let asked = request("/proxy/services/main/web/", "head.example");
-        let passed = ToServer::of(&routes(), asked).expect("a head");
+    fn request_to_the_server_says_that_a_gateway_passed_it_on_and_for_whom() {
+        let mut asked = request("/proxy/services/main/web/", "head.example");
+        let slots = ListenerSlots::new(1024, &ConnectionLimits::default()).proxy;
+        let from = Ipv4Addr::new(192, 0, 2, 7).into();
+        let connection = PortConnection::new(slots);
+        asked.extensions_mut().insert(Peer::Port { connection, from, is_loopback: false });
+        asked.headers_mut().insert(headers::CLIENT, HeaderValue::from_static("10.0.0.1"));
+        let copy = Request::from_parts(clone_of(&asked), Body::empty());
+        let passed = ToServer::of(&gateway(), &routes(), copy).expect("a head");
         let sent = passed.head.with(Body::empty());
-        assert_eq!(sent.headers().get(header::HOST).expect("a host"), "head.example");
-        assert_eq!(sent.headers().get(header::VIA).expect("its way"), VIA_GATEWAY);
+        for (name, expected) in [
+            ("host", "head.example"),
+            ("via", VIA_GATEWAY),
+            (headers::CLIENT, "192.0.2.7"),
+            (headers::GATEWAY_TOKEN, "of-the-gateway"),
+        ] {
+            let found: Vec<_> = sent.headers().get_all(name).iter().collect();
+            assert_eq!(found, [expected], "{name}");
+        }
     }
 }

@@ -51,7 +51,7 @@ pub fn sync(shared: &Shared, by: &Principal, report: GatewayReport) -> Result<An
 }
 
 /// Refuses whoever is no gateway. Its token is an operator's, and limited to this.
-fn check(state: &State, by: &Principal) -> Result<(), Refusal> {
+pub(super) fn check(state: &State, by: &Principal) -> Result<(), Refusal> {
     if by.token_limit != Some(Role::Gateway) {
         return authorise(state, by, Act::Operate);
     }

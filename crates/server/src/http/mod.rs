@@ -83,7 +83,7 @@ pub fn routers(shared: Arc<Shared>, bodies: BodyLimits) -> Routers {
     let lead = middleware::from_fn_with_state(shared.clone(), proxy::origin::lead_to_own);
     let clients = clients(&shared, &bodies, passed_on.layer(lead));
     let account = middleware::from_fn_with_state(shared.clone(), authenticate::look_up_account);
-    let passed_on_by = middleware::from_fn(from_gateway::mark);
+    let passed_on_by = middleware::from_fn_with_state(shared.clone(), from_gateway::mark);
     Routers {
         clients: clients
             .layer(limit)

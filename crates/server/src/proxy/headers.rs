@@ -11,6 +11,10 @@ const FORWARDED_PREFIX: &str = "x-forwarded-prefix";
 /// The cookie that says whose pages a browser shows.
 pub const BROWSER: &str = "sluice_browser";
 
+/// Whose request a gateway passes on to the server, and the gateway's token, by which the server believes it.
+pub const CLIENT: &str = "x-sluice-client";
+pub const GATEWAY_TOKEN: &str = "x-sluice-gateway";
+
 /// Headers that are of one connection only.
 const OF_CONNECTION: [&str; 8] = [
     "connection",
@@ -89,7 +93,9 @@ pub fn to_job(mut headers: HeaderMap, by_token: bool, prefix: &str) -> HeaderMap
     if by_token {
         headers.remove(header::AUTHORIZATION);
     }
-    headers.remove(FORWARDED_PREFIX);
+    for name in [FORWARDED_PREFIX, CLIENT, GATEWAY_TOKEN] {
+        headers.remove(name);
+    }
     if let Ok(line) = HeaderValue::from_str(prefix)
         && prefix != "/"
     {
@@ -180,6 +186,8 @@ mod tests {
             ("connection", "keep-alive, x-own"),
             ("x-own", "1"),
             ("host", "head:6820"),
+            ("x-sluice-gateway", "secret"),
+            ("x-sluice-client", "secret"),
         ]);
         assert!(cookies(&asked, COOKIE).eq(["other", "secret"]));
         let sent = to_job(asked.clone(), true, "/proxy/jobs/1/80/");

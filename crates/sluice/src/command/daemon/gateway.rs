@@ -187,17 +187,18 @@ fn location(args: &GatewayArgs) -> Result<ServerLocation, VerbError> {
 
 /// Where requests go that the gateway cannot pass on itself.
 fn server_address(location: &ServerLocation) -> Result<ServerAddress, VerbError> {
-    let at = |address: &HostPort, tls| ServerAddress {
+    let at = |address: &HostPort, tls, token: &SecretValue| ServerAddress {
         host: address.host.clone(),
         port: address.port,
         tls,
+        token: token.clone(),
     };
     match location {
-        ServerLocation::Http { address, .. } => Ok(at(address, None)),
+        ServerLocation::Http { address, token } => Ok(at(address, None, token)),
         ServerLocation::Https(server) => {
             let config = client_config(&server.trust)
                 .map_err(|e| VerbError::Message(format!("the server's authority: {e}")))?;
-            Ok(at(&server.address, Some(Arc::new(config))))
+            Ok(at(&server.address, Some(Arc::new(config)), &server.token))
         }
         ServerLocation::Socket(_) => {
             let text = "--server: expected https://HOST:PORT, or http:// on loopback";
