@@ -19,7 +19,8 @@ struct Known {
     gateways: BTreeMap<String, Gateway>,
     /// Requests that came since the scaling last asked.
     arrived: BTreeMap<ServiceName, u64>,
-    routes: Routes,
+    /// `None` where nobody has looked since there is a gateway: what was known before may be of long ago.
+    routes: Option<Routes>,
 }
 
 /// The services as gateways get them.
@@ -48,7 +49,8 @@ impl Gateways {
         self.0.lock().expect("no panic with the gateways held")
     }
 
-    /// Notes a report, and answers with the routes; `None` where there are too many gateways.
+    /// Notes a report, and answers with the routes; `None` where there are too many gateways. A gateway that was not known gets routes
+    /// that take nothing away from it until they were looked at for it.
     pub fn report(&self, report: GatewayReport, now: Instant) -> Option<Routes> {
         let mut known = self.held();
         known.forget_silent(now);
@@ -67,7 +69,7 @@ impl Gateways {
         }
         let GatewayReport { name, address, domain, .. } = report;
         known.gateways.insert(name, Gateway { heard: now, address, domain, outstanding });
-        Some(known.routes.clone())
+        Some(known.routes.clone().unwrap_or_default())
     }
 
     /// Whether one passes requests on.
@@ -90,7 +92,12 @@ impl Gateways {
     }
 
     pub fn set_routes(&self, routes: Routes) {
-        self.held().routes = routes;
+        self.held().routes = Some(routes);
+    }
+
+    /// Forgets the routes: nobody asks for them, and a gateway that comes back later must not get those of now.
+    pub fn forget_routes(&self) {
+        self.held().routes = None;
     }
 
     pub fn list(&self, now: Instant) -> Vec<ListedGateway> {
@@ -116,6 +123,20 @@ mod tests {
     use super::*;
     use model::id::JobId;
     use wire::gateway::ServiceLoad;
+
+    #[test]
+    fn gateway_that_comes_back_gets_no_routes_of_long_ago() {
+        let (gateways, now) = (Gateways::default(), Instant::now());
+        let ask = || {
+            let report = GatewayReport { name: "edge".into(), ..Default::default() };
+            gateways.report(report, now).expect("routes").is_settled
+        };
+        assert!(!ask(), "nobody has looked for it yet");
+        gateways.set_routes(Routes { is_settled: true, services: Vec::new() });
+        assert!(ask());
+        gateways.forget_routes();
+        assert!(!ask(), "what is not settled takes nothing away from it");
+    }
 
     #[test]
     fn loads_of_gateways_add_up_and_those_of_a_silent_one_are_forgotten() {

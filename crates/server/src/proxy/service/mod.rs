@@ -104,6 +104,8 @@ fn look(shared: &Arc<Shared>, services: &Services) {
             (services.table(shared), services.started.elapsed() >= SETTLED_AFTER);
         let services = gateway_routes::of(&shared.read(), &table);
         gateways.set_routes(Routes { is_settled, services });
+    } else {
+        gateways.forget_routes();
     }
     let mut streaks = HashMap::new();
     for live in services.table(shared).values() {
