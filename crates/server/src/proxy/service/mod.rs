@@ -130,6 +130,8 @@ fn look(shared: &Arc<Shared>, services: &Services) {
         scaler::scale(shared, live, now);
         roller::roll(shared, live, now);
     }
+    let table = services.table(shared);
+    gateways.keep_arrived(|name| table.contains_key(&table::key(&name.project, &name.run)));
     shared.volatile.probe_streaks.set(streaks);
 }
 
