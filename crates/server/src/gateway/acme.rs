@@ -9,6 +9,7 @@ use super::certificate::{Certificates, certified, parse};
 use crate::auth::identity::write_private;
 use crate::clock;
 use crate::error::ServerError;
+use crate::proxy::origin::is_label;
 use axum::Router;
 use axum::extract::{Path as PathPart, State};
 use axum::http::{StatusCode, Uri};
@@ -358,11 +359,6 @@ impl AcmeKeeper {
 
 /// `RUN.DOMAIN`, or `RUN.PROJECT.DOMAIN`; `None` for what is no host name.
 fn host_name(project: &str, run: &str, domain: &str) -> Option<String> {
-    let is_label = |text: &str| {
-        let is_good = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-        let is_inner = !text.starts_with('-') && !text.ends_with('-');
-        (1..=63).contains(&text.len()) && is_inner && text.bytes().all(is_good)
-    };
     if !is_label(run) || !is_label(project) {
         return None;
     }
