@@ -13,6 +13,7 @@ use model::reason::Refusal;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::task::spawn_blocking;
 use wire::client::{Answer, Call};
 use wire::link::JoinFile;
 use wire::token::{LoginHint, TokenLife, TokenOf, TokenView};
@@ -116,11 +117,18 @@ async fn rest_token(
         return Err(Refusal::Other(format!("lifespan={life_s}: expected 1 to {most} seconds")));
     }
     let found = UserToken { name: name.clone(), ..UserToken::default() };
-    if principal::of_token(&found, principal::of_name).is_none() {
+    // The user directory and the file of the key may be slow: threads that answer others wait for neither.
+    let accounts = &shared.volatile.token_accounts;
+    if name != principal::ROOT {
+        accounts.prepare(&name).await;
+    }
+    if principal::of_token(&found, |name| accounts.find(name)).is_none() {
         return Err(Refusal::UnknownThing { what: "user".into(), name });
     }
-    let key = json_web_token::key_to_sign(&place, &shared.setup.server_dir)
-        .map_err(|error| Refusal::Other(error.to_string()))?;
+    let signer = shared.clone();
+    let key = move || json_web_token::key_to_sign(&place, &signer.key_files);
+    let key = spawn_blocking(key).await.map_err(|error| Refusal::Other(error.to_string()))?;
+    let key = key.map_err(|error| Refusal::Other(error.to_string()))?;
     let text = json_web_token::sign(&key, &name, clock::now(), life);
     Ok(Answer::Token { text, login: None })
 }
