@@ -103,6 +103,9 @@ impl WriterThread {
             self.batch(first, work)?;
             if let Some(stopped) = self.stopped.take() {
                 let _ = stopped.send(());
+                // Told from here: the lead is given up also where whoever asked for it is gone. A writer that stopped under a
+                // lease that is renewed would hold the whole cluster.
+                self.shared().volatile.handover.notify_one();
                 // Commands that come now keep their callers waiting until the process ends: those ask the next leader.
                 loop {
                     std::thread::park();
