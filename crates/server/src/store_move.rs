@@ -61,7 +61,10 @@ pub fn migrate(dir: &Path, url: &DatabaseUrl, way: Direction) -> Result<Moved, S
             .map_err(|e| ServerError::Other(format!("cannot start a thread: {e}")))
     };
     let (database, for_lease) = (session()?, session()?);
-    postgres::prepare(&database, &identity)?;
+    match way {
+        Direction::ToDatabase => postgres::prepare(&database, &identity)?,
+        Direction::ToFiles => postgres::prepare_to_leave(&database, &identity)?,
+    }
     let lease = match Lease::take(&for_lease, HOLDER, LEASE_LIFE)? {
         Taken::Leading(lease) => Arc::new(lease),
         Taken::Waiting(leader) => {
@@ -78,12 +81,16 @@ pub fn migrate(dir: &Path, url: &DatabaseUrl, way: Direction) -> Result<Moved, S
     });
     let moved = match way {
         Direction::ToDatabase => to_database(dir, &database, lease.epoch()),
-        Direction::ToFiles => to_files(dir, &database, lease.epoch()).inspect_err(|_| {
-            // They were not there before. What stays is said by the next attempt.
-            for begun in ["journal", "snapshots"] {
-                let _ = std::fs::remove_dir_all(dir.join(begun));
-            }
-        }),
+        Direction::ToFiles => {
+            let moved = to_files(dir, &database, lease.epoch()).inspect_err(|_| {
+                // They were not there before. What stays is said by the next attempt.
+                for begun in ["journal", "snapshots"] {
+                    let _ = std::fs::remove_dir_all(dir.join(begun));
+                }
+            });
+            // From the mark in the database on, the files are the state: nothing of them is removed.
+            moved.and_then(|moved| state_place::leave_database(dir).map(|()| moved))
+        }
     };
     // Also after an error: a server may lead again.
     lease.release()?;
@@ -132,7 +139,8 @@ fn to_files(dir: &Path, database: &Arc<Database>, epoch: i64) -> Result<Moved, S
         LogFile::begin_at(journal, position, term, from.journal.high_water().leased_ids)?;
     }
     compare(&from, &sound(to.recover()?)?)?;
-    state_place::leave_database(dir)?;
+    // Last: a server of another machine would lead with the state that is left behind, and give out the same ids.
+    postgres::mark_moved(database, epoch)?;
     Ok(report(&from, files))
 }
 

@@ -128,8 +128,18 @@ fn await_lease(
     let mut is_told = false;
     loop {
         match Lease::take(database, &waiting.address.name, LEASE_LIFE) {
+            // The state may have been moved to files since this server began to wait.
             Ok(Taken::Leading(lease)) => {
-                return Ok((lease, standby.running.and_then(StandbyServer::finish)));
+                let checked = postgres::check_cluster(database, waiting.identity);
+                let Err(error) = checked else {
+                    return Ok((lease, standby.running.and_then(StandbyServer::finish)));
+                };
+                // What fails here costs the next server the rest of the lease's life.
+                let _ = lease.release();
+                if matches!(error, DatabaseError::Unfit(_)) {
+                    return Err(error.into());
+                }
+                failures.failed("it was given up again; trying again", &error);
             }
             Ok(Taken::Waiting(leader)) => {
                 failures.succeeded();

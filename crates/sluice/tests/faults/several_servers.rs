@@ -518,6 +518,9 @@ fn up_state_moves_to_a_database_and_back_with_its_books() {
     drop(standby);
     server.end("TERM");
     migrate(&url, &state).ok();
+    let late = server_command(&second, &url).output().expect("it ends");
+    let said = String::from_utf8_lossy(&late.stderr).into_owned();
+    assert!(said.contains("the state was moved from it to files"), "{said}");
     let _server = start(None);
     seen();
     assert!(cluster.submit(&["-H", "--wrap", "true"]) > ended, "ids go on");
