@@ -225,12 +225,16 @@ fn turn_away(listeners: &Listeners) {
     }
 }
 
-/// The same where the clients' listeners are served: agents and SSH clients look for the leader.
+/// The same where the clients' listeners are served: agents and SSH clients look for the leader, and a standby reaches no services.
 fn turn_away_agents(listeners: &Listeners) {
-    let Listeners { agents, ssh, .. } = listeners;
+    let Listeners { agents, proxy, ssh, .. } = listeners;
     for _ in 0..TURNED_AWAY_MAX {
-        let of_ssh = ssh.as_ref().is_some_and(|ssh| ssh.accept().is_ok());
-        if agents.accept().is_err() && !of_ssh {
+        let is_any = [
+            agents.accept().is_ok(),
+            proxy.as_ref().is_some_and(|proxy| proxy.accept().is_ok()),
+            ssh.as_ref().is_some_and(|ssh| ssh.accept().is_ok()),
+        ];
+        if !is_any.contains(&true) {
             return;
         }
     }
