@@ -53,12 +53,15 @@ pub fn router(standby: &Arc<Standby>, bodies: &BodyLimits) -> Router {
         .with_state(site)
 }
 
-/// Who is not known here may be known to the leader, whose state is newer.
+/// Who is not known here may be known to the leader, whose state is newer. A state that is too old says nothing of who asks.
 async fn known_or_passed_on(
     State(site): State<Site>,
     mut request: Request,
     next: Next,
 ) -> Response {
+    if site.standby.freshness.is_too_old() {
+        return pass_on(&site.standby, request).await;
+    }
     match authenticate::caller(&site.standby.shared, &request) {
         Caller::Known(principal) => {
             request.extensions_mut().insert(principal);
@@ -76,7 +79,9 @@ async fn call_or_pass_on(State(site): State<Site>, request: Request) -> Response
     };
     let known = parts.extensions.get::<Principal>().cloned();
     let held = parts.extensions.get::<HeldRequest>().cloned();
-    let is_own = read_call(&body).is_ok_and(|envelope| envelope.call.is_answered_by_standby());
+    // A body may have taken long to come.
+    let is_own = !site.standby.freshness.is_too_old()
+        && read_call(&body).is_ok_and(|envelope| envelope.call.is_answered_by_standby());
     match (known, held) {
         (Some(by), Some(held)) if is_own => {
             site.standby.freshness.await_passed().await;
@@ -91,7 +96,8 @@ async fn call_or_pass_on(State(site): State<Site>, request: Request) -> Response
 async fn list_or_pass_on(State(site): State<Site>, request: Request) -> Response {
     let path = request.uri().path();
     let is_list = path.starts_with("/api/") && DSTACK_LISTS.iter().any(|end| path.ends_with(end));
-    if !is_list && path != metrics::PATH {
+    let is_own = is_list || path == metrics::PATH;
+    if !is_own || site.standby.freshness.is_too_old() {
         return pass_on(&site.standby, request).await;
     }
     site.standby.freshness.await_passed().await;
