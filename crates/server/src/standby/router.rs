@@ -44,12 +44,15 @@ pub fn router(standby: &Arc<Standby>, bodies: &BodyLimits) -> Router {
         .with_state(shared.clone());
     let site = Site { standby: standby.clone(), lists };
     let read = middleware::from_fn_with_state(bodies.clone(), body_limits::read_whole);
+    // The user directory may be slow: no thread that answers others waits for it.
+    let account = middleware::from_fn_with_state(shared.clone(), authenticate::look_up_account);
     let identify = middleware::from_fn_with_state(site.clone(), known_or_passed_on);
     Router::new()
         .route(CALL_PATH, post(call_or_pass_on).layer(read).layer(identify))
         .route("/healthz", get(|| async { "ok\n" }))
         .fallback(list_or_pass_on)
         .layer(DefaultBodyLimit::max(REQUEST_BYTES_MAX))
+        .layer(account)
         .with_state(site)
 }
 
