@@ -238,6 +238,27 @@ fn up_deposed_server_writes_nothing_more() {
 }
 
 #[test]
+fn up_page_of_commits_is_short_only_where_nothing_follows() {
+    let server = TestDatabase::start();
+    let database = connect(&server.url());
+    prepare(&database, CLUSTER).expect("a schema");
+    let leader = lead(&database, "leader");
+    let open = PostgresJournal::open(database.clone(), leader.epoch(), Position::START, |_| Ok(()));
+    let mut journal = open.expect("a journal").0;
+    for seq in 0..=PostgresReader::PAGE as u64 {
+        journal.append(1, seq, &[b"one"]).expect("kept");
+    }
+    let mut reader = PostgresReader::new(database.clone(), Position::START);
+    for expected in [PostgresReader::PAGE, 1, 0] {
+        let frames = reader.fetch().expect("read");
+        assert_eq!(frames.len(), expected);
+        for frame in &frames {
+            reader.take_in(frame, |_| Ok(())).expect("taken in");
+        }
+    }
+}
+
+#[test]
 fn up_database_whose_state_was_moved_to_files_is_led_by_nobody() {
     let server = TestDatabase::start();
     let database = connect(&server.url());

@@ -78,7 +78,7 @@ impl StandbyServer {
         let leader = LeaderLink::new(shared.identity.client_tls()?, servers);
         let freshness = Freshness::default();
         // What only the snapshot has is shown to nobody.
-        follower.catch_up(&shared, &freshness)?;
+        while !follower.catch_up(&shared, &freshness)?.is_current {}
         let standby = Arc::new(Standby { shared, freshness, leader });
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
