@@ -17,10 +17,8 @@ use model::principal::Principal;
 use std::sync::Arc;
 use wire::client::{CALL_PATH, REQUEST_BYTES_MAX};
 
-/// dstack's lists, by the ends of their paths.
-const DSTACK_LISTS: [&str; 8] = [
-    "/runs/list",
-    "/runs/get",
+/// dstack's lists, by the ends of their paths. Those of runs are not among them: they have what is in the leader's packs of scripts.
+const DSTACK_LISTS: [&str; 6] = [
     "/fleets/list",
     "/fleets/get",
     "/instances/list",
@@ -98,9 +96,12 @@ async fn call_or_pass_on(State(site): State<Site>, request: Request) -> Response
 
 async fn list_or_pass_on(State(site): State<Site>, request: Request) -> Response {
     let path = request.uri().path();
-    let is_list = path.starts_with("/api/") && DSTACK_LISTS.iter().any(|end| path.ends_with(end));
-    let is_own = is_list || path == metrics::PATH;
+    let is_own = is_list(path) || path == metrics::PATH;
     if !is_own || site.standby.freshness.is_too_old() {
+        return pass_on(&site.standby, request).await;
+    }
+    // A token that is not known here may be to the leader.
+    if matches!(authenticate::caller(&site.standby.shared, &request), Caller::WrongToken(_)) {
         return pass_on(&site.standby, request).await;
     }
     site.standby.freshness.await_passed().await;
@@ -108,4 +109,28 @@ async fn list_or_pass_on(State(site): State<Site>, request: Request) -> Response
     let answer = tower_service::Service::call(&mut lists, request).await;
     let answer = answer.unwrap_or_else(|never| match never {});
     site.standby.freshness.stamp(answer)
+}
+
+/// Whether this is the path of a list of dstack's that a standby answers.
+fn is_list(path: &str) -> bool {
+    path.starts_with("/api/") && DSTACK_LISTS.iter().any(|end| path.ends_with(end))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_that_need_the_leaders_packs_are_passed_on() {
+        for (path, is_own) in [
+            ("/api/project/main/fleets/list", true),
+            ("/api/projects/list", true),
+            ("/api/runs/list", false),
+            ("/api/project/main/runs/get", false),
+            ("/api/project/main/fleets/delete", false),
+            ("/services/fleets/list", false),
+        ] {
+            assert_eq!(is_list(path), is_own, "{path}");
+        }
+    }
 }
