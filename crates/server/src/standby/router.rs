@@ -60,10 +60,15 @@ async fn known_or_passed_on(
     mut request: Request,
     next: Next,
 ) -> Response {
+    let caller = authenticate::caller(&site.standby.shared, &request);
+    // The leader would say the same.
+    if matches!(caller, Caller::NoToken) {
+        return authenticate::refusal(caller);
+    }
     if site.standby.freshness.is_too_old() {
         return pass_on(&site.standby, request).await;
     }
-    match authenticate::caller(&site.standby.shared, &request) {
+    match caller {
         Caller::Known(principal) => {
             request.extensions_mut().insert(principal);
             next.run(request).await
