@@ -219,7 +219,7 @@ impl WriterThread {
             workspace,
         } = named;
         if submission.is_repeat
-            && let Some(job) = resubmit::find(state, &submission.spec)
+            && let Some(job) = resubmit::find(state, &submission.spec, context.now)
         {
             return Ok(Reply::Submitted { job: job.id, run: job.run });
         }
