@@ -19,7 +19,10 @@ const DATABASE_MARK: &str = "state-in-database";
 
 /// Refuses a start in another place than the last.
 pub(super) fn refuse_other_place(dir: &Path, is_database: bool) -> Result<(), ServerError> {
-    let refused = if is_database && dir.join(JOURNAL).exists() {
+    let refused = if is_half_moved_to_files(dir) {
+        "a move of this server's state from a database to files was broken off: \
+         make it again (sluice store migrate)"
+    } else if is_database && dir.join(JOURNAL).exists() {
         "this server's state is in files of its folder, and a database would begin an empty cluster: \
          start it without --store, or with another state folder that has its keys"
     } else if !is_database && [DATABASE_MARK, SHARED_BOOKS].iter().any(|n| dir.join(n).exists()) {
@@ -195,6 +198,10 @@ mod tests {
         note_database(dir.path()).expect("noted");
         finish_leaving_files(dir.path()).expect("nothing to finish");
         assert!(is_half_moved_to_files(dir.path()));
+        for is_database in [true, false] {
+            let refused = refuse_other_place(dir.path(), is_database).expect_err("half moved");
+            assert!(refused.to_string().contains("was broken off"), "{refused}");
+        }
         leave_database(dir.path()).expect("left");
         assert!(!is_half_moved_to_files(dir.path()));
     }
