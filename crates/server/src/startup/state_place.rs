@@ -96,9 +96,11 @@ pub(crate) fn finish_leaving_files(dir: &Path) -> Result<(), ServerError> {
     note_database(dir)
 }
 
-/// Whether files are there that a move from the database has begun and not finished: no server can have gone on with them.
+/// Whether files are there that a move from the database has begun and not finished: no server can have gone on with them. A mark
+/// that names a folder is of a move the other way.
 pub(crate) fn is_half_moved_to_files(dir: &Path) -> bool {
-    dir.join(JOURNAL).exists() && dir.join(DATABASE_MARK).exists()
+    let is_marked = std::fs::metadata(dir.join(DATABASE_MARK)).is_ok_and(|mark| mark.len() == 0);
+    is_marked && dir.join(JOURNAL).exists()
 }
 
 /// Notes that the state is in files again.
@@ -202,6 +204,8 @@ mod tests {
             let refused = refuse_other_place(dir.path(), is_database).expect_err("half moved");
             assert!(refused.to_string().contains("was broken off"), "{refused}");
         }
+        write_mark(dir.path(), "moved-to-database").expect("marked");
+        assert!(!is_half_moved_to_files(dir.path()), "it goes to the database");
         leave_database(dir.path()).expect("left");
         assert!(!is_half_moved_to_files(dir.path()));
     }
