@@ -68,6 +68,9 @@ pub const CONSISTENCY_DELAY: Duration = Duration::from_secs(60);
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Differences {
     pub reports: Vec<(String, MachineReport)>,
+    /// Further machines of tokens that have one, which is no node yet or no more: a call was made again before the source showed
+    /// what it had made. They are deleted by their ids.
+    pub surplus: Vec<SourceMachine>,
     /// Machines with the cluster's tag that nobody asked for: they are paid for, and are left alone.
     pub strangers: Vec<SourceMachine>,
     /// Tokens of machines that should be told of, and are not.
@@ -86,16 +89,28 @@ pub fn differences(
         told.iter().map(|one| (one.token.as_str(), one.id.as_str())).collect();
     let mut seen: HashMap<&str, &str> = HashMap::new();
     for one in told {
-        let known = machines.get(&one.token).filter(|machine| machine.source == source);
+        let known = machines.get(&one.token);
+        // Two sources in one account of a cloud are told of each other's machines.
+        if known.is_some_and(|machine| machine.source != source) {
+            continue;
+        }
         let first = *seen.entry(&one.token).or_insert(&one.id);
-        // Where a source lists several machines with one token, ours is the one whose id is in the journal, else the first; the
-        // others are strangers.
+        // Where a source lists several machines with one token, ours is the one whose id is in the journal, else the first.
         let id = known.and_then(|machine| machine.id.as_deref());
         let id = id.filter(|id| pairs.contains(&(one.token.as_str(), *id))).unwrap_or(first);
-        let Some(machine) = known.filter(|_| id == one.id) else {
+        let Some(machine) = known else {
             found.strangers.push(one.clone());
             continue;
         };
+        if id != one.id {
+            // Only beside one that is known by its id, and not once one of them is a node: either may be that node.
+            let is_known = machine.id.as_deref() == Some(id);
+            let may_be_node = matches!(machine.phase, MachinePhase::Joined | MachinePhase::Leaving);
+            let is_surplus = is_known && !may_be_node;
+            let list = if is_surplus { &mut found.surplus } else { &mut found.strangers };
+            list.push(one.clone());
+            continue;
+        }
         let is_news = match machine.phase {
             MachinePhase::Asked => true,
             // Not where it was deleted while the source was telling.
@@ -180,12 +195,19 @@ mod tests {
     }
 
     #[test]
-    fn second_machine_of_a_token_is_the_stranger_in_whatever_order_they_are_told() {
-        let known: BTreeMap<String, Machine> = [machine("one", MachinePhase::Joined)].into();
+    fn second_machine_of_a_token_is_surplus_in_whatever_order_they_are_told() {
+        let known: BTreeMap<String, Machine> = [machine("one", MachinePhase::Made)].into();
         for all in [[told("one", "b"), told("one", "c")], [told("one", "c"), told("one", "b")]] {
             let found = differences(&known, "cloud", &all, at(1000));
-            assert_eq!(found.strangers, [told("one", "c")]);
+            assert_eq!(found.surplus, [told("one", "c")]);
             assert!(found.missing.is_empty() && found.reports.is_empty(), "{found:?}");
+            assert!(found.strangers.is_empty(), "{found:?}");
+        }
+        for phase in [MachinePhase::Asked, MachinePhase::Joined] {
+            let all = [told("one", "b"), told("one", "c")];
+            let found = differences(&[machine("one", phase)].into(), "cloud", &all, at(1000));
+            assert!(found.surplus.is_empty(), "it is not known which one is ours: {found:?}");
+            assert_eq!(found.strangers, [told("one", "c")]);
         }
     }
 
@@ -214,11 +236,12 @@ mod tests {
             (token.to_owned(), MachineReport::Made { id: id.into(), since: None })
         };
         assert_eq!(found.reports, [made("asked", "a"), made("gone", "e")]);
-        assert_eq!(found.strangers, [told("made", "c"), told("other", "f")]);
+        assert_eq!(found.surplus, [told("made", "c")]);
+        assert_eq!(found.strangers, [told("other", "f")]);
         assert_eq!(found.missing, ["joined"]);
         let early = differences(&known, "cloud", &[told("gone", "e")], at(60));
         assert_eq!(early, Differences::default(), "what was made a moment ago is not missed");
         let others = differences(&known, "elsewhere", &[told("made", "b")], at(1000));
-        assert_eq!(others.strangers, [told("made", "b")], "another source's token");
+        assert_eq!(others, Differences::default(), "another source's machine is that source's");
     }
 }

@@ -111,6 +111,8 @@ pub const TOKEN_NAME_BYTES: Bound = bytes("token name", 64, "");
 pub const NODE_NAME_BYTES: Bound = bytes("name of a dynamic node", 63, "");
 pub const FLEETS: Bound = items("fleets over SSH", 1000, "");
 pub const FLEET_HOSTS: Bound = items("hosts of a fleet", 10_000, "");
+pub const FLEET_INSTANCES: Bound =
+    items("machines that a fleet has where nothing runs", 10_000, "");
 pub const SECRETS: Bound = items("secrets of a project", 1000, "");
 pub const SECRET_BYTES: Bound = bytes("the value of a secret", 16 << 10, "");
 pub const VOLUMES: Bound = items("volumes of a project", 1000, "");
@@ -189,6 +191,7 @@ pub const ALL: &[Bound] = &[
     NODE_NAME_BYTES,
     FLEETS,
     FLEET_HOSTS,
+    FLEET_INSTANCES,
     SECRETS,
     SECRET_BYTES,
     VOLUMES,

@@ -42,12 +42,19 @@ pub struct Moved {
 
 /// Moves the state between the server's part of a state folder and a database. An error leaves the old place as it is.
 pub fn migrate(dir: &Path, url: &DatabaseUrl, way: Direction) -> Result<Moved, ServerError> {
+    if way == Direction::ToFiles {
+        state_place::finish_leaving_files(dir)?;
+    }
+    let is_half_moved = state_place::is_half_moved_to_files(dir);
     let has_files = dir.join("journal").exists();
     match way {
         Direction::ToDatabase if !has_files => {
             return Err(refused(dir, "there is no journal to be moved"));
         }
-        Direction::ToFiles if has_files => {
+        Direction::ToDatabase if is_half_moved => {
+            return Err(refused(dir, "a move to it was broken off: make that move first"));
+        }
+        Direction::ToFiles if has_files && !is_half_moved => {
             return Err(refused(dir, "a cluster has its history there already"));
         }
         _ => {}
@@ -61,7 +68,10 @@ pub fn migrate(dir: &Path, url: &DatabaseUrl, way: Direction) -> Result<Moved, S
             .map_err(|e| ServerError::Other(format!("cannot start a thread: {e}")))
     };
     let (database, for_lease) = (session()?, session()?);
-    postgres::prepare(&database, &identity)?;
+    match way {
+        Direction::ToDatabase => postgres::prepare(&database, &identity)?,
+        Direction::ToFiles => postgres::prepare_to_leave(&database, &identity)?,
+    }
     let lease = match Lease::take(&for_lease, HOLDER, LEASE_LIFE)? {
         Taken::Leading(lease) => Arc::new(lease),
         Taken::Waiting(leader) => {
@@ -78,16 +88,36 @@ pub fn migrate(dir: &Path, url: &DatabaseUrl, way: Direction) -> Result<Moved, S
     });
     let moved = match way {
         Direction::ToDatabase => to_database(dir, &database, lease.epoch()),
-        Direction::ToFiles => to_files(dir, &database, lease.epoch()).inspect_err(|_| {
-            // They were not there before. What stays is said by the next attempt.
-            for begun in ["journal", "snapshots"] {
-                let _ = std::fs::remove_dir_all(dir.join(begun));
-            }
-        }),
+        Direction::ToFiles => {
+            let begun_anew = if is_half_moved { remove_half_moved(dir) } else { Ok(()) };
+            let moved = begun_anew.and_then(|()| to_files(dir, &database, lease.epoch()));
+            let moved = moved.inspect_err(|_| {
+                // They were not there before. What stays is said by the next attempt.
+                for begun in ["journal", "snapshots"] {
+                    let _ = std::fs::remove_dir_all(dir.join(begun));
+                }
+            });
+            // From the mark in the database on, the files are the state: nothing of them is removed.
+            moved.and_then(|moved| state_place::leave_database(dir).map(|()| moved))
+        }
     };
     // Also after an error: a server may lead again.
     lease.release()?;
     moved
+}
+
+/// Removes what a move that was broken off has begun in files: the database has it all.
+fn remove_half_moved(dir: &Path) -> Result<(), ServerError> {
+    for begun in ["snapshots", "journal"] {
+        let path = dir.join(begun);
+        match std::fs::remove_dir_all(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(ServerError::file(path)(error));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 fn refused(dir: &Path, why: &str) -> ServerError {
@@ -117,6 +147,8 @@ fn to_database(dir: &Path, database: &Arc<Database>, epoch: i64) -> Result<Moved
 }
 
 fn to_files(dir: &Path, database: &Arc<Database>, epoch: i64) -> Result<Moved, ServerError> {
+    // Until the database is marked, it is the state: a start with the files is refused, however far this comes.
+    state_place::note_database(dir)?;
     let from = sound(StateDisks::in_database(database, epoch).recover()?)?;
     let path = state_place::books_path(dir, false);
     let mut own_books = Books::open(&path)?;
@@ -132,7 +164,8 @@ fn to_files(dir: &Path, database: &Arc<Database>, epoch: i64) -> Result<Moved, S
         LogFile::begin_at(journal, position, term, from.journal.high_water().leased_ids)?;
     }
     compare(&from, &sound(to.recover()?)?)?;
-    state_place::leave_database(dir)?;
+    // Last: a server of another machine would lead with the state that is left behind, and give out the same ids.
+    postgres::mark_moved(database, epoch)?;
     Ok(report(&from, files))
 }
 

@@ -9,7 +9,8 @@ use database::TestDatabase;
 use model::time::Timestamp;
 use store::postgres::{
     Database, DatabaseError, DatabaseUrl, EndedLog, Lease, PostgresFolder, PostgresJournal,
-    PostgresReader, SeenServer, ServerAddress, Taken, prepare,
+    PostgresReader, SeenServer, ServerAddress, Taken, check_cluster, mark_moved, prepare,
+    prepare_to_leave,
 };
 use store::{
     BlobId, Blobs, Disk, FaultyDisk, Journal, JournalError, LogFile, LogOptions, Position,
@@ -234,6 +235,45 @@ fn up_deposed_server_writes_nothing_more() {
     second.renew().expect("it stays given up");
     let third = lead(&database, "third");
     assert_eq!(folder(third.epoch()).open("a").expect("a file").read_all().expect("read"), b"kept");
+}
+
+#[test]
+fn up_page_of_commits_is_short_only_where_nothing_follows() {
+    let server = TestDatabase::start();
+    let database = connect(&server.url());
+    prepare(&database, CLUSTER).expect("a schema");
+    let leader = lead(&database, "leader");
+    let open = PostgresJournal::open(database.clone(), leader.epoch(), Position::START, |_| Ok(()));
+    let mut journal = open.expect("a journal").0;
+    for seq in 0..=PostgresReader::PAGE as u64 {
+        journal.append(1, seq, &[b"one"]).expect("kept");
+    }
+    let mut reader = PostgresReader::new(database.clone(), Position::START);
+    for expected in [PostgresReader::PAGE, 1, 0] {
+        let frames = reader.fetch().expect("read");
+        assert_eq!(frames.len(), expected);
+        for frame in &frames {
+            reader.take_in(frame, |_| Ok(())).expect("taken in");
+        }
+    }
+}
+
+#[test]
+fn up_database_whose_state_was_moved_to_files_is_led_by_nobody() {
+    let server = TestDatabase::start();
+    let database = connect(&server.url());
+    prepare(&database, CLUSTER).expect("a schema");
+    let lease = lead(&database, "migrate");
+    mark_moved(&database, lease.epoch() + 1).expect_err("under its own lease alone");
+    check_cluster(&database, CLUSTER).expect("nothing was marked");
+    for _ in 0..2 {
+        mark_moved(&database, lease.epoch()).expect("marked");
+        let refused = prepare(&database, CLUSTER).expect_err("it was moved").to_string();
+        assert!(refused.contains("the state was moved from it to files"), "{refused}");
+        check_cluster(&database, CLUSTER).expect_err("a server that has waited");
+        prepare_to_leave(&database, CLUSTER).expect("a second attempt");
+    }
+    prepare_to_leave(&database, "another").expect_err("of another cluster");
 }
 
 #[test]

@@ -58,10 +58,17 @@ pub struct ServiceRoute {
     pub run: String,
     pub auth: bool,
     pub strip_prefix: bool,
+    /// A replica of it is ready, also one that a gateway cannot connect to. Earlier servers do not say so.
+    #[serde(default = "is_ready")]
+    pub is_ready: bool,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rate_limits: Vec<RateLimit>,
     /// Those that a gateway can connect to. Others are reached by the server.
     pub replicas: Vec<ReplicaRoute>,
+}
+
+fn is_ready() -> bool {
+    true
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

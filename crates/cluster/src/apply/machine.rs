@@ -2,7 +2,7 @@
 
 use crate::state::State;
 use model::fleet::Blocks;
-use model::machine::{Machine, MachinePhase, month_of};
+use model::machine::{Machine, MachinePhase};
 use model::node::NodeConfig;
 use model::price::Price;
 use std::sync::Arc;
@@ -59,8 +59,10 @@ impl State {
             let Some(machine) = self.machines.remove(token) else { continue };
             let Some(end) = machine.gone else { continue };
             let months = self.former_machine_costs.entry(machine.source.clone()).or_default();
-            let month = months.entry(month_of(end)).or_default();
-            *month = *month + machine.cost(end);
+            for (month, cost) in machine.costs_by_month(end) {
+                let sum = months.entry(month).or_default();
+                *sum = *sum + cost;
+            }
             while months.len() > MONTHS_MAX {
                 months.pop_first();
             }

@@ -8,6 +8,7 @@ use crate::rights::{Rights, is_project};
 use crate::state::State;
 use model::activity::{ActivityKind, ActivityTarget};
 use model::bounds;
+use model::cloud_fleet::CloudFleet;
 use model::fleet::STATIC;
 use model::node::NodeConfig;
 use model::reason::Refusal;
@@ -72,7 +73,7 @@ impl State {
             created_by: known.map_or(&context.by.name, |fleet| &fleet.created_by).clone(),
             created: known.map_or(context.now, |fleet| fleet.created),
             is_cluster: set.is_cluster,
-            cloud: set.cloud.clone(),
+            cloud: cloud_applied(set, known),
             hosts,
         };
         if known == Some(&fleet) {
@@ -95,6 +96,9 @@ impl State {
         }
         if set.cloud.is_some() && self.config.sources.is_empty() {
             return refused("no source of machines is configured: `[[source]]` in sluice.toml");
+        }
+        if let Some(cloud) = &set.cloud {
+            bounds::FLEET_INSTANCES.hold(cloud.target.max(cloud.min) as usize)?;
         }
         Ok(())
     }
@@ -311,6 +315,15 @@ impl State {
             None => Ok(()),
         }
     }
+}
+
+/// The machines of a fleet as they are asked for. The same once more does not bring it to its target again.
+fn cloud_applied(set: &SetFleet, known: Option<&SshFleet>) -> Option<Box<CloudFleet>> {
+    let mut cloud = set.cloud.clone()?;
+    cloud.target_reached = true;
+    let is_same = known.is_some_and(|known| known.cloud.as_ref() == Some(&cloud));
+    cloud.target_reached = is_same;
+    Some(cloud)
 }
 
 /// What is asked for now, with what is known of the host.

@@ -14,6 +14,7 @@ use model::machine::{
 use model::reason::Refusal;
 use model::time::Timestamp;
 use sched::machines::{MachineOrder, MachineView};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 impl State {
@@ -71,8 +72,8 @@ impl State {
     pub(super) fn fleet_machine_events(&self, context: &Context) -> Vec<Event> {
         let clouds = self.fleets.values().filter_map(|fleet| Some((fleet, fleet.cloud.as_ref()?)));
         let short: Vec<(&str, u32)> = clouds
-            .map(|(fleet, cloud)| (&*fleet.name, self.instances_wanted(&fleet.name, cloud)))
-            .filter(|(name, wanted)| self.instances_of(name) < *wanted)
+            .map(|(fleet, cloud)| (&*fleet.name, cloud.wanted()))
+            .filter(|(name, wanted)| self.serving_instances(name) < *wanted)
             .collect();
         if short.is_empty() {
             return Vec::new();
@@ -83,11 +84,27 @@ impl State {
         short.iter().map(to).find(|events| !events.is_empty()).unwrap_or_default()
     }
 
-    /// A fleet that has had no instance yet is brought to its target, and later kept at its least.
-    fn instances_wanted(&self, fleet: &str, cloud: &CloudFleet) -> u32 {
-        let mut machines = self.machines.values();
-        let has_had = machines.any(|machine| machine.terms.fleet.as_deref() == Some(fleet));
-        if has_had { cloud.min } else { cloud.target.max(cloud.min) }
+    /// Fleets that have reached their targets, or have had instances for long enough without more of them (`left`): from now on
+    /// they are kept at their least. The machines that are gone do not tell it: only the newest are kept.
+    fn fleets_at_target(&self, left: &BTreeSet<String>, now: Timestamp) -> Vec<Event> {
+        let mut events = Vec::new();
+        for fleet in self.fleets.values() {
+            let Some(cloud) = &fleet.cloud else { continue };
+            let is_there = |machine: &&Machine| {
+                matches!(machine.phase, MachinePhase::Made | MachinePhase::Joined)
+                    && machine.terms.fleet.as_deref() == Some(fleet.name.as_str())
+            };
+            let there = || self.machines.values().filter(is_there).count();
+            let is_open = !cloud.target_reached && cloud.target > cloud.min;
+            if is_open && (left.contains(&fleet.name) || there() >= cloud.target as usize) {
+                let mut fleet = fleet.clone();
+                if let Some(cloud) = &mut fleet.cloud {
+                    cloud.target_reached = true;
+                }
+                events.push(Event::FleetSet { fleet: Box::new(fleet), at: now });
+            }
+        }
+        events
     }
 
     /// Brings a fleet to so many instances, as far as the limits of sources let it.
@@ -98,7 +115,11 @@ impl State {
         there: &MachineView,
         context: &Context,
     ) -> Vec<Event> {
-        let missing = wanted.saturating_sub(self.instances_of(fleet));
+        // Those that are on their way out are replaced, and count against the most until they are gone.
+        let missing = wanted.saturating_sub(self.serving_instances(fleet));
+        let most = self.fleets.get(fleet).and_then(|fleet| fleet.cloud.as_ref()?.max);
+        let room = most.map(|most| most.saturating_sub(self.instances_of(fleet)));
+        let missing = missing.min(room.unwrap_or(missing));
         let orders = sched::machines::fleet_orders(there, fleet, missing);
         let mut last = self.last_machine;
         let mut events = Vec::new();
@@ -119,6 +140,12 @@ impl State {
         let of_fleet =
             |machine: &&Machine| machine.is_live() && machine.terms.fleet.as_deref() == Some(fleet);
         self.machines.values().filter(of_fleet).count() as u32
+    }
+
+    /// How many instances a fleet has, without those that are on their way out.
+    fn serving_instances(&self, fleet: &str) -> u32 {
+        let serving = self.machines.values().filter(|machine| is_serving(machine));
+        serving.filter(|machine| machine.terms.fleet.as_deref() == Some(fleet)).count() as u32
     }
 
     /// The machines of a fleet leave with it; none of them may be busy.
@@ -238,11 +265,7 @@ impl State {
     ) -> Result<Decision, Refusal> {
         authorise(self, &context.by, Act::Administer)?;
         let machine = self.machines.values().find(|machine| {
-            let is_there = matches!(
-                machine.phase,
-                MachinePhase::Asked | MachinePhase::Made | MachinePhase::Joined
-            );
-            is_there && (machine.node == node || machine.token == node)
+            is_serving(machine) && (machine.node == node || machine.token == node)
         });
         let machine = machine.ok_or_else(|| unknown("machine", node))?.clone();
         if self.backing(&machine.node).is_some() {
@@ -255,8 +278,12 @@ impl State {
 
     /// Machines whose time is over: those that have had nothing to do for long enough, and those whose last job has ended.
     pub(super) fn machine_events(&self, now: Timestamp) -> Vec<Event> {
-        let due = self.machines.values().filter(|machine| match machine.phase {
-            MachinePhase::Joined => self.is_machine_idle(machine, now),
+        // How many instances each fleet has when those that were chosen here are gone.
+        let mut serving: BTreeMap<&str, u32> = BTreeMap::new();
+        let due = self.machines.values().filter(|&machine| match machine.phase {
+            MachinePhase::Joined => {
+                self.is_machine_idle(machine, now) && self.is_beyond_least(machine, &mut serving)
+            }
             MachinePhase::Leaving => {
                 let node = self.nodes.get(&machine.node);
                 node.is_none_or(|node| node.holders.is_empty())
@@ -264,6 +291,7 @@ impl State {
             }
             _ => false,
         });
+        let due: Vec<&Machine> = due.collect();
         let leave = |machine: &Machine| {
             let mut next = machine.clone();
             // The next machine for this job would stand idle as well, and be paid for.
@@ -273,7 +301,28 @@ impl State {
             }
             self.machine_leaves(next, "idle", now)
         };
-        due.flat_map(leave).collect()
+        let left = due.iter().filter_map(|machine| machine.terms.fleet.clone()).collect();
+        let events = due.into_iter().flat_map(leave);
+        events.chain(self.fleets_at_target(&left, now)).collect()
+    }
+
+    /// Whether the machine's fleet keeps its least without it, where it is of one; then it counts no more.
+    fn is_beyond_least<'s>(
+        &'s self,
+        machine: &'s Machine,
+        serving: &mut BTreeMap<&'s str, u32>,
+    ) -> bool {
+        let cloud = self.cloud_of(machine);
+        let (Some(cloud), Some(fleet)) = (cloud, machine.terms.fleet.as_deref()) else {
+            return true;
+        };
+        let count = serving.entry(fleet).or_insert_with(|| self.serving_instances(fleet));
+        // A machine whose node was deleted is of no use to the fleet.
+        let is_beyond = *count > cloud.min || !self.nodes.contains_key(&machine.node);
+        if is_beyond {
+            *count = count.saturating_sub(1);
+        }
+        is_beyond
     }
 
     /// Whether the job that the machine was made for waits, and neither a hold nor the time of its start keeps it.
@@ -293,10 +342,6 @@ impl State {
             return false;
         }
         let cloud = self.cloud_of(machine);
-        let fleet = machine.terms.fleet.as_deref().unwrap_or_default();
-        if cloud.is_some_and(|cloud| self.instances_of(fleet) <= cloud.min) {
-            return false;
-        }
         let (Some(source), Some(joined)) = (self.source(&machine.source), machine.joined) else {
             return false;
         };
@@ -309,11 +354,12 @@ impl State {
         }
         // A job of several nodes could start when the last of its machines had joined, and not before.
         let joined_last = beside().filter(|_| is_unserved).filter_map(|of| of.joined).max();
-        let of_fleet = cloud.and_then(|cloud| cloud.choice.idle_s);
-        let idle_s = machine.terms.idle_s.or(of_fleet);
+        // Whoever may start a run may not have a machine of the site's stand idle for longer than the site says.
+        let most = cloud.and_then(|cloud| cloud.choice.idle_s).unwrap_or(source.idle_s);
+        let idle_s = machine.terms.idle_s.map_or(most, |of_run| of_run.min(most));
         let idle_since = node.last_busy.max(joined_last).map_or(joined, |at| at.max(joined));
         node.holders.is_empty()
-            && idle_since + seconds(idle_s.unwrap_or(source.idle_s)) <= now
+            && idle_since + seconds(idle_s) <= now
             && joined + seconds(source.life_min_s) <= now
             && self.check_machine_free(&machine.node).is_ok()
     }
@@ -352,18 +398,30 @@ impl State {
         events
     }
 
-    /// Refuses a configuration without a source that has machines: nobody could delete them.
+    /// Refuses a configuration without a source that has machines, or with one that would not find them: nobody could delete
+    /// them.
     pub(super) fn check_beside_machines(&self, config: &ClusterConfig) -> Result<(), Refusal> {
-        let is_left = |machine: &&Machine| {
-            machine.is_live() && !config.sources.iter().any(|of| of.name == machine.source)
-        };
-        match self.machines.values().find(is_left) {
-            Some(Machine { source, node, .. }) => Err(Refusal::Other(format!(
-                "sluice.toml: source {source} is missing and has machine {node}: sluice machine delete {node} first"
-            ))),
-            None => Ok(()),
+        for Machine { source, node, .. } in self.machines.values().filter(|of| of.is_live()) {
+            let next = config.sources.iter().find(|of| of.name == *source);
+            let what = match (self.source(source), next) {
+                (_, None) => "is missing".to_owned(),
+                (Some(now), Some(next)) => match now.kind.other_owner(&next.kind) {
+                    Some(key) => format!("has another {key}"),
+                    None => continue,
+                },
+                (None, Some(_)) => continue,
+            };
+            return Err(Refusal::Other(format!(
+                "sluice.toml: source {source} {what} and has machine {node}: sluice machine delete {node} first"
+            )));
         }
+        Ok(())
     }
+}
+
+/// Whether the machine is a node or becomes one, and is not on its way out.
+pub(super) fn is_serving(machine: &Machine) -> bool {
+    matches!(machine.phase, MachinePhase::Asked | MachinePhase::Made | MachinePhase::Joined)
 }
 
 /// A machine as it is when it is asked for.

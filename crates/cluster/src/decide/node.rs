@@ -7,6 +7,7 @@ use crate::event::Event;
 use crate::state::State;
 use model::change::NodeChange;
 use model::fleet::STATIC;
+use model::health::HealthSource;
 use model::id::AttemptId;
 use model::node::{AdminState, NodeFacts, SlotState};
 use model::node_reason::{NodeCause, NodeReason, ReasonAuthor};
@@ -43,6 +44,12 @@ impl State {
             at: context.now,
         }];
         events.extend(self.power_at_hello(name, facts, context.now));
+        // The agent of another machine: what the cloud takes back is the one before.
+        let is_other_agent = facts.agent_start != node.facts.agent_start;
+        if is_interrupted(node) && is_other_agent && self.backing(name).is_some() {
+            let source = HealthSource::Interruption;
+            events.extend(self.decide_node_health(name, source, None, context));
+        }
         let answers_again =
             node.reason.as_ref().is_some_and(|r| r.cause == NodeCause::NotResponding);
         // `ReturnToService=0`: a node that went down stays so until somebody resumes it.

@@ -47,7 +47,7 @@ impl State {
     }
 
     /// The job's account and those above it.
-    fn billed_accounts(&self, job: &Job) -> BTreeSet<String> {
+    pub(crate) fn billed_accounts(&self, job: &Job) -> BTreeSet<String> {
         let tree = self.tree();
         let at = tree.find(&job.account, &job.spec.owner.name, None);
         let above = at.into_iter().flat_map(|at| tree.chain(at).map(|of| of.account.clone()));
@@ -94,14 +94,29 @@ impl State {
     /// The budgets as the scheduler is shown them: a further hour of what runs is kept for it. Machines on their way, which no
     /// job has yet, count for the account of the job that they were made for.
     pub(super) fn budget_view(&self, now: Timestamp) -> BTreeMap<String, AccountBudget> {
+        self.budget_view_beside(&BTreeSet::new(), now)
+    }
+
+    /// The same without the shares that jobs have of these nodes: their machines are still to be asked for, and each counts as
+    /// a whole then.
+    pub(crate) fn budget_view_beside(
+        &self,
+        nodes: &BTreeSet<&str>,
+        now: Timestamp,
+    ) -> BTreeMap<String, AccountBudget> {
         let mut view: BTreeMap<String, AccountBudget> = BTreeMap::new();
-        for (budget, spent) in self.budgets_at(now) {
-            let left = budget.month.less(spent.month + spent.price_hour.for_time(HOUR));
+        let budgets = self.budgets_at(now);
+        if budgets.is_empty() {
+            return view;
+        }
+        let unmade = self.prices_on(nodes);
+        for (budget, spent) in budgets {
+            let unmade = unmade.get(&budget.account).copied().unwrap_or_default();
+            let units = spent.price_hour.units().saturating_sub(unmade.units());
+            let hour = Price::from_units(units).for_time(HOUR);
+            let left = budget.month.less(spent.month + hour);
             let of = AccountBudget { month: budget.month, left };
             view.insert(budget.account.clone(), of);
-        }
-        if view.is_empty() {
-            return view;
         }
         let waiting = self.machines.values().filter(|machine| machine.is_live());
         for machine in waiting {
@@ -114,6 +129,28 @@ impl State {
             }
         }
         view
+    }
+
+    /// What the shares that running jobs have of these nodes cost in an hour, by account.
+    fn prices_on(&self, nodes: &BTreeSet<&str>) -> BTreeMap<String, Price> {
+        let mut prices: BTreeMap<String, Price> = BTreeMap::new();
+        if nodes.is_empty() {
+            return prices;
+        }
+        let active = self.active.iter().filter_map(|id| self.jobs.get(id));
+        for (job, attempt) in active.filter_map(|job| Some((job, job.attempt()?))) {
+            let shares = attempt.allocation.nodes.iter();
+            let shares = shares.filter(|share| nodes.contains(share.node.as_str()));
+            let price: Price = shares.filter_map(|share| share.price).sum();
+            if price == Price::default() {
+                continue;
+            }
+            for account in self.billed_accounts(job) {
+                let sum = prices.entry(account).or_default();
+                *sum = *sum + price;
+            }
+        }
+        prices
     }
 }
 

@@ -5,7 +5,7 @@ use crate::state::State;
 use model::cloud_fleet::CloudFleet;
 use model::gres::GPU;
 use model::machine::{
-    FailureKind, Machine, MachinePhase, Offer, SourceConfig, fleet_feature, month_of,
+    FailureKind, Machine, MachinePhase, Offer, SourceConfig, fleet_feature, month_of, month_start,
 };
 use model::machine_choice::SourceRef;
 use model::node::{NodeConfig, SlotState};
@@ -95,14 +95,12 @@ impl State {
         is_up && node.is_some_and(|node| node.said.is_some())
     }
 
-    /// What the machines of a source have cost in the month of `now`. A machine counts in the month in which it ended.
+    /// What the machines of a source have cost in the month of `now`. What one that is there for longer cost before is of the
+    /// months before.
     pub fn machine_costs(&self, source: &str, now: Timestamp) -> Cost {
-        let month = month_of(now);
-        let of_month = |machine: &&Machine| {
-            machine.source == source && month_of(machine.gone.unwrap_or(now)) == month
-        };
-        let kept: Cost =
-            self.machines.values().filter(of_month).map(|machine| machine.cost(now)).sum();
+        let (month, start) = (month_of(now), month_start(now));
+        let of_source = self.machines.values().filter(|machine| machine.source == source);
+        let kept: Cost = of_source.map(|machine| machine.cost_since(start, now)).sum();
         let former = self.former_machine_costs.get(source).and_then(|months| months.get(&month));
         kept + former.copied().unwrap_or_default()
     }

@@ -119,7 +119,7 @@ pub struct State {
     /// The number of the newest machine.
     #[serde(default)]
     pub last_machine: u32,
-    /// What machines have cost that are not kept any more, by source and month of their end.
+    /// What machines have cost that are not kept any more, by source and month.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub former_machine_costs: BTreeMap<String, BTreeMap<String, Cost>>,
     /// What the jobs of each account have cost, by month. An account has what those below it have.

@@ -147,6 +147,9 @@ impl History {
         for (token, report) in found.reports {
             self.report(&token, report);
         }
+        for surplus in found.surplus {
+            self.cloud.delete(&surplus.token, Some(&surplus.id));
+        }
         self.missing.retain(|token, _| found.missing.contains(token));
         for token in found.missing {
             *self.missing.entry(token).or_default() += 1;

@@ -7,6 +7,7 @@ use cluster::{ClusterConfig, Command, Event};
 use model::amount::Bytes;
 use model::budget::Budget;
 use model::cloud_fleet::{CloudFleet, OfferBounds};
+use model::cloud_source::SourceKind;
 use model::fleet::Blocks;
 use model::health::HealthSource;
 use model::id::JobId;
@@ -148,6 +149,25 @@ fn job_that_no_node_could_hold_waits_for_a_machine_and_runs_there() {
 }
 
 #[test]
+fn run_may_have_its_machine_idle_for_a_shorter_time_than_the_source_and_not_for_a_longer_one() {
+    for (idle_s, kept, gone) in [(365 * 86_400, 99, 100), (20, 19, 20)] {
+        let mut w = open();
+        let choice = MachineChoice { idle_s: Some(idle_s), ..MachineChoice::default() };
+        let run = in_cloud().asking(|request| request.machines = Some(Box::new(choice)));
+        let job = w.submit(run);
+        asked(&mut w);
+        made(&mut w, 1);
+        joins(&mut w, 1);
+        assert_eq!(w.plan().len(), 1);
+        w.end(job, 0);
+        w.pass(kept);
+        assert_eq!(phase(&w, 1), MachinePhase::Joined, "{idle_s}");
+        w.pass(gone - kept);
+        assert_eq!(phase(&w, 1), MachinePhase::Deleting, "{idle_s}");
+    }
+}
+
+#[test]
 fn machine_is_paid_for_since_its_source_had_it() {
     let mut w = open();
     w.submit(in_cloud());
@@ -182,6 +202,11 @@ fn limit_of_machines_holds_and_what_they_cost_counts_against_the_budget() {
     config.sources[0].budget_month = Cost::from_dollars(7.2 + 3.7);
     w.run(Command::Configure(Box::new(config.clone())));
     assert_eq!(asked(&mut w).orders.len(), 1);
+    let mut other = config.clone();
+    other.sources[0].kind = SourceKind::Program("/opt/other".into());
+    let refused = w.try_as(root(), Command::Configure(Box::new(other)));
+    let is_said = matches!(&refused, Err(Refusal::Other(why)) if why.contains("another program"));
+    assert!(is_said, "another program would not know them: {refused:?}");
     config.sources.clear();
     let refused = w.try_as(root(), Command::Configure(Box::new(config)));
     assert!(refused.is_err(), "a source with machines stays");
@@ -239,9 +264,14 @@ fn run_that_starts_at_once_or_not_at_all_waits_for_the_machine_that_is_made_for_
 
 /// A fleet of machines of at least `min`, at most two.
 fn set_fleet(min: u32) -> Command {
+    set_fleet_to(min, min)
+}
+
+fn set_fleet_to(min: u32, target: u32) -> Command {
     let cloud = CloudFleet {
         min,
-        target: min,
+        target,
+        target_reached: false,
         max: Some(2),
         choice: MachineChoice { idle_s: Some(50), ..MachineChoice::default() },
         price_max: None,
@@ -276,6 +306,59 @@ fn fleet_of_machines_keeps_its_least_and_makes_more_for_jobs() {
     let names: Vec<&str> = w.state.machines.values().map(|of| of.node.as_str()).collect();
     assert_eq!(names, ["lab-1", "lab-2"], "{plan:?}");
     assert!(matches!(plan.answers[2].1, MachineAnswer::HeldBack(_)), "it has its most: {plan:?}");
+}
+
+#[test]
+fn fleet_keeps_its_least_where_several_of_its_machines_are_idle_at_once() {
+    let mut w = open();
+    w.run(set_fleet_to(1, 2));
+    w.pass(1);
+    for number in [1, 2] {
+        made(&mut w, number);
+        joins(&mut w, number);
+    }
+    w.pass(200);
+    let phases = [1, 2].map(|number| phase(&w, number));
+    assert_eq!(phases, [MachinePhase::Deleting, MachinePhase::Joined]);
+    w.pass(200);
+    assert_eq!(phase(&w, 2), MachinePhase::Joined, "also while the other one is deleted");
+    w.run(Command::DeleteMachine { node: "lab-2".into() });
+    w.pass(1);
+    assert_eq!(w.state.machines.len(), 2, "no third one while both may be there");
+    report(&mut w, 1, MachineReport::Deleted);
+    w.pass(1);
+    assert_eq!(phase(&w, 3), MachinePhase::Asked);
+}
+
+#[test]
+fn fleet_is_brought_to_its_target_once_for_each_apply() {
+    let mut w = open();
+    w.run(set_fleet_to(0, 2));
+    w.pass(1);
+    assert_eq!(w.state.machines.len(), 2);
+    let (kind, text) = (FailureKind::NoCapacity, "sold out".to_owned());
+    for number in [1, 2] {
+        report(&mut w, number, MachineReport::NotMade { kind, text: text.clone() });
+    }
+    w.pass(61);
+    assert_eq!(w.state.machines.len(), 4, "what was not made is made later");
+    for number in [3, 4] {
+        made(&mut w, number);
+    }
+    w.pass(1);
+    let reached = |w: &World| w.state.fleets["lab"].cloud.as_ref().map(|of| of.target_reached);
+    assert_eq!(reached(&w), Some(true));
+    for number in [3, 4] {
+        report(&mut w, number, MachineReport::Vanished);
+        report(&mut w, number, MachineReport::Deleted);
+    }
+    w.pass(3700);
+    w.run(set_fleet_to(0, 2));
+    w.pass(1);
+    assert_eq!(w.state.machines.len(), 4, "not again, and not for the same fleet once more");
+    w.run(set_fleet_to(0, 1));
+    w.pass(1);
+    assert_eq!((w.state.machines.len(), reached(&w)), (5, Some(false)), "it is another fleet");
 }
 
 #[test]
@@ -339,6 +422,69 @@ fn cloud_node_of_slurm_conf_is_a_machine_of_its_source_while_it_is_powered_up() 
     assert_eq!(phase(&w, 1), MachinePhase::Deleting);
     let refused = w.try_as(root(), Command::DeleteMachine { node: "n1".into() });
     assert!(refused.is_err(), "it is on its way out");
+}
+
+#[test]
+fn cloud_node_whose_machine_was_taken_back_is_powered_up_with_another_one() {
+    let mut w = world_with(1, backed);
+    let large = Offer { cpus: 256, memory: Bytes::from_gib(4096), ..small() };
+    w.run(Command::SetOffers { source: "cloud".into(), offers: vec![large] });
+    w.pass(101);
+    w.run(Command::PowerSave);
+    w.run(Command::NodeLost { node: "n1".into() });
+    w.pass(40);
+    for number in [1, 2] {
+        let job = w.started(ask()).job;
+        w.run(Command::PowerSave);
+        w.pass(1);
+        assert_eq!(machine(&w, number).job, Some(job));
+        made(&mut w, number);
+        w.hello("n1", &[]);
+        report(&mut w, number, MachineReport::Joined);
+        w.end(job, 0);
+        w.run(notice("n1"));
+        assert_eq!(phase(&w, number), MachinePhase::Deleting);
+        assert_eq!(w.state.nodes["n1"].admin, Some(AdminState::Drain));
+        report(&mut w, number, MachineReport::Deleted);
+        w.run(Command::NodeLost { node: "n1".into() });
+        w.pass(10);
+        w.pass(1);
+        let node = &w.state.nodes["n1"];
+        assert_eq!((node.power, node.admin), (PowerState::PoweredDown, None));
+        assert!(node.failures.is_empty() && node.reason.is_none(), "{:?}", node.reason);
+    }
+}
+
+#[test]
+fn cloud_nodes_that_are_powered_up_together_keep_the_limits_of_source_and_account() {
+    let table = [(1, None, 1), (9, Some(7.5), 2), (9, Some(4.0), 1), (9, Some(3.0), 0)];
+    for (machines_max, budget, expected) in table {
+        let mut w = world_with(2, |config| {
+            backed(config);
+            config.nodes[1].cloud = true;
+            config.sources[0].nodes.push("n2".into());
+            config.sources[0].machines_max = machines_max;
+        });
+        let large = Offer { cpus: 256, memory: Bytes::from_gib(4096), ..small() };
+        w.run(Command::SetOffers { source: "cloud".into(), offers: vec![large] });
+        w.pass(101);
+        w.run(Command::PowerSave);
+        for node in ["n1", "n2"] {
+            w.run(Command::NodeLost { node: node.into() });
+        }
+        w.pass(40);
+        let job = w.started(ask().nodes(2)).job;
+        let mut config = (*w.state.config).clone();
+        if let Some(dollars) = budget {
+            let month = Cost::from_dollars(dollars).expect("money");
+            let account = w.job(job).account.to_string();
+            config.budgets = vec![Budget { account, month, warn_percent: 80 }];
+        }
+        w.run(Command::Configure(Box::new(config)));
+        w.run(Command::PowerSave);
+        w.pass(1);
+        assert_eq!(w.state.machines.len(), expected, "{machines_max} {budget:?}");
+    }
 }
 
 #[test]

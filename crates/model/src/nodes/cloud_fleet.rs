@@ -15,6 +15,9 @@ pub struct CloudFleet {
     pub min: u32,
     /// So many are made when it is applied.
     pub target: u32,
+    /// Whether there were so many since then, or as many as its sources could make: from then on `min` are kept.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub target_reached: bool,
     /// `None` for as many as its sources may have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max: Option<u32>,
@@ -54,6 +57,11 @@ pub struct GpuBounds {
 }
 
 impl CloudFleet {
+    /// How many instances it is to have also where nothing runs.
+    pub fn wanted(&self) -> u32 {
+        if self.target_reached { self.min } else { self.target.max(self.min) }
+    }
+
     /// Whether an instance of the fleet may be such a machine.
     pub fn allows(&self, source: SourceRef<'_>, offer: &Offer) -> bool {
         self.choice.allows(&offer.kind(source))
@@ -108,6 +116,7 @@ mod tests {
         let fleet = CloudFleet {
             min: 0,
             target: 0,
+            target_reached: false,
             max: Some(8),
             choice: MachineChoice::default(),
             price_max: Price::from_dollars(40.0),

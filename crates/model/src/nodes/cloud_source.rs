@@ -38,6 +38,26 @@ impl SourceKind {
         }
     }
 
+    /// What of it decides whose machines are seen, where that differs from the other one: by it, machines that were made before
+    /// would not be found.
+    pub fn other_owner(&self, other: &Self) -> Option<&'static str> {
+        let (own, other) = match (self, other) {
+            (Self::Program(own), Self::Program(other)) => {
+                return (own != other).then_some("program");
+            }
+            (Self::Aws(own), Self::Aws(other))
+            | (Self::Gcp(own), Self::Gcp(other))
+            | (Self::Lambda(own), Self::Lambda(other)) => (own, other),
+            _ => return Some("kind"),
+        };
+        let keys = [
+            ("project", &own.project, &other.project),
+            ("endpoint", &own.endpoint, &other.endpoint),
+            ("credentials", &own.credentials, &other.credentials),
+        ];
+        keys.into_iter().find(|(_, own, other)| own != other).map(|(key, ..)| key)
+    }
+
     /// How long the jobs of a spot machine run on after the notice that it will be taken back: EC2 gives two minutes, Google
     /// half a minute.
     pub fn interruption_grace_s(&self) -> u32 {
@@ -145,6 +165,20 @@ fn is_like(pattern: &str, name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn source_has_the_same_machines_while_what_it_asks_and_as_whom_stays() {
+        let program = |path: &str| SourceKind::Program(path.to_owned());
+        let cloud = CloudConfig { credentials: Some("/etc/a".into()), ..CloudConfig::default() };
+        let aws = |cloud: CloudConfig| SourceKind::Aws(Box::new(cloud));
+        assert_eq!(program("/a").other_owner(&program("/a")), None);
+        assert_eq!(program("/a").other_owner(&program("/b")), Some("program"));
+        assert_eq!(program("/a").other_owner(&aws(cloud.clone())), Some("kind"));
+        let key = CloudConfig { credentials: Some("/etc/b".into()), ..cloud.clone() };
+        let types = CloudConfig { types: vec!["g5.*".into()], ..cloud.clone() };
+        assert_eq!(aws(cloud.clone()).other_owner(&aws(key)), Some("credentials"));
+        assert_eq!(aws(cloud).other_owner(&aws(types)), None);
+    }
 
     #[test]
     fn types_are_taken_by_patterns() {

@@ -221,7 +221,7 @@ pub struct Machine {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MachineTerms {
-    /// How long it may be idle, seconds; `None` for as long as its source says.
+    /// How long it may be idle, seconds, where that is less than its fleet or its source says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idle_s: Option<u32>,
     /// The fleet of dstack's language that it is an instance of.
@@ -251,8 +251,28 @@ impl Machine {
 
     /// What it has cost until now.
     pub fn cost(&self, now: Timestamp) -> Cost {
-        let length = |made| self.gone.unwrap_or(now).since(made);
+        self.made.map_or(Cost::default(), |made| self.cost_since(made, now))
+    }
+
+    /// What it has cost from then until now.
+    pub fn cost_since(&self, from: Timestamp, now: Timestamp) -> Cost {
+        let length = |made: Timestamp| self.gone.unwrap_or(now).since(made.max(from));
         self.offer.price.for_time(self.made.map_or(Duration::ZERO, length))
+    }
+
+    /// What it has cost until now, by the calendar months (UTC) in which it was there.
+    pub fn costs_by_month(&self, now: Timestamp) -> Vec<(String, Cost)> {
+        let Some(mut from) = self.made else { return Vec::new() };
+        let end = self.gone.unwrap_or(now);
+        let mut costs = Vec::new();
+        while from < end {
+            // The 32nd day of a month is one of the first of the next.
+            let next = month_start(month_start(from) + DAY * 32);
+            let until = next.min(end);
+            costs.push((month_of(from), self.offer.price.for_time(until.since(from))));
+            from = until;
+        }
+        costs
     }
 }
 
@@ -452,6 +472,15 @@ pub fn month_of(at: Timestamp) -> String {
     crate::time::format_iso(at, &jiff::tz::TimeZone::UTC).chars().take(7).collect()
 }
 
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// When the calendar month (UTC) of a time began. Days of UTC are of one length.
+pub fn month_start(at: Timestamp) -> Timestamp {
+    let text = crate::time::format_iso(at, &jiff::tz::TimeZone::UTC);
+    let day: i64 = text.get(8..10).and_then(|day| day.parse().ok()).unwrap_or(1);
+    Timestamp::from_secs((at.secs().div_euclid(86_400) - (day - 1)) * 86_400)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -506,6 +535,18 @@ mod tests {
         assert_eq!(cost(&machine, 2000), "$1.0000");
         machine.gone = Some(at(3000));
         assert_eq!(cost(&machine, 9000), "$2.0000");
+        // Half an hour of October, all of November and an hour of December.
+        let november = 1_793_491_200;
+        let (made, gone) = (november - 1800, november + 30 * 86_400 + 3600);
+        (machine.made, machine.gone) = (Some(at(made)), Some(at(gone)));
+        let months: Vec<String> = machine
+            .costs_by_month(at(gone + 1000))
+            .into_iter()
+            .map(|(month, cost)| format!("{month} {cost}"))
+            .collect();
+        let expected = ["2026-10 $1.8000", "2026-11 $2592.0000", "2026-12 $3.6000"];
+        assert_eq!(months, expected);
+        assert_eq!(machine.cost_since(at(gone - 1000), at(gone)).to_string(), "$1.0000");
     }
 
     #[test]
@@ -536,5 +577,8 @@ mod tests {
         assert_eq!(month_of(Timestamp::from_secs(0)), "1970-01");
         assert_eq!(month_of(Timestamp::from_secs(1_793_491_199)), "2026-10");
         assert_eq!(month_of(Timestamp::from_secs(1_793_491_200)), "2026-11");
+        let start = |secs| month_start(Timestamp::from_secs(secs)).secs();
+        assert_eq!(start(1_793_491_200), 1_793_491_200);
+        assert_eq!(start(1_793_491_199), 1_793_491_200 - 31 * 86_400);
     }
 }

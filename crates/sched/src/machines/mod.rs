@@ -176,23 +176,44 @@ pub fn fleet_orders(there: &MachineView, fleet: &str, count: u32) -> Vec<Machine
         choices.extend(offers.map(|offer| (offer.price, source, offer)));
     }
     choices.sort_by_key(|(price, ..)| *price);
-    let has_room = |source: &Source, price: Price, count: u32| {
-        let prices: Price = (0..count).map(|_| price).sum();
-        source.machines + count <= source.machines_max
-            && source.price_hour_max.is_none_or(|most| source.price_hour + prices <= most)
-            && source.budget_left.is_none_or(|left| prices.for_time(HOUR) <= left)
-    };
+    // The cheapest of the offers of which the most can be made.
     let most = count.min(there.room);
-    let fitting = (1..=most).rev().find_map(|count| {
-        let chosen = choices.iter().find(|&&(price, source, _)| has_room(source, price, count));
-        chosen.map(|chosen| (count, chosen))
-    });
-    let Some((count, (_, source, offer))) = fitting else { return Vec::new() };
+    let mut fitting: Option<(u32, &Source, &Offer)> = None;
+    for (price, source, offer) in choices {
+        let count = room_for(source, price, most);
+        if count > fitting.map_or(0, |(known, ..)| known) {
+            fitting = Some((count, source, offer));
+        }
+        if count == most {
+            break;
+        }
+    }
+    let Some((count, source, offer)) = fitting else { return Vec::new() };
     let order = MachineOrder {
         source: source.name.clone(),
-        offer: (*offer).clone(),
+        offer: offer.clone(),
         job: None,
         fleet: Some(fleet.to_owned()),
     };
     vec![order; count as usize]
+}
+
+/// How many machines of this price, of so many at most, the source may make.
+fn room_for(source: &Source, price: Price, most: u32) -> u32 {
+    let has_room = |count: u32| {
+        let prices = Price::from_units(price.units().saturating_mul(count.into()));
+        source.price_hour_max.is_none_or(|most| source.price_hour + prices <= most)
+            && source.budget_left.is_none_or(|left| prices.for_time(HOUR) <= left)
+    };
+    // Where so many are too many, more are: the limit is between the two.
+    let (mut fits, mut tried) = (0, most.min(source.machines_max.saturating_sub(source.machines)));
+    while fits < tried {
+        let count = fits + (tried - fits).div_ceil(2);
+        if has_room(count) {
+            fits = count;
+        } else {
+            tried = count - 1;
+        }
+    }
+    fits
 }

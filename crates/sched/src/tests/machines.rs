@@ -1,7 +1,8 @@
 //! Which machines are asked for, and why not.
 
 use crate::machines::{
-    AccountBudget, Coming, FleetPool, MachineOrder, MachinePlan, MachineView, Source, machines,
+    AccountBudget, Coming, FleetPool, MachineOrder, MachinePlan, MachineView, Source, fleet_orders,
+    machines,
 };
 use crate::query::offers::machine_offers;
 use crate::testing::*;
@@ -257,6 +258,7 @@ fn fleet_makes_instances_of_its_own_kind_up_to_its_most() {
     let cloud = CloudFleet {
         min: 0,
         target: 0,
+        target_reached: false,
         max: Some(1),
         choice: Default::default(),
         price_max: None,
@@ -275,6 +277,36 @@ fn fleet_makes_instances_of_its_own_kind_up_to_its_most() {
     assert_eq!(held(&plan, 2), Some(most));
     let other = site(Vec::new(), [job(1)]).with_main(|main| main.name = "other".into());
     assert_eq!(made(&other, &there), MachinePlan::default(), "it is of another fleet");
+}
+
+#[test]
+fn fleet_has_as_many_instances_at_once_as_the_limits_of_its_source_let_it() {
+    let cloud = CloudFleet {
+        min: 0,
+        target: 0,
+        target_reached: false,
+        max: None,
+        choice: Default::default(),
+        price_max: None,
+        bounds: OfferBounds::default(),
+        blocks: Blocks::Auto,
+    };
+    let mut there = there();
+    there.room = u32::MAX;
+    let cheapest = there.sources[0].offers.iter().map(|offer| offer.price).min();
+    let cheapest = cheapest.expect("an offer");
+    let source = &mut there.sources[0];
+    source.fleet = Some(Arc::new(FleetPool { name: "main".into(), machines: 0, cloud }));
+    (source.machines, source.price_hour) = (0, Price::default());
+    (source.machines_max, source.price_hour_max, source.budget_left) = (1_000, None, None);
+    let count = |there: &MachineView, wanted| fleet_orders(there, "main", wanted).len();
+    assert_eq!([0, 7, u32::MAX].map(|wanted| count(&there, wanted)), [0, 7, 1_000]);
+    there.sources[0].price_hour_max = Some(Price::from_units(cheapest.units() * 5));
+    assert_eq!([3, 5, 9].map(|wanted| count(&there, wanted)), [3, 5, 5]);
+    there.sources[0].budget_left = Some(cheapest.for_time(Duration::from_secs(2 * 3600)));
+    assert_eq!(count(&there, 9), 2);
+    there.sources[0].machines = 1_000;
+    assert_eq!(count(&there, 9), 0);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! JSON Web Tokens of Slurm's REST API: signed with HS256 by a key of the site or of the server, and kept nowhere. A token says whose
 //! it is (`sun`) and until when (`exp`); it cannot be revoked, but by another key.
 
-use super::identity::write_private;
+use super::key_files::KeyFiles;
 use crate::clock;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
@@ -13,6 +13,7 @@ use std::fs::{File, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// The server's own key, where the site names none.
@@ -47,27 +48,29 @@ pub enum KeyError {
     Unwritten(String),
 }
 
+/// Held while the server's own key is made: two calls at once make one.
+static MAKING: Mutex<()> = Mutex::new(());
+
 /// The key that takes tokens.
-pub fn key(place: &JwtKey, server_dir: &Path) -> Result<Vec<u8>, KeyError> {
+pub fn key(place: &JwtKey, files: &KeyFiles) -> Result<Vec<u8>, KeyError> {
     match place {
-        JwtKey::Own => read(&keys_dir(server_dir).join(FILE)),
+        JwtKey::Own => read(&files.path(FILE)),
         JwtKey::File(path) => read(Path::new(path)),
     }
 }
 
-/// The key that signs tokens. The server's own is made when the first token is.
-pub fn key_to_sign(place: &JwtKey, server_dir: &Path) -> Result<Vec<u8>, KeyError> {
-    let dir = keys_dir(server_dir);
-    if *place == JwtKey::Own && !dir.join(FILE).exists() {
-        let random = clock::random::<KEY_BYTES_MIN>();
-        let text: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-        write_private(&dir, FILE, &text).map_err(|error| KeyError::Unwritten(error.to_string()))?;
+/// The key that signs tokens. The server's own is made when the first token is, where other servers of the cluster find it too.
+pub fn key_to_sign(place: &JwtKey, files: &KeyFiles) -> Result<Vec<u8>, KeyError> {
+    if *place == JwtKey::Own {
+        let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
+        if !files.path(FILE).exists() {
+            let random = clock::random::<KEY_BYTES_MIN>();
+            let text: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+            let written = files.write(FILE, &text);
+            written.map_err(|error| KeyError::Unwritten(error.to_string()))?;
+        }
     }
-    key(place, server_dir)
-}
-
-fn keys_dir(server_dir: &Path) -> PathBuf {
-    server_dir.join("keys")
+    key(place, files)
 }
 
 /// The key in a file that nobody but its owner may read. A link is not followed, and a pipe not waited for.
@@ -262,9 +265,15 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         let keys = dir.path().join("keys");
         std::fs::create_dir(&keys).expect("a folder");
-        assert!(key(&JwtKey::Own, dir.path()).is_err(), "no token was made yet");
-        let own = key_to_sign(&JwtKey::Own, dir.path()).expect("a key");
-        assert_eq!(key(&JwtKey::Own, dir.path()).expect("the same"), own);
+        let files = KeyFiles::from(&keys);
+        assert!(key(&JwtKey::Own, &files).is_err(), "no token was made yet");
+        let made: Vec<Vec<u8>> = std::thread::scope(|scope| {
+            let sign = || key_to_sign(&JwtKey::Own, &files).expect("a key");
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(sign)).collect();
+            threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+        });
+        let own = key(&JwtKey::Own, &files).expect("the same");
+        assert!(made.iter().all(|one| *one == own), "all calls at once sign with one key");
         let mode = std::fs::metadata(keys.join(FILE)).expect("a file").mode();
         assert_eq!(mode & 0o777, 0o600);
         let path = dir.path().join("site.key");
@@ -273,7 +282,7 @@ mod tests {
             std::fs::write(&path, bytes).expect("written");
             let mode = std::fs::Permissions::from_mode(mode);
             std::fs::set_permissions(&path, mode).expect("a mode");
-            key(&site, dir.path())
+            key(&site, &files)
         };
         assert_eq!(write(KEY, 0o600).expect("a key"), KEY);
         assert!(matches!(write(KEY, 0o640), Err(KeyError::Open(_))));
@@ -282,6 +291,6 @@ mod tests {
         write(KEY, 0o600).expect("a key");
         std::os::unix::fs::symlink(&path, &link).expect("a link");
         let linked = JwtKey::File(link.display().to_string());
-        assert!(matches!(key(&linked, dir.path()), Err(KeyError::Unreadable(..))));
+        assert!(matches!(key(&linked, &files), Err(KeyError::Unreadable(..))));
     }
 }

@@ -43,11 +43,17 @@ impl KeyFiles {
         write_private(&self.dir, name, text)
     }
 
-    /// Lets other servers have the administrator's new token. A server alone has it in a file of its own.
-    pub fn share_admin_token(&self, token: &str) -> Result<(), ServerError> {
+    /// Whether other servers have the files from the database.
+    pub fn are_shared(&self) -> bool {
+        self.shared.is_some()
+    }
+
+    /// Lets other servers have the administrator's new token; returns the one that they had. A server alone has it in a file of its
+    /// own.
+    pub fn share_admin_token(&self, token: &str) -> Result<Option<String>, ServerError> {
         match &self.shared {
-            Some((keys, epoch)) => block_in_place(|| keys.put_admin_token(*epoch, token)),
-            None => Ok(()),
+            Some((keys, epoch)) => block_in_place(|| keys.replace_admin_token(*epoch, token)),
+            None => Ok(None),
         }
     }
 }

@@ -170,8 +170,16 @@ impl SharedKeys {
         Ok(SharedFile { name: name.into(), content }.put(&self.database, epoch)?)
     }
 
-    pub fn put_admin_token(&self, epoch: i64, token: &str) -> Result<(), ServerError> {
-        self.put(epoch, ADMIN_TOKEN, token)
+    /// Puts the administrator's new token there; returns the one before.
+    pub fn replace_admin_token(
+        &self,
+        epoch: i64,
+        token: &str,
+    ) -> Result<Option<String>, ServerError> {
+        let former = SharedFile::read(&self.database, ADMIN_TOKEN)?;
+        let former = former.map(|content| self.key.open(ADMIN_TOKEN, &content)).transpose()?;
+        self.put(epoch, ADMIN_TOKEN, token)?;
+        Ok(former.map(|text| String::from_utf8_lossy(&text).into_owned()))
     }
 
     fn opened(&self) -> Result<BTreeMap<String, Vec<u8>>, ServerError> {

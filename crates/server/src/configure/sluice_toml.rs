@@ -107,6 +107,19 @@ struct Proxy {
     access_log: bool,
 }
 
+impl Proxy {
+    /// The clients' port has no host names of services: a request for one would be taken for a call of the server's own API.
+    fn check(&self) -> Result<(), String> {
+        let is_off = matches!(self.listen, Some(ProxyListenText(ProxyListen::Off)));
+        if is_off && self.domain.is_some() {
+            return Err(": [proxy] domain: services have host names at a port of their own alone: \
+                        not with listen = \"off\""
+                .into());
+        }
+        Ok(())
+    }
+}
+
 /// `0.0.0.0:6823`, or `off`.
 #[derive(Debug, Deserialize)]
 #[serde(try_from = "String")]
@@ -272,6 +285,7 @@ pub(super) fn read(files: &dyn Files, dir: &Path) -> Result<SluiceToml, ServerEr
         wrong(format!("{place}: {}", error.message().lines().collect::<Vec<_>>().join(", ")))
     })?;
     parsed.store.check().map_err(wrong)?;
+    parsed.proxy.check().map_err(wrong)?;
     let certificate_files = parsed.server.certificate_files(dir).map_err(wrong)?;
     let shared_folders = parsed.volumes.folders().map_err(wrong)?;
     let prices = parsed.nodes.prices().map_err(wrong)?;
@@ -500,6 +514,10 @@ mod tests {
         let domain = Some("apps.example.org:6823".to_owned());
         assert_eq!(proxy(text), ProxyConfig { listen: Some(at), domain, access_log: true });
         assert_eq!(proxy("[proxy]\nlisten = 'off'\n").listen, Some(ProxyListen::Off));
+        let both = "[proxy]\nlisten = 'off'\ndomain = 'apps.example.org'\n";
+        let files = MemoryFiles::default().with("/etc/sluice/sluice.toml", both);
+        let error = read(&files, Path::new("/etc/sluice")).expect_err("no host names there");
+        assert!(error.to_string().contains("[proxy] domain"), "{error}");
     }
 
     #[test]

@@ -88,6 +88,7 @@ fn cloud(fleet: &Fleet, nodes: &Range<u32>) -> CloudFleet {
     CloudFleet {
         min: nodes.min,
         target: fleet.target,
+        target_reached: false,
         max: nodes.max,
         choice,
         price_max: fleet.profile.max_price.map(Price::at_most),

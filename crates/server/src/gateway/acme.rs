@@ -9,6 +9,7 @@ use super::certificate::{Certificates, certified, parse};
 use crate::auth::identity::write_private;
 use crate::clock;
 use crate::error::ServerError;
+use crate::proxy::origin::is_label;
 use axum::Router;
 use axum::extract::{Path as PathPart, State};
 use axum::http::{StatusCode, Uri};
@@ -21,20 +22,27 @@ use instant_acme::{
 use model::fleet::MAIN_PROJECT;
 use rcgen::{CertificateParams, DistinguishedName, KeyPair};
 use rustls::ClientConfig;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{HashMap, HashSet};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use wire::gateway::ServiceRoute;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// How often names are compared with certificates.
 const LOOK: Duration = Duration::from_secs(2);
-/// The most names of one gateway.
+/// The most names of one gateway, and of one project: anybody may start services, and nobody takes the places of all others.
 const NAMES_MAX: usize = 100;
+const NAMES_OF_PROJECT_MAX: usize = 25;
 /// The most orders within a time.
 const ORDERS_MAX: usize = 60;
 const ORDERS_TIME: Duration = Duration::from_secs(3600);
+/// The most certificates for names that had none within a week, and of one project: authorities grant a site so many (Let's Encrypt
+/// fifty), and renewals beside them.
+const ISSUED_MAX: usize = 45;
+const ISSUED_OF_PROJECT_MAX: usize = 15;
+const ISSUED_TIME: Duration = Duration::from_secs(7 * 24 * 3600);
 /// The pause after a name that was refused; it doubles each time, up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_secs(30);
 const LONGEST_PAUSE: Duration = Duration::from_secs(6 * 3600);
@@ -107,8 +115,69 @@ pub struct AcmeKeeper {
     dir: PathBuf,
     account: Option<Account>,
     names: HashMap<String, NameState>,
-    /// When certificates were ordered lately.
-    orders: Vec<Instant>,
+    orders: Orders,
+}
+
+/// The host name of a service.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct ServiceHost {
+    name: String,
+    project: String,
+    /// A replica of it is ready.
+    is_ready: bool,
+}
+
+/// Which names have a certificate, or get one: those that have one first, then in turns by project, those with fewer before. A
+/// service that never was ready gets none.
+fn chosen(mut all: Vec<ServiceHost>, has_one: impl Fn(&str) -> bool) -> Vec<ServiceHost> {
+    all.sort();
+    let (held, new): (Vec<_>, Vec<_>) = all.into_iter().partition(|one| has_one(&one.name));
+    let mut chosen: Vec<ServiceHost> = held.into_iter().take(NAMES_MAX).collect();
+    let mut of_project: HashMap<String, usize> = HashMap::new();
+    for one in &chosen {
+        *of_project.entry(one.project.clone()).or_default() += 1;
+    }
+    let mut waiting: Vec<(usize, ServiceHost)> = Vec::new();
+    for one in new.into_iter().filter(|one| one.is_ready) {
+        let turn = of_project.entry(one.project.clone()).or_default();
+        *turn += 1;
+        if *turn <= NAMES_OF_PROJECT_MAX {
+            waiting.push((*turn, one));
+        }
+    }
+    waiting.sort();
+    let room = NAMES_MAX - chosen.len();
+    chosen.extend(waiting.into_iter().take(room).map(|(_, one)| one));
+    chosen
+}
+
+/// What the authority was asked for lately.
+#[derive(Default)]
+struct Orders {
+    /// When certificates were ordered.
+    ordered: Vec<Instant>,
+    /// When names that had no certificate got one, and of which projects.
+    issued: Vec<(Instant, String)>,
+}
+
+impl Orders {
+    /// Whether the authority may be asked once more: names that come and go do not use up what it grants a site, nor one project
+    /// the part of all others.
+    fn admit(&mut self, project: &str, is_renewal: bool, now: Instant) -> bool {
+        self.ordered.retain(|at| now.saturating_duration_since(*at) < ORDERS_TIME);
+        self.issued.retain(|(at, _)| now.saturating_duration_since(*at) < ISSUED_TIME);
+        let of_project = self.issued.iter().filter(|(_, of)| of == project).count();
+        let is_within = self.issued.len() < ISSUED_MAX && of_project < ISSUED_OF_PROJECT_MAX;
+        let may = self.ordered.len() < ORDERS_MAX && (is_renewal || is_within);
+        if may {
+            self.ordered.push(now);
+        }
+        may
+    }
+
+    fn note_issued(&mut self, project: &str, now: Instant) {
+        self.issued.push((now, project.to_owned()));
+    }
 }
 
 /// What is known of one name's certificate.
@@ -152,7 +221,7 @@ impl AcmeKeeper {
             dir,
             account: None,
             names: HashMap::new(),
-            orders: Vec::new(),
+            orders: Orders::default(),
         };
         let entries = std::fs::read_dir(&keeper.dir).map_err(ServerError::file(&keeper.dir))?;
         for path in entries.flatten().map(|entry| entry.path()) {
@@ -172,32 +241,30 @@ impl AcmeKeeper {
         loop {
             let wanted = self.wanted();
             self.forget_all_but(&wanted);
-            for name in wanted {
+            for ServiceHost { name, project, .. } in wanted {
+                let now = Instant::now();
                 let state = self.names.entry(name.clone()).or_default();
-                if state.is_due(clock::now().secs(), Instant::now()) && self.may_order() {
-                    self.renew(&name).await;
+                let is_renewal = state.renew_s.is_some();
+                if !state.is_due(clock::now().secs(), now)
+                    || !self.orders.admit(&project, is_renewal, now)
+                {
+                    continue;
+                }
+                let is_issued = self.renew(&name).await;
+                if is_issued && !is_renewal {
+                    self.orders.note_issued(&project, Instant::now());
                 }
             }
             tokio::time::sleep(LOOK).await;
         }
     }
 
-    /// Whether the authority may be asked once more: names that come and go do not use up what it grants a site.
-    fn may_order(&mut self) -> bool {
-        let now = Instant::now();
-        self.orders.retain(|at| now.duration_since(*at) < ORDERS_TIME);
-        let may = self.orders.len() < ORDERS_MAX;
-        if may {
-            self.orders.push(now);
-        }
-        may
-    }
-
     /// Forgets the names of services that are gone, and their certificates when these are due: a service may come back.
-    fn forget_all_but(&mut self, wanted: &BTreeSet<String>) {
+    fn forget_all_but(&mut self, wanted: &[ServiceHost]) {
         let now_s = clock::now().secs();
+        let wanted: HashSet<&str> = wanted.iter().map(|one| one.name.as_str()).collect();
         let is_old = |(name, state): &(&String, &NameState)| {
-            !wanted.contains(*name) && state.renew_s.is_none_or(|renew| renew <= now_s)
+            !wanted.contains(name.as_str()) && state.renew_s.is_none_or(|renew| renew <= now_s)
         };
         let gone: Vec<String> =
             self.names.iter().filter(is_old).map(|(name, _)| name.clone()).collect();
@@ -208,19 +275,22 @@ impl AcmeKeeper {
         }
     }
 
-    /// The host names of the services that there are.
-    fn wanted(&self) -> BTreeSet<String> {
+    /// The host names of services that have a certificate or get one.
+    fn wanted(&self) -> Vec<ServiceHost> {
         let routes = self.gateway.routes();
-        let Some(domain) = routes.domain.as_deref() else { return BTreeSet::new() };
+        let Some(domain) = routes.domain.as_deref() else { return Vec::new() };
         let domain = domain.rsplit_once(':').map_or(domain, |(name, _)| name);
-        let names: BTreeSet<String> = routes
-            .services()
-            .filter_map(|service| host_name(&service.route.project, &service.route.run, domain))
-            .collect();
-        names.into_iter().take(NAMES_MAX).collect()
+        let host = |route: &ServiceRoute| {
+            let ServiceRoute { project, run, is_ready, .. } = route;
+            let name = host_name(project, run, domain)?;
+            Some(ServiceHost { name, project: project.clone(), is_ready: *is_ready })
+        };
+        let all = routes.services().filter_map(|service| host(&service.route)).collect();
+        chosen(all, |name| self.names.get(name).is_some_and(|known| known.renew_s.is_some()))
     }
 
-    async fn renew(&mut self, name: &str) {
+    /// Whether the name has a new certificate.
+    async fn renew(&mut self, name: &str) -> bool {
         let issued = match self.account().await {
             Ok(account) => order(&account, name, &self.challenges).await,
             Err(why) => Err(why),
@@ -232,12 +302,16 @@ impl AcmeKeeper {
             kept.map_err(|error| error.to_string())
         });
         match taken {
-            Ok(()) => tracing::info!(name, "a certificate was issued"),
+            Ok(()) => {
+                tracing::info!(name, "a certificate was issued");
+                true
+            }
             Err(why) => {
                 let state = self.names.entry(name.to_owned()).or_default();
                 state.failed(Instant::now());
                 let pause_s = state.pause.map_or(0, |(_, pause)| pause.as_secs());
                 tracing::warn!(name, pause_s, "no certificate was issued: {why}");
+                false
             }
         }
     }
@@ -285,11 +359,6 @@ impl AcmeKeeper {
 
 /// `RUN.DOMAIN`, or `RUN.PROJECT.DOMAIN`; `None` for what is no host name.
 fn host_name(project: &str, run: &str, domain: &str) -> Option<String> {
-    let is_label = |text: &str| {
-        let is_good = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-        let is_inner = !text.starts_with('-') && !text.ends_with('-');
-        (1..=63).contains(&text.len()) && is_inner && text.bytes().all(is_good)
-    };
     if !is_label(run) || !is_label(project) {
         return None;
     }
@@ -354,6 +423,44 @@ mod tests {
         for (project, run) in [("main", "Web"), ("a_b", "web"), ("main", "-x"), ("main", "")] {
             assert_eq!(name(project, run), None, "{project} {run}");
         }
+    }
+
+    #[test]
+    fn certificates_go_to_who_has_one_and_then_to_projects_in_turns() {
+        let host = |project: &str, number: usize| ServiceHost {
+            name: format!("{project}-{number:03}.apps.example"),
+            project: project.to_owned(),
+            is_ready: true,
+        };
+        let mut all: Vec<ServiceHost> = (0..200).map(|number| host("greedy", number)).collect();
+        all.extend([host("team", 0), host("team", 1), host("zoo", 0)]);
+        all.push(ServiceHost { is_ready: false, ..host("zoo", 1) });
+        let held = "zoo-000.apps.example";
+        let found = chosen(all, |name| name == held);
+        let label = |one: &ServiceHost| one.name.replace(".apps.example", "");
+        let names: Vec<String> = found.iter().map(label).collect();
+        assert_eq!(names[..5], ["zoo-000", "greedy-000", "team-000", "greedy-001", "team-001"]);
+        assert_eq!(names.len(), NAMES_OF_PROJECT_MAX + 3, "a project has its part alone");
+        assert!(!names.contains(&"zoo-001".to_owned()), "nothing of it was ready");
+    }
+
+    #[test]
+    fn orders_are_bounded_by_hour_by_week_and_by_project() {
+        let (mut orders, now) = (Orders::default(), Instant::now());
+        for _ in 0..ISSUED_OF_PROJECT_MAX {
+            assert!(orders.admit("greedy", false, now));
+            orders.note_issued("greedy", now);
+        }
+        assert!(!orders.admit("greedy", false, now), "its part of the week");
+        assert!(orders.admit("greedy", true, now), "a renewal takes nobody's place");
+        assert!(orders.admit("team", false, now));
+        while orders.ordered.len() < ORDERS_MAX {
+            assert!(orders.admit("team", true, now));
+        }
+        assert!(!orders.admit("team", true, now), "so many an hour");
+        assert!(orders.admit("team", true, now + ORDERS_TIME));
+        assert!(!orders.admit("greedy", false, now + ORDERS_TIME));
+        assert!(orders.admit("greedy", false, now + ISSUED_TIME));
     }
 
     #[test]

@@ -14,12 +14,13 @@ use crate::proxy::origin::{host_of, service_of_host};
 use crate::proxy::pool::{AnswerBody, Outstanding, SendFailure, Sender, handshake};
 use crate::proxy::service::client_address;
 use crate::proxy::service::request_head::{
-    BODY_BYTES_MAX, SANDBOX, ServicePath, TRIES_MAX, VIA, WHOLE_HOST, check_head, is_safe, refused,
+    BODY_BYTES_MAX, SANDBOX, ServicePath, TRIES_MAX, VIA, VIA_GATEWAY, WHOLE_HOST, check_head,
+    is_safe, refused,
 };
 use crate::proxy::service::request_rate::Client;
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use http_body_util::Limited;
 use hyper::body::{Body as _, Incoming};
@@ -86,7 +87,7 @@ async fn answer(gateway: &Gateway, request: Request) -> Result<Response, Box<Res
     let routes = gateway.routes();
     let Some(wanted) = Wanted::of(&routes, &request) else {
         if request.uri().path().starts_with(MODELS) {
-            return ToServer::of(request)?.send(gateway, &routes).await;
+            return ToServer::of(gateway, &routes, request)?.send(gateway, &routes).await;
         }
         let peer = request.extensions().get::<Peer>();
         let is_near = matches!(peer, Some(Peer::Port { is_loopback: true, .. }));
@@ -98,7 +99,7 @@ async fn answer(gateway: &Gateway, request: Request) -> Result<Response, Box<Res
     let service = routes.service(&key(&wanted.project, &wanted.run)).cloned();
     let admitted = service.filter(|service| admits(&routes, service, &request));
     let Some(service) = admitted else {
-        return ToServer::of(request)?.send(gateway, &routes).await;
+        return ToServer::of(gateway, &routes, request)?.send(gateway, &routes).await;
     };
     check_rate(&service, &wanted, &request)?;
     let Some(rest) = &wanted.rest else {
@@ -162,6 +163,8 @@ fn retry_later(status: StatusCode, why: &str) -> Box<Response> {
 /// A request as the server gets it, and what becomes of its connection.
 struct ToServer {
     head: OutgoingHead,
+    /// Its host name alone says which service it is for.
+    is_by_host: bool,
     body: Body,
     upgrades: bool,
     upgrade: Option<OnUpgrade>,
@@ -169,20 +172,38 @@ struct ToServer {
 }
 
 impl ToServer {
-    fn of(mut request: Request) -> Result<Self, Box<Response>> {
+    fn of(gateway: &Gateway, routes: &Routes, mut request: Request) -> Result<Self, Box<Response>> {
+        let client = HeaderValue::from_str(&client_address(&request)).ok();
+        let domain = routes.domain.as_deref();
+        let named = domain.and_then(|domain| service_of_host(host_of(&request)?, domain));
+        let is_by_host = named.is_some();
         let upgrade = request.extensions_mut().remove::<OnUpgrade>();
         let slot = request.extensions().get::<HeldSlot>().cloned();
         let uri = inner_uri(request.uri().path(), request.uri().query())
             .ok_or_else(|| refused(StatusCode::BAD_REQUEST, "the path cannot be read"))?;
         let (parts, body) = request.into_parts();
         let upgrades = headers::is_upgrade(&parts.headers);
-        let head = OutgoingHead::of(parts, uri, false, WHOLE_HOST);
+        let mut head = OutgoingHead::of(parts, uri, false, WHOLE_HOST);
+        // The server takes nobody behind a gateway for somebody on its own machine.
+        head.append(header::VIA, HeaderValue::from_static(VIA_GATEWAY));
+        // The server's limits of clients are for each of them, and not for the gateway.
+        let token = HeaderValue::from_str(&gateway.server.token.0).ok();
+        if let Some((client, mut token)) = client.zip(token) {
+            token.set_sensitive(true);
+            head.append(HeaderName::from_static(headers::CLIENT), client);
+            head.append(HeaderName::from_static(headers::GATEWAY_TOKEN), token);
+        }
         let body = Body::new(Limited::new(body, BODY_BYTES_MAX as usize));
-        Ok(Self { head, body, upgrades, upgrade, slot })
+        Ok(Self { head, is_by_host, body, upgrades, upgrade, slot })
     }
 
     async fn send(self, gateway: &Gateway, routes: &Routes) -> Result<Response, Box<Response>> {
-        let Self { head, body, upgrades, upgrade, slot } = self;
+        let Self { head, is_by_host, body, upgrades, upgrade, slot } = self;
+        // The clients' port knows no host names of services: any path there is one of the server's own API.
+        if is_by_host && routes.proxy_port.is_none() {
+            let why = "the server has no port for the host names of services";
+            return Err(refused(StatusCode::MISDIRECTED_REQUEST, why));
+        }
         let outstanding = gateway.server_pool.enter();
         let connect = gateway.server.connect(routes.proxy_port, CONNECT_TIMEOUT);
         match gateway.server_pool.send(connect, head.with(body), upgrades).await {
@@ -209,14 +230,15 @@ async fn to_replica(
     mut request: Request,
 ) -> Result<Response, Box<Response>> {
     if service.replicas.is_empty() {
-        return ToServer::of(request)?.send(gateway, routes).await;
+        return ToServer::of(gateway, routes, request)?.send(gateway, routes).await;
     }
     let is_whole = !service.route.strip_prefix || prefix == WHOLE_HOST;
     let path = if is_whole { request.uri().path().to_owned() } else { format!("/{rest}") };
     let uri = inner_uri(&path, request.uri().query())
         .ok_or_else(|| refused(StatusCode::BAD_REQUEST, "the path cannot be read"))?;
     let upgrade = request.extensions_mut().remove::<OnUpgrade>();
-    let mut for_server = ToServer::of(Request::from_parts(clone_of(&request), Body::empty()))?;
+    let copy = Request::from_parts(clone_of(&request), Body::empty());
+    let mut for_server = ToServer::of(gateway, routes, copy)?;
     let (mut parts, body) = request.into_parts();
     let is_repeatable = is_safe(&parts.method) && body.is_end_stream();
     parts.headers.append(header::VIA, HeaderValue::from_static(VIA));
@@ -269,6 +291,9 @@ fn clone_of(request: &Request) -> axum::http::request::Parts {
     if let Some(slot) = request.extensions().get::<HeldSlot>() {
         copy.extensions_mut().insert(slot.clone());
     }
+    if let Some(peer) = request.extensions().get::<Peer>() {
+        copy.extensions_mut().insert(peer.clone());
+    }
     copy.into_parts().0
 }
 
@@ -303,4 +328,74 @@ fn finish(
         answer.headers_mut().append(header::CONTENT_SECURITY_POLICY, sandbox);
     }
     Ok(answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connection_limits::{ConnectionLimits, ListenerSlots, PortConnection};
+    use crate::gateway::ServerAddress;
+    use crate::proxy::access_log::AccessLog;
+    use model::secret::SecretValue;
+    use std::net::Ipv4Addr;
+    use std::sync::RwLock;
+    use wire::gateway::GatewayRoutes;
+
+    fn request(path: &str, host: &str) -> Request {
+        let request = Request::get(path).header(header::HOST, host);
+        request.header(header::CONNECTION, "host, via").body(Body::empty()).expect("a request")
+    }
+
+    fn routes() -> Routes {
+        let domain = Some("apps.example".to_owned());
+        let said = GatewayRoutes { is_settled: true, domain, ..GatewayRoutes::default() };
+        Routes::default().after(said)
+    }
+
+    fn gateway() -> Gateway {
+        let dir = tempfile::tempdir().expect("a folder");
+        let token = SecretValue("of-the-gateway".into());
+        let server = ServerAddress { host: "127.0.0.1".into(), port: 1, tls: None, token };
+        Gateway {
+            routes: RwLock::default(),
+            server,
+            server_pool: Arc::default(),
+            access_log: Arc::new(AccessLog::new(dir.path())),
+        }
+    }
+
+    #[tokio::test]
+    async fn request_by_host_name_never_reaches_the_servers_own_api() {
+        let (gateway, routes) = (gateway(), routes());
+        let status = async |host: &str| {
+            let asked = request("/api/web/jobs", host);
+            let passed = ToServer::of(&gateway, &routes, asked).expect("a head");
+            let answer = passed.send(&gateway, &routes).await;
+            answer.map_or_else(|refusal| refusal.status(), |answer| answer.status())
+        };
+        assert_eq!(status("web.apps.example").await, StatusCode::MISDIRECTED_REQUEST);
+        assert_eq!(status("head.example").await, StatusCode::SERVICE_UNAVAILABLE, "no server");
+    }
+
+    #[test]
+    fn request_to_the_server_says_that_a_gateway_passed_it_on_and_for_whom() {
+        let mut asked = request("/proxy/services/main/web/", "head.example");
+        let slots = ListenerSlots::new(1024, &ConnectionLimits::default()).proxy;
+        let from = Ipv4Addr::new(192, 0, 2, 7).into();
+        let connection = PortConnection::new(slots);
+        asked.extensions_mut().insert(Peer::Port { connection, from, is_loopback: false });
+        asked.headers_mut().insert(headers::CLIENT, HeaderValue::from_static("10.0.0.1"));
+        let copy = Request::from_parts(clone_of(&asked), Body::empty());
+        let passed = ToServer::of(&gateway(), &routes(), copy).expect("a head");
+        let sent = passed.head.with(Body::empty());
+        for (name, expected) in [
+            ("host", "head.example"),
+            ("via", VIA_GATEWAY),
+            (headers::CLIENT, "192.0.2.7"),
+            (headers::GATEWAY_TOKEN, "of-the-gateway"),
+        ] {
+            let found: Vec<_> = sent.headers().get_all(name).iter().collect();
+            assert_eq!(found, [expected], "{name}");
+        }
+    }
 }

@@ -240,6 +240,7 @@ mod tests {
             run: "web".into(),
             auth: true,
             strip_prefix: true,
+            is_ready: true,
             rate_limits: Vec::new(),
             replicas: replicas.iter().map(replica).collect(),
         };

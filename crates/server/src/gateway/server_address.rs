@@ -1,6 +1,7 @@
 //! Connections of a gateway to the server's proxy.
 
 use crate::proxy::pool::{Sender, handshake};
+use model::secret::SecretValue;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use std::net::IpAddr;
@@ -18,6 +19,8 @@ pub struct ServerAddress {
     pub port: u16,
     /// `None` for plain HTTP on this machine.
     pub tls: Option<Arc<ClientConfig>>,
+    /// The gateway's own token, by which the server believes whose requests it passes on.
+    pub token: SecretValue,
 }
 
 impl ServerAddress {
@@ -69,12 +72,14 @@ mod tests {
             run: "web".into(),
             auth: true,
             strip_prefix: true,
+            is_ready: true,
             rate_limits: Vec::new(),
             replicas: vec![replica("127.0.0.1"), replica("10.0.0.7"), replica("localhost")],
         };
         let routes = GatewayRoutes { services: vec![service], ..GatewayRoutes::default() };
         let left = |host: &str| {
-            let server = ServerAddress { host: host.into(), port: 6820, tls: None };
+            let token = SecretValue(String::new());
+            let server = ServerAddress { host: host.into(), port: 6820, tls: None, token };
             server.reachable(routes.clone()).services[0].replicas.len()
         };
         assert_eq!((left("127.0.0.1"), left("head.example")), (3, 1));

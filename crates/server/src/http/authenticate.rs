@@ -41,15 +41,17 @@ pub fn log_unusable(shared: &Shared, what: &'static str, why: &dyn std::fmt::Dis
     }
 }
 
-/// Whom a token in a request stands for, or why it is not taken; the last says whether it came from the server's own machine.
-pub type TokenReader = fn(&Shared, &str, bool) -> Result<Principal, &'static str>;
-
 pub fn caller(shared: &Shared, request: &Request) -> Caller {
     caller_by(shared, request, of_token)
 }
 
-/// The same for an API that takes other tokens too.
-pub fn caller_by(shared: &Shared, request: &Request, read: TokenReader) -> Caller {
+/// The same for an API that takes other tokens too. `read` says whom a token stands for, or why it is not taken; it is told whether
+/// the token came from the server's own machine.
+pub fn caller_by(
+    shared: &Shared,
+    request: &Request,
+    read: impl FnOnce(&Shared, &str, bool) -> Result<Principal, &'static str>,
+) -> Caller {
     match request.extensions().get::<Peer>() {
         Some(Peer::Socket(principal)) => Caller::Known(principal.clone()),
         Some(Peer::Port { connection, is_loopback, .. }) => {
@@ -89,7 +91,7 @@ pub async fn look_up_account(
 }
 
 /// The hash of the token that comes with a request to the port, or that its session stands for.
-fn presented_token(shared: &Shared, request: &Request) -> Option<(String, bool)> {
+pub fn presented_token(shared: &Shared, request: &Request) -> Option<(String, bool)> {
     let Some(Peer::Port { is_loopback, .. }) = request.extensions().get::<Peer>() else {
         return None;
     };

@@ -298,8 +298,8 @@ async fn hand_over(shared: &Shared, by: &Principal) -> Result<Answer, Refusal> {
         return Err(Refusal::Other("no other server waits: nobody could take over".into()));
     }
     tracing::info!(by = by.name, "the lead is handed over");
+    // The writer tells that it has stopped: whoever asked may be gone by then, and this call with them.
     shared.writer.stop().await;
-    shared.volatile.handover.notify_one();
     Ok(Answer::Done)
 }
 

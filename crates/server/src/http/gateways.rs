@@ -5,13 +5,15 @@ use crate::shared::Shared;
 use crate::shared::gateways::Routes;
 use cluster::State;
 use cluster::authorise::{Act, authorise};
-use cluster::rights::{Rights, role_of};
+use cluster::rights::{Rights, is_project, role_of};
 use cluster::token::{TokenStatus, UserToken};
+use model::fleet::MAIN_PROJECT;
 use model::principal::{Principal, Role};
 use model::reason::Refusal;
 use model::time::Timestamp;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Instant;
+use tokio::task::block_in_place;
 use wire::client::Answer;
 use wire::gateway::{GatewayReport, GatewayRoutes, TokenRoute};
 
@@ -33,20 +35,23 @@ pub fn sync(shared: &Shared, by: &Principal, report: GatewayReport) -> Result<An
     let found = shared.volatile.gateways.report(report, Instant::now());
     let Routes { is_settled, services } =
         found.ok_or_else(|| Refusal::Other("there are too many gateways".into()))?;
-    let state = shared.read();
-    let projects: BTreeSet<&str> = services.iter().map(|one| one.project.as_str()).collect();
-    let tokens = tokens(&state, &projects, clock::now());
+    // It takes long where there are many tokens: the thread answers nobody else meanwhile, and others take its place.
+    let (domain, tokens) = block_in_place(|| {
+        let state = shared.read();
+        let projects: BTreeSet<&str> = services.iter().map(|one| one.project.as_str()).collect();
+        (state.config.proxy.domain.clone(), tokens(&state, &projects, clock::now()))
+    });
     Ok(Answer::GatewayRoutes(Box::new(GatewayRoutes {
         is_settled,
         proxy_port: shared.setup.proxy.map(|at| at.port()),
-        domain: state.config.proxy.domain.clone(),
+        domain,
         services,
         tokens,
     })))
 }
 
 /// Refuses whoever is no gateway. Its token is an operator's, and limited to this.
-fn check(state: &State, by: &Principal) -> Result<(), Refusal> {
+pub(super) fn check(state: &State, by: &Principal) -> Result<(), Refusal> {
     if by.token_limit != Some(Role::Gateway) {
         return authorise(state, by, Act::Operate);
     }
@@ -62,22 +67,67 @@ fn tokens(state: &State, projects: &BTreeSet<&str>, now: Timestamp) -> Vec<Token
         let is_person = !token.is_admin_token() && token.limit != Some(Role::Gateway);
         is_person && is_active && token.status(now) == TokenStatus::Good
     };
-    let route = |token: &UserToken| {
+    let members = Members::of(state, projects);
+    // A user's tokens are judged once: of one user there may be many.
+    let mut judged: BTreeMap<(&str, Option<Role>), Vec<String>> = BTreeMap::new();
+    let mut routes = Vec::new();
+    for token in state.user_tokens.values().filter(is_good).take(TOKENS_MAX) {
+        let of_user = judged.entry((token.user(), token.limit));
+        let projects = of_user.or_insert_with(|| members.projects(token.user(), token.limit));
+        routes.push(TokenRoute {
+            hash: token.hash.clone(),
+            expires: token.expires,
+            projects: projects.clone(),
+        });
+    }
+    routes
+}
+
+/// Who belongs to the projects of services, found in one pass over associations and accounts: a gateway asks every second.
+struct Members<'a> {
+    state: &'a State,
+    projects: &'a BTreeSet<&'a str>,
+    /// The projects in which each user has an association.
+    associated: HashMap<&'a str, BTreeSet<&'a str>>,
+    /// The users who coordinate any account.
+    coordinators: HashSet<&'a str>,
+}
+
+impl<'a> Members<'a> {
+    fn of(state: &'a State, projects: &'a BTreeSet<&'a str>) -> Self {
+        let mut associated: HashMap<&str, BTreeSet<&str>> = HashMap::new();
+        for one in &state.associations {
+            let project = projects.get(one.account.as_str()).filter(|name| is_project(state, name));
+            if let (Some(user), Some(project)) = (one.user.as_deref(), project) {
+                associated.entry(user).or_default().insert(*project);
+            }
+        }
+        let all = state.accounts.values().flat_map(|account| &account.coordinators);
+        Self { state, projects, associated, coordinators: all.map(String::as_str).collect() }
+    }
+
+    /// The projects whose services a token of this user with this limit opens.
+    fn projects(&self, user: &str, limit: Option<Role>) -> Vec<String> {
         let who = Principal {
-            name: token.user().to_owned(),
+            name: user.to_owned(),
             uid: u32::MAX,
             gid: u32::MAX,
             group: String::new(),
             groups: Vec::new(),
             role: Role::User,
-            token_limit: Some(token.limit.unwrap_or(Role::Admin)),
+            token_limit: Some(limit.unwrap_or(Role::Admin)),
         };
-        let rights = Rights::of(state, &who);
-        let is_member = |project: &&&str| rights.project_role(project).is_some();
-        let projects = projects.iter().filter(is_member).map(|one| (*one).to_owned()).collect();
-        TokenRoute { hash: token.hash.clone(), expires: token.expires, projects }
-    };
-    state.user_tokens.values().filter(is_good).take(TOKENS_MAX).map(route).collect()
+        let rights = Rights::of(self.state, &who);
+        let own = self.associated.get(user);
+        let may_coordinate = self.coordinators.contains(user);
+        let is_member = |project: &&&str| {
+            rights.operator
+                || **project == MAIN_PROJECT
+                || own.is_some_and(|own| own.contains(**project))
+                || may_coordinate && is_project(self.state, project) && rights.coordinates(project)
+        };
+        self.projects.iter().filter(is_member).map(|one| (*one).to_owned()).collect()
+    }
 }
 
 #[cfg(test)]
@@ -86,6 +136,7 @@ mod tests {
     use crate::http::calls;
     use crate::show::job_list::EncodedAnswer;
     use crate::testing::{TestServer, user};
+    use model::account::{Account, Association};
     use wire::client::{Call, JobsQuery};
 
     #[test]
@@ -113,6 +164,41 @@ mod tests {
         let found = tokens(&state, &BTreeSet::from(["main", "other"]), Timestamp(10));
         let [token] = &found[..] else { panic!("{found:?}") };
         assert_eq!((&*token.hash, &*token.projects), ("good", &["main".to_owned()][..]));
+    }
+
+    #[test]
+    fn token_opens_the_projects_that_its_user_is_a_member_of() {
+        let mut state = State::default();
+        let account = |name: &str, parent: Option<&str>, coordinator: &str| Account {
+            name: name.to_owned(),
+            description: String::new(),
+            organization: String::new(),
+            parent: parent.map(str::to_owned),
+            coordinators: vec![coordinator.to_owned()],
+        };
+        for one in [account("lab", None, "eve"), account("atlas", Some("lab"), "bob")] {
+            state.accounts.insert(one.name.clone(), one);
+        }
+        state.associations.push(Association::plain("atlas", Some("ada")));
+        state.roles.insert("ops".into(), Role::Operator);
+        let projects = BTreeSet::from(["atlas", "gone", "lab", "main"]);
+        for (user, limit, expected) in [
+            ("ada", None, &["atlas", "main"][..]),
+            ("bob", None, &["atlas", "main"]),
+            ("eve", None, &["atlas", "lab", "main"]),
+            ("eve", Some(Role::User), &["main"]),
+            ("ops", None, &["atlas", "gone", "lab", "main"]),
+            ("tom", None, &["main"]),
+        ] {
+            let members = Members::of(&state, &projects);
+            let token_limit = Some(limit.unwrap_or(Role::Admin));
+            let who = Principal { name: user.into(), token_limit, ..crate::testing::user() };
+            let found = members.projects(user, limit);
+            assert_eq!(found, expected, "{user}");
+            let rights = Rights::of(&state, &who);
+            let asked = projects.iter().filter(|name| rights.project_role(name).is_some());
+            assert!(asked.eq(expected), "{user}: as the server itself judges");
+        }
     }
 
     #[tokio::test(flavor = "multi_thread")]

@@ -23,6 +23,7 @@ mod delete_run;
 pub mod drain;
 pub mod dstack;
 mod fleets;
+mod from_gateway;
 mod gateways;
 pub mod hold;
 mod limit_log;
@@ -82,9 +83,14 @@ pub fn routers(shared: Arc<Shared>, bodies: BodyLimits) -> Routers {
     let lead = middleware::from_fn_with_state(shared.clone(), proxy::origin::lead_to_own);
     let clients = clients(&shared, &bodies, passed_on.layer(lead));
     let account = middleware::from_fn_with_state(shared.clone(), authenticate::look_up_account);
+    let passed_on_by = middleware::from_fn_with_state(shared.clone(), from_gateway::mark);
     Routers {
-        clients: clients.layer(limit).layer(account.clone()).with_state(shared.clone()),
-        proxy: own.layer(limit).layer(account).with_state(shared),
+        clients: clients
+            .layer(limit)
+            .layer(account.clone())
+            .layer(passed_on_by.clone())
+            .with_state(shared.clone()),
+        proxy: own.layer(limit).layer(account).layer(passed_on_by).with_state(shared),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::auth::identity::{self, Identity};
 use crate::error::ServerError;
+use crate::proxy::origin::certified_projects;
 use crate::shared::Shared;
 use cluster::{CertificateFiles, ClusterConfig};
 use rustls::ServerConfig;
@@ -50,8 +51,10 @@ struct CertificateSettings {
     addresses: Vec<String>,
     /// Hosts without a port.
     controllers: Vec<String>,
-    /// The host names of services.
-    services: Option<String>,
+    /// The domain of the host names of services, without a port.
+    domain: Option<String>,
+    /// Projects whose services have names below their own: `RUN.PROJECT.DOMAIN`.
+    projects: Vec<String>,
 }
 
 impl CertificateSettings {
@@ -60,8 +63,22 @@ impl CertificateSettings {
             files: config.server_certificate.clone(),
             addresses: config.server_addresses.clone(),
             controllers: config.controllers.clone(),
-            services: config.proxy.domain.as_ref().map(|domain| format!("*.{}", host_of(domain))),
+            domain: config.proxy.domain.as_ref().map(|domain| host_of(domain).to_owned()),
+            projects: Vec::new(),
         }
+    }
+
+    /// A wildcard stands for one label alone: each project has one of its own.
+    fn with_projects<'a>(mut self, projects: impl Iterator<Item = &'a str>) -> Self {
+        self.projects = projects.map(str::to_owned).collect();
+        self
+    }
+
+    /// The names of services in the certificate.
+    fn service_names(&self) -> Vec<String> {
+        let Some(domain) = &self.domain else { return Vec::new() };
+        let of_projects = self.projects.iter().map(|project| format!("*.{project}.{domain}"));
+        of_projects.chain([format!("*.{domain}")]).collect()
     }
 }
 
@@ -73,12 +90,13 @@ struct LoadedCertificate {
 
 impl CertificateSource {
     fn now(settings: CertificateSettings, machine_names: &[String]) -> Self {
+        let services = settings.service_names();
         if let Some(files) = settings.files {
             let stamps = [&files.certificate, &files.key].map(|path| FileStamp::of(path));
             return Self::Files { files, stamps };
         }
         let addresses = settings.addresses.iter().map(|address| host_of(address));
-        let hosts = settings.controllers.iter().chain(&settings.services);
+        let hosts = settings.controllers.iter().chain(&services);
         let configured = addresses.chain(hosts.map(String::as_str));
         let machine = machine_names.iter().map(|name| name.as_str());
         let mut names: Vec<String> =
@@ -237,7 +255,10 @@ fn current_source(shared: &Shared) -> CertificateSource {
     let mut names: Vec<String> = addresses.map(|address| host_of(address).to_owned()).collect();
     names.push(setup.hostname.clone());
     // The state is let go before a file is looked at.
-    let settings = CertificateSettings::of(&shared.read().config);
+    let settings = {
+        let state = shared.read();
+        CertificateSettings::of(&state.config).with_projects(certified_projects(&state))
+    };
     CertificateSource::now(settings, &names)
 }
 
@@ -259,12 +280,13 @@ mod tests {
             ..ClusterConfig::default()
         };
         let source = CertificateSource::now(
-            CertificateSettings::of(&config),
+            CertificateSettings::of(&config).with_projects(["team"].into_iter()),
             &["head".into(), "10.0.0.1".into()],
         );
         let CertificateSource::Authority { names } = source else { panic!("{source:?}") };
         let expected =
-            "*.apps.example 10.0.0.1 127.0.0.1 2001:db8::7 ::1 head head.example head2 localhost"
+            "*.apps.example *.team.apps.example 10.0.0.1 127.0.0.1 2001:db8::7 ::1 head \
+             head.example head2 localhost"
                 .split(' ');
         assert_eq!(names, expected.collect::<Vec<_>>());
     }

@@ -193,7 +193,9 @@ impl PassedClients {
                     return refuse(&mut stream, &why).await;
                 }
                 let is_operator = || authorise(&self.shared.read(), &who, Act::Operate).is_ok();
-                let Some(slot) = self.socket.take_for(uid, is_operator) else {
+                // As on this server's own socket: the ids of a user's containers count as the user's.
+                let counted = self.shared.counted_user(uid);
+                let Some(slot) = self.socket.take_for(counted, is_operator) else {
                     return refuse(&mut stream, "too many connections are open").await;
                 };
                 let peer = move || Peer::Socket(who.clone());

@@ -5,6 +5,7 @@ use super::peer::Peer;
 use super::router;
 use crate::auth::token;
 use crate::connection_limits::{ConnectionLimits, ListenerSlots, PortConnection};
+use crate::proxy::service::request_head::VIA_GATEWAY;
 use crate::testing::{TestServer, submission, user};
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -113,6 +114,13 @@ async fn administrators_token_is_taken_on_the_servers_own_machine_alone() {
     let (status, said) = client.post(ping(), far, Some(&text)).await;
     assert_eq!(status, StatusCode::UNAUTHORIZED);
     assert!(said.contains("on the server's own machine alone"), "{said}");
+    // A gateway on this machine passes on what strangers ask.
+    let mut passed = Request::post(CALL_PATH).body(ping()).expect("a request");
+    passed.extensions_mut().insert(port().expect("a peer"));
+    let bearer = format!("Bearer {text}").parse().expect("a header");
+    passed.headers_mut().insert(header::AUTHORIZATION, bearer);
+    passed.headers_mut().insert(header::VIA, VIA_GATEWAY.parse().expect("a header"));
+    assert_eq!(client.send(passed).await.0, StatusCode::UNAUTHORIZED);
 }
 
 #[tokio::test(flavor = "multi_thread")]

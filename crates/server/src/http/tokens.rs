@@ -10,9 +10,11 @@ use cluster::membership::JoinGroup;
 use cluster::token::{JoinToken, TokenStatus, UserToken};
 use model::principal::{Principal, Role};
 use model::reason::Refusal;
+use model::secret::SecretValue;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::task::spawn_blocking;
 use wire::client::{Answer, Call};
 use wire::link::JoinFile;
 use wire::token::{LoginHint, TokenLife, TokenOf, TokenView};
@@ -57,17 +59,54 @@ pub async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<A
             let known = admin_token(shared);
             let known = known.ok_or_else(|| Refusal::Other("there is no admin token".into()))?;
             let next = UserToken { hash, made: Some(clock::now()), ..known };
-            let given = token.filter(|given| token::hash(&given.0) == next.hash);
-            shared.writer.run(Command::SetAdminToken(Box::new(next)), by).await?;
-            if let Some(given) = given
-                && let Err(error) = shared.key_files.share_admin_token(&given.0)
-            {
-                tracing::error!("other servers do not have the new admin.token: {error}");
-            }
-            Ok(Answer::Done)
+            let given = token_to_share(shared.key_files.are_shared(), token, &next.hash)?;
+            rotate_admin_token(shared, by, next, given).await
         }
         other => unreachable!("{other:?} is answered elsewhere"),
     }
+}
+
+/// The text of the administrator's new token, where other servers are to have it: without it, the one that takes over would have a
+/// token that is refused.
+fn token_to_share(
+    is_shared: bool,
+    given: Option<SecretValue>,
+    hash: &str,
+) -> Result<Option<SecretValue>, Refusal> {
+    let given = given.filter(|given| is_shared && token::hash(&given.0) == hash);
+    if is_shared && given.is_none() {
+        let why = "several servers share the administrator's token: replace it by \
+                   sluice token rotate admin of this version";
+        return Err(Refusal::Other(why.into()));
+    }
+    Ok(given)
+}
+
+/// Shares the new token before it counts: a server that takes over in between has a token that its state does not know yet, and says
+/// so, and nobody was told that the token was replaced.
+async fn rotate_admin_token(
+    shared: &Arc<Shared>,
+    by: Principal,
+    next: UserToken,
+    given: Option<SecretValue>,
+) -> Result<Answer, Refusal> {
+    let former = match &given {
+        Some(given) => shared.key_files.share_admin_token(&given.0).map_err(|error| {
+            Refusal::Other(format!("other servers would not have the new admin.token: {error}"))
+        })?,
+        None => None,
+    };
+    let hash = next.hash.clone();
+    let set = shared.writer.run(Command::SetAdminToken(Box::new(next)), by).await;
+    // A commit that was refused may be in the database all the same.
+    let is_set = || admin_token(shared).is_some_and(|known| known.hash == hash);
+    if let (Err(_), Some(former)) = (&set, former)
+        && !is_set()
+        && let Err(error) = shared.key_files.share_admin_token(&former)
+    {
+        tracing::error!("other servers have an admin.token that was not taken: {error}");
+    }
+    set.map(|_| Answer::Done)
 }
 
 /// A token that is kept, with the name and the rights that are wanted.
@@ -116,11 +155,18 @@ async fn rest_token(
         return Err(Refusal::Other(format!("lifespan={life_s}: expected 1 to {most} seconds")));
     }
     let found = UserToken { name: name.clone(), ..UserToken::default() };
-    if principal::of_token(&found, principal::of_name).is_none() {
+    // The user directory and the file of the key may be slow: threads that answer others wait for neither.
+    let accounts = &shared.volatile.token_accounts;
+    if name != principal::ROOT {
+        accounts.prepare(&name).await;
+    }
+    if principal::of_token(&found, |name| accounts.find(name)).is_none() {
         return Err(Refusal::UnknownThing { what: "user".into(), name });
     }
-    let key = json_web_token::key_to_sign(&place, &shared.setup.server_dir)
-        .map_err(|error| Refusal::Other(error.to_string()))?;
+    let signer = shared.clone();
+    let key = move || json_web_token::key_to_sign(&place, &signer.key_files);
+    let key = spawn_blocking(key).await.map_err(|error| Refusal::Other(error.to_string()))?;
+    let key = key.map_err(|error| Refusal::Other(error.to_string()))?;
     let text = json_web_token::sign(&key, &name, clock::now(), life);
     Ok(Answer::Token { text, login: None })
 }
@@ -194,4 +240,23 @@ fn tokens(shared: &Shared, by: &Principal) -> Result<Answer, Refusal> {
         status: TokenStatus::Good,
     });
     Ok(Answer::Tokens(users.chain(joins).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn new_admin_token_is_given_where_other_servers_need_it() {
+        let (text, other) = (token::generate(), token::generate());
+        let hash = token::hash(&text);
+        let share = |is_shared, given: Option<&String>| {
+            token_to_share(is_shared, given.map(|text| SecretValue(text.clone())), &hash)
+        };
+        share(true, None).expect_err("the other servers would not have it");
+        share(true, Some(&other)).expect_err("it is another");
+        assert_eq!(share(true, Some(&text)).expect("shared"), Some(SecretValue(text.clone())));
+        assert_eq!(share(false, None).expect("a server alone"), None);
+        assert_eq!(share(false, Some(&text)).expect("a server alone"), None);
+    }
 }

@@ -3,10 +3,11 @@
 //! The task has no memory that matters: what is due follows from the state, and each call may be made again. A source that hangs
 //! or fails holds up its own calls alone.
 
+use super::answer_bounds;
 use super::budget_warning::BudgetWarning;
 use super::node_order;
 use super::open_source::OpenSources;
-use super::source::{CreateOrder, DeleteOrder, MachineSource, SourceError};
+use super::source::{CreateOrder, DeleteOrder, MachineSource, SourceError, SourceMachine};
 use crate::agents::dynamic_node;
 use crate::auth::principal::server_principal;
 use crate::clock;
@@ -314,18 +315,30 @@ async fn carry_out(
     let name = config.name.clone();
     match work {
         Work::Offers => {
-            let offers = call(move || source.offers()).await.map_err(|e| e.of("offers"))?;
+            let offers = call(move || source.offers()).await;
+            let offers = offers.and_then(|offers| answer_bounds::offers(&name, offers));
+            let offers = offers.map_err(|e| e.of("offers"))?;
             execute(shared, Command::SetOffers { source: name, offers }).await?;
         }
         Work::Describe => {
             let begun = clock::now();
-            let told = call(move || source.describe()).await.map_err(|e| e.of("describe"))?;
-            let found = {
+            let asked = source.clone();
+            let told = call(move || asked.describe()).await.and_then(answer_bounds::machines);
+            let told = told.map_err(|e| e.of("describe"))?;
+            let mut found = {
                 let state = shared.read();
                 machine_reconcile::differences(&state.machines, &name, &told, begun)
             };
             for (token, report) in found.reports.iter().cloned() {
                 execute(shared, Command::MachineReport { token, report }).await?;
+            }
+            if config.kind.cloud().is_some() {
+                for surplus in &found.surplus {
+                    delete_surplus(shared, &name, &source, surplus).await;
+                }
+            } else {
+                // A program may go by the token alone, and would delete the machine that is in use.
+                found.strangers.append(&mut found.surplus);
             }
             return Ok(Outcome::Compared(found));
         }
@@ -337,7 +350,7 @@ async fn carry_out(
             if phase != Some(MachinePhase::Asked) {
                 return Ok(Outcome::Done);
             }
-            let made = call(move || source.create(&order)).await;
+            let made = call(move || source.create(&order)).await.and_then(answer_bounds::machine);
             let report = match made {
                 Ok(made) => MachineReport::Made { id: made.id, since: made.since },
                 Err(error) => match error.kind {
@@ -374,6 +387,33 @@ async fn carry_out(
         Work::Report(report) => execute(shared, Command::MachineReport { token, report }).await?,
     }
     Ok(Outcome::Done)
+}
+
+/// Deletes a further machine of a token. Where that fails it is tried again with the next answer that tells of it.
+async fn delete_surplus(
+    shared: &Shared,
+    name: &str,
+    source: &Arc<dyn MachineSource>,
+    surplus: &SourceMachine,
+) {
+    let (token, id) = (surplus.token.clone(), surplus.id.clone());
+    let order = {
+        let state = shared.read();
+        // It may have become the node since the source was asked.
+        let machine = state.machines.get(&token).filter(|machine| !state.has_joined(machine));
+        machine.map(|machine| DeleteOrder {
+            token: token.clone(),
+            id: Some(id.clone()),
+            offer: machine.offer.id.clone(),
+            region: machine.offer.region.clone(),
+        })
+    };
+    let Some(order) = order else { return };
+    tracing::warn!("source {name}: token {token} has a second machine, {id}: it is deleted");
+    let source = source.clone();
+    if let Err(error) = call(move || source.delete(&order)).await {
+        tracing::warn!("source {name}: delete {id}: {error}");
+    }
 }
 
 /// What the source needs to make the machine: among it a join token that is good once, for this node alone.

@@ -2,12 +2,13 @@
 //!
 //! What a program says is held to what it may say. One that lies or hangs harms its own machines alone.
 
+use super::answer_bounds::{self, is_name};
 use super::program_call;
 use super::source::{CreateOrder, DeleteOrder, MachineSource, SourceError, SourceMachine};
 use model::amount::Bytes;
 use model::machine::{FailureKind, OFFERS_MAX, Offer, OfferedGpus, SourceConfig};
 use model::price::Price;
-use model::printable::{is_unprintable, printable};
+use model::printable::printable;
 use model::time::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -16,12 +17,6 @@ use std::time::Duration;
 
 /// The version of the protocol.
 const VERSION: u32 = 1;
-
-/// The most machines in one answer.
-const MACHINES_MAX: usize = 20_000;
-
-/// The longest name in an answer.
-const NAME_BYTES_MAX: usize = 256;
 
 pub struct ProgramSource {
     pub config: SourceConfig,
@@ -157,10 +152,6 @@ impl MachineSource for ProgramSource {
     fn describe(&self) -> Result<Vec<SourceMachine>, SourceError> {
         let there = self.call("describe", json!({}))?.machines;
         let there = there.ok_or_else(|| self.without("describe", "machines"))?;
-        if there.len() > MACHINES_MAX {
-            let text = format!("{} machines: expected at most {MACHINES_MAX}", there.len());
-            return Err(SourceError::unknown(text));
-        }
         there.into_iter().map(named).collect()
     }
 
@@ -176,10 +167,6 @@ impl ProgramSource {
     }
 }
 
-fn is_name(text: &str) -> bool {
-    (1..=NAME_BYTES_MAX).contains(&text.len()) && !text.contains(is_unprintable)
-}
-
 fn named(machine: MachineAnswer) -> Result<SourceMachine, SourceError> {
     let MachineAnswer { token, id, since } = machine;
     if !is_name(&token) || !is_name(&id) {
@@ -192,36 +179,11 @@ fn named(machine: MachineAnswer) -> Result<SourceMachine, SourceError> {
 /// An offer, if it is one that a node could be.
 fn offer(given: Value) -> Result<Offer, String> {
     let given: OfferAnswer = serde_json::from_value(given).map_err(|e| e.to_string())?;
-    let wrong = |what: &str| format!("{:?}: {what}", given.id.chars().take(80).collect::<String>());
-    let is_text = |text: &str| text.len() <= NAME_BYTES_MAX && !text.contains(is_unprintable);
-    if !is_name(&given.id) || !is_text(&given.region) {
-        return Err(wrong("id and region: expected at most 256 printable characters"));
-    }
-    if !(1..=65_536).contains(&given.cpus) {
-        return Err(wrong("cpus: expected 1 to 65536"));
-    }
-    // A pebibyte: more than any machine has, and no sum of them overflows.
-    let is_size = |mib: u64| mib <= 1 << 30;
-    if given.memory_mib == 0 || !is_size(given.memory_mib) || !is_size(given.disk_mib) {
-        return Err(wrong("memory_mib and disk_mib: expected at most 1073741824, and some memory"));
-    }
-    let is_kind = |kind: &str| {
-        let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
-        (1..=64).contains(&kind.len()) && kind.bytes().all(is_plain)
-    };
-    let gpus = given.gpus.as_ref();
-    let is_wrong = |gpus: &GpusAnswer| {
-        let has_size = gpus.memory_mib.is_none_or(is_size);
-        !(1..=4096).contains(&gpus.count) || !is_kind(&gpus.kind) || !has_size
-    };
-    if gpus.is_some_and(is_wrong) {
-        return Err(wrong(
-            "gpus: expected a kind of letters, digits and . _ -, and 1 to 4096 of it",
-        ));
-    }
-    let price = Price::from_dollars(given.price);
-    let price = price.ok_or_else(|| wrong("price: expected dollars an hour, from 0 to 1000000"))?;
-    Ok(Offer {
+    let name = || given.id.chars().take(80).collect::<String>();
+    let price = Price::from_dollars(given.price).ok_or_else(|| {
+        format!("{:?}: price: expected dollars an hour, from 0 to 1000000", name())
+    })?;
+    answer_bounds::checked(Offer {
         cpus: given.cpus,
         memory: Bytes::from_mib(given.memory_mib),
         disk: Bytes::from_mib(given.disk_mib),

@@ -3,7 +3,7 @@
 use super::headers;
 use axum::body::Body;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
@@ -41,6 +41,11 @@ impl OutgoingHead {
             headers.insert(header::HOST, host);
         }
         Self { method: parts.method, uri, headers }
+    }
+
+    /// Adds a line of the proxy's own.
+    pub fn append(&mut self, name: HeaderName, value: HeaderValue) {
+        self.headers.append(name, value);
     }
 
     pub fn with(&self, body: Body) -> hyper::Request<Body> {

@@ -11,6 +11,10 @@ const FORWARDED_PREFIX: &str = "x-forwarded-prefix";
 /// The cookie that says whose pages a browser shows.
 pub const BROWSER: &str = "sluice_browser";
 
+/// Whose request a gateway passes on to the server, and the gateway's token, by which the server believes it.
+pub const CLIENT: &str = "x-sluice-client";
+pub const GATEWAY_TOKEN: &str = "x-sluice-gateway";
+
 /// Headers that are of one connection only.
 const OF_CONNECTION: [&str; 8] = [
     "connection",
@@ -22,6 +26,10 @@ const OF_CONNECTION: [&str; 8] = [
     "trailer",
     "transfer-encoding",
 ];
+
+/// Headers that a client cannot have left out by naming them in `Connection`: they say whom a request is for and from, how long it
+/// is, and which way it came.
+const OF_REQUEST: [&str; 5] = ["host", "content-length", "authorization", "via", "cookie"];
 
 /// Headers of an answer by which one page would speak for all of the host.
 const OF_HOST: [&str; 5] = [
@@ -40,7 +48,7 @@ pub fn is_upgrade(headers: &HeaderMap) -> bool {
         && words.any(|word| word.trim().eq_ignore_ascii_case("upgrade"))
 }
 
-/// Leaves out what is of one connection, also what `Connection` names.
+/// Leaves out what is of one connection, also what `Connection` names, as far as that may be.
 fn strip(headers: &mut HeaderMap, upgrades: bool) {
     let named: Vec<HeaderName> = headers
         .get_all(header::CONNECTION)
@@ -48,7 +56,8 @@ fn strip(headers: &mut HeaderMap, upgrades: bool) {
         .filter_map(|one| one.to_str().ok())
         .flat_map(|line| line.split(','))
         .filter_map(|word| word.trim().parse().ok())
-        .filter(|name| *name != header::UPGRADE)
+        .filter(|name: &HeaderName| *name != header::UPGRADE)
+        .filter(|name| !OF_REQUEST.contains(&name.as_str()))
         .collect();
     for name in named {
         headers.remove(name);
@@ -84,7 +93,9 @@ pub fn to_job(mut headers: HeaderMap, by_token: bool, prefix: &str) -> HeaderMap
     if by_token {
         headers.remove(header::AUTHORIZATION);
     }
-    headers.remove(FORWARDED_PREFIX);
+    for name in [FORWARDED_PREFIX, CLIENT, GATEWAY_TOKEN] {
+        headers.remove(name);
+    }
     if let Ok(line) = HeaderValue::from_str(prefix)
         && prefix != "/"
     {
@@ -175,6 +186,8 @@ mod tests {
             ("connection", "keep-alive, x-own"),
             ("x-own", "1"),
             ("host", "head:6820"),
+            ("x-sluice-gateway", "secret"),
+            ("x-sluice-client", "secret"),
         ]);
         assert!(cookies(&asked, COOKIE).eq(["other", "secret"]));
         let sent = to_job(asked.clone(), true, "/proxy/jobs/1/80/");
@@ -189,6 +202,24 @@ mod tests {
         // A page of the job's may have a login of its own.
         let sent = to_job(asked, false, "/proxy/jobs/1/80/");
         assert_eq!(value(&sent, "authorization"), Some("Bearer secret"));
+    }
+
+    #[test]
+    fn connection_does_not_take_away_what_a_request_is_judged_by() {
+        let asked = headers(&[
+            ("connection", "Host, content-length, authorization, via, cookie, x-own"),
+            ("host", "web.apps.example"),
+            ("content-length", "5"),
+            ("authorization", "Bearer of-the-job"),
+            ("via", "1.1 sluice-gateway"),
+            ("cookie", "a=1"),
+            ("x-own", "1"),
+        ]);
+        let sent = to_job(asked, false, "/");
+        for name in OF_REQUEST {
+            assert!(sent.contains_key(name), "{name}");
+        }
+        assert_eq!((value(&sent, "connection"), value(&sent, "x-own")), (None, None));
     }
 
     #[test]

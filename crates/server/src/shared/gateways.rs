@@ -10,6 +10,9 @@ use wire::gateway::{GATEWAYS_MAX, GatewayReport, SERVICES_MAX, ServiceRoute};
 
 /// A gateway that was not heard for so long is gone, and what it had to answer with it.
 const SILENCE_MAX: Duration = Duration::from_secs(15);
+/// Characters of an address or a domain, and replicas of one service, of which a gateway may speak.
+const TEXT_CHARS_MAX: usize = 255;
+const REPLICAS_MAX: usize = 10_000;
 
 #[derive(Default)]
 pub struct Gateways(Mutex<Known>);
@@ -19,7 +22,8 @@ struct Known {
     gateways: BTreeMap<String, Gateway>,
     /// Requests that came since the scaling last asked.
     arrived: BTreeMap<ServiceName, u64>,
-    routes: Routes,
+    /// `None` where nobody has looked since there is a gateway: what was known before may be of long ago.
+    routes: Option<Routes>,
 }
 
 /// The services as gateways get them.
@@ -48,7 +52,8 @@ impl Gateways {
         self.0.lock().expect("no panic with the gateways held")
     }
 
-    /// Notes a report, and answers with the routes; `None` where there are too many gateways.
+    /// Notes a report, and answers with the routes; `None` where there are too many gateways. A gateway that was not known gets routes
+    /// that take nothing away from it until they were looked at for it.
     pub fn report(&self, report: GatewayReport, now: Instant) -> Option<Routes> {
         let mut known = self.held();
         known.forget_silent(now);
@@ -58,16 +63,19 @@ impl Gateways {
         }
         let mut outstanding = HashMap::new();
         for load in report.loads.into_iter().take(SERVICES_MAX) {
-            outstanding.extend(load.outstanding);
+            outstanding.extend(load.outstanding.into_iter().take(REPLICAS_MAX));
             let name = ServiceName { project: load.project, run: load.run };
-            if known.arrived.len() < SERVICES_MAX || known.arrived.contains_key(&name) {
+            let is_short = name.project.len().max(name.run.len()) <= TEXT_CHARS_MAX;
+            let has_room = known.arrived.len() < SERVICES_MAX || known.arrived.contains_key(&name);
+            if is_short && has_room {
                 let count = known.arrived.entry(name).or_default();
                 *count = count.saturating_add(load.requests);
             }
         }
         let GatewayReport { name, address, domain, .. } = report;
+        let [address, domain] = [address, domain].map(shown);
         known.gateways.insert(name, Gateway { heard: now, address, domain, outstanding });
-        Some(known.routes.clone())
+        Some(known.routes.clone().unwrap_or_default())
     }
 
     /// Whether one passes requests on.
@@ -82,15 +90,25 @@ impl Gateways {
         self.held().arrived.remove(service).unwrap_or(0)
     }
 
+    /// Forgets requests to what is no service: nobody will ask for them.
+    pub fn keep_arrived(&self, is_service: impl Fn(&ServiceName) -> bool) {
+        self.held().arrived.retain(|name, _| is_service(name));
+    }
+
     /// Requests that a replica has not answered yet to gateways.
     pub fn outstanding(&self, attempt: AttemptId) -> usize {
         let known = self.held();
         let each = known.gateways.values().filter_map(|one| one.outstanding.get(&attempt));
-        each.map(|count| *count as usize).sum()
+        each.fold(0, |sum: usize, count| sum.saturating_add(*count as usize))
     }
 
     pub fn set_routes(&self, routes: Routes) {
-        self.held().routes = routes;
+        self.held().routes = Some(routes);
+    }
+
+    /// Forgets the routes: nobody asks for them, and a gateway that comes back later must not get those of now.
+    pub fn forget_routes(&self) {
+        self.held().routes = None;
     }
 
     pub fn list(&self, now: Instant) -> Vec<ListedGateway> {
@@ -105,6 +123,12 @@ impl Gateways {
     }
 }
 
+/// An address or a domain as it is listed: of a bounded length, and of characters that a terminal only shows.
+fn shown(text: String) -> String {
+    let is_good = |c: &char| c.is_ascii_alphanumeric() || "-._:[]*".contains(*c);
+    text.chars().filter(is_good).take(TEXT_CHARS_MAX).collect()
+}
+
 impl Known {
     fn forget_silent(&mut self, now: Instant) {
         self.gateways.retain(|_, one| now.saturating_duration_since(one.heard) < SILENCE_MAX);
@@ -116,6 +140,20 @@ mod tests {
     use super::*;
     use model::id::JobId;
     use wire::gateway::ServiceLoad;
+
+    #[test]
+    fn gateway_that_comes_back_gets_no_routes_of_long_ago() {
+        let (gateways, now) = (Gateways::default(), Instant::now());
+        let ask = || {
+            let report = GatewayReport { name: "edge".into(), ..Default::default() };
+            gateways.report(report, now).expect("routes").is_settled
+        };
+        assert!(!ask(), "nobody has looked for it yet");
+        gateways.set_routes(Routes { is_settled: true, services: Vec::new() });
+        assert!(ask());
+        gateways.forget_routes();
+        assert!(!ask(), "what is not settled takes nothing away from it");
+    }
 
     #[test]
     fn loads_of_gateways_add_up_and_those_of_a_silent_one_are_forgotten() {
@@ -137,6 +175,16 @@ mod tests {
         let later = now + Duration::from_secs(20);
         assert!(gateways.is_any(later));
         assert_eq!((gateways.outstanding(attempt), gateways.list(later).len()), (0, 1));
+        report("a", u64::MAX, u32::MAX, later);
+        report("b", u64::MAX, u32::MAX, later);
+        assert_eq!(gateways.outstanding(attempt), 2 * u32::MAX as usize);
+        gateways.keep_arrived(|known| *known == name);
+        assert_eq!(gateways.take_arrived(&name), u64::MAX);
+        report("a", 3, 0, later);
+        gateways.keep_arrived(|_| false);
+        assert_eq!(gateways.take_arrived(&name), 0, "nobody asks for what is no service");
+        assert_eq!(shown("a\u{1b}[2J.example:6824".repeat(100)).len(), TEXT_CHARS_MAX);
+        assert_eq!(shown("\u{1b}[::1]:6824\n".into()), "[::1]:6824");
         for n in 0..GATEWAYS_MAX {
             let name = format!("one-{n}");
             gateways.report(GatewayReport { name, ..Default::default() }, later);

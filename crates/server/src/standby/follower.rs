@@ -19,6 +19,8 @@ pub const NO_EPOCH: i64 = -1;
 
 /// Commits of a busy leader are taken in together, that much apart.
 const PAUSE: Duration = Duration::from_millis(5);
+/// How long commits are taken in in a row: the books and the presence of this server go on under any load.
+const TAKE_IN_TIME: Duration = Duration::from_millis(100);
 /// How often the books are caught up.
 const BOOKS_INTERVAL: Duration = Duration::from_secs(1);
 /// How much of the packs is read at once, and for how long in a row.
@@ -36,6 +38,14 @@ pub struct HotState {
     pub books: Books,
     /// What the packs of scripts and environments hold, as far as they were read.
     pub blob_index: BlobIndex,
+}
+
+/// How far a follower has come.
+pub struct CaughtUp {
+    /// How many commits were taken in.
+    pub taken: u64,
+    /// Whether they were all that there were.
+    pub is_current: bool,
 }
 
 pub struct Follower {
@@ -86,16 +96,24 @@ impl Follower {
     pub fn follow(&mut self, shared: &Shared, freshness: &Freshness, time: Duration) {
         let end = Instant::now() + time;
         loop {
-            match self.catch_up(shared, freshness) {
-                Ok(0) => {}
-                Ok(_) => std::thread::sleep(PAUSE),
+            let caught_up = match self.catch_up(shared, freshness) {
+                Ok(caught_up) => caught_up,
                 Err(error) => {
                     self.failures.failed("it is as old as it is shown; trying again", &error);
                     std::thread::sleep(FAILURE_PAUSE);
                     return;
                 }
-            }
+            };
             self.failures.succeeded();
+            if !caught_up.is_current {
+                if Instant::now() >= end {
+                    return;
+                }
+                continue;
+            }
+            if caught_up.taken > 0 {
+                std::thread::sleep(PAUSE);
+            }
             let left = end.saturating_duration_since(Instant::now());
             match self.reader.await_commit(left) {
                 Ok(is_lease_free) if is_lease_free || left.is_zero() => return,
@@ -109,19 +127,19 @@ impl Follower {
         }
     }
 
-    /// Takes in all that is committed now; how many commits there were.
-    pub fn catch_up(&mut self, shared: &Shared, freshness: &Freshness) -> Result<u64, ServerError> {
+    /// Takes in what is committed, for a bounded time.
+    pub fn catch_up(
+        &mut self,
+        shared: &Shared,
+        freshness: &Freshness,
+    ) -> Result<CaughtUp, ServerError> {
         if !self.is_whole {
             self.read_anew(shared)?;
         }
-        let mut taken = 0;
-        loop {
+        let (begun, mut taken) = (Instant::now(), 0);
+        let is_current = loop {
             let asked = Instant::now();
             let frames = self.reader.fetch()?;
-            if frames.is_empty() {
-                freshness.set_current(asked);
-                break;
-            }
             for frame in &frames {
                 self.is_whole = false;
                 let mut state = shared.state.write();
@@ -130,7 +148,14 @@ impl Follower {
                 self.is_whole = true;
                 taken += 1;
             }
-        }
+            if frames.len() < PostgresReader::PAGE {
+                freshness.set_current(asked);
+                break true;
+            }
+            if begun.elapsed() >= TAKE_IN_TIME {
+                break false;
+            }
+        };
         if taken > 0 {
             shared.forecasts.state_changed();
             shared.commits.committed();
@@ -143,7 +168,7 @@ impl Follower {
             self.booked.send_replace(booked);
             self.read_blobs();
         }
-        Ok(taken)
+        Ok(CaughtUp { taken, is_current })
     }
 
     /// Reads on in the packs, for a bounded time. What is not read now is read by the takeover.

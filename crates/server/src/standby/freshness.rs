@@ -10,6 +10,10 @@ use wire::client::STANDBY_LAG_HEADER;
 /// How long an answer waits for what was passed on just before it.
 const OWN_CHANGE_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// How old the state may be from which a standby answers. A token that was revoked since, or rights that were taken away, still hold
+/// in it: one that cannot read the database asks the leader.
+const AGE_MAX: Duration = Duration::from_secs(10);
+
 pub struct Freshness {
     /// When the database was last asked and had nothing more.
     current: watch::Sender<Instant>,
@@ -27,6 +31,11 @@ impl Freshness {
     /// All that was committed before this moment has been taken in.
     pub fn set_current(&self, at: Instant) {
         self.current.send_replace(at);
+    }
+
+    /// Whether the state is too old to answer anything from it, or to know by it who asks.
+    pub fn is_too_old(&self) -> bool {
+        self.current.borrow().elapsed() > AGE_MAX
     }
 
     /// The answer, with how old the state is that it was made from.
@@ -55,6 +64,19 @@ impl Freshness {
 mod tests {
     use super::*;
     use std::sync::Arc;
+
+    #[test]
+    fn state_that_was_not_known_to_be_current_for_long_is_too_old() {
+        let fresh = Freshness::default();
+        assert!(!fresh.is_too_old());
+        let now = Instant::now();
+        for (age, is_too_old) in [(9, false), (11, true), (0, false)] {
+            // A machine that was just started has no earlier moment.
+            let Some(at) = now.checked_sub(Duration::from_secs(age)) else { return };
+            fresh.set_current(at);
+            assert_eq!(fresh.is_too_old(), is_too_old, "{age}");
+        }
+    }
 
     #[tokio::test]
     async fn answer_waits_for_what_was_passed_on_before_it() {

@@ -30,6 +30,7 @@ use crate::ssh::host_key;
 use follower::Follower;
 use freshness::Freshness;
 use leader_link::LeaderLink;
+use pass_on::Strangers;
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
@@ -54,6 +55,7 @@ pub struct Standby {
     shared: Arc<Shared>,
     freshness: Freshness,
     leader: LeaderLink,
+    strangers: Strangers,
 }
 
 /// A standby that answers.
@@ -78,8 +80,9 @@ impl StandbyServer {
         let leader = LeaderLink::new(shared.identity.client_tls()?, servers);
         let freshness = Freshness::default();
         // What only the snapshot has is shown to nobody.
-        follower.catch_up(&shared, &freshness)?;
-        let standby = Arc::new(Standby { shared, freshness, leader });
+        while !follower.catch_up(&shared, &freshness)?.is_current {}
+        let strangers = Strangers::default();
+        let standby = Arc::new(Standby { shared, freshness, leader, strangers });
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .thread_name("standby")

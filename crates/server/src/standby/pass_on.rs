@@ -2,6 +2,7 @@
 
 use super::Standby;
 use crate::http::answer::refused;
+use crate::http::authenticate::{self, Caller};
 use crate::http::peer::{HeldSlot, Peer};
 use crate::proxy::exchange::join_upgraded;
 use axum::body::Body;
@@ -11,12 +12,38 @@ use axum::response::Response;
 use hyper::client::conn::http1;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
+use std::sync::Arc;
 use tokio::net::TcpStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::client::TlsStream;
 use wire::link::PassedFrom;
 
 /// Said where it is not known whether the leader has done what was asked.
 const LOST: &str = "the leader was lost before it answered: look whether it was done, or try again";
+
+/// How many connections to the leader this server holds open for callers whom it does not know.
+const STRANGERS_MAX: usize = 512;
+const TOO_MANY_STRANGERS: &str = "too many requests without a token are passed on: try again";
+
+/// Bounds what callers cost whom this server does not know: one connection of theirs may have many requests, and each of them opens
+/// a connection to the leader.
+pub struct Strangers(Arc<Semaphore>);
+
+impl Default for Strangers {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(STRANGERS_MAX)))
+    }
+}
+
+/// Counts as a stranger's connection to the leader until the last of it is dropped.
+type StrangerSlot = Arc<OwnedSemaphorePermit>;
+
+impl Strangers {
+    /// One more; `None` when there are as many as may be.
+    fn enter(&self) -> Option<StrangerSlot> {
+        self.0.clone().try_acquire_owned().ok().map(Arc::new)
+    }
+}
 
 pub async fn pass_on(standby: &Standby, request: Request) -> Response {
     let from = match request.extensions().get::<Peer>() {
@@ -29,6 +56,13 @@ pub async fn pass_on(standby: &Standby, request: Request) -> Response {
             return refused(StatusCode::FORBIDDEN, "a standby passes nothing on for nodes");
         }
     };
+    let is_stranger = matches!(from, PassedFrom::Port { .. })
+        && !matches!(authenticate::caller(&standby.shared, &request), Caller::Known(_));
+    let slot = if is_stranger { standby.strangers.enter() } else { None };
+    if is_stranger && slot.is_none() {
+        let why = refused(StatusCode::SERVICE_UNAVAILABLE, TOO_MANY_STRANGERS);
+        return standby.freshness.stamp(why);
+    }
     let stream = match standby.leader.open(&standby.shared.identity, from).await {
         Ok(stream) => stream,
         // A client knows by the stamp that it may ask again, here or elsewhere.
@@ -36,7 +70,7 @@ pub async fn pass_on(standby: &Standby, request: Request) -> Response {
             return standby.freshness.stamp(refused(StatusCode::SERVICE_UNAVAILABLE, &why));
         }
     };
-    let answered = exchange(stream, request).await;
+    let answered = exchange(stream, request, slot).await;
     standby.freshness.note_passed();
     answered.unwrap_or_else(|error| {
         tracing::debug!("a request was not answered by the leader: {error}");
@@ -44,12 +78,21 @@ pub async fn pass_on(standby: &Standby, request: Request) -> Response {
     })
 }
 
-async fn exchange(stream: TlsStream<TcpStream>, request: Request) -> hyper::Result<Response> {
+async fn exchange(
+    stream: TlsStream<TcpStream>,
+    request: Request,
+    slot: Option<StrangerSlot>,
+) -> hyper::Result<Response> {
     let (mut parts, body) = request.into_parts();
     let of_client = parts.extensions.remove::<OnUpgrade>();
     let held = parts.extensions.remove::<HeldSlot>();
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    tokio::spawn(connection.with_upgrades());
+    let of_connection = slot.clone();
+    tokio::spawn(async move {
+        let _slot = of_connection;
+        // What fails is told to whoever waits for the answer.
+        let _ = connection.with_upgrades().await;
+    });
     let mut outgoing = hyper::Request::new(body);
     *outgoing.method_mut() = parts.method;
     let path = parts.uri.path_and_query().cloned();
@@ -64,7 +107,7 @@ async fn exchange(stream: TlsStream<TcpStream>, request: Request) -> hyper::Resu
     let mut answer = sender.send_request(outgoing).await?;
     match of_client {
         Some(of_client) if answer.status() == StatusCode::SWITCHING_PROTOCOLS => {
-            join_upgraded(&mut answer, of_client, (held, sender));
+            join_upgraded(&mut answer, of_client, (held, sender, slot));
         }
         _ => {
             // They are of the connection to the leader.
@@ -73,4 +116,19 @@ async fn exchange(stream: TlsStream<TcpStream>, request: Request) -> hyper::Resu
         }
     }
     Ok(answer.map(Body::new))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strangers_have_a_bounded_number_of_connections_to_the_leader() {
+        let strangers = Strangers::default();
+        let mut open: Vec<_> = (0..STRANGERS_MAX).filter_map(|_| strangers.enter()).collect();
+        assert_eq!(open.len(), STRANGERS_MAX);
+        assert!(strangers.enter().is_none());
+        open.pop();
+        assert!(strangers.enter().is_some());
+    }
 }

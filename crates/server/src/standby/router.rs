@@ -17,10 +17,8 @@ use model::principal::Principal;
 use std::sync::Arc;
 use wire::client::{CALL_PATH, REQUEST_BYTES_MAX};
 
-/// dstack's lists, by the ends of their paths.
-const DSTACK_LISTS: [&str; 8] = [
-    "/runs/list",
-    "/runs/get",
+/// dstack's lists, by the ends of their paths. Those of runs are not among them: they have what is in the leader's packs of scripts.
+const DSTACK_LISTS: [&str; 6] = [
     "/fleets/list",
     "/fleets/get",
     "/instances/list",
@@ -44,22 +42,33 @@ pub fn router(standby: &Arc<Standby>, bodies: &BodyLimits) -> Router {
         .with_state(shared.clone());
     let site = Site { standby: standby.clone(), lists };
     let read = middleware::from_fn_with_state(bodies.clone(), body_limits::read_whole);
+    // The user directory may be slow: no thread that answers others waits for it.
+    let account = middleware::from_fn_with_state(shared.clone(), authenticate::look_up_account);
     let identify = middleware::from_fn_with_state(site.clone(), known_or_passed_on);
     Router::new()
         .route(CALL_PATH, post(call_or_pass_on).layer(read).layer(identify))
         .route("/healthz", get(|| async { "ok\n" }))
         .fallback(list_or_pass_on)
         .layer(DefaultBodyLimit::max(REQUEST_BYTES_MAX))
+        .layer(account)
         .with_state(site)
 }
 
-/// Who is not known here may be known to the leader, whose state is newer.
+/// Who is not known here may be known to the leader, whose state is newer. A state that is too old says nothing of who asks.
 async fn known_or_passed_on(
     State(site): State<Site>,
     mut request: Request,
     next: Next,
 ) -> Response {
-    match authenticate::caller(&site.standby.shared, &request) {
+    let caller = authenticate::caller(&site.standby.shared, &request);
+    // The leader would say the same.
+    if matches!(caller, Caller::NoToken) {
+        return authenticate::refusal(caller);
+    }
+    if site.standby.freshness.is_too_old() {
+        return pass_on(&site.standby, request).await;
+    }
+    match caller {
         Caller::Known(principal) => {
             request.extensions_mut().insert(principal);
             next.run(request).await
@@ -76,7 +85,9 @@ async fn call_or_pass_on(State(site): State<Site>, request: Request) -> Response
     };
     let known = parts.extensions.get::<Principal>().cloned();
     let held = parts.extensions.get::<HeldRequest>().cloned();
-    let is_own = read_call(&body).is_ok_and(|envelope| envelope.call.is_answered_by_standby());
+    // A body may have taken long to come.
+    let is_own = !site.standby.freshness.is_too_old()
+        && read_call(&body).is_ok_and(|envelope| envelope.call.is_answered_by_standby());
     match (known, held) {
         (Some(by), Some(held)) if is_own => {
             site.standby.freshness.await_passed().await;
@@ -90,8 +101,12 @@ async fn call_or_pass_on(State(site): State<Site>, request: Request) -> Response
 
 async fn list_or_pass_on(State(site): State<Site>, request: Request) -> Response {
     let path = request.uri().path();
-    let is_list = path.starts_with("/api/") && DSTACK_LISTS.iter().any(|end| path.ends_with(end));
-    if !is_list && path != metrics::PATH {
+    let is_own = is_list(path) || path == metrics::PATH;
+    if !is_own || site.standby.freshness.is_too_old() {
+        return pass_on(&site.standby, request).await;
+    }
+    // A token that is not known here may be to the leader.
+    if matches!(authenticate::caller(&site.standby.shared, &request), Caller::WrongToken(_)) {
         return pass_on(&site.standby, request).await;
     }
     site.standby.freshness.await_passed().await;
@@ -99,4 +114,28 @@ async fn list_or_pass_on(State(site): State<Site>, request: Request) -> Response
     let answer = tower_service::Service::call(&mut lists, request).await;
     let answer = answer.unwrap_or_else(|never| match never {});
     site.standby.freshness.stamp(answer)
+}
+
+/// Whether this is the path of a list of dstack's that a standby answers.
+fn is_list(path: &str) -> bool {
+    path.starts_with("/api/") && DSTACK_LISTS.iter().any(|end| path.ends_with(end))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_that_need_the_leaders_packs_are_passed_on() {
+        for (path, is_own) in [
+            ("/api/project/main/fleets/list", true),
+            ("/api/projects/list", true),
+            ("/api/runs/list", false),
+            ("/api/project/main/runs/get", false),
+            ("/api/project/main/fleets/delete", false),
+            ("/services/fleets/list", false),
+        ] {
+            assert_eq!(is_list(path), is_own, "{path}");
+        }
+    }
 }

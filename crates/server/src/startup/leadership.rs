@@ -128,8 +128,18 @@ fn await_lease(
     let mut is_told = false;
     loop {
         match Lease::take(database, &waiting.address.name, LEASE_LIFE) {
+            // The state may have been moved to files since this server began to wait.
             Ok(Taken::Leading(lease)) => {
-                return Ok((lease, standby.running.and_then(StandbyServer::finish)));
+                let checked = postgres::check_cluster(database, waiting.identity);
+                let Err(error) = checked else {
+                    return Ok((lease, standby.running.and_then(StandbyServer::finish)));
+                };
+                // What fails here costs the next server the rest of the lease's life.
+                let _ = lease.release();
+                if matches!(error, DatabaseError::Unfit(_)) {
+                    return Err(error.into());
+                }
+                failures.failed("it was given up again; trying again", &error);
             }
             Ok(Taken::Waiting(leader)) => {
                 failures.succeeded();
@@ -215,12 +225,16 @@ fn turn_away(listeners: &Listeners) {
     }
 }
 
-/// The same where the clients' listeners are served: agents and SSH clients look for the leader.
+/// The same where the clients' listeners are served: agents and SSH clients look for the leader, and a standby reaches no services.
 fn turn_away_agents(listeners: &Listeners) {
-    let Listeners { agents, ssh, .. } = listeners;
+    let Listeners { agents, proxy, ssh, .. } = listeners;
     for _ in 0..TURNED_AWAY_MAX {
-        let of_ssh = ssh.as_ref().is_some_and(|ssh| ssh.accept().is_ok());
-        if agents.accept().is_err() && !of_ssh {
+        let is_any = [
+            agents.accept().is_ok(),
+            proxy.as_ref().is_some_and(|proxy| proxy.accept().is_ok()),
+            ssh.as_ref().is_some_and(|ssh| ssh.accept().is_ok()),
+        ];
+        if !is_any.contains(&true) {
             return;
         }
     }

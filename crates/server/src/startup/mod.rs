@@ -129,6 +129,9 @@ pub fn run(
     connection_limits::set_backlog(&listeners.agents);
     listeners.proxy.iter().for_each(connection_limits::set_backlog);
     let dir = options.server_dir.clone();
+    if options.store.is_some() {
+        state_place::finish_leaving_files(&dir)?;
+    }
     state_place::refuse_other_place(&dir, options.store.is_some())?;
     let keys = dir.join("keys");
     let shared_keys = match (&options.store, options.store_key.take()) {

@@ -150,16 +150,17 @@ pub(super) async fn serve(
     vital_task::spawn("fleets", install_fleets(shared.clone(), options.program));
     let hangup = signal(SignalKind::hangup()).map_err(|e| ServerError::Other(e.to_string()))?;
     vital_task::spawn("SIGHUP", reconfigure_on_hangup(shared.clone(), hangup));
+    let run = async {
+        await_nodes(&shared, &options.local_nodes).await;
+        ready();
+        shared.planner.wake();
+        std::future::pending::<()>().await;
+    };
+    // The lead may be handed over before the nodes are there.
     tokio::select! {
-        () = await_nodes(&shared, &options.local_nodes) => {
-            ready();
-            shared.planner.wake();
-            tokio::select! {
-                () = stop.received() => {}
-                () = shared.volatile.handover.notified() => return Ok(ServeEnd::HandedOver),
-            }
-        }
+        () = run => {}
         () = stop.received() => {}
+        () = shared.volatile.handover.notified() => return Ok(ServeEnd::HandedOver),
     }
     let running = shared.read().active.len();
     tracing::info!(running, "the server stops; jobs that run go on");

@@ -3,6 +3,7 @@
 
 use super::leadership::Leadership;
 use crate::error::ServerError;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use store::postgres::PostgresFolder;
@@ -12,12 +13,16 @@ use store::{Disk, RealDisk};
 const OWN_BOOKS: &str = "books.sqlite";
 const SHARED_BOOKS: &str = "books-of-database.sqlite";
 const JOURNAL: &str = "journal";
-/// An empty file of a server whose state is in a database. One that has only waited has no books yet.
+/// A file of a server whose state is in a database. One that has only waited has no books yet. It is empty but while files are
+/// left for a database.
 const DATABASE_MARK: &str = "state-in-database";
 
 /// Refuses a start in another place than the last.
 pub(super) fn refuse_other_place(dir: &Path, is_database: bool) -> Result<(), ServerError> {
-    let refused = if is_database && dir.join(JOURNAL).exists() {
+    let refused = if is_half_moved_to_files(dir) {
+        "a move of this server's state from a database to files was broken off: \
+         make it again (sluice store migrate)"
+    } else if is_database && dir.join(JOURNAL).exists() {
         "this server's state is in files of its folder, and a database would begin an empty cluster: \
          start it without --store, or with another state folder that has its keys"
     } else if !is_database && [DATABASE_MARK, SHARED_BOOKS].iter().any(|n| dir.join(n).exists()) {
@@ -31,28 +36,71 @@ pub(super) fn refuse_other_place(dir: &Path, is_database: bool) -> Result<(), Se
 
 /// Notes that the state is in a database, before the server leads or waits there.
 pub(crate) fn note_database(dir: &Path) -> Result<(), ServerError> {
-    let path = dir.join(DATABASE_MARK);
-    std::fs::write(&path, "").map_err(ServerError::file(path))
+    write_mark(dir, "")
 }
 
-/// The folder for files whose state is in a database now.
+fn write_mark(dir: &Path, text: &str) -> Result<(), ServerError> {
+    let path = dir.join(DATABASE_MARK);
+    std::fs::write(&path, text).map_err(ServerError::file(path))
+}
+
+/// The folder for files whose state is in a database now. Later moves have a number behind it.
 const MOVED: &str = "moved-to-database";
 
-/// Sets the files of a state aside that was moved to a database, and notes where it is now.
+/// Sets the files of a state aside that was moved to a database, and notes where it is now. The mark names the folder for as long
+/// as this is under way, so that a start with the database finishes what was broken off.
 pub(crate) fn leave_files(dir: &Path) -> Result<(), ServerError> {
-    note_database(dir)?;
-    let moved = dir.join(MOVED);
+    let folder = make_fresh_folder(dir)?;
+    write_mark(dir, &folder)?;
+    finish_leaving_files(dir)
+}
+
+/// Makes a folder of its own for each move: what an earlier one has set aside stays.
+fn make_fresh_folder(dir: &Path) -> Result<String, ServerError> {
+    let mut name = MOVED.to_owned();
+    let mut number = 1;
+    loop {
+        let path = dir.join(&name);
+        match std::fs::create_dir(&path) {
+            Ok(()) => return Ok(name),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(ServerError::file(path)(error)),
+        }
+        number += 1;
+        name = format!("{MOVED}-{number}");
+    }
+}
+
+/// Finishes what [`leave_files`] has begun, if it was broken off: the database has the state by then.
+pub(crate) fn finish_leaving_files(dir: &Path) -> Result<(), ServerError> {
+    let mark = dir.join(DATABASE_MARK);
+    let folder = match std::fs::read_to_string(&mark) {
+        Ok(folder) => folder,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(ServerError::file(mark)(error)),
+    };
+    if !folder.starts_with(MOVED) || folder.contains('/') {
+        return Ok(());
+    }
+    let moved = dir.join(folder);
     std::fs::create_dir_all(&moved).map_err(ServerError::file(&moved))?;
     let own_books = ["", "-wal", "-shm"].map(|end| format!("{OWN_BOOKS}{end}"));
-    for name in ["snapshots", "blobs"].map(str::to_owned).iter().chain(&own_books) {
+    // The journal first: without it, nothing takes the rest for a state.
+    let folders = [JOURNAL, "snapshots", "blobs"].map(str::to_owned);
+    for name in folders.iter().chain(&own_books) {
         let (from, to) = (dir.join(name), moved.join(name));
         if from.exists() {
             std::fs::rename(&from, &to).map_err(ServerError::file(&from))?;
         }
     }
-    // Last: while it is there, a start without the database goes on with the files.
-    let journal = dir.join(JOURNAL);
-    std::fs::rename(&journal, moved.join(JOURNAL)).map_err(ServerError::file(&journal))
+    note_database(dir)
+}
+
+/// Whether files are there that a move from the database has begun and not finished: no server can have gone on with them. A mark
+/// that names a folder is of a move the other way.
+pub(crate) fn is_half_moved_to_files(dir: &Path) -> bool {
+    let is_marked = std::fs::metadata(dir.join(DATABASE_MARK)).is_ok_and(|mark| mark.len() == 0);
+    is_marked && dir.join(JOURNAL).exists()
 }
 
 /// Notes that the state is in files again.
@@ -60,7 +108,7 @@ pub(crate) fn leave_database(dir: &Path) -> Result<(), ServerError> {
     for name in [SHARED_BOOKS, DATABASE_MARK] {
         let path = dir.join(name);
         match std::fs::remove_file(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
                 return Err(ServerError::file(path)(error));
             }
             _ => {}
@@ -110,5 +158,55 @@ mod tests {
         }
         refuse_other_place(dir.path(), true).expect("the same place");
         refuse_other_place(dir.path(), false).expect_err("an empty cluster");
+    }
+
+    #[test]
+    fn files_that_were_not_all_set_aside_are_at_the_next_start() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| dir.path().join(name);
+        // The folder of an earlier move stays as it is.
+        std::fs::create_dir_all(at("moved-to-database/journal")).expect("made");
+        std::fs::write(at("moved-to-database/journal/0"), "old").expect("written");
+        for name in [JOURNAL, "snapshots", "blobs"] {
+            std::fs::create_dir(at(name)).expect("made");
+            std::fs::write(at(name).join("0"), name).expect("written");
+        }
+        // A file where the blobs go breaks the move off.
+        assert_eq!(make_fresh_folder(dir.path()).expect("a folder"), "moved-to-database-2");
+        std::fs::write(at("moved-to-database-2/blobs"), "").expect("written");
+        write_mark(dir.path(), "moved-to-database-2").expect("marked");
+        finish_leaving_files(dir.path()).expect_err("it is broken off");
+        refuse_other_place(dir.path(), false).expect_err("the database has the state");
+        refuse_other_place(dir.path(), true).expect("the journal went first");
+
+        std::fs::remove_file(at("moved-to-database-2/blobs")).expect("removed");
+        for _ in 0..2 {
+            finish_leaving_files(dir.path()).expect("finished");
+        }
+        for name in [JOURNAL, "snapshots", "blobs"] {
+            assert!(!at(name).exists(), "{name}");
+            let kept = std::fs::read_to_string(at("moved-to-database-2").join(name).join("0"));
+            assert_eq!(kept.expect(name), name);
+        }
+        let old = std::fs::read_to_string(at("moved-to-database/journal/0")).expect("it stays");
+        assert_eq!((old.as_str(), is_half_moved_to_files(dir.path())), ("old", false));
+    }
+
+    #[test]
+    fn files_that_a_move_from_the_database_has_begun_are_known() {
+        let dir = tempfile::tempdir().expect("a folder");
+        std::fs::create_dir(dir.path().join(JOURNAL)).expect("made");
+        assert!(!is_half_moved_to_files(dir.path()), "a server's own files");
+        note_database(dir.path()).expect("noted");
+        finish_leaving_files(dir.path()).expect("nothing to finish");
+        assert!(is_half_moved_to_files(dir.path()));
+        for is_database in [true, false] {
+            let refused = refuse_other_place(dir.path(), is_database).expect_err("half moved");
+            assert!(refused.to_string().contains("was broken off"), "{refused}");
+        }
+        write_mark(dir.path(), "moved-to-database").expect("marked");
+        assert!(!is_half_moved_to_files(dir.path()), "it goes to the database");
+        leave_database(dir.path()).expect("left");
+        assert!(!is_half_moved_to_files(dir.path()));
     }
 }

@@ -26,13 +26,15 @@ pub enum Admission {
         secret: String,
         is_loopback: bool,
     },
-    /// A token in the request, or the connection itself.
-    Direct,
+    /// A token in the request, by its hash and whether it came from this machine; without one, the connection itself.
+    Direct {
+        token: Option<(String, bool)>,
+    },
 }
 
 impl Admission {
-    /// Whether the session is still one. The user directory is not asked: a stream tells nothing of the cluster, and does not
-    /// end because the directory did not answer once.
+    /// Whether the session is still one, or the token still good. The user directory is not asked: a stream tells nothing of the
+    /// cluster, and does not end because the directory did not answer once.
     pub fn holds(&self, shared: &Shared) -> bool {
         match self {
             Self::Session { secret, is_loopback } => {
@@ -41,7 +43,9 @@ impl Admission {
                     authenticate::token_holds(shared, &hash, *is_loopback).is_ok()
                 })
             }
-            Self::Direct => true,
+            Self::Direct { token } => token.as_ref().is_none_or(|(hash, is_loopback)| {
+                authenticate::token_holds(shared, hash, *is_loopback).is_ok()
+            }),
         }
     }
 }
@@ -72,7 +76,10 @@ fn admit(shared: &Shared, request: &Request) -> Result<(Principal, Admission), B
     };
     let Some((connection, is_loopback)) = by_cookie else {
         return match authenticate::caller(shared, request) {
-            Caller::Known(by) => Ok((by, Admission::Direct)),
+            Caller::Known(by) => {
+                let token = authenticate::presented_token(shared, request);
+                Ok((by, Admission::Direct { token }))
+            }
             other => Err(Box::new(authenticate::refusal(other))),
         };
     };
@@ -179,4 +186,32 @@ pub async fn secure(request: Request, next: Next) -> Response {
     }
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::token;
+    use crate::testing::TestServer;
+    use cluster::Command;
+    use cluster::token::UserToken;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn stream_of_a_token_ends_with_it_and_that_of_a_socket_stays() {
+        let server = TestServer::start().await;
+        let hash = token::hash("presented");
+        let known = UserToken {
+            hash: hash.clone(),
+            name: "nobody".into(),
+            token_name: "shell".into(),
+            ..UserToken::default()
+        };
+        server.run(Command::SetUserToken(Box::new(known))).await.expect("a token");
+        let by_token = Admission::Direct { token: Some((hash, true)) };
+        let by_socket = Admission::Direct { token: None };
+        assert!(by_token.holds(&server.shared) && by_socket.holds(&server.shared));
+        let revoke = Command::RevokeToken { name: "shell".into(), user: Some("nobody".into()) };
+        server.run(revoke).await.expect("revoked");
+        assert!(!by_token.holds(&server.shared) && by_socket.holds(&server.shared));
+    }
 }

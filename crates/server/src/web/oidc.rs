@@ -26,7 +26,7 @@ use cluster::Command;
 use cluster::config::{GroupGrant, OidcConfig};
 use cluster::token::UserToken;
 use model::account::Association;
-use model::principal::Principal;
+use model::principal::{Principal, Role};
 use model::project::{MembersChange, ProjectRole};
 use ring::digest::{SHA256, digest};
 use serde::Deserialize;
@@ -132,7 +132,7 @@ async fn callback(
     let asked = config.clone();
     let identify = move |shared: &Shared| identified(shared, &asked, &code, &attempt);
     let claims = ask_provider(&shared, identify).await?;
-    let by = user(&shared, &config, &claims)?;
+    let by = user(&shared, &config, &claims).await?;
     join_groups(&shared, &config, &by, &claims).await;
     signed_in(&shared, &headers, by, is_loopback)
 }
@@ -178,16 +178,23 @@ fn identified(
     }
 }
 
-/// The user of this machine whom the provider names. Root is nobody whom a provider could vouch for.
-fn user(
+/// The user of this machine whom the provider names. A provider vouches neither for root nor for the server's own account, which
+/// would be an administrator.
+async fn user(
     shared: &Shared,
     config: &OidcConfig,
     claims: &Map<String, Value>,
 ) -> Result<Principal, WebRefusal> {
     let name = claims.get(&config.user_claim).and_then(Value::as_str).unwrap_or_default();
     let known = UserToken { name: name.to_owned(), ..UserToken::default() };
-    let found = principal::of_token(&known, principal::of_name)
-        .filter(|who| who.uid != 0 && !authenticate::is_inactive(shared, &who.name));
+    // The user directory may be slow: no thread that answers others waits for it.
+    let accounts = &shared.volatile.token_accounts;
+    if name != principal::ROOT {
+        accounts.prepare(name).await;
+    }
+    let found = principal::of_token(&known, |name| accounts.find(name))
+        .filter(|who| who.uid != 0 && who.role == Role::User)
+        .filter(|who| !authenticate::is_inactive(shared, &who.name));
     found.ok_or_else(|| {
         let why = format!("{name:?} is not known here");
         authenticate::log_unusable(shared, "single sign-on of a user", &why);
@@ -378,16 +385,19 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn provider_vouches_for_users_of_this_machine_and_never_for_root() {
+    async fn provider_vouches_for_users_and_neither_for_root_nor_the_servers_own() {
         let server = TestServer::start().await;
-        let named = |name: Value| {
+        let named = async |name: Value| {
             let mut claims = claims(json!([]));
             claims.insert("preferred_username".into(), name);
-            user(&server.shared, &config(), &claims).map(|who| who.name).map_err(|why| why.status)
+            let found = user(&server.shared, &config(), &claims).await;
+            found.map(|who| who.name).map_err(|why| why.status)
         };
-        assert_eq!(named(json!("nobody")), Ok("nobody".to_owned()));
-        for bad in [json!("root"), json!("no-such-user-here"), json!(""), json!(0), Value::Null] {
-            assert_eq!(named(bad.clone()), Err(StatusCode::FORBIDDEN), "{bad}");
+        assert_eq!(named(json!("nobody")).await, Ok("nobody".to_owned()));
+        let own = principal::of_uid(nix::unistd::geteuid().as_raw(), 0).name;
+        let bad = [json!("root"), json!(own), json!("no-such-user-here"), json!(""), json!(0)];
+        for bad in bad.into_iter().chain([Value::Null]) {
+            assert_eq!(named(bad.clone()).await, Err(StatusCode::FORBIDDEN), "{bad}");
         }
     }
 }

@@ -271,7 +271,7 @@ impl Shell {
 
     fn overdue(&self, traffic: &Traffic) -> Option<&'static str> {
         if !self.admission.holds(&self.shared) {
-            return Some("the session is over: sign in again");
+            return Some("the session or the token is over: sign in again");
         }
         let state = self.shared.read();
         let is_shut_out = |job: &Arc<Job>| !may_enter(&state, &self.by, job);

@@ -2,23 +2,35 @@
 
 use cluster::{Job, State};
 use model::run::JobSpec;
+use model::time::Timestamp;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How long after a submission it may come again. A command that has lost its server asks again for ten seconds.
+const REPEAT_MAX: Duration = Duration::from_secs(60);
 
 /// The job that came of a submission before, by the id of its call and its owner. Of a het job it is the first.
-pub fn find<'a>(state: &'a State, spec: &JobSpec) -> Option<&'a Job> {
+pub fn find<'a>(state: &'a State, spec: &JobSpec, now: Timestamp) -> Option<&'a Job> {
     let call = spec.call.as_ref()?;
     let is_it = |job: &&Arc<Job>| {
         job.spec.call.as_ref() == Some(call) && job.spec.owner.uid == spec.owner.uid
     };
-    // Jobs are in the order of their ids, and a repeat is rare.
-    state.jobs.values().find(is_it).map(|job| &**job)
+    // Jobs are in the order of their ids: the newest come first, and older ones are not looked through while all other commands
+    // wait. A task of an array has an id of its start and the time of its array.
+    let oldest = now - REPEAT_MAX;
+    let is_recent = |job: &&Arc<Job>| job.task.is_some() || job.submit >= oldest;
+    let recent = state.jobs.values().rev().take_while(is_recent);
+    recent.filter(is_it).last().map(|job| &**job)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::{REPEAT_MAX, find};
+    use crate::clock;
     use crate::http::calls;
     use crate::testing::{TestServer, submission, user};
     use model::id::CallId;
+    use std::time::Duration;
     use wire::client::{Answer, Call, Submission};
 
     #[tokio::test(flavor = "multi_thread")]
@@ -44,6 +56,11 @@ mod tests {
         assert_ne!(ask(Call::Resubmit(with_id("c1")), other).await, first);
         // A call without an id, or one that is no repeat, is always a job of its own.
         assert_ne!(ask(Call::Submit(with_id("c1")), user()).await, first);
-        assert_eq!(server.shared.read().jobs.len(), 4);
+        let state = server.shared.read();
+        assert_eq!(state.jobs.len(), 4);
+        let repeat = &state.jobs[&first.0].spec;
+        let found = |at| find(&state, repeat, at).map(|job| job.id);
+        assert_eq!(found(clock::now()), Some(first.0), "the first of those with this id");
+        assert_eq!(found(clock::now() + REPEAT_MAX + Duration::from_secs(60)), None);
     }
 }

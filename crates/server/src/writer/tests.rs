@@ -36,6 +36,16 @@ async fn submitted_job_is_on_disk_before_its_answer() {
 }
 
 #[tokio::test]
+async fn lead_is_given_up_though_whoever_asked_for_it_is_gone() {
+    let server = TestServer::start().await;
+    let asked = tokio::time::timeout(Duration::ZERO, server.shared.writer.stop());
+    // Whether it was answered in time does not matter: the request is with the writer.
+    let _ = asked.await;
+    let told = server.shared.volatile.handover.notified();
+    tokio::time::timeout(Duration::from_secs(60), told).await.expect("the handover is told");
+}
+
+#[tokio::test]
 async fn refused_command_changes_nothing_and_journals_nothing() {
     let server = TestServer::start().await;
     let (before, used) = (server.state_in_memory(), server.journal.used_bytes());

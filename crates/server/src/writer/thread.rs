@@ -103,6 +103,9 @@ impl WriterThread {
             self.batch(first, work)?;
             if let Some(stopped) = self.stopped.take() {
                 let _ = stopped.send(());
+                // Told from here: the lead is given up also where whoever asked for it is gone. A writer that stopped under a
+                // lease that is renewed would hold the whole cluster.
+                self.shared().volatile.handover.notify_one();
                 // Commands that come now keep their callers waiting until the process ends: those ask the next leader.
                 loop {
                     std::thread::park();
@@ -216,7 +219,7 @@ impl WriterThread {
             workspace,
         } = named;
         if submission.is_repeat
-            && let Some(job) = resubmit::find(state, &submission.spec)
+            && let Some(job) = resubmit::find(state, &submission.spec, context.now)
         {
             return Ok(Reply::Submitted { job: job.id, run: job.run });
         }

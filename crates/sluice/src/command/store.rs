@@ -75,6 +75,9 @@ fn migrate(args: &MigrateArgs) -> VerbResult {
         .map_err(|error| VerbError::Message(error.to_string()))?;
     let state = StateDir::open(Path::new(folder));
     server::refuse_a_second(&state)?;
+    // Held until this process and the one that moves the state have ended: a server that a service manager starts meanwhile
+    // would write to the place that is being left.
+    state.lock()?;
     let (from, to) = (printable(&args.from), printable(&args.to));
     as_server_user::run(&state, |dir| {
         let Moved { jobs, seq, term, files } = store_move::migrate(dir, &url, way)?;

@@ -441,6 +441,21 @@ fn up_database_that_is_away_refuses_submits_in_one_line_and_loses_none() {
     assert_eq!(jobs(&cluster), acknowledged);
 }
 
+/// Holds the lock of a state folder as a server does, until the file is dropped.
+fn hold_server_lock(cluster: &Cluster) -> std::fs::File {
+    let path = cluster.state().join("server.own.lock");
+    let file = std::fs::File::options().append(true).open(path).expect("the lock's file");
+    let whole = nix::libc::flock {
+        l_type: nix::libc::F_WRLCK as nix::libc::c_short,
+        l_whence: nix::libc::SEEK_SET as nix::libc::c_short,
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
+    };
+    nix::fcntl::fcntl(&file, nix::fcntl::FcntlArg::F_OFD_SETLK(&whole)).expect("a lock");
+    file
+}
+
 #[test]
 fn up_state_moves_to_a_database_and_back_with_its_books() {
     let database = TestDatabase::start();
@@ -479,6 +494,10 @@ fn up_state_moves_to_a_database_and_back_with_its_books() {
     let runs = migrate(&state, &url);
     assert!(runs.stderr.contains("a server runs in "), "{}", runs.stderr);
     server.end("TERM");
+    let held = hold_server_lock(&cluster);
+    let locked = migrate(&state, &url);
+    assert!(locked.stderr.contains("a server runs in "), "{}", locked.stderr);
+    drop(held);
     let said = migrate(&state, &url).ok();
     assert!(said.contains(", and was compared: "), "{said}");
     let twice = migrate(&state, &url);
@@ -499,6 +518,9 @@ fn up_state_moves_to_a_database_and_back_with_its_books() {
     drop(standby);
     server.end("TERM");
     migrate(&url, &state).ok();
+    let late = server_command(&second, &url).output().expect("it ends");
+    let said = String::from_utf8_lossy(&late.stderr).into_owned();
+    assert!(said.contains("the state was moved from it to files"), "{said}");
     let _server = start(None);
     seen();
     assert!(cluster.submit(&["-H", "--wrap", "true"]) > ended, "ids go on");

@@ -24,7 +24,7 @@ pub use folder::PostgresFolder;
 pub use journal::PostgresJournal;
 pub use lease::{Leader, Lease, Taken};
 pub use reader::{FetchedFrame, PostgresReader};
-pub use schema::{bring_up_to_date, check, prepare};
+pub use schema::{bring_up_to_date, check, check_cluster, mark_moved, prepare, prepare_to_leave};
 pub use server::{SeenServer, ServerAddress};
 pub use shared_file::SharedFile;
 pub use url::DatabaseUrl;

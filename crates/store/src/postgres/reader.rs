@@ -10,9 +10,8 @@ use super::journal::replay_stored;
 use super::{from_bigint, to_bigint};
 use crate::journal::{JournalError, Position, Record, Recovery};
 
-/// A page is in memory as a whole, and a frame may have 16 MiB.
 const FRAMES: &str = "SELECT last_seq, frame FROM sluice.journal
-    WHERE last_seq > $1 ORDER BY last_seq LIMIT 16";
+    WHERE last_seq > $1 ORDER BY last_seq LIMIT $2";
 
 /// One commit as it is stored.
 pub struct FetchedFrame {
@@ -27,6 +26,10 @@ pub struct PostgresReader {
 }
 
 impl PostgresReader {
+    /// The most commits that are fetched at once: a page is in memory as a whole, and a frame may have 16 MiB. A page with fewer has
+    /// all that was committed when it was asked for.
+    pub const PAGE: usize = 16;
+
     /// Reads on from here: the position of a snapshot.
     pub fn new(database: Arc<Database>, from: Position) -> Self {
         Self { database, at: from, term: 0 }
@@ -44,8 +47,8 @@ impl PostgresReader {
 
     /// The next commits; none when all were taken in.
     pub fn fetch(&self) -> Result<Vec<FetchedFrame>, DatabaseError> {
-        let after = to_bigint(self.at.seq);
-        let rows = self.database.ask(move |session| session.query(FRAMES, &[&after]))?;
+        let (after, most) = (to_bigint(self.at.seq), Self::PAGE as i64);
+        let rows = self.database.ask(move |session| session.query(FRAMES, &[&after, &most]))?;
         let frame = |row: &postgres::Row| FetchedFrame {
             last_seq: from_bigint(row.get(0)),
             bytes: row.get(1),

@@ -18,6 +18,9 @@ const SERVER_VERSION_MIN: i32 = 130_000;
 /// Two servers that start at once make one schema: "sluice" in ASCII.
 pub(super) const MIGRATION_LOCK: i64 = 0x736c_7569_6365;
 
+/// Stands before the identity of a cluster whose state has left the database.
+const MOVED: &str = "moved to files: ";
+
 /// Makes the database ready for the cluster of this identity: checks it, brings the schema up to date, and notes the identity
 /// in an empty one.
 pub fn prepare(database: &Database, identity: &str) -> Result<(), DatabaseError> {
@@ -25,7 +28,44 @@ pub fn prepare(database: &Database, identity: &str) -> Result<(), DatabaseError>
     bring_up_to_date_and(database, move |transaction| check_identity(transaction, &identity))
 }
 
-/// The same without an identity: for a server that has its keys from the database.
+/// Refuses a database that is not, or no longer, the store of the cluster of this identity. The schema is left as it is: one that
+/// a newer program has brought up to date does not end a server that runs.
+pub fn check_cluster(database: &Database, identity: &str) -> Result<(), DatabaseError> {
+    let (shown, identity) = (database.shown().to_owned(), identity.to_owned());
+    database.ask(move |session| {
+        let mut transaction = session.transaction()?;
+        let checked = check_identity(&mut transaction, &identity)?;
+        transaction.commit()?;
+        checked.map_err(|why| DatabaseError::Unfit(format!("{shown}: {why}")))
+    })
+}
+
+/// As [`prepare`], for a state that leaves the database: also one that was marked as moved by an attempt whose end is not known.
+pub fn prepare_to_leave(database: &Database, identity: &str) -> Result<(), DatabaseError> {
+    let identity = identity.to_owned();
+    bring_up_to_date_and(database, move |transaction| {
+        let moved = format!("{MOVED}{identity}");
+        let sql = "SELECT 1 FROM sluice.cluster WHERE identity = $1";
+        match transaction.query_opt(sql, &[&moved])? {
+            Some(_) => Ok(Ok(())),
+            None => check_identity(transaction, &identity),
+        }
+    })
+}
+
+/// Notes under the lease of this epoch that the state has left the database for files: nobody leads with it from then on. A
+/// program that does not know the mark takes it for another cluster's.
+pub fn mark_moved(database: &Database, epoch: i64) -> Result<(), DatabaseError> {
+    database.ask(move |session| {
+        let mut transaction = session.leaders_transaction(epoch)?;
+        let sql = "UPDATE sluice.cluster SET identity = $1::text || identity \
+                   WHERE NOT starts_with(identity, $1::text)";
+        transaction.execute(sql, &[&MOVED])?;
+        Ok(transaction.commit()?)
+    })
+}
+
+/// As [`prepare`], without an identity: for a server that has its keys from the database.
 pub fn bring_up_to_date(database: &Database) -> Result<(), DatabaseError> {
     bring_up_to_date_and(database, |_| Ok(Ok(())))
 }
@@ -127,6 +167,11 @@ pub(super) fn check_identity(transaction: &mut Transaction<'_>, identity: &str) 
     let found: String = row.get(0);
     if found == identity {
         return Ok(Ok(()));
+    }
+    if found.strip_prefix(MOVED) == Some(identity) {
+        let why = "the state was moved from it to files: start that server without --store; \
+                   to move the state here again, drop the schema sluice first";
+        return Ok(Err(why.into()));
     }
     Ok(Err(format!(
         "it is the store of another cluster, {found}, and this server's keys are of {identity}; \

@@ -18,6 +18,7 @@ use crate::clock;
 use crate::http::answer::refused;
 use crate::http::authenticate::{self, Caller};
 use crate::http::body_limits::{self, BodyLimits};
+use crate::http::peer::Peer;
 use crate::shared::Shared;
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
@@ -29,6 +30,7 @@ use cluster::token::UserToken;
 use model::principal::Principal;
 use slurm::openapi::Version;
 use std::sync::Arc;
+use tokio::task::spawn_blocking;
 
 const USER_NAME: &str = "x-slurm-user-name";
 const USER_TOKEN: &str = "x-slurm-user-token";
@@ -87,9 +89,31 @@ async fn take_token(mut request: Request, next: Next) -> Response {
     next.run(request).await
 }
 
-/// Middleware: puts the principal into the request's extensions, or refuses the request.
+/// Middleware: puts the principal into the request's extensions, or refuses the request. The user directory and the file of the key
+/// may be slow: both are asked on other threads, before anybody is judged by them.
 async fn identify(State(shared): State<Arc<Shared>>, mut request: Request, next: Next) -> Response {
-    match authenticate::caller_by(&shared, &request, of_token) {
+    let is_port = matches!(request.extensions().get::<Peer>(), Some(Peer::Port { .. }));
+    let token = authenticate::bearer(&request).filter(|_| is_port).map(str::to_owned);
+    // The token of Slurm's header was not there yet when all others were looked up.
+    let presented = authenticate::presented_token(&shared, &request);
+    let user = match token {
+        Some(token) => web_token_user(&shared, token).await,
+        None => None,
+    };
+    match (&user, presented) {
+        (Some(Ok(name)), _) if name != principal::ROOT => {
+            shared.volatile.token_accounts.prepare(name).await;
+        }
+        (None, Some((hash, is_loopback))) => {
+            authenticate::prepare_account(&shared, &hash, is_loopback).await;
+        }
+        _ => {}
+    }
+    let read = |shared: &Shared, token: &str, is_loopback: bool| match user {
+        Some(user) => of_user(shared, user?),
+        None => authenticate::of_token(shared, token, is_loopback),
+    };
+    match authenticate::caller_by(&shared, &request, read) {
         Caller::Known(principal) => {
             request.extensions_mut().insert(principal);
             next.run(request).await
@@ -98,19 +122,30 @@ async fn identify(State(shared): State<Arc<Shared>>, mut request: Request, next:
     }
 }
 
-/// Whom a token stands for. JSON Web Tokens are taken at these paths alone, where the site has `AuthAltTypes=auth/jwt`; ours have no
-/// dots.
-fn of_token(shared: &Shared, token: &str, is_loopback: bool) -> Result<Principal, &'static str> {
+/// The user whom a JSON Web Token names, or why it is not taken; `None` for tokens of ours, which have no dots. JSON Web Tokens are
+/// taken at these paths alone, where the site has `AuthAltTypes=auth/jwt`.
+async fn web_token_user(
+    shared: &Arc<Shared>,
+    token: String,
+) -> Option<Result<String, &'static str>> {
     let place = shared.read().config.jwt_key.clone();
-    let Some(place) = place.filter(|_| token.contains('.')) else {
-        return authenticate::of_token(shared, token, is_loopback);
-    };
-    let key = json_web_token::key(&place, &shared.setup.server_dir).map_err(|error| {
-        authenticate::log_unusable(shared, "no JSON Web Token is taken", &error);
-        "JSON Web Tokens are not taken now: the server's log says why"
-    })?;
-    let user = json_web_token::verify(&key, token, clock::now()).map_err(|why| why.text())?;
-    let known = UserToken { name: user, ..UserToken::default() };
+    let place = place.filter(|_| token.contains('.'))?;
+    let reader = shared.clone();
+    let verified = spawn_blocking(move || {
+        let key = json_web_token::key(&place, &reader.key_files).map_err(|error| {
+            authenticate::log_unusable(&reader, "no JSON Web Token is taken", &error);
+            KEY_UNUSABLE
+        })?;
+        json_web_token::verify(&key, &token, clock::now()).map_err(|why| why.text())
+    });
+    Some(verified.await.unwrap_or(Err(KEY_UNUSABLE)))
+}
+
+const KEY_UNUSABLE: &str = "JSON Web Tokens are not taken now: the server's log says why";
+
+/// The user whom a JSON Web Token names, as the user directory was found to know him.
+fn of_user(shared: &Shared, name: String) -> Result<Principal, &'static str> {
+    let known = UserToken { name, ..UserToken::default() };
     let known = principal::of_token(&known, |name| shared.volatile.token_accounts.find(name));
     let known = known.filter(|who| !authenticate::is_inactive(shared, &who.name));
     known.ok_or("this token's user is not known here")

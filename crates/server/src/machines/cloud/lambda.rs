@@ -11,12 +11,15 @@ use super::user_data;
 use crate::machines::source::{
     CreateOrder, DeleteOrder, MachineSource, SourceError, SourceMachine,
 };
+use cluster::machine_reconcile::CONSISTENCY_DELAY;
 use model::amount::Bytes;
 use model::cloud_source::CloudConfig;
 use model::machine::{FailureKind, Offer, OfferedGpus, SourceConfig};
 use model::price::Price;
 use serde_json::{Value, json};
-use std::time::Duration;
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 const ENDPOINT: &str = "https://cloud.lambda.ai/api/v1";
 
@@ -30,13 +33,38 @@ pub struct LambdaSource {
     cluster: String,
     cloud: CloudConfig,
     http: Http,
+    launches: Launches,
+}
+
+/// Launches of which it is not known what they did, by token. A machine of theirs may not be listed yet: a launch that is made
+/// again at once would make a second one.
+#[derive(Default)]
+struct Launches(Mutex<HashMap<String, Instant>>);
+
+impl Launches {
+    /// Whether a machine may be launched for the token now; if so, that launch counts from now on.
+    fn begin(&self, token: &str, now: Instant) -> bool {
+        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        open.retain(|_, begun| now.duration_since(*begun) < CONSISTENCY_DELAY);
+        let is_first = !open.contains_key(token);
+        if is_first {
+            open.insert(token.to_owned(), now);
+        }
+        is_first
+    }
+
+    /// It is known what the launch did.
+    fn end(&self, token: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(token);
+    }
 }
 
 impl LambdaSource {
     pub fn new(config: &SourceConfig, cloud: &CloudConfig, cluster: &str) -> Self {
         let limit = Duration::from_secs(config.call_limit_s.into());
         let http = Http::new(cloud, limit);
-        Self { cluster: cluster.to_owned(), cloud: cloud.clone(), http }
+        let launches = Launches::default();
+        Self { cluster: cluster.to_owned(), cloud: cloud.clone(), http, launches }
     }
 
     fn key(&self) -> Result<SecretText, SourceError> {
@@ -132,11 +160,20 @@ impl MachineSource for LambdaSource {
             "name": self.name(&order.token)?,
             "user_data": user_data::script(&self.cloud, order, None)?,
         });
-        let made = self.call("POST", "/instance-operations/launch", Some(&body))?;
+        if !self.launches.begin(&order.token, Instant::now()) {
+            let why = "launch: it is not known whether it was made, and it may not be listed yet";
+            return Err(SourceError::unknown(why));
+        }
+        let made = self.call("POST", "/instance-operations/launch", Some(&body));
+        if made.as_ref().is_err_and(|error| error.kind != FailureKind::Unknown) {
+            self.launches.end(&order.token);
+        }
+        let made = made?;
         let id = word(&made, "/instance_ids/0");
         if id.is_empty() {
             return Err(SourceError::unknown("launch: the answer has no instance"));
         }
+        self.launches.end(&order.token);
         Ok(SourceMachine { token: order.token.clone(), id: id.to_owned(), since: None })
     }
 
@@ -227,6 +264,16 @@ mod tests {
         assert_eq!(source.offers_of(&of(json!([])))[0].region, "us-1");
         assert!(source.offers_of(&json!({"instance_type": "odd"})).is_empty());
         assert!(source.name(&"x".repeat(64)).is_err());
+    }
+
+    #[test]
+    fn launch_without_an_answer_is_not_made_again_before_its_machine_would_be_listed() {
+        let (launches, now) = (Launches::default(), Instant::now());
+        assert!(launches.begin("one", now) && launches.begin("two", now));
+        assert!(!launches.begin("one", now + CONSISTENCY_DELAY / 2));
+        launches.end("two");
+        assert!(launches.begin("two", now), "its answer is known");
+        assert!(launches.begin("one", now + CONSISTENCY_DELAY));
     }
 
     #[test]

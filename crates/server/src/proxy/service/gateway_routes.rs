@@ -16,6 +16,7 @@ fn service(state: &State, live: &LiveService) -> ServiceRoute {
         run: live.name.run.clone(),
         auth: live.service.auth,
         strip_prefix: live.service.strip_prefix,
+        is_ready: live.ready() > 0,
         rate_limits: live.service.rate_limits.clone(),
         replicas: open.filter_map(|replica| route(state, replica)).collect(),
     }

@@ -104,6 +104,8 @@ fn look(shared: &Arc<Shared>, services: &Services) {
             (services.table(shared), services.started.elapsed() >= SETTLED_AFTER);
         let services = gateway_routes::of(&shared.read(), &table);
         gateways.set_routes(Routes { is_settled, services });
+    } else {
+        gateways.forget_routes();
     }
     let mut streaks = HashMap::new();
     for live in services.table(shared).values() {
@@ -128,6 +130,8 @@ fn look(shared: &Arc<Shared>, services: &Services) {
         scaler::scale(shared, live, now);
         roller::roll(shared, live, now);
     }
+    let table = services.table(shared);
+    gateways.keep_arrived(|name| table.contains_key(&table::key(&name.project, &name.run)));
     shared.volatile.probe_streaks.set(streaks);
 }
 

@@ -12,6 +12,8 @@ pub const TRIES_MAX: usize = 3;
 const LOOPS_MAX: usize = 4;
 /// What the proxy adds to `Via`.
 pub const VIA: &str = "1.1 sluice";
+/// What a gateway adds to `Via` of a request that it passes on to the server.
+pub const VIA_GATEWAY: &str = "1.1 sluice-gateway";
 
 /// Makes a browser give the pages of a service an origin that nothing else has, so that they can ask for nothing in the name of
 /// the browser's user, and register no service worker.
@@ -71,8 +73,18 @@ pub fn check_head(headers: &HeaderMap) -> Result<(), Box<Response>> {
 
 /// How often the request has come through the proxy already.
 fn loops(headers: &HeaderMap) -> usize {
+    passed_by(headers).filter(|part| *part == VIA).count()
+}
+
+/// Whether a gateway has passed the request on.
+pub fn is_from_gateway(headers: &HeaderMap) -> bool {
+    passed_by(headers).any(|part| part == VIA_GATEWAY)
+}
+
+/// The proxies that a request has come through.
+fn passed_by(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     let lines = headers.get_all(header::VIA).iter().filter_map(|line| line.to_str().ok());
-    lines.flat_map(|line| line.split(',')).filter(|part| part.trim() == VIA).count()
+    lines.flat_map(|line| line.split(',')).map(str::trim)
 }
 
 /// Methods that change nothing, by RFC 9110: a request may be sent again that was perhaps carried out.
@@ -126,6 +138,11 @@ mod tests {
         assert_eq!(check_head(&both).map_err(|response| response.status().as_u16()), Err(400));
         assert_eq!(head(header::VIA, &["1.1 sluice", "1.0 other, 1.1 sluice,1.1 sluice"]), Ok(()));
         assert_eq!(head(header::VIA, &["1.1 sluice, 1.1 sluice", VIA, VIA]), Err(508));
+        let mut passed = HeaderMap::new();
+        passed.append(header::VIA, VIA.parse().expect("a value"));
+        assert!(!is_from_gateway(&passed));
+        passed.append(header::VIA, "1.0 other, 1.1 sluice-gateway".parse().expect("a value"));
+        assert!(is_from_gateway(&passed));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! `sluice gateway`: passes requests to services on, at an address of its own.
 
 use super::inherited_sockets::{GATEWAY, GATEWAY_HTTP, InheritedSockets};
+use super::server_user::SERVER_ACCOUNT;
 use super::state_dir::StateDir;
 use super::{listen_addresses, log, service_manager};
 use crate::client::tls::{Trust, client_config};
@@ -9,6 +10,7 @@ use crate::command::verb::{VerbError, VerbResult, unexpected};
 use ::server::gateway::{self, AcmeOptions, CertificateFiles, GatewayOptions, ServerAddress};
 use clap::Args;
 use model::secret::SecretValue;
+use nix::unistd::{Uid, User};
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -61,6 +63,8 @@ pub struct GatewayArgs {
 }
 
 pub fn run(args: GatewayArgs) -> VerbResult {
+    let server = User::from_name(SERVER_ACCOUNT).ok().flatten().map(|account| account.uid);
+    check_user(nix::unistd::geteuid(), server, args.listen)?;
     let mut inherited = InheritedSockets::take();
     let usual = || default_state_dir().with_file_name("sluice-gateway");
     let state = StateDir::prepare_empty(&args.dir.clone().unwrap_or_else(usual))?;
@@ -106,6 +110,25 @@ pub fn run(args: GatewayArgs) -> VerbResult {
     };
     gateway::run(options, ready)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Refuses to run as the server's own account, whose clients of the server's socket are administrators, and as root where other
+/// machines connect: a gateway keeps the user that it was started as, and strangers reach it.
+fn check_user(own: Uid, server: Option<Uid>, listen: SocketAddr) -> Result<(), VerbError> {
+    if !own.is_root() && server == Some(own) {
+        let text = format!(
+            "user {SERVER_ACCOUNT} is the server's own: run the gateway as another, such as sluice-gateway"
+        );
+        return Err(VerbError::Message(text));
+    }
+    if own.is_root() && !listen.ip().is_loopback() {
+        let text = format!(
+            "--listen {listen}: a gateway that other machines reach does not run as root: \
+             run it as a user of its own, such as sluice-gateway"
+        );
+        return Err(VerbError::Message(text));
+    }
+    Ok(())
 }
 
 fn bind(at: SocketAddr) -> Result<TcpListener, VerbError> {
@@ -164,17 +187,18 @@ fn location(args: &GatewayArgs) -> Result<ServerLocation, VerbError> {
 
 /// Where requests go that the gateway cannot pass on itself.
 fn server_address(location: &ServerLocation) -> Result<ServerAddress, VerbError> {
-    let at = |address: &HostPort, tls| ServerAddress {
+    let at = |address: &HostPort, tls, token: &SecretValue| ServerAddress {
         host: address.host.clone(),
         port: address.port,
         tls,
+        token: token.clone(),
     };
     match location {
-        ServerLocation::Http { address, .. } => Ok(at(address, None)),
+        ServerLocation::Http { address, token } => Ok(at(address, None, token)),
         ServerLocation::Https(server) => {
             let config = client_config(&server.trust)
                 .map_err(|e| VerbError::Message(format!("the server's authority: {e}")))?;
-            Ok(at(&server.address, Some(Arc::new(config))))
+            Ok(at(&server.address, Some(Arc::new(config)), &server.token))
         }
         ServerLocation::Socket(_) => {
             let text = "--server: expected https://HOST:PORT, or http:// on loopback";
@@ -189,5 +213,22 @@ fn ask(client: &mut Client, report: GatewayReport) -> Result<GatewayRoutes, Stri
         Ok(Answer::Refused(why)) => Err(why.to_string()),
         Ok(other) => Err(unexpected(&other).to_string()),
         Err(error) => Err(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gateway_is_neither_the_servers_account_nor_root_for_other_machines() {
+        let (root, server, own) = (Uid::from_raw(0), Uid::from_raw(990), Uid::from_raw(991));
+        let near: SocketAddr = "127.0.0.1:6824".parse().expect("an address");
+        let far: SocketAddr = "0.0.0.0:443".parse().expect("an address");
+        assert!(check_user(own, Some(server), far).is_ok());
+        assert!(check_user(own, None, far).is_ok());
+        assert!(check_user(server, Some(server), near).is_err());
+        assert!(check_user(root, Some(server), far).is_err());
+        assert!(check_user(root, Some(server), near).is_ok());
     }
 }

@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// The account that the server runs as, if there is one.
-const SERVER_ACCOUNT: &str = "sluice";
+pub const SERVER_ACCOUNT: &str = "sluice";
 
 /// Without the account, the server takes a user id from the first range that has a free one. Never `nobody`: other programs of
 /// that user could read the keys that sign orders. Accounts end at 60,000, systemd's users of homes, machines and services lie from

@@ -1,13 +1,13 @@
 //! One call of EC2's API: a signed form, and its answer as XML or as an error of a source.
 
 use super::super::http::{Http, Request, host_of};
+use super::super::rest::shown;
 use super::credentials::Credentials;
 use super::sign::{self, Scope, amz_time, encode};
 use crate::clock;
 use crate::machines::source::SourceError;
 use model::cloud_source::CloudConfig;
 use model::machine::FailureKind;
-use model::printable::printable;
 use roxmltree::{Document, Node};
 use std::time::Duration;
 
@@ -17,9 +17,6 @@ const CONTENT_TYPE: &str = "application/x-www-form-urlencoded; charset=utf-8";
 
 /// The most pages of one list.
 const PAGES_MAX: usize = 200;
-
-/// The most letters of a message of EC2 that are passed on.
-const MESSAGE_MAX: usize = 200;
 
 /// The codes of errors, and what they are to the caller. A code that is not here is a refusal, or with a status of 500 and above
 /// unknown. The quota of virtual CPUs is one of a family of types: another offer may do.
@@ -225,9 +222,9 @@ fn failure(region: &str, action: &str, status: u16, text: &str) -> ApiError {
     };
     let known = CODES.iter().find(|(of, _)| *of == code).map(|(_, kind)| *kind);
     let other = if status >= 500 { FailureKind::Unknown } else { FailureKind::Refused };
-    let message: String = message.chars().take(MESSAGE_MAX).collect();
     let advice = advice(&code, action);
-    let text = format!("{action} in {region}: {code}: {}{advice}", printable(&message));
+    let told = (shown(&code), shown(&message));
+    let text = format!("{action} in {region}: {}: {}{advice}", told.0, told.1);
     ApiError { error: SourceError { kind: known.unwrap_or(other), text }, code }
 }
 
@@ -276,6 +273,9 @@ mod tests {
         let denied = failure("r", "RunInstances", 403, &answer("UnauthorizedOperation"));
         assert!(denied.error.text.ends_with("(allow ec2:RunInstances)"), "{denied:?}");
         assert_eq!(denied.code, "UnauthorizedOperation");
+        let odd = failure("r", "RunInstances", 400, &answer(&"x\ny".repeat(10_000)));
+        assert_eq!(odd.error.text.lines().count(), 1);
+        assert!(odd.error.text.len() < 1_000, "{}", odd.error.text.len());
     }
 
     #[test]

@@ -53,7 +53,7 @@ fn gpus(item: Node<'_, '_>) -> Option<OfferedGpus> {
     let all = items(item, "gpuInfo/gpus");
     let first = all.first()?;
     let count = |of: &Node<'_, '_>| value(*of, "count").and_then(|text| text.parse::<u32>().ok());
-    let total: u32 = all.iter().filter_map(count).sum();
+    let total = all.iter().filter_map(count).try_fold(0, u32::checked_add)?;
     let memory = value(*first, "memoryInfo/sizeInMiB").and_then(|text| text.parse::<u64>().ok());
     let kind = gpu_kind(value(*first, "name")?);
     (total > 0).then(|| OfferedGpus { kind, count: total, memory: memory.map(Bytes::from_mib) })

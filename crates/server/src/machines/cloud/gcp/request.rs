@@ -100,12 +100,18 @@ pub struct InsertOrder<'a> {
 }
 
 impl InsertOrder<'_> {
-    /// The random part of the token as a UUID: one machine is made however often it is asked for.
+    /// A UUID of the whole token: one machine is made however often it is asked for, and machines that were asked for in one
+    /// decision, whose tokens differ by their numbers alone, have requests of their own.
     pub fn request_id(&self) -> String {
-        let random = self.token.rsplit('-').next().unwrap_or_default();
-        let part = |from: usize, to: usize| random.get(from..to).unwrap_or("0");
-        let parts = [part(0, 8), part(8, 12), part(12, 16), part(16, 20), part(20, 32)];
-        parts.join("-")
+        let digest = ring::digest::digest(&ring::digest::SHA256, self.token.as_bytes());
+        let mut bytes: Vec<u8> = digest.as_ref().iter().copied().take(16).collect();
+        // The marks of a UUID of version 4 (RFC 4122): others may be refused.
+        for (at, kept, mark) in [(6, 0x0f, 0x40), (8, 0x3f, 0x80)] {
+            bytes[at] = (bytes[at] & kept) | mark;
+        }
+        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let part = |from: usize, to: usize| hex.get(from..to).unwrap_or_default();
+        [part(0, 8), part(8, 12), part(12, 16), part(16, 20), part(20, 32)].join("-")
     }
 
     pub fn body(&self) -> Value {
@@ -213,7 +219,15 @@ mod tests {
             node: "gcp-7",
             script: "#!/bin/sh",
         };
-        assert_eq!(order.request_id(), "01234567-89ab-cdef-0123-456789abcdef");
+        let id = order.request_id();
+        assert_eq!(id, order.request_id());
+        let lengths: Vec<usize> = id.split('-').map(str::len).collect();
+        assert_eq!(lengths, [8, 4, 4, 4, 12], "{id}");
+        assert_eq!(id.as_bytes()[14], b'4', "{id}");
+        let beside = format!("8-{}", "0123456789abcdef".repeat(2));
+        let beside = InsertOrder { token: &beside, node: "gcp-8", ..order };
+        assert_ne!(beside.request_id(), id, "of the same decision");
+        let order = InsertOrder { token: &token, node: "gcp-7", ..beside };
         let body = order.body();
         assert_eq!(word(&body, "/labels/sluice-cluster"), "my-lab");
         assert_eq!(word(&body, "/scheduling/provisioningModel"), "SPOT");
