@@ -112,9 +112,11 @@ impl Proxy {
     fn check(&self) -> Result<(), String> {
         let is_off = matches!(self.listen, Some(ProxyListenText(ProxyListen::Off)));
         if is_off && self.domain.is_some() {
-            return Err(": [proxy] domain: services have host names at a port of their own alone: \
+            return Err(
+                ": [proxy] domain: services have host names at a port of their own alone: \
                         not with listen = \"off\""
-                .into());
+                    .into(),
+            );
         }
         Ok(())
     }

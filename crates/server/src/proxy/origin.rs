@@ -144,7 +144,7 @@ mod tests {
         assert!(certified_projects(&state).eq(["team"]));
         let path = "/proxy/services/team/web/";
         assert_eq!(service_address(&state, path), path, "no domain");
-        state.config.proxy.domain = Some("apps.example".to_owned());
+        Arc::make_mut(&mut state.config).proxy.domain = Some("apps.example".to_owned());
         for (path, expected) in [
             (path, "https://web.team.apps.example/"),
             ("/proxy/services/main/web/", "https://web.apps.example/"),
