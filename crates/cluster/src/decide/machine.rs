@@ -264,9 +264,10 @@ impl State {
         context: &Context,
     ) -> Result<Decision, Refusal> {
         authorise(self, &context.by, Act::Administer)?;
-        let machine = self.machines.values().find(|machine| {
-            is_serving(machine) && (machine.node == node || machine.token == node)
-        });
+        let machine = self
+            .machines
+            .values()
+            .find(|machine| is_serving(machine) && (machine.node == node || machine.token == node));
         let machine = machine.ok_or_else(|| unknown("machine", node))?.clone();
         if self.backing(&machine.node).is_some() {
             let text = "it is a node of slurm.conf: scontrol update state=power_down_force";

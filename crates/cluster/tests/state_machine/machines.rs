@@ -11,7 +11,9 @@ use model::cloud_source::SourceKind;
 use model::fleet::Blocks;
 use model::health::HealthSource;
 use model::id::JobId;
-use model::machine::{FailureKind, Machine, MachineAnswer, MachinePhase, Offer, SourceConfig};
+use model::machine::{
+    FailureKind, Machine, MachineAnswer, MachinePhase, Offer, OfferedGpus, SourceConfig,
+};
 use model::machine_choice::MachineChoice;
 use model::node::{AdminState, NodeConfig};
 use model::partition::{DynamicMembers, Partition};
@@ -376,6 +378,12 @@ fn fleet_of_machines_goes_with_its_machines_and_needs_a_source() {
     assert!(matches!(refused, Err(Refusal::Other(why)) if why.contains("no source of machines")));
 }
 
+/// What every node of slurm.conf fits on.
+fn large() -> Offer {
+    let gpus = OfferedGpus { kind: "h100".into(), count: 8, memory: None };
+    Offer { cpus: 256, memory: Bytes::from_gib(4096), gpus: Some(gpus), ..small() }
+}
+
 /// The one node of slurm.conf is of a cloud, and a source backs it.
 fn backed(config: &mut ClusterConfig) {
     let by_source = || Some("[[source]]".to_owned());
@@ -389,7 +397,7 @@ fn backed(config: &mut ClusterConfig) {
 #[test]
 fn cloud_node_of_slurm_conf_is_a_machine_of_its_source_while_it_is_powered_up() {
     let mut w = world_with(1, backed);
-    let large = Offer { cpus: 256, memory: Bytes::from_gib(4096), ..small() };
+    let large = large();
     w.run(Command::SetOffers { source: "cloud".into(), offers: vec![large] });
     let power = |w: &World| w.state.nodes["n1"].power;
     w.pass(101);
@@ -427,11 +435,12 @@ fn cloud_node_of_slurm_conf_is_a_machine_of_its_source_while_it_is_powered_up() 
 #[test]
 fn cloud_node_whose_machine_was_taken_back_is_powered_up_with_another_one() {
     let mut w = world_with(1, backed);
-    let large = Offer { cpus: 256, memory: Bytes::from_gib(4096), ..small() };
+    let large = large();
     w.run(Command::SetOffers { source: "cloud".into(), offers: vec![large] });
     w.pass(101);
     w.run(Command::PowerSave);
     w.run(Command::NodeLost { node: "n1".into() });
+    w.pass(1);
     w.pass(40);
     for number in [1, 2] {
         let job = w.started(ask()).job;
@@ -465,13 +474,14 @@ fn cloud_nodes_that_are_powered_up_together_keep_the_limits_of_source_and_accoun
             config.sources[0].nodes.push("n2".into());
             config.sources[0].machines_max = machines_max;
         });
-        let large = Offer { cpus: 256, memory: Bytes::from_gib(4096), ..small() };
+        let large = large();
         w.run(Command::SetOffers { source: "cloud".into(), offers: vec![large] });
         w.pass(101);
         w.run(Command::PowerSave);
         for node in ["n1", "n2"] {
             w.run(Command::NodeLost { node: node.into() });
         }
+        w.pass(1);
         w.pass(40);
         let job = w.started(ask().nodes(2)).job;
         let mut config = (*w.state.config).clone();

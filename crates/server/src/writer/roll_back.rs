@@ -10,6 +10,7 @@ use crate::writer::recover::{JournalPlace, Recovered, ReplayedEntry};
 use crate::writer::thread::WriterThread;
 use cluster::State;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use store::postgres::DatabaseError;
 use store::{JournalError, Position};
@@ -64,7 +65,11 @@ impl WriterThread {
         for ReplayedEntry { seq, record, deleted, activities } in kept {
             shared.books.add(seq, record.into_iter().collect(), deleted, activities);
         }
+        // Counts of events begin with the server's start and miss these; whoever watches looks again.
+        shared.forecasts.state_changed();
+        shared.volatile.unneeded_blobs.store(true, Ordering::Release);
         shared.agents.cut_all();
+        shared.commits.committed();
         shared.planner.wake();
     }
 

@@ -226,6 +226,9 @@ fn up_machine_becomes_the_future_node_that_it_is_like() {
     let said = site.cluster().shell("srun -p quick sh -c 'echo $SLURMD_NODENAME'");
     assert_eq!(said.stdout, "f2\n", "{said:?}");
     // Started again it is the same node, and needs no other.
+    until("the job has ended", || {
+        site.cluster().shell("squeue -h").ok().trim().is_empty().then_some(())
+    });
     site.stop_agent("f2");
     until("f2 is gone", || (site.sinfo("quick", "%N %t") == "f2 idle*").then_some(()));
     site.start_agent("f2", &["-F", "fast"]);

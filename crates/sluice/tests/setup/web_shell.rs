@@ -151,7 +151,7 @@ fn up_shells_end_with_their_session_and_are_bounded() {
     let out = browser.send("DELETE", "/api/web/session", Some(&own), "");
     assert_eq!(out.status, 200, "{}", out.body);
     let (_, end) = open.remove(0).read_to_end();
-    assert!(end.contains("session is over"), "{end}");
+    assert!(end.contains("is over"), "{end}");
 }
 
 #[test]

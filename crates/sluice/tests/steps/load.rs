@@ -20,10 +20,20 @@ pub fn ask(address: &str, path: &str, token: &str) -> Result<(), String> {
 
 /// Does the work while each address and path is asked without a pause. The work may wait for so many more answers. None may fail.
 pub fn under_load(targets: &[(&str, &str)], token: &str, work: impl FnOnce(&dyn Fn(usize))) {
+    let failures = failures_under_load(targets, token, work);
+    assert!(failures.is_empty(), "{}: {:?}", failures.len(), failures.first());
+}
+
+/// The same; what went wrong.
+pub fn failures_under_load(
+    targets: &[(&str, &str)],
+    token: &str,
+    work: impl FnOnce(&dyn Fn(usize)),
+) -> Vec<String> {
     let (ends, answers) = (AtomicBool::new(false), AtomicUsize::new(0));
     // A test that fails does not go on asking.
     let deadline = Instant::now() + 3 * TIMEOUT;
-    let failures: Vec<String> = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         let mut loads = Vec::new();
         for (address, path) in targets {
             let (ends, answers) = (&ends, &answers);
@@ -50,7 +60,5 @@ pub fn under_load(targets: &[(&str, &str)], token: &str, work: impl FnOnce(&dyn 
         work(&more);
         ends.store(true, Ordering::Relaxed);
         loads.into_iter().flat_map(|load| load.join().expect("no panic")).collect()
-    });
-    let count = answers.load(Ordering::Relaxed);
-    assert!(failures.is_empty(), "{} of {count}: {:?}", failures.len(), failures.first());
+    })
 }

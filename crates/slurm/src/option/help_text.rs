@@ -31,8 +31,7 @@ const SCONTROL: &[HelpLine] = &[
     ("reboot|cancel_reboot NODES", "when they are free; ASAP: take no more jobs"),
     ("power up|down NODES", "start machines and shut them down"),
     ("reconfigure|setdebug LEVEL", "read the files again; how much is logged"),
-    ("token|ping|version|help", "a token for the REST API; this text"),
-    ("takeover", "the lead of several servers goes to one that waits"),
+    ("token|takeover|ping|version", "a token for the REST API; give up the lead"),
 ];
 
 /// Not formatted by rustfmt: a row is one line.

@@ -192,10 +192,11 @@ impl World {
             return Ok(Vec::new());
         }
         server.roll_back(opened);
-        self.ledger.jobs_are_kept(&server.state)?;
+        // First, since a purge in it takes jobs out of memory that are in the books.
         if is_kept {
             self.ledger.published(&server.state, &batch.events);
         }
+        self.ledger.jobs_are_kept(&server.state)?;
         let mut nodes = if is_kept { server.dispatcher.links() } else { Vec::new() };
         for (to, _) in batch.answers {
             match to {

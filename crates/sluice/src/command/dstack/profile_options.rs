@@ -143,6 +143,7 @@ mod tests {
             "--max-duration 2h",
             "--fleet main",
             "--backend remote",
+            "--backend aws",
             "-b remote",
             "--retry",
             "--no-retry",
@@ -163,7 +164,6 @@ mod tests {
             assert_eq!(told(line), Ok(Vec::new()), "{line}");
         }
         for (line, word) in [
-            ("--backend aws", "remote"),
             ("--spot --on-demand", "cannot be used with"),
             ("--retry --no-retry", "cannot be used with"),
             ("-R --dont-destroy", "cannot be used with"),
