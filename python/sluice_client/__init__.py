@@ -53,7 +53,7 @@ class Sluice:
         return self._json("POST", "/api/web/check", {"script": script})
 
     def jobs(self) -> list[dict[str, Any]]:
-        """The jobs that the server has in memory, those that ended lately too."""
+        """The jobs that wait and run."""
         return self._json("GET", "/api/web/jobs")["rows"]
 
     def job(self, job: int) -> dict[str, Any]:

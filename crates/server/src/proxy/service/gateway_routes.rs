@@ -2,14 +2,15 @@
 
 use super::replica::Replica;
 use super::table::{LiveService, Table};
+use crate::shared::agent_links::AgentLinks;
 use cluster::State;
 use wire::gateway::{ReplicaRoute, SERVICES_MAX, ServiceRoute};
 
-pub fn of(state: &State, table: &Table) -> Vec<ServiceRoute> {
-    table.values().take(SERVICES_MAX).map(|live| service(state, live)).collect()
+pub fn of(state: &State, agents: &AgentLinks, table: &Table) -> Vec<ServiceRoute> {
+    table.values().take(SERVICES_MAX).map(|live| service(state, agents, live)).collect()
 }
 
-fn service(state: &State, live: &LiveService) -> ServiceRoute {
+fn service(state: &State, agents: &AgentLinks, live: &LiveService) -> ServiceRoute {
     let open = live.replicas.iter().filter(|replica| replica.is_open());
     ServiceRoute {
         project: live.name.project.clone(),
@@ -18,12 +19,12 @@ fn service(state: &State, live: &LiveService) -> ServiceRoute {
         strip_prefix: live.service.strip_prefix,
         is_ready: live.ready() > 0,
         rate_limits: live.service.rate_limits.clone(),
-        replicas: open.filter_map(|replica| route(state, replica)).collect(),
+        replicas: open.filter_map(|replica| route(state, agents, replica)).collect(),
     }
 }
 
 /// A replica in a container has a network of its own, which is reached through the server alone.
-fn route(state: &State, replica: &Replica) -> Option<ReplicaRoute> {
+fn route(state: &State, agents: &AgentLinks, replica: &Replica) -> Option<ReplicaRoute> {
     let job = state.jobs.get(&replica.attempt.job)?;
     if job.spec.launch.container.is_some() {
         return None;
@@ -32,6 +33,9 @@ fn route(state: &State, replica: &Replica) -> Option<ReplicaRoute> {
     let node = state.nodes.get(&first.node)?;
     let said = Some(node.facts.address.clone()).filter(|address| !address.is_empty());
     let internal = state.fleet_host(&first.node).and_then(|(.., host)| host.internal_ip.clone());
-    let host = internal.or(said).unwrap_or_else(|| node.config.address.clone());
+    // The name of a node of the server's own machine need not lead anywhere.
+    let peer = agents.peer(&first.node).map(|peer| peer.address.to_canonical());
+    let own = peer.filter(|address| address.is_loopback()).map(|address| address.to_string());
+    let host = internal.or(said).or(own).unwrap_or_else(|| node.config.address.clone());
     Some(ReplicaRoute { attempt: replica.attempt, host, port: replica.port() })
 }

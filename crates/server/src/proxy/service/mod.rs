@@ -102,7 +102,7 @@ fn look(shared: &Arc<Shared>, services: &Services) {
     if has_gateways {
         let (table, is_settled) =
             (services.table(shared), services.started.elapsed() >= SETTLED_AFTER);
-        let services = gateway_routes::of(&shared.read(), &table);
+        let services = gateway_routes::of(&shared.read(), &shared.agents, &table);
         gateways.set_routes(Routes { is_settled, services });
     } else {
         gateways.forget_routes();
