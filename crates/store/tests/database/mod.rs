@@ -68,8 +68,9 @@ impl TestDatabase {
     /// The address of this database, or of its replica once that is the one to be written to.
     #[allow(dead_code, reason = "the tests of the program use it")]
     pub fn url_with(&self, replica: &Self) -> String {
-        let (one, other) = (self.folder.path().display(), replica.folder.path().display());
-        format!("postgres:///sluice?host={one},{other}&user=sluice&target_session_attrs=read-write")
+        let host = |of: &Self| of.folder.path().display().to_string().replace('/', "%2F");
+        let (one, other) = (host(self), host(replica));
+        format!("postgres://sluice@{one},{other}/sluice?target_session_attrs=read-write")
     }
 
     /// The address that `sluice server --store` takes.
