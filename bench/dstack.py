@@ -8,6 +8,7 @@ import json, os, shutil, signal, socket, statistics, subprocess, sys, tempfile, 
 from concurrent.futures import ThreadPoolExecutor
 
 import node
+from processes import free_port
 from record import progress, record
 
 TOKEN = 'a-token-of-the-bench'
@@ -23,12 +24,6 @@ PartitionName=all Nodes=ALL Default=YES State=UP
 """
 TICKS = os.sysconf('SC_CLK_TCK')
 DEVNULL = subprocess.DEVNULL
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(('127.0.0.1', 0))
-        return s.getsockname()[1]
 
 
 def cpu_s(pid):

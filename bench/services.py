@@ -6,7 +6,8 @@ The service is an nginx in a job, which answers with two bytes. Before it stand 
 `sluice gateway` with its access log, and the server's own proxy, in turn, so that a slow minute meets each alike; `wrk` asks. Each figure is
 the median of five. Times are at a fixed rate, half of what nginx reached. Needs root, nginx and wrk.
 """
-import json, os, re, shutil, socket, statistics, subprocess, sys, tempfile, time, urllib.request
+import json, os, re, shutil, statistics, subprocess, sys, tempfile, time, urllib.request
+from processes import answers, free_port, run, until
 from record import progress, record
 
 ROUNDS, SECONDS, CONNECTIONS = 5, 5, 64
@@ -40,31 +41,6 @@ resources: {{cpu: 1, memory: 64MB.., disk: 0GB..}}
 {lines}
 """
 SCALED = 'replicas: 0..1\nscaling: {metric: rps, target: 1000, window: 30s, scale_up_delay: 1s, scale_down_delay: 300s}'
-
-
-def run(words, **more):
-    done = subprocess.run(words, capture_output=True, text=True, stdin=subprocess.DEVNULL, **more)
-    assert done.returncode == 0, f'{words}: {done.stdout}{done.stderr}'
-    return done.stdout
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(('127.0.0.1', 0))
-        return s.getsockname()[1]
-
-
-def until(what, look):
-    deadline = time.perf_counter() + 60
-    while not (found := look()):
-        assert time.perf_counter() < deadline, f'not so within a minute: {what}'
-        time.sleep(0.02)
-    return found
-
-
-def answers(port):
-    with socket.socket() as s:
-        return s.connect_ex(('127.0.0.1', port)) == 0
 
 
 def nginx_file(folder, name, port, answer, workers=1, upstream='', log='off'):

@@ -6,6 +6,7 @@ published dstack client takes from its start to the first line of a run's log, b
 and the clients that scripts/dstack-client installs; the sshd is the tests' own (scripts/sshd), on loopback.
 """
 import contextlib, json, os, shutil, socket, statistics, subprocess, sys, tempfile, threading, time
+from processes import answers, free_port, run, until
 from record import progress, record
 
 ROUNDS, TRANSFERS, ATTACHES = 31, 5, 5
@@ -24,31 +25,6 @@ resources: {cpu: 1.., memory: 64MB.., disk: 0GB..}
 """
 OPTIONS = [word for option in ('IdentitiesOnly=yes', 'StrictHostKeyChecking=no', 'UserKnownHostsFile=/dev/null', 'LogLevel=ERROR', 'BatchMode=yes')
            for word in ('-o', option)]
-
-
-def run(words, **more):
-    done = subprocess.run(words, capture_output=True, text=True, stdin=subprocess.DEVNULL, **more)
-    assert done.returncode == 0, f'{words}: {done.stdout}{done.stderr}'
-    return done.stdout
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(('127.0.0.1', 0))
-        return s.getsockname()[1]
-
-
-def until(what, look):
-    deadline = time.perf_counter() + 60
-    while not (found := look()):
-        assert time.perf_counter() < deadline, f'not so within a minute: {what}'
-        time.sleep(0.02)
-    return found
-
-
-def answers(port):
-    with socket.socket() as s:
-        return s.connect_ex(('127.0.0.1', port)) == 0
 
 
 class Cluster:
