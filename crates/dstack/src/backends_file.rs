@@ -170,7 +170,7 @@ projects:
   - type: gcp
     project_id: lab-1
     regions: [europe-west4]
-    creds: {type: service_account, filename: /root/key.json}
+    creds: {type: service_account, filename: /etc/keys/gcp.json}
   - type: lambda
     creds: {type: api_key, api_key: hush}
   - type: nebius
@@ -192,7 +192,7 @@ projects:
             "regions = [\"eu-west-1\", \"us-east-1\"]",
             "credentials = \"/etc/sluice/aws\"  # a file of mode 600 with access_key and secret_key, as AWS's tools write them",
             "project = \"lab-1\"",
-            "credentials = \"/root/key.json\"",
+            "credentials = \"/etc/keys/gcp.json\"",
             "credentials = \"/etc/sluice/lambda\"  # a file of mode 600 with api_key",
             "program = \"/etc/sluice/nebius.py\"  # to be written: docs/machines.md",
             "name = \"aws-vision\"",

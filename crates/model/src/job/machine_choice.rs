@@ -2,8 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Clouds as dstack names them. A source with such a name is of that backend; any other one is of `remote`, as own nodes are.
-pub const CLOUDS: &[&str] = &[
+/// Backends as dstack names them, in its order. A source with the name of one is of that backend; any other one is of `remote`, as own
+/// nodes are.
+pub const BACKENDS: &[&str] = &[
     "amddevcloud",
     "aws",
     "azure",
@@ -20,6 +21,7 @@ pub const CLOUDS: &[&str] = &[
     "kubernetes",
     "lambda",
     "lium",
+    "remote",
     "nebius",
     "oci",
     "runpod",
@@ -36,7 +38,7 @@ pub const REMOTE: &str = "remote";
 
 /// The backend of a source, in dstack's words.
 pub fn backend_of(source: &str) -> &str {
-    if CLOUDS.contains(&source) { source } else { REMOTE }
+    if BACKENDS.contains(&source) { source } else { REMOTE }
 }
 
 /// A source, and the backend that it is in dstack's words.

@@ -8,39 +8,9 @@ use crate::configuration::reader::mapping;
 use crate::configuration::reading::Reading;
 use crate::configuration::value::Value;
 use model::cron::Cron;
+pub use model::machine_choice::BACKENDS;
 
 pub const STARTUP_ORDERS: &[&str] = &["any", "master-first", "workers-first"];
-/// dstack's backends: the clouds of [`model::machine_choice::CLOUDS`], and `remote`, its name for machines that are there
-/// already.
-pub const BACKENDS: &[&str] = &[
-    "amddevcloud",
-    "aws",
-    "azure",
-    "cloudrift",
-    "crusoe",
-    "cudo",
-    "datacrunch",
-    "daytona",
-    "digitalocean",
-    "dstack",
-    "gcp",
-    "hotaisle",
-    "jarvislabs",
-    "kubernetes",
-    "lambda",
-    "lium",
-    "remote",
-    "nebius",
-    "oci",
-    "runpod",
-    "seeweb",
-    "tensordock",
-    "vastai",
-    "verda",
-    "vultr",
-    "slurm",
-];
-
 pub static RETRY: Table = Table {
     of: "retry",
     sections: &[&[

@@ -8,7 +8,8 @@ use dstack::configuration::from_json;
 use serde_json::Value;
 
 /// What a client is told who asks for it.
-const BACKENDS: &str = "backends are not available yet: the nodes are those of the cluster itself";
+const BACKENDS: &str = "backends are `[[source]]` tables of the server's sluice.toml, and are not changed here: \
+     `sluice convert config.yml` writes such tables";
 const EXPORTS: &str =
     "exports are not available yet: the fleets of the cluster are for all its projects";
 const SSH_KEYS: &str = "ssh keys are registered by `sluice key add`";
