@@ -11,13 +11,10 @@ use model::cloud_source::SourceKind;
 use model::fleet::Blocks;
 use model::health::HealthSource;
 use model::id::JobId;
-use model::machine::{
-    FailureKind, Machine, MachineAnswer, MachinePhase, Offer, OfferedGpus, SourceConfig,
-};
+use model::machine::{FailureKind, Machine, MachineAnswer, MachinePhase, Offer, SourceConfig};
 use model::machine_choice::MachineChoice;
 use model::node::{AdminState, NodeConfig};
 use model::partition::{DynamicMembers, Partition};
-use model::power::PowerState;
 use model::price::{Cost, Price};
 use model::reason::Refusal;
 use model::request::{Grant, WaitPolicy};
@@ -35,7 +32,7 @@ fn site(config: &mut ClusterConfig) {
     config.sources = vec![SourceConfig { machines_max: 2, idle_s: 100, ..source }];
 }
 
-fn small() -> Offer {
+pub fn small() -> Offer {
     Offer {
         id: "small".into(),
         cpus: 2,
@@ -69,16 +66,16 @@ pub fn asked(w: &mut World) -> MachinePlan {
     made
 }
 
-fn machine(w: &World, number: u32) -> &Machine {
+pub fn machine(w: &World, number: u32) -> &Machine {
     w.state.machines.values().find(|machine| machine.number == number).expect("a machine")
 }
 
-fn report(w: &mut World, number: u32, report: MachineReport) {
+pub fn report(w: &mut World, number: u32, report: MachineReport) {
     let token = machine(w, number).token.clone();
     w.run(Command::MachineReport { token, report });
 }
 
-fn made(w: &mut World, number: u32) {
+pub fn made(w: &mut World, number: u32) {
     report(w, number, MachineReport::Made { id: format!("i-{number}"), since: None });
 }
 
@@ -108,7 +105,7 @@ pub fn joins(w: &mut World, number: u32) {
     report(w, number, MachineReport::Joined);
 }
 
-fn phase(w: &World, number: u32) -> MachinePhase {
+pub fn phase(w: &World, number: u32) -> MachinePhase {
     machine(w, number).phase
 }
 
@@ -376,125 +373,6 @@ fn fleet_of_machines_goes_with_its_machines_and_needs_a_source() {
     let mut without = crate::testbed::world(1);
     let refused = without.try_as(root(), set_fleet(0));
     assert!(matches!(refused, Err(Refusal::Other(why)) if why.contains("no source of machines")));
-}
-
-/// What every node of slurm.conf fits on.
-fn large() -> Offer {
-    let gpus = OfferedGpus { kind: "h100".into(), count: 8, memory: None };
-    Offer { cpus: 256, memory: Bytes::from_gib(4096), gpus: Some(gpus), ..small() }
-}
-
-/// The one node of slurm.conf is of a cloud, and a source backs it.
-fn backed(config: &mut ClusterConfig) {
-    let by_source = || Some("[[source]]".to_owned());
-    let power = &mut config.parameters.power;
-    (power.suspend_program, power.resume_program) = (by_source(), by_source());
-    config.nodes[0].cloud = true;
-    let source = SourceConfig::new("cloud", "/opt/make");
-    config.sources = vec![SourceConfig { nodes: vec!["n1".into()], idle_s: 100, ..source }];
-}
-
-#[test]
-fn cloud_node_of_slurm_conf_is_a_machine_of_its_source_while_it_is_powered_up() {
-    let mut w = world_with(1, backed);
-    let large = large();
-    w.run(Command::SetOffers { source: "cloud".into(), offers: vec![large] });
-    let power = |w: &World| w.state.nodes["n1"].power;
-    w.pass(101);
-    w.run(Command::PowerSave);
-    w.run(Command::NodeLost { node: "n1".into() });
-    w.pass(1);
-    w.pass(40);
-    assert_eq!(power(&w), PowerState::PoweredDown, "it was idle, and no program is called");
-    let job = w.started(ask()).job;
-    w.run(Command::PowerSave);
-    w.pass(1);
-    assert!(matches!(power(&w), PowerState::PoweringUp { called: true, .. }), "{:?}", power(&w));
-    let asked = machine(&w, 1);
-    assert_eq!((asked.node.as_str(), asked.job), ("n1", Some(job)));
-    w.pass(1);
-    assert_eq!(w.state.machines.len(), 1, "one machine for one node");
-    made(&mut w, 1);
-    w.hello("n1", &[]);
-    assert!(w.state.has_joined(machine(&w, 1)));
-    report(&mut w, 1, MachineReport::Joined);
-    let price = w.job(job).attempt().map(|attempt| attempt.allocation.price());
-    assert!(price > Some(Price::default()), "{price:?}");
-    w.end(job, 0);
-    w.pass(99);
-    w.run(Command::PowerSave);
-    assert_eq!((power(&w), phase(&w, 1)), (PowerState::On, MachinePhase::Joined));
-    w.pass(2);
-    w.run(Command::PowerSave);
-    w.pass(1);
-    assert_eq!(phase(&w, 1), MachinePhase::Deleting);
-    let refused = w.try_as(root(), Command::DeleteMachine { node: "n1".into() });
-    assert!(refused.is_err(), "it is on its way out");
-}
-
-#[test]
-fn cloud_node_whose_machine_was_taken_back_is_powered_up_with_another_one() {
-    let mut w = world_with(1, backed);
-    let large = large();
-    w.run(Command::SetOffers { source: "cloud".into(), offers: vec![large] });
-    w.pass(101);
-    w.run(Command::PowerSave);
-    w.run(Command::NodeLost { node: "n1".into() });
-    w.pass(1);
-    w.pass(40);
-    for number in [1, 2] {
-        let job = w.started(ask()).job;
-        w.run(Command::PowerSave);
-        w.pass(1);
-        assert_eq!(machine(&w, number).job, Some(job));
-        made(&mut w, number);
-        w.hello("n1", &[]);
-        report(&mut w, number, MachineReport::Joined);
-        w.end(job, 0);
-        w.run(notice("n1"));
-        assert_eq!(phase(&w, number), MachinePhase::Deleting);
-        assert_eq!(w.state.nodes["n1"].admin, Some(AdminState::Drain));
-        report(&mut w, number, MachineReport::Deleted);
-        w.run(Command::NodeLost { node: "n1".into() });
-        w.pass(10);
-        w.pass(1);
-        let node = &w.state.nodes["n1"];
-        assert_eq!((node.power, node.admin), (PowerState::PoweredDown, None));
-        assert!(node.failures.is_empty() && node.reason.is_none(), "{:?}", node.reason);
-    }
-}
-
-#[test]
-fn cloud_nodes_that_are_powered_up_together_keep_the_limits_of_source_and_account() {
-    let table = [(1, None, 1), (9, Some(7.5), 2), (9, Some(4.0), 1), (9, Some(3.0), 0)];
-    for (machines_max, budget, expected) in table {
-        let mut w = world_with(2, |config| {
-            backed(config);
-            config.nodes[1].cloud = true;
-            config.sources[0].nodes.push("n2".into());
-            config.sources[0].machines_max = machines_max;
-        });
-        let large = large();
-        w.run(Command::SetOffers { source: "cloud".into(), offers: vec![large] });
-        w.pass(101);
-        w.run(Command::PowerSave);
-        for node in ["n1", "n2"] {
-            w.run(Command::NodeLost { node: node.into() });
-        }
-        w.pass(1);
-        w.pass(40);
-        let job = w.started(ask().nodes(2)).job;
-        let mut config = (*w.state.config).clone();
-        if let Some(dollars) = budget {
-            let month = Cost::from_dollars(dollars).expect("money");
-            let account = w.job(job).account.to_string();
-            config.budgets = vec![Budget { account, month, warn_percent: 80 }];
-        }
-        w.run(Command::Configure(Box::new(config)));
-        w.run(Command::PowerSave);
-        w.pass(1);
-        assert_eq!(w.state.machines.len(), expected, "{machines_max} {budget:?}");
-    }
 }
 
 #[test]

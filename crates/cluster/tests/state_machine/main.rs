@@ -4,6 +4,7 @@
 mod accounts;
 mod arrays;
 mod authorisation;
+mod cloud_nodes;
 mod dependencies;
 mod dynamic_nodes;
 mod endings;

@@ -28,48 +28,36 @@ const DISOWN_MS: i64 = 30_000;
 impl World {
     pub(super) fn send_to_agent(&mut self, node: &str, link: u64, message: ToAgent) -> Checked {
         let Some(agent) = self.agents.get(node) else { return Ok(()) };
-        let is_repeatable = !self.is_calm && network::is_order(&message);
+        let is_repeatable = network::is_order(&message);
         let message = network::between_versions(message, agent.version).map_err(unread)?;
-        let chance = &mut self.chance;
-        let to = Direction::ToAgent;
-        let time = self.network.arrival(link, to, self.now, chance, self.is_calm);
-        let Some(time) = time else { return Ok(()) };
-        let copy = network::comes_twice(is_repeatable, chance).then(|| message.clone());
-        let late = time + chance.millis(0, 3_000);
-        let happening = |message| Happening::ToAgent {
-            node: node.to_owned(),
-            link,
-            message: Box::new(message),
-        };
-        self.at(time, happening(message));
-        if let Some(copy) = copy {
-            self.counts.doubled += 1;
-            self.at(late, happening(copy));
+        for time in self.arrivals(link, Direction::ToAgent, is_repeatable) {
+            let (node, message) = (node.to_owned(), Box::new(message.clone()));
+            self.at(time, Happening::ToAgent { node, link, message });
         }
         Ok(())
     }
 
     fn send_to_server(&mut self, node: &str, link: u64, message: ToServer) -> Checked {
         let Some(agent) = self.agents.get(node) else { return Ok(()) };
-        let is_repeatable = !self.is_calm && network::is_report(&message);
+        let is_repeatable = network::is_report(&message);
         let message = network::between_versions(message, agent.version).map_err(unread)?;
-        let chance = &mut self.chance;
-        let to = Direction::ToServer;
-        let time = self.network.arrival(link, to, self.now, chance, self.is_calm);
-        let Some(time) = time else { return Ok(()) };
-        let copy = network::comes_twice(is_repeatable, chance).then(|| message.clone());
-        let late = time + chance.millis(0, 3_000);
-        let happening = |message| Happening::ToServer {
-            node: node.to_owned(),
-            link,
-            message: Box::new(message),
-        };
-        self.at(time, happening(message));
-        if let Some(copy) = copy {
-            self.counts.doubled += 1;
-            self.at(late, happening(copy));
+        for time in self.arrivals(link, Direction::ToServer, is_repeatable) {
+            let (node, message) = (node.to_owned(), Box::new(message.clone()));
+            self.at(time, Happening::ToServer { node, link, message });
         }
         Ok(())
+    }
+
+    /// When a message that is sent now arrives: never if it is lost, and twice if its sender repeats it.
+    fn arrivals(&mut self, link: u64, to: Direction, is_repeatable: bool) -> Vec<i64> {
+        let chance = &mut self.chance;
+        let Some(time) = self.network.arrival(link, to, self.now, chance, self.is_calm) else {
+            return Vec::new();
+        };
+        let is_doubled = network::comes_twice(is_repeatable && !self.is_calm, chance);
+        let late = time + chance.millis(0, 3_000);
+        self.counts.doubled += u64::from(is_doubled);
+        if is_doubled { vec![time, late] } else { vec![time] }
     }
 
     /// The agent dials soon, unless it is about to.
