@@ -22,7 +22,7 @@ const ANSWER_BYTES_MAX: u64 = 4 << 10;
 const TOKEN_LIFE_S: &str = "600";
 const TOKEN_USES: u32 = 60;
 
-/// Whose metadata service it is.
+/// The cloud of a spot machine: its metadata service has a protocol of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpotCloud {
     Aws,

@@ -115,7 +115,7 @@ impl State {
         there: &MachineView,
         context: &Context,
     ) -> Vec<Event> {
-        // Those that are on their way out are replaced, and count against the most until they are gone.
+        // Instances that are being deleted are replaced, and count against the fleet's `max` until they are gone.
         let missing = wanted.saturating_sub(self.serving_instances(fleet));
         let most = self.fleets.get(fleet).and_then(|fleet| fleet.cloud.as_ref()?.max);
         let room = most.map(|most| most.saturating_sub(self.instances_of(fleet)));
@@ -355,7 +355,7 @@ impl State {
         }
         // A job of several nodes could start when the last of its machines had joined, and not before.
         let joined_last = beside().filter(|_| is_unserved).filter_map(|of| of.joined).max();
-        // Whoever may start a run may not have a machine of the site's stand idle for longer than the site says.
+        // A run's `idle_duration` shortens the idle time of its source or fleet and never extends it: the site pays for it.
         let most = cloud.and_then(|cloud| cloud.choice.idle_s).unwrap_or(source.idle_s);
         let idle_s = machine.terms.idle_s.map_or(most, |of_run| of_run.min(most));
         let idle_since = node.last_busy.max(joined_last).map_or(joined, |at| at.max(joined));

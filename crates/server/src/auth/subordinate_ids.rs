@@ -1,5 +1,5 @@
-//! Whose the subordinate ids of this machine are, by `/etc/subuid`. Whoever has a range of them can connect as each of its users, and
-//! is one user all the same where users have bounds.
+//! The owners of this machine's subordinate ids, by `/etc/subuid`. A user with a range of them can connect under each id of it, and
+//! counts as one user all the same where users have bounds.
 
 use nix::unistd::User;
 use std::fs::File;

@@ -21,9 +21,9 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// The certificates that are shown now.
 #[derive(Debug, Default)]
 pub struct Certificates {
-    /// Of the files; for every name that has none of its own.
+    /// The certificate of `--certificate` and `--key`, for every host name without one of its own.
     of_files: RwLock<Option<Arc<CertifiedKey>>>,
-    /// Those that an authority has issued, each for one name.
+    /// The certificates that an ACME authority has issued, by host name.
     by_name: RwLock<HashMap<String, Arc<CertifiedKey>>>,
 }
 

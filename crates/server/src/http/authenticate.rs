@@ -30,7 +30,7 @@ pub enum Caller {
     TooMany(Principal),
 }
 
-/// Whoever reaches the port can have these lines written.
+/// The bound on log lines about sign-ins that cannot be judged: strangers at the port cause them.
 const SIGN_IN_LINES: RateLimit = RateLimit { burst: 10, interval: Duration::from_secs(60) };
 
 /// Logs why nobody can be let in by something.

@@ -56,7 +56,7 @@ fn labels(server: &ServerView) -> [(&str, &str); 2] {
     [("server", server.name.as_str()), ("address", address)]
 }
 
-/// Of several servers alone.
+/// The servers of a cluster with several of them; one without has no such series.
 fn write_servers(text: &mut Exposition, servers: &[ServerView]) {
     if servers.is_empty() {
         return;

@@ -11,7 +11,7 @@ const FORWARDED_PREFIX: &str = "x-forwarded-prefix";
 /// The cookie that says whose pages a browser shows.
 pub const BROWSER: &str = "sluice_browser";
 
-/// Whose request a gateway passes on to the server, and the gateway's token, by which the server believes it.
+/// The address of the client whose request a gateway passes on, and the gateway's token, without which the server ignores it.
 pub const CLIENT: &str = "x-sluice-client";
 pub const GATEWAY_TOKEN: &str = "x-sluice-gateway";
 

@@ -151,7 +151,7 @@ pub struct Volatile {
     /// Connections that are forwarded into jobs and out of them, by user.
     pub forwarded: UserCounts,
     pub token_uses: TokenUses,
-    /// Whose the ids are that no account has.
+    /// The owners of subordinate ids, which have no account.
     pub subordinate_ids: Arc<SubordinateIds>,
     /// Homes and shells of those who submit over HTTP.
     pub logins: Logins,

@@ -139,7 +139,7 @@ impl ProxySessions {
         (pass.target == target && pass.until > now).then(|| (pass.who.clone(), pass.made))
     }
 
-    /// Whose jobs' pages a browser with this marker shows.
+    /// The owner of the jobs whose pages a browser with this marker shows.
     pub fn owner_shown(&self, marker: &str) -> Option<u32> {
         self.viewed(marker).map(|viewed| viewed.owner)
     }

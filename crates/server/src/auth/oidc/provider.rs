@@ -97,7 +97,7 @@ impl ProviderCache {
             if let Some(known) = last.found.as_ref().filter(is_good) {
                 return Ok(known.clone());
             }
-            // Whoever asks does not have it asked again and again.
+            // A provider that did not answer is left alone for a moment: browsers that sign in would ask it all the while.
             if last.failed.as_ref().is_some_and(is_lost) {
                 return Err(OidcError::Unreachable("it was not a moment ago".into()));
             }
