@@ -1,6 +1,6 @@
 // The frame of the page: who is signed in, which view the address names, and what has changed meanwhile.
 
-import { get, post, remove, session } from "./api.js";
+import { get, remove, session } from "./api.js";
 import { listen, onChange } from "./changes.js";
 import { h, notice, noticeOfView } from "./dom.js";
 import { jobView } from "./job.js";
@@ -9,6 +9,7 @@ import { overview } from "./overview.js";
 import { queue } from "./queue_store.js";
 import { queueView } from "./queue.js";
 import { address, route } from "./router.js";
+import { restoreAddress, signInForm } from "./sign_in.js";
 import { submitView } from "./submit.js";
 import { timelineView } from "./timeline.js";
 import { usageView } from "./usage.js";
@@ -60,23 +61,9 @@ function signedOut() {
 }
 
 function drawSignIn() {
-  const token = h("input", { type: "password", id: "token", required: true, autocomplete: "off" });
-  const said = h("p", { role: "alert", class: "error" });
-  const submit = async (event) => {
-    event.preventDefault();
-    try {
-      begin(await post("session", { token: token.value.trim() }));
-    } catch (error) {
-      said.textContent = error.message;
-    }
-  };
   document.title = "Sign in · Sluice";
-  main.replaceChildren(h("form", { class: "sign-in", onsubmit: submit },
-    h("h1", {}, "Sign in"),
-    h("label", { for: "token" }, "Token"), token,
-    h("button", { type: "submit" }, "Sign in"), said,
-    h("p", { class: "hint" }, "`sluice token user NAME` makes one; on the server's machine there is admin.token in the state folder.")));
-  token.focus();
+  main.replaceChildren(signInForm(begin));
+  document.getElementById("token").focus();
 }
 
 function begin(who) {
@@ -111,6 +98,7 @@ document.querySelector(".skip").addEventListener("click", (event) => {
 
 session.addEventListener("over", signedOut);
 window.addEventListener("hashchange", show);
+restoreAddress();
 get("session").then(begin, (error) => {
   if (error.status === 401) return;
   main.replaceChildren(h("p", { class: "error", role: "alert" }, error.message));

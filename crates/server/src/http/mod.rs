@@ -2,7 +2,7 @@
 //! sockets of nodes, which vouch for who asks.
 //!
 //! `serve` and `clients_port` take connections in (`port_tls` has the certificate), `authenticate` and `vouch` say who asks, `call` reads a call and `calls` answers it.
-//! `hold`, `logs` and `step_stream` are streams, `metrics` is for Prometheus. `browser` is what browsers send by themselves: cookies, origins.
+//! `hold`, `logs` and `step_stream` are streams, `metrics` is for Prometheus. `browser` is what browsers send by themselves: cookies, origins; `html` is for small pages.
 //! `slurm_rest` is slurmrestd's API; `batch_script` reads scripts that come over HTTP.
 
 pub mod answer;
@@ -26,6 +26,7 @@ mod fleets;
 mod from_gateway;
 mod gateways;
 pub mod hold;
+pub mod html;
 mod limit_log;
 pub mod logs;
 mod machines;

@@ -1,6 +1,7 @@
 //! The page of our own that a visit from another site gets first. A browser leaves the cookie of a session out of such a visit,
 //! so nobody could tell that it is signed in to the server's own page; what follows a link of this page comes from this server.
 
+use crate::http::html::escaped;
 use axum::http::Uri;
 use axum::response::{IntoResponse, Response};
 
@@ -25,31 +26,4 @@ pub fn page(uri: &Uri) -> Response {
         ("referrer-policy", "no-referrer"),
     ];
     (headers, text).into_response()
-}
-
-/// The text as the value of an attribute.
-fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            other => out.push(other),
-        }
-    }
-    out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn address_does_not_leave_its_attribute() {
-        let bad = "/proxy/jobs/1/80/?a=1&b=\"><script>'";
-        assert_eq!(escaped(bad), "/proxy/jobs/1/80/?a=1&amp;b=&quot;&gt;&lt;script&gt;&#39;");
-    }
 }

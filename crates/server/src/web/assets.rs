@@ -51,6 +51,7 @@ static ASSETS: &[Asset] = &[
     script("queue_store.js", include_str!("../../page/queue_store.js")),
     script("router.js", include_str!("../../page/router.js")),
     script("shell.js", include_str!("../../page/shell.js")),
+    script("sign_in.js", include_str!("../../page/sign_in.js")),
     script("stream.js", include_str!("../../page/stream.js")),
     script("submit.js", include_str!("../../page/submit.js")),
     script("timeline.js", include_str!("../../page/timeline.js")),

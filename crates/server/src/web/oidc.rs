@@ -10,6 +10,7 @@ use crate::auth::token;
 use crate::clock;
 use crate::http::authenticate;
 use crate::http::browser::{self, SESSION};
+use crate::http::html::escaped;
 use crate::http::peer::Peer;
 use crate::shared::Shared;
 use crate::shared::sign_ons::Attempt;
@@ -76,12 +77,21 @@ async fn about(State(shared): State<Arc<Shared>>) -> Response {
 }
 
 /// Sends the browser to the provider.
-async fn start(State(shared): State<Arc<Shared>>, request: Request) -> WebResult {
-    let config = configured(&shared)?;
-    let is_loopback = is_loopback(&request)?;
+async fn start(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    let is_loopback = is_loopback(&request);
+    drop(request);
+    let sent = match is_loopback {
+        Ok(is_loopback) => sent_to_provider(&shared, is_loopback).await,
+        Err(why) => Err(why),
+    };
+    sent.unwrap_or_else(|why| refusal_page(&why))
+}
+
+async fn sent_to_provider(shared: &Arc<Shared>, is_loopback: bool) -> WebResult {
+    let config = configured(shared)?;
     let asked = config.clone();
     let provider =
-        ask_provider(&shared, move |shared| shared.volatile.oidc_provider.get(&asked)).await?;
+        ask_provider(shared, move |shared| shared.volatile.oidc_provider.get(&asked)).await?;
     let attempt = shared.volatile.sign_ons.begin(Instant::now());
     let challenge = BASE64.encode(digest(&SHA256, attempt.verifier.as_bytes()));
     let address = with_query(
@@ -114,12 +124,24 @@ async fn callback(
     State(shared): State<Arc<Shared>>,
     Query(returned): Query<Returned>,
     request: Request,
-) -> WebResult {
-    let config = configured(&shared)?;
-    let is_loopback = is_loopback(&request)?;
-    let headers = request.headers().clone();
+) -> Response {
+    let (is_loopback, headers) = (is_loopback(&request), request.headers().clone());
     drop(request);
-    let secret = browser::cookies(&headers, ATTEMPT).next().unwrap_or_default();
+    let ended = match is_loopback {
+        Ok(is_loopback) => end_attempt(&shared, returned, &headers, is_loopback).await,
+        Err(why) => Err(why),
+    };
+    ended.unwrap_or_else(|why| refusal_page(&why))
+}
+
+async fn end_attempt(
+    shared: &Arc<Shared>,
+    returned: Returned,
+    headers: &HeaderMap,
+    is_loopback: bool,
+) -> WebResult {
+    let config = configured(shared)?;
+    let secret = browser::cookies(headers, ATTEMPT).next().unwrap_or_default();
     let state = returned.state.unwrap_or_default();
     let attempt = shared.volatile.sign_ons.end(&state, secret, Instant::now());
     let attempt = attempt.ok_or_else(|| {
@@ -131,10 +153,23 @@ async fn callback(
     };
     let asked = config.clone();
     let identify = move |shared: &Shared| identified(shared, &asked, &code, &attempt);
-    let claims = ask_provider(&shared, identify).await?;
-    let by = user(&shared, &config, &claims).await?;
-    join_groups(&shared, &config, &by, &claims).await;
-    signed_in(&shared, &headers, by, is_loopback)
+    let claims = ask_provider(shared, identify).await?;
+    let by = user(shared, &config, &claims).await?;
+    join_groups(shared, &config, &by, &claims).await;
+    signed_in(shared, headers, by, is_loopback)
+}
+
+/// A browser is at one of these addresses itself, and shows what it gets: a refusal is a page, with a way back.
+fn refusal_page(why: &WebRefusal) -> Response {
+    let text = escaped(&why.text);
+    let page = format!(
+        "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>Sign in · Sluice</title>\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <link rel=\"stylesheet\" href=\"/web/page.css\">\n\
+         <main class=\"sign-in\"><h1>Not signed in</h1><p class=\"error\" role=\"alert\">{text}</p>\n\
+         <p><a href=\"/\">Sign in again</a></p></main></html>\n"
+    );
+    (why.status, [(header::CONTENT_TYPE, "text/html; charset=utf-8")], page).into_response()
 }
 
 /// Asks the provider in a thread of its own. Anybody may have it asked: only so many questions are open at once.
@@ -382,6 +417,17 @@ mod tests {
         assert!(account.coordinators.contains(&"nobody".to_owned()), "{account:?}");
         assert_eq!(joined(&server, json!([])).await, [""; 0], "none of his groups names it");
         assert_eq!(joined(&server, json!("ml")).await, [""; 0], "no list");
+    }
+
+    #[tokio::test]
+    async fn refusal_is_a_page_whose_texts_are_no_markup() {
+        let why = WebRefusal::new(StatusCode::FORBIDDEN, "<script>alert(1)</script>");
+        let response = refusal_page(&why);
+        assert_eq!(response.status(), StatusCode::FORBIDDEN);
+        let body = axum::body::to_bytes(response.into_body(), 4096).await.expect("a body");
+        let page = String::from_utf8(body.to_vec()).expect("text");
+        assert!(page.contains("&lt;script&gt;") && !page.contains("<script"), "{page}");
+        assert!(page.contains("href=\"/\""), "a way back: {page}");
     }
 
     #[tokio::test(flavor = "multi_thread")]

@@ -2,6 +2,7 @@
 //! installed what they need for. Pictures of each view are written to `target/browser`.
 
 use crate::harness::{Cluster, TWO_NODES, skip};
+use crate::python_clients::{Provider, python};
 use crate::web_page::{Browser, admin_token};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
@@ -126,4 +127,17 @@ fn root_page_of_another_user_in_a_real_browser_offers_and_does_no_more_than_he_m
     let token = cluster.sluice(&["token", "user", "games", "--name", "page"]).ok();
     let jobs = json!({ "job": job, "own": own });
     drive(&cluster, &packages, "rights.mjs", token.trim(), &jobs);
+}
+
+/// The button of the page leads to the identity provider, and back to the view that the page was left at.
+#[test]
+fn up_button_of_the_page_signs_in_at_an_identity_provider() {
+    let Some(packages) = packages() else { return cannot() };
+    let Some(python) = python() else { return };
+    let user = "nobody";
+    let provider = Provider::with_user(&python, user);
+    let cluster = Cluster::up(TWO_NODES);
+    provider.vouch_for(&cluster);
+    let known = json!({ "user": user, "provider": provider.address });
+    drive(&cluster, &packages, "sign_on.mjs", "", &known);
 }

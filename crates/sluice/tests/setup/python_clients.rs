@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 /// The interpreter with the packages of `scripts/python-clients.txt`; `None` where they are not installed.
-fn python() -> Option<PathBuf> {
+pub(super) fn python() -> Option<PathBuf> {
     let clients = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/clients/python/bin/python");
     let program = PathBuf::from(clients);
     if program.exists() {
@@ -103,12 +103,34 @@ fn up_openapi_document_is_served_and_valid() {
 }
 
 /// A mock of an identity provider, which ends with the test.
-struct Provider {
+pub(super) struct Provider {
     process: Child,
-    address: String,
+    pub(super) address: String,
 }
 
 impl Provider {
+    /// One that knows a user, who is in the group `ml`.
+    pub(super) fn with_user(python: &Path, user: &str) -> Self {
+        let groups = ["ml", "other"];
+        let claims = json!({"sub": user, "preferred_username": user, "groups": groups});
+        Self::start(python, &claims)
+    }
+
+    /// Has the cluster send browsers here; the group `ml` becomes managers of the project `atlas`.
+    pub(super) fn vouch_for(&self, cluster: &Cluster) {
+        cluster.sluice(&["project", "create", "atlas"]).ok();
+        let toml = format!(
+            "[oidc]\nissuer = 'http://{}'\nclient_id = 'sluice'\nsecret_file = 'oidc.secret'\n\
+             redirect_url = '{}/api/web/oidc/callback'\n\
+             [oidc.groups]\nml = [{{ project = 'atlas', role = 'manager' }}]\n",
+            self.address,
+            url(cluster)
+        );
+        cluster.write_conf("oidc.secret", "between us\n");
+        cluster.write_conf("sluice.toml", &toml);
+        cluster.sluice(&["scontrol", "reconfigure"]).ok();
+    }
+
     fn start(python: &Path, claims: &Value) -> Self {
         let free = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = free.local_addr().expect("an address").to_string();
@@ -138,20 +160,10 @@ impl Drop for Provider {
 fn up_browser_signs_in_at_an_identity_provider_and_groups_become_members() {
     let Some(python) = python() else { return };
     let user = "nobody";
-    let claims = json!({"sub": user, "preferred_username": user, "groups": ["ml", "other"]});
-    let provider = Provider::start(&python, &claims);
+    let provider = Provider::with_user(&python, user);
     let cluster = Cluster::up(TWO_NODES);
-    cluster.sluice(&["project", "create", "atlas"]).ok();
+    provider.vouch_for(&cluster);
     let url = url(&cluster);
-    let toml = format!(
-        "[oidc]\nissuer = 'http://{}'\nclient_id = 'sluice'\nsecret_file = 'oidc.secret'\n\
-         redirect_url = '{url}/api/web/oidc/callback'\n\
-         [oidc.groups]\nml = [{{ project = 'atlas', role = 'manager' }}]\n",
-        provider.address
-    );
-    cluster.write_conf("oidc.secret", "between us\n");
-    cluster.write_conf("sluice.toml", &toml);
-    cluster.sluice(&["scontrol", "reconfigure"]).ok();
     let said = run(&python, &[&script("sign_on.py"), &url, user]).ok();
     assert_eq!(said, "ok\n");
     let shown = ["sacctmgr", "-n", "-P", "show", "assoc", "format=account,user"];
