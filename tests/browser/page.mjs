@@ -130,18 +130,16 @@ async function findsInTheOutput(page, job) {
   assert.equal(await page.locator(".log mark").innerText(), "last");
 }
 
-/** The server stops, and comes back: the page says so, and goes on for whoever signs in again. */
+/** The server stops, and comes back: the page says so, and goes on by itself. */
 async function outlivesTheServer(page) {
   await show(page, "queue?q=wide", "Queue");
   await page.waitForSelector(".list-row");
   await ask("lose");
   await shows(page, "does not answer", "#notice");
   await ask("return");
-  // The session was the server's that stopped.
-  await page.waitForSelector("#token");
-  await page.fill("#token", settings.token);
-  await page.click("button[type=submit]");
-  await page.waitForSelector(".list-row");
+  const id = (await shell("sbatch --parsable -H -J wide-again -o /dev/null --wrap true")).trim();
+  await page.waitForSelector(`.list-row a[href="#/job/${id}"]`);
+  await page.waitForFunction(() => document.getElementById("notice").textContent === "");
   assert.equal(await page.inputValue("#filter"), "wide", "the address is kept");
 }
 

@@ -3,6 +3,7 @@
 use crate::config::ClusterConfig;
 use crate::event::Event;
 use crate::token::UserToken;
+use crate::web_session::WebSession;
 use model::account::{Account, Association, AssociationKey, Qos};
 use model::allocation::NodeShare;
 use model::amount::Bytes;
@@ -218,6 +219,11 @@ pub enum Command {
         name: String,
         /// The token's user, where several users have a token of that name.
         user: Option<String>,
+    },
+    /// A browser signs in or out: a session begins, and those with these hashes end.
+    SetWebSessions {
+        open: Option<Box<WebSession>>,
+        close: Vec<String>,
     },
     SetSecret {
         project: String,

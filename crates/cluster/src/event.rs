@@ -5,6 +5,7 @@ use crate::config::ClusterConfig;
 use crate::membership::{JoinGroup, JoinRecord};
 use crate::state::job::{EndRecord, Retries};
 use crate::token::UserToken;
+use crate::web_session::WebSession;
 use model::account::{Account, Association, Qos};
 use model::activity::Activity;
 use model::allocation::Allocation;
@@ -364,6 +365,11 @@ pub enum Event {
     UserTokenRemoved {
         hash: String,
     },
+    WebSessionOpened(Box<WebSession>),
+    /// Somebody signed out, or the session's time is over.
+    WebSessionClosed {
+        hash: String,
+    },
     SecretSet {
         project: String,
         name: String,
@@ -473,6 +479,8 @@ impl Event {
                 | Self::UserTokenSet(_)
                 | Self::UserTokenRevoked { .. }
                 | Self::UserTokenRemoved { .. }
+                | Self::WebSessionOpened(_)
+                | Self::WebSessionClosed { .. }
                 | Self::SecretSet { .. }
                 | Self::SecretRemoved { .. }
                 | Self::TriggerSet(_)

@@ -72,8 +72,9 @@ impl State {
                 if !start_at_once {
                     self.begin_restore_wait(*at);
                 }
-                // Join files that were used since the backup are not good again.
+                // Join files that were used since the backup are not good again, nor is who has signed out.
                 self.tokens.clear();
+                self.web_sessions.clear();
                 self.recent_joins.clear();
                 self.rejoins.clear();
             }
@@ -85,6 +86,7 @@ impl State {
                 self.begin_restore_wait(*at);
                 // As after a restore: what was spent or taken back in the lost part is not good again.
                 self.tokens.clear();
+                self.web_sessions.clear();
                 self.recent_joins.clear();
                 self.rejoins.clear();
             }

@@ -256,6 +256,12 @@ impl State {
             Event::UserTokenRemoved { hash } => {
                 self.user_tokens.remove(hash);
             }
+            Event::WebSessionOpened(session) => {
+                self.web_sessions.insert(session.hash.clone(), (**session).clone());
+            }
+            Event::WebSessionClosed { hash } => {
+                self.web_sessions.remove(hash);
+            }
             other => unreachable!("{other:?} is applied above"),
         }
     }

@@ -43,6 +43,7 @@ mod usage_period;
 mod user;
 mod volume;
 mod wait;
+mod web_session;
 
 use crate::command::{Command, Context, Decision};
 use crate::event::Event;
@@ -148,6 +149,9 @@ impl State {
             | Command::IssueToken { .. }
             | Command::IssueGroupToken { .. }
             | Command::IssueHostToken { .. } => self.decide_token(command, context),
+            Command::SetWebSessions { open, close } => {
+                self.decide_web_sessions(open.as_deref(), close, context)
+            }
             Command::SetSecret { .. }
             | Command::RemoveSecrets { .. }
             | Command::ResealSecrets(_) => self.decide_secret(command, context),

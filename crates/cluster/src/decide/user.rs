@@ -50,7 +50,7 @@ impl State {
             || self.associations.iter().any(|a| a.user.as_deref() == Some(name))
     }
 
-    /// Their tokens and roles end with them; what they ran stays in the books.
+    /// Their tokens, sessions and roles end with them; what they ran stays in the books.
     pub(super) fn decide_remove_users(
         &self,
         names: &[String],
@@ -75,6 +75,8 @@ impl State {
             let revoked =
                 tokens.map(|t| Event::UserTokenRevoked { hash: t.hash.clone(), at: context.now });
             events.extend(revoked);
+            let sessions = self.web_sessions.values().filter(|known| known.who.name == *name);
+            events.extend(sessions.map(|s| Event::WebSessionClosed { hash: s.hash.clone() }));
             events.push(Event::UserRemoved { name: name.clone() });
             let target = ActivityTarget::User(name.clone());
             events.push(noted(context, target, ActivityKind::Deleted));

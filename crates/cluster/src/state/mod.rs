@@ -20,6 +20,7 @@ pub mod user_jobs;
 use crate::config::ClusterConfig;
 use crate::membership::{JoinRecord, RecentJoin};
 use crate::token::{JoinToken, UserToken};
+use crate::web_session::WebSession;
 use association_tree::AssociationTree;
 use cache::Cache;
 use charged_usage::ChargedUsage;
@@ -104,6 +105,9 @@ pub struct State {
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub shut_out: BTreeSet<String>,
     pub user_tokens: BTreeMap<String, UserToken>,
+    /// Browsers that are signed in, by the hashes of their secrets.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub web_sessions: BTreeMap<String, WebSession>,
     /// By project and name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub secrets: BTreeMap<String, BTreeMap<String, Sealed>>,
@@ -225,6 +229,7 @@ impl Default for State {
             rejoins: BTreeMap::new(),
             shut_out: BTreeSet::new(),
             user_tokens: BTreeMap::new(),
+            web_sessions: BTreeMap::new(),
             secrets: BTreeMap::new(),
             fleets: BTreeMap::new(),
             dynamic_nodes: BTreeMap::new(),

@@ -39,3 +39,4 @@ mod tokens;
 mod update;
 mod update_like_submit;
 mod volumes;
+mod web_sessions;

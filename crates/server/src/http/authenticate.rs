@@ -11,8 +11,10 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
+use cluster::State as ClusterState;
 use cluster::authorise::{Act, authorise};
 use cluster::token::{TokenStatus, UserToken};
+use cluster::web_session::WebSession;
 use model::principal::{Principal, Role};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -99,8 +101,7 @@ pub fn presented_token(shared: &Shared, request: &Request) -> Option<(String, bo
         Some(token) => token::hash(token),
         None => {
             let mut secrets = browser::cookies(request.headers(), SESSION);
-            let now = Instant::now();
-            secrets.find_map(|secret| shared.volatile.web_sessions.token_of(secret, now))?
+            secrets.find_map(|secret| Some(shared.web_session(secret)?.token_hash()))?
         }
     };
     Some((hash, *is_loopback))
@@ -206,8 +207,7 @@ pub fn token_holds(
     hash: &str,
     is_loopback: bool,
 ) -> Result<UserToken, &'static str> {
-    let kept = shared.read().user_tokens.get(hash).cloned();
-    let known = kept.or_else(|| shared.volatile.sign_ons.token(hash)).ok_or(UNKNOWN_TOKEN)?;
+    let known = known_token(&shared.read(), hash).ok_or(UNKNOWN_TOKEN)?;
     match known.status(clock::now()) {
         TokenStatus::Good => {}
         TokenStatus::Expired => return Err("this token has expired: make another (sluice token)"),
@@ -221,6 +221,15 @@ pub fn token_holds(
         return Err(UNKNOWN_TOKEN);
     }
     Ok(known)
+}
+
+/// The token with this hash, or that of a session by single sign-on.
+fn known_token(state: &ClusterState, hash: &str) -> Option<UserToken> {
+    let of_sign_on = || {
+        let session = state.web_sessions.get(WebSession::of_sign_on(hash)?)?;
+        session.sign_on_token()
+    };
+    state.user_tokens.get(hash).cloned().or_else(of_sign_on)
 }
 
 /// Whether an administrator has shut this user out.

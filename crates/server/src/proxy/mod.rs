@@ -188,10 +188,9 @@ pub async fn proxy(
 /// Whether the browser is signed in to the server's own page with more rights than the owner of this job has in the job: both
 /// pages have one origin, and a script of the job's page could ask for anything that the other may.
 fn is_beside_session(shared: &Shared, request: &Request, job: JobId) -> bool {
-    let now = Instant::now();
     let owner = shared.read().jobs.get(&job).map(|job| job.spec.owner.uid);
     browser::cookies(request.headers(), browser::SESSION).any(|secret| {
-        let who = shared.volatile.web_sessions.who(secret, now);
+        let who = shared.web_session(secret).map(|known| known.who);
         who.is_some_and(|who| Some(who.uid) != owner || role_of(&shared.read(), &who) > Role::User)
     })
 }

@@ -99,6 +99,8 @@ impl ChangeLog {
                 inner.jobs.clear();
                 inner.forgotten = at;
             }
+            // No list has them.
+            Event::WebSessionOpened(_) | Event::WebSessionClosed { .. } => {}
             _ => inner.last.lists = at,
         }
     }

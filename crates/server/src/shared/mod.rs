@@ -102,7 +102,7 @@ use step_queue::StepQueue;
 use token_uses::TokenUses;
 use totals::Totals;
 use uploads::Uploads;
-use web_sessions::WebSessions;
+use web_sessions::WebSessionUses;
 use wire::diagnostics::LogLevel;
 use wire::ssh::SshEndpoint;
 use writer_queue::WriterQueue;
@@ -213,9 +213,9 @@ pub struct Volatile {
     pub inactivity_times: InactivityTimes,
     /// Links and cookies for web pages of jobs.
     pub proxy: ProxySessions,
-    /// Browsers that are signed in to the server's own page.
-    pub web_sessions: WebSessions,
-    /// Browsers that are at an identity provider, and who came back from there; and the provider.
+    /// When browsers that are signed in to the server's own page used their sessions last.
+    pub web_session_uses: WebSessionUses,
+    /// Browsers that are at an identity provider; and the provider.
     pub sign_ons: SignOns,
     pub oidc_provider: ProviderCache,
     /// Streams of changes that pages have open, by user; and what changed.

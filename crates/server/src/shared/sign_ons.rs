@@ -1,9 +1,7 @@
-//! Single sign-on, as far as it is remembered: browsers that were sent to the identity provider and have not come back, and who came
-//! back. Who came back has a token as others do, but in memory alone and known to nobody: it ends with the server.
+//! Single sign-on, as far as it is remembered: browsers that were sent to the identity provider and have not come back. Who came back
+//! has a session of the state.
 
 use crate::auth::token;
-use cluster::token::UserToken;
-use model::time::Timestamp;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -14,9 +12,6 @@ const ATTEMPT_LIFE: Duration = Duration::from_secs(600);
 
 /// Browsers at the provider; the first goes first.
 const ATTEMPTS_MAX: usize = 4096;
-
-/// Tokens of who came back; beyond them nobody signs in so.
-const TOKENS_MAX: usize = 16_384;
 
 /// Questions to the provider that are open at once.
 const QUESTIONS_MAX: usize = 16;
@@ -44,15 +39,13 @@ pub struct NewAttempt {
 pub struct SignOns {
     /// By the hash of the state.
     attempts: Mutex<HashMap<String, Attempt>>,
-    /// By their hashes.
-    tokens: Mutex<HashMap<String, UserToken>>,
     questions: Arc<Semaphore>,
 }
 
 impl Default for SignOns {
     fn default() -> Self {
         let questions = Arc::new(Semaphore::new(QUESTIONS_MAX));
-        Self { attempts: Mutex::default(), tokens: Mutex::default(), questions }
+        Self { attempts: Mutex::default(), questions }
     }
 }
 
@@ -93,26 +86,10 @@ impl SignOns {
         let is_own = known.browser_hash == token::hash(browser);
         (is_own && now.duration_since(known.begun) < ATTEMPT_LIFE).then_some(known)
     }
-
-    /// Keeps the token of who came back; `false` where there are too many.
-    pub fn keep(&self, made: UserToken, now: Timestamp) -> bool {
-        let mut tokens = held(&self.tokens);
-        tokens.retain(|_, known| known.expires.is_some_and(|end| end > now));
-        if tokens.len() >= TOKENS_MAX {
-            return false;
-        }
-        tokens.insert(made.hash.clone(), made);
-        true
-    }
-
-    /// The token with this hash.
-    pub fn token(&self, hash: &str) -> Option<UserToken> {
-        held(&self.tokens).get(hash).cloned()
-    }
 }
 
-fn held<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
-    what.lock().unwrap_or_else(PoisonError::into_inner)
+fn held(attempts: &Mutex<HashMap<String, Attempt>>) -> MutexGuard<'_, HashMap<String, Attempt>> {
+    attempts.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -134,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn attempts_and_tokens_are_bounded() {
+    fn attempts_are_bounded() {
         let (known, now) = (SignOns::default(), Instant::now());
         let first = known.begin(now);
         for _ in 0..ATTEMPTS_MAX {
@@ -142,11 +119,5 @@ mod tests {
         }
         assert_eq!(held(&known.attempts).len(), ATTEMPTS_MAX);
         assert!(known.end(&first.state, &first.browser, now).is_none());
-        let token = |expires| UserToken { hash: "h".into(), expires, ..UserToken::default() };
-        assert!(known.keep(token(Some(Timestamp(5))), Timestamp(0)));
-        assert!(known.token("h").is_some());
-        let other = UserToken { hash: "i".into(), ..token(Some(Timestamp(9))) };
-        assert!(known.keep(other, Timestamp(6)));
-        assert!(known.token("h").is_none(), "its time is over");
     }
 }

@@ -1,89 +1,100 @@
-//! Sessions of browsers that are signed in to the page at `/`. A session stands for one token and ends with it: who asks is
-//! found out from the token anew with each request. Secrets and tokens are known here by their hashes alone, and all is
-//! forgotten when the server stops.
+//! Sessions of browsers that are signed in to the page at `/`. The state keeps them, by the hashes of their secrets, so that they
+//! outlive this server; who asks is found out from a session's token anew with each request. When a session was used last is known
+//! here alone.
 
+use crate::auth::principal::server_principal;
 use crate::auth::token;
+use crate::clock;
+use crate::shared::Shared;
+use cluster::Command;
+use cluster::web_session::{ALL_MAX, SignInProof, WebSession};
 use model::principal::Principal;
+use model::reason::Refusal;
+use model::time::Timestamp;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// How long a session lasts that is not used, and how long any does.
+/// How long a session lasts that is not used. A start of the server counts as a use.
 const IDLE_LIFE: Duration = Duration::from_secs(24 * 3600);
-const LIFE: Duration = Duration::from_secs(7 * 24 * 3600);
-/// Sessions of one user; the one that was not used for the longest time goes first. And of all: beyond it, nobody signs in.
-const OF_USER_MAX: usize = 32;
-const ALL_MAX: usize = 16_384;
 
-#[derive(Default)]
-pub struct WebSessions {
+pub struct WebSessionUses {
+    started: Timestamp,
     /// By the hash of the secret.
-    sessions: Mutex<HashMap<String, WebSession>>,
+    last: Mutex<HashMap<String, Timestamp>>,
 }
 
-struct WebSession {
-    token_hash: String,
-    /// The user at the time of signing in.
-    who: Principal,
-    made: Instant,
-    used: Instant,
-}
-
-impl WebSession {
-    fn lasts(&self, now: Instant) -> bool {
-        now.duration_since(self.made) < LIFE && now.duration_since(self.used) < IDLE_LIFE
+impl Default for WebSessionUses {
+    fn default() -> Self {
+        Self { started: clock::now(), last: Mutex::default() }
     }
 }
 
-impl WebSessions {
-    /// The secret of a new session for the token with this hash; nothing where there are too many.
-    pub fn open(&self, token_hash: &str, who: Principal, now: Instant) -> Option<String> {
-        let mut sessions = self.held();
-        sessions.retain(|_, known| known.lasts(now));
-        let own = sessions.iter().filter(|(_, known)| known.who.uid == who.uid);
-        let oldest = own.clone().min_by_key(|(_, known)| known.used).map(|(key, _)| key.clone());
-        if own.count() >= OF_USER_MAX
-            && let Some(oldest) = oldest
-        {
-            sessions.remove(&oldest);
+impl WebSessionUses {
+    fn lasts(&self, session: &WebSession, now: Timestamp) -> bool {
+        let used = self.held().get(&session.hash).copied();
+        let used = used.unwrap_or(self.started.max(session.made));
+        !session.has_ended(now) && now < used + IDLE_LIFE
+    }
+
+    /// Notes a use. Uses of sessions that are over are forgotten when there are many.
+    fn note(&self, hash: &str, now: Timestamp, is_known: impl Fn(&str) -> bool) {
+        let mut last = self.held();
+        if last.len() >= 2 * ALL_MAX {
+            last.retain(|hash, _| is_known(hash));
         }
-        if sessions.len() >= ALL_MAX {
-            return None;
+        match last.get_mut(hash) {
+            Some(used) => *used = now,
+            None => drop(last.insert(hash.to_owned(), now)),
         }
+    }
+
+    fn held(&self) -> MutexGuard<'_, HashMap<String, Timestamp>> {
+        self.last.lock().expect("no panic with the uses held")
+    }
+}
+
+impl Shared {
+    /// The session of this secret, if it is one still. A stream that is open does not use it.
+    pub fn web_session(&self, secret: &str) -> Option<WebSession> {
+        let known = self.read().web_sessions.get(&token::hash(secret)).cloned()?;
+        self.volatile.web_session_uses.lasts(&known, clock::now()).then_some(known)
+    }
+
+    /// The same; the session is used by that.
+    pub fn use_web_session(&self, secret: &str) -> Option<WebSession> {
+        let known = self.web_session(secret)?;
+        let state = self.read();
+        let is_known = |hash: &str| state.web_sessions.contains_key(hash);
+        self.volatile.web_session_uses.note(&known.hash, clock::now(), is_known);
+        Some(known)
+    }
+
+    /// The secret of a new session. The sessions of the secrets that the browser had are not left behind.
+    pub async fn open_web_session(
+        &self,
+        who: Principal,
+        proof: SignInProof,
+        former: Vec<String>,
+    ) -> Result<String, Refusal> {
         let secret = token::generate();
-        let token_hash = token_hash.to_owned();
-        sessions.insert(token::hash(&secret), WebSession { token_hash, who, made: now, used: now });
-        Some(secret)
+        let session = WebSession { hash: token::hash(&secret), who, made: clock::now(), proof };
+        self.set_web_sessions(Some(Box::new(session)), &former).await?;
+        Ok(secret)
     }
 
-    /// The hash of the token that a session stands for; the session is used by that.
-    pub fn use_session(&self, secret: &str, now: Instant) -> Option<String> {
-        let mut sessions = self.held();
-        let known = sessions.get_mut(&token::hash(secret)).filter(|known| known.lasts(now))?;
-        known.used = now;
-        Some(known.token_hash.clone())
+    pub async fn close_web_session(&self, secret: &str) -> Result<(), Refusal> {
+        self.set_web_sessions(None, &[secret.to_owned()]).await
     }
 
-    /// The same, without a use: a stream that is open is none.
-    pub fn token_of(&self, secret: &str, now: Instant) -> Option<String> {
-        let sessions = self.held();
-        let known = sessions.get(&token::hash(secret)).filter(|known| known.lasts(now))?;
-        Some(known.token_hash.clone())
-    }
-
-    /// Who signed in.
-    pub fn who(&self, secret: &str, now: Instant) -> Option<Principal> {
-        let sessions = self.held();
-        let known = sessions.get(&token::hash(secret)).filter(|known| known.lasts(now))?;
-        Some(known.who.clone())
-    }
-
-    pub fn close(&self, secret: &str) {
-        self.held().remove(&token::hash(secret));
-    }
-
-    fn held(&self) -> MutexGuard<'_, HashMap<String, WebSession>> {
-        self.sessions.lock().expect("no panic with the sessions held")
+    async fn set_web_sessions(
+        &self,
+        open: Option<Box<WebSession>>,
+        closed: &[String],
+    ) -> Result<(), Refusal> {
+        let close = closed.iter().map(|secret| token::hash(secret)).collect();
+        let command = Command::SetWebSessions { open, close };
+        self.writer.run(command, server_principal()).await.map(drop)
     }
 }
 
@@ -92,41 +103,42 @@ mod tests {
     use super::*;
     use crate::testing::user;
 
+    const HOUR: Duration = Duration::from_secs(3600);
+
     #[test]
-    fn session_stands_for_its_token_until_it_is_closed_idle_or_old() {
-        let (sessions, now) = (WebSessions::default(), Instant::now());
-        let open = || sessions.open("of a token", user(), now).expect("a session");
-        let (one, other) = (open(), open());
-        assert_ne!(one, other);
-        assert_eq!(sessions.token_of(&one, now).as_deref(), Some("of a token"));
-        assert_eq!(sessions.who(&one, now).map(|who| who.uid), Some(user().uid));
-        assert_eq!(sessions.token_of("of a token", now), None);
-        assert_eq!(sessions.token_of("", now), None);
-        sessions.close(&one);
-        assert_eq!(sessions.token_of(&one, now), None);
+    fn session_ends_when_it_is_idle_or_old() {
+        let uses = WebSessionUses::default();
+        let proof = SignInProof::Token { hash: "of a token".into() };
+        let (hash, made) = ("of a secret".to_owned(), clock::now());
+        let session = WebSession { hash, who: user(), made, proof };
+        assert!(uses.lasts(&session, made));
+        assert!(!uses.lasts(&session, uses.started + IDLE_LIFE + HOUR), "it was not used");
         // One that is used every hour ends all the same.
-        let mut at = now;
-        while at < now + LIFE {
-            assert!(sessions.use_session(&other, at).is_some());
-            at += Duration::from_secs(3600);
+        let mut at = made;
+        while at < made + cluster::web_session::LIFE {
+            assert!(uses.lasts(&session, at));
+            uses.note(&session.hash, at, |_| true);
+            at = at + HOUR;
         }
-        assert_eq!(sessions.use_session(&other, at), None);
-        let idle = open();
-        assert_eq!(sessions.use_session(&idle, now + IDLE_LIFE), None);
+        assert!(!uses.lasts(&session, at));
     }
 
     #[test]
-    fn users_have_a_bounded_number_of_sessions_and_lose_the_idlest() {
-        let (sessions, now) = (WebSessions::default(), Instant::now());
-        let first = sessions.open("t", user(), now).expect("a session");
-        let another = Principal { uid: 7, ..user() };
-        let of_another = sessions.open("t", another, now).expect("a session");
-        for n in 0..OF_USER_MAX {
-            let at = now + Duration::from_millis(n as u64 + 1);
-            assert!(sessions.open("t", user(), at).is_some());
+    fn session_that_a_server_before_this_one_made_is_idle_from_the_start_on() {
+        let uses = WebSessionUses::default();
+        let proof = SignInProof::Token { hash: "of a token".into() };
+        let made = Timestamp(uses.started.0 - 2 * 24 * 3_600_000);
+        let session = WebSession { hash: "of a secret".into(), who: user(), made, proof };
+        assert!(uses.lasts(&session, uses.started + HOUR));
+        assert!(!uses.lasts(&session, uses.started + IDLE_LIFE));
+    }
+
+    #[test]
+    fn uses_of_sessions_that_are_over_are_forgotten_when_there_are_many() {
+        let uses = WebSessionUses::default();
+        for n in 0..=2 * ALL_MAX {
+            uses.note(&n.to_string(), clock::now(), |hash| hash == "7");
         }
-        assert_eq!(sessions.token_of(&first, now), None);
-        assert!(sessions.token_of(&of_another, now).is_some());
-        assert_eq!(sessions.held().len(), OF_USER_MAX + 1);
+        assert_eq!(uses.held().len(), 2);
     }
 }

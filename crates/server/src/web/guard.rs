@@ -17,7 +17,6 @@ use cluster::authorise::{Act, authorise};
 use cluster::rights::role_of;
 use model::principal::{Principal, Role};
 use std::sync::Arc;
-use std::time::Instant;
 
 /// What a request was let in by. A stream asks again whether that still holds.
 #[derive(Clone)]
@@ -38,9 +37,9 @@ impl Admission {
     pub fn holds(&self, shared: &Shared) -> bool {
         match self {
             Self::Session { secret, is_loopback } => {
-                let token = shared.volatile.web_sessions.token_of(secret, Instant::now());
-                token.is_some_and(|hash| {
-                    authenticate::token_holds(shared, &hash, *is_loopback).is_ok()
+                let session = shared.web_session(secret);
+                session.is_some_and(|known| {
+                    authenticate::token_holds(shared, &known.token_hash(), *is_loopback).is_ok()
                 })
             }
             Self::Direct { token } => token.as_ref().is_none_or(|(hash, is_loopback)| {
@@ -84,28 +83,22 @@ fn admit(shared: &Shared, request: &Request) -> Result<(Principal, Admission), B
         };
     };
     let refused = |status, text: &str| Box::new(WebRefusal::new(status, text).into_response());
-    let now = Instant::now();
     let mut sent = browser::cookies(request.headers(), SESSION);
     let secret = sent.next();
     // This server sets one: another was put beside it by somebody who would be acted for, or would have others act for him.
     if sent.next().is_some() {
         return Err(refused(StatusCode::FORBIDDEN, TWO_SESSIONS));
     }
-    let found = secret
-        .and_then(|secret| Some((secret, shared.volatile.web_sessions.use_session(secret, now)?)));
-    let Some((secret, token_hash)) = found else {
+    let found = secret.and_then(|secret| Some((secret, shared.use_web_session(secret)?)));
+    let Some((secret, session)) = found else {
         return Err(refused(StatusCode::UNAUTHORIZED, "sign in first"));
     };
     if !is_of_own_page(request) {
         return Err(refused(StatusCode::FORBIDDEN, FOREIGN_PAGE));
     }
-    let known = match authenticate::token_holds(shared, &token_hash, is_loopback) {
-        Ok(known) => known,
-        Err(why) => {
-            shared.volatile.web_sessions.close(secret);
-            return Err(refused(StatusCode::UNAUTHORIZED, why));
-        }
-    };
+    let token_hash = session.token_hash();
+    let known = authenticate::token_holds(shared, &token_hash, is_loopback)
+        .map_err(|why| refused(StatusCode::UNAUTHORIZED, why))?;
     // The session stays: the directory may know the user the next time.
     let Some(by) = authenticate::holder(shared, &token_hash, &known) else {
         return Err(refused(StatusCode::SERVICE_UNAVAILABLE, UNKNOWN_USER));

@@ -6,10 +6,9 @@ use crate::auth::oidc::id_token::{self, Expected, TokenError};
 use crate::auth::oidc::provider::{self, Provider};
 use crate::auth::oidc::url::with_query;
 use crate::auth::principal::{self, server_principal};
-use crate::auth::token;
 use crate::clock;
 use crate::http::authenticate;
-use crate::http::browser::{self, SESSION};
+use crate::http::browser;
 use crate::http::html::escaped;
 use crate::http::peer::Peer;
 use crate::shared::Shared;
@@ -26,6 +25,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 use cluster::Command;
 use cluster::config::{GroupGrant, OidcConfig};
 use cluster::token::UserToken;
+use cluster::web_session::SignInProof;
 use model::account::Association;
 use model::principal::{Principal, Role};
 use model::project::{MembersChange, ProjectRole};
@@ -156,7 +156,7 @@ async fn end_attempt(
     let claims = ask_provider(shared, identify).await?;
     let by = user(shared, &config, &claims).await?;
     join_groups(shared, &config, &by, &claims).await;
-    signed_in(shared, headers, by, is_loopback)
+    signed_in(shared, headers, &by, is_loopback).await
 }
 
 /// A browser is at one of these addresses itself, and shows what it gets: a refusal is a page, with a way back.
@@ -303,26 +303,16 @@ fn group_changes(
     left.chain(joined).chain(accounts).collect()
 }
 
-/// A session, as with a token of ours: this one is in memory alone.
-fn signed_in(shared: &Shared, headers: &HeaderMap, by: Principal, is_loopback: bool) -> WebResult {
-    let now = Instant::now();
-    job_pages::check(shared, headers, &by)?;
-    browser::cookies(headers, SESSION)
-        .for_each(|secret| shared.volatile.web_sessions.close(secret));
-    let (hash, made) = (token::hash(&token::generate()), clock::now());
-    let known = UserToken {
-        hash: hash.clone(),
-        name: by.name.clone(),
-        token_name: "single-sign-on".into(),
-        made: Some(made),
-        expires: Some(made + LIFE),
-        ..UserToken::default()
-    };
-    let is_kept = shared.volatile.sign_ons.keep(known, made);
-    let opened = is_kept.then(|| shared.volatile.web_sessions.open(&hash, by.clone(), now));
-    let secret = opened.flatten().ok_or_else(|| {
-        WebRefusal::new(StatusCode::SERVICE_UNAVAILABLE, "too many browsers are signed in")
-    })?;
+/// A session, as with a token of ours, for as long as the provider's word is taken.
+async fn signed_in(
+    shared: &Shared,
+    headers: &HeaderMap,
+    by: &Principal,
+    is_loopback: bool,
+) -> WebResult {
+    job_pages::check(shared, headers, by)?;
+    let proof = SignInProof::SingleSignOn { expires: clock::now() + LIFE };
+    let secret = session::open(shared, headers, by, proof).await?;
     tracing::info!(user = by.name, "browser signed in by single sign-on");
     let mut response = sent_to("/")?;
     session::set_cookie(&mut response, &secret, is_loopback);
@@ -372,6 +362,7 @@ fn refused(shared: &Shared, error: &OidcError) -> WebRefusal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::auth::token;
     use crate::testing::TestServer;
 
     fn config() -> OidcConfig {
@@ -417,6 +408,25 @@ mod tests {
         assert!(account.coordinators.contains(&"nobody".to_owned()), "{account:?}");
         assert_eq!(joined(&server, json!([])).await, [""; 0], "none of his groups names it");
         assert_eq!(joined(&server, json!("ml")).await, [""; 0], "no list");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn session_of_a_sign_on_stands_for_it_and_nothing_of_it_is_a_token() {
+        let server = TestServer::start().await;
+        let shared = &server.shared;
+        let by = principal::of_name("nobody").expect("every machine has nobody");
+        let proof = SignInProof::SingleSignOn { expires: clock::now() + LIFE };
+        let opened = shared.open_web_session(by, proof, Vec::new()).await;
+        let secret = opened.expect("a session");
+        let session = shared.web_session(&secret).expect("it is open");
+        let token = session.token_hash();
+        let holds = |hash: &str| authenticate::token_holds(shared, hash, false).is_ok();
+        assert!(holds(&token));
+        for text in [&secret, &session.hash, &token] {
+            assert!(!holds(&token::hash(text)), "{text}");
+        }
+        shared.close_web_session(&secret).await.expect("closed");
+        assert!(!holds(&token) && shared.web_session(&secret).is_none());
     }
 
     #[tokio::test]

@@ -12,14 +12,14 @@ use crate::web::job_pages;
 use axum::Extension;
 use axum::body::{self, Body};
 use axum::extract::{Request, State};
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use cluster::rights::role_of;
+use cluster::web_session::SignInProof;
 use model::principal::Principal;
 use serde::Deserialize;
 use serde_json::json;
 use std::sync::Arc;
-use std::time::Instant;
 
 /// A token is far shorter.
 const BODY_BYTES_MAX: usize = 4 << 10;
@@ -44,19 +44,24 @@ pub async fn sign_in(State(shared): State<Arc<Shared>>, request: Request) -> Web
     authenticate::prepare_account(&shared, &hash, is_loopback).await;
     let by = authenticate::of_token_hash(&shared, &hash, is_loopback)
         .map_err(|why| WebRefusal::new(StatusCode::UNAUTHORIZED, why))?;
-    let now = Instant::now();
     job_pages::check(&shared, &head.headers, &by)?;
-    // The session that the browser had is not left behind.
-    browser::cookies(&head.headers, SESSION)
-        .for_each(|secret| shared.volatile.web_sessions.close(secret));
-    let secret = shared.volatile.web_sessions.open(&hash, by.clone(), now);
-    let secret = secret.ok_or_else(|| {
-        WebRefusal::new(StatusCode::SERVICE_UNAVAILABLE, "too many browsers are signed in")
-    })?;
+    let secret = open(&shared, &head.headers, &by, SignInProof::Token { hash }).await?;
     tracing::info!(user = by.name, "browser signed in");
     let mut response = json_answer(&profile(&shared, &by));
     set_cookie(&mut response, &secret, is_loopback);
     Ok(response)
+}
+
+/// The secret of a new session. The one that the browser had is over.
+pub(super) async fn open(
+    shared: &Shared,
+    headers: &HeaderMap,
+    by: &Principal,
+    proof: SignInProof,
+) -> Result<String, WebRefusal> {
+    let former = browser::cookies(headers, SESSION).map(str::to_owned).collect();
+    let opened = shared.open_web_session(by.clone(), proof, former).await;
+    opened.map_err(|why| WebRefusal::new(StatusCode::SERVICE_UNAVAILABLE, why.to_string()))
 }
 
 async fn whole(content: Body) -> Result<body::Bytes, WebRefusal> {
@@ -82,7 +87,7 @@ pub async fn sign_out(
 ) -> WebResult {
     let mut response = json_answer(&json!({}));
     if let Admission::Session { secret, is_loopback } = admission {
-        shared.volatile.web_sessions.close(&secret);
+        shared.close_web_session(&secret).await?;
         set_cookie(&mut response, "; Max-Age=0", is_loopback);
     }
     Ok(response)

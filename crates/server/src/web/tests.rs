@@ -14,6 +14,7 @@ use axum::http::{HeaderMap, Method, Request, StatusCode, header};
 use axum::response::Response;
 use cluster::Command;
 use cluster::token::UserToken;
+use cluster::web_session::SignInProof;
 use http_body_util::BodyExt;
 use model::id::JobId;
 use serde_json::{Value, json};
@@ -282,16 +283,28 @@ async fn session_ends_with_its_token() {
 async fn session_outlives_a_directory_that_does_not_know_its_user() {
     let mut browser = Browser::new().await;
     let token = browser.token("no-such-user-here", Duration::from_secs(3600)).await;
-    let (sessions, now) = (&browser.server.shared.volatile.web_sessions, Instant::now());
-    let secret = sessions.open(&token::hash(&token), crate::testing::user(), now);
-    let secret = secret.expect("a session");
+    let proof = SignInProof::Token { hash: token::hash(&token) };
+    let (shared, user) = (&browser.server.shared, crate::testing::user());
+    let secret = shared.open_web_session(user, proof, Vec::new()).await.expect("a session");
     browser.cookie = Some(format!("sluice_session={secret}"));
     for _ in 0..2 {
         let refused = browser.get(SESSION).await;
         assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE, "{}", refused.text);
     }
-    let sessions = &browser.server.shared.volatile.web_sessions;
-    assert!(sessions.token_of(&secret, Instant::now()).is_some(), "it is open");
+    assert!(browser.server.shared.web_session(&secret).is_some(), "it is open");
+}
+
+/// A server that is started anew finds it, and nobody who reads the disk can use it.
+#[tokio::test(flavor = "multi_thread")]
+async fn session_is_on_disk_by_its_hash_alone_until_somebody_signs_out() {
+    let browser = Browser::signed_in(USER).await;
+    let cookie = browser.cookie.clone().expect("a cookie");
+    let secret = cookie.strip_prefix("sluice_session=").expect("a secret");
+    let hash = token::hash(secret);
+    let kept = browser.server.state_on_disk();
+    assert!(kept.contains(&hash) && !kept.contains(secret), "{kept}");
+    assert_eq!(browser.sign_out().await.status, StatusCode::OK);
+    assert!(!browser.server.state_on_disk().contains(&hash));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -113,6 +113,24 @@ fn up_page_is_in_the_program_and_a_token_signs_in() {
     assert!(refused.status == 401 && refused.body.contains("revoked"), "{}", refused.body);
 }
 
+/// Whoever is signed in stays so over a restart, and a cookie that was stolen before somebody signed out opens nothing after it.
+#[test]
+fn up_session_of_a_browser_outlives_the_server_and_so_does_its_end() {
+    let cluster = Cluster::up(TWO_NODES);
+    let mut browser = Browser::of(&cluster);
+    browser.sign_in(&admin_token(&cluster));
+    cluster.kill("server");
+    cluster.start();
+    let session = browser.get(SESSION);
+    assert_eq!(session.status, 200, "{}", session.body);
+    assert_eq!(session.json()["role"], "admin");
+    let origin = format!("http://{}", browser.address);
+    assert_eq!(browser.send("DELETE", SESSION, Some(&origin), "").status, 200);
+    cluster.kill("server");
+    cluster.start();
+    assert_eq!(browser.get(SESSION).status, 401);
+}
+
 /// What the page does for a person: a script is checked and submitted, watched, explained and cancelled.
 #[test]
 fn up_page_submits_watches_explains_and_cancels_a_job() {
