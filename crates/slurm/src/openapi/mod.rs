@@ -205,4 +205,6 @@ fn merged<const N: usize>(parts: [Value; N]) -> Value {
 }
 
 #[cfg(test)]
+mod description_tests;
+#[cfg(test)]
 mod tests;

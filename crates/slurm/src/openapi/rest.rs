@@ -4,7 +4,9 @@ use super::accounts::{self, List};
 use super::field::{Context, Field, Number, Object};
 use super::partition::{PARTITION, PartitionTotals};
 use super::reservation::RESERVATION;
-use super::{CONTROLLER, DATABASE, Document, Objects, Plugin, accounting, diag, job, meta, node};
+use super::{
+    CONTROLLER, DATABASE, Document, Objects, Plugin, Version, accounting, diag, job, meta, node,
+};
 use crate::output::Moment;
 use model::id::JobId;
 use model::record::JobRecord;
@@ -52,7 +54,7 @@ pub fn ping(context: &Context, hostname: &str) -> Value {
 pub fn submitted(context: &Context, job: JobId) -> Value {
     let step = if context.version.is_typed() { "batch" } else { "BATCH" };
     let mut fields = json!({"job_id": job.0, "step_id": step, "job_submit_user_msg": ""});
-    if context.version.is_typed() {
+    if context.version.is_typed() && context.version < Version::V42 {
         fields["result"] = json!({
             "job_id": job.0, "step_id": step, "error_code": 0, "error": "No error",
             "job_submit_user_msg": "",

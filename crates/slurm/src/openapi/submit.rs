@@ -32,12 +32,15 @@ enum Kind {
 #[rustfmt::skip]
 const PROPERTIES: &[(&str, &str, Kind)] = &[
     ("account",                    "account",           Kind::Value),
+    ("account_gather_frequency",   "acctg-freq",        Kind::Value),
     ("array",                      "array",             Kind::Value),
     ("begin_time",                 "begin",             Kind::Time),
     ("comment",                    "comment",           Kind::Value),
     ("constraints",                "constraint",        Kind::Value),
     ("container",                  "container",         Kind::Value),
+    ("contiguous",                 "contiguous",        Kind::Flag),
     ("cores_per_socket",           "cores-per-socket",  Kind::Value),
+    ("cpu_frequency",              "cpu-freq",          Kind::Value),
     ("cpus_per_gpu",               "cpus-per-gpu",      Kind::Value),
     ("cpus_per_task",              "cpus-per-task",     Kind::Value),
     ("cpus_per_tres",              "cpus-per-gpu",      Kind::Gpus),
@@ -64,7 +67,9 @@ const PROPERTIES: &[(&str, &str, Kind)] = &[
     ("name",                       "job-name",          Kind::Value),
     ("nice",                       "nice",              Kind::Value),
     ("nodes",                      "nodes",             Kind::Range),
+    ("ntasks_per_tres",            "ntasks-per-gpu",    Kind::Value),
     ("open_mode",                  "open-mode",         Kind::List),
+    ("overcommit",                 "overcommit",        Kind::Flag),
     ("oversubscribe",              "oversubscribe",     Kind::Flag),
     ("partition",                  "partition",         Kind::Value),
     ("prefer",                     "prefer",            Kind::Value),
@@ -73,6 +78,7 @@ const PROPERTIES: &[(&str, &str, Kind)] = &[
     ("requeue",                    "requeue",           Kind::Switch),
     ("required_nodes",             "nodelist",          Kind::List),
     ("reservation",                "reservation",       Kind::Value),
+    ("segment_size",               "segment",           Kind::Value),
     ("signal",                     "signal",            Kind::Value),
     ("sockets_per_node",           "sockets-per-node",  Kind::Value),
     ("standard_error",             "error",             Kind::Value),
@@ -103,7 +109,7 @@ pub fn options(properties: &Value) -> Result<Vec<String>, String> {
     let Some(properties) = properties.as_object() else {
         return Err("job: expected an object of properties".to_owned());
     };
-    let together = [node_counts(properties)?, warning(properties)?];
+    let together = [node_counts(properties)?, warning(properties)?, switches(properties)?];
     let mut options: Vec<String> = together.into_iter().flatten().collect();
     for (name, value) in properties.iter().filter(|(name, _)| !is_apart(name)) {
         // What a client writes for a field that it does not fill.
@@ -118,8 +124,29 @@ pub fn options(properties: &Value) -> Result<Vec<String>, String> {
 
 /// Properties that stand for no option, or for one together.
 fn is_apart(name: &str) -> bool {
-    let apart = ["environment", "script", MINIMUM_NODES, MAXIMUM_NODES, WARNING, WARNING_DELAY];
-    apart.contains(&name)
+    let texts = ["environment", "script"];
+    let together = [MINIMUM_NODES, MAXIMUM_NODES, WARNING, WARNING_DELAY, SWITCHES, SWITCHES_WAIT];
+    texts.contains(&name) || together.contains(&name)
+}
+
+/// The most switches between a job's nodes, and for how many seconds it waits to have no more.
+const SWITCHES: &str = "required_switches";
+const SWITCHES_WAIT: &str = "wait_for_switch";
+
+fn switches(properties: &Map<String, Value>) -> Result<Option<String>, String> {
+    let (most, wait) = (count(properties, SWITCHES)?, count(properties, SWITCHES_WAIT)?);
+    let most = most.filter(|most| *most > 0);
+    Ok(most.map(|most| match wait.filter(|wait| *wait > 0) {
+        Some(wait) => format!("--switches={most}@{}:{:02}", wait / 60, wait % 60),
+        None => format!("--switches={most}"),
+    }))
+}
+
+/// A property that is a number; `None` where it is not given.
+fn count(properties: &Map<String, Value>, name: &str) -> Result<Option<u64>, String> {
+    let Some(value) = properties.get(name).and_then(given) else { return Ok(None) };
+    let count = value.as_u64().ok_or_else(|| format!("{name}: {value}: expected a number"))?;
+    Ok(Some(count))
 }
 
 /// The signal before the end of the time, and how many seconds before.
@@ -144,12 +171,7 @@ const MINIMUM_NODES: &str = "minimum_nodes";
 const MAXIMUM_NODES: &str = "maximum_nodes";
 
 fn node_counts(properties: &Map<String, Value>) -> Result<Option<String>, String> {
-    let count = |name: &str| -> Result<Option<u64>, String> {
-        let Some(value) = properties.get(name).and_then(given) else { return Ok(None) };
-        let count = value.as_u64().ok_or_else(|| format!("{name}: {value}: expected a number"))?;
-        Ok(Some(count))
-    };
-    Ok(match (count(MINIMUM_NODES)?, count(MAXIMUM_NODES)?) {
+    Ok(match (count(properties, MINIMUM_NODES)?, count(properties, MAXIMUM_NODES)?) {
         (None, None) => None,
         (Some(least), None) => Some(format!("--nodes={least}")),
         (least, Some(most)) => Some(format!("--nodes={}-{most}", least.unwrap_or(1))),
@@ -320,6 +342,28 @@ mod tests {
         assert_eq!((options(&Value::Null), environment(&Value::Null)), (Ok(vec![]), Ok(vec![])));
     }
 
+    /// Slurm 24.11 describes these properties beside those that are taken. Each stands for no option of `sbatch`, or for one that does
+    /// nothing here.
+    #[test]
+    fn every_other_property_of_slurms_description_is_refused_by_its_name() {
+        #[rustfmt::skip]
+        const REFUSED: &[&str] = &[
+            "admin_comment", "allocation_node_list", "allocation_node_port", "argv", "batch_features", "burst_buffer",
+            "cluster_constraint", "clusters", "container_id", "core_specification", "cpu_binding", "cpu_binding_flags",
+            "crontab", "delay_boot", "distribution_plane_size", "end_time", "extra", "flags", "group_id",
+            "hetjob_group", "immediate", "job_id", "kill_on_node_fail", "kill_warning_flags", "maximum_cpus",
+            "mcs_label", "memory_binding", "memory_binding_type", "minimum_boards_per_node", "minimum_cpus",
+            "minimum_sockets_per_board", "network", "oom_kill_step", "power_flags", "profile", "reboot",
+            "reserve_ports", "resv_mpi_ports", "rlimits", "selinux_context", "shared", "site_factor",
+            "spank_environment", "tasks_per_board", "thread_specification", "tres_bind", "tres_freq", "user_id",
+            "wait_all_nodes", "x11", "x11_magic_cookie", "x11_target_host", "x11_target_port",
+        ];
+        for name in REFUSED {
+            let why = options(&json!({ *name: "1" })).expect_err(name);
+            assert!(why.starts_with(name), "{why}");
+        }
+    }
+
     /// As generated clients of later versions send them, with the flags around numbers and fields that are not filled.
     #[test]
     fn properties_of_later_versions_mean_the_same() {
@@ -347,6 +391,8 @@ mod tests {
         );
         let endless = json!({"time_limit": {"set": false, "infinite": true, "number": 0}});
         assert_eq!(options(&endless), Ok(vec!["--time=UNLIMITED".to_owned()]));
+        let switches = json!({"required_switches": 1, "wait_for_switch": 90});
+        assert_eq!(options(&switches), Ok(vec!["--switches=1@1:30".to_owned()]));
         let gpus = json!({"tres_per_job": "gres:gpu:4"});
         assert_eq!(options(&gpus), Ok(vec!["--gpus=4".to_owned()]));
     }

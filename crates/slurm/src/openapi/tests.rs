@@ -5,7 +5,7 @@ use crate::output::samples::{busy_node, cluster, node, sweep_pending, train};
 
 /// The keys of a job and of a node in what Slurm 22.05 prints.
 #[rustfmt::skip]
-const JOB_KEYS: &[&str] = &[
+pub(super) const JOB_KEYS: &[&str] = &[
     "account", "accrue_time", "admin_comment", "array_job_id", "array_max_tasks", "array_task_id", "array_task_string",
     "association_id", "batch_features", "batch_flag", "batch_host", "billable_tres", "burst_buffer",
     "burst_buffer_state", "cluster", "cluster_features", "command", "comment", "container", "contiguous", "core_spec",
@@ -181,7 +181,8 @@ fn other_documents_follow_the_version_too() {
     assert_eq!(rest::ping(&late, "head")["pings"][0]["pinged"], "UP");
     let job = model::id::JobId(7);
     assert_eq!(rest::submitted(&early, job)["job_id"], 7);
-    assert_eq!(rest::submitted(&late, job)["result"]["job_id"], 7);
+    assert_eq!(rest::submitted(&context(Version::V41), job)["result"]["job_id"], 7);
+    assert_eq!(rest::submitted(&late, job)["job_id"], 7);
     assert_eq!(rest::refused(&early, "no", 5)["errors"], json!([{"error": "no", "errno": 5}]));
     assert_eq!(rest::refused(&late, "no", 5)["errors"][0]["error_number"], 5);
     let counted = wire::diagnostics::DiagnosticsView { running: 3, ..Default::default() };
