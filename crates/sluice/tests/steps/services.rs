@@ -48,6 +48,11 @@ fn up_service_answers_members_of_its_project_by_any_replica() {
     let said = apply(&cluster, free_port(), "replicas: 2");
     assert!(said.contains("/proxy/services/main/web/"), "{said}");
     until("both replicas run", || (replicas(&cluster).len() == 2).then_some(()));
+    let listed = cluster.sluice(&["ps", "--json"]).ok();
+    let listed: serde_json::Value = serde_json::from_str(&listed).expect("JSON");
+    for run in listed["runs"].as_array().expect("runs") {
+        assert_eq!(run["service"]["url"], "/proxy/services/main/web/", "{run}");
+    }
     let page = answered(&cluster, &format!("{base}/a/b?c=d"), &[&token]);
     let text = page.text();
     assert_eq!(text.lines().next(), Some("/a/b?c=d"), "{text}");

@@ -10,6 +10,7 @@ use ::dstack::table::{self, PsRow, ago};
 use clap::Args;
 use model::change::JobFilter;
 use model::record::{HistoryOrder, JobRecord};
+use model::service::Service;
 use model::time::{Timestamp, format_iso};
 use serde_json::{Value, json};
 use std::collections::HashSet;
@@ -215,6 +216,14 @@ pub(super) fn entry_json(entry: &Entry, project: &str) -> Value {
         .flat_map(|network| &network.ports)
         .map(|port| json!({ "container": port.container, "node": port.node }))
         .collect();
+    // A path of the server's own address, as in what `apply` prints.
+    let service = match entry {
+        Entry::Job(job) => {
+            let url = || Service::path(job.spec.project(), &job.spec.name);
+            job.spec.launch.service.as_ref().map(|_| json!({ "url": url() }))
+        }
+        Entry::Record(_) => None,
+    };
     let restarts = match entry {
         Entry::Job(job) => job.restarts,
         Entry::Record(record) => record.restarts,
@@ -235,5 +244,6 @@ pub(super) fn entry_json(entry: &Entry, project: &str) -> Value {
         "attempts": restarts + 1,
         "nodes": nodes,
         "ports": ports,
+        "service": service,
     })
 }
