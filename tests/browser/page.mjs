@@ -100,6 +100,25 @@ async function administers(page) {
   assert.doesNotMatch(await shell("scontrol show reservation"), /to-remove/);
 }
 
+async function stopsAService(page) {
+  await show(page, "submit", "Submit");
+  await page.fill("#script", "type: service\nname: shop\nport: 8000\ncommands: [sleep 600]\nresources: {cpu: 1, memory: 16MB.., disk: 0GB..}\n");
+  await page.click("form button[type=submit]:not([disabled])");
+  await shows(page, "Submitted job", "#notice");
+  await show(page, "lists/services", "Services");
+  await page.waitForSelector("a[href='/proxy/services/main/shop/']");
+  await isAccessible(page, "lists-services");
+  await page.click("summary:has-text('Change')");
+  const stop = page.locator("form[aria-label='Stop service']");
+  await stop.getByLabel("Service").fill("none");
+  await stop.locator("button").click();
+  await stop.locator("output:has-text('there is no such service')").waitFor();
+  await stop.getByLabel("Service").fill("shop");
+  await stop.locator("button").click();
+  await page.click("dialog button:has-text('Stop service')");
+  await shows(page, "There are none.");
+}
+
 async function opensAShell(context, page, job) {
   await show(page, `job/${job}`, `Job ${job}`);
   const [terminal] = await Promise.all([context.waitForEvent("page"), page.click("a:has-text('Shell')")]);
@@ -169,6 +188,7 @@ run(async (browser) => {
   await check("a job that waits is explained, held and released", () => holdsAndReleases(page, waits));
   await check("lines are found in the output", () => findsInTheOutput(page, job));
   await check("accounts, limits and reservations are changed", () => administers(page));
+  await check("a service is listed and stopped", () => stopsAService(page));
   await check("a shell in the job", () => opensAShell(context, page, job));
   await check("filters are in the address, and the keyboard opens a job", async () => {
     await show(page, `queue?q=${job}&mine=1`, "Queue");

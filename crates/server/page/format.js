@@ -58,3 +58,12 @@ export function colour(name) {
   for (const letter of name) sum = (sum * 31 + letter.codePointAt(0)) % 9973;
   return `c${sum % 12}`;
 }
+
+/** Words that are written in another way than in small letters. */
+const SPELLED = { tres: "TRES", qos: "QOS", cpu: "CPU", cpus: "CPUs", gpu: "GPU", gpus: "GPUs", id: "ID", ssh: "SSH", uid: "UID", s: "(s)" };
+
+/** The name of a list or a field as a heading: `max_tres_per_job` is "Max TRES per job". */
+export function heading(name) {
+  const text = name.split("_").map((word) => SPELLED[word] ?? word).join(" ");
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}

@@ -44,6 +44,15 @@ function qos(v, current) {
   });
 }
 
+/** The runs whose replicas a service has: while it is updated, two. It is named, or given by where requests to it go. */
+function runsOfService(name, current) {
+  const replicas = current.jobs.filter((job) => job.service && (job.name === name || job.service === name));
+  const places = new Set(replicas.map((job) => job.service));
+  if (places.size === 0) throw new Error(`${name}: there is no such service`);
+  if (places.size > 1) throw new Error(`${name}: several services have this name: give where its requests go`);
+  return [...new Set(replicas.map((job) => Number.parseInt(job.shown, 10)))].map((id) => ({ id }));
+}
+
 /** By list: `fields` are `[name, label, kind]`, where a kind is a list of choices, "optional", "verbatim" or "time"; `least` is the role that a form needs. */
 export const FORMS = {
   nodes: [
@@ -83,6 +92,11 @@ export const FORMS = {
       call: (v) => ({ create_volume: { project: v.project || "main", name: v.name, place: { [v.kind]: v.place } } }) },
     { title: "Delete volume", fields: [["project", "Project", "optional"], ["name", "Name"]], ask: "Its files are deleted. This cannot be undone.",
       call: (v) => ({ delete_volume: { project: v.project || "main", name: v.name } }) },
+  ],
+  services: [
+    { title: "Stop service", fields: [["name", "Service"]], ask: "Its replicas end, and nobody answers its requests.",
+      call: (v, current) => ({ cancel: { filter: { jobs: runsOfService(v.name, current) }, full: true } }),
+      result: (answer) => answer.cancelled.filter((one) => one.refusal).map((one) => `${one.job} was refused`).join(", ") },
   ],
   fleets: [
     { title: "Set fleet over SSH", least: "admin",

@@ -4,7 +4,8 @@ import { forms } from "./administer.js";
 import { get } from "./api.js";
 import { save } from "./csv.js";
 import { h, table } from "./dom.js";
-import { time } from "./format.js";
+import { heading } from "./format.js";
+import { servicesOf, tablesOf } from "./list_tables.js";
 import { queue } from "./queue_store.js";
 import { replaceAddress } from "./router.js";
 
@@ -13,13 +14,10 @@ const LISTS = ["events", "audit", "reservations", "accounts", "shares", "project
 const OF_PROJECT = new Set(["secrets", "volumes"]);
 /** Rows of one table; a search finds the others. */
 const ROWS_MAX = 500;
-/** Whole numbers from 2001 to 2286 in milliseconds are times; amounts of memory may be larger, and shares are fractions. */
-const [TIME_MIN, TIME_END] = [1e12, 1e13];
-const isTime = (value) => Number.isInteger(value) && value >= TIME_MIN && value < TIME_END;
 
 export function listsView(route, profile) {
   const name = LISTS.includes(route.parts[0]) ? route.parts[0] : LISTS[0];
-  const title = name[0].toUpperCase() + name.slice(1);
+  const title = heading(name);
   const content = h("div");
   const wanted = { q: route.query.get("q") ?? "", project: route.query.get("project") ?? "" };
   const apply = () => replaceAddress(`lists/${name}`, wanted);
@@ -38,19 +36,14 @@ export function listsView(route, profile) {
 
   const draw = () => {
     const word = wanted.q.toLowerCase();
-    content.replaceChildren(...tables.map(({ title, heads, rows }) => {
-      const fitting = rows.filter((cells) => !word || cells.some((cell) => cell.toLowerCase().includes(word)));
-      return h("section", {},
-        h("p", { class: "buttons" }, `${title}: ${fitting.length}${fitting.length > ROWS_MAX ? `, the first ${ROWS_MAX} are shown` : ""} `,
-          h("button", { type: "button", onclick: () => save(`${title}.csv`, [heads, ...fitting]) }, `${title} as CSV`)),
-        table(title, heads, fitting.slice(0, ROWS_MAX)));
-    }));
+    content.replaceChildren(...tables.map((one) => tableElement(one, word)));
     if (tables.length === 0) content.replaceChildren(h("p", {}, "There are none."));
   };
   const load = async () => {
     if (name === "services") {
       await queue.refresh();
-      tables = servicesOf([...queue.rows.values()]);
+      answer = { jobs: [...queue.rows.values()] };
+      tables = servicesOf(answer.jobs);
     } else {
       answer = await get(`lists/${name}${OF_PROJECT.has(name) && wanted.project ? `?project=${encodeURIComponent(wanted.project)}` : ""}`);
       tables = tablesOf(name, answer);
@@ -61,7 +54,7 @@ export function listsView(route, profile) {
   return {
     title,
     element: h("section", {}, h("h1", {}, title),
-      h("nav", { "aria-label": "Lists", class: "tabs" }, LISTS.map((one) => h("a", { href: `#/lists/${one}`, "aria-current": one === name && "page" }, one))),
+      h("nav", { "aria-label": "Lists", class: "tabs" }, LISTS.map((one) => h("a", { href: `#/lists/${one}`, "aria-current": one === name && "page" }, heading(one)))),
       h("p", { class: "buttons" }, h("label", { for: "list-search" }, "Search "), search,
         OF_PROJECT.has(name) && [h("label", { for: "list-project" }, "Project "), project]),
       content, forms(name, profile, load, () => answer)),
@@ -71,45 +64,11 @@ export function listsView(route, profile) {
   };
 }
 
-/** Services by project and name, with their replicas and where requests go. */
-function servicesOf(jobs) {
-  const services = new Map();
-  for (const job of jobs.filter((one) => one.service)) {
-    const key = `${job.account}/${job.name}`;
-    const known = services.get(key) ?? { service: job.name, project: job.account, user: job.user, running: 0, waiting: 0, requests: `/proxy/services/${key}/` };
-    known[job.waiting ? "waiting" : "running"] += 1;
-    services.set(key, known);
-  }
-  return services.size ? [asTable("services", [...services.values()])] : [];
-}
-
-/** An answer holds one list, or an object of several. */
-function tablesOf(name, answer) {
-  const content = Object.values(answer)[0];
-  const lists = Array.isArray(content) ? [[name, content]] : Object.entries({ ...content, roles: Object.entries(content?.roles ?? {}).map(([user, role]) => ({ user, role })) });
-  const named = (rows) => rows.map((row) => (typeof row === "string" ? { name: row } : row));
-  return lists.filter(([, rows]) => Array.isArray(rows) && rows.length > 0).map(([title, rows]) => [title, named(rows)])
-    .map(([title, rows]) => asTable(title, name === "events" || name === "audit" ? [...rows].reverse() : rows));
-}
-
-function asTable(title, objects) {
-  const flat = objects.map(flatten);
-  const heads = [...new Set(flat.flatMap((object) => Object.keys(object)))];
-  const rows = flat.map((object) => heads.map((head) => said(object[head])));
-  return { title, heads, rows };
-}
-
-/** An object within a row has its values in the row. */
-function flatten(object) {
-  return Object.fromEntries(Object.entries(object).flatMap(([key, value]) => {
-    const isPlain = value !== null && typeof value === "object" && !Array.isArray(value) && Object.keys(value).length > 3;
-    return isPlain ? Object.entries(flatten(value)) : [[key, value]];
-  }));
-}
-
-function said(value) {
-  if (value === null || value === undefined) return "";
-  if (typeof value === "number") return isTime(value) ? time(value) : String(value);
-  if (Array.isArray(value) && value.every((one) => typeof one !== "object")) return value.join(", ");
-  return typeof value === "object" ? JSON.stringify(value) : String(value);
+/** A table with the rows that have this word in them. */
+function tableElement({ title, heads, rows, links }, word) {
+  const fitting = rows.filter((cells) => !word || cells.some((cell) => cell.toLowerCase().includes(word)));
+  const cells = fitting.slice(0, ROWS_MAX).map((row) => row.map((text, index) => (links.includes(heads[index]) ? h("a", { href: text }, text) : text)));
+  const shown = fitting.length > ROWS_MAX ? `, the first ${ROWS_MAX} are shown` : "";
+  return h("section", {}, table(`${title}: ${fitting.length}${shown}`, heads, cells),
+    h("p", {}, h("button", { type: "button", onclick: () => save(`${title}.csv`, [heads, ...fitting]) }, `${title} as CSV`)));
 }

@@ -68,7 +68,8 @@ pub fn service_url(shared: &Shared, path: &str) -> String {
     service_address(&shared.read(), path)
 }
 
-fn service_address(state: &ClusterState, path: &str) -> String {
+/// The same for who holds the state.
+pub fn service_address(state: &ClusterState, path: &str) -> String {
     // A site's own certificate has the names that the site gave it.
     let is_certified = |project: &str| match &state.config.server_certificate {
         Some(_) => is_label(project),

@@ -45,6 +45,7 @@ static ASSETS: &[Asset] = &[
     script("job.js", include_str!("../../page/job.js")),
     script("job_output.js", include_str!("../../page/job_output.js")),
     script("job_use.js", include_str!("../../page/job_use.js")),
+    script("list_tables.js", include_str!("../../page/list_tables.js")),
     script("lists.js", include_str!("../../page/lists.js")),
     script("overview.js", include_str!("../../page/overview.js")),
     script("queue.js", include_str!("../../page/queue.js")),

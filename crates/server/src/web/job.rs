@@ -4,7 +4,7 @@ use crate::shared::Shared;
 use crate::web::answer::{WebRefusal, WebResult, json_answer};
 use crate::web::ask::{ask, first_refusal};
 use crate::web::explanation;
-use crate::web::job_rows::JobRow;
+use crate::web::job_rows::{self, JobRow};
 use crate::web::shell;
 use axum::Extension;
 use axum::extract::{Path, State};
@@ -103,8 +103,10 @@ fn page(shared: &Shared, by: &Principal, explained: &ExplainedJob) -> JobPage {
     let running = job.filter(|job| job.attempt().is_some());
     let may_enter = running.is_some_and(|job| shell::may_enter(&state, by, job));
     let expected = wait.and_then(|wait| wait.expected.as_ref().or(wait.backfill_slot.as_ref()));
+    let mut row = JobRow::of(view);
+    job_rows::mark_services(&state, std::slice::from_mut(&mut row));
     JobPage {
-        job: JobRow::of(view),
+        job: row,
         may_manage,
         may_read,
         may_enter,

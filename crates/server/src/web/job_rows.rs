@@ -2,12 +2,14 @@
 
 use crate::clock;
 use crate::http::calls;
+use crate::proxy::origin;
 use crate::shared::Shared;
 use crate::shared::change_log::ChangeSeq;
 use crate::shared::long_calls::LongWork;
 use crate::web::answer::{WebRefusal, WebResult, json_answer};
 use axum::Extension;
 use axum::extract::{Query, State};
+use cluster::State as ClusterState;
 use cluster::visibility::Viewer;
 use model::change::{JobFilter, JobRef};
 use model::id::JobId;
@@ -15,6 +17,7 @@ use model::principal::Principal;
 use model::private_data::PrivateKind;
 use model::reason::Refusal;
 use model::run::LaunchKind;
+use model::service::Service;
 use model::time::Timestamp;
 use model::tres::TresKind;
 use schemars::JsonSchema;
@@ -83,8 +86,8 @@ pub struct JobRow {
     ended: bool,
     /// It came in dstack's language.
     run: bool,
-    /// It is a replica of a service.
-    service: bool,
+    /// Where requests to the service go that it is a replica of: an address, or a path of this server.
+    service: Option<String>,
 }
 
 impl JobRow {
@@ -115,8 +118,8 @@ impl JobRow {
             waiting,
             ended: job.state.is_ended(),
             run: job.spec.launch.kind == LaunchKind::Task,
-            // A listing has no launch: `mark_services` looks it up.
-            service: job.spec.launch.service.is_some(),
+            // A listing does not say it: see `mark_services`.
+            service: None,
         }
     }
 }
@@ -149,15 +152,17 @@ pub async fn rows(
     let unlisted = changed.iter().flatten().filter(|job| !listed.contains(*job));
     let gone = known_jobs(&shared, &by, unlisted);
     let mut rows: Vec<JobRow> = views.iter().map(JobRow::of).collect();
-    mark_services(&shared, &mut rows);
+    mark_services(&shared.read(), &mut rows);
     Ok(json_answer(&Rows { seq, now, whole: changed.is_none(), cut, rows, gone }))
 }
 
-fn mark_services(shared: &Shared, rows: &mut [JobRow]) {
-    let state = shared.read();
+/// Fills in where replicas of services are reached.
+pub fn mark_services(state: &ClusterState, rows: &mut [JobRow]) {
     for row in rows.iter_mut().filter(|row| row.run) {
-        let job = state.jobs.get(&row.id);
-        row.service = job.is_some_and(|job| job.spec.launch.service.is_some());
+        let spec = state.jobs.get(&row.id).map(|job| &job.spec);
+        let service = spec.filter(|spec| spec.launch.service.is_some());
+        let path = service.map(|spec| Service::path(spec.project(), &spec.name));
+        row.service = path.map(|path| origin::service_address(state, &path));
     }
 }
 

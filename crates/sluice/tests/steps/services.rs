@@ -109,6 +109,9 @@ fn up_services_and_pages_of_jobs_have_another_origin_than_the_servers_own_page()
         assert_eq!((led.status, led.header("location")), (307, Some(&*there)), "{}", led.head);
     }
     assert_eq!(send_to(&clients, "GET", path, &[&host, &token], b"").status, 200, "a program");
+    let queue = send_to(&clients, "GET", "/api/web/jobs", &[&host, &token], b"").text();
+    let queue: serde_json::Value = serde_json::from_str(&queue).expect("JSON");
+    assert_eq!(queue["rows"][0]["service"], "/proxy/services/main/web/", "{queue}");
     // Nothing of the server's own is there.
     let host = format!("Host: {own}");
     for path in ["/", "/healthz", "/metrics", "/api/v1/call", "/api/web/session"] {
