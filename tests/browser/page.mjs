@@ -24,6 +24,8 @@ function views(job) {
     ["queue", "Queue", (page) => page.waitForSelector(`.list-row a[href="#/job/${job}"]`)],
     [`job/${job}`, `Job ${job}`, async (page) => {
       await shows(page, MARKUP);
+      await shows(page, "Asked for, limits and use");
+      await shows(page, "Limits, and use now");
       await page.click("summary:has-text('Its place')");
       await page.waitForSelector(`details svg a[href="#/job/${job}"]`);
       await page.click("summary:has-text('Attempts')");

@@ -6,7 +6,12 @@ import { colour, time } from "./format.js";
 import { jobAddress } from "./router.js";
 
 const [ROW, LEFT, WIDTH, HEAD] = [22, 120, 1100, 24];
-const TICKS = 8;
+/** The most lines of a clock, and the hours that may be between two of them. */
+const TICKS_MAX = 9;
+const TICK_HOURS = [0.25, 0.5, 1, 2, 3, 6, 12, 24, 48, 96];
+const HOUR = 3_600_000;
+/** The time of a line is written to its right. */
+const LABEL = 90;
 
 /** `answer`: the server's timeline; `range`: `{from, to, now}`; `point(text, job)` is called with what a bar or reservation is. */
 export function gantt(answer, range, point) {
@@ -16,17 +21,25 @@ export function gantt(answer, range, point) {
   const x = (at) => LEFT + ((inside(at) - range.from) / (range.to - range.from)) * (WIDTH - LEFT);
   const reserved = answer.reservations.flatMap((one) => reservedShapes(one, range, places, x));
   const bars = answer.bars.flatMap((bar) => barShapes(bar, range, places, x)).sort((one, other) => one.y - other.y || one.start - other.start);
-  const ticks = Array.from({ length: TICKS }, (_, index) => range.from + ((range.to - range.from) * index) / TICKS);
+  const ticks = roundTimes(range.from, range.to);
   const drawing = svg("svg", { class: "timeline", viewBox: `0 0 ${WIDTH} ${height}`, width: WIDTH, height, role: "group", "aria-label": "Jobs on nodes over time" },
     ticks.map((at) => [
       svg("line", { class: "tick", x1: x(at), x2: x(at), y1: HEAD - 4, y2: height }),
-      svg("text", { class: "label", x: x(at) + 3, y: 14 }, time(at)),
+      x(at) < WIDTH - LABEL && svg("text", { class: "label", x: x(at) + 3, y: 14 }, time(at)),
     ]),
     answer.nodes.map((name) => svg("text", { class: "label", x: 0, y: places.get(name) + 15 }, name)),
     reserved.map((one) => one.element), bars.map((one) => one.element),
     svg("line", { class: "now", x1: x(range.now), x2: x(range.now), y1: 0, y2: height }));
   listen(drawing, bars, reserved, point);
   return drawing;
+}
+
+/** Times between two others that are round on the person's own clock. */
+function roundTimes(from, to) {
+  const hours = TICK_HOURS.find((one) => (to - from) / (one * HOUR) <= TICKS_MAX) ?? TICK_HOURS.at(-1);
+  const [step, offset] = [hours * HOUR, new Date(from).getTimezoneOffset() * 60_000];
+  const first = Math.ceil((from - offset) / step) * step + offset;
+  return Array.from({ length: Math.max(0, Math.ceil((to - first) / step)) }, (_, index) => first + index * step);
 }
 
 function reservedShapes(kept, range, places, x) {

@@ -3,10 +3,10 @@
 import { get, post } from "./api.js";
 import { confirmed, h, notice, table } from "./dom.js";
 import { Explainer } from "./explainer.js";
-import { bytes, duration, elapsed, time } from "./format.js";
+import { duration, elapsed, time } from "./format.js";
 import { gantt } from "./gantt.js";
 import { Output } from "./job_output.js";
-import { charts, useTable } from "./job_use.js";
+import { resources } from "./job_use.js";
 
 /** How often the output and the use are fetched. */
 const INTERVAL_MS = 5_000;
@@ -32,13 +32,15 @@ const CHANGES = [
 export function jobView(route) {
   const id = Number.parseInt(route.parts[0], 10);
   const facts = h("div");
-  const use = h("section", { hidden: true });
+  const use = h("section");
   const place = new Place(id);
   const attempts = folded("Attempts", async () => attemptTable((await get(`jobs/${id}/attempts`)).attempts));
   const output = new Output(id);
   const text = script(id);
   let page = null;
+  let loads = [];
   let drawn = "";
+  let drawnUse = "";
   let due = null;
 
   const load = async () => {
@@ -47,6 +49,7 @@ export function jobView(route) {
     const content = JSON.stringify(page);
     if (content !== drawn) facts.replaceChildren(...parts(page, load));
     drawn = content;
+    drawUse();
     output.element.hidden = !page.may_read || page.job.waiting;
     text.hidden = !page.may_read || page.job.run;
     place.element.hidden = page.job.ended;
@@ -62,13 +65,18 @@ export function jobView(route) {
     const isLive = !page.job.ended;
     await Promise.allSettled([
       page.may_read && (isLive || !output.isWhole) ? output.load(!isLive) : null,
-      isLive ? get(`jobs/${id}/usage`).then((answer) => showUse(answer.usage ?? [])) : null,
+      isLive ? loadUse() : null,
     ]);
   };
-  const showUse = (jobs) => {
-    const loads = jobs.flatMap((job) => job.loads ?? []);
-    use.hidden = loads.length === 0;
-    use.replaceChildren(h("h2", {}, "Limits and use"), useTable(page.allocation, loads), h("div", { class: "charts" }, charts(loads)));
+  const loadUse = async () => {
+    const { usage = [] } = await get(`jobs/${id}/usage`);
+    loads = usage.flatMap((job) => job.loads ?? []);
+    drawUse();
+  };
+  const drawUse = () => {
+    const content = JSON.stringify([page.request, page.allocation, loads]);
+    if (content !== drawnUse) use.replaceChildren(...resources(page, loads));
+    drawnUse = content;
   };
   const live = setInterval(loadLive, INTERVAL_MS);
 
@@ -97,8 +105,6 @@ function parts(page, reload) {
       h("ul", {}, page.explanation.map((line) => h("li", {}, line))),
       page.expected && h("p", {}, `Expected to start ${time(page.expected.start)} on ${page.expected.nodes.join(", ")}.`)),
     definitions(page),
-    page.allocation.length > 0 && table("Allocation", ["Node", "CPUs", "Memory", "Devices"],
-      page.allocation.map((part) => [part.node, part.cpus, bytes(part.memory), part.gres.join(", ") || "–"])),
     page.steps.length > 0 && table("Steps", ["Step", "Name", "Tasks", "Start", "End"],
       page.steps.map((step) => [step.id, step.name, step.tasks, time(step.start), time(step.end)])),
   ].filter(Boolean);
@@ -127,12 +133,11 @@ function definitions(page) {
     [job.waiting ? "Expected start" : "Started", time(job.start)],
     [job.ended ? "Ended" : "Ends by its limit", time(job.end)],
     ["Has run", elapsed(job)], ["Time limit", duration(job.limit_s)],
-    ...page.request.map(([name, value]) => [`Asked: ${name}`, value]),
-    [job.waiting ? "Resources" : "Has", page.tres.map(([kind, amount]) => `${kind}=${amount}`).join(", ")],
+    [job.waiting ? "Counts as" : "Has", page.tres.map(([kind, amount]) => `${kind}=${amount}`).join(", ")],
     ["Language", job.run ? "dstack" : "Slurm"],
     ["Dependency", page.dependency], ["Comment", page.comment], ["Restarts", page.restarts || null],
     ["Exit code", job.ended ? `${page.exit_code}:${page.exit_signal}` : null],
-    ["Submitted as", page.submit_line],
+    ["Requests", job.service && h("a", { href: job.service }, job.service)], ["Submitted as", page.submit_line],
   ];
   return h("dl", { class: "facts" }, entries.filter(([, value]) => value !== null && value !== undefined && value !== "")
     .map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));

@@ -1,7 +1,7 @@
-// What a job uses beside what it has: a table for now, and charts of the time until now.
+// What a job asked for beside what bounds it and what it uses: tables for now, and charts of the time until now.
 
 import { chart } from "./chart.js";
-import { table } from "./dom.js";
+import { h, table } from "./dom.js";
 import { bytes } from "./format.js";
 
 /** How many CPUs a list like `0-3,8` names. */
@@ -23,30 +23,41 @@ function cpuPoints(samples) {
 const newest = (points) => points.at(-1)?.[1];
 const cpuWords = (value) => `${value.toFixed(1)} CPUs`;
 
-/** `allocation`: a part for each node; `loads`: `[node, load]`. */
-export function useTable(allocation, loads) {
+/** What the job asked for, what its processes are bounded by on each node, and what they use now and have used. `loads`: `[node, load]`. */
+export function resources(page, loads) {
   const known = new Map(loads);
-  const rows = allocation.filter((part) => known.has(part.node)).map((part) => {
-    const { samples = [], gpus = [] } = known.get(part.node);
+  return [
+    h("h2", {}, "Asked for, limits and use"),
+    h("div", { class: "side-by-side" },
+      table("Asked for", ["What", "How much"], page.request),
+      page.allocation.length > 0 && nodeTable(page.allocation, known)),
+    h("div", { class: "charts" }, page.allocation.flatMap((part) => charts(part, known.get(part.node)))),
+  ];
+}
+
+function nodeTable(allocation, loads) {
+  const rows = allocation.map((part) => {
+    const { samples = [], gpus = [] } = loads.get(part.node) ?? {};
     const busy = gpus.map((gpu) => gpu.readings?.at(-1)?.busy_percent).filter((value) => value !== undefined);
     const used = newest(cpuPoints(samples));
     return [
       part.node,
-      cpuCount(part.cpus), used === undefined ? "–" : used.toFixed(1),
+      `${cpuCount(part.cpus)} (${part.cpus || "none"})`, used === undefined ? "–" : used.toFixed(1),
       part.memory ? bytes(part.memory) : "–", samples.length ? bytes(samples.at(-1).memory) : "–",
       part.gres.join(", ") || "–", busy.length ? busy.map((value) => `${value} %`).join(", ") : "–",
     ];
   });
-  return table("What it has, and uses now", ["Node", "CPUs", "in use", "Memory", "in use", "Devices", "GPUs busy"], rows);
+  return table("Limits, and use now", ["Node", "CPUs", "in use", "Memory", "in use", "Devices", "GPUs busy"], rows);
 }
 
-/** CPU, memory and GPUs on each node. */
-export function charts(loads) {
-  return loads.flatMap(([node, { samples = [], gpus = [] }]) => [
-    chart(`${node}: CPU`, cpuPoints(samples), null, cpuWords),
-    chart(`${node}: memory`, samples.map((sample) => [sample.at, sample.memory]), null, bytes),
-    ...gpus.flatMap((gpu, index) => gpuCharts(`${node}: GPU ${index}`, gpu)),
-  ]).filter(Boolean);
+/** CPU, memory and GPUs on a node, up to what the job has there. */
+function charts(part, { samples = [], gpus = [] } = {}) {
+  const memory = samples.map((sample) => [sample.at, sample.memory]);
+  return [
+    chart(`${part.node}: CPU`, cpuPoints(samples), cpuCount(part.cpus), cpuWords),
+    chart(`${part.node}: memory${part.memory ? ` of ${bytes(part.memory)}` : ""}`, memory, part.memory, bytes),
+    ...gpus.flatMap((gpu, index) => gpuCharts(`${part.node}: GPU ${index}`, gpu)),
+  ].filter(Boolean);
 }
 
 function gpuCharts(name, { readings = [], memory_total: total }) {
