@@ -11,7 +11,7 @@ function rows() {
   return Array.from({ length: JOBS }, (_, index) => ({
     id: index + 1, shown: String(index + 1), name: `job-${index + 1}`, user: index % 7 ? "ann" : "bob", account: "main", partition: "gpu", qos: "normal",
     state: "PENDING", reason: "Priority", nodes: "", node_count: 1, cpus: 1, gpus: 0, priority: JOBS - index, submit: Date.now(), start: null, end: null,
-    limit_s: 3600, waiting: true, ended: false, run: false, service: false,
+    limit_s: 3600, waiting: true, ended: false, run: false, service: null,
   }));
 }
 

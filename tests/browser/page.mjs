@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import { MARKUP, ask, check, isAccessible, isSound, newPage, run, settings, shell, show, signIn } from "./harness.mjs";
+import { leftOpen } from "./left_open.mjs";
 import { queueOfTenThousand } from "./long_queue.mjs";
 import { twoTabs } from "./two_tabs.mjs";
 
@@ -209,6 +210,7 @@ run(async (browser) => {
     await isSound(page);
   });
   await check("ten thousand jobs", () => queueOfTenThousand(context));
+  await check("a page that is left open for a week, and hidden", () => leftOpen(context));
   await check("two tabs have one stream of changes", () => twoTabs(browser));
   await check("the page is sound after all of that", () => isSound(page));
   await check("a lost server, and its return", () => outlivesTheServer(page));

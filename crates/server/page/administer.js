@@ -36,7 +36,7 @@ function formElement(id, form, reload, current) {
     }
   };
   return h("form", { class: "filters", "aria-label": form.title, onsubmit: submit },
-    inputs.map(({ label, element }) => [h("label", { for: element.id }, label), element]),
+    inputs.map(({ label, element }) => h("span", { class: "field" }, h("label", { for: element.id }, label), element)),
     h("button", { type: "submit", class: form.ask && "danger" }, form.title), form.hint && h("span", { class: "hint" }, form.hint), said);
 }
 

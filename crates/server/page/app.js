@@ -86,8 +86,23 @@ onChange((what) => {
   } else {
     if (isLost) notice("");
     isLost = false;
-    view?.update(what);
+    update(what);
   }
+});
+
+/** What changed while nobody saw the page: it is fetched when somebody does. */
+let unseen = null;
+
+function update(what) {
+  if (document.hidden) unseen = { jobs: unseen?.jobs || what.jobs, nodes: unseen?.nodes || what.nodes, lists: unseen?.lists || what.lists };
+  else view?.update(what);
+}
+
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden || !unseen) return;
+  const what = unseen;
+  unseen = null;
+  view?.update(what);
 });
 
 // The address belongs to the views.

@@ -8,7 +8,7 @@ import { jobAddress } from "./router.js";
 const [ROW, LEFT, WIDTH, HEAD] = [22, 120, 1100, 24];
 /** The most lines of a clock, and the hours that may be between two of them. */
 const TICKS_MAX = 9;
-const TICK_HOURS = [0.25, 0.5, 1, 2, 3, 6, 12, 24, 48, 96];
+const TICK_HOURS = [0.25, 0.5, 1, 2, 3, 6, 12, 24, 48, 96, 192];
 const HOUR = 3_600_000;
 /** The time of a line is written to its right. */
 const LABEL = 90;
@@ -36,8 +36,9 @@ export function gantt(answer, range, point) {
 
 /** Times between two others that are round on the person's own clock. */
 function roundTimes(from, to) {
-  const hours = TICK_HOURS.find((one) => (to - from) / (one * HOUR) <= TICKS_MAX) ?? TICK_HOURS.at(-1);
-  const [step, offset] = [hours * HOUR, new Date(from).getTimezoneOffset() * 60_000];
+  const least = (to - from) / TICKS_MAX;
+  const hours = TICK_HOURS.find((one) => one * HOUR >= least);
+  const [step, offset] = [hours ? hours * HOUR : least, new Date(from).getTimezoneOffset() * 60_000];
   const first = Math.ceil((from - offset) / step) * step + offset;
   return Array.from({ length: Math.max(0, Math.ceil((to - first) / step)) }, (_, index) => first + index * step);
 }

@@ -61,7 +61,7 @@ export function jobView(route) {
     }, CHANGE_MS);
   };
   const loadLive = async () => {
-    if (!page || page.job.waiting) return;
+    if (!page || page.job.waiting || document.hidden) return;
     const isLive = !page.job.ended;
     await Promise.allSettled([
       page.may_read && (isLive || !output.isWhole) ? output.load(!isLive) : null,

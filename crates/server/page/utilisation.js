@@ -19,7 +19,7 @@ export class Utilisation {
     this.#hours = Number(this.#select.value);
     this.load().catch(() => {});
   } }, Object.entries(RANGES).map(([name, value]) => h("option", { value, selected: value === 24 }, name)));
-  #timer = setInterval(() => this.load().catch(() => {}), INTERVAL_MS);
+  #timer = setInterval(() => document.hidden || this.load().catch(() => {}), INTERVAL_MS);
   element = h("section", {}, h("h2", {}, "Utilisation"),
     h("p", {}, h("label", { for: "load-hours" }, "The last "), this.#select), this.#charts);
 
