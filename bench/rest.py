@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """The job list of Slurm's REST API (v0.0.38) beside Debian's slurmrestd: rest.py SLUICE SUBMIT_RATE [--alone] [--record FILE]
 
-Both list the same number of waiting jobs, from the request to the last byte, on a connection that is open already. slurmrestd asks its
-slurmctld anew each time, as Sluice looks at its state. Prints a table; --record puts it into FILE between the lines
+Both run, and each lists the same number of waiting jobs in its turn, from the request to the last byte, on a connection that is open
+already. slurmrestd asks its slurmctld anew each time, as Sluice looks at its state. Prints a table; --record puts it into FILE between the lines
 `<!-- bench rest -->` and `<!-- /bench rest -->`."""
-import json, os, shutil, subprocess, sys, tempfile
+import contextlib, json, os, shutil, subprocess, sys, tempfile
 
 from compare import DEVNULL, LAB, Slurm, Sluice, run
 from node import until
@@ -47,16 +47,19 @@ def ask(address, headers, user=None):
     return seen
 
 
-def sluice_list(sluice, rate):
+def fill_sluice(sluice, rate):
+    """Has so many jobs wait; where to ask for them, and with what headers."""
     sluice.up()
     run([rate, f'{sluice.state}/sluice.sock', str(JOBS), '32', 'equal'])
     progress('sluice', f'{JOBS} waiting')
     address = json.load(open(f'{sluice.state}/ports.json'))['listen']
     token = open(f'{sluice.state}/admin.token').read().strip()
-    return ask(address, {'X-SLURM-USER-TOKEN': token})
+    return address, {'X-SLURM-USER-TOKEN': token}
 
 
-def slurm_list(slurm, work):
+@contextlib.contextmanager
+def slurmrestd(slurm, work):
+    """The same for Slurm, with its slurmrestd: the socket of it."""
     if not shutil.which('slurmrestd'):
         subprocess.run(['apt-get', 'install', '-y', '-qq', 'slurmrestd'], check=True, stdout=DEVNULL, env={**os.environ, 'DEBIAN_FRONTEND': 'noninteractive'})
     library = f'{work}/csubmit'
@@ -72,7 +75,7 @@ def slurm_list(slurm, work):
     process = subprocess.Popen(daemon, stdout=DEVNULL, stderr=DEVNULL)
     try:
         until(lambda: os.path.exists(socket), 20, 'the socket of slurmrestd')
-        return ask(socket, {}, 'nobody')
+        yield socket
     finally:
         process.terminate()
         process.wait()
@@ -96,9 +99,12 @@ def main(program, rate, *options):
     os.chmod(f'{work}/jobs', 0o1777)
     sluice, slurm = Sluice(os.path.abspath(program), work), Slurm(work)
     try:
-        ours = sluice_list(sluice, rate)
-        sluice.down()
-        theirs = None if '--alone' in options else slurm_list(slurm, work)
+        address, headers = fill_sluice(sluice, rate)
+        if '--alone' in options:
+            ours, theirs = ask(address, headers), None
+        else:
+            with slurmrestd(slurm, work) as socket:
+                ours, theirs = ask(address, headers), ask(socket, {}, 'nobody')
     finally:
         sluice.down()
         slurm.down()
