@@ -2,6 +2,7 @@
 
 use super::accounts::{self, List};
 use super::field::{Context, Field, Number, Object};
+use super::license::LICENSE;
 use super::partition::{PARTITION, PartitionTotals};
 use super::reservation::RESERVATION;
 use super::{
@@ -13,7 +14,7 @@ use model::record::JobRecord;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use wire::diagnostics::DiagnosticsView;
-use wire::reservation::ReservationView;
+use wire::reservation::{LicenseView, ReservationView};
 use wire::view::{AccountsView, ClusterView, JobView};
 
 /// A document as it is sent, or why it could not be written.
@@ -164,6 +165,11 @@ pub fn partitions(context: &Context, cluster: &ClusterView) -> Written {
 /// `GET …/reservations`, `GET …/reservation/{reservation_name}`
 pub fn reservations(context: &Context, reservations: &[ReservationView]) -> Written {
     of_controller(context, "reservations", RESERVATION, reservations)
+}
+
+/// `GET …/licenses`
+pub fn licenses(context: &Context, licenses: &[LicenseView]) -> Written {
+    of_controller(context, "licenses", LICENSE, licenses)
 }
 
 /// `GET …/diag`

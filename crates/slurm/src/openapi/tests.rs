@@ -190,6 +190,10 @@ fn other_documents_follow_the_version_too() {
     assert_eq!((&counts["jobs_running"], &counts["req_time"]), (&json!(3), &json!(0)));
     let (_, counts) = rest_document(rest::diagnostics(&late, &counted), "statistics");
     assert_eq!(counts["req_time"], json!({"set": true, "infinite": false, "number": 0}));
+    let license =
+        wire::reservation::LicenseView { name: "matlab".into(), total: 4, used: 3, reserved: 1 };
+    let (_, one) = rest_document(rest::licenses(&early, &[license]), "licenses");
+    assert_holds(&one[0], &json!({"LicenseName": "matlab", "Total": 4, "Used": 3, "Free": 1}));
     let reservation = wire::reservation::ReservationView {
         reservation: model::reservation::Reservation {
             name: "maint".into(),

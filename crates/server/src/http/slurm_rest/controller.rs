@@ -1,4 +1,4 @@
-//! What the controller has beside jobs: nodes, partitions, reservations, and its own counters.
+//! What the controller has beside jobs: nodes, partitions, reservations, licenses, and its own counters.
 
 use super::client::{Client, Refused, RestResult};
 use super::query::{self, Query};
@@ -100,4 +100,11 @@ pub async fn reservation(client: Client, Path(name): Path<String>) -> RestResult
         return Err(client.unknown("reservation", &name));
     }
     client.send(rest::reservations(&client.context(), &found))
+}
+
+pub async fn licenses(client: Client) -> RestResult {
+    match client.ask(Call::Licenses).await? {
+        Answer::Licenses(found) => client.send(rest::licenses(&client.context(), &found)),
+        _ => Err(client.unexpected()),
+    }
 }

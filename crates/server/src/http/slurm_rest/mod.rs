@@ -53,6 +53,7 @@ const ROUTES: &[(&str, &str, Handler)] = &[
     ("slurm",   "partition/{name}",   || get(controller::partition)),
     ("slurm",   "reservations",       || get(controller::reservations)),
     ("slurm",   "reservation/{name}", || get(controller::reservation)),
+    ("slurm",   "licenses",           || get(controller::licenses)),
     ("slurmdb", "config",             || get(database::configuration)),
     ("slurmdb", "jobs",               || get(database::jobs)),
     ("slurmdb", "job/{job}",          || get(database::job)),

@@ -134,6 +134,7 @@ async fn every_version_has_every_path() {
             ("slurm", "nodes", "nodes"),
             ("slurm", "partitions", "partitions"),
             ("slurm", "reservations", "reservations"),
+            ("slurm", "licenses", "licenses"),
             ("slurmdb", "jobs", "jobs"),
             ("slurmdb", "users", "users"),
             ("slurmdb", "accounts", "accounts"),
