@@ -23,10 +23,10 @@ function formElement(id, form, reload, current) {
     event.preventDefault();
     const values = Object.fromEntries(inputs.map(({ name, kind, element }) => [name, kind === "verbatim" ? element.value : element.value.trim()]));
     try {
-      const call = form.call(values, current());
-      const named = values.name ?? values.node ?? values.user ?? values.account;
-      if (form.ask && !await confirmed(`${form.title} ${named}? ${form.ask}`, form.title)) return;
-      const answer = await post("call", { call });
+      const call = form.call?.(values, current());
+      const named = values.name ?? values.node ?? values.user ?? values.account ?? "";
+      if (form.ask && !await confirmed(`${`${form.title} ${named}`.trim()}? ${form.ask}`, form.title)) return;
+      const answer = form.request ? await form.request() : await post("call", { call });
       said.textContent = form.result ? form.result(answer) : "";
       notice(`${form.title}: done`);
       event.target.reset();

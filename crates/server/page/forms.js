@@ -1,5 +1,6 @@
 // What the page changes beside jobs, as data: the fields of each form, and the call that commands make for it too.
 
+import { remove } from "./api.js";
 import { amounts, count, edited, minutes, names, optional } from "./form_values.js";
 
 const ROLES = ["user", "manager", "admin"];
@@ -53,7 +54,8 @@ function runsOfService(name, current) {
   return [...new Set(replicas.map((job) => Number.parseInt(job.shown, 10)))].map((id) => ({ id }));
 }
 
-/** By list: `fields` are `[name, label, kind]`, where a kind is a list of choices, "optional", "verbatim" or "time"; `least` is the role that a form needs. */
+/** By list: `fields` are `[name, label, kind]`, where a kind is a list of choices, "optional", "verbatim" or "time"; `least` is the role that a form needs.
+ * `call` is what commands call too, `request` another request of the page. */
 export const FORMS = {
   nodes: [
     { title: "Drain", least: "operator", fields: [["node", "Node"], ["reason", "Reason"]], ask: "No new jobs start there; running ones go on.",
@@ -78,6 +80,8 @@ export const FORMS = {
     { title: "Make token", fields: [["user", "User"], ["name", "Token's name", "optional"]],
       call: (v) => ({ user_token: { name: v.user, account: null, unix_user: null, role: null, token_name: v.name || null } }),
       result: (answer) => `The token, which is shown once: ${answer.token.text}` },
+    { title: "Sign out everywhere", fields: [], ask: "Every browser in which you are signed in is signed out, this one too.",
+      request: () => remove("session?everywhere=true") },
     { title: "Revoke token", fields: [["name", "Token's name"], ["user", "User", "optional"]], ask: "Whoever uses it is refused from then on.",
       call: (v) => ({ revoke_token: { name: v.name, user: v.user || null } }) },
   ],

@@ -79,20 +79,31 @@ impl Shared {
     ) -> Result<String, Refusal> {
         let secret = token::generate();
         let session = WebSession { hash: token::hash(&secret), who, made: clock::now(), proof };
-        self.set_web_sessions(Some(Box::new(session)), &former).await?;
+        let former = former.iter().map(|secret| token::hash(secret)).collect();
+        self.set_web_sessions(Some(Box::new(session)), former).await?;
         Ok(secret)
     }
 
     pub async fn close_web_session(&self, secret: &str) -> Result<(), Refusal> {
-        self.set_web_sessions(None, &[secret.to_owned()]).await
+        self.set_web_sessions(None, vec![token::hash(secret)]).await
     }
 
+    /// Ends all sessions of a user.
+    pub async fn close_web_sessions_of(&self, uid: u32) -> Result<(), Refusal> {
+        let of_user = |known: &&WebSession| known.who.uid == uid;
+        let hashes: Vec<String> = {
+            let state = self.read();
+            state.web_sessions.values().filter(of_user).map(|known| known.hash.clone()).collect()
+        };
+        self.set_web_sessions(None, hashes).await
+    }
+
+    /// Begins a session, and ends those of these hashes.
     async fn set_web_sessions(
         &self,
         open: Option<Box<WebSession>>,
-        closed: &[String],
+        close: Vec<String>,
     ) -> Result<(), Refusal> {
-        let close = closed.iter().map(|secret| token::hash(secret)).collect();
         let command = Command::SetWebSessions { open, close };
         self.writer.run(command, server_principal()).await.map(drop)
     }

@@ -2,7 +2,7 @@
 //! written from; the table has what types do not say.
 
 use super::submit::{Checked, Pasted};
-use super::{job, job_rows, nodes, timeline, usage};
+use super::{job, job_rows, nodes, session, timeline, usage};
 use crate::http::browser::SESSION;
 use crate::http::logs::LogsQuery;
 use axum::http::header;
@@ -115,7 +115,7 @@ use Content::{Answer, Events, Json, Nothing, Text};
 const OPERATIONS: &[Operation] = &[
     post("/api/web/session", "Sign a browser in with a token", Some(token), Json(profile)),
     get("/api/web/session", "Who asks", Json(profile)),
-    Operation { method: "delete", path: "/api/web/session", summary: "Sign out", query: None, body: None, answer: Nothing },
+    Operation { method: "delete", path: "/api/web/session", summary: "Sign out, here or everywhere", query: Some(inline::<session::SignOut>), body: None, answer: Nothing },
     with_query(get("/api/web/jobs", "The queue, or what of it changed", Json(of::<job_rows::Rows>)), inline::<job_rows::RowsQuery>),
     get("/api/web/jobs/{job}", "A job with its allocation, and why it waits", Json(of::<job::JobPage>)),
     get("/api/web/jobs/{job}/usage", "What a job uses, and its load until now", Answer),

@@ -11,12 +11,13 @@ use crate::web::guard::{self, Admission, FOREIGN_PAGE};
 use crate::web::job_pages;
 use axum::Extension;
 use axum::body::{self, Body};
-use axum::extract::{Request, State};
+use axum::extract::{Query, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use cluster::rights::role_of;
 use cluster::web_session::SignInProof;
 use model::principal::Principal;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 use std::sync::Arc;
@@ -80,11 +81,23 @@ pub async fn who(
     Ok(json_answer(&profile(&shared, &by)))
 }
 
+#[derive(Deserialize, JsonSchema)]
+pub struct SignOut {
+    /// Every browser of the user is signed out, and not this one alone.
+    #[serde(default)]
+    everywhere: bool,
+}
+
 /// `DELETE /api/web/session`
 pub async fn sign_out(
     State(shared): State<Arc<Shared>>,
+    Extension(by): Extension<Principal>,
     Extension(admission): Extension<Admission>,
+    Query(asked): Query<SignOut>,
 ) -> WebResult {
+    if asked.everywhere {
+        shared.close_web_sessions_of(by.uid).await?;
+    }
     let mut response = json_answer(&json!({}));
     if let Admission::Session { secret, is_loopback } = admission {
         shared.close_web_session(&secret).await?;

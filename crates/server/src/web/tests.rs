@@ -308,6 +308,25 @@ async fn session_is_on_disk_by_its_hash_alone_until_somebody_signs_out() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn user_signs_out_everywhere_and_nobody_else_with_him() {
+    let mut browser = Browser::signed_in(USER).await;
+    let lost = browser.cookie.take().expect("a cookie");
+    let of_root = browser.token("root", Duration::from_secs(3600)).await;
+    assert_eq!(browser.sign_in(&of_root).await.status, StatusCode::OK);
+    let of_another = browser.cookie.take().expect("a cookie");
+    let token = browser.token(USER, Duration::from_secs(3600)).await;
+    assert_eq!(browser.sign_in(&token).await.status, StatusCode::OK);
+    let everywhere = format!("{SESSION}?everywhere=true");
+    let out = browser.send(Method::DELETE, &everywhere, &[("origin", ORIGIN)], "").await;
+    assert_eq!(out.status, StatusCode::OK, "{}", out.text);
+    assert_eq!(browser.get(SESSION).await.status, StatusCode::UNAUTHORIZED);
+    browser.cookie = Some(lost);
+    assert_eq!(browser.get(SESSION).await.status, StatusCode::UNAUTHORIZED);
+    browser.cookie = Some(of_another);
+    assert_eq!(browser.get(SESSION).await.status, StatusCode::OK);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn sign_in_takes_no_long_body() {
     let browser = Browser::new().await;
     let long = json!({ "token": "x".repeat(64 << 10) });
