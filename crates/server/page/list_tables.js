@@ -6,6 +6,13 @@ import { heading, time } from "./format.js";
 /** Whole numbers from 2001 to 2286 in milliseconds are times; amounts of memory may be larger, and shares are fractions. */
 const [TIME_MIN, TIME_END] = [1e12, 1e13];
 const isTime = (value) => Number.isInteger(value) && value >= TIME_MIN && value < TIME_END;
+const dollars = (parts, digits) => (value) => `$${(value / parts).toFixed(digits)}`;
+/** Fields whose numbers are parts of something: prices are ten-thousandths of a dollar for an hour, costs millionths of one. */
+const UNITS = {
+  price: dollars(1e4, 4), price_hour: dollars(1e4, 4),
+  cost: dollars(1e6, 2), spent: dollars(1e6, 2), month: dollars(1e6, 2), budget: dollars(1e6, 2),
+  usage_factor: (value) => String(value / 1e6),
+};
 /** Lists that say what happened: the newest first. */
 const HISTORIES = new Set(["events", "audit"]);
 
@@ -35,8 +42,9 @@ export function servicesOf(jobs) {
 function tableOf(title, objects) {
   const flat = objects.map(flatten);
   const keys = [...new Set(flat.flatMap((object) => Object.keys(object)))];
-  const said = keys.filter((key) => flat.some((object) => words(object[key]) !== ""));
-  return { title: heading(title), heads: said.map(heading), rows: flat.map((object) => said.map((key) => words(object[key]))), links: [] };
+  const said = keys.filter((key) => flat.some((object) => words(object[key], key) !== ""));
+  const rows = flat.map((object) => said.map((key) => words(object[key], key)));
+  return { title: heading(title), heads: said.map(heading), rows, links: [] };
 }
 
 /** An object within a row has its values in the row, unless it is short or has a text for each name, as members have roles. */
@@ -51,11 +59,12 @@ function isLong(value) {
 }
 
 /** `cpu=4, mem=1024` for an object; nothing for an empty one. */
-function words(value) {
+function words(value, key) {
   if (value === null || value === undefined) return "";
+  if (typeof value === "number" && Object.hasOwn(UNITS, key)) return UNITS[key](value);
   if (typeof value === "number") return isTime(value) ? time(value) : String(value);
   if (typeof value === "boolean") return value ? "yes" : "no";
-  if (Array.isArray(value)) return value.map(words).join(", ");
-  if (typeof value === "object") return Object.entries(value).map(([key, one]) => `${key}=${words(one)}`).join(", ");
+  if (Array.isArray(value)) return value.map((one) => words(one, key)).join(", ");
+  if (typeof value === "object") return Object.entries(value).map(([name, one]) => `${name}=${words(one, name)}`).join(", ");
   return String(value);
 }
