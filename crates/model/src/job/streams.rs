@@ -15,27 +15,49 @@ pub struct Streams {
     pub stderr: String,
 }
 
-impl Streams {
-    /// `None` for a job whose streams are those of its `srun` or `salloc`.
-    pub fn of(launch: &Launch, is_array: bool, context: &FilenameContext<'_>) -> Option<Self> {
+/// One stream of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stream {
+    Input,
+    Output,
+    Error,
+}
+
+impl Stream {
+    /// Its file; `None` for a job whose streams are those of its `srun` or `salloc`.
+    pub fn path(
+        self,
+        launch: &Launch,
+        is_array: bool,
+        context: &FilenameContext<'_>,
+    ) -> Option<String> {
         if launch.kind == LaunchKind::Interactive {
             return None;
         }
         let default =
             if is_array { filename::DEFAULT_ARRAY_OUTPUT } else { filename::DEFAULT_OUTPUT };
         let output = launch.stdout.as_deref().unwrap_or(default);
-        let path = |pattern: &str| {
-            let name = filename::expand(pattern, context);
-            if name.starts_with('/') {
-                name
-            } else {
-                format!("{}/{name}", launch.work_dir.trim_end_matches('/'))
-            }
+        let pattern = match self {
+            Self::Input => launch.stdin.as_deref().unwrap_or(NO_INPUT),
+            Self::Output => output,
+            Self::Error => launch.stderr.as_deref().unwrap_or(output),
         };
+        let name = filename::expand(pattern, context);
+        if name.starts_with('/') {
+            return Some(name);
+        }
+        Some(format!("{}/{name}", launch.work_dir.trim_end_matches('/')))
+    }
+}
+
+impl Streams {
+    /// `None` for a job whose streams are those of its `srun` or `salloc`.
+    pub fn of(launch: &Launch, is_array: bool, context: &FilenameContext<'_>) -> Option<Self> {
+        let path = |stream: Stream| stream.path(launch, is_array, context);
         Some(Self {
-            stdin: launch.stdin.as_deref().map_or_else(|| NO_INPUT.to_owned(), path),
-            stdout: path(output),
-            stderr: path(launch.stderr.as_deref().unwrap_or(output)),
+            stdin: path(Stream::Input)?,
+            stdout: path(Stream::Output)?,
+            stderr: path(Stream::Error)?,
         })
     }
 }

@@ -11,7 +11,7 @@ use model::hostlist;
 use model::partition::DefaultMemory;
 use model::request::{Per, Request, Sharing};
 use model::run::{ExitStatus, LaunchKind};
-use model::streams::Streams;
+use model::streams::Stream;
 use model::tres::TresKind;
 use serde_json::{Value, json};
 use std::borrow::Cow;
@@ -123,9 +123,9 @@ pub static JOB: &[Field<JobView>] = &[
     field("show_flags",                 Plain,  Plain,  |_, _| Cell::Words(vec!["SHOW_ALL".into(), "SHOW_DETAIL".into(), "SHOW_LOCAL".into()])).until(Version::V41),
     field("sockets_per_board",          Plain,  Plain,  |_, _| Cell::Int(0)),
     field("sockets_per_node",           Plain,  Set,    |_, j| number(asked(j).sockets_per_node)),
-    field("standard_error",             Plain,  Plain,  |_, j| text(streams(j).2)),
-    field("standard_input",             Plain,  Plain,  |_, j| text(streams(j).0)),
-    field("standard_output",            Plain,  Plain,  |_, j| text(streams(j).1)),
+    field("standard_error",             Plain,  Plain,  |_, j| text(stream(j, Stream::Error))),
+    field("standard_input",             Plain,  Plain,  |_, j| text(stream(j, Stream::Input))),
+    field("standard_output",            Plain,  Plain,  |_, j| text(stream(j, Stream::Output))),
     field("start_time",                 Plain,  Set,    |_, j| time(j.start)),
     field("state_description",          Plain,  Plain,  |_, _| text("")),
     field("state_reason",               Plain,  Plain,  |_, j| text(words::reason::one_word(&j.reason))),
@@ -192,10 +192,9 @@ fn memory(job: &JobView) -> (Option<u64>, Option<u64>) {
     }
 }
 
-/// Standard input, output and error; empty for a job without files.
-fn streams(job: &JobView) -> (String, String, String) {
-    let of = |s: Streams| (s.stdin, s.stdout, s.stderr);
-    job_text::streams(job).map(of).unwrap_or_default()
+/// The file of a stream; empty for a job without files.
+fn stream(job: &JobView, stream: Stream) -> String {
+    job_text::stream(job, stream).unwrap_or_default()
 }
 
 fn nice<'a>(context: &Context, job: &JobView) -> Cell<'a> {

@@ -7,6 +7,7 @@ use crate::output::text::{job_text, push};
 use crate::words::{self, NULL};
 use model::request::Per;
 use model::run::{HetComponent, LaunchKind};
+use model::streams::Stream;
 use model::time::{TimeLimit, Timestamp, format_limit, push_elapsed};
 use std::fmt::Write;
 use wire::view::JobView;
@@ -133,9 +134,9 @@ pub static JOB_FIELDS: &[JobField] = &[
     long("ReqSwitch", "REQ_SWITCH", |r, c| push!(c, "{}", r.job.spec.request().switches.map_or(0, |s| s.count))),
     long("Requeue", "REQUEUE", |r, c| flag(c, r.job.spec.requeue)),
     long("RestartCnt", "RESTART_COUNT", |r, c| push!(c, "{}", r.job.restarts)),
-    long("StdErr", "STDERR", |r, c| if let Some(s) = job_text::streams(r.job) { c.push_str(&s.stderr) }).needs_full_job(),
-    long("StdIn", "STDIN", |r, c| if let Some(s) = job_text::streams(r.job) { c.push_str(&s.stdin) }).needs_full_job(),
-    long("StdOut", "STDOUT", |r, c| if let Some(s) = job_text::streams(r.job) { c.push_str(&s.stdout) }).needs_full_job(),
+    long("StdErr", "STDERR", |r, c| if let Some(path) = job_text::stream(r.job, Stream::Error) { c.push_str(&path) }).needs_full_job(),
+    long("StdIn", "STDIN", |r, c| if let Some(path) = job_text::stream(r.job, Stream::Input) { c.push_str(&path) }).needs_full_job(),
+    long("StdOut", "STDOUT", |r, c| if let Some(path) = job_text::stream(r.job, Stream::Output) { c.push_str(&path) }).needs_full_job(),
     long("tres-alloc", "TRES_ALLOC", |r, c| push!(c, "{}", r.job.tres)),
     long("tres-per-job", "TRES_PER_JOB", |r, c| gres(r, c, Per::Job)),
     long("tres-per-socket", "TRES_PER_SOCKET", |r, c| gres(r, c, Per::Socket)),

@@ -11,7 +11,7 @@ use model::hostlist;
 use model::partition::DefaultMemory;
 use model::request::{GresRequest, Memory, Per, Request, Sharing};
 use model::run::{HetComponent, JobState, WORK_DIR_FALLBACK};
-use model::streams::Streams;
+use model::streams::{Stream, Streams};
 use std::fmt::Write;
 use std::sync::Arc;
 use wire::view::JobView;
@@ -207,8 +207,17 @@ pub fn in_fallback(job: &JobView, path: &str) -> Option<String> {
 
 /// The files of a batch job, with what is known of its nodes.
 pub fn streams(job: &JobView) -> Option<Streams> {
+    Streams::of(&job.spec.launch, job.array.is_some(), &filename_context(job))
+}
+
+/// One file of a batch job: a long listing makes no more texts than it shows.
+pub fn stream(job: &JobView, stream: Stream) -> Option<String> {
+    stream.path(&job.spec.launch, job.array.is_some(), &filename_context(job))
+}
+
+fn filename_context(job: &JobView) -> FilenameContext<'_> {
     let first = job.allocation.as_ref().and_then(|allocation| allocation.nodes.first());
-    let context = FilenameContext {
+    FilenameContext {
         job_id: job.id.0,
         array_job_id: job.array.as_ref().map_or(job.id, |array| array.array).0,
         array_task_id: job.array.as_ref().and_then(|array| array.index),
@@ -218,6 +227,5 @@ pub fn streams(job: &JobView) -> Option<Streams> {
         task: 0,
         user: &job.spec.owner.name,
         job_name: &job.spec.name,
-    };
-    Streams::of(&job.spec.launch, job.array.is_some(), &context)
+    }
 }
