@@ -109,8 +109,8 @@ impl VirtualCluster {
         if self.state.queue.is_empty() {
             return Ok(Vec::new());
         }
-        let view = self.view_builder.view(&self.state, self.now);
-        let plan = sched::plan(&view, self.now, &mut self.memo);
+        let view = self.view_builder.update(&self.state, self.now);
+        let plan = sched::plan(view, self.now, &mut self.memo);
         let mut happened = Vec::new();
         for command in plan_commands(plan, self.now) {
             match self.run(&command) {
@@ -125,15 +125,15 @@ impl VirtualCluster {
 
     /// When a waiting job is expected to start, as `squeue --start` says.
     pub fn expected_start(&mut self, job: JobId) -> Option<Timestamp> {
-        let view = self.view_builder.view(&self.state, self.now);
-        let estimate = estimate_of(&view, self.now, &mut self.estimates_memo, job);
+        let view = self.view_builder.update(&self.state, self.now);
+        let estimate = estimate_of(view, self.now, &mut self.estimates_memo, job);
         estimate.map(|estimate| estimate.start)
     }
 
     /// Why a job waits.
     pub fn reason(&mut self, job: JobId) -> Option<Reason> {
-        let view = self.view_builder.view(&self.state, self.now);
-        let reasons = sched::plan(&view, self.now, &mut self.memo).reasons;
+        let view = self.view_builder.update(&self.state, self.now);
+        let reasons = sched::plan(view, self.now, &mut self.memo).reasons;
         reasons.into_iter().find(|(of, _)| *of == job).map(|(_, reason)| reason)
     }
 }

@@ -4,6 +4,7 @@
 //! that breaks one stops and names the event, rather than go on with a state that cannot be.
 
 mod array;
+mod changes;
 mod dynamic_node;
 mod end;
 mod field;
@@ -45,6 +46,7 @@ impl State {
             self.held_bytes.remove(job);
         }
         let record = self.change(event);
+        self.note_changes(event);
         self.settle_restore_wait(event);
         for id in changed {
             self.enqueue(id);
