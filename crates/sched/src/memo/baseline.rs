@@ -84,8 +84,11 @@ impl Baseline {
         }
         let changed: Vec<u32> =
             (0..view.nodes.len() as u32).filter(|&n| changed[n as usize]).collect();
-        let timeline =
-            |node: u32| timeline(&self.nodes[node as usize], &self.on_node[node as usize], now);
+        let timeline = |node: u32| {
+            let at = node as usize;
+            let empty = &self.classes.empty[self.classes.of[at].at()];
+            timeline(&self.nodes[at], empty, &self.on_node[at], now)
+        };
         let next_change = |timeline: &Timeline| timeline.next_change().unwrap_or(NEVER);
         if self.timelines.is_empty() {
             self.timelines = changed.iter().map(|&node| timeline(node)).collect();
@@ -153,11 +156,15 @@ pub fn is_resumable(running: &RunningJob) -> bool {
     running.resume_when_free && !running.is_ending
 }
 
-/// One node's timeline: free now what is not used, and more as each job ends.
-fn timeline(info: &NodeInfo, on: &[(Arc<RunningJob>, u32)], now: Millis) -> Timeline {
+/// One node's timeline: free now what is not used, and more as each job ends; `whole` is what the empty node has.
+fn timeline(
+    info: &NodeInfo,
+    whole: &[u64],
+    on: &[(Arc<RunningJob>, u32)],
+    now: Millis,
+) -> Timeline {
     let config = &*info.config;
     let mut free = columns_free(&NodeFree::of(info), config);
-    let whole = columns_free(&NodeFree::empty(config), config);
     let mut there = Occupancy {
         jobs: info.used.jobs,
         exclusive: info.used.exclusive,
@@ -180,7 +187,7 @@ fn timeline(info: &NodeInfo, on: &[(Arc<RunningJob>, u32)], now: Millis) -> Time
         if in_shares {
             release_shared_gpus(&mut given, config, running, *share, &staying_at(on, *end));
         }
-        for ((free, given), whole) in free.iter_mut().zip(given).zip(&whole) {
+        for ((free, given), whole) in free.iter_mut().zip(given).zip(whole) {
             *free = (*free + given).min(*whole);
         }
         // A suspended job is not counted in the occupancy.
