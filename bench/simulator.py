@@ -10,7 +10,7 @@ FOLDER = os.environ.get('SLUICE_TRACES') or os.path.join(os.path.dirname(__file_
 SP2, LUBLIN = 'SDSC-SP2-1998-4.2-cln.swf.gz', 'lublin_256.swf'
 
 # Trace, policy, and what is wanted: mean wait in minutes, mean bounded slowdown, maximum wait in hours.
-# The figures of EASY are of an independent replay that counts processors; bench/easy.py says why the first trace differs by 3 %.
+# The figures of EASY are of an independent replay that counts processors, as the second line of bench/easy.py does.
 REPLAYS = [
     (SP2, 'easy', 'equal', (335.7, 86.2, 137.7)),
     (LUBLIN, 'easy', 'equal', (1634.8, 595.7, 286.0)),

@@ -62,7 +62,9 @@ fn main() {
         }
         _ => panic!("replay_rate [JOBS [DAYS]], or replay_rate TRACE POLICY"),
     };
-    let config = single_processor_nodes(trace.processors.unwrap_or(NODES), policy);
+    let mut config = single_processor_nodes(trace.processors.unwrap_or(NODES), policy);
+    // Backfill as the server has it, not as replays of traces count.
+    config.parameters.backfill_limits.narrow_jobs_end_first &= count.is_none();
     let measures = Measures { history: true, ..Measures::default() };
     let began = Instant::now();
     let Outcome { figures, history } = replay(&trace, config, measures, |_| {}).expect("a replay");
