@@ -65,6 +65,12 @@ processors  jobs that waited  median error, min  nine of ten within, min
 2-8         2                 0.3                0.9
 ";
     assert!(estimates.ends_with(expected), "{estimates}");
+    let kinds = printed(dir.path(), &["five.swf", "--kinds"]);
+    let expected = "\
+run time      processors  jobs  mean wait, min  slowdown  maximum wait, h
+below 10 min  1-8         5     1.1             2.2       0.1
+";
+    assert!(kinds.ends_with(expected), "{kinds}");
     let args = ["five.swf", "--charts", "charts"];
     assert_eq!(printed(dir.path(), &args), printed(dir.path(), &["five.swf"]));
     for chart in ["utilisation.svg", "queue.svg", "waits.svg", "gantt.svg"] {
