@@ -17,15 +17,21 @@ impl State {
                 log.note_job(started.attempt.job);
                 started.allocation.node_names().for_each(|name| log.note_node(name));
             }
-            Event::Ending { job, .. } | Event::Ended { job, .. } => log.note_job(*job),
+            Event::Held { job, .. }
+            | Event::Released { job }
+            | Event::Changed { job, .. }
+            | Event::Ending { job, .. }
+            | Event::Ended { job, .. } => log.note_job(*job),
+            Event::PrologEndedOnNode { attempt, .. } => log.note_job(attempt.job),
             // A node that left the configuration goes with its last job.
             Event::AttemptEndedOnNode { attempt, node, .. } if self.nodes.contains_key(node) => {
                 log.note_job(attempt.job);
                 log.note_node(node);
             }
-            // Views show no steps, nothing of jobs that have ended, and not who did what.
+            // Views show no steps and networks, nothing of jobs that have ended, and not who did what.
             Event::StepStarted { .. }
             | Event::StepEndedOnNode { .. }
+            | Event::NetworkMade { .. }
             | Event::Purged { .. }
             | Event::Noted(_) => {}
             _ => log.note_anything(),
