@@ -165,21 +165,25 @@ impl ViewBuilder {
         true
     }
 
-    /// Brings every entry up to date; all are made anew unless the inputs are the same.
+    /// Brings every entry up to date. With other inputs all are made, and what comes out as it was stays the same `Arc`: a new
+    /// period of priorities changes no running job. With other nodes nothing stays, since entries have their positions.
     fn compare(&mut self, state: &State, ranking: &Ranking<'_>, now: Timestamp, has_inputs: bool) {
-        let known = self.inputs.as_ref().filter(|_| has_inputs);
-        if !known.is_some_and(|inputs| inputs.has_nodes_of(state)) {
-            let view = View { partitions: view::partitions(state), ..View::default() };
-            let inputs = Some(ViewInputs::of(state, ranking));
-            *self = Self { inputs, view, ..Self::default() };
+        let has_nodes = self.inputs.as_ref().is_some_and(|inputs| inputs.has_nodes_of(state));
+        if !has_nodes {
+            *self = Self::default();
+        }
+        let is_comparable = has_inputs && has_nodes;
+        if !is_comparable {
+            self.inputs = Some(ViewInputs::of(state, ranking));
+            self.view.partitions = view::partitions(state);
         }
         self.update_nodes(state);
         let index = view::node_index(state);
         let running = |job: &Job| Some(view::running(state, job, &|name| index.get(name)));
         let (jobs, entries) = (&mut self.running, &mut self.view.running);
-        update_entries(jobs, entries, state, &state.active, |_| true, running);
+        update_entries(jobs, entries, state, &state.active, |_| is_comparable, running);
         let waiting = |job: &Job| view::waiting(state, ranking, job, now);
-        let is_independent = |job: &Job| !depends_on_more(job, ranking);
+        let is_independent = |job: &Job| is_comparable && !depends_on_more(job, ranking);
         let (jobs, entries) = (&mut self.queue, &mut self.view.queue);
         update_entries(jobs, entries, state, &state.queue, is_independent, waiting);
         let dependent = self.queue.iter().filter(|job| depends_on_more(job, ranking));
