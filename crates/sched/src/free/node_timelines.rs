@@ -222,9 +222,7 @@ impl<'a> NodeTimelines<'a> {
 
     /// The nodes on which a core is free now, before this plan takes any.
     pub fn nodes_with_free_cores(&self) -> Vec<u32> {
-        let has_some =
-            |node: &u32| self.base[*node as usize].free(0)[CORES] > 0 && self.is_available(*node);
-        (0..self.base.len() as u32).filter(has_some).collect()
+        self.baseline.nodes_with_free_cores().filter(|node| self.is_available(*node)).collect()
     }
 
     /// Whether of jobs that are expected to end at the same moment the narrow ones count as ended first.

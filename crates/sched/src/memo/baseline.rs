@@ -21,8 +21,9 @@ pub struct Baseline {
     user_exclusive_nodes: usize,
     /// How many jobs resume once their cores are free.
     resumable_jobs: usize,
-    /// When each node's timeline next changes. A list of its own: every plan looks at all of it.
+    /// When each node's timeline next changes, and what is free of its cores now. Lists of their own: every plan looks at all of them.
     next_changes: Vec<Millis>,
+    free_cores: Vec<u64>,
     running: Vec<Arc<RunningJob>>,
     /// For each node the jobs on it, with the index of the node's share in the job's shares.
     on_node: Vec<Vec<(Arc<RunningJob>, u32)>>,
@@ -45,6 +46,11 @@ impl Baseline {
     /// Whether a job was suspended by a preemption and resumes once its cores are free.
     pub fn has_resumable_jobs(&self) -> bool {
         self.resumable_jobs > 0
+    }
+
+    /// The nodes on which a core is free now.
+    pub fn nodes_with_free_cores(&self) -> impl Iterator<Item = u32> {
+        (0..).zip(&self.free_cores).filter(|(_, free)| **free > 0).map(|(node, _)| node)
     }
 
     /// The jobs on a node, with the index of the node's share in the job's shares.
@@ -90,13 +96,16 @@ impl Baseline {
             timeline(&self.nodes[at], empty, &self.on_node[at], now)
         };
         let next_change = |timeline: &Timeline| timeline.next_change().unwrap_or(NEVER);
+        let free_cores = |timeline: &Timeline| timeline.free(0)[CORES];
         if self.timelines.is_empty() {
             self.timelines = changed.iter().map(|&node| timeline(node)).collect();
             self.next_changes = self.timelines.iter().map(next_change).collect();
+            self.free_cores = self.timelines.iter().map(free_cores).collect();
         } else {
             for &node in &changed {
                 let fresh = timeline(node);
                 self.next_changes[node as usize] = next_change(&fresh);
+                self.free_cores[node as usize] = free_cores(&fresh);
                 self.timelines[node as usize] = fresh;
             }
         }
