@@ -150,3 +150,81 @@ fn root() -> Principal {
         token_limit: None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job_specs::{JobSpecs, Width};
+    use crate::machine::single_processor_nodes;
+    use crate::policy::Policy;
+    use crate::trace::TraceJob;
+    use std::time::Duration;
+
+    const NODES: u32 = 48;
+    const JOBS: u64 = 250;
+
+    /// Jobs come and end at random; each plan is made from the last one, and from nothing.
+    fn assert_same_plans(config: ClusterConfig, seed: u64) {
+        let mut drawn = seed;
+        let mut below = |bound: u64| {
+            drawn = drawn.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (drawn >> 33) % bound
+        };
+        let begin = Timestamp::from_secs(1_000_000);
+        let mut virtual_cluster = VirtualCluster::new(config, begin).expect("a cluster");
+        let first_job = virtual_cluster.state.next_job;
+        let mut specs = JobSpecs::new(Width::Nodes);
+        let mut runs = Vec::new();
+        let mut ends: Vec<(Timestamp, JobId)> = Vec::new();
+        let mut longest_queue = 0;
+        for line in 1..=JOBS {
+            let now = virtual_cluster.now() + Duration::from_secs(below(40));
+            virtual_cluster.advance_to(now);
+            let (due, later): (Vec<_>, Vec<_>) = ends.into_iter().partition(|(end, _)| *end <= now);
+            ends = later;
+            for (_, job) in due {
+                assert!(virtual_cluster.end(job, 1, false).expect("an end"));
+            }
+            let run_s = 1 + below(900) as u32;
+            let most = if below(3) == 0 { 40 } else { 4 };
+            let job = TraceJob {
+                line,
+                submit_s: 0,
+                run_s,
+                is_cut: false,
+                processors: 1 + below(most) as u32,
+                estimate_s: (run_s + below(600) as u32).next_multiple_of(60),
+                user: below(4) as i64,
+            };
+            runs.push(Duration::from_secs(run_s.into()));
+            virtual_cluster.submit(specs.submit(&job)).expect("a job");
+            longest_queue = longest_queue.max(virtual_cluster.state.queue.len());
+            let anew = cluster::view::view(&virtual_cluster.state, now);
+            let from_nothing = sched::plan(&anew, now, &mut Memo::default());
+            let view = virtual_cluster.view_builder.update(&virtual_cluster.state, now);
+            let plan = sched::plan(view, now, &mut virtual_cluster.memo);
+            assert_eq!(plan, from_nothing, "seed {seed}, job {line}");
+            for command in plan_commands(plan, now) {
+                for event in virtual_cluster.run(&command).expect("a start") {
+                    if let Event::Started(started) = event {
+                        let job = started.attempt.job;
+                        ends.push((now + runs[(job.0 - first_job) as usize], job));
+                    }
+                }
+            }
+        }
+        assert!(longest_queue > 10, "seed {seed}: nothing waits");
+    }
+
+    #[test]
+    fn plans_made_step_by_step_are_those_made_from_nothing() {
+        for seed in 1..=3 {
+            for policy in [Policy::Fcfs, Policy::Easy, Policy::Conservative] {
+                assert_same_plans(single_processor_nodes(NODES, policy), seed);
+            }
+            let mut config = single_processor_nodes(NODES, Policy::Easy);
+            config.parameters.backfill_limits.narrow_jobs_end_first = false;
+            assert_same_plans(config, seed);
+        }
+    }
+}
