@@ -50,12 +50,7 @@ enum LeftOver {
 }
 
 /// The waits of all jobs when only the number of free processors is counted.
-fn counted_waits(
-    trace: &Trace,
-    processors: u32,
-    policy: Policy,
-    left_over: LeftOver,
-) -> Vec<i64> {
+fn counted_waits(trace: &Trace, processors: u32, policy: Policy, left_over: LeftOver) -> Vec<i64> {
     let jobs = &trace.jobs;
     let (mut next, mut now, mut free) = (0, 0, processors);
     // The real end, the expected end, and the processors of what runs.

@@ -196,10 +196,8 @@ fn histories_of_faults_hold_and_the_same_seed_prints_the_same_bytes() {
     assert_eq!(printed(dir.path(), &one), first);
     let two = printed(dir.path(), &["faults", "--seeds", "2", "--events", "50"]);
     assert!(two.contains(" histories a second on one core: "), "{two}");
-    let at_once = printed(
-        dir.path(),
-        &["faults", "--seeds", "3", "--events", "50", "--cores", "2"],
-    );
+    let at_once =
+        printed(dir.path(), &["faults", "--seeds", "3", "--events", "50", "--cores", "2"]);
     assert!(at_once.contains(" histories a second on 2 cores: "), "{at_once}");
     let in_series = printed(dir.path(), &["faults", "--seeds", "3", "--events", "50"]);
     let counted = |said: &str| said.split("\n\n").next().map(str::to_owned);
