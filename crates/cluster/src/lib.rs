@@ -12,6 +12,7 @@
 //! - `dependency`, `job_selection`, `licenses`: whether a dependency is met, which jobs a filter selects, how many licenses
 //!   are free. `dropped`: what a configuration would take away from jobs. `hypothesis`: the state as it would be under one.
 //! - `rights`, `authorise`, `visibility`: somebody's roles, who may do what, who sees what.
+//! - `hello_answer`: what a node that says hello must do to agree with the state.
 //! - `machine_reconcile`: what is to be done about machines on demand, and what a source tells compared with what was asked of it.
 //! - `token`, `web_session`, `membership`: what is kept of tokens, of browsers that are signed in, and of how nodes joined. `billing`, `books`: what resources cost, and the books' record of a job.
 
@@ -26,6 +27,7 @@ pub mod decide;
 pub mod dependency;
 pub mod dropped;
 pub mod event;
+pub mod hello_answer;
 pub mod job_selection;
 pub mod licenses;
 pub mod machine_reconcile;

@@ -293,6 +293,10 @@ pub struct BackfillLimits {
     pub age_min_s: u32,
     /// `bf_max_job_start`: starts in one plan.
     pub starts_max: Option<u32>,
+    /// Of jobs that are expected to end at the same moment the narrow ones count as ended first: a slot that begins then takes no
+    /// node of a wider one as long as the others suffice. Replays of traces count so; no site's configuration sets it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub narrow_jobs_end_first: bool,
 }
 
 impl Default for BackfillLimits {
@@ -304,6 +308,7 @@ impl Default for BackfillLimits {
             priority_min: None,
             age_min_s: 0,
             starts_max: None,
+            narrow_jobs_end_first: false,
         }
     }
 }

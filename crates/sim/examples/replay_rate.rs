@@ -1,7 +1,8 @@
 //! How many jobs a minute a replay takes through the real state machine and scheduler.
 //!
-//! `cargo run --release -p sim --example replay_rate [JOBS]`: a synthetic load of 70 % on 1,000 nodes, all of it submitted in
-//! the first half of each day. `… replay_rate TRACE POLICY` replays a trace.
+//! `cargo run --release -p sim --example replay_rate [JOBS [DAYS]]`: a synthetic load of 70 % on 1,000 nodes, all of it submitted in
+//! the first half of every ten days, so that some hundred jobs wait in the mean. With more days the queue is longer.
+//! `… replay_rate TRACE POLICY` replays a trace.
 
 use sim::machine::single_processor_nodes;
 use sim::trace::swf;
@@ -11,6 +12,8 @@ use std::time::Instant;
 const NODES: u32 = 1_000;
 const LOAD: f64 = 0.7;
 const DAY_S: f64 = 86_400.0;
+const PERIOD_DAYS: f64 = 10.0;
+const JOBS: u64 = 100_000;
 
 /// A pseudo-random sequence, the same in every run.
 struct Sequence(u64);
@@ -23,7 +26,8 @@ impl Sequence {
     }
 }
 
-fn synthetic(count: u64) -> Trace {
+/// So many jobs, in the first half of each period.
+fn synthetic(count: u64, period_days: f64) -> Trace {
     let mut sequence = Sequence(7);
     let mut drawn = |line| {
         let processors = 1_u32 << (sequence.part() * sequence.part() * 7.0) as u32;
@@ -36,26 +40,31 @@ fn synthetic(count: u64) -> Trace {
     };
     let mut jobs: Vec<TraceJob> = (1..=count).map(&mut drawn).collect();
     let work_s: f64 = jobs.iter().map(|job| f64::from(job.run_s) * f64::from(job.processors)).sum();
-    let days = work_s / (LOAD * f64::from(NODES) * DAY_S);
+    let period_s = period_days * DAY_S;
+    let periods = work_s / (LOAD * f64::from(NODES) * period_s);
     for (at, job) in jobs.iter_mut().enumerate() {
-        let day = at as f64 / count as f64 * days;
-        job.submit_s = ((day.floor() + day.fract() / 2.0) * DAY_S) as i64;
+        let period = at as f64 / count as f64 * periods;
+        job.submit_s = ((period.floor() + period.fract() / 2.0) * period_s) as i64;
     }
     Trace { jobs, processors: Some(NODES), epoch_s: 0, left_out: 0 }
 }
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let count = args.first().and_then(|text| text.parse::<u64>().ok());
-    let (trace, policy) = match args.as_slice() {
-        [path, policy] => {
+    let count = args.first().map_or(Some(JOBS), |text| text.parse::<u64>().ok());
+    let days = args.get(1).and_then(|text| text.parse::<f64>().ok()).unwrap_or(PERIOD_DAYS);
+    let (trace, policy) = match (count, args.as_slice()) {
+        (Some(count), _) => (synthetic(count, days), Policy::Easy),
+        (None, [path, policy]) => {
             let file = std::fs::File::open(path).expect("the trace");
             let trace = swf::read(file, Processors::FromHeader).expect("a trace");
             (trace, Policy::from_word(policy).expect("a policy"))
         }
-        _ => (synthetic(count.unwrap_or(20_000)), Policy::Easy),
+        _ => panic!("replay_rate [JOBS [DAYS]], or replay_rate TRACE POLICY"),
     };
-    let config = single_processor_nodes(trace.processors.unwrap_or(NODES), policy);
+    let mut config = single_processor_nodes(trace.processors.unwrap_or(NODES), policy);
+    // Backfill as the server has it, not as replays of traces count.
+    config.parameters.backfill_limits.narrow_jobs_end_first &= count.is_none();
     let measures = Measures { history: true, ..Measures::default() };
     let began = Instant::now();
     let Outcome { figures, history } = replay(&trace, config, measures, |_| {}).expect("a replay");

@@ -8,7 +8,9 @@
 //!   virtual_cluster  the state machine and the planner, driven as the server drives them
 //!   replay           a trace through the virtual cluster
 //!   pod_replay       a list of pods onto a cluster that fills
+//!   job_times        how long jobs waited and ran, and means of it
 //!   summary          waits, slowdowns and utilisation of a replay
+//!   kinds            the waits of short and long, narrow and wide jobs
 //!   estimate_error   how far expected starts were from the starts
 //!   history, chart   a replay over time, and its charts
 //!   chance           random choices, the same for the same seed
@@ -25,6 +27,7 @@ pub mod error;
 pub mod estimate_error;
 pub mod faults;
 pub mod history;
+pub mod kinds;
 pub mod machine;
 pub mod pod_replay;
 pub mod policy;
@@ -35,6 +38,7 @@ pub mod virtual_cluster;
 
 mod chance;
 mod job_specs;
+mod job_times;
 
 pub use error::SimError;
 pub use pod_replay::{Arrivals, PodSummary, replay_pods};

@@ -57,7 +57,10 @@ pub fn pod_nodes(nodes: &[PodNode]) -> ClusterConfig {
         partitions: vec![partition],
         ..ClusterConfig::default()
     };
-    unbounded(config)
+    let mut config = unbounded(config);
+    // What is typical is counted among all pods that came: records of those that were dropped stay.
+    config.parameters.min_job_age_s = u32::MAX;
+    config
 }
 
 fn pod_node(node: &PodNode) -> NodeConfig {

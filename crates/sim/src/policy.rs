@@ -9,7 +9,8 @@ use std::fmt;
 pub enum Policy {
     /// Strictly in the order of the queue: `SchedulerType=sched/builtin`.
     Fcfs,
-    /// A job may overtake if it does not delay the first that waits: backfill with one slot (`bf_max_job_test=1`).
+    /// A job may overtake if it does not delay the first that waits: backfill with one slot (`bf_max_job_test=1`). Of jobs that are
+    /// expected to end at the second at which the first is to start, only as many count as it needs, the narrow ones first.
     Easy,
     /// A job may overtake if it delays nobody: backfill with a slot for every job that waits.
     Conservative,
@@ -49,6 +50,8 @@ impl Policy {
             Self::Conservative => (true, u32::MAX),
             Self::Sluice => (true, 1),
         };
+        // As the published replays count: the figures of a trace are comparable.
+        parameters.backfill_limits.narrow_jobs_end_first = self == Self::Easy;
         if self == Self::Sluice {
             parameters.priority = PriorityPolicy {
                 multifactor: false,

@@ -4,8 +4,10 @@ use crate::error::SimError;
 use crate::estimate_error;
 use crate::history::{BARS_MAX, Bar, History, Moment};
 use crate::job_specs::{JobSpecs, Width};
+use crate::job_times::JobTimes;
+use crate::kinds;
 use crate::machine;
-use crate::summary::{JobTimes, Summary};
+use crate::summary::Summary;
 use crate::trace::{Trace, TraceJob};
 use crate::virtual_cluster::VirtualCluster;
 use cluster::{ClusterConfig, Event};
@@ -33,6 +35,8 @@ pub struct Measures {
     pub estimates: bool,
     /// What the cluster was like over time.
     pub history: bool,
+    /// The waits of short and long, narrow and wide jobs.
+    pub kinds: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -292,7 +296,10 @@ impl<'t> Replay<'t> {
             let submits = self.trace.jobs.iter().map(|job| self.submit_time(job));
             self.history.waits = submits.zip(times.iter().map(|job| job.wait_s)).collect();
         }
-        let figures = Summary { estimate_errors, ..figures };
+        let processors = self.trace.jobs.iter().map(|job| job.processors);
+        let sized = || processors.clone().zip(times.iter().copied()).collect::<Vec<_>>();
+        let kinds = if self.measures.kinds { kinds::by_kind(&sized()) } else { Vec::new() };
+        let figures = Summary { estimate_errors, kinds, ..figures };
         Ok(Outcome { figures, history: self.history })
     }
 
@@ -405,7 +412,7 @@ mod tests {
     #[test]
     fn figures_of_five_jobs_are_those_worked_out_by_hand() {
         let config = single_processor_nodes(4, Policy::Easy);
-        let measures = Measures { estimates: true, history: true };
+        let measures = Measures { estimates: true, history: true, kinds: false };
         let Outcome { figures, history } =
             replay(&five_jobs(), config, measures, |_| {}).expect("a replay");
         let expected = Summary {
@@ -422,6 +429,7 @@ mod tests {
                 median_s: 20.0,
                 ninetieth_percentile_s: 53.0,
             }],
+            kinds: Vec::new(),
         };
         assert_eq!(figures, expected);
         // When job 5 comes all wait or run: two processors of job 1, one each of jobs 4 and 5.

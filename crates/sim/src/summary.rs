@@ -1,13 +1,9 @@
 //! The figures of a replay.
 
 use crate::estimate_error::EstimateError;
+use crate::job_times::{JobTimes, counted, mean, rounded};
+use crate::kinds::KindWaits;
 use serde::Serialize;
-
-/// A run time below this counts as this much in the bounded slowdown, seconds.
-const SLOWDOWN_THRESHOLD_S: f64 = 10.0;
-
-/// The first jobs, one in so many, are left out of the means: the machine is empty when they come.
-const WARM_UP_PART: usize = 100;
 
 /// The quality of a schedule. Waits and slowdowns are of all jobs but the first 1 %.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -21,43 +17,25 @@ pub struct Summary {
     /// Empty unless it was measured.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub estimate_errors: Vec<EstimateError>,
-}
-
-/// How long one job waited and ran, seconds.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct JobTimes {
-    pub wait_s: f64,
-    pub run_s: f64,
-}
-
-impl JobTimes {
-    /// How many times as long as it ran it took, where short jobs count as if they ran for the threshold.
-    fn bounded_slowdown(self) -> f64 {
-        ((self.wait_s + self.run_s) / self.run_s.max(SLOWDOWN_THRESHOLD_S)).max(1.0)
-    }
+    /// Empty unless it was measured.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub kinds: Vec<KindWaits>,
 }
 
 impl Summary {
     /// The figures of these jobs, in the order of their submission.
     pub fn of(jobs: &[JobTimes], utilisation: f64) -> Self {
-        let counted = &jobs[jobs.len() / WARM_UP_PART..];
-        let mean = |of: fn(JobTimes) -> f64| {
-            counted.iter().map(|job| of(*job)).sum::<f64>() / counted.len().max(1) as f64
-        };
+        let counted = counted(jobs);
         Self {
             jobs: jobs.len() as u64,
             utilisation: rounded(utilisation),
-            mean_wait_s: rounded(mean(|job| job.wait_s)),
+            mean_wait_s: rounded(mean(counted, |job| job.wait_s)),
             max_wait_s: rounded(counted.iter().map(|job| job.wait_s).fold(0.0, f64::max)),
-            mean_bounded_slowdown: rounded(mean(JobTimes::bounded_slowdown)),
+            mean_bounded_slowdown: rounded(mean(counted, JobTimes::bounded_slowdown)),
             estimate_errors: Vec::new(),
+            kinds: Vec::new(),
         }
     }
-}
-
-/// To six places: more mean nothing.
-fn rounded(figure: f64) -> f64 {
-    (figure * 1e6).round() / 1e6
 }
 
 #[cfg(test)]

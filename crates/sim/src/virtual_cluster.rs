@@ -109,8 +109,8 @@ impl VirtualCluster {
         if self.state.queue.is_empty() {
             return Ok(Vec::new());
         }
-        let view = self.view_builder.view(&self.state, self.now);
-        let plan = sched::plan(&view, self.now, &mut self.memo);
+        let view = self.view_builder.update(&self.state, self.now);
+        let plan = sched::plan(view, self.now, &mut self.memo);
         let mut happened = Vec::new();
         for command in plan_commands(plan, self.now) {
             match self.run(&command) {
@@ -125,15 +125,15 @@ impl VirtualCluster {
 
     /// When a waiting job is expected to start, as `squeue --start` says.
     pub fn expected_start(&mut self, job: JobId) -> Option<Timestamp> {
-        let view = self.view_builder.view(&self.state, self.now);
-        let estimate = estimate_of(&view, self.now, &mut self.estimates_memo, job);
+        let view = self.view_builder.update(&self.state, self.now);
+        let estimate = estimate_of(view, self.now, &mut self.estimates_memo, job);
         estimate.map(|estimate| estimate.start)
     }
 
     /// Why a job waits.
     pub fn reason(&mut self, job: JobId) -> Option<Reason> {
-        let view = self.view_builder.view(&self.state, self.now);
-        let reasons = sched::plan(&view, self.now, &mut self.memo).reasons;
+        let view = self.view_builder.update(&self.state, self.now);
+        let reasons = sched::plan(view, self.now, &mut self.memo).reasons;
         reasons.into_iter().find(|(of, _)| *of == job).map(|(_, reason)| reason)
     }
 }
@@ -148,5 +148,83 @@ fn root() -> Principal {
         groups: Vec::new(),
         role: Role::Admin,
         token_limit: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job_specs::{JobSpecs, Width};
+    use crate::machine::single_processor_nodes;
+    use crate::policy::Policy;
+    use crate::trace::TraceJob;
+    use std::time::Duration;
+
+    const NODES: u32 = 48;
+    const JOBS: u64 = 250;
+
+    /// Jobs come and end at random; each plan is made from the last one, and from nothing.
+    fn assert_same_plans(config: ClusterConfig, seed: u64) {
+        let mut drawn = seed;
+        let mut below = |bound: u64| {
+            drawn = drawn.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (drawn >> 33) % bound
+        };
+        let begin = Timestamp::from_secs(1_000_000);
+        let mut virtual_cluster = VirtualCluster::new(config, begin).expect("a cluster");
+        let first_job = virtual_cluster.state.next_job;
+        let mut specs = JobSpecs::new(Width::Nodes);
+        let mut runs = Vec::new();
+        let mut ends: Vec<(Timestamp, JobId)> = Vec::new();
+        let mut longest_queue = 0;
+        for line in 1..=JOBS {
+            let now = virtual_cluster.now() + Duration::from_secs(below(40));
+            virtual_cluster.advance_to(now);
+            let (due, later): (Vec<_>, Vec<_>) = ends.into_iter().partition(|(end, _)| *end <= now);
+            ends = later;
+            for (_, job) in due {
+                assert!(virtual_cluster.end(job, 1, false).expect("an end"));
+            }
+            let run_s = 1 + below(900) as u32;
+            let most = if below(3) == 0 { 40 } else { 4 };
+            let job = TraceJob {
+                line,
+                submit_s: 0,
+                run_s,
+                is_cut: false,
+                processors: 1 + below(most) as u32,
+                estimate_s: (run_s + below(600) as u32).next_multiple_of(60),
+                user: below(4) as i64,
+            };
+            runs.push(Duration::from_secs(run_s.into()));
+            virtual_cluster.submit(specs.submit(&job)).expect("a job");
+            longest_queue = longest_queue.max(virtual_cluster.state.queue.len());
+            let anew = cluster::view::view(&virtual_cluster.state, now);
+            let from_nothing = sched::plan(&anew, now, &mut Memo::default());
+            let view = virtual_cluster.view_builder.update(&virtual_cluster.state, now);
+            let plan = sched::plan(view, now, &mut virtual_cluster.memo);
+            assert_eq!(plan, from_nothing, "seed {seed}, job {line}");
+            for command in plan_commands(plan, now) {
+                for event in virtual_cluster.run(&command).expect("a start") {
+                    if let Event::Started(started) = event {
+                        let job = started.attempt.job;
+                        ends.push((now + runs[(job.0 - first_job) as usize], job));
+                    }
+                }
+            }
+        }
+        assert!(longest_queue > 10, "seed {seed}: nothing waits");
+    }
+
+    #[test]
+    fn plans_made_step_by_step_are_those_made_from_nothing() {
+        for seed in 1..=3 {
+            for policy in [Policy::Fcfs, Policy::Easy, Policy::Conservative] {
+                assert_same_plans(single_processor_nodes(NODES, policy), seed);
+            }
+            let mut config = single_processor_nodes(NODES, Policy::Easy);
+            config.parameters.backfill_limits.narrow_jobs_end_first = false;
+            assert_same_plans(config, seed);
+        }
     }
 }

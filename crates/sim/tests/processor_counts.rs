@@ -23,13 +23,16 @@ fn random_trace(seed: u64, processors: u32, jobs: u64) -> Trace {
         let run_s = 1 + sequence.below(1 << magnitude) as u32;
         let wide = sequence.below(4) == 0;
         let most = if wide { u64::from(processors) } else { 3 };
+        let estimate_s = run_s + sequence.below(3) as u32 * sequence.below(400) as u32;
+        // Users like round numbers, so that many jobs are expected to end at the same second.
+        let rounded_to = if sequence.below(2) == 0 { 300 } else { 1 };
         TraceJob {
             line,
             submit_s,
             run_s,
             is_cut: false,
             processors: 1 + sequence.below(most) as u32,
-            estimate_s: run_s + sequence.below(3) as u32 * sequence.below(400) as u32,
+            estimate_s: estimate_s.next_multiple_of(rounded_to),
             user: sequence.below(5) as i64,
         }
     };
@@ -37,8 +40,17 @@ fn random_trace(seed: u64, processors: u32, jobs: u64) -> Trace {
     Trace { jobs, processors: Some(processors), epoch_s: 0, left_out: 0 }
 }
 
+/// What is left over when the first waiting job is to start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LeftOver {
+    /// All that is free at that second.
+    All,
+    /// What comes free at that second counts only until the job has enough, narrow jobs first.
+    NarrowFirst,
+}
+
 /// The waits of all jobs when only the number of free processors is counted.
-fn counted_waits(trace: &Trace, processors: u32, policy: Policy) -> Vec<i64> {
+fn counted_waits(trace: &Trace, processors: u32, policy: Policy, left_over: LeftOver) -> Vec<i64> {
     let jobs = &trace.jobs;
     let (mut next, mut now, mut free) = (0, 0, processors);
     // The real end, the expected end, and the processors of what runs.
@@ -82,7 +94,8 @@ fn counted_waits(trace: &Trace, processors: u32, policy: Policy) -> Vec<i64> {
                 let mut then = free;
                 let mut start = now;
                 for &(end, count) in &expected {
-                    if then >= job.processors && end > start {
+                    let is_later = end > start || left_over == LeftOver::NarrowFirst;
+                    if then >= job.processors && is_later {
                         break;
                     }
                     (then, start) = (then + count, end);
@@ -95,12 +108,14 @@ fn counted_waits(trace: &Trace, processors: u32, policy: Policy) -> Vec<i64> {
     waits
 }
 
-fn assert_same(policy: Policy) {
-    for seed in 1..=6 {
+fn assert_same(policy: Policy, left_over: LeftOver) {
+    for seed in 1..=12 {
         let processors = [4, 16, 31][seed as usize % 3];
         let trace = random_trace(seed, processors, 150);
-        let counted = counted_waits(&trace, processors, policy);
-        let config = single_processor_nodes(processors, policy);
+        let counted = counted_waits(&trace, processors, policy, left_over);
+        let mut config = single_processor_nodes(processors, policy);
+        let limits = &mut config.parameters.backfill_limits;
+        limits.narrow_jobs_end_first = left_over == LeftOver::NarrowFirst;
         let measures = Measures { history: true, ..Measures::default() };
         let outcome = replay(&trace, config, measures, |_| {}).expect("a replay");
         let waits: Vec<i64> = outcome.history.waits.iter().map(|(_, wait)| *wait as i64).collect();
@@ -111,10 +126,15 @@ fn assert_same(policy: Policy) {
 
 #[test]
 fn backfill_with_one_slot_is_easy_as_counted() {
-    assert_same(Policy::Easy);
+    assert_same(Policy::Easy, LeftOver::NarrowFirst);
+}
+
+#[test]
+fn server_counts_all_that_comes_free_at_once_as_left_over() {
+    assert_same(Policy::Easy, LeftOver::All);
 }
 
 #[test]
 fn without_backfill_jobs_start_in_order_as_counted() {
-    assert_same(Policy::Fcfs);
+    assert_same(Policy::Fcfs, LeftOver::All);
 }

@@ -2,7 +2,7 @@
 //!
 //! - Client and server: [`client`] (calls and answers), `call_body` (what they carry), `call_kind`; the views in [`view`], [`job_list`] (many jobs, what
 //!   they share once), [`explain`], [`diagnostics`], [`reservation`], [`token`], [`volume`], [`machine`], [`what_if`]; [`listing`] (squeue's options).
-//! - Server and agent: [`link`] (join, hello, heartbeat), [`order`] (signed; [`order_fence`]: whether one is new), [`report`] (acknowledged).
+//! - Server and agent: [`link`] (join, hello, heartbeat), [`order`] (signed; [`order_fence`]: whether one is new; [`launched_attempts`]: whether one may go out), [`report`] (acknowledged).
 //! - Agent and supervisor: [`supervisor`]. PAM module and agent: [`login`].
 //! - Supervisor and `srun`: [`step`], encrypted and proven by [`step_channel`]. Byte streams over the agent's link with credit: [`stream`]; bytes that are resent
 //!   after a broken connection: [`resume`]. A file for the nodes of a job: [`file_copy`].
@@ -27,6 +27,7 @@ pub mod gateway;
 #[cfg(test)]
 mod golden;
 pub mod job_list;
+pub mod launched_attempts;
 pub mod link;
 pub mod listing;
 pub mod login;

@@ -4,6 +4,7 @@
 //! that breaks one stops and names the event, rather than go on with a state that cannot be.
 
 mod array;
+mod changes;
 mod dynamic_node;
 mod end;
 mod field;
@@ -45,6 +46,7 @@ impl State {
             self.held_bytes.remove(job);
         }
         let record = self.change(event);
+        self.note_changes(event);
         self.settle_restore_wait(event);
         for id in changed {
             self.enqueue(id);
@@ -373,22 +375,25 @@ impl State {
 
     /// Frees an attempt's share of one node.
     fn release_share(&mut self, attempt: AttemptId, name: &str, busy_until: Option<Timestamp>) {
-        let active = self.attempt_mut(attempt.job);
-        active.held_nodes.retain(|n| n != name);
-        let partition = active.allocation.partition.clone();
-        let down_on_idle = self.config.parameters.power.is_enabled()
-            && self.partition(&partition).is_some_and(|p| p.power.down_on_idle);
+        self.attempt_mut(attempt.job).held_nodes.retain(|n| n != name);
+        let down_on_idle = self.config.parameters.power.is_enabled() && {
+            let partition = &self.attempt_of(attempt.job).allocation.partition;
+            self.partition(partition).is_some_and(|p| p.power.down_on_idle)
+        };
         let Some(node) = self.nodes.get_mut(name) else { return };
         node.holders.retain(|a| *a != attempt);
         node.last_busy = busy_until.or(node.last_busy);
-        if node.holders.is_empty() && node.power.is_on() && down_on_idle {
-            node.power = PowerState::PowerDownPending { drains: false };
-        }
-        if node.holders.is_empty() && node.removed {
-            self.nodes.remove(name);
+        if !node.holders.is_empty() {
+            self.recount(name);
             return;
         }
-        self.recount(name);
+        node.used = Default::default();
+        if node.power.is_on() && down_on_idle {
+            node.power = PowerState::PowerDownPending { drains: false };
+        }
+        if node.removed {
+            self.nodes.remove(name);
+        }
     }
 
     /// Counts the use of a node anew from its holders: sets of users and the exclusive mark cannot be subtracted.
@@ -397,7 +402,10 @@ impl State {
         let holders = std::mem::take(&mut node.holders);
         node.used = Default::default();
         for holder in holders {
-            let allocation = self.attempt_of(holder.job).allocation.clone();
+            // A job on many nodes has a share for each: only the one of this node is copied.
+            let held = &self.attempt_of(holder.job).allocation;
+            let here = held.nodes.iter().filter(|share| share.node == name).cloned().collect();
+            let allocation = Allocation { partition: held.partition.clone(), nodes: here };
             self.occupy(holder.job, &allocation, &[name.to_string()]);
         }
     }

@@ -279,12 +279,12 @@ impl ReportedShare<'_> {
         let task_done = verdict.outcome == Outcome::Completed
             && self.active.held_nodes.len() > 1
             && !self.is_enough();
-        let mut active = self.active.clone();
         let failure = self.failure.map(|(fault, words)| LaunchFailure {
             fault,
             what: words.chars().take(FAILURE_MAX).collect(),
         });
-        active.launch_failure = active.launch_failure.take().or_else(|| failure.clone());
+        // The exit status that the attempt has once this report is taken in.
+        let mut exit_so_far = self.active.exit;
         let ending = match under_way {
             Some(ending) => Some(ending),
             None if decides && !task_done => {
@@ -296,7 +296,7 @@ impl ReportedShare<'_> {
                 };
                 let ending =
                     Ending { cause, ..Ending::new(verdict.outcome, self.at, verdict.requeue) };
-                active.exit = verdict.exit;
+                exit_so_far = verdict.exit;
                 events.push(Event::Ending {
                     job: self.job.id,
                     ending: Box::new(ending),
@@ -322,8 +322,11 @@ impl ReportedShare<'_> {
         });
         let last = self.active.held_nodes.iter().all(|n| n == self.node);
         if last {
+            // Only the last report copies the attempt: it has a share for every node.
+            let mut active = self.active.clone();
+            active.launch_failure = active.launch_failure.take().or(failure);
             active.usage.absorb(&verdict.usage.without_tasks());
-            active.exit = active.exit.max(exit);
+            active.exit = exit_so_far.max(exit);
             self.finish_steps(&mut active, &verdict, forced);
             // The last share to end unasked decides the job's outcome.
             let ending = ending.unwrap_or(Ending::new(verdict.outcome, self.at, None));

@@ -286,6 +286,10 @@ impl State {
 
     /// Keeps the admitted partitions in the request: the plan considers no others.
     fn keep_partitions(&self, spec: &mut JobSpec, admitted: &[u32]) {
+        // A request that names none stays shared with others that are the same.
+        if spec.request().partitions.is_empty() {
+            return;
+        }
         let asked =
             &mut Arc::make_mut(&mut Arc::make_mut(&mut spec.components)[0].request).partitions;
         let kept =

@@ -3,6 +3,7 @@
 pub mod account_cost;
 pub mod association_tree;
 pub mod cache;
+pub(crate) mod change_log;
 pub mod charged_usage;
 pub mod hardware;
 pub mod held_bytes;
@@ -23,6 +24,7 @@ use crate::token::{JoinToken, UserToken};
 use crate::web_session::WebSession;
 use association_tree::AssociationTree;
 use cache::Cache;
+use change_log::ChangeLog;
 use charged_usage::ChargedUsage;
 use hardware::Hardware;
 use held_bytes::HeldBytes;
@@ -201,6 +203,9 @@ pub struct State {
     /// Derived: the switches of topology.conf with the nodes that name one themselves.
     #[serde(skip)]
     pub(crate) topology: Cache<Topology>,
+    /// Derived: what changed lately, for views.
+    #[serde(skip)]
+    pub(crate) change_log: ChangeLog,
 }
 
 impl Default for State {
@@ -263,6 +268,7 @@ impl Default for State {
             hardware: Cache::default(),
             typical_jobs: Cache::default(),
             topology: Cache::default(),
+            change_log: ChangeLog::default(),
         }
     }
 }
@@ -385,6 +391,7 @@ impl State {
 
     /// Fills in what is derived from the stored fields, after a snapshot was read.
     pub fn rebuild_derived(&mut self) {
+        self.change_log.note_anything();
         self.runs.retain(|_, run| !run.tasks.is_empty());
         self.ended.clear();
         self.active.clear();

@@ -1,10 +1,15 @@
 //! Successive views: what did not change since the last view is the same `Arc` in the next, so that building one costs
 //! little and a plan can tell at once what is new.
+//!
+//! The state tells which jobs and nodes changed, as long as they are few. Else the last view is compared with the state, entry by
+//! entry. Both give the same view.
 
 use crate::config::ClusterConfig;
 use crate::state::State;
 use crate::state::association_tree::AssociationTree;
+use crate::state::change_log::{LogPosition, StateChange};
 use crate::state::job::Job;
+use crate::state::node::Node;
 use crate::state::priority_totals::PriorityTotals;
 use crate::view;
 use crate::view::priority::Ranking;
@@ -14,25 +19,25 @@ use model::partition::Partition;
 use model::reservation::Reservation;
 use model::time::Timestamp;
 use sched::order::fair_tree::BranchRank;
-use sched::view::{NodeInfo, PartitionInfo, PendingJob, RunningJob, View};
+use sched::view::{NodeInfo, View};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+
+/// With more jobs to look at than this, a comparison of all is quicker than a search for each.
+const FOLLOWED_JOBS_MAX: usize = 64;
 
 /// The last view, and what it was made from.
 #[derive(Debug, Default)]
 pub struct ViewBuilder {
     inputs: Option<ViewInputs>,
-    nodes: Vec<Arc<NodeInfo>>,
-    partitions: Vec<PartitionInfo>,
-    running: Vec<ViewedJob<RunningJob>>,
-    queue: Vec<ViewedJob<PendingJob>>,
-}
-
-/// A job with its entry in the last view.
-#[derive(Debug)]
-struct ViewedJob<T> {
-    job: Arc<Job>,
-    shown: Arc<T>,
+    /// The changes of the state up to here are in the view.
+    position: Option<LogPosition>,
+    view: View,
+    /// The jobs of the view's running entries, in the same order, and those of its queue.
+    running: Vec<Arc<Job>>,
+    queue: Vec<Arc<Job>>,
+    /// Waiting jobs whose entries depend on other jobs or on the time, by id.
+    dependent: Vec<JobId>,
 }
 
 /// What a job's entry is built from besides the job itself and the use of nodes.
@@ -76,8 +81,17 @@ impl ViewInputs {
             && Arc::ptr_eq(&self.fair_share_ranks, &ranking.fair_share_ranks)
             && Arc::ptr_eq(&self.priority_totals, &ranking.priority_totals)
             && self.priorities_of == state.charged_usage.as_of
-            && self.nodes.iter().eq(state.nodes.keys())
             && self.waits_for_nodes == state.restore_wait.is_some()
+    }
+
+    /// Whether the state has the same nodes, whatever is on them.
+    fn has_nodes_of(&self, state: &State) -> bool {
+        self.nodes.len() == state.nodes.len() && self.nodes.iter().eq(state.nodes.keys())
+    }
+
+    /// A node's position in the view.
+    fn node(&self, name: &str) -> Option<usize> {
+        self.nodes.binary_search_by(|known| known.as_str().cmp(name)).ok()
     }
 }
 
@@ -88,48 +102,122 @@ fn are_same<'a, T: 'a>(known: &[Arc<T>], new: impl ExactSizeIterator<Item = &'a 
 impl ViewBuilder {
     /// As [`view::view`], with the unchanged parts of the last view.
     pub fn view(&mut self, state: &State, now: Timestamp) -> View {
+        self.update(state, now).clone()
+    }
+
+    /// The same without a copy, until the next.
+    pub fn update(&mut self, state: &State, now: Timestamp) -> &View {
         let ranking = Ranking::new(state, now);
-        if !self.inputs.as_ref().is_some_and(|inputs| inputs.is_unchanged(state, &ranking)) {
-            *self = Self {
-                inputs: Some(ViewInputs::of(state, &ranking)),
-                partitions: view::partitions(state),
-                ..Self::default()
+        let known = self.inputs.as_ref();
+        let has_inputs = known.is_some_and(|inputs| inputs.is_unchanged(state, &ranking));
+        let is_followed = has_inputs && self.follow(state, &ranking, now);
+        if !is_followed {
+            self.compare(state, &ranking, now, has_inputs);
+        }
+        self.position = Some(state.change_log.position());
+        let View { nodes, partitions, running, queue, .. } = std::mem::take(&mut self.view);
+        self.view = View { nodes, partitions, running, queue, ..view::site(state) };
+        &self.view
+    }
+
+    /// Brings the entries up to date that the state's changes name. Returns false if there are too many, or not all are known.
+    fn follow(&mut self, state: &State, ranking: &Ranking<'_>, now: Timestamp) -> bool {
+        let position = self.position.as_ref();
+        let Some(changes) = position.and_then(|position| state.change_log.since(position)) else {
+            return false;
+        };
+        // With a limit on how many jobs may age, every entry depends on the others.
+        if ranking.limits_ageing {
+            return false;
+        }
+        let mut jobs = self.dependent.clone();
+        let mut nodes = Vec::new();
+        for change in changes {
+            match change {
+                StateChange::Job(id) => jobs.push(*id),
+                StateChange::Node(name) => nodes.push(name),
+            }
+        }
+        jobs.sort_unstable();
+        jobs.dedup();
+        let Some(inputs) = self.inputs.as_ref().filter(|_| jobs.len() <= FOLLOWED_JOBS_MAX) else {
+            return false;
+        };
+        for name in nodes {
+            let (Some(at), Some(node)) = (inputs.node(name), state.nodes.get(name)) else {
+                return false;
             };
+            update_node(&mut self.view.nodes[at], node);
+        }
+        self.dependent.clear();
+        let position = |name: &str| inputs.node(name).map(|at| at as u32);
+        for id in jobs {
+            let job = state.jobs.get(&id);
+            let active = job.filter(|_| state.active.contains(&id));
+            let running = |job: &Job| Some(view::running(state, job, &position));
+            update_entry(&mut self.running, &mut self.view.running, id, active, running);
+            let waiting = job.filter(|_| state.queue.contains(&id));
+            let make = |job: &Job| view::waiting(state, ranking, job, now);
+            update_entry(&mut self.queue, &mut self.view.queue, id, waiting, make);
+            self.dependent.extend(waiting.filter(|job| depends_on_more(job, ranking)).map(|_| id));
+        }
+        debug_assert!(self.is_as_made_anew(state, now), "a change of the state was not followed");
+        true
+    }
+
+    /// Brings every entry up to date. With other inputs all are made, and what comes out as it was stays the same `Arc`: a new
+    /// period of priorities changes no running job. With other nodes nothing stays, since entries have their positions.
+    fn compare(&mut self, state: &State, ranking: &Ranking<'_>, now: Timestamp, has_inputs: bool) {
+        let has_nodes = self.inputs.as_ref().is_some_and(|inputs| inputs.has_nodes_of(state));
+        if !has_nodes {
+            *self = Self::default();
+        }
+        let is_comparable = has_inputs && has_nodes;
+        if !is_comparable {
+            self.inputs = Some(ViewInputs::of(state, ranking));
+            self.view.partitions = view::partitions(state);
         }
         self.update_nodes(state);
         let index = view::node_index(state);
-        let running = |job: &Job| Some(view::running(state, job, &index));
-        update_entries(&mut self.running, state, &state.active, |_| true, running);
-        let waiting = |job: &Job| view::waiting(state, &ranking, job, now);
-        let is_independent = |job: &Job| !depends_on_more(job, &ranking);
-        update_entries(&mut self.queue, state, &state.queue, is_independent, waiting);
-        View {
-            nodes: self.nodes.clone(),
-            partitions: self.partitions.clone(),
-            running: shown(&self.running),
-            queue: shown(&self.queue),
-            ..view::site(state)
-        }
+        let running = |job: &Job| Some(view::running(state, job, &|name| index.get(name)));
+        let (jobs, entries) = (&mut self.running, &mut self.view.running);
+        update_entries(jobs, entries, state, &state.active, |_| is_comparable, running);
+        let waiting = |job: &Job| view::waiting(state, ranking, job, now);
+        let is_independent = |job: &Job| is_comparable && !depends_on_more(job, ranking);
+        let (jobs, entries) = (&mut self.queue, &mut self.view.queue);
+        update_entries(jobs, entries, state, &state.queue, is_independent, waiting);
+        let dependent = self.queue.iter().filter(|job| depends_on_more(job, ranking));
+        self.dependent = dependent.map(|job| job.id).collect();
     }
 
     fn update_nodes(&mut self, state: &State) {
         for (at, node) in state.nodes.values().enumerate() {
-            let Some(known) = self.nodes.get_mut(at) else {
-                self.nodes.push(Arc::new(view::node(node)));
-                continue;
-            };
-            let is_same = known.availability == node.availability()
-                && known.used == node.used
-                && Arc::ptr_eq(&known.config, &node.config);
-            if !is_same {
-                *known = Arc::new(view::node(node));
+            match self.view.nodes.get_mut(at) {
+                Some(known) => update_node(known, node),
+                None => self.view.nodes.push(Arc::new(view::node(node))),
             }
         }
     }
+
+    fn is_as_made_anew(&self, state: &State, now: Timestamp) -> bool {
+        let anew = view::view(state, now);
+        let are_alike = |(a, b): (&Arc<NodeInfo>, &Arc<NodeInfo>)| {
+            (a.availability, &a.used) == (b.availability, &b.used)
+        };
+        self.view.nodes.len() == anew.nodes.len()
+            && self.view.nodes.iter().zip(&anew.nodes).all(are_alike)
+            && self.view.running == anew.running
+            && self.view.queue == anew.queue
+    }
 }
 
-fn shown<T>(seen: &[ViewedJob<T>]) -> Vec<Arc<T>> {
-    seen.iter().map(|seen| seen.shown.clone()).collect()
+fn update_node(known: &mut Arc<NodeInfo>, node: &Node) {
+    let is_same = known.availability == node.availability()
+        && known.used == node.used
+        && Arc::ptr_eq(&known.config, &node.config);
+    if !is_same {
+        *known = Arc::new(view::node(node));
+    }
 }
 
 /// Whether a job's entry also depends on other jobs or on the time.
@@ -140,32 +228,66 @@ fn depends_on_more(job: &Job, ranking: &Ranking<'_>) -> bool {
         || ranking.limits_ageing
 }
 
+/// Brings the entry of one job up to date; `job` is `None` if it has none any more. The entry is replaced only if it differs.
+fn update_entry<T: PartialEq>(
+    jobs: &mut Vec<Arc<Job>>,
+    entries: &mut Vec<Arc<T>>,
+    id: JobId,
+    job: Option<&Arc<Job>>,
+    make: impl FnOnce(&Job) -> Option<T>,
+) {
+    let known = jobs.binary_search_by_key(&id, |job| job.id);
+    let fresh = job.and_then(|job| Some((job.clone(), make(job)?)));
+    match (known, fresh) {
+        (Ok(at), Some((job, fresh))) => {
+            jobs[at] = job;
+            if *entries[at] != fresh {
+                entries[at] = Arc::new(fresh);
+            }
+        }
+        (Ok(at), None) => {
+            jobs.remove(at);
+            entries.remove(at);
+        }
+        (Err(at), Some((job, fresh))) => {
+            jobs.insert(at, job);
+            entries.insert(at, Arc::new(fresh));
+        }
+        (Err(_), None) => {}
+    }
+}
+
 /// Brings the entries of these jobs up to date. An entry is rebuilt if the job changed or its entry depends on more than
 /// the job, and replaced only if it differs.
 fn update_entries<T: PartialEq + std::fmt::Debug>(
-    seen: &mut Vec<ViewedJob<T>>,
+    jobs: &mut Vec<Arc<Job>>,
+    entries: &mut Vec<Arc<T>>,
     state: &State,
     ids: &BTreeSet<JobId>,
     is_independent: impl Fn(&Job) -> bool,
     make: impl Fn(&Job) -> Option<T>,
 ) {
-    let mut known = std::mem::take(seen).into_iter().peekable();
-    seen.reserve(ids.len());
+    let mut known = std::mem::take(jobs).into_iter().zip(std::mem::take(entries)).peekable();
+    jobs.reserve(ids.len());
+    entries.reserve(ids.len());
     // All are ordered by id: walking in step is quicker than a lookup for each.
-    let mut jobs = state.jobs.iter();
+    let mut all = state.jobs.iter();
     for id in ids {
-        let Some((_, job)) = jobs.find(|(at, _)| *at == id) else { break };
-        while known.next_if(|seen| seen.job.id < *id).is_some() {}
-        let before = known.next_if(|seen| seen.job.id == *id);
-        if let Some(before) = before.as_ref().filter(|seen| Arc::ptr_eq(&seen.job, job))
-            && is_independent(job)
-        {
-            debug_assert_eq!(Some(&*before.shown), make(job).as_ref(), "job {id} was not followed");
-            seen.push(ViewedJob { job: job.clone(), shown: before.shown.clone() });
-            continue;
-        }
-        let Some(fresh) = make(job) else { continue };
-        let same = before.map(|before| before.shown).filter(|shown| **shown == fresh);
-        seen.push(ViewedJob { job: job.clone(), shown: same.unwrap_or_else(|| Arc::new(fresh)) });
+        let Some((_, job)) = all.find(|(at, _)| *at == id) else { break };
+        while known.next_if(|(before, _)| before.id < *id).is_some() {}
+        let before = known.next_if(|(before, _)| before.id == *id);
+        let shown = match before {
+            Some((before, shown)) if Arc::ptr_eq(&before, job) && is_independent(job) => {
+                debug_assert_eq!(Some(&*shown), make(job).as_ref(), "job {id} was not followed");
+                shown
+            }
+            before => {
+                let Some(fresh) = make(job) else { continue };
+                let same = before.map(|(_, shown)| shown).filter(|shown| **shown == fresh);
+                same.unwrap_or_else(|| Arc::new(fresh))
+            }
+        };
+        jobs.push(job.clone());
+        entries.push(shown);
     }
 }

@@ -50,9 +50,10 @@ pub fn resources(state: &State) -> View {
 pub fn running_jobs(state: &State) -> View {
     let index = node_index(state);
     let active = state.active.iter().filter_map(|id| state.job(*id));
+    let shown = |job| Arc::new(running(state, job, &|name| index.get(name)));
     View {
         partitions: partitions(state),
-        running: active.map(|job| Arc::new(running(state, job, &index))).collect(),
+        running: active.map(shown).collect(),
         ..site(state)
     }
 }
@@ -192,7 +193,12 @@ fn end_of(state: &State, attempt: &Attempt) -> Option<Timestamp> {
     [limit, leaving, window].into_iter().flatten().min()
 }
 
-pub(crate) fn running(state: &State, job: &Job, index: &NodeIndex<'_>) -> RunningJob {
+/// A job that holds resources; `position` is that of a node in the view.
+pub(crate) fn running(
+    state: &State,
+    job: &Job,
+    position: &dyn Fn(&str) -> Option<u32>,
+) -> RunningJob {
     let attempt = job.attempt().expect("an active job has an attempt");
     // Most jobs hold all their nodes until they end.
     let holds_all = attempt.held_nodes.len() == attempt.allocation.nodes.len();
@@ -210,7 +216,7 @@ pub(crate) fn running(state: &State, job: &Job, index: &NodeIndex<'_>) -> Runnin
             .nodes
             .iter()
             .filter(|s| held(&s.node))
-            .filter_map(|s| Some((index.get(&s.node)?, s.clone())))
+            .filter_map(|s| Some((position(&s.node)?, s.clone())))
             .collect(),
         end: end_of(state, attempt),
         exclusive: is_exclusive(

@@ -3,10 +3,12 @@
 use crate::job_builder::ask;
 use crate::testbed::{World, config, ended, world, world_with};
 use cluster::command::AttemptReport;
+use cluster::hello_answer::HelloAnswer;
 use cluster::{ClusterConfig, Command};
 use model::amount::Bytes;
-use model::change::NodeChange;
+use model::change::{JobRef, NodeChange};
 use model::health::HealthSource;
+use model::id::{AttemptId, JobId};
 use model::node::{AdminState, SlotState};
 use model::node_reason::{NodeCause, ReasonAuthor};
 use model::partition::Partition;
@@ -53,6 +55,31 @@ fn attempt_that_a_node_no_longer_holds_does_not_block_it() {
     w.fail("n1");
     w.hello("n1", &[]);
     assert_eq!(w.state.nodes["n1"].availability(), Availability::Available);
+}
+
+#[test]
+fn node_that_says_hello_is_told_what_follows_from_what_it_holds() {
+    let mut w = world(1);
+    let (kept, lost, ending) = (w.started(ask()), w.started(ask()), w.started(ask()));
+    w.cancel(&[JobRef::whole(ending.job)]);
+    let outcome = w.job(ending.job).attempt().and_then(|a| a.ending).expect("it ends").outcome;
+    let unknown = |job| AttemptId { job: JobId(job), number: 1 };
+    let held = [(kept, true), (ending, true), (unknown(900), false), (unknown(901), true)];
+    let answers = |sent: bool| w.state.hello_answers("n1", &held, |_| sent);
+    let common = [
+        HelloAnswer::End(ending, outcome),
+        HelloAnswer::Forget(unknown(900)),
+        HelloAnswer::GoOn(kept),
+    ];
+    let has_all = |answers: &[HelloAnswer]| common.iter().all(|answer| answers.contains(answer));
+    let found = answers(false);
+    assert!(has_all(&found) && found.contains(&HelloAnswer::Launch(lost)), "{found:?}");
+    assert_eq!(found.len(), 4, "what is alive and unknown is left to its own end: {found:?}");
+    // Its launch is on the way: the hello was sent before.
+    let found = answers(true);
+    assert!(has_all(&found) && found.len() == 3, "{found:?}");
+    assert_eq!(w.state.hello_answers("n1", &[], |_| false).len(), 3);
+    assert_eq!(w.state.hello_answers("n9", &held, |_| false), []);
 }
 
 #[test]

@@ -160,6 +160,10 @@ impl World {
         let view = self.view_builder.view(&self.state, self.now);
         assert_eq!(view.queue, anew.queue, "the queue was not followed");
         assert_eq!(view.running, anew.running, "the running jobs were not followed");
+        let of_nodes = |view: &sched::view::View| -> Vec<_> {
+            view.nodes.iter().map(|node| (node.availability, node.used.clone())).collect()
+        };
+        assert_eq!(of_nodes(&view), of_nodes(&anew), "the nodes were not followed");
         let plan = sched::plan(&view, self.now, &mut self.memo);
         assert_eq!(plan, sched::plan(&anew, self.now, &mut sched::Memo::default()));
         plan.starts

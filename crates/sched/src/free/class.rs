@@ -1,5 +1,7 @@
 //! Classes of nodes with equal hardware: what a job takes of a node is worked out once for each class.
 
+use crate::free::node_free::NodeFree;
+use crate::free::timeline::columns_free;
 use crate::index::ClassIndex;
 use crate::view::NodeInfo;
 use model::gpu_model;
@@ -14,6 +16,8 @@ pub struct NodeClasses {
     pub of: Vec<ClassIndex>,
     /// The configuration of one node of each class.
     pub samples: Vec<Arc<NodeConfig>>,
+    /// What an empty node of each class has, by column of its timeline.
+    pub empty: Vec<Box<[u64]>>,
 }
 
 impl NodeClasses {
@@ -26,6 +30,8 @@ impl NodeClasses {
             let class = match same_hash.iter().find(alike) {
                 Some(class) => *class,
                 None => {
+                    let empty = columns_free(&NodeFree::empty(&node.config), &node.config);
+                    classes.empty.push(empty.into());
                     classes.samples.push(node.config.clone());
                     let class = ClassIndex(classes.samples.len() as u32 - 1);
                     same_hash.push(class);

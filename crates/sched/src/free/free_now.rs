@@ -11,6 +11,7 @@ use crate::free::waiting_shape::WaitingShape;
 use crate::memo::{NeedsCache, Replay};
 use crate::reservation::ReservationAccess;
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 /// With more nodes that have a free core than this, a search is as quick as counting them.
@@ -22,9 +23,32 @@ pub struct FreeNow {
     /// Nodes with a free core, before this plan takes any; worked out when first asked for.
     nodes: Option<Vec<u32>>,
     /// By the address of the needs, which the memo holds as long as the plan lasts.
-    counted: HashMap<usize, FreeTimes>,
+    counted: ByNeeds,
     /// The same, of the nodes that changed since the last plan.
-    changed: HashMap<usize, FreeTimes>,
+    changed: ByNeeds,
+}
+
+/// By the address of the needs.
+type ByNeeds = HashMap<usize, FreeTimes, BuildHasherDefault<AddressHasher>>;
+
+/// Every job of a long queue is looked up in every plan. Addresses are not chosen by anybody outside: a multiplication mixes them
+/// well enough.
+#[derive(Default)]
+struct AddressHasher(u64);
+
+impl Hasher for AddressHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_usize(usize::from(*byte)));
+    }
+
+    fn write_usize(&mut self, address: usize) {
+        let mixed = (self.0 ^ address as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = mixed.rotate_left(32);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
 }
 
 /// Until when the nodes stay free that serve now; the latest first.
@@ -58,7 +82,11 @@ impl FreeNow {
         plan: &PlanNodes<'_, '_>,
     ) -> bool {
         let end = end_of(plan.timelines.now, shape.length);
-        if nothing_free && plan.replay.is_active && !self.has_changed_node(shape, end, plan) {
+        let is_known = nothing_free && plan.replay.is_active;
+        if is_known && plan.replay.changed_nodes().is_empty() {
+            return true;
+        }
+        if is_known && !self.has_changed_node(shape, end, plan) {
             return true;
         }
         shape.node_count > 1 && self.are_too_few(shape, end, plan)
@@ -94,7 +122,7 @@ impl FreeNow {
 
 /// What is known of the shape's needs, worked out again over these nodes unless it `holds`.
 fn known<'k>(
-    by_needs: &'k mut HashMap<usize, FreeTimes>,
+    by_needs: &'k mut ByNeeds,
     shape: &WaitingShape,
     plan: &PlanNodes<'_, '_>,
     holds: impl Fn(&FreeTimes) -> bool,

@@ -28,6 +28,7 @@ use std::sync::Arc;
 pub struct NodeTimelines<'a> {
     pub view: &'a View,
     pub now: Millis,
+    baseline: &'a Baseline,
     pub classes: &'a NodeClasses,
     base: &'a [Timeline],
     /// For each node the position of its timeline in `modified`, counted from one; zero while it is not modified.
@@ -52,6 +53,17 @@ pub struct NodeTimelines<'a> {
     /// The nodes that this plan has reserved for backfill slots, in the order of the queue; some slots may be released since.
     reserved: Vec<u32>,
     is_reserved: Vec<bool>,
+    /// Where narrow jobs count as ended first: for each node the job that this plan starts there, and its end.
+    started: HashMap<u32, (Millis, EndingJob)>,
+}
+
+/// A job whose expected end frees a node, in the order in which jobs with the same end count as ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct EndingJob {
+    node_count: u32,
+    /// Jobs that run have their ids; those that this plan starts are counted.
+    is_started_now: bool,
+    number: u64,
 }
 
 /// The order in which a backfill slot takes the nodes that serve at its start: by weight and price as every placement does,
@@ -92,6 +104,7 @@ impl<'a> NodeTimelines<'a> {
         let mut timelines = Self {
             view,
             now,
+            baseline,
             classes,
             base,
             modified_at: vec![0; base.len()],
@@ -107,6 +120,7 @@ impl<'a> NodeTimelines<'a> {
             unused_portions: HashMap::new(),
             reserved: Vec::new(),
             is_reserved: vec![false; base.len()],
+            started: HashMap::new(),
         };
         timelines.reserve_portions();
         timelines
@@ -208,9 +222,27 @@ impl<'a> NodeTimelines<'a> {
 
     /// The nodes on which a core is free now, before this plan takes any.
     pub fn nodes_with_free_cores(&self) -> Vec<u32> {
-        let has_some =
-            |node: &u32| self.base[*node as usize].free(0)[CORES] > 0 && self.is_available(*node);
-        (0..self.base.len() as u32).filter(has_some).collect()
+        self.baseline.nodes_with_free_cores().filter(|node| self.is_available(*node)).collect()
+    }
+
+    /// Whether of jobs that are expected to end at the same moment the narrow ones count as ended first.
+    pub fn narrow_jobs_end_first(&self) -> bool {
+        self.view.policy.backfill_limits.narrow_jobs_end_first
+    }
+
+    /// The job on the node that is expected to end at this moment, if there is one.
+    pub fn ending_job(&self, node: u32, time: Millis) -> Option<EndingJob> {
+        if let Some((_, job)) = self.started.get(&node).filter(|(end, _)| *end == time) {
+            return Some(*job);
+        }
+        let mut on_node = self.baseline.on_node(node).iter().map(|(running, _)| running);
+        let ends_then =
+            |running: &&Arc<RunningJob>| running.end.map(|end| end.millis()) == Some(time);
+        on_node.find(ends_then).map(|running| EndingJob {
+            node_count: running.shares.len() as u32,
+            is_started_now: false,
+            number: u64::from(running.job.0),
+        })
     }
 
     /// The nodes that this plan has reserved for backfill slots.
@@ -340,6 +372,14 @@ impl<'a> NodeTimelines<'a> {
         length: Millis,
     ) {
         let end = end_of(self.now, length);
+        if self.narrow_jobs_end_first() {
+            let job = EndingJob {
+                node_count: placement.shares.len() as u32,
+                is_started_now: true,
+                number: self.modifications,
+            };
+            self.started.extend(placement.shares.iter().map(|(node, _)| (*node, (end, job))));
+        }
         for (node, share) in &placement.shares {
             assert!(self.is_available(*node), "a job starts on an available node");
             let config = self.config(*node);

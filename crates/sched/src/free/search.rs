@@ -305,6 +305,9 @@ impl Search {
     ) -> Vec<u32> {
         let free = times.iter().zip(&self.drawn).filter(|(t, _)| **t == Some(time));
         let mut ranks: Vec<Rank> = free.map(|(_, drawn)| drawn.rank).collect();
+        if ranks.len() > count && timelines.narrow_jobs_end_first() {
+            ranks = self.without_widest(timelines, ranks, time, count);
+        }
         // Where no more serve than are needed there is nothing to choose.
         if ranks.len() > count {
             let ranked = |rank: &Rank| timelines.slot_rank(self.node(*rank), &self.needs, *rank);
@@ -315,6 +318,31 @@ impl Search {
         let mut nodes: Vec<u32> = ranks.into_iter().map(|rank| self.node(rank)).collect();
         nodes.sort_unstable();
         nodes
+    }
+
+    /// Leaves out the nodes of the widest jobs that end at this very moment, as far as the others suffice.
+    fn without_widest(
+        &self,
+        timelines: &NodeTimelines<'_>,
+        ranks: Vec<Rank>,
+        time: Millis,
+        count: usize,
+    ) -> Vec<Rank> {
+        let (mut chosen, mut ending) = (Vec::new(), Vec::new());
+        for rank in ranks {
+            match timelines.ending_job(self.node(rank), time) {
+                Some(job) => ending.push((job, rank)),
+                None => chosen.push(rank),
+            }
+        }
+        ending.sort_unstable();
+        for of_job in ending.chunk_by(|(a, _), (b, _)| a == b) {
+            if chosen.len() >= count {
+                break;
+            }
+            chosen.extend(of_job.iter().map(|(_, rank)| *rank));
+        }
+        chosen
     }
 }
 

@@ -314,6 +314,10 @@ impl SlotFinder<'_, '_> {
         let settled = match (before.single, shape.mode) {
             _ if !self.replay.is_active => None,
             (true, _) => self.single_as_before(shape, from, before),
+            // Which nodes such a slot takes also depends on how many others serve when it begins.
+            (false, PlacementMode::EqualNodes(_)) if self.timelines.narrow_jobs_end_first() => {
+                self.replay.changed_nodes().is_empty().then(|| before.clone())
+            }
             (false, PlacementMode::EqualNodes(count)) => {
                 self.equal_as_before(shape, from, before, count)
             }

@@ -3,7 +3,7 @@
 use crate::free::class::NodeClasses;
 use crate::free::node_free::{NodeFree, gpus_shared_by};
 use crate::free::timeline::{
-    CORES, GRES, Millis, Occupancy, Timeline, Users, columns_free, columns_of,
+    CORES, GRES, Millis, NEVER, Occupancy, Timeline, Users, columns_free, columns_of,
 };
 use crate::view::{NodeInfo, RunningJob, View};
 use model::gres::GPU;
@@ -17,8 +17,13 @@ pub struct Baseline {
     pub timelines: Vec<Timeline>,
     /// A node's availability is another than in the last view.
     pub availability_changed: bool,
-    /// A node takes jobs of one user only.
-    pub has_user_exclusive_nodes: bool,
+    /// How many nodes take jobs of one user only.
+    user_exclusive_nodes: usize,
+    /// How many jobs resume once their cores are free.
+    resumable_jobs: usize,
+    /// When each node's timeline next changes, and what is free of its cores now. Lists of their own: every plan looks at all of them.
+    next_changes: Vec<Millis>,
+    free_cores: Vec<u64>,
     running: Vec<Arc<RunningJob>>,
     /// For each node the jobs on it, with the index of the node's share in the job's shares.
     on_node: Vec<Vec<(Arc<RunningJob>, u32)>>,
@@ -33,6 +38,21 @@ impl Baseline {
         self.nodes.len() == view.nodes.len() && self.nodes.iter().zip(&view.nodes).all(same)
     }
 
+    /// Whether a node takes jobs of one user only.
+    pub fn has_user_exclusive_nodes(&self) -> bool {
+        self.user_exclusive_nodes > 0
+    }
+
+    /// Whether a job was suspended by a preemption and resumes once its cores are free.
+    pub fn has_resumable_jobs(&self) -> bool {
+        self.resumable_jobs > 0
+    }
+
+    /// The nodes on which a core is free now.
+    pub fn nodes_with_free_cores(&self) -> impl Iterator<Item = u32> {
+        (0..).zip(&self.free_cores).filter(|(_, free)| **free > 0).map(|(node, _)| node)
+    }
+
     /// The jobs on a node, with the index of the node's share in the job's shares.
     pub fn on_node(&self, node: u32) -> &[(Arc<RunningJob>, u32)] {
         &self.on_node[node as usize]
@@ -41,11 +61,14 @@ impl Baseline {
     /// Takes over the view's nodes and jobs. Returns the nodes that changed, in order.
     pub fn refresh(&mut self, view: &View, now: Millis) -> Vec<u32> {
         if self.nodes.len() != view.nodes.len() || self.on_node.is_empty() {
-            self.classes = NodeClasses::of_nodes(&view.nodes);
-            self.nodes = view.nodes.clone();
-            self.on_node = vec![Vec::new(); view.nodes.len()];
-            self.running = Vec::new();
-            self.timelines = Vec::new();
+            let user_exclusive = view.nodes.iter().filter(|node| is_user_exclusive(node));
+            *self = Self {
+                classes: NodeClasses::of_nodes(&view.nodes),
+                nodes: view.nodes.clone(),
+                on_node: vec![Vec::new(); view.nodes.len()],
+                user_exclusive_nodes: user_exclusive.count(),
+                ..Self::default()
+            };
         }
         let mut changed = vec![self.timelines.is_empty(); view.nodes.len()];
         self.take_running(view, &mut changed);
@@ -56,52 +79,66 @@ impl Baseline {
                 let availability_changed = known.availability != node.availability;
                 self.availability_changed |= availability_changed;
                 changed[at] |= availability_changed || known.used != node.used;
+                self.user_exclusive_nodes += usize::from(is_user_exclusive(node));
+                self.user_exclusive_nodes -= usize::from(is_user_exclusive(known));
                 *known = node.clone();
             }
-            // A job should have ended by now.
-            changed[at] |= self
-                .timelines
-                .get(at)
-                .and_then(Timeline::next_change)
-                .is_some_and(|next| next <= now);
+        }
+        // Where a job should have ended by now.
+        for (changed, next) in changed.iter_mut().zip(&self.next_changes) {
+            *changed |= *next <= now;
         }
         let changed: Vec<u32> =
             (0..view.nodes.len() as u32).filter(|&n| changed[n as usize]).collect();
-        let timeline =
-            |node: u32| timeline(&self.nodes[node as usize], &self.on_node[node as usize], now);
+        let timeline = |node: u32| {
+            let at = node as usize;
+            let empty = &self.classes.empty[self.classes.of[at].at()];
+            timeline(&self.nodes[at], empty, &self.on_node[at], now)
+        };
+        let next_change = |timeline: &Timeline| timeline.next_change().unwrap_or(NEVER);
+        let free_cores = |timeline: &Timeline| timeline.free(0)[CORES];
         if self.timelines.is_empty() {
             self.timelines = changed.iter().map(|&node| timeline(node)).collect();
+            self.next_changes = self.timelines.iter().map(next_change).collect();
+            self.free_cores = self.timelines.iter().map(free_cores).collect();
         } else {
             for &node in &changed {
-                self.timelines[node as usize] = timeline(node);
+                let fresh = timeline(node);
+                self.next_changes[node as usize] = next_change(&fresh);
+                self.free_cores[node as usize] = free_cores(&fresh);
+                self.timelines[node as usize] = fresh;
             }
-        }
-        if !changed.is_empty() {
-            let is_exclusive = |node: &Arc<NodeInfo>| !node.used.user_exclusive.is_empty();
-            self.has_user_exclusive_nodes = self.nodes.iter().any(is_exclusive);
         }
         changed
     }
 
     /// Takes over the running jobs. Lists sorted by job id are compared fastest.
     fn take_running(&mut self, view: &View, changed: &mut [bool]) {
-        let known = std::mem::take(&mut self.running);
-        let (mut at, mut gone, mut come) = (0, Vec::new(), Vec::new());
-        for running in &view.running {
-            while let Some(old) = known.get(at) {
-                if Arc::ptr_eq(old, running) || old.job > running.job {
-                    break;
-                }
-                gone.push(old);
-                at += 1;
-            }
-            match known.get(at) {
-                Some(old) if Arc::ptr_eq(old, running) => at += 1,
-                _ => come.push(running),
-            }
+        let is_same = |(a, b): (&Arc<RunningJob>, &Arc<RunningJob>)| Arc::ptr_eq(a, b);
+        if self.running.len() == view.running.len()
+            && self.running.iter().zip(&view.running).all(is_same)
+        {
+            return;
         }
-        gone.extend(&known[at..]);
-        for old in gone {
+        let mut known = std::mem::take(&mut self.running).into_iter().peekable();
+        let (mut gone, mut come) = (Vec::new(), Vec::new());
+        self.running.reserve(view.running.len());
+        for running in &view.running {
+            let is_other =
+                |old: &Arc<RunningJob>| !Arc::ptr_eq(old, running) && old.job <= running.job;
+            while let Some(old) = known.next_if(is_other) {
+                gone.push(old);
+            }
+            // What stays is moved, not copied: most jobs stay.
+            let stays = known.next_if(|old| Arc::ptr_eq(old, running));
+            self.running.push(stays.unwrap_or_else(|| {
+                come.push(running);
+                running.clone()
+            }));
+        }
+        gone.extend(known);
+        for old in &gone {
+            self.resumable_jobs -= usize::from(is_resumable(old));
             for (node, _) in &old.shares {
                 let Some(on) = self.on_node.get_mut(*node as usize) else { continue };
                 on.retain(|(other, _)| !Arc::ptr_eq(other, old));
@@ -109,21 +146,34 @@ impl Baseline {
             }
         }
         for new in come {
+            self.resumable_jobs += usize::from(is_resumable(new));
             for ((node, _), at) in new.shares.iter().zip(0u32..) {
                 let Some(on) = self.on_node.get_mut(*node as usize) else { continue };
                 on.push((new.clone(), at));
                 changed[*node as usize] = true;
             }
         }
-        self.running.clone_from(&view.running);
     }
 }
 
-/// One node's timeline: free now what is not used, and more as each job ends.
-fn timeline(info: &NodeInfo, on: &[(Arc<RunningJob>, u32)], now: Millis) -> Timeline {
+fn is_user_exclusive(node: &NodeInfo) -> bool {
+    !node.used.user_exclusive.is_empty()
+}
+
+/// Whether the job was suspended by a preemption and resumes once its cores are free.
+pub fn is_resumable(running: &RunningJob) -> bool {
+    running.resume_when_free && !running.is_ending
+}
+
+/// One node's timeline: free now what is not used, and more as each job ends; `whole` is what the empty node has.
+fn timeline(
+    info: &NodeInfo,
+    whole: &[u64],
+    on: &[(Arc<RunningJob>, u32)],
+    now: Millis,
+) -> Timeline {
     let config = &*info.config;
     let mut free = columns_free(&NodeFree::of(info), config);
-    let whole = columns_free(&NodeFree::empty(config), config);
     let mut there = Occupancy {
         jobs: info.used.jobs,
         exclusive: info.used.exclusive,
@@ -146,7 +196,7 @@ fn timeline(info: &NodeInfo, on: &[(Arc<RunningJob>, u32)], now: Millis) -> Time
         if in_shares {
             release_shared_gpus(&mut given, config, running, *share, &staying_at(on, *end));
         }
-        for ((free, given), whole) in free.iter_mut().zip(given).zip(&whole) {
+        for ((free, given), whole) in free.iter_mut().zip(given).zip(whole) {
             *free = (*free + given).min(*whole);
         }
         // A suspended job is not counted in the occupancy.

@@ -15,7 +15,7 @@ mod needs_cache;
 mod ordered_queue;
 mod replay;
 
-pub(crate) use baseline::Baseline;
+pub(crate) use baseline::{Baseline, is_resumable};
 pub(crate) use needs_cache::NeedsCache;
 pub(crate) use ordered_queue::{OrderedQueue, QueueSlot, ShapeKey};
 pub(crate) use replay::{Replay, ReplayLog, SlotRecord};
@@ -76,7 +76,7 @@ impl Memo {
             self.replay_log.forget();
             self.queue.forget_waiting_shapes();
         }
-        self.queue.refresh(view, self.baseline.has_user_exclusive_nodes, &self.windows, now);
+        self.queue.refresh(view, self.baseline.has_user_exclusive_nodes(), &self.windows, now);
     }
 }
 

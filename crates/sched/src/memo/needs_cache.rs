@@ -26,8 +26,11 @@ pub struct NeedsCache {
     plan_count: u64,
 }
 
-/// The log is cleared, and orders are sorted again, once it is longer than this fraction of the nodes.
+/// An order is sorted again, instead of merged, where more than this fraction of the nodes changed since it was asked for.
 const LOG_SHARE: usize = 4;
+
+/// The log is cleared, and all orders are sorted again, once it has so many entries for each node.
+const LOG_ENTRIES_PER_NODE: usize = 4;
 
 /// The nodes of one partition.
 #[derive(Debug, Clone, Default)]
@@ -125,7 +128,7 @@ impl NeedsCache {
             self.count(baseline);
         }
         self.log.extend(changed);
-        if self.log.len() * LOG_SHARE > baseline.nodes.len() {
+        if self.log.len() > LOG_ENTRIES_PER_NODE * baseline.nodes.len() {
             self.log.clear();
             self.volume += 1;
         }
@@ -192,7 +195,9 @@ impl NeedsCache {
         let needs = known.needs.clone();
         match known.as_of {
             Some(as_of) if as_of == (volume, page) => {}
-            Some((of, from)) if of == volume => {
+            Some((of, from))
+                if of == volume && (page - from) * LOG_SHARE <= baseline.nodes.len() =>
+            {
                 let mut is_changed = vec![false; baseline.nodes.len()];
                 log[from..].iter().for_each(|&node| is_changed[node as usize] = true);
                 known.order = Arc::new(resorted(&needs, &known.order, &is_changed, baseline));

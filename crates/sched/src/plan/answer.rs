@@ -117,11 +117,13 @@ impl<'a> Planner<'a> {
     fn waiting_shapes(&mut self) -> Vec<(ShapeIndex, WaitingShape)> {
         let (queue, baseline) = (self.queue, self.baseline);
         let needs_cache = &mut *self.needs_cache;
+        // Few shapes are worked out in a plan: whether they are known is asked of those alone.
         let shapes = self.shapes.iter_mut().zip(ShapeIndex::all());
-        let unknown = shapes.filter(|(_, at)| queue.waiting_shape(*at).is_none());
-        let known = unknown
-            .filter_map(|(shape, at)| Some((at, shape.as_mut()?.waiting(needs_cache, baseline)?)));
-        known.collect()
+        let worked_out = shapes.filter_map(|(shape, at)| Some((shape.as_mut()?, at)));
+        let unknown = worked_out.filter(|(_, at)| queue.waiting_shape(*at).is_none());
+        let waiting =
+            unknown.filter_map(|(shape, at)| Some((at, shape.waiting(needs_cache, baseline)?)));
+        waiting.collect()
     }
 
     pub fn finish(mut self) -> (Plan, NextPlanFacts) {

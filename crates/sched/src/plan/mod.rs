@@ -152,6 +152,8 @@ impl<'a> Planner<'a> {
         // Which jobs a reservation's window admits changes as time passes.
         replay.mark_changed(windows.nodes());
         let usage = Usage::of_running(view, now);
+        let suspended =
+            if baseline.has_resumable_jobs() { preemption::suspended(view) } else { Vec::new() };
         Self {
             purpose,
             view,
@@ -176,7 +178,7 @@ impl<'a> Planner<'a> {
             preempt: PreemptionSearch::new(view, now),
             licenses: view.licenses.iter().map(|(name, free)| (name.as_str(), *free)).collect(),
             preemptions: Vec::new(),
-            suspended: preemption::suspended(view),
+            suspended,
             resumes: Vec::new(),
             replay,
             free_now: FreeNow::default(),

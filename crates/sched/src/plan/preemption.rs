@@ -6,6 +6,7 @@ use crate::free::shape::Shape;
 use crate::free::slot_finder::SlotFinder;
 use crate::free::timeline::BEGINNING;
 use crate::index::ShapeIndex;
+use crate::memo::is_resumable;
 use crate::order::JobInPartition;
 use crate::preempt::PreemptRights;
 use crate::view::{RunningJob, View};
@@ -78,7 +79,7 @@ pub(super) fn suspended(view: &View) -> Vec<(u32, &RunningJob)> {
     let mut suspended: Vec<(u32, &RunningJob)> = view
         .running
         .iter()
-        .filter(|running| running.resume_when_free && !running.is_ending)
+        .filter(|running| is_resumable(running))
         .map(|running| (tier(running), &**running))
         .collect();
     suspended.sort_by_key(|(tier, running)| (*tier, Reverse(running.start), Reverse(running.job)));

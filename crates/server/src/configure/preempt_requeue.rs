@@ -45,6 +45,7 @@ pub(super) fn parameters(globals: &Globals) -> Parameters {
             priority_min: backfill.priority_min,
             age_min_s: backfill.age_min_s.unwrap_or(0),
             starts_max: backfill.starts_max,
+            narrow_jobs_end_first: false,
         },
         // As Slurm: until the credential has surely run out.
         requeue_wait_s: match globals.launch.requeue_wait_s {

@@ -24,9 +24,10 @@ use model::id::{AttemptId, JobId, StepId};
 use model::node::SlotState;
 use model::run::{LaunchKind, Outcome};
 use prolog_epilog::PrologRuns;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
+use wire::launched_attempts::{LaunchedAttempts, SentOrder};
 use wire::order::{Action, EndOrder, Order, SignalOrder, SignedOrder};
 use wire::stream::StreamKind;
 
@@ -52,11 +53,8 @@ pub struct DispatchThread {
     work: Receiver<DispatchWork>,
     serial: u64,
     term: u64,
-    /// Per node, the link and the attempts whose launch was sent on it: a hello that was sent before them does not mean
-    /// that they are missing.
-    launched: HashMap<String, (u64, HashSet<AttemptId>)>,
-    /// Per node, the attempts that it held when it said hello.
-    held: HashMap<String, HashSet<AttemptId>>,
+    /// Which attempts the nodes have.
+    attempts: LaunchedAttempts,
     /// When each node that said hello is told to end steps whose orders nobody has any more.
     disown_at: HashMap<String, Instant>,
     /// The same times in their order. An entry whose node said hello again is passed over.
@@ -72,8 +70,7 @@ impl DispatchThread {
             work,
             serial: 0,
             term,
-            launched: HashMap::new(),
-            held: HashMap::new(),
+            attempts: LaunchedAttempts::default(),
             disown_at: HashMap::new(),
             disown_order: VecDeque::new(),
             unsent_commands: VecDeque::new(),
@@ -231,9 +228,7 @@ impl DispatchThread {
 
     /// Whether the attempt's launch was sent on the link that the node has now.
     fn launch_sent(&self, shared: &Shared, node: &str, attempt: AttemptId) -> bool {
-        let now = shared.agents.number_of(node);
-        let sent = self.launched.get(node);
-        sent.is_some_and(|(link, attempts)| Some(*link) == now && attempts.contains(&attempt))
+        self.attempts.is_sent(node, shared.agents.number_of(node), attempt)
     }
 
     fn kill_stale(&mut self, shared: &Shared, node: &str, attempt: AttemptId) {
@@ -357,12 +352,9 @@ impl DispatchThread {
         }
     }
 
-    /// Whether the node has the attempt: its launch was sent on the link that the node has now, or the node said that it
-    /// holds it. A launch on an earlier link may be lost, and is sent again when the dispatcher comes to the node's hello: an
-    /// order before that one would make the node report the attempt as lost, after it was started.
+    /// Whether the node has the attempt.
     fn is_known_to(&self, shared: &Shared, node: &str, attempt: AttemptId) -> bool {
-        let held = self.held.get(node).is_some_and(|held| held.contains(&attempt));
-        held || self.launch_sent(shared, node, attempt)
+        self.attempts.is_known_to(node, shared.agents.number_of(node), attempt)
     }
 
     /// The order with the next serial, signed.
@@ -398,32 +390,13 @@ impl DispatchThread {
     /// Sends an order, but none before the attempt's launch: the state may be ahead of the event that is dispatched, and a
     /// node that does not know an attempt reports it as lost. What the order says is in the launch, or sent with its event.
     fn send(&mut self, shared: &Shared, node: &str, attempt: AttemptId, uid: u32, action: Action) {
-        let may_be_first = matches!(
-            action,
-            Action::Launch(_) | Action::End(_) | Action::Forget | Action::Reboot { .. }
-        );
-        if !may_be_first && !self.is_known_to(shared, node, attempt) {
+        if !self.attempts.may_send(node, shared.agents.number_of(node), attempt, &action) {
             return;
         }
-        let is_launch = matches!(action, Action::Launch(_));
-        let is_forget = matches!(action, Action::Forget);
+        let sent = SentOrder::of(&action);
         let Some(signed) = self.signed(shared, node, attempt, uid, action) else { return };
         let Some(link) = shared.agents.order(node, signed) else { return };
-        if is_launch {
-            let sent = self.launched.entry(node.to_string()).or_default();
-            if sent.0 != link {
-                // Whether the node has what was launched on the link before, its hello tells.
-                *sent = (link, HashSet::new());
-            }
-            sent.1.insert(attempt);
-        } else if is_forget {
-            if let Some(sent) = self.launched.get_mut(node) {
-                sent.1.remove(&attempt);
-            }
-            if let Some(held) = self.held.get_mut(node) {
-                held.remove(&attempt);
-            }
-        }
+        self.attempts.note_sent(node, link, attempt, sent);
     }
 }
 

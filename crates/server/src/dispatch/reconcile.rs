@@ -7,6 +7,7 @@ use crate::logs::collector;
 use crate::shared::Shared;
 use crate::shared::step_launches::Delivery;
 use cluster::command::AttemptReport;
+use cluster::hello_answer::HelloAnswer;
 use cluster::{Command, Job, State};
 use model::id::{AttemptId, StepId};
 use model::run::StartupOrder;
@@ -36,68 +37,60 @@ impl DispatchThread {
     /// Sends the node what it needs to agree with the state. `held` are the attempts in its spool, and whether each is
     /// alive.
     pub(super) fn reconcile(&mut self, shared: &Shared, node: &str, held: &[(AttemptId, bool)]) {
-        let (ours, stale) = {
+        let link = shared.agents.number_of(node);
+        let answers = {
             let state = shared.read();
-            let Some(known) = state.nodes.get(node) else { return };
-            let ending =
-                |a: &AttemptId| state.job(a.job).and_then(Job::attempt).and_then(|t| t.ending);
-            // Launched before the backup that the state was restored from, or before the journal lost its end: it ended
-            // after it, or its node was lost too.
-            // It may have run to its end, and is not launched once more under the same number.
-            let was_launched = |a: &AttemptId| {
-                let start = state.job(a.job).and_then(Job::attempt).map(|attempt| attempt.start);
-                start.is_some_and(|start| state.restored.is_some_and(|at| start < at))
-            };
-            let ours = known.holders.iter().map(|a| (*a, ending(a), was_launched(a)));
-            let ours: Vec<_> = ours.collect();
-            (ours, known.stale.clone())
+            if !state.nodes.contains_key(node) {
+                return;
+            }
+            state.hello_answers(node, held, |attempt| self.attempts.is_sent(node, link, attempt))
         };
-        self.held.insert(node.to_string(), held.iter().map(|(attempt, _)| *attempt).collect());
+        self.attempts.said_hello(node, held.iter().map(|(attempt, _)| *attempt));
         let disown_at = Instant::now() + DISOWN_AFTER;
         self.disown_at.insert(node.to_string(), disown_at);
         self.disown_order.push_back((disown_at, node.to_string()));
         self.order_reboot(shared, node);
-        for (attempt, ending, was_launched) in &ours {
-            let there = held.iter().any(|(a, _)| a == attempt);
-            match (there, ending) {
-                (false, _) if self.launch_sent(shared, node, *attempt) => {}
-                (false, None) if !was_launched => {
-                    self.launch(shared, *attempt, node);
-                    self.resend_steps(shared, node, *attempt);
-                }
-                (false, _) => {
-                    let missing = Command::Report {
-                        node: node.to_string(),
-                        attempt: *attempt,
-                        at: clock::now(),
-                        what: AttemptReport::Missing,
-                    };
-                    self.send_command(shared, missing);
-                }
-                (true, Some(ending)) => {
-                    let order = {
-                        let state = shared.read();
-                        let job = state.jobs.get(&attempt.job);
-                        job.map(|job| (end_order(&state, job, ending.outcome), job.spec.owner.uid))
-                    };
-                    if let Some((order, uid)) = order {
-                        self.send(shared, node, *attempt, uid, Action::End(order));
-                    }
-                }
-                (true, None) => {
-                    self.resend_limits(shared, node, *attempt);
-                    if may_be_deferred(&shared.read(), *attempt) {
-                        self.begin_deferred(shared, attempt.job);
-                    }
-                    self.resend_steps(shared, node, *attempt);
+        // Before the node is told to forget any of them.
+        held.iter().for_each(|(attempt, _)| collector::collect(shared, *attempt, node));
+        for answer in answers {
+            self.carry_out(shared, node, answer);
+        }
+    }
+
+    fn carry_out(&mut self, shared: &Shared, node: &str, answer: HelloAnswer) {
+        match answer {
+            HelloAnswer::Launch(attempt) => {
+                self.launch(shared, attempt, node);
+                self.resend_steps(shared, node, attempt);
+            }
+            HelloAnswer::Missing(attempt) => {
+                let missing = Command::Report {
+                    node: node.to_string(),
+                    attempt,
+                    at: clock::now(),
+                    what: AttemptReport::Missing,
+                };
+                self.send_command(shared, missing);
+            }
+            HelloAnswer::End(attempt, outcome) => {
+                let order = {
+                    let state = shared.read();
+                    let job = state.jobs.get(&attempt.job);
+                    job.map(|job| (end_order(&state, job, outcome), job.spec.owner.uid))
+                };
+                if let Some((order, uid)) = order {
+                    self.send(shared, node, attempt, uid, Action::End(order));
                 }
             }
-        }
-        for (attempt, alive) in held {
-            collector::collect(shared, *attempt, node);
-            let known = ours.iter().any(|(a, ..)| a == attempt) || stale.contains(attempt);
-            if !known && !alive {
-                self.send(shared, node, *attempt, SERVER_UID, Action::Forget);
+            HelloAnswer::GoOn(attempt) => {
+                self.resend_limits(shared, node, attempt);
+                if may_be_deferred(&shared.read(), attempt) {
+                    self.begin_deferred(shared, attempt.job);
+                }
+                self.resend_steps(shared, node, attempt);
+            }
+            HelloAnswer::Forget(attempt) => {
+                self.send(shared, node, attempt, SERVER_UID, Action::Forget);
             }
         }
     }

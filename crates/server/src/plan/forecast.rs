@@ -76,8 +76,8 @@ impl ForecastThread {
             return;
         }
         let now = clock::now();
-        let view = self.view_builder.view(&shared.read(), now);
-        let expected = sched::estimates(&view, now, &mut self.memo).into_iter().map(|estimate| {
+        let view = self.view_builder.update(&shared.read(), now);
+        let expected = sched::estimates(view, now, &mut self.memo).into_iter().map(|estimate| {
             let nodes = hostlist::compress(&estimate.nodes).into();
             (estimate.job, ExpectedStart { start: estimate.start, nodes })
         });

@@ -38,7 +38,7 @@ pub fn plan_once(shared: &Shared, view_builder: &mut ViewBuilder, memo: &mut sch
     let now = clock::now();
     let (view, machine_view) = {
         let state = shared.read();
-        let view = view_builder.view(&state, now);
+        let view = view_builder.update(&state, now);
         // The offers of a source are many: they are copied only for a plan that may need a machine.
         let may_need = !state.config.sources.is_empty() && !view.queue.is_empty();
         let machine_view = may_need.then(|| state.machine_view(now));
@@ -48,8 +48,8 @@ pub fn plan_once(shared: &Shared, view_builder: &mut ViewBuilder, memo: &mut sch
         return false;
     }
     let begun = Instant::now();
-    let mut plan = sched::plan(&view, now, memo);
-    let machines = machine_view.map(|there| machines(&view, &plan, now, &there));
+    let mut plan = sched::plan(view, now, memo);
+    let machines = machine_view.map(|there| machines(view, &plan, now, &there));
     // Packing jobs on machines is a part of the plan: what it takes counts.
     let figures = PlanFigures::of(begun.elapsed(), view.queue.len(), &plan);
     if figures.took >= SLOW_PLAN {

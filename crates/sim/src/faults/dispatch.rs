@@ -3,6 +3,7 @@
 
 use super::orders::{self, ORDER_LIFE_MS, OrderTexts};
 use cluster::command::{AttemptReport, SignalJob};
+use cluster::hello_answer::HelloAnswer;
 use cluster::{Command, Event, Job, State};
 use model::change::JobField;
 use model::id::{AttemptId, JobId, StepId};
@@ -11,6 +12,7 @@ use model::run::Outcome;
 use model::time::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use wire::launched_attempts::{LaunchedAttempts, SentOrder};
 use wire::order::{Action, Order, SignalOrder};
 
 /// The uid of orders that clear an attempt away, whoever it ran for.
@@ -25,10 +27,8 @@ pub struct Dispatcher {
     started: Timestamp,
     /// Node to its link. A newer link of the same node takes over.
     links: BTreeMap<String, u64>,
-    /// Per node, the link and the attempts whose launch was sent on it.
-    launched: BTreeMap<String, (u64, BTreeSet<AttemptId>)>,
-    /// Per node, the attempts that it held when it last said hello.
-    held: BTreeMap<String, BTreeSet<AttemptId>>,
+    /// Which attempts the nodes have.
+    attempts: LaunchedAttempts,
     /// The steps whose launch this server has, and the nodes that have not accepted it.
     steps: BTreeMap<(JobId, StepId), BTreeSet<String>>,
 }
@@ -64,8 +64,7 @@ impl Dispatcher {
             serial: 0,
             started,
             links: BTreeMap::new(),
-            launched: BTreeMap::new(),
-            held: BTreeMap::new(),
+            attempts: LaunchedAttempts::default(),
             steps: BTreeMap::new(),
         }
     }
@@ -184,37 +183,43 @@ impl Dispatcher {
         held: &[(AttemptId, bool)],
         out: &mut Dispatched,
     ) {
-        let Some(known) = seen.state.nodes.get(node) else { return };
-        let here: BTreeSet<AttemptId> = held.iter().map(|(attempt, _)| *attempt).collect();
-        self.held.insert(node.to_owned(), here.clone());
-        for attempt in &known.holders {
-            let Some(job) = seen.state.job(attempt.job) else { continue };
-            let Some(active) = job.attempt() else { continue };
-            match (here.contains(attempt), &active.ending) {
-                (false, _) if self.launch_sent(node, *attempt) => {}
-                (false, None) => {
-                    self.launch(seen, *attempt, node, out);
-                    self.resend_steps(seen, node, *attempt, out);
-                }
-                (false, Some(_)) => out.commands.push(missing(node, *attempt, seen.now)),
-                (true, Some(ending)) => {
-                    let action = end_action(seen.state, ending.outcome);
-                    self.send(seen.now, node, *attempt, job.spec.owner.uid, action, out);
-                }
-                (true, None) => {
-                    let uid = job.spec.owner.uid;
-                    let suspended = if active.suspended { Action::Suspend } else { Action::Resume };
-                    let limit = Action::ExtendTo { end: active.end_limit };
-                    self.send(seen.now, node, *attempt, uid, suspended, out);
-                    self.send(seen.now, node, *attempt, uid, limit, out);
-                    self.resend_steps(seen, node, *attempt, out);
+        if !seen.state.nodes.contains_key(node) {
+            return;
+        }
+        let link = self.link(node);
+        let is_sent = |attempt| self.attempts.is_sent(node, link, attempt);
+        let answers = seen.state.hello_answers(node, held, is_sent);
+        self.attempts.said_hello(node, held.iter().map(|(attempt, _)| *attempt));
+        for answer in answers {
+            self.carry_out(seen, node, answer, out);
+        }
+    }
+
+    fn carry_out(&mut self, seen: Seen<'_>, node: &str, answer: HelloAnswer, out: &mut Dispatched) {
+        let uid_of = |attempt: AttemptId| seen.state.job(attempt.job).map(|job| job.spec.owner.uid);
+        match answer {
+            HelloAnswer::Launch(attempt) => {
+                self.launch(seen, attempt, node, out);
+                self.resend_steps(seen, node, attempt, out);
+            }
+            HelloAnswer::Missing(attempt) => out.commands.push(missing(node, attempt, seen.now)),
+            HelloAnswer::End(attempt, outcome) => {
+                if let Some(uid) = uid_of(attempt) {
+                    let action = end_action(seen.state, outcome);
+                    self.send(seen.now, node, attempt, uid, action, out);
                 }
             }
-        }
-        for (attempt, alive) in held {
-            let is_known = known.holders.contains(attempt) || known.stale.contains(attempt);
-            if !is_known && !alive {
-                self.send(seen.now, node, *attempt, SERVER_UID, Action::Forget, out);
+            HelloAnswer::GoOn(attempt) => {
+                let active = seen.state.job(attempt.job).and_then(Job::attempt);
+                let (Some(active), Some(uid)) = (active, uid_of(attempt)) else { return };
+                let suspended = if active.suspended { Action::Suspend } else { Action::Resume };
+                let limit = Action::ExtendTo { end: active.end_limit };
+                self.send(seen.now, node, attempt, uid, suspended, out);
+                self.send(seen.now, node, attempt, uid, limit, out);
+                self.resend_steps(seen, node, attempt, out);
+            }
+            HelloAnswer::Forget(attempt) => {
+                self.send(seen.now, node, attempt, SERVER_UID, Action::Forget, out);
             }
         }
     }
@@ -246,9 +251,7 @@ impl Dispatcher {
 
     /// Whether the attempt's launch was sent on the link that the node has now.
     fn launch_sent(&self, node: &str, attempt: AttemptId) -> bool {
-        let now = self.link(node);
-        let sent = self.launched.get(node);
-        sent.is_some_and(|(link, attempts)| Some(*link) == now && attempts.contains(&attempt))
+        self.attempts.is_sent(node, self.link(node), attempt)
     }
 
     fn launch(&mut self, seen: Seen<'_>, attempt: AttemptId, node: &str, out: &mut Dispatched) {
@@ -305,13 +308,6 @@ impl Dispatcher {
         }
     }
 
-    /// Whether the node has the attempt: its launch was sent on the present link, or the node said that it holds it. A launch
-    /// on an earlier link may be lost: the node's hello tells.
-    fn is_known_to(&self, node: &str, attempt: AttemptId) -> bool {
-        let held = self.held.get(node).is_some_and(|held| held.contains(&attempt));
-        held || self.launch_sent(node, attempt)
-    }
-
     /// Sends an order, but none before the attempt's launch: a node that does not know an attempt reports it as lost.
     fn send(
         &mut self,
@@ -322,29 +318,12 @@ impl Dispatcher {
         action: Action,
         out: &mut Dispatched,
     ) {
-        let may_be_first = matches!(action, Action::Launch(_) | Action::End(_) | Action::Forget);
-        if !may_be_first && !self.is_known_to(node, attempt) {
+        let link = self.link(node);
+        if !self.attempts.may_send(node, link, attempt, &action) {
             return;
         }
-        let Some(link) = self.link(node) else { return };
-        match action {
-            Action::Launch(_) => {
-                let sent = self.launched.entry(node.to_owned()).or_default();
-                if sent.0 != link {
-                    *sent = (link, BTreeSet::new());
-                }
-                sent.1.insert(attempt);
-            }
-            Action::Forget => {
-                if let Some((_, sent)) = self.launched.get_mut(node) {
-                    sent.remove(&attempt);
-                }
-                if let Some(held) = self.held.get_mut(node) {
-                    held.remove(&attempt);
-                }
-            }
-            _ => {}
-        }
+        let Some(link) = link else { return };
+        self.attempts.note_sent(node, link, attempt, SentOrder::of(&action));
         self.serial += 1;
         let order = Order {
             version: self.version,

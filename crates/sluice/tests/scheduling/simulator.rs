@@ -65,6 +65,12 @@ processors  jobs that waited  median error, min  nine of ten within, min
 2-8         2                 0.3                0.9
 ";
     assert!(estimates.ends_with(expected), "{estimates}");
+    let kinds = printed(dir.path(), &["five.swf", "--kinds"]);
+    let expected = "\
+run time      processors  jobs  mean wait, min  slowdown  maximum wait, h
+below 10 min  1-8         5     1.1             2.2       0.1
+";
+    assert!(kinds.ends_with(expected), "{kinds}");
     let args = ["five.swf", "--charts", "charts"];
     assert_eq!(printed(dir.path(), &args), printed(dir.path(), &["five.swf"]));
     for chart in ["utilisation.svg", "queue.svg", "waits.svg", "gantt.svg"] {
@@ -190,6 +196,12 @@ fn histories_of_faults_hold_and_the_same_seed_prints_the_same_bytes() {
     assert_eq!(printed(dir.path(), &one), first);
     let two = printed(dir.path(), &["faults", "--seeds", "2", "--events", "50"]);
     assert!(two.contains(" histories a second on one core: "), "{two}");
+    let at_once =
+        printed(dir.path(), &["faults", "--seeds", "3", "--events", "50", "--cores", "2"]);
+    assert!(at_once.contains(" histories a second on 2 cores: "), "{at_once}");
+    let in_series = printed(dir.path(), &["faults", "--seeds", "3", "--events", "50"]);
+    let counted = |said: &str| said.split("\n\n").next().map(str::to_owned);
+    assert_eq!(counted(&at_once), counted(&in_series), "a history goes the same way beside others");
     for bad in [&["faults", "--seeds", "0"][..], &["faults", "five.swf"], &["faults", "--live"]] {
         let output = sim(dir.path(), bad);
         assert!(!output.status.success(), "{bad:?}");

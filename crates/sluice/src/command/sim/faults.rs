@@ -2,9 +2,11 @@
 
 use super::{Progress, VerbResult};
 use crate::command::verb::in_columns;
-use ::sim::faults::{self, Counts, Finished, Options};
+use ::sim::faults::{self, Counts, Failure, Finished, Options};
 use clap::Args;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 #[derive(Args)]
@@ -20,6 +22,10 @@ pub struct FaultArgs {
     #[arg(long, value_name = "N", default_value_t = faults::EVENTS,
           value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     events: u64,
+    /// Run so many histories at a time
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u64).range(1..=256))]
+    cores: u64,
 }
 
 /// How often a line says how far it is where there is no terminal.
@@ -29,21 +35,15 @@ const LINE_PERIOD: Duration = Duration::from_secs(10);
 const SHOWN_MAX: u64 = 3;
 
 pub fn run(args: &FaultArgs) -> VerbResult {
-    let FaultArgs { seeds, seed: first, events } = *args;
+    let FaultArgs { seeds, seed: first, events, cores } = *args;
     let options = Options { events, ..Options::default() };
     let mut progress = Progress::new(0);
     let begun = Instant::now();
     let mut line_due = begun + LINE_PERIOD;
     let (mut counts, mut failed, mut end) = (Counts::default(), 0, None);
-    for done in 0..seeds {
-        let line = format!("{done} of {seeds} histories, {failed} failed");
-        if progress.is_shown {
-            progress.write(&format!("\r{line}"));
-        } else if Instant::now() >= line_due {
-            line_due = Instant::now() + LINE_PERIOD;
-            eprintln!("{line}");
-        }
-        match faults::history(first.wrapping_add(done), &options) {
+    let mut done = 0;
+    let mut take = |outcome: Result<Finished, Box<Failure>>| {
+        match outcome {
             Ok(finished) => {
                 counts.add(&finished.counts);
                 end = Some(finished);
@@ -56,7 +56,16 @@ pub fn run(args: &FaultArgs) -> VerbResult {
                 }
             }
         }
-    }
+        done += 1;
+        let line = format!("{done} of {seeds} histories, {failed} failed");
+        if progress.is_shown {
+            progress.write(&format!("\r{line}"));
+        } else if Instant::now() >= line_due {
+            line_due = Instant::now() + LINE_PERIOD;
+            eprintln!("{line}");
+        }
+    };
+    run_histories(first, seeds, cores, &options, &mut take);
     progress.clear();
     print!("{}", table(seeds, failed, &counts));
     // One history says where its journal ends: the same seed gives the same line.
@@ -68,9 +77,40 @@ pub fn run(args: &FaultArgs) -> VerbResult {
         let rate = seeds as f64 / seconds;
         // With the events after the last fault a history has more than were asked for.
         let thousands = counts.events as f64 / 1_000.0 / seconds;
-        println!("\n{rate:.1} histories a second on one core: {thousands:.1} of 1,000 events each");
+        let on = if cores == 1 { "one core".to_owned() } else { format!("{cores} cores") };
+        println!("\n{rate:.1} histories a second on {on}: {thousands:.1} of 1,000 events each");
     }
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Runs the histories of these seeds, so many at a time, and hands each to `take` once it is over. Each has one thread alone.
+fn run_histories(
+    first: u64,
+    seeds: u64,
+    cores: u64,
+    options: &Options,
+    take: &mut impl FnMut(Result<Finished, Box<Failure>>),
+) {
+    let next = &AtomicU64::new(0);
+    let (results, finished) = mpsc::channel();
+    std::thread::scope(|scope| {
+        for _ in 0..cores.min(seeds) {
+            let results = results.clone();
+            scope.spawn(move || {
+                loop {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    let is_wanted = at < seeds;
+                    if !is_wanted
+                        || results.send(faults::history(first.wrapping_add(at), options)).is_err()
+                    {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(results);
+        finished.into_iter().for_each(take);
+    });
 }
 
 fn table(seeds: u64, failed: u64, counts: &Counts) -> String {

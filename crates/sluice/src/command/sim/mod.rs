@@ -8,6 +8,7 @@ use ::agent::trusted_dir::TrustedDir;
 use ::sim::chart;
 use ::sim::estimate_error::EstimateError;
 use ::sim::history::History;
+use ::sim::kinds::KindWaits;
 use ::sim::trace::lublin::{self, Synthetic};
 use ::sim::trace::{pods, swf};
 use ::sim::{
@@ -72,6 +73,9 @@ pub struct SimArgs {
     /// Also say how far the starts that were expected at submission were from the starts: it takes longer
     #[arg(long, conflicts_with = "live")]
     estimates: bool,
+    /// Also the waits of short and long, narrow and wide jobs
+    #[arg(long, conflicts_with = "live")]
+    kinds: bool,
     /// Write charts into a folder, as SVG: utilisation, queue and waits over time, and each job of a small trace
     #[arg(long, value_name = "FOLDER", conflicts_with = "live")]
     charts: Option<PathBuf>,
@@ -189,7 +193,8 @@ fn replay_trace(
         .unwrap_or_else(|| machine::single_processor_nodes(trace.processors.unwrap_or(1), policy));
     let nodes = config.nodes.len();
     let mut progress = Progress::new(trace.jobs.len());
-    let measures = Measures { estimates: args.estimates, history: charts.is_some() };
+    let measures =
+        Measures { estimates: args.estimates, history: charts.is_some(), kinds: args.kinds };
     let outcome = ::sim::replay(trace, config, measures, |ended| progress.show(ended));
     progress.clear();
     let Outcome { figures, history } = outcome.map_err(named)?;
@@ -209,14 +214,17 @@ fn replay_trace(
         if args.estimates {
             print!("\n{}", estimate_table(&figures.estimate_errors));
         }
+        if args.kinds {
+            print!("\n{}", kind_table(&figures.kinds));
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Places the pods of a list on the nodes of another.
 fn run_pods(args: &SimArgs, pod_path: &Path, nodes: &Path) -> VerbResult {
-    if args.policy.is_some() || args.estimates || args.charts.is_some() {
-        let fault = "--policy, --estimates and --charts are for jobs that end: pods stay where they are placed";
+    if args.policy.is_some() || args.estimates || args.kinds || args.charts.is_some() {
+        let fault = "--policy, --estimates, --kinds and --charts are for jobs that end: pods stay where they are placed";
         return Err(VerbError::Message(fault.to_owned()));
     }
     let named =
@@ -296,6 +304,36 @@ fn estimate_table(errors: &[EstimateError]) -> String {
         [processors, jobs.to_string(), minutes(median), minutes(most)]
     };
     let rows = errors.iter().map(row);
+    in_columns(&std::iter::once(head.map(str::to_owned)).chain(rows).collect::<Vec<_>>())
+}
+
+/// The waits of each kind of jobs, a line for each.
+fn kind_table(kinds: &[KindWaits]) -> String {
+    let head = ["run time", "processors", "jobs", "mean wait, min", "slowdown", "maximum wait, h"];
+    let time = |seconds: u32| match seconds {
+        0..3_600 => format!("{} min", seconds / 60),
+        _ => format!("{} h", seconds / 3_600),
+    };
+    let row = |kind: &KindWaits| {
+        let run = match (kind.run_s_min, kind.run_s_below) {
+            (0, Some(below)) => format!("below {}", time(below)),
+            (least, Some(below)) => format!("{} to {}", time(least), time(below)),
+            (least, None) => format!("{} or more", time(least)),
+        };
+        let processors = match kind.processors_max {
+            Some(most) => format!("{}-{most}", kind.processors_min),
+            None => format!("{} or more", kind.processors_min),
+        };
+        [
+            run,
+            processors,
+            kind.jobs.to_string(),
+            format!("{:.1}", kind.mean_wait_s / 60.0),
+            format!("{:.1}", kind.mean_bounded_slowdown),
+            format!("{:.1}", kind.max_wait_s / 3600.0),
+        ]
+    };
+    let rows = kinds.iter().map(row);
     in_columns(&std::iter::once(head.map(str::to_owned)).chain(rows).collect::<Vec<_>>())
 }
 
