@@ -2,7 +2,7 @@
 
 use crate::database::TestDatabase;
 use crate::harness::{Cluster, CommandOutput, TIMEOUT, TWO_NODES, within};
-use crate::several_servers::{Server, agents_address, jobs};
+use crate::servers::{Server, agent, jobs};
 use std::collections::BTreeSet;
 use std::process::Stdio;
 
@@ -109,13 +109,7 @@ fn up_end_of_a_job_is_kept_on_its_node_until_the_database_is_back() {
     let cluster = Cluster::folder(TWO_NODES);
     let server = Server::start(&cluster, &database);
     server.await_line("sluice is up");
-    let join = cluster.sluice(&["token", "node", "node1"]).ok();
-    let mut join: serde_json::Value = serde_json::from_str(&join).expect("JSON");
-    join["servers"] = serde_json::json!([agents_address(&cluster)]);
-    let file = cluster.path("node1.join");
-    std::fs::write(&file, join.to_string()).expect("written");
-    let mut command = cluster.command(&["agent", "--join"]);
-    let _agent = Server::spawn(command.arg(file).arg("--state").arg(cluster.path("agent-node1")));
+    let _agent = agent("node1", &[&cluster]);
     let body = "echo run >> runs; until [ -e go ]; do sleep 0.05; done; echo ended >> runs; exit 3";
     let job = cluster.submit(&["-w", "node1", "--no-requeue", "-o", "/dev/null", "--wrap", body]);
     cluster.await_file("runs", |text| !text.is_empty());

@@ -17,5 +17,7 @@ mod many_agents;
 mod many_running;
 mod server_and_node;
 mod server_restart;
+mod servers;
 mod several_servers;
+mod store_moves;
 mod storm_of_servers;

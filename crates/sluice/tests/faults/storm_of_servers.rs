@@ -7,7 +7,7 @@
 use crate::database::TestDatabase;
 use crate::harness::dice::Dice;
 use crate::harness::{Cluster, TIMEOUT, TWO_NODES, signal, within};
-use crate::several_servers::{Server, agents_address, copy_keys};
+use crate::servers::{Server, agent, copy_keys};
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Child, Stdio};
 use std::time::Duration;
@@ -51,20 +51,9 @@ impl Storm {
             acknowledged: BTreeSet::new(),
             submits: 0,
         };
-        storm.agents = ["node1", "node2"].iter().map(|node| storm.agent(node)).collect();
+        let servers: Vec<&Cluster> = storm.clusters.iter().collect();
+        storm.agents = ["node1", "node2"].map(|node| agent(node, &servers)).into();
         storm
-    }
-
-    /// An agent that knows every server.
-    fn agent(&self, node: &str) -> Server {
-        let first = &self.clusters[0];
-        let join = first.sluice(&["token", "node", node]).ok();
-        let mut join: serde_json::Value = serde_json::from_str(&join).expect("JSON");
-        join["servers"] = self.clusters.iter().map(agents_address).collect();
-        let file = first.path(&format!("{node}.join"));
-        std::fs::write(&file, join.to_string()).expect("written");
-        let mut command = first.command(&["agent", "--join"]);
-        Server::spawn(command.arg(file).arg("--state").arg(first.path(&format!("agent-{node}"))))
     }
 
     fn any(&mut self) -> usize {
