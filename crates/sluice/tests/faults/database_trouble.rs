@@ -2,7 +2,7 @@
 
 use crate::database::TestDatabase;
 use crate::harness::{Cluster, CommandOutput, TIMEOUT, TWO_NODES, within};
-use crate::servers::{Server, agent, jobs};
+use crate::servers::{Server, agent, jobs, server_command};
 use std::collections::BTreeSet;
 use std::process::Stdio;
 
@@ -101,6 +101,32 @@ fn up_database_that_becomes_read_only_refuses_changes_and_shows_what_it_has() {
     database.execute("postgres", "ALTER DATABASE sluice SET default_transaction_read_only = off");
     end_sessions(&database);
     within(TIMEOUT, "submits are taken again", || (submit(&cluster).code == 0).then_some(()));
+}
+
+#[test]
+fn up_server_waits_for_a_database_that_has_no_session_left() {
+    let mut database = TestDatabase::start();
+    let settings = ["max_connections=6", "superuser_reserved_connections=0", "max_wal_senders=0"];
+    database.serve_with(&settings, None);
+    let mut idle = Vec::new();
+    within(TIMEOUT, "no session is left", || {
+        idle.push(database.idle_session());
+        (!database.takes_sessions()).then_some(())
+    });
+    let cluster = Cluster::folder(TWO_NODES);
+    let log = std::fs::File::create(cluster.path("server.log")).expect("a log");
+    let mut command = server_command(&cluster, &database.url());
+    let server = Server::spawn_with_log(&mut command, log.into());
+    within(TIMEOUT, "the server says that it waits", || {
+        let log = std::fs::read_to_string(cluster.path("server.log")).unwrap_or_default();
+        log.contains("too many clients").then_some(())
+    });
+    for mut session in idle {
+        session.kill().expect("killed");
+        session.wait().expect("ended");
+    }
+    server.await_line("sluice is up");
+    submit(&cluster).ok();
 }
 
 #[test]

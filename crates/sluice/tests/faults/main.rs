@@ -9,6 +9,7 @@ mod database;
 
 mod agent_restart;
 mod connections;
+mod database_tls;
 mod database_trouble;
 mod disk_full;
 mod journal_tail;
