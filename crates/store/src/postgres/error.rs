@@ -86,7 +86,9 @@ fn certificate_fault(error: &(dyn Error + 'static)) -> Option<String> {
         let of_stream = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
         let of_stream = of_stream.and_then(|inner| inner.downcast_ref::<rustls::Error>());
         let found = error.downcast_ref::<rustls::Error>().or(of_stream);
-        if let Some(fault @ rustls::Error::InvalidCertificate(_)) = found {
+        if let Some(fault) = found
+            && matches!(fault, rustls::Error::InvalidCertificate(_))
+        {
             return Some(fault.to_string().replace('\n', " "));
         }
         next = error.source();
