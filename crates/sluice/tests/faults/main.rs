@@ -17,6 +17,7 @@ mod kill_loop;
 mod many_agents;
 mod many_running;
 mod server_and_node;
+mod server_cuts;
 mod server_restart;
 mod servers;
 mod several_servers;
