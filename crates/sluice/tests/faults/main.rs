@@ -12,6 +12,7 @@ mod connections;
 mod database_tls;
 mod database_trouble;
 mod disk_full;
+mod history;
 mod journal_tail;
 mod kill_loop;
 mod many_agents;

@@ -1,12 +1,13 @@
 //! Three servers on one database, two agents, and a storm drawn from a seed: servers are killed and frozen, the lead is handed over
 //! and the database is restarted, under submits, arrays and cancels through every server. Afterwards each attempt has run once,
-//! every submit is one job at most, and everything that was acknowledged is in the books.
+//! every submit is one job at most, everything that was acknowledged is in the books, and what clients were told is what the journal has.
 //!
 //! `SLUICE_STORM_SEED=N` repeats one schedule; `SLUICE_STORM_ROUNDS=N` sets the length of the long run.
 
 use crate::database::TestDatabase;
 use crate::harness::dice::Dice;
 use crate::harness::{Cluster, TIMEOUT, TWO_NODES, signal, within};
+use crate::history::History;
 use crate::servers::{Server, agent, copy_keys};
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Child, Stdio};
@@ -22,9 +23,9 @@ struct Storm {
     clusters: Vec<Cluster>,
     servers: Vec<Server>,
     agents: Vec<Server>,
-    /// `sbatch`, which prints the id that was acknowledged.
-    submitters: Vec<Child>,
-    acknowledged: BTreeSet<u32>,
+    /// The names of submits, and `sbatch`, which prints the id that was acknowledged.
+    submitters: Vec<(String, Child)>,
+    history: History,
     submits: u32,
 }
 
@@ -48,7 +49,7 @@ impl Storm {
             servers,
             agents: Vec::new(),
             submitters: Vec::new(),
-            acknowledged: BTreeSet::new(),
+            history: History::default(),
             submits: 0,
         };
         let servers: Vec<&Cluster> = storm.clusters.iter().collect();
@@ -77,16 +78,18 @@ impl Storm {
         let mut command = self.clusters[by].command(&["sbatch", "--parsable", "-J", &name]);
         command.args(["-o", "/dev/null"]).args(array).args(["--wrap", &body]);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        self.submitters.push(command.spawn().expect("sbatch runs"));
+        self.submitters.push((name, command.spawn().expect("sbatch runs")));
     }
 
     /// Cancels a job that may be there. It may be refused.
     fn cancel(&mut self) {
         let by = self.any();
-        let known: Vec<u32> = self.acknowledged.iter().copied().collect();
+        let known: Vec<u32> = self.history.ids().collect();
         if !known.is_empty() {
-            let job = self.dice.pick(&known).to_string();
-            self.clusters[by].sluice(&["scancel", &job]);
+            let job = *self.dice.pick(&known);
+            if self.clusters[by].sluice(&["scancel", &job.to_string()]).code == 0 {
+                self.history.cancelled(job);
+            }
         }
     }
 
@@ -129,11 +132,10 @@ impl Storm {
 
     /// The ids that were acknowledged; none may occur twice.
     fn collect(&mut self) {
-        for child in std::mem::take(&mut self.submitters) {
+        for (name, child) in std::mem::take(&mut self.submitters) {
             let output = child.wait_with_output().expect("sbatch ends");
             for line in String::from_utf8_lossy(&output.stdout).lines() {
-                let id: u32 = line.trim().parse().expect("an id");
-                assert!(self.acknowledged.insert(id), "id {id} was given twice");
+                self.history.submitted(&name, line.trim().parse().expect("an id"));
             }
         }
     }
@@ -190,7 +192,7 @@ impl Storm {
                 let states = of(id);
                 !states.is_empty() && !states.iter().any(|state| is_open(state.as_str()))
             };
-            self.acknowledged.iter().all(is_booked).then_some(books.clone())
+            self.history.ids().all(|id| is_booked(&id)).then_some(books.clone())
         });
         // A submit is one job, whether or not its command heard of it.
         let mut jobs: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
@@ -202,7 +204,7 @@ impl Storm {
             assert_eq!(ids.len(), 1, "{name} has become {ids:?}");
         }
         assert!(jobs.len() <= self.submits as usize);
-        assert!(!self.acknowledged.is_empty(), "nothing was acknowledged");
+        assert!(self.history.ids().next().is_some(), "nothing was acknowledged");
         for cluster in &self.clusters {
             within(TIMEOUT, "every server has the same books", || {
                 (self.books(cluster)? == books).then_some(())
@@ -210,6 +212,7 @@ impl Storm {
         }
         let sound = first.sluice(&["store", "check", "--store", &self.database.url()]).ok();
         assert!(sound.contains(" is sound: "), "{sound}");
+        self.history.check(&self.database.url());
     }
 
     fn run(rounds: u32) {
@@ -219,7 +222,7 @@ impl Storm {
         }
         storm.calm_down();
         storm.check();
-        println!("{} submits, {} acknowledged", storm.submits, storm.acknowledged.len());
+        println!("{} submits, {} acknowledged", storm.submits, storm.history.ids().count());
     }
 }
 
@@ -230,6 +233,8 @@ fn start(cluster: &Cluster, database: &TestDatabase) -> Server {
     let at = |key: &str| saved[key].as_str().unwrap_or("127.0.0.1:0").to_owned();
     let mut command = cluster.command(&["server", "--store", &database.url()]);
     command.arg("--state").arg(cluster.state()).arg("--config").arg(cluster.path("conf"));
+    // The journal is compared with what clients were told: it keeps what a snapshot would make superfluous.
+    command.args(["--snapshot-events", "100000000"]);
     Server::spawn(command.args(["--listen", &at("listen"), "--agents", &at("agents")]))
 }
 
