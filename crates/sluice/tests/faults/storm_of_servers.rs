@@ -1,5 +1,5 @@
 //! Three servers on one database, two agents, and a storm drawn from a seed: servers are killed and frozen, the lead is handed over
-//! and the database is restarted, under submits, arrays and cancels through every server. Afterwards each attempt has run once,
+//! and the database is restarted, under submits, arrays, steps and cancels through every server. Afterwards each attempt has run once,
 //! every submit is one job at most, everything that was acknowledged is in the books, and what clients were told is what the journal has.
 //!
 //! `SLUICE_STORM_SEED=N` repeats one schedule; `SLUICE_STORM_ROUNDS=N` sets the length of the long run.
@@ -23,7 +23,7 @@ struct Storm {
     clusters: Vec<Cluster>,
     servers: Vec<Server>,
     agents: Vec<Server>,
-    /// The names of submits, and `sbatch`, which prints the id that was acknowledged.
+    /// The names of submits, and `sbatch` or `srun`, which print the id that was acknowledged.
     submitters: Vec<(String, Child)>,
     history: History,
     submits: u32,
@@ -73,12 +73,22 @@ impl Storm {
             nap % 10
         );
         let name = format!("submit{}", self.submits);
+        if self.dice.one_in(5) {
+            return self.step(name, &body);
+        }
         let array: &[&str] = if self.dice.one_in(3) { &["--array=1-3"] } else { &[] };
         let by = self.any();
         let mut command = self.clusters[by].command(&["sbatch", "--parsable", "-J", &name]);
         command.args(["-o", "/dev/null"]).args(array).args(["--wrap", &body]);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         self.submitters.push((name, command.spawn().expect("sbatch runs")));
+    }
+
+    /// A job of one step, by `srun`: its task prints the id.
+    fn step(&mut self, name: String, body: &str) {
+        let by = self.any();
+        let line = format!("timeout 60 srun -J {name} -n1 sh -c 'echo $SLURM_JOB_ID; {body}'");
+        self.submitters.push((name, self.clusters[by].spawn_shell(&line)));
     }
 
     /// Cancels a job that may be there. It may be refused.
@@ -133,7 +143,7 @@ impl Storm {
     /// The ids that were acknowledged; none may occur twice.
     fn collect(&mut self) {
         for (name, child) in std::mem::take(&mut self.submitters) {
-            let output = child.wait_with_output().expect("sbatch ends");
+            let output = child.wait_with_output().expect("the command ends");
             for line in String::from_utf8_lossy(&output.stdout).lines() {
                 self.history.submitted(&name, line.trim().parse().expect("an id"));
             }
