@@ -106,8 +106,9 @@ CREATE TABLE usage (
 ) WITHOUT ROWID;
 INSERT OR IGNORE INTO usage_keys (content)
     SELECT json_object('account', account, 'user', user, 'wckey', record ->> 'wckey',
-        'cpus', record -> 'cpus', 'req', record -> 'req_tres', 'alloc', record -> 'alloc_tres')
-    FROM jobs;
+        'cpus', ifnull(record ->> 'cpus', 0), 'req', json(ifnull(record -> 'req_tres', '{}')),
+        'alloc', json(ifnull(record -> 'alloc_tres', '{}')))
+    FROM jobs WHERE json_valid(record);
 INSERT INTO usage
     SELECT CASE WHEN job.end_ms - job.submit_ms < 600000 THEN 0
             WHEN job.end_ms - job.submit_ms < 10800000 THEN 1
@@ -117,7 +118,9 @@ INSERT INTO usage
         job.record ->> 'start', ifnull(job.record ->> 'suspended_s', 0), usage_keys.id
     FROM jobs AS job CROSS JOIN usage_keys ON usage_keys.content = json_object(
         'account', account, 'user', user, 'wckey', record ->> 'wckey',
-        'cpus', record -> 'cpus', 'req', record -> 'req_tres', 'alloc', record -> 'alloc_tres');
+        'cpus', ifnull(record ->> 'cpus', 0), 'req', json(ifnull(record -> 'req_tres', '{}')),
+        'alloc', json(ifnull(record -> 'alloc_tres', '{}')))
+    WHERE json_valid(record);
 CREATE TRIGGER jobs_usage AFTER DELETE ON jobs BEGIN
     DELETE FROM usage WHERE entry = OLD.entry AND end_ms = OLD.end_ms
         AND span = CASE WHEN OLD.end_ms - OLD.submit_ms < 600000 THEN 0
