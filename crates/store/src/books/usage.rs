@@ -56,8 +56,7 @@ pub(super) fn put(
     let content = serde_json::to_string(&UsageKey::of(record))
         .map_err(|source| BooksError::Record { job: record.job.0, source })?;
     let times = UsageTimes::of(record);
-    let (submit, end) =
-        (record.submit.millis(), times.end.map_or(NOT_ENDED_MS, Timestamp::millis));
+    let (submit, end) = (record.submit.millis(), times.end.map_or(NOT_ENDED_MS, Timestamp::millis));
     let noted = || -> rusqlite::Result<()> {
         let mut find = transaction.prepare_cached(FIND_KEY)?;
         let known: Option<i64> = find.query_row([&content], |row| row.get(0)).optional()?;

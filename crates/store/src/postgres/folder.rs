@@ -131,9 +131,10 @@ impl Disk for PostgresFolder {
             "" => format!("{}/", self.name),
             dir => format!("{}/{dir}/", self.name),
         };
-        let (sql, start) =
-            ("SELECT path, len FROM sluice.file WHERE starts_with(path, $1)", prefix.clone());
-        let rows = self.database.ask(move |session| session.query(sql, &[&start]))?;
+        // The paths of a folder lie together in the index: '0' is the character behind '/'.
+        let sql = "SELECT path, len FROM sluice.file WHERE path >= $1 AND path < $2";
+        let (first, end) = (prefix.clone(), format!("{}0", prefix.trim_end_matches('/')));
+        let rows = self.database.ask(move |session| session.query(sql, &[&first, &end]))?;
         let mut entries = BTreeMap::new();
         for row in &rows {
             let path: &str = row.get(0);
