@@ -456,10 +456,13 @@ fn up_old_entries_of_the_books_are_found_replaced_and_removed() {
         found.into_iter().map(|(_, bytes)| bytes).collect()
     };
     assert_eq!(contents(600), [[2], [1]], "the oldest first");
+    let oldest = || ended.oldest_end().expect("read");
+    assert_eq!(oldest(), Some(Timestamp(100)));
     let found = ended.older_than(Timestamp(600)).expect("read");
     ended.replace(found[0].0, None).expect("removed");
     ended.replace(found[1].0, Some((vec![7], Timestamp(i64::MAX)))).expect("replaced");
     assert_eq!(contents(600), Vec::<Vec<u8>>::new());
+    assert_eq!(oldest(), Some(Timestamp(900)), "one without an attempt has none");
     let mut left = Vec::new();
     let take = |seq: u64, bytes: &[u8]| -> Result<(), DatabaseError> {
         left.push((seq, bytes.to_vec()));

@@ -23,6 +23,8 @@ const PAUSE: Duration = Duration::from_millis(5);
 const TAKE_IN_TIME: Duration = Duration::from_millis(100);
 /// How often the books are caught up.
 const BOOKS_INTERVAL: Duration = Duration::from_secs(1);
+/// How often what the leader has purged leaves the books.
+const PURGE_INTERVAL: Duration = Duration::from_secs(60);
 /// How much of the packs is read at once, and for how long in a row.
 const BLOB_BYTES: usize = 4 << 20;
 const BLOBS_TIME: Duration = Duration::from_millis(100);
@@ -58,6 +60,7 @@ pub struct Follower {
     /// How far the books have come, for handlers.
     pub booked: watch::Sender<u64>,
     books_at: Instant,
+    purged_at: Instant,
     blobs: PostgresFolder,
     blob_index: BlobIndex,
     /// Whether the state is that of the reader's position.
@@ -81,6 +84,7 @@ impl Follower {
             books,
             ended,
             books_at: Instant::now(),
+            purged_at: Instant::now(),
             blob_index: BlobIndex::default(),
             is_whole: true,
             failures: RepeatedFailure::new("the standby's state"),
@@ -167,6 +171,10 @@ impl Follower {
             self.records.retain(|entry| entry.seq > booked);
             self.booked.send_replace(booked);
             self.read_blobs();
+        }
+        if self.purged_at.elapsed() >= PURGE_INTERVAL {
+            self.purged_at = Instant::now();
+            books::drop_purged(&mut self.books, &self.ended)?;
         }
         Ok(CaughtUp { taken, is_current })
     }

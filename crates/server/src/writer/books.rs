@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use store::books::BooksPart;
+use store::books::{BooksPart, JobPurge};
 use store::postgres::EndedLog;
 use store::{BookReader, Books};
 
@@ -74,6 +74,14 @@ pub fn catch_up(books: &mut Books, ended: &EndedLog) -> Result<(), ServerError> 
         books.apply_all(seq, &entry.records, &entry.deleted, &entry.activities)?;
         Ok(())
     })
+}
+
+/// Removes from these books what the leader has purged from the database, some at a time; it has archived that from its own.
+pub fn drop_purged(books: &mut Books, ended: &EndedLog) -> Result<(), ServerError> {
+    if let Some(before) = ended.oldest_end()? {
+        books.purge_jobs(&JobPurge { before, archive: None, cluster: String::new() })?;
+    }
+    Ok(())
 }
 
 /// Writes all that these books have to the database, from which every server makes its own. The parts have the last numbers of the
