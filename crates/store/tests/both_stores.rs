@@ -329,6 +329,7 @@ fn up_standby_reads_what_the_leader_commits_and_is_told_of_it() {
         seen.clone()
     };
     assert_eq!(read(&mut reader), ["a", "b"]);
+    assert_eq!(reader.end_seq().expect("read"), 2);
     assert!(!reader.await_commit(Duration::ZERO).expect("it listens"));
     journal.append(1, 2, &[b"c"]).expect("kept");
     // No answer of the database is waited for as long: who is not told gets an error.

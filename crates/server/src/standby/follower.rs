@@ -71,12 +71,13 @@ pub struct Follower {
 impl Follower {
     /// Reads the newest snapshot. What follows it is taken in by [`catch_up`](Self::catch_up).
     pub fn begin(database: Arc<Database>, books_path: &Path) -> Result<(Self, State), ServerError> {
-        let mut books = Books::open(books_path)?;
         let ended = EndedLog::new(database.clone(), NO_EPOCH);
-        books::catch_up(&mut books, &ended)?;
         let (state, position) = newest_state(&mut Snapshots::new(snapshots(&database)))?;
+        let reader = PostgresReader::new(database.clone(), position);
+        let mut books = books::open_shared(books_path, reader.end_seq()?)?;
+        books::catch_up(&mut books, &ended)?;
         let follower = Self {
-            reader: PostgresReader::new(database.clone(), position),
+            reader,
             blobs: PostgresFolder::new(database.clone(), "blobs", NO_EPOCH),
             database,
             records: Vec::new(),

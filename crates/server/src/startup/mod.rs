@@ -208,6 +208,9 @@ pub fn run(
     }
     let mut books = match followed_books {
         Some(books) => books,
+        None if leadership.is_some() => {
+            books::open_shared(&books_path, recovered.journal.last_seq())?
+        }
         None => Books::open(&books_path)?,
     };
     let ended =
