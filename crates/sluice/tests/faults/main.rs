@@ -19,6 +19,7 @@ mod many_agents;
 mod many_running;
 mod server_and_node;
 mod server_cuts;
+mod server_hosts;
 mod server_restart;
 mod servers;
 mod several_servers;

@@ -4,6 +4,7 @@
 use crate::database::TestDatabase;
 use crate::harness::hosts::Hosts;
 use crate::harness::{Cluster, CommandOutput, TIMEOUT, program, within};
+use crate::server_hosts::{DATABASE_ADDRESS, address, cut_off, database, join, mend, start};
 use crate::servers::{Server, copy_keys, jobs};
 use std::collections::BTreeSet;
 
@@ -24,14 +25,6 @@ const SECOND: u32 = 2;
 const NODE: u32 = 3;
 const USER: u32 = 4;
 
-/// The database is where `scripts/netns-hosts` has its hub.
-const DATABASE_ADDRESS: &str = "10.77.0.254";
-const STORE: &str = "postgres://sluice@10.77.0.254/sluice?sslmode=disable";
-
-fn address(host: u32) -> String {
-    format!("10.77.0.{host}")
-}
-
 /// A leader, a standby and a node, each on a host of its own. They end before their hosts are removed.
 struct Site {
     leader: Server,
@@ -45,36 +38,15 @@ struct Site {
 impl Site {
     fn up() -> Self {
         let mut hosts = Hosts::up(USER);
-        let mut database = TestDatabase::start();
-        let listen = format!("listen_addresses={DATABASE_ADDRESS}");
-        database.serve_with(&[&listen], Some(&hosts.hub_namespace()));
+        let database = database(&hosts);
         let (first, second) = (Cluster::folder(CONF), Cluster::folder(CONF));
-        let leader = start(&hosts, FIRST, &first);
+        let leader = start(&hosts, FIRST, &first, &[]);
         leader.await_line("sluice is up");
         copy_keys(&first, &second);
-        let standby = start(&hosts, SECOND, &second);
+        let standby = start(&hosts, SECOND, &second, &[]);
         standby.await_line("sluice waits as a standby");
-        let join = first.sluice(&["token", "node", "node03"]).ok();
-        let mut join: serde_json::Value = serde_json::from_str(&join).expect("JSON");
-        let servers = [FIRST, SECOND].map(|host| format!("{}:6821", address(host)));
-        join["servers"] = serde_json::json!(servers);
-        let file = first.path("node03.join");
-        std::fs::write(&file, join.to_string()).expect("written");
-        hosts.agent(&first, NODE, "agent", &["--join", file.to_str().expect("a path")]);
+        join(&mut hosts, NODE, "node03", &first, &[FIRST, SECOND]);
         Self { leader, standby, hosts, _database: database, first, second }
-    }
-
-    /// Cuts the host of the first server off from an address: nothing that it sends arrives there.
-    fn cut_first_off(&self, from: &str) {
-        let (host, to) = (FIRST.to_string(), format!("{from}/32"));
-        let said = self.hosts.tool(&["exec", &host, "ip", "route", "add", "blackhole", &to]);
-        assert_eq!(said.code, 0, "{}", said.stderr);
-    }
-
-    fn mend_first(&self, from: &str) {
-        let (host, to) = (FIRST.to_string(), format!("{from}/32"));
-        let said = self.hosts.tool(&["exec", &host, "ip", "route", "del", "blackhole", &to]);
-        assert_eq!(said.code, 0, "{}", said.stderr);
     }
 
     /// A job that runs, notes that it does, and ends with 3 when the file `go` is there.
@@ -109,22 +81,11 @@ impl Site {
     }
 }
 
-/// Starts a server on a host.
-fn start(hosts: &Hosts, host: u32, cluster: &Cluster) -> Server {
-    let (state, conf) = (cluster.state(), cluster.path("conf"));
-    let (listen, agents) = (format!("{}:6820", address(host)), format!("{}:6821", address(host)));
-    let mut command = hosts.command(&["exec", &host.to_string(), program(), "server"]);
-    command.args(["--store", STORE, "--listen", &listen, "--agents", &agents]);
-    command.arg("--state").arg(state).arg("--config").arg(conf);
-    let log = std::fs::File::create(cluster.path("server.out")).expect("a log");
-    Server::spawn_with_log(&mut command, log.into())
-}
-
 #[test]
 fn root_leader_that_is_cut_from_the_database_is_succeeded_and_its_job_goes_on() {
     let mut site = Site::up();
     let job = site.running_job();
-    site.cut_first_off(DATABASE_ADDRESS);
+    cut_off(&site.hosts, FIRST, DATABASE_ADDRESS);
     site.standby.await_line("sluice is up");
     let held = site.second.submit(&["-H", "--wrap", "true"]);
     assert_eq!(jobs(&site.second), BTreeSet::from([job, held]));
@@ -134,8 +95,8 @@ fn root_leader_that_is_cut_from_the_database_is_succeeded_and_its_job_goes_on() 
     });
     assert_eq!(end.code(), Some(70));
     site.end_at_second(job);
-    site.mend_first(DATABASE_ADDRESS);
-    let back = start(&site.hosts, FIRST, &site.first);
+    mend(&site.hosts, FIRST, DATABASE_ADDRESS);
+    let back = start(&site.hosts, FIRST, &site.first, &[]);
     back.await_line("sluice waits as a standby");
     assert_eq!(jobs(&site.first), BTreeSet::from([held]));
 }
@@ -147,7 +108,7 @@ fn root_leader_that_is_cut_from_the_agents_hands_over_and_their_job_goes_on() {
     within(TIMEOUT, "the leader knows the standby", || {
         site.first.sluice(&["scontrol", "ping"]).ok().contains("(backup1)").then_some(())
     });
-    site.cut_first_off(&address(NODE));
+    cut_off(&site.hosts, FIRST, &address(NODE));
     site.second.sluice(&["server", "handover"]).ok();
     site.standby.await_line("sluice is up");
     assert_eq!(jobs(&site.second), BTreeSet::from([job]), "it is not given up");
@@ -169,7 +130,7 @@ fn root_users_whom_the_leader_cannot_reach_are_served_through_the_standby() {
         token.display()
     );
     site.as_user(&login).ok();
-    site.cut_first_off(&address(USER));
+    cut_off(&site.hosts, FIRST, &address(USER));
     let said = site.as_user("sbatch --parsable -H --wrap true").ok();
     let job: u32 = said.trim().parse().expect("an id");
     assert_eq!(jobs(&site.first), BTreeSet::from([job]), "it is one job, of the leader");

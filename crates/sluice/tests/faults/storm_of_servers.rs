@@ -2,12 +2,16 @@
 //! and the database is restarted, under submits, arrays, steps and cancels through every server. Afterwards each attempt has run once,
 //! every submit is one job at most, everything that was acknowledged is in the books, and what clients were told is what the journal has.
 //!
+//! As root the same on hosts of their own, which are network namespaces, with cuts between a server and the database or an agent.
+//!
 //! `SLUICE_STORM_SEED=N` repeats one schedule; `SLUICE_STORM_ROUNDS=N` sets the length of the long run.
 
 use crate::database::TestDatabase;
 use crate::harness::dice::Dice;
+use crate::harness::hosts::Hosts;
 use crate::harness::{Cluster, TIMEOUT, TWO_NODES, signal, within};
 use crate::history::History;
+use crate::server_hosts;
 use crate::servers::{Server, agent, copy_keys};
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Child, Stdio};
@@ -16,9 +20,14 @@ use std::time::Duration;
 const ROUNDS: u32 = 6;
 const LONG_ROUNDS: u32 = 150;
 const SERVERS: usize = 3;
+const NODES: [&str; 2] = ["node1", "node2"];
+/// The journal is compared with what clients were told: it keeps what a snapshot would make superfluous.
+const KEEP_JOURNAL: [&str; 2] = ["--snapshot-events", "100000000"];
 
 struct Storm {
     dice: Dice,
+    /// The hosts of the servers and, behind them, of the nodes; without them all is on this machine.
+    hosts: Option<Hosts>,
     database: TestDatabase,
     clusters: Vec<Cluster>,
     servers: Vec<Server>,
@@ -30,31 +39,64 @@ struct Storm {
 }
 
 impl Storm {
-    fn begin() -> Self {
-        let database = TestDatabase::start();
-        let clusters: Vec<Cluster> = (0..SERVERS).map(|_| Cluster::folder(TWO_NODES)).collect();
-        let first = start(&clusters[0], &database);
-        first.await_line("sluice is up");
-        let mut servers = vec![first];
-        for cluster in &clusters[1..] {
-            copy_keys(&clusters[0], cluster);
-            let server = start(cluster, &database);
-            server.await_line("sluice waits as a standby");
-            servers.push(server);
-        }
+    fn begin(hosts: Option<Hosts>) -> Self {
+        let database = hosts.as_ref().map_or_else(TestDatabase::start, server_hosts::database);
         let mut storm = Self {
             dice: Dice::new(Dice::seed_from("SLUICE_STORM_SEED", Dice::seed_of_the_clock)),
+            hosts,
             database,
-            clusters,
-            servers,
+            clusters: (0..SERVERS).map(|_| Cluster::folder(TWO_NODES)).collect(),
+            servers: Vec::new(),
             agents: Vec::new(),
             submitters: Vec::new(),
             history: History::default(),
             submits: 0,
         };
-        let servers: Vec<&Cluster> = storm.clusters.iter().collect();
-        storm.agents = ["node1", "node2"].map(|node| agent(node, &servers)).into();
+        for which in 0..SERVERS {
+            if which > 0 {
+                copy_keys(&storm.clusters[0], &storm.clusters[which]);
+            }
+            let server = storm.start(which);
+            let said = if which == 0 { "sluice is up" } else { "sluice waits as a standby" };
+            server.await_line(said);
+            storm.servers.push(server);
+        }
+        storm.start_agents();
         storm
+    }
+
+    /// Starts a server at the addresses that it had before: agents know them.
+    fn start(&self, which: usize) -> Server {
+        let cluster = &self.clusters[which];
+        match &self.hosts {
+            Some(hosts) => server_hosts::start(hosts, host_of(which), cluster, &KEEP_JOURNAL),
+            None => start_here(cluster, &self.database),
+        }
+    }
+
+    fn start_agents(&mut self) {
+        let Some(hosts) = &mut self.hosts else {
+            let servers: Vec<&Cluster> = self.clusters.iter().collect();
+            self.agents = NODES.map(|node| agent(node, &servers)).into();
+            return;
+        };
+        let servers: Vec<u32> = (0..SERVERS).map(host_of).collect();
+        for (at, node) in NODES.iter().enumerate() {
+            server_hosts::join(hosts, host_of(SERVERS + at), node, &self.clusters[0], &servers);
+        }
+    }
+
+    /// Cuts the host of a server off from the database or from a node, for a while.
+    fn cut(&mut self, which: usize) {
+        let from = match self.dice.below(3) {
+            0 => server_hosts::DATABASE_ADDRESS.to_owned(),
+            _ => server_hosts::address(host_of(SERVERS + self.dice.below(2) as usize)),
+        };
+        let for_ms = self.dice.below(5000);
+        let Some(hosts) = &self.hosts else { return };
+        server_hosts::cut_off(hosts, host_of(which), &from);
+        std::thread::sleep(Duration::from_millis(for_ms));
+        server_hosts::mend(hosts, host_of(which), &from);
     }
 
     fn any(&mut self) -> usize {
@@ -105,7 +147,8 @@ impl Storm {
 
     fn strike(&mut self) {
         let which = self.any();
-        match self.dice.below(6) {
+        let strikes = if self.hosts.is_some() { 9 } else { 6 };
+        match self.dice.below(strikes) {
             0 | 1 => self.servers[which].end("KILL"),
             2 => {
                 let pid = self.servers[which].process.id() as i32;
@@ -122,7 +165,8 @@ impl Storm {
                 self.linger(1500);
                 self.database.restart();
             }
-            _ => self.servers[which].end("TERM"),
+            5 => self.servers[which].end("TERM"),
+            _ => self.cut(which),
         }
         self.linger(300);
     }
@@ -133,9 +177,9 @@ impl Storm {
 
     /// Starts servers again that have ended, as their service managers would.
     fn revive(&mut self) {
-        for (server, cluster) in self.servers.iter_mut().zip(&self.clusters) {
-            if server.process.try_wait().expect("its end").is_some() {
-                *server = start(cluster, &self.database);
+        for which in 0..SERVERS {
+            if self.servers[which].process.try_wait().expect("its end").is_some() {
+                self.servers[which] = self.start(which);
             }
         }
     }
@@ -225,8 +269,8 @@ impl Storm {
         self.history.check(&self.database.url());
     }
 
-    fn run(rounds: u32) {
-        let mut storm = Self::begin();
+    fn run(rounds: u32, hosts: Option<Hosts>) {
+        let mut storm = Self::begin(hosts);
         for _ in 0..rounds {
             storm.round();
         }
@@ -236,26 +280,36 @@ impl Storm {
     }
 }
 
-/// Starts a server at the addresses that it had before: agents know them.
-fn start(cluster: &Cluster, database: &TestDatabase) -> Server {
+/// The host of a server; those of nodes follow.
+fn host_of(which: usize) -> u32 {
+    which as u32 + 1
+}
+
+/// Starts a server on this machine.
+fn start_here(cluster: &Cluster, database: &TestDatabase) -> Server {
     let saved = std::fs::read(cluster.state().join("ports.json")).unwrap_or_default();
     let saved: serde_json::Value = serde_json::from_slice(&saved).unwrap_or_default();
     let at = |key: &str| saved[key].as_str().unwrap_or("127.0.0.1:0").to_owned();
     let mut command = cluster.command(&["server", "--store", &database.url()]);
     command.arg("--state").arg(cluster.state()).arg("--config").arg(cluster.path("conf"));
-    // The journal is compared with what clients were told: it keeps what a snapshot would make superfluous.
-    command.args(["--snapshot-events", "100000000"]);
+    command.args(KEEP_JOURNAL);
     Server::spawn(command.args(["--listen", &at("listen"), "--agents", &at("agents")]))
 }
 
 #[test]
 fn up_a_storm_over_three_servers_loses_nothing_and_does_nothing_twice() {
-    Storm::run(ROUNDS);
+    Storm::run(ROUNDS, None);
+}
+
+#[test]
+fn root_a_storm_with_cuts_over_five_hosts_loses_nothing_and_does_nothing_twice() {
+    Storm::run(ROUNDS, Some(Hosts::up(host_of(SERVERS + NODES.len() - 1))));
 }
 
 #[test]
 #[ignore = "the long run of `make soak`"]
 fn root_soak_a_long_storm_over_three_servers_loses_nothing() {
     let rounds = std::env::var("SLUICE_STORM_ROUNDS").ok().and_then(|text| text.parse().ok());
-    Storm::run(rounds.unwrap_or(LONG_ROUNDS));
+    let hosts = Hosts::up(host_of(SERVERS + NODES.len() - 1));
+    Storm::run(rounds.unwrap_or(LONG_ROUNDS), Some(hosts));
 }
