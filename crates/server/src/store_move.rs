@@ -1,9 +1,9 @@
 //! Moves a state from files to a database, or back, while no server runs: the state as one snapshot, the scripts and environments,
-//! and the books. What was moved is read back and compared before the old place is left.
+//! the books, and the output of runs. What was moved is read back and compared before the old place is left.
 
 use crate::auth::identity::Identity;
 use crate::error::ServerError;
-use crate::startup::state_place;
+use crate::startup::state_place::{self, LOGS};
 use crate::writer::books;
 use crate::writer::recover::{JournalPlace, Recovered, StateDisks};
 use std::path::Path;
@@ -136,6 +136,7 @@ fn to_database(dir: &Path, database: &Arc<Database>, epoch: i64) -> Result<Moved
     let own_blobs = dir.join("blobs");
     let own_blobs = RealDisk::open(&own_blobs).map_err(ServerError::file(&own_blobs))?;
     let files = copy_files(&own_blobs, &PostgresFolder::new(database.clone(), "blobs", epoch), "")?;
+    copy_files(&own_logs(dir)?, &PostgresFolder::new(database.clone(), LOGS, epoch), "")?;
     let to = StateDisks::in_database(database, epoch);
     write_snapshot(&to, &from)?;
     let (position, term) = (from.journal.position(), from.journal.term());
@@ -157,6 +158,7 @@ fn to_files(dir: &Path, database: &Arc<Database>, epoch: i64) -> Result<Moved, S
     let own_blobs = dir.join("blobs");
     let own_blobs = RealDisk::open(&own_blobs).map_err(ServerError::file(&own_blobs))?;
     let files = copy_files(&PostgresFolder::new(database.clone(), "blobs", epoch), &own_blobs, "")?;
+    copy_files(&PostgresFolder::new(database.clone(), LOGS, epoch), &own_logs(dir)?, "")?;
     let to = StateDisks::open(dir)?;
     write_snapshot(&to, &from)?;
     let (position, term) = (from.journal.position(), from.journal.term());
@@ -203,6 +205,11 @@ fn compare(from: &Recovered, to: &Recovered) -> Result<(), ServerError> {
         return Err(ServerError::Other(text.into()));
     }
     Ok(())
+}
+
+fn own_logs(dir: &Path) -> Result<RealDisk, ServerError> {
+    let path = dir.join(LOGS);
+    RealDisk::open(&path).map_err(ServerError::file(&path))
 }
 
 /// Copies every file below a folder, and counts them.

@@ -4,6 +4,9 @@
 //! and one `fdatasync` together, and content that is there already costs nothing. Large ones get a
 //! file of their own, `big/ab/abcd…`. Both hold the same record (`blob/pack.rs`).
 //!
+//! In a database the bytes of small blobs are a part of the journal's commit that needs them
+//! ([`Blobs::commit_staged_with_journal`]): a submit costs one commit there, and not two.
+//!
 //! Nothing here reads a clock: the caller passes the seconds that a record notes. What nothing needs
 //! any more is removed by [`Blobs::turn`] (`blob/collect.rs`).
 
@@ -112,6 +115,23 @@ pub struct Blobs {
     staged: HashMap<BlobId, BlobLocation>,
     /// The records of the staged small blobs; a staged offset is one in here.
     staged_bytes: Vec<u8>,
+    /// The blobs whose bytes go with the journal's next commit.
+    with_journal: Vec<BlobId>,
+}
+
+/// When the bytes of small blobs are durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Durable {
+    Now,
+    /// With the journal's next commit, where the store can do that.
+    WithJournal,
+}
+
+/// Where records were written.
+struct Written {
+    pack: NonZeroU32,
+    base: u32,
+    is_with_journal: bool,
 }
 
 impl Blobs {
@@ -181,12 +201,37 @@ impl Blobs {
     /// Makes all that is staged durable: one write and one sync for the small ones. On an error
     /// none of them is stored, and none stays staged.
     pub fn commit_staged(&mut self) -> Result<(), BlobError> {
+        self.write_staged(Durable::Now)
+    }
+
+    /// As [`Blobs::commit_staged`], for contents that the journal's next commit needs: they may become durable with it. Whoever made
+    /// that commit says how it went, by [`Blobs::journal_committed`] or [`Blobs::journal_failed`].
+    pub fn commit_staged_with_journal(&mut self) -> Result<(), BlobError> {
+        self.write_staged(Durable::WithJournal)
+    }
+
+    /// What went with the journal's commit is durable.
+    pub fn journal_committed(&mut self) {
+        self.with_journal.clear();
+    }
+
+    /// What should have gone with the journal's commit is not there. Nothing is written behind the place that was kept for it.
+    pub fn journal_failed(&mut self) {
+        let lost = std::mem::take(&mut self.with_journal);
+        if lost.is_empty() {
+            return;
+        }
+        lost.iter().for_each(|id| self.forget(id));
+        self.active = None;
+    }
+
+    fn write_staged(&mut self, durable: Durable) -> Result<(), BlobError> {
         let staged = std::mem::take(&mut self.staged_bytes);
-        let base = self.append(&staged);
+        let written = self.append(&staged, durable);
         self.staged_bytes = staged;
-        let synced = base.and_then(|base| self.sync_big().map(|()| base));
-        let (pack, base) = match synced {
-            Ok(location) => location,
+        let synced = written.and_then(|written| self.sync_big().map(|()| written));
+        let Written { pack, base, is_with_journal } = match synced {
+            Ok(written) => written,
             Err(error) => {
                 self.discard_staged();
                 return Err(error);
@@ -195,6 +240,9 @@ impl Blobs {
         for (id, location) in std::mem::take(&mut self.staged) {
             let location = match location {
                 BlobLocation::Packed { offset, len, .. } => {
+                    if is_with_journal {
+                        self.with_journal.push(id);
+                    }
                     BlobLocation::Packed { pack, offset: base + offset, len }
                 }
                 big => big,
@@ -291,11 +339,11 @@ impl Blobs {
         Ok(Some((record.stored_s, record.content.to_vec())))
     }
 
-    /// Writes records to the active pack, synced; returns the pack and where they start.
-    fn append(&mut self, records: &[u8]) -> Result<(NonZeroU32, u32), BlobError> {
+    /// Writes records to the active pack; returns the pack and where they start.
+    fn append(&mut self, records: &[u8], durable: Durable) -> Result<Written, BlobError> {
         let len = records.len() as u64;
         if len == 0 {
-            return Ok((FIRST_PACK, 0));
+            return Ok(Written { pack: FIRST_PACK, base: 0, is_with_journal: false });
         }
         let pack_bytes = self.options.pack_bytes;
         let active = match self.active.take() {
@@ -303,18 +351,26 @@ impl Blobs {
             _ => self.new_pack(len)?,
         };
         let name = pack_name(active.number);
-        let written =
-            active.file.write_at(active.end, records).and_then(|()| active.file.sync_data());
-        if let Err(error) = written {
-            // The pack is given up: what a failed sync has left on the disk is not known. Cutting
-            // it keeps a later scan from taking cached bytes for stored ones.
-            let _ = active.file.truncate(active.end);
-            return Err(BlobError::io("write", &name)(error));
-        }
-        let location = (active.number, u32::try_from(active.end).unwrap_or(u32::MAX));
-        self.packs.entry(active.number).or_default().end = active.end + len;
+        let written = match durable {
+            Durable::Now => {
+                let written = active.file.write_at(active.end, records);
+                written.and_then(|()| active.file.sync_data()).map(|()| false)
+            }
+            Durable::WithJournal => active.file.write_with_journal(active.end, records),
+        };
+        let is_with_journal = match written {
+            Ok(is_with_journal) => is_with_journal,
+            Err(error) => {
+                // The pack is given up: what a failed sync has left on the disk is not known. Cutting
+                // it keeps a later scan from taking cached bytes for stored ones.
+                let _ = active.file.truncate(active.end);
+                return Err(BlobError::io("write", &name)(error));
+            }
+        };
+        let (pack, base) = (active.number, u32::try_from(active.end).unwrap_or(u32::MAX));
+        self.packs.entry(pack).or_default().end = active.end + len;
         self.active = Some(ActivePack { end: active.end + len, ..active });
-        Ok(location)
+        Ok(Written { pack, base, is_with_journal })
     }
 
     fn new_pack(&mut self, needed: u64) -> Result<ActivePack, BlobError> {

@@ -1,4 +1,4 @@
-//! The books: ended jobs in indexed SQLite tables, for `sacct` and its like.
+//! The books: ended jobs in indexed SQLite tables, for `sacct`, `sreport` and their like.
 //!
 //! The journal is what is true; the books are made from it, and how far they have come is stored in
 //! the same transaction as the rows. So replaying a stretch of history twice bills nothing twice.
@@ -13,6 +13,7 @@ mod predicate;
 mod purge;
 mod query;
 mod schema;
+mod usage;
 
 use std::fs::{DirBuilder, OpenOptions};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -22,6 +23,7 @@ use model::activity::{Activity, ActivityFilter};
 use model::id::RunId;
 use model::record::{HistoryFilter, JobRecord};
 use model::time::Timestamp;
+use model::usage_report::{UsageKey, UsageTotal};
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior, params};
 
 pub use activity::{ACTIVITIES_MAX, ActivityPage};
@@ -31,6 +33,7 @@ pub use kept_texts::Retention;
 pub use predicate::{RecordTest, state_of};
 pub use purge::JobPurge;
 pub use query::RECORDS_MAX;
+pub use usage::{AttemptKey, UsageScan};
 
 /// How long a connection waits for another's lock before it gives up.
 const BUSY_TIMEOUT_MS: u32 = 5_000;
@@ -50,6 +53,8 @@ pub enum BooksError {
     Activity { number: u64, source: serde_json::Error },
     #[error("job {job} in the books is not a record that this program can read or write")]
     Record { job: u32, source: serde_json::Error },
+    #[error("sum {id} of the books is not one that this program can read")]
+    UsageKey { id: i64, source: serde_json::Error },
 }
 
 impl BooksError {
@@ -127,7 +132,8 @@ impl Books {
         for record in records {
             let text = serde_json::to_string(record)
                 .map_err(|source| BooksError::Record { job: record.job.0, source })?;
-            put(&transaction, record, &text).map_err(write())?;
+            let entry = put(&transaction, record, &text).map_err(write())?;
+            usage::put(&transaction, entry, record)?;
             kept_texts::put(&transaction, record).map_err(write())?;
         }
         for run in deleted {
@@ -155,8 +161,8 @@ fn make_private(path: &Path) -> std::io::Result<()> {
     OpenOptions::new().create(true).append(true).mode(0o600).open(path).map(drop)
 }
 
-/// Replaces whatever the books hold under this record's key.
-fn put(transaction: &Transaction<'_>, record: &JobRecord, text: &str) -> rusqlite::Result<()> {
+/// Replaces whatever the books hold under this record's key; returns its entry.
+fn put(transaction: &Transaction<'_>, record: &JobRecord, text: &str) -> rusqlite::Result<i64> {
     let pending = record.array_pending.as_deref().unwrap_or_default();
     // In the word that the states of a filter have when they are bound.
     let state = serde_json::json!(state_of(record.state));
@@ -193,7 +199,7 @@ fn put(transaction: &Transaction<'_>, record: &JobRecord, text: &str) -> rusqlit
     for node in &record.nodes {
         insert.execute(params![node, entry])?;
     }
-    Ok(())
+    Ok(entry)
 }
 
 fn applied_seq(connection: &Connection) -> Result<u64, BooksError> {
@@ -254,6 +260,25 @@ impl BookReader {
         entries: &[i64],
     ) -> Result<Vec<JobRecord>, BooksError> {
         query::records(&self.connection, filter, entries)
+    }
+
+    /// Begins to sum up what was used in a period, and says which of these attempts are in the sum.
+    pub fn begin_usage(
+        &self,
+        period: (Timestamp, Timestamp),
+        asked: &[AttemptKey],
+    ) -> Result<(UsageScan, Vec<bool>), BooksError> {
+        UsageScan::begin(&self.connection, period, asked)
+    }
+
+    /// Adds a page to the sum; false when all was added.
+    pub fn add_usage(&self, scan: &mut UsageScan) -> Result<bool, BooksError> {
+        scan.turn(&self.connection)
+    }
+
+    /// The sums, each with what its attempts have in common.
+    pub fn end_usage(&self, scan: UsageScan) -> Result<Vec<(UsageKey, UsageTotal)>, BooksError> {
+        scan.finish(&self.connection)
     }
 
     /// What was done beside the jobs, a page of it: of the newest entries whose number is below `before`, those that are wanted.

@@ -49,6 +49,13 @@ pub trait DiskFile: Send + Sync {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
     fn sync_data(&self) -> io::Result<()>;
 
+    /// Writes bytes that have to be durable no sooner than the next commit of the journal in the same store. Returns true where they
+    /// go with that commit, and are lost with it if it fails; false where they are durable now.
+    fn write_with_journal(&self, offset: u64, bytes: &[u8]) -> io::Result<bool> {
+        self.write_at(offset, bytes)?;
+        self.sync_data().map(|()| false)
+    }
+
     fn read_all(&self) -> io::Result<Vec<u8>> {
         let len = usize::try_from(self.len()?).map_err(io::Error::other)?;
         let mut bytes = vec![0; len];

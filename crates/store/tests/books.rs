@@ -12,6 +12,7 @@ use model::run::{ExitStatus, JobState, LaunchKind, Outcome, Usage};
 use model::streams::Streams;
 use model::time::{TimeLimit, Timestamp};
 use model::tres::{Tres, TresKind};
+use model::usage_report::{UsageRow, UsageSum};
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use store::books::{JobPurge, RecordTest};
@@ -389,6 +390,87 @@ fn the_books_and_the_predicate_agree_on_every_filter() {
     proptest!(config, |(filter in any_filter())| {
         prop_assert_eq!(reader.query(&filter).unwrap(), answer(&records, &filter));
     });
+}
+
+/// Ended after a time that grows with its number, some of it after the window of others.
+fn long(id: u32, user: &str) -> JobRecord {
+    let submit = Timestamp::from_secs(i64::from(id) * 10_000);
+    let start = (!id.is_multiple_of(7)).then(|| Timestamp(submit.0 + 3_000_000));
+    let end = Timestamp(submit.0 + i64::from(id % 11).pow(3) * 5_000_000 + 4_000_000);
+    let suspended_s = if id.is_multiple_of(5) { 100 } else { 0 };
+    let mut alloc_tres = Tres::default();
+    alloc_tres.set(TresKind::Cpu, u64::from(id % 3 + 1));
+    let (eligible, end) = (Some(submit), Some(end));
+    let record = job(id, user, Outcome::Completed);
+    JobRecord { submit, eligible, start, end, suspended_s, alloc_tres, ..record }
+}
+
+fn totals(reader: &BookReader, period: (Timestamp, Timestamp)) -> Vec<UsageRow> {
+    let (mut scan, _) = reader.begin_usage(period, &[]).unwrap();
+    while reader.add_usage(&mut scan).unwrap() {}
+    let mut sum = UsageSum::new(period.0, period.1, false);
+    for (key, total) in &reader.end_usage(scan).unwrap() {
+        sum.add_total(key, total);
+    }
+    sum.into_rows()
+}
+
+/// The same to the millisecond: seconds are summed up in another order.
+fn assert_same(found: &[UsageRow], expected: &[UsageRow], what: &str) {
+    let row = |row: &UsageRow| {
+        let held = (row.used.seconds(&TresKind::Cpu) * 1000.0).round() as i64;
+        (row.account.clone(), row.user.clone(), row.wckey.clone(), row.jobs, held)
+    };
+    let rows = |rows: &[UsageRow]| rows.iter().map(row).collect::<Vec<_>>();
+    assert_eq!(rows(found), rows(expected), "{what}");
+}
+
+#[test]
+fn usage_of_a_period_is_the_sum_over_its_records_also_after_an_upgrade_and_a_purge() {
+    let records: Vec<JobRecord> =
+        (1..400).map(|id| long(id, if id.is_multiple_of(2) { "ann" } else { "bob" })).collect();
+    let Fixture { _folder, path, mut books } = fixture(&records);
+    let expected = |records: &[JobRecord], period: (Timestamp, Timestamp)| {
+        let mut sum = UsageSum::new(period.0, period.1, false);
+        records.iter().for_each(|record| sum.add(record));
+        sum.into_rows()
+    };
+    let period = |from: i64, until: i64| (Timestamp::from_secs(from), Timestamp::from_secs(until));
+    let periods = [
+        period(0, 1 << 40),
+        period(1_000_000, 1_500_000),
+        period(3_990_000, 3_991_000),
+        period(1, 9),
+    ];
+    let check = |records: &[JobRecord], what: &str| {
+        let reader = BookReader::open(&path).unwrap();
+        for period in periods {
+            assert_same(&totals(&reader, period), &expected(records, period), what);
+        }
+    };
+    check(&records, "as booked");
+    // Written once more, it counts once; and the sum says what it has.
+    books.apply(11, &records[..50]).unwrap();
+    check(&records, "booked twice");
+    let reader = BookReader::open(&path).unwrap();
+    let asked = [(7, String::new(), 1), (7, String::new(), 2), (900, String::new(), 1)];
+    assert_eq!(reader.begin_usage(periods[0], &asked).unwrap().1, [true, false, false]);
+    drop((reader, books));
+
+    let raw = rusqlite::Connection::open(&path).unwrap();
+    let older = "DROP TRIGGER jobs_usage; DROP TABLE usage; DROP TABLE usage_keys;
+                 PRAGMA user_version = 5;";
+    raw.execute_batch(older).unwrap();
+    drop(raw);
+    let mut books = Books::open(&path).unwrap();
+    check(&records, "upgraded");
+    let before = Timestamp::from_secs(2_000_000);
+    let purge = JobPurge { before, archive: None, cluster: "c".into() };
+    while books.purge_jobs(&purge).unwrap() > 0 {}
+    let left: Vec<JobRecord> =
+        records.iter().filter(|record| record.end >= Some(before)).cloned().collect();
+    assert!(left.len() < records.len());
+    check(&left, "purged");
 }
 
 #[test]

@@ -194,6 +194,36 @@ fn up_snapshots_and_blobs_are_read_back() {
 }
 
 #[test]
+fn up_scripts_are_there_with_the_commit_that_needs_them_or_can_be_stored_again() {
+    for place in [Place::files(), Place::postgres()] {
+        let open = || Blobs::open(place.folder("blobs"), Default::default()).expect("blobs").0;
+        let (mut journal, ..) = place.open(Position::START).expect("a journal");
+        let mut blobs = open();
+        let first = blobs.stage(b"first", 1).expect("staged");
+        blobs.commit_staged_with_journal().expect("written");
+        journal.append(1, 0, &[b"a"]).expect("kept");
+        blobs.journal_committed();
+        assert_eq!(open().get(&first).expect("read").as_deref(), Some(&b"first"[..]));
+
+        // A commit that fails takes the bytes with it, where they were a part of it.
+        let second = blobs.stage(b"second", 2).expect("staged");
+        blobs.commit_staged_with_journal().expect("written");
+        journal.append(1, 9, &[b"b"]).expect_err("another end");
+        blobs.journal_failed();
+        assert_eq!(blobs.contains(&second), open().contains(&second), "known as it is stored");
+        assert_eq!(blobs.stage(b"second", 3).expect("staged"), second);
+        let third = blobs.stage(b"third", 3).expect("staged");
+        blobs.commit_staged_with_journal().expect("written");
+        journal.append(1, 1, &[b"b"]).expect("kept");
+        blobs.journal_committed();
+        for (id, content) in [(first, "first"), (second, "second"), (third, "third")] {
+            let stored = open().get(&id).expect("read");
+            assert_eq!(stored.as_deref(), Some(content.as_bytes()));
+        }
+    }
+}
+
+#[test]
 fn up_deposed_server_writes_nothing_more() {
     let server = TestDatabase::start();
     let database = connect(&server.url());
@@ -299,6 +329,7 @@ fn up_standby_reads_what_the_leader_commits_and_is_told_of_it() {
         seen.clone()
     };
     assert_eq!(read(&mut reader), ["a", "b"]);
+    assert_eq!(reader.end_seq().expect("read"), 2);
     assert!(!reader.await_commit(Duration::ZERO).expect("it listens"));
     journal.append(1, 2, &[b"c"]).expect("kept");
     // No answer of the database is waited for as long: who is not told gets an error.
@@ -426,10 +457,13 @@ fn up_old_entries_of_the_books_are_found_replaced_and_removed() {
         found.into_iter().map(|(_, bytes)| bytes).collect()
     };
     assert_eq!(contents(600), [[2], [1]], "the oldest first");
+    let oldest = || ended.oldest_end().expect("read");
+    assert_eq!(oldest(), Some(Timestamp(100)));
     let found = ended.older_than(Timestamp(600)).expect("read");
     ended.replace(found[0].0, None).expect("removed");
     ended.replace(found[1].0, Some((vec![7], Timestamp(i64::MAX)))).expect("replaced");
     assert_eq!(contents(600), Vec::<Vec<u8>>::new());
+    assert_eq!(oldest(), Some(Timestamp(900)), "one without an attempt has none");
     let mut left = Vec::new();
     let take = |seq: u64, bytes: &[u8]| -> Result<(), DatabaseError> {
         left.push((seq, bytes.to_vec()));

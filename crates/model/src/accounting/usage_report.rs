@@ -87,23 +87,23 @@ impl UsageSum {
 
     /// Adds what an attempt used in the period; one that has not ended is counted until its end.
     pub fn add(&mut self, record: &JobRecord) {
-        let (_, until) = self.period;
-        let eligible = record.eligible.unwrap_or(record.submit);
-        let waited_until = record.start.or(record.end).unwrap_or(until);
-        let waited = overlap_s((eligible, waited_until), self.period);
-        self.planned.charge(&record.req_tres, waited, 1.0);
-        let Some(start) = record.start else { return };
-        let end = record.end.unwrap_or(until);
-        let seconds = overlap_s((start, end), self.period) * unsuspended(record, start, end);
-        if overlap_s((start, end), self.period) == 0.0 {
+        let mut total = UsageTotal::default();
+        total.add(&UsageTimes::of(record), self.period);
+        self.add_total(&UsageKey::of(record), &total);
+    }
+
+    /// Adds what attempts of the same key used in the period together.
+    pub fn add_total(&mut self, key: &UsageKey, total: &UsageTotal) {
+        self.planned.charge(&key.req, total.waited_s, 1.0);
+        if total.jobs == 0 {
             return;
         }
-        self.allocated.charge(&record.alloc_tres, seconds, 1.0);
-        let cpus = if self.by_size { record.cpus } else { 0 };
-        let key = (record.account.clone(), record.user.clone(), record.wckey.clone(), cpus);
-        let (jobs, used) = self.rows.entry(key).or_default();
-        *jobs += 1;
-        used.charge(&record.alloc_tres, seconds, 1.0);
+        self.allocated.charge(&key.alloc, total.held_s, 1.0);
+        let cpus = if self.by_size { key.cpus } else { 0 };
+        let row = (key.account.clone(), key.user.clone(), key.wckey.clone(), cpus);
+        let (jobs, used) = self.rows.entry(row).or_default();
+        *jobs += total.jobs;
+        used.charge(&key.alloc, total.held_s, 1.0);
     }
 
     pub fn into_rows(self) -> Vec<UsageRow> {
@@ -119,10 +119,80 @@ impl UsageSum {
     }
 }
 
-/// The part of its time that an attempt was not suspended. When it was is not recorded: it is spread over all of it.
-fn unsuspended(record: &JobRecord, start: Timestamp, end: Timestamp) -> f64 {
-    let whole = overlap_s((start, end), (start, end));
-    if whole > 0.0 { (1.0 - record.suspended_s as f64 / whole).clamp(0.0, 1.0) } else { 1.0 }
+/// What attempts have in common that a report may sum up: their seconds count alike.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UsageKey {
+    pub account: String,
+    pub user: String,
+    pub wckey: Option<String>,
+    pub cpus: u32,
+    /// What each waited for, and what it had.
+    pub req: Tres,
+    pub alloc: Tres,
+}
+
+impl UsageKey {
+    pub fn of(record: &JobRecord) -> Self {
+        Self {
+            account: record.account.clone(),
+            user: record.user.clone(),
+            wckey: record.wckey.clone(),
+            cpus: record.cpus,
+            req: record.req_tres.clone(),
+            alloc: record.alloc_tres.clone(),
+        }
+    }
+}
+
+/// When an attempt waited and ran.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UsageTimes {
+    /// From when it could have started.
+    pub eligible: Timestamp,
+    pub start: Option<Timestamp>,
+    pub end: Option<Timestamp>,
+    pub suspended_s: u64,
+}
+
+impl UsageTimes {
+    pub fn of(record: &JobRecord) -> Self {
+        Self {
+            eligible: record.eligible.unwrap_or(record.submit),
+            start: record.start,
+            end: record.end,
+            suspended_s: record.suspended_s,
+        }
+    }
+
+    /// The part of its time that an attempt was not suspended. When it was is not recorded: it is spread over all of it.
+    fn unsuspended(&self, start: Timestamp, end: Timestamp) -> f64 {
+        let whole = overlap_s((start, end), (start, end));
+        if whole > 0.0 { (1.0 - self.suspended_s as f64 / whole).clamp(0.0, 1.0) } else { 1.0 }
+    }
+}
+
+/// What attempts of one key used in a period.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct UsageTotal {
+    /// Those that ran in it.
+    pub jobs: u64,
+    pub held_s: f64,
+    pub waited_s: f64,
+}
+
+impl UsageTotal {
+    pub fn add(&mut self, times: &UsageTimes, period: (Timestamp, Timestamp)) {
+        let (_, until) = period;
+        let waited_until = times.start.or(times.end).unwrap_or(until);
+        self.waited_s += overlap_s((times.eligible, waited_until), period);
+        let Some(start) = times.start else { return };
+        let end = times.end.unwrap_or(until);
+        let seconds = overlap_s((start, end), period);
+        if seconds > 0.0 {
+            self.jobs += 1;
+            self.held_s += seconds * times.unsuspended(start, end);
+        }
+    }
 }
 
 /// What all of these hold together, for a time.

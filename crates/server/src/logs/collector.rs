@@ -192,7 +192,7 @@ async fn pull_into(shared: &Shared, pulled: &mut PullResult) -> Result<(), Strin
         pulled.bytes += chunk.len();
         kept += chunk.len() as u64;
         if kept >= bound {
-            store.append(key, clock::now(), CUT_NOTICE).map_err(failed)?;
+            block_in_place(|| store.append(key, clock::now(), CUT_NOTICE)).map_err(failed)?;
             pulled.full = true;
             return Ok(());
         }

@@ -18,7 +18,7 @@ use model::time::Timestamp;
 use model::tres::{Tres, TresKind};
 use model::usage_report::{ClusterUsage, UsageQuery, UsageReport, UsageSum, held, overlap_s};
 use std::collections::{BTreeMap, HashMap};
-use store::books::RecordTest;
+use store::books::{AttemptKey, RecordTest};
 
 /// The records that are read at once: others read the books in between.
 const PAGE: usize = 2_000;
@@ -41,6 +41,7 @@ pub fn usage_report(
     let wanted = HistoryFilter { duplicates: true, limit: None, ..query.filter.clone() };
     let mut sums = Sums {
         wanted: &wanted,
+        period: (from, until),
         rows: UsageSum::new(from, until, query.by_size),
         whole: query.cluster.then(|| UsageSum::new(from, until, false)),
     };
@@ -66,6 +67,7 @@ fn no_period(value: &str) -> Refusal {
 /// The sums that records are added to.
 struct Sums<'f> {
     wanted: &'f HistoryFilter,
+    period: (Timestamp, Timestamp),
     rows: UsageSum,
     /// The sum for the whole cluster. It takes every attempt of the period, whatever the filter wants: the total of a few chosen
     /// jobs would tell of jobs that the caller is not shown.
@@ -90,6 +92,9 @@ impl Sums<'_> {
             let records = state.jobs.values().map(|job| books::record_at(&state, job.id, now));
             records.filter(|record| test.matches(record)).map(|r| (key(&r), r)).collect()
         };
+        if !names_jobs(self.wanted) {
+            return self.read_totals(shared, by, alive.into_values().collect());
+        }
         let failed = |error: store::books::BooksError| Refusal::Other(error.to_string());
         let reader = || shared.books.reader.lock().expect("no panic with the reader held");
         let entries = reader().entries(searched).map_err(failed)?;
@@ -107,6 +112,35 @@ impl Sums<'_> {
             self.add(shared, by, records.iter());
         }
         self.add(shared, by, alive.values());
+        Ok(())
+    }
+
+    /// Adds the sums of the books, for a filter that names users and accounts at most: no record is read.
+    fn read_totals(
+        &mut self,
+        shared: &Shared,
+        by: &Principal,
+        alive: Vec<JobRecord>,
+    ) -> Result<(), Refusal> {
+        let failed = |error: store::books::BooksError| Refusal::Other(error.to_string());
+        let reader = || shared.books.reader.lock().expect("no panic with the reader held");
+        let key = |r: &JobRecord| (r.job.0, r.array_pending.clone().unwrap_or_default(), r.attempt);
+        let asked: Vec<AttemptKey> = alive.iter().map(key).collect();
+        let (mut scan, booked) = reader().begin_usage(self.period, &asked).map_err(failed)?;
+        while reader().add_usage(&mut scan).map_err(failed)? {}
+        let totals = reader().end_usage(scan).map_err(failed)?;
+        let admits = |list: &[String], name: &String| list.is_empty() || list.contains(name);
+        let HistoryFilter { users, accounts, .. } = self.wanted;
+        for (key, total) in &totals {
+            if let Some(whole) = &mut self.whole {
+                whole.add_total(key, total);
+            }
+            if admits(users, &key.user) && admits(accounts, &key.account) {
+                self.rows.add_total(key, total);
+            }
+        }
+        let lacking = alive.iter().zip(&booked).filter(|(_, is_booked)| !**is_booked);
+        self.add(shared, by, lacking.map(|(record, _)| record));
         Ok(())
     }
 

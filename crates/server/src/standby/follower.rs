@@ -23,6 +23,8 @@ const PAUSE: Duration = Duration::from_millis(5);
 const TAKE_IN_TIME: Duration = Duration::from_millis(100);
 /// How often the books are caught up.
 const BOOKS_INTERVAL: Duration = Duration::from_secs(1);
+/// How often what the leader has purged leaves the books.
+const PURGE_INTERVAL: Duration = Duration::from_secs(60);
 /// How much of the packs is read at once, and for how long in a row.
 const BLOB_BYTES: usize = 4 << 20;
 const BLOBS_TIME: Duration = Duration::from_millis(100);
@@ -58,6 +60,7 @@ pub struct Follower {
     /// How far the books have come, for handlers.
     pub booked: watch::Sender<u64>,
     books_at: Instant,
+    purged_at: Instant,
     blobs: PostgresFolder,
     blob_index: BlobIndex,
     /// Whether the state is that of the reader's position.
@@ -68,12 +71,13 @@ pub struct Follower {
 impl Follower {
     /// Reads the newest snapshot. What follows it is taken in by [`catch_up`](Self::catch_up).
     pub fn begin(database: Arc<Database>, books_path: &Path) -> Result<(Self, State), ServerError> {
-        let mut books = Books::open(books_path)?;
         let ended = EndedLog::new(database.clone(), NO_EPOCH);
-        books::catch_up(&mut books, &ended)?;
         let (state, position) = newest_state(&mut Snapshots::new(snapshots(&database)))?;
+        let reader = PostgresReader::new(database.clone(), position);
+        let mut books = books::open_shared(books_path, reader.end_seq()?)?;
+        books::catch_up(&mut books, &ended)?;
         let follower = Self {
-            reader: PostgresReader::new(database.clone(), position),
+            reader,
             blobs: PostgresFolder::new(database.clone(), "blobs", NO_EPOCH),
             database,
             records: Vec::new(),
@@ -81,6 +85,7 @@ impl Follower {
             books,
             ended,
             books_at: Instant::now(),
+            purged_at: Instant::now(),
             blob_index: BlobIndex::default(),
             is_whole: true,
             failures: RepeatedFailure::new("the standby's state"),
@@ -167,6 +172,10 @@ impl Follower {
             self.records.retain(|entry| entry.seq > booked);
             self.booked.send_replace(booked);
             self.read_blobs();
+        }
+        if self.purged_at.elapsed() >= PURGE_INTERVAL {
+            self.purged_at = Instant::now();
+            books::drop_purged(&mut self.books, &self.ended)?;
         }
         Ok(CaughtUp { taken, is_current })
     }

@@ -34,6 +34,8 @@ pub(super) struct Leadership {
     lease: Arc<Lease>,
     address: ServerAddress,
     for_lease: Arc<Database>,
+    /// A session for the output of runs: no commit waits behind a log.
+    pub for_logs: Arc<Database>,
     pub servers: Arc<ServerList>,
     /// The state that this server has followed while it waited.
     pub hot: Option<HotState>,
@@ -60,7 +62,7 @@ impl Leadership {
             Database::new(url.clone())
                 .map_err(|e| ServerError::Other(format!("cannot start a thread: {e}")))
         };
-        let (database, for_lease) = (session()?, session()?);
+        let (database, for_lease, for_logs) = (session()?, session()?, session()?);
         await_database(listeners, || Ok(postgres::prepare(&database, identity)?))?;
         set_nonblocking(listeners, true)?;
         let servers = Arc::new(ServerList::default());
@@ -76,7 +78,7 @@ impl Leadership {
             .spawn(move || keep(&kept, &mut presence))
             .map_err(|e| ServerError::Other(format!("cannot start a thread: {e}")))?;
         tracing::info!(epoch = lease.epoch(), store = url.shown(), "this server leads");
-        Ok(Self { database, lease, address, for_lease, servers, hot })
+        Ok(Self { database, lease, address, for_lease, for_logs, servers, hot })
     }
 
     pub fn epoch(&self) -> i64 {

@@ -52,7 +52,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use store::postgres::{DatabaseUrl, EndedLog, ServerAddress};
-use store::{BlobIndex, Blobs, BookReader, Books, JournalError, LogFiles, RealDisk};
+use store::{BlobIndex, Blobs, BookReader, Books, JournalError};
 use wire::diagnostics::LogLevel;
 use wire::ssh::SshEndpoint;
 
@@ -208,6 +208,9 @@ pub fn run(
     }
     let mut books = match followed_books {
         Some(books) => books,
+        None if leadership.is_some() => {
+            books::open_shared(&books_path, recovered.journal.last_seq())?
+        }
         None => Books::open(&books_path)?,
     };
     let ended =
@@ -227,11 +230,8 @@ pub fn run(
     let (forecasts, questions) = ForecastQueue::new();
     let (dispatch, dispatch_work) = DispatchQueue::new();
     let (mail, mails) = MailQueue::new();
-    let logs_dir = dir.join("logs");
-    let disk = RealDisk::open(&logs_dir).map_err(ServerError::file(&logs_dir))?;
-    let (logs, pulls) = LogQueue::new(Arc::new(
-        LogFiles::new(Arc::new(disk)).map_err(ServerError::file(&logs_dir))?,
-    ));
+    let run_logs = state_place::run_logs(&dir, leadership.as_ref())?;
+    let (logs, pulls) = LogQueue::new(Arc::new(run_logs));
     let term = thread.term();
     let host_key = host_key::load_or_make(&keys)?;
     let leaders_keys = shared_keys.zip(leadership.as_ref().map(Leadership::epoch));

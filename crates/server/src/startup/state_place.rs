@@ -7,12 +7,14 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use store::postgres::PostgresFolder;
-use store::{Disk, RealDisk};
+use store::{Disk, LogFiles, RealDisk};
 
 /// The books of a server alone, and of one of several: those are made from what the database has.
 const OWN_BOOKS: &str = "books.sqlite";
 const SHARED_BOOKS: &str = "books-of-database.sqlite";
 const JOURNAL: &str = "journal";
+/// The output of runs, in the server's folder and in the database.
+pub(crate) const LOGS: &str = "logs";
 /// A file of a server whose state is in a database. One that has only waited has no books yet. It is empty but while files are
 /// left for a database.
 const DATABASE_MARK: &str = "state-in-database";
@@ -86,7 +88,7 @@ pub(crate) fn finish_leaving_files(dir: &Path) -> Result<(), ServerError> {
     std::fs::create_dir_all(&moved).map_err(ServerError::file(&moved))?;
     let own_books = ["", "-wal", "-shm"].map(|end| format!("{OWN_BOOKS}{end}"));
     // The journal first: without it, nothing takes the rest for a state.
-    let folders = [JOURNAL, "snapshots", "blobs"].map(str::to_owned);
+    let folders = [JOURNAL, "snapshots", "blobs", LOGS].map(str::to_owned);
     for name in folders.iter().chain(&own_books) {
         let (from, to) = (dir.join(name), moved.join(name));
         if from.exists() {
@@ -130,6 +132,19 @@ pub(super) fn blobs_disk(
     }
     let path = dir.join("blobs");
     Ok(Arc::new(RealDisk::open(&path).map_err(ServerError::file(&path))?))
+}
+
+/// The output of runs. In a database, whoever leads next has it too.
+pub(super) fn run_logs(
+    dir: &Path,
+    leadership: Option<&Leadership>,
+) -> Result<LogFiles, ServerError> {
+    let path = dir.join(LOGS);
+    let disk: Arc<dyn Disk> = match leadership {
+        Some(leads) => Arc::new(PostgresFolder::new(leads.for_logs.clone(), LOGS, leads.epoch())),
+        None => Arc::new(RealDisk::open(&path).map_err(ServerError::file(&path))?),
+    };
+    LogFiles::new(disk).map_err(ServerError::file(&path))
 }
 
 #[cfg(test)]

@@ -12,10 +12,11 @@ use model::id::RunId;
 use model::record::JobRecord;
 use model::time::Timestamp;
 use serde::{Deserialize, Serialize};
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use store::books::BooksPart;
+use store::books::{BooksPart, JobPurge};
 use store::postgres::EndedLog;
 use store::{BookReader, Books};
 
@@ -66,6 +67,29 @@ fn purge_shared(ended: &EndedLog, before: Timestamp) -> Result<usize, ServerErro
     Ok(removed)
 }
 
+/// Opens the books of a server on a database whose history ends at this seq. Books that have come further are of a history that the
+/// database no longer has, as after a restore: they would pass over what it gets instead, and are made anew.
+pub fn open_shared(path: &Path, end_seq: u64) -> Result<Books, ServerError> {
+    let books = Books::open(path)?;
+    let booked = books.applied_seq();
+    if booked <= end_seq {
+        return Ok(books);
+    }
+    tracing::warn!(booked, end_seq, "the books have what the database no longer has: made anew");
+    drop(books);
+    for end in ["-wal", "-shm", ""] {
+        let mut file = path.as_os_str().to_owned();
+        file.push(end);
+        match std::fs::remove_file(&file) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(ServerError::file(file)(error));
+            }
+            _ => {}
+        }
+    }
+    Ok(Books::open(path)?)
+}
+
 /// Takes into these books what the database has beyond them.
 pub fn catch_up(books: &mut Books, ended: &EndedLog) -> Result<(), ServerError> {
     ended.read_after(books.applied_seq(), |seq, bytes| {
@@ -74,6 +98,14 @@ pub fn catch_up(books: &mut Books, ended: &EndedLog) -> Result<(), ServerError> 
         books.apply_all(seq, &entry.records, &entry.deleted, &entry.activities)?;
         Ok(())
     })
+}
+
+/// Removes from these books what the leader has purged from the database, some at a time; it has archived that from its own.
+pub fn drop_purged(books: &mut Books, ended: &EndedLog) -> Result<(), ServerError> {
+    if let Some(before) = ended.oldest_end()? {
+        books.purge_jobs(&JobPurge { before, archive: None, cluster: String::new() })?;
+    }
+    Ok(())
 }
 
 /// Writes all that these books have to the database, from which every server makes its own. The parts have the last numbers of the
@@ -177,4 +209,24 @@ fn take_in(
     }
     books.apply_all(seq, &entry.records, &entry.deleted, &entry.activities)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn books_beyond_the_history_of_the_database_are_made_anew() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("books.sqlite");
+        let run = RunId::from_random(7);
+        let mut books = Books::open(&path).expect("books");
+        books.apply_all(9, &[], &[run], &[]).expect("applied");
+        drop(books);
+        let parts = || BookReader::open(&path).expect("a reader").parts().expect("a number");
+        assert_eq!(open_shared(&path, 9).expect("books").applied_seq(), 9);
+        assert_eq!(parts(), 1, "they are kept");
+        assert_eq!(open_shared(&path, 8).expect("books").applied_seq(), 0);
+        assert_eq!(parts(), 0, "the database was restored to an earlier time");
+    }
 }

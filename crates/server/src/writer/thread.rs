@@ -355,9 +355,14 @@ impl WriterThread {
             return Ok(());
         }
         let begun = Instant::now();
-        shared.blobs.lock().expect("no panic with the blobs held").commit_staged()?;
+        let blobs = || shared.blobs.lock().expect("no panic with the blobs held");
+        blobs().commit_staged_with_journal()?;
         let events: Vec<&[u8]> = pending.bytes.iter().map(Vec::as_slice).collect();
-        pending.seq = self.journal.append(self.term, pending.seq, &events)?;
+        pending.seq = self
+            .journal
+            .append(self.term, pending.seq, &events)
+            .inspect_err(|_| blobs().journal_failed())?;
+        blobs().journal_committed();
         let took = begun.elapsed();
         if took >= SLOW_COMMIT {
             let (took_ms, events) = (took.as_millis() as u64, pending.events.len());

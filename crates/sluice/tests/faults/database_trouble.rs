@@ -2,7 +2,7 @@
 
 use crate::database::TestDatabase;
 use crate::harness::{Cluster, CommandOutput, TIMEOUT, TWO_NODES, within};
-use crate::several_servers::{Server, agents_address, jobs};
+use crate::servers::{Server, agent, jobs, server_command};
 use std::collections::BTreeSet;
 use std::process::Stdio;
 
@@ -104,18 +104,38 @@ fn up_database_that_becomes_read_only_refuses_changes_and_shows_what_it_has() {
 }
 
 #[test]
+fn up_server_waits_for_a_database_that_has_no_session_left() {
+    let mut database = TestDatabase::start();
+    let settings = ["max_connections=6", "superuser_reserved_connections=0", "max_wal_senders=0"];
+    database.serve_with(&settings, None);
+    let mut idle = Vec::new();
+    within(TIMEOUT, "no session is left", || {
+        idle.push(database.idle_session());
+        (!database.takes_sessions()).then_some(())
+    });
+    let cluster = Cluster::folder(TWO_NODES);
+    let log = std::fs::File::create(cluster.path("server.log")).expect("a log");
+    let mut command = server_command(&cluster, &database.url());
+    let server = Server::spawn_with_log(&mut command, log.into());
+    within(TIMEOUT, "the server says that it waits", || {
+        let log = std::fs::read_to_string(cluster.path("server.log")).unwrap_or_default();
+        log.contains("too many clients").then_some(())
+    });
+    for mut session in idle {
+        session.kill().expect("killed");
+        session.wait().expect("ended");
+    }
+    server.await_line("sluice is up");
+    submit(&cluster).ok();
+}
+
+#[test]
 fn up_end_of_a_job_is_kept_on_its_node_until_the_database_is_back() {
     let mut database = TestDatabase::start();
     let cluster = Cluster::folder(TWO_NODES);
     let server = Server::start(&cluster, &database);
     server.await_line("sluice is up");
-    let join = cluster.sluice(&["token", "node", "node1"]).ok();
-    let mut join: serde_json::Value = serde_json::from_str(&join).expect("JSON");
-    join["servers"] = serde_json::json!([agents_address(&cluster)]);
-    let file = cluster.path("node1.join");
-    std::fs::write(&file, join.to_string()).expect("written");
-    let mut command = cluster.command(&["agent", "--join"]);
-    let _agent = Server::spawn(command.arg(file).arg("--state").arg(cluster.path("agent-node1")));
+    let _agent = agent("node1", &[&cluster]);
     let body = "echo run >> runs; until [ -e go ]; do sleep 0.05; done; echo ended >> runs; exit 3";
     let job = cluster.submit(&["-w", "node1", "--no-requeue", "-o", "/dev/null", "--wrap", body]);
     cluster.await_file("runs", |text| !text.is_empty());

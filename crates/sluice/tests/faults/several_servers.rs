@@ -2,95 +2,10 @@
 
 use crate::database::TestDatabase;
 use crate::harness::{Cluster, TIMEOUT, TWO_NODES, signal, within};
+use crate::servers::{Server, agent, copy_keys, jobs, leader_and_standby, server_command};
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
-
-/// A server or an agent, and what it prints.
-pub struct Server {
-    pub process: Child,
-    lines: Receiver<String>,
-}
-
-impl Server {
-    pub fn start(cluster: &Cluster, database: &TestDatabase) -> Self {
-        Self::spawn(&mut server_command(cluster, &database.url()))
-    }
-
-    pub fn spawn(command: &mut Command) -> Self {
-        Self::spawn_with_log(command, Stdio::null())
-    }
-
-    fn spawn_with_log(command: &mut Command, log: Stdio) -> Self {
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
-        let mut process = command.spawn().expect("the program runs");
-        let (send, lines) = channel();
-        let said = BufReader::new(process.stdout.take().expect("its output"));
-        std::thread::spawn(move || {
-            said.lines().map_while(Result::ok).try_for_each(|line| send.send(line))
-        });
-        Self { process, lines }
-    }
-
-    /// Waits for the next line, which begins with this.
-    pub fn await_line(&self, wanted: &str) {
-        let line = self.lines.recv_timeout(TIMEOUT).expect("the server says something");
-        assert!(line.starts_with(wanted), "{line}");
-    }
-
-    pub fn end(&mut self, by: &str) {
-        signal(self.process.id() as i32, by);
-        self.process.wait().expect("it ends");
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-fn server_command(cluster: &Cluster, store: &str) -> Command {
-    let (state, conf) = (cluster.state(), cluster.path("conf"));
-    let mut command = cluster.command(&["server", "--store", store]);
-    command.arg("--state").arg(state).arg("--config").arg(conf).stdin(Stdio::null());
-    command.args(["--listen", "127.0.0.1:0", "--agents", "127.0.0.1:0"]);
-    command
-}
-
-/// What a further server of a cluster needs of the first.
-pub fn copy_keys(from: &Cluster, to: &Cluster) {
-    let (from, to) = (from.state(), to.state());
-    let line = format!(
-        "umask 077 && mkdir -p {to}/server && cp -a {from}/server/keys {to}/server/ && cp -a {from}/admin.token {to}/",
-        from = from.display(),
-        to = to.display()
-    );
-    let copied = Command::new("sh").arg("-c").arg(line).status().expect("the shell runs");
-    assert!(copied.success());
-}
-
-/// Two servers of one cluster: the one leads, and the other waits.
-fn leader_and_standby(
-    first: &Cluster,
-    second: &Cluster,
-    database: &TestDatabase,
-) -> (Server, Server) {
-    let leader = Server::start(first, database);
-    leader.await_line("sluice is up");
-    copy_keys(first, second);
-    let standby = Server::start(second, database);
-    standby.await_line("sluice waits as a standby");
-    (leader, standby)
-}
-
-pub fn jobs(cluster: &Cluster) -> BTreeSet<u32> {
-    let listed = cluster.sluice(&["squeue", "-h", "-o", "%A"]).ok();
-    listed.lines().map(|line| line.trim().parse().expect("a job id")).collect()
-}
 
 #[test]
 fn up_standby_takes_over_every_acknowledged_job_from_a_killed_leader() {
@@ -178,13 +93,6 @@ fn up_standby_joins_by_the_database_alone_and_has_what_the_leader_changed() {
     assert!(said.contains("every server needs the same --store-key-file"), "{said}");
 }
 
-/// Where agents find a server.
-pub fn agents_address(cluster: &Cluster) -> serde_json::Value {
-    let saved = std::fs::read(cluster.state().join("ports.json")).expect("the ports");
-    let saved: serde_json::Value = serde_json::from_slice(&saved).expect("JSON");
-    saved["agents"].clone()
-}
-
 /// The answer of a server to one call on its socket, with its head.
 fn raw_call(cluster: &Cluster, call: &str) -> String {
     let body = format!(r#"{{"version":{},"call":{call}}}"#, wire::version::PROTOCOL);
@@ -264,11 +172,7 @@ fn up_standby_answers_what_only_looks_and_passes_changes_on() {
 fn up_tokens_hold_at_a_standby_as_at_the_leader() {
     let database = TestDatabase::start();
     let (first, second) = (Cluster::folder(TWO_NODES), Cluster::folder(TWO_NODES));
-    let leader = Server::start(&first, &database);
-    leader.await_line("sluice is up");
-    copy_keys(&first, &second);
-    let standby = Server::start(&second, &database);
-    standby.await_line("sluice waits as a standby");
+    let (_leader, _standby) = leader_and_standby(&first, &second, &database);
     let saved = std::fs::read(second.state().join("ports.json")).expect("the ports");
     let saved: serde_json::Value = serde_json::from_slice(&saved).expect("JSON");
     let port = saved["listen"].as_str().expect("an address").to_owned();
@@ -300,14 +204,7 @@ fn up_running_job_goes_on_under_the_next_leader() {
     let database = TestDatabase::start();
     let (first, second) = (Cluster::folder(TWO_NODES), Cluster::folder(TWO_NODES));
     let (mut leader, standby) = leader_and_standby(&first, &second, &database);
-    let join = first.sluice(&["token", "node", "node1"]).ok();
-    let mut join: serde_json::Value = serde_json::from_str(&join).expect("JSON");
-    join["servers"] = serde_json::json!([agents_address(&first), agents_address(&second)]);
-    let file = first.path("node1.join");
-    std::fs::write(&file, join.to_string()).expect("written");
-    let mut command = first.command(&["agent", "--join"]);
-    command.arg(file).arg("--state").arg(first.path("agent-node1"));
-    let _agent = Server::spawn(&mut command);
+    let _agent = agent("node1", &[&first, &second]);
 
     let body = "echo run >> runs; until [ -e go ]; do sleep 0.05; done; exit 3";
     let job = first.submit(&["-w", "node1", "--no-requeue", "-o", "/dev/null", "--wrap", body]);
@@ -318,6 +215,27 @@ fn up_running_job_goes_on_under_the_next_leader() {
     first.write("go", "");
     assert_eq!(second.await_end(job), "FAILED|3:0");
     assert_eq!(first.read("runs"), "run\n");
+}
+
+#[test]
+fn up_log_of_a_run_that_ended_is_read_from_the_next_leader() {
+    let database = TestDatabase::start();
+    let (first, second) = (Cluster::folder(TWO_NODES), Cluster::folder(TWO_NODES));
+    let (mut leader, standby) = leader_and_standby(&first, &second, &database);
+    let mut agent = agent("node1", &[&first, &second]);
+    let text = "type: task\nname: talks\ncommands: [seq 3000, echo last]\n\
+                resources: {cpu: 1.., memory: 64MB.., disk: 0GB..}\n";
+    first.write("talks.dstack.yml", text);
+    let job = first.submit(&["talks.dstack.yml"]);
+    assert_eq!(first.await_end(job), "COMPLETED|0:0");
+    let expected: String = (1..=3000).map(|n| format!("{n}\n")).chain(["last\n".into()]).collect();
+    let log = |cluster: &Cluster| cluster.sluice(&["logs", "talks"]).stdout;
+    within(TIMEOUT, "the leader has the whole log", || (log(&first) == expected).then_some(()));
+    // The node is gone: whoever has the log has it from the database.
+    agent.end("KILL");
+    leader.end("KILL");
+    standby.await_line("sluice is up");
+    assert_eq!(log(&second), expected);
 }
 
 #[test]
@@ -340,11 +258,7 @@ fn up_frozen_leader_writes_nothing_after_another_has_taken_over() {
 fn up_sbatch_that_loses_its_leader_is_one_job_under_the_next() {
     let database = TestDatabase::start();
     let (first, second) = (Cluster::folder(TWO_NODES), Cluster::folder(TWO_NODES));
-    let leader = Server::start(&first, &database);
-    leader.await_line("sluice is up");
-    copy_keys(&first, &second);
-    let standby = Server::start(&second, &database);
-    standby.await_line("sluice waits as a standby");
+    let (leader, standby) = leader_and_standby(&first, &second, &database);
     // Its standby cannot pass the submit on, and takes over while the command waits.
     signal(leader.process.id() as i32, "STOP");
     let job = second.submit(&["-H", "--wrap", "true"]);
@@ -390,35 +304,6 @@ fn up_lead_is_handed_over_and_back_one_server_at_a_time() {
 }
 
 #[test]
-fn up_store_that_cannot_be_used_is_refused_in_one_line() {
-    let database = TestDatabase::start();
-    let (first, other) = (Cluster::folder(TWO_NODES), Cluster::folder(TWO_NODES));
-    let server = Server::start(&first, &database);
-    server.await_line("sluice is up");
-    let refusal = |store: &str| {
-        let said = server_command(&other, store).output().expect("the program runs");
-        assert_ne!(said.status.code(), Some(0));
-        let text = String::from_utf8_lossy(&said.stderr).into_owned();
-        let errors: Vec<&str> =
-            text.lines().filter(|line| line.starts_with("sluice: error: ")).collect();
-        assert_eq!(errors.len(), 1, "{text}");
-        assert!(!text.contains("hunter2"), "{text}");
-        errors[0].to_owned()
-    };
-    let said = refusal(&database.url());
-    assert!(
-        said.contains("the store of another cluster") && said.contains("server/keys"),
-        "{said}"
-    );
-    let said = refusal("postgres://sluice:hunter2@127.0.0.1/sluice?sslmode=disable");
-    assert!(said.contains("--store-password-file"), "{said}");
-    let said = refusal("postgres://sluice@127.0.0.1/sluice");
-    assert!(said.contains("sslrootcert=FILE"), "{said}");
-    let said = refusal("/var/lib/sluice");
-    assert!(said.contains("expected postgres://USER@HOST/DATABASE"), "{said}");
-}
-
-#[test]
 fn up_database_that_is_away_refuses_submits_in_one_line_and_loses_none() {
     let mut database = TestDatabase::start();
     let cluster = Cluster::folder(TWO_NODES);
@@ -441,120 +326,3 @@ fn up_database_that_is_away_refuses_submits_in_one_line_and_loses_none() {
     assert_eq!(jobs(&cluster), acknowledged);
 }
 
-/// Holds the lock of a state folder as a server does, until the file is dropped.
-fn hold_server_lock(cluster: &Cluster) -> std::fs::File {
-    let path = cluster.state().join("server.own.lock");
-    let file = std::fs::File::options().append(true).open(path).expect("the lock's file");
-    let whole = nix::libc::flock {
-        l_type: nix::libc::F_WRLCK as nix::libc::c_short,
-        l_whence: nix::libc::SEEK_SET as nix::libc::c_short,
-        l_start: 0,
-        l_len: 0,
-        l_pid: 0,
-    };
-    nix::fcntl::fcntl(&file, nix::fcntl::FcntlArg::F_OFD_SETLK(&whole)).expect("a lock");
-    file
-}
-
-#[test]
-fn up_state_moves_to_a_database_and_back_with_its_books() {
-    let database = TestDatabase::start();
-    let cluster = Cluster::folder(TWO_NODES);
-    let state = cluster.state().display().to_string();
-    let start = |store: Option<&str>| {
-        let mut command = cluster.command(&["server", "--state", &state, "--config"]);
-        command.arg(cluster.path("conf"));
-        command.args(["--listen", "127.0.0.1:0", "--agents", "127.0.0.1:0"]);
-        if let Some(url) = store {
-            command.args(["--store", url]);
-        }
-        let server = Server::spawn(&mut command);
-        server.await_line("sluice is up");
-        server
-    };
-    let mut server = start(None);
-    let (kept, ended) =
-        (cluster.submit(&["-H", "--wrap", "echo kept"]), cluster.submit(&["-H", "--wrap", "true"]));
-    cluster.sluice(&["scancel", &ended.to_string()]).ok();
-    let seen = || {
-        assert_eq!(jobs(&cluster), BTreeSet::from([kept]));
-        let script =
-            cluster.sluice(&["scontrol", "write", "batch_script", &kept.to_string(), "-"]).ok();
-        assert!(script.contains("echo kept"), "{script}");
-        let id = ended.to_string();
-        within(TIMEOUT, "the end is in the books", || {
-            let said = cluster.sluice(&["sacct", "-X", "-n", "-P", "-j", &id, "-o", "State"]);
-            said.stdout.starts_with("CANCELLED").then_some(())
-        });
-    };
-    seen();
-    let url = database.url();
-    let migrate =
-        |from: &str, to: &str| cluster.sluice(&["store", "migrate", "--from", from, "--to", to]);
-    let runs = migrate(&state, &url);
-    assert!(runs.stderr.contains("a server runs in "), "{}", runs.stderr);
-    server.end("TERM");
-    let held = hold_server_lock(&cluster);
-    let locked = migrate(&state, &url);
-    assert!(locked.stderr.contains("a server runs in "), "{}", locked.stderr);
-    drop(held);
-    let said = migrate(&state, &url).ok();
-    assert!(said.contains(", and was compared: "), "{said}");
-    let twice = migrate(&state, &url);
-    assert!(twice.stderr.contains("there is no journal to be moved"), "{}", twice.stderr);
-
-    let mut server = start(Some(&url));
-    seen();
-    let led = migrate(&url, &state);
-    assert_ne!(led.code, 0, "a server runs");
-    // The books of another server of the cluster are made from the database.
-    let second = Cluster::folder(TWO_NODES);
-    copy_keys(&cluster, &second);
-    let standby = Server::start(&second, &database);
-    standby.await_line("sluice waits as a standby");
-    let id = ended.to_string();
-    let said = second.sluice(&["sacct", "-X", "-n", "-P", "-j", &id, "-o", "State"]).ok();
-    assert!(said.starts_with("CANCELLED"), "{said}");
-    drop(standby);
-    server.end("TERM");
-    migrate(&url, &state).ok();
-    let late = server_command(&second, &url).output().expect("it ends");
-    let said = String::from_utf8_lossy(&late.stderr).into_owned();
-    assert!(said.contains("the state was moved from it to files"), "{said}");
-    let _server = start(None);
-    seen();
-    assert!(cluster.submit(&["-H", "--wrap", "true"]) > ended, "ids go on");
-}
-
-#[test]
-fn up_store_check_reads_a_folder_and_a_database_and_names_the_damage() {
-    let mut database = TestDatabase::start();
-    let cluster = Cluster::folder(TWO_NODES);
-    let check = |store: &str| cluster.sluice(&["store", "check", "--store", store]);
-    let said = check(&database.url());
-    assert!(said.stderr.contains("no server has kept its state there"), "{}", said.stderr);
-    let mut server = Server::start(&cluster, &database);
-    server.await_line("sluice is up");
-    cluster.submit(&["-H", "--wrap", "true"]);
-    server.end("TERM");
-    let sound = check(&database.url()).ok();
-    assert!(sound.contains(" is sound: 1 jobs as of event "), "{sound}");
-    assert!(sound.contains("nobody leads; "), "{sound}");
-    let flip = "UPDATE sluice.journal SET frame = set_byte(frame, 80, 255 - get_byte(frame, 80))
-                WHERE last_seq = (SELECT max(last_seq) FROM sluice.journal)";
-    database.execute("sluice", flip);
-    let damaged = check(&database.url());
-    assert_eq!(damaged.code, 1);
-    assert!(damaged.stderr.contains("sluice.journal: damaged at"), "{}", damaged.stderr);
-    database.crash();
-    let away = check(&database.url());
-    assert!(away.stderr.contains("the database cannot be reached"), "{}", away.stderr);
-    database.restart();
-
-    let alone = Cluster::up(TWO_NODES);
-    alone.submit(&["-H", "--wrap", "true"]);
-    alone.sluice(&["down"]).ok();
-    let state = alone.state().display().to_string();
-    let sound = alone.sluice(&["store", "check", "--state", &state]).ok();
-    assert!(sound.contains(" is sound: 1 jobs as of event "), "{sound}");
-}

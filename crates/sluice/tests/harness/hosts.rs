@@ -31,7 +31,8 @@ impl Hosts {
         hosts
     }
 
-    fn command(&self, args: &[&str]) -> Command {
+    /// The tool with these words, to be started.
+    pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(TOOL);
         command.args(args).env("NSPREFIX", &self.prefix).env("NSDIR", &self.dir);
         // A proxy in the environment of the tests would not reach the hosts of these namespaces.

@@ -10,7 +10,10 @@
 use std::num::NonZeroU32;
 
 use super::pack::{self, ALIGN, RECORD_HEADER, record_len};
-use super::{BIG, BlobError, BlobId, BlobLocation, Blobs, FIRST_PACK, PACKS, big_name, pack_name};
+use super::{
+    BIG, BlobError, BlobId, BlobLocation, Blobs, Durable, FIRST_PACK, PACKS, Written, big_name,
+    pack_name,
+};
 
 /// Records that one turn looks at.
 pub const RECORDS_PER_TURN: usize = 512;
@@ -191,7 +194,7 @@ impl Blobs {
             }
         }
         if !bytes.is_empty() {
-            let (pack, base) = self.append(&bytes)?;
+            let Written { pack, base, .. } = self.append(&bytes, Durable::Now)?;
             for (id, offset, len) in moved {
                 self.index(id, BlobLocation::Packed { pack, offset: base + offset, len });
             }

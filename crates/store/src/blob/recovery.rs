@@ -58,6 +58,7 @@ impl Blobs {
             next_pack: FIRST_PACK,
             staged: HashMap::new(),
             staged_bytes: Vec::new(),
+            with_journal: Vec::new(),
         };
         let mut recovery = BlobRecovery::default();
         blobs.release_held()?;

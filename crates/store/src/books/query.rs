@@ -7,7 +7,7 @@ use rusqlite::types::Value;
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params_from_iter};
 
 use super::predicate::RecordTest;
-use super::{BooksError, NOT_ENDED_MS};
+use super::{BooksError, NOT_ENDED_MS, usage};
 
 /// The records of one answer where the filter sets no limit of its own.
 pub const RECORDS_MAX: u32 = 1_000_000;
@@ -26,6 +26,12 @@ const NAMED: &str = "entry IN (SELECT job.entry FROM json_each(?) AS wanted CROS
 const ON_NODES: &str = "entry IN (SELECT entry FROM job_nodes
     WHERE node IN (SELECT value FROM json_each(?)))";
 
+/// What lies in a window of time, by the narrow table of times: a row for each class of them.
+const IN_WINDOW: &str = "entry IN (SELECT usage.entry FROM json_each(?) AS wanted
+    CROSS JOIN usage ON usage.span = wanted.value ->> 0
+        AND usage.end_ms BETWEEN wanted.value ->> 1 AND wanted.value ->> 2
+        AND usage.submit_ms <= wanted.value ->> 3)";
+
 const NOT_DELETED: &str = "NOT EXISTS (SELECT 1 FROM deleted_runs WHERE run = record ->> 'run')";
 
 /// The columns by which records are read, those that a limit leaves first.
@@ -35,6 +41,12 @@ fn order_by(order: HistoryOrder) -> &'static str {
         HistoryOrder::FirstSubmitted => "submit_ms, entry",
         HistoryOrder::LastSubmitted => "submit_ms DESC, entry DESC",
     }
+}
+
+/// Whether a filter names what an index finds among few records, whatever the window.
+fn is_narrow(filter: &HistoryFilter) -> bool {
+    let lists = [&filter.users, &filter.accounts, &filter.names, &filter.nodes];
+    !filter.jobs.is_empty() || !filter.runs.is_empty() || lists.iter().any(|list| !list.is_empty())
 }
 
 /// The conditions of a query, its order, and the values bound to them, in the same order.
@@ -78,8 +90,19 @@ impl Conditions {
         all.any_of(ON_NODES, &filter.nodes);
         all.any_of("state IN (SELECT value FROM json_each(?))", &filter.states);
         all.compare("end_ms < ?", filter.ended.then_some(NOT_ENDED_MS));
-        all.compare("end_ms >= ?", filter.from.map(|from| from.millis()));
-        all.compare("submit_ms <= ?", filter.until.map(|until| until.millis()));
+        match (filter.from, filter.until) {
+            (Some(from), Some(until)) if !is_narrow(filter) => {
+                let classes: Vec<_> = usage::ends_in(from, until)
+                    .into_iter()
+                    .map(|(span, first, last)| (span, first, last, until.millis()))
+                    .collect();
+                all.any_of(IN_WINDOW, &classes);
+            }
+            (from, until) => {
+                all.compare("end_ms >= ?", from.map(|from| from.millis()));
+                all.compare("submit_ms <= ?", until.map(|until| until.millis()));
+            }
+        }
         all.compare("submit_ms >= ?", filter.submitted_from.map(|from| from.millis()));
         if filter.without_deleted {
             all.sql.push(NOT_DELETED);
@@ -207,12 +230,17 @@ mod tests {
             HistoryFilter { states: vec![JobState::Failed], ..all() },
             HistoryFilter { from: Some(Timestamp(1)), ..all() },
             HistoryFilter { ended: true, ..all() },
+            HistoryFilter { from: Some(Timestamp(1)), until: Some(Timestamp(9)), ..all() },
         ];
         for filter in table {
             let steps = plan(&books.connection, &filter);
             let scans = steps.iter().filter(|step| step.starts_with("SCAN job"));
             assert_eq!(scans.count(), 0, "{filter:?} {steps:#?}");
         }
+        let (from, until) = (Some(Timestamp(1)), Some(Timestamp(9)));
+        let steps = plan(&books.connection, &HistoryFilter { from, until, ..all() });
+        let by_times = |step: &String| step.contains("usage") && step.contains("end_ms>");
+        assert!(steps.iter().any(by_times), "{steps:#?}");
         for order in [HistoryOrder::FirstSubmitted, HistoryOrder::LastSubmitted] {
             let steps = plan(&books.connection, &HistoryFilter { order, ..all() });
             let by_index = steps.iter().any(|step| step.contains("jobs_submit"));

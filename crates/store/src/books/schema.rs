@@ -8,7 +8,7 @@ use rusqlite::{Connection, TransactionBehavior};
 use super::BooksError;
 
 /// `UPGRADES[n]` turns schema n into n + 1. A released one is never edited.
-const UPGRADES: [&str; 5] = [V1, V2, V3, V4, V5];
+const UPGRADES: [&str; 6] = [V1, V2, V3, V4, V5, V6];
 
 /// `entry` grows with each write, so the highest entry of a job is its last attempt: attempt 0, a
 /// cancellation while waiting for another try, may well come after attempt 1.
@@ -86,6 +86,48 @@ CREATE TABLE activities (
 );
 CREATE INDEX activities_at ON activities (at_ms);
 CREATE INDEX activities_actor ON activities (actor, at_ms);
+";
+
+/// When each attempt waited and ran, in a narrow table in the order of time: windows of time and reports of usage read that, and not
+/// whole records. `span` is the class of the time from submit to end (`SPANS_MS` in `usage.rs`): what lies in a window is found by its
+/// ends alone, class by class. What attempts of a report have in common is noted once.
+const V6: &str = "
+CREATE TABLE usage_keys (id INTEGER PRIMARY KEY, content TEXT NOT NULL UNIQUE);
+CREATE TABLE usage (
+    span INTEGER NOT NULL,
+    end_ms INTEGER NOT NULL,
+    entry INTEGER NOT NULL,
+    submit_ms INTEGER NOT NULL,
+    eligible_ms INTEGER NOT NULL,
+    start_ms INTEGER,
+    suspended_s INTEGER NOT NULL,
+    usage_key INTEGER NOT NULL,
+    PRIMARY KEY (span, end_ms, entry)
+) WITHOUT ROWID;
+INSERT OR IGNORE INTO usage_keys (content)
+    SELECT json_object('account', account, 'user', user, 'wckey', record ->> 'wckey',
+        'cpus', ifnull(record ->> 'cpus', 0), 'req', json(ifnull(record -> 'req_tres', '{}')),
+        'alloc', json(ifnull(record -> 'alloc_tres', '{}')))
+    FROM jobs WHERE json_valid(record);
+INSERT INTO usage
+    SELECT CASE WHEN job.end_ms - job.submit_ms < 600000 THEN 0
+            WHEN job.end_ms - job.submit_ms < 10800000 THEN 1
+            WHEN job.end_ms - job.submit_ms < 172800000 THEN 2
+            WHEN job.end_ms - job.submit_ms < 2592000000 THEN 3 ELSE 4 END,
+        job.end_ms, job.entry, job.submit_ms, ifnull(job.record ->> 'eligible', job.submit_ms),
+        job.record ->> 'start', ifnull(job.record ->> 'suspended_s', 0), usage_keys.id
+    FROM jobs AS job CROSS JOIN usage_keys ON usage_keys.content = json_object(
+        'account', account, 'user', user, 'wckey', record ->> 'wckey',
+        'cpus', ifnull(record ->> 'cpus', 0), 'req', json(ifnull(record -> 'req_tres', '{}')),
+        'alloc', json(ifnull(record -> 'alloc_tres', '{}')))
+    WHERE json_valid(record);
+CREATE TRIGGER jobs_usage AFTER DELETE ON jobs BEGIN
+    DELETE FROM usage WHERE entry = OLD.entry AND end_ms = OLD.end_ms
+        AND span = CASE WHEN OLD.end_ms - OLD.submit_ms < 600000 THEN 0
+            WHEN OLD.end_ms - OLD.submit_ms < 10800000 THEN 1
+            WHEN OLD.end_ms - OLD.submit_ms < 172800000 THEN 2
+            WHEN OLD.end_ms - OLD.submit_ms < 2592000000 THEN 3 ELSE 4 END;
+END;
 ";
 
 fn version(connection: &Connection) -> Result<i64, BooksError> {

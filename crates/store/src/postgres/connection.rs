@@ -5,8 +5,8 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use postgres::fallible_iterator::FallibleIterator;
@@ -35,6 +35,15 @@ type Question = Box<dyn FnOnce(&mut Link) + Send>;
 pub struct Database {
     questions: SyncSender<Question>,
     shown: String,
+    /// What the journal's next append writes with its commit.
+    with_journal: Mutex<Option<Extent>>,
+}
+
+/// Bytes of a file in the database, and where they begin.
+pub(super) struct Extent {
+    pub file: i64,
+    pub begins: i64,
+    pub bytes: Vec<u8>,
 }
 
 impl Database {
@@ -44,7 +53,26 @@ impl Database {
         let shown = url.shown().to_owned();
         let link = Link { url, session: None };
         std::thread::Builder::new().name("database".into()).spawn(move || answer(link, &asked))?;
-        Ok(Arc::new(Self { questions, shown }))
+        Ok(Arc::new(Self { questions, shown, with_journal: Mutex::default() }))
+    }
+
+    fn with_journal(&self) -> MutexGuard<'_, Option<Extent>> {
+        self.with_journal.lock().expect("no panic with the extent held")
+    }
+
+    /// Leaves an extent to the journal's next append; false where one is there already.
+    pub(super) fn leave_to_journal(&self, extent: Extent) -> bool {
+        let mut place = self.with_journal();
+        let is_free = place.is_none();
+        if is_free {
+            *place = Some(extent);
+        }
+        is_free
+    }
+
+    /// What was left to this append. One that fails has taken it too: whoever left it is told by the failure.
+    pub(super) fn take_for_journal(&self) -> Option<Extent> {
+        self.with_journal().take()
     }
 
     /// The address, without a password.

@@ -18,6 +18,8 @@ const AFTER: &str = "SELECT number, seq, entry FROM sluice.ended
 /// A page is in memory as a whole.
 const OLDER: &str = "SELECT number, entry FROM sluice.ended
     WHERE oldest_end < $1 ORDER BY oldest_end, number LIMIT 16";
+/// Entries without an attempt have an end that is far away.
+const OLDEST: &str = "SELECT min(oldest_end) FROM sluice.ended WHERE oldest_end < $1";
 const REPLACE: &str = "UPDATE sluice.ended SET entry = $3, oldest_end = $4
     WHERE number = $2 AND EXISTS (SELECT 1 FROM sluice.lease WHERE epoch = $1)";
 const REMOVE: &str = "DELETE FROM sluice.ended
@@ -38,6 +40,13 @@ impl EndedLog {
     pub fn last_seq(&self) -> Result<u64, DatabaseError> {
         let rows = self.database.ask(|session| session.query(LAST, &[]))?;
         Ok(rows.first().map_or(0, |row| from_bigint(row.get(0))))
+    }
+
+    /// The end of the oldest attempt that an entry has, if there is one; long ago where it is not known of some.
+    pub fn oldest_end(&self) -> Result<Option<Timestamp>, DatabaseError> {
+        let rows = self.database.ask(|session| session.query(OLDEST, &[&i64::MAX]))?;
+        let oldest = rows.first().and_then(|row| row.get::<_, Option<i64>>(0));
+        Ok(oldest.map(Timestamp))
     }
 
     /// Durably adds what the history up to `seq` ended; `oldest_end` is that of the oldest attempt in it.

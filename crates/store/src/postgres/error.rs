@@ -26,7 +26,10 @@ pub enum DatabaseError {
 impl From<postgres::Error> for DatabaseError {
     fn from(error: postgres::Error) -> Self {
         let Some(refused) = error.as_db_error() else {
-            return Self::Unreachable(describe(&error));
+            return match certificate_fault(&error) {
+                Some(why) => Self::Unfit(format!("the certificate of the database: {why}")),
+                None => Self::Unreachable(describe(&error)),
+            };
         };
         let message = refused.message().replace('\n', " ");
         if AWAY.contains(refused.code()) {
@@ -76,6 +79,23 @@ impl From<DatabaseError> for io::Error {
     }
 }
 
+/// Why the certificate of the database was not accepted, where that is what is wrong: waiting does not help.
+fn certificate_fault(error: &(dyn Error + 'static)) -> Option<String> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let of_stream = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        let of_stream = of_stream.and_then(|inner| inner.downcast_ref::<rustls::Error>());
+        let found = error.downcast_ref::<rustls::Error>().or(of_stream);
+        if let Some(fault) = found
+            && matches!(fault, rustls::Error::InvalidCertificate(_))
+        {
+            return Some(fault.to_string().replace('\n', " "));
+        }
+        next = error.source();
+    }
+    None
+}
+
 /// An error and its cause in one line: the library's own text leaves the cause out.
 pub(super) fn describe(error: &dyn Error) -> String {
     let text = match error.source() {
@@ -90,6 +110,16 @@ mod tests {
     use super::*;
     use crate::blob::BlobError;
     use crate::journal::JournalError;
+
+    #[test]
+    fn bad_certificate_is_told_from_a_lost_connection() {
+        let fault = rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
+        let of_stream = io::Error::new(io::ErrorKind::InvalidData, fault.clone());
+        assert!(certificate_fault(&of_stream).is_some_and(|why| why.contains("UnknownIssuer")));
+        assert!(certificate_fault(&fault).is_some());
+        let lost = io::Error::new(io::ErrorKind::ConnectionReset, "reset");
+        assert_eq!(certificate_fault(&lost), None);
+    }
 
     #[test]
     fn error_of_the_database_is_found_behind_journals_and_files() {

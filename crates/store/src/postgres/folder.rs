@@ -1,14 +1,14 @@
 //! Files in the database, behind the same interface as a folder of the disk: so snapshots and blobs are the same code in both.
 //!
-//! A file is a length and extents, which do not overlap; what none covers is zero. Every write is durable when it returns.
-//! Writing behind the last extent, which is what packs and snapshots do, is one statement. Folders exist as parts of paths
-//! alone.
+//! A file is a length and extents, which do not overlap; what none covers is zero. Every write is durable when it returns, but for
+//! one that is left to the journal's next append, which is one statement then for both. Writing behind the last extent, which is what
+//! packs and snapshots do, is one statement too. Folders exist as parts of paths alone.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
-use super::connection::Database;
+use super::connection::{Database, Extent};
 use super::error::DatabaseError;
 use super::{from_bigint, to_bigint};
 use crate::disk::{Disk, DiskFile, Entry, checked};
@@ -131,9 +131,10 @@ impl Disk for PostgresFolder {
             "" => format!("{}/", self.name),
             dir => format!("{}/{dir}/", self.name),
         };
-        let (sql, start) =
-            ("SELECT path, len FROM sluice.file WHERE starts_with(path, $1)", prefix.clone());
-        let rows = self.database.ask(move |session| session.query(sql, &[&start]))?;
+        // The paths of a folder lie together in the index: '0' is the character behind '/'.
+        let sql = "SELECT path, len FROM sluice.file WHERE path >= $1 AND path < $2";
+        let (first, end) = (prefix.clone(), format!("{}0", prefix.trim_end_matches('/')));
+        let rows = self.database.ask(move |session| session.query(sql, &[&first, &end]))?;
         let mut entries = BTreeMap::new();
         for row in &rows {
             let path: &str = row.get(0);
@@ -312,6 +313,17 @@ impl DiskFile for PostgresFile {
     /// Every write was durable when it returned.
     fn sync_data(&self) -> io::Result<()> {
         Ok(())
+    }
+
+    fn write_with_journal(&self, offset: u64, bytes: &[u8]) -> io::Result<bool> {
+        if bytes.len() <= EXTENT_BYTES {
+            let begins = to_bigint(offset);
+            let extent = Extent { file: self.id, begins, bytes: bytes.to_vec() };
+            if self.database.leave_to_journal(extent) {
+                return Ok(true);
+            }
+        }
+        self.write_at(offset, bytes).map(|()| false)
     }
 }
 

@@ -2,12 +2,13 @@
 //! of files, so a history has the same positions in both.
 //!
 //! An append moves the head and inserts the frame together, or changes nothing: the head must end where the writer thinks it
-//! does, have seen no higher term, and carry the epoch of the writer's lease. After any error it is not known whether the
+//! does, have seen no higher term, and carry the epoch of the writer's lease. The bytes of scripts and environments that the commit
+//! needs go in the same statement. After any error it is not known whether the
 //! commit is there; the journal then refuses all further work until it is opened again.
 
 use std::sync::Arc;
 
-use super::connection::Database;
+use super::connection::{Database, Extent};
 use super::error::DatabaseError;
 use super::{from_bigint, to_bigint};
 use crate::frame::{ALIGN, FRAME_HEADER, Fault, Frame, encode, frame_len, hash_at};
@@ -22,6 +23,22 @@ const FRAME_BYTES_MAX: usize = (16 << 20) - 128;
 const APPEND: &str = "WITH moved AS (
         UPDATE sluice.head SET seq = $1, chain = $2, term = $3
         WHERE seq = $4 AND term <= $3 AND epoch = $5 RETURNING 1)
+    INSERT INTO sluice.journal (last_seq, frame) SELECT $1::bigint, $6::bytea FROM moved
+    RETURNING pg_notify('sluice', '')";
+/// The same with an extent of a file that goes with the commit, as the bytes of scripts do. One that would lie over another is not
+/// written, and nothing else either: the last extent that begins before its end must end before it begins.
+const APPEND_WITH_EXTENT: &str = "WITH moved AS (
+        UPDATE sluice.head SET seq = $1, chain = $2, term = $3
+        WHERE seq = $4 AND term <= $3 AND epoch = $5 AND NOT EXISTS (
+            SELECT 1 FROM (
+                SELECT begins + octet_length(bytes) AS ends FROM sluice.extent
+                WHERE file = $7::bigint AND begins < $8::bigint + octet_length($9::bytea)
+                ORDER BY begins DESC LIMIT 1) AS nearest
+            WHERE nearest.ends > $8::bigint)
+        RETURNING 1),
+    put AS (
+        INSERT INTO sluice.extent (file, begins, bytes)
+        SELECT $7::bigint, $8::bigint, $9::bytea FROM moved)
     INSERT INTO sluice.journal (last_seq, frame) SELECT $1::bigint, $6::bytea FROM moved
     RETURNING pg_notify('sluice', '')";
 const HEAD: &str = "SELECT epoch, seq, chain, term, leased_ids, mark_seq, mark_chain,
@@ -164,6 +181,7 @@ impl Journal for PostgresJournal {
         expected_seq: u64,
         events: &[&[u8]],
     ) -> Result<u64, JournalError> {
+        let extent = if events.is_empty() { None } else { self.database.take_for_journal() };
         self.usable()?;
         if term < self.term {
             return Err(JournalError::OldTerm { given: term, current: self.term });
@@ -185,8 +203,12 @@ impl Journal for PostgresJournal {
             (to_bigint(end.seq), end.chain.to_vec(), to_bigint(self.end.seq));
         let (epoch, stored_term) = (self.epoch, to_bigint(term));
         self.is_poisoned = true;
-        let appended = self.database.ask(move |session| {
-            session.execute(APPEND, &[&seq, &chain, &stored_term, &before, &epoch, &frame])
+        let appended = self.database.ask(move |session| match extent {
+            None => session.execute(APPEND, &[&seq, &chain, &stored_term, &before, &epoch, &frame]),
+            Some(Extent { file, begins, bytes }) => session.execute(
+                APPEND_WITH_EXTENT,
+                &[&seq, &chain, &stored_term, &before, &epoch, &frame, &file, &begins, &bytes],
+            ),
         })?;
         if appended != 1 {
             return Err(self.refusal(term));

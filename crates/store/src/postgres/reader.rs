@@ -13,6 +13,8 @@ use crate::journal::{JournalError, Position, Record, Recovery};
 const FRAMES: &str = "SELECT last_seq, frame FROM sluice.journal
     WHERE last_seq > $1 ORDER BY last_seq LIMIT $2";
 
+const END: &str = "SELECT seq FROM sluice.head";
+
 /// One commit as it is stored.
 pub struct FetchedFrame {
     last_seq: u64,
@@ -38,6 +40,12 @@ impl PostgresReader {
     /// The end of the last commit that was taken in.
     pub fn position(&self) -> Position {
         self.at
+    }
+
+    /// Where the history ends in the database.
+    pub fn end_seq(&self) -> Result<u64, DatabaseError> {
+        let rows = self.database.ask(|session| session.query(END, &[]))?;
+        Ok(rows.first().map_or(0, |row| from_bigint(row.get(0))))
     }
 
     /// Waits until something may have been committed, or the time is over; whether a lease was given up meanwhile.

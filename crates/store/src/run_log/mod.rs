@@ -1,15 +1,17 @@
-//! The output of runs, as the server keeps it: a file for each attempt on each node.
+//! The output of runs, as the server keeps it: a file for each attempt on each node, on a disk or in the servers' database.
 //!
 //! A file is a row of records: the time of arrival, the position in the output, and the bytes, with a checksum. A record that
 //! a crash cut short is dropped when the file is opened again, and its bytes are asked for once more. One that the disk has
 //! damaged is left out where it is read, and that is said in its place.
 
 mod eviction;
+mod read_ahead;
 mod record;
 
 use crate::disk::{Disk, DiskFile};
 use model::id::AttemptId;
 use model::time::Timestamp;
+use read_ahead::ReadAhead;
 use record::{HEADER_BYTES, Header, Next};
 use std::collections::HashMap;
 use std::io;
@@ -103,9 +105,10 @@ impl LogFiles {
     /// Opens the file and drops what a crash left unfinished at its end.
     fn tail(&self, key: &LogKey) -> io::Result<Option<Tail>> {
         let Some(file) = self.file(key)? else { return Ok(None) };
+        let ahead = ReadAhead::new(&*file);
         let mut tail = Tail::default();
         loop {
-            match record::next(&*file, tail.place, Some(tail.len))? {
+            match record::next(&ahead, tail.place, Some(tail.len))? {
                 Next::Record(header, _) => {
                     tail.place = header.end(tail.place);
                     tail.len = header.offset + u64::from(header.len);
@@ -177,10 +180,11 @@ impl RunLogs for LogFiles {
 
     fn read(&self, key: &LogKey, place: u64, bytes_max: usize) -> io::Result<LogPage> {
         let Some(file) = self.file(key)? else { return Ok(LogPage::default()) };
+        let ahead = ReadAhead::new(&*file);
         let mut page = LogPage { chunks: Vec::new(), next: place };
         let (mut taken, mut at, mut len) = (0, Timestamp::default(), None);
         while taken < bytes_max {
-            let bytes = match record::next(&*file, page.next, len)? {
+            let bytes = match record::next(&ahead, page.next, len)? {
                 Next::Record(header, bytes) => {
                     page.next = header.end(page.next);
                     (at, len) = (header.at, Some(header.offset + u64::from(header.len)));

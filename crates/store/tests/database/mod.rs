@@ -1,11 +1,14 @@
-//! A PostgreSQL of the test's own: a cluster in a scratch folder, on a socket there, run by an ordinary user.
+//! A PostgreSQL of the test's own: a cluster in a scratch folder, on a socket there, run by an ordinary user; where a test asks for it,
+//! at an address of a network namespace, with TLS, or with other settings.
 
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use nix::sched::{CloneFlags, setns};
 use nix::unistd::{Gid, Uid};
 
 /// Whom the database runs as where the test is root: PostgreSQL refuses root.
@@ -15,6 +18,16 @@ const START_TIMEOUT: Duration = Duration::from_secs(60);
 pub struct TestDatabase {
     folder: tempfile::TempDir,
     server: Child,
+    service: Service,
+}
+
+/// How the database is served beside its socket.
+#[derive(Default)]
+struct Service {
+    /// `NAME=VALUE` each.
+    settings: Vec<String>,
+    /// The network namespace that it runs in.
+    namespace: Option<PathBuf>,
 }
 
 impl TestDatabase {
@@ -30,8 +43,9 @@ impl TestDatabase {
             .status()
             .expect("initdb");
         assert!(made.success(), "initdb: {made}");
-        let server = serve(folder.path());
-        let database = Self { folder, server };
+        let service = Service::default();
+        let server = serve(folder.path(), &service);
+        let database = Self { folder, server, service };
         database.await_answer();
         database.execute("postgres", "CREATE DATABASE sluice");
         database
@@ -49,8 +63,9 @@ impl TestDatabase {
             .status()
             .expect("pg_basebackup");
         assert!(made.success(), "pg_basebackup: {made}");
-        let server = serve(folder.path());
-        let replica = Self { folder, server };
+        let service = Service::default();
+        let server = serve(folder.path(), &service);
+        let replica = Self { folder, server, service };
         replica.await_answer();
         self.execute("postgres", "ALTER SYSTEM SET synchronous_standby_names = '*'");
         self.execute("postgres", "SELECT pg_reload_conf()");
@@ -95,8 +110,47 @@ impl TestDatabase {
 
     /// Starts the database again after a crash.
     pub fn restart(&mut self) {
-        self.server = serve(self.folder.path());
+        self.server = serve(self.folder.path(), &self.service);
         self.await_answer();
+    }
+
+    /// Starts the database again with these settings, in a network namespace where one is named.
+    #[allow(dead_code, reason = "the tests of the program use it")]
+    pub fn serve_with(&mut self, settings: &[&str], namespace: Option<&Path>) {
+        self.service.settings = settings.iter().map(|setting| (*setting).to_owned()).collect();
+        self.service.namespace = namespace.map(Path::to_owned);
+        let rules = self.folder.path().join("data/pg_hba.conf");
+        let mut rules = std::fs::OpenOptions::new().append(true).open(rules).expect("its rules");
+        writeln!(rules, "host all all 0.0.0.0/0 trust").expect("written");
+        self.stop();
+        self.restart();
+    }
+
+    /// Writes a file that the database's user owns and nobody else reads; its path.
+    #[allow(dead_code, reason = "the tests of the program use it")]
+    pub fn private_file(&self, name: &str, text: &str) -> String {
+        let path = self.folder.path().join(name);
+        std::fs::write(&path, text).expect("written");
+        let private = std::fs::Permissions::from_mode(0o600);
+        std::fs::set_permissions(&path, private).expect("closed");
+        give_away(&path);
+        path.display().to_string()
+    }
+
+    /// Whether it takes a session.
+    #[allow(dead_code, reason = "the tests of the program use it")]
+    pub fn takes_sessions(&self) -> bool {
+        let mut asked = self.psql("postgres", "SELECT 1");
+        asked.stderr(Stdio::null()).status().expect("psql").success()
+    }
+
+    /// A session that waits for what is typed, until it is killed.
+    #[allow(dead_code, reason = "the tests of the program use it")]
+    pub fn idle_session(&self) -> Child {
+        let mut session = program("psql", self.folder.path());
+        session.args(["-X", "-q", "-U", "sluice", "-d", "postgres", "-h"]).arg(self.folder.path());
+        session.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        session.spawn().expect("psql")
     }
 
     fn psql(&self, database: &str, sql: &str) -> Command {
@@ -140,26 +194,35 @@ fn scratch_folder() -> tempfile::TempDir {
     // The socket in it is for the server's own user too; the data has a folder of its own.
     let open = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(folder.path(), open).expect("opened");
-    if nix::unistd::geteuid().is_root() {
-        let (user, group) = (Uid::from_raw(ORDINARY_USER), Gid::from_raw(ORDINARY_USER));
-        nix::unistd::chown(folder.path(), Some(user), Some(group)).expect("given away");
-    }
+    give_away(folder.path());
     folder
 }
 
-fn serve(folder: &Path) -> Child {
+/// Makes PostgreSQL's user the owner.
+fn give_away(path: &Path) {
+    if nix::unistd::geteuid().is_root() {
+        let (user, group) = (Uid::from_raw(ORDINARY_USER), Gid::from_raw(ORDINARY_USER));
+        nix::unistd::chown(path, Some(user), Some(group)).expect("given away");
+    }
+}
+
+fn serve(folder: &Path, service: &Service) -> Child {
     let log = std::fs::OpenOptions::new().create(true).append(true).open(folder.join("log"));
-    program("postgres", folder)
-        .arg("-D")
-        .arg(folder.join("data"))
-        .arg("-k")
-        .arg(folder)
-        .args(["-c", "listen_addresses="])
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(log.expect("a log"))
-        .spawn()
-        .expect("postgres")
+    let mut command = program("postgres", folder);
+    command.arg("-D").arg(folder.join("data")).arg("-k").arg(folder);
+    command.args(["-c", "listen_addresses="]);
+    for setting in &service.settings {
+        command.args(["-c", setting]);
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log.expect("a log"));
+    let Some(namespace) = &service.namespace else { return command.spawn().expect("postgres") };
+    // A process begins in the namespace of the thread that starts it.
+    let start = || {
+        let namespace = std::fs::File::open(namespace).expect("a namespace");
+        setns(namespace, CloneFlags::CLONE_NEWNET).expect("root may enter it");
+        command.spawn().expect("postgres")
+    };
+    std::thread::scope(|scope| scope.spawn(start).join().expect("postgres is started"))
 }
 
 /// A program of the newest PostgreSQL here, as an ordinary user.

@@ -1,0 +1,153 @@
+//! A state that moves between files and a database, the check of either, and stores that cannot be used.
+
+use crate::database::TestDatabase;
+use crate::harness::{Cluster, TIMEOUT, TWO_NODES, within};
+use crate::servers::{Server, copy_keys, jobs, server_command};
+use std::collections::BTreeSet;
+
+#[test]
+fn up_store_that_cannot_be_used_is_refused_in_one_line() {
+    let database = TestDatabase::start();
+    let (first, other) = (Cluster::folder(TWO_NODES), Cluster::folder(TWO_NODES));
+    let server = Server::start(&first, &database);
+    server.await_line("sluice is up");
+    let refusal = |store: &str| {
+        let said = server_command(&other, store).output().expect("the program runs");
+        assert_ne!(said.status.code(), Some(0));
+        let text = String::from_utf8_lossy(&said.stderr).into_owned();
+        let errors: Vec<&str> =
+            text.lines().filter(|line| line.starts_with("sluice: error: ")).collect();
+        assert_eq!(errors.len(), 1, "{text}");
+        assert!(!text.contains("hunter2"), "{text}");
+        errors[0].to_owned()
+    };
+    let said = refusal(&database.url());
+    assert!(
+        said.contains("the store of another cluster") && said.contains("server/keys"),
+        "{said}"
+    );
+    let said = refusal("postgres://sluice:hunter2@127.0.0.1/sluice?sslmode=disable");
+    assert!(said.contains("--store-password-file"), "{said}");
+    let said = refusal("postgres://sluice@127.0.0.1/sluice");
+    assert!(said.contains("sslrootcert=FILE"), "{said}");
+    let said = refusal("/var/lib/sluice");
+    assert!(said.contains("expected postgres://USER@HOST/DATABASE"), "{said}");
+}
+
+/// Holds the lock of a state folder as a server does, until the file is dropped.
+fn hold_server_lock(cluster: &Cluster) -> std::fs::File {
+    let path = cluster.state().join("server.own.lock");
+    let file = std::fs::File::options().append(true).open(path).expect("the lock's file");
+    let whole = nix::libc::flock {
+        l_type: nix::libc::F_WRLCK as nix::libc::c_short,
+        l_whence: nix::libc::SEEK_SET as nix::libc::c_short,
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
+    };
+    nix::fcntl::fcntl(&file, nix::fcntl::FcntlArg::F_OFD_SETLK(&whole)).expect("a lock");
+    file
+}
+
+#[test]
+fn up_state_moves_to_a_database_and_back_with_its_books() {
+    let database = TestDatabase::start();
+    let cluster = Cluster::folder(TWO_NODES);
+    let state = cluster.state().display().to_string();
+    let start = |store: Option<&str>| {
+        let mut command = cluster.command(&["server", "--state", &state, "--config"]);
+        command.arg(cluster.path("conf"));
+        command.args(["--listen", "127.0.0.1:0", "--agents", "127.0.0.1:0"]);
+        if let Some(url) = store {
+            command.args(["--store", url]);
+        }
+        let server = Server::spawn(&mut command);
+        server.await_line("sluice is up");
+        server
+    };
+    let mut server = start(None);
+    let (kept, ended) =
+        (cluster.submit(&["-H", "--wrap", "echo kept"]), cluster.submit(&["-H", "--wrap", "true"]));
+    cluster.sluice(&["scancel", &ended.to_string()]).ok();
+    let seen = || {
+        assert_eq!(jobs(&cluster), BTreeSet::from([kept]));
+        let script =
+            cluster.sluice(&["scontrol", "write", "batch_script", &kept.to_string(), "-"]).ok();
+        assert!(script.contains("echo kept"), "{script}");
+        let id = ended.to_string();
+        within(TIMEOUT, "the end is in the books", || {
+            let said = cluster.sluice(&["sacct", "-X", "-n", "-P", "-j", &id, "-o", "State"]);
+            said.stdout.starts_with("CANCELLED").then_some(())
+        });
+    };
+    seen();
+    let url = database.url();
+    let migrate =
+        |from: &str, to: &str| cluster.sluice(&["store", "migrate", "--from", from, "--to", to]);
+    let runs = migrate(&state, &url);
+    assert!(runs.stderr.contains("a server runs in "), "{}", runs.stderr);
+    server.end("TERM");
+    let held = hold_server_lock(&cluster);
+    let locked = migrate(&state, &url);
+    assert!(locked.stderr.contains("a server runs in "), "{}", locked.stderr);
+    drop(held);
+    let said = migrate(&state, &url).ok();
+    assert!(said.contains(", and was compared: "), "{said}");
+    let twice = migrate(&state, &url);
+    assert!(twice.stderr.contains("there is no journal to be moved"), "{}", twice.stderr);
+
+    let mut server = start(Some(&url));
+    seen();
+    let led = migrate(&url, &state);
+    assert_ne!(led.code, 0, "a server runs");
+    // The books of another server of the cluster are made from the database.
+    let second = Cluster::folder(TWO_NODES);
+    copy_keys(&cluster, &second);
+    let standby = Server::start(&second, &database);
+    standby.await_line("sluice waits as a standby");
+    let id = ended.to_string();
+    let said = second.sluice(&["sacct", "-X", "-n", "-P", "-j", &id, "-o", "State"]).ok();
+    assert!(said.starts_with("CANCELLED"), "{said}");
+    drop(standby);
+    server.end("TERM");
+    migrate(&url, &state).ok();
+    let late = server_command(&second, &url).output().expect("it ends");
+    let said = String::from_utf8_lossy(&late.stderr).into_owned();
+    assert!(said.contains("the state was moved from it to files"), "{said}");
+    let _server = start(None);
+    seen();
+    assert!(cluster.submit(&["-H", "--wrap", "true"]) > ended, "ids go on");
+}
+
+#[test]
+fn up_store_check_reads_a_folder_and_a_database_and_names_the_damage() {
+    let mut database = TestDatabase::start();
+    let cluster = Cluster::folder(TWO_NODES);
+    let check = |store: &str| cluster.sluice(&["store", "check", "--store", store]);
+    let said = check(&database.url());
+    assert!(said.stderr.contains("no server has kept its state there"), "{}", said.stderr);
+    let mut server = Server::start(&cluster, &database);
+    server.await_line("sluice is up");
+    cluster.submit(&["-H", "--wrap", "true"]);
+    server.end("TERM");
+    let sound = check(&database.url()).ok();
+    assert!(sound.contains(" is sound: 1 jobs as of event "), "{sound}");
+    assert!(sound.contains("nobody leads; "), "{sound}");
+    let flip = "UPDATE sluice.journal SET frame = set_byte(frame, 80, 255 - get_byte(frame, 80))
+                WHERE last_seq = (SELECT max(last_seq) FROM sluice.journal)";
+    database.execute("sluice", flip);
+    let damaged = check(&database.url());
+    assert_eq!(damaged.code, 1);
+    assert!(damaged.stderr.contains("sluice.journal: damaged at"), "{}", damaged.stderr);
+    database.crash();
+    let away = check(&database.url());
+    assert!(away.stderr.contains("the database cannot be reached"), "{}", away.stderr);
+    database.restart();
+
+    let alone = Cluster::up(TWO_NODES);
+    alone.submit(&["-H", "--wrap", "true"]);
+    alone.sluice(&["down"]).ok();
+    let state = alone.state().display().to_string();
+    let sound = alone.sluice(&["store", "check", "--state", &state]).ok();
+    assert!(sound.contains(" is sound: 1 jobs as of event "), "{sound}");
+}
