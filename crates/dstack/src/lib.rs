@@ -36,3 +36,4 @@ pub mod server_settings;
 pub mod status;
 pub mod table;
 pub mod words;
+pub mod yaml_file;

@@ -57,6 +57,8 @@ pub struct Source {
     pub name: String,
     /// In dstack's words.
     pub backend: String,
+    /// Its machines are pods, each of the size that its job asks for.
+    pub makes_pods: bool,
     pub features: Vec<String>,
     pub offers: Arc<Vec<Offer>>,
     /// Offers that failed a short while ago, and how; all of them where the name is `None`.
@@ -100,7 +102,7 @@ impl Source {
     }
 
     pub fn reference(&self) -> SourceRef<'_> {
-        SourceRef { name: &self.name, backend: &self.backend }
+        SourceRef { name: &self.name, backend: &self.backend, makes_pods: self.makes_pods }
     }
 }
 
@@ -163,7 +165,10 @@ pub fn machines(view: &View, plan: &Plan, now: Timestamp, there: &MachineView) -
 
 /// So many machines for a fleet without a job: of the cheapest offer that it may have, within the limits of the source.
 pub fn fleet_orders(there: &MachineView, fleet: &str, count: u32) -> Vec<MachineOrder> {
-    let of_fleet = |source: &&Source| source.fleet.as_ref().is_some_and(|of| of.name == fleet);
+    // A pod is made for a job, and not before there is one.
+    let of_fleet = |source: &&Source| {
+        !source.makes_pods && source.fleet.as_ref().is_some_and(|of| of.name == fleet)
+    };
     let mut choices: Vec<(Price, &Source, &Offer)> = Vec::new();
     for source in there.sources.iter().filter(of_fleet) {
         let is_left = |offer: &&Offer| {
