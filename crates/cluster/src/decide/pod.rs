@@ -42,12 +42,7 @@ fn template(spec: &JobSpec, site: &ContainerSite) -> Option<PodTemplate> {
 }
 
 fn as_owner(owner: &Principal) -> PodTemplate {
-    PodTemplate {
-        image: None,
-        uid: owner.uid,
-        gid: owner.gid,
-        groups: owner.groups.clone(),
-    }
+    PodTemplate { image: None, uid: owner.uid, gid: owner.gid, groups: owner.groups.clone() }
 }
 
 fn is_a_pods(container: &Container) -> bool {
