@@ -247,8 +247,9 @@ mod tests {
         assert!(String::from_utf8_lossy(&join).contains("\"token\":\"once\""));
     }
 
+    /// All that a manifest of ours may have. The same file is held to the schema of Kubernetes by `setup/python_clients.rs`.
     #[test]
-    fn pod_is_placed_as_the_site_says() {
+    fn pod_is_placed_as_the_site_says_and_its_manifests_are_those_that_are_validated() {
         let toleration = Toleration {
             key: Some("gpu".into()),
             operator: Some("Exists".into()),
@@ -264,15 +265,14 @@ mod tests {
             claims: vec![claim],
             ..config()
         };
-        let pod = pod(&config, "lab", &order("16cpu@eu", "eu", false), &template());
-        let spec = &pod["spec"];
-        assert_eq!(spec["nodeSelector"], json!({"pool": "jobs", REGION_LABEL: "eu"}));
-        assert_eq!(spec["tolerations"], json!([{"key": "gpu", "operator": "Exists"}]));
-        assert_eq!(spec["imagePullSecrets"], json!([{"name": "registry"}]));
-        assert_eq!(spec["serviceAccountName"], "runner");
-        assert_eq!(spec["priorityClassName"], "batch");
-        assert_eq!(spec["volumes"][3]["persistentVolumeClaim"]["claimName"], "homes");
-        assert_eq!(spec["containers"][0]["volumeMounts"][3]["mountPath"], "/home");
+        let mut order = order("16cpu@eu", "eu", false);
+        order.offer.gpus = Some(OfferedGpus { kind: "a100".into(), count: 2, memory: None });
+        order.offer.disk = Bytes::from_mib(500);
+        let mut secret = secret("lab", &order).expect("a secret");
+        secret["data"]["join"] = json!(STANDARD.encode("join"));
+        let made = json!([secret, pod(&config, "lab", &order, &template())]);
+        let expected: Value = serde_json::from_str(include_str!("manifests.json")).expect("JSON");
+        assert_eq!(made, expected);
     }
 
     #[test]
