@@ -66,10 +66,27 @@ impl Toleration {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClaimMount {
-    pub claim: String,
+    /// `{uid}` in it is the job's user: each has a claim of their own.
+    pub claim_name: String,
     pub path: String,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub read_only: bool,
+    /// The size of a claim that is made where it is missing; `None`: it must be there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<String>,
+    /// Of a claim that is made; `None` for the cluster's usual one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storage_class_name: Option<String>,
+    /// Of a claim that is made; empty: `ReadWriteOnce`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub access_modes: Vec<String>,
+}
+
+impl ClaimMount {
+    /// The claim of this user.
+    pub fn name_for(&self, uid: u32) -> String {
+        self.claim_name.replace("{uid}", &uid.to_string())
+    }
 }
 
 #[cfg(test)]

@@ -15,6 +15,9 @@ const TEXT_BYTES_MAX: usize = 253;
 const PENDING_S: u32 = 300;
 const PENDING_MAX: Duration = Duration::from_secs(24 * 3600);
 
+const ACCESS_MODES: [&str; 4] =
+    ["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"];
+
 const GPU_RESOURCE: &str = "nvidia.com/gpu";
 
 #[derive(Debug, Default, Deserialize)]
@@ -75,10 +78,7 @@ impl KubernetesToml {
             return Err(format!("{key}: {count} of them: expected at most {LIST_MAX}"));
         }
         for claim in &claims {
-            text("claims", &Some(claim.claim.clone()))?;
-            if !is_plain_path(&claim.path) || claim.path == "/" {
-                return Err(format!("claims: {:?}: expected an absolute path", claim.path));
-            }
+            check_claim(claim)?;
         }
         for words in node_selector.iter().flat_map(|(key, value)| [key, value]) {
             text("node_selector", &Some(words.clone()))?;
@@ -117,6 +117,33 @@ fn text(key: &str, given: &Option<String>) -> Result<Option<String>, String> {
     match given {
         Some(text) if !is_plain(text) => Err(format!("{key}: {text:?}: expected a plain name")),
         given => Ok(given.clone().filter(|text| !text.is_empty())),
+    }
+}
+
+fn check_claim(claim: &ClaimMount) -> Result<(), String> {
+    for given in [&Some(claim.claim_name.clone()), &claim.storage_class_name] {
+        text("claims", given)?;
+    }
+    if !is_plain_path(&claim.path) || claim.path == "/" {
+        return Err(format!("claims: {:?}: expected an absolute path", claim.path));
+    }
+    let is_size = |size: &&String| {
+        let number = size.strip_suffix("Gi").or_else(|| size.strip_suffix("Ti"));
+        number.is_some_and(|number| number.parse::<u32>().is_ok_and(|number| number > 0))
+    };
+    if let Some(size) = claim.size.as_ref().filter(|size| !is_size(size)) {
+        return Err(format!("claims: size: {size:?}: expected 10Gi, 2Ti and the like"));
+    }
+    if claim.size.is_none() && (claim.storage_class_name.is_some() || !claim.access_modes.is_empty())
+    {
+        let why = "storage_class_name and access_modes are of a claim that is made: expected a size";
+        return Err(format!("claims: {}: {why}", claim.claim_name));
+    }
+    match claim.access_modes.iter().find(|mode| !ACCESS_MODES.contains(&mode.as_str())) {
+        Some(mode) => {
+            Err(format!("claims: access_modes: {mode:?}: expected {}", ACCESS_MODES.join(", ")))
+        }
+        None => Ok(()),
     }
 }
 
@@ -169,13 +196,13 @@ mod tests {
             "{IMAGES}kubeconfig = '/etc/sluice/kubeconfig'\ncontext = 'lab'\nnamespace = 'jobs'\n\
              pending = '30s'\ncpu_price = 0.05\nnode_selector = {{ pool = 'jobs' }}\n\
              tolerations = [{{ key = 'gpu', operator = 'Exists', effect = 'NoSchedule' }}]\n\
-             claims = [{{ claim = 'homes', path = '/home' }}]\nproxy_jump = {{ port = 32000 }}\n"
+             claims = [{{ claim_name = 'home-{{uid}}', path = '/home', size = '1Gi' }}]\nproxy_jump = {{ port = 32000 }}\n"
         );
         let more = read(&more).expect("it is good");
         assert_eq!((more.namespace.as_deref(), more.pending_s), (Some("jobs"), 30));
         assert_eq!(Some(more.cpu_price), Price::from_dollars(0.05));
         assert!(more.tolerations[0].covers("gpu", "", "NoSchedule"));
-        assert_eq!(more.claims[0].path, "/home");
+        assert_eq!(more.claims[0].name_for(7), "home-7");
     }
 
     #[test]
@@ -186,7 +213,16 @@ mod tests {
             ("cpu_price = -1", "cpu_price: -1: expected dollars"),
             ("pending = 'soon'", "pending: \"soon\": expected a time"),
             ("tolerations = [{ operator = 'In' }]", "operator: \"In\": expected Exists or Equal"),
-            ("claims = [{ claim = 'a', path = 'b' }]", "claims: \"b\": expected an absolute path"),
+            ("claims = [{ claim_name = 'a', path = 'b' }]", "claims: \"b\": expected an absolute"),
+            ("claims = [{ claim_name = 'a', path = '/b', size = '1' }]", "size: \"1\": expected"),
+            (
+                "claims = [{ claim_name = 'a', path = '/b', access_modes = ['ReadWriteMany'] }]",
+                "claims: a: storage_class_name and access_modes are of a claim that is made",
+            ),
+            (
+                "claims = [{ claim_name = 'a', path = '/b', size = '1Gi', access_modes = ['rw'] }]",
+                "access_modes: \"rw\": expected ReadWriteOnce",
+            ),
             ("colour = 'red'", "unknown field `colour`"),
         ];
         for (line, words) in table {

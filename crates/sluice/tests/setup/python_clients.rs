@@ -108,7 +108,7 @@ fn up_manifests_of_pods_keep_to_the_schema_of_kubernetes() {
     let Some(python) = python() else { return };
     let manifests = "/../server/src/machines/kubernetes/manifests.json";
     let manifests = format!("{}{manifests}", env!("CARGO_MANIFEST_DIR"));
-    assert_eq!(run(&python, &[&script("manifests.py"), &manifests]).ok(), "2\n");
+    assert_eq!(run(&python, &[&script("manifests.py"), &manifests]).ok(), "3\n");
 }
 
 /// A mock of an identity provider, which ends with the test.

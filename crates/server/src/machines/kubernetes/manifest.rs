@@ -5,7 +5,7 @@ use crate::machines::source::{CreateOrder, SourceError};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use model::pod::PodTemplate;
-use model::pod_source::KubernetesConfig;
+use model::pod_source::{ClaimMount, KubernetesConfig};
 use serde_json::{Map, Value, json};
 
 pub const CLUSTER_LABEL: &str = "sluice-cluster";
@@ -116,7 +116,7 @@ pub fn pod(
             "securityContext": security(is_root),
             "volumeMounts": mounts(config),
         }],
-        "volumes": volumes(config, &order.token),
+        "volumes": volumes(config, &order.token, template.uid),
     });
     let selector = selector(config, order);
     let references: Vec<Value> =
@@ -175,12 +175,37 @@ fn mounts(config: &KubernetesConfig) -> Value {
         json!({"name": "shm", "mountPath": "/dev/shm"}),
     ];
     let claims = config.claims.iter().enumerate().map(|(at, of)| {
-        json!({"name": claim_name(at), "mountPath": of.path, "readOnly": of.read_only})
+        json!({"name": volume_name(at), "mountPath": of.path, "readOnly": of.read_only})
     });
     own.into_iter().chain(claims).collect()
 }
 
-fn volumes(config: &KubernetesConfig, token: &str) -> Value {
+/// The claim that a pod of this user mounts, where the site has it made.
+pub fn claim(mount: &ClaimMount, uid: u32) -> Option<Value> {
+    let size = mount.size.as_ref()?;
+    let modes = match &mount.access_modes[..] {
+        [] => json!(["ReadWriteOnce"]),
+        modes => json!(modes),
+    };
+    let mut spec = json!({
+        "accessModes": modes,
+        "resources": {"requests": {"storage": size}},
+    });
+    if let Some(class) = &mount.storage_class_name {
+        spec["storageClassName"] = json!(class);
+    }
+    Some(json!({
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {
+            "name": mount.name_for(uid),
+            "labels": {"app.kubernetes.io/managed-by": "sluice"},
+        },
+        "spec": spec,
+    }))
+}
+
+fn volumes(config: &KubernetesConfig, token: &str, uid: u32) -> Value {
     // Whoever is in the pod is one user, who is not the owner of the file.
     let secret = json!({"secretName": name(token), "defaultMode": 0o444});
     let own = [
@@ -189,13 +214,13 @@ fn volumes(config: &KubernetesConfig, token: &str) -> Value {
         json!({"name": "shm", "emptyDir": {"medium": "Memory"}}),
     ];
     let claims = config.claims.iter().enumerate().map(|(at, of)| {
-        let claim = json!({"claimName": of.claim, "readOnly": of.read_only});
-        json!({"name": claim_name(at), "persistentVolumeClaim": claim})
+        let claim = json!({"claimName": of.name_for(uid), "readOnly": of.read_only});
+        json!({"name": volume_name(at), "persistentVolumeClaim": claim})
     });
     own.into_iter().chain(claims).collect()
 }
 
-fn claim_name(at: usize) -> String {
+fn volume_name(at: usize) -> String {
     format!("claim-{at}")
 }
 
@@ -205,7 +230,7 @@ mod tests {
     use crate::machines::cloud::user_data::tests::order;
     use model::amount::Bytes;
     use model::machine::OfferedGpus;
-    use model::pod_source::{ClaimMount, Toleration};
+    use model::pod_source::Toleration;
 
     fn template() -> PodTemplate {
         PodTemplate { image: Some("lab/tool:1".into()), uid: 1000, gid: 100, groups: vec![7] }
@@ -255,14 +280,21 @@ mod tests {
             operator: Some("Exists".into()),
             ..Toleration::default()
         };
-        let claim = ClaimMount { claim: "homes".into(), path: "/home".into(), read_only: false };
+        let mount = ClaimMount {
+            claim_name: "home-{uid}".into(),
+            path: "/home".into(),
+            size: Some("10Gi".into()),
+            storage_class_name: Some("fast".into()),
+            access_modes: vec!["ReadWriteMany".into()],
+            ..ClaimMount::default()
+        };
         let config = KubernetesConfig {
             tolerations: vec![toleration],
             node_selector: [("pool".to_owned(), "jobs".to_owned())].into(),
             pull_secrets: vec!["registry".into()],
             service_account: Some("runner".into()),
             priority_class: Some("batch".into()),
-            claims: vec![claim],
+            claims: vec![mount.clone()],
             ..config()
         };
         let mut order = order("16cpu@eu", "eu", false);
@@ -270,7 +302,8 @@ mod tests {
         order.offer.disk = Bytes::from_mib(500);
         let mut secret = secret("lab", &order).expect("a secret");
         secret["data"]["join"] = json!(STANDARD.encode("join"));
-        let made = json!([secret, pod(&config, "lab", &order, &template())]);
+        let claim = claim(&mount, template().uid).expect("a claim");
+        let made = json!([claim, secret, pod(&config, "lab", &order, &template())]);
         let expected: Value = serde_json::from_str(include_str!("manifests.json")).expect("JSON");
         assert_eq!(made, expected);
     }

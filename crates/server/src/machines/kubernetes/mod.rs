@@ -86,6 +86,18 @@ impl KubernetesSource {
         client.call("PUT", &path, Some(&secret))?.accepted("secret").map(drop)
     }
 
+    /// The claims that the site has made where they are missing. They stay: what is in them is the users'.
+    fn put_claims(&self, client: &Client, uid: u32) -> Result<(), SourceError> {
+        let path = client.path("persistentvolumeclaims");
+        for claim in self.config.claims.iter().filter_map(|mount| manifest::claim(mount, uid)) {
+            let answer = client.call("POST", &path, Some(&claim))?;
+            if !is_there_already(&answer) {
+                answer.accepted("claim").map_err(of_namespace)?;
+            }
+        }
+        Ok(())
+    }
+
     /// The secret goes with its pod, whoever deletes it. Where this fails it is deleted by ourselves.
     fn bind_secret(&self, client: &Client, pod: &Value) {
         let (name, uid) = (word(pod, "/metadata/name"), word(pod, "/metadata/uid"));
@@ -131,6 +143,7 @@ impl MachineSource for KubernetesSource {
         };
         let pod = manifest::pod(&self.config, cluster, order, template);
         self.with_client(self.limit, |client| {
+            self.put_claims(client, template.uid)?;
             self.put_secret(client, order)?;
             let answer = client.call("POST", &client.path("pods"), Some(&pod))?;
             let made = if is_there_already(&answer) {

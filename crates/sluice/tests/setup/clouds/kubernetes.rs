@@ -53,7 +53,8 @@ fn up_jobs_run_in_pods_which_are_found_again_and_begin_again_when_those_are_evic
     }
     let mut site = Site::up(API, &[], |cloud| {
         cloud.control(&json!({"conflicts": 1}));
-        source("pods", &kubeconfig(cloud, "kubeconfig", "pod-token"), "")
+        let claim = "claims = [{ claim_name = 'home-{uid}', path = '/home', size = '1Gi' }]";
+        source("pods", &kubeconfig(cloud, "kubeconfig", "pod-token"), claim)
     });
     let wait = "while [ ! -e go ]; do sleep 0.05; done; echo $SLURM_JOB_NUM_NODES >> ran";
     let job = site.submit("-c 2 --requeue", wait);
@@ -85,6 +86,9 @@ fn up_jobs_run_in_pods_which_are_found_again_and_begin_again_when_those_are_evic
     let sizes: Vec<String> = made.iter().map(|line| text(line, "type")).collect();
     assert_eq!(sizes, ["2", "2", "2", "1", "1"], "each has what its job asks for");
     assert!(made.iter().all(|line| line["image"] == "lab/base:1"), "{made:?}");
+    let claims: Vec<String> =
+        site.cloud.logged("claim").iter().map(|line| text(line, "name")).collect();
+    assert_eq!(claims, [format!("home-{}", nix::unistd::getuid())], "one for all of the user's");
     assert_eq!(site.cloud.logged("conflict").len(), 1, "the same call was made again");
     assert!(!site.cloud.logged("gone").is_empty(), "a version was forgotten");
 }

@@ -83,10 +83,16 @@ SCHEMAS = {
             "priorityClassName": TEXT,
         },
     },
+    "persistentvolumeclaims": {
+        "apiVersion": TEXT,
+        "kind": TEXT,
+        "metadata": METADATA,
+        "spec": {"accessModes": ANY, "resources": {"requests": ANY}, "storageClassName": TEXT},
+    },
     "secrets": {"apiVersion": TEXT, "kind": TEXT, "metadata": METADATA, "type": TEXT, "data": ANY},
 }
 
-OBJECTS = {"pods": {}, "secrets": {}}
+OBJECTS = {"pods": {}, "secrets": {}, "persistentvolumeclaims": {}}
 EVENTS = []  # (version, type, pod)
 VERSION = [100]
 OLDEST = [0]
@@ -131,6 +137,10 @@ def check_pod(pod):
             for amount in amounts.values():
                 if not re.fullmatch(r"[0-9]+(m|[KMGT]i)?", amount):
                     raise Fault(422, "Invalid", f"resources: Invalid value: {amount}")
+    for volume in spec["volumes"]:
+        claim = volume.get("persistentVolumeClaim", {}).get("claimName")
+        if claim is not None and claim not in OBJECTS["persistentvolumeclaims"]:
+            raise Fault(422, "Invalid", f'persistentvolumeclaim "{claim}" not found')
     for value in pod["metadata"]["labels"].values():
         if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", value):
             raise Fault(422, "Invalid", f"metadata.labels: Invalid value: {value}")
@@ -164,6 +174,8 @@ def create(kind, body):
     body["metadata"]["uid"] = f"uid-{VERSION[0]}-{name}"
     body["metadata"]["creationTimestamp"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     OBJECTS[kind][name] = body
+    if kind == "persistentvolumeclaims":
+        note("claim", name=name)
     if kind == "pods":
         body["status"] = {"phase": "Pending"}
         changed("ADDED", body)
@@ -254,7 +266,7 @@ class Api(Handler):
         body = json.loads(body) if body else None
         if url.path == "/api/v1/nodes":
             return page(NODES, query, "NodeList")
-        found = re.fullmatch(r"/api/v1/namespaces/([a-z]+)/(pods|secrets)(?:/([a-z0-9-]+))?", url.path)
+        found = re.fullmatch(r"/api/v1/namespaces/([a-z]+)/(pods|secrets|persistentvolumeclaims)(?:/([a-z0-9-]+))?", url.path)
         if not found or found.group(1) != "jobs":
             raise Fault(404, "NotFound", f"{url.path} not found")
         kind, name = found.group(2), found.group(3)
