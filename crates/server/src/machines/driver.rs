@@ -359,8 +359,12 @@ async fn carry_out(
             let told = call(move || source.failures()).await.map_err(|e| e.of("failures"))?;
             let Some(failed) = told else { return Ok(Outcome::Silent) };
             for FailedMachine { token, kind, text } in failed {
-                let is_ours = |machine: &Machine| machine.source == name;
-                if !shared.read().machines.get(&token).is_some_and(is_ours) {
+                // What was deleted by ourselves is none.
+                let is_meant = |machine: &Machine| {
+                    let is_over = matches!(machine.phase, MachinePhase::Deleting | MachinePhase::Gone);
+                    machine.source == name && !is_over
+                };
+                if !shared.read().machines.get(&token).is_some_and(is_meant) {
                     continue;
                 }
                 tracing::warn!("source {name}: machine of token {token}: {kind}: {text}");
