@@ -112,8 +112,7 @@ async fn run_async(mut config: AgentConfig, launcher: Launcher) -> Result<(), Ag
         agent.spot = SpotWatch::start(spot);
     } else if config.in_pod {
         let watch = SpotWatch::of_pod();
-        agent.spot =
-            watch.map_err(|e| AgentError::Link(format!("cannot watch signals: {e}")))?;
+        agent.spot = watch.map_err(|e| AgentError::Link(format!("cannot watch signals: {e}")))?;
     }
     agent.adopt().await?;
     agent.listen_for_logins(&state);

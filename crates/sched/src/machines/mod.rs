@@ -8,6 +8,7 @@ mod bin;
 mod packing;
 
 use crate::gate;
+use crate::place::demand::Demand;
 use crate::view::{PendingJob, Plan, View};
 use model::cloud_fleet::CloudFleet;
 use model::id::JobId;
@@ -201,6 +202,11 @@ pub fn fleet_orders(there: &MachineView, fleet: &str, count: u32) -> Vec<Machine
         fleet: Some(fleet.to_owned()),
     };
     vec![order; count as usize]
+}
+
+/// The part of an offer of pods that is made for a node of the job.
+pub(crate) fn pod_part(offer: &Offer, demand: &Demand<'_>) -> Offer {
+    bin::Size::pod(offer, demand)
 }
 
 /// How many machines of this price, of so many at most, the source may make.

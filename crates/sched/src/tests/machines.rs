@@ -245,6 +245,9 @@ fn pod_is_made_of_the_size_that_its_job_asks_for_and_for_no_job_that_cannot_be_i
     assert_eq!((offers.len(), offers[0].cpus), (1, 1), "{plan:?}");
     let plan = made(&site(Vec::new(), [waiting(None)]), &there);
     assert_eq!((orders(&plan), answer(&plan, 1)), (String::new(), Some(&MachineAnswer::NoOffer)));
+    let offered = machine_offers(&site(Vec::new(), []), &waiting(None).spec, &[0], &there, 10);
+    let sizes: Vec<u32> = offered.iter().map(|offer| offer.node.cpus).collect();
+    assert_eq!(sizes, [1, 1], "what is offered has the same size");
 }
 
 #[test]

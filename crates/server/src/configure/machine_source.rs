@@ -250,7 +250,7 @@ mod tests {
             (source("").replace("cloud", "Cloud 9"), "name: expected a letter"),
             (source("").replace("/opt/", ""), "program: \"make\": expected an absolute path"),
             (source("").replace("program = '/opt/make'", ""), "program: missing"),
-            (source("kind = 'azure'"), "kind: \"azure\": expected program, aws, gcp, lambda or kub"),
+            (source("kind = 'azure'"), "kind: \"azure\": expected program, aws, gcp, lambda or"),
             (source("kind = 'kubernetes'"), "program: a source of kind kubernetes has none"),
             (source("[source.kubernetes]\nimage = 'a'"), "kubernetes: only a source of kind"),
             (

@@ -134,10 +134,10 @@ fn check_claim(claim: &ClaimMount) -> Result<(), String> {
     if let Some(size) = claim.size.as_ref().filter(|size| !is_size(size)) {
         return Err(format!("claims: size: {size:?}: expected 10Gi, 2Ti and the like"));
     }
-    if claim.size.is_none() && (claim.storage_class_name.is_some() || !claim.access_modes.is_empty())
-    {
-        let why = "storage_class_name and access_modes are of a claim that is made: expected a size";
-        return Err(format!("claims: {}: {why}", claim.claim_name));
+    let says_how = claim.storage_class_name.is_some() || !claim.access_modes.is_empty();
+    if claim.size.is_none() && says_how {
+        let why = "storage_class_name and access_modes are of a claim that is made";
+        return Err(format!("claims: {}: {why}: expected a size", claim.claim_name));
     }
     match claim.access_modes.iter().find(|mode| !ACCESS_MODES.contains(&mode.as_str())) {
         Some(mode) => {

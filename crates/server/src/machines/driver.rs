@@ -361,7 +361,8 @@ async fn carry_out(
             for FailedMachine { token, kind, text } in failed {
                 // What was deleted by ourselves is none.
                 let is_meant = |machine: &Machine| {
-                    let is_over = matches!(machine.phase, MachinePhase::Deleting | MachinePhase::Gone);
+                    let is_over =
+                        matches!(machine.phase, MachinePhase::Deleting | MachinePhase::Gone);
                     machine.source == name && !is_over
                 };
                 if !shared.read().machines.get(&token).is_some_and(is_meant) {
