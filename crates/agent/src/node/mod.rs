@@ -2,6 +2,7 @@
 
 pub(crate) mod facts;
 pub(crate) mod health_check;
+mod image_environment;
 
 use crate::cgroup::{Capabilities, Hierarchy, JobGroup, Plugin};
 use crate::cpu_frequency::SetFrequency;
@@ -128,6 +129,10 @@ impl Node {
         skew: Skew,
     ) -> Result<LaunchRequest, AgentError> {
         let script = launch.script.take();
+        if self.host.in_pod {
+            let of_image = image_environment::of_this_process();
+            image_environment::add(&mut launch.environment, of_image);
+        }
         let mut limits = Limits::of(&launch.share, &self.policy.limits);
         let places = if self.policy.limits.declared || self.host.in_pod {
             Vec::new()

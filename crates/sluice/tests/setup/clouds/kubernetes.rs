@@ -129,3 +129,35 @@ fn up_pods_that_are_refused_or_do_not_start_are_told_with_their_reason() {
         lines.find(|line| line.contains("nodes: Unauthorized: Unauthorized")).map(drop)
     });
 }
+
+#[test]
+fn up_run_with_an_image_is_a_process_of_a_pod_of_that_image() {
+    if nix::unistd::getuid().is_root() {
+        let name = "clouds::kubernetes::up_run_with_an_image_is_a_process_of_a_pod_of_that_image";
+        return run_as_ordinary_user_with(name, &[]);
+    }
+    let site = Site::up(API, &[], |cloud| {
+        source("pods", &kubeconfig(cloud, "kubeconfig", "pod-token"), "")
+    });
+    let cluster = site.cluster.cluster();
+    until("the source has told what it offers", || {
+        let said = cluster.sluice(&["offer", "--cpu", "1..", "--json"]).ok();
+        let listed: Value = serde_json::from_str(&said).expect("JSON");
+        (listed["total_offers"] == 1).then_some(())
+    });
+    let task = "type: task\nname: one\nimage: lab/tool:1\nbackends: [kubernetes]\n\
+                commands: ['echo from-a-pod-with $IN_IMAGE', 'command -v cat']\n\
+                resources: {cpu: 1.., memory: 16MB.., disk: 0GB..}\n";
+    cluster.write("task.dstack.yml", task);
+    let applied = cluster.sluice(&["apply", "-f", "task.dstack.yml", "-y", "-d"]);
+    assert_eq!(applied.code, 0, "{applied:?}");
+    until("it has run in its pod", || {
+        let said = cluster.shell("sacct -nXP -o JobName,State,NodeList").stdout;
+        said.contains("one|COMPLETED|pods-1").then_some(())
+    });
+    let said = cluster.sluice(&["logs", "one"]).ok();
+    assert!(said.contains("from-a-pod-with variables-of-its-own"), "{said}");
+    assert!(said.contains("/cat"), "the image's PATH: {said}");
+    let images: Vec<String> = pods(&site).iter().map(|line| text(line, "image")).collect();
+    assert_eq!(images, ["lab/tool:1"]);
+}

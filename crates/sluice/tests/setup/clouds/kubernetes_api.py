@@ -201,7 +201,8 @@ def run(pod):
     join = base64.b64decode(secret["data"]["join"]).decode()
     words = [word.replace("$(POD_IP)", "127.0.0.1") for word in job["command"][1:]]
     words = " ".join('"$HOME/join"' if word == "/sluice-join/join" else shlex.quote(word) for word in words)
-    start(name, f"set -eu\numask 077\nprintf %s {shlex.quote(join)} >\"$HOME/join\"\nexec sluice {words}\n")
+    # The image has a variable of its own.
+    start(name, f"set -eu\numask 077\nexport IN_IMAGE=variables-of-its-own\nprintf %s {shlex.quote(join)} >\"$HOME/join\"\nexec sluice {words}\n")
     pod["status"] = {"phase": "Running", "podIP": "127.0.0.1"}
     changed("MODIFIED", pod)
 
