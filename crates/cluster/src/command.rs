@@ -303,6 +303,8 @@ pub enum MachineReport {
     Late { text: String },
     /// The source does not tell of it any more.
     Vanished,
+    /// The source says that it will not serve, or serves no more: it found no place, or was evicted.
+    Failed { kind: FailureKind, text: String },
     /// The source has deleted it.
     Deleted,
 }

@@ -6,8 +6,10 @@ use crate::configuration::field::Field;
 use crate::configuration::tree::yaml;
 use std::fmt::Write;
 
-/// The clouds that are sources by themselves; any other backend needs a provider program.
+/// The clouds that are sources by themselves; any other backend but pods needs a provider program.
 const OWN_SOURCES: [&str; 3] = ["aws", "gcp", "lambda"];
+
+const KUBERNETES: &str = "kubernetes";
 
 /// Where the files of credentials and the provider programs are said to be.
 const FOLDER: &str = "/etc/sluice";
@@ -78,7 +80,7 @@ fn push_source(
     let _ = writeln!(text, "# Backend {} of project {project}.", printable(kind));
     let _ = writeln!(text, "[[source]]\nname = {}", quoted(name));
     let is_own = OWN_SOURCES.contains(&kind);
-    if is_own {
+    if is_own || kind == KUBERNETES {
         let _ = writeln!(text, "kind = {}", quoted(kind));
     } else {
         let program = format!("{FOLDER}/{name}.py");
@@ -87,6 +89,8 @@ fn push_source(
     let _ = writeln!(text, "machines = 8  # at most, at once");
     if is_own {
         push_cloud(text, name, kind, backend)?;
+    } else if kind == KUBERNETES {
+        push_pods(text, name, backend)?;
     }
     text.push('\n');
     Ok(())
@@ -109,6 +113,34 @@ fn push_cloud(text: &mut String, name: &str, kind: &str, backend: &Field<'_>) ->
         text.push_str("ssh_key = \"\"  # the name of an SSH key of the account\n");
     }
     push_credentials(text, name, kind, backend)
+}
+
+/// `kubeconfig` has the file, or its text, which is not written; `proxy_jump` is not needed, because agents of pods dial out.
+fn push_pods(text: &mut String, name: &str, backend: &Field<'_>) -> Result<(), Fault> {
+    text.push_str("[source.kubernetes]\n");
+    let given = backend.child("kubeconfig").filter(|given| !given.is_nothing());
+    let file = given.as_ref().and_then(|given| given.child("filename"));
+    match (file.filter(|file| !file.is_nothing()), given) {
+        (Some(file), _) => {
+            let path = quoted(file.text("a file")?);
+            let _ = writeln!(text, "kubeconfig = {path}  # an absolute path, of mode 600");
+        }
+        (None, Some(_)) => {
+            let path = quoted(&format!("{FOLDER}/{name}"));
+            let _ = writeln!(text, "kubeconfig = {path}  # a file of mode 600 with `data`");
+        }
+        (None, None) => text.push_str("# Without `kubeconfig`: the server runs in the cluster.\n"),
+    }
+    if let Some(namespace) = backend.child("namespace").filter(|of| !of.is_nothing()) {
+        let namespace = quoted(namespace.text("the namespace of pods")?);
+        let _ = writeln!(text, "namespace = {namespace}");
+    }
+    text.push_str("runner_image = \"\"  # an image that has the program\n");
+    text.push_str("image = \"\"  # of runs that name none\n");
+    if backend.child("proxy_jump").is_some_and(|jump| !jump.is_nothing()) {
+        text.push_str("# `proxy_jump` is not needed: the agents of pods dial out.\n");
+    }
+    Ok(())
 }
 
 fn push_credentials(
@@ -175,11 +207,17 @@ projects:
     creds: {type: api_key, api_key: hush}
   - type: nebius
     creds: {type: service_account}
+  - type: kubernetes
+    kubeconfig: {filename: /root/.kube/config}
+    proxy_jump: {hostname: 10.0.0.1, port: 32000}
 - name: Vision
   backends:
   - type: aws
     regions: [eu-west-1]
     creds: {type: default}
+  - type: kubernetes
+    kubeconfig: {data: hush}
+    namespace: vision
 ";
 
     #[test]
@@ -197,10 +235,15 @@ projects:
             "program = \"/etc/sluice/nebius.py\"  # to be written: docs/machines.md",
             "name = \"aws-vision\"",
             "# `creds: {type: default}`: those of the server's machine.",
+            "kind = \"kubernetes\"",
+            "kubeconfig = \"/root/.kube/config\"  # an absolute path, of mode 600",
+            "kubeconfig = \"/etc/sluice/kubernetes-vision\"  # a file of mode 600 with `data`",
+            "namespace = \"vision\"",
+            "# `proxy_jump` is not needed: the agents of pods dial out.",
         ] {
             assert!(text.lines().any(|of| of == line), "{line}\n{text}");
         }
-        assert_eq!(text.matches("[[source]]").count(), 5);
+        assert_eq!(text.matches("[[source]]").count(), 7);
         let none = sources(b"projects:\n- name: main\n").expect("good");
         assert_eq!(none, "# No project of the file has a backend.\n");
     }

@@ -27,12 +27,12 @@ pub use accounting::{
 pub use enforcement::{allocation, binding, cpu_frequency, limits, load, usage};
 pub use job::{
     array, attempt, change, constraint, container, dependency, gpu, gpu_model, gres, interpolation,
-    machine_choice, mail, reason, request, run, service, shortage, step, streams,
+    machine_choice, mail, pod, reason, request, run, service, shortage, step, streams,
 };
 pub use nodes::{
     cloud_fleet, cloud_source, dynamic_node, fleet, gpu_health, gpu_series, health, machine, node,
-    node_reason, partition, power, reservation, reservation_request, select, site, ssh_fleet,
-    topology, trigger, volume,
+    node_reason, partition, pod_source, power, reservation, reservation_request, select, site,
+    ssh_fleet, topology, trigger, volume,
 };
 pub use values::{
     amount, cpuset, cron, filename, grammar, hostlist, id, metadata_address, price, principal,

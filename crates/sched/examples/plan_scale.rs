@@ -445,6 +445,7 @@ fn machines(view: &View, seed: u64) {
     let source = Source {
         name: "cloud".to_string(),
         backend: "remote".to_string(),
+        makes_pods: false,
         features: vec!["cloud".to_string()],
         offers: Arc::new(offers(&mut random)),
         failed: Vec::new(),

@@ -53,6 +53,8 @@ pub struct AgentConfig {
     pub future: Option<Box<FutureMachine>>,
     /// Where this machine hears that its cloud takes it back; `None`: it stays.
     pub spot: Option<SpotConfig>,
+    /// It is in a pod of Kubernetes, which ends with it and whose limits are the node's.
+    pub in_pod: bool,
     /// The devices of a node that this machine's own files say, which count before those that are found.
     pub gres_of: Box<GresOfNode>,
 }
@@ -84,7 +86,7 @@ async fn run_async(mut config: AgentConfig, launcher: Launcher) -> Result<(), Ag
     let folder = state.join("agent");
     TrustedDir::make(&folder).map_err(|e| AgentError::file("make", &folder, e))?;
     let _lock = lock(&folder)?;
-    let mut stop = Stop::new()?;
+    let mut stop = Stop::new(config.in_pod)?;
     let way = JoinWay {
         file: config.join_file.clone(),
         servers: config.servers.clone(),
@@ -108,6 +110,9 @@ async fn run_async(mut config: AgentConfig, launcher: Launcher) -> Result<(), Ag
     agent.dynamic = config.dynamic.take();
     if let Some(spot) = config.spot.take() {
         agent.spot = SpotWatch::start(spot);
+    } else if config.in_pod {
+        let watch = SpotWatch::of_pod();
+        agent.spot = watch.map_err(|e| AgentError::Link(format!("cannot watch signals: {e}")))?;
     }
     agent.adopt().await?;
     agent.listen_for_logins(&state);
@@ -310,7 +315,7 @@ fn set_up(
     let names = if config.nodes.is_empty() { granted } else { &config.nodes };
     let mut nodes = BTreeMap::new();
     let mut replay_guard = HashMap::new();
-    let host = Host::open(state, names.first().ok_or(AgentError::NotJoined)?)?;
+    let host = Host::open(state, names.first().ok_or(AgentError::NotJoined)?, config.in_pod)?;
     for name in names {
         let node = Node::open(&host, name)?;
         replay_guard.insert(name.clone(), ReplayGuard::open(&node.folder, wall_clock::now())?);
@@ -340,23 +345,26 @@ struct Stop {
     interrupt: tokio::signal::unix::Signal,
     /// Does not end it: the agent has no configuration of its own to read again.
     hangup: tokio::signal::unix::Signal,
+    /// Whether SIGTERM is the notice that the pod will be gone: the agent works on until then, so that its jobs end before.
+    in_pod: bool,
 }
 
 impl Stop {
-    fn new() -> Result<Stop, AgentError> {
+    fn new(in_pod: bool) -> Result<Stop, AgentError> {
         let watch =
             |kind| signal(kind).map_err(|e| AgentError::Link(format!("cannot watch signals: {e}")));
         Ok(Stop {
             terminate: watch(SignalKind::terminate())?,
             interrupt: watch(SignalKind::interrupt())?,
             hangup: watch(SignalKind::hangup())?,
+            in_pod,
         })
     }
 
     async fn requested(&mut self) {
         loop {
             tokio::select! {
-                _ = self.terminate.recv() => return,
+                _ = self.terminate.recv() => if !self.in_pod { return },
                 _ = self.interrupt.recv() => return,
                 _ = self.hangup.recv() => tracing::info!("SIGHUP: settings come from the server"),
             }

@@ -7,6 +7,7 @@ use super::{Agent, AttemptEntry};
 use model::health::HealthSource;
 use model::printable::printable;
 use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use ureq::http::Request;
 use wire::link::ToServer;
@@ -66,6 +67,23 @@ impl SpotWatch {
             tracing::warn!(%error, "the notice that this machine is taken back is not watched for");
         }
         SpotWatch { notices: Some(notices), is_told: false }
+    }
+
+    /// Watches in a pod of Kubernetes, which is told by SIGTERM that it is evicted, preempted or deleted.
+    pub fn of_pod() -> std::io::Result<SpotWatch> {
+        let mut terminate = signal(SignalKind::terminate())?;
+        let (sender, notices) = mpsc::channel(1);
+        tokio::spawn(async move {
+            if terminate.recv().await.is_none() {
+                return;
+            }
+            while !sender.is_closed() {
+                // A notice that was not taken yet is the same one.
+                let _ = sender.try_send("its pod is stopped".to_owned());
+                tokio::time::sleep(POLL_INTERVAL).await;
+            }
+        });
+        Ok(SpotWatch { notices: Some(notices), is_told: false })
     }
 
     /// Waits for the notice. It comes again with each question, so that a server that did not hear of it does.

@@ -40,7 +40,7 @@ struct SupervisorConnection {
 impl LaunchPath {
     /// `launcher` must be started before anything else in the process.
     pub fn open(launcher: Launcher, state: &Path) -> Result<LaunchPath, AgentError> {
-        let host = Host::open(state, NODE)?;
+        let host = Host::open(state, NODE, false)?;
         Ok(LaunchPath { launcher, node: Node::open(&host, NODE)?, jobs: 0 })
     }
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod facts;
 pub(crate) mod health_check;
+mod image_environment;
 
 use crate::cgroup::{Capabilities, Hierarchy, JobGroup, Plugin};
 use crate::cpu_frequency::SetFrequency;
@@ -52,11 +53,13 @@ pub(crate) struct Host {
     nodes: Arc<OwnedFd>,
     cpus: CpuTopology,
     can: Capabilities,
+    /// The agent is in a pod: which CPUs its jobs get is the pod's to say.
+    in_pod: bool,
 }
 
 impl Host {
     /// `first` is the name of a node: what control groups can do is found by making its root groups.
-    pub fn open(state: &Path, first: &str) -> Result<Arc<Host>, AgentError> {
+    pub fn open(state: &Path, first: &str, in_pod: bool) -> Result<Arc<Host>, AgentError> {
         check_name(first)?;
         let trees = Hierarchy::discover(Plugin::Auto, &group_root(state, first))?;
         Ok(Arc::new(Host {
@@ -64,6 +67,7 @@ impl Host {
             nodes: Spool::open_nodes(state)?,
             cpus: CpuTopology::read(Path::new("/"))?,
             can: trees.capabilities().clone(),
+            in_pod,
         }))
     }
 
@@ -125,8 +129,12 @@ impl Node {
         skew: Skew,
     ) -> Result<LaunchRequest, AgentError> {
         let script = launch.script.take();
+        if self.host.in_pod {
+            let of_image = image_environment::of_this_process();
+            image_environment::add(&mut launch.environment, of_image);
+        }
         let mut limits = Limits::of(&launch.share, &self.policy.limits);
-        let places = if self.policy.limits.declared {
+        let places = if self.policy.limits.declared || self.host.in_pod {
             Vec::new()
         } else {
             cpu_map::places(&self.host.cpus, self.policy.cpus, &launch.share.cpus)
@@ -336,7 +344,7 @@ mod tests {
     fn node_name_cannot_be_a_path() {
         let state = tempfile::tempdir().expect("a scratch folder");
         for name in ["", "..", "a/b", ".x", "a b"] {
-            let host = Host::open(state.path(), "n1").expect("a machine");
+            let host = Host::open(state.path(), "n1", false).expect("a machine");
             let refused = Node::open(&host, name);
             assert!(matches!(refused, Err(AgentError::NodeName { .. })), "{name:?}");
         }

@@ -100,6 +100,7 @@ impl Cluster {
             dynamic: None,
             future: None,
             spot: None,
+            in_pod: false,
             gres_of: Box::new(|_| Vec::new()),
         };
         // SAFETY: the child runs the agent and never returns into the test.

@@ -81,7 +81,7 @@ impl State {
                 _ => node.blocks,
             },
             price: own.or(machine.map(|machine| machine.offer.price)),
-            machine: machine.map(|of| Box::new(of.offer.kind(self.source_ref(&of.source)))),
+            machine: machine.map(|of| Box::new(of.kind(self.source_ref(&of.source)))),
             ..node.clone()
         }
     }

@@ -11,6 +11,7 @@ use model::machine::{
     FailureKind, Machine, MachineFailure, MachinePhase, MachineTerms, OFFERS_MAX, Offer,
     SourceConfig,
 };
+use model::node::SlotState;
 use model::reason::Refusal;
 use model::time::Timestamp;
 use sched::machines::{MachineOrder, MachineView};
@@ -40,10 +41,13 @@ impl State {
         if is_fleet_gone || matches!(job, Some(None)) {
             return Ok(Decision::default());
         }
-        let choice = job.flatten().and_then(|job| job.spec.request().machines.as_deref());
+        let request = job.flatten().map(|job| job.spec.request());
+        let choice = request.and_then(|request| request.machines.as_deref());
+        let makes_pods = source.reference().makes_pods;
         let terms = MachineTerms {
             idle_s: choice.and_then(|choice| choice.idle_s),
             fleet: order.fleet.clone(),
+            pod: request.and_then(|request| request.pod.clone()).filter(|_| makes_pods),
         };
         let machine = self.machine_asked(source, order, terms, self.last_machine, context)?;
         Ok(vec![Event::MachineSet(Box::new(machine))].into())
@@ -125,7 +129,7 @@ impl State {
         let mut events = Vec::new();
         for order in orders {
             let Some(source) = self.source(&order.source) else { continue };
-            let terms = MachineTerms { idle_s: None, fleet: order.fleet.clone() };
+            let terms = MachineTerms { fleet: order.fleet.clone(), ..MachineTerms::default() };
             let asked = self.machine_asked(source, &order, terms, last, context);
             if let Ok(machine) = asked {
                 last = machine.number;
@@ -230,6 +234,15 @@ impl State {
                     next.failure = Some(MachineFailure { kind, text, at: now });
                 }
                 return Ok(self.machine_leaves(next, "its machine is gone", now).into());
+            }
+            MachineReport::Failed { kind, text } if is_coming => {
+                next.failure = Some(MachineFailure { kind: *kind, text: text.clone(), at: now });
+                return Ok(self.machine_leaves(next, text, now).into());
+            }
+            MachineReport::Failed { text, .. }
+                if matches!(known.phase, MachinePhase::Joined | MachinePhase::Leaving) =>
+            {
+                return Ok(self.machine_is_lost(next, text, now).into());
             }
             MachineReport::Deleted if known.phase == MachinePhase::Deleting => {
                 next.phase = MachinePhase::Gone;
@@ -396,6 +409,21 @@ impl State {
         if self.dynamic_nodes.contains_key(&node) {
             events.push(Event::DynamicNodesRemoved { nodes: vec![node] });
         }
+        events
+    }
+
+    /// A machine that served is gone, and nothing that is on it ends there: its jobs end as those of a node that failed, and
+    /// begin again where they may.
+    fn machine_is_lost(&self, machine: Machine, why: &str, now: Timestamp) -> Vec<Event> {
+        let node = machine.node.clone();
+        let is_there = self.nodes.get(&node).is_some_and(|node| node.slot != SlotState::Down);
+        if self.check_machine_free(&node).is_ok() || !is_there {
+            return self.machine_leaves(machine, why, now);
+        }
+        let leaving = Machine { phase: MachinePhase::Leaving, ..machine };
+        let mut events = vec![Event::MachineSet(Box::new(leaving))];
+        events.extend(self.drained(&node, why, now));
+        events.extend(self.node_fails(&node, why, now));
         events
     }
 

@@ -23,6 +23,7 @@ mod node;
 mod node_health;
 mod partition;
 mod partition_change;
+mod pod;
 mod power;
 mod preempt;
 mod probe;

@@ -116,6 +116,14 @@ impl State {
         Some(Event::NodeAdmin { node: name, admin, reason: Some(reason) })
     }
 
+    /// The node is down at once, and its jobs with it: it is known that its machine is gone.
+    pub(super) fn node_fails(&self, name: &str, why: &str, at: Timestamp) -> Vec<Event> {
+        let reason = written(why, ReasonAuthor::System, at);
+        let mut events = vec![Event::NodeDown { node: name.to_owned(), reason, at }];
+        events.extend(self.fail_jobs_on(&[name], at));
+        events
+    }
+
     /// Fails all nodes at once: a job that loses several shares is closed once.
     fn fail_jobs_on(&self, names: &[&str], now: Timestamp) -> Vec<Event> {
         let failed = names.iter().filter_map(|name| self.nodes.get(*name));

@@ -55,6 +55,7 @@ impl State {
         self.check_unique_name(submit)?;
         self.check_room_for_job(&spec, submit.array.as_ref(), context)?;
         self.settle_volumes(&mut spec, jobs > 1)?;
+        self.settle_pod(&mut spec);
         let asked = submit.array.as_ref().map_or(jobs, |array| array.indices.len());
         let Assignment { account, qos, partitions } = self.assign(&spec, asked, None, context)?;
         self.keep_partitions(&mut spec, &partitions);

@@ -5,7 +5,8 @@ use crate::state::State;
 use model::cloud_fleet::CloudFleet;
 use model::gres::GPU;
 use model::machine::{
-    FailureKind, Machine, MachinePhase, Offer, SourceConfig, fleet_feature, month_of, month_start,
+    FailureKind, Machine, MachineFailure, MachinePhase, Offer, SourceConfig, fleet_feature,
+    month_of, month_start,
 };
 use model::machine_choice::SourceRef;
 use model::node::{NodeConfig, SlotState};
@@ -27,6 +28,15 @@ const SOLD_OUT_MAX: usize = 20;
 
 /// Nodes that could be, for what is checked at submit.
 const OFFERED_NODES_MAX: usize = 4_096;
+
+/// Whether the machine failed for what its job asks for, as an image that there is none of: others of its source are not held
+/// back.
+fn is_for_its_job(machine: &Machine) -> bool {
+    let is_refused = |failure: &MachineFailure| failure.kind == FailureKind::Refused;
+    machine.terms.pod.is_some()
+        && machine.made.is_some()
+        && machine.failure.as_ref().is_some_and(is_refused)
+}
 
 impl State {
     pub fn source(&self, name: &str) -> Option<&SourceConfig> {
@@ -120,7 +130,10 @@ impl State {
                 let features = self.source(&machine.source).map(|of| machine.own_features(of));
                 let source = self.source_ref(&machine.source);
                 let features = features.unwrap_or_default();
-                let node = machine.offer.node_of(source, &machine.node, &features);
+                let node = NodeConfig {
+                    machine: Some(Box::new(machine.kind(source))),
+                    ..machine.offer.node(&machine.node, &features)
+                };
                 Coming { node, job: machine.job, fleet: machine.terms.fleet.clone() }
             })
             .collect();
@@ -130,7 +143,8 @@ impl State {
         let idle = joined.filter(|machine| is_idle(&machine.node));
         // A job that did not start on its machine gets no other one at once: it would not start there either.
         let in_vain = self.machines.values().filter(|machine| {
-            let failure = machine.failure.as_ref().filter(|_| machine.joined.is_some());
+            let is_its_own = machine.joined.is_some() || is_for_its_job(machine);
+            let failure = machine.failure.as_ref().filter(|_| is_its_own);
             failure.is_some_and(|failure| failure.at + FAILURE_PAUSE_MAX > now)
         });
         let served = idle.chain(in_vain).filter_map(|machine| machine.job);
@@ -172,6 +186,7 @@ impl State {
         Source {
             name: source.name.clone(),
             backend: source.reference().backend.to_owned(),
+            makes_pods: source.reference().makes_pods,
             features: source.features.clone(),
             offers: self.offers.get(&source.name).cloned().unwrap_or_default(),
             failed: self.failed_offers(&source.name, now),
@@ -192,7 +207,7 @@ impl State {
         let mut failures: BTreeMap<Option<String>, (u32, Timestamp, FailureKind)> = BTreeMap::new();
         let of_source = self.machines.values().filter(|machine| machine.source == source);
         let mut machines: Vec<&Machine> =
-            of_source.filter(|machine| machine.joined.is_none()).collect();
+            of_source.filter(|of| of.joined.is_none() && !is_for_its_job(of)).collect();
         machines.sort_unstable_by_key(|machine| machine.number);
         for machine in machines {
             let Some(failure) = machine.failure.as_ref().filter(|f| f.at + HOUR > now) else {

@@ -20,6 +20,7 @@ mod machines;
 mod membership;
 mod nodes;
 mod partitions;
+mod pods;
 mod policy;
 mod power;
 mod preempt;

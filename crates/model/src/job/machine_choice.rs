@@ -1,5 +1,6 @@
 //! Which machines on demand a job may be on: what a run of dstack's language says of backends, regions, types and spot.
 
+use crate::pod::PodKind;
 use serde::{Deserialize, Serialize};
 
 /// Backends as dstack names them, in its order. A source with the name of one is of that backend; any other one is of `remote`, as own
@@ -46,12 +47,14 @@ pub fn backend_of(source: &str) -> &str {
 pub struct SourceRef<'a> {
     pub name: &'a str,
     pub backend: &'a str,
+    /// Its machines are pods, each made for jobs of one sort.
+    pub makes_pods: bool,
 }
 
 impl<'a> SourceRef<'a> {
     /// The source of this name, which says its backend.
     pub fn named(name: &'a str) -> Self {
-        Self { name, backend: backend_of(name) }
+        Self { name, backend: backend_of(name), makes_pods: false }
     }
 }
 
@@ -70,6 +73,8 @@ pub struct MachineKind {
     pub zone: Option<String>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub spot: bool,
+    #[serde(default, skip_serializing_if = "PodKind::is_none")]
+    pub pod: PodKind,
 }
 
 /// Whether a job may be on a machine that its source may take back.
@@ -139,7 +144,7 @@ mod tests {
     use crate::request::{Grant, Request};
 
     fn kind(source: &str, spot: bool) -> MachineKind {
-        let SourceRef { name, backend } = SourceRef::named(source);
+        let SourceRef { name, backend, .. } = SourceRef::named(source);
         MachineKind {
             source: name.to_owned(),
             backend: backend.to_owned(),
@@ -147,6 +152,7 @@ mod tests {
             region: "eu-west-1".into(),
             zone: None,
             spot,
+            pod: PodKind::NoPod,
         }
     }
 

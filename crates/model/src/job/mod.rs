@@ -14,6 +14,7 @@ pub mod interpolation;
 pub mod machine_choice;
 pub mod mail;
 mod outcome;
+pub mod pod;
 mod process_policy;
 pub mod reason;
 pub mod request;

@@ -5,6 +5,7 @@ use crate::constraint::Constraint;
 use crate::gpu::{ComputeCapability, GpuVendor};
 use crate::machine_choice::{MachineChoice, MachineKind};
 use crate::node::Architecture;
+use crate::pod::PodTemplate;
 use crate::price::Price;
 use crate::range::Range;
 use crate::time::{TimeLimit, Timestamp};
@@ -64,6 +65,9 @@ pub struct Request {
     /// is not spot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machines: Option<Box<MachineChoice>>,
+    /// The pod that the job would run in, where a source makes pods; `None` for one that cannot run in a pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<Box<PodTemplate>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub constraint: Option<Constraint>,
     /// Tried before `constraint`, which is then ignored (`--prefer`).
@@ -149,6 +153,7 @@ impl Default for Request {
             architecture: None,
             price_max: None,
             machines: None,
+            pod: None,
             constraint: None,
             prefer: None,
             node_list: Vec::new(),
@@ -192,6 +197,9 @@ impl Request {
 
     /// Whether the job may be on the node that is such a machine, or none.
     pub fn allows_machine(&self, kind: Option<&MachineKind>) -> bool {
+        if kind.is_some_and(|kind| !kind.pod.admits(self.pod.as_deref())) {
+            return false;
+        }
         match (&self.machines, kind) {
             (Some(choice), Some(kind)) => choice.allows(kind),
             (Some(choice), None) => choice.allows_own(),

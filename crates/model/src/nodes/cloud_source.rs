@@ -1,5 +1,6 @@
 //! Who makes the machines of a source: a provider program, or a cloud by its own API, with what the site says of it.
 
+use crate::pod_source::KubernetesConfig;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -15,11 +16,13 @@ pub enum SourceKind {
     Gcp(Box<CloudConfig>),
     /// Lambda Cloud.
     Lambda(Box<CloudConfig>),
+    /// Pods of a Kubernetes cluster.
+    Kubernetes(Box<KubernetesConfig>),
 }
 
 impl SourceKind {
     /// The names of the kinds, as in sluice.toml.
-    pub const NAMES: [&str; 4] = ["program", "aws", "gcp", "lambda"];
+    pub const NAMES: [&str; 5] = ["program", "aws", "gcp", "lambda", "kubernetes"];
 
     pub fn name(&self) -> &'static str {
         match self {
@@ -27,13 +30,14 @@ impl SourceKind {
             Self::Aws(_) => "aws",
             Self::Gcp(_) => "gcp",
             Self::Lambda(_) => "lambda",
+            Self::Kubernetes(_) => "kubernetes",
         }
     }
 
-    /// What a cloud is configured with; `None` for a provider program.
+    /// What a cloud is configured with; `None` for a provider program and for pods.
     pub fn cloud(&self) -> Option<&CloudConfig> {
         match self {
-            Self::Program(_) => None,
+            Self::Program(_) | Self::Kubernetes(_) => None,
             Self::Aws(cloud) | Self::Gcp(cloud) | Self::Lambda(cloud) => Some(cloud),
         }
     }
@@ -44,6 +48,14 @@ impl SourceKind {
         let (own, other) = match (self, other) {
             (Self::Program(own), Self::Program(other)) => {
                 return (own != other).then_some("program");
+            }
+            (Self::Kubernetes(own), Self::Kubernetes(other)) => {
+                let keys = [
+                    ("kubeconfig", &own.kubeconfig, &other.kubeconfig),
+                    ("context", &own.context, &other.context),
+                    ("namespace", &own.namespace, &other.namespace),
+                ];
+                return keys.into_iter().find(|(_, own, other)| own != other).map(|(key, ..)| key);
             }
             (Self::Aws(own), Self::Aws(other))
             | (Self::Gcp(own), Self::Gcp(other))
@@ -59,10 +71,11 @@ impl SourceKind {
     }
 
     /// How long the jobs of a spot machine run on after the notice that it will be taken back: EC2 gives two minutes, Google
-    /// half a minute.
+    /// half a minute; a pod that is evicted has what its manifest says, of which most is for the jobs' own end.
     pub fn interruption_grace_s(&self) -> u32 {
         match self {
             Self::Gcp(_) => 15,
+            Self::Kubernetes(_) => 5,
             Self::Program(_) | Self::Aws(_) | Self::Lambda(_) => 90,
         }
     }

@@ -6,6 +6,7 @@ use crate::gres::GPU;
 use crate::id::JobId;
 use crate::machine_choice::{MachineKind, SourceRef};
 use crate::node::{NodeConfig, NodeGres};
+use crate::pod::{PodKind, PodTemplate};
 use crate::price::{Cost, Price};
 use crate::reason::Reason;
 use crate::time::Timestamp;
@@ -80,7 +81,11 @@ impl SourceConfig {
     pub fn reference(&self) -> SourceRef<'_> {
         match &self.kind {
             SourceKind::Program(_) => SourceRef::named(&self.name),
-            cloud => SourceRef { name: &self.name, backend: cloud.name() },
+            kind => SourceRef {
+                name: &self.name,
+                backend: kind.name(),
+                makes_pods: matches!(kind, SourceKind::Kubernetes(_)),
+            },
         }
     }
 }
@@ -158,6 +163,32 @@ impl Offer {
             region: self.region.clone(),
             zone: self.zone().map(str::to_owned),
             spot: self.spot,
+            pod: if source.makes_pods { PodKind::ForAny } else { PodKind::NoPod },
+        }
+    }
+
+    /// The same with less: a pod has what its job asks for, in whole MiB, as its agent says it. Its price is that of the largest
+    /// of its parts.
+    pub fn part(&self, cpus: u32, memory: Bytes, gpus: u32, disk: Bytes) -> Self {
+        let has = self.gpus.as_ref().map_or(0, |has| has.count);
+        let share = |part: u64, whole: u64| {
+            let units = u128::from(self.price.units()) * u128::from(part.min(whole));
+            u64::try_from(units.div_ceil(u128::from(whole.max(1)))).unwrap_or(u64::MAX)
+        };
+        let units = share(cpus.into(), self.cpus.into())
+            .max(share(memory.0, self.memory.0))
+            .max(share(gpus.into(), has.into()));
+        let whole = |amount: Bytes| Bytes::from_mib(amount.0.div_ceil(1 << 20));
+        Self {
+            cpus: cpus.min(self.cpus),
+            memory: whole(memory).min(self.memory),
+            disk: whole(disk).min(self.disk),
+            gpus: self.gpus.clone().filter(|_| gpus > 0).map(|has| OfferedGpus {
+                count: gpus.min(has.count),
+                ..has
+            }),
+            price: Price::from_units(units),
+            ..self.clone()
         }
     }
 
@@ -227,6 +258,9 @@ pub struct MachineTerms {
     /// The fleet of dstack's language that it is an instance of.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fleet: Option<String>,
+    /// What it is made with, where it is a pod.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pod: Option<Box<PodTemplate>>,
 }
 
 impl MachineTerms {
@@ -246,6 +280,17 @@ impl Machine {
         match &self.terms.fleet {
             Some(fleet) => vec![fleet_feature(fleet)],
             None => source.features.clone(),
+        }
+    }
+
+    /// What a node is that is this machine.
+    pub fn kind(&self, source: SourceRef<'_>) -> MachineKind {
+        let kind = self.offer.kind(source);
+        match &self.terms.pod {
+            Some(template) if source.makes_pods => {
+                MachineKind { pod: PodKind::Of(template.clone()), ..kind }
+            }
+            _ => kind,
         }
     }
 
@@ -485,6 +530,26 @@ pub fn month_start(at: Timestamp) -> Timestamp {
 mod tests {
     use super::*;
     use crate::cloud_source::CloudConfig;
+
+    #[test]
+    fn part_of_an_offer_is_in_whole_mebibytes_and_costs_the_largest_of_its_parts() {
+        let node = Offer {
+            id: "node".into(),
+            cpus: 16,
+            memory: Bytes::from_gib(64),
+            disk: Bytes::from_gib(10),
+            gpus: Some(OfferedGpus { kind: "a100".into(), count: 8, memory: None }),
+            region: String::new(),
+            price: Price::from_units(1600),
+            spot: false,
+        };
+        let small = node.part(2, Bytes(16_000_000), 0, Bytes(1));
+        assert_eq!((small.cpus, small.memory.mib(), small.disk.mib()), (2, 16, 1));
+        assert_eq!((small.gpus, small.price.units()), (None, 200));
+        let gpus = node.part(2, Bytes::from_gib(1), 4, Bytes(0));
+        assert_eq!((gpus.gpus.map(|gpus| gpus.count), gpus.price.units()), (Some(4), 800));
+        assert_eq!(node.part(64, Bytes::from_gib(640), 64, Bytes(0)).price, node.price);
+    }
 
     #[test]
     fn source_of_an_old_journal_is_that_of_its_program() {

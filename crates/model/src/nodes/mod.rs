@@ -12,6 +12,7 @@ pub mod machine;
 pub mod node;
 pub mod node_reason;
 pub mod partition;
+pub mod pod_source;
 pub mod power;
 pub mod reservation;
 pub mod reservation_request;

@@ -10,6 +10,7 @@ use model::id::JobId;
 use model::machine::Offer;
 use model::node::NodeConfig;
 use model::partition::Partition;
+use model::request::Memory;
 use std::borrow::Cow;
 use std::rc::Rc;
 
@@ -46,6 +47,32 @@ impl Size {
         Self { cpus, memory, gpus }
     }
 
+    /// The part of an offer that a pod for one of the job's nodes is: what the job asks for there, and no more.
+    pub(super) fn pod(offer: &Offer, demand: &Demand<'_>) -> Offer {
+        let nodes = demand.nodes_min.max(1);
+        let tasks = match demand.tasks {
+            Tasks::PerNode(count) => count.max(1),
+            Tasks::Total { count, per_node_max } => {
+                count.div_ceil(nodes).min(per_node_max).max(1)
+            }
+        };
+        let gpus = demand.gres.iter().filter(|gres| gres.name == GPU).map(|gres| {
+            let of_job = gres.per_job.div_ceil(nodes.into());
+            gres.per_node.max(gres.per_task.saturating_mul(tasks.into())).max(of_job)
+        });
+        let gpus = u32::try_from(gpus.sum::<u64>()).unwrap_or(u32::MAX);
+        let of_gpus = demand.cpus_per_gpu.unwrap_or(0).saturating_mul(gpus);
+        let cpus = demand.cpus_per_task.saturating_mul(tasks).max(of_gpus).max(1);
+        let cpus = if demand.request.overcommit { 1.max(of_gpus) } else { cpus };
+        let whole = offer.node("", &[]);
+        // Where nobody says how much memory, the pod has the node's in proportion to its CPUs.
+        let is_unsaid = demand.memory == MemoryRule::WholeNode
+            && demand.request.memory != Memory::WholeNode;
+        let rule = if is_unsaid { MemoryRule::NodeOverCpus } else { demand.memory };
+        let memory = rule.on_node(&whole, cpus, gpus.into());
+        offer.part(cpus, memory, gpus, demand.request.disk.unwrap_or_default())
+    }
+
     pub(super) fn holds(self, least: Self) -> bool {
         self.cpus >= least.cpus && self.memory >= least.memory && self.gpus >= least.gpus
     }
@@ -62,13 +89,15 @@ pub(super) struct Bin {
     pub(super) owner: Option<JobId>,
     /// For a new one: the positions of its source and of its offer.
     pub(super) new: Option<(usize, usize)>,
+    /// For a new pod: the part of the offer that it is.
+    pub(super) part: Option<Rc<Offer>>,
 }
 
 impl Bin {
     pub(super) fn of(config: Rc<NodeConfig>) -> Self {
         let free = NodeFree::empty(&config);
         let free_cpus = free.cpus.len();
-        Self { config, free, free_cpus, fleet: None, owner: None, new: None }
+        Self { config, free, free_cpus, fleet: None, owner: None, new: None, part: None }
     }
 
     /// Whether it would be in the partition.

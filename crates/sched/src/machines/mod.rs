@@ -8,6 +8,7 @@ mod bin;
 mod packing;
 
 use crate::gate;
+use crate::place::demand::Demand;
 use crate::view::{PendingJob, Plan, View};
 use model::cloud_fleet::CloudFleet;
 use model::id::JobId;
@@ -57,6 +58,8 @@ pub struct Source {
     pub name: String,
     /// In dstack's words.
     pub backend: String,
+    /// Its machines are pods, each of the size that its job asks for.
+    pub makes_pods: bool,
     pub features: Vec<String>,
     pub offers: Arc<Vec<Offer>>,
     /// Offers that failed a short while ago, and how; all of them where the name is `None`.
@@ -100,7 +103,7 @@ impl Source {
     }
 
     pub fn reference(&self) -> SourceRef<'_> {
-        SourceRef { name: &self.name, backend: &self.backend }
+        SourceRef { name: &self.name, backend: &self.backend, makes_pods: self.makes_pods }
     }
 }
 
@@ -163,7 +166,10 @@ pub fn machines(view: &View, plan: &Plan, now: Timestamp, there: &MachineView) -
 
 /// So many machines for a fleet without a job: of the cheapest offer that it may have, within the limits of the source.
 pub fn fleet_orders(there: &MachineView, fleet: &str, count: u32) -> Vec<MachineOrder> {
-    let of_fleet = |source: &&Source| source.fleet.as_ref().is_some_and(|of| of.name == fleet);
+    // A pod is made for a job, and not before there is one.
+    let of_fleet = |source: &&Source| {
+        !source.makes_pods && source.fleet.as_ref().is_some_and(|of| of.name == fleet)
+    };
     let mut choices: Vec<(Price, &Source, &Offer)> = Vec::new();
     for source in there.sources.iter().filter(of_fleet) {
         let is_left = |offer: &&Offer| {
@@ -196,6 +202,11 @@ pub fn fleet_orders(there: &MachineView, fleet: &str, count: u32) -> Vec<Machine
         fleet: Some(fleet.to_owned()),
     };
     vec![order; count as usize]
+}
+
+/// The part of an offer of pods that is made for a node of the job.
+pub(crate) fn pod_part(offer: &Offer, demand: &Demand<'_>) -> Offer {
+    bin::Size::pod(offer, demand)
 }
 
 /// How many machines of this price, of so many at most, the source may make.

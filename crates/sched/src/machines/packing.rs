@@ -10,6 +10,7 @@ use crate::view::{PendingJob, View};
 use model::id::JobId;
 use model::machine::{HoldCause, MachineAnswer, Offer, SourceHold};
 use model::node::NodeConfig;
+use model::pod::PodKind;
 use model::price::{Cost, Price};
 use model::request::Request;
 use model::time::Timestamp;
@@ -300,6 +301,20 @@ impl<'a> Packing<'a> {
         choice.node.get_or_init(make).clone()
     }
 
+    /// The pod that would be made for a node of the job, and the node that it would be; `None` for a job that cannot run in
+    /// one.
+    fn pod_of(&self, choice: &Choice, demand: &Demand<'_>) -> Option<(Rc<Offer>, Rc<NodeConfig>)> {
+        let template = demand.request.pod.clone()?;
+        let of = &self.there.sources[choice.source];
+        let part = Size::pod(self.offer(choice), demand);
+        let name = format!("{}-new", of.name);
+        let mut config = part.node_of(of.reference(), &name, &of.features);
+        if let Some(kind) = &mut config.machine {
+            kind.pod = PodKind::Of(template);
+        }
+        Some((Rc::new(part), Rc::new(config)))
+    }
+
     /// The job on the fewest new machines of an offer, beside those that are on their way.
     fn try_offer(
         &self,
@@ -314,14 +329,23 @@ impl<'a> Packing<'a> {
         if !of.feeds(&info.partition) || !of.may_make(self.offer(choice)) {
             return None;
         }
-        let config = self.node_of(choice);
+        let (part, config) = if of.makes_pods {
+            let (part, config) = self.pod_of(choice, demand)?;
+            (Some(part), config)
+        } else {
+            (None, self.node_of(choice))
+        };
         if !fit::is_of_sort(demand, &config) {
             return None;
         }
         let fleet: Option<Rc<str>> = of.fleet.as_ref().map(|fleet| Rc::from(fleet.name.as_str()));
         let try_with = |count: u32| {
-            let new = Some((choice.source, choice.number));
-            let one = |_| Bin { new, fleet: fleet.clone(), ..Bin::of(config.clone()) };
+            let one = |_| Bin {
+                new: Some((choice.source, choice.number)),
+                part: part.clone(),
+                fleet: fleet.clone(),
+                ..Bin::of(config.clone())
+            };
             let more: Vec<Bin> = (0..count).map(one).collect();
             Some((self.try_in(demand, partition, least, &more)?, more))
         };
@@ -439,9 +463,10 @@ impl<'a> Packing<'a> {
         placed: Placement,
         more: Vec<Bin>,
     ) {
-        for (at, number) in more.iter().filter_map(|bin| bin.new) {
+        for bin in &more {
+            let Some((at, number)) = bin.new else { continue };
             let source = &self.there.sources[at];
-            let offer = source.offers[number].clone();
+            let offer = bin.part.as_deref().unwrap_or(&source.offers[number]).clone();
             let hour = offer.price.for_time(HOUR);
             if let Some(tally) = self.tallies.get_mut(source.name.as_str()) {
                 tally.machines += 1;

@@ -1,7 +1,7 @@
 //! dstack's offers: the share that each node would give, and whether it is free now.
 
 use crate::free::node_free::NodeFree;
-use crate::machines::MachineView;
+use crate::machines::{MachineView, pod_part};
 use crate::place::demand::Demand;
 use crate::place::{candidates, fit};
 use crate::view::View;
@@ -89,13 +89,20 @@ pub fn machine_offers(
     let mut seen = HashSet::new();
     let serving = all.into_iter().filter_map(|(source, offer)| {
         let name = format!("{}:{}", source.name, offer.id);
-        let node = offer.node_of(source.reference(), &name, &source.features);
-        let share = demands.iter().find_map(|(info, demand)| {
-            if !source.feeds(&info.partition) || !fit::is_of_sort(demand, &node) {
+        let (node, share) = demands.iter().find_map(|(info, demand)| {
+            if !source.feeds(&info.partition) {
+                return None;
+            }
+            // A pod has what the job asks for, whatever its node has.
+            let part = source.makes_pods.then(|| pod_part(offer, demand));
+            let offer = part.as_ref().unwrap_or(offer);
+            let node = offer.node_of(source.reference(), &name, &source.features);
+            if !fit::is_of_sort(demand, &node) {
                 return None;
             }
             let (tasks, totals) = (demand.tasks_on_each(), demand.job_totals());
-            fit::grant(demand, &node, &NodeFree::empty(&node), tasks, &totals)
+            let share = fit::grant(demand, &node, &NodeFree::empty(&node), tasks, &totals)?;
+            Some((node, share))
         })?;
         let is_first = seen.insert((source.name.as_str(), offer.id.as_str()));
         is_first.then_some(MachineOffer { node, share })

@@ -14,6 +14,7 @@ use model::fleet::Blocks;
 use model::id::JobId;
 use model::machine::{FailureKind, HoldCause, MachineAnswer, Offer, SourceHold};
 use model::node::NodeConfig;
+use model::pod::PodTemplate;
 use model::price::{Cost, Price};
 use model::range::Range;
 use model::request::Per;
@@ -43,6 +44,7 @@ fn source() -> Source {
     Source {
         name: "cloud".into(),
         backend: "remote".into(),
+        makes_pods: false,
         features: vec!["cloud".into()],
         offers: Arc::new(vec![offer("large", 8, 4.0), offer("small", 2, 1.0)]),
         failed: Vec::new(),
@@ -229,6 +231,23 @@ fn machine_is_made_as_the_job_chooses() {
         let waiting = job(1).asking(|request| request.machines = choice.map(Box::new));
         assert_eq!(orders(&made(&site(Vec::new(), [waiting]), &there)), expected, "{said}");
     }
+}
+
+#[test]
+fn pod_is_made_of_the_size_that_its_job_asks_for_and_for_no_job_that_cannot_be_in_one() {
+    let mut there = there();
+    there.sources[0].makes_pods = true;
+    let template = PodTemplate { image: None, uid: 7, gid: 7, groups: Vec::new() };
+    let waiting =
+        |pod: Option<PodTemplate>| job(1).asking(|request| request.pod = pod.map(Box::new));
+    let plan = made(&site(Vec::new(), [waiting(Some(template))]), &there);
+    let offers: Vec<&Offer> = plan.orders.iter().map(|order| &order.offer).collect();
+    assert_eq!((offers.len(), offers[0].cpus), (1, 1), "{plan:?}");
+    let plan = made(&site(Vec::new(), [waiting(None)]), &there);
+    assert_eq!((orders(&plan), answer(&plan, 1)), (String::new(), Some(&MachineAnswer::NoOffer)));
+    let offered = machine_offers(&site(Vec::new(), []), &waiting(None).spec, &[0], &there, 10);
+    let sizes: Vec<u32> = offered.iter().map(|offer| offer.node.cpus).collect();
+    assert_eq!(sizes, [1, 1], "what is offered has the same size");
 }
 
 #[test]

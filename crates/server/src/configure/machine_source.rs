@@ -1,6 +1,7 @@
 //! `[[source]]` of sluice.toml: where machines come from that are made for waiting jobs.
 
 use super::cloud_source::CloudToml;
+use super::pod_source::KubernetesToml;
 use cluster::ClusterConfig;
 use model::cloud_source::SourceKind;
 use model::container::is_plain_path;
@@ -39,6 +40,7 @@ pub(super) struct SourceToml {
     call_limit: Option<String>,
     own_nodes_first: Option<bool>,
     cloud: Option<CloudToml>,
+    kubernetes: Option<KubernetesToml>,
 }
 
 /// The sources, or what is wrong with one.
@@ -120,7 +122,13 @@ impl SourceToml {
     fn kind(&self) -> Result<SourceKind, String> {
         let kind = self.kind.as_deref().unwrap_or("program");
         if !SourceKind::NAMES.contains(&kind) {
-            return Err(format!("kind: {kind:?}: expected program, aws, gcp or lambda"));
+            return Err(format!("kind: {kind:?}: expected program, aws, gcp, lambda or kubernetes"));
+        }
+        if kind == "kubernetes" {
+            return self.pods();
+        }
+        if self.kubernetes.is_some() {
+            return Err("kubernetes: only a source of kind kubernetes has it".into());
         }
         match (kind, &self.program, &self.cloud) {
             ("program", Some(program), None) if is_plain_path(program) => {
@@ -142,6 +150,23 @@ impl SourceToml {
                 })
             }
         }
+    }
+
+    /// Pods, as their own table says.
+    fn pods(&self) -> Result<SourceKind, String> {
+        let others = [
+            ("program", self.program.is_some()),
+            ("cloud", self.cloud.is_some()),
+            // A pod is made for a job, and a node of slurm.conf is there before.
+            ("nodes", self.nodes.is_some()),
+        ];
+        if let Some((key, _)) = others.into_iter().find(|(_, is_given)| *is_given) {
+            return Err(format!("{key}: a source of kind kubernetes has none"));
+        }
+        let table = "kubernetes: missing: expected a table [source.kubernetes]";
+        let given = self.kubernetes.as_ref().ok_or_else(|| table.to_owned())?;
+        let pods = given.config().map_err(|why| format!("kubernetes.{why}"))?;
+        Ok(SourceKind::Kubernetes(Box::new(pods)))
     }
 }
 
@@ -225,7 +250,19 @@ mod tests {
             (source("").replace("cloud", "Cloud 9"), "name: expected a letter"),
             (source("").replace("/opt/", ""), "program: \"make\": expected an absolute path"),
             (source("").replace("program = '/opt/make'", ""), "program: missing"),
-            (source("kind = 'azure'"), "kind: \"azure\": expected program, aws, gcp or lambda"),
+            (source("kind = 'azure'"), "kind: \"azure\": expected program, aws, gcp, lambda or"),
+            (source("kind = 'kubernetes'"), "program: a source of kind kubernetes has none"),
+            (source("[source.kubernetes]\nimage = 'a'"), "kubernetes: only a source of kind"),
+            (
+                source("kind = 'kubernetes'\nnodes = 'c1'\n[source.kubernetes]\nimage = 'a'")
+                    .replace("program = '/opt/make'", ""),
+                "nodes: a source of kind kubernetes has none",
+            ),
+            (
+                source("kind = 'kubernetes'\n[source.kubernetes]\nimage = 'a'")
+                    .replace("program = '/opt/make'", ""),
+                "[[source]] \"cloud\": kubernetes.runner_image: missing",
+            ),
             (source("kind = 'aws'"), "program: a source of kind aws has none"),
             (source("[source.cloud]\nregions = ['r']"), "cloud: only a source of a cloud has it"),
             (

@@ -2,13 +2,14 @@
 //!
 //! A file for each subject: `priority`, `power`, `preempt_requeue`, `process`, `site` (prolog, epilog, folders), `show_config`,
 //! `sluice_toml` (what slurm.conf has no words for), `toml_value` (its texts), `machine_source` (its `[[source]]`), `cloud_source`
-//! (the table of a cloud in that), `budget` (its `[[budget]]`), `oidc` (its `[oidc]`), `slurmdbd_conf` (the purge of the books).
+//! and `pod_source` (the tables of a cloud and of Kubernetes in that), `budget` (its `[[budget]]`), `oidc` (its `[oidc]`), `slurmdbd_conf` (the purge of the books).
 
 mod budget;
 mod cloud_source;
 mod dstack_settings;
 mod machine_source;
 mod oidc;
+mod pod_source;
 mod power;
 mod preempt_requeue;
 mod priority;

@@ -7,7 +7,9 @@ use super::answer_bounds;
 use super::budget_warning::BudgetWarning;
 use super::node_order;
 use super::open_source::OpenSources;
-use super::source::{CreateOrder, DeleteOrder, MachineSource, SourceError, SourceMachine};
+use super::source::{
+    CreateOrder, DeleteOrder, FailedMachine, MachineSource, SourceError, SourceMachine,
+};
 use crate::agents::dynamic_node;
 use crate::auth::principal::server_principal;
 use crate::clock;
@@ -47,6 +49,7 @@ const TOKEN_RESERVE: Duration = Duration::from_secs(60);
 enum Key {
     Offers(String),
     Describe(String),
+    Failures(String),
     /// By token.
     Machine(String),
 }
@@ -57,6 +60,7 @@ impl Key {
         match self {
             Self::Offers(_) => Some("offers"),
             Self::Describe(_) => Some("describe"),
+            Self::Failures(_) => Some("failures"),
             Self::Machine(_) => None,
         }
     }
@@ -65,6 +69,7 @@ impl Key {
 enum Work {
     Offers,
     Describe,
+    Failures,
     Create(Box<Machine>),
     Delete(Box<Machine>),
     Report(MachineReport),
@@ -80,9 +85,10 @@ impl Work {
         }
     }
 
-    /// Whether the source is called for it. A report is kept at once, whatever hangs.
+    /// Whether it counts among the calls of its source. A report is kept at once, whatever hangs, and a source that is listened
+    /// to may be called meanwhile.
     fn is_call(&self) -> bool {
-        !matches!(self, Self::Report(_))
+        !matches!(self, Self::Report(_) | Self::Failures)
     }
 }
 
@@ -90,6 +96,8 @@ impl Work {
 enum Outcome {
     Done,
     Compared(Differences),
+    /// The source tells nothing by itself.
+    Silent,
     Failed(SourceError),
 }
 
@@ -189,6 +197,7 @@ impl Driver {
             // What a source offers and has is found out though its calls for machines hang.
             add(Key::Offers(source.name.clone()), Work::Offers);
             add(Key::Describe(source.name.clone()), Work::Describe);
+            add(Key::Failures(source.name.clone()), Work::Failures);
             let work = state.live_machines_of(&source.name).filter_map(|machine| {
                 let missing = self.missing.get(&machine.token);
                 let is_missing = missing.is_some_and(|count| *count >= MISSING_MAX);
@@ -220,7 +229,7 @@ impl Driver {
         vital_task::spawn("a call of a source of machines", async move {
             let token = match &key {
                 Key::Machine(token) => token.clone(),
-                Key::Offers(_) | Key::Describe(_) => String::new(),
+                Key::Offers(_) | Key::Describe(_) | Key::Failures(_) => String::new(),
             };
             let outcome = carry_out(&shared, source, opened, token, work).await;
             // The receiver lives as long as this task's loop.
@@ -235,7 +244,7 @@ impl Driver {
         if let Some(call) = key.call() {
             let failure = match &outcome {
                 Outcome::Failed(why) => Some(why.to_string()),
-                Outcome::Done | Outcome::Compared(_) => None,
+                Outcome::Done | Outcome::Compared(_) | Outcome::Silent => None,
             };
             let statuses = &self.shared.volatile.source_statuses;
             statuses.set_failure(&progress.source, call, failure);
@@ -262,6 +271,10 @@ impl Driver {
         match &key {
             Key::Offers(_) => progress.next = now + OFFERS_INTERVAL,
             Key::Describe(_) => progress.next = now + DESCRIBE_INTERVAL,
+            Key::Failures(_) if matches!(outcome, Outcome::Silent) => {
+                progress.next = now + OFFERS_INTERVAL;
+            }
+            Key::Failures(_) => progress.next = now + FIRST_PAUSE,
             // The next thing to be done with a machine follows from its state.
             Key::Machine(_) => drop(self.progress.remove(&key)),
         }
@@ -341,6 +354,24 @@ async fn carry_out(
                 found.strangers.append(&mut found.surplus);
             }
             return Ok(Outcome::Compared(found));
+        }
+        Work::Failures => {
+            let told = call(move || source.failures()).await.map_err(|e| e.of("failures"))?;
+            let Some(failed) = told else { return Ok(Outcome::Silent) };
+            for FailedMachine { token, kind, text } in failed {
+                // What was deleted by ourselves is none.
+                let is_meant = |machine: &Machine| {
+                    let is_over =
+                        matches!(machine.phase, MachinePhase::Deleting | MachinePhase::Gone);
+                    machine.source == name && !is_over
+                };
+                if !shared.read().machines.get(&token).is_some_and(is_meant) {
+                    continue;
+                }
+                tracing::warn!("source {name}: machine of token {token}: {kind}: {text}");
+                let report = MachineReport::Failed { kind, text };
+                execute(shared, Command::MachineReport { token, report }).await?;
+            }
         }
         Work::Create(machine) => {
             let order = create_order(shared, &config, &machine).await?;
@@ -428,7 +459,8 @@ async fn create_order(
     let (token, node) = (machine.token.clone(), machine.node.clone());
     let join =
         join.map_err(|why| SourceError::unknown(format!("no join token for {node}: {why}")))?;
-    Ok(CreateOrder { token, offer, node, conf, join })
+    let pod = machine.terms.pod.clone();
+    Ok(CreateOrder { token, offer, node, conf, join, pod })
 }
 
 async fn call<T: Send + 'static>(

@@ -4,6 +4,7 @@
 use super::cloud::ec2::Ec2Source;
 use super::cloud::gcp::GcpSource;
 use super::cloud::lambda::LambdaSource;
+use super::kubernetes::KubernetesSource;
 use super::program_source::ProgramSource;
 use super::source::MachineSource;
 use model::cloud_source::SourceKind;
@@ -46,5 +47,6 @@ fn open(config: &SourceConfig, cluster: &str) -> Arc<dyn MachineSource> {
         SourceKind::Aws(cloud) => Arc::new(Ec2Source::new(config, cloud, cluster)),
         SourceKind::Gcp(cloud) => Arc::new(GcpSource::new(config, cloud, cluster)),
         SourceKind::Lambda(cloud) => Arc::new(LambdaSource::new(config, cloud, cluster)),
+        SourceKind::Kubernetes(pods) => Arc::new(KubernetesSource::new(config, pods, cluster)),
     }
 }

@@ -25,12 +25,23 @@ pub struct ProgramAnswer {
 
 /// Runs the program, which is killed with what it has started in its process group when it takes too long or prints too much.
 pub fn call(program: &str, request: Vec<u8>, limit: Duration) -> Result<ProgramAnswer, String> {
+    let mut command = Command::new(program);
+    command.env_clear().env("PATH", SYSTEM_PATH);
+    run(program, command, request, limit)
+}
+
+/// The same of a command with arguments and variables of its own.
+pub fn run(
+    program: &str,
+    mut command: Command,
+    request: Vec<u8>,
+    limit: Duration,
+) -> Result<ProgramAnswer, String> {
     let failed = |what: String| format!("{program} {what}");
     let (mut answer, answers) = Output::new(ANSWER_BYTES_MAX).map_err(|e| failed(e.to_string()))?;
     let (mut errors, complaints) =
         Output::new(ERROR_BYTES_MAX).map_err(|e| failed(e.to_string()))?;
-    let mut command = Command::new(program);
-    command.env_clear().env("PATH", SYSTEM_PATH).current_dir("/").process_group(0);
+    command.current_dir("/").process_group(0);
     command.stdin(Stdio::piped()).stdout(answers).stderr(complaints);
     let child = command.spawn();
     // The command holds the pipes' other ends until it is dropped.

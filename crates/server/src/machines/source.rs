@@ -2,6 +2,7 @@
 
 pub use cluster::machine_reconcile::SourceMachine;
 use model::machine::{FailureKind, Offer};
+use model::pod::PodTemplate;
 use wire::link::JoinFile;
 
 /// Calls block; they are made off the runtime's threads.
@@ -17,6 +18,20 @@ pub trait MachineSource: Send + Sync {
 
     /// Deletes the machine of this token. Where there is none it says so, or that it has done it.
     fn delete(&self, order: &DeleteOrder) -> Result<(), SourceError>;
+
+    /// Waits a while for machines that will not serve, or serve no more. `None` from a source that tells nothing by itself: it
+    /// is asked by `describe` alone.
+    fn failures(&self) -> Result<Option<Vec<FailedMachine>>, SourceError> {
+        Ok(None)
+    }
+}
+
+/// A machine of which its source says that it will not serve, or serves no more, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FailedMachine {
+    pub token: String,
+    pub kind: FailureKind,
+    pub text: String,
 }
 
 /// Which machine to delete.
@@ -39,6 +54,8 @@ pub struct CreateOrder {
     /// For `sluice agent --dynamic --conf`; empty for a node of slurm.conf, whose agent is started without both.
     pub conf: String,
     pub join: JoinFile,
+    /// What it is made with, where it is a pod.
+    pub pod: Option<Box<PodTemplate>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

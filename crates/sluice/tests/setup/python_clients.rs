@@ -102,6 +102,15 @@ fn up_openapi_document_is_served_and_valid() {
     assert!(said.ok().trim().parse::<u32>().is_ok_and(|paths| paths > 10));
 }
 
+/// A unit test of the server holds what it makes to this file.
+#[test]
+fn up_manifests_of_pods_keep_to_the_schema_of_kubernetes() {
+    let Some(python) = python() else { return };
+    let manifests = "/../server/src/machines/kubernetes/manifests.json";
+    let manifests = format!("{}{manifests}", env!("CARGO_MANIFEST_DIR"));
+    assert_eq!(run(&python, &[&script("manifests.py"), &manifests]).ok(), "3\n");
+}
+
 /// A mock of an identity provider, which ends with the test.
 pub(super) struct Provider {
     process: Child,

@@ -87,6 +87,8 @@ struct Facts {
     docker_image: String,
     /// The job has its node for itself.
     has_whole_node: bool,
+    /// The node is a pod, which has the job's image: its processes run there as they are.
+    in_pod: bool,
     topology: Option<Arc<Topology>>,
     /// The facts of all components of a het job, itself among them, in their order.
     het_components: Vec<Facts>,
@@ -169,6 +171,7 @@ fn facts_of_one(shared: &Shared, state: &State, id: AttemptId, node: &str) -> Op
         task_user: state.config.site.containers.task_user,
         docker_image: state.config.site.containers.docker_image.clone(),
         has_whole_node: has_whole_node(state, job, &attempt.allocation, node_index),
+        in_pod: is_pod(state, node),
         job: job.clone(),
         het_components: Vec::new(),
     })
@@ -208,6 +211,11 @@ fn has_whole_node(state: &State, job: &Job, granted: &Allocation, node_index: us
     let share = &granted.nodes[node_index];
     let cpus = state.nodes.get(&share.node).map(|node| node.config.cpus);
     exclusive || cpus.is_some_and(|cpus| share.sharers <= 1 && share.cpus.len() >= cpus)
+}
+
+fn is_pod(state: &State, node: &str) -> bool {
+    let machine = state.nodes.get(node).and_then(|node| node.config.machine.as_ref());
+    machine.is_some_and(|kind| !kind.pod.is_none())
 }
 
 /// How long the job may overrun its limit: as its partition says, else as the cluster does.
@@ -292,6 +300,7 @@ pub fn job_launch(
     let volumes = volumes::of_node(&shared.read(), &facts, node)?;
     let id_range = id_range(&shared.read(), spec.owner.uid);
     let own_folder = workspace.as_ref().is_some_and(|brought| brought.own_folder);
+    let in_pod = facts.in_pod;
     Ok(Some(JobLaunch {
         kind: launch.kind,
         user: UserIds {
@@ -317,7 +326,7 @@ pub fn job_launch(
             .map(|attempt| Box::new(internode_ssh::of_attempt(shared, attempt, &facts.task))),
         process_variables: process_variables(launch.kind, own_folder),
         folder_variables: folder_variables(launch.kind),
-        work_dir: launch.work_dir.to_string(),
+        work_dir: work_dir(&facts),
         stdin: launch.stdin.as_deref().unwrap_or("/dev/null").to_owned(),
         stdout,
         stderr,
@@ -336,16 +345,17 @@ pub fn job_launch(
         first_step: None,
         notices: notice::launch_notices(facts.job.id),
         sample_s: launch.sample_s,
-        container: container(&facts),
+        container: container(&facts).filter(|_| !in_pod),
         volumes,
-        shared_memory: launch.shared_memory,
+        shared_memory: launch.shared_memory.filter(|_| !in_pod),
         own_network: launch.kind == LaunchKind::Task
+            && !in_pod
             && facts.attempt().allocation.nodes.len() == 1
             && (!facts.has_whole_node || is_privileged(launch)),
         id_range,
         registry_auth: match launch.container {
-            Some(_) => registry_auth::open(shared, &spec).map_err(refused)?,
-            None => None,
+            Some(_) if !in_pod => registry_auth::open(shared, &spec).map_err(refused)?,
+            _ => None,
         },
         call: spec.call.clone(),
         git_credentials: if runs_here {
@@ -440,6 +450,17 @@ fn default_container(facts: &Facts) -> Option<Box<Container>> {
         let shared_memory = launch.shared_memory;
         Box::new(Container { image: Some(image), shared_memory, ..Container::default() })
     })
+}
+
+/// Where the job's processes begin. A run with an image begins in its `working_dir`; the folder that it was submitted from is none
+/// of the image's, and in a pod it begins in `/`.
+fn work_dir(facts: &Facts) -> String {
+    let launch = &facts.job.spec.launch;
+    let container = launch.container.as_ref().filter(|of| of.isolated && facts.in_pod);
+    match container {
+        Some(container) => container.work_dir.clone().unwrap_or_else(|| "/".to_owned()),
+        None => launch.work_dir.to_string(),
+    }
 }
 
 fn outputs(facts: &Facts) -> (Output, Output) {

@@ -54,6 +54,9 @@ pub struct AgentArgs {
     /// With --spot: the address of the metadata service, where it is not the cloud's own
     #[arg(long, value_name = "URL", requires = "spot")]
     metadata: Option<String>,
+    /// This is a pod of Kubernetes: its limits are the node's, no CPU is bound, and the jobs end when the pod is stopped
+    #[arg(long, requires = "dynamic", conflicts_with = "spot")]
+    pod: bool,
     /// The state folder; by default /var/lib/sluice for root, ~/.local/state/sluice for others
     #[arg(long, env = "SLUICE_STATE")]
     state: Option<PathBuf>,
@@ -167,6 +170,7 @@ pub fn run(args: AgentArgs) -> VerbResult {
         dynamic,
         future,
         spot: args.spot.map(|cloud| SpotConfig { cloud, address: args.metadata }),
+        in_pod: args.pod,
         gres_of: Box::new(move |node| gres.of_machine(node)),
     };
     ::agent::run(config, launcher).map_err(|e| VerbError::Message(e.to_string()))?;

@@ -1,8 +1,9 @@
-//! Machines of clouds: programs of Python play the clouds' APIs (`ec2_proxy.py` before moto's server, `json_clouds.py`), and the user
-//! data of each machine starts an agent on this machine (`machine_host.py`).
+//! Machines of clouds: programs of Python play the clouds' APIs (`ec2_proxy.py` before moto's server, `json_clouds.py`,
+//! `kubernetes_api.py`), and the user data of each machine starts an agent on this machine (`machine_host.py`).
 
 mod ec2;
 mod json_clouds;
+mod kubernetes;
 
 use super::machines::{CONF, run_as_ordinary_user_with};
 use super::power::PowerCluster;

@@ -1,0 +1,41 @@
+//! The variables of the image that a pod has, which its agent was started with: jobs there have them too, as in any container of
+//! the image.
+
+use std::collections::HashSet;
+
+/// The agent's own.
+const OF_AGENT: [&str; 2] = ["SLUICE_STATE", "POD_IP"];
+
+/// Adds the image's variables to a job's, whose own count before.
+pub(super) fn add(entries: &mut Vec<String>, image: impl Iterator<Item = (String, String)>) {
+    let name_of = |entry: &String| entry.split('=').next().unwrap_or_default().to_owned();
+    let known: HashSet<String> = entries.iter().map(name_of).collect();
+    let added = image.filter(|(name, _)| !known.contains(name));
+    let added = added.filter(|(name, _)| !OF_AGENT.contains(&name.as_str()));
+    entries.extend(added.map(|(name, value)| format!("{name}={value}")));
+}
+
+/// What this process was started with, as far as it is text.
+pub(super) fn of_this_process() -> impl Iterator<Item = (String, String)> {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_of_the_image_are_added_to_those_of_the_job() {
+        let text = |text: &str| text.to_owned();
+        let mut entries = vec![text("MODE=a=b"), text("EMPTY=")];
+        let image = [
+            (text("PATH"), text("/opt/bin:/bin")),
+            (text("MODE"), text("c")),
+            (text("EMPTY"), text("x")),
+            (text("SLUICE_STATE"), text("/tmp/sluice")),
+        ];
+        add(&mut entries, image.into_iter());
+        assert_eq!(entries, ["MODE=a=b", "EMPTY=", "PATH=/opt/bin:/bin"]);
+    }
+}

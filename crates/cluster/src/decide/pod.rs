@@ -1,0 +1,106 @@
+//! The pod that a new job would run in, where a source of the cluster makes pods.
+
+use crate::state::State;
+use model::container::{Container, ContainerUser};
+use model::pod::PodTemplate;
+use model::principal::Principal;
+use model::run::{JobSpec, LaunchKind};
+use model::site::ContainerSite;
+use std::sync::Arc;
+
+impl State {
+    /// Says of a new job which pod it would run in. What a client says of it does not count.
+    pub(super) fn settle_pod(&self, spec: &mut JobSpec) {
+        let makes_pods = self.config.sources.iter().any(|of| of.reference().makes_pods);
+        let found = makes_pods.then(|| template(spec, &self.config.site.containers)).flatten();
+        if found.as_ref() != spec.request().pod.as_deref() {
+            let component = &mut Arc::make_mut(&mut spec.components)[0];
+            Arc::make_mut(&mut component.request).pod = found.map(Box::new);
+        }
+    }
+}
+
+/// The pod of a job; `None` for one that needs what a pod does not have: folders and credentials of a node, a container that is
+/// kept or saved, rights over the machine, or the image's own command, in whose place the agent runs.
+fn template(spec: &JobSpec, site: &ContainerSite) -> Option<PodTemplate> {
+    let launch = &spec.launch;
+    if launch.registry_auth.is_some() || !launch.volumes.is_empty() {
+        return None;
+    }
+    let own = as_owner(&spec.owner);
+    let Some(container) = &launch.container else {
+        let takes_one = launch.kind == LaunchKind::Task && !launch.without_container;
+        return match site.default_image.as_deref().filter(|_| takes_one) {
+            Some(image) => Some(PodTemplate { image: Some(registry_image(image)?), ..own }),
+            None => Some(own),
+        };
+    };
+    if !is_a_pods(container) {
+        return None;
+    }
+    Some(PodTemplate { image: Some(registry_image(container.image.as_deref()?)?), ..own })
+}
+
+fn as_owner(owner: &Principal) -> PodTemplate {
+    PodTemplate { image: None, uid: owner.uid, gid: owner.gid, groups: owner.groups.clone() }
+}
+
+fn is_a_pods(container: &Container) -> bool {
+    let needs_runtime = container.privileged
+        || container.docker
+        || container.own_command
+        || container.entrypoint
+        || container.read_only;
+    let is_named = matches!(container.user, ContainerUser::Named(_));
+    let is_kept = container.name.is_some() || container.save.is_some();
+    let is_mounted = container.mounts.iter().any(|mount| !mount.optional);
+    !needs_runtime && !is_named && !is_kept && !is_mounted && container.command.is_empty()
+}
+
+/// The image as Kubernetes names it; `None` for a file or a folder of a node. `docker://` is taken off, and
+/// `nvcr.io#nvidia/cuda` is `nvcr.io/nvidia/cuda`.
+fn registry_image(text: &str) -> Option<String> {
+    let name = text.strip_prefix("docker://").unwrap_or(text);
+    let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"._-/:@#".contains(&b);
+    let is_file = name.starts_with(['/', '.', '~']) || name.ends_with(".sif");
+    let is_name = !name.is_empty() && !is_file && !name.contains("://");
+    let is_name = is_name && name.bytes().all(is_plain);
+    is_name.then(|| name.replacen('#', "/", 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn images_of_registries_are_named_as_kubernetes_does_and_files_are_none() {
+        let table = [
+            ("ubuntu:24.04", Some("ubuntu:24.04")),
+            ("docker://ghcr.io/lab/tool@sha256:ab", Some("ghcr.io/lab/tool@sha256:ab")),
+            ("nvcr.io#nvidia/cuda:12", Some("nvcr.io/nvidia/cuda:12")),
+            ("/images/tool.sif", None),
+            ("tool.sif", None),
+            ("./bundle", None),
+            ("oras://x/y", None),
+            ("two words", None),
+            ("", None),
+        ];
+        for (text, image) in table {
+            assert_eq!(registry_image(text).as_deref(), image, "{text}");
+        }
+    }
+
+    #[test]
+    fn container_that_needs_its_node_is_no_pods() {
+        let plain = Container { image: Some("ubuntu".into()), ..Container::default() };
+        assert!(is_a_pods(&plain));
+        for other in [
+            Container { privileged: true, ..plain.clone() },
+            Container { own_command: true, ..plain.clone() },
+            Container { save: Some("/tmp/x".into()), ..plain.clone() },
+            Container { command: vec!["run".into()], ..plain.clone() },
+        ] {
+            assert!(!is_a_pods(&other), "{other:?}");
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Pods as machines: each is of the size that its job asks for and for jobs of one sort, and what becomes of it is its jobs'.
+
+use crate::job_builder::{alice, bob};
+use crate::machines::{asked, in_cloud, joins, machine, made, phase, report, small};
+use crate::testbed::{World, world_with};
+use cluster::Command;
+use cluster::command::MachineReport;
+use model::amount::Bytes;
+use model::cloud_source::SourceKind;
+use model::machine::{FailureKind, MachineAnswer, MachinePhase, Offer, SourceConfig};
+use model::partition::{DynamicMembers, Partition};
+
+/// `cloud` takes the pods of a source in, whose cluster has nodes of 16 CPUs.
+fn open() -> World {
+    let mut w = world_with(1, |config| {
+        config.parameters.max_node_count = 10;
+        let mut cloud = Partition::over("cloud", Vec::new());
+        cloud.dynamic_members = DynamicMembers { all: false, features: vec!["cloud".into()] };
+        config.partitions.push(cloud);
+        let source = SourceConfig::of_kind("cloud", SourceKind::Kubernetes(Box::default()));
+        config.sources = vec![SourceConfig { machines_max: 4, idle_s: 100, ..source }];
+    });
+    let node = Offer { cpus: 16, memory: Bytes::from_gib(64), ..small() };
+    w.run(Command::SetOffers { source: "cloud".into(), offers: vec![node] });
+    w
+}
+
+fn failed(kind: FailureKind, text: &str) -> MachineReport {
+    MachineReport::Failed { kind, text: text.to_owned() }
+}
+
+#[test]
+fn pod_is_of_the_size_that_its_job_asks_for_and_for_its_owner_alone() {
+    let mut w = open();
+    let first = w.submit(in_cloud().cpus(2));
+    let other = w.submit(in_cloud().cpus(2).of(bob()));
+    let plan = asked(&mut w);
+    let sizes: Vec<u32> = plan.orders.iter().map(|order| order.offer.cpus).collect();
+    assert_eq!(sizes, [2, 2], "{plan:?}");
+    assert!(plan.orders.iter().all(|order| order.offer.price < small().price), "{plan:?}");
+    let uid = |number: u32| machine(&w, number).terms.pod.as_ref().map(|pod| pod.uid);
+    assert_eq!([uid(1), uid(2)], [Some(alice().uid), Some(bob().uid)]);
+    w.restart();
+    assert!(asked(&mut w).orders.is_empty(), "no second one for either");
+    made(&mut w, 2);
+    joins(&mut w, 2);
+    w.plan();
+    assert!(w.job(first).is_waiting(), "the pod is another's");
+    assert_eq!(w.nodes_of(other), ["cloud-2"]);
+}
+
+#[test]
+fn job_of_a_pod_that_is_evicted_begins_again_at_once() {
+    let mut w = open();
+    let job = w.submit(in_cloud().requeue());
+    asked(&mut w);
+    made(&mut w, 1);
+    joins(&mut w, 1);
+    assert_eq!(w.plan().len(), 1);
+    report(&mut w, 1, failed(FailureKind::NoCapacity, "its pod failed: Evicted"));
+    assert!(w.job(job).is_waiting(), "long before SlurmdTimeout");
+    assert_eq!(phase(&w, 1), MachinePhase::Leaving);
+    w.pass(1);
+    assert_eq!(phase(&w, 1), MachinePhase::Deleting);
+}
+
+#[test]
+fn pod_without_a_place_pauses_its_offer_and_an_image_that_there_is_none_of_its_job_alone() {
+    let mut w = open();
+    let first = w.submit(in_cloud());
+    asked(&mut w);
+    made(&mut w, 1);
+    report(&mut w, 1, failed(FailureKind::Refused, "image lab/none: ImagePullBackOff"));
+    assert_eq!(phase(&w, 1), MachinePhase::Deleting);
+    w.submit(in_cloud().of(bob()));
+    let plan = asked(&mut w);
+    assert_eq!(plan.answers[0], (first, MachineAnswer::Unserved), "{plan:?}");
+    assert_eq!(plan.orders.len(), 1, "another's pod is made: {plan:?}");
+    made(&mut w, 2);
+    report(&mut w, 2, failed(FailureKind::NoCapacity, "no place for its pod"));
+    assert!(asked(&mut w).orders.is_empty(), "the cluster is full");
+    w.pass(31);
+    assert_eq!(asked(&mut w).orders.len(), 1, "it is tried again");
+}

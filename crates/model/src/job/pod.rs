@@ -1,0 +1,61 @@
+//! The pod that a job runs in where a source of Kubernetes makes its machines: what of the job decides what the pod is.
+
+use serde::{Deserialize, Serialize};
+
+/// What a pod is made with beside its resources. A job runs in a pod that was made for one like it and in no other: what one
+/// leaves in the pod's files the next one finds.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct PodTemplate {
+    /// `None` for the source's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// Whose jobs it is for: all that runs in it is this user's.
+    pub uid: u32,
+    pub gid: u32,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<u32>,
+}
+
+/// Whether a machine is a pod, and of which jobs.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PodKind {
+    #[default]
+    NoPod,
+    /// One that would be made for the job.
+    ForAny,
+    Of(Box<PodTemplate>),
+}
+
+impl PodKind {
+    pub fn is_none(&self) -> bool {
+        *self == Self::NoPod
+    }
+
+    /// Whether a job of this template may be on the machine.
+    pub fn admits(&self, wanted: Option<&PodTemplate>) -> bool {
+        match self {
+            Self::NoPod | Self::ForAny => true,
+            Self::Of(made) => wanted == Some(&**made),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pod_is_for_jobs_of_its_own_template() {
+        let of = |uid: u32| PodTemplate {
+            image: Some("ubuntu".into()),
+            uid,
+            gid: 0,
+            groups: Vec::new(),
+        };
+        let pod = PodKind::Of(Box::new(of(1)));
+        assert!(pod.admits(Some(&of(1))));
+        assert!(!pod.admits(Some(&of(2))) && !pod.admits(None), "another user's files");
+        assert!(PodKind::ForAny.admits(None) && PodKind::NoPod.admits(Some(&of(1))));
+    }
+}

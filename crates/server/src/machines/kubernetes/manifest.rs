@@ -1,0 +1,318 @@
+//! The objects of a pod for the API: the pod, whose command is the agent, and the secret with its join file.
+
+use super::offers::{REGION_LABEL, RUNNER_MEMORY};
+use crate::machines::source::{CreateOrder, SourceError};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use model::pod::PodTemplate;
+use model::pod_source::{ClaimMount, KubernetesConfig};
+use serde_json::{Map, Value, json};
+
+pub const CLUSTER_LABEL: &str = "sluice-cluster";
+pub const TOKEN_LABEL: &str = "sluice-token";
+
+/// Where the program is copied to, and where the join file is, in the pod.
+const PROGRAM_DIR: &str = "/sluice";
+const JOIN_DIR: &str = "/sluice-join";
+
+/// The agent's state: `/tmp` is the one folder that every image has and nobody can replace a folder in.
+const STATE_DIR: &str = "/tmp/sluice";
+
+/// How long a pod that is evicted has for the end of its jobs: the grace of an interruption and `KillWait` are in it.
+const GRACE_S: u32 = 60;
+
+/// The longest value of a label.
+const LABEL_BYTES_MAX: usize = 63;
+
+/// The name of the pod of a token, and of its secret.
+pub fn name(token: &str) -> String {
+    format!("sluice-{token}")
+}
+
+/// The cluster's name, if it can be a label's value.
+pub fn cluster_label(cluster: &str) -> Result<&str, SourceError> {
+    let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
+    let ends = [cluster.bytes().next(), cluster.bytes().last()];
+    let is_label = cluster.len() <= LABEL_BYTES_MAX
+        && cluster.bytes().all(is_plain)
+        && ends.iter().all(|end| end.is_some_and(|b| b.is_ascii_alphanumeric()));
+    let expected = format!("expected at most {LABEL_BYTES_MAX} letters, digits and - _ .");
+    let wrong = || SourceError::refused(format!("ClusterName {cluster}: {expected}"));
+    is_label.then_some(cluster).ok_or_else(wrong)
+}
+
+fn metadata(cluster: &str, order: &CreateOrder) -> Value {
+    json!({
+        "name": name(&order.token),
+        "labels": {
+            "app.kubernetes.io/managed-by": "sluice",
+            CLUSTER_LABEL: cluster,
+            TOKEN_LABEL: order.token,
+        },
+        "annotations": {"sluice-node": order.node},
+    })
+}
+
+/// The join token is good once, for this node alone.
+pub fn secret(cluster: &str, order: &CreateOrder) -> Result<Value, SourceError> {
+    let join = serde_json::to_vec(&order.join)
+        .map_err(|e| SourceError::refused(format!("the join file: {e}")))?;
+    Ok(json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": metadata(cluster, order),
+        "type": "Opaque",
+        "data": {"join": STANDARD.encode(join)},
+    }))
+}
+
+pub fn pod(
+    config: &KubernetesConfig,
+    cluster: &str,
+    order: &CreateOrder,
+    template: &PodTemplate,
+) -> Value {
+    let is_root = template.uid == 0;
+    let mut spec = json!({
+        "restartPolicy": "Never",
+        "hostname": order.node,
+        "enableServiceLinks": false,
+        "automountServiceAccountToken": config.service_account.is_some(),
+        // Another process than the agent is the first one, and reaps what jobs leave behind.
+        "shareProcessNamespace": true,
+        "terminationGracePeriodSeconds": GRACE_S,
+        "securityContext": {
+            "runAsUser": template.uid,
+            "runAsGroup": template.gid,
+            "runAsNonRoot": !is_root,
+            "fsGroup": template.gid,
+            "supplementalGroups": template.groups,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "initContainers": [{
+            "name": "program",
+            "image": config.runner_image,
+            "command": [
+                "/bin/sh", "-c", format!("cp \"$(command -v sluice)\" {PROGRAM_DIR}/sluice"),
+            ],
+            "resources": resources(config, order),
+            "securityContext": security(is_root),
+            "volumeMounts": [{"name": "program", "mountPath": PROGRAM_DIR}],
+        }],
+        "containers": [{
+            "name": "job",
+            "image": template.image.as_deref().unwrap_or(&config.image),
+            "command": [
+                format!("{PROGRAM_DIR}/sluice"), "agent", "--pod",
+                "--join", format!("{JOIN_DIR}/join"),
+                "--node", order.node,
+                "--dynamic", "--conf", format!("{} NodeAddr=$(POD_IP)", order.conf),
+            ],
+            "env": [
+                {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+                {"name": "SLUICE_STATE", "value": STATE_DIR},
+            ],
+            "resources": resources(config, order),
+            "securityContext": security(is_root),
+            "volumeMounts": mounts(config),
+        }],
+        "volumes": volumes(config, &order.token, template.uid),
+    });
+    let selector = selector(config, order);
+    let references: Vec<Value> =
+        config.pull_secrets.iter().map(|name| json!({"name": name})).collect();
+    let more = [
+        ("nodeSelector", (!selector.is_empty()).then(|| Value::Object(selector))),
+        ("imagePullSecrets", (!references.is_empty()).then(|| references.into())),
+        ("tolerations", (!config.tolerations.is_empty()).then(|| json!(config.tolerations))),
+        ("serviceAccountName", config.service_account.as_ref().map(|name| json!(name))),
+        ("priorityClassName", config.priority_class.as_ref().map(|name| json!(name))),
+    ];
+    for (key, value) in more {
+        if let Some(value) = value {
+            spec[key] = value;
+        }
+    }
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata(cluster, order),
+        "spec": spec,
+    })
+}
+
+/// What the job asks for, as the least and the most.
+fn resources(config: &KubernetesConfig, order: &CreateOrder) -> Value {
+    let offer = &order.offer;
+    let memory = offer.memory.mib() + RUNNER_MEMORY.mib();
+    let mut amounts = json!({"cpu": offer.cpus.to_string(), "memory": format!("{memory}Mi")});
+    if let Some(gpus) = &offer.gpus {
+        amounts[&config.gpu_resource] = json!(gpus.count.to_string());
+    }
+    if offer.disk.mib() > 0 {
+        amounts["ephemeral-storage"] = json!(format!("{}Mi", offer.disk.mib()));
+    }
+    json!({"requests": amounts, "limits": amounts})
+}
+
+fn security(is_root: bool) -> Value {
+    if is_root {
+        return json!({"allowPrivilegeEscalation": false});
+    }
+    json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}})
+}
+
+fn selector(config: &KubernetesConfig, order: &CreateOrder) -> Map<String, Value> {
+    let own = config.node_selector.iter().map(|(key, value)| (key.clone(), json!(value)));
+    let region = Some(&order.offer.region).filter(|region| !region.is_empty());
+    own.chain(region.map(|region| (REGION_LABEL.to_owned(), json!(region)))).collect()
+}
+
+fn mounts(config: &KubernetesConfig) -> Value {
+    let own = [
+        json!({"name": "program", "mountPath": PROGRAM_DIR, "readOnly": true}),
+        json!({"name": "join", "mountPath": JOIN_DIR, "readOnly": true}),
+        json!({"name": "shm", "mountPath": "/dev/shm"}),
+    ];
+    let claims = config.claims.iter().enumerate().map(|(at, of)| {
+        json!({"name": volume_name(at), "mountPath": of.path, "readOnly": of.read_only})
+    });
+    own.into_iter().chain(claims).collect()
+}
+
+/// The claim that a pod of this user mounts, where the site has it made.
+pub fn claim(mount: &ClaimMount, uid: u32) -> Option<Value> {
+    let size = mount.size.as_ref()?;
+    let modes = match &mount.access_modes[..] {
+        [] => json!(["ReadWriteOnce"]),
+        modes => json!(modes),
+    };
+    let mut spec = json!({
+        "accessModes": modes,
+        "resources": {"requests": {"storage": size}},
+    });
+    if let Some(class) = &mount.storage_class_name {
+        spec["storageClassName"] = json!(class);
+    }
+    Some(json!({
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {
+            "name": mount.name_for(uid),
+            "labels": {"app.kubernetes.io/managed-by": "sluice"},
+        },
+        "spec": spec,
+    }))
+}
+
+fn volumes(config: &KubernetesConfig, token: &str, uid: u32) -> Value {
+    // Whoever is in the pod is one user, who is not the owner of the file.
+    let secret = json!({"secretName": name(token), "defaultMode": 0o444});
+    let own = [
+        json!({"name": "program", "emptyDir": {}}),
+        json!({"name": "join", "secret": secret}),
+        json!({"name": "shm", "emptyDir": {"medium": "Memory"}}),
+    ];
+    let claims = config.claims.iter().enumerate().map(|(at, of)| {
+        let claim = json!({"claimName": of.name_for(uid), "readOnly": of.read_only});
+        json!({"name": volume_name(at), "persistentVolumeClaim": claim})
+    });
+    own.into_iter().chain(claims).collect()
+}
+
+fn volume_name(at: usize) -> String {
+    format!("claim-{at}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machines::cloud::user_data::tests::order;
+    use model::amount::Bytes;
+    use model::machine::OfferedGpus;
+    use model::pod_source::Toleration;
+
+    fn template() -> PodTemplate {
+        PodTemplate { image: Some("lab/tool:1".into()), uid: 1000, gid: 100, groups: vec![7] }
+    }
+
+    fn config() -> KubernetesConfig {
+        KubernetesConfig {
+            runner_image: "lab/sluice:1".into(),
+            image: "ubuntu:24.04".into(),
+            gpu_resource: "nvidia.com/gpu".into(),
+            ..KubernetesConfig::default()
+        }
+    }
+
+    #[test]
+    fn pod_has_what_its_job_asks_for_and_runs_the_agent_in_the_jobs_image() {
+        let mut order = order("16cpu", "", false);
+        order.offer.gpus = Some(OfferedGpus { kind: "a100".into(), count: 2, memory: None });
+        order.offer.disk = Bytes::from_mib(500);
+        let pod = pod(&config(), "lab", &order, &template());
+        let job = &pod["spec"]["containers"][0];
+        let asked = json!({
+            "cpu": "2", "memory": "1152Mi", "nvidia.com/gpu": "2", "ephemeral-storage": "500Mi",
+        });
+        assert_eq!(job["resources"], json!({"requests": asked, "limits": asked}));
+        assert_eq!(job["image"], "lab/tool:1");
+        assert_eq!(job["command"][0], "/sluice/sluice");
+        assert_eq!(pod["spec"]["initContainers"][0]["image"], "lab/sluice:1");
+        assert_eq!(pod["spec"]["securityContext"]["runAsUser"], 1000);
+        assert_eq!(pod["metadata"]["name"], "sluice-1-ab");
+        assert_eq!(pod["metadata"]["labels"][TOKEN_LABEL], "1-ab");
+        for key in ["nodeSelector", "tolerations", "imagePullSecrets", "serviceAccountName"] {
+            assert!(pod["spec"].get(key).is_none(), "{key}");
+        }
+        assert!(!pod.to_string().contains("once"), "the join token is in the secret alone");
+        let secret = secret("lab", &order).expect("a secret");
+        let join = secret["data"]["join"].as_str().expect("a text");
+        let join = STANDARD.decode(join).expect("base 64");
+        assert!(String::from_utf8_lossy(&join).contains("\"token\":\"once\""));
+    }
+
+    /// All that a manifest of ours may have. The same file is held to the schema of Kubernetes by `setup/python_clients.rs`.
+    #[test]
+    fn pod_is_placed_as_the_site_says_and_its_manifests_are_those_that_are_validated() {
+        let toleration = Toleration {
+            key: Some("gpu".into()),
+            operator: Some("Exists".into()),
+            ..Toleration::default()
+        };
+        let mount = ClaimMount {
+            claim_name: "home-{uid}".into(),
+            path: "/home".into(),
+            size: Some("10Gi".into()),
+            storage_class_name: Some("fast".into()),
+            access_modes: vec!["ReadWriteMany".into()],
+            ..ClaimMount::default()
+        };
+        let config = KubernetesConfig {
+            tolerations: vec![toleration],
+            node_selector: [("pool".to_owned(), "jobs".to_owned())].into(),
+            pull_secrets: vec!["registry".into()],
+            service_account: Some("runner".into()),
+            priority_class: Some("batch".into()),
+            claims: vec![mount.clone()],
+            ..config()
+        };
+        let mut order = order("16cpu@eu", "eu", false);
+        order.offer.gpus = Some(OfferedGpus { kind: "a100".into(), count: 2, memory: None });
+        order.offer.disk = Bytes::from_mib(500);
+        let mut secret = secret("lab", &order).expect("a secret");
+        secret["data"]["join"] = json!(STANDARD.encode("join"));
+        let claim = claim(&mount, template().uid).expect("a claim");
+        let made = json!([claim, secret, pod(&config, "lab", &order, &template())]);
+        let expected: Value = serde_json::from_str(include_str!("manifests.json")).expect("JSON");
+        assert_eq!(made, expected);
+    }
+
+    #[test]
+    fn cluster_whose_name_is_no_label_is_told_so() {
+        assert!(cluster_label("lab-1").is_ok());
+        for name in ["", "two words", "-lab", &"x".repeat(64)] {
+            assert!(cluster_label(name).is_err(), "{name}");
+        }
+    }
+}

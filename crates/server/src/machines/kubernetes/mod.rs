@@ -1,0 +1,214 @@
+//! Pods of a Kubernetes cluster as machines. A pod is made for one node of a job, of the job's image and with what the job asks
+//! for; its command is the agent, which dials the server and runs the job as processes of the pod.
+//!
+//! `access` and `exec_plugin` say who calls, `client` calls, `offers` is what nodes could hold, `manifest` what a pod is, `pod_state`
+//! what became of it, and `watch` hears of it. The calls are five, over the HTTP client that clouds are called with: `kube` would
+//! bring a second one, its types of every object of Kubernetes, and a runtime of its own into calls that block.
+
+mod access;
+mod client;
+mod exec_plugin;
+mod manifest;
+mod offers;
+mod pod_state;
+mod watch;
+
+use super::cloud::rest::word;
+use super::source::{
+    CreateOrder, DeleteOrder, FailedMachine, MachineSource, SourceError, SourceMachine,
+};
+use crate::clock;
+use access::Access;
+use client::Client;
+use exec_plugin::ExecPlugin;
+use manifest::TOKEN_LABEL;
+use model::machine::{FailureKind, Offer, SourceConfig};
+use model::pod_source::KubernetesConfig;
+use model::time::Timestamp;
+use serde_json::{Value, json};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+use watch::{PodCache, WATCH_S};
+
+/// How long a pod has from its deletion to its end: nothing is on its node any more.
+const DELETE_GRACE_S: u32 = 5;
+
+/// How much longer than a watch its connection may last.
+const WATCH_RESERVE: Duration = Duration::from_secs(15);
+
+/// Nodes on one page of a list.
+const NODES_PAGE: usize = 500;
+
+pub struct KubernetesSource {
+    cluster: String,
+    config: KubernetesConfig,
+    limit: Duration,
+    plugin: ExecPlugin,
+    pods: Mutex<PodCache>,
+}
+
+impl KubernetesSource {
+    pub fn new(config: &SourceConfig, pods: &KubernetesConfig, cluster: &str) -> Self {
+        Self {
+            cluster: cluster.to_owned(),
+            config: pods.clone(),
+            limit: Duration::from_secs(config.call_limit_s.into()),
+            plugin: ExecPlugin::default(),
+            pods: Mutex::default(),
+        }
+    }
+
+    fn client(&self, limit: Duration) -> Result<Client, SourceError> {
+        Client::new(Access::read(&self.config, &self.plugin, self.limit)?, limit)
+    }
+
+    /// Makes a call. A credential that may not be accepted any more is asked for anew with the next one.
+    fn with_client<T>(
+        &self,
+        limit: Duration,
+        call: impl FnOnce(&Client) -> Result<T, SourceError>,
+    ) -> Result<T, SourceError> {
+        let done = call(&self.client(limit)?);
+        if done.as_ref().is_err_and(|error| error.kind == FailureKind::Refused) {
+            self.plugin.forget();
+        }
+        done
+    }
+
+    /// The join file, before its pod: where it is there from an earlier call, with the newer token.
+    fn put_secret(&self, client: &Client, order: &CreateOrder) -> Result<(), SourceError> {
+        let secret = manifest::secret(&self.cluster, order)?;
+        let answer = client.call("POST", &client.path("secrets"), Some(&secret))?;
+        if !is_there_already(&answer) {
+            return answer.accepted("secret").map(drop).map_err(of_namespace);
+        }
+        let path = client.path(&format!("secrets/{}", manifest::name(&order.token)));
+        client.call("PUT", &path, Some(&secret))?.accepted("secret").map(drop)
+    }
+
+    /// The claims that the site has made where they are missing. They stay: what is in them is the users'.
+    fn put_claims(&self, client: &Client, uid: u32) -> Result<(), SourceError> {
+        let path = client.path("persistentvolumeclaims");
+        for claim in self.config.claims.iter().filter_map(|mount| manifest::claim(mount, uid)) {
+            let answer = client.call("POST", &path, Some(&claim))?;
+            if !is_there_already(&answer) {
+                answer.accepted("claim").map_err(of_namespace)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The secret goes with its pod, whoever deletes it. Where this fails it is deleted by ourselves.
+    fn bind_secret(&self, client: &Client, pod: &Value) {
+        let (name, uid) = (word(pod, "/metadata/name"), word(pod, "/metadata/uid"));
+        let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid});
+        let patch = json!({"metadata": {"ownerReferences": [owner]}});
+        let path = client.path(&format!("secrets/{name}"));
+        let bound = client.call("PATCH", &path, Some(&patch));
+        if let Err(error) = bound.and_then(|answer| answer.accepted("secret")) {
+            tracing::debug!(%error, name, "the secret of a pod is not bound to it");
+        }
+    }
+}
+
+impl MachineSource for KubernetesSource {
+    fn offers(&self) -> Result<Vec<Offer>, SourceError> {
+        self.with_client(self.limit, |client| {
+            let (mut nodes, mut next) = (Vec::new(), String::new());
+            loop {
+                let path = format!("/api/v1/nodes?limit={NODES_PAGE}&continue={next}");
+                let mut page = client.get(&path)?.accepted("nodes")?;
+                next = word(&page, "/metadata/continue").to_owned();
+                match page.get_mut("items").map(Value::take) {
+                    Some(Value::Array(items)) => nodes.extend(items),
+                    _ => return Err(SourceError::unknown("nodes: the answer is no list")),
+                }
+                if next.is_empty() {
+                    break;
+                }
+            }
+            let offers = offers::of_nodes(&self.config, &nodes);
+            if offers.is_empty() {
+                let why = "no node is ready that node_selector and tolerations let pods be on";
+                return Err(SourceError::refused(why));
+            }
+            Ok(offers)
+        })
+    }
+
+    fn create(&self, order: &CreateOrder) -> Result<SourceMachine, SourceError> {
+        let cluster = manifest::cluster_label(&self.cluster)?;
+        let Some(template) = &order.pod else {
+            return Err(SourceError::refused("a pod is made for a job, and there is none"));
+        };
+        let pod = manifest::pod(&self.config, cluster, order, template);
+        self.with_client(self.limit, |client| {
+            self.put_claims(client, template.uid)?;
+            self.put_secret(client, order)?;
+            let answer = client.call("POST", &client.path("pods"), Some(&pod))?;
+            let made = if is_there_already(&answer) {
+                let path = client.path(&format!("pods/{}", manifest::name(&order.token)));
+                client.get(&path)?.accepted("pod")?
+            } else {
+                answer.accepted("pod").map_err(of_namespace)?
+            };
+            self.bind_secret(client, &made);
+            machine(&made).ok_or_else(|| SourceError::unknown("pod: the answer is none of ours"))
+        })
+    }
+
+    fn describe(&self) -> Result<Vec<SourceMachine>, SourceError> {
+        let cluster = manifest::cluster_label(&self.cluster)?;
+        let (pods, _) = self.with_client(self.limit, |client| watch::list(client, cluster))?;
+        // A pod that is being deleted is none that a machine is found again by.
+        let is_there = |pod: &&Value| pod["metadata"]["deletionTimestamp"].is_null();
+        Ok(pods.iter().filter(is_there).filter_map(machine).collect())
+    }
+
+    fn delete(&self, order: &DeleteOrder) -> Result<(), SourceError> {
+        let name = manifest::name(&order.token);
+        self.with_client(self.limit, |client| {
+            let query = format!("pods/{name}?gracePeriodSeconds={DELETE_GRACE_S}");
+            let deleted = client.call("DELETE", &client.path(&query), None)?.accepted("pod");
+            let secret = client.path(&format!("secrets/{name}"));
+            let secret = client.call("DELETE", &secret, None)?.accepted("secret");
+            match secret {
+                Err(error) if error.kind != FailureKind::NotFound => Err(error),
+                _ => deleted.map(drop),
+            }
+        })
+    }
+
+    fn failures(&self) -> Result<Option<Vec<FailedMachine>>, SourceError> {
+        let cluster = manifest::cluster_label(&self.cluster)?;
+        let limit = Duration::from_secs(WATCH_S.into()) + WATCH_RESERVE;
+        let mut pods = self.pods.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = || clock::now().secs();
+        let told = self.with_client(limit, |client| {
+            pods.failures(client, cluster, self.config.pending_s, now)
+        });
+        told.map(Some)
+    }
+}
+
+fn is_there_already(answer: &client::Answer) -> bool {
+    answer.status == 409 && word(&answer.value, "/reason") == "AlreadyExists"
+}
+
+/// What is made in a namespace that is not there is refused.
+fn of_namespace(error: SourceError) -> SourceError {
+    match error.kind {
+        FailureKind::NotFound => SourceError::refused(error.text),
+        _ => error,
+    }
+}
+
+fn machine(pod: &Value) -> Option<SourceMachine> {
+    let token = pod["metadata"]["labels"][TOKEN_LABEL].as_str()?.to_owned();
+    let since = word(pod, "/metadata/creationTimestamp").parse::<jiff::Timestamp>().ok();
+    Some(SourceMachine {
+        token,
+        id: word(pod, "/metadata/name").to_owned(),
+        since: since.map(|at| Timestamp::from_secs(at.as_second())),
+    })
+}

@@ -1,0 +1,189 @@
+//! What pods a cluster could hold: an offer for each sort of node that takes them. A pod is the part of it that its job asks for.
+
+use crate::machines::cloud::machine_facts::gpu_kind;
+use crate::machines::cloud::rest::word;
+use model::amount::Bytes;
+use model::machine::{Offer, OfferedGpus};
+use model::pod_source::KubernetesConfig;
+use model::price::Price;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// What a pod has beside what its job asks for: the agent and its supervisors.
+pub const RUNNER_MEMORY: Bytes = Bytes::from_mib(128);
+
+pub const REGION_LABEL: &str = "topology.kubernetes.io/region";
+const SPOT_LABELS: [(&str, &str); 3] = [
+    ("cloud.google.com/gke-spot", "true"),
+    ("eks.amazonaws.com/capacityType", "SPOT"),
+    ("kubernetes.azure.com/scalesetpriority", "spot"),
+];
+
+/// The offers of a list of nodes, each sort once.
+pub fn of_nodes(config: &KubernetesConfig, nodes: &[Value]) -> Vec<Offer> {
+    let found = nodes.iter().filter(|node| takes_pods(config, node));
+    let found = found.filter_map(|node| offer(config, node));
+    let by_id: BTreeMap<String, Offer> = found.map(|offer| (offer.id.clone(), offer)).collect();
+    by_id.into_values().collect()
+}
+
+/// Whether pods of the source may be on the node.
+fn takes_pods(config: &KubernetesConfig, node: &Value) -> bool {
+    let labels = &node["metadata"]["labels"];
+    let has = |(key, value): (&String, &String)| labels[key].as_str() == Some(value.as_str());
+    let is_chosen = config.node_selector.iter().all(has);
+    let conditions = node["status"]["conditions"].as_array();
+    let is_ready = |of: &Value| word(of, "/type") == "Ready" && word(of, "/status") == "True";
+    let is_tolerated = |taint: &Value| {
+        let effect = word(taint, "/effect");
+        let (key, value) = (word(taint, "/key"), word(taint, "/value"));
+        effect == "PreferNoSchedule"
+            || config.tolerations.iter().any(|of| of.covers(key, value, effect))
+    };
+    let mut taints = node["spec"]["taints"].as_array().into_iter().flatten();
+    is_chosen
+        && node["spec"]["unschedulable"] != true
+        && conditions.into_iter().flatten().any(is_ready)
+        && taints.all(is_tolerated)
+}
+
+fn offer(config: &KubernetesConfig, node: &Value) -> Option<Offer> {
+    let labels = &node["metadata"]["labels"];
+    let has = |name: &str| {
+        let value = &node["status"]["allocatable"][name];
+        value.as_str().and_then(quantity).unwrap_or(0.0)
+    };
+    let (cpus, memory) = (has("cpu") as u32, Bytes(has("memory") as u64));
+    let memory = Bytes::from_mib(memory.0.checked_sub(RUNNER_MEMORY.0)? >> 20);
+    let count = has(&config.gpu_resource) as u32;
+    let gpus = (count > 0).then(|| OfferedGpus {
+        kind: product_kind(labels["nvidia.com/gpu.product"].as_str().unwrap_or("gpu")),
+        count,
+        memory: labels["nvidia.com/gpu.memory"]
+            .as_str()
+            .and_then(|mib| mib.parse().ok())
+            .map(Bytes::from_mib),
+    });
+    let region = labels[REGION_LABEL].as_str().unwrap_or_default().to_owned();
+    let spot = SPOT_LABELS.iter().any(|(key, value)| labels[*key].as_str() == Some(*value));
+    let gib = memory.mib().div_ceil(1024);
+    let price = config.cpu_price.units() * u64::from(cpus)
+        + config.gib_price.units() * gib
+        + config.gpu_price.units() * u64::from(count);
+    let of_gpus = gpus.as_ref().map(|gpus| format!("-{}x{}", gpus.kind, gpus.count));
+    let place = if region.is_empty() { String::new() } else { format!("@{region}") };
+    let market = if spot { "/spot" } else { "" };
+    Some(Offer {
+        id: format!("{cpus}cpu-{gib}gb{}{place}{market}", of_gpus.unwrap_or_default()),
+        cpus,
+        memory,
+        disk: Bytes::from_mib((has("ephemeral-storage") as u64) >> 20),
+        gpus,
+        region,
+        price: Price::from_units(price),
+        spot,
+    })
+    .filter(|offer| offer.cpus > 0 && offer.memory.0 > 0)
+}
+
+/// `NVIDIA-A100-SXM4-80GB` is `a100`, `Tesla-T4` is `t4`.
+fn product_kind(product: &str) -> String {
+    let mut words = product.split('-').filter(|word| !["NVIDIA", "Tesla"].contains(word));
+    gpu_kind(words.next().unwrap_or("gpu"))
+}
+
+/// A quantity of Kubernetes: `3920m`, `32Gi`, `1500M`.
+pub fn quantity(text: &str) -> Option<f64> {
+    let end = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
+    let (number, suffix) = text.split_at(end);
+    let number: f64 = number.parse().ok()?;
+    let power = |base: f64, of: i32| base.powi(of);
+    let factor = match suffix {
+        "" => 1.0,
+        "m" => 0.001,
+        "k" => 1e3,
+        "M" => 1e6,
+        "G" => 1e9,
+        "T" => 1e12,
+        "Ki" => power(1024.0, 1),
+        "Mi" => power(1024.0, 2),
+        "Gi" => power(1024.0, 3),
+        "Ti" => power(1024.0, 4),
+        "Pi" => power(1024.0, 5),
+        _ => return None,
+    };
+    Some(number * factor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::pod_source::Toleration;
+    use serde_json::json;
+
+    fn config() -> KubernetesConfig {
+        KubernetesConfig {
+            gpu_resource: "nvidia.com/gpu".into(),
+            cpu_price: Price::from_units(10),
+            gpu_price: Price::from_units(1000),
+            ..KubernetesConfig::default()
+        }
+    }
+
+    fn node(more: Value) -> Value {
+        let mut node = json!({
+            "metadata": {"labels": {
+                "nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB", "nvidia.com/gpu.memory": "81920",
+                "pool": "jobs",
+            }},
+            "spec": {},
+            "status": {
+                "allocatable": {"cpu": "15890m", "memory": "65011712Ki", "nvidia.com/gpu": "8"},
+                "conditions": [{"type": "Ready", "status": "True"}],
+            },
+        });
+        for (key, value) in more.as_object().into_iter().flatten() {
+            node["spec"][key] = value.clone();
+        }
+        node
+    }
+
+    #[test]
+    fn nodes_of_one_sort_are_one_offer_with_what_pods_may_have_there() {
+        let found = of_nodes(&config(), &[node(json!({})), node(json!({}))]);
+        assert_eq!(found.len(), 1, "{found:?}");
+        let offer = &found[0];
+        assert_eq!((offer.cpus, offer.memory.mib()), (15, 65011712 / 1024 - 128));
+        let gpus = offer.gpus.as_ref().expect("GPUs");
+        assert_eq!((gpus.kind.as_str(), gpus.count), ("a100", 8));
+        assert_eq!(gpus.memory, Some(Bytes::from_mib(81920)));
+        assert_eq!(offer.price.units(), 15 * 10 + 8 * 1000);
+        assert_eq!(offer.id, "15cpu-62gb-a100x8");
+    }
+
+    #[test]
+    fn nodes_that_take_no_pods_of_ours_are_no_offer() {
+        let taint = json!({"taints": [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]});
+        assert!(of_nodes(&config(), &[node(taint.clone())]).is_empty());
+        let toleration = Toleration {
+            key: Some("gpu".into()),
+            operator: Some("Exists".into()),
+            ..Toleration::default()
+        };
+        let tolerant = KubernetesConfig { tolerations: vec![toleration], ..config() };
+        assert_eq!(of_nodes(&tolerant, &[node(taint)]).len(), 1);
+        assert!(of_nodes(&config(), &[node(json!({"unschedulable": true}))]).is_empty());
+        let selector = [("pool".to_owned(), "web".to_owned())].into();
+        let chosen = KubernetesConfig { node_selector: selector, ..config() };
+        assert!(of_nodes(&chosen, &[node(json!({}))]).is_empty());
+    }
+
+    #[test]
+    fn quantities_are_read_as_kubernetes_writes_them() {
+        let table = [("2", 2.0), ("500m", 0.5), ("1Ki", 1024.0), ("1.5Gi", 1.5 * 1073741824.0)];
+        for (text, value) in table {
+            assert_eq!(quantity(text), Some(value), "{text}");
+        }
+        assert_eq!((quantity("x"), quantity("1x"), quantity("")), (None, None, None));
+    }
+}

@@ -1,0 +1,163 @@
+//! Pods of Kubernetes as machines, with an API server of ours (`kubernetes_api.py`): each pod's agent runs on this machine.
+
+use super::{Cloud, Site, run_as_ordinary_user_with, seconds, text};
+use crate::harness::until;
+use serde_json::{Value, json};
+
+const API: &str = include_str!("kubernetes_api.py");
+
+fn kubeconfig(cloud: &Cloud, name: &str, token: &str) -> String {
+    let server = format!("http://{}", cloud.address);
+    let text = format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: lab\n\
+         clusters: [{{name: lab, cluster: {{server: '{server}'}}}}]\n\
+         contexts: [{{name: lab, context: {{cluster: lab, user: lab, namespace: jobs}}}}]\n\
+         users: [{{name: lab, user: {{token: {token}}}}}]\n"
+    );
+    cloud.secret(name, &text)
+}
+
+fn source(name: &str, kubeconfig: &str, more: &str) -> String {
+    format!(
+        "[[source]]\nname = '{name}'\nkind = 'kubernetes'\nfeatures = ['cloud', '{name}']\n\
+         machines = 4\nidle = '2s'\nboot = '80s'\n\
+         [source.kubernetes]\nkubeconfig = '{kubeconfig}'\nrunner_image = 'lab/sluice:1'\n\
+         image = 'lab/base:1'\nnode_selector = {{ pool = 'jobs' }}\ncpu_price = 0.36\n{more}\n"
+    )
+}
+
+fn pods(site: &Site) -> Vec<Value> {
+    site.cloud.logged("create")
+}
+
+fn await_pods(site: &Site, count: usize) {
+    until("pods are made", || (pods(site).len() >= count).then_some(()));
+}
+
+/// Waits until the failure of some machine has these words.
+fn await_failure(site: &Site, words: &str) {
+    until(words, || {
+        let listed = site.listed();
+        let machines = listed["machines"].as_array().expect("machines");
+        let text = |of: &Value| of["machine"]["failure"]["text"].as_str().map(str::to_owned);
+        machines.iter().filter_map(text).any(|text| text.contains(words)).then_some(())
+    });
+}
+
+#[test]
+fn up_jobs_run_in_pods_which_are_found_again_and_begin_again_when_those_are_evicted() {
+    if nix::unistd::getuid().is_root() {
+        let name = "clouds::kubernetes::\
+            up_jobs_run_in_pods_which_are_found_again_and_begin_again_when_those_are_evicted";
+        return run_as_ordinary_user_with(name, &[]);
+    }
+    let mut site = Site::up(API, &[], |cloud| {
+        cloud.control(&json!({"conflicts": 1}));
+        let claim = "claims = [{ claim_name = 'home-{uid}', path = '/home', size = '1Gi' }]";
+        source("pods", &kubeconfig(cloud, "kubeconfig", "pod-token"), claim)
+    });
+    let wait = "while [ ! -e go ]; do sleep 0.05; done; echo $SLURM_JOB_NUM_NODES >> ran";
+    let job = site.submit("-c 2 --requeue", wait);
+    site.cluster.cluster().await_state(job, "RUNNING");
+    site.cluster.kill_server();
+    // What the API had told before is forgotten: the pods are listed anew.
+    site.cloud.control(&json!({"conflicts": 1, "compact": 1}));
+    site.cluster.start_server();
+    assert_eq!(pods(&site).len(), 1, "the pod is found again");
+    site.cluster.cluster().await_state(job, "RUNNING");
+    site.cloud.control(&json!({"conflicts": 1, "compact": 1, "evict": 1}));
+    await_pods(&site, 2);
+    site.cluster.cluster().await_state(job, "RUNNING");
+    // The next one is told that it will be gone: its job ends before.
+    let told = json!({"conflicts": 1, "compact": 2, "evict": 1, "stop": 1});
+    site.cloud.control(&told);
+    await_pods(&site, 3);
+    site.cluster.cluster().write("go", "");
+    assert_eq!(site.cluster.cluster().await_end(job), "COMPLETED|0:0");
+    site.await_none(seconds(60));
+    let wide: u32 = until("a job is taken", || {
+        let line = "sbatch --parsable -N 2 -n 2 --wrap 'echo $SLURM_JOB_NUM_NODES >> ran'";
+        site.cluster.cluster().shell(line).stdout.trim().parse().ok()
+    });
+    assert_eq!(site.cluster.cluster().await_end(wide), "COMPLETED|0:0");
+    assert_eq!(site.cluster.cluster().read("ran"), "1\n2\n");
+    site.await_none(seconds(60));
+    let made = pods(&site);
+    let sizes: Vec<String> = made.iter().map(|line| text(line, "type")).collect();
+    assert_eq!(sizes, ["2", "2", "2", "1", "1"], "each has what its job asks for");
+    assert!(made.iter().all(|line| line["image"] == "lab/base:1"), "{made:?}");
+    let claims: Vec<String> =
+        site.cloud.logged("claim").iter().map(|line| text(line, "name")).collect();
+    assert_eq!(claims, [format!("home-{}", nix::unistd::getuid())], "one for all of the user's");
+    assert_eq!(site.cloud.logged("conflict").len(), 1, "the same call was made again");
+    assert!(!site.cloud.logged("gone").is_empty(), "a version was forgotten");
+}
+
+#[test]
+fn up_pods_that_are_refused_or_do_not_start_are_told_with_their_reason() {
+    if nix::unistd::getuid().is_root() {
+        let name = "clouds::kubernetes::\
+            up_pods_that_are_refused_or_do_not_start_are_told_with_their_reason";
+        return run_as_ordinary_user_with(name, &[]);
+    }
+    let site = Site::up(API, &[], |cloud| {
+        cloud.control(&json!({"no_image": ["lab/base:1"]}));
+        let good = kubeconfig(cloud, "kubeconfig", "pod-token");
+        let wrong = kubeconfig(cloud, "wrong", "another");
+        let elsewhere = "namespace = 'elsewhere'";
+        [
+            source("pods", &good, "pending = '1s'"),
+            source("unknown", &wrong, ""),
+            source("elsewhere", &good, elsewhere),
+        ]
+        .concat()
+    });
+    site.submit("-C pods", "true");
+    await_failure(&site, "image lab/base:1: ImagePullBackOff");
+    // Another job is not held back by it.
+    site.cloud.control(&json!({"full": true}));
+    site.submit("-C pods", "true");
+    await_failure(&site, "no place for its pod: Unschedulable: 0/3 nodes are available");
+    site.cloud.control(&json!({"deny": ["lab/base"]}));
+    site.submit("-C elsewhere", "true");
+    await_failure(&site, "/api/v1/namespaces/elsewhere");
+    site.submit("-C pods", "true");
+    await_failure(&site, "admission webhook \"images.lab\" denied the request: lab/base");
+    until("wrong credentials are told", || {
+        let log = site.cluster.log();
+        let mut lines = log.lines().filter(|line| line.contains("source unknown:"));
+        lines.find(|line| line.contains("nodes: Unauthorized: Unauthorized")).map(drop)
+    });
+}
+
+#[test]
+fn up_run_with_an_image_is_a_process_of_a_pod_of_that_image() {
+    if nix::unistd::getuid().is_root() {
+        let name = "clouds::kubernetes::up_run_with_an_image_is_a_process_of_a_pod_of_that_image";
+        return run_as_ordinary_user_with(name, &[]);
+    }
+    let site = Site::up(API, &[], |cloud| {
+        source("pods", &kubeconfig(cloud, "kubeconfig", "pod-token"), "")
+    });
+    let cluster = site.cluster.cluster();
+    until("the source has told what it offers", || {
+        let said = cluster.sluice(&["offer", "--cpu", "1..", "--json"]).ok();
+        let listed: Value = serde_json::from_str(&said).expect("JSON");
+        (listed["total_offers"] == 1).then_some(())
+    });
+    let task = "type: task\nname: one\nimage: lab/tool:1\nbackends: [kubernetes]\n\
+                commands: ['echo from-a-pod-with $IN_IMAGE', 'command -v cat']\n\
+                resources: {cpu: 1.., memory: 16MB.., disk: 0GB..}\n";
+    cluster.write("task.dstack.yml", task);
+    let applied = cluster.sluice(&["apply", "-f", "task.dstack.yml", "-y", "-d"]);
+    assert_eq!(applied.code, 0, "{applied:?}");
+    until("it has run in its pod", || {
+        let said = cluster.shell("sacct -nXP -o JobName,State,NodeList").stdout;
+        said.contains("one|COMPLETED|pods-1").then_some(())
+    });
+    let said = cluster.sluice(&["logs", "one"]).ok();
+    assert!(said.contains("from-a-pod-with variables-of-its-own"), "{said}");
+    assert!(said.contains("/cat"), "the image's PATH: {said}");
+    let images: Vec<String> = pods(&site).iter().map(|line| text(line, "image")).collect();
+    assert_eq!(images, ["lab/tool:1"]);
+}
