@@ -16,6 +16,7 @@ pub mod mail;
 mod outcome;
 mod process_policy;
 pub mod reason;
+pub mod replica_group;
 pub mod request;
 pub mod run;
 pub mod service;

@@ -69,6 +69,8 @@ pub struct NamedSubmission {
     pub first_step: Option<Text>,
     pub configuration: Option<Text>,
     pub workspace: Option<Text>,
+    /// Script and environment of each further group of replicas.
+    pub group_texts: Vec<(Text, Text)>,
 }
 
 pub struct Text {
@@ -93,7 +95,19 @@ impl NamedSubmission {
         let workspace = submission.workspace.take().map(|of_run| serde_json::to_string(&of_run));
         let workspace = workspace.transpose().map_err(|e| Refusal::Other(e.to_string()))?;
         let workspace = workspace.map(Text::new);
-        Ok(Self { submission, script, environment, first_step, configuration, workspace })
+        let group_texts = std::mem::take(&mut submission.group_texts).into_iter();
+        let group_texts =
+            group_texts.map(|texts| (Text::new(texts.script), Text::new(texts.environment)));
+        let group_texts = group_texts.collect();
+        Ok(Self {
+            submission,
+            script,
+            environment,
+            first_step,
+            configuration,
+            workspace,
+            group_texts,
+        })
     }
 }
 
@@ -117,7 +131,8 @@ impl WriterQueue {
     pub async fn submit(&self, submission: Box<Submission>, by: Principal) -> Answer {
         let texts = [&submission.script, &submission.environment];
         let bytes: usize = texts.into_iter().flatten().map(String::len).sum();
-        let is_long = bytes > LONG_TEXT_BYTES || submission.workspace.is_some();
+        let has_more = submission.workspace.is_some() || !submission.group_texts.is_empty();
+        let is_long = bytes > LONG_TEXT_BYTES || has_more;
         let name = || NamedSubmission::new(*submission);
         let named = if is_long { block_in_place(name) } else { name() };
         let named = named?;

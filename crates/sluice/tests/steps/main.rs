@@ -13,6 +13,7 @@ mod inactivity;
 mod input_output;
 mod load;
 mod log_socket;
+mod replica_groups;
 mod sbcast;
 mod server_stream;
 mod service_attacks;

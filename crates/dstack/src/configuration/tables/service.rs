@@ -104,8 +104,8 @@ static REPLICA_GROUP: Table = Table {
         acts("reservation", Form::Text),
         acts("commands", COMMANDS).or(Default::Empty),
         acts("image", Form::Text),
-        acts("python", Form::Shape(run::python)),
-        acts("nvcc", Form::Bool),
+        refused("python", Form::Shape(run::python), OF_ALL_GROUPS),
+        refused("nvcc", Form::Bool, OF_ALL_GROUPS),
         acts("docker", Form::Bool),
         acts("privileged", Form::Bool),
         acts("router", Form::Map(&ROUTER)),
@@ -116,7 +116,7 @@ const GATEWAY_NOTICE: &str =
     "has no effect: every gateway, and the server itself, passes requests on";
 const NO_TGI: &str =
     "the format `tgi` is not available yet: expected `openai`, which such servers speak too";
-const NO_GROUPS: &str = "groups of replicas are not available yet";
+const OF_ALL_GROUPS: &str = "all groups have the same: say it for the whole service";
 const HTTPS_NOTICE: &str = "has no effect: the server's port and gateways have TLS of their own";
 
 pub static SERVICE: Table = Table {
@@ -137,7 +137,8 @@ pub static SERVICE: Table = Table {
             acts("probes", Form::List(&Form::Map(&PROBE), "probes")),
             // `check` refuses a number beyond its bound, and a range without an end.
             acts_in_part("replicas", Form::CountRange),
-            refused("groups", Form::List(&Form::Map(&REPLICA_GROUP), "groups"), NO_GROUPS),
+            // `check` refuses a router with more than one replica, and what groups have in common.
+            acts_in_part("groups", Form::List(&Form::Map(&REPLICA_GROUP), "groups")),
             acts("commands", COMMANDS).or(Default::Empty),
             acts("type", Form::Text),
         ],

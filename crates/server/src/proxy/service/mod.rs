@@ -6,7 +6,7 @@
 //! server. Bytes go through a step of each replica, as those of web pages of jobs do.
 //!
 //! - `scaler` brings replicas to the number that `autoscale` says, by what came (`arrivals`, `scale_state`).
-//! - `roller` replaces the deployment before the newest.
+//! - `roller` replaces the deployment before the newest; `router` tells the router of a service its workers.
 //! - `request_head`: what the head of a request says; `gateway_routes`: what gateways are told of them; `models`: requests that name a model; `table`: the services that are active; `replica`: the connections to one; `balance`: which replica is next; `probe` and
 //!   `readiness`: which replicas are ready.
 
@@ -21,6 +21,7 @@ mod replica;
 pub mod request_head;
 pub mod request_rate;
 mod roller;
+mod router;
 mod scale_state;
 mod scaler;
 mod table;
@@ -124,6 +125,7 @@ fn look(shared: &Arc<Shared>, services: &Services) {
             }
             streaks.insert(replica.attempt.job, replica.readiness.streaks());
         }
+        router::keep_workers(shared, services, live);
         live.counts.set_replicas(live.ready());
         live.counts.set_websockets(live.replicas.iter().map(|one| one.websockets()).sum());
         live.scale.arrivals.note_many(gateways.take_arrived(&live.name), now);
@@ -261,7 +263,7 @@ struct FirstReplica {
 
 impl FirstReplica {
     fn new(live: &LiveService, services: &Services, shared: &Shared) -> Self {
-        let scale = live.service.scaling.as_ref().map(|_| live.scale.clone());
+        let scale = live.is_scaled().then(|| live.scale.clone());
         let until = if scale.is_some() {
             Instant::now() + FIRST_REPLICA_TIMEOUT
         } else if live.created < shared.setup.started {

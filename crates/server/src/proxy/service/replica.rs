@@ -8,6 +8,7 @@ use axum::body::Body;
 use hyper::body::Incoming;
 use model::id::AttemptId;
 use model::principal::Principal;
+use model::replica_group::GroupRole;
 use model::run::ArrayTask;
 use model::service::Service;
 use std::sync::atomic::Ordering::Relaxed;
@@ -27,6 +28,14 @@ pub struct Replica {
     pub attempt: AttemptId,
     /// The deployment of its service that it belongs to.
     pub deployment: u32,
+    /// Its group among those of its service, and how many there are.
+    pub group: u32,
+    pub group_count: u32,
+    pub role: GroupRole,
+    /// A worker that its router knows.
+    is_joined: AtomicBool,
+    /// A router that is being told its workers.
+    is_told: AtomicBool,
     /// A connection to its port was made once: its server is up.
     is_reached: AtomicBool,
     is_reaching: AtomicBool,
@@ -43,9 +52,15 @@ pub struct Replica {
 
 impl Replica {
     pub fn new(attempt: AttemptId, task: Option<ArrayTask>, service: &Service) -> Self {
+        let group = service.group.as_ref();
         Self {
             attempt,
             deployment: service.deployment,
+            group: group.map_or(0, |group| group.index),
+            group_count: group.map_or(1, |group| group.count),
+            role: service.role(),
+            is_joined: AtomicBool::default(),
+            is_told: AtomicBool::default(),
             is_reached: AtomicBool::default(),
             is_reaching: AtomicBool::default(),
             task,
@@ -103,9 +118,32 @@ impl Replica {
         self.is_reached.store(true, Relaxed);
     }
 
-    /// Whether it is to get requests.
+    /// Whether it is ready, and is not to be given up.
     pub fn is_open(&self) -> bool {
         self.readiness.is_ready() && self.drained_since().is_none()
+    }
+
+    pub fn is_joined(&self) -> bool {
+        self.is_joined.load(Relaxed)
+    }
+
+    pub fn set_joined(&self, is_joined: bool) {
+        self.is_joined.store(is_joined, Relaxed);
+    }
+
+    /// Whether it can do its part: its server is up, and of a worker the router knows it.
+    pub fn is_up(&self) -> bool {
+        let is_known = self.role != GroupRole::Worker || self.is_joined();
+        self.is_open() && self.is_reached() && is_known
+    }
+
+    /// Whether nobody tells this router its workers at the moment: the caller is to, and says when that is done.
+    pub fn begin_telling(&self) -> bool {
+        !self.is_told.swap(true, Relaxed)
+    }
+
+    pub fn end_telling(&self) {
+        self.is_told.store(false, Relaxed);
     }
 
     pub fn enter(&self) -> Outstanding {

@@ -11,10 +11,11 @@ use crate::shared::service_counts::{ServiceCount, ServiceCounts, ServiceName};
 use cluster::{Job, State};
 use model::id::{AttemptId, JobId};
 use model::principal::Principal;
+use model::replica_group::GroupRole;
 use model::run::{ArrayTask, Hold};
 use model::service::{REPLICAS_MAX, Service};
 use model::time::Timestamp;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
@@ -40,17 +41,45 @@ pub struct LiveService {
     pub counts: Arc<ServiceCount>,
     /// The clients, as its rate limits know them.
     pub rates: Arc<RequestRates>,
-    /// The jobs of earlier deployments, which the newest replaces. All that follows is of the newest.
+    /// The jobs of earlier deployments, which the newest replaces.
     pub outdated: BTreeSet<JobId>,
+    /// The groups of the newest deployment; one where all replicas are alike.
+    pub groups: Vec<LiveGroup>,
+    pub scale: Arc<ScaleState>,
+    /// Grows with each request.
+    turn: Arc<AtomicUsize>,
+}
+
+/// Replicas of one kind, of the newest deployment.
+pub struct LiveGroup {
+    pub index: u32,
+    pub service: Service,
     /// Replicas that hold resources and are not ending.
     active: u32,
     /// Replicas that are to start when there is a place for them.
     pub queued: Vec<ArrayTask>,
     /// Replicas that are held: it does not need them now.
     pub parked: Vec<ArrayTask>,
-    pub scale: Arc<ScaleState>,
-    /// Grows with each request.
-    turn: Arc<AtomicUsize>,
+}
+
+impl LiveGroup {
+    /// The group of these jobs, which are all of one kind.
+    fn of(index: u32, service: &Service, jobs: &[&Job]) -> Self {
+        let is_active = |job: &&&Job| job.attempt().is_some_and(|attempt| attempt.ending.is_none());
+        let active = u32::try_from(jobs.iter().filter(is_active).count()).unwrap_or(u32::MAX);
+        let queued = jobs.iter().filter(|job| job.hold.is_none()).flat_map(|job| waiting(job));
+        // What an administrator holds stays held, and what somebody is to look at before it runs again.
+        let is_parked = |job: &&&Job| job.hold == Some(Hold::User) && !job.special_exit;
+        let held = jobs.iter().filter(is_parked);
+        let mut parked: Vec<ArrayTask> = held.flat_map(|job| waiting(job)).collect();
+        parked.sort_by_key(|task| task.index);
+        Self { index, service: service.clone(), active, queued: queued.collect(), parked }
+    }
+
+    /// How many replicas run or are to run.
+    pub fn wanted(&self) -> u32 {
+        self.active.saturating_add(u32::try_from(self.queued.len()).unwrap_or(u32::MAX))
+    }
 }
 
 impl LiveService {
@@ -58,12 +87,12 @@ impl LiveService {
     pub fn choose(&self, tried: &[AttemptId], upgrades: bool) -> Option<Arc<Replica>> {
         let outstanding: Vec<usize> = self.replicas.iter().map(|one| one.outstanding()).collect();
         // One whose server is not known to be up is for when there is no other.
-        let is_one_up = self.replicas.iter().any(|one| one.is_open() && one.is_reached());
+        let is_one_up = self.replicas.iter().any(|one| self.is_serving(one) && one.is_reached());
         let is_left_out = |at: &usize| {
             let replica = &self.replicas[*at];
             let is_unknown = is_one_up && !replica.is_reached();
             let is_full = upgrades && replica.websockets() >= WEBSOCKETS_MAX;
-            tried.contains(&replica.attempt) || !replica.is_open() || is_unknown || is_full
+            tried.contains(&replica.attempt) || !self.is_serving(replica) || is_unknown || is_full
         };
         let left_out: Vec<usize> = (0..self.replicas.len()).filter(is_left_out).collect();
         let turn = self.turn.fetch_add(1, Relaxed);
@@ -73,7 +102,52 @@ impl LiveService {
 
     /// How many replicas take requests.
     pub fn ready(&self) -> usize {
-        self.replicas.iter().filter(|replica| replica.is_open()).count()
+        self.replicas.iter().filter(|replica| self.is_serving(replica)).count()
+    }
+
+    /// Whether a replica is to get requests. A router is once each group of its workers has one that it knows.
+    pub fn is_serving(&self, replica: &Replica) -> bool {
+        let is_for_clients = match replica.role {
+            GroupRole::Serves => true,
+            GroupRole::Worker => false,
+            GroupRole::Router(_) => (0..replica.group_count)
+                .filter(|index| *index != replica.group)
+                .all(|index| self.workers_of(replica).any(|one| one.group == index && one.is_up())),
+        };
+        is_for_clients && replica.is_open()
+    }
+
+    /// The replicas that a router passes requests on to.
+    pub fn workers_of(&self, router: &Replica) -> impl Iterator<Item = &Arc<Replica>> {
+        let deployment = router.deployment;
+        let is_worker = move |one: &&Arc<Replica>| {
+            one.role == GroupRole::Worker && one.deployment == deployment
+        };
+        self.replicas.iter().filter(is_worker)
+    }
+
+    pub fn routers(&self) -> impl Iterator<Item = &Arc<Replica>> {
+        self.replicas.iter().filter(|one| matches!(one.role, GroupRole::Router(_)))
+    }
+
+    /// Requests that a replica has not answered yet. Nobody but its router knows those of a worker: they are among the router's.
+    pub fn outstanding(&self, replica: &Replica) -> usize {
+        if replica.role != GroupRole::Worker {
+            return replica.outstanding();
+        }
+        let own = self.routers().filter(|router| router.deployment == replica.deployment);
+        // A worker that the router still knows may get another at any time.
+        own.map(|router| router.outstanding()).sum::<usize>() + usize::from(replica.is_joined())
+    }
+
+    /// Whether the number of replicas of one of its groups follows the load.
+    pub fn is_scaled(&self) -> bool {
+        self.groups.iter().any(|group| group.service.scaling.is_some())
+    }
+
+    /// The replicas of a group of the newest deployment.
+    pub fn newest_of(&self, group: u32) -> impl DoubleEndedIterator<Item = &Arc<Replica>> {
+        self.newest().filter(move |replica| replica.group == group)
     }
 
     /// The replicas of the newest deployment.
@@ -85,11 +159,6 @@ impl LiveService {
     pub fn older(&self) -> impl Iterator<Item = &Arc<Replica>> {
         self.replicas.iter().filter(|replica| replica.deployment != self.service.deployment)
     }
-
-    /// How many replicas run or are to run.
-    pub fn wanted(&self) -> u32 {
-        self.active.saturating_add(u32::try_from(self.queued.len()).unwrap_or(u32::MAX))
-    }
 }
 
 #[cfg(test)]
@@ -100,15 +169,13 @@ impl LiveService {
         Self {
             name: ServiceName { project: "main".into(), run: "web".into() },
             outdated: jobs.map(|replica| replica.attempt.job).collect(),
+            groups: vec![LiveGroup { active, ..LiveGroup::of(0, &service, &[]) }],
             service,
             created: Timestamp::from_secs(1),
             owner: crate::testing::user(),
             replicas,
             counts: Arc::default(),
             rates: Arc::default(),
-            active,
-            queued: Vec::new(),
-            parked: Vec::new(),
             scale: Arc::default(),
             turn: Arc::default(),
         }
@@ -192,6 +259,21 @@ fn waiting(job: &Job) -> Vec<ArrayTask> {
     own.into_iter().chain(of_record).take(REPLICAS_MAX as usize).collect()
 }
 
+/// The groups of one deployment, by the jobs of all of them.
+fn groups_of(jobs: &[&Job]) -> Vec<LiveGroup> {
+    let mut of_group: BTreeMap<u32, (&Service, Vec<&Job>)> = BTreeMap::new();
+    for job in jobs.iter().copied() {
+        if let Some(service) = job.spec.launch.service.as_deref() {
+            let index = service.group.as_ref().map_or(0, |group| group.index);
+            of_group.entry(index).or_insert((service, Vec::new())).1.push(job);
+        }
+    }
+    let group = |(index, (service, jobs)): (u32, (&Service, Vec<&Job>))| {
+        LiveGroup::of(index, service, &jobs)
+    };
+    of_group.into_iter().map(group).collect()
+}
+
 /// The services of a state. Replicas that were known keep their connections and what they have not answered yet.
 fn table_of(state: &State, before: &Table, counts: &ServiceCounts) -> Table {
     let mut jobs: HashMap<String, Vec<&Job>> = HashMap::new();
@@ -222,15 +304,7 @@ fn table_of(state: &State, before: &Table, counts: &ServiceCounts) -> Table {
         let (jobs, outdated): (Vec<&Job>, Vec<&Job>) = jobs.iter().copied().partition(is_new);
         let run = |job: &Job| job.task.map_or(job.id, |task| task.array);
         let outdated = outdated.into_iter().map(run).collect();
-        let is_active = |job: &&&Job| job.attempt().is_some_and(|attempt| attempt.ending.is_none());
-        let active = u32::try_from(jobs.iter().filter(is_active).count()).unwrap_or(u32::MAX);
-        let queued = jobs.iter().filter(|job| job.hold.is_none()).flat_map(|job| waiting(job));
-        let queued: Vec<ArrayTask> = queued.collect();
-        // What an administrator holds stays held, and what somebody is to look at before it runs again.
-        let is_parked = |job: &&&Job| job.hold == Some(Hold::User) && !job.special_exit;
-        let held = jobs.iter().filter(is_parked);
-        let mut parked: Vec<ArrayTask> = held.flat_map(|job| waiting(job)).collect();
-        parked.sort_by_key(|task| task.index);
+        let groups = groups_of(&jobs);
         let scale = known.map(|known| known.scale.clone()).unwrap_or_default();
         let name = ServiceName { project: spec.project().to_owned(), run: spec.name.to_string() };
         let counts = counts.of(&name);
@@ -247,9 +321,7 @@ fn table_of(state: &State, before: &Table, counts: &ServiceCounts) -> Table {
             counts,
             rates,
             outdated,
-            active,
-            queued,
-            parked,
+            groups,
             scale,
             turn,
         };
@@ -307,6 +379,6 @@ mod tests {
             job.hold = Some(Hold::User);
             job.special_exit = index == 1;
         }
-        assert_eq!(one_of(&state).parked, [ArrayTask { array, index: 0 }]);
+        assert_eq!(one_of(&state).groups[0].parked, [ArrayTask { array, index: 0 }]);
     }
 }
