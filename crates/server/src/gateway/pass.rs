@@ -11,7 +11,7 @@ use crate::proxy::access_log::Asked;
 use crate::proxy::exchange::{OutgoingHead, inner_uri, join_upgraded, redirect, said};
 use crate::proxy::headers;
 use crate::proxy::origin::{host_of, service_of_host};
-use crate::proxy::pool::{AnswerBody, Outstanding, SendFailure, Sender, handshake};
+use crate::proxy::pool::{AnswerBody, Outstanding, SendFailure, Sender, handshake, read_short};
 use crate::proxy::service::client_address;
 use crate::proxy::service::request_head::{
     BODY_BYTES_MAX, SANDBOX, ServicePath, TRIES_MAX, VIA, VIA_GATEWAY, WHOLE_HOST, check_head,
@@ -23,7 +23,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use http_body_util::Limited;
-use hyper::body::{Body as _, Incoming};
+use hyper::body::Body as _;
 use hyper::upgrade::OnUpgrade;
 use model::id::AttemptId;
 use std::sync::Arc;
@@ -250,7 +250,12 @@ async fn to_replica(
     while let Some(replica) = service.choose(&tried, upgrades).filter(|_| tried.len() < TRIES_MAX) {
         let outstanding = replica.pool.enter();
         let websocket = upgrades.then(|| replica.pool.enter_websocket());
-        outgoing = match replica.pool.send(connect(&replica), outgoing, upgrades).await {
+        let sent = replica.pool.send(connect(&replica), outgoing, upgrades).await;
+        let sent = match sent {
+            Ok(answer) if is_repeatable => read_short(answer).await,
+            sent => sent,
+        };
+        outgoing = match sent {
             Ok(answer) => {
                 service.counts.note_request();
                 let slot = for_server.slot.take();
@@ -306,7 +311,7 @@ async fn connect(replica: &RoutedReplica) -> Option<Sender> {
 
 /// The answer as the client gets it.
 fn finish(
-    mut answer: hyper::Response<Incoming>,
+    mut answer: hyper::Response<AnswerBody>,
     (outstanding, websocket): (Outstanding, Option<Outstanding>),
     upgrade: Option<OnUpgrade>,
     slot: Option<HeldSlot>,
@@ -320,7 +325,7 @@ fn finish(
         join_upgraded(&mut answer, of_client, (outstanding, websocket, slot));
         answer.map(|_| Body::empty())
     } else {
-        answer.map(|body| Body::new(AnswerBody::new(body, outstanding)))
+        answer.map(|body| Body::new(body.counted(outstanding)))
     };
     headers::to_client(answer.headers_mut(), prefix, is_whole);
     if prefix != WHOLE_HOST {

@@ -5,7 +5,6 @@ use axum::body::Body;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 
@@ -64,8 +63,8 @@ pub fn inner_uri(path: &str, query: Option<&str>) -> Option<Uri> {
 }
 
 /// Passes the bytes of a connection on that has become a websocket, until one side ends it. `held` is kept until then.
-pub fn join_upgraded(
-    answer: &mut hyper::Response<Incoming>,
+pub fn join_upgraded<B>(
+    answer: &mut hyper::Response<B>,
     of_client: OnUpgrade,
     held: impl Send + 'static,
 ) {

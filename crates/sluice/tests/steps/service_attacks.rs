@@ -1,7 +1,7 @@
 //! What a service's clients and a service itself may send that is wrong, too much or too slow: it costs nobody else anything.
 
 use crate::harness::{Cluster, TWO_NODES, until};
-use crate::load::failures_under_load;
+use crate::load::under_load;
 use crate::services::{answered, apply, free_port, replicas};
 use crate::web_pages::{address, admin, get};
 use std::io::{Read, Write};
@@ -123,15 +123,13 @@ fn up_killed_replica_loses_no_request_that_is_safe_to_repeat() {
     until("both replicas run", || (replicas(&cluster).len() == 2).then_some(()));
     answered(&cluster, PAGE, &[&token]);
     let server = address(&cluster);
-    let failures = failures_under_load(&[(&*server, PAGE); 3], &token, |more| {
+    // A short answer that had begun when its replica was killed is asked for again, too.
+    under_load(&[(&*server, PAGE); 3], &token, |more| {
         let killed = replicas(&cluster).remove(0);
         cluster.sluice(&["scancel", "--full", "--signal=KILL", &killed]).ok();
         until("one replica is left", || (replicas(&cluster).len() == 1).then_some(()));
         more(100);
     });
-    // An answer that had begun when its replica was killed is cut: one at most of each that asks.
-    let is_cut = |answer: &&String| answer.starts_with("HTTP/1.1 200");
-    assert!(failures.iter().all(|one| is_cut(&one)) && failures.len() <= 3, "{failures:?}");
 }
 
 #[test]

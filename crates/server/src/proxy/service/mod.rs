@@ -30,7 +30,7 @@ use super::access_log::Asked;
 use super::exchange::{OutgoingHead, inner_uri, join_upgraded, redirect, said};
 use super::headers;
 use super::origin::{host_of, service_of_host};
-use super::pool::{AnswerBody, Outstanding, SendFailure};
+use super::pool::{AnswerBody, Outstanding, SendFailure, read_short};
 use crate::http::authenticate::{self, Caller};
 use crate::http::peer::{HeldSlot, Peer};
 use crate::shared::Shared;
@@ -342,7 +342,12 @@ impl Passed<'_> {
             let websocket = upgrades.then(|| replica.enter_websocket());
             let owner = &live.owner;
             let forwarders = &services.forwarders;
-            outgoing = match replica.send(shared, forwarders, owner, outgoing, upgrades).await {
+            let sent = replica.send(shared, forwarders, owner, outgoing, upgrades).await;
+            let sent = match sent {
+                Ok(answer) if is_repeatable => read_short(answer).await,
+                sent => sent,
+            };
+            outgoing = match sent {
                 Ok(answer) => break (answer, (outstanding, websocket)),
                 Err(SendFailure::NotSent(unsent)) => *unsent,
                 Err(SendFailure::Lost) if is_repeatable => {
@@ -388,7 +393,7 @@ impl Passed<'_> {
 
     fn answer(
         &self,
-        mut answer: hyper::Response<hyper::body::Incoming>,
+        mut answer: hyper::Response<AnswerBody>,
         (outstanding, websocket): (Outstanding, Option<Outstanding>),
         upgrade: Option<OnUpgrade>,
         slot: Option<HeldSlot>,
@@ -399,7 +404,7 @@ impl Passed<'_> {
             join_upgraded(&mut answer, of_client, (outstanding, websocket, slot));
             answer.map(|_| Body::empty())
         } else {
-            answer.map(|body| Body::new(AnswerBody::new(body, outstanding)))
+            answer.map(|body| Body::new(body.counted(outstanding)))
         };
         headers::to_client(answer.headers_mut(), self.prefix, is_whole);
         if self.prefix != WHOLE_HOST {

@@ -2,10 +2,11 @@
 
 use super::readiness::Readiness;
 use crate::proxy::forwarders::Forwarders;
-use crate::proxy::pool::{ConnectionPool, Outstanding, SendFailure, Sender, handshake};
+use crate::proxy::pool::{
+    AnswerBody, ConnectionPool, Outstanding, SendFailure, Sender, handshake,
+};
 use crate::shared::Shared;
 use axum::body::Body;
-use hyper::body::Incoming;
 use model::id::AttemptId;
 use model::principal::Principal;
 use model::replica_group::GroupRole;
@@ -171,7 +172,7 @@ impl Replica {
         owner: &Principal,
         request: hyper::Request<Body>,
         upgrades: bool,
-    ) -> Result<hyper::Response<Incoming>, SendFailure> {
+    ) -> Result<hyper::Response<AnswerBody>, SendFailure> {
         let connect = self.connect(shared, forwarders, owner);
         self.pool.send(connect, request, upgrades).await
     }
