@@ -47,6 +47,15 @@ impl OutgoingHead {
         self.headers.append(name, value);
     }
 
+    /// The request, which is not sent a second time.
+    pub fn into_request(self, body: Body) -> hyper::Request<Body> {
+        let mut request = hyper::Request::new(body);
+        *request.method_mut() = self.method;
+        *request.uri_mut() = self.uri;
+        *request.headers_mut() = self.headers;
+        request
+    }
+
     pub fn with(&self, body: Body) -> hyper::Request<Body> {
         let mut request = hyper::Request::new(body);
         *request.method_mut() = self.method.clone();

@@ -41,12 +41,11 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
 use cluster::rights::Rights;
-use http_body_util::Limited;
 use hyper::body::Body as _;
 use hyper::upgrade::OnUpgrade;
 use model::id::AttemptId;
 use request_head::{
-    BODY_BYTES_MAX, SANDBOX, ServicePath, TRIES_MAX, VIA, WHOLE_HOST, check_head, is_safe, refused,
+    SANDBOX, ServicePath, TRIES_MAX, VIA, WHOLE_HOST, bounded_body, check_head, is_safe, refused,
 };
 use request_rate::Client;
 use scale_state::{ScaleState, WaitingRequest};
@@ -321,8 +320,8 @@ impl Passed<'_> {
         let upgrades = headers::is_upgrade(&parts.headers);
         let is_repeatable = is_safe(&parts.method) && body.is_end_stream();
         let head = OutgoingHead::of(parts, uri, self.by_token, self.prefix);
-        let body = Body::new(Limited::new(body, BODY_BYTES_MAX as usize));
-        let mut outgoing = head.with(body);
+        let again = is_repeatable.then(|| head.clone());
+        let mut outgoing = head.into_request(bounded_body(body));
         let mut tried: Vec<AttemptId> = Vec::new();
         let mut was_lost = false;
         let mut live = self.live.clone();
@@ -350,7 +349,10 @@ impl Passed<'_> {
             outgoing = match sent {
                 Ok(answer) => break (answer, (outstanding, websocket)),
                 Err(SendFailure::NotSent(unsent)) => *unsent,
-                Err(SendFailure::Lost) if is_repeatable => {
+                Err(SendFailure::Lost) => {
+                    let Some(head) = &again else {
+                        return Err(self.failed("ended without an answer"));
+                    };
                     // Its server may have closed a connection that was kept: a new one may do.
                     if !std::mem::replace(&mut was_lost, true) {
                         outgoing = head.with(Body::empty());
@@ -358,7 +360,6 @@ impl Passed<'_> {
                     }
                     head.with(Body::empty())
                 }
-                Err(SendFailure::Lost) => return Err(self.failed("ended without an answer")),
                 Err(SendFailure::TimedOut) => {
                     let why = format!("a replica of service {} took too long", self.live.name.run);
                     return Err(refused(StatusCode::GATEWAY_TIMEOUT, &why));
