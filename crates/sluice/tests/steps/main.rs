@@ -17,6 +17,7 @@ mod replica_groups;
 mod sbcast;
 mod server_stream;
 mod service_attacks;
+mod service_faults;
 mod service_restart;
 mod services;
 mod ssh_bounds;

@@ -132,6 +132,7 @@ fn look(shared: &Arc<Shared>, services: &Services) {
         roller::roll(shared, live, now);
     }
     let table = services.table(shared);
+    services.end_leaving(&shared.read());
     gateways.keep_arrived(|name| table.contains_key(&table::key(&name.project, &name.run)));
     shared.volatile.probe_streaks.set(streaks);
 }

@@ -16,6 +16,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 /// Requests at once to one replica. The step in the replica takes somewhat more connections.
@@ -49,6 +50,8 @@ pub struct Replica {
     pool: Arc<ConnectionPool>,
     /// Requests that it has not answered yet to gateways, as they said last.
     elsewhere: AtomicUsize,
+    /// Its attempt is over: what it has not answered it never will.
+    is_over: watch::Sender<bool>,
 }
 
 impl Replica {
@@ -70,6 +73,7 @@ impl Replica {
             port: service.port,
             pool: Arc::default(),
             elsewhere: AtomicUsize::default(),
+            is_over: watch::channel(false).0,
         }
     }
 
@@ -174,7 +178,24 @@ impl Replica {
         upgrades: bool,
     ) -> Result<hyper::Response<AnswerBody>, SendFailure> {
         let connect = self.connect(shared, forwarders, owner);
-        self.pool.send(connect, request, upgrades).await
+        // The way to a node that is gone may stay open for a while: nobody waits for an answer on it.
+        tokio::select! {
+            biased;
+            sent = self.pool.send(connect, request, upgrades) => sent,
+            () = self.over() => Err(SendFailure::Lost),
+        }
+    }
+
+    /// Waits until its attempt is over.
+    pub async fn over(&self) {
+        let mut is_over = self.is_over.subscribe();
+        // The sender is there as long as the replica is.
+        let _ = is_over.wait_for(|is_over| *is_over).await.is_ok();
+    }
+
+    /// Ends the requests that it has not answered.
+    pub fn end(&self) {
+        self.is_over.send_replace(true);
     }
 
     async fn connect(

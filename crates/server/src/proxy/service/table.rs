@@ -15,10 +15,10 @@ use model::replica_group::GroupRole;
 use model::run::{ArrayTask, Hold};
 use model::service::{REPLICAS_MAX, Service};
 use model::time::Timestamp;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
 
@@ -191,6 +191,8 @@ pub struct Services {
     pub awaited: Arc<Notify>,
     commits: watch::Receiver<u64>,
     known: Mutex<Known>,
+    /// Replicas that are in no table any more and may have requests to answer while they end.
+    leaving: Mutex<Vec<Weak<Replica>>>,
 }
 
 struct Known {
@@ -210,6 +212,7 @@ impl Services {
             awaited: Arc::default(),
             commits: shared.commits.subscribe(),
             known: Mutex::new(known),
+            leaving: Mutex::default(),
         })
     }
 
@@ -228,9 +231,38 @@ impl Services {
             let counts = &shared.volatile.service_counts;
             let table = table_of(&shared.read(), &known.table, counts);
             counts.keep(|name| table.contains_key(&key(&name.project, &name.run)));
+            self.note_leaving(&known.table, &table);
             *known = Known { table: Arc::new(table), commit: Some(commit), made: Instant::now() };
         }
         known.table.clone()
+    }
+}
+
+impl Services {
+    fn leaving(&self) -> MutexGuard<'_, Vec<Weak<Replica>>> {
+        self.leaving.lock().expect("no panic with the replicas held")
+    }
+
+    fn note_leaving(&self, before: &Table, now: &Table) {
+        let replicas = |live: &Arc<LiveService>| live.replicas.clone();
+        let there: HashSet<*const Replica> =
+            now.values().flat_map(replicas).map(|replica| Arc::as_ptr(&replica)).collect();
+        let gone = before.values().flat_map(replicas);
+        let gone = gone.filter(|replica| !there.contains(&Arc::as_ptr(replica)));
+        self.leaving().extend(gone.map(|replica| Arc::downgrade(&replica)));
+    }
+
+    /// Ends the requests of replicas whose attempt is over, as that of a node that is gone.
+    pub fn end_leaving(&self, state: &State) {
+        self.leaving().retain(|replica| {
+            let Some(replica) = replica.upgrade() else { return false };
+            let job = state.jobs.get(&replica.attempt.job);
+            let is_active = job.is_some_and(|job| job.attempt_id() == Some(replica.attempt));
+            if !is_active {
+                replica.end();
+            }
+            is_active
+        });
     }
 }
 
@@ -380,5 +412,21 @@ mod tests {
             job.special_exit = index == 1;
         }
         assert_eq!(one_of(&state).groups[0].parked, [ArrayTask { array, index: 0 }]);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn requests_of_a_replica_end_with_its_attempt() {
+        let server = TestServer::start().await;
+        let services = Services::new(&server.shared);
+        let attempt = AttemptId { job: JobId(1), number: 1 };
+        let replica = Arc::new(Replica::new(attempt, None, &Service::at(80)));
+        let live = LiveService::of_test(Service::at(80), vec![replica.clone()], 1);
+        let before = Table::from([("main/web".to_owned(), Arc::new(live))]);
+        services.note_leaving(&before, &before);
+        assert!(services.leaving().is_empty(), "it is still there");
+        services.note_leaving(&before, &Table::default());
+        services.end_leaving(&State::default());
+        replica.over().await;
+        assert!(services.leaving().is_empty());
     }
 }
