@@ -344,7 +344,7 @@ impl Passed<'_> {
             let forwarders = &services.forwarders;
             let sent = replica.send(shared, forwarders, owner, outgoing, upgrades).await;
             let sent = match sent {
-                Ok(answer) if is_repeatable => read_short(answer).await,
+                Ok(answer) if is_repeatable => replica.while_there(read_short(answer)).await,
                 sent => sent,
             };
             outgoing = match sent {

@@ -178,10 +178,17 @@ impl Replica {
         upgrades: bool,
     ) -> Result<hyper::Response<AnswerBody>, SendFailure> {
         let connect = self.connect(shared, forwarders, owner);
-        // The way to a node that is gone may stay open for a while: nobody waits for an answer on it.
+        self.while_there(self.pool.send(connect, request, upgrades)).await
+    }
+
+    /// The outcome of an exchange with it. The way to a node that is gone may stay open for a while: nobody waits for an answer on it.
+    pub async fn while_there<T>(
+        &self,
+        exchange: impl Future<Output = Result<T, SendFailure>>,
+    ) -> Result<T, SendFailure> {
         tokio::select! {
             biased;
-            sent = self.pool.send(connect, request, upgrades) => sent,
+            outcome = exchange => outcome,
             () = self.over() => Err(SendFailure::Lost),
         }
     }
