@@ -168,7 +168,7 @@ impl ConnectionPool {
             content: Content::Stream(body),
             is_over: false,
             connection,
-            outstanding: None,
+            _outstanding: None,
         }))
     }
 }
@@ -188,7 +188,7 @@ pub async fn read_short(
                 content: Content::Whole(Some(read.to_bytes())),
                 is_over: false,
                 connection: None,
-                outstanding: None,
+                _outstanding: None,
             };
             Ok(hyper::Response::from_parts(head, body))
         }
@@ -203,7 +203,7 @@ pub struct AnswerBody {
     is_over: bool,
     connection: Option<(Sender, Arc<ConnectionPool>)>,
     /// Its request is outstanding until all of it was read.
-    outstanding: Option<Outstanding>,
+    _outstanding: Option<Outstanding>,
 }
 
 enum Content {
@@ -213,7 +213,7 @@ enum Content {
 
 impl AnswerBody {
     pub fn counted(mut self, outstanding: Outstanding) -> Self {
-        self.outstanding = Some(outstanding);
+        self._outstanding = Some(outstanding);
         self
     }
 }
