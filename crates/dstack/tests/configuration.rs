@@ -467,6 +467,10 @@ fn rules_between_properties_name_the_property_that_is_too_much() {
             "4:9: `groups`: a service has one group with a `router` at most",
         ),
         (
+            "type: service\nport: 80\npython: '3.12'\ngroups: [{replicas: 1, image: a}]\n",
+            "4:29: `groups[0].image`: `image` and `python` exclude each other, in a group too",
+        ),
+        (
             "type: service\nport: 80\ngroups: [{replicas: 1, commands: [x]}]\nscaling: {metric: rps, target: 1}\n",
             "4:10: `scaling`: is not for `groups`",
         ),

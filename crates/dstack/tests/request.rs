@@ -500,4 +500,21 @@ fn groups_of_replicas_have_their_own_requests_commands_and_scaling() {
     assert!(submission.script.is_some_and(|script| script.contains("route")));
     assert!(texts.script.contains("work") && texts.environment.contains("A=b"), "{texts:?}");
     assert_eq!(worker.name, submission.spec.name);
+    assert_eq!((&submission.workspace, &texts.workspace), (&None, &None));
+}
+
+#[test]
+fn group_of_replicas_has_its_own_python_and_the_files_of_the_run() {
+    let text = "type: service\nname: web\nport: 8000\ncommands: [serve]\nfiles: [a.txt]\ngroups:\n\
+        - {replicas: 1}\n- {replicas: 1, python: '3.12'}\n";
+    let loaded = parse("web.yml", text.as_bytes()).unwrap_or_else(|e| panic!("{e}"));
+    let task = loaded.applicable().expect("a service").task().expect("a run");
+    let submission = draft_of(&task, Timestamp::from_secs(1_000)).expect("a draft").submission;
+    let mut of_run = *submission.workspace.expect("a workspace");
+    assert_eq!(of_run.python, None);
+    let archive = wire::workspace::Blob(vec![1]);
+    of_run.files = vec![wire::workspace::FileArchive { path: "a.txt".into(), archive }];
+    let own = submission.group_texts[0].workspace_with(Some(&of_run)).expect("a workspace");
+    assert_eq!((own.python.as_deref(), own.own_folder), (Some("3.12"), true));
+    assert_eq!(own.files, of_run.files);
 }

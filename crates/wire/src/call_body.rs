@@ -87,6 +87,21 @@ pub struct GroupTexts {
     pub script: String,
     /// `NAME=value`, each ended by NUL.
     pub environment: String,
+    /// How its replicas are prepared, without what the run brings along.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<Box<Workspace>>,
+}
+
+impl GroupTexts {
+    /// The workspace of the group, with the files and the repository that the run brings along for all groups.
+    pub fn workspace_with(&self, of_run: Option<&Workspace>) -> Option<Workspace> {
+        let own = self.workspace.as_deref()?;
+        Some(Workspace {
+            files: of_run.map(|of_run| of_run.files.clone()).unwrap_or_default(),
+            repository: of_run.and_then(|of_run| of_run.repository.clone()),
+            ..own.clone()
+        })
+    }
 }
 
 /// A new job, with its script and environment beside it.

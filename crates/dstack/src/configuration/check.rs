@@ -18,6 +18,15 @@ const EXCLUSIVE: &[(&str, &str)] = &[
     ("entrypoint", "docker"),
 ];
 
+/// The same of a group of replicas, with what its service says for all of them.
+const EXCLUSIVE_IN_GROUP: &[(&str, &str)] = &[
+    ("image", "python"),
+    ("image", "docker"),
+    ("image", "nvcc"),
+    ("python", "docker"),
+    ("nvcc", "docker"),
+];
+
 /// Checks a task, a dev environment or a service, and fills in its number of nodes.
 pub fn run(top: &Field<'_>, value: &mut Value, reading: &mut Reading) {
     for (one, other) in EXCLUSIVE {
@@ -189,19 +198,17 @@ fn replica_groups(top: &Field<'_>, value: &Value, reading: &mut Reading) {
     for (field, group) in fields.iter().zip(groups) {
         scaling(field, group, reading);
         replicas(field, group, reading);
-        let own_image = is_said(group.get("image"));
-        if own_image && is_said(group.get("docker")) {
-            let why = "`image` and `docker` exclude each other: expected one of them".to_owned();
-            reading.fault(refused(field, "docker", why));
+        let says = |name: &str| is_said(group.get(name)) || is_said(value.get(name));
+        for (one, other) in EXCLUSIVE_IN_GROUP {
+            // What the service says by itself is told of once.
+            let is_own = is_said(group.get(one)) || is_said(group.get(other));
+            if is_own && says(one) && says(other) {
+                let why = format!("`{one}` and `{other}` exclude each other, in a group too");
+                let place = if is_said(group.get(other)) { other } else { one };
+                reading.fault(refused(field, place, why));
+            }
         }
-        if own_image && is_said(value.get("python")) {
-            let why = "`python` of the service and an `image` exclude each other".to_owned();
-            reading.fault(refused(field, "image", why));
-        }
-        let has_image = [group, value]
-            .iter()
-            .any(|part| is_said(part.get("image")) || is_said(part.get("docker")));
-        if is_said(group.get("privileged")) && !has_image {
+        if is_said(group.get("privileged")) && !says("image") && !says("docker") {
             let why = "needs an `image`: on the node itself a run has its user's rights";
             reading.fault(refused(field, "privileged", why.to_owned()));
         }

@@ -7,8 +7,8 @@ use model::replica_group::{GroupRole, ReplicaGroup, RouterKind};
 use model::service::{Probe, ProbeMethod, RateKey, RateLimit, Scaling, ServedModel, Service};
 
 /// What a group says instead of the service, where it says it.
-const OF_GROUP: [&str; 6] =
-    ["scaling", "spot_policy", "reservation", "image", "docker", "privileged"];
+const OF_GROUP: [&str; 8] =
+    ["scaling", "spot_policy", "reservation", "image", "docker", "privileged", "python", "nvcc"];
 
 /// The run of a service. One of several groups of replicas is a task for each group; its first is the run itself.
 pub(super) fn task(value: &Value, reading: &Reading) -> Task {

@@ -93,7 +93,9 @@ pub fn draft(task: &Task, submitter: &Submitter<'_>) -> Result<Draft, RequestErr
     if task.replica_groups.is_empty() {
         return Ok(draft);
     }
-    check_replica_groups(task)?;
+    if !task.schedule.is_empty() {
+        return Err(RequestError::NotForDifferentGroups("`schedule`"));
+    }
     // The server makes each group an array of its own, and holds those that are scaled.
     (draft.submission.array, draft.submission.hold) = (None, None);
     for group in task.replica_groups.iter().skip(1) {
@@ -109,6 +111,7 @@ pub fn draft(task: &Task, submitter: &Submitter<'_>) -> Result<Draft, RequestErr
         let texts = GroupTexts {
             script: submission.script.unwrap_or_default(),
             environment: submission.environment.unwrap_or_default(),
+            workspace: submission.workspace,
         };
         draft.submission.group_texts.push(texts);
         draft.submission.het_components.push(submission.spec);
@@ -119,20 +122,6 @@ pub fn draft(task: &Task, submitter: &Submitter<'_>) -> Result<Draft, RequestErr
         draft.notices.extend(new);
     }
     Ok(draft)
-}
-
-/// What a run brings along is prepared in one way for all its groups.
-fn check_replica_groups(task: &Task) -> Result<(), RequestError> {
-    let brings = !task.files.is_empty() || !task.repos.is_empty();
-    let is_named = |group: &Task| group.container.is_named();
-    if brings && task.replica_groups.iter().any(|group| is_named(group) != is_named(task)) {
-        let why = "`files` and `repos` need an `image` in all `groups`, or in none of them";
-        return Err(RequestError::Service(why.to_owned()));
-    }
-    if !task.schedule.is_empty() {
-        return Err(RequestError::NotForDifferentGroups("`schedule`"));
-    }
-    Ok(())
 }
 
 /// A run whose nodes or replicas are alike, or the groups of a task.

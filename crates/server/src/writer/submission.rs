@@ -36,7 +36,7 @@ pub fn check_texts(submission: &Submission) -> Result<(), Refusal> {
     let texts = [submission.script.as_deref().unwrap_or_default(), environment];
     let step_text = step.map_or("", |s| s.environment.as_str());
     let workspace_bytes = submission.workspace.as_deref().map_or(Ok(0), check_workspace)?;
-    for GroupTexts { script, environment } in &submission.group_texts {
+    for GroupTexts { script, environment, .. } in &submission.group_texts {
         fits_an_order([script.as_str(), environment].into_iter(), workspace_bytes)?;
     }
     fits_an_order(texts.into_iter().chain([step_text]), workspace_bytes)
@@ -130,11 +130,18 @@ fn replica_group(first: &Launch, own: &Launch) -> Launch {
         secret_variables: first.secret_variables.clone(),
         has_project_secrets: first.has_project_secrets,
         registry_auth: auth,
-        workspace: first.workspace.clone(),
+        // With its script and its environment it comes beside the specification.
+        workspace: None,
         git_credentials: first.git_credentials.clone(),
         configuration: first.configuration.clone(),
         first_step: None,
-        blob_bytes: BlobBytes { script, environment, first_step: 0, ..first.blob_bytes },
+        blob_bytes: BlobBytes {
+            script,
+            environment,
+            first_step: 0,
+            workspace: 0,
+            ..first.blob_bytes
+        },
         ..own.clone()
     }
 }
@@ -173,6 +180,9 @@ pub fn stored_form(submission: &Submission) -> Vec<JobSpec> {
     for (other, texts) in others.iter_mut().zip(&submission.group_texts) {
         let launch = Arc::make_mut(&mut other.launch);
         (launch.script, launch.environment) = (named(&texts.script), named(&texts.environment));
+        let workspace = texts.workspace_with(submission.workspace.as_deref());
+        let workspace = workspace.and_then(|own| serde_json::to_string(&own).ok());
+        launch.workspace = blob(&workspace).map(Box::new);
     }
     std::iter::once(spec).chain(others).collect()
 }

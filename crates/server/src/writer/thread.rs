@@ -253,12 +253,14 @@ impl WriterThread {
                 other.launch = Arc::new(group(&spec.launch, &other.launch));
             }
         }
-        for (other, (script, environment)) in het_components.iter_mut().zip(&group_texts) {
+        for (other, texts) in het_components.iter_mut().zip(&group_texts) {
             let launch = Arc::make_mut(&mut other.launch);
-            launch.script = Some(BlobRef::from(&script.name));
-            launch.environment = Some(BlobRef::from(&environment.name));
-            launch.blob_bytes.script = script.content.len() as u32;
-            launch.blob_bytes.environment = environment.content.len() as u32;
+            launch.script = Some(BlobRef::from(&texts.script.name));
+            launch.environment = Some(BlobRef::from(&texts.environment.name));
+            launch.workspace = name(&texts.workspace).map(Box::new);
+            launch.blob_bytes.script = texts.script.content.len() as u32;
+            launch.blob_bytes.environment = texts.environment.content.len() as u32;
+            launch.blob_bytes.workspace = bytes(&texts.workspace);
         }
         let submit =
             Submit { spec, array, hold, priority, het_components, test_only: false, unique_name };
@@ -267,7 +269,9 @@ impl WriterThread {
         // What is refused leaves nothing on the disk.
         let mut blobs = shared.blobs.lock().expect("no panic with the blobs held");
         let texts = [script, environment, first_step, configuration, workspace];
-        let of_groups = group_texts.into_iter().flat_map(<[Text; 2]>::from);
+        let of_groups = group_texts.into_iter().flat_map(|texts| {
+            [Some(texts.script), Some(texts.environment), texts.workspace].into_iter().flatten()
+        });
         for Text { name, content } in texts.into_iter().flatten().chain(of_groups) {
             blobs
                 .stage_named(name, content.as_bytes(), context.now.secs() as u64)
