@@ -468,7 +468,7 @@ fn rules_between_properties_name_the_property_that_is_too_much() {
         ),
         (
             "type: service\nport: 80\npython: '3.12'\ngroups: [{replicas: 1, image: a}]\n",
-            "4:29: `groups[0].image`: `image` and `python` exclude each other, in a group too",
+            "4:31: `groups[0].image`: `image` and `python` exclude each other, in a group too",
         ),
         (
             "type: service\nport: 80\ngroups: [{replicas: 1, commands: [x]}]\nscaling: {metric: rps, target: 1}\n",
