@@ -504,6 +504,23 @@ fn groups_of_replicas_have_their_own_requests_commands_and_scaling() {
 }
 
 #[test]
+fn workers_of_a_router_that_is_told_nothing_wait_for_it() {
+    let waits = |kind: &str| {
+        let text = format!(
+            "type: service\nname: web\nport: 8000\ncommands: [serve]\ngroups:\n\
+             - {{replicas: 1, router: {{type: {kind}}}}}\n- {{replicas: 2}}\n"
+        );
+        let loaded = parse("web.yml", text.as_bytes()).unwrap_or_else(|e| panic!("{e}"));
+        let task = loaded.applicable().expect("a service").task().expect("a run");
+        let submission = draft_of(&task, Timestamp::from_secs(1_000)).expect("a draft").submission;
+        let worker = &submission.het_components[0];
+        let service = worker.launch.service.as_ref().expect("a service");
+        (service.is_held_at_first(), worker.request().wait_policy == WaitPolicy::Forever)
+    };
+    assert_eq!((waits("dynamo"), waits("smg")), ((true, true), (false, false)));
+}
+
+#[test]
 fn group_of_replicas_has_its_own_python_and_the_files_of_the_run() {
     let text = "type: service\nname: web\nport: 8000\ncommands: [serve]\nfiles: [a.txt]\ngroups:\n\
         - {replicas: 1}\n- {replicas: 1, python: '3.12'}\n";

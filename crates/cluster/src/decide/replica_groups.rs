@@ -58,7 +58,7 @@ impl State {
     }
 }
 
-/// The submit of one group: its replicas are the tasks of an array, which are held where the load is to say how many of them run.
+/// The submit of one group: its replicas are the tasks of an array, which are held where the load, or the router, is to say when they start.
 fn of_group(submit: &Submit, spec: &JobSpec, service: &Service) -> Submit {
     let last = service.replicas.saturating_sub(1);
     let array = ArraySpec {
@@ -69,7 +69,7 @@ fn of_group(submit: &Submit, spec: &JobSpec, service: &Service) -> Submit {
     Submit {
         spec: spec.clone(),
         array: Some(array),
-        hold: submit.hold.or(service.scaling.map(|_| Hold::User)),
+        hold: submit.hold.or(service.is_held_at_first().then_some(Hold::User)),
         priority: submit.priority,
         het_components: Vec::new(),
         test_only: submit.test_only,

@@ -14,13 +14,16 @@ const OF_GROUP: [&str; 8] =
 pub(super) fn task(value: &Value, reading: &Reading) -> Task {
     let groups = value.get("groups").items();
     let has_router = groups.iter().any(|group| !group.get("router").is_null());
+    let is_dynamo = |group: &Value| role(group, true) == GroupRole::Router(RouterKind::Dynamo);
+    let has_dynamo = groups.iter().any(is_dynamo);
     let mut replica_groups: Vec<Task> = Vec::new();
     let (mut first_replica, count) = (0_u32, u32::try_from(groups.len()).unwrap_or(u32::MAX));
     for (group, index) in groups.iter().zip(0_u32..) {
         let own = replicas_task(&with_group(value, group), reading);
         let name = group.get("name").as_owned_text().unwrap_or_else(|| index.to_string());
         let role = role(group, has_router);
-        let place = ReplicaGroup { index, count, first_replica, name, role };
+        let waits_for_router = role == GroupRole::Worker && has_dynamo;
+        let place = ReplicaGroup { index, count, first_replica, name, role, waits_for_router };
         let service = own.service.map(|service| Service { group: Some(place), ..service });
         first_replica =
             first_replica.saturating_add(service.as_ref().map_or(0, |service| service.replicas));

@@ -26,6 +26,7 @@ use model::partition::Partition;
 use model::principal::{Principal, Role};
 use model::request::{Request, WaitPolicy};
 use model::run::{Component, Hold, JobSpec};
+use model::service::Service;
 use model::time::{TimeLimit, Timestamp};
 use resources::requests;
 use std::path::Path;
@@ -144,8 +145,8 @@ fn draft_one(task: &Task, submitter: &Submitter<'_>) -> Result<Draft, RequestErr
         request.wait_policy = WaitPolicy::Forever;
     }
     let is_scaled = task.service.as_ref().is_some_and(|service| service.scaling.is_some());
-    if is_scaled {
-        // Its replicas start when its load asks for them.
+    if task.service.as_ref().is_some_and(Service::is_held_at_first) {
+        // Its replicas start when its load asks for them, or once its router runs.
         request.wait_policy = WaitPolicy::Forever;
     }
     let name = task.name.clone().unwrap_or_else(|| name::generate(submitter.random));

@@ -19,6 +19,9 @@ pub struct ReplicaGroup {
     pub first_replica: u32,
     pub name: String,
     pub role: GroupRole,
+    /// Its replicas are held until the router runs, whose address they are told.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub waits_for_router: bool,
 }
 
 /// What the replicas of a group do for the clients of the service.

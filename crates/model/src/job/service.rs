@@ -306,6 +306,12 @@ impl Service {
         }
     }
 
+    /// Whether its replicas are held when it is submitted, and started by the server: by its load, or once its router runs.
+    pub fn is_held_at_first(&self) -> bool {
+        let waits = self.group.as_ref().is_some_and(|group| group.waits_for_router);
+        waits || self.scaling.is_some()
+    }
+
     pub fn role(&self) -> GroupRole {
         self.group.as_ref().map_or(GroupRole::Serves, |group| group.role)
     }
@@ -360,7 +366,8 @@ mod tests {
 
     fn grouped(index: u32, count: u32, first_replica: u32, role: GroupRole) -> Service {
         let name = format!("g{index}");
-        let group = ReplicaGroup { index, count, first_replica, name, role };
+        let waits_for_router = false;
+        let group = ReplicaGroup { index, count, first_replica, name, role, waits_for_router };
         Service { group: Some(group), ..Service::at(80) }
     }
 

@@ -134,3 +134,29 @@ fn up_router_of_a_service_is_told_its_workers_and_gets_all_requests() {
     });
     assert_eq!(answer.text().lines().count(), 1, "{}", answer.text());
 }
+
+#[test]
+fn up_workers_that_find_their_router_themselves_start_after_it_and_have_its_address() {
+    let cluster = Cluster::up(TWO_NODES);
+    let (token, port) = (admin(&cluster), free_port());
+    cluster.write("serve.py", WEB_SERVER);
+    let group = |command: &str, more: &str| {
+        format!(
+            "- {{replicas: 1, commands: ['{command}exec python3 serve.py {port}'], \
+             resources: {{cpu: 1, memory: 64MB.., disk: 0GB..}}{more}}}\n"
+        )
+    };
+    let groups = group("while [ ! -e go ]; do sleep 0.1; done; ", ", router: {type: dynamo}")
+        + &group("echo $DSTACK_ROUTER_INTERNAL_IP > router.address; ", "");
+    let text = format!("type: service\nname: web\nport: {port}\ngroups:\n{groups}");
+    cluster.write("web.dstack.yml", &text);
+    cluster.sluice(&["apply", "-f", "web.dstack.yml", "-y", "-d"]).ok();
+    until("the router runs", || (replicas(&cluster).len() == 1).then_some(()));
+    let waiting = cluster.sluice(&["squeue", "-h", "-n", "web", "-t", "PD", "-o", "%i"]).ok();
+    assert_eq!(waiting.lines().count(), 1, "the worker waits: {waiting}");
+    cluster.write("go", "");
+    answered(&cluster, PAGE, &[&token]);
+    let address = cluster.read("router.address");
+    assert!(!address.trim().is_empty(), "{address:?}");
+    assert_eq!(replicas(&cluster).len(), 2);
+}

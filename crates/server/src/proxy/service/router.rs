@@ -2,17 +2,19 @@
 //!
 //! The server tells the router which workers there are, by the API of SGLang's model gateway: `GET /workers` lists those that it knows,
 //! `POST /workers` adds one, and `DELETE /workers/ID` removes one. A worker gets requests once the router lists it; one that is given up is
-//! removed first. Workers of another kind of router find it by themselves.
+//! removed first. Workers of another kind of router find it by themselves: they start after it, and are told its address.
 
 use super::gateway_routes::route;
 use super::replica::Replica;
-use super::table::{LiveService, Services};
+use super::scaler::change;
+use super::table::{LiveGroup, LiveService, Services};
 use crate::proxy::forwarders::Forwarders;
 use crate::shared::Shared;
 use axum::body::Body;
 use axum::http::{HeaderValue, Method, StatusCode, header};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Limited};
+use model::change::JobChange;
 use model::principal::Principal;
 use model::replica_group::GroupRole;
 use serde_json::{Value, json};
@@ -38,6 +40,7 @@ pub fn keep_workers(shared: &Arc<Shared>, services: &Services, live: &LiveServic
             worker.set_joined(false);
         }
     }
+    start_waiting(shared, live);
     for router in live.routers() {
         let GroupRole::Router(kind) = router.role else { continue };
         if !kind.is_told_workers() {
@@ -67,6 +70,19 @@ pub fn keep_workers(shared: &Arc<Shared>, services: &Services, live: &LiveServic
             workers,
         };
         tokio::spawn(telling.run());
+    }
+}
+
+/// Starts the workers that were held until their router runs; the load starts those that are scaled.
+fn start_waiting(shared: &Shared, live: &LiveService) {
+    let waits = |group: &&LiveGroup| {
+        let place = group.service.group.as_ref();
+        place.is_some_and(|place| place.waits_for_router) && group.service.scaling.is_none()
+    };
+    for group in live.groups.iter().filter(waits).filter(|group| live.may_start(group)) {
+        for task in &group.parked {
+            change(shared, *task, JobChange::Release);
+        }
     }
 }
 

@@ -26,6 +26,9 @@ pub fn scale(shared: &Shared, live: &LiveService, now: Instant) {
 
 fn scale_group(shared: &Shared, live: &LiveService, group: &LiveGroup, now: Instant) {
     let Some(scaling) = &group.service.scaling else { return };
+    if !live.may_start(group) {
+        return;
+    }
     let draining = live.newest_of(group.index).filter(|replica| replica.drained_since().is_some());
     let draining: Vec<&Arc<Replica>> = draining.collect();
     let current = group.wanted().saturating_sub(draining.len() as u32);
@@ -86,7 +89,7 @@ fn give_up(shared: &Shared, live: &LiveService, group: &LiveGroup, fewer: usize,
 }
 
 /// What is lost because the queue is full is asked for again in a second.
-fn change(shared: &Shared, ArrayTask { array, index }: ArrayTask, change: JobChange) {
+pub fn change(shared: &Shared, ArrayTask { array, index }: ArrayTask, change: JobChange) {
     let job = JobRef::tasks(array, IndexSet::from_range(index, index));
     shared.writer.enqueue_or_drop(Command::ChangeJob { job, change });
 }

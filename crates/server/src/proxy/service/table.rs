@@ -140,6 +140,14 @@ impl LiveService {
         own.map(|router| router.outstanding()).sum::<usize>() + usize::from(replica.is_joined())
     }
 
+    /// Whether the replicas of a group of the newest deployment may start: some are told the address of the router, which runs first.
+    pub fn may_start(&self, group: &LiveGroup) -> bool {
+        let waits = group.service.group.as_ref().is_some_and(|place| place.waits_for_router);
+        let is_newest = |router: &&Arc<Replica>| router.deployment == self.service.deployment;
+        let mut routers = self.routers().filter(is_newest);
+        !waits || routers.any(|router| router.is_open() && router.is_reached())
+    }
+
     /// Whether the number of replicas of one of its groups follows the load.
     pub fn is_scaled(&self) -> bool {
         self.groups.iter().any(|group| group.service.scaling.is_some())
