@@ -26,6 +26,7 @@ use axum::response::{IntoResponse, Response};
 use hyper::body::Body as _;
 use hyper::upgrade::OnUpgrade;
 use model::id::AttemptId;
+use nix::sys::socket::{setsockopt, sockopt};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
@@ -33,6 +34,13 @@ use tokio::time::timeout;
 
 /// How long a replica or the server may take to take a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long nothing may come before the kernel asks whether the replica's machine is there, how often it asks, and how long what was
+/// sent may stay without an acknowledgement.
+const KEEPALIVE_IDLE_S: u32 = 10;
+const KEEPALIVE_INTERVAL_S: u32 = 5;
+const KEEPALIVE_PROBES: u32 = 3;
+const UNACKNOWLEDGED_MS: u32 = 20_000;
 
 /// What the server answers and no service is.
 const MODELS: &str = "/proxy/models/";
@@ -309,7 +317,20 @@ async fn connect(replica: &RoutedReplica) -> Option<Sender> {
     let address = (replica.route.host.as_str(), replica.route.port);
     let stream = timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await.ok()?.ok()?;
     let _ = stream.set_nodelay(true);
+    if let Err(error) = watch_machine(&stream) {
+        tracing::debug!("a connection to a replica is not watched: {error}");
+    }
     handshake(stream, ()).await
+}
+
+/// Has the kernel end the connection when the machine of the replica is gone: a request that waits for an answer would wait until its
+/// own limit.
+fn watch_machine(stream: &TcpStream) -> nix::Result<()> {
+    setsockopt(stream, sockopt::KeepAlive, &true)?;
+    setsockopt(stream, sockopt::TcpKeepIdle, &KEEPALIVE_IDLE_S)?;
+    setsockopt(stream, sockopt::TcpKeepInterval, &KEEPALIVE_INTERVAL_S)?;
+    setsockopt(stream, sockopt::TcpKeepCount, &KEEPALIVE_PROBES)?;
+    setsockopt(stream, sockopt::TcpUserTimeout, &UNACKNOWLEDGED_MS)
 }
 
 /// The answer as the client gets it.
