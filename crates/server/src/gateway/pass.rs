@@ -36,11 +36,11 @@ use tokio::time::timeout;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long nothing may come before the kernel asks whether the replica's machine is there, how often it asks, and how long what was
-/// sent may stay without an acknowledgement.
+/// sent may stay without an acknowledgement, or unread: a replica that is busy may leave a long request for a while.
 const KEEPALIVE_IDLE_S: u32 = 10;
 const KEEPALIVE_INTERVAL_S: u32 = 5;
 const KEEPALIVE_PROBES: u32 = 3;
-const UNACKNOWLEDGED_MS: u32 = 20_000;
+const UNACKNOWLEDGED_MS: u32 = 60_000;
 
 /// What the server answers and no service is.
 const MODELS: &str = "/proxy/models/";
