@@ -3,14 +3,14 @@
 machine, in the same run, as a table.
 
 The service is an nginx in a job, which answers with two bytes. Before it stand nginx with connections that it keeps and an access log,
-`sluice gateway` with its access log, and the server's own proxy, in turn, so that a slow minute meets each alike; `wrk` asks. Each figure is
-the median of five. Times are at a fixed rate, half of what nginx reached. Needs root, nginx and wrk.
+`sluice gateway` with its access log, and the server's own proxy, in turn, so that a slow minute meets each alike; `wrk` asks. All of it has the
+same two cores, however many the machine has. Each figure is the median of five. Times are at a fixed rate, half of what nginx reached. Needs root, nginx and wrk.
 """
 import json, os, re, shutil, statistics, subprocess, sys, tempfile, time, urllib.request
 from processes import answers, free_port, run, until
 from record import progress, record
 
-ROUNDS, SECONDS, CONNECTIONS = 5, 5, 64
+ROUNDS, SECONDS, CONNECTIONS, CORES = 5, 5, 64, 2
 CONFIGURATION = """ClusterName=services
 SlurmdParameters=config_overrides
 DefMemPerCPU=100
@@ -155,6 +155,8 @@ def table(most, fixed, zero):
 
 
 def main(program, *options):
+    # Whatever is started from here on has these cores too.
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
     folder = tempfile.mkdtemp()
     os.chmod(folder, 0o755)
     cluster, started = Cluster(os.path.abspath(program), f'{folder}/sluice'), []

@@ -6,6 +6,7 @@ use crate::configuration::task::Task;
 use crate::offer::{self, Offer};
 use model::printable::printable;
 use model::run::Retry;
+use model::replica_group::GroupRole;
 use model::service::Service;
 use model::time::Timestamp;
 use std::time::Duration;
@@ -153,6 +154,9 @@ impl RunKind {
         match self {
             Self::Task => format!("task (nodes={})", task.nodes),
             Self::DevEnvironment => "dev-environment".to_owned(),
+            Self::Service if !task.replica_groups.is_empty() => {
+                format!("service ({} groups)", task.replica_groups.len())
+            }
             Self::Service => match &task.service {
                 Some(Service { replicas, scaling: Some(scaling), .. }) => {
                     format!("service (replicas={}..{replicas})", scaling.min)
@@ -179,9 +183,27 @@ pub fn plan(plan: &Plan<'_>) -> String {
                 group.resources.to_string(),
             ]]));
         }
+        if let Some(group) = plan.task.replica_groups.get(index) {
+            text.push_str(&align(&[replica_group_row(group)]));
+        }
         text.push_str(&offers(found, PLAN_OFFERS_SHOWN));
     }
     text
+}
+
+/// A group of replicas of a service, with how many there are and what each asks for.
+fn replica_group_row(group: &Task) -> Vec<String> {
+    let Some(service) = &group.service else { return Vec::new() };
+    let name = service.group.as_ref().map_or("", |place| place.name.as_str());
+    let count = match &service.scaling {
+        Some(scaling) => format!("{}..{}", scaling.min, service.replicas),
+        None => service.replicas.to_string(),
+    };
+    let router = match service.role() {
+        GroupRole::Router(_) => ", router",
+        GroupRole::Serves | GroupRole::Worker => "",
+    };
+    vec![format!("Group {name}"), format!("replicas={count}{router}"), group.resources.to_string()]
 }
 
 /// The first offers; the rest is only counted.
@@ -251,9 +273,9 @@ fn plan_properties(plan: &Plan<'_>) -> Vec<Vec<String>> {
         ("Type", plan.kind.text(task)),
         (
             "Resources",
-            match task.different_groups() {
-                [] => task.resources.to_string(),
-                groups => format!("of {} groups, below", groups.len()),
+            match (task.different_groups().len(), task.replica_groups.len()) {
+                (0, 0) => task.resources.to_string(),
+                (nodes, replicas) => format!("of {} groups, below", nodes.max(replicas)),
             },
         ),
         ("Spot policy", spot_policy.to_owned()),

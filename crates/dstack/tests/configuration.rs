@@ -463,6 +463,18 @@ fn rules_between_properties_name_the_property_that_is_too_much() {
         ),
         ("type: service\ncommands: [x]\n", "1:1: `port` is missing"),
         (
+            "type: service\nport: 80\ncommands: [x]\ngroups: [{replicas: 2, router: {}}, {replicas: 1, router: {}}]\n",
+            "4:9: `groups`: a service has one group with a `router` at most",
+        ),
+        (
+            "type: service\nport: 80\npython: '3.12'\ngroups: [{replicas: 1, image: a}]\n",
+            "4:31: `groups[0].image`: `image` and `python` exclude each other, in a group too",
+        ),
+        (
+            "type: service\nport: 80\ngroups: [{replicas: 1, commands: [x]}]\nscaling: {metric: rps, target: 1}\n",
+            "4:10: `scaling`: is not for `groups`",
+        ),
+        (
             "type: service\ncommands: [x]\nport: 80\nreplicas: 1..2\n",
             "4:11: `replicas`: a range needs `scaling`",
         ),

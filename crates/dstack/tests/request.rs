@@ -12,6 +12,7 @@ use model::change::JobField;
 use model::gpu::{ComputeCapability, GpuVendor};
 use model::node::{Architecture, NodeConfig, NodeFacts};
 use model::partition::Partition;
+use model::replica_group::{GroupRole, RouterKind};
 use model::request::WaitPolicy;
 use model::run::{Hold, LaunchKind};
 use model::service::{Probe, ProbeMethod, RateKey, RateLimit, Scaling, ServedModel, Service};
@@ -474,4 +475,63 @@ fn replicas_of_a_service_are_tasks_of_an_array() {
         ..Probe::default()
     };
     assert_eq!(of(&probed).expect("a service").probes, [Probe::default(), said]);
+}
+
+#[test]
+fn groups_of_replicas_have_their_own_requests_commands_and_scaling() {
+    let text = "type: service\nname: web\nport: 8000\nenv: [A=b]\ngroups:\n\
+        - {name: front, replicas: 1, commands: [route], router: {type: sglang}, resources: {cpu: 1}}\n\
+        - {replicas: 0..3, scaling: {metric: rps, target: 2}, commands: [work], resources: {cpu: 4}}\n";
+    let loaded = parse("web.yml", text.as_bytes()).unwrap_or_else(|e| panic!("{e}"));
+    let task = loaded.applicable().expect("a service").task().expect("a run");
+    let submission = draft_of(&task, Timestamp::from_secs(1_000)).expect("a draft").submission;
+    assert_eq!((&submission.array, submission.hold), (&None, None));
+    let [worker] = &submission.het_components[..] else { panic!("two groups") };
+    let service = |spec: &model::run::JobSpec| spec.launch.service.clone().expect("a service");
+    let (first, second) = (service(&submission.spec), service(worker));
+    assert_eq!(first.role(), GroupRole::Router(RouterKind::Sglang));
+    assert_eq!((second.role(), second.replicas), (GroupRole::Worker, 3));
+    let place = second.group.expect("a group");
+    assert_eq!((place.index, place.count, place.first_replica, &*place.name), (1, 2, 1, "1"));
+    assert_eq!(second.scaling.map(|scaling| scaling.min), Some(0));
+    let cpus = |spec: &model::run::JobSpec| spec.request().cpus_per_task.min;
+    assert_eq!((cpus(&submission.spec), cpus(worker)), (1, 4));
+    let [texts] = &submission.group_texts[..] else { panic!("a script of the second group") };
+    assert!(submission.script.is_some_and(|script| script.contains("route")));
+    assert!(texts.script.contains("work") && texts.environment.contains("A=b"), "{texts:?}");
+    assert_eq!(worker.name, submission.spec.name);
+    assert_eq!((&submission.workspace, &texts.workspace), (&None, &None));
+}
+
+#[test]
+fn workers_of_a_router_that_is_told_nothing_wait_for_it() {
+    let waits = |kind: &str| {
+        let text = format!(
+            "type: service\nname: web\nport: 8000\ncommands: [serve]\ngroups:\n\
+             - {{replicas: 1, router: {{type: {kind}}}}}\n- {{replicas: 2}}\n"
+        );
+        let loaded = parse("web.yml", text.as_bytes()).unwrap_or_else(|e| panic!("{e}"));
+        let task = loaded.applicable().expect("a service").task().expect("a run");
+        let submission = draft_of(&task, Timestamp::from_secs(1_000)).expect("a draft").submission;
+        let worker = &submission.het_components[0];
+        let service = worker.launch.service.as_ref().expect("a service");
+        (service.is_held_at_first(), worker.request().wait_policy == WaitPolicy::Forever)
+    };
+    assert_eq!((waits("dynamo"), waits("smg")), ((true, true), (false, false)));
+}
+
+#[test]
+fn group_of_replicas_has_its_own_python_and_the_files_of_the_run() {
+    let text = "type: service\nname: web\nport: 8000\ncommands: [serve]\nfiles: [a.txt]\ngroups:\n\
+        - {replicas: 1}\n- {replicas: 1, python: '3.12'}\n";
+    let loaded = parse("web.yml", text.as_bytes()).unwrap_or_else(|e| panic!("{e}"));
+    let task = loaded.applicable().expect("a service").task().expect("a run");
+    let submission = draft_of(&task, Timestamp::from_secs(1_000)).expect("a draft").submission;
+    let mut of_run = *submission.workspace.expect("a workspace");
+    assert_eq!(of_run.python, None);
+    let archive = wire::workspace::Blob(vec![1]);
+    of_run.files = vec![wire::workspace::FileArchive { path: "a.txt".into(), archive }];
+    let own = submission.group_texts[0].workspace_with(Some(&of_run)).expect("a workspace");
+    assert_eq!((own.python.as_deref(), own.own_folder), (Some("3.12"), true));
+    assert_eq!(own.files, of_run.files);
 }

@@ -81,13 +81,36 @@ impl Offer {
     }
 }
 
+/// The script and the environment of a further group of replicas; stored by content.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupTexts {
+    pub script: String,
+    /// `NAME=value`, each ended by NUL.
+    pub environment: String,
+    /// How its replicas are prepared, without what the run brings along.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<Box<Workspace>>,
+}
+
+impl GroupTexts {
+    /// The workspace of the group, with the files and the repository that the run brings along for all groups.
+    pub fn workspace_with(&self, of_run: Option<&Workspace>) -> Option<Workspace> {
+        let own = self.workspace.as_deref()?;
+        Some(Workspace {
+            files: of_run.map(|of_run| of_run.files.clone()).unwrap_or_default(),
+            repository: of_run.and_then(|of_run| of_run.repository.clone()),
+            ..own.clone()
+        })
+    }
+}
+
 /// A new job, with its script and environment beside it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Submission {
     /// `spec.owner` is overwritten by who the connection says is asking,
     /// unless that is root submitting for another (`--uid`).
     pub spec: JobSpec,
-    /// The other components of a het job; they have no script.
+    /// The other components of a het job, which have no script; the other groups of a task, or of the replicas of a service.
     #[serde(default, rename = "with", skip_serializing_if = "Vec::is_empty")]
     pub het_components: Vec<JobSpec>,
     #[serde(default)]
@@ -105,6 +128,9 @@ pub struct Submission {
     /// `NAME=value`, each ended by NUL; stored by content.
     #[serde(default)]
     pub environment: Option<String>,
+    /// Of a service with several groups of replicas: those of each group after the first, in their order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub group_texts: Vec<GroupTexts>,
     /// `srun` outside an allocation: the step that starts with the job, without a second round trip.
     #[serde(default)]
     pub first_step: Option<Box<StepLaunch>>,

@@ -28,6 +28,7 @@ mod power;
 mod preempt;
 mod probe;
 mod project;
+mod replica_groups;
 mod report;
 mod reservation;
 mod restore_wait;

@@ -36,13 +36,20 @@ impl State {
         submit: &Submit,
         context: &Context,
     ) -> Result<Decision, Refusal> {
+        let mut specs = std::iter::once(&submit.spec).chain(&submit.het_components);
+        let is_group = |spec: &JobSpec| {
+            spec.launch.service.as_ref().is_some_and(|service| service.group.is_some())
+        };
+        if specs.any(is_group) {
+            return self.decide_submit_replica_groups(submit, context);
+        }
         if !submit.het_components.is_empty() {
             return self.decide_submit_het_job(submit, context);
         }
         self.decide_submit_job(submit, 1, context)
     }
 
-    /// One of `jobs` jobs that are submitted at once.
+    /// One of `jobs` jobs that are submitted at once; one that is an array counts as its tasks.
     pub(super) fn decide_submit_job(
         &self,
         submit: &Submit,
@@ -56,7 +63,8 @@ impl State {
         self.check_room_for_job(&spec, submit.array.as_ref(), context)?;
         self.settle_volumes(&mut spec, jobs > 1)?;
         self.settle_pod(&mut spec);
-        let asked = submit.array.as_ref().map_or(jobs, |array| array.indices.len());
+        let tasks = submit.array.as_ref().map_or(1, |array| array.indices.len());
+        let asked = (jobs - 1).saturating_add(tasks);
         let Assignment { account, qos, partitions } = self.assign(&spec, asked, None, context)?;
         self.keep_partitions(&mut spec, &partitions);
         self.check_request(&spec, &account, &qos, &partitions, context)?;
@@ -455,9 +463,11 @@ impl State {
     pub(super) fn check_address(&self, spec: &JobSpec, own: Option<RunId>) -> Result<(), Refusal> {
         let Some(service) = &spec.launch.service else { return Ok(()) };
         let project = spec.project();
+        let is_own =
+            |job: &Job| own.is_some_and(|own| own == job.run || is_other_group(spec, &job.spec));
         let is_rival = |job: &Job| {
             !job.has_ended()
-                && own != Some(job.run)
+                && !is_own(job)
                 && job.spec.project() == project
                 && !replaces(spec, &job.spec)
         };
@@ -525,6 +535,18 @@ pub(super) fn check_access(partition: &Partition, spec: &JobSpec) -> Result<(), 
         return Err(Refusal::RootJobsDisabled(partition.name.clone()));
     }
     Ok(())
+}
+
+/// Whether both are groups of one deployment of a service.
+fn is_other_group(spec: &JobSpec, other: &JobSpec) -> bool {
+    let place = |spec: &JobSpec| {
+        let service = spec.launch.service.as_ref()?;
+        Some((service.deployment, service.group.as_ref()?.count))
+    };
+    place(spec).is_some_and(|own| place(other) == Some(own))
+        && spec.name == other.name
+        && spec.project() == other.project()
+        && spec.owner.uid == other.owner.uid
 }
 
 /// Whether a service is a later deployment of another.

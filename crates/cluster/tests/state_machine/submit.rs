@@ -6,11 +6,13 @@ use cluster::Command;
 use model::account::{Account, Association, Qos};
 use model::change::{JobChange, JobField, JobRef, Requeue};
 use model::container::Container;
+use model::id::JobId;
 use model::partition::{Access, Partition, PartitionState};
 use model::reason::Refusal;
+use model::replica_group::{GroupRole, ReplicaGroup};
 use model::request::{Sharing, WaitPolicy};
 use model::run::{Hold, JobState};
-use model::service::{ServedModel, Service};
+use model::service::{Scaling, ServedModel, Service};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -319,4 +321,56 @@ fn replica_that_has_ended_is_requeued_beside_the_others_of_its_service() {
     assert_eq!(w.is(started[0].job), JobState::Failed);
     let requeue = JobChange::Requeue(Requeue::PLAIN);
     w.change(started[0].job, requeue).expect("the address is its own");
+}
+
+/// A group of a service of two, the second of which is scaled.
+fn group_of_two(index: u32) -> Ask {
+    let scaling =
+        Scaling { min: 0, target_milli: 1000, window_s: 60, up_delay_s: 300, down_delay_s: 600 };
+    let name = format!("group{index}");
+    let role = GroupRole::Serves;
+    let place = ReplicaGroup {
+        index,
+        count: 2,
+        first_replica: index,
+        name,
+        role,
+        waits_for_router: false,
+    };
+    let service = Service {
+        group: Some(place),
+        replicas: 1 + index,
+        scaling: Some(scaling).filter(|_| index == 1),
+        ..Service::at(80)
+    };
+    ask().task().named("web").with(|spec| {
+        Arc::make_mut(&mut spec.launch).service = Some(Box::new(service));
+    })
+}
+
+#[test]
+fn groups_of_a_service_are_arrays_that_are_submitted_together_or_not_at_all() {
+    let mut w = world(2);
+    let pair = || {
+        let mut first = group_of_two(0);
+        first.0.het_components.push(group_of_two(1).0.spec);
+        first
+    };
+    let alone = w.try_submit(group_of_two(0)).expect_err("the other group is missing");
+    assert_eq!(alone.to_string(), "group group0: it is not in its place");
+    let mut others = pair();
+    others.0.het_components[0].account = Some("biology".into());
+    let refused = w.try_submit(others).expect_err("another account");
+    assert_eq!(refused.to_string(), "the groups of a service have one name, account and owner");
+    let first = w.submit(pair());
+    let second = w.state.job(JobId(first.0 + 1)).expect("the second group");
+    assert_eq!((second.hold, second.het), (Some(Hold::User), None));
+    assert_ne!(Some(second.run), w.state.job(first).map(|job| job.run));
+    let refused = w.try_submit(pair()).expect_err("the name is taken");
+    assert_eq!(refused.to_string(), "project main has a service web already");
+    let started = w.plan();
+    assert_eq!(started.len(), 1, "the load says when those of the second start");
+    w.end(started[0].job, 1);
+    let requeue = JobChange::Requeue(Requeue::PLAIN);
+    w.change(started[0].job, requeue).expect("the other group has the address too");
 }

@@ -4,7 +4,7 @@ use super::fault::{Fault, Problem};
 use super::field::Field;
 use super::reading::Reading;
 use super::value::Value;
-use model::service::REPLICAS_MAX;
+use model::service::{REPLICAS_MAX, Service, check_groups};
 use model::volume::VolumeUse;
 
 /// Pairs of properties of which a run has one at most.
@@ -16,6 +16,15 @@ const EXCLUSIVE: &[(&str, &str)] = &[
     ("python", "docker"),
     ("nvcc", "docker"),
     ("entrypoint", "docker"),
+];
+
+/// The same of a group of replicas, with what its service says for all of them.
+const EXCLUSIVE_IN_GROUP: &[(&str, &str)] = &[
+    ("image", "python"),
+    ("image", "docker"),
+    ("image", "nvcc"),
+    ("python", "docker"),
+    ("nvcc", "docker"),
 ];
 
 /// Checks a task, a dev environment or a service, and fills in its number of nodes.
@@ -84,7 +93,8 @@ fn task(top: &Field<'_>, value: &mut Value, reading: &mut Reading) {
 
 /// What a run may say depends on whether it has an image, or runs among the node's own files.
 fn on_node(top: &Field<'_>, value: &Value, reading: &mut Reading) {
-    let has_image = is_said(value.get("image")) || is_said(value.get("docker"));
+    let names_image = |part: &Value| is_said(part.get("image")) || is_said(part.get("docker"));
+    let has_image = names_image(value) || value.get("groups").items().iter().any(names_image);
     let contradiction = match value.get("runtime").as_text() {
         Some("container") if !has_image => Some("`container` needs an `image`"),
         Some("process") if has_image => Some("`process` and an `image` exclude each other"),
@@ -153,21 +163,64 @@ fn volumes(top: &Field<'_>, value: &Value, has_image: bool, reading: &mut Readin
 }
 
 fn service(top: &Field<'_>, value: &Value, reading: &mut Reading) {
-    scaling(top, value, reading);
-    let groups = property(top, "groups").and_then(|field| field.list("").ok());
-    for (field, group) in groups.unwrap_or_default().iter().zip(value.get("groups").items()) {
-        scaling(field, group, reading);
+    if value.get("groups").is_null() {
+        scaling(top, value, reading);
+        replicas(top, value, reading);
+    } else {
+        replica_groups(top, value, reading);
     }
-    let has_commands = |part: &Value| !part.get("commands").items().is_empty();
-    let of_groups = value.get("groups").items().iter().any(has_commands);
-    if !has_commands(value) && !of_groups && !is_said(value.get("image")) {
+    let runs =
+        |part: &Value| !part.get("commands").items().is_empty() || is_said(part.get("image"));
+    let groups = value.get("groups").items();
+    let of_groups = !groups.is_empty() && groups.iter().all(runs);
+    if !runs(value) && !of_groups {
         no_commands(top, reading, "a list of one shell command or more, or an image");
     }
-    replicas(top, value, reading);
     if let Some(field) = property(top, "array") {
         reading.refuse(&field, "is not for a service: `replicas` says how many there are");
     }
     on_node(top, value, reading)
+}
+
+/// What each group of replicas says, and what all of them have in common. The rules between groups are those of the service itself.
+fn replica_groups(top: &Field<'_>, value: &Value, reading: &mut Reading) {
+    let fields = property(top, "groups").and_then(|field| field.list("").ok()).unwrap_or_default();
+    let groups = value.get("groups").items();
+    if groups.is_empty() {
+        reading.fault(refused(top, "groups", "expected at least one group".to_owned()));
+    }
+    for name in ["scaling", "entrypoint"] {
+        if is_said(value.get(name)) {
+            let why = "is not for `groups`: say it for each of them".to_owned();
+            reading.fault(refused(top, name, why));
+        }
+    }
+    for (field, group) in fields.iter().zip(groups) {
+        scaling(field, group, reading);
+        replicas(field, group, reading);
+        let says = |name: &str| is_said(group.get(name)) || is_said(value.get(name));
+        for (one, other) in EXCLUSIVE_IN_GROUP {
+            // What the service says by itself is told of once.
+            let is_own = is_said(group.get(one)) || is_said(group.get(other));
+            if is_own && says(one) && says(other) {
+                let why = format!("`{one}` and `{other}` exclude each other, in a group too");
+                let place = if is_said(group.get(other)) { other } else { one };
+                reading.fault(refused(field, place, why));
+            }
+        }
+        if is_said(group.get("privileged")) && !says("image") && !says("docker") {
+            let why = "needs an `image`: on the node itself a run has its user's rights";
+            reading.fault(refused(field, "privileged", why.to_owned()));
+        }
+    }
+    let tasks = super::service::task(value, reading).replica_groups;
+    let services: Vec<Option<&Service>> = tasks.iter().map(|one| one.service.as_ref()).collect();
+    if !services.is_empty()
+        && !reading.is_faulty("groups")
+        && let Err(why) = check_groups(&services)
+    {
+        reading.fault(refused(top, "groups", why));
+    }
 }
 
 /// The most replicas are within their bound.

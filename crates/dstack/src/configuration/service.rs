@@ -3,10 +3,67 @@
 use super::reading::Reading;
 use super::task::Task;
 use super::value::Value;
+use model::replica_group::{GroupRole, ReplicaGroup, RouterKind};
 use model::service::{Probe, ProbeMethod, RateKey, RateLimit, Scaling, ServedModel, Service};
 
-/// The run of a service. Its replicas are the tasks of an array, each placed, limited and retried by itself.
+/// What a group says instead of the service, where it says it.
+const OF_GROUP: [&str; 8] =
+    ["scaling", "spot_policy", "reservation", "image", "docker", "privileged", "python", "nvcc"];
+
+/// The run of a service. One of several groups of replicas is a task for each group; its first is the run itself.
 pub(super) fn task(value: &Value, reading: &Reading) -> Task {
+    let groups = value.get("groups").items();
+    let has_router = groups.iter().any(|group| !group.get("router").is_null());
+    let is_dynamo = |group: &Value| role(group, true) == GroupRole::Router(RouterKind::Dynamo);
+    let has_dynamo = groups.iter().any(is_dynamo);
+    let mut replica_groups: Vec<Task> = Vec::new();
+    let (mut first_replica, count) = (0_u32, u32::try_from(groups.len()).unwrap_or(u32::MAX));
+    for (group, index) in groups.iter().zip(0_u32..) {
+        let own = replicas_task(&with_group(value, group), reading);
+        let name = group.get("name").as_owned_text().unwrap_or_else(|| index.to_string());
+        let role = role(group, has_router);
+        let waits_for_router = role == GroupRole::Worker && has_dynamo;
+        let place = ReplicaGroup { index, count, first_replica, name, role, waits_for_router };
+        let service = own.service.map(|service| Service { group: Some(place), ..service });
+        first_replica =
+            first_replica.saturating_add(service.as_ref().map_or(0, |service| service.replicas));
+        replica_groups.push(Task { service, ..own });
+    }
+    match replica_groups.first().cloned() {
+        Some(first) => Task { replica_groups, ..first },
+        None => replicas_task(value, reading),
+    }
+}
+
+fn role(group: &Value, has_router: bool) -> GroupRole {
+    let router = group.get("router");
+    let kind = router.get("type").as_text().and_then(RouterKind::of_word);
+    match (router.is_null(), has_router) {
+        (false, _) => GroupRole::Router(kind.unwrap_or(RouterKind::Smg)),
+        (true, true) => GroupRole::Worker,
+        (true, false) => GroupRole::Serves,
+    }
+}
+
+/// The service as it would be with this group alone.
+fn with_group(value: &Value, group: &Value) -> Value {
+    let mut own = value.clone();
+    own.set("groups", Value::Null);
+    own.set("replicas", group.get("replicas").clone());
+    own.set("resources", group.get("resources").clone());
+    if !group.get("commands").items().is_empty() {
+        own.set("commands", group.get("commands").clone());
+    }
+    for name in OF_GROUP {
+        if !group.get(name).is_null() {
+            own.set(name, group.get(name).clone());
+        }
+    }
+    own
+}
+
+/// A run whose replicas are alike: the tasks of an array, each placed, limited and retried by itself.
+fn replicas_task(value: &Value, reading: &Reading) -> Task {
     let service = service(value);
     // What is scaled is an array also where it has one replica at most: tasks of it are held while they are not needed.
     let is_array = service.replicas > 1 || service.scaling.is_some();
@@ -28,6 +85,7 @@ fn service(value: &Value) -> Service {
         rate_limits: value.get("rate_limits").items().iter().map(rate_limit).collect(),
         // The first deployment; an update of a service that runs gets the next number when it is submitted.
         deployment: 0,
+        group: None,
     }
 }
 

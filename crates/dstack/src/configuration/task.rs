@@ -64,6 +64,8 @@ pub struct Task {
     pub qos: Option<String>,
     /// What requests are passed on to, of a service.
     pub service: Option<Service>,
+    /// The groups of replicas of a service that has several, each as a run of its own; the run itself is the first of them.
+    pub replica_groups: Vec<Task>,
 }
 
 /// What a run in a container says of it.
@@ -218,6 +220,7 @@ impl Task {
             account: value.get("account").as_owned_text(),
             qos: value.get("qos").as_owned_text(),
             service: None,
+            replica_groups: Vec::new(),
         }
     }
 }

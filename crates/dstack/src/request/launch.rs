@@ -7,6 +7,7 @@ use crate::configuration::task::{self, Task};
 use crate::script;
 use model::container::{Container, ContainerPorts, ContainerUser, Mount, Variables};
 use model::interpolation::{self, Piece, Place, Reference};
+use model::replica_group::GroupRole;
 use model::run::{Launch, LaunchKind};
 use model::secret::{RegistryAuth, SecretValue};
 use model::volume::VolumeUse;
@@ -152,9 +153,12 @@ fn container(task: &Task) -> Result<Option<Container>, RequestError> {
     }))
 }
 
-/// The ports of the run; those that its groups name are of runs on several nodes, which have their nodes' network.
+/// The ports of the run; those that its groups name are of runs on several nodes, which have their nodes' network. A router connects to
+/// its workers from another node: a port of the node leads to each.
 fn ports(task: &Task) -> Result<ContainerPorts, RequestError> {
-    Ok(ContainerPorts::new(task.ports.iter().map(|port| port.of_run).collect())?)
+    let worker = task.service.as_ref().filter(|service| service.role() == GroupRole::Worker);
+    let named = task.ports.iter().map(|port| port.of_run);
+    Ok(ContainerPorts::new(named.chain(worker.map(|service| service.port)).collect())?)
 }
 
 /// What is prepared on the node for a run. Whoever submits it fills in the files and the repository that it brings along.

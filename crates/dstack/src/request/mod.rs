@@ -26,11 +26,12 @@ use model::partition::Partition;
 use model::principal::{Principal, Role};
 use model::request::{Request, WaitPolicy};
 use model::run::{Component, Hold, JobSpec};
+use model::service::Service;
 use model::time::{TimeLimit, Timestamp};
 use resources::requests;
 use std::path::Path;
 use std::sync::Arc;
-use wire::client::Submission;
+use wire::client::{GroupTexts, Submission};
 
 /// The client that submits, and what surrounds it.
 pub struct Submitter<'a> {
@@ -87,8 +88,45 @@ pub enum RequestError {
     Grammar(#[from] GrammarError),
 }
 
-/// The run that the task describes.
+/// The run that the task describes. The groups of replicas of a service are submitted together, each with its own specification and texts.
 pub fn draft(task: &Task, submitter: &Submitter<'_>) -> Result<Draft, RequestError> {
+    let mut draft = draft_one(task, submitter)?;
+    if task.replica_groups.is_empty() {
+        return Ok(draft);
+    }
+    if !task.schedule.is_empty() {
+        return Err(RequestError::NotForDifferentGroups("`schedule`"));
+    }
+    // The server makes each group an array of its own, and holds those that are scaled.
+    (draft.submission.array, draft.submission.hold) = (None, None);
+    for group in task.replica_groups.iter().skip(1) {
+        // What was settled since the file was read is settled for the run.
+        let group = Task {
+            name: task.name.clone(),
+            account: task.account.clone(),
+            depends_on: task.depends_on.clone(),
+            instances: task.instances.clone(),
+            ..group.clone()
+        };
+        let Draft { submission, notices } = draft_one(&group, submitter)?;
+        let texts = GroupTexts {
+            script: submission.script.unwrap_or_default(),
+            environment: submission.environment.unwrap_or_default(),
+            workspace: submission.workspace,
+        };
+        draft.submission.group_texts.push(texts);
+        draft.submission.het_components.push(submission.spec);
+        let auth = draft.submission.registry_auth.take();
+        draft.submission.registry_auth = auth.or(submission.registry_auth);
+        let new = notices.into_iter().filter(|notice| !draft.notices.contains(notice));
+        let new: Vec<String> = new.collect();
+        draft.notices.extend(new);
+    }
+    Ok(draft)
+}
+
+/// A run whose nodes or replicas are alike, or the groups of a task.
+fn draft_one(task: &Task, submitter: &Submitter<'_>) -> Result<Draft, RequestError> {
     if let Some(service) = &task.service {
         service.check().map_err(RequestError::Service)?;
     }
@@ -107,8 +145,8 @@ pub fn draft(task: &Task, submitter: &Submitter<'_>) -> Result<Draft, RequestErr
         request.wait_policy = WaitPolicy::Forever;
     }
     let is_scaled = task.service.as_ref().is_some_and(|service| service.scaling.is_some());
-    if is_scaled {
-        // Its replicas start when its load asks for them.
+    if task.service.as_ref().is_some_and(Service::is_held_at_first) {
+        // Its replicas start when its load asks for them, or once its router runs.
         request.wait_policy = WaitPolicy::Forever;
     }
     let name = task.name.clone().unwrap_or_else(|| name::generate(submitter.random));
@@ -158,6 +196,7 @@ pub fn draft(task: &Task, submitter: &Submitter<'_>) -> Result<Draft, RequestErr
         requeue_unsaid: false,
         script: Some(script(task)?),
         environment: Some(environment),
+        group_texts: Vec::new(),
         first_step: None,
         configuration: None,
         unique_name: false,
@@ -197,7 +236,11 @@ fn first_start(
 /// The same request, willing to wait: offers depend neither on what is free at the moment nor on what the run brings along.
 pub fn for_offers(submission: &Submission) -> Submission {
     let mut waiting = Submission {
-        het_components: submission.het_components.clone(),
+        // The groups of a service need no place beside each other: each has its own offers.
+        het_components: match submission.spec.launch.service {
+            Some(_) => Vec::new(),
+            None => submission.het_components.clone(),
+        },
         script: submission.script.clone(),
         environment: submission.environment.clone(),
         registry_auth: submission.registry_auth.clone(),
@@ -216,7 +259,10 @@ pub fn for_offers(submission: &Submission) -> Submission {
 /// The request as one for each group of different resources, for the offers of each.
 pub fn group_requests(submission: &Submission) -> Vec<Submission> {
     let all = std::iter::once(&submission.spec).chain(&submission.het_components);
-    let one = |spec: &JobSpec| JobSpec { launch: submission.spec.launch.clone(), ..spec.clone() };
+    let one = |spec: &JobSpec| match spec.launch.service {
+        Some(_) => spec.clone(),
+        None => JobSpec { launch: submission.spec.launch.clone(), ..spec.clone() },
+    };
     all.map(|spec| without_texts(submission, one(spec))).collect()
 }
 
@@ -231,6 +277,7 @@ fn without_texts(submission: &Submission, spec: JobSpec) -> Submission {
         requeue_unsaid: submission.requeue_unsaid,
         script: None,
         environment: None,
+        group_texts: Vec::new(),
         first_step: None,
         configuration: None,
         unique_name: submission.unique_name,

@@ -1,10 +1,11 @@
 //! Whether two runs are the same, and what is changed in place.
 
-use super::unset_owner;
+use super::{specs, unset_owner};
 use model::change::JobField;
 use model::request::WaitPolicy;
 use model::run::JobSpec;
 use std::sync::Arc;
+use wire::client::Submission;
 
 /// Whether both would run the same in all their groups: equal but for the submitter, the time and the host.
 /// Scripts and environments are stored by content, and compared by their names.
@@ -40,9 +41,12 @@ pub fn next_deployment(active: &JobSpec, asked: &JobSpec) -> Option<u32> {
     Some(active.launch.service.as_ref()?.deployment.saturating_add(1))
 }
 
-pub fn set_deployment(spec: &mut JobSpec, deployment: u32) {
-    if let Some(service) = &mut Arc::make_mut(&mut spec.launch).service {
-        service.deployment = deployment;
+/// Sets the deployment of a service in all its groups.
+pub fn set_deployment(submission: &mut Submission, deployment: u32) {
+    for spec in specs(submission) {
+        if let Some(service) = &mut Arc::make_mut(&mut spec.launch).service {
+            service.deployment = deployment;
+        }
     }
 }
 

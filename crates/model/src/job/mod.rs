@@ -17,6 +17,7 @@ mod outcome;
 pub mod pod;
 mod process_policy;
 pub mod reason;
+pub mod replica_group;
 pub mod request;
 pub mod run;
 pub mod service;

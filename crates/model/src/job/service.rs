@@ -1,5 +1,6 @@
 //! Services: runs whose replicas answer HTTP requests. What the server must know of one to pass requests on to its replicas.
 
+use super::replica_group::{GroupRole, ReplicaGroup};
 use serde::{Deserialize, Serialize};
 
 /// The most replicas of one service.
@@ -43,6 +44,49 @@ pub struct Service {
     /// Grows with each update: a later deployment replaces the one before it once its replicas are ready.
     #[serde(default, skip_serializing_if = "is_first")]
     pub deployment: u32,
+    /// Which of the groups of the service these replicas are; `None` where all its replicas are alike.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<ReplicaGroup>,
+}
+
+/// What is wrong with the groups of a service together, in one line.
+pub fn check_groups<'a>(groups: &[Option<&'a Service>]) -> Result<(), String> {
+    let of_service = |service: &Option<&'a Service>| {
+        let service = (*service)?;
+        Some((service, service.group.as_ref()?))
+    };
+    let all: Option<Vec<(&Service, &ReplicaGroup)>> = groups.iter().map(of_service).collect();
+    let Some(all) = all else {
+        return Err("groups of a service and other jobs are not submitted together".to_owned());
+    };
+    let mut first_replica = 0_u32;
+    for ((service, group), index) in all.iter().zip(0..) {
+        let is_in_place = group.index == index
+            && group.count as usize == all.len()
+            && group.first_replica == first_replica
+            && service.deployment == all[0].0.deployment;
+        if !is_in_place {
+            return Err(format!("group {}: it is not in its place", group.name));
+        }
+        if all.iter().filter(|(_, other)| other.name == group.name).count() > 1 {
+            return Err(format!("group {}: the name is there twice", group.name));
+        }
+        first_replica = first_replica.saturating_add(service.replicas);
+    }
+    if first_replica > REPLICAS_MAX {
+        return Err(format!("groups of {first_replica} replicas: expected at most {REPLICAS_MAX}"));
+    }
+    let is = |wanted: fn(&GroupRole) -> bool| {
+        all.iter().filter(|(_, group)| wanted(&group.role)).count()
+    };
+    let routers = is(|role| matches!(role, GroupRole::Router(_)));
+    let workers = is(|role| matches!(role, GroupRole::Worker));
+    match (routers, workers) {
+        (0, 0) => Ok(()),
+        (1, 1..) if workers + 1 == all.len() => Ok(()),
+        (1, 0) => Err("a `router` needs another group, whose replicas are its workers".to_owned()),
+        _ => Err("a service has one group with a `router` at most".to_owned()),
+    }
 }
 
 fn is_first(deployment: &u32) -> bool {
@@ -258,7 +302,18 @@ impl Service {
             model: None,
             rate_limits: Vec::new(),
             deployment: 0,
+            group: None,
         }
+    }
+
+    /// Whether its replicas are held when it is submitted, and started by the server: by its load, or once its router runs.
+    pub fn is_held_at_first(&self) -> bool {
+        let waits = self.group.as_ref().is_some_and(|group| group.waits_for_router);
+        waits || self.scaling.is_some()
+    }
+
+    pub fn role(&self) -> GroupRole {
+        self.group.as_ref().map_or(GroupRole::Serves, |group| group.role)
     }
 
     /// What is wrong with it, in one line.
@@ -279,7 +334,9 @@ impl Service {
         if self.rate_limits.len() > RATE_LIMITS_MAX {
             return Err(format!("a service has at most {RATE_LIMITS_MAX} rate limits"));
         }
-        self.rate_limits.iter().try_for_each(RateLimit::check)
+        self.rate_limits.iter().try_for_each(RateLimit::check)?;
+        let is_one = self.replicas == 1 && self.scaling.is_none();
+        self.group.as_ref().map_or(Ok(()), |group| group.check(is_one))
     }
 
     /// The path below which the server answers for the models of a project.
@@ -295,7 +352,9 @@ impl Service {
 
 #[cfg(test)]
 mod tests {
+    use super::super::replica_group::RouterKind;
     use super::*;
+    use crate::id::JobId;
 
     #[test]
     fn what_a_service_leaves_out_is_as_dstack_has_it() {
@@ -303,6 +362,38 @@ mod tests {
         assert_eq!(read, Service::at(80));
         assert!(read.auth && read.strip_prefix);
         assert_eq!(Service::path("main", "web"), "/proxy/services/main/web/");
+    }
+
+    fn grouped(index: u32, count: u32, first_replica: u32, role: GroupRole) -> Service {
+        let name = format!("g{index}");
+        let waits_for_router = false;
+        let group = ReplicaGroup { index, count, first_replica, name, role, waits_for_router };
+        Service { group: Some(group), ..Service::at(80) }
+    }
+
+    #[test]
+    fn groups_are_in_their_places_and_have_one_router_at_most() {
+        let router = GroupRole::Router(RouterKind::Sglang);
+        let check =
+            |groups: &[Service]| check_groups(&groups.iter().map(Some).collect::<Vec<_>>());
+        let pair = |one, other| [grouped(0, 2, 0, one), grouped(1, 2, 1, other)];
+        assert_eq!(check(&pair(GroupRole::Serves, GroupRole::Serves)), Ok(()));
+        assert_eq!(check(&pair(router, GroupRole::Worker)), Ok(()));
+        for (groups, part) in [
+            (pair(router, router), "one group with a `router`"),
+            (pair(GroupRole::Serves, GroupRole::Worker), "one group with a `router`"),
+            ([grouped(0, 2, 0, router), grouped(1, 2, 2, GroupRole::Worker)], "in its place"),
+            ([grouped(0, 3, 0, router), grouped(1, 3, 1, GroupRole::Worker)], "in its place"),
+        ] {
+            let why = check(&groups).expect_err(part);
+            assert!(why.contains(part), "{why}");
+        }
+        assert!(check(&[grouped(0, 1, 0, router)]).is_err_and(|why| why.contains("another group")));
+        assert!(check_groups(&[Some(&Service::at(80)), None]).is_err());
+        let many = Service { replicas: 2, ..grouped(0, 2, 0, router) };
+        assert!(many.check().is_err_and(|why| why.contains("one replica")));
+        let second = grouped(1, 2, 1, GroupRole::Worker).group.expect("a group");
+        assert_eq!(second.first_array(JobId(13)), JobId(12));
     }
 
     #[test]

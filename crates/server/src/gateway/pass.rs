@@ -11,21 +11,22 @@ use crate::proxy::access_log::Asked;
 use crate::proxy::exchange::{OutgoingHead, inner_uri, join_upgraded, redirect, said};
 use crate::proxy::headers;
 use crate::proxy::origin::{host_of, service_of_host};
-use crate::proxy::pool::{AnswerBody, Outstanding, SendFailure, Sender, handshake};
+use crate::proxy::pool::{AnswerBody, Outstanding, SendFailure, Sender, handshake, read_short};
 use crate::proxy::service::client_address;
 use crate::proxy::service::request_head::{
-    BODY_BYTES_MAX, SANDBOX, ServicePath, TRIES_MAX, VIA, VIA_GATEWAY, WHOLE_HOST, check_head,
+    SANDBOX, ServicePath, TRIES_MAX, VIA, VIA_GATEWAY, WHOLE_HOST, bounded_body, check_head,
     is_safe, refused,
 };
 use crate::proxy::service::request_rate::Client;
 use axum::body::Body;
 use axum::extract::{Request, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use http_body_util::Limited;
-use hyper::body::{Body as _, Incoming};
+use hyper::body::Body as _;
 use hyper::upgrade::OnUpgrade;
 use model::id::AttemptId;
+use nix::sys::socket::{setsockopt, sockopt};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
@@ -33,6 +34,13 @@ use tokio::time::timeout;
 
 /// How long a replica or the server may take to take a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long nothing may come before the kernel asks whether the replica's machine is there, how often it asks, and how long what was
+/// sent may stay without an acknowledgement, or unread: a replica that is busy may leave a long request for a while.
+const KEEPALIVE_IDLE_S: u32 = 10;
+const KEEPALIVE_INTERVAL_S: u32 = 5;
+const KEEPALIVE_PROBES: u32 = 3;
+const UNACKNOWLEDGED_MS: u32 = 60_000;
 
 /// What the server answers and no service is.
 const MODELS: &str = "/proxy/models/";
@@ -193,7 +201,7 @@ impl ToServer {
             head.append(HeaderName::from_static(headers::CLIENT), client);
             head.append(HeaderName::from_static(headers::GATEWAY_TOKEN), token);
         }
-        let body = Body::new(Limited::new(body, BODY_BYTES_MAX as usize));
+        let body = bounded_body(body);
         Ok(Self { head, is_by_host, body, upgrades, upgrade, slot })
     }
 
@@ -206,7 +214,7 @@ impl ToServer {
         }
         let outstanding = gateway.server_pool.enter();
         let connect = gateway.server.connect(routes.proxy_port, CONNECT_TIMEOUT);
-        match gateway.server_pool.send(connect, head.with(body), upgrades).await {
+        match gateway.server_pool.send(connect, head.into_request(body), upgrades).await {
             Ok(answer) => finish(answer, (outstanding, None), upgrade, slot, WHOLE_HOST, true),
             Err(SendFailure::NotSent(_)) => {
                 let why = "the service has no replica that can be reached, and the server is away";
@@ -237,23 +245,31 @@ async fn to_replica(
     let uri = inner_uri(&path, request.uri().query())
         .ok_or_else(|| refused(StatusCode::BAD_REQUEST, "the path cannot be read"))?;
     let upgrade = request.extensions_mut().remove::<OnUpgrade>();
-    let copy = Request::from_parts(clone_of(&request), Body::empty());
-    let mut for_server = ToServer::of(gateway, routes, copy)?;
-    let (mut parts, body) = request.into_parts();
+    let slot = request.extensions().get::<HeldSlot>().cloned();
+    let upgrades = headers::is_upgrade(request.headers());
+    let (parts, body) = request.into_parts();
     let is_repeatable = is_safe(&parts.method) && body.is_end_stream();
-    parts.headers.append(header::VIA, HeaderValue::from_static(VIA));
-    let head = OutgoingHead::of(parts, uri, service.route.auth, prefix);
-    let mut outgoing = head.with(Body::new(Limited::new(body, BODY_BYTES_MAX as usize)));
+    // As it came: for another try, and for the server where no replica takes it.
+    let original = clone_of(&parts);
+    let head_of = |mut parts: Parts| {
+        parts.headers.append(header::VIA, HeaderValue::from_static(VIA));
+        OutgoingHead::of(parts, uri.clone(), service.route.auth, prefix)
+    };
+    let again = || head_of(clone_of(&original)).into_request(Body::empty());
+    let mut outgoing = head_of(parts).into_request(bounded_body(body));
     let mut tried: Vec<AttemptId> = Vec::new();
     let mut was_lost = false;
-    let upgrades = for_server.upgrades;
     while let Some(replica) = service.choose(&tried, upgrades).filter(|_| tried.len() < TRIES_MAX) {
         let outstanding = replica.pool.enter();
         let websocket = upgrades.then(|| replica.pool.enter_websocket());
-        outgoing = match replica.pool.send(connect(&replica), outgoing, upgrades).await {
+        let sent = replica.pool.send(connect(&replica), outgoing, upgrades).await;
+        let sent = match sent {
+            Ok(answer) if is_repeatable => read_short(answer).await,
+            sent => sent,
+        };
+        outgoing = match sent {
             Ok(answer) => {
                 service.counts.note_request();
-                let slot = for_server.slot.take();
                 let counted = (outstanding, websocket);
                 return finish(answer, counted, upgrade, slot, prefix, is_whole);
             }
@@ -261,10 +277,10 @@ async fn to_replica(
             Err(SendFailure::Lost) if is_repeatable => {
                 // Its server may have closed a connection that was kept: a new one may do.
                 if !std::mem::replace(&mut was_lost, true) {
-                    outgoing = head.with(Body::empty());
+                    outgoing = again();
                     continue;
                 }
-                head.with(Body::empty())
+                again()
             }
             Err(SendFailure::Lost) => {
                 let why = format!("a replica of service {} was lost", service.route.run);
@@ -277,21 +293,21 @@ async fn to_replica(
         };
         tried.push(replica.route.attempt);
     }
-    for_server.body = outgoing.into_body();
-    for_server.upgrade = upgrade;
+    let copy = Request::from_parts(original, outgoing.into_body());
+    let for_server = ToServer { upgrade, ..ToServer::of(gateway, routes, copy)? };
     for_server.send(gateway, routes).await
 }
 
 /// The head of a request a second time; what belongs to its connection stays with the first.
-fn clone_of(request: &Request) -> axum::http::request::Parts {
+fn clone_of(head: &Parts) -> Parts {
     let mut copy = Request::new(());
-    *copy.method_mut() = request.method().clone();
-    *copy.uri_mut() = request.uri().clone();
-    *copy.headers_mut() = request.headers().clone();
-    if let Some(slot) = request.extensions().get::<HeldSlot>() {
+    *copy.method_mut() = head.method.clone();
+    *copy.uri_mut() = head.uri.clone();
+    *copy.headers_mut() = head.headers.clone();
+    if let Some(slot) = head.extensions.get::<HeldSlot>() {
         copy.extensions_mut().insert(slot.clone());
     }
-    if let Some(peer) = request.extensions().get::<Peer>() {
+    if let Some(peer) = head.extensions.get::<Peer>() {
         copy.extensions_mut().insert(peer.clone());
     }
     copy.into_parts().0
@@ -301,12 +317,25 @@ async fn connect(replica: &RoutedReplica) -> Option<Sender> {
     let address = (replica.route.host.as_str(), replica.route.port);
     let stream = timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await.ok()?.ok()?;
     let _ = stream.set_nodelay(true);
+    if let Err(error) = watch_machine(&stream) {
+        tracing::debug!("a connection to a replica is not watched: {error}");
+    }
     handshake(stream, ()).await
+}
+
+/// Has the kernel end the connection when the machine of the replica is gone: a request that waits for an answer would wait until its
+/// own limit.
+fn watch_machine(stream: &TcpStream) -> nix::Result<()> {
+    setsockopt(stream, sockopt::KeepAlive, &true)?;
+    setsockopt(stream, sockopt::TcpKeepIdle, &KEEPALIVE_IDLE_S)?;
+    setsockopt(stream, sockopt::TcpKeepInterval, &KEEPALIVE_INTERVAL_S)?;
+    setsockopt(stream, sockopt::TcpKeepCount, &KEEPALIVE_PROBES)?;
+    setsockopt(stream, sockopt::TcpUserTimeout, &UNACKNOWLEDGED_MS)
 }
 
 /// The answer as the client gets it.
 fn finish(
-    mut answer: hyper::Response<Incoming>,
+    mut answer: hyper::Response<AnswerBody>,
     (outstanding, websocket): (Outstanding, Option<Outstanding>),
     upgrade: Option<OnUpgrade>,
     slot: Option<HeldSlot>,
@@ -320,7 +349,7 @@ fn finish(
         join_upgraded(&mut answer, of_client, (outstanding, websocket, slot));
         answer.map(|_| Body::empty())
     } else {
-        answer.map(|body| Body::new(AnswerBody::new(body, outstanding)))
+        answer.map(|body| Body::new(body.counted(outstanding)))
     };
     headers::to_client(answer.headers_mut(), prefix, is_whole);
     if prefix != WHOLE_HOST {
@@ -385,7 +414,7 @@ mod tests {
         let connection = PortConnection::new(slots);
         asked.extensions_mut().insert(Peer::Port { connection, from, is_loopback: false });
         asked.headers_mut().insert(headers::CLIENT, HeaderValue::from_static("10.0.0.1"));
-        let copy = Request::from_parts(clone_of(&asked), Body::empty());
+        let copy = Request::from_parts(clone_of(&asked.into_parts().0), Body::empty());
         let passed = ToServer::of(&gateway(), &routes(), copy).expect("a head");
         let sent = passed.head.with(Body::empty());
         for (name, expected) in [

@@ -493,8 +493,10 @@ fn beyond_partition(state: &State, by: &Principal, id: JobId) -> Option<Partitio
 
 /// `max_script_size` of `SchedulerParameters`.
 fn check_script_size(state: &State, submission: &Submission) -> Result<(), Refusal> {
-    let (script, most) = (submission.script.as_deref(), state.config.parameters.max_script_bytes);
-    match (script.map(str::len), most) {
+    let most = state.config.parameters.max_script_bytes;
+    let of_groups = submission.group_texts.iter().map(|texts| texts.script.len());
+    let longest = submission.script.iter().map(String::len).chain(of_groups).max();
+    match (longest, most) {
         (Some(bytes), Some(most)) if bytes > most as usize => Err(Refusal::InvalidValue {
             what: "script".into(),
             value: format!("{bytes} bytes"),

@@ -1,5 +1,6 @@
 //! The access log: a line for each request to a service, in a file of its own that is kept below a bound. A thread writes it, so
-//! that no request waits for a disk; lines that come faster than they are written are left out, and counted.
+//! that no request waits for a disk, many lines at once, so that no request wakes it for itself; lines that come faster than they
+//! are written are left out, and counted.
 
 use crate::clock;
 use crate::repeated_failure::RepeatedFailure;
@@ -9,16 +10,16 @@ use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
 use jiff::tz::TimeZone;
 use model::printable::printable;
-use model::time::format_iso;
+use model::time::{Timestamp, format_iso};
+use std::fmt::{self, Write as _};
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -26,38 +27,96 @@ use std::time::{Duration, Instant};
 pub const FILE: &str = "access.log";
 /// How large each of the two files may grow.
 const FILE_BYTES_MAX: u64 = 16 << 20;
-/// Lines that wait to be written, and characters of a path in one.
-const LINES_MAX: usize = 8192;
+/// Bytes of lines that wait to be written, and characters of a path in one.
+const WAITING_BYTES_MAX: usize = 4 << 20;
 const PATH_CHARS_MAX: usize = 512;
 /// Characters of any other field.
 const WORD_CHARS_MAX: usize = 255;
-/// Lines that are written at once.
-const BATCH_MAX: usize = 512;
+/// How long lines are gathered before they are written together.
+const GATHERED: Duration = Duration::from_millis(100);
 
 /// Takes lines, while the site wants them.
 pub struct AccessLog {
     dir: PathBuf,
     is_on: AtomicBool,
-    lines: OnceLock<SyncSender<String>>,
-    left_out: Arc<AtomicU64>,
+    has_thread: AtomicBool,
+    lines: Arc<Lines>,
+}
+
+/// The lines that wait to be written.
+#[derive(Default)]
+struct Lines {
+    waiting: Mutex<Waiting>,
+    /// Told when the first line comes.
+    came: Condvar,
+}
+
+#[derive(Default)]
+struct Waiting {
+    text: String,
+    /// Lines for which there was no room.
+    left_out: u64,
+    /// The second that the last line was of, and its text.
+    second: (i64, String),
+    /// Nobody sends any more.
+    is_over: bool,
+}
+
+impl Lines {
+    fn held(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().expect("no panic with the lines held")
+    }
+
+    /// Adds the line of a request that ended now.
+    fn add(&self, now: Timestamp, rest: &fmt::Arguments<'_>) {
+        let mut waiting = self.held();
+        if waiting.text.len() >= WAITING_BYTES_MAX {
+            waiting.left_out += 1;
+            return;
+        }
+        if waiting.second.0 != now.secs() || waiting.second.1.is_empty() {
+            waiting.second = (now.secs(), format_iso(now, &TimeZone::UTC));
+        }
+        let is_first = waiting.text.is_empty();
+        let Waiting { text, second, .. } = &mut *waiting;
+        // A text takes all that is written to it.
+        let _ = writeln!(text, "{}Z {rest}", second.1);
+        drop(waiting);
+        if is_first {
+            self.came.notify_one();
+        }
+    }
+
+    /// Waits for lines, and takes them with how many were left out; `None` when no more will come.
+    fn take(&self) -> Option<(String, u64)> {
+        let is_idle = |waiting: &mut Waiting| waiting.text.is_empty() && !waiting.is_over;
+        let waiting = self.came.wait_while(self.held(), is_idle);
+        let is_over = waiting.expect("no panic with the lines held").is_over;
+        if !is_over {
+            std::thread::sleep(GATHERED);
+        }
+        let mut waiting = self.held();
+        if waiting.text.is_empty() {
+            return None;
+        }
+        Some((std::mem::take(&mut waiting.text), std::mem::take(&mut waiting.left_out)))
+    }
 }
 
 impl AccessLog {
     pub fn new(dir: &Path) -> Self {
-        let (is_on, lines, left_out) = Default::default();
-        Self { dir: dir.to_path_buf(), is_on, lines, left_out }
+        let (is_on, has_thread, lines) = Default::default();
+        Self { dir: dir.to_path_buf(), is_on, has_thread, lines }
     }
 
     /// Begins or ends to take lines. The thread starts with the first time.
     pub fn turn(&self, on: bool) {
-        if on && self.lines.get().is_none() {
-            let (sender, lines) = sync_channel(LINES_MAX);
+        if on && !self.has_thread.swap(true, Relaxed) {
             let file = LogFile::new(&self.dir, FILE_BYTES_MAX);
-            let left_out = self.left_out.clone();
+            let lines = self.lines.clone();
             let thread = std::thread::Builder::new().name("access log".into());
-            match thread.spawn(move || write_all(&lines, file, &left_out)) {
-                Ok(_) => drop(self.lines.set(sender)),
-                Err(error) => tracing::error!("the access log has no thread: {error}"),
+            if let Err(error) = thread.spawn(move || write_all(&lines, file)) {
+                tracing::error!("the access log has no thread: {error}");
             }
         }
         self.is_on.store(on, Relaxed);
@@ -75,11 +134,12 @@ impl AccessLog {
         Some(Entry { log: self.clone(), what, status: 0, bytes: 0, began: Instant::now() })
     }
 
-    fn write(&self, line: String) {
-        let is_taken = self.lines.get().is_some_and(|lines| lines.try_send(line).is_ok());
-        if !is_taken {
-            self.left_out.fetch_add(1, Relaxed);
-        }
+}
+
+impl Drop for AccessLog {
+    fn drop(&mut self) {
+        self.lines.held().is_over = true;
+        self.lines.came.notify_one();
     }
 }
 
@@ -110,9 +170,9 @@ impl Entry {
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        let took = self.began.elapsed();
-        let line = line(&self.what, self.status, self.bytes, took);
-        self.log.write(line);
+        let Self { log, what, status, bytes, began } = self;
+        let took = began.elapsed().as_secs_f64();
+        log.lines.add(clock::now(), &format_args!("{what} {status} {bytes} {took:.3}"));
     }
 }
 
@@ -120,11 +180,6 @@ impl Drop for Entry {
 fn word(text: &str) -> String {
     let plain = |c: char| if c.is_ascii_graphic() && c != '"' { c } else { '_' };
     text.chars().take(WORD_CHARS_MAX).map(plain).collect()
-}
-
-fn line(what: &str, status: u16, bytes: u64, took: Duration) -> String {
-    let time = format_iso(clock::now(), &TimeZone::UTC);
-    format!("{time}Z {what} {status} {bytes} {:.3}\n", took.as_secs_f64())
 }
 
 /// The body of an answer, of which the bytes are counted.
@@ -194,18 +249,14 @@ impl LogFile {
     }
 }
 
-/// Writes what comes until nobody can send any more.
-fn write_all(lines: &Receiver<String>, mut file: LogFile, left_out: &AtomicU64) {
+/// Writes what comes until nobody sends any more.
+fn write_all(lines: &Lines, mut file: LogFile) {
     let mut failures = RepeatedFailure::new("the access log");
-    while let Ok(mut batch) = lines.recv() {
-        for line in lines.try_iter().take(BATCH_MAX) {
-            batch.push_str(&line);
+    while let Some((text, left_out)) = lines.take() {
+        if left_out > 0 {
+            tracing::warn!("the access log leaves {left_out} requests out");
         }
-        match left_out.swap(0, Relaxed) {
-            0 => {}
-            count => tracing::warn!("the access log leaves {count} requests out"),
-        }
-        match file.write(batch.as_bytes()) {
+        match file.write(text.as_bytes()) {
             Ok(()) => failures.succeeded(),
             Err(error) => failures.failed("requests are not logged", &error),
         }
@@ -252,5 +303,20 @@ mod tests {
         let text = text.expect("a line");
         assert!(text.contains(" 10.0.0.1 main/web__ \"GET /a\\nb\" 200 0 "), "{text}");
         assert_eq!(text.lines().count(), 1, "{text}");
+    }
+
+    #[test]
+    fn lines_beyond_the_bound_are_counted_and_the_rest_is_taken_together() {
+        let lines = Lines::default();
+        let now = Timestamp::from_secs(1_000);
+        let long = "x".repeat(WAITING_BYTES_MAX);
+        for text in ["one", &long, "too late", "and again"] {
+            lines.add(now, &format_args!("{text}"));
+        }
+        let (text, left_out) = lines.take().expect("lines");
+        assert_eq!((text.lines().count(), left_out), (2, 2));
+        assert!(text.starts_with("1970-01-01T00:16:40Z one\n"), "{}", &text[..40]);
+        lines.held().is_over = true;
+        assert!(lines.take().is_none());
     }
 }

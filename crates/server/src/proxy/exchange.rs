@@ -5,7 +5,6 @@ use axum::body::Body;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 
@@ -48,6 +47,15 @@ impl OutgoingHead {
         self.headers.append(name, value);
     }
 
+    /// The request, which is not sent a second time.
+    pub fn into_request(self, body: Body) -> hyper::Request<Body> {
+        let mut request = hyper::Request::new(body);
+        *request.method_mut() = self.method;
+        *request.uri_mut() = self.uri;
+        *request.headers_mut() = self.headers;
+        request
+    }
+
     pub fn with(&self, body: Body) -> hyper::Request<Body> {
         let mut request = hyper::Request::new(body);
         *request.method_mut() = self.method.clone();
@@ -64,8 +72,8 @@ pub fn inner_uri(path: &str, query: Option<&str>) -> Option<Uri> {
 }
 
 /// Passes the bytes of a connection on that has become a websocket, until one side ends it. `held` is kept until then.
-pub fn join_upgraded(
-    answer: &mut hyper::Response<Incoming>,
+pub fn join_upgraded<B>(
+    answer: &mut hyper::Response<B>,
     of_client: OnUpgrade,
     held: impl Send + 'static,
 ) {

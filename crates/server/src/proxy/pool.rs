@@ -2,8 +2,10 @@
 //! yet are counted.
 
 use axum::body::Body;
+use axum::http::StatusCode;
 use bytes::Bytes;
-use hyper::body::{Frame, Incoming, SizeHint};
+use http_body_util::BodyExt;
+use hyper::body::{Body as _, Frame, Incoming, SizeHint};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use std::future::Future;
@@ -11,7 +13,7 @@ use std::pin::Pin;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
@@ -21,6 +23,8 @@ const IDLE_MAX: usize = 128;
 const IDLE: Duration = Duration::from_secs(60);
 /// How long a request may take to be sent and to have the head of its answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(600);
+/// Bytes of an answer that is read whole before its client gets any of it, where its request can be made again.
+const SHORT_BYTES_MAX: u64 = 64 << 10;
 /// Bytes of the head of an answer.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 
@@ -127,7 +131,7 @@ impl ConnectionPool {
         connect: impl Future<Output = Option<Sender>>,
         mut request: hyper::Request<Body>,
         upgrades: bool,
-    ) -> Result<hyper::Response<Incoming>, SendFailure> {
+    ) -> Result<hyper::Response<AnswerBody>, SendFailure> {
         while !upgrades && let Some(sender) = self.take_idle() {
             match self.send_by(sender, request).await {
                 // The server has closed it meanwhile.
@@ -145,37 +149,81 @@ impl ConnectionPool {
         self: &Arc<Self>,
         mut sender: Sender,
         request: hyper::Request<Body>,
-    ) -> Result<hyper::Response<Incoming>, SendFailure> {
-        let answer = match timeout(ANSWER_TIMEOUT, sender.try_send_request(request)).await {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(mut failure)) => {
-                return Err(match failure.take_message() {
-                    Some(unsent) => SendFailure::NotSent(Box::new(unsent)),
-                    None => SendFailure::Lost,
-                });
+    ) -> Result<hyper::Response<AnswerBody>, SendFailure> {
+        let sent = async {
+            // The task of a connection whose last answer was just read may not have taken note of that yet.
+            if sender.ready().await.is_err() {
+                return Err(SendFailure::NotSent(Box::new(request)));
             }
-            Err(_) => return Err(SendFailure::TimedOut),
+            let sent = sender.try_send_request(request).await;
+            sent.map_err(|mut failure| match failure.take_message() {
+                Some(unsent) => SendFailure::NotSent(Box::new(unsent)),
+                None => SendFailure::Lost,
+            })
         };
-        let pool = self.clone();
-        // It is ready for another when the whole answer was read; never where it has become a websocket, or is closed.
-        tokio::spawn(async move {
-            if sender.ready().await.is_ok() {
-                pool.keep(sender);
-            }
-        });
-        Ok(answer)
+        let answer = timeout(ANSWER_TIMEOUT, sent).await.unwrap_or(Err(SendFailure::TimedOut))?;
+        let becomes_websocket = answer.status() == StatusCode::SWITCHING_PROTOCOLS;
+        let connection = (!becomes_websocket).then(|| (sender, self.clone()));
+        Ok(answer.map(|body| AnswerBody {
+            content: Content::Stream(body),
+            is_over: false,
+            connection,
+            _outstanding: None,
+        }))
     }
 }
 
-/// The body of an answer. Its request is outstanding until all of it was read.
+/// Reads an answer whole that is short and says its length. Its client has had none of it yet, so one that is cut can be asked for again.
+pub async fn read_short(
+    answer: hyper::Response<AnswerBody>,
+) -> Result<hyper::Response<AnswerBody>, SendFailure> {
+    let length = answer.body().size_hint().exact();
+    if !length.is_some_and(|bytes| (1..=SHORT_BYTES_MAX).contains(&bytes)) {
+        return Ok(answer);
+    }
+    let (head, body) = answer.into_parts();
+    match timeout(ANSWER_TIMEOUT, body.collect()).await {
+        Ok(Ok(read)) => {
+            let body = AnswerBody {
+                content: Content::Whole(Some(read.to_bytes())),
+                is_over: false,
+                connection: None,
+                _outstanding: None,
+            };
+            Ok(hyper::Response::from_parts(head, body))
+        }
+        Ok(Err(_)) => Err(SendFailure::Lost),
+        Err(_) => Err(SendFailure::TimedOut),
+    }
+}
+
+/// The body of an answer. When all of it was read, its connection is kept for the next request; one that was not is closed.
 pub struct AnswerBody {
-    body: Incoming,
-    _outstanding: Outstanding,
+    content: Content,
+    is_over: bool,
+    connection: Option<(Sender, Arc<ConnectionPool>)>,
+    /// Its request is outstanding until all of it was read.
+    _outstanding: Option<Outstanding>,
+}
+
+enum Content {
+    Stream(Incoming),
+    Whole(Option<Bytes>),
 }
 
 impl AnswerBody {
-    pub fn new(body: Incoming, outstanding: Outstanding) -> Self {
-        Self { body, _outstanding: outstanding }
+    pub fn counted(mut self, outstanding: Outstanding) -> Self {
+        self._outstanding = Some(outstanding);
+        self
+    }
+}
+
+impl Drop for AnswerBody {
+    fn drop(&mut self) {
+        let is_read = self.is_over || self.is_end_stream();
+        if let Some((sender, pool)) = self.connection.take().filter(|_| is_read) {
+            pool.keep(sender);
+        }
     }
 }
 
@@ -187,14 +235,80 @@ impl hyper::body::Body for AnswerBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
+        let polled = match &mut self.content {
+            Content::Stream(body) => ready!(Pin::new(body).poll_frame(context)),
+            Content::Whole(bytes) => bytes.take().map(|bytes| Ok(Frame::data(bytes))),
+        };
+        self.is_over |= polled.is_none();
+        Poll::Ready(polled)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        match &self.content {
+            Content::Stream(body) => body.is_end_stream(),
+            Content::Whole(bytes) => bytes.is_none(),
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        match &self.content {
+            Content::Stream(body) => body.size_hint(),
+            Content::Whole(bytes) => {
+                SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    /// The answer of a server that sends this text and, where it is cut, closes the connection.
+    async fn answer_of(
+        pool: &Arc<ConnectionPool>,
+        text: &str,
+        is_cut: bool,
+    ) -> (hyper::Response<AnswerBody>, Option<tokio::io::DuplexStream>) {
+        let (ours, mut theirs) = tokio::io::duplex(4096);
+        let sender = handshake(ours, ()).await.expect("a connection");
+        let answer = async {
+            let mut head = [0; 1024];
+            theirs.read(&mut head).await.expect("a request");
+            theirs.write_all(text.as_bytes()).await.expect("an answer");
+            (!is_cut).then_some(theirs)
+        };
+        let request = hyper::Request::new(Body::empty());
+        let (sent, open) = tokio::join!(pool.send(async { Some(sender) }, request, false), answer);
+        let Ok(answer) = sent else { panic!("no answer to {text}") };
+        (answer, open)
+    }
+
+    const HEAD: &str = "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n";
+
+    #[tokio::test]
+    async fn short_answer_is_read_whole_and_lost_whole_where_it_is_cut() {
+        let pool = Arc::<ConnectionPool>::default();
+        let (answer, _open) = answer_of(&pool, &format!("{HEAD}hello"), false).await;
+        let Ok(answer) = read_short(answer).await else { panic!("a whole answer") };
+        assert_eq!(pool.idle().len(), 1, "its connection is kept");
+        let body = answer.into_body().collect().await.expect("a body").to_bytes();
+        assert_eq!(&body[..], b"hello");
+        let (cut, _closed) = answer_of(&Arc::default(), &format!("{HEAD}hel"), true).await;
+        assert!(matches!(read_short(cut).await, Err(SendFailure::Lost)));
+    }
+
+    #[tokio::test]
+    async fn connection_is_kept_once_its_answer_was_read() {
+        let pool = Arc::<ConnectionPool>::default();
+        let (answer, _open) = answer_of(&pool, &format!("{HEAD}hello"), false).await;
+        let body = answer.into_body().counted(pool.enter());
+        assert_eq!((pool.outstanding(), pool.idle().len()), (1, 0));
+        body.collect().await.expect("a body");
+        assert_eq!((pool.outstanding(), pool.idle().len()), (0, 1));
+        let (unread, _open) = answer_of(&Arc::default(), &format!("{HEAD}hello"), false).await;
+        drop(unread.into_body().counted(pool.enter()));
+        assert_eq!((pool.outstanding(), pool.idle().len()), (0, 1), "one that was not is closed");
     }
 }

@@ -20,6 +20,9 @@ pub fn check_submission(state: &State, submission: &Submission) -> Result<(), Re
     let spec = &submission.spec;
     let environment = submission.environment.as_deref().unwrap_or_default();
     check(state, spec, environment, &spec.launch.secret_variables)?;
+    for texts in &submission.group_texts {
+        check(state, spec, &texts.environment, &spec.launch.secret_variables)?;
+    }
     check_auth(state, spec, submission.registry_auth.as_ref())?;
     submission.first_step.as_ref().map_or(Ok(()), |step| check_step(state, spec, step))
 }

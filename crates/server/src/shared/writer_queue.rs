@@ -12,8 +12,9 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use store::{BlobId, BooksCopy, CopiedFile, JournalCopy};
 use tokio::sync::oneshot;
 use tokio::task::block_in_place;
-use wire::client::Submission;
+use wire::client::{GroupTexts, Submission};
 use wire::step::StepLaunch;
+use wire::workspace::Workspace;
 
 /// Commands that may wait for the writer; more make their senders wait.
 const QUEUE: usize = 4096;
@@ -69,6 +70,27 @@ pub struct NamedSubmission {
     pub first_step: Option<Text>,
     pub configuration: Option<Text>,
     pub workspace: Option<Text>,
+    /// Those of each further group of replicas.
+    pub group_texts: Vec<NamedGroupTexts>,
+}
+
+/// The texts of a group of replicas, by their contents.
+pub struct NamedGroupTexts {
+    pub script: Text,
+    pub environment: Text,
+    pub workspace: Option<Text>,
+}
+
+impl NamedGroupTexts {
+    fn new(texts: GroupTexts, of_run: Option<&Workspace>) -> Result<Self, Refusal> {
+        let workspace = texts.workspace_with(of_run).map(|own| serde_json::to_string(&own));
+        let workspace = workspace.transpose().map_err(|e| Refusal::Other(e.to_string()))?;
+        Ok(Self {
+            script: Text::new(texts.script),
+            environment: Text::new(texts.environment),
+            workspace: workspace.map(Text::new),
+        })
+    }
 }
 
 pub struct Text {
@@ -90,10 +112,22 @@ impl NamedSubmission {
         let step = step.transpose().map_err(|e| Refusal::Other(e.to_string()))?;
         let first_step = step.map(Text::new);
         let configuration = submission.configuration.take().map(Text::new);
-        let workspace = submission.workspace.take().map(|of_run| serde_json::to_string(&of_run));
+        let of_run = submission.workspace.take();
+        let named = |texts| NamedGroupTexts::new(texts, of_run.as_deref());
+        let group_texts = std::mem::take(&mut submission.group_texts).into_iter();
+        let group_texts = group_texts.map(named).collect::<Result<_, _>>()?;
+        let workspace = of_run.as_ref().map(serde_json::to_string);
         let workspace = workspace.transpose().map_err(|e| Refusal::Other(e.to_string()))?;
         let workspace = workspace.map(Text::new);
-        Ok(Self { submission, script, environment, first_step, configuration, workspace })
+        Ok(Self {
+            submission,
+            script,
+            environment,
+            first_step,
+            configuration,
+            workspace,
+            group_texts,
+        })
     }
 }
 
@@ -117,7 +151,8 @@ impl WriterQueue {
     pub async fn submit(&self, submission: Box<Submission>, by: Principal) -> Answer {
         let texts = [&submission.script, &submission.environment];
         let bytes: usize = texts.into_iter().flatten().map(String::len).sum();
-        let is_long = bytes > LONG_TEXT_BYTES || submission.workspace.is_some();
+        let has_more = submission.workspace.is_some() || !submission.group_texts.is_empty();
+        let is_long = bytes > LONG_TEXT_BYTES || has_more;
         let name = || NamedSubmission::new(*submission);
         let named = if is_long { block_in_place(name) } else { name() };
         let named = named?;

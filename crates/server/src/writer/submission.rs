@@ -8,10 +8,10 @@ use model::bounds;
 use model::id::BlobRef;
 use model::principal::{Principal, Role};
 use model::reason::Refusal;
-use model::run::{JobSpec, Launch, LaunchKind};
+use model::run::{BlobBytes, JobSpec, Launch, LaunchKind};
 use std::sync::Arc;
 use store::BlobId;
-use wire::client::{SCRIPT_BYTES_MAX, Submission};
+use wire::client::{GroupTexts, SCRIPT_BYTES_MAX, Submission};
 use wire::workspace::{self, Workspace};
 
 /// The bytes that script and environment may take in an order; the rest is left for its other fields.
@@ -20,7 +20,9 @@ const ORDER_TEXT_MAX: usize = wire::frame::PAYLOAD_MAX - (2 << 20);
 /// Refuses what no order could carry and what no node would unpack. It may take long, and needs no state: nobody is to hold
 /// it meanwhile.
 pub fn check_texts(submission: &Submission) -> Result<(), Refusal> {
+    let further = submission.group_texts.iter().map(|texts| texts.script.len());
     let size = submission.script.as_ref().map_or(0, String::len);
+    let size = further.fold(size, usize::max);
     if size > SCRIPT_BYTES_MAX {
         return Err(Refusal::InvalidValue {
             what: "script".into(),
@@ -28,12 +30,29 @@ pub fn check_texts(submission: &Submission) -> Result<(), Refusal> {
             expected: format!("at most {SCRIPT_BYTES_MAX} bytes"),
         });
     }
+    check_group_texts(submission)?;
     let environment = submission.environment.as_deref().unwrap_or_default();
     let step = submission.first_step.as_deref();
     let texts = [submission.script.as_deref().unwrap_or_default(), environment];
     let step_text = step.map_or("", |s| s.environment.as_str());
     let workspace_bytes = submission.workspace.as_deref().map_or(Ok(0), check_workspace)?;
+    for GroupTexts { script, environment, .. } in &submission.group_texts {
+        fits_an_order([script.as_str(), environment].into_iter(), workspace_bytes)?;
+    }
     fits_an_order(texts.into_iter().chain([step_text]), workspace_bytes)
+}
+
+/// Groups of replicas bring a script and an environment each, and nothing else does.
+fn check_group_texts(submission: &Submission) -> Result<(), Refusal> {
+    let others = &submission.het_components;
+    let has_groups = submission.spec.launch.kind == LaunchKind::Task
+        && others.iter().any(|other| other.launch.service.is_some());
+    let needed = if has_groups { others.len() } else { 0 };
+    if submission.group_texts.len() == needed {
+        return Ok(());
+    }
+    let found = submission.group_texts.len();
+    Err(Refusal::Other(format!("{needed} scripts of groups are expected, and {found} came")))
 }
 
 /// Sets the job's owner: the caller, unless an administrator submits for another. The state is not held while that one is looked up:
@@ -90,13 +109,41 @@ fn set_owner(
     Ok(())
 }
 
-/// The launch of a group of a task after the first: its nodes run what those of the first do, with shared memory of their own.
+/// The launch of a group after the first. The nodes of a task run what those of the first group do, with shared memory of their own; the
+/// replicas of a service run their own script in their own container, with what all of them bring along.
 pub fn group(first: &Launch, own: &Launch) -> Launch {
+    if own.service.is_some() {
+        return replica_group(first, own);
+    }
     let mut launch = first.clone();
     if let (Some(container), Some(asked)) = (&mut launch.container, &own.container) {
         container.shared_memory = asked.shared_memory;
     }
     launch
+}
+
+fn replica_group(first: &Launch, own: &Launch) -> Launch {
+    let auth = first.registry_auth.clone().filter(|_| own.container.is_some());
+    let BlobBytes { script, environment, .. } = own.blob_bytes;
+    Launch {
+        kind: first.kind,
+        secret_variables: first.secret_variables.clone(),
+        has_project_secrets: first.has_project_secrets,
+        registry_auth: auth,
+        // With its script and its environment it comes beside the specification.
+        workspace: None,
+        git_credentials: first.git_credentials.clone(),
+        configuration: first.configuration.clone(),
+        first_step: None,
+        blob_bytes: BlobBytes {
+            script,
+            environment,
+            first_step: 0,
+            workspace: 0,
+            ..first.blob_bytes
+        },
+        ..own.clone()
+    }
 }
 
 /// The launch of a het component after the first: it has nodes for the first one's steps, runs nothing of its own, and
@@ -128,7 +175,15 @@ pub fn stored_form(submission: &Submission) -> Vec<JobSpec> {
         launch: Arc::new(group(&spec.launch, &other.launch)),
         ..other.clone()
     };
-    let others: Vec<JobSpec> = submission.het_components.iter().map(of_group).collect();
+    let mut others: Vec<JobSpec> = submission.het_components.iter().map(of_group).collect();
+    let named = |text: &str| Some(BlobRef::from(&BlobId::of(text.as_bytes())));
+    for (other, texts) in others.iter_mut().zip(&submission.group_texts) {
+        let launch = Arc::make_mut(&mut other.launch);
+        (launch.script, launch.environment) = (named(&texts.script), named(&texts.environment));
+        let workspace = texts.workspace_with(submission.workspace.as_deref());
+        let workspace = workspace.and_then(|own| serde_json::to_string(&own).ok());
+        launch.workspace = blob(&workspace).map(Box::new);
+    }
     std::iter::once(spec).chain(others).collect()
 }
 

@@ -217,6 +217,7 @@ impl WriterThread {
             first_step,
             configuration,
             workspace,
+            group_texts,
         } = named;
         if submission.is_repeat
             && let Some(job) = resubmit::find(state, &submission.spec, context.now)
@@ -252,6 +253,15 @@ impl WriterThread {
                 other.launch = Arc::new(group(&spec.launch, &other.launch));
             }
         }
+        for (other, texts) in het_components.iter_mut().zip(&group_texts) {
+            let launch = Arc::make_mut(&mut other.launch);
+            launch.script = Some(BlobRef::from(&texts.script.name));
+            launch.environment = Some(BlobRef::from(&texts.environment.name));
+            launch.workspace = name(&texts.workspace).map(Box::new);
+            launch.blob_bytes.script = texts.script.content.len() as u32;
+            launch.blob_bytes.environment = texts.environment.content.len() as u32;
+            launch.blob_bytes.workspace = bytes(&texts.workspace);
+        }
         let submit =
             Submit { spec, array, hold, priority, het_components, test_only: false, unique_name };
         let command = Command::Submit(Box::new(submit));
@@ -259,7 +269,10 @@ impl WriterThread {
         // What is refused leaves nothing on the disk.
         let mut blobs = shared.blobs.lock().expect("no panic with the blobs held");
         let texts = [script, environment, first_step, configuration, workspace];
-        for Text { name, content } in texts.into_iter().flatten() {
+        let of_groups = group_texts.into_iter().flat_map(|texts| {
+            [Some(texts.script), Some(texts.environment), texts.workspace].into_iter().flatten()
+        });
+        for Text { name, content } in texts.into_iter().flatten().chain(of_groups) {
             blobs
                 .stage_named(name, content.as_bytes(), context.now.secs() as u64)
                 .map_err(|e| Refusal::DiskFull(e.to_string()))?;

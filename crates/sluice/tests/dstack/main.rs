@@ -18,6 +18,7 @@ mod multi_node;
 mod offers;
 mod other_language;
 mod published_client;
+mod published_services;
 mod retry;
 mod secrets;
 mod two_users;

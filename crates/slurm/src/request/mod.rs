@@ -215,6 +215,7 @@ fn draft(
         registry_auth: None,
         workspace: None,
         git_credentials: None,
+        group_texts: Vec::new(),
         is_repeat: false,
     };
     Ok(Draft { submission, notes })

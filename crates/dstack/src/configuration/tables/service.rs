@@ -5,7 +5,7 @@ use super::resources::RESOURCES;
 use super::run::{COMMANDS, OURS, RUN, SETUP_IGNORED};
 use crate::configuration::fault::Fault;
 use crate::configuration::field::Field;
-use crate::configuration::property::{Default, Form, Table, acts, acts_in_part, notice, refused};
+use crate::configuration::property::{Default, Form, Table, acts, acts_in_part, notice};
 use crate::configuration::reader::mapping;
 use crate::configuration::reading::Reading;
 use crate::configuration::shape::{network, policy, run};
@@ -116,7 +116,6 @@ const GATEWAY_NOTICE: &str =
     "has no effect: every gateway, and the server itself, passes requests on";
 const NO_TGI: &str =
     "the format `tgi` is not available yet: expected `openai`, which such servers speak too";
-const NO_GROUPS: &str = "groups of replicas are not available yet";
 const HTTPS_NOTICE: &str = "has no effect: the server's port and gateways have TLS of their own";
 
 pub static SERVICE: Table = Table {
@@ -137,7 +136,8 @@ pub static SERVICE: Table = Table {
             acts("probes", Form::List(&Form::Map(&PROBE), "probes")),
             // `check` refuses a number beyond its bound, and a range without an end.
             acts_in_part("replicas", Form::CountRange),
-            refused("groups", Form::List(&Form::Map(&REPLICA_GROUP), "groups"), NO_GROUPS),
+            // `check` refuses what its groups cannot have beside each other.
+            acts_in_part("groups", Form::List(&Form::Map(&REPLICA_GROUP), "groups")),
             acts("commands", COMMANDS).or(Default::Empty),
             acts("type", Form::Text),
         ],

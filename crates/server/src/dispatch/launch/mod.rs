@@ -25,6 +25,7 @@ use model::id::{AttemptId, BlobRef, JobId};
 use model::interpolation::{self, Place, Reference};
 use model::partition::DefaultMemory;
 use model::reason::Refusal;
+use model::replica_group::GroupRole;
 use model::run::{Launch, LaunchKind, NicePolicy, RlimitPolicy};
 use model::site::TaskUser;
 use model::time::TimeLimit;
@@ -67,6 +68,8 @@ struct Facts {
     kill_wait_s: u32,
     append: bool,
     task: TaskFacts,
+    /// Where the router is that a replica of a service works for.
+    router_address: Option<String>,
     /// The attempt whose SSH key the nodes of the run have; `None` for a run on one node.
     run_attempt: Option<AttemptId>,
     tasks: Option<IndexSet>,
@@ -156,6 +159,7 @@ fn facts_of_one(shared: &Shared, state: &State, id: AttemptId, node: &str) -> Op
         kill_wait_s: stop_s(state, job),
         append: state.config.parameters.job_file_append,
         task: task_facts(state, job),
+        router_address: router_address(state, job),
         run_attempt: internode_ssh::run_attempt(state, job),
         tasks: state.runs.get(&job.run).map(|r| r.tasks.clone()),
         default_memory: cluster::requested::default_memory(state, job),
@@ -202,6 +206,26 @@ fn task_facts(state: &State, job: &Job) -> TaskFacts {
         }
     }
     task
+}
+
+/// The address of the router of a worker's own deployment, where it runs.
+fn router_address(state: &State, job: &Job) -> Option<String> {
+    let service = job.spec.launch.service.as_ref()?;
+    if service.role() != GroupRole::Worker {
+        return None;
+    }
+    let is_router = |other: &&Arc<Job>| {
+        let of_other = other.spec.launch.service.as_ref();
+        of_other.is_some_and(|of_other| {
+            matches!(of_other.role(), GroupRole::Router(_))
+                && of_other.deployment == service.deployment
+        }) && other.spec.name == job.spec.name
+            && other.spec.project() == job.spec.project()
+            && other.spec.owner.uid == job.spec.owner.uid
+            && other.attempt().is_some()
+    };
+    let router = state.replicas.iter().filter_map(|id| state.jobs.get(id)).find(is_router)?;
+    task_facts(state, router).addresses.into_iter().find(|address| !address.is_empty())
 }
 
 /// Whether nobody else can be on the node meanwhile.

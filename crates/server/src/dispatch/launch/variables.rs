@@ -10,6 +10,8 @@ use wire::order::ProcessVariable;
 
 /// The variable of a task that names the folder of its repository: the one that it starts in, where it has none.
 pub(super) const REPOSITORY_VARIABLE: &str = "DSTACK_REPO_DIR";
+/// Where a worker finds the router of its service.
+const ROUTER_VARIABLE: &str = "DSTACK_ROUTER_INTERNAL_IP";
 /// Variables of a task that name the folder that it starts in.
 const FOLDER_VARIABLES: [&str; 2] = ["DSTACK_WORKING_DIR", REPOSITORY_VARIABLE];
 
@@ -99,6 +101,9 @@ pub(super) fn task_environment(
     let mut variables = Environment::from_block(base);
     for (name, value) in node.variables().into_iter().filter(|(_, value)| !value.is_empty()) {
         variables.set(name, value);
+    }
+    if let Some(address) = &facts.router_address {
+        variables.set(ROUTER_VARIABLE, address);
     }
     for (name, value) in dstack::environment::MPI_VARIABLES {
         if variables.get(name).is_none() {

@@ -6,6 +6,7 @@ use dstack::api::run::RunSpec;
 use dstack::configuration::from_json;
 use dstack::configuration::policy::{RETRY_DURATION_S, RETRY_EVENTS, STOP_S};
 use model::reason::Refusal;
+use model::replica_group::ReplicaGroup;
 use model::service::Probe;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
@@ -142,6 +143,8 @@ struct KeptGroup<'a> {
     nodes: Option<u32>,
     commands: Option<Vec<String>>,
     ports: Value,
+    /// Of a group of replicas.
+    image: Value,
     #[serde(borrow)]
     resources: Option<&'a RawValue>,
 }
@@ -232,10 +235,29 @@ impl<'a> KeptSpec<'a> {
         }
     }
 
-    /// The job of one of several replicas of a service.
-    pub fn replica_spec(&self, name: &str, replica: u32) -> JobSpec {
+    /// The job of one of several replicas of a service, with what its group says of itself.
+    pub fn replica_spec(&self, name: &str, replica: u32, of: Option<&ReplicaGroup>) -> JobSpec {
         let job_name = format!("{name}-0-{replica}");
-        JobSpec { replica_num: replica, job_name, ..self.job_spec(name, 0, 1) }
+        let spec = JobSpec { replica_num: replica, job_name, ..self.job_spec(name, 0, 1) };
+        let Some(of) = of else { return spec };
+        let configuration = &self.configuration;
+        let group = configuration.groups.iter().flatten().nth(of.index as usize);
+        let resources = group.and_then(|group| group.resources).or(configuration.resources);
+        let image = group.and_then(|group| group.image.as_str()).map(str::to_owned);
+        JobSpec {
+            replica_group: of.name.clone(),
+            commands: configuration.commands(group).to_vec(),
+            image_name: image.unwrap_or(spec.image_name),
+            requirements: Requirements {
+                resources: resources.map_or_else(|| raw(&()), ToOwned::to_owned),
+                ..spec.requirements
+            },
+            app_specs: Vec::new(),
+            node_group_index: 0,
+            node_group_name: "0".to_owned(),
+            node_group_job_index: 0,
+            ..spec
+        }
     }
 }
 

@@ -25,14 +25,13 @@ use dstack::request::{
 use dstack::status::ApplyAction;
 use model::change::{JobChange, JobFilter, JobRef};
 use model::fleet::MAIN_PROJECT;
-use model::id::JobId;
 use model::principal::Principal;
 use model::reason::Refusal;
 use model::run::JobSpec;
 use serde_json::Value;
 use std::sync::Arc;
 use tokio::task::block_in_place;
-use wire::client::{Answer, Call, Cancel, JobsQuery, Offer, Submission};
+use wire::client::{Answer, Call, Cancel, Offer, Submission};
 
 /// The most offers of one answer; the client asks for as many at most.
 const OFFERS_MAX: usize = 50;
@@ -88,20 +87,38 @@ pub async fn plan(
     let asked = block_in_place(read)?;
     let found = offers(&shared, &by, &asked.submission).await?;
     let groups = group_requests(&asked.submission);
-    let mut of_groups = vec![(asked.task.groups.first().map_or(0, |group| group.nodes), found)];
-    for (submission, group) in groups.iter().zip(&asked.task.groups).skip(1) {
-        of_groups.push((group.nodes, offers(&shared, &by, submission).await?));
+    // A group of replicas is planned as one job.
+    let nodes_of = |index: usize| match asked.task.replica_groups.get(index) {
+        Some(_) => Some(1),
+        None => asked.task.groups.get(index).map(|group| group.nodes),
+    };
+    let mut of_groups = vec![(nodes_of(0).unwrap_or(0), found)];
+    for (index, submission) in groups.iter().enumerate().skip(1) {
+        if let Some(nodes) = nodes_of(index) {
+            of_groups.push((nodes, offers(&shared, &by, submission).await?));
+        }
     }
     let active = run_list::own_active(&shared, &by, &project, &asked.name)?;
     let bodies = Bodies::new(&shared, &by, &project);
     let most = wanted.max_offers.map_or(OFFERS_MAX, |most| most as usize).min(OFFERS_MAX);
-    let nodes = bodies.shown_nodes(asked.task.nodes.min);
+    let replica_groups = &asked.task.replica_groups;
+    let nodes = match u32::try_from(replica_groups.len()) {
+        Ok(count @ 1..) => count,
+        _ => bodies.shown_nodes(asked.task.nodes.min),
+    };
     let effective = raw(&asked.effective);
     let jobs_of = KeptSpec::of(&effective).unwrap_or_default();
     let job_plan = |rank: u32| {
         let found = offers_of_rank(&of_groups, rank);
         JobPlan {
-            job_spec: jobs_of.job_spec(&asked.name, rank, nodes),
+            job_spec: match replica_groups.get(rank as usize) {
+                Some(group) => {
+                    let place = group.service.as_ref().and_then(|service| service.group.as_ref());
+                    let first = place.map_or(0, |place| place.first_replica);
+                    jobs_of.replica_spec(&asked.name, first, place)
+                }
+                None => jobs_of.job_spec(&asked.name, rank, nodes),
+            },
             offers: found.iter().take(most).map(|offer| bodies.offer(offer)).collect(),
             total_offers: u32::try_from(found.len()).unwrap_or(u32::MAX),
             max_price: bodies.max_price(found),
@@ -137,7 +154,7 @@ pub async fn apply(
     let asked = stored_form(&submission);
     if let Some(active) = run_list::own_active(&shared, &by, &project, &name)? {
         match replacement(&active, &asked) {
-            Some(deployment) => set_deployment(&mut submission.spec, deployment),
+            Some(deployment) => set_deployment(&mut submission, deployment),
             None => return same_run(&shared, &by, &project, &active, &asked).await,
         }
     }
@@ -146,7 +163,7 @@ pub async fn apply(
     submission.configuration = Some(kept.get().to_owned());
     match calls::submit_run(&shared, by.clone(), submission).await {
         Ok(Answer::Submitted { job, .. }) => {
-            let found = one(&shared, &by, job)?;
+            let found = run_list::of_job(&shared, &by, job)?;
             let found = found.ok_or_else(|| Refused::not_found("Run not found"))?;
             Ok(Json(Bodies::new(&shared, &by, &project).run_with(&found.facts, Some(kept))))
         }
@@ -239,7 +256,7 @@ async fn same_run(
             let update = Call::UpdateJob { job: JobRef::whole(*job), change };
             calls::answer(shared, by.clone(), update).await?;
         }
-        let updated = one(shared, by, active.facts.job)?;
+        let updated = run_list::of_job(shared, by, active.facts.job)?;
         let updated = updated.ok_or_else(|| Refused::not_found("Run not found"))?;
         return Ok(Json(Bodies::new(shared, by, project).run(&updated.facts)));
     }
@@ -298,7 +315,7 @@ pub async fn delete(
     for name in &wanted.runs_names {
         let run = run_list::by_name(&shared, &by, &project, name)?;
         let run = run.ok_or_else(|| Refused::not_found(format!("Run {name} not found")))?;
-        runs.extend(run.run);
+        runs.extend(run_list::deleted_with(&shared, &by, &project, &run)?);
     }
     calls::answer(&shared, by, Call::DeleteRuns { runs }).await?;
     Ok(Json(()))
@@ -347,11 +364,4 @@ async fn offers(
         Err(why) => Err(why.into()),
         Ok(_) => Ok(Vec::new()),
     }
-}
-
-fn one(shared: &Shared, by: &Principal, job: JobId) -> Result<Option<ActiveRun>, Refusal> {
-    let refs = vec![JobRef::whole(job)];
-    let filter = JobFilter { jobs: refs, all_states: true, ..JobFilter::default() };
-    let wanted = JobsQuery { filter, ..JobsQuery::default() };
-    Ok(ActiveRun::of(calls::jobs(shared, by, &wanted, |_| ())?))
 }

@@ -143,6 +143,7 @@ mod tests {
             served_model: None,
             deployment: 0,
             replica: 0,
+            replica_group: None,
             replicas: Vec::new(),
         }
     }

@@ -144,7 +144,11 @@ impl<'a> Bodies<'a> {
         }
         if !run.replicas.is_empty() {
             let of_replica = |replica: &RunFacts| Job {
-                job_spec: spec.replica_spec(&run.name, replica.replica),
+                job_spec: spec.replica_spec(
+                    &run.name,
+                    replica.replica,
+                    replica.replica_group.as_ref(),
+                ),
                 job_submissions: vec![self.submission(replica, id, 0)],
                 job_connection_info: self.connection_info(replica, 0, None),
             };

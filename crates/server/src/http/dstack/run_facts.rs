@@ -9,6 +9,7 @@ use model::container::ContainerNetwork;
 use model::id::{BlobRef, JobId, RunId};
 use model::price::Price;
 use model::record::JobRecord;
+use model::replica_group::ReplicaGroup;
 use model::run::LaunchKind;
 use model::service::{REPLICAS_MAX, Service};
 use model::time::Timestamp;
@@ -57,8 +58,9 @@ pub struct RunFacts {
     pub served_model: Option<(String, String)>,
     /// Grows with each update of a service.
     pub deployment: u32,
-    /// The number of the replica, where this is one of several.
+    /// The number of the replica, where this is one of several, and its group, where there are groups.
     pub replica: u32,
+    pub replica_group: Option<ReplicaGroup>,
     /// The replicas of a service that has several; each is a job.
     pub replicas: Vec<RunFacts>,
 }
@@ -147,27 +149,37 @@ impl RunFacts {
                 Some((model.name.clone(), Service::models_path(spec.project())))
             }),
             replica: 0,
+            replica_group: launch.service.as_ref().and_then(|service| service.group.clone()),
             replicas: Vec::new(),
         }
     }
 
-    /// The replicas of one service as its run, which goes by the number of their array and is shown as the one of them that is
-    /// furthest alive.
+    /// The replicas of one service as its run, which goes by the number of their array, the first one where its groups have one each, and is
+    /// shown as the one of them that is furthest alive.
     pub fn of_replicas(jobs: &[JobView]) -> Option<Self> {
         let liveliest = |job: &&JobView| (job.state.is_ended(), job.state.is_waiting(), job.id);
         let shown = jobs.iter().min_by_key(liveliest)?;
-        let array = shown.array.as_ref()?.array;
+        let first = jobs.iter().filter(|job| job.array.is_some());
+        let first = first.min_by_key(|job| job.array.as_ref().map(|of| of.array))?;
+        let own_array = first.array.as_ref()?.array;
+        let service = first.spec.launch.service.as_ref();
+        let group = service.and_then(|service| service.group.as_ref());
+        let array = group.map_or(own_array, |group| group.first_array(own_array));
         let mut replicas = Vec::new();
         for job in jobs {
             let Some(of) = &job.array else { continue };
             let pending = of.pending.iter().flat_map(IndexSet::iter);
             let indices = of.index.into_iter().chain(pending).take(REPLICAS_MAX as usize);
-            replicas.extend(indices.map(|replica| Self { replica, ..Self::of_job(job) }));
+            let own = Self::of_job(job);
+            let before = own.replica_group.as_ref().map_or(0, |group| group.first_replica);
+            let replica = |index: u32| Self { replica: before + index, ..own.clone() };
+            replicas.extend(indices.map(replica));
         }
         replicas.sort_by_key(|replica| replica.replica);
         let ended = replicas.iter().map(|replica| replica.ended).collect::<Option<Vec<_>>>();
         let ended = ended.and_then(|ends| ends.into_iter().max());
-        Some(Self { job: array, ended, replicas, ..Self::of_job(shown) })
+        // Each group is a run of its own in the books: the first one names all.
+        Some(Self { job: array, run: first.run, ended, replicas, ..Self::of_job(shown) })
     }
 
     /// A record has the sums over its nodes: each is taken to have had an equal part.
@@ -211,6 +223,7 @@ impl RunFacts {
             served_model: None,
             deployment: 0,
             replica: 0,
+            replica_group: None,
             replicas: Vec::new(),
         }
     }

@@ -110,8 +110,9 @@ pub fn list(shared: &Shared, by: &Principal, wanted: &ListRuns) -> Result<Vec<Ru
 /// Where the run of a job is in the order of all: groups that wait for a retry were submitted anew at times of their own, and
 /// go by the first.
 fn place(state: &State, job: &Job) -> (Timestamp, JobId) {
-    if let Some(array) = array_of_replica(&job.spec, job.task.map(|task| task.array)) {
-        return (job.submit, array);
+    let array = job.task.map(|task| task.array).or(job.pending.as_ref().map(|_| job.id));
+    if let Some(first) = first_array(&job.spec, array) {
+        return (job.submit, first);
     }
     let group = group_of(job.spec.launch.kind, job.het);
     let first = group.and_then(|het| state.job(het.first)).unwrap_or(job);
@@ -120,23 +121,51 @@ fn place(state: &State, job: &Job) -> (Timestamp, JobId) {
 
 /// The run that the job is, or is a group or a replica of.
 fn whole(shared: &Shared, by: &Principal, job: JobView) -> Result<Option<RunFacts>, Refusal> {
-    let jobs = match first_of(&job) {
-        Some(first) => groups(shared, by, first)?,
-        None => vec![job],
-    };
-    Ok(runs_of(jobs).into_iter().next())
+    Ok(runs_of(all_of(shared, by, job)?).into_iter().next())
 }
 
-/// The array whose tasks are the replicas of a service; `None` for what is no replica, or the only one.
-fn array_of_replica(spec: &JobSpec, array: Option<JobId>) -> Option<JobId> {
-    array.filter(|_| spec.launch.service.is_some())
+/// All jobs of the run that the job is, or is a group or a replica of.
+fn all_of(shared: &Shared, by: &Principal, job: JobView) -> Result<Vec<JobView>, Refusal> {
+    match first_of(&job) {
+        Some(first) if is_replica_group(&job.spec) => {
+            replicas_of_all_groups(shared, by, &job, first)
+        }
+        Some(first) => groups(shared, by, first),
+        None => Ok(vec![job]),
+    }
+}
+
+/// The array whose tasks are the replicas of a service, the first of them where its groups have one each; `None` for what is no replica, or
+/// the only one.
+fn first_array(spec: &JobSpec, array: Option<JobId>) -> Option<JobId> {
+    let service = spec.launch.service.as_ref()?;
+    let array = array?;
+    Some(service.group.as_ref().map_or(array, |group| group.first_array(array)))
+}
+
+fn is_replica_group(spec: &JobSpec) -> bool {
+    spec.launch.service.as_ref().is_some_and(|service| service.group.is_some())
 }
 
 /// The number that the whole run goes by, of a job that is a group or a replica of one.
 fn first_of(job: &JobView) -> Option<JobId> {
     let array = job.array.as_ref().map(|array| array.array);
     let group = || group_of(job.spec.launch.kind, job.het).map(|het| het.first);
-    array_of_replica(&job.spec, array).or_else(group)
+    first_array(&job.spec, array).or_else(group)
+}
+
+/// The replicas of all groups of a service. A group may have left memory, so they are found by their name and not by their numbers.
+fn replicas_of_all_groups(
+    shared: &Shared,
+    by: &Principal,
+    one: &JobView,
+    first: JobId,
+) -> Result<Vec<JobView>, Refusal> {
+    let names = vec![one.spec.name.to_string()];
+    let filter = JobFilter { names, all_states: true, ..JobFilter::default() };
+    let mut found = in_memory(shared, by, filter, |_| ())?;
+    found.retain(|job| is_replica_group(&job.spec) && first_of(job) == Some(first));
+    Ok(found)
 }
 
 /// The runs among these jobs: the groups of a task are one, and the replicas of a service.
@@ -145,8 +174,8 @@ fn runs_of(jobs: Vec<JobView>) -> Vec<RunFacts> {
     let mut others = Vec::new();
     for job in jobs {
         let array = job.array.as_ref().map(|array| array.array);
-        match array_of_replica(&job.spec, array) {
-            Some(array) => services.entry(array).or_default().push(job),
+        match first_array(&job.spec, array) {
+            Some(first) => services.entry(first).or_default().push(job),
             None => others.push(job),
         }
     }
@@ -193,7 +222,10 @@ pub fn by_id(
     let Ok(id) = id.parse::<RunId>() else { return Ok(None) };
     let filter = JobFilter { accounts: accounts.clone(), all_states: true, ..JobFilter::default() };
     let of_run = |jobs: &mut Vec<ListedJob>| jobs.retain(|(job, _)| job.run == id);
-    let jobs = in_memory(shared, by, filter, of_run)?;
+    let mut jobs = in_memory(shared, by, filter, of_run)?;
+    if jobs.first().is_some_and(|job| is_replica_group(&job.spec)) {
+        jobs = all_of(shared, by, jobs.swap_remove(0))?;
+    }
     if let Some(run) = runs_of(jobs).into_iter().next() {
         return Ok(Some(run));
     }
@@ -295,11 +327,42 @@ pub fn own_active(
     };
     let newest = in_memory(shared, by, filter, own)?.into_iter();
     let Some(newest) = newest.max_by_key(|job| (job.submit, job.id)) else { return Ok(None) };
-    let groups = match first_of(&newest) {
-        Some(first) => groups(shared, by, first)?,
-        None => vec![newest],
+    Ok(ActiveRun::of(all_of(shared, by, newest)?))
+}
+
+/// The run of a job that was just submitted.
+pub fn of_job(shared: &Shared, by: &Principal, job: JobId) -> Result<Option<ActiveRun>, Refusal> {
+    let jobs = groups(shared, by, job)?;
+    match jobs.first().filter(|job| is_replica_group(&job.spec)) {
+        Some(one) => Ok(ActiveRun::of(all_of(shared, by, one.clone())?)),
+        None => Ok(ActiveRun::of(jobs)),
+    }
+}
+
+/// Every run that a deletion of this one deletes: each group of a service is a run of its own in the books.
+pub fn deleted_with(
+    shared: &Shared,
+    by: &Principal,
+    project: &str,
+    run: &RunFacts,
+) -> Result<Vec<RunId>, Refusal> {
+    let mut runs: BTreeSet<RunId> = run.run.into_iter().collect();
+    runs.extend(run.replicas.iter().filter_map(|replica| replica.run));
+    let booked = HistoryFilter {
+        names: vec![run.name.clone()],
+        accounts: accounts(project),
+        ended: true,
+        ..HistoryFilter::default()
     };
-    Ok(ActiveRun::of(groups))
+    let booked = records(shared, by, booked, RUNS_MAX)?.into_iter();
+    let is_group = |record: &JobRecord| {
+        record.kind == LaunchKind::Task
+            && record.uid == run.owner_uid
+            && record.submit == run.submit
+            && record.name == run.name
+    };
+    runs.extend(booked.filter(is_group).map(|record| record.run));
+    Ok(runs.into_iter().collect())
 }
 
 /// A run in memory.
@@ -317,12 +380,23 @@ impl ActiveRun {
             groups.iter().map(|job| (job.id, job.spec.clone())).unzip();
         let is_array = groups.iter().any(|job| job.array.is_some());
         if is_array {
-            // Tasks of an array have one specification.
-            specs.truncate(1);
+            // Tasks of an array have one specification, and so have the replicas of each group.
+            let places: Vec<u32> = specs.iter().map(|spec| group_index(spec)).collect();
+            let mut seen = BTreeSet::new();
+            let mut each: Vec<(u32, Arc<JobSpec>)> =
+                places.into_iter().zip(specs).filter(|(place, _)| seen.insert(*place)).collect();
+            each.sort_by_key(|(place, _)| *place);
+            specs = each.into_iter().map(|(_, spec)| spec).collect();
         }
         let facts = runs_of(groups).into_iter().next()?;
         Some(Self { facts, jobs, specs, is_array })
     }
+}
+
+/// The place of a job among the groups of replicas of its service; 0 where there are none.
+fn group_index(spec: &JobSpec) -> u32 {
+    let group = spec.launch.service.as_ref().and_then(|service| service.group.as_ref());
+    group.map_or(0, |group| group.index)
 }
 
 /// `NAME-NUMBER` of a job of `sbatch`.

@@ -74,3 +74,43 @@ async fn request_for_a_model_is_read_whole_for_users_alone() {
         assert_eq!(api.send(path, body, by).await.0, status, "{shown} bytes");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn groups_of_replicas_are_one_run_that_is_updated_and_deleted_whole() {
+    let api = Api::empty().await;
+    api.server.node_up().await;
+    let grouped = |replicas: u32| {
+        let group = |name: &str, replicas: u32| {
+            json!({"name": name, "replicas": replicas, "commands": [name],
+                "resources": {"cpu": 1, "memory": "1GB..", "disk": null}})
+        };
+        let configuration = json!({"type": "service", "name": "web", "port": 8000, "retry": true,
+            "groups": [group("small", 1), group("large", replicas)]});
+        json!({"plan": {"run_spec": {"configuration": configuration}}})
+    };
+    let plan = json!({"run_spec": grouped(2)["plan"]["run_spec"]});
+    let (status, plan) = api.send("/api/project/main/runs/get_plan", plan, Some(user())).await;
+    assert_eq!(status, StatusCode::OK, "{plan}");
+    let names = |jobs: &Value| {
+        let jobs = jobs.as_array().cloned().unwrap_or_default();
+        let name = |job: &Value| job["job_spec"]["replica_group"].as_str().map(str::to_owned);
+        jobs.iter().filter_map(name).collect::<Vec<String>>()
+    };
+    assert_eq!(names(&plan["job_plans"]), ["small", "large"], "{plan}");
+    let (status, applied) = api.send(APPLY, grouped(2), Some(user())).await;
+    assert_eq!(status, StatusCode::OK, "{applied}");
+    assert_eq!(names(&applied["jobs"]), ["small", "large", "large"], "{applied}");
+    assert_eq!(applied["jobs"][1]["job_spec"]["commands"], json!(["large"]), "{applied}");
+    assert_eq!(applied["jobs"][2]["job_spec"]["replica_num"], 2, "{applied}");
+    let (_, listed) = api.send("/api/runs/list", json!({}), Some(user())).await;
+    assert_eq!(listed.as_array().map(Vec::len), Some(1), "{listed}");
+    let by_id = json!({"id": applied["id"]});
+    let (_, found) = api.send("/api/project/main/runs/get", by_id, Some(user())).await;
+    assert_eq!(found["jobs"].as_array().map(Vec::len), Some(3), "{found}");
+    let (_, again) = api.send(APPLY, grouped(2), Some(user())).await;
+    assert_eq!(again["id"], applied["id"], "nothing has changed: {again}");
+    let (_, next) = api.send(APPLY, grouped(1), Some(user())).await;
+    assert_eq!(next["deployment_num"], 1, "{next}");
+    let stop = json!({"runs_names": ["web"], "abort": false});
+    assert_eq!(api.send("/api/project/main/runs/stop", stop, Some(user())).await.0, StatusCode::OK);
+}

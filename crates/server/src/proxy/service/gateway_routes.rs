@@ -11,7 +11,7 @@ pub fn of(state: &State, agents: &AgentLinks, table: &Table) -> Vec<ServiceRoute
 }
 
 fn service(state: &State, agents: &AgentLinks, live: &LiveService) -> ServiceRoute {
-    let open = live.replicas.iter().filter(|replica| replica.is_open());
+    let open = live.replicas.iter().filter(|replica| live.is_serving(replica));
     ServiceRoute {
         project: live.name.project.clone(),
         run: live.name.run.clone(),
@@ -23,12 +23,17 @@ fn service(state: &State, agents: &AgentLinks, live: &LiveService) -> ServiceRou
     }
 }
 
-/// A replica in a container has a network of its own, which is reached through the server alone.
-fn route(state: &State, agents: &AgentLinks, replica: &Replica) -> Option<ReplicaRoute> {
+/// Where a replica listens. One in a container has a network of its own, and is reached through the server alone unless a port of its node
+/// leads to it, as one does to each worker of a router.
+pub fn route(state: &State, agents: &AgentLinks, replica: &Replica) -> Option<ReplicaRoute> {
     let job = state.jobs.get(&replica.attempt.job)?;
-    if job.spec.launch.container.is_some() {
-        return None;
-    }
+    let port = match &job.spec.launch.container {
+        None => replica.port(),
+        Some(_) => {
+            let network = job.attempt()?.network.as_ref()?;
+            network.ports.iter().find(|port| port.container == replica.port())?.node
+        }
+    };
     let first = job.allocation()?.nodes.first()?;
     let node = state.nodes.get(&first.node)?;
     let said = Some(node.facts.address.clone()).filter(|address| !address.is_empty());
@@ -37,5 +42,5 @@ fn route(state: &State, agents: &AgentLinks, replica: &Replica) -> Option<Replic
     let peer = agents.peer(&first.node).map(|peer| peer.address.to_canonical());
     let own = peer.filter(|address| address.is_loopback()).map(|address| address.to_string());
     let host = internal.or(said).or(own).unwrap_or_else(|| node.config.address.clone());
-    Some(ReplicaRoute { attempt: replica.attempt, host, port: replica.port() })
+    Some(ReplicaRoute { attempt: replica.attempt, host, port })
 }

@@ -6,7 +6,7 @@
 //! server. Bytes go through a step of each replica, as those of web pages of jobs do.
 //!
 //! - `scaler` brings replicas to the number that `autoscale` says, by what came (`arrivals`, `scale_state`).
-//! - `roller` replaces the deployment before the newest.
+//! - `roller` replaces the deployment before the newest; `router` tells the router of a service its workers.
 //! - `request_head`: what the head of a request says; `gateway_routes`: what gateways are told of them; `models`: requests that name a model; `table`: the services that are active; `replica`: the connections to one; `balance`: which replica is next; `probe` and
 //!   `readiness`: which replicas are ready.
 
@@ -21,6 +21,7 @@ mod replica;
 pub mod request_head;
 pub mod request_rate;
 mod roller;
+mod router;
 mod scale_state;
 mod scaler;
 mod table;
@@ -29,7 +30,7 @@ use super::access_log::Asked;
 use super::exchange::{OutgoingHead, inner_uri, join_upgraded, redirect, said};
 use super::headers;
 use super::origin::{host_of, service_of_host};
-use super::pool::{AnswerBody, Outstanding, SendFailure};
+use super::pool::{AnswerBody, Outstanding, SendFailure, read_short};
 use crate::http::authenticate::{self, Caller};
 use crate::http::peer::{HeldSlot, Peer};
 use crate::shared::Shared;
@@ -40,12 +41,11 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
 use cluster::rights::Rights;
-use http_body_util::Limited;
 use hyper::body::Body as _;
 use hyper::upgrade::OnUpgrade;
 use model::id::AttemptId;
 use request_head::{
-    BODY_BYTES_MAX, SANDBOX, ServicePath, TRIES_MAX, VIA, WHOLE_HOST, check_head, is_safe, refused,
+    SANDBOX, ServicePath, TRIES_MAX, VIA, WHOLE_HOST, bounded_body, check_head, is_safe, refused,
 };
 use request_rate::Client;
 use scale_state::{ScaleState, WaitingRequest};
@@ -124,6 +124,7 @@ fn look(shared: &Arc<Shared>, services: &Services) {
             }
             streaks.insert(replica.attempt.job, replica.readiness.streaks());
         }
+        router::keep_workers(shared, services, live);
         live.counts.set_replicas(live.ready());
         live.counts.set_websockets(live.replicas.iter().map(|one| one.websockets()).sum());
         live.scale.arrivals.note_many(gateways.take_arrived(&live.name), now);
@@ -131,6 +132,7 @@ fn look(shared: &Arc<Shared>, services: &Services) {
         roller::roll(shared, live, now);
     }
     let table = services.table(shared);
+    services.end_leaving(&shared.read());
     gateways.keep_arrived(|name| table.contains_key(&table::key(&name.project, &name.run)));
     shared.volatile.probe_streaks.set(streaks);
 }
@@ -261,7 +263,7 @@ struct FirstReplica {
 
 impl FirstReplica {
     fn new(live: &LiveService, services: &Services, shared: &Shared) -> Self {
-        let scale = live.service.scaling.as_ref().map(|_| live.scale.clone());
+        let scale = live.is_scaled().then(|| live.scale.clone());
         let until = if scale.is_some() {
             Instant::now() + FIRST_REPLICA_TIMEOUT
         } else if live.created < shared.setup.started {
@@ -319,8 +321,8 @@ impl Passed<'_> {
         let upgrades = headers::is_upgrade(&parts.headers);
         let is_repeatable = is_safe(&parts.method) && body.is_end_stream();
         let head = OutgoingHead::of(parts, uri, self.by_token, self.prefix);
-        let body = Body::new(Limited::new(body, BODY_BYTES_MAX as usize));
-        let mut outgoing = head.with(body);
+        let again = is_repeatable.then(|| head.clone());
+        let mut outgoing = head.into_request(bounded_body(body));
         let mut tried: Vec<AttemptId> = Vec::new();
         let mut was_lost = false;
         let mut live = self.live.clone();
@@ -340,10 +342,18 @@ impl Passed<'_> {
             let websocket = upgrades.then(|| replica.enter_websocket());
             let owner = &live.owner;
             let forwarders = &services.forwarders;
-            outgoing = match replica.send(shared, forwarders, owner, outgoing, upgrades).await {
+            let sent = replica.send(shared, forwarders, owner, outgoing, upgrades).await;
+            let sent = match sent {
+                Ok(answer) if is_repeatable => replica.while_there(read_short(answer)).await,
+                sent => sent,
+            };
+            outgoing = match sent {
                 Ok(answer) => break (answer, (outstanding, websocket)),
                 Err(SendFailure::NotSent(unsent)) => *unsent,
-                Err(SendFailure::Lost) if is_repeatable => {
+                Err(SendFailure::Lost) => {
+                    let Some(head) = &again else {
+                        return Err(self.failed("ended without an answer"));
+                    };
                     // Its server may have closed a connection that was kept: a new one may do.
                     if !std::mem::replace(&mut was_lost, true) {
                         outgoing = head.with(Body::empty());
@@ -351,7 +361,6 @@ impl Passed<'_> {
                     }
                     head.with(Body::empty())
                 }
-                Err(SendFailure::Lost) => return Err(self.failed("ended without an answer")),
                 Err(SendFailure::TimedOut) => {
                     let why = format!("a replica of service {} took too long", self.live.name.run);
                     return Err(refused(StatusCode::GATEWAY_TIMEOUT, &why));
@@ -386,7 +395,7 @@ impl Passed<'_> {
 
     fn answer(
         &self,
-        mut answer: hyper::Response<hyper::body::Incoming>,
+        mut answer: hyper::Response<AnswerBody>,
         (outstanding, websocket): (Outstanding, Option<Outstanding>),
         upgrade: Option<OnUpgrade>,
         slot: Option<HeldSlot>,
@@ -397,7 +406,7 @@ impl Passed<'_> {
             join_upgraded(&mut answer, of_client, (outstanding, websocket, slot));
             answer.map(|_| Body::empty())
         } else {
-            answer.map(|body| Body::new(AnswerBody::new(body, outstanding)))
+            answer.map(|body| Body::new(body.counted(outstanding)))
         };
         headers::to_client(answer.headers_mut(), self.prefix, is_whole);
         if self.prefix != WHOLE_HOST {

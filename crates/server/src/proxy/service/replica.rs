@@ -2,18 +2,21 @@
 
 use super::readiness::Readiness;
 use crate::proxy::forwarders::Forwarders;
-use crate::proxy::pool::{ConnectionPool, Outstanding, SendFailure, Sender, handshake};
+use crate::proxy::pool::{
+    AnswerBody, ConnectionPool, Outstanding, SendFailure, Sender, handshake,
+};
 use crate::shared::Shared;
 use axum::body::Body;
-use hyper::body::Incoming;
 use model::id::AttemptId;
 use model::principal::Principal;
+use model::replica_group::GroupRole;
 use model::run::ArrayTask;
 use model::service::Service;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 /// Requests at once to one replica. The step in the replica takes somewhat more connections.
@@ -27,6 +30,14 @@ pub struct Replica {
     pub attempt: AttemptId,
     /// The deployment of its service that it belongs to.
     pub deployment: u32,
+    /// Its group among those of its service, and how many there are.
+    pub group: u32,
+    pub group_count: u32,
+    pub role: GroupRole,
+    /// A worker that its router knows.
+    is_joined: AtomicBool,
+    /// A router that is being told its workers.
+    is_told: AtomicBool,
     /// A connection to its port was made once: its server is up.
     is_reached: AtomicBool,
     is_reaching: AtomicBool,
@@ -39,13 +50,21 @@ pub struct Replica {
     pool: Arc<ConnectionPool>,
     /// Requests that it has not answered yet to gateways, as they said last.
     elsewhere: AtomicUsize,
+    /// Its attempt is over: what it has not answered it never will.
+    is_over: watch::Sender<bool>,
 }
 
 impl Replica {
     pub fn new(attempt: AttemptId, task: Option<ArrayTask>, service: &Service) -> Self {
+        let group = service.group.as_ref();
         Self {
             attempt,
             deployment: service.deployment,
+            group: group.map_or(0, |group| group.index),
+            group_count: group.map_or(1, |group| group.count),
+            role: service.role(),
+            is_joined: AtomicBool::default(),
+            is_told: AtomicBool::default(),
             is_reached: AtomicBool::default(),
             is_reaching: AtomicBool::default(),
             task,
@@ -54,6 +73,7 @@ impl Replica {
             port: service.port,
             pool: Arc::default(),
             elsewhere: AtomicUsize::default(),
+            is_over: watch::channel(false).0,
         }
     }
 
@@ -103,9 +123,32 @@ impl Replica {
         self.is_reached.store(true, Relaxed);
     }
 
-    /// Whether it is to get requests.
+    /// Whether it is ready, and is not to be given up.
     pub fn is_open(&self) -> bool {
         self.readiness.is_ready() && self.drained_since().is_none()
+    }
+
+    pub fn is_joined(&self) -> bool {
+        self.is_joined.load(Relaxed)
+    }
+
+    pub fn set_joined(&self, is_joined: bool) {
+        self.is_joined.store(is_joined, Relaxed);
+    }
+
+    /// Whether it can do its part: its server is up, and of a worker the router knows it.
+    pub fn is_up(&self) -> bool {
+        let is_known = self.role != GroupRole::Worker || self.is_joined();
+        self.is_open() && self.is_reached() && is_known
+    }
+
+    /// Whether nobody tells this router its workers at the moment: the caller is to, and says when that is done.
+    pub fn begin_telling(&self) -> bool {
+        !self.is_told.swap(true, Relaxed)
+    }
+
+    pub fn end_telling(&self) {
+        self.is_told.store(false, Relaxed);
     }
 
     pub fn enter(&self) -> Outstanding {
@@ -133,9 +176,33 @@ impl Replica {
         owner: &Principal,
         request: hyper::Request<Body>,
         upgrades: bool,
-    ) -> Result<hyper::Response<Incoming>, SendFailure> {
+    ) -> Result<hyper::Response<AnswerBody>, SendFailure> {
         let connect = self.connect(shared, forwarders, owner);
-        self.pool.send(connect, request, upgrades).await
+        self.while_there(self.pool.send(connect, request, upgrades)).await
+    }
+
+    /// The outcome of an exchange with it. The way to a node that is gone may stay open for a while: nobody waits for an answer on it.
+    pub async fn while_there<T>(
+        &self,
+        exchange: impl Future<Output = Result<T, SendFailure>>,
+    ) -> Result<T, SendFailure> {
+        tokio::select! {
+            biased;
+            outcome = exchange => outcome,
+            () = self.over() => Err(SendFailure::Lost),
+        }
+    }
+
+    /// Waits until its attempt is over.
+    pub async fn over(&self) {
+        let mut is_over = self.is_over.subscribe();
+        // The sender is there as long as the replica is.
+        let _ = is_over.wait_for(|is_over| *is_over).await.is_ok();
+    }
+
+    /// Ends the requests that it has not answered.
+    pub fn end(&self) {
+        self.is_over.send_replace(true);
     }
 
     async fn connect(

@@ -1,8 +1,11 @@
 //! What the head of a request to a service says, and what is refused by it alone; the same for the server and for gateways.
 
 use crate::proxy::exchange::said;
+use axum::body::Body;
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::response::Response;
+use http_body_util::Limited;
+use hyper::body::Body as _;
 
 /// Bytes of a request's body.
 pub const BODY_BYTES_MAX: u64 = 64 << 20;
@@ -69,6 +72,15 @@ pub fn check_head(headers: &HeaderMap) -> Result<(), Box<Response>> {
         return Err(refused(StatusCode::LOOP_DETECTED, "the request goes round in circles"));
     }
     Ok(())
+}
+
+/// The body of a request as a replica gets it. What does not say its length loses its connection at the bound.
+pub fn bounded_body(body: Body) -> Body {
+    // Most requests have none: nothing is put around it.
+    if body.is_end_stream() {
+        return Body::empty();
+    }
+    Body::new(Limited::new(body, BODY_BYTES_MAX as usize))
 }
 
 /// How often the request has come through the proxy already.

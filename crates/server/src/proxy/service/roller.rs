@@ -3,7 +3,7 @@
 
 use super::replica::Replica;
 use super::scaler::DRAIN_MAX;
-use super::table::LiveService;
+use super::table::{LiveGroup, LiveService};
 use crate::shared::Shared;
 use cluster::Command;
 use cluster::command::CancelJobs;
@@ -14,8 +14,8 @@ use std::time::Instant;
 pub fn roll(shared: &Shared, live: &LiveService, now: Instant) {
     if live.outdated.is_empty() {
         // The newer deployment that this one was to give way to is gone.
-        if live.service.scaling.is_none() {
-            live.replicas.iter().for_each(|replica| replica.drain(None));
+        for group in live.groups.iter().filter(|group| group.service.scaling.is_none()) {
+            live.newest_of(group.index).for_each(|replica| replica.drain(None));
         }
         return;
     }
@@ -29,8 +29,11 @@ pub fn roll(shared: &Shared, live: &LiveService, now: Instant) {
 
 /// Drains the replicas of the deployments before the newest once enough of it are up; whether they have answered what they have.
 fn gives_way(live: &LiveService, now: Instant) -> bool {
-    let is_up = |replica: &&Arc<Replica>| replica.is_open() && replica.is_reached();
-    if live.newest().filter(is_up).count() < needed(live) as usize {
+    let is_up = |replica: &&Arc<Replica>| replica.is_up();
+    let are_up = |group: &LiveGroup| {
+        live.newest_of(group.index).filter(is_up).count() >= needed(live, group) as usize
+    };
+    if !live.groups.iter().all(are_up) {
         // One of the newest may have failed since they were drained: they answer again.
         live.older().for_each(|replica| replica.drain(None));
         return false;
@@ -46,18 +49,19 @@ fn gives_way(live: &LiveService, now: Instant) -> bool {
     is_done
 }
 
-/// How many replicas of the newest deployment must be up before those before it give way. All of one that is scaled are held at first:
-/// as long as an older one runs, one at least must be there to take its place.
-fn needed(live: &LiveService) -> u32 {
-    match live.service.scaling {
+/// How many replicas of a group of the newest deployment must be up before those before it give way. All of one that is scaled are
+/// held at first: as long as an older one runs, one at least must be there to take its place.
+fn needed(live: &LiveService, group: &LiveGroup) -> u32 {
+    match group.service.scaling {
         Some(scaling) => {
             let is_served = live.older().next().is_some();
             // Replicas that the scaling drains do not count: an update would start them again.
-            let given_up = live.newest().filter(|one| one.drained_since().is_some()).count() as u32;
-            let wanted = live.wanted().saturating_sub(given_up);
+            let newest = live.newest_of(group.index);
+            let given_up = newest.filter(|one| one.drained_since().is_some()).count() as u32;
+            let wanted = group.wanted().saturating_sub(given_up);
             wanted.max(scaling.min).max(u32::from(is_served))
         }
-        None => live.service.replicas,
+        None => group.service.replicas,
     }
 }
 

@@ -1,6 +1,7 @@
 //! What the scaling of a service goes by, beside the state of the cluster. Lost with the process: delays begin anew then.
 
 use super::arrivals::Arrivals;
+use std::collections::BTreeMap;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
@@ -10,8 +11,9 @@ pub struct ScaleState {
     pub arrivals: Arrivals,
     /// Requests that wait for the first replica.
     waiting: AtomicUsize,
-    /// When the number of replicas was last changed, or the service was found.
-    changed: Mutex<Instant>,
+    /// When the service was found, and when the number of replicas of each group was last changed.
+    found: Instant,
+    changed: Mutex<BTreeMap<u32, Instant>>,
 }
 
 impl Default for ScaleState {
@@ -19,19 +21,20 @@ impl Default for ScaleState {
         Self {
             arrivals: Arrivals::default(),
             waiting: AtomicUsize::default(),
-            changed: Mutex::new(Instant::now()),
+            found: Instant::now(),
+            changed: Mutex::default(),
         }
     }
 }
 
 impl ScaleState {
-    pub fn note_change(&self, now: Instant) {
-        *self.changed.lock().expect("no panic with the time held") = now;
+    pub fn note_change(&self, group: u32, now: Instant) {
+        self.changed.lock().expect("no panic with the times held").insert(group, now);
     }
 
-    pub fn unchanged(&self, now: Instant) -> Duration {
-        let changed = *self.changed.lock().expect("no panic with the time held");
-        now.saturating_duration_since(changed)
+    pub fn unchanged(&self, group: u32, now: Instant) -> Duration {
+        let changed = self.changed.lock().expect("no panic with the times held");
+        now.saturating_duration_since(changed.get(&group).copied().unwrap_or(self.found))
     }
 
     pub fn waiting(&self) -> usize {

@@ -5,7 +5,7 @@
 
 use super::autoscale::{self, Load};
 use super::replica::Replica;
-use super::table::LiveService;
+use super::table::{LiveGroup, LiveService};
 use crate::shared::Shared;
 use cluster::Command;
 use model::array::IndexSet;
@@ -19,22 +19,31 @@ use std::time::{Duration, Instant};
 pub const DRAIN_MAX: Duration = Duration::from_secs(300);
 
 pub fn scale(shared: &Shared, live: &LiveService, now: Instant) {
-    let Some(scaling) = &live.service.scaling else { return };
-    let draining = live.newest().filter(|replica| replica.drained_since().is_some());
+    for group in &live.groups {
+        scale_group(shared, live, group, now);
+    }
+}
+
+fn scale_group(shared: &Shared, live: &LiveService, group: &LiveGroup, now: Instant) {
+    let Some(scaling) = &group.service.scaling else { return };
+    if !live.may_start(group) {
+        return;
+    }
+    let draining = live.newest_of(group.index).filter(|replica| replica.drained_since().is_some());
     let draining: Vec<&Arc<Replica>> = draining.collect();
-    let current = live.wanted().saturating_sub(draining.len() as u32);
-    let wanted =
-        autoscale::wanted(scaling, live.service.replicas, &load(scaling, live, current, now));
+    let current = group.wanted().saturating_sub(draining.len() as u32);
+    let load = load(scaling, live, group.index, current, now);
+    let wanted = autoscale::wanted(scaling, group.service.replicas, &load);
     if wanted > current {
-        live.scale.note_change(now);
-        add(shared, live, &draining, (wanted - current) as usize);
+        live.scale.note_change(group.index, now);
+        add(shared, group, &draining, (wanted - current) as usize);
     } else if wanted < current {
-        live.scale.note_change(now);
-        give_up(shared, live, (current - wanted) as usize, now);
+        live.scale.note_change(group.index, now);
+        give_up(shared, live, group, (current - wanted) as usize, now);
     }
     for replica in draining {
         let is_done = |since: Instant| {
-            replica.outstanding() == 0 || now.saturating_duration_since(since) >= DRAIN_MAX
+            live.outstanding(replica) == 0 || now.saturating_duration_since(since) >= DRAIN_MAX
         };
         if replica.drained_since().is_some_and(is_done)
             && let Some(task) = replica.task
@@ -44,7 +53,8 @@ pub fn scale(shared: &Shared, live: &LiveService, now: Instant) {
     }
 }
 
-fn load(scaling: &Scaling, live: &LiveService, replicas: u32, now: Instant) -> Load {
+/// All requests count for each group: behind a router each of them needs a replica of every group.
+fn load(scaling: &Scaling, live: &LiveService, group: u32, replicas: u32, now: Instant) -> Load {
     let window = Duration::from_secs(scaling.window_s.into());
     // The replicas of an older deployment take the requests, and wait for one that takes their place: no request waits for that.
     let is_awaited = live.older().next().is_some();
@@ -53,32 +63,33 @@ fn load(scaling: &Scaling, live: &LiveService, replicas: u32, now: Instant) -> L
         waiting: live.scale.waiting() + usize::from(is_awaited),
         outstanding: live.replicas.iter().map(|replica| replica.outstanding()).sum(),
         replicas,
-        unchanged: live.scale.unchanged(now),
+        unchanged: live.scale.unchanged(group, now),
     }
 }
 
 /// Adds replicas: ones that are being drained are kept first, because they answer at once; then held ones are released.
-fn add(shared: &Shared, live: &LiveService, draining: &[&Arc<Replica>], more: usize) {
+fn add(shared: &Shared, group: &LiveGroup, draining: &[&Arc<Replica>], more: usize) {
     draining.iter().take(more).for_each(|replica| replica.drain(None));
-    for task in live.parked.iter().take(more.saturating_sub(draining.len())) {
+    for task in group.parked.iter().take(more.saturating_sub(draining.len())) {
         change(shared, *task, JobChange::Release);
     }
 }
 
 /// Gives replicas up: ones that have not started are held first, because that costs no request; then running ones are drained,
 /// the last ones first.
-fn give_up(shared: &Shared, live: &LiveService, fewer: usize, now: Instant) {
+fn give_up(shared: &Shared, live: &LiveService, group: &LiveGroup, fewer: usize, now: Instant) {
     let mut left = fewer;
-    for task in live.queued.iter().rev().take(fewer) {
+    for task in group.queued.iter().rev().take(fewer) {
         change(shared, *task, JobChange::Hold { by: Hold::User });
         left -= 1;
     }
-    let running = live.newest().rev().filter(|replica| replica.drained_since().is_none());
+    let running = live.newest_of(group.index).rev();
+    let running = running.filter(|replica| replica.drained_since().is_none());
     running.take(left).for_each(|replica| replica.drain(Some(now)));
 }
 
 /// What is lost because the queue is full is asked for again in a second.
-fn change(shared: &Shared, ArrayTask { array, index }: ArrayTask, change: JobChange) {
+pub fn change(shared: &Shared, ArrayTask { array, index }: ArrayTask, change: JobChange) {
     let job = JobRef::tasks(array, IndexSet::from_range(index, index));
     shared.writer.enqueue_or_drop(Command::ChangeJob { job, change });
 }
@@ -103,7 +114,7 @@ mod tests {
             let old = Arc::new(Replica::new(attempt, None, &Service::at(80)));
             let service = Service { deployment, scaling: Some(scaling), ..Service::at(80) };
             let live = LiveService::of_test(service, vec![old], 0);
-            autoscale::wanted(&scaling, 5, &load(&scaling, &live, 0, Instant::now()))
+            autoscale::wanted(&scaling, 5, &load(&scaling, &live, 0, 0, Instant::now()))
         };
         assert_eq!((wanted(1), wanted(0)), (1, 0));
     }

@@ -11,13 +11,14 @@ use crate::shared::service_counts::{ServiceCount, ServiceCounts, ServiceName};
 use cluster::{Job, State};
 use model::id::{AttemptId, JobId};
 use model::principal::Principal;
+use model::replica_group::GroupRole;
 use model::run::{ArrayTask, Hold};
 use model::service::{REPLICAS_MAX, Service};
 use model::time::Timestamp;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
 
@@ -40,17 +41,45 @@ pub struct LiveService {
     pub counts: Arc<ServiceCount>,
     /// The clients, as its rate limits know them.
     pub rates: Arc<RequestRates>,
-    /// The jobs of earlier deployments, which the newest replaces. All that follows is of the newest.
+    /// The jobs of earlier deployments, which the newest replaces.
     pub outdated: BTreeSet<JobId>,
+    /// The groups of the newest deployment; one where all replicas are alike.
+    pub groups: Vec<LiveGroup>,
+    pub scale: Arc<ScaleState>,
+    /// Grows with each request.
+    turn: Arc<AtomicUsize>,
+}
+
+/// Replicas of one kind, of the newest deployment.
+pub struct LiveGroup {
+    pub index: u32,
+    pub service: Service,
     /// Replicas that hold resources and are not ending.
     active: u32,
     /// Replicas that are to start when there is a place for them.
     pub queued: Vec<ArrayTask>,
     /// Replicas that are held: it does not need them now.
     pub parked: Vec<ArrayTask>,
-    pub scale: Arc<ScaleState>,
-    /// Grows with each request.
-    turn: Arc<AtomicUsize>,
+}
+
+impl LiveGroup {
+    /// The group of these jobs, which are all of one kind.
+    fn of(index: u32, service: &Service, jobs: &[&Job]) -> Self {
+        let is_active = |job: &&&Job| job.attempt().is_some_and(|attempt| attempt.ending.is_none());
+        let active = u32::try_from(jobs.iter().filter(is_active).count()).unwrap_or(u32::MAX);
+        let queued = jobs.iter().filter(|job| job.hold.is_none()).flat_map(|job| waiting(job));
+        // What an administrator holds stays held, and what somebody is to look at before it runs again.
+        let is_parked = |job: &&&Job| job.hold == Some(Hold::User) && !job.special_exit;
+        let held = jobs.iter().filter(is_parked);
+        let mut parked: Vec<ArrayTask> = held.flat_map(|job| waiting(job)).collect();
+        parked.sort_by_key(|task| task.index);
+        Self { index, service: service.clone(), active, queued: queued.collect(), parked }
+    }
+
+    /// How many replicas run or are to run.
+    pub fn wanted(&self) -> u32 {
+        self.active.saturating_add(u32::try_from(self.queued.len()).unwrap_or(u32::MAX))
+    }
 }
 
 impl LiveService {
@@ -58,12 +87,12 @@ impl LiveService {
     pub fn choose(&self, tried: &[AttemptId], upgrades: bool) -> Option<Arc<Replica>> {
         let outstanding: Vec<usize> = self.replicas.iter().map(|one| one.outstanding()).collect();
         // One whose server is not known to be up is for when there is no other.
-        let is_one_up = self.replicas.iter().any(|one| one.is_open() && one.is_reached());
+        let is_one_up = self.replicas.iter().any(|one| self.is_serving(one) && one.is_reached());
         let is_left_out = |at: &usize| {
             let replica = &self.replicas[*at];
             let is_unknown = is_one_up && !replica.is_reached();
             let is_full = upgrades && replica.websockets() >= WEBSOCKETS_MAX;
-            tried.contains(&replica.attempt) || !replica.is_open() || is_unknown || is_full
+            tried.contains(&replica.attempt) || !self.is_serving(replica) || is_unknown || is_full
         };
         let left_out: Vec<usize> = (0..self.replicas.len()).filter(is_left_out).collect();
         let turn = self.turn.fetch_add(1, Relaxed);
@@ -73,7 +102,60 @@ impl LiveService {
 
     /// How many replicas take requests.
     pub fn ready(&self) -> usize {
-        self.replicas.iter().filter(|replica| replica.is_open()).count()
+        self.replicas.iter().filter(|replica| self.is_serving(replica)).count()
+    }
+
+    /// Whether a replica is to get requests. A router is once each group of its workers has one that it knows.
+    pub fn is_serving(&self, replica: &Replica) -> bool {
+        let is_for_clients = match replica.role {
+            GroupRole::Serves => true,
+            GroupRole::Worker => false,
+            GroupRole::Router(_) => (0..replica.group_count)
+                .filter(|index| *index != replica.group)
+                .all(|index| self.workers_of(replica).any(|one| one.group == index && one.is_up())),
+        };
+        is_for_clients && replica.is_open()
+    }
+
+    /// The replicas that a router passes requests on to.
+    pub fn workers_of(&self, router: &Replica) -> impl Iterator<Item = &Arc<Replica>> {
+        let deployment = router.deployment;
+        let is_worker = move |one: &&Arc<Replica>| {
+            one.role == GroupRole::Worker && one.deployment == deployment
+        };
+        self.replicas.iter().filter(is_worker)
+    }
+
+    pub fn routers(&self) -> impl Iterator<Item = &Arc<Replica>> {
+        self.replicas.iter().filter(|one| matches!(one.role, GroupRole::Router(_)))
+    }
+
+    /// Requests that a replica has not answered yet. Nobody but its router knows those of a worker: they are among the router's.
+    pub fn outstanding(&self, replica: &Replica) -> usize {
+        if replica.role != GroupRole::Worker {
+            return replica.outstanding();
+        }
+        let own = self.routers().filter(|router| router.deployment == replica.deployment);
+        // A worker that the router still knows may get another at any time.
+        own.map(|router| router.outstanding()).sum::<usize>() + usize::from(replica.is_joined())
+    }
+
+    /// Whether the replicas of a group of the newest deployment may start: some are told the address of the router, which runs first.
+    pub fn may_start(&self, group: &LiveGroup) -> bool {
+        let waits = group.service.group.as_ref().is_some_and(|place| place.waits_for_router);
+        let is_newest = |router: &&Arc<Replica>| router.deployment == self.service.deployment;
+        let mut routers = self.routers().filter(is_newest);
+        !waits || routers.any(|router| router.is_open() && router.is_reached())
+    }
+
+    /// Whether the number of replicas of one of its groups follows the load.
+    pub fn is_scaled(&self) -> bool {
+        self.groups.iter().any(|group| group.service.scaling.is_some())
+    }
+
+    /// The replicas of a group of the newest deployment.
+    pub fn newest_of(&self, group: u32) -> impl DoubleEndedIterator<Item = &Arc<Replica>> {
+        self.newest().filter(move |replica| replica.group == group)
     }
 
     /// The replicas of the newest deployment.
@@ -85,11 +167,6 @@ impl LiveService {
     pub fn older(&self) -> impl Iterator<Item = &Arc<Replica>> {
         self.replicas.iter().filter(|replica| replica.deployment != self.service.deployment)
     }
-
-    /// How many replicas run or are to run.
-    pub fn wanted(&self) -> u32 {
-        self.active.saturating_add(u32::try_from(self.queued.len()).unwrap_or(u32::MAX))
-    }
 }
 
 #[cfg(test)]
@@ -100,15 +177,13 @@ impl LiveService {
         Self {
             name: ServiceName { project: "main".into(), run: "web".into() },
             outdated: jobs.map(|replica| replica.attempt.job).collect(),
+            groups: vec![LiveGroup { active, ..LiveGroup::of(0, &service, &[]) }],
             service,
             created: Timestamp::from_secs(1),
             owner: crate::testing::user(),
             replicas,
             counts: Arc::default(),
             rates: Arc::default(),
-            active,
-            queued: Vec::new(),
-            parked: Vec::new(),
             scale: Arc::default(),
             turn: Arc::default(),
         }
@@ -124,6 +199,8 @@ pub struct Services {
     pub awaited: Arc<Notify>,
     commits: watch::Receiver<u64>,
     known: Mutex<Known>,
+    /// Replicas that are in no table any more and may have requests to answer while they end.
+    leaving: Mutex<Vec<Weak<Replica>>>,
 }
 
 struct Known {
@@ -143,6 +220,7 @@ impl Services {
             awaited: Arc::default(),
             commits: shared.commits.subscribe(),
             known: Mutex::new(known),
+            leaving: Mutex::default(),
         })
     }
 
@@ -161,9 +239,38 @@ impl Services {
             let counts = &shared.volatile.service_counts;
             let table = table_of(&shared.read(), &known.table, counts);
             counts.keep(|name| table.contains_key(&key(&name.project, &name.run)));
+            self.note_leaving(&known.table, &table);
             *known = Known { table: Arc::new(table), commit: Some(commit), made: Instant::now() };
         }
         known.table.clone()
+    }
+}
+
+impl Services {
+    fn leaving(&self) -> MutexGuard<'_, Vec<Weak<Replica>>> {
+        self.leaving.lock().expect("no panic with the replicas held")
+    }
+
+    fn note_leaving(&self, before: &Table, now: &Table) {
+        let replicas = |live: &Arc<LiveService>| live.replicas.clone();
+        let there: HashSet<*const Replica> =
+            now.values().flat_map(replicas).map(|replica| Arc::as_ptr(&replica)).collect();
+        let gone = before.values().flat_map(replicas);
+        let gone = gone.filter(|replica| !there.contains(&Arc::as_ptr(replica)));
+        self.leaving().extend(gone.map(|replica| Arc::downgrade(&replica)));
+    }
+
+    /// Ends the requests of replicas whose attempt is over, as that of a node that is gone.
+    pub fn end_leaving(&self, state: &State) {
+        self.leaving().retain(|replica| {
+            let Some(replica) = replica.upgrade() else { return false };
+            let job = state.jobs.get(&replica.attempt.job);
+            let is_active = job.is_some_and(|job| job.attempt_id() == Some(replica.attempt));
+            if !is_active {
+                replica.end();
+            }
+            is_active
+        });
     }
 }
 
@@ -190,6 +297,21 @@ fn waiting(job: &Job) -> Vec<ArrayTask> {
     let of_record = of_record.map(|index| ArrayTask { array, index });
     let own = job.task.filter(|_| job.is_waiting());
     own.into_iter().chain(of_record).take(REPLICAS_MAX as usize).collect()
+}
+
+/// The groups of one deployment, by the jobs of all of them.
+fn groups_of(jobs: &[&Job]) -> Vec<LiveGroup> {
+    let mut of_group: BTreeMap<u32, (&Service, Vec<&Job>)> = BTreeMap::new();
+    for job in jobs.iter().copied() {
+        if let Some(service) = job.spec.launch.service.as_deref() {
+            let index = service.group.as_ref().map_or(0, |group| group.index);
+            of_group.entry(index).or_insert((service, Vec::new())).1.push(job);
+        }
+    }
+    let group = |(index, (service, jobs)): (u32, (&Service, Vec<&Job>))| {
+        LiveGroup::of(index, service, &jobs)
+    };
+    of_group.into_iter().map(group).collect()
 }
 
 /// The services of a state. Replicas that were known keep their connections and what they have not answered yet.
@@ -222,15 +344,7 @@ fn table_of(state: &State, before: &Table, counts: &ServiceCounts) -> Table {
         let (jobs, outdated): (Vec<&Job>, Vec<&Job>) = jobs.iter().copied().partition(is_new);
         let run = |job: &Job| job.task.map_or(job.id, |task| task.array);
         let outdated = outdated.into_iter().map(run).collect();
-        let is_active = |job: &&&Job| job.attempt().is_some_and(|attempt| attempt.ending.is_none());
-        let active = u32::try_from(jobs.iter().filter(is_active).count()).unwrap_or(u32::MAX);
-        let queued = jobs.iter().filter(|job| job.hold.is_none()).flat_map(|job| waiting(job));
-        let queued: Vec<ArrayTask> = queued.collect();
-        // What an administrator holds stays held, and what somebody is to look at before it runs again.
-        let is_parked = |job: &&&Job| job.hold == Some(Hold::User) && !job.special_exit;
-        let held = jobs.iter().filter(is_parked);
-        let mut parked: Vec<ArrayTask> = held.flat_map(|job| waiting(job)).collect();
-        parked.sort_by_key(|task| task.index);
+        let groups = groups_of(&jobs);
         let scale = known.map(|known| known.scale.clone()).unwrap_or_default();
         let name = ServiceName { project: spec.project().to_owned(), run: spec.name.to_string() };
         let counts = counts.of(&name);
@@ -247,9 +361,7 @@ fn table_of(state: &State, before: &Table, counts: &ServiceCounts) -> Table {
             counts,
             rates,
             outdated,
-            active,
-            queued,
-            parked,
+            groups,
             scale,
             turn,
         };
@@ -307,6 +419,22 @@ mod tests {
             job.hold = Some(Hold::User);
             job.special_exit = index == 1;
         }
-        assert_eq!(one_of(&state).parked, [ArrayTask { array, index: 0 }]);
+        assert_eq!(one_of(&state).groups[0].parked, [ArrayTask { array, index: 0 }]);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn requests_of_a_replica_end_with_its_attempt() {
+        let server = TestServer::start().await;
+        let services = Services::new(&server.shared);
+        let attempt = AttemptId { job: JobId(1), number: 1 };
+        let replica = Arc::new(Replica::new(attempt, None, &Service::at(80)));
+        let live = LiveService::of_test(Service::at(80), vec![replica.clone()], 1);
+        let before = Table::from([("main/web".to_owned(), Arc::new(live))]);
+        services.note_leaving(&before, &before);
+        assert!(services.leaving().is_empty(), "it is still there");
+        services.note_leaving(&before, &Table::default());
+        services.end_leaving(&State::default());
+        replica.over().await;
+        assert!(services.leaving().is_empty());
     }
 }

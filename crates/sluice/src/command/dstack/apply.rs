@@ -10,6 +10,7 @@ use crate::client::Client;
 use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
 use crate::command::web_link;
 use ::dstack::configuration::load::Override;
+use ::dstack::configuration::resources::Resources;
 use ::dstack::configuration::task::{Port, Task};
 use ::dstack::configuration::{Configuration, Loaded};
 use ::dstack::effective;
@@ -32,10 +33,11 @@ use model::fleet::MAIN_PROJECT;
 use model::id::JobId;
 use model::reason::Refusal;
 use model::record::{HistoryFilter, JobRecord};
-use model::run::LaunchKind;
+use model::run::{JobSpec, LaunchKind};
 use model::service::Service;
 use model::time::Timestamp;
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 use wire::client::{Answer, Call, Submission, WebLinkQuery};
@@ -128,15 +130,17 @@ pub fn run(args: ApplyArgs) -> VerbResult {
     let (task, mut draft, nodes) = prepare(&mut client, &args, &loaded)?;
     let (first, why) = offers(&mut client, &draft.submission, &nodes)?;
     let mut offers_of_each = vec![first];
-    let resources = task.groups.first().map_or(&task.resources, |group| &group.resources);
-    let mut missing: Vec<String> =
-        why.iter().map(|why| no_offer::explained(why, resources)).collect();
+    let of_groups = task.groups.iter().map(|group| &group.resources);
+    let of_replicas = task.replica_groups.iter().map(|group| &group.resources);
+    let resources: Vec<&Resources> = of_groups.chain(of_replicas).collect();
+    let first = resources.first().copied().unwrap_or(&task.resources);
+    let mut missing: Vec<String> = why.iter().map(|why| no_offer::explained(why, first)).collect();
     if !draft.submission.het_components.is_empty() {
         let others = request::group_requests(&draft.submission);
-        for (request, group) in others.iter().zip(&task.groups).skip(1) {
+        for (request, resources) in others.iter().zip(resources).skip(1) {
             let (found, why) = offers(&mut client, request, &nodes)?;
             offers_of_each.push(found);
-            missing.extend(why.iter().map(|why| no_offer::explained(why, &group.resources)));
+            missing.extend(why.iter().map(|why| no_offer::explained(why, resources)));
         }
     }
     let user = user_name();
@@ -408,17 +412,16 @@ fn confirm_submit(
     let asked = stored_form(&draft.submission);
     // Tasks of an array that have ended may be gone: what there is does not tell which it was.
     let is_array = active.iter().any(|job| job.array.is_some());
-    // All replicas of a service have one specification, which says how many there are.
     let is_service = draft.submission.spec.launch.service.is_some();
-    let seen = if is_service { 1 } else { active.len() };
+    let known = if is_service { group_specs(&active) } else { specs_of(&active) };
     let is_unchanged = (is_service || !is_array && draft.submission.array.is_none())
-        && is_same_run(active.iter().take(seen).map(|job| &*job.spec), &asked);
+        && is_same_run(known, &asked);
     if is_unchanged && !args.force {
         args.say(&format!("Active run {name} already exists. Detected no changes.\n"))?;
         args.say("Use --force to apply anyway.\n")?;
         return Ok(Action::Unchanged);
     }
-    let specs: Vec<_> = active.iter().map(|job| &*job.spec).collect();
+    let specs = specs_of(&active);
     if let Some(fields) = update_in_place(&specs, &asked).filter(|_| !is_array && !args.force) {
         args.say(&format!("Active run {name} already exists and can be updated in place.\n"))?;
         let yes = args.yes || confirm("Update the run?")?;
@@ -440,7 +443,7 @@ fn confirm_submit(
             print("Exiting...\n")?;
             return Ok(Action::Declined);
         }
-        set_deployment(&mut draft.submission.spec, next);
+        set_deployment(&mut draft.submission, next);
         return Ok(Action::Submit);
     }
     args.say(&format!("Active run {name} already exists and cannot be updated in place.\n"))?;
@@ -448,11 +451,28 @@ fn confirm_submit(
         print("Exiting...\n")?;
         return Ok(Action::Declined);
     }
-    stop::end(client, first, false)?;
+    match active.first().filter(|job| job.spec.launch.service.is_some()) {
+        Some(service) => stop::end_service(client, service)?,
+        None => stop::end(client, first, false)?,
+    }
     for part in active.iter().filter(|part| !part.state.is_ended()) {
         attach::await_end(client, part.id)?;
     }
     Ok(Action::Submit)
+}
+
+fn specs_of(jobs: &[JobView]) -> Vec<&JobSpec> {
+    jobs.iter().map(|job| &*job.spec).collect()
+}
+
+/// The specifications of a service: all replicas have one, which says how many there are, or those of each group.
+fn group_specs(replicas: &[JobView]) -> Vec<&JobSpec> {
+    let mut of_group = BTreeMap::new();
+    for job in replicas {
+        let group = job.spec.launch.service.as_ref().and_then(|service| service.group.as_ref());
+        of_group.entry(group.map_or(0, |group| group.index)).or_insert(&*job.spec);
+    }
+    of_group.into_values().collect()
 }
 
 /// The caller's own active run of this name: its job, all its groups, or all tasks of its array. Others may have runs of the
@@ -469,10 +489,14 @@ fn active_run(client: &mut Client, name: &str) -> Result<Vec<JobView>, VerbError
     Ok(found)
 }
 
-/// The number that a run goes by: that of its first group, or of its array.
+/// The number that a run goes by: that of its first group, or of its array, of which each group of replicas has one.
 fn first_of(job: &JobView) -> JobId {
     let of_group = group_of(job.spec.launch.kind, job.het).map(|het| het.first);
-    of_group.or(job.array.as_ref().map(|array| array.array)).unwrap_or(job.id)
+    let array = job.array.as_ref().map(|array| array.array);
+    let service = job.spec.launch.service.as_ref();
+    let replicas = service.and_then(|service| service.group.as_ref());
+    let array = array.map(|own| replicas.map_or(own, |group| group.first_array(own)));
+    of_group.or(array).unwrap_or(job.id)
 }
 
 /// Submits. The inner error says why a run that does not wait cannot start now.

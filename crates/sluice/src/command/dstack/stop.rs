@@ -100,6 +100,12 @@ fn deployments(client: &mut Client, newest: &JobView) -> Result<Vec<JobRef>, Ver
     Ok(runs.into_iter().map(JobRef::whole).collect())
 }
 
+/// Ends all that a service runs under its name, of which this is one replica.
+pub fn end_service(client: &mut Client, replica: &JobView) -> Result<(), VerbError> {
+    let jobs = deployments(client, replica)?;
+    end_target(client, &StopTarget { jobs, step: None, shown: String::new() }, false)
+}
+
 /// What a word on the command line asks to end.
 #[derive(Debug, PartialEq, Eq)]
 struct StopTarget {
