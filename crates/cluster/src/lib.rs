@@ -13,6 +13,7 @@
 //!   are free. `dropped`: what a configuration would take away from jobs. `hypothesis`: the state as it would be under one.
 //! - `rights`, `authorise`, `visibility`: somebody's roles, who may do what, who sees what.
 //! - `machine_reconcile`: what is to be done about machines on demand, and what a source tells compared with what was asked of it.
+//! - `volume_reconcile`: the same of disks of clouds, which are volumes.
 //! - `token`, `membership`: what is kept of tokens, and of how nodes joined. `billing`, `books`: what resources cost, and the books' record of a job.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
@@ -36,6 +37,7 @@ pub mod state;
 pub mod token;
 pub mod view;
 pub mod visibility;
+pub mod volume_reconcile;
 
 mod apply;
 mod changed_spec;

@@ -423,10 +423,6 @@ fn other_types_are_read_and_refused_at_apply() {
             "4:8: `array`: is not for a service",
         ),
         (
-            "type: volume\nbackend: aws\nregion: us\nsize: 10GB\n",
-            "1:7: `type`: network volumes are not available yet",
-        ),
-        (
             "type: gateway\nbackend: aws\nregion: us\ndomain: a.b\n",
             "1:7: `type`: a gateway is a process: `sluice gateway` starts it",
         ),

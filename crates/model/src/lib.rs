@@ -30,11 +30,11 @@ pub use job::{
     machine_choice, mail, reason, request, run, service, shortage, step, streams,
 };
 pub use nodes::{
-    cloud_fleet, cloud_source, dynamic_node, fleet, gpu_health, gpu_series, health, machine, node,
-    node_reason, partition, power, reservation, reservation_request, select, site, ssh_fleet,
-    topology, trigger, volume,
+    cloud_fleet, cloud_source, cloud_volume, dynamic_node, fleet, gpu_health, gpu_series, health,
+    machine, node, node_reason, partition, power, reservation, reservation_request, select, site,
+    ssh_fleet, topology, trigger, volume,
 };
 pub use values::{
-    amount, cpuset, cron, filename, grammar, hostlist, id, metadata_address, price, principal,
-    printable, range, search_path, secret, shell, time, time_spec,
+    amount, cpuset, cron, filename, grammar, hostlist, id, metadata_address, month, price,
+    principal, printable, range, search_path, secret, shell, time, time_spec,
 };

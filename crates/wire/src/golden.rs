@@ -359,6 +359,7 @@ fn volumes_keep_their_names() {
         state: VolumeState::Ready,
         jobs: vec![JobId(12)],
         may_delete: None,
+        disk: None,
     };
     travels(
         &Answer::Volumes(vec![view]),
@@ -373,6 +374,12 @@ fn volumes_keep_their_names() {
         &Action::Volume(order),
         r#"{"volume":{"folder":{"name":"7.cache","instance":true},"action":"remove"}}"#,
     );
+    let devices = vec!["/dev/xvdf".to_owned()];
+    travels(
+        &VolumeAction::Mount { gid: 7, devices },
+        r#"{"mount":{"gid":7,"devices":["/dev/xvdf"]}}"#,
+    );
+    travels(&VolumeAction::Unmount, r#""unmount""#);
     travels(&VolumeAction::Make { gid: 7, size }, r#"{"make":{"gid":7,"size":1024}}"#);
     let volume = LaunchVolume { name: "cache".into(), folder, path: "/c".into(), read_only: true };
     travels(

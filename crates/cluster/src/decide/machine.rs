@@ -44,6 +44,7 @@ impl State {
         let terms = MachineTerms {
             idle_s: choice.and_then(|choice| choice.idle_s),
             fleet: order.fleet.clone(),
+            zone: choice.and_then(|choice| choice.place.as_ref()?.zone.clone()),
         };
         let machine = self.machine_asked(source, order, terms, self.last_machine, context)?;
         Ok(vec![Event::MachineSet(Box::new(machine))].into())
@@ -125,7 +126,7 @@ impl State {
         let mut events = Vec::new();
         for order in orders {
             let Some(source) = self.source(&order.source) else { continue };
-            let terms = MachineTerms { idle_s: None, fleet: order.fleet.clone() };
+            let terms = MachineTerms { fleet: order.fleet.clone(), ..MachineTerms::default() };
             let asked = self.machine_asked(source, &order, terms, last, context);
             if let Ok(machine) = asked {
                 last = machine.number;
@@ -399,24 +400,25 @@ impl State {
         events
     }
 
-    /// Refuses a configuration without a source that has machines, or with one that would not find them: nobody could delete
-    /// them.
+    /// Refuses a configuration without a source that has machines or disks, or with one that would not find them: nobody could
+    /// delete them.
     pub(super) fn check_beside_machines(&self, config: &ClusterConfig) -> Result<(), Refusal> {
         for Machine { source, node, .. } in self.machines.values().filter(|of| of.is_live()) {
-            let next = config.sources.iter().find(|of| of.name == *source);
-            let what = match (self.source(source), next) {
-                (_, None) => "is missing".to_owned(),
-                (Some(now), Some(next)) => match now.kind.other_owner(&next.kind) {
-                    Some(key) => format!("has another {key}"),
-                    None => continue,
-                },
-                (None, Some(_)) => continue,
-            };
+            let Some(what) = self.source_loss(source, &config.sources) else { continue };
             return Err(Refusal::Other(format!(
                 "sluice.toml: source {source} {what} and has machine {node}: sluice machine delete {node} first"
             )));
         }
-        Ok(())
+        self.check_beside_disks(&config.sources)
+    }
+
+    /// What keeps the source of this name among those that are to come from finding what it has made.
+    pub(super) fn source_loss(&self, name: &str, next: &[SourceConfig]) -> Option<String> {
+        let Some(next) = next.iter().find(|of| of.name == name) else {
+            return Some("is missing".to_owned());
+        };
+        let key = self.source(name)?.kind.other_owner(&next.kind)?;
+        Some(format!("has another {key}"))
     }
 }
 

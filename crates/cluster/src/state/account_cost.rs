@@ -8,7 +8,7 @@ use crate::state::job::Job;
 use model::attempt::Attempt;
 use model::budget::Budget;
 use model::id::JobId;
-use model::machine::month_of;
+use model::month::month_of;
 use model::price::{Cost, Price};
 use model::time::Timestamp;
 use sched::machines::AccountBudget;

@@ -4,6 +4,7 @@ pub mod account_cost;
 pub mod association_tree;
 pub mod cache;
 pub mod charged_usage;
+pub mod disk_use;
 pub mod hardware;
 pub mod held_bytes;
 pub mod id_ranges;

@@ -1,6 +1,8 @@
-//! Volumes: folders that are kept under a name, on a node or in a folder that nodes share, and how jobs name them.
+//! Volumes: folders that are kept under a name, on a node, in a folder that nodes share or on a disk of a cloud, and how jobs
+//! name them.
 
 use crate::amount::Bytes;
+use crate::cloud_volume::{CloudPlace, Disk};
 use crate::container::{is_path_below_root, is_plain_path};
 use crate::grammar::GrammarError;
 use crate::interpolation::{self, Piece, Place, Reference};
@@ -36,6 +38,19 @@ pub struct Volume {
     pub size: Option<Bytes>,
     pub created: Timestamp,
     pub state: VolumeState,
+    /// Of a volume that is a disk of a cloud.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<Box<Disk>>,
+}
+
+impl Volume {
+    /// Where it is, where it is a disk of a cloud.
+    pub fn cloud(&self) -> Option<&CloudPlace> {
+        match &self.place {
+            VolumePlace::Cloud(place) => Some(place),
+            VolumePlace::Node(_) | VolumePlace::Shared(_) => None,
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,6 +67,8 @@ pub enum VolumePlace {
     Node(String),
     /// In a folder that the site says its nodes share.
     Shared(String),
+    /// On a disk of a cloud, which is attached to the machine of the job that uses it.
+    Cloud(Box<CloudPlace>),
 }
 
 impl fmt::Display for VolumePlace {
@@ -59,6 +76,7 @@ impl fmt::Display for VolumePlace {
         match self {
             Self::Node(node) => write!(f, "node {node}"),
             Self::Shared(folder) => write!(f, "shared folder {folder}"),
+            Self::Cloud(place) => place.fmt(f),
         }
     }
 }
@@ -66,11 +84,13 @@ impl fmt::Display for VolumePlace {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum VolumeState {
-    /// Its folder is being made.
+    /// Its folder, or its disk, is being made.
     Creating,
     Ready,
-    /// Its folder is being removed; a deletion that broke off may be asked for again.
+    /// Its folder, or its disk, is being removed; a deletion that broke off may be asked for again.
     Deleting,
+    /// The cloud would not make its disk, or has lost it.
+    Failed,
 }
 
 /// Sixteen hexadecimal digits. Read only as that: root makes a folder of this name.
@@ -81,6 +101,10 @@ pub struct VolumeId(String);
 impl VolumeId {
     pub fn from_random(random: u128) -> Self {
         Self(format!("{:016x}", random as u64))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
     }
 }
 
@@ -112,7 +136,8 @@ pub struct VolumeFolder {
 impl VolumeFolder {
     pub fn of(name: &str, volume: &Volume) -> Self {
         let shared = match &volume.place {
-            VolumePlace::Node(_) => None,
+            // A disk is mounted at the folder of the volume among the node's own files.
+            VolumePlace::Node(_) | VolumePlace::Cloud(_) => None,
             VolumePlace::Shared(folder) => Some(folder.clone()),
         };
         Self { shared, name: format!("{name}.{}", volume.id.0), instance: false }

@@ -428,7 +428,7 @@ async fn create_order(
     let (token, node) = (machine.token.clone(), machine.node.clone());
     let join =
         join.map_err(|why| SourceError::unknown(format!("no join token for {node}: {why}")))?;
-    Ok(CreateOrder { token, offer, node, conf, join })
+    Ok(CreateOrder { token, offer, node, conf, join, zone: machine.terms.zone.clone() })
 }
 
 async fn call<T: Send + 'static>(

@@ -238,6 +238,7 @@ mod tests {
                 pattern: Some("cloud-1".into()),
                 cluster: "lab".into(),
             },
+            zone: None,
         }
     }
 

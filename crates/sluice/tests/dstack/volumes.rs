@@ -32,8 +32,8 @@ fn up_volumes_are_created_listed_and_deleted() {
         (&["volume", "create", "../x", "--node", "node1"], "small letters, digits and -"),
         (&["volume", "create", "more", "--shared", "/tmp"], "[volumes.shared] in sluice.toml"),
         (&["volume", "--project", "none", "list"], "project none does not exist"),
-        (&["volume", "create", "-f", "data.dstack.yml"], "network volumes are not available yet"),
-        (&["apply", "-f", "data.dstack.yml", "-y"], "network volumes are not available yet"),
+        (&["volume", "create", "-f", "data.dstack.yml"], "no source of the cluster is of the backend aws"),
+        (&["apply", "-f", "data.dstack.yml", "-y"], "no source of the cluster is of the backend aws"),
         (&["volume", "create", "-f", "task.dstack.yml"], "expected `type: volume`"),
         (&["volume", "create", "-f", "none.dstack.yml"], "none.dstack.yml"),
     ];

@@ -208,6 +208,64 @@ fn up_job_of_a_spot_machine_is_warned_and_runs_again_when_the_cloud_takes_it_bac
     });
 }
 
+/// The agents of the cloud are an ordinary user's and have no disks: the job that asks for one fails by it, and all the rest is
+/// as with a disk.
+#[test]
+fn up_volume_of_ec2_is_made_attached_to_the_machine_of_its_job_and_deleted() {
+    let name = "up_volume_of_ec2_is_made_attached_to_the_machine_of_its_job_and_deleted";
+    with_moto(name, |moto| {
+        let site = Site::up(PROXY, &[moto], |cloud| {
+            let key = credentials(cloud, "key", "AKIAGOOD", "secret");
+            let prices = prices(cloud, &json!({"t3.small": {"on_demand": 3.6}}));
+            let more = format!("prices = '{prices}'\ntypes = ['t3.small']");
+            source(cloud, "ec2", &key, 1, &more)
+        });
+        let cluster = site.cluster.cluster();
+        let configuration = |more: &str| format!("type: volume\nname: data\nbackend: aws\n{more}");
+        for (more, said) in [
+            ("region: nowhere-1\nsize: 10GB\n", "no source of the backend aws makes volumes in"),
+            ("region: eu-west-1\n", "needs a `size` or a `volume_id`"),
+        ] {
+            cluster.write("data.dstack.yml", &configuration(more));
+            let refused = cluster.sluice(&["apply", "-f", "data.dstack.yml", "-y"]);
+            assert!(refused.code != 0 && refused.stderr.contains(said), "{refused:?}");
+            assert_eq!(refused.stderr.lines().count(), 1, "{refused:?}");
+        }
+        cluster.write("data.dstack.yml", &configuration("region: eu-west-1\nsize: 10GB\n"));
+        cluster.sluice(&["apply", "-f", "data.dstack.yml", "-y"]).ok();
+        let shown = || {
+            let said = cluster.sluice(&["volume", "get", "data", "--json"]).stdout;
+            serde_json::from_str::<Value>(&said).unwrap_or_default()
+        };
+        until("the disk is made", || (shown()["status"] == "active").then_some(()));
+        let zone = text(&shown()["cloud"], "zone");
+        let job = site.submit("--volume data:/mnt/data", "true");
+        let of = |action: &str| {
+            let lines = site.cloud.logged("disk").into_iter();
+            lines.filter(|line| line["action"] == action).collect::<Vec<Value>>()
+        };
+        within(seconds(90), "it is attached", || (!of("AttachVolume").is_empty()).then_some(()));
+        let created = site.cloud.logged("create");
+        assert_eq!((created.len(), text(&created[0], "zone")), (1, zone), "{created:?}");
+        assert_eq!(of("AttachVolume")[0]["machine"], created[0]["id"]);
+        let refused = cluster.sluice(&["volume", "delete", "data", "-y"]);
+        assert!(refused.stderr.contains("is used by job"), "{refused:?}");
+        within(seconds(90), "the job has failed by its disk", || {
+            cluster.state_of(job).starts_with("FAILED").then_some(())
+        });
+        within(seconds(60), "it is detached", || (!of("DetachVolume").is_empty()).then_some(()));
+        until("it is free", || shown()["disk"]["node"].is_null().then_some(()));
+        cluster.sluice(&["volume", "delete", "data", "-y"]).ok();
+        within(seconds(60), "it is deleted", || (!of("DeleteVolume").is_empty()).then_some(()));
+        until("its name is free", || {
+            let listed = cluster.sluice(&["volume", "list"]).ok();
+            (listed.lines().count() == 1).then_some(())
+        });
+        assert_eq!(of("CreateVolume").len(), 1, "one disk was made");
+        site.await_none(seconds(60));
+    });
+}
+
 #[test]
 fn up_wrong_words_about_a_cloud_are_one_line_of_the_log_each() {
     let name = "up_wrong_words_about_a_cloud_are_one_line_of_the_log_each";

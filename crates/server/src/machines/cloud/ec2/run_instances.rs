@@ -23,6 +23,8 @@ pub struct RunOrder<'a> {
     pub image: &'a Image,
     /// A region or a zone.
     pub place: &'a str,
+    /// The zone that it must be in; a subnet of the zone says it already.
+    pub zone: Option<&'a str>,
     pub spot: bool,
     pub token: &'a str,
     pub node: &'a str,
@@ -56,6 +58,9 @@ impl RunOrder<'_> {
                 let tag = format!("{of}.Tag.{}", at + 1);
                 form = form.with(&format!("{tag}.Key"), key).with(&format!("{tag}.Value"), value);
             }
+        }
+        if let Some(zone) = self.zone.filter(|zone| !self.cloud.subnets.contains_key(*zone)) {
+            form = form.with("Placement.AvailabilityZone", zone);
         }
         if let Some(profile) = &self.cloud.identity {
             form = form.with("IamInstanceProfile.Name", &**profile);
@@ -128,6 +133,7 @@ mod tests {
             kind: &kind,
             image: &image,
             place: "eu-west-1a",
+            zone: None,
             spot,
             token: "1-ab",
             node: "ec2-1",
