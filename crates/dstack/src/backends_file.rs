@@ -98,7 +98,7 @@ fn push_cloud(text: &mut String, name: &str, kind: &str, backend: &Field<'_>) ->
     let regions = regions.map_or(Ok(Vec::new()), |all| all.texts("a list of regions"))?;
     let places: Vec<String> = match kind {
         "gcp" => regions.iter().flat_map(|region| google_zones(region)).collect(),
-        _ => regions.iter().map(|region| region.to_string()).collect(),
+        _ => regions.clone(),
     };
     let listed: Vec<String> = places.iter().map(|place| quoted(place)).collect();
     let note = match (listed.is_empty(), kind) {

@@ -289,6 +289,7 @@ fn machines_keep_their_names() {
         machines_max: 4,
         price_hour: Price::from_dollars(2.5).expect("a price"),
         month: Cost::from_dollars(1.0).expect("an amount"),
+        idle: None,
         budget: None,
         failure: Some("refused".into()),
         strangers: vec!["i-1".into()],

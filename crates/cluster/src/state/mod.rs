@@ -126,6 +126,9 @@ pub struct State {
     /// What the jobs of each account have cost, by month. An account has what those below it have.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub account_costs: BTreeMap<String, BTreeMap<String, Cost>>,
+    /// What jobs were charged for the machines of each source, by month.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub served_costs: BTreeMap<String, BTreeMap<String, Cost>>,
     /// What each source offers.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub offers: BTreeMap<String, Arc<Vec<Offer>>>,
@@ -233,6 +236,7 @@ impl Default for State {
             last_machine: 0,
             former_machine_costs: BTreeMap::new(),
             account_costs: BTreeMap::new(),
+            served_costs: BTreeMap::new(),
             offers: BTreeMap::new(),
             volumes: BTreeMap::new(),
             triggers: BTreeMap::new(),

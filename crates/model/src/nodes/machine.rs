@@ -47,6 +47,9 @@ pub struct SourceConfig {
     /// A job waits for own nodes that are expected to be free before a machine would be up.
     #[serde(default = "own_first")]
     pub own_first: bool,
+    /// The account, or the project, that pays for what no job has of its machines and for its disks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub account: Option<String>,
 }
 
 fn own_first() -> bool {
@@ -74,6 +77,7 @@ impl SourceConfig {
             boot_s: 600,
             call_limit_s: 60,
             own_first: own_first(),
+            account: None,
         }
     }
 
