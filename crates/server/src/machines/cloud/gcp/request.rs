@@ -179,9 +179,9 @@ pub fn failure(what: &str, zone: &str, status: u16, answer: &Value) -> SourceErr
         _ => FailureKind::Refused,
     });
     // What is missing when a machine is made is a zone, an image or a network.
-    let is_of_machine = what.starts_with("instances/");
+    let is_of_one = what.starts_with("instances/") || what.starts_with("disks/");
     let kind = match kind {
-        FailureKind::NotFound if !is_of_machine => FailureKind::Refused,
+        FailureKind::NotFound if !is_of_one => FailureKind::Refused,
         kind => kind,
     };
     let reason = if reason.is_empty() { format!("status {status}") } else { shown(reason) };
@@ -257,6 +257,8 @@ mod tests {
             ("instances", 403, "forbidden", FailureKind::Refused),
             ("instances", 404, "notFound", FailureKind::Refused),
             ("instances/gcp-1", 404, "notFound", FailureKind::NotFound),
+            ("disks/data", 404, "notFound", FailureKind::NotFound),
+            ("disks", 404, "notFound", FailureKind::Refused),
             ("instances", 503, "backendError", FailureKind::Unknown),
         ];
         for (what, status, reason, kind) in table {
