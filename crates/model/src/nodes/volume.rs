@@ -76,7 +76,7 @@ impl fmt::Display for VolumePlace {
         match self {
             Self::Node(node) => write!(f, "node {node}"),
             Self::Shared(folder) => write!(f, "shared folder {folder}"),
-            Self::Cloud(place) => place.fmt(f),
+            Self::Cloud(place) => write!(f, "{place}"),
         }
     }
 }
