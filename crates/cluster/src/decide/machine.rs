@@ -11,6 +11,7 @@ use model::machine::{
     FailureKind, Machine, MachineFailure, MachinePhase, MachineTerms, OFFERS_MAX, Offer,
     SourceConfig,
 };
+use model::machine_choice::MachineChoice;
 use model::reason::Refusal;
 use model::time::Timestamp;
 use sched::machines::{MachineOrder, MachineView};
@@ -44,10 +45,22 @@ impl State {
         let terms = MachineTerms {
             idle_s: choice.and_then(|choice| choice.idle_s),
             fleet: order.fleet.clone(),
-            zone: choice.and_then(|choice| choice.place.as_ref()?.zone.clone()),
+            zone: choice
+                .and_then(|choice| choice.place.as_ref()?.zone.clone())
+                .or_else(|| self.zone_chosen(order, choice)),
         };
         let machine = self.machine_asked(source, order, terms, self.last_machine, context)?;
         Ok(vec![Event::MachineSet(Box::new(machine))].into())
+    }
+
+    /// The zone that its job or its fleet has chosen, where the offer is of a whole region.
+    fn zone_chosen(&self, order: &MachineOrder, job: Option<&MachineChoice>) -> Option<String> {
+        let fleet = order.fleet.as_ref().and_then(|fleet| self.fleets.get(fleet));
+        let fleet = fleet.and_then(|fleet| fleet.cloud.as_ref()).map(|cloud| &cloud.choice);
+        let has_zone = order.offer.zone().is_some() || order.offer.region.is_empty();
+        let choices = [job, fleet].into_iter().flatten().filter(|_| !has_zone);
+        let mut zones = choices.flat_map(|choice| &choice.zones);
+        zones.find(|zone| zone.starts_with(&order.offer.region)).cloned()
     }
 
     /// The machine of an order, numbered after `last`. An instance of a fleet has its name from the fleet, as dstack's has.
@@ -126,7 +139,8 @@ impl State {
         let mut events = Vec::new();
         for order in orders {
             let Some(source) = self.source(&order.source) else { continue };
-            let terms = MachineTerms { fleet: order.fleet.clone(), ..MachineTerms::default() };
+            let zone = self.zone_chosen(&order, None);
+            let terms = MachineTerms { idle_s: None, fleet: order.fleet.clone(), zone };
             let asked = self.machine_asked(source, &order, terms, last, context);
             if let Ok(machine) = asked {
                 last = machine.number;

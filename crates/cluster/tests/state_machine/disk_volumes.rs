@@ -12,6 +12,7 @@ use model::amount::Bytes;
 use model::cloud_volume::{AttachmentState, CloudPlace, Disk};
 use model::fleet::MAIN_PROJECT;
 use model::machine::Offer;
+use model::machine_choice::MachineChoice;
 use model::price::{Cost, Price};
 use model::reason::Refusal;
 use model::run::JobState;
@@ -169,6 +170,18 @@ fn machine_is_made_in_the_zone_of_the_disk() {
     asked(&mut w);
     let order = machine(&w, 1);
     assert_eq!((order.offer.id.as_str(), order.terms.zone.as_deref()), ("small", Some("eu-a")));
+}
+
+#[test]
+fn machine_is_made_in_the_zone_that_its_job_has_chosen() {
+    let mut w = open();
+    let offer = Offer { region: "eu".into(), ..small() };
+    w.run(Command::SetOffers { source: "cloud".into(), offers: vec![offer] });
+    let zones = vec!["us-a".to_owned(), "eu-b".to_owned()];
+    let choice = MachineChoice { zones, ..MachineChoice::default() };
+    w.submit(in_cloud().asking(|request| request.machines = Some(Box::new(choice))));
+    asked(&mut w);
+    assert_eq!(machine(&w, 1).terms.zone.as_deref(), Some("eu-b"));
 }
 
 #[test]

@@ -313,6 +313,7 @@ fn set_fleet_to(min: u32, target: u32) -> Command {
         price_max: None,
         bounds: OfferBounds::default(),
         blocks: Blocks::Auto,
+        options: Default::default(),
     };
     Command::SetFleet(Box::new(SetFleet {
         project: "main".into(),

@@ -159,6 +159,8 @@ impl MachineSource for ProgramSource {
             "conf": order.conf,
             "join": order.join,
             "zone": order.zone,
+            "reservation": order.options.reservation,
+            "tags": order.options.tags,
         });
         let made = self.call("create", more)?.machine;
         let made = made.ok_or_else(|| self.without("create", "machine"))?;
@@ -262,6 +264,7 @@ pub(super) mod tests {
                 cluster: "lab".into(),
             },
             zone: None,
+            options: Default::default(),
         }
     }
 

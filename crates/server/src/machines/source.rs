@@ -3,6 +3,7 @@
 pub use cluster::command::DiskMade;
 pub use cluster::machine_reconcile::SourceMachine;
 pub use cluster::volume_reconcile::SourceDisk;
+use model::cloud_fleet::InstanceOptions;
 use model::cloud_volume::CloudPlace;
 use model::machine::{FailureKind, Offer};
 use wire::link::JoinFile;
@@ -88,6 +89,8 @@ pub struct CreateOrder {
     pub join: JoinFile,
     /// The zone that it must be in, where the offer is of a whole region.
     pub zone: Option<String>,
+    /// What its fleet says of its instances.
+    pub options: InstanceOptions,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -91,7 +91,7 @@ pub mod tests {
             cluster: "lab".into(),
         };
         let (node, conf) = ("ec2-1".to_owned(), "CPUs=2 Feature=it's".to_owned());
-        CreateOrder { token: "1-ab".into(), offer, node, conf, join, zone: None }
+        CreateOrder { token: "1-ab".into(), offer, node, conf, join, zone: None, options: Default::default() }
     }
 
     #[test]

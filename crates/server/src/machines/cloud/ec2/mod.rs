@@ -204,6 +204,7 @@ impl MachineSource for Ec2Source {
             image: &image,
             place: order.zone.as_deref().unwrap_or_else(|| place_of(&order.offer.id)),
             zone: order.zone.as_deref(),
+            options: &order.options,
             spot: order.offer.spot,
             token: &order.token,
             node: &order.node,

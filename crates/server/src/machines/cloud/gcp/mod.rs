@@ -168,6 +168,7 @@ impl MachineSource for GcpSource {
             token: &order.token,
             node: &order.node,
             script: &script,
+            options: &order.options,
         };
         let path = format!("instances?requestId={}", insert.request_id());
         let made = self.call("POST", zone, &path, Some(&insert.body()));
