@@ -238,7 +238,7 @@ impl State {
     }
 
     /// Checks the volumes that a job names, and narrows its nodes to those that have them.
-    pub(super) fn settle_volumes(&self, spec: &mut JobSpec, is_het: bool) -> Result<(), Refusal> {
+    pub fn settle_volumes(&self, spec: &mut JobSpec, is_het: bool) -> Result<(), Refusal> {
         if spec.launch.volumes.is_empty() {
             return Ok(());
         }

@@ -166,6 +166,10 @@ fn machine_is_made_in_the_zone_of_the_disk() {
     };
     let offers = vec![offer("small@eu-b", 0.1), offer("small@eu-a", 0.9), offer("small", 0.5)];
     w.run(Command::SetOffers { source: "cloud".into(), offers });
+    let mut probed = with_disk().0.spec;
+    w.state.settle_volumes(&mut probed, false).expect("its volumes are there");
+    let place = probed.request().machines.as_ref().and_then(|choice| choice.place.as_ref());
+    assert_eq!(place.and_then(|place| place.zone.as_deref()), Some("eu-a"), "offers are there too");
     w.submit(with_disk());
     asked(&mut w);
     let order = machine(&w, 1);
