@@ -165,6 +165,8 @@ fn give(home: &TrustedDir, name: &str, (uid, gid): (u32, u32)) -> Result<(), Err
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nix::sched::{CloneFlags, unshare};
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
     #[test]
     fn disk_that_is_not_there_is_named_and_leaves_nothing() {
@@ -178,6 +180,58 @@ mod tests {
         }
         assert!(!folder.path().join("data.0").exists());
         assert_eq!(unmount(&home, "data.0"), Ok(()), "nothing is there to be unmounted");
+    }
+
+    /// A file as a block device, until it is dropped.
+    struct LoopDevice(String);
+
+    impl LoopDevice {
+        fn of(file: &std::path::Path) -> Self {
+            let made = Command::new("losetup").args(["--find", "--show"]).arg(file).output();
+            let made = made.expect("losetup runs");
+            assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+            Self(String::from_utf8_lossy(&made.stdout).trim().to_owned())
+        }
+    }
+
+    impl Drop for LoopDevice {
+        fn drop(&mut self) {
+            let _ = Command::new("losetup").args(["--detach", &self.0]).status();
+        }
+    }
+
+    /// In a mount namespace of its own, which ends with the thread.
+    #[test]
+    fn root_empty_disk_gets_a_file_system_once_is_its_users_and_is_let_go() {
+        if !nix::unistd::Uid::effective().is_root() {
+            return;
+        }
+        let thread = std::thread::spawn(|| {
+            let none: Option<&str> = None;
+            unshare(CloneFlags::CLONE_NEWNS).expect("a mount namespace");
+            let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+            mount_call(none, "/", none, private, none).expect("private");
+            let folder = tempfile::tempdir().expect("a folder");
+            let image = folder.path().join("image");
+            File::create(&image).and_then(|file| file.set_len(64 << 20)).expect("a file");
+            let device = LoopDevice::of(&image);
+            let path = folder.path().join("volumes");
+            let home = TrustedDir::make(&path).expect("a folder");
+            let devices = ["/dev/none".to_owned(), device.0.clone()];
+            let mounted = || mount(&home, "data.0", (1234, 1234), &devices);
+            assert_eq!(mounted(), Ok(()));
+            assert_eq!(mounted(), Ok(()), "it is mounted already");
+            let at = path.join("data.0");
+            let found = std::fs::metadata(&at).expect("it is there");
+            assert_eq!((found.uid(), found.permissions().mode() & 0o7777), (1234, 0o700));
+            std::fs::write(at.join("kept"), "x").expect("written");
+            assert_eq!(unmount(&home, "data.0"), Ok(()));
+            assert!(!at.exists(), "nothing is taken for the volume");
+            assert_eq!(mounted(), Ok(()));
+            assert_eq!(std::fs::read_to_string(at.join("kept")).expect("it is kept"), "x");
+            assert_eq!(unmount(&home, "data.0"), Ok(()));
+        });
+        thread.join().expect("the test");
     }
 
     #[test]
