@@ -216,7 +216,8 @@ fn reported(known: &Volume, report: &VolumeReport, now: Timestamp) -> Volume {
             next.state = VolumeState::Failed;
         }
         (VolumeReport::Attach { node, machine }, None) => {
-            let (node, machine, state) = (node.clone(), machine.clone(), AttachmentState::Attaching);
+            let (node, machine) = (node.clone(), machine.clone());
+            let state = AttachmentState::Attaching;
             disk.attachment = Some(Attachment { node, machine, state, since: now });
         }
         (VolumeReport::Attached, Some(AttachmentState::Attaching)) => {

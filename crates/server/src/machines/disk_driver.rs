@@ -230,7 +230,8 @@ impl DiskDriver {
             let (project, name) = name;
             let id = self.shared.read().volumes_of(&project).get(&name).map(|of| of.id.clone());
             let Some(id) = id else { continue };
-            let report = VolumeReport::Failed { text: "the source does not have it any more".into() };
+            let text = "the source does not have it any more".to_owned();
+            let report = VolumeReport::Failed { text };
             let command = Command::VolumeReport { project, name, id, report };
             if let Err(why) = execute(&self.shared, command).await {
                 tracing::warn!("source {source}: {why}");
