@@ -247,6 +247,7 @@ impl State {
         let project = spec.project().to_owned();
         for used in &mut Arc::make_mut(&mut spec.launch).volumes {
             used.project = Some(project.clone());
+            self.choose_volume(used, &project);
         }
         let uses = spec.launch.volumes.clone();
         for used in &uses {
@@ -273,6 +274,24 @@ impl State {
             self.narrow(spec, used, &places)?;
         }
         Ok(())
+    }
+
+    /// Of several volumes the job has the first that is there and is nobody's now, else the first that is there.
+    fn choose_volume(&self, used: &mut VolumeUse, project: &str) {
+        let others = std::mem::take(&mut used.others);
+        if others.is_empty() {
+            return;
+        }
+        let known = self.volumes_of(project);
+        let is_ready =
+            |name: &&String| known.get(*name).is_some_and(|of| of.state == VolumeState::Ready);
+        let ready: Vec<&String> =
+            std::iter::once(&used.name).chain(&others).filter(is_ready).collect();
+        let is_free = |name: &&&String| self.disk_holder(project, name).is_none();
+        let chosen = ready.iter().find(is_free).or(ready.first());
+        if let Some(chosen) = chosen.map(|name| (**name).clone()) {
+            used.name = chosen;
+        }
     }
 
     fn check_instance_names(&self, used: &VolumeUse, nodes: u32) -> Result<(), Refusal> {

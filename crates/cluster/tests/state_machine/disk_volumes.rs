@@ -189,6 +189,17 @@ fn machine_is_made_in_the_zone_that_its_job_has_chosen() {
 }
 
 #[test]
+fn job_has_the_first_of_several_volumes_that_is_there() {
+    let mut w = ready();
+    let names = ["none".to_owned(), "data".to_owned()];
+    let used = VolumeUse::one_of(&names, "/data").expect("names");
+    let ask = in_cloud().with(|spec| Arc::make_mut(&mut spec.launch).volumes = vec![used]);
+    let job = w.submit(ask);
+    assert_eq!(w.state.users_of_volume(MAIN_PROJECT, "data"), [job]);
+    assert!(w.job(job).spec.launch.volumes[0].others.is_empty(), "it is chosen");
+}
+
+#[test]
 fn disk_costs_while_it_is_there_and_goes_by_itself_when_nobody_uses_it() {
     let mut w = open();
     let kept = CloudPlace { cleanup_s: Some(7200), ..place() };
