@@ -12,7 +12,7 @@
 //! file as the job's owner. `in_job/` are programs of ours that run as steps.
 //!
 //! What they share: `spool/` (the attempts on disk), `cgroup/` (control groups), `detect/` (the machine's processors,
-//! memory and GPUs), `device_access` (which device files a job may open), `cdi/` (what vendors' files say of devices). Small pieces: `launch_request`, `attempt_key`,
+//! memory and GPUs), `device_access` (which device files a job may open), `cdi/` (what vendors' files say of devices), `volume` and `disk` (folders and disks of volumes). Small pieces: `launch_request`, `attempt_key`,
 //! `ownership` (files given to the user), `trusted_dir` (where root may make files), `pidfd`, `kernel_file` (reads `/proc`),
 //! `network_stack` (whose loopback it is), `wall_clock`, `cpu_frequency`. `load/` is for benchmarks and tests, with the feature `load`.
 //!
@@ -37,6 +37,7 @@ mod cdi;
 mod client_socket;
 mod cpu_frequency;
 mod device_access;
+mod disk;
 mod error;
 mod kernel_file;
 mod launch_request;

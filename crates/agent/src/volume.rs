@@ -1,6 +1,7 @@
 //! The folders of volumes on this node: made, opened and removed by handle, below a folder that nobody else can change. Each
 //! belongs to its owner, mode 700; its parent is closed, so that only a job that is shown the volume reaches it.
 
+use crate::disk;
 use crate::ownership::give_to_user;
 use crate::supervisor::folders::quota;
 use crate::supervisor::folders::remove_tree::remove_tree;
@@ -43,6 +44,13 @@ impl VolumeWork {
         match action {
             VolumeAction::Make { gid, size } => make(&node, &folder, (uid, gid), size),
             VolumeAction::Remove => remove(&node, &folder),
+            VolumeAction::Mount { gid, devices } => {
+                disk::mount(&make_home(&node, &folder)?, &folder.name, (uid, gid), &devices)
+            }
+            VolumeAction::Unmount => match open_home(&node, &folder)? {
+                Some(home) => disk::unmount(&home, &folder.name),
+                None => Ok(()),
+            },
         }
     }
 }

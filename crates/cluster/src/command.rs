@@ -20,6 +20,7 @@ use model::machine::{FailureKind, Offer};
 use model::node::{NodeConfig, NodeFacts};
 use model::partition::Partition;
 use model::power::PowerProgram;
+use model::price::Price;
 use model::principal::{Principal, Role};
 use model::project::{Members, MembersChange};
 use model::raw_usage::UsageOwner;
@@ -254,6 +255,13 @@ pub enum Command {
         id: VolumeId,
         is_there: bool,
     },
+    /// What became of the disk of this volume.
+    VolumeReport {
+        project: String,
+        name: String,
+        id: VolumeId,
+        report: VolumeReport,
+    },
     CreateReservation(Box<ReservationRequest>),
     UpdateReservation {
         name: String,
@@ -307,6 +315,35 @@ pub enum MachineReport {
     Failed { kind: FailureKind, text: String },
     /// The source has deleted it.
     Deleted,
+}
+
+/// What is told of the disk of a volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum VolumeReport {
+    /// The source says that it is there.
+    Made(DiskMade),
+    /// The source will not make it, or has lost it.
+    Failed { text: String },
+    /// The source is to attach it to this machine: it is in the journal before the call.
+    Attach { node: String, machine: String },
+    /// It is mounted on its node.
+    Attached,
+    /// It cannot be used on its node.
+    AttachFailed { text: String },
+    /// The source is to detach it.
+    Detach,
+    Detached,
+    /// The source has deleted it.
+    Deleted,
+}
+
+/// A disk that a source has made or found.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct DiskMade {
+    pub id: String,
+    pub zone: Option<String>,
+    pub size: Option<Bytes>,
+    pub price: Option<Price>,
 }
 
 /// An agent that wants to join, with a token.

@@ -391,6 +391,9 @@ pub enum Event {
     VolumeRemoved {
         project: String,
         name: String,
+        /// When the disk of a cloud was gone: it has cost until then.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        at: Option<Timestamp>,
     },
     TriggerSet(Box<Trigger>),
     TriggerRemoved {

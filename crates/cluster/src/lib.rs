@@ -14,6 +14,7 @@
 //! - `rights`, `authorise`, `visibility`: somebody's roles, who may do what, who sees what.
 //! - `hello_answer`: what a node that says hello must do to agree with the state.
 //! - `machine_reconcile`: what is to be done about machines on demand, and what a source tells compared with what was asked of it.
+//! - `volume_reconcile`: the same of disks of clouds, which are volumes.
 //! - `token`, `web_session`, `membership`: what is kept of tokens, of browsers that are signed in, and of how nodes joined. `billing`, `books`: what resources cost, and the books' record of a job.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
@@ -38,6 +39,7 @@ pub mod state;
 pub mod token;
 pub mod view;
 pub mod visibility;
+pub mod volume_reconcile;
 pub mod web_session;
 
 mod apply;

@@ -100,8 +100,16 @@ fn push_cloud(text: &mut String, name: &str, kind: &str, backend: &Field<'_>) ->
     text.push_str("[source.cloud]\n");
     let regions = backend.child("regions").filter(|regions| !regions.is_nothing());
     let regions = regions.map_or(Ok(Vec::new()), |all| all.texts("a list of regions"))?;
-    let listed: Vec<String> = regions.iter().map(|region| quoted(region)).collect();
-    let note = if listed.is_empty() { "  # expected at least one" } else { "" };
+    let places: Vec<String> = match kind {
+        "gcp" => regions.iter().flat_map(|region| google_zones(region)).collect(),
+        _ => regions.clone(),
+    };
+    let listed: Vec<String> = places.iter().map(|place| quoted(place)).collect();
+    let note = match (listed.is_empty(), kind) {
+        (true, _) => "  # expected at least one",
+        (false, "gcp") => "  # zones, where backends of dstack name regions",
+        (false, _) => "",
+    };
     let _ = writeln!(text, "regions = [{}]{note}", listed.join(", "));
     if kind == "gcp" {
         let id = required(backend, "project_id", "the id of the cloud's project")?;
@@ -141,6 +149,22 @@ fn push_pods(text: &mut String, name: &str, backend: &Field<'_>) -> Result<(), F
         text.push_str("# `proxy_jump` is not needed: the agents of pods dial out.\n");
     }
     Ok(())
+}
+
+/// Google's regions whose first zones are not `a`, `b` and `c`.
+const OTHER_ZONES: &[(&str, [&str; 3])] =
+    &[("europe-west1", ["b", "c", "d"]), ("us-east1", ["b", "c", "d"])];
+
+/// The zones of one of Google's regions; a zone is itself. Sources name zones, in which machines are made.
+fn google_zones(place: &str) -> Vec<String> {
+    let is_letter = |text: &str| text.len() == 1 && text.bytes().all(|b| b.is_ascii_lowercase());
+    let is_zone = |(_, last): (&str, &str)| is_letter(last);
+    if place.rsplit_once('-').is_some_and(is_zone) {
+        return vec![place.to_owned()];
+    }
+    let known = OTHER_ZONES.iter().find(|(region, _)| *region == place);
+    let letters = known.map_or(["a", "b", "c"], |(_, letters)| *letters);
+    letters.iter().map(|letter| format!("{place}-{letter}")).collect()
 }
 
 fn push_credentials(
@@ -201,7 +225,7 @@ projects:
     creds: {type: access_key, access_key: AKIA123, secret_key: hush}
   - type: gcp
     project_id: lab-1
-    regions: [europe-west4]
+    regions: [europe-west4, us-east1, us-west1-b]
     creds: {type: service_account, filename: /etc/keys/gcp.json}
   - type: lambda
     creds: {type: api_key, api_key: hush}
@@ -229,6 +253,7 @@ projects:
             "kind = \"aws\"",
             "regions = [\"eu-west-1\", \"us-east-1\"]",
             "credentials = \"/etc/sluice/aws\"  # a file of mode 600 with access_key and secret_key, as AWS's tools write them",
+            "regions = [\"europe-west4-a\", \"europe-west4-b\", \"europe-west4-c\", \"us-east1-b\", \"us-east1-c\", \"us-east1-d\", \"us-west1-b\"]  # zones, where backends of dstack name regions",
             "project = \"lab-1\"",
             "credentials = \"/etc/keys/gcp.json\"",
             "credentials = \"/etc/sluice/lambda\"  # a file of mode 600 with api_key",

@@ -4,7 +4,7 @@ use dstack::configuration::env::Value;
 use dstack::configuration::policy::{FleetName, SpotPolicy, StopCriteria};
 use dstack::configuration::resources::Resources;
 use dstack::configuration::tables::run::TASK;
-use dstack::configuration::task::{Port, Shell, Task};
+use dstack::configuration::task::{Mount, Port, Shell, Task};
 use dstack::configuration::{Configuration, Loaded, parse};
 use model::amount::Bytes;
 use model::node::Architecture;
@@ -239,10 +239,7 @@ fn property_without_effect_is_kept_and_noticed() {
 fn property_that_would_change_what_runs_is_read_and_refused_at_apply() {
     let cases = [
         ("privileged: true", "13: `privileged`: needs an `image`"),
-        (
-            "volumes: [{name: [v, w], path: /data}]",
-            "11: `volumes[0]`: several names are for regions of clouds",
-        ),
+        ("volumes: [{name: [v, W], path: /data}]", "11: `volumes[0]`: "),
         (
             "volumes: ['/host:/data']",
             "11: `volumes[0]`: a run without an `image` finds /host at /host and not at /data",
@@ -254,6 +251,9 @@ fn property_that_would_change_what_runs_is_read_and_refused_at_apply() {
         let message = refusal_with(line);
         assert!(message.starts_with(expected), "{line}\n  {message}\n  {expected}");
     }
+    let several = task_with("volumes: [{name: [v, w], path: /data}]");
+    let names = vec!["v".to_owned(), "w".to_owned()];
+    assert_eq!(several.volumes, [Mount::Volume { names, path: "/data".into() }]);
     let alone = task_with("stop_criteria: master-done");
     assert_eq!(alone.stop_criteria, StopCriteria::MasterDone);
     // A value that asks for nothing changes nothing.
@@ -421,10 +421,6 @@ fn other_types_are_read_and_refused_at_apply() {
         (
             "type: service\nport: 80\ncommands: [x]\narray: 0-3\n",
             "4:8: `array`: is not for a service",
-        ),
-        (
-            "type: volume\nbackend: aws\nregion: us\nsize: 10GB\n",
-            "1:7: `type`: network volumes are not available yet",
         ),
         (
             "type: gateway\nbackend: aws\nregion: us\ndomain: a.b\n",

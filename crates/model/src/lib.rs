@@ -31,11 +31,12 @@ pub use job::{
     streams,
 };
 pub use nodes::{
-    cloud_fleet, cloud_source, dynamic_node, fleet, gpu_health, gpu_series, health, machine, node,
-    node_reason, partition, pod_source, power, reservation, reservation_request, select, site,
+    cloud_fleet, cloud_source, cloud_volume, dynamic_node, fleet, gpu_health, gpu_series, health,
+    machine, node, node_reason, partition, pod_source, power, reservation, reservation_request, select,
+    site,
     ssh_fleet, topology, trigger, volume,
 };
 pub use values::{
-    amount, cpuset, cron, filename, grammar, hostlist, id, metadata_address, price, principal,
-    printable, range, search_path, secret, shell, time, time_spec,
+    amount, cpuset, cron, filename, grammar, hostlist, id, metadata_address, month, price,
+    principal, printable, range, search_path, secret, shell, time, time_spec,
 };

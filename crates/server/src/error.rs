@@ -24,6 +24,9 @@ pub enum ServerError {
     Snapshot { seq: u64, reason: String },
     #[error("{0}")]
     Configuration(String),
+    /// A volume of a job that cannot be shown to it.
+    #[error("{0}")]
+    Volume(String),
     #[error("the server's keys: {0}")]
     Identity(String),
     #[error("{0}")]

@@ -76,6 +76,7 @@ mod triggers;
 mod user_shares;
 mod utilization;
 mod vital_task;
+mod volume_order;
 mod web;
 mod writer;
 

@@ -289,6 +289,7 @@ fn machines_keep_their_names() {
         machines_max: 4,
         price_hour: Price::from_dollars(2.5).expect("a price"),
         month: Cost::from_dollars(1.0).expect("an amount"),
+        idle: None,
         budget: None,
         failure: Some("refused".into()),
         strangers: vec!["i-1".into()],
@@ -359,6 +360,7 @@ fn volumes_keep_their_names() {
         state: VolumeState::Ready,
         jobs: vec![JobId(12)],
         may_delete: None,
+        disk: None,
     };
     travels(
         &Answer::Volumes(vec![view]),
@@ -373,6 +375,12 @@ fn volumes_keep_their_names() {
         &Action::Volume(order),
         r#"{"volume":{"folder":{"name":"7.cache","instance":true},"action":"remove"}}"#,
     );
+    let devices = vec!["/dev/xvdf".to_owned()];
+    travels(
+        &VolumeAction::Mount { gid: 7, devices },
+        r#"{"mount":{"gid":7,"devices":["/dev/xvdf"]}}"#,
+    );
+    travels(&VolumeAction::Unmount, r#""unmount""#);
     travels(&VolumeAction::Make { gid: 7, size }, r#"{"make":{"gid":7,"size":1024}}"#);
     let volume = LaunchVolume { name: "cache".into(), folder, path: "/c".into(), read_only: true };
     travels(

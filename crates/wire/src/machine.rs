@@ -39,6 +39,9 @@ pub struct SourceView {
     pub price_hour: Price,
     /// What its machines have cost in this month.
     pub month: Cost,
+    /// The part of it that no job was charged for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle: Option<Cost>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<Cost>,
     /// What its last call failed with, where that was a call for its offers or its machines.

@@ -2,6 +2,7 @@
 
 use model::amount::Bytes;
 use model::id::JobId;
+use model::price::{Cost, Price};
 use model::time::Timestamp;
 use model::volume::{VolumeFolder, VolumePlace, VolumeState};
 use serde::{Deserialize, Serialize};
@@ -25,6 +26,28 @@ pub struct VolumeView {
     /// Whether whoever asks may delete it; a server of an earlier version does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub may_delete: Option<bool>,
+    /// Of a volume that is a disk of a cloud.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<Box<DiskView>>,
+}
+
+/// The disk of a volume.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DiskView {
+    /// The cloud's own name of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// The node that it is attached to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// Why there is no such disk, or why it cannot be used on its node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub price: Option<Price>,
+    /// What it has cost until now.
+    pub cost: Cost,
 }
 
 /// An order about the folder of a volume; the order's user is its owner.
@@ -45,6 +68,10 @@ pub enum VolumeAction {
     },
     /// With everything in it.
     Remove,
+    /// The disk at the first of these device files that there is is mounted at the folder. An empty one gets a file system.
+    Mount { gid: u32, devices: Vec<String> },
+    /// The disk that is mounted there is let go.
+    Unmount,
 }
 
 /// What the stream of such an order carries when it was carried out: without it, nobody knows.

@@ -4,7 +4,9 @@ use crate::state::State;
 use model::fleet::Blocks;
 use model::machine::{Machine, MachinePhase};
 use model::node::NodeConfig;
-use model::price::Price;
+use model::price::{Cost, Price};
+use model::time::Timestamp;
+use model::volume::Volume;
 use std::sync::Arc;
 
 /// How many machines are kept that are gone: what failed a short while ago is among the newest.
@@ -58,14 +60,25 @@ impl State {
         for (_, token) in &gone[..gone.len() - GONE_MAX] {
             let Some(machine) = self.machines.remove(token) else { continue };
             let Some(end) = machine.gone else { continue };
-            let months = self.former_machine_costs.entry(machine.source.clone()).or_default();
-            for (month, cost) in machine.costs_by_month(end) {
-                let sum = months.entry(month).or_default();
-                *sum = *sum + cost;
-            }
-            while months.len() > MONTHS_MAX {
-                months.pop_first();
-            }
+            self.keep_costs(&machine.source, machine.costs_by_month(end));
+        }
+    }
+
+    /// Keeps what the disk of a volume has cost that is not there any more.
+    pub(super) fn keep_disk_costs(&mut self, volume: &Volume, end: Timestamp) {
+        if let (Some(place), Some(disk)) = (volume.cloud(), &volume.disk) {
+            self.keep_costs(&place.source, disk.costs_by_month(end));
+        }
+    }
+
+    fn keep_costs(&mut self, source: &str, costs: Vec<(String, Cost)>) {
+        let months = self.former_machine_costs.entry(source.to_owned()).or_default();
+        for (month, cost) in costs {
+            let sum = months.entry(month).or_default();
+            *sum = *sum + cost;
+        }
+        while months.len() > MONTHS_MAX {
+            months.pop_first();
         }
     }
 

@@ -290,7 +290,13 @@ impl State {
         if let Some((array, index)) = started.task {
             self.apply_split(array, index, id);
         }
-        let booting = self.nodes_to_boot(&started.allocation);
+        let mut booting = self.nodes_to_boot(&started.allocation);
+        let spec = self.jobs[&id].spec.clone();
+        for node in self.nodes_without_disks(&spec, &started.allocation) {
+            if !booting.contains(&node) {
+                booting.push(node);
+            }
+        }
         let job = self.job_mut(id);
         assert!(job.is_waiting(), "job {id} starts while it is not waiting");
         assert_eq!(started.attempt.number, job.attempts + 1, "attempts of job {id} have a gap");

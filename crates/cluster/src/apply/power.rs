@@ -9,6 +9,7 @@ use model::node::SlotState;
 use model::node_reason::NodeReason;
 use model::power::PowerState;
 use model::time::Timestamp;
+use model::volume::Volume;
 
 impl Node {
     /// A server that was away gives nodes their whole time again: they could not tell it that they had come up.
@@ -36,6 +37,17 @@ impl State {
             booting.push(name.to_owned());
         }
         booting
+    }
+
+    /// The attempts on the node of a disk go on where it was the last thing that they waited for.
+    pub(super) fn disk_settled(&mut self, volume: &Volume) {
+        let attachment = volume.disk.as_ref().and_then(|disk| disk.attachment.as_ref());
+        let Some(attachment) = attachment.filter(|of| of.state.is_settled()) else { return };
+        let node = self.nodes.get(&attachment.node);
+        let holders = node.map(|node| node.holders.clone()).unwrap_or_default();
+        for holder in holders {
+            self.node_booted(holder, &attachment.node, attachment.since);
+        }
     }
 
     pub(super) fn apply_power(
@@ -71,6 +83,10 @@ impl State {
 
     /// An attempt that waited for its nodes starts when the last of them is up: the time before is no part of its run.
     fn node_booted(&mut self, attempt: AttemptId, name: &str, at: Timestamp) {
+        let is_off = self.nodes.get(name).is_some_and(|node| node.power.is_off());
+        if is_off || self.awaits_disk(attempt.job, name) {
+            return;
+        }
         let Phase::Active(active) = &mut self.job_mut(attempt.job).phase else { return };
         let before = active.booting_nodes.len();
         active.booting_nodes.retain(|node| node != name);

@@ -236,12 +236,15 @@ impl State {
             Event::VolumeSet { project, name, volume } => {
                 let of_project = self.volumes.entry(project.clone()).or_default();
                 of_project.insert(name.clone(), (**volume).clone());
+                self.disk_settled(volume);
             }
-            Event::VolumeRemoved { project, name } => {
-                if let Some(of_project) = self.volumes.get_mut(project) {
-                    of_project.remove(name);
-                }
+            Event::VolumeRemoved { project, name, at } => {
+                let of_project = self.volumes.get_mut(project);
+                let removed = of_project.and_then(|of_project| of_project.remove(name));
                 self.volumes.retain(|_, of_project| !of_project.is_empty());
+                if let (Some(volume), Some(at)) = (removed, at) {
+                    self.keep_disk_costs(&volume, *at);
+                }
             }
             Event::JoinTokenRemoved { hash } => {
                 self.tokens.remove(hash);

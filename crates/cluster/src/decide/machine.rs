@@ -11,6 +11,7 @@ use model::machine::{
     FailureKind, Machine, MachineFailure, MachinePhase, MachineTerms, OFFERS_MAX, Offer,
     SourceConfig,
 };
+use model::machine_choice::MachineChoice;
 use model::node::SlotState;
 use model::reason::Refusal;
 use model::time::Timestamp;
@@ -48,9 +49,22 @@ impl State {
             idle_s: choice.and_then(|choice| choice.idle_s),
             fleet: order.fleet.clone(),
             pod: request.and_then(|request| request.pod.clone()).filter(|_| makes_pods),
+            zone: choice
+                .and_then(|choice| choice.place.as_ref()?.zone.clone())
+                .or_else(|| self.zone_chosen(order, choice)),
         };
         let machine = self.machine_asked(source, order, terms, self.last_machine, context)?;
         Ok(vec![Event::MachineSet(Box::new(machine))].into())
+    }
+
+    /// The zone that its job or its fleet has chosen, where the offer is of a whole region.
+    fn zone_chosen(&self, order: &MachineOrder, job: Option<&MachineChoice>) -> Option<String> {
+        let fleet = order.fleet.as_ref().and_then(|fleet| self.fleets.get(fleet));
+        let fleet = fleet.and_then(|fleet| fleet.cloud.as_ref()).map(|cloud| &cloud.choice);
+        let has_zone = order.offer.zone().is_some() || order.offer.region.is_empty();
+        let choices = [job, fleet].into_iter().flatten().filter(|_| !has_zone);
+        let mut zones = choices.flat_map(|choice| &choice.zones);
+        zones.find(|zone| zone.starts_with(&order.offer.region)).cloned()
     }
 
     /// The machine of an order, numbered after `last`. An instance of a fleet has its name from the fleet, as dstack's has.
@@ -129,7 +143,9 @@ impl State {
         let mut events = Vec::new();
         for order in orders {
             let Some(source) = self.source(&order.source) else { continue };
-            let terms = MachineTerms { fleet: order.fleet.clone(), ..MachineTerms::default() };
+            let zone = self.zone_chosen(&order, None);
+            let terms =
+                MachineTerms { fleet: order.fleet.clone(), zone, ..MachineTerms::default() };
             let asked = self.machine_asked(source, &order, terms, last, context);
             if let Ok(machine) = asked {
                 last = machine.number;
@@ -427,24 +443,25 @@ impl State {
         events
     }
 
-    /// Refuses a configuration without a source that has machines, or with one that would not find them: nobody could delete
-    /// them.
+    /// Refuses a configuration without a source that has machines or disks, or with one that would not find them: nobody could
+    /// delete them.
     pub(super) fn check_beside_machines(&self, config: &ClusterConfig) -> Result<(), Refusal> {
         for Machine { source, node, .. } in self.machines.values().filter(|of| of.is_live()) {
-            let next = config.sources.iter().find(|of| of.name == *source);
-            let what = match (self.source(source), next) {
-                (_, None) => "is missing".to_owned(),
-                (Some(now), Some(next)) => match now.kind.other_owner(&next.kind) {
-                    Some(key) => format!("has another {key}"),
-                    None => continue,
-                },
-                (None, Some(_)) => continue,
-            };
+            let Some(what) = self.source_loss(source, &config.sources) else { continue };
             return Err(Refusal::Other(format!(
                 "sluice.toml: source {source} {what} and has machine {node}: sluice machine delete {node} first"
             )));
         }
-        Ok(())
+        self.check_beside_disks(&config.sources)
+    }
+
+    /// What keeps the source of this name among those that are to come from finding what it has made.
+    pub(super) fn source_loss(&self, name: &str, next: &[SourceConfig]) -> Option<String> {
+        let Some(next) = next.iter().find(|of| of.name == name) else {
+            return Some("is missing".to_owned());
+        };
+        let key = self.source(name)?.kind.other_owner(&next.kind)?;
+        Some(format!("has another {key}"))
     }
 }
 

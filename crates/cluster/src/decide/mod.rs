@@ -6,6 +6,7 @@ mod assign;
 mod backed_node;
 mod cancel;
 mod change;
+mod cloud_volume;
 mod coordinator;
 mod delete_run;
 mod dynamic_node;
@@ -163,6 +164,9 @@ impl State {
             }
             Command::SettleVolume { project, name, id, is_there } => {
                 self.decide_settle_volume(project, name, id, *is_there, context)
+            }
+            Command::VolumeReport { project, name, id, report } => {
+                self.decide_volume_report(project, name, id, report, context)
             }
             Command::CreateReservation(ask) => self.decide_create_reservation(ask, context),
             Command::UpdateReservation { name, ask } => {

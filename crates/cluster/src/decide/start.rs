@@ -57,6 +57,9 @@ impl State {
         }
         self.check_free(job, &start.allocation, beside)?;
         self.check_licenses_free(&job.spec.request().licenses)?;
+        if !job.spec.launch.volumes.is_empty() && self.awaits_disk_of_others(job) {
+            return Err(Refusal::NoCapacityNow);
+        }
         let nodes: Vec<&str> = start.allocation.node_names().collect();
         self.check_not_reserved(job, &nodes, context.now)?;
         let reservation = self.reservation_used(job, &nodes, context.now)?;

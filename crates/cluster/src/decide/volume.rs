@@ -8,6 +8,7 @@ use crate::rights::is_project;
 use crate::state::State;
 use model::activity::{Activity, ActivityKind, ActivityTarget};
 use model::bounds;
+use model::cloud_volume::Disk;
 use model::id::JobId;
 use model::project::ProjectRole;
 use model::reason::Refusal;
@@ -66,6 +67,8 @@ impl State {
                 // The site shares it no more.
                 None => Some(Vec::new()),
             },
+            // It goes to the machine that its job gets.
+            VolumePlace::Cloud(_) => None,
         }
     }
 
@@ -122,20 +125,22 @@ impl State {
         let own = known.values().filter(|volume| volume.owner.uid == context.by.uid).count();
         bounds::VOLUMES.hold(known.len() + 1)?;
         bounds::USER_VOLUMES.hold(own + 1)?;
-        match place {
+        let place = match place {
             VolumePlace::Node(node) if !self.nodes.contains_key(node) => {
                 return Err(Refusal::UnknownNode(node.clone()));
             }
             VolumePlace::Shared(folder) if !self.config.shared_folders.contains_key(folder) => {
                 return Err(refused(self.not_shared(folder)));
             }
-            _ => {}
-        }
+            VolumePlace::Cloud(wanted) => self.disk_place(wanted, *size)?,
+            place => place.clone(),
+        };
         let by = &context.by;
         let volume = Volume {
             id: VolumeId::from_random(context.random),
             owner: VolumeOwner { name: by.name.clone(), uid: by.uid, gid: by.gid },
-            place: place.clone(),
+            disk: matches!(place, VolumePlace::Cloud(_)).then(|| Box::new(Disk::default())),
+            place,
             size: *size,
             created: context.now,
             state: VolumeState::Creating,
@@ -194,8 +199,10 @@ impl State {
         let known = self.volumes_of(project).get(name).filter(|volume| volume.id == *id);
         let Some(volume) = known else { return Ok(Decision::default()) };
         if !is_there {
-            let mut events =
-                vec![Event::VolumeRemoved { project: project.into(), name: name.into() }];
+            let (project_name, volume_name) = (project.to_owned(), name.to_owned());
+            let removed =
+                Event::VolumeRemoved { project: project_name, name: volume_name, at: None };
+            let mut events = vec![removed];
             // One that could not be made was noted as created.
             if volume.state == VolumeState::Creating {
                 let (target, what) = (target(project, name, volume), ActivityKind::Deleted);
@@ -231,7 +238,7 @@ impl State {
     }
 
     /// Checks the volumes that a job names, and narrows its nodes to those that have them.
-    pub(super) fn settle_volumes(&self, spec: &mut JobSpec, is_het: bool) -> Result<(), Refusal> {
+    pub fn settle_volumes(&self, spec: &mut JobSpec, is_het: bool) -> Result<(), Refusal> {
         if spec.launch.volumes.is_empty() {
             return Ok(());
         }
@@ -240,6 +247,7 @@ impl State {
         let project = spec.project().to_owned();
         for used in &mut Arc::make_mut(&mut spec.launch).volumes {
             used.project = Some(project.clone());
+            self.choose_volume(used, &project);
         }
         let uses = spec.launch.volumes.clone();
         for used in &uses {
@@ -268,6 +276,24 @@ impl State {
         Ok(())
     }
 
+    /// Of several volumes the job has the first that is there and is nobody's now, else the first that is there.
+    fn choose_volume(&self, used: &mut VolumeUse, project: &str) {
+        let others = std::mem::take(&mut used.others);
+        if others.is_empty() {
+            return;
+        }
+        let known = self.volumes_of(project);
+        let is_ready =
+            |name: &&String| known.get(*name).is_some_and(|of| of.state == VolumeState::Ready);
+        let ready: Vec<&String> =
+            std::iter::once(&used.name).chain(&others).filter(is_ready).collect();
+        let is_free = |name: &&&String| self.disk_holder(project, name).is_none();
+        let chosen = ready.iter().find(is_free).or(ready.first());
+        if let Some(chosen) = chosen.map(|name| (**name).clone()) {
+            used.name = chosen;
+        }
+    }
+
     fn check_instance_names(&self, used: &VolumeUse, nodes: u32) -> Result<(), Refusal> {
         match used.names(nodes).find(|name| !volume::is_name(name)) {
             Some(name) => Err(unknown(VOLUME, &name)),
@@ -291,6 +317,10 @@ impl State {
             VolumeState::Ready => Ok(volume.place.clone()),
             VolumeState::Creating => Err(refused(format!("volume {name} is not made yet"))),
             VolumeState::Deleting => Err(refused(format!("volume {name} is being deleted"))),
+            VolumeState::Failed => {
+                let why = volume.disk.as_ref().and_then(|disk| disk.failure.as_deref());
+                Err(refused(format!("volume {name} has failed: {}", why.unwrap_or("no disk"))))
+            }
         }
     }
 
@@ -303,12 +333,18 @@ impl State {
     ) -> Result<(), Refusal> {
         let nodes = spec.request().nodes.min;
         let name = &used.name;
-        if let ([VolumePlace::Node(node)], 2..) = (places, nodes) {
+        let one_place = match places {
+            [VolumePlace::Node(node)] => Some(format!("is on node {node}")),
+            [VolumePlace::Cloud(_)] => Some("is a disk of one machine".to_owned()),
+            _ => None,
+        };
+        if let (Some(where_it_is), 2..) = (one_place, nodes) {
             return Err(refused(format!(
-                "volume {name} is on node {node}, and the job on {nodes} nodes: name one for each, \
+                "volume {name} {where_it_is}, and the job on {nodes} nodes: name one for each, \
                  as in {name}-${{{{ dstack.node_rank }}}}"
             )));
         }
+        self.narrow_to_disks(spec, used, places)?;
         let mut allowed: Option<BTreeSet<String>> = None;
         let mut of_ranks = Vec::new();
         for place in places {
@@ -319,7 +355,9 @@ impl State {
             let nodes = nodes.into_iter().filter(|node| self.nodes.contains_key(node));
             match place {
                 VolumePlace::Node(_) => allowed.get_or_insert_default().extend(nodes),
-                VolumePlace::Shared(_) => narrow_to(&mut allowed, nodes.collect()),
+                VolumePlace::Shared(_) | VolumePlace::Cloud(_) => {
+                    narrow_to(&mut allowed, nodes.collect());
+                }
             }
         }
         if !of_ranks.is_empty() && used.is_by_rank() {
@@ -371,7 +409,7 @@ fn check_paths(volumes: &[VolumeUse]) -> Result<(), Refusal> {
 }
 
 /// The volume as the list of events names it.
-fn target(project: &str, name: &str, volume: &Volume) -> ActivityTarget {
+pub(super) fn target(project: &str, name: &str, volume: &Volume) -> ActivityTarget {
     ActivityTarget::Volume {
         project: project.to_owned(),
         name: name.to_owned(),

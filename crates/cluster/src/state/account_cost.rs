@@ -1,14 +1,15 @@
 //! What the jobs of accounts have cost, by calendar month (UTC), and what their budgets have left.
 //!
 //! A job's cost is charged with its usage: at its end, and at each period while it runs. What was not charged yet is added when
-//! somebody asks. It counts for its account and for every account above.
+//! somebody asks. It counts for its account and for every account above. What no job has of a source's machines is the cost of
+//! the account that the site names for the source, or of nobody: what jobs were charged and this are what the machines cost.
 
 use crate::state::State;
 use crate::state::job::Job;
 use model::attempt::Attempt;
 use model::budget::Budget;
 use model::id::JobId;
-use model::machine::month_of;
+use model::month::month_of;
 use model::price::{Cost, Price};
 use model::time::Timestamp;
 use sched::machines::AccountBudget;
@@ -35,15 +36,51 @@ impl State {
         if price == Price::default() {
             return;
         }
-        let (cost, month) = (price.for_time(until.since(from)), month_of(until));
+        let (length, month) = (until.since(from), month_of(until));
+        let (cost, served) = (price.for_time(length), self.prices_of_sources(job));
         for account in self.billed_accounts(job) {
-            let months = self.account_costs.entry(account).or_default();
-            let sum = months.entry(month.clone()).or_default();
-            *sum = *sum + cost;
-            while months.len() > MONTHS_MAX {
-                months.pop_first();
+            add_cost(self.account_costs.entry(account).or_default(), &month, cost);
+        }
+        for (source, price) in served {
+            let cost = price.for_time(length);
+            add_cost(self.served_costs.entry(source).or_default(), &month, cost);
+        }
+    }
+
+    /// What an hour of the job's shares costs on machines of each source.
+    fn prices_of_sources(&self, job: &Job) -> BTreeMap<String, Price> {
+        let mut prices: BTreeMap<String, Price> = BTreeMap::new();
+        let shares = job.attempt().map(|attempt| &attempt.allocation.nodes[..]);
+        for share in shares.unwrap_or_default() {
+            let machine = self.nodes.get(&share.node).and_then(|node| node.config.machine.as_ref());
+            if let (Some(machine), Some(price)) = (machine, share.price) {
+                let sum = prices.entry(machine.source.clone()).or_default();
+                *sum = *sum + price;
             }
         }
+        prices
+    }
+
+    /// What the machines and disks of a source have cost in the month of `now` that no job was charged for: time in which they
+    /// booted, were idle or had room.
+    pub fn idle_cost(&self, source: &str, now: Timestamp) -> Cost {
+        let kept = self.served_costs.get(source).and_then(|months| months.get(&month_of(now)));
+        let active = self.active.iter().filter_map(|id| self.jobs.get(id));
+        let open: Cost = active
+            .filter_map(|job| {
+                let price = self.prices_of_sources(job).remove(source)?;
+                Some(price.for_time(uncharged(job.attempt()?, now)))
+            })
+            .sum();
+        self.machine_costs(source, now).less(kept.copied().unwrap_or_default() + open)
+    }
+
+    /// The accounts that pay for what no job has of the machines of a source: the one that the site names, and those above.
+    fn idle_accounts(&self, account: &str) -> BTreeSet<String> {
+        let tree = self.tree();
+        let at = tree.find(account, "", None);
+        let above = at.into_iter().flat_map(|at| tree.chain(at).map(|of| of.account.clone()));
+        above.chain([account.to_owned()]).collect()
     }
 
     /// The job's account and those above it.
@@ -75,6 +112,14 @@ impl State {
                 let cost = costs.entry(account).or_default();
                 cost.month = cost.month + open;
                 cost.price_hour = cost.price_hour + price;
+            }
+        }
+        for source in &self.config.sources {
+            let Some(account) = &source.account else { continue };
+            let idle = self.idle_cost(&source.name, now);
+            for account in self.idle_accounts(account) {
+                let cost = costs.entry(account).or_default();
+                cost.month = cost.month + idle;
             }
         }
         costs
@@ -151,6 +196,14 @@ impl State {
             }
         }
         prices
+    }
+}
+
+fn add_cost(months: &mut BTreeMap<String, Cost>, month: &str, cost: Cost) {
+    let sum = months.entry(month.to_owned()).or_default();
+    *sum = *sum + cost;
+    while months.len() > MONTHS_MAX {
+        months.pop_first();
     }
 }
 

@@ -196,7 +196,9 @@ fn launch_bytes(launch: &Launch) -> u64 {
 
 fn volume_bytes(volume: &VolumeUse) -> u64 {
     let project = volume.project.as_ref().map_or(0, String::len);
-    2 * ITEM_BYTES + (volume.name.len() + volume.path.len() + project) as u64
+    let others: usize = volume.others.iter().map(String::len).sum();
+    let names = volume.name.len() + others + volume.path.len() + project;
+    (2 + volume.others.len() as u64) * ITEM_BYTES + names as u64
 }
 
 fn container_bytes(container: &Container) -> u64 {

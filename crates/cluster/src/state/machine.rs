@@ -6,9 +6,9 @@ use model::cloud_fleet::CloudFleet;
 use model::gres::GPU;
 use model::machine::{
     FailureKind, Machine, MachineFailure, MachinePhase, Offer, SourceConfig, fleet_feature,
-    month_of, month_start,
 };
 use model::machine_choice::SourceRef;
+use model::month::{month_of, month_start};
 use model::node::{NodeConfig, SlotState};
 use model::price::Cost;
 use model::time::Timestamp;
@@ -105,14 +105,15 @@ impl State {
         is_up && node.is_some_and(|node| node.said.is_some())
     }
 
-    /// What the machines of a source have cost in the month of `now`. What one that is there for longer cost before is of the
+    /// What the machines and disks of a source have cost in the month of `now`. What one that is there for longer cost before is of the
     /// months before.
     pub fn machine_costs(&self, source: &str, now: Timestamp) -> Cost {
         let (month, start) = (month_of(now), month_start(now));
         let of_source = self.machines.values().filter(|machine| machine.source == source);
         let kept: Cost = of_source.map(|machine| machine.cost_since(start, now)).sum();
+        let disks = self.disk_costs_since(source, start, now);
         let former = self.former_machine_costs.get(source).and_then(|months| months.get(&month));
-        kept + former.copied().unwrap_or_default()
+        kept + disks + former.copied().unwrap_or_default()
     }
 
     /// What the scheduler is shown of machines.

@@ -5,6 +5,7 @@ pub mod association_tree;
 pub mod cache;
 pub(crate) mod change_log;
 pub mod charged_usage;
+pub mod disk_use;
 pub mod hardware;
 pub mod held_bytes;
 pub mod id_ranges;
@@ -131,6 +132,9 @@ pub struct State {
     /// What the jobs of each account have cost, by month. An account has what those below it have.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub account_costs: BTreeMap<String, BTreeMap<String, Cost>>,
+    /// What jobs were charged for the machines of each source, by month.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub served_costs: BTreeMap<String, BTreeMap<String, Cost>>,
     /// What each source offers.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub offers: BTreeMap<String, Arc<Vec<Offer>>>,
@@ -242,6 +246,7 @@ impl Default for State {
             last_machine: 0,
             former_machine_costs: BTreeMap::new(),
             account_costs: BTreeMap::new(),
+            served_costs: BTreeMap::new(),
             offers: BTreeMap::new(),
             volumes: BTreeMap::new(),
             triggers: BTreeMap::new(),

@@ -225,6 +225,7 @@ fn depends_on_more(job: &Job, ranking: &Ranking<'_>) -> bool {
     job.pending.is_some()
         || job.begin.is_some()
         || job.spec.dependency.is_some()
+        || !job.spec.launch.volumes.is_empty()
         || ranking.limits_ageing
 }
 

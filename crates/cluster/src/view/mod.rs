@@ -292,6 +292,8 @@ pub fn waiting(
     let asked = state.known_partition_indices(&job.spec.request().partitions)?;
     let (partitions, closed) = open_partitions(state, job, asked);
     let unreported = state.may_run_unknown(job).then_some(Reason::RestoredNodesAwaited);
+    let has_volumes = !job.spec.launch.volumes.is_empty();
+    let disk = (has_volumes && state.awaits_disk_of_others(job)).then_some(Reason::Resources);
     let priorities = ranking.priorities(job, &partitions, now);
     let first = partitions.first().map(|at| state.partitions[*at as usize].name.as_str());
     let (awaits, awaits_any) = match dependency_state {
@@ -314,7 +316,7 @@ pub fn waiting(
         account: job.account.to_string(),
         qos: job.qos.to_string(),
         association: ranking.association(job, first),
-        fixed_reason: job.fixed_reason.as_deref().cloned().or(unreported).or(closed),
+        fixed_reason: job.fixed_reason.as_deref().cloned().or(unreported).or(closed).or(disk),
         awaits,
         awaits_any,
         het: job.het,

@@ -13,6 +13,8 @@ use model::time::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 
 const HISTORIES: u64 = 500;
+/// Of the long run, which begins where the short one ends.
+const LONG_HISTORIES: u64 = 10_000;
 const STEPS: u64 = 60;
 
 /// As the server counts: in how many answers a machine is missing until it counts as gone.
@@ -263,7 +265,17 @@ impl History {
 
 #[test]
 fn no_machine_is_paid_for_and_forgotten_in_random_histories() {
-    for seed in 0..HISTORIES {
+    check_histories(0..HISTORIES);
+}
+
+#[test]
+#[ignore = "a long run: make soak"]
+fn root_soak_no_machine_is_forgotten_in_ten_thousand_histories() {
+    check_histories(HISTORIES..HISTORIES + LONG_HISTORIES);
+}
+
+fn check_histories(seeds: std::ops::Range<u64>) {
+    for seed in seeds {
         let (dice, cloud) = (Dice(seed), Cloud::default());
         let (missing, jobs) = (BTreeMap::new(), Vec::new());
         let mut history = History { w: open(), dice, cloud, missing, jobs };

@@ -244,6 +244,43 @@ fn job_costs_its_account_its_share_and_a_budget_that_is_spent_makes_no_machine()
     }
 }
 
+/// Each second of a machine is somebody's: of the jobs that had it, or idle and of the account that the site names for it.
+#[test]
+fn what_jobs_are_charged_and_what_is_idle_are_what_the_machines_cost() {
+    let mut w = open();
+    let mut config = (*w.state.config).clone();
+    config.sources[0].account = Some("pool".into());
+    w.run(Command::Configure(Box::new(config)));
+    let job = w.submit(in_cloud().cpus(1));
+    let account = w.job(job).account.to_string();
+    asked(&mut w);
+    made(&mut w, 1);
+    w.pass(100);
+    joins(&mut w, 1);
+    assert_eq!(w.plan().len(), 1);
+    let dollars = |cost: Cost| (cost.dollars() * 1e4).round() / 1e4;
+    let costs = |w: &World| {
+        let of = |name: &str| {
+            let all = w.state.account_costs_at(w.now);
+            dollars(all.get(name).copied().unwrap_or_default().month)
+        };
+        let idle = dollars(w.state.idle_cost("cloud", w.now));
+        let all = dollars(w.state.machine_costs("cloud", w.now));
+        (of(&account), idle, of("pool"), all)
+    };
+    // A thousandth of a dollar a second; the job has half of the machine.
+    w.pass(400);
+    assert_eq!(costs(&w), (0.2, 0.3, 0.3, 0.5), "while it runs");
+    w.end(job, 0);
+    w.pass(50);
+    assert_eq!(costs(&w), (0.2, 0.35, 0.35, 0.55), "while the machine is idle");
+    w.pass(50);
+    report(&mut w, 1, MachineReport::Deleted);
+    w.pass(1000);
+    w.restart();
+    assert_eq!(costs(&w), (0.2, 0.4, 0.4, 0.6), "all of it, and nothing after its end");
+}
+
 #[test]
 fn run_that_starts_at_once_or_not_at_all_waits_for_the_machine_that_is_made_for_it() {
     let mut w = open();
@@ -276,6 +313,7 @@ fn set_fleet_to(min: u32, target: u32) -> Command {
         price_max: None,
         bounds: OfferBounds::default(),
         blocks: Blocks::Auto,
+        options: Default::default(),
     };
     Command::SetFleet(Box::new(SetFleet {
         project: "main".into(),

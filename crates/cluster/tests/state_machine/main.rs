@@ -6,6 +6,7 @@ mod arrays;
 mod authorisation;
 mod cloud_nodes;
 mod dependencies;
+mod disk_volumes;
 mod dynamic_nodes;
 mod endings;
 mod expansion;

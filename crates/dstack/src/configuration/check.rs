@@ -129,9 +129,6 @@ fn on_node(top: &Field<'_>, value: &Value, reading: &mut Reading) {
     volumes(top, value, has_image, reading)
 }
 
-const SEVERAL_NAMES: &str = "several names are for regions of clouds: name one volume, by rank as in \
-                             data-${{ dstack.node_rank }}";
-
 /// Folders of the node are mounted into a container. A run without an image has them where they are, and at no other path.
 /// Volumes have names that `sluice volume create` takes.
 fn volumes(top: &Field<'_>, value: &Value, has_image: bool, reading: &mut Reading) {
@@ -140,14 +137,15 @@ fn volumes(top: &Field<'_>, value: &Value, has_image: bool, reading: &mut Readin
     };
     for (item, mount) in items.iter().zip(value.get("volumes").items()) {
         match (mount.get("instance_path").as_text(), mount.get("path").as_text()) {
-            (None, Some(path)) => match mount.get("name") {
-                Value::Text(name) => {
-                    if let Err(error) = VolumeUse::new(name, path) {
-                        reading.refuse(item, error.to_string());
-                    }
+            (None, Some(path)) => {
+                let names = match mount.get("name") {
+                    Value::Text(name) => vec![name.clone()],
+                    names => names.texts(),
+                };
+                if let Err(error) = VolumeUse::one_of(&names, path) {
+                    reading.refuse(item, error.to_string());
                 }
-                _ => reading.refuse(item, SEVERAL_NAMES),
-            },
+            }
             (None, None) => {}
             (Some(from), Some(to)) if !has_image && from != to => {
                 let why =

@@ -22,6 +22,10 @@ pub struct Fleet {
     pub hosts: Vec<SshHost>,
     /// The network by which the hosts reach each other: `10.0.0.0/24`.
     pub network: Option<String>,
+    /// The cloud's own name of capacity that is reserved for its machines.
+    pub reservation: Option<String>,
+    /// What each machine is tagged with at its cloud.
+    pub tags: Vec<(String, String)>,
 }
 
 /// The blocks that a host is split into.
@@ -73,8 +77,15 @@ impl Fleet {
             profile: Profile::of(value),
             hosts: ssh.get("hosts").items().iter().map(|host| SshHost::of(host, ssh)).collect(),
             network: ssh.get("network").as_owned_text(),
+            reservation: value.get("reservation").as_owned_text(),
+            tags: tags(value.get("tags")),
         }
     }
+}
+
+fn tags(value: &Value) -> Vec<(String, String)> {
+    let entries = value.entries().iter();
+    entries.filter_map(|(key, value)| Some((key.clone(), value.as_owned_text()?))).collect()
 }
 
 impl Blocks {

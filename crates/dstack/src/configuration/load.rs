@@ -18,6 +18,7 @@ use super::tables::volume;
 use super::task::{DevEnvironment, Task};
 use super::tree::{self, Entry, Node, json, yaml};
 use super::value::Value;
+use super::volume::Volume;
 
 /// A configuration that was read.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,8 +38,8 @@ pub enum Configuration {
     DevEnvironment(Box<DevEnvironment>),
     Service(Box<Task>),
     Fleet(Box<Fleet>),
+    Volume(Box<Volume>),
     /// What nothing is done with yet, beyond checking it.
-    Volume,
     Gateway,
     Preset,
 }
@@ -63,7 +64,7 @@ const TYPES: &[(Type, Option<&str>)] = &[
     (Type::Service, None),
     (Type::Fleet, None),
     (Type::Gateway, Some("a gateway is a process: `sluice gateway` starts it")),
-    (Type::Volume, Some("network volumes are not available yet")),
+    (Type::Volume, None),
     (Type::Preset, Some("presets are made and read by dstack's own client only")),
 ];
 
@@ -189,7 +190,7 @@ impl Configuration {
         match self {
             Self::Task(task) | Self::Service(task) => Some((**task).clone()),
             Self::DevEnvironment(environment) => Some(environment.task()),
-            Self::Fleet(_) | Self::Volume | Self::Gateway | Self::Preset => None,
+            Self::Fleet(_) | Self::Volume(_) | Self::Gateway | Self::Preset => None,
         }
     }
 }
@@ -242,7 +243,7 @@ fn read(document: &Node, reading: &mut Reading, profile: Option<&Value>) -> Resu
         }
         Type::Fleet => Configuration::Fleet(Box::new(Fleet::of(&value))),
         Type::Service => Configuration::Service(Box::new(service::task(&value, reading))),
-        Type::Volume => Configuration::Volume,
+        Type::Volume => Configuration::Volume(Box::new(Volume::of(&value))),
         Type::Gateway => Configuration::Gateway,
         Type::Preset => Configuration::Preset,
     };

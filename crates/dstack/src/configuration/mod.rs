@@ -22,6 +22,7 @@ pub mod tables;
 pub mod task;
 pub(crate) mod tree;
 pub mod value;
+pub mod volume;
 
 pub use load::{Configuration, Loaded, default_profile, from_json, parse, parse_profiles};
 pub use shape::run::DEPENDENCIES;

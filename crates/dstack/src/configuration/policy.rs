@@ -153,6 +153,7 @@ impl Profile {
             idle_s: self.idle_duration.map(|length| {
                 length.map_or(YEAR_S, |length| u32::try_from(length.as_secs()).unwrap_or(YEAR_S))
             }),
+            place: None,
         };
         let is_said = self.spot_policy.is_some() || choice != MachineChoice::default();
         is_said.then_some(choice)

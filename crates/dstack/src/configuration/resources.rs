@@ -100,7 +100,7 @@ fn sizes(value: &Value) -> Range<Bytes> {
     Range { min: end("min").unwrap_or_default(), max: end("max") }
 }
 
-fn bytes(gigabytes: f64) -> Bytes {
+pub(super) fn bytes(gigabytes: f64) -> Bytes {
     Bytes((gigabytes * GIB as f64).round() as u64)
 }
 

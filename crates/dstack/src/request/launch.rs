@@ -183,12 +183,11 @@ pub(super) fn registry_auth(task: &Task) -> Option<RegistryAuth> {
 
 /// A volume that has a name: one that was created, or with `instance: true` a folder of each node.
 fn volume_use(volume: &task::Mount) -> Option<Result<VolumeUse, RequestError>> {
-    let (name, path, instance) = match volume {
-        task::Mount::Volume { names, path } => (names.first()?, path, false),
-        task::Mount::Named { name, path } => (name, path, true),
+    let (used, instance) = match volume {
+        task::Mount::Volume { names, path } => (VolumeUse::one_of(names, path), false),
+        task::Mount::Named { name, path } => (VolumeUse::new(name, path), true),
         task::Mount::Instance { .. } => return None,
     };
-    let used = VolumeUse::new(name, path);
     Some(used.map(|used| VolumeUse { instance, ..used }).map_err(Into::into))
 }
 

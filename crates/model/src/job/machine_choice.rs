@@ -71,10 +71,36 @@ pub struct MachineKind {
     pub region: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zone: Option<String>,
+    /// It is not made yet, and can be made in any zone of its region.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub open_zone: bool,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub spot: bool,
     #[serde(default, skip_serializing_if = "PodKind::is_none")]
     pub pod: PodKind,
+}
+
+/// Where the disks of a job are: it may be on machines there alone.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub struct MachinePlace {
+    pub source: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub region: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zone: Option<String>,
+}
+
+impl MachinePlace {
+    /// Whether the machine is there, or can be made there.
+    pub fn has(&self, kind: &MachineKind) -> bool {
+        let is_zone = match (&self.zone, &kind.zone) {
+            (None, _) => true,
+            (Some(wanted), Some(own)) => wanted == own,
+            (Some(wanted), None) => kind.open_zone || *wanted == kind.region,
+        };
+        let is_region = self.region.is_empty() || self.region == kind.region;
+        self.source == kind.source && is_region && is_zone
+    }
 }
 
 /// Whether a job may be on a machine that its source may take back.
@@ -106,6 +132,9 @@ pub struct MachineChoice {
     /// How long a machine that was made for it may be idle, seconds; `None` for as long as its source says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idle_s: Option<u32>,
+    /// Where the disks of the job are, set when it is submitted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub place: Option<MachinePlace>,
 }
 
 impl MachineChoice {
@@ -126,6 +155,7 @@ impl MachineChoice {
             SpotChoice::Never => !kind.spot,
         };
         is_spot_well
+            && self.place.as_ref().is_none_or(|place| place.has(kind))
             && has(&self.backends, &kind.backend)
             && has(&self.regions, &kind.region)
             && has(&self.types, &kind.offer)
@@ -134,7 +164,8 @@ impl MachineChoice {
 
     /// Whether the job may be on a node that is no machine of a source. Such a node is in every region, and of every type.
     pub fn allows_own(&self) -> bool {
-        self.backends.is_empty() || self.backends.iter().any(|name| name == REMOTE)
+        let is_meant = |name: &String| name == REMOTE;
+        self.place.is_none() && (self.backends.is_empty() || self.backends.iter().any(is_meant))
     }
 }
 
@@ -151,9 +182,36 @@ mod tests {
             offer: "m5.large".into(),
             region: "eu-west-1".into(),
             zone: None,
+            open_zone: true,
             spot,
             pod: PodKind::NoPod,
         }
+    }
+
+    #[test]
+    fn job_with_a_disk_is_on_machines_that_are_or_can_be_where_it_is() {
+        let place = |zone: Option<&str>| MachineChoice {
+            place: Some(MachinePlace {
+                source: "aws".into(),
+                region: "eu-west-1".into(),
+                zone: zone.map(str::to_owned),
+            }),
+            ..MachineChoice::default()
+        };
+        let in_zone = |zone: Option<&str>, open_zone| MachineKind {
+            zone: zone.map(str::to_owned),
+            open_zone,
+            ..kind("aws", false)
+        };
+        let of_zone = place(Some("eu-west-1a"));
+        assert!(of_zone.allows(&in_zone(Some("eu-west-1a"), false)));
+        assert!(of_zone.allows(&in_zone(None, true)), "it can be made there");
+        assert!(!of_zone.allows(&in_zone(Some("eu-west-1b"), false)));
+        assert!(!of_zone.allows(&in_zone(None, false)), "nobody knows where it is");
+        assert!(!of_zone.allows(&kind("gcp", false)) && !of_zone.allows_own());
+        let elsewhere = MachineKind { region: "us-east-1".into(), ..in_zone(None, true) };
+        assert!(!of_zone.allows(&elsewhere) && !place(None).allows(&elsewhere));
+        assert!(place(None).allows(&in_zone(Some("eu-west-1b"), false)));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use crate::machine_choice::{MachineChoice, SourceRef};
 use crate::price::Price;
 use crate::range::Range;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// Which machines a fleet has made, and how many.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,6 +30,28 @@ pub struct CloudFleet {
     #[serde(default)]
     pub bounds: OfferBounds,
     pub blocks: Blocks,
+    #[serde(default, skip_serializing_if = "InstanceOptions::is_usual")]
+    pub options: InstanceOptions,
+}
+
+/// What the source is told of each instance beside its type.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct InstanceOptions {
+    /// The cloud's own name of capacity that is reserved.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reservation: Option<String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub tags: BTreeMap<String, String>,
+    /// `placement: cluster`: the instances are close together, where the cloud and the type can be.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_cluster: bool,
+}
+
+impl InstanceOptions {
+    pub fn is_usual(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// What an offer must have; `None` is anything.
@@ -122,6 +145,7 @@ mod tests {
             price_max: Price::from_dollars(40.0),
             bounds: OfferBounds::default(),
             blocks: Blocks::Count(1),
+            options: InstanceOptions::default(),
         };
         let aws = SourceRef::named("aws");
         assert!(fleet.allows(aws, &offer));

@@ -5,6 +5,7 @@ use crate::cloud_source::SourceKind;
 use crate::gres::GPU;
 use crate::id::JobId;
 use crate::machine_choice::{MachineKind, SourceRef};
+use crate::month::costs_by_month;
 use crate::node::{NodeConfig, NodeGres};
 use crate::pod::{PodKind, PodTemplate};
 use crate::price::{Cost, Price};
@@ -47,6 +48,9 @@ pub struct SourceConfig {
     /// A job waits for own nodes that are expected to be free before a machine would be up.
     #[serde(default = "own_first")]
     pub own_first: bool,
+    /// The account, or the project, that pays for what no job has of its machines and for its disks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub account: Option<String>,
 }
 
 fn own_first() -> bool {
@@ -74,6 +78,7 @@ impl SourceConfig {
             boot_s: 600,
             call_limit_s: 60,
             own_first: own_first(),
+            account: None,
         }
     }
 
@@ -162,6 +167,7 @@ impl Offer {
             offer: self.type_name().to_owned(),
             region: self.region.clone(),
             zone: self.zone().map(str::to_owned),
+            open_zone: self.zone().is_none(),
             spot: self.spot,
             pod: if source.makes_pods { PodKind::ForAny } else { PodKind::NoPod },
         }
@@ -261,6 +267,9 @@ pub struct MachineTerms {
     /// What it is made with, where it is a pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod: Option<Box<PodTemplate>>,
+    /// The zone that it must be in, where its offer is of a whole region: the disks of its job are there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub zone: Option<String>,
 }
 
 impl MachineTerms {
@@ -283,15 +292,15 @@ impl Machine {
         }
     }
 
-    /// What a node is that is this machine.
+    /// What a node is that is this machine: in the zone that was asked for, where its offer names none.
     pub fn kind(&self, source: SourceRef<'_>) -> MachineKind {
         let kind = self.offer.kind(source);
-        match &self.terms.pod {
-            Some(template) if source.makes_pods => {
-                MachineKind { pod: PodKind::Of(template.clone()), ..kind }
-            }
-            _ => kind,
-        }
+        let zone = kind.zone.or_else(|| self.terms.zone.clone());
+        let pod = match &self.terms.pod {
+            Some(template) if source.makes_pods => PodKind::Of(template.clone()),
+            _ => kind.pod,
+        };
+        MachineKind { zone, open_zone: false, pod, ..kind }
     }
 
     /// What it has cost until now.
@@ -307,17 +316,8 @@ impl Machine {
 
     /// What it has cost until now, by the calendar months (UTC) in which it was there.
     pub fn costs_by_month(&self, now: Timestamp) -> Vec<(String, Cost)> {
-        let Some(mut from) = self.made else { return Vec::new() };
-        let end = self.gone.unwrap_or(now);
-        let mut costs = Vec::new();
-        while from < end {
-            // The 32nd day of a month is one of the first of the next.
-            let next = month_start(month_start(from) + DAY * 32);
-            let until = next.min(end);
-            costs.push((month_of(from), self.offer.price.for_time(until.since(from))));
-            from = until;
-        }
-        costs
+        let Some(made) = self.made else { return Vec::new() };
+        costs_by_month(self.offer.price, made, self.gone.unwrap_or(now))
     }
 }
 
@@ -512,20 +512,6 @@ pub fn fleet_feature(fleet: &str) -> String {
     format!("fleet-{fleet}")
 }
 
-/// The calendar month (UTC) of a time: `2026-11`.
-pub fn month_of(at: Timestamp) -> String {
-    crate::time::format_iso(at, &jiff::tz::TimeZone::UTC).chars().take(7).collect()
-}
-
-const DAY: Duration = Duration::from_secs(86_400);
-
-/// When the calendar month (UTC) of a time began. Days of UTC are of one length.
-pub fn month_start(at: Timestamp) -> Timestamp {
-    let text = crate::time::format_iso(at, &jiff::tz::TimeZone::UTC);
-    let day: i64 = text.get(8..10).and_then(|day| day.parse().ok()).unwrap_or(1);
-    Timestamp::from_secs((at.secs().div_euclid(86_400) - (day - 1)) * 86_400)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -635,15 +621,5 @@ mod tests {
         assert_eq!(in_zone.kind(SourceRef::named("aws")).zone.as_deref(), Some("eu-west-1a"));
         let odd = Offer { id: "a b".into(), region: String::new(), spot: false, ..offer };
         assert_eq!(odd.node("n", &cloud[..1]).features, ["cloud", "on-demand"]);
-    }
-
-    #[test]
-    fn month_is_the_calendars() {
-        assert_eq!(month_of(Timestamp::from_secs(0)), "1970-01");
-        assert_eq!(month_of(Timestamp::from_secs(1_793_491_199)), "2026-10");
-        assert_eq!(month_of(Timestamp::from_secs(1_793_491_200)), "2026-11");
-        let start = |secs| month_start(Timestamp::from_secs(secs)).secs();
-        assert_eq!(start(1_793_491_200), 1_793_491_200);
-        assert_eq!(start(1_793_491_199), 1_793_491_200 - 31 * 86_400);
     }
 }

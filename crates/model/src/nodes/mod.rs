@@ -3,6 +3,7 @@
 
 pub mod cloud_fleet;
 pub mod cloud_source;
+pub mod cloud_volume;
 pub mod dynamic_node;
 pub mod fleet;
 pub mod gpu_health;

@@ -1,6 +1,8 @@
-//! Volumes: folders that are kept under a name, on a node or in a folder that nodes share, and how jobs name them.
+//! Volumes: folders that are kept under a name, on a node, in a folder that nodes share or on a disk of a cloud, and how jobs
+//! name them.
 
 use crate::amount::Bytes;
+use crate::cloud_volume::{CloudPlace, Disk};
 use crate::container::{is_path_below_root, is_plain_path};
 use crate::grammar::GrammarError;
 use crate::interpolation::{self, Piece, Place, Reference};
@@ -15,6 +17,8 @@ const ID_BYTES: usize = 16;
 /// Room for `${{ dstack.node_rank }}` beside the name itself.
 const ASKED_NAME_BYTES_MAX: usize = 200;
 const PATH_BYTES_MAX: usize = 4096;
+/// The most volumes of which one is chosen.
+const ALTERNATIVES_MAX: usize = 32;
 const USE_RULE: &str = "NAME:/path[:ro]";
 
 pub fn is_name(name: &str) -> bool {
@@ -36,6 +40,19 @@ pub struct Volume {
     pub size: Option<Bytes>,
     pub created: Timestamp,
     pub state: VolumeState,
+    /// Of a volume that is a disk of a cloud.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<Box<Disk>>,
+}
+
+impl Volume {
+    /// Where it is, where it is a disk of a cloud.
+    pub fn cloud(&self) -> Option<&CloudPlace> {
+        match &self.place {
+            VolumePlace::Cloud(place) => Some(place),
+            VolumePlace::Node(_) | VolumePlace::Shared(_) => None,
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,6 +69,8 @@ pub enum VolumePlace {
     Node(String),
     /// In a folder that the site says its nodes share.
     Shared(String),
+    /// On a disk of a cloud, which is attached to the machine of the job that uses it.
+    Cloud(Box<CloudPlace>),
 }
 
 impl fmt::Display for VolumePlace {
@@ -59,6 +78,7 @@ impl fmt::Display for VolumePlace {
         match self {
             Self::Node(node) => write!(f, "node {node}"),
             Self::Shared(folder) => write!(f, "shared folder {folder}"),
+            Self::Cloud(place) => write!(f, "{place}"),
         }
     }
 }
@@ -66,11 +86,13 @@ impl fmt::Display for VolumePlace {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum VolumeState {
-    /// Its folder is being made.
+    /// Its folder, or its disk, is being made.
     Creating,
     Ready,
-    /// Its folder is being removed; a deletion that broke off may be asked for again.
+    /// Its folder, or its disk, is being removed; a deletion that broke off may be asked for again.
     Deleting,
+    /// The cloud would not make its disk, or has lost it.
+    Failed,
 }
 
 /// Sixteen hexadecimal digits. Read only as that: root makes a folder of this name.
@@ -81,6 +103,10 @@ pub struct VolumeId(String);
 impl VolumeId {
     pub fn from_random(random: u128) -> Self {
         Self(format!("{:016x}", random as u64))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
     }
 }
 
@@ -112,7 +138,8 @@ pub struct VolumeFolder {
 impl VolumeFolder {
     pub fn of(name: &str, volume: &Volume) -> Self {
         let shared = match &volume.place {
-            VolumePlace::Node(_) => None,
+            // A disk is mounted at the folder of the volume among the node's own files.
+            VolumePlace::Node(_) | VolumePlace::Cloud(_) => None,
             VolumePlace::Shared(folder) => Some(folder.clone()),
         };
         Self { shared, name: format!("{name}.{}", volume.id.0), instance: false }
@@ -161,6 +188,9 @@ const RANK_DIGITS_MAX: usize = 10;
 pub struct VolumeUse {
     /// May hold `${{ dstack.node_rank }}`.
     pub name: String,
+    /// Names of other volumes that will do as well, as those of other regions; one of all is chosen when the job is submitted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<String>,
     pub path: String,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub read_only: bool,
@@ -186,8 +216,20 @@ impl VolumeUse {
         if !is_path_below_root(path) || path.len() > PATH_BYTES_MAX {
             return wrong(format!("{USE_RULE}, an absolute path without .. below /"));
         }
-        let (name, path) = (name.to_owned(), path.to_owned());
-        Ok(Self { name, path, read_only: false, instance: false, project: None })
+        let (name, path, others) = (name.to_owned(), path.to_owned(), Vec::new());
+        Ok(Self { name, others, path, read_only: false, instance: false, project: None })
+    }
+
+    /// One of several volumes, the first of which is tried first.
+    pub fn one_of(names: &[String], path: &str) -> Result<Self, GrammarError> {
+        let (first, others) = match names {
+            [first, others @ ..] if others.len() < ALTERNATIVES_MAX => (first.as_str(), others),
+            _ => ("", &[][..]),
+        };
+        for other in others {
+            Self::new(other, path)?;
+        }
+        Ok(Self { others: others.to_vec(), ..Self::new(first, path)? })
     }
 
     /// `NAME:/path`, `NAME:/path:ro`
@@ -265,6 +307,8 @@ impl fmt::Display for VolumeUse {
 #[derive(Deserialize)]
 struct UncheckedUse {
     name: String,
+    #[serde(default)]
+    others: Vec<String>,
     path: String,
     #[serde(default)]
     read_only: bool,
@@ -278,8 +322,9 @@ impl TryFrom<UncheckedUse> for VolumeUse {
     type Error = GrammarError;
 
     fn try_from(any: UncheckedUse) -> Result<Self, GrammarError> {
-        let UncheckedUse { name, path, read_only, instance, project } = any;
-        Ok(Self { read_only, instance, project, ..Self::new(&name, &path)? })
+        let UncheckedUse { name, others, path, read_only, instance, project } = any;
+        let names: Vec<String> = std::iter::once(name).chain(others).collect();
+        Ok(Self { read_only, instance, project, ..Self::one_of(&names, &path)? })
     }
 }
 
@@ -340,6 +385,14 @@ mod tests {
             assert!(error.contains("NAME:/path"), "{text}: {error}");
         }
         assert_eq!(VolumeUse::parse_list("a:/a,b:/b:ro").map(|list| list.len()), Ok(2));
+        let names = ["eu".to_owned(), "us".to_owned()];
+        let several = VolumeUse::one_of(&names, "/a").expect("good");
+        assert_eq!((several.name.as_str(), &several.others[..]), ("eu", &names[1..]));
+        let text = serde_json::to_string(&several).expect("JSON");
+        assert_eq!(serde_json::from_str::<VolumeUse>(&text).ok(), Some(several));
+        assert!(VolumeUse::one_of(&[], "/a").is_err());
+        assert!(VolumeUse::one_of(&["a".into(), "../b".into()], "/a").is_err());
+        assert!(VolumeUse::one_of(&vec!["a".to_owned(); 40], "/a").is_err());
         // What a client sends itself.
         for json in [r#"{"name":"../x","path":"/a"}"#, r#"{"name":"x","path":"/a/../b"}"#] {
             assert!(serde_json::from_str::<VolumeUse>(json).is_err(), "{json}");

@@ -9,6 +9,7 @@ pub mod grammar;
 pub mod hostlist;
 pub mod id;
 pub mod metadata_address;
+pub mod month;
 pub mod price;
 pub mod principal;
 pub mod printable;

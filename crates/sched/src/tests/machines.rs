@@ -283,6 +283,7 @@ fn fleet_makes_instances_of_its_own_kind_up_to_its_most() {
         price_max: None,
         bounds: OfferBounds { cpus: Some(Range::at_least(4)), ..OfferBounds::default() },
         blocks: Blocks::Auto,
+        options: Default::default(),
     };
     let pool = FleetPool { name: "main".into(), machines: 0, cloud };
     let mut there = there();
@@ -309,6 +310,7 @@ fn fleet_has_as_many_instances_at_once_as_the_limits_of_its_source_let_it() {
         price_max: None,
         bounds: OfferBounds::default(),
         blocks: Blocks::Auto,
+        options: Default::default(),
     };
     let mut there = there();
     there.room = u32::MAX;

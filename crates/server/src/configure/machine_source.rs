@@ -39,6 +39,7 @@ pub(super) struct SourceToml {
     boot: Option<String>,
     call_limit: Option<String>,
     own_nodes_first: Option<bool>,
+    account: Option<String>,
     cloud: Option<CloudToml>,
     kubernetes: Option<KubernetesToml>,
 }
@@ -95,6 +96,10 @@ impl SourceToml {
             let wrong = || format!("budget_per_month: {dollars}: expected dollars, 0 to 1e9");
             Cost::from_dollars(dollars).ok_or_else(wrong)
         };
+        let is_account = |name: &String| !name.is_empty() && !name.contains(is_unprintable);
+        if let Some(name) = self.account.as_ref().filter(|name| !is_account(name)) {
+            return Err(format!("account: {name:?}: expected the name of an account or a project"));
+        }
         let nodes = self.nodes.as_deref().map(hostlist::expand).transpose();
         Ok(SourceConfig {
             nodes: nodes.map_err(|why| format!("nodes: {why}"))?.unwrap_or_default(),
@@ -113,6 +118,7 @@ impl SourceToml {
             )?
             .max(1),
             own_first: self.own_nodes_first.unwrap_or(usual.own_first),
+            account: self.account.clone(),
             name: usual.name,
             kind: usual.kind,
         })

@@ -12,6 +12,7 @@ mod reconcile;
 #[cfg(test)]
 mod tests;
 
+use crate::error::ServerError;
 use crate::logs::collector;
 use crate::shared::Shared;
 use crate::shared::dispatch_queue::DispatchWork;
@@ -22,6 +23,7 @@ use model::attempt::Attempt;
 use model::change::JobField;
 use model::id::{AttemptId, JobId, StepId};
 use model::node::SlotState;
+use model::reason::LaunchFault;
 use model::run::{LaunchKind, Outcome};
 use prolog_epilog::PrologRuns;
 use std::collections::{HashMap, VecDeque};
@@ -200,6 +202,7 @@ impl DispatchThread {
                 }
             }
             Event::NodePower { node, power, .. } => self.on_power(shared, node, *power),
+            Event::VolumeSet { volume, .. } => self.on_disk(shared, volume),
             Event::Configured { .. } => cut_unknown(shared),
             Event::Ended { job, ended } | Event::Requeued { job, ended, .. } => {
                 prolog_epilog::run_epilog(shared, *job, ended);
@@ -257,13 +260,17 @@ impl DispatchThread {
             }
             Err(error) => {
                 tracing::error!("attempt {attempt} cannot be launched on {node}: {error}");
+                let fault = match &error {
+                    ServerError::Volume(_) => LaunchFault::Volume,
+                    _ => LaunchFault::Other,
+                };
                 let failed = Command::Report {
                     node: node.to_string(),
                     attempt,
                     at: crate::clock::now(),
                     what: AttemptReport::LaunchFailed {
                         what: error.to_string(),
-                        fault: model::reason::LaunchFault::Other,
+                        fault,
                         unfit: None,
                         hold: false,
                         user: None,

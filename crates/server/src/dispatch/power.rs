@@ -1,9 +1,11 @@
-//! What the power of a node means for orders: jobs start when all their nodes are up, and agents are told to reboot.
+//! What the power of a node means for orders: jobs start when all their nodes are up and have their disks, and agents are told
+//! to reboot.
 
 use super::{DispatchThread, NO_ATTEMPT, SERVER_UID};
 use crate::shared::Shared;
 use model::id::{AttemptId, StepId};
 use model::power::PowerState;
+use model::volume::Volume;
 use wire::order::Action;
 
 /// Whether the attempt waits for nodes to come up: no node is told of it before.
@@ -40,6 +42,14 @@ impl DispatchThread {
         };
         if let Some(order) = order {
             self.send(shared, node, NO_ATTEMPT, SERVER_UID, order);
+        }
+    }
+
+    /// Attempts that wait on the node for the disk go on, or fail by it.
+    pub(super) fn on_disk(&mut self, shared: &Shared, volume: &Volume) {
+        let attachment = volume.disk.as_ref().and_then(|disk| disk.attachment.as_ref());
+        if let Some(attachment) = attachment.filter(|of| of.state.is_settled()) {
+            self.launch_booted(shared, &attachment.node);
         }
     }
 

@@ -6,7 +6,7 @@ use cluster::command::SetFleet;
 use dstack::configuration::fleet::{Blocks as BlocksAsked, Fleet, ProxyJump, SshHost};
 use dstack::configuration::{Configuration, from_json};
 use model::bounds;
-use model::cloud_fleet::{CloudFleet, GpuBounds, OfferBounds};
+use model::cloud_fleet::{CloudFleet, GpuBounds, InstanceOptions, OfferBounds};
 use model::fleet::Blocks;
 use model::price::Price;
 use model::range::Range;
@@ -94,6 +94,11 @@ fn cloud(fleet: &Fleet, nodes: &Range<u32>) -> CloudFleet {
         price_max: fleet.profile.max_price.map(Price::at_most),
         bounds: bounds.unwrap_or_default(),
         blocks: blocks(fleet.blocks),
+        options: InstanceOptions {
+            reservation: fleet.reservation.clone(),
+            tags: fleet.tags.iter().cloned().collect(),
+            is_cluster: fleet.is_cluster,
+        },
     }
 }
 

@@ -1,14 +1,17 @@
 //! The calls about volumes: the state machine decides, a node's agent makes or removes the folder, and what became of it is
 //! decided again. A deletion whose node does not answer leaves the volume as one that is being deleted, which may be
-//! deleted again.
+//! deleted again. Disks of clouds are made and deleted after the answer.
 
 use crate::auth::principal::server_principal;
+use crate::clock;
 use crate::shared::Shared;
+use crate::volume_order;
 use cluster::authorise::{Act, authorise};
 use cluster::command::CreateVolume;
 use cluster::rights::is_project;
 use cluster::visibility::Viewer;
 use cluster::{Command, Reply, State};
+use model::cloud_volume::{AttachmentState, Disk};
 use model::id::JobId;
 use model::principal::Principal;
 use model::project::ProjectRole;
@@ -16,9 +19,8 @@ use model::reason::Refusal;
 use model::volume::{Volume, VolumeFolder, VolumePlace};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::timeout;
 use wire::client::{Answer, Call};
-use wire::volume::{CARRIED_OUT, SHOWN_JOBS_MAX, VolumeAction, VolumeOrder, VolumeView};
+use wire::volume::{DiskView, SHOWN_JOBS_MAX, VolumeAction, VolumeOrder, VolumeView};
 
 /// How long a node may take to make a folder, and to remove one with all that is in it.
 const MAKE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -56,6 +58,22 @@ fn view(project: &str, name: &str, volume: &Volume, jobs: Vec<JobId>) -> VolumeV
         state: volume.state,
         jobs,
         may_delete: None,
+        disk: volume.disk.as_deref().map(|disk| Box::new(disk_view(disk))),
+    }
+}
+
+fn disk_view(disk: &Disk) -> DiskView {
+    let attachment = disk.attachment.as_ref();
+    let failed = attachment.and_then(|of| match &of.state {
+        AttachmentState::Failed(why) => Some(why.clone()),
+        _ => None,
+    });
+    DiskView {
+        id: disk.id.clone(),
+        node: attachment.map(|of| of.node.clone()),
+        failure: disk.failure.clone().or(failed),
+        price: disk.price,
+        cost: disk.cost(clock::now()),
     }
 }
 
@@ -76,6 +94,10 @@ async fn create(
 ) -> Result<Answer, Refusal> {
     let CreateVolume { project, name, size, .. } = wanted.clone();
     let volume = decided(shared, Command::CreateVolume(Box::new(wanted)), by).await?;
+    // Its source makes the disk: `machines/disk_driver.rs`.
+    if volume.cloud().is_some() {
+        return Ok(Answer::Done);
+    }
     let make = VolumeAction::Make { gid: volume.owner.gid, size };
     let made = carry_out(shared, &name, &volume, make, MAKE_TIMEOUT).await;
     // Where nobody knows whether the folder was made, the volume stays to be deleted.
@@ -94,6 +116,9 @@ async fn delete(
     check_reachable(shared, &by, &project, &name)?;
     let command = Command::DeleteVolume { project: project.clone(), name: name.clone() };
     let volume = decided(shared, command, by).await?;
+    if volume.cloud().is_some() {
+        return Ok(Answer::Done);
+    }
     // What was on a node that left the cluster is not reached any more.
     let is_in_cluster = nodes_with(&shared.read(), &volume.place).next().is_some();
     if is_in_cluster {
@@ -114,6 +139,9 @@ fn check_reachable(
     let state = shared.read();
     let Some(volume) = state.volumes_of(project).get(name) else { return Ok(()) };
     authorise(&state, by, Act::DeleteVolume(project, volume))?;
+    if volume.cloud().is_some() {
+        return Ok(());
+    }
     let mut nodes = nodes_with(&state, &volume.place).peekable();
     let is_in_cluster = nodes.peek().is_some();
     if is_in_cluster && !nodes.any(|node| shared.agents.is_connected(&node)) {
@@ -169,30 +197,14 @@ async fn carry_out(
     action: VolumeAction,
     limit: Duration,
 ) -> Result<(), Failure> {
-    let said = |why: String, is_known| {
-        Err(Failure { why: Refusal::Other(format!("volume {name}: {why}")), is_known })
-    };
     let mut nodes = nodes_with(&shared.read(), &volume.place);
     let Some(node) = nodes.find(|node| shared.agents.is_connected(node)) else {
         return Err(Failure { why: away(name, volume), is_known: true });
     };
     let order = VolumeOrder { folder: VolumeFolder::of(name, volume), action };
-    let stream = shared.dispatch.volume(node.clone(), volume.owner.uid, order);
-    let outcome = async {
-        let mut reader = stream.await.ok().flatten()?;
-        let mut done = Vec::new();
-        while let Some(chunk) = reader.next().await {
-            match chunk {
-                Ok(bytes) => done.extend(bytes.into_iter().take(CARRIED_OUT.len())),
-                Err(why) => return Some(Err(why)),
-            }
-        }
-        (done == CARRIED_OUT).then_some(Ok(()))
-    };
-    match timeout(limit, outcome).await {
-        Ok(Some(Ok(()))) => Ok(()),
-        Ok(Some(Err(why))) => said(format!("node {node}: {why}"), true),
-        Ok(None) => said(format!("the agent of node {node} was lost meanwhile"), false),
-        Err(_) => said(format!("node {node} has not answered within {} s", limit.as_secs()), false),
-    }
+    let done = volume_order::carry_out(shared, &node, volume.owner.uid, order, limit).await;
+    done.map_err(|failure| Failure {
+        why: Refusal::Other(format!("volume {name}: {}", failure.why)),
+        is_known: failure.is_known,
+    })
 }

@@ -2,7 +2,7 @@
 //! it is.
 
 use cluster::State;
-use model::machine::month_of;
+use model::month::month_of;
 use model::time::Timestamp;
 use std::collections::BTreeSet;
 use std::time::Duration;

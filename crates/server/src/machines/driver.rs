@@ -459,8 +459,14 @@ async fn create_order(
     let (token, node) = (machine.token.clone(), machine.node.clone());
     let join =
         join.map_err(|why| SourceError::unknown(format!("no join token for {node}: {why}")))?;
+    let options = {
+        let state = shared.read();
+        let fleet = machine.terms.fleet.as_ref().and_then(|fleet| state.fleets.get(fleet));
+        fleet.and_then(|fleet| Some(fleet.cloud.as_ref()?.options.clone())).unwrap_or_default()
+    };
     let pod = machine.terms.pod.clone();
-    Ok(CreateOrder { token, offer, node, conf, join, pod })
+    let zone = machine.terms.zone.clone();
+    Ok(CreateOrder { token, offer, node, conf, join, zone, options, pod })
 }
 
 async fn call<T: Send + 'static>(

@@ -4,7 +4,9 @@
 
 use super::answer_bounds::{self, is_name};
 use super::program_call;
-use super::source::{CreateOrder, DeleteOrder, MachineSource, SourceError, SourceMachine};
+use super::source::{
+    CreateOrder, DeleteOrder, DiskSource, MachineSource, SourceError, SourceMachine,
+};
 use model::amount::Bytes;
 use model::machine::{FailureKind, OFFERS_MAX, Offer, OfferedGpus, SourceConfig};
 use model::price::Price;
@@ -28,12 +30,17 @@ pub struct ProgramSource {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Answer {
+pub(super) struct Answer {
     error: Option<ErrorAnswer>,
     offers: Option<Vec<Value>>,
     machine: Option<MachineAnswer>,
     machines: Option<Vec<MachineAnswer>>,
-    deleted: bool,
+    pub deleted: bool,
+    /// About disks.
+    pub volume: Option<DiskAnswer>,
+    pub volumes: Option<Vec<DiskAnswer>>,
+    pub devices: Option<Vec<String>>,
+    pub detached: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -49,6 +56,17 @@ struct MachineAnswer {
     id: String,
     /// Seconds since the epoch.
     since: Option<i64>,
+}
+
+/// A disk as a program tells it.
+#[derive(Debug, Deserialize)]
+pub(super) struct DiskAnswer {
+    pub token: String,
+    pub id: String,
+    pub zone: Option<String>,
+    pub size_gb: Option<u64>,
+    /// Dollars an hour.
+    pub price: Option<f64>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -74,7 +92,7 @@ struct GpusAnswer {
 }
 
 impl ProgramSource {
-    fn call(&self, what: &str, more: Value) -> Result<Answer, SourceError> {
+    pub(super) fn call(&self, what: &str, more: Value) -> Result<Answer, SourceError> {
         let mut request = json!({"version": VERSION, "call": what, "cluster": self.cluster});
         if let (Value::Object(request), Value::Object(more)) = (&mut request, more) {
             request.extend(more);
@@ -107,7 +125,7 @@ impl ProgramSource {
         }
     }
 
-    fn without(&self, call: &str, key: &str) -> SourceError {
+    pub(super) fn without(&self, call: &str, key: &str) -> SourceError {
         SourceError::unknown(format!("{} {call}: its answer has no {key:?}", self.program))
     }
 }
@@ -140,6 +158,9 @@ impl MachineSource for ProgramSource {
             "node": order.node,
             "conf": order.conf,
             "join": order.join,
+            "zone": order.zone,
+            "reservation": order.options.reservation,
+            "tags": order.options.tags,
         });
         let made = self.call("create", more)?.machine;
         let made = made.ok_or_else(|| self.without("create", "machine"))?;
@@ -158,6 +179,10 @@ impl MachineSource for ProgramSource {
     fn delete(&self, order: &DeleteOrder) -> Result<(), SourceError> {
         let answer = self.call("delete", json!({"token": order.token, "id": order.id}))?;
         if answer.deleted { Ok(()) } else { Err(self.without("delete", "deleted")) }
+    }
+
+    fn disks(&self) -> Option<&dyn DiskSource> {
+        Some(self)
     }
 }
 
@@ -200,7 +225,7 @@ fn offer(given: Value) -> Result<Offer, String> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use std::process::Command;
     use wire::link::JoinFile;
@@ -208,7 +233,7 @@ mod tests {
     /// A source whose program is this shell script; the request is in `$request`. A child writes the script: a process that
     /// another test starts meanwhile would inherit the handle that it is written by, and a file that is open for writing
     /// cannot be executed.
-    fn source(script: &str) -> (tempfile::TempDir, ProgramSource) {
+    pub fn source(script: &str) -> (tempfile::TempDir, ProgramSource) {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("program");
         let text = format!("#!/bin/sh\nread -r request\n{script}\n");
@@ -239,6 +264,8 @@ mod tests {
                 cluster: "lab".into(),
             },
             pod: None,
+            zone: None,
+            options: Default::default(),
         }
     }
 

@@ -1,6 +1,10 @@
 //! A source of machines. Each call may be made again: the same token is the same machine.
 
+pub use cluster::command::DiskMade;
 pub use cluster::machine_reconcile::SourceMachine;
+pub use cluster::volume_reconcile::SourceDisk;
+use model::cloud_fleet::InstanceOptions;
+use model::cloud_volume::CloudPlace;
 use model::machine::{FailureKind, Offer};
 use model::pod::PodTemplate;
 use wire::link::JoinFile;
@@ -24,6 +28,11 @@ pub trait MachineSource: Send + Sync {
     fn failures(&self) -> Result<Option<Vec<FailedMachine>>, SourceError> {
         Ok(None)
     }
+
+    /// The disks that it makes for volumes; `None` where it makes none.
+    fn disks(&self) -> Option<&dyn DiskSource> {
+        None
+    }
 }
 
 /// A machine of which its source says that it will not serve, or serves no more, and why.
@@ -32,6 +41,45 @@ pub struct FailedMachine {
     pub token: String,
     pub kind: FailureKind,
     pub text: String,
+}
+
+/// Disks for volumes. Each call may be made again: the same token is the same disk.
+pub trait DiskSource {
+    /// Makes the disk of this token, or finds it made. One that was there before is found by its name.
+    fn create_disk(&self, order: &DiskOrder) -> Result<DiskMade, SourceError>;
+
+    /// Attaches the disk to a machine, or finds it attached. Returns the device files at which the machine may have it, the
+    /// likeliest first.
+    fn attach_disk(&self, order: &AttachOrder) -> Result<Vec<String>, SourceError>;
+
+    /// Detaches the disk from a machine. Where it is not attached it says so, or that it has done it.
+    fn detach_disk(&self, order: &AttachOrder) -> Result<(), SourceError>;
+
+    /// Deletes the disk of this token. Where there is none it says so, or that it has done it.
+    fn delete_disk(&self, order: &DiskOrder) -> Result<(), SourceError>;
+
+    /// Every disk for a volume with this cluster's tag.
+    fn describe_disks(&self) -> Result<Vec<SourceDisk>, SourceError>;
+}
+
+/// Which disk a call is about.
+#[derive(Debug, Clone, Default)]
+pub struct DiskOrder {
+    pub token: String,
+    /// As its user calls it.
+    pub name: String,
+    pub place: CloudPlace,
+    /// Whole gibibytes, rounded up; 0 for a disk that was there before.
+    pub size_gb: u64,
+    /// The cloud's own name of it, where an answer has told it.
+    pub id: Option<String>,
+}
+
+/// A disk, and the machine that it goes to, by the cloud's own name of that.
+#[derive(Debug, Clone, Default)]
+pub struct AttachOrder {
+    pub disk: DiskOrder,
+    pub machine: String,
 }
 
 /// Which machine to delete.
@@ -56,6 +104,10 @@ pub struct CreateOrder {
     pub join: JoinFile,
     /// What it is made with, where it is a pod.
     pub pod: Option<Box<PodTemplate>>,
+    /// The zone that it must be in, where the offer is of a whole region.
+    pub zone: Option<String>,
+    /// What its fleet says of its instances.
+    pub options: InstanceOptions,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -69,6 +121,11 @@ impl SourceError {
     /// The source will not do it, now and later.
     pub fn refused(text: impl Into<String>) -> Self {
         Self { kind: FailureKind::Refused, text: text.into() }
+    }
+
+    /// The source knows no such thing.
+    pub fn not_found(text: impl Into<String>) -> Self {
+        Self { kind: FailureKind::NotFound, text: text.into() }
     }
 
     /// It is not known what the call has done.

@@ -17,6 +17,7 @@ pub fn view(state: &State, statuses: &SourceStatuses, now: Timestamp) -> Machine
             machines_max: source.machines_max,
             price_hour: live().map(|machine| machine.offer.price).sum(),
             month: state.machine_costs(&source.name, now),
+            idle: Some(state.idle_cost(&source.name, now)),
             budget: source.budget_month,
             failure: status.failure().map(str::to_owned),
             strangers: status.strangers,

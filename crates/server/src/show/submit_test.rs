@@ -74,7 +74,11 @@ pub async fn test_submit(
 
 pub fn offers(shared: &Shared, by: Principal, submission: Submission) -> Result<Answer, Refusal> {
     let (submit, (view, _), partitions, context) = probe(shared, &by, submission)?;
-    let offers = query::offers::offers(&view, &submit.spec, &partitions);
+    // Offers are where the volumes are; what is wrong with a volume is said at submit.
+    let mut spec = submit.spec.clone();
+    let settled = shared.read().settle_volumes(&mut spec, !submit.het_components.is_empty());
+    let spec = if settled.is_ok() { spec } else { submit.spec };
+    let offers = query::offers::offers(&view, &spec, &partitions);
     let offers = offers.into_iter().map(|offer| {
         let node = view.nodes.iter().find(|n| n.config.name == offer.share.node);
         let gpus = offer.share.gres.iter().filter(|g| g.name == "gpu");
@@ -100,7 +104,7 @@ pub fn offers(shared: &Shared, by: Principal, submission: Submission) -> Result<
         drop(state);
         let machines = query::offers::machine_offers(
             &view,
-            &submit.spec,
+            &spec,
             &partitions,
             &there,
             MACHINE_OFFERS_MAX,

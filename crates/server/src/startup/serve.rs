@@ -20,7 +20,7 @@ use crate::http::port_tls::PortTls;
 use crate::http::serve::{LocalSocket, PassedClients, serve_client};
 use crate::http::vouch::NodeAsked;
 use crate::logs::collector;
-use crate::machines::driver;
+use crate::machines::{disk_driver, driver};
 use crate::mail::watch;
 use crate::resume_files::ResumeFiles;
 use crate::shared::Shared;
@@ -143,6 +143,7 @@ pub(super) async fn serve(
     let resume_files = ResumeFiles::open(own).map_err(ServerError::file(own))?;
     vital_task::spawn("power saving", power::run(shared.clone(), resume_files));
     vital_task::spawn("machines on demand", driver::run(shared.clone()));
+    vital_task::spawn("disks of volumes", disk_driver::run(shared.clone()));
     vital_task::spawn("triggers", triggers::run(shared.clone()));
     vital_task::spawn("the watch of inactivity", inactivity::run(shared.clone()));
     vital_task::spawn("the sampler of the load", load_sampler::run(shared.clone()));

@@ -78,7 +78,7 @@ fn machines(client: &mut Client) -> Result<MachinesView, VerbError> {
 }
 
 fn source_table(sources: &[SourceView]) -> String {
-    let head = ["SOURCE", "OFFERS", "MACHINES", "PRICE/H", "THIS MONTH", "BUDGET"];
+    let head = ["SOURCE", "OFFERS", "MACHINES", "PRICE/H", "THIS MONTH", "IDLE", "BUDGET"];
     let mut lines = vec![head.map(String::from)];
     lines.extend(sources.iter().map(|source| {
         [
@@ -87,6 +87,7 @@ fn source_table(sources: &[SourceView]) -> String {
             format!("{}/{}", source.machines, source.machines_max),
             source.price_hour.to_string(),
             source.month.to_string(),
+            source.idle.map_or("-".to_owned(), |idle| idle.to_string()),
             source.budget.map_or("-".to_owned(), |budget| budget.to_string()),
         ]
     }));
@@ -94,12 +95,14 @@ fn source_table(sources: &[SourceView]) -> String {
         let machines: u32 = sources.iter().map(|source| source.machines).sum();
         let hour: Price = sources.iter().map(|source| source.price_hour).sum();
         let month: Cost = sources.iter().map(|source| source.month).sum();
+        let idle: Cost = sources.iter().filter_map(|source| source.idle).sum();
         lines.push([
             "all".to_owned(),
             String::new(),
             machines.to_string(),
             hour.to_string(),
             month.to_string(),
+            idle.to_string(),
             String::new(),
         ]);
     }

@@ -23,6 +23,7 @@ fn up_volumes_are_created_listed_and_deleted() {
     let configuration = "type: volume\nname: data\nbackend: aws\nregion: eu-west-1\nsize: 100GB\n";
     cluster.write("data.dstack.yml", configuration);
     cluster.write("task.dstack.yml", "type: task\ncommands: ['true']\n");
+    let no_source = "no source of the cluster is of the backend aws";
     let table: [(&[&str], &str); 12] = [
         (&["volume", "get", "none", "--json"], "volume none does not exist"),
         (&["volume", "delete", "none", "-y"], "volume none does not exist"),
@@ -32,8 +33,8 @@ fn up_volumes_are_created_listed_and_deleted() {
         (&["volume", "create", "../x", "--node", "node1"], "small letters, digits and -"),
         (&["volume", "create", "more", "--shared", "/tmp"], "[volumes.shared] in sluice.toml"),
         (&["volume", "--project", "none", "list"], "project none does not exist"),
-        (&["volume", "create", "-f", "data.dstack.yml"], "network volumes are not available yet"),
-        (&["apply", "-f", "data.dstack.yml", "-y"], "network volumes are not available yet"),
+        (&["volume", "create", "-f", "data.dstack.yml"], no_source),
+        (&["apply", "-f", "data.dstack.yml", "-y"], no_source),
         (&["volume", "create", "-f", "task.dstack.yml"], "expected `type: volume`"),
         (&["volume", "create", "-f", "none.dstack.yml"], "none.dstack.yml"),
     ];

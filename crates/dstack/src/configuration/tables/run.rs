@@ -42,7 +42,7 @@ pub const RUN: &[Property] = &[
     acts("shell", Form::Shape(run::shell)),
     acts("resources", Form::Map(&RESOURCES)).or(Default::Empty),
     acts("priority", Form::Integer(0, 100)),
-    // `check` refuses several names, and folders that a run without an image would find at another path.
+    // `check` refuses folders that a run without an image would find at another path.
     acts_in_part("volumes", Form::List(&Form::Shape(mount::volume), "volumes")).or(Default::Empty),
     // It takes the site's consent as well.
     acts("docker", Form::Bool),

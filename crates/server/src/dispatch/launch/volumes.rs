@@ -3,6 +3,8 @@
 use super::Facts;
 use crate::error::ServerError;
 use cluster::State;
+use cluster::state::disk_use::is_attached;
+use model::cloud_volume::AttachmentState;
 use model::volume::{VolumeFolder, VolumePlace, VolumeState, VolumeUse};
 use wire::volume::LaunchVolume;
 
@@ -20,7 +22,7 @@ pub(super) fn of_node(
         let folder = if used.instance {
             VolumeFolder::of_instance(&name, spec.owner.uid)
         } else {
-            folder(state, used, &name, node).map_err(ServerError::Other)?
+            folder(state, used, &name, node).map_err(ServerError::Volume)?
         };
         Ok(LaunchVolume { name, folder, path: used.path.clone(), read_only: used.read_only })
     });
@@ -34,6 +36,14 @@ fn folder(state: &State, used: &VolumeUse, name: &str, node: &str) -> Result<Vol
     match &volume.place {
         VolumePlace::Node(home) if home != node => {
             Err(format!("volume {name} is on node {home} and not on {node}"))
+        }
+        VolumePlace::Cloud(_) if !is_attached(volume.disk.as_deref(), node) => {
+            let attachment = volume.disk.as_ref().and_then(|disk| disk.attachment.as_ref());
+            let why = attachment.map_or("it is not attached", |of| match &of.state {
+                AttachmentState::Failed(why) => why.as_str(),
+                _ => "it is attached elsewhere",
+            });
+            Err(format!("volume {name}: {why}"))
         }
         _ => Ok(VolumeFolder::of(name, volume)),
     }

@@ -122,7 +122,7 @@ const ROUTES: &[(&str, Handler)] = &[
     ("/api/project/{project}/instances/get", || post(fleet::get_instance)),
     ("/api/project/{project}/instances/get_instance_health_checks", || post(fleet::health_checks)),
     ("/api/project/{project}/volumes/get", || post(volume::get)),
-    ("/api/project/{project}/volumes/create", || post(unavailable::create)),
+    ("/api/project/{project}/volumes/create", || post(volume::create)),
     ("/api/project/{project}/volumes/delete", || post(volume::delete)),
     ("/api/project/{project}/gateways/list", || post(gateway::list)),
     ("/api/project/{project}/gateways/get", || post(gateway::get)),

@@ -265,7 +265,7 @@ async fn what_nothing_answers_is_refused_in_dstacks_shape() {
     let (status, said) = api.send("/api/project/main/volumes/create", volume, Some(user())).await;
     assert_eq!(status, StatusCode::BAD_REQUEST, "{said}");
     let msg = said["detail"][0]["msg"].as_str().unwrap_or_default();
-    assert!(msg.contains("network volumes are not available yet"), "{said}");
+    assert!(msg.contains("no source of the cluster is of the backend aws"), "{said}");
 }
 
 /// Ends every run, and has the state forget all that have ended.

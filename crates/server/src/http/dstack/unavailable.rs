@@ -1,11 +1,8 @@
 //! Routes of what a later capability brings, and routes that there are none of: each is answered in dstack's error shape.
 
-use super::answer::{ApiResult, Json, Refused};
+use super::answer::Refused;
 use axum::http::Method;
-use dstack::api::error::{ApiError, Code};
-use dstack::api::volume::CreateVolume;
-use dstack::configuration::from_json;
-use serde_json::Value;
+use dstack::api::error::ApiError;
 
 /// What a client is told who asks for it.
 const BACKENDS: &str = "backends are `[[source]]` tables of the server's sluice.toml, and are not changed here: \
@@ -38,22 +35,6 @@ pub const REFUSED: &[(&str, &str)] = &[
     ("/api/project/{project}/imports/delete", EXPORTS),
     ("/api/project/{project}/imports/list", EXPORTS),
 ];
-
-/// A configuration that is read, checked, and refused by the line of its type.
-fn refusal(configuration: &Value, place: &[&str]) -> Refused {
-    match from_json(configuration, None) {
-        Err(fault) => ApiError::invalid_body(place, fault.to_string()).into(),
-        Ok(loaded) => match loaded.applicable() {
-            Err(fault) => ApiError::refused(Code::BackendNotAvailable, fault.to_string()).into(),
-            Ok(_) => Refused::because("a run is applied with runs/apply"),
-        },
-    }
-}
-
-/// `volumes/create`
-pub async fn create(Json(wanted): Json<CreateVolume>) -> ApiResult<()> {
-    Err(refusal(&wanted.configuration, &["configuration"]))
-}
 
 /// A path, or a method of a path, that nothing answers.
 pub async fn unknown_route(method: Method) -> Refused {

@@ -1,5 +1,5 @@
-//! Volumes, by the same calls as `sluice volume`. dstack's client knows volumes of clouds alone: what it is shown as the backend
-//! is one whose volumes have a place and no machine of their own, and the region is the node or the shared folder.
+//! Volumes, by the same calls as `sluice volume`. dstack's client knows volumes of clouds alone: of a folder it is shown as the
+//! backend one whose volumes have a place and no machine of their own, and as the region the node or the shared folder.
 
 use super::answer::{ApiResult, Json, Refused};
 use crate::http::calls;
@@ -7,8 +7,11 @@ use crate::shared::Shared;
 use crate::show::dstack_id::volume_id;
 use axum::Extension;
 use axum::extract::{Path, State};
-use dstack::api::volume::{ByName, DeleteVolumes, Volume};
+use dstack::api::error::ApiError;
+use dstack::api::volume::{ByName, CreateVolume, DeleteVolumes, Volume};
+use dstack::configuration::{Configuration, from_json};
 use dstack::status::VolumeStatus;
+use model::amount::Bytes;
 use model::principal::Principal;
 use model::reason::Refusal;
 use model::volume::{VolumePlace, VolumeState};
@@ -16,48 +19,115 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use wire::client::{Answer, Call};
-use wire::volume::VolumeView;
+use wire::volume::{DiskView, VolumeView};
 
 const BACKEND: &str = "kubernetes";
+/// The hours of a month, for which dstack's client shows a price.
+const HOURS_PER_MONTH: f64 = 730.0;
 /// Volumes that one call deletes.
 const DELETED_MAX: usize = 100;
 
 fn body(view: VolumeView) -> Volume {
-    let region = match &view.place {
-        VolumePlace::Node(place) | VolumePlace::Shared(place) => place.clone(),
-    };
-    let size = view.size.map(|size| size.format_dstack());
-    let configuration = json!({
-        "type": "volume", "backend": BACKEND, "name": view.name, "region": region, "size": size,
-    });
+    let configuration = configuration(&view);
+    let disk = view.disk.as_deref().cloned().unwrap_or_default();
+    let provisioning_data = provisioning(&view, &disk);
     let (status, status_message) = match view.state {
+        VolumeState::Creating if view.disk.is_some() => (VolumeStatus::Provisioning, None),
         VolumeState::Creating => (VolumeStatus::Submitted, None),
         VolumeState::Ready => (VolumeStatus::Active, None),
         VolumeState::Deleting => (VolumeStatus::Failed, Some("it is being deleted".to_owned())),
+        VolumeState::Failed => (VolumeStatus::Failed, disk.failure.clone()),
+    };
+    let is_external =
+        matches!(&view.place, VolumePlace::Cloud(place) if place.existing.is_some());
+    let attachments = match &disk.node {
+        Some(node) => vec![attachment(node)],
+        None => view.jobs.iter().map(|job| attachment(&format!("job {job}"))).collect(),
     };
     Volume {
         id: volume_id(&view.project, &view.name, view.created),
         user: view.owner,
         project_name: view.project,
         configuration,
-        external: false,
+        external: is_external,
         created_at: view.created.into(),
         last_processed_at: view.created.into(),
         status,
         status_message,
         deleted: false,
         deleted_at: None,
-        volume_id: Some(view.name.clone()),
-        provisioning_data: None,
-        cost: 0.0,
-        attachments: Some(view.jobs.iter().map(|job| attachment(*job)).collect()),
+        provisioning_data,
+        volume_id: if view.disk.is_some() { disk.id } else { Some(view.name.clone()) },
+        cost: disk.cost.dollars(),
+        attachments: Some(attachments),
         attachment_data: None,
         name: view.name,
     }
 }
 
-fn attachment(job: model::id::JobId) -> Value {
-    json!({"instance": {"name": format!("job {job}"), "fleet_name": format!("job {job}"), "instance_num": 0}})
+/// The configuration as dstack's client reads it. A size is in gigabytes, as the client sends it.
+fn configuration(view: &VolumeView) -> Value {
+    let size = view.size.map(|size| size.format_dstack());
+    match &view.place {
+        VolumePlace::Node(place) | VolumePlace::Shared(place) => json!({
+            "type": "volume", "backend": BACKEND, "name": view.name, "region": place, "size": size,
+        }),
+        VolumePlace::Cloud(place) => json!({
+            "type": "volume",
+            "backend": place.backend,
+            "name": view.name,
+            "auto_cleanup_duration": place.cleanup_s,
+            "size": view.size.map(gigabytes),
+            "volume_id": place.existing,
+            "region": place.region,
+            "availability_zone": place.zone,
+        }),
+    }
+}
+
+fn gigabytes(size: Bytes) -> f64 {
+    size.0 as f64 / Bytes::from_gib(1).0 as f64
+}
+
+/// What the cloud has told of the disk, where there is one.
+fn provisioning(view: &VolumeView, disk: &DiskView) -> Option<Value> {
+    let VolumePlace::Cloud(place) = &view.place else { return None };
+    Some(json!({
+        "backend": place.backend,
+        "volume_id": disk.id.as_ref()?,
+        "size_gb": view.size.map_or(0, |size| size.0.div_ceil(Bytes::from_gib(1).0)),
+        "availability_zone": place.zone,
+        "price": disk.price.map(|price| price.dollars() * HOURS_PER_MONTH),
+        "attachable": true,
+        "detachable": true,
+        "backend_data": null,
+    }))
+}
+
+fn attachment(name: &str) -> Value {
+    json!({"instance": {"name": name, "fleet_name": name, "instance_num": 0}})
+}
+
+/// `volumes/create`: the volume as it is now; its source makes the disk after the answer.
+pub async fn create(
+    State(shared): State<Arc<Shared>>,
+    Extension(by): Extension<Principal>,
+    Path(project): Path<String>,
+    Json(wanted): Json<CreateVolume>,
+) -> ApiResult<Volume> {
+    let loaded = from_json(&wanted.configuration, None)
+        .map_err(|fault| ApiError::invalid_body(&["configuration"], fault.to_string()))?;
+    let applicable = loaded.applicable().map_err(|fault| Refused::because(fault.to_string()))?;
+    let Configuration::Volume(volume) = applicable else {
+        return Err(Refused::because("expected `type: volume`"));
+    };
+    let name = volume.name.clone().ok_or_else(|| Refused::because("a volume needs a `name`"))?;
+    let (place, size) = (volume.place(), volume.size);
+    let call = Call::CreateVolume { project: project.clone(), name: name.clone(), place, size };
+    calls::answer(&shared, by.clone(), call).await?;
+    let all = of_project(&shared, &by, project).await?;
+    let found = all.into_iter().find(|volume| volume.name == name);
+    found.map(Json).ok_or_else(|| Refused::not_found("Resource not found"))
 }
 
 async fn of_project(

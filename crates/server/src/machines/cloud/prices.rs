@@ -18,6 +18,9 @@ struct PriceFile {
     date: String,
     /// By kind of source, region and type.
     prices: BTreeMap<String, BTreeMap<String, BTreeMap<String, TypePrice>>>,
+    /// Dollars a month of a gibibyte of a disk, by kind of source and region.
+    #[serde(default)]
+    volumes: BTreeMap<String, BTreeMap<String, f64>>,
 }
 
 /// Dollars an hour.
@@ -34,7 +37,12 @@ pub struct Prices {
     /// Where they are from, for error lines.
     pub origin: String,
     regions: BTreeMap<String, BTreeMap<String, TypePrice>>,
+    /// Dollars a month of a gibibyte of a disk, by region.
+    disks: BTreeMap<String, f64>,
 }
+
+/// The hours of a month, by which clouds divide its price.
+const HOURS_PER_MONTH: f64 = 730.0;
 
 impl Prices {
     /// Reads the site's file, or those that the program carries.
@@ -63,7 +71,19 @@ impl Prices {
                 }
             }
         }
-        Ok(Self { origin, regions })
+        let disks = file.volumes.get(kind).cloned().unwrap_or_default();
+        let is_wrong = |(_, dollars): &(&String, &f64)| Price::from_dollars(**dollars).is_none();
+        if let Some((region, dollars)) = disks.iter().find(is_wrong) {
+            let of = format!("volumes of {kind} {region}");
+            return Err(wrong(format!("{of}: {dollars}: expected dollars a month")));
+        }
+        Ok(Self { origin, regions, disks })
+    }
+
+    /// What an hour of a disk of so many gibibytes costs there.
+    pub fn disk_price(&self, region: &str, size_gb: u64) -> Option<Price> {
+        let month = self.disks.get(region).or_else(|| self.disks.get("*"))?;
+        Price::from_dollars(month * size_gb as f64 / HOURS_PER_MONTH)
     }
 
     /// What an hour costs there; a region `*` has the prices of all that are not named.
@@ -84,6 +104,8 @@ mod tests {
         assert!(own.price("us-east-1", "g5.xlarge", false).is_some());
         assert_eq!(own.price("us-east-1", "nothing", false), None);
         assert!(Prices::load(None, "gcp").is_ok());
+        let hundred = own.disk_price("us-east-1", 730).expect("a price");
+        assert!(hundred > Price::default() && Some(hundred) < Price::from_dollars(1.0));
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("prices.json");
         let load = |text: &str| {
@@ -96,6 +118,9 @@ mod tests {
         assert_eq!(found.price("eu", "a", false), dollars(2.0));
         assert_eq!(found.price("us", "a", false), dollars(1.5));
         assert_eq!(found.price("us", "a", true), dollars(0.5));
+        let text = r#"{"date":"","prices":{},"volumes":{"aws":{"*":0.1}}}"#;
+        let disks = load(text).expect("it is good");
+        assert_eq!(disks.disk_price("eu", 7300), dollars(1.0));
         for (text, words) in [
             ("", "EOF"),
             (r#"{"prices":{}}"#, "date"),

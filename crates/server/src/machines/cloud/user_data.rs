@@ -91,7 +91,8 @@ pub mod tests {
             cluster: "lab".into(),
         };
         let (node, conf) = ("ec2-1".to_owned(), "CPUs=2 Feature=it's".to_owned());
-        CreateOrder { token: "1-ab".into(), offer, node, conf, join, pod: None }
+        let (token, options) = ("1-ab".to_owned(), Default::default());
+        CreateOrder { token, offer, node, conf, join, zone: None, options, pod: None }
     }
 
     #[test]

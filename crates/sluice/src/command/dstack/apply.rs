@@ -4,7 +4,7 @@ use super::fleet_apply::{self, FleetApply};
 use super::log_output::LogOutput;
 use super::{
     ask, attach, cluster, confirm, each_group, jobs, nodes_of, offer_json, own_name, print,
-    print_json, stop, task_file, unexpected, workspace,
+    print_json, stop, task_file, unexpected, volume, workspace,
 };
 use crate::client::Client;
 use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
@@ -126,6 +126,17 @@ pub fn run(args: ApplyArgs) -> VerbResult {
             detach: args.detach,
         };
         return fleet_apply::apply(&mut client, &asked, fleet, loaded.value.to_json());
+    }
+    if let Configuration::Volume(asked) = task_file::applicable(&loaded, &args.file)? {
+        let (name, project) = (args.name.as_deref(), args.project.clone());
+        let call = volume::of_cloud(asked, name, &args.file, project)?;
+        if !args.yes && !confirm("Create the volume?")? {
+            print("Exiting...\n")?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        ask(&mut client, call)?;
+        print("OK\n")?;
+        return Ok(ExitCode::SUCCESS);
     }
     let (task, mut draft, nodes) = prepare(&mut client, &args, &loaded)?;
     let (first, why) = offers(&mut client, &draft.submission, &nodes)?;

@@ -1,10 +1,10 @@
-//! `sluice volume`: the volumes of a project, with the verbs of dstack's client. Volumes of clouds are refused in one line;
-//! folders of a node are named in a run's `volumes` by their path.
+//! `sluice volume`: the volumes of a project, with the verbs of dstack's client. Folders of a node are named in a run's `volumes`
+//! by their path.
 
 use super::{ask, confirm, print, print_json, unexpected, watch};
 use crate::client::Client;
 use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
-use ::dstack::configuration;
+use ::dstack::configuration::{self, Configuration};
 use ::dstack::table::{self, VolumeRow, ago};
 use clap::{Args, Subcommand};
 use model::amount::Bytes;
@@ -165,7 +165,7 @@ fn volumes(client: &mut Client, project: &str) -> Result<Vec<VolumeView>, VerbEr
 
 fn creation(args: CreateArgs, project: String) -> Result<Call, VerbError> {
     if let Some(file) = &args.file {
-        return Err(of_cloud(file));
+        return of_file(file, project);
     }
     let name = args.name.unwrap_or_default();
     let place = match (args.node, args.shared) {
@@ -181,20 +181,32 @@ fn creation(args: CreateArgs, project: String) -> Result<Call, VerbError> {
     Ok(Call::CreateVolume { project, name, place, size })
 }
 
-/// Why a volume that a configuration describes is not created.
-fn of_cloud(file: &Path) -> VerbError {
+/// The call for a volume that a configuration describes.
+fn of_file(file: &Path, project: String) -> Result<Call, VerbError> {
     let shown = file.display().to_string();
-    let bytes = match std::fs::read(file).map_err(VerbError::file(&shown)) {
-        Ok(bytes) => bytes,
-        Err(error) => return error,
-    };
-    VerbError::Message(match configuration::parse(&shown, &bytes) {
-        Err(error) => error.to_string(),
-        Ok(loaded) => match loaded.applicable() {
-            Err(fault) => fault.in_file(&shown).to_string(),
-            Ok(_) => format!("{shown}: expected `type: volume`"),
-        },
-    })
+    let bytes = std::fs::read(file).map_err(VerbError::file(&shown))?;
+    let loaded = configuration::parse(&shown, &bytes);
+    let loaded = loaded.map_err(|error| VerbError::Message(error.to_string()))?;
+    let applicable = loaded.applicable();
+    let applicable =
+        applicable.map_err(|fault| VerbError::Message(fault.in_file(&shown).to_string()))?;
+    match applicable {
+        Configuration::Volume(volume) => of_cloud(volume, None, &shown, project),
+        _ => Err(VerbError::Message(format!("{shown}: expected `type: volume`"))),
+    }
+}
+
+/// The call for a volume of a cloud. `name`: said beside the file.
+pub fn of_cloud(
+    volume: &configuration::volume::Volume,
+    name: Option<&str>,
+    file: &str,
+    project: String,
+) -> Result<Call, VerbError> {
+    let name = name.or(volume.name.as_deref());
+    let name = name.ok_or_else(|| VerbError::Message(format!("{file}: a volume needs a `name`")))?;
+    let (name, place) = (name.to_owned(), volume.place());
+    Ok(Call::CreateVolume { project, name, place, size: volume.size })
 }
 
 fn state_word(state: VolumeState) -> &'static str {
@@ -202,6 +214,7 @@ fn state_word(state: VolumeState) -> &'static str {
         VolumeState::Creating => "creating",
         VolumeState::Ready => "active",
         VolumeState::Deleting => "deleting",
+        VolumeState::Failed => "failed",
     }
 }
 
@@ -224,9 +237,10 @@ fn row(volume: &VolumeView) -> VolumeRow {
 }
 
 fn object(volume: &VolumeView) -> Value {
-    let (node, folder) = match &volume.place {
-        VolumePlace::Node(node) => (Some(node), None),
-        VolumePlace::Shared(folder) => (None, Some(folder)),
+    let (node, folder, cloud) = match &volume.place {
+        VolumePlace::Node(node) => (Some(node), None, None),
+        VolumePlace::Shared(folder) => (None, Some(folder), None),
+        VolumePlace::Cloud(place) => (None, None, Some(place)),
     };
     json!({
         "name": volume.name,
@@ -234,6 +248,8 @@ fn object(volume: &VolumeView) -> Value {
         "owner": volume.owner,
         "node": node,
         "shared": folder,
+        "cloud": cloud,
+        "disk": volume.disk,
         "size": volume.size.map(|size| size.0),
         "status": state_word(volume.state),
         "created": volume.created.millis() / 1000,

@@ -208,6 +208,64 @@ fn up_job_of_a_spot_machine_is_warned_and_runs_again_when_the_cloud_takes_it_bac
     });
 }
 
+/// The agents of the cloud are an ordinary user's and have no disks: the job that asks for one fails by it, and all the rest is
+/// as with a disk.
+#[test]
+fn up_volume_of_ec2_is_made_attached_to_the_machine_of_its_job_and_deleted() {
+    let name = "up_volume_of_ec2_is_made_attached_to_the_machine_of_its_job_and_deleted";
+    with_moto(name, |moto| {
+        let site = Site::up(PROXY, &[moto], |cloud| {
+            let key = credentials(cloud, "key", "AKIAGOOD", "secret");
+            let prices = prices(cloud, &json!({"t3.small": {"on_demand": 3.6}}));
+            let more = format!("prices = '{prices}'\ntypes = ['t3.small']");
+            source(cloud, "ec2", &key, 1, &more)
+        });
+        let cluster = site.cluster.cluster();
+        let configuration = |more: &str| format!("type: volume\nname: data\nbackend: aws\n{more}");
+        for (more, said) in [
+            ("region: nowhere-1\nsize: 10GB\n", "no source of the backend aws makes volumes in"),
+            ("region: eu-west-1\n", "needs a `size` or a `volume_id`"),
+        ] {
+            cluster.write("data.dstack.yml", &configuration(more));
+            let refused = cluster.sluice(&["apply", "-f", "data.dstack.yml", "-y"]);
+            assert!(refused.code != 0 && refused.stderr.contains(said), "{refused:?}");
+            assert_eq!(refused.stderr.lines().count(), 1, "{refused:?}");
+        }
+        cluster.write("data.dstack.yml", &configuration("region: eu-west-1\nsize: 10GB\n"));
+        cluster.sluice(&["apply", "-f", "data.dstack.yml", "-y"]).ok();
+        let shown = || {
+            let said = cluster.sluice(&["volume", "get", "data", "--json"]).stdout;
+            serde_json::from_str::<Value>(&said).unwrap_or_default()
+        };
+        until("the disk is made", || (shown()["status"] == "active").then_some(()));
+        let zone = text(&shown()["cloud"], "zone");
+        let job = site.submit("--volume data:/mnt/data", "true");
+        let of = |action: &str| {
+            let lines = site.cloud.logged("disk").into_iter();
+            lines.filter(|line| line["action"] == action).collect::<Vec<Value>>()
+        };
+        within(seconds(90), "it is attached", || (!of("AttachVolume").is_empty()).then_some(()));
+        let created = site.cloud.logged("create");
+        assert_eq!((created.len(), text(&created[0], "zone")), (1, zone), "{created:?}");
+        assert_eq!(of("AttachVolume")[0]["machine"], created[0]["id"]);
+        let refused = cluster.sluice(&["volume", "delete", "data", "-y"]);
+        assert!(refused.stderr.contains("is used by job"), "{refused:?}");
+        within(seconds(90), "the job has failed by its disk", || {
+            cluster.state_of(job).starts_with("FAILED").then_some(())
+        });
+        within(seconds(60), "it is detached", || (!of("DetachVolume").is_empty()).then_some(()));
+        until("it is free", || shown()["disk"]["node"].is_null().then_some(()));
+        cluster.sluice(&["volume", "delete", "data", "-y"]).ok();
+        within(seconds(60), "it is deleted", || (!of("DeleteVolume").is_empty()).then_some(()));
+        until("its name is free", || {
+            let listed = cluster.sluice(&["volume", "list"]).ok();
+            (listed.lines().count() == 1).then_some(())
+        });
+        assert_eq!(of("CreateVolume").len(), 1, "one disk was made");
+        site.await_none(seconds(60));
+    });
+}
+
 #[test]
 fn up_wrong_words_about_a_cloud_are_one_line_of_the_log_each() {
     let name = "up_wrong_words_about_a_cloud_are_one_line_of_the_log_each";
@@ -260,35 +318,69 @@ fn up_wrong_words_about_a_cloud_are_one_line_of_the_log_each() {
     });
 }
 
+/// How large a storm is: jobs, the seconds that each takes, machines, and at how many jobs that have ended the cloud takes all
+/// spot machines back, with a kill of the server where that is said.
+struct Storm {
+    jobs: usize,
+    seconds: u32,
+    machines: u32,
+    at: &'static [(usize, bool)],
+}
+
 /// Two hundred jobs on at most twenty spot machines, three storms that take all of them back, two kills of the server.
 #[test]
 #[ignore = "a long run: make soak"]
 fn root_soak_two_hundred_jobs_outlive_three_spot_storms_and_two_kills_of_the_server() {
     let name = "root_soak_two_hundred_jobs_outlive_three_spot_storms_and_two_kills_of_the_server";
+    let at = &[(20, true), (70, false), (120, true)];
+    outlive(name, Storm { jobs: 200, seconds: 4, machines: 20, at });
+}
+
+/// The same in small.
+#[test]
+fn up_jobs_outlive_a_spot_storm_and_a_kill_of_the_server_and_each_ends_once() {
+    let name = "up_jobs_outlive_a_spot_storm_and_a_kill_of_the_server_and_each_ends_once";
+    outlive(name, Storm { jobs: 8, seconds: 1, machines: 3, at: &[(2, true)] });
+}
+
+/// Every job ends once, the machines end at zero, and the books are the cloud's log times the price file.
+fn outlive(name: &str, storm: Storm) {
     with_moto(name, |moto| {
+        let Storm { jobs, seconds: length, machines, at } = storm;
         let mut site = Site::up(PROXY, &[moto], |cloud| {
             let key = credentials(cloud, "key", "AKIAGOOD", "secret");
             let prices = prices(cloud, &json!({"t3.small": {"on_demand": 3.6}}));
             let more = format!("prices = '{prices}'\ntypes = ['t3.small']\nspot = 'spot'");
-            source(cloud, "ec2", &key, 20, &more)
+            let source = source(cloud, "ec2", &key, machines, &more);
+            // Without a partition of its own the fleet below is the only one that makes machines of it.
+            source.replace("features = ['cloud']", "features = ['of-fleets']")
         });
-        site.submit("", "true");
-        let line = "sbatch --parsable --requeue -n 1 --array=1-200 \
-                    --wrap 'sleep 4; echo $SLURM_ARRAY_TASK_ID >> ended'";
-        let array = site.cluster.cluster().shell(line).ok();
+        let fleet = format!(
+            "type: fleet\nname: burst\nnodes: 0..{machines}\nspot_policy: spot\nidle_duration: 2s\n\
+             blocks: auto\n"
+        );
+        site.cluster.cluster().write("burst.dstack.yml", &fleet);
+        let apply = ["apply", "-f", "burst.dstack.yml", "-y", "-d"];
+        site.cluster.cluster().sluice(&apply).ok();
+        site.submit("-p burst", "true");
+        let line = format!(
+            "sbatch --parsable --requeue -p burst -n 1 --array=1-{jobs} \
+             --wrap 'sleep {length}; echo $SLURM_ARRAY_TASK_ID >> ended'"
+        );
+        let array = site.cluster.cluster().shell(&line).ok();
         let ended = |site: &Site| {
             let path = site.cluster.cluster().path("work/ended");
             let text = std::fs::read_to_string(path).unwrap_or_default();
             text.lines().filter_map(|line| line.parse::<u32>().ok()).collect::<Vec<u32>>()
         };
-        for (part, kill) in [(20, true), (70, false), (120, true)] {
+        for (part, kill) in at {
             within(seconds(600), "a part of the jobs has ended", || {
-                (ended(&site).len() >= part).then_some(())
+                (ended(&site).len() >= *part).then_some(())
             });
             let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
             let now = now.expect("a time").as_millis() as u64;
             site.cloud.control(&json!({"storm": {"before": now, "after": 3}}));
-            if kill {
+            if *kill {
                 site.cluster.kill_server();
                 site.cluster.start_server();
             }
@@ -301,9 +393,9 @@ fn root_soak_two_hundred_jobs_outlive_three_spot_storms_and_two_kills_of_the_ser
         let states = site.cluster.cluster().shell(&line).ok();
         let (count, done) =
             (states.lines().count(), states.lines().filter(|state| *state == "COMPLETED").count());
-        assert_eq!((count, done), (200, 200), "every job ends once: {states}");
+        assert_eq!((count, done), (jobs, jobs), "every job ends once: {states}");
         let numbers: BTreeSet<u32> = ended(&site).into_iter().collect();
-        assert_eq!(numbers.len(), 200);
+        assert_eq!(numbers.len(), jobs);
         site.await_none(seconds(300));
         let prices = BTreeMap::from([("t3.small@eu-west-1/spot", 500)]);
         site.compare_bill(&prices, SPOT_SLACK_MS);

@@ -114,7 +114,30 @@ def answer(action, form, body, headers):
         time.time() - of["made"] < now.get("lag", 0) for of in MACHINES.values()
     ):
         return 200, b"<DescribeInstancesResponse><reservationSet/></DescribeInstancesResponse>"
+    if action in ("CreateVolume", "AttachVolume", "DetachVolume", "DeleteVolume"):
+        return volume(action, form, body, headers)
     return to_moto(body, headers)
+
+
+def volume(action, form, body, headers):
+    """A call about a disk, which moto answers; a ClientToken makes one disk."""
+    token, asked = form.get("ClientToken"), {**form, "Action": ""}
+    with LOCK:
+        if token in TOKENS:
+            before, text = TOKENS[token]
+            if before != asked:
+                raise Fault(400, "IdempotentParameterMismatch")
+            return 200, text
+        status, text = to_moto(body, headers)
+        if status != 200:
+            return status, text
+        if token is not None:
+            TOKENS[token] = (asked, text)
+    id = re.search(rb"<volumeId>(vol-[0-9a-f]+)</volumeId>", text)
+    id = form.get("VolumeId") or id.group(1).decode()
+    zone = form.get("AvailabilityZone")
+    note("disk", action=action, id=id, zone=zone, machine=form.get("InstanceId"))
+    return status, text
 
 
 THROTTLED = [0]
@@ -169,7 +192,8 @@ def run_instances(form, body, headers, now):
         TOKENS[token] = (asked, text)
         id = re.search(rb"<instanceId>(i-[0-9a-f]+)</instanceId>", text).group(1).decode()
         spot = form.get("InstanceMarketOptions.MarketType") == "spot"
-        note("create", id=id, token=token, type=form["InstanceType"], spot=spot)
+        zone = form.get("Placement.AvailabilityZone")
+        note("create", id=id, token=token, type=form["InstanceType"], spot=spot, zone=zone)
         script = base64.b64decode(form["UserData"]).decode()
         own, machines = f"http://{address()}/imds", f"http://{address()}/imds/{id}"
         start(id, script.replace(f"'{own}'", f"'{machines}'"))

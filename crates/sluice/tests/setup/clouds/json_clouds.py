@@ -30,6 +30,7 @@ LAMBDA_TYPES = {
     }
 }
 INSTANCES = {}  # of Google, by name
+DISKS = {}  # of Google, by name
 OPERATIONS = {}  # by name
 REQUESTS = {}  # requestId -> the name of its operation
 LAMBDAS = {}  # id -> name
@@ -110,7 +111,28 @@ def google(method, zone, path, query, body):
             raise refusal(404, "notFound")
         switch_off(name)
         return operation()
+    if path == "disks" or path.startswith("disks/"):
+        return disks(method, path.removeprefix("disks").removeprefix("/"), query, body)
     raise refusal(404, "notFound")
+
+
+def disks(method, name, query, body):
+    if method == "POST":
+        if body["name"] in DISKS:
+            raise refusal(409, "alreadyExists")
+        DISKS[body["name"]] = {**body, "status": "READY"}
+        note("disk", action="insert", id=body["name"])
+        return operation("RUNNING")
+    if not name:
+        key, value = re.fullmatch(r"labels\.([a-z-]+)=(.*)", query["filter"]).groups()
+        return {"items": [of for of in DISKS.values() if of["labels"].get(key) == value]}
+    if name not in DISKS:
+        raise refusal(404, "notFound")
+    if method == "DELETE":
+        note("disk", action="delete", id=name)
+        del DISKS[name]
+        return operation()
+    return DISKS[name]
 
 
 def insert(request, body):

@@ -101,6 +101,20 @@ fn up_jobs_run_on_machines_of_google_and_of_lambda() {
     let prices =
         BTreeMap::from([("e2-medium@us-central1-a", 36_000), ("cpu_4x_general@us-west-1", 72_000)]);
     site.compare_bill(&prices, BILL_SLACK_MS);
+    let cluster = site.cluster.cluster();
+    let volume = "type: volume\nname: data\nbackend: gcp\nregion: us-central1\nsize: 10GB\n";
+    cluster.write("data.dstack.yml", volume);
+    cluster.sluice(&["apply", "-f", "data.dstack.yml", "-y"]).ok();
+    until("the disk is made", || {
+        let listed = cluster.sluice(&["volume", "list"]).ok();
+        (listed.contains("gcp us-central1-a") && listed.contains("active")).then_some(())
+    });
+    cluster.sluice(&["volume", "delete", "data", "-y"]).ok();
+    until("the disk is deleted", || {
+        let lines = site.cloud.logged("disk");
+        let actions: Vec<String> = lines.iter().map(|line| text(line, "action")).collect();
+        (actions == ["insert", "delete"]).then_some(())
+    });
     for (source, words) in [
         ("stranger", "no access token: status 400: invalid_grant: Invalid JWT Signature."),
         ("nowhere", "machineTypes in xx-nowhere1-a: notFound"),

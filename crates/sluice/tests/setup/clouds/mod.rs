@@ -178,6 +178,9 @@ impl Site {
         let sources = listed["sources"].as_array().expect("sources");
         let months: u64 = sources.iter().filter_map(|of| of["month"].as_u64()).sum();
         assert_eq!(months, sum, "all of it is this month's");
+        let idle: u64 = sources.iter().filter_map(|of| of["idle"].as_u64()).sum();
+        // What the jobs had is not idle; the rest is.
+        assert!(idle > 0 && idle <= months, "the bill is {months}: idle {idle}");
     }
 }
 

@@ -20,7 +20,7 @@ const PAGES_MAX: usize = 200;
 
 /// The codes of errors, and what they are to the caller. A code that is not here is a refusal, or with a status of 500 and above
 /// unknown. The quota of virtual CPUs is one of a family of types: another offer may do.
-const CODES: [(&str, FailureKind); 22] = [
+const CODES: [(&str, FailureKind); 25] = [
     ("InsufficientInstanceCapacity", FailureKind::NoCapacity),
     ("InsufficientHostCapacity", FailureKind::NoCapacity),
     ("InsufficientReservedInstanceCapacity", FailureKind::NoCapacity),
@@ -43,6 +43,10 @@ const CODES: [(&str, FailureKind); 22] = [
     ("InvalidInstanceID.NotFound", FailureKind::NotFound),
     ("InvalidVolume.NotFound", FailureKind::NotFound),
     ("InvalidAttachment.NotFound", FailureKind::NotFound),
+    // What is on its way from one state to another: the same call is good later.
+    ("IncorrectState", FailureKind::Unknown),
+    ("IncorrectInstanceState", FailureKind::Unknown),
+    ("VolumeInUse", FailureKind::Unknown),
 ];
 
 /// The parameters of a call.

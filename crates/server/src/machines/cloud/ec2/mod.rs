@@ -1,10 +1,12 @@
 //! Amazon EC2 as a source of machines, by its own HTTP API.
 //!
 //! `sign` is the signature of a call, `credentials` the key for it, `api` one call, `instance_type` what EC2 tells of its types,
-//! `offer_list` the offers that come of it, `run_instances` the form of a machine's making.
+//! `offer_list` the offers that come of it, `run_instances` the form of a machine's making, `disks` the
+//! volumes of EBS.
 
 mod api;
 mod credentials;
+mod disks;
 mod instance_type;
 mod offer_list;
 mod run_instances;
@@ -15,7 +17,7 @@ mod tests;
 use super::offer_id::{place_of, type_of};
 use super::user_data;
 use crate::machines::source::{
-    CreateOrder, DeleteOrder, MachineSource, SourceError, SourceMachine,
+    CreateOrder, DeleteOrder, DiskSource, MachineSource, SourceError, SourceMachine,
 };
 use api::{Api, ApiError, Form, items, parse, value};
 use instance_type::InstanceType;
@@ -200,7 +202,9 @@ impl MachineSource for Ec2Source {
             cloud: &self.cloud,
             kind,
             image: &image,
-            place: place_of(&order.offer.id),
+            place: order.zone.as_deref().unwrap_or_else(|| place_of(&order.offer.id)),
+            zone: order.zone.as_deref(),
+            options: &order.options,
             spot: order.offer.spot,
             token: &order.token,
             node: &order.node,
@@ -236,6 +240,10 @@ impl MachineSource for Ec2Source {
             text: format!("no machine in {region} has its token"),
         };
         Ok(self.terminate(region, &known.ok_or_else(unseen)?)?)
+    }
+
+    fn disks(&self) -> Option<&dyn DiskSource> {
+        Some(self)
     }
 }
 

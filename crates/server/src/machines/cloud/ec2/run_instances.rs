@@ -5,6 +5,7 @@ use super::instance_type::InstanceType;
 use super::{CLUSTER_TAG, TOKEN_TAG};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use model::cloud_fleet::InstanceOptions;
 use model::cloud_source::CloudConfig;
 
 /// What EC2 tells of an image.
@@ -15,6 +16,9 @@ pub struct Image {
     pub root_device: String,
 }
 
+/// The most tags of one thing.
+const TAGS_MAX: usize = 50;
+
 pub struct RunOrder<'a> {
     pub source: &'a str,
     pub cluster: &'a str,
@@ -23,6 +27,9 @@ pub struct RunOrder<'a> {
     pub image: &'a Image,
     /// A region or a zone.
     pub place: &'a str,
+    /// The zone that it must be in; a subnet of the zone says it already.
+    pub zone: Option<&'a str>,
+    pub options: &'a InstanceOptions,
     pub spot: bool,
     pub token: &'a str,
     pub node: &'a str,
@@ -36,7 +43,11 @@ impl RunOrder<'_> {
     }
 
     pub fn form(&self) -> Form {
-        let tags = [("Name", self.node), (CLUSTER_TAG, self.cluster), (TOKEN_TAG, self.token)];
+        let own = [("Name", self.node), (CLUSTER_TAG, self.cluster), (TOKEN_TAG, self.token)];
+        let of_fleet = self.options.tags.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        // A tag by which machines are found again is nobody else's.
+        let of_fleet = of_fleet.filter(|(key, _)| own.iter().all(|(known, _)| known != key));
+        let tags: Vec<(&str, &str)> = own.into_iter().chain(of_fleet).take(TAGS_MAX).collect();
         let mut form = Form::default()
             .with("ImageId", &*self.image.id)
             .with("InstanceType", &*self.kind.name)
@@ -52,16 +63,24 @@ impl RunOrder<'_> {
         for (at, kind) in ["instance", "volume"].into_iter().enumerate() {
             let of = format!("TagSpecification.{}", at + 1);
             form = form.with(&format!("{of}.ResourceType"), kind);
-            for (at, (key, value)) in tags.into_iter().enumerate() {
+            for (at, (key, value)) in tags.iter().copied().enumerate() {
                 let tag = format!("{of}.Tag.{}", at + 1);
                 form = form.with(&format!("{tag}.Key"), key).with(&format!("{tag}.Value"), value);
             }
         }
+        if let Some(zone) = self.zone.filter(|zone| !self.cloud.subnets.contains_key(*zone)) {
+            form = form.with("Placement.AvailabilityZone", zone);
+        }
         if let Some(profile) = &self.cloud.identity {
             form = form.with("IamInstanceProfile.Name", &**profile);
         }
-        if self.cloud.placement_group && self.kind.has_cluster_placement {
+        let is_close = self.cloud.placement_group || self.options.is_cluster;
+        if is_close && self.kind.has_cluster_placement {
             form = form.with("Placement.GroupName", self.placement_group());
+        }
+        if let Some(reservation) = &self.options.reservation {
+            let target = "CapacityReservationSpecification.CapacityReservationTarget";
+            form = form.with(&format!("{target}.CapacityReservationId"), &**reservation);
         }
         self.with_network(self.with_market(form))
     }
@@ -121,6 +140,12 @@ mod tests {
             root_device: "/dev/xvda".into(),
         };
         let plain = CloudConfig { disk_gb: 50, ..CloudConfig::default() };
+        let options = InstanceOptions {
+            reservation: Some("cr-1".into()),
+            tags: [("team".to_owned(), "vision".to_owned()), ("Name".to_owned(), "x".to_owned())]
+                .into(),
+            is_cluster: false,
+        };
         let order = |cloud, spot| RunOrder {
             source: "ec2",
             cluster: "lab",
@@ -128,6 +153,8 @@ mod tests {
             kind: &kind,
             image: &image,
             place: "eu-west-1a",
+            zone: None,
+            options: &options,
             spot,
             token: "1-ab",
             node: "ec2-1",
@@ -135,6 +162,12 @@ mod tests {
         };
         let form = order(&plain, false).form();
         for (name, value) in [
+            ("TagSpecification.1.Tag.4.Key", "team"),
+            ("TagSpecification.1.Tag.1.Value", "ec2-1"),
+            (
+                "CapacityReservationSpecification.CapacityReservationTarget.CapacityReservationId",
+                "cr-1",
+            ),
             ("ClientToken", "1-ab"),
             ("UserData", "IyEvYmluL3NoCg=="),
             ("BlockDeviceMapping.1.DeviceName", "/dev/xvda"),

@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::machines::cloud::user_data::tests::order;
+use crate::machines::source::{AttachOrder, DiskOrder};
 use model::cloud_source::SourceKind;
+use model::cloud_volume::CloudPlace;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
@@ -149,6 +151,77 @@ fn placement_group_is_made_when_it_is_missing() {
     let group = "GroupName=sluice-lab-ec2-eu-west-1";
     assert!(asked[3].contains("Action=CreatePlacementGroup"), "{asked:?}");
     assert!(asked[2].contains(group) && asked[3].contains(group), "{asked:?}");
+}
+
+fn disk_order() -> DiskOrder {
+    let place = CloudPlace { region: "eu-west-1".into(), ..CloudPlace::default() };
+    let (token, name) = ("0123456789abcdef".to_owned(), "data".to_owned());
+    DiskOrder { token, name, place, size_gb: 10, id: None }
+}
+
+fn volume(attachment: &str) -> String {
+    format!(
+        "<item><volumeId>vol-1</volumeId><size>10</size><status>in-use</status>\
+         <availabilityZone>eu-west-1b</availabilityZone><attachmentSet>{attachment}</attachmentSet>\
+         <tagSet><item><key>sluice-token</key><value>0123456789abcdef</value></item>\
+         <item><key>sluice-volume</key><value>data</value></item></tagSet></item>"
+    )
+}
+
+fn volumes(items: &str) -> (u16, String) {
+    (200, format!("<R><volumeSet>{items}</volumeSet></R>"))
+}
+
+#[test]
+fn disk_is_made_once_in_a_zone_and_found_again_by_its_token() {
+    let zones = "<R><availabilityZoneInfo><item><zoneName>eu-west-1b</zoneName></item>\
+        <item><zoneName>eu-west-1a</zoneName></item></availabilityZoneInfo></R>";
+    let made = "<R><volumeId>vol-1</volumeId><size>10</size><status>creating</status></R>";
+    let answers = vec![volumes(""), told(zones), told(made), volumes(&volume(""))];
+    let played = played(answers, CloudConfig::default());
+    let first = played.source.create_disk(&disk_order()).expect("it is made");
+    assert_eq!((first.id.as_str(), first.zone.as_deref()), ("vol-1", Some("eu-west-1a")));
+    assert!(first.price.is_some(), "the price file has disks");
+    let again = played.source.create_disk(&disk_order()).expect("it is found");
+    assert_eq!((again.id.as_str(), again.zone.as_deref()), ("vol-1", Some("eu-west-1b")));
+    let asked = played.asked.join().expect("the API");
+    assert!(asked[2].contains("Action=CreateVolume"), "{asked:?}");
+    for part in ["ClientToken=0123456789abcdef", "Size=10", "AvailabilityZone=eu-west-1a"] {
+        assert!(asked[2].contains(part), "{part}: {asked:?}");
+    }
+}
+
+#[test]
+fn disk_is_attached_at_a_free_letter_and_detached_from_its_own_machine_alone() {
+    let on = |machine: &str, letter: char| {
+        let device = format!("<device>/dev/sd{letter}</device>");
+        format!("<item><instanceId>{machine}</instanceId>{device}<status>attached</status></item>")
+    };
+    let here = on("i-1", 'g');
+    let answers = vec![
+        volumes(&volume("")),
+        volumes(&volume(&on("i-1", 'f'))),
+        told("<R/>"),
+        volumes(&volume(&here)),
+        volumes(&volume(&on("i-2", 'f'))),
+        volumes(&volume(&on("i-2", 'f'))),
+        volumes(&volume(&here)),
+        told("<R/>"),
+        volumes(&volume("")),
+    ];
+    let played = played(answers, CloudConfig::default());
+    let order = AttachOrder { disk: disk_order(), machine: "i-1".into() };
+    let devices = played.source.attach_disk(&order).expect("it is attached");
+    assert_eq!(devices[1], "/dev/xvdg", "the other letter is taken");
+    let again = played.source.attach_disk(&order).expect("it is found attached");
+    assert_eq!(again, devices);
+    let elsewhere = played.source.attach_disk(&order).expect_err("another machine has it");
+    assert_eq!(elsewhere.kind, FailureKind::Unknown, "it is asked for again");
+    played.source.detach_disk(&order).expect("it is not attached to this machine");
+    played.source.detach_disk(&order).expect("it is detached");
+    let asked = played.asked.join().expect("the API");
+    assert!(asked[2].contains("Action=AttachVolume") && asked[2].contains("Device=%2Fdev%2Fsdg"));
+    assert!(asked[7].contains("Action=DetachVolume"), "{asked:?}");
 }
 
 #[test]

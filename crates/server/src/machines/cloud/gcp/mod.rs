@@ -1,7 +1,9 @@
 //! Google Compute Engine as a source of machines, by its REST API.
 //!
-//! `token` is what proves who calls; `request` has the bodies that are sent and what is read of answers.
+//! `token` is what proves who calls; `request` has the bodies that are sent and what is read of answers; `disks` are
+//! persistent disks.
 
+mod disks;
 mod request;
 mod token;
 
@@ -12,7 +14,7 @@ use super::prices::Prices;
 use super::rest::{self, Call, word};
 use super::user_data;
 use crate::machines::source::{
-    CreateOrder, DeleteOrder, MachineSource, SourceError, SourceMachine,
+    CreateOrder, DeleteOrder, DiskSource, MachineSource, SourceError, SourceMachine,
 };
 use model::cloud_source::CloudConfig;
 use model::machine::{FailureKind, OFFERS_MAX, Offer, SourceConfig};
@@ -166,6 +168,7 @@ impl MachineSource for GcpSource {
             token: &order.token,
             node: &order.node,
             script: &script,
+            options: &order.options,
         };
         let path = format!("instances?requestId={}", insert.request_id());
         let made = self.call("POST", zone, &path, Some(&insert.body()));
@@ -205,5 +208,9 @@ impl MachineSource for GcpSource {
         let name = name.ok_or_else(unseen)?;
         let operation = self.call("DELETE", zone, &format!("instances/{}", encode(&name)), None)?;
         self.finish(zone, operation)
+    }
+
+    fn disks(&self) -> Option<&dyn DiskSource> {
+        Some(self)
     }
 }

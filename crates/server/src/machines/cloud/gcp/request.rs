@@ -4,6 +4,7 @@ use super::super::machine_facts::{gpu_kind, visible_memory};
 use super::super::rest::{shown, word};
 use crate::machines::source::{SourceError, SourceMachine};
 use model::amount::Bytes;
+use model::cloud_fleet::InstanceOptions;
 use model::cloud_source::CloudConfig;
 use model::machine::{FailureKind, OfferedGpus};
 use model::time::Timestamp;
@@ -97,6 +98,7 @@ pub struct InsertOrder<'a> {
     pub token: &'a str,
     pub node: &'a str,
     pub script: &'a str,
+    pub options: &'a InstanceOptions,
 }
 
 impl InsertOrder<'_> {
@@ -118,10 +120,16 @@ impl InsertOrder<'_> {
         let cloud = self.cloud;
         let network = cloud.network.as_deref().unwrap_or("global/networks/default");
         let image = cloud.image(self.zone).unwrap_or_default();
+        let tags = self.options.tags.iter();
+        let tags = tags.map(|(key, value)| (label(key), Value::from(label(value))));
+        let mut labels: Map<String, Value> = tags.collect();
+        // A label by which machines are found again is nobody else's.
+        labels.insert(CLUSTER_LABEL.to_owned(), label(self.cluster).into());
+        labels.insert(TOKEN_LABEL.to_owned(), self.token.into());
         let mut body = json!({
             "name": self.node,
             "machineType": format!("zones/{}/machineTypes/{}", self.zone, self.kind),
-            "labels": {CLUSTER_LABEL: label(self.cluster), TOKEN_LABEL: self.token},
+            "labels": labels,
             "metadata": {"items": [{"key": "startup-script", "value": self.script}]},
             "tags": {"items": cloud.security_groups},
             "networkInterfaces": [
@@ -137,6 +145,14 @@ impl InsertOrder<'_> {
             }],
             "scheduling": scheduling(self.spot, self.kind),
         });
+        if let (Some(reservation), Value::Object(body)) = (&self.options.reservation, &mut body) {
+            let affinity = json!({
+                "consumeReservationType": "SPECIFIC_RESERVATION",
+                "key": "compute.googleapis.com/reservation-name",
+                "values": [reservation],
+            });
+            body.insert("reservationAffinity".into(), affinity);
+        }
         if let (Some(email), Value::Object(body)) = (&cloud.identity, &mut body) {
             let scopes = ["https://www.googleapis.com/auth/cloud-platform"];
             body.insert("serviceAccounts".into(), json!([{"email": email, "scopes": scopes}]));
@@ -179,9 +195,9 @@ pub fn failure(what: &str, zone: &str, status: u16, answer: &Value) -> SourceErr
         _ => FailureKind::Refused,
     });
     // What is missing when a machine is made is a zone, an image or a network.
-    let is_of_machine = what.starts_with("instances/");
+    let is_of_one = what.starts_with("instances/") || what.starts_with("disks/");
     let kind = match kind {
-        FailureKind::NotFound if !is_of_machine => FailureKind::Refused,
+        FailureKind::NotFound if !is_of_one => FailureKind::Refused,
         kind => kind,
     };
     let reason = if reason.is_empty() { format!("status {status}") } else { shown(reason) };
@@ -209,7 +225,13 @@ mod tests {
             ..CloudConfig::default()
         };
         let token = format!("7-{}", "0123456789abcdef".repeat(2));
+        let options = InstanceOptions {
+            reservation: Some("night".into()),
+            tags: [("Team".to_owned(), "My Vision".to_owned())].into(),
+            is_cluster: false,
+        };
         let order = InsertOrder {
+            options: &options,
             cloud: &cloud,
             cluster: "My Lab",
             zone: "us-central1-a",
@@ -230,6 +252,8 @@ mod tests {
         let order = InsertOrder { token: &token, node: "gcp-7", ..beside };
         let body = order.body();
         assert_eq!(word(&body, "/labels/sluice-cluster"), "my-lab");
+        assert_eq!(word(&body, "/labels/team"), "my-vision");
+        assert_eq!(word(&body, "/reservationAffinity/values/0"), "night");
         assert_eq!(word(&body, "/scheduling/provisioningModel"), "SPOT");
         assert_eq!(word(&body, "/disks/0/initializeParams/sourceImage"), "images/lab");
         assert_eq!(word(&body, "/metadata/items/0/value"), "#!/bin/sh");
@@ -257,6 +281,8 @@ mod tests {
             ("instances", 403, "forbidden", FailureKind::Refused),
             ("instances", 404, "notFound", FailureKind::Refused),
             ("instances/gcp-1", 404, "notFound", FailureKind::NotFound),
+            ("disks/data", 404, "notFound", FailureKind::NotFound),
+            ("disks", 404, "notFound", FailureKind::Refused),
             ("instances", 503, "backendError", FailureKind::Unknown),
         ];
         for (what, status, reason, kind) in table {

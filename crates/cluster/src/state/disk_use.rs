@@ -1,0 +1,118 @@
+//! Disks of clouds in jobs: on which nodes they are wanted, who waits for them, and what they have cost.
+
+use crate::state::State;
+use crate::state::job::Job;
+use model::allocation::Allocation;
+use model::cloud_volume::{AttachmentState, Disk};
+use model::id::JobId;
+use model::price::Cost;
+use model::run::JobSpec;
+use model::time::Timestamp;
+use model::volume::{Volume, VolumeUse};
+
+/// A volume that is a disk of a cloud, by its project and its name.
+#[derive(Debug, Clone, Copy)]
+pub struct DiskVolume<'s> {
+    pub project: &'s str,
+    pub name: &'s str,
+    pub volume: &'s Volume,
+}
+
+impl State {
+    /// All volumes that are disks of clouds.
+    pub fn disk_volumes(&self) -> impl Iterator<Item = DiskVolume<'_>> {
+        self.volumes.iter().flat_map(|(project, all)| {
+            let disks = all.iter().filter(|(_, volume)| volume.cloud().is_some());
+            disks.map(move |(name, volume)| DiskVolume { project, name, volume })
+        })
+    }
+
+    /// The disk that the job has on its node of this rank under this use.
+    fn disk_of(&self, used: &VolumeUse, rank: usize) -> Option<DiskVolume<'_>> {
+        let of_project = self.volumes.get_key_value(used.project.as_deref()?);
+        let (project, all) = of_project.filter(|_| !used.instance)?;
+        let (name, volume) = all.get_key_value(&used.name_on(u32::try_from(rank).ok()?))?;
+        volume.cloud().is_some().then_some(DiskVolume { project, name, volume })
+    }
+
+    /// The disks of a job on each node of its allocation, in the order of the nodes.
+    fn disks_on<'s>(
+        &'s self,
+        spec: &'s JobSpec,
+        allocation: &'s Allocation,
+    ) -> impl Iterator<Item = (&'s str, DiskVolume<'s>)> {
+        allocation.node_names().enumerate().flat_map(move |(rank, node)| {
+            let uses = spec.launch.volumes.iter();
+            uses.filter_map(move |used| Some((node, self.disk_of(used, rank)?)))
+        })
+    }
+
+    /// Whether a job of this allocation cannot be launched on the node yet: a disk of its own is not mounted there.
+    fn awaits_disk_on(&self, spec: &JobSpec, allocation: &Allocation, node: &str) -> bool {
+        let mut own = self.disks_on(spec, allocation).filter(|(on, _)| *on == node);
+        own.any(|(_, of)| {
+            let attachment = of.volume.disk.as_ref().and_then(|disk| disk.attachment.as_ref());
+            !attachment.is_some_and(|of| of.node == node && of.state.is_settled())
+        })
+    }
+
+    /// Whether a running job waits on the node for a disk of its own.
+    pub(crate) fn awaits_disk(&self, job: JobId, node: &str) -> bool {
+        let Some(job) = self.job(job).filter(|job| !job.spec.launch.volumes.is_empty()) else {
+            return false;
+        };
+        let attempt = job.attempt();
+        attempt.is_some_and(|attempt| self.awaits_disk_on(&job.spec, &attempt.allocation, node))
+    }
+
+    /// The nodes on which a job that starts waits for disks.
+    pub(crate) fn nodes_without_disks(
+        &self,
+        spec: &JobSpec,
+        allocation: &Allocation,
+    ) -> Vec<String> {
+        if spec.launch.volumes.is_empty() {
+            return Vec::new();
+        }
+        let nodes = allocation.node_names();
+        let waiting = nodes.filter(|node| self.awaits_disk_on(spec, allocation, node));
+        waiting.map(str::to_owned).collect()
+    }
+
+    /// The job that holds the disk, and its node. A disk is one job's at a time.
+    pub fn disk_holder(&self, project: &str, name: &str) -> Option<(JobId, &str)> {
+        self.active.iter().find_map(|id| {
+            let job = self.jobs.get(id).filter(|job| !job.spec.launch.volumes.is_empty())?;
+            let attempt = job.attempt()?;
+            let is_held = |node: &str| attempt.held_nodes.iter().any(|held| held == node);
+            let mut disks = self.disks_on(&job.spec, &attempt.allocation);
+            let found = disks.find(|(node, of)| {
+                of.project == project && of.name == name && is_held(node)
+            });
+            found.map(|(node, _)| (*id, node))
+        })
+    }
+
+    /// Whether a disk that the job names is another job's now.
+    pub(crate) fn awaits_disk_of_others(&self, job: &Job) -> bool {
+        let nodes = job.spec.request().nodes.min.max(1) as usize;
+        let mut disks = job.spec.launch.volumes.iter().flat_map(|used| {
+            let ranks = if used.is_by_rank() { nodes } else { 1 };
+            (0..ranks).filter_map(move |rank| self.disk_of(used, rank))
+        });
+        disks.any(|of| self.disk_holder(of.project, of.name).is_some_and(|(id, _)| id != job.id))
+    }
+
+    /// What the disks of a source have cost from then until now, of those that are there.
+    pub(super) fn disk_costs_since(&self, source: &str, from: Timestamp, now: Timestamp) -> Cost {
+        let of_source = |of: &DiskVolume<'_>| of.volume.cloud().is_some_and(|c| c.source == source);
+        let disks = self.disk_volumes().filter(of_source);
+        disks.filter_map(|of| Some(of.volume.disk.as_ref()?.cost_since(from, now))).sum()
+    }
+}
+
+/// Whether the disk is mounted on this node.
+pub fn is_attached(disk: Option<&Disk>, node: &str) -> bool {
+    let attachment = disk.and_then(|disk| disk.attachment.as_ref());
+    attachment.is_some_and(|of| of.node == node && of.state == AttachmentState::Attached)
+}
