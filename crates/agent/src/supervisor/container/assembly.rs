@@ -496,8 +496,8 @@ impl ShownHandles {
     }
 }
 
-/// Shows the folder of Sluice's own files, in which nothing is there yet but the places that they are mounted on: they are made
-/// faster there than in the container's own files.
+/// Shows the folder of Sluice's own files, in which nothing is there yet but the small program that enters a working directory,
+/// and the places that the others are mounted on: they are made faster there than in the container's own files.
 fn show_own_folder(points: MountPoints, own: &[(PathBuf, String)]) -> Result<(), String> {
     let folder = Path::new(OWN_FOLDER);
     let place = |target: &str| {
@@ -516,6 +516,11 @@ fn show_own_folder(points: MountPoints, own: &[(PathBuf, String)]) -> Result<(),
         }
     }
     place(REPOSITORY).map_or(Ok(()), |place| make_folder(&place, 0o755))?;
+    if let Some(enter) = place(files::ENTER).filter(|_| !files::ENTER_PROGRAM.is_empty()) {
+        fs::write(&enter, files::ENTER_PROGRAM)
+            .and_then(|()| fs::set_permissions(&enter, PermissionsExt::from_mode(0o555)))
+            .map_err(|e| format!("cannot make {}: {e}", enter.display()))?;
+    }
     files::show_own(points, folder, files::OWN)
 }
 
