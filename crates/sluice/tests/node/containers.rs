@@ -217,6 +217,9 @@ fn root_bad_containers_are_one_line_and_leave_nothing() {
         assert!(said.stderr.contains(expected), "{options}: {}", said.stderr);
         assert!(said.stderr.lines().count() <= 2, "{options}: {}", said.stderr);
     }
+    // What cannot be executed has the exit code that it has outside, whichever task of the step made the container.
+    let said = cluster.shell_as(USER, &format!("srun -n2 --container={root} nosuch"));
+    assert_eq!(said.code, 2, "{}", said.stderr);
     // A script's file has the line.
     cluster.write("job.sh", "#!/bin/sh\ntrue\n");
     let job = cluster.submit(&["-o", "out", "--container=/nowhere", "job.sh"]);

@@ -16,7 +16,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// Tried in this order.
-const RUNTIMES: [&str; 2] = ["runc", CRUN];
+const RUNTIMES: [&str; 2] = [RUNC, CRUN];
+pub(super) const RUNC: &str = "runc";
 const CRUN: &str = "crun";
 
 /// What runs containers on this node.
