@@ -145,12 +145,13 @@ pub(crate) fn spawn(spec: ProcessSpec) -> Result<Spawned, Errno> {
     }
 }
 
-/// Reads the child's message. Call it when [`Spawned::ready`] is readable.
+/// Reads the child's message. Call it when [`Spawned::ready`] is readable, or when the child has ended: the copy of it that makes
+/// a container may still have said nothing then, and is not waited for.
 pub(crate) fn readiness(ready: &OwnedFd) -> Readiness {
     let mut space = nix::cmsg_space!([RawFd; 1]);
     let mut buffer = [0; REASON_BYTES_MAX];
     let mut iov = [IoSliceMut::new(&mut buffer)];
-    let flags = MsgFlags::MSG_CMSG_CLOEXEC;
+    let flags = MsgFlags::MSG_CMSG_CLOEXEC | MsgFlags::MSG_DONTWAIT;
     let received = recvmsg::<UnixAddr>(ready.as_raw_fd(), &mut iov, Some(&mut space), flags);
     let (length, passed) = match received {
         Ok(message) => {
