@@ -2,7 +2,7 @@
 """containers.py PROGRAM [--record FILE]: what a container adds to a step, beside the bare runtimes in the same run, as a table.
 
 A step of `true` by `srun`, bare and in a container; `runc run` of the same bundle; Docker and Podman with and without Sluice. All in
-turn, so that a slow minute meets each alike. Other OCI runtimes (`crun`, `youki`) have rows of their own where they are installed. An archive of 1 GiB is taken in as an image and run, beside `tar` of the same. Needs root. Docker's daemon is the tests' own (`scripts/docker`), in a network namespace.
+turn, so that a slow minute meets each alike. Other OCI runtimes (`crun`, `youki`) have rows of their own where they are installed and run. An archive of 1 GiB is taken in as an image and run, beside `tar` of the same. Needs root. Docker's daemon is the tests' own (`scripts/docker`), in a network namespace.
 """
 import json, os, shutil, statistics, subprocess, sys, tempfile, time
 from record import progress, record
@@ -12,7 +12,7 @@ ROUNDS = 21
 UNPACK_ROUNDS = 3
 LARGE_FILES, LARGE_FILE_BYTES = 16_384, 64 << 10
 IMAGE = 'docker.io/lab/tools:1'
-# Measured beside runc, where they are installed.
+# Measured beside runc, where they are installed and run a bundle.
 OTHER_RUNTIMES = ('crun', 'youki')
 CONFIGURATION = """ClusterName=containers
 SlurmdParameters=config_overrides
@@ -70,6 +70,12 @@ def medians(calls):
             call()
             times[name].append((time.perf_counter() - begin) * 1e3)
     return {name: statistics.median(seen[1:]) for name, seen in times.items()}
+
+
+def runs(runtime, bundle):
+    """Whether the runtime is here and runs the bundle: crun refuses control groups of both versions at once."""
+    words = [runtime, 'run', '--bundle', bundle, f'bench-{os.getpid()}-try']
+    return shutil.which(runtime) and subprocess.run(words, capture_output=True).returncode == 0
 
 
 def of_runtime(program, folder, runtime, bundle):
@@ -195,7 +201,7 @@ def main(program, *options):
     try:
         bundle = made_bundle(folder)
         runtimes = {}
-        for runtime in ('runc', *filter(shutil.which, OTHER_RUNTIMES)):
+        for runtime in ('runc', *(name for name in OTHER_RUNTIMES if runs(name, bundle))):
             progress('containers', runtime)
             runtimes[runtime] = of_runtime(program, folder, runtime, bundle)
         progress('containers', 'an image of 1 GiB')
