@@ -315,9 +315,13 @@ fn root_an_image_that_is_there_runs_without_its_registry_where_the_site_says_so(
         let image = format!("docker://{address}/lab/tools:{tag}");
         cluster.shell_as(USER, &format!("srun --container={image} cat /etc/release"))
     };
-    assert_eq!(run("1").ok(), "made on the spot\n");
+    // Who is attached is told of a pull, and of none where the image is there.
+    let pulled = run("1");
+    assert!(pulled.stderr.contains("lab/tools:1: pulling"), "{}", pulled.stderr);
+    assert_eq!(pulled.ok(), "made on the spot\n");
     drop(registry);
-    assert_eq!(run("1").ok(), "made on the spot\n");
+    let there = run("1");
+    assert_eq!((there.stderr.as_str(), there.stdout.as_str()), ("", "made on the spot\n"));
     let other = run("2");
     assert!(other.code != 0 && other.stderr.contains(&address), "{}", other.stderr);
     // Without the setting a tag is asked for each time.
