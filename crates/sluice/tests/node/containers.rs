@@ -329,6 +329,7 @@ fn root_an_image_that_is_there_runs_without_its_registry_where_the_site_says_so(
     cluster.sluice(&["scontrol", "reconfigure"]).ok();
     let asked = until("the node asks again", || Some(run("1")).filter(|said| said.code != 0));
     assert!(asked.stderr.contains(&address), "{}", asked.stderr);
+    assert!(asked.stderr.contains("which pull = \"missing\" would run"), "{}", asked.stderr);
     assert_nothing_is_left(&cluster);
 }
 

@@ -140,7 +140,11 @@ fn pull(
         ImagePull::Always => PullPolicy::Always,
         ImagePull::Missing => PullPolicy::IfNotPresent,
     };
-    let image = store.pull(source, pull).map_err(words)?;
+    let image = store.pull(source, pull).map_err(|error| {
+        let is_there = spec.site.pull == ImagePull::Always && store.has_public_image(source);
+        let hint = "; the node has an image of that name, which pull = \"missing\" would run";
+        format!("{error}{}", if is_there { hint } else { "" })
+    })?;
     let handle = |path: PathBuf| {
         open(&path, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())
             .map_err(|e| format!("{}: {}", path.display(), e.desc()))
