@@ -5,7 +5,7 @@
 //! the configuration into a pipe, which is the bundle's `config.json` meanwhile. Where the container cannot be made or the
 //! program is not there, the copy leaves word of the exit code and kills the runtime, which has run nothing.
 
-use super::runtime::{self, RUNC};
+use super::runtime::{self, RUNC, Traces};
 use super::{ContainerSpec, assembly, process_folder};
 use crate::pidfd;
 use model::run::ExitStatus;
@@ -57,6 +57,9 @@ impl EarlyRuntime {
         let folder = process_folder(&spec.folder, &spec.step, spec.process);
         let io = |e: std::io::Error| format!("{}: {e}", folder.display());
         let failed = |e: Errno| format!("cannot start {}: {}", runtime.display(), e.desc());
+        // What it leaves goes with the step, when its client has been told the end.
+        let can_keep = runtime::can_keep(runtime, spec.node);
+        let traces = if can_keep { Traces::Kept } else { Traces::Removed };
         fs::create_dir_all(&folder).map_err(io)?;
         let (read, config) = pipe2(OFlag::O_CLOEXEC).map_err(failed)?;
         symlink(format!("/proc/self/fd/{}", read.as_raw_fd()), folder.join(CONFIG)).map_err(io)?;
@@ -73,7 +76,7 @@ impl EarlyRuntime {
         }
         let executed = fcntl(&read, FcntlArg::F_SETFD(FdFlag::empty())).and_then(|_| {
             let id = runtime_id(spec);
-            runtime::execute(runtime, &state_folder(spec), &folder, &id)
+            runtime::execute(runtime, &state_folder(spec), &folder, &id, traces)
         });
         // Nobody would read its configuration.
         let _ = kill(Pid::from_raw(copy as i32), Signal::SIGKILL);

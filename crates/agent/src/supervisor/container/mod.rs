@@ -73,7 +73,7 @@ use nix::fcntl::{Flock, FlockArg, OFlag, open};
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::Uid;
 use program::Inside;
-use runtime::Runtime;
+use runtime::{Runtime, Traces};
 use runtime_config::{DeviceFile, ProcessUser, RuntimeConfig};
 use save::SaveTarget;
 pub(crate) use save::{SAVE, remove_partial};
@@ -561,7 +561,7 @@ impl OciProcess {
         file.write_all(config.as_bytes()).map_err(io)?;
         let (state, id) = (early_runtime::state_folder(spec), early_runtime::runtime_id(spec));
         self.users.as_ref().map_or(Ok(()), Users::keep_over_exec)?;
-        runtime::execute(&self.runtime, &state, &bundle, &id)
+        runtime::execute(&self.runtime, &state, &bundle, &id, Traces::Removed)
     }
 
     fn user(&self, spec: &ContainerSpec) -> ProcessUser {
