@@ -2,7 +2,7 @@
 """containers.py PROGRAM [--record FILE]: what a container adds to a step, beside the bare runtimes in the same run, as a table.
 
 A step of `true` by `srun`, bare and in a container; `runc run` of the same bundle; Docker and Podman with and without Sluice. All in
-turn, so that a slow minute meets each alike. An archive of 1 GiB is taken in as an image and run, beside `tar` of the same. Needs root. Docker's daemon is the tests' own (`scripts/docker`), in a network namespace.
+turn, so that a slow minute meets each alike. Other OCI runtimes (`crun`, `youki`) have rows of their own where they are installed and run. An archive of 1 GiB is taken in as an image and run, beside `tar` of the same. Needs root. Docker's daemon is the tests' own (`scripts/docker`), in a network namespace.
 """
 import json, os, shutil, statistics, subprocess, sys, tempfile, time
 from record import progress, record
@@ -12,6 +12,8 @@ ROUNDS = 21
 UNPACK_ROUNDS = 3
 LARGE_FILES, LARGE_FILE_BYTES = 16_384, 64 << 10
 IMAGE = 'docker.io/lab/tools:1'
+# Measured beside runc, where they are installed and run a bundle.
+OTHER_RUNTIMES = ('crun', 'youki')
 CONFIGURATION = """ClusterName=containers
 SlurmdParameters=config_overrides
 DefMemPerCPU=200
@@ -70,19 +72,24 @@ def medians(calls):
     return {name: statistics.median(seen[1:]) for name, seen in times.items()}
 
 
-def of_runc(program, folder):
-    bundle = made_bundle(folder)
+def runs(runtime, bundle):
+    """Whether the runtime is here and runs the bundle: crun refuses control groups of both versions at once."""
+    words = [runtime, 'run', '--bundle', bundle, f'bench-{os.getpid()}-try']
+    return shutil.which(runtime) and subprocess.run(words, capture_output=True).returncode == 0
+
+
+def of_runtime(program, folder, runtime, bundle):
     # It is taken into the node's store by the first round, which does not count.
-    image = f'{folder}/image.tar'
+    image = f'{folder}/{runtime}.tar'
     run(['tar', '-C', f'{bundle}/rootfs', '--owner=0', '--group=0', '-cf', image, '.'])
-    cluster = Cluster(program, f'{folder}/runc', 'runc', {})
+    cluster = Cluster(program, f'{folder}/{runtime}', runtime, {})
     try:
         number = iter(range(10 ** 6))
         return medians({
             'step': lambda: cluster.sluice('srun', 'true'),
             'bundle': lambda: cluster.sluice('srun', f'--container={bundle}', 'true'),
             'image': lambda: cluster.sluice('srun', f'--container-image={image}', 'true'),
-            'bare': lambda: run(['runc', 'run', '--bundle', bundle, f'bench-{os.getpid()}-{next(number)}'])})
+            'bare': lambda: run([runtime, 'run', '--bundle', bundle, f'bench-{os.getpid()}-{next(number)}'])})
     finally:
         cluster.down()
 
@@ -173,13 +180,14 @@ def unmount_below(folder):
         subprocess.run(['umount', '-l', point])
 
 
-def table(runc, unpacking, engines):
+def table(runtimes, unpacking, engines):
     rows = ['| what, median in ms | in a container | `srun true` | the runtime alone | wanted |', '|---|---:|---:|---:|---:|']
-    most = runc['step'] + 1.1 * runc['bare']
-    for name in ('bundle', 'image'):
-        what = 'an OCI bundle' if name == 'bundle' else 'an image that is there'
-        rows.append(f'| `srun` in {what}, by runc | {runc[name]:.1f} | {runc["step"]:.1f} | {runc["bare"]:.1f} | at most {most:.1f} (`srun true` and 1.1 times `runc run`) |')
-    ours, tar = unpacking
+    for runtime, seen in runtimes.items():
+        most = seen['step'] + 1.1 * seen['bare']
+        for name in ('bundle', 'image'):
+            what = 'an OCI bundle' if name == 'bundle' else 'an image that is there'
+            rows.append(f'| `srun` in {what}, by {runtime} | {seen[name]:.1f} | {seen["step"]:.1f} | {seen["bare"]:.1f} | at most {most:.1f} (`srun true` and 1.1 times `{runtime} run`) |')
+    runc, (ours, tar) = runtimes['runc'], unpacking
     rows.append(f'| an archive of 1 GiB as an image, unpacked and run | {ours:.0f} | {runc["step"]:.1f} | {tar:.0f} (`tar`) | at most {1.3 * tar:.0f} (1.3 times `tar`) |')
     for name, seen in engines.items():
         rows.append(f'| `srun` in an image of {name}\'s | {seen["image"]:.0f} | {seen["step"]:.1f} | {seen["bare"]:.0f} | at most {seen["bare"] + 100:.0f} (its own time and 0.1 s) |')
@@ -191,15 +199,18 @@ def main(program, *options):
     folder = tempfile.mkdtemp()
     os.chmod(folder, 0o755)
     try:
-        progress('containers', 'runc')
-        runc = of_runc(program, folder)
+        bundle = made_bundle(folder)
+        runtimes = {}
+        for runtime in ('runc', *(name for name in OTHER_RUNTIMES if runs(name, bundle))):
+            progress('containers', runtime)
+            runtimes[runtime] = of_runtime(program, folder, runtime, bundle)
         progress('containers', 'an image of 1 GiB')
         unpacking = of_unpacking(program, folder)
         engines = {}
         for name, measure in (('Docker', of_docker), ('Podman', of_podman)):
             progress('containers', name)
             engines[name] = measure(program, folder)
-        text = table(runc, unpacking, engines)
+        text = table(runtimes, unpacking, engines)
         print(text)
         if options:
             record(options[1], 'bench containers', text)

@@ -87,6 +87,9 @@ impl Store {
     pub fn pull(&self, source: &Source, pull: Pull) -> Result<Image> {
         let key = pull_key(source);
         let began = now();
+        if let Some(image) = self.image_of_source(source, &key, began, &pull)? {
+            return Ok(image);
+        }
         let mut lock = self.wait_for_turn(source, &key, pull.on_progress)?;
         let keep_alive = KeepAlive::start(&mut lock, self.options.keep_alive_timeout)?;
         let reporter = Reporter::new(self.folders.progress(&key), pull.on_progress);
@@ -101,6 +104,27 @@ impl Store {
         reporter.phase(Phase::Done);
         drop((keep_alive, lock));
         Ok(image)
+    }
+
+    /// The image that is there, where that can be said without a question to a registry and without reading the file: it waits
+    /// for no turn, and leaves no word of its progress.
+    fn image_of_source(
+        &self,
+        source: &Source,
+        key: &Digest,
+        began: (u64, u32),
+        pull: &Pull,
+    ) -> Result<Option<Image>> {
+        match source {
+            Source::Registry(reference) => {
+                self.resolved(reference, &reference.to_string(), key, began, pull.policy)
+            }
+            Source::Path { .. } => {
+                let Some(opened) = &pull.opened else { return Ok(None) };
+                let file = opened.try_clone().map(File::from).map_err(Error::io("a file"))?;
+                Ok(self.imported(source, &file, &pull.requester()))
+            }
+        }
     }
 
     /// One process at a time pulls an image. Who waits is told how far it is.

@@ -109,13 +109,9 @@ impl Store {
         reporter: &Reporter,
     ) -> Result<Image> {
         let name = source.to_string();
-        let record_at = self.folders.import(&pull_key(source));
         let before = stamp(&file)?;
-        if let Some(import) = read_record::<ImportRecord>(&record_at)
-            && import.stamp == before
-            && (import.is_whole || self.has_image_for(&import.digest, requester))
-            && let Ok(image) = self.image(&name, &import.digest)
-        {
+        // Another process may have imported it while this one waited for its turn.
+        if let Some(image) = self.imported(source, &file, requester) {
             return Ok(image);
         }
         let start =
@@ -140,9 +136,24 @@ impl Store {
             && stamp(&file)? == before
         {
             let import = ImportRecord { stamp: before, digest: digest.clone(), is_whole };
-            write_record(&record_at, &import)?;
+            write_record(&self.folders.import(&pull_key(source)), &import)?;
         }
         Ok(image)
+    }
+
+    /// The image that was made from this file, as it is now, if the store still has it for who wants it.
+    pub(crate) fn imported(
+        &self,
+        source: &Source,
+        file: &File,
+        requester: &Requester,
+    ) -> Option<Image> {
+        let import: ImportRecord = read_record(&self.folders.import(&pull_key(source)))?;
+        let is_same = stamp(file).is_ok_and(|now| now == import.stamp);
+        if !is_same || !(import.is_whole || self.has_image_for(&import.digest, requester)) {
+            return None;
+        }
+        self.image(&source.to_string(), &import.digest).ok()
     }
 
     /// Whether the image is there with every layer, for who wants it.

@@ -101,6 +101,13 @@ impl Store {
         names(&folder).iter().filter_map(|name| read_record(&folder.join(name))).collect()
     }
 
+    /// Whether a registry's image of this name is there that was given to who did not sign in, whatever its tag leads to now.
+    pub fn has_public_image(&self, source: &Source) -> bool {
+        let tag: Option<TagRecord> = read_record(&self.folders.tag(&pull_key(source)));
+        let image = tag.and_then(|tag| self.whole_image(&tag.digest));
+        image.is_some_and(|image| !image.private)
+    }
+
     /// The record of an image of which every layer is there.
     pub(crate) fn whole_image(&self, digest: &Digest) -> Option<ImageRecord> {
         let record: ImageRecord = read_record(&self.folders.image(digest))?;

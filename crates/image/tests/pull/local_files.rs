@@ -146,6 +146,29 @@ fn a_tarball_of_a_root_file_system_is_unpacked_once() {
 }
 
 #[test]
+fn an_archive_that_was_taken_in_waits_for_no_turn() {
+    let node = Node::new();
+    let path = node.file("root.tar", &layer(&[("bin/sh", b"")]));
+    let pull = || {
+        let opened = fs::File::open(&path).unwrap();
+        let pull = Pull { opened: Some(opened.into()), ..Pull::new(&node.registries) };
+        node.store.pull(&source(path.to_str().unwrap()), pull).unwrap()
+    };
+    let image = pull();
+    // Somebody else has the turn: who needed one would wait for ever.
+    let locks = node.store.dir().join("locks");
+    let mut held = Vec::new();
+    for name in node.names("locks").iter().filter(|name| name.starts_with("pull-")) {
+        let lock = fs::File::open(locks.join(name)).unwrap();
+        lock.lock().unwrap();
+        held.push(lock);
+    }
+    assert_eq!(held.len(), 1);
+    assert_eq!(pull().digest, image.digest);
+    assert!(node.names("progress").is_empty(), "nothing is told of it");
+}
+
+#[test]
 fn a_folder_is_used_in_place_by_the_handle_that_its_user_opened() {
     let node = Node::new();
     node.file("root/etc/passwd", b"me:x:7:8::/h:\n");

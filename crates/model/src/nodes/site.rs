@@ -173,6 +173,9 @@ pub struct ContainerSite {
     pub store_size: Bytes,
     /// Pulls at a time on a node.
     pub pulls: u32,
+    /// When a registry is asked what a tag leads to.
+    #[serde(skip_serializing_if = "ImagePull::is_always")]
+    pub pull: ImagePull,
     /// What one container may write to its own files; `None` for as much as the node has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk: Option<Bytes>,
@@ -233,6 +236,23 @@ pub enum IdRanges {
 impl IdRanges {
     fn is_by_uid(&self) -> bool {
         *self == Self::Uid
+    }
+}
+
+/// Whether a registry is asked about the tag of an image that the node has already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ImagePull {
+    /// At every start of a container: a tag may lead to another image since.
+    #[default]
+    Always,
+    /// Only if the node has no image of that name: containers start without their registry.
+    Missing,
+}
+
+impl ImagePull {
+    fn is_always(&self) -> bool {
+        *self == Self::Always
     }
 }
 
@@ -393,6 +413,7 @@ impl Default for ContainerSite {
             store: None,
             store_size: Bytes(100 << 30),
             pulls: 3,
+            pull: ImagePull::Always,
             disk: None,
             mount_home: true,
             mounts: Vec::new(),

@@ -15,8 +15,8 @@ use model::hostlist;
 use model::machine::SourceConfig;
 use model::price::Price;
 use model::site::{
-    AddressRange, ContainerSite, EngineKind, IdRanges, NetworkPolicy, PortRange, RuntimeKind,
-    TaskUser,
+    AddressRange, ContainerSite, EngineKind, IdRanges, ImagePull, NetworkPolicy, PortRange,
+    RuntimeKind, TaskUser,
 };
 use serde::Deserialize;
 use slurm::conf::Files;
@@ -260,6 +260,7 @@ struct Containers {
     store_size: Option<Size>,
     disk: Option<DiskSize>,
     pulls: Option<u32>,
+    pull: Option<ImagePull>,
     mount_home: Option<bool>,
     mounts: Vec<MountText>,
     mirrors: BTreeMap<String, Vec<String>>,
@@ -327,6 +328,7 @@ impl SluiceToml {
             ("store", given.store.is_some()),
             ("store_size", given.store_size.is_some()),
             ("pulls", given.pulls.is_some()),
+            ("pull", given.pull.is_some()),
             ("mirrors", !given.mirrors.is_empty()),
             ("authorities", given.authorities.is_some()),
             // Podman is told them at each pull.
@@ -378,6 +380,7 @@ impl SluiceToml {
             store_size: given.store_size.map_or(usual.store_size, |size| size.0),
             disk: given.disk.map(|size| size.0),
             pulls: given.pulls.unwrap_or(usual.pulls).max(1),
+            pull: given.pull.unwrap_or_default(),
             mount_home: given.mount_home.unwrap_or(usual.mount_home),
             mounts: given.mounts.into_iter().map(|mount| mount.0).collect(),
             mirrors: given.mirrors,
@@ -417,7 +420,7 @@ mod tests {
         let text = "[containers]\ndisk = '3GB'\ntask_user = 'job'\nstore_size = '2GB'\nmounts = ['/data::ro']\nmount_home = false\n\
                     insecure_registries = ['localhost:5000']\nnetwork = 'bridge'\naddresses = '192.168.0.0/24'\n\
                     ports = '5000-5001'\ncdi = ['/opt/cdi']\nids = 'subuid'\nprivileged = true\n\
-                    docker_image = 'lab/dind'\n[containers.mirrors]\n\
+                    docker_image = 'lab/dind'\npull = 'missing'\n[containers.mirrors]\n\
                     'docker.io' = ['mirror.example:5000']\n";
         let found = site(text).expect("it is good");
         assert_eq!((found.store_size, found.mount_home), (Bytes(2 << 30), false));
@@ -428,7 +431,8 @@ mod tests {
         assert_eq!(found.network, NetworkPolicy::Bridge);
         assert_eq!(found.ports, PortRange { first: 5000, last: 5001 });
         assert_eq!(found.cdi, ["/opt/cdi"]);
-        assert_eq!(found.ids, IdRanges::Subuid);
+        assert_eq!((found.ids, found.pull), (IdRanges::Subuid, ImagePull::Missing));
+        assert!(site("[containers]\npull = 'never'\n").is_err_and(|why| why.contains("missing")));
         assert_eq!((found.privileged, &*found.docker_image), (true, "lab/dind"));
         let link =
             |number| found.addresses.link(number).map(|(node, inside)| format!("{node} {inside}"));

@@ -217,6 +217,9 @@ fn root_bad_containers_are_one_line_and_leave_nothing() {
         assert!(said.stderr.contains(expected), "{options}: {}", said.stderr);
         assert!(said.stderr.lines().count() <= 2, "{options}: {}", said.stderr);
     }
+    // What cannot be executed has the exit code that it has outside, whichever task of the step made the container.
+    let said = cluster.shell_as(USER, &format!("srun -n2 --container={root} nosuch"));
+    assert_eq!(said.code, 2, "{}", said.stderr);
     // A script's file has the line.
     cluster.write("job.sh", "#!/bin/sh\ntrue\n");
     let job = cluster.submit(&["-o", "out", "--container=/nowhere", "job.sh"]);
@@ -291,7 +294,6 @@ fn root_an_image_of_a_registry_is_pulled_once_and_run_by_both_languages() {
         said.stdout,
         said.stderr
     );
-    // What is there is used without the registry, by its digest or where the site says so.
     let missing =
         cluster.shell_as(USER, &format!("srun --container=docker://{address}/lab/tools:2 true"));
     assert!(missing.stderr.contains("lab/tools:2"), "{}", missing.stderr);
@@ -300,6 +302,37 @@ fn root_an_image_of_a_registry_is_pulled_once_and_run_by_both_languages() {
 }
 
 /// Two devices that every kernel has play the GPUs: a container shows and opens those of its job or step alone.
+#[test]
+fn root_an_image_that_is_there_runs_without_its_registry_where_the_site_says_so() {
+    let registry = Registry::start();
+    let made = tempfile::tempdir().expect("a folder");
+    make_rootfs(&made.path().join("rootfs"));
+    registry.push("lab/tools", "1", &made.path().join("rootfs"), r#"{"Env":["PATH=/bin"]}"#);
+    let address = registry.address.clone();
+    let with = |more: &str| format!("[containers]\ninsecure_registries = ['{address}']\n{more}");
+    let cluster = cluster(&with("pull = 'missing'\n"));
+    let run = |tag: &str| {
+        let image = format!("docker://{address}/lab/tools:{tag}");
+        cluster.shell_as(USER, &format!("srun --container={image} cat /etc/release"))
+    };
+    // Who is attached is told of a pull, and of none where the image is there.
+    let pulled = run("1");
+    assert!(pulled.stderr.contains("lab/tools:1: pulling"), "{}", pulled.stderr);
+    assert_eq!(pulled.ok(), "made on the spot\n");
+    drop(registry);
+    let there = run("1");
+    assert_eq!((there.stderr.as_str(), there.stdout.as_str()), ("", "made on the spot\n"));
+    let other = run("2");
+    assert!(other.code != 0 && other.stderr.contains(&address), "{}", other.stderr);
+    // Without the setting a tag is asked for each time.
+    cluster.write_conf("sluice.toml", &with(""));
+    cluster.sluice(&["scontrol", "reconfigure"]).ok();
+    let asked = until("the node asks again", || Some(run("1")).filter(|said| said.code != 0));
+    assert!(asked.stderr.contains(&address), "{}", asked.stderr);
+    assert!(asked.stderr.contains("which pull = \"missing\" would run"), "{}", asked.stderr);
+    assert_nothing_is_left(&cluster);
+}
+
 #[test]
 fn root_a_container_has_the_devices_of_its_job_and_step() {
     for plugin in ["autodetect", "cgroup/v1"] {

@@ -100,7 +100,21 @@ pub(super) fn is_made_in(folder: &Path) -> bool {
     folder.join(RECORD).exists()
 }
 
-/// Makes the container, above the files of `before` if it has ended and had the same name.
+/// Puts this process into a new mount namespace, in which a container is to be made.
+pub(super) fn enter_mount_namespace() -> Result<(), String> {
+    let none: Option<&str> = None;
+    unshare(CloneFlags::CLONE_NEWNS)
+        .and_then(|()| mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_SLAVE, none))
+        .map_err(|e| format!("cannot make a mount namespace: {}", e.desc()))
+}
+
+/// The name of the container of a folder.
+pub(super) fn name_of(folder: &Path) -> &str {
+    folder.file_name().and_then(|name| name.to_str()).unwrap_or("container")
+}
+
+/// Makes the container in this process's mount namespace, which is the container's alone; above the files of `before` if it has
+/// ended and had the same name.
 pub(super) fn assemble(
     spec: &ContainerSpec,
     before: Option<&Assembled>,
@@ -108,11 +122,7 @@ pub(super) fn assemble(
     environment: &[CString],
     progress: &mut (dyn FnMut(&str) + Send),
 ) -> Result<Assembled, ContainerError> {
-    let none: Option<&str> = None;
     let failed = |what: &'static str| move |e: Errno| format!("{what}: {}", e.desc());
-    unshare(CloneFlags::CLONE_NEWNS).map_err(failed("cannot make a mount namespace"))?;
-    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_SLAVE, none)
-        .map_err(failed("cannot make a mount namespace"))?;
     let image = before.and_then(|before| before.image.clone()).or(spec.request.image.clone());
     let rootfs = rootfs::find(spec, image.as_deref(), progress)?;
     let opened = ShownHandles::open(spec, environment);
@@ -181,7 +191,7 @@ pub(super) fn assemble(
     let has_driver = show_device_files(spec, among)?;
     // The root has its parts; nobody else is to find them here.
     group_trees::hide_most_and_unmount(PARTS)?;
-    let name = spec.folder.file_name().and_then(|name| name.to_str()).unwrap_or("container");
+    let name = name_of(&spec.folder);
     let assembled = Assembled {
         holder,
         map,
@@ -496,8 +506,8 @@ impl ShownHandles {
     }
 }
 
-/// Shows the folder of Sluice's own files, in which nothing is there yet but the places that they are mounted on: they are made
-/// faster there than in the container's own files.
+/// Shows the folder of Sluice's own files, in which nothing is there yet but the small program that enters a working directory,
+/// and the places that the others are mounted on: they are made faster there than in the container's own files.
 fn show_own_folder(points: MountPoints, own: &[(PathBuf, String)]) -> Result<(), String> {
     let folder = Path::new(OWN_FOLDER);
     let place = |target: &str| {
@@ -516,6 +526,11 @@ fn show_own_folder(points: MountPoints, own: &[(PathBuf, String)]) -> Result<(),
         }
     }
     place(REPOSITORY).map_or(Ok(()), |place| make_folder(&place, 0o755))?;
+    if let Some(enter) = place(files::ENTER).filter(|_| !files::ENTER_PROGRAM.is_empty()) {
+        fs::write(&enter, files::ENTER_PROGRAM)
+            .and_then(|()| fs::set_permissions(&enter, PermissionsExt::from_mode(0o555)))
+            .map_err(|e| format!("cannot make {}: {e}", enter.display()))?;
+    }
     files::show_own(points, folder, files::OWN)
 }
 

@@ -25,6 +25,11 @@ use wire::volume::LaunchVolume;
 pub(super) const OWN: &str = "/run/sluice";
 /// The program itself; where it cannot be shown, its commands are not there either.
 pub(super) const PROGRAM: &str = "/run/sluice/program";
+/// The small program that enters the working directory ([`ENTER_PROGRAM`]).
+pub(super) const ENTER: &str = "/run/sluice/enter";
+/// Enters a working directory and executes a program there, without a library (`enter/enter.rs`). Empty where the build could
+/// not make it.
+pub(super) const ENTER_PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/enter"));
 
 /// The arguments that run a verb of Sluice's own program in a container: by a loader that is shown with it, since the image
 /// need not have its C library.

@@ -3,7 +3,7 @@
 //! node too.
 
 use super::assembly::WORKSPACE;
-use super::files::own_program;
+use super::files::{ENTER, own_program};
 use crate::supervisor::workspace::RunWorkspace;
 use nix::errno::Errno;
 use nix::unistd::{chdir, execvp};
@@ -20,6 +20,11 @@ const PLACE: &str = "--workspace";
 /// The arguments that enter the working directory and execute `argv` there.
 pub(super) fn in_work_dir(work_dir: &str, argv: &[String]) -> Vec<String> {
     called_with(&[work_dir], argv)
+}
+
+/// The same by the small program, which starts the whole one only where it cannot do it.
+pub(super) fn in_work_dir_fast(work_dir: &str, argv: &[String]) -> Vec<String> {
+    std::iter::once(ENTER.to_owned()).chain(in_work_dir(work_dir, argv)).collect()
 }
 
 /// The same, with the run's files placed before.
@@ -82,4 +87,47 @@ fn place() -> Result<Vec<(String, String)>, String> {
     };
     let environment: Vec<CString> = std::env::vars_os().filter_map(entry).collect();
     workspace.place(&environment)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::files::ENTER_PROGRAM;
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
+    use std::process::{Command, Output};
+
+    /// Runs the small program in `folder` as a container does, with another program in the place of the whole one.
+    fn enter(folder: &Path, work_dir: &str, argv: &[&str]) -> Output {
+        let program = folder.join("enter");
+        std::fs::write(&program, ENTER_PROGRAM).expect("written");
+        std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).expect("a mode");
+        let argv: Vec<String> = argv.iter().map(|word| (*word).to_owned()).collect();
+        let words = in_work_dir_fast(work_dir, &argv);
+        let mut command = Command::new(program);
+        // The word after its own name is what is executed where something fails.
+        command.arg("/bin/echo").args(&words[2..]).env_clear();
+        command.env("OTHER", "1").env("PATH", "/nowhere:/usr/bin:/bin").env("LAST", "2");
+        command.output().expect("executed")
+    }
+
+    #[test]
+    fn small_program_enters_the_working_directory_and_leaves_failures_to_the_whole_one() {
+        let dir = tempfile::tempdir().expect("scratch folder");
+        let folder = dir.path().canonicalize().expect("a path");
+        let work_dir = folder.to_str().expect("a text");
+        let said = |work_dir: &str, argv: &[&str]| {
+            let output = enter(&folder, work_dir, argv);
+            (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+        };
+        assert_eq!(said(work_dir, &["pwd"]), (Some(0), format!("{work_dir}\n")));
+        let words = ["/bin/sh", "-c", "echo $0 $1 $OTHER $LAST; exit 3", "a", "b"];
+        assert_eq!(said(work_dir, &words), (Some(3), "a b 1 2\n".to_owned()));
+        let failures = [("/nowhere", "pwd"), (work_dir, "no-such"), (work_dir, "./no-such")];
+        for (work_dir, program) in failures {
+            let (code, text) = said(work_dir, &[program]);
+            assert_eq!(code, Some(0), "{program}");
+            assert!(text.ends_with(&format!("{VERB} {work_dir} {program}\n")), "{text}");
+        }
+    }
 }

@@ -10,7 +10,8 @@
 //!   `loop_device`: how.
 //! - `network`: a network of its own, with ports of the node that lead in.
 //! - `group_trees`: the control groups that the runtime sees.
-//! - `node_programs`: programs of the node; `runtime`: which of them runs containers; `runtime_config`: what an OCI runtime is told.
+//! - `node_programs`: programs of the node; `runtime`: which of them runs containers; `runtime_config`: what an OCI runtime is told;
+//!   `early_runtime`: one that is started before its container is made.
 //! - `engine`: Docker and Podman; `init`: the first process of their containers.
 //! - `enroot`, `apptainer`: programs that run containers as the job's user; `users_program`: what these have in common.
 //! - `program`: its arguments, variables and working directory; `inside`: what runs in the container before it.
@@ -21,6 +22,7 @@ mod apptainer;
 mod assembly;
 mod container_error;
 mod devices;
+mod early_runtime;
 mod engine;
 mod enroot;
 mod files;
@@ -53,6 +55,8 @@ use crate::supervisor::workspace::RunWorkspace;
 use apptainer::ApptainerProcess;
 use assembly::{Assembled, MOUNT_POINT};
 pub(crate) use container_error::ContainerError;
+use early_runtime::EarlyRuntime;
+pub(crate) use early_runtime::exit_of;
 use engine::EngineProcess;
 use enroot::EnrootProcess;
 use image::Credentials;
@@ -69,7 +73,7 @@ use nix::fcntl::{Flock, FlockArg, OFlag, open};
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::Uid;
 use program::Inside;
-use runtime::Runtime;
+use runtime::{Runtime, Traces};
 use runtime_config::{DeviceFile, ProcessUser, RuntimeConfig};
 use save::SaveTarget;
 pub(crate) use save::{SAVE, remove_partial};
@@ -147,6 +151,8 @@ pub(crate) struct ContainerSpec<'a> {
     /// For the image's registry, and for this pull only.
     pub credentials: Option<Credentials>,
     pub found: FoundDevices,
+    /// The runtime that waits for this process to make the container.
+    pub early: OnceCell<EarlyRuntime>,
 }
 
 /// The devices of the process, searched for once, when they are asked for.
@@ -208,7 +214,16 @@ impl<'a> ContainerSpec<'a> {
                 password: auth.password.0.clone(),
             }),
             found: FoundDevices::default(),
+            early: OnceCell::new(),
         })
+    }
+
+    /// Ends the runtime that was started before its container could be made or its program was found, with the exit code of
+    /// this process.
+    pub fn end_early_runtime(&self, code: i32) {
+        if let Some(runtime) = self.early.get() {
+            runtime.end(code);
+        }
     }
 
     fn device_files(&self) -> &[DeviceFile] {
@@ -408,7 +423,13 @@ pub(crate) fn enter(
             running.holder.join_mounts()?;
             running
         }
-        before => assembly::assemble(spec, before.as_ref(), users.as_ref(), environment, progress)?,
+        before => {
+            assembly::enter_mount_namespace()?;
+            if early_runtime::is_possible(spec, &runtime) {
+                let _ = spec.early.set(EarlyRuntime::start(spec, &runtime)?);
+            }
+            assembly::assemble(spec, before.as_ref(), users.as_ref(), environment, progress)?
+        }
     };
     drop(lock);
     let root =
@@ -507,8 +528,6 @@ impl OciProcess {
         environment: &[String],
     ) -> nix::Result<std::convert::Infallible> {
         let io = |e: std::io::Error| Errno::from_raw(e.raw_os_error().unwrap_or(libc::EIO));
-        let bundle = process_folder(&spec.folder, &spec.step, spec.process);
-        fs::create_dir_all(&bundle).map_err(io)?;
         // Where the step has no group of its own in this tree, it shares the job's with other steps: a runtime ends all
         // processes of its group with its own.
         let group = format!("{}/{GROUP}-{}-{}", self.group, spec.step, spec.process);
@@ -529,15 +548,20 @@ impl OciProcess {
             group: &group,
             devices,
         };
+        let config = config.to_json().to_string();
+        if let Some(runtime) = spec.early.get() {
+            return runtime.run(config.as_bytes());
+        }
+        let bundle = process_folder(&spec.folder, &spec.step, spec.process);
+        fs::create_dir_all(&bundle).map_err(io)?;
         // The environment may hold secrets.
         let mut file = fs::OpenOptions::new();
         file.write(true).create(true).truncate(true).mode(0o600);
         let mut file = file.open(bundle.join("config.json")).map_err(io)?;
-        file.write_all(config.to_json().to_string().as_bytes()).map_err(io)?;
-        let state = spec.folder.join("state");
-        let id = format!("{}-{}-{}", self.assembled.name, spec.step, spec.process);
+        file.write_all(config.as_bytes()).map_err(io)?;
+        let (state, id) = (early_runtime::state_folder(spec), early_runtime::runtime_id(spec));
         self.users.as_ref().map_or(Ok(()), Users::keep_over_exec)?;
-        runtime::execute(&self.runtime, &state, &bundle, &id)
+        runtime::execute(&self.runtime, &state, &bundle, &id, Traces::Removed)
     }
 
     fn user(&self, spec: &ContainerSpec) -> ProcessUser {

@@ -67,8 +67,11 @@ impl Program {
             Err(Errno::ENOENT) => Ok(self.arguments.clone()),
             // One that cannot be reached says so itself.
             _ if has_workspace => Ok(inside::in_workspace(&self.work_dir, &self.arguments)),
-            _ if self.work_dir != "/" => Ok(inside::in_work_dir(&self.work_dir, &self.arguments)),
-            _ => Ok(self.arguments.clone()),
+            _ if self.work_dir == "/" => Ok(self.arguments.clone()),
+            _ if rights.open(root, files::ENTER, OFlag::O_PATH).is_ok() => {
+                Ok(inside::in_work_dir_fast(&self.work_dir, &self.arguments))
+            }
+            _ => Ok(inside::in_work_dir(&self.work_dir, &self.arguments)),
         }
     }
 }

@@ -5,10 +5,10 @@ use super::files::is_folder;
 use crate::supervisor::mount_calls::{open_plain, open_plain_at};
 use crate::supervisor::process::credentials::as_user;
 use image::{
-    FileUser, ImageConfig, Phase, Progress, Pull, RegistryConfig, Root, Source, SquashImage, Store,
-    StoreOptions,
+    FileUser, ImageConfig, Phase, Progress, Pull, PullPolicy, RegistryConfig, Root, Source,
+    SquashImage, Store, StoreOptions,
 };
-use model::site::ContainerSite;
+use model::site::{ContainerSite, ImagePull};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
@@ -136,7 +136,15 @@ fn pull(
     pull.file_user = Some(FileUser { uid, gid, groups: spec.user.groups.clone() });
     pull.on_progress = Some(&tell);
     pull.credentials = spec.credentials.clone();
-    let image = store.pull(source, pull).map_err(words)?;
+    pull.policy = match spec.site.pull {
+        ImagePull::Always => PullPolicy::Always,
+        ImagePull::Missing => PullPolicy::IfNotPresent,
+    };
+    let image = store.pull(source, pull).map_err(|error| {
+        let is_there = spec.site.pull == ImagePull::Always && store.has_public_image(source);
+        let hint = "; the node has an image of that name, which pull = \"missing\" would run";
+        format!("{error}{}", if is_there { hint } else { "" })
+    })?;
     let handle = |path: PathBuf| {
         open(&path, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())
             .map_err(|e| format!("{}: {}", path.display(), e.desc()))

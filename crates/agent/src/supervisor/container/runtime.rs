@@ -11,12 +11,16 @@ use model::site::{ContainerSite, NetworkPolicy, RuntimeKind};
 use nix::errno::Errno;
 use nix::unistd::execve;
 use std::convert::Infallible;
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
+use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 /// Tried in this order.
-const RUNTIMES: [&str; 2] = ["runc", CRUN];
+const RUNTIMES: [&str; 2] = [RUNC, CRUN];
+pub(super) const RUNC: &str = "runc";
 const CRUN: &str = "crun";
 
 /// What runs containers on this node.
@@ -85,12 +89,44 @@ fn find_named(name: &str) -> Result<PathBuf, String> {
     node_programs::find(name).ok_or_else(|| format!("container runtime {name} is not on this node"))
 }
 
+/// The option of a runtime to remove neither its group nor what it noted when the container has ended.
+const KEEP: &CStr = c"--keep";
+
+/// Whether the runtime has the option to leave its traces to who called it; `runc` has it since 1.1. It is asked once: the answer
+/// is in the folder `node`, for this very file.
+pub(super) fn can_keep(runtime: &Path, node: &Path) -> bool {
+    let Ok(status) = fs::metadata(runtime) else { return false };
+    let stamp = format!("{}-{}-{}", status.ino(), status.size(), status.mtime());
+    let answer = node.join(format!("runtime-{stamp}"));
+    let word = KEEP.to_str().unwrap_or_default();
+    if let Ok(known) = fs::read_to_string(&answer) {
+        return known == word;
+    }
+    let mut command = Command::new(runtime);
+    command.args(["run", "--help"]).env_clear().stdin(Stdio::null());
+    let said = command.output().map(|said| String::from_utf8_lossy(&said.stdout).into_owned());
+    let can = said.is_ok_and(|said| said.contains(word));
+    // Where it cannot be written, it is asked again.
+    let _ = fs::write(&answer, if can { word } else { "" });
+    can
+}
+
+/// What becomes of a runtime's group and notes when its container has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Traces {
+    /// The runtime removes them before it ends.
+    Removed,
+    /// They go with the group and the folder of the step.
+    Kept,
+}
+
 /// Becomes the runtime, which runs the bundle and ends with its exit code.
 pub(super) fn execute(
     runtime: &Path,
     state: &Path,
     bundle: &Path,
     id: &str,
+    traces: Traces,
 ) -> nix::Result<Infallible> {
     let word = |text: &[u8]| CString::new(text).map_err(|_| Errno::EINVAL);
     let program = word(runtime.as_os_str().as_bytes())?;
@@ -107,10 +143,9 @@ pub(super) fn execute(
         word(b"--root")?,
         word(state.as_os_str().as_bytes())?,
         word(b"run")?,
-        word(b"--bundle")?,
-        word(bundle.as_os_str().as_bytes())?,
-        word(id.as_bytes())?,
     ]);
+    words.extend((traces == Traces::Kept).then_some(KEEP.to_owned()));
+    words.extend([word(b"--bundle")?, word(bundle.as_os_str().as_bytes())?, word(id.as_bytes())?]);
     // The runtime's own environment; the container's is in its configuration.
     let environment = [c"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"];
     execve(&program, &words, &environment)
@@ -120,6 +155,7 @@ pub(super) fn execute(
 mod tests {
     use super::*;
     use model::container::ContainerName;
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn an_engine_is_for_what_it_can_do_and_must_be_there() {
@@ -142,5 +178,25 @@ mod tests {
         ] {
             assert!(!find("/nowhere/docker", &other).contains("docker"), "{other:?}");
         }
+    }
+
+    #[test]
+    fn runtime_is_asked_once_whether_it_can_leave_its_traces() {
+        let node = tempfile::tempdir().expect("scratch folder");
+        let made = |name: &str, says: &str| {
+            let path = node.path().join(name);
+            let script = format!("#!/bin/sh\necho \"$@\" >> \"$0.asked\"\necho '{says}'\n");
+            fs::write(&path, script).expect("written");
+            fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).expect("a mode");
+            path
+        };
+        let (new, old) = (made("new", "   --keep   leave it"), made("old", "   --detach"));
+        for _ in 0..2 {
+            assert!(can_keep(&new, node.path()));
+            assert!(!can_keep(&old, node.path()));
+        }
+        let asked = fs::read_to_string(node.path().join("new.asked")).expect("asked");
+        assert_eq!(asked, "run --help\n");
+        assert!(!can_keep(Path::new("/nowhere/runc"), node.path()));
     }
 }

@@ -5,7 +5,6 @@ use super::holder::{IdMap, MappedIds};
 use crate::supervisor::mount_calls::Rights;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
-use nix::sched::{CloneFlags, unshare};
 use nix::sys::prctl;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
@@ -14,11 +13,31 @@ use nix::unistd::{ForkResult, Pid, fork, pause, pipe2, read, write};
 use std::fs;
 use std::os::fd::OwnedFd;
 
+/// The stack of a child that only waits, in parts that are aligned as a stack has to be.
+const STACK_PARTS: usize = 1024;
+
 /// A user namespace with this map, held by descriptor.
 pub(super) fn namespace(map: &IdMap) -> nix::Result<OwnedFd> {
-    let held = held_in_child(|| unshare(CloneFlags::CLONE_NEWUSER))?;
+    // It is dropped after the child that uses it has ended.
+    let mut stack = vec![0_u128; STACK_PARTS];
+    // In this process's own memory: a copy of it would take longer than the namespace.
+    let flags = libc::CLONE_VM | libc::CLONE_NEWUSER | libc::SIGCHLD;
+    // SAFETY: the pointer is to the end of the stack, which grows downwards. The child has that stack alone, and makes system
+    // calls that touch no memory.
+    let child = unsafe {
+        let top = stack.as_mut_ptr().add(STACK_PARTS);
+        libc::clone(wait_for_kill, top.cast(), flags, std::ptr::null_mut())
+    };
+    let held = NamespaceChild(Pid::from_raw(Errno::result(child)?));
     map.write_for(held.0.as_raw())?;
     held.open("user")
+}
+
+extern "C" fn wait_for_kill(_: *mut libc::c_void) -> libc::c_int {
+    let _ = prctl::set_pdeathsig(Signal::SIGKILL);
+    loop {
+        pause();
+    }
 }
 
 /// A child that holds the namespaces it has entered, and is killed with this value.

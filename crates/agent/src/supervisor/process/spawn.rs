@@ -145,12 +145,13 @@ pub(crate) fn spawn(spec: ProcessSpec) -> Result<Spawned, Errno> {
     }
 }
 
-/// Reads the child's message. Call it when [`Spawned::ready`] is readable.
+/// Reads the child's message. Call it when [`Spawned::ready`] is readable, or when the child has ended: the copy of it that makes
+/// a container may still have said nothing then, and is not waited for.
 pub(crate) fn readiness(ready: &OwnedFd) -> Readiness {
     let mut space = nix::cmsg_space!([RawFd; 1]);
     let mut buffer = [0; REASON_BYTES_MAX];
     let mut iov = [IoSliceMut::new(&mut buffer)];
-    let flags = MsgFlags::MSG_CMSG_CLOEXEC;
+    let flags = MsgFlags::MSG_CMSG_CLOEXEC | MsgFlags::MSG_DONTWAIT;
     let received = recvmsg::<UnixAddr>(ready.as_raw_fd(), &mut iov, Some(&mut space), flags);
     let (length, passed) = match received {
         Ok(message) => {
@@ -195,9 +196,23 @@ fn failure_of(message: &[u8]) -> LaunchFailure {
 
 /// Runs in the child up to its program. Returns an exit code only if the program could not be executed.
 fn begin(mut spec: ProcessSpec, entered: Result<(), Errno>, report: &OwnedFd) -> i32 {
+    let container = spec.container.take();
+    let code = begin_program(spec, container.as_ref(), entered, report);
+    if let Some(container) = &container {
+        container.end_early_runtime(code);
+    }
+    code
+}
+
+fn begin_program(
+    spec: ProcessSpec,
+    container: Option<&ContainerSpec>,
+    entered: Result<(), Errno>,
+    report: &OwnedFd,
+) -> i32 {
     let argv = spec.argv.clone();
     let (argv0, notices, prologs) = (spec.argv0, spec.notices, spec.prologs.clone());
-    let (user, container, workspace) = (spec.user, spec.container.take(), spec.workspace);
+    let (user, workspace) = (spec.user, spec.workspace);
     let (work_dir, login) = (spec.work_dir, spec.login);
     let prepared = prepare(spec, entered, container.is_some()).map_err(LaunchFailure::from);
     // The streams are open: what takes long is told on standard error, and so is what fails.
@@ -206,7 +221,7 @@ fn begin(mut spec: ProcessSpec, entered: Result<(), Errno>, report: &OwnedFd) ->
             let environment = place(workspace, work_dir, environment)?;
             return Ok((environment, None));
         };
-        match container::enter(&container, &environment, &mut write_line_if_read) {
+        match container::enter(container, &environment, &mut write_line_if_read) {
             Ok(entered) => Ok((environment, Some((container, entered)))),
             Err(failure) => {
                 let failure = LaunchFailure::from(failure);
@@ -250,7 +265,7 @@ fn begin(mut spec: ProcessSpec, entered: Result<(), Errno>, report: &OwnedFd) ->
             let (errno, what) = match container {
                 // The interpreter of a program in a container is not looked for: this process is still root, and outside.
                 Some((container, entered)) => {
-                    entered.execute(&container, &argv, &environment, words)
+                    entered.execute(container, &argv, &environment, words)
                 }
                 None => {
                     let (errno, what) = execute(&argv, &environment, argv0);

@@ -28,8 +28,8 @@ impl Step {
             self.stage = Stage::Emptying;
         }
         if self.stage == Stage::Emptying {
-            let is_empty = self.is_empty();
-            if !is_empty && !self.has_only_holder() {
+            // The second look is after the kill of what the tasks have left.
+            if !self.has_only_holder() && !self.is_empty() && !self.has_only_holder() {
                 return None;
             }
             let read_out =
@@ -41,7 +41,7 @@ impl Step {
             if !self.is_told {
                 self.tell_end(oom_now, notice);
             }
-            if !is_empty {
+            if !self.is_empty() {
                 return None;
             }
             if let Some(group) = self.group.take() {
@@ -87,8 +87,8 @@ impl Step {
         self.is_told = true;
     }
 
-    /// Whether the first process of its container is all that is left, which was killed. It takes the container's mounts apart as
-    /// it dies, and nobody need wait for that.
+    /// Whether the first process of its container is all that is left. It runs nothing of the user's, and takes the container's
+    /// mounts apart as it dies: its clients are told the end before it is killed.
     fn has_only_holder(&self) -> bool {
         let (Some(group), Some(containers)) = (&self.group, &self.containers) else { return false };
         let Ok(pids) = group.pids() else { return false };

@@ -362,8 +362,13 @@ impl Step {
         let Some(index) = self.tasks.iter().position(|task| task.pid == Some(dead.pid)) else {
             return false;
         };
+        let step = self.order.step.to_string();
+        let exit = match &self.containers {
+            Some(folder) => container::exit_of(folder, &step, index as u32, dead.exit),
+            None => dead.exit,
+        };
         // A task that was killed by a signal before it was executed counts as started.
-        if dead.exit.signal > 0 && self.tasks[index].ready.take().is_some() {
+        if exit.signal > 0 && self.tasks[index].ready.take().is_some() {
             self.clients.send_to_all(&StepMessage::Started {
                 task: self.tasks[index].rank,
                 pid: dead.pid.as_raw() as u32,
@@ -373,8 +378,7 @@ impl Step {
         }
         self.usage.absorb(&dead.usage);
         if let Some(folder) = &self.containers {
-            let step = self.order.step.to_string();
-            container::on_process_ended(folder, &step, index as u32, dead.exit);
+            container::on_process_ended(folder, &step, index as u32, exit);
         }
         let task = &mut self.tasks[index];
         task.used.update(&dead.used);
@@ -390,9 +394,9 @@ impl Step {
             }
         }
         if !told {
-            let oom = self.is_oom(&dead.exit, oom_now);
-            if !self.hold_exit(index, dead.exit, oom) {
-                self.tell_exit(index, dead.exit, oom);
+            let oom = self.is_oom(&exit, oom_now);
+            if !self.hold_exit(index, exit, oom) {
+                self.tell_exit(index, exit, oom);
             }
         }
         self.clients.flush();
