@@ -213,7 +213,7 @@ pub enum Detail {
     Listing,
 }
 
-/// `sluice top`: the first jobs in an order, for a screen that shows no more of them.
+/// `sluice top`: the first jobs in an order, or the last ones, for a screen that shows no more of them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueHead {
     /// Whose; empty for all.
@@ -225,6 +225,9 @@ pub struct QueueHead {
     pub filter: String,
     #[serde(default, skip_serializing_if = "QueueOrder::is_queue")]
     pub order: QueueOrder,
+    /// The last rows instead of the first, in the same order.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub from_end: bool,
 }
 
 /// By what the first jobs are the first.

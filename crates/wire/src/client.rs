@@ -442,6 +442,9 @@ pub enum Answer {
         /// How many of them the filter leaves; `None` of a server that knows neither filters nor orders.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         matching: Option<u64>,
+        /// Whether these are the last jobs; never of a server that knows the head alone.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        from_end: bool,
         jobs: JobList,
     },
     Triggers(Vec<Trigger>),

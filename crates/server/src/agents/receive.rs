@@ -10,6 +10,7 @@ use cluster::Command;
 use cluster::command::AttemptReport;
 use model::id::AttemptId;
 use model::reason::LaunchFault;
+use model::time::Timestamp;
 use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
@@ -22,6 +23,10 @@ use wire::report::{Report, ReportEvent};
 
 /// A link without a message for this long is dead.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// An agent dials again when its connection is lost, and the connection before it is silent from then on. One that still speaks
+/// so long after another took its nodes over is of another process that lives: two machines have one certificate.
+const TWO_AGENTS_AFTER: Duration = Duration::from_secs(60);
 
 /// Reports of one agent on their way to the disk.
 pub const REPORTS_MAX: usize = 4096;
@@ -108,6 +113,10 @@ impl LinkReceiver<'_> {
                 let mut facts =
                     self.shared.volatile.facts.write().expect("no panic while writing facts");
                 facts.extend(beats);
+                drop(facts);
+                if let Some(line) = self.second_agent(clock::now()) {
+                    warnings.warn_of_standing(from, &line);
+                }
                 Ok(())
             }
             ToServer::GpuSeries { mut nodes, series } => {
@@ -175,6 +184,21 @@ impl LinkReceiver<'_> {
             }
             _ => Ok(()),
         }
+    }
+
+    /// The line about another agent that speaks for the same nodes, where both live.
+    fn second_agent(&self, now: Timestamp) -> Option<String> {
+        // Machines that were cloned have all their nodes in common.
+        let node = self.nodes.iter().next()?;
+        let other = self.shared.agents.successor(node, self.link)?;
+        let is_both = now.since(other.since) >= TWO_AGENTS_AFTER;
+        is_both.then(|| {
+            format!(
+                "two agents speak for node {node} with one certificate, the newer one from {}: if the disk of one machine was \
+                 cloned, stop the agent of the clone, empty its state folder and let it join by a name of its own",
+                other.address
+            )
+        })
     }
 
     /// Hands a command to the writer, in the order in which the agent sent its messages.
@@ -245,6 +269,7 @@ impl LinkReceiver<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shared::agent_links::{AgentBuild, Link, LinkPeer};
     use crate::testing::{NODE, TestServer};
     use model::amount::Bytes;
     use model::bounds::{self, CUT_MARK, NODE_TEXT_BYTES};
@@ -306,6 +331,33 @@ mod tests {
         assert_eq!(held.os.len(), NODE_TEXT_BYTES.most);
         assert_eq!(held.not_enforced.len(), bounds::NODE_LINES.most);
         assert!(held.not_enforced.iter().all(|line| line.len() == NODE_TEXT_BYTES.most));
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn agent_that_speaks_on_after_another_took_its_node_over_is_said() {
+        let server = TestServer::start().await;
+        let nodes = HashSet::from([NODE.to_string()]);
+        let begun = clock::now();
+        let own = [NODE.to_string()];
+        for (number, last) in [(11, 1), (12, 2)] {
+            let (outbox, _orders) = mpsc::channel(8);
+            let (data, _bytes) = mpsc::channel(1);
+            let (cut, shutdown) = (Arc::default(), Arc::default());
+            let build = AgentBuild { program: "sluice".into(), protocol: 1 };
+            let peer = LinkPeer { address: [192, 0, 2, last].into(), build, since: begun };
+            let fingerprint = "one".into();
+            let link = Link { number, fingerprint, peer, outbox, data, cut, shutdown };
+            server.shared.agents.add(&own, &link);
+        }
+        let said = |link, seconds| {
+            let (settled, _pending) = mpsc::channel(1);
+            let receiver = LinkReceiver { shared: &server.shared, nodes: &nodes, link, settled };
+            receiver.second_agent(begun + Duration::from_secs(seconds))
+        };
+        assert_eq!(said(11, 5), None, "what was under way when its connection was lost");
+        let line = said(11, 60).expect("a line");
+        assert!(line.contains(NODE) && line.contains("from 192.0.2.2"), "{line}");
+        assert_eq!(said(12, 60), None, "the newer one is told by the older");
     }
 
     #[test]

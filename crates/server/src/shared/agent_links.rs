@@ -121,6 +121,12 @@ impl AgentLinks {
         self.links().get(node).map(|link| link.peer.clone())
     }
 
+    /// The other end of the link that took the node over from the link of this number.
+    pub fn successor(&self, node: &str, number: u64) -> Option<LinkPeer> {
+        let links = self.links();
+        links.get(node).filter(|link| link.number > number).map(|link| link.peer.clone())
+    }
+
     /// The number of the link that the node has now.
     pub fn number_of(&self, node: &str) -> Option<u64> {
         self.links().get(node).map(|link| link.number)

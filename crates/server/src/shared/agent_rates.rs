@@ -13,6 +13,9 @@ const REGISTRATIONS: RateLimit = RateLimit { burst: 6, interval: Duration::from_
 /// Lines about one node, and about all strangers together.
 const LINES: RateLimit = RateLimit { burst: 20, interval: Duration::from_secs(3) };
 
+/// What lasts, and is seen with every message of a node.
+const STANDING: RateLimit = RateLimit { burst: 1, interval: Duration::from_secs(600) };
+
 /// When each certificate began links.
 #[derive(Default)]
 pub struct LinkRates(OwnerRates);
@@ -35,14 +38,21 @@ impl RegistrationRates {
     }
 }
 
-/// Lines of the log by whom they are about: a node of the cluster, or nobody known.
+/// Lines of the log by whom they are about: a node of the cluster, or nobody known; and those about what lasts.
 #[derive(Default)]
-pub struct AgentWarnings(LineRates<Option<String>>);
+pub struct AgentWarnings(LineRates<Option<String>>, LineRates<String>);
 
 impl AgentWarnings {
     /// Logs a line about a node.
     pub fn warn(&self, node: &str, line: &str) {
         self.log(Some(node.to_owned()), line);
+    }
+
+    /// Logs a line about what lasts at a node, once in ten minutes.
+    pub fn warn_of_standing(&self, node: &str, line: &str) {
+        if self.1.take(STANDING, node.to_owned(), Instant::now()).is_some() {
+            tracing::warn!("{line}");
+        }
     }
 
     /// Logs a line about somebody who has not shown that he speaks for a node.

@@ -1,5 +1,5 @@
 //! The head of the queue, for a screen that shows no more of it: running jobs first, then waiting ones by their priority, or in another
-//! order.
+//! order; or its end, in the same order.
 
 use crate::shared::Shared;
 use crate::show::job_list::{self, ListedJob};
@@ -15,14 +15,14 @@ use wire::client::{Answer, Detail, JobsQuery, QueueHead, QueueOrder};
 use wire::job_list::JobList;
 use wire::view::JobView;
 
-/// The first jobs that are wanted, and how many there are.
+/// The first or the last jobs that are wanted, and how many there are.
 pub fn queue_head(
     shared: &Shared,
     by: &Principal,
     head: QueueHead,
     now: Timestamp,
 ) -> Result<Answer, Refusal> {
-    let QueueHead { users, rows, filter: text, order } = head;
+    let QueueHead { users, rows, filter: text, order, from_end } = head;
     let filter = JobFilter { users, ..JobFilter::default() };
     let wanted = JobsQuery { filter, detail: Detail::Listing, ..JobsQuery::default() };
     let text = text.to_lowercase();
@@ -37,10 +37,15 @@ pub fn queue_head(
             }
             matching = chosen.len() as u64;
             sort(shared, chosen, order, now);
-            chosen.truncate(rows as usize);
+            if from_end {
+                let before = chosen.len().saturating_sub(rows as usize);
+                chosen.drain(..before);
+            } else {
+                chosen.truncate(rows as usize);
+            }
         })?;
     let matching = Some(matching);
-    Ok(Answer::QueueHead { now, running, waiting, matching, jobs: JobList(jobs) })
+    Ok(Answer::QueueHead { now, running, waiting, matching, from_end, jobs: JobList(jobs) })
 }
 
 /// Sorts as the screen does, which sorts what it gets once more.
@@ -113,5 +118,12 @@ mod tests {
         }
         let by_name = ask(QueueHead { rows: 9, order: QueueOrder::Name, ..QueueHead::default() });
         assert_eq!(by_name.2, ["one", "three-x9", "two-x9"]);
+        let end = |rows| {
+            let order = QueueOrder::Name;
+            ask(QueueHead { rows, order, from_end: true, ..QueueHead::default() })
+        };
+        let last = ["three-x9".to_owned(), "two-x9".to_owned()];
+        assert_eq!(end(2), (3, Some(3), last.to_vec()), "the last ones, in the same order");
+        assert_eq!(end(9).2.len(), 3);
     }
 }

@@ -21,4 +21,5 @@ mod top;
 mod triggers;
 mod update_job;
 mod usage;
+mod view_options;
 mod yaml_errors;

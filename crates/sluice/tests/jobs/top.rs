@@ -94,6 +94,23 @@ fn up_top_shows_the_cluster_cancels_holds_and_explains_by_keys_and_gives_the_ter
     assert!(top.seen.contains(LEAVE_SCREEN) && top.seen.ends_with(SHOW_CURSOR), "{:?}", top.seen);
 }
 
+/// More jobs wait than are loaded at once: the key End asks for the last of them, and Home for the first.
+#[test]
+fn up_top_goes_to_the_end_of_a_long_queue_and_back() {
+    let (cluster, ..) = cluster();
+    let many = "for n in $(seq 300); do sbatch -H -Q -J wait$n -o /dev/null --wrap true; done";
+    cluster.shell(many).ok();
+    let mut top = OnTerminal::start(&cluster, &["top"], (100, 24), &[]);
+    top.until("the head", |seen| seen.contains("trainer") && seen.contains("301 waiting"));
+    assert!(!top.seen.contains("wait300"), "{:?}", top.seen);
+    top.press("\x1b[F");
+    top.until("the end", |seen| seen.contains("wait300") && !seen.contains("trainer"));
+    top.press("\x1b[H");
+    top.until("the head again", |seen| seen.contains("trainer") && !seen.contains("wait300"));
+    top.press("q");
+    assert!(top.end().success());
+}
+
 #[test]
 fn up_top_gives_the_terminal_back_at_every_end_and_uses_no_colour_where_none_is_wanted() {
     let (cluster, ..) = cluster();

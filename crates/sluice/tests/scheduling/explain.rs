@@ -341,4 +341,17 @@ fn up_ended_jobs_are_explained_by_their_cause() {
     cluster.await_end(cancelled);
     let text = explained(&cluster, &cancelled.to_string());
     assert!(text.contains(&format!("It was cancelled by {}.", user_name())), "{text}");
+
+    let killed = cluster.submit(&["-o", "/dev/null", "--wrap", "kill -SEGV $$"]);
+    cluster.await_end(killed);
+    let text = explained(&cluster, &killed.to_string());
+    assert!(text.contains("signal 11 (SIGSEGV)"), "{text}");
+
+    let after = format!("--dependency=afterok:{exits}");
+    let never = cluster.submit(&[&after, "--kill-on-invalid-dep=yes", "--wrap", "true"]);
+    cluster.await_end(never);
+    let text = explained(&cluster, &never.to_string());
+    assert!(text.contains("because its dependency could not be met any more"), "{text}");
+    let depended = format!("It depended on afterok:{exits}; `sluice explain {exits}` says");
+    assert!(text.contains(&depended), "{text}");
 }

@@ -43,3 +43,24 @@ fn up_scenes_of_the_demo_are_steps_in_a_lab_that_stays_until_it_is_ended() {
     assert!(!cluster.path("lab").exists());
     assert!(demo(&cluster, &["down"]).ok().starts_with("there is no lab"));
 }
+
+#[test]
+fn up_demo_that_is_kept_has_played_every_scene_and_each_is_a_step_of_its_own() {
+    let cluster = Cluster::folder(TWO_NODES);
+    let said = demo(&cluster, &["--keep"]).ok();
+    let scenes = ["One GPU", "Sixteen GPUs on one node", "A QOS that caps", "An array of 24"];
+    for title in scenes.into_iter().chain(["The drain drill"]) {
+        assert!(said.contains(&format!("== {title}")), "{title}: {said}");
+    }
+    assert!(said.contains("The lab runs on"), "{said}");
+    assert_eq!(in_lab(&cluster, &["squeue", "-h"]).ok(), "", "nothing is left of the scenes");
+    let steps = [("gpu", scenes[0]), ("refusal", scenes[1]), ("array", scenes[3])];
+    for (step, title) in steps {
+        let said = demo(&cluster, &[step]).ok();
+        assert!(said.contains(&format!("== {title}")), "{step}: {said}");
+        assert!(said.contains("every scene went as it must"), "{step}: {said}");
+        assert!(!said.contains("== The drain drill"), "{step} alone: {said}");
+    }
+    demo(&cluster, &["down"]).ok();
+    assert!(!cluster.path("lab").exists());
+}

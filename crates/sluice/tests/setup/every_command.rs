@@ -17,13 +17,14 @@ const LOGIN: u32 = 4;
 /// The node of the job that runs every command.
 const OWN: &str = "node03";
 
-/// A line, and what its output must have in it; `@JOB` is a job of the user that runs on node01, `@NODE` a node with
+/// A line, and what its output must have in it; `@JOB` is a job of the user that runs on node01, in a step, `@NODE` a node with
 /// room, `@SLUICE` the program, `@WORK` a folder that all machines of the cluster have.
 const COMMANDS: &[(&str, &str)] = &[
     ("squeue -h -j @JOB -o '%i %u %T'", "@JOB games RUNNING"),
     ("sinfo -h -n node01 -o %N", "node01"),
     ("scontrol show job @JOB", "JobId=@JOB"),
     ("scontrol show node node01", "NodeName=node01"),
+    ("scontrol show partition main", "PartitionName=main"),
     ("scontrol ping", "is UP"),
     ("sacct -n -X -P -j @JOB -o JobID,State", "@JOB|RUNNING"),
     ("sstat -n -P -a -j @JOB -o JobID", "@JOB"),
@@ -33,9 +34,17 @@ const COMMANDS: &[(&str, &str)] = &[
     ("sacctmgr -n -P show qos format=name", "normal"),
     ("seff @JOB", "@JOB"),
     ("strigger --get", ""),
+    ("sreport -n -P cluster utilization start=now-1hours end=now", "hosts|"),
+    ("sattach --layout @JOB.0", "1 tasks, 1 nodes (node01)"),
+    // It would stay as long as its step does.
+    ("timeout 10 sattach @JOB.0 < /dev/null | sed -n /attached/p", "attached"),
     ("srun -w @NODE sh -c 'echo on $SLURMD_NODENAME'", "on @NODE"),
     ("echo typed | srun -w @NODE cat", "typed"),
     ("salloc -w @NODE -n1 sh -c 'srun hostname'", "@NODE"),
+    (
+        "salloc -w @NODE -n1 sh -c 'sbcast -f /etc/passwd @WORK/copy.@NODE && cmp /etc/passwd @WORK/copy.@NODE && echo copied'",
+        "copied",
+    ),
     ("sbatch -W -w @NODE -D @WORK -o /dev/null --wrap true", "Submitted batch job"),
     (
         "id=$(sbatch --parsable -H -D @WORK --wrap true); scancel $id; squeue -h -j $id -t CA -o %T",
@@ -46,6 +55,8 @@ const COMMANDS: &[(&str, &str)] = &[
         "other",
     ),
     ("@SLUICE ps", ""),
+    ("@SLUICE top --once", "@JOB"),
+    ("@SLUICE fleet", "main"),
     ("@SLUICE explain @JOB", "@JOB"),
     ("@SLUICE offer", ""),
     ("@SLUICE event", ""),
@@ -56,6 +67,15 @@ fn filled_in(text: &str, cluster: &Cluster, job: &str, node: &str) -> String {
     let work = cluster.path("work").display().to_string();
     let text = text.replace("@JOB", job).replace("@NODE", node);
     text.replace("@SLUICE", program()).replace("@WORK", &work)
+}
+
+#[test]
+fn every_slurm_command_is_among_those_that_are_tried() {
+    for name in slurm::option::Command::ALL.map(slurm::option::Command::name) {
+        let has_it = |line: &str| line.split([' ', '\'', '(']).any(|word| word == name);
+        let is_tried = COMMANDS.iter().any(|(line, _)| has_it(line));
+        assert!(is_tried, "{name}");
+    }
 }
 
 #[test]
@@ -74,7 +94,12 @@ fn root_every_command_works_on_a_login_node_on_a_laptop_and_in_a_job() {
     until("the login node answers", || {
         (hosts.on_host_as(USER, &cluster, LOGIN, "squeue").code == 0).then_some(())
     });
-    let line = "sbatch --parsable -w node01 -o /dev/null --wrap 'touch runs; sleep 600'";
+    let script = format!(
+        "#!/bin/sh\nPATH={}:$PATH\nsrun -n1 sh -c 'echo attached; touch runs; exec sleep 600'\n",
+        cluster.path("bin").display()
+    );
+    cluster.write("attached.sh", &script);
+    let line = "sbatch --parsable -w node01 -o /dev/null attached.sh";
     let job = hosts.on_host_as(USER, &cluster, LOGIN, line).ok().trim().to_owned();
     cluster.await_file("runs", |_| true);
 

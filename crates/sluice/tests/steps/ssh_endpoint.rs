@@ -188,6 +188,30 @@ fn up_files_go_in_and_out_by_scp_and_sftp() {
 }
 
 #[test]
+fn root_paths_over_sftp_lead_no_further_than_the_rights_of_the_jobs_user() {
+    let cluster = Cluster::up(TWO_NODES);
+    let Some(ssh) = Ssh::of_user(&cluster, USER) else { return };
+    let job = cluster.submit_as(USER, "-o /dev/null --wrap 'sleep 600'");
+    cluster.await_state(job, "RUNNING");
+    let remote = |path: &str| format!("{job}@127.0.0.1:{path}");
+    let copy = |from: &str, to: &str| -> CommandOutput {
+        ssh.command("scp").args([from, to]).output().expect("scp runs").into()
+    };
+    let (work, up) = (cluster.path("work"), "../".repeat(30));
+    copy(&remote(&format!("{up}etc/passwd")), "passwd").ok();
+    let read = |path: &std::path::Path| std::fs::read(path).expect("a file");
+    assert!(read(&work.join("passwd")) == read("/etc/passwd".as_ref()), "what everybody may read");
+    for path in [format!("{up}etc/shadow"), "/etc/shadow".to_owned()] {
+        let said = copy(&remote(&path), "stolen");
+        assert!(said.code != 0 && said.stderr.contains("Permission denied"), "{path}: {said:?}");
+        assert!(!work.join("stolen").exists(), "{path}");
+    }
+    let said = copy("passwd", &remote(&format!("{up}etc/planted-by-sftp")));
+    assert!(said.code != 0 && said.stderr.contains("Permission denied"), "{said:?}");
+    assert!(!std::path::Path::new("/etc/planted-by-sftp").exists());
+}
+
+#[test]
 fn up_ports_are_forwarded_both_ways_and_not_to_metadata() {
     let cluster = Cluster::up(TWO_NODES);
     let Some(ssh) = Ssh::of_user(&cluster, "root") else { return };

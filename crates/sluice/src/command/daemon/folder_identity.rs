@@ -4,7 +4,8 @@
 //!
 //! A folder that was renamed, whose disk is in another machine now, or whose machine was installed anew keeps its inode; one that
 //! was put back from a backup of the disk, or is mounted anew, its path and machine: all of these are the folder itself. A machine
-//! without an id, as a container may be, is told from no other, and a clone of a whole disk not from its original.
+//! without an id, as a container may be, is told from no other, and a clone of a whole disk not from its original: the server says
+//! it of two agents (`server/agents/receive.rs`).
 
 use super::state_dir::StateDir;
 use crate::client::server_lock;

@@ -5,6 +5,7 @@ use ::slurm::output::Moment;
 use ::slurm::output::text::job_text;
 use ::slurm::words::note::{amount, counted, limit_text, memory, units};
 use ::slurm::words::{self, job as state};
+use model::dependency::Dependency;
 use model::hostlist;
 use model::machine::MachineAnswer;
 use model::node_reason::ReasonAuthor;
@@ -85,6 +86,11 @@ fn over(
     let head = ended::headline(last, moment);
     let mut text = format!("Job {shown} ({name}, {user}, partition {partition}) {head}\n");
     let mut lines = ended::lines(last, moment);
+    let dependency = job.and_then(|job| job.spec.dependency.as_deref());
+    if let Some(dependency) = dependency.filter(|_| last.reason == Reason::DependencyNeverSatisfied)
+    {
+        lines.push(depended_on(dependency));
+    }
     lines.extend(ended::earlier(attempts, moment));
     let quoted = |line: &String| format!("  | {line}");
     match last.kind {
@@ -122,6 +128,13 @@ fn over(
         let _ = writeln!(text, "  {line}");
     }
     text
+}
+
+/// `It depended on afterok:11; …`, for a job that was cancelled because that cannot come about any more.
+fn depended_on(dependency: &Dependency) -> String {
+    let named = dependency.terms.iter().find_map(|term| term.job);
+    let how = named.map(|job| format!("; `sluice explain {}` says how that job ended", job.id));
+    format!("It depended on {dependency}{}.", how.unwrap_or_default())
 }
 
 fn does_not_wait(job: &JobView, moment: Moment<'_>) -> String {

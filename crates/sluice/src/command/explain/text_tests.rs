@@ -373,6 +373,22 @@ fn job_that_ran_as_long_as_it_might_reached_its_time_limit() {
 }
 
 #[test]
+fn job_whose_dependency_failed_is_explained_with_what_it_depended_on() {
+    let mut view = job(JobState::Cancelled);
+    let parsed = model::dependency::Dependency::parse("afterok:11,afterany:9");
+    let mut spec = (*view.spec).clone();
+    spec.dependency = Some(Box::new(parsed.expect("a dependency")));
+    view.spec = spec.into();
+    let cancelled = Outcome::Cancelled { by: 0 };
+    let last = record(cancelled, (0, 0), Reason::DependencyNeverSatisfied);
+    let one = ExplainedJob { shown: "12".into(), job: view, wait: None };
+    let subject = Subject { explained: Some(one), attempts: vec![last] };
+    let said = explained(&subject, None, Moment { now: NOW, tz: &TimeZone::UTC });
+    let expected = "  It depended on afterok:11,afterany:9; `sluice explain 11` says how that job ended.\n";
+    assert!(said.contains(expected), "{said}");
+}
+
+#[test]
 fn requeued_job_is_explained_with_its_attempts() {
     let first = record(Outcome::NodeFail, (0, 0), Reason::NodeFail);
     let second = JobRecord { attempt: 2, ..record(Outcome::Failed, (1, 0), Reason::NonZeroExit) };

@@ -111,7 +111,7 @@ fn list_title(screen: &Screen, pane: Pane, area: Rect, buffer: &mut Buffer) {
     let mark = if is_current { ">" } else { " " };
     // Of a queue that is loaded in part, all jobs are counted.
     let count = match &screen.snapshot {
-        Some(snapshot) if pane == Pane::Jobs && snapshot.is_head => snapshot.matching,
+        Some(snapshot) if pane == Pane::Jobs && snapshot.is_part => snapshot.matching,
         _ => rows.order.len() as u64,
     };
     let mut text = format!("{mark}{name} {count}  sorted by {sort}");

@@ -35,11 +35,12 @@ pub struct Scope {
     pub user: Option<String>,
     /// The job whose log is shown.
     pub log: Option<JobId>,
-    /// How many jobs are enough, from the head of the queue; `None` for all.
+    /// How many jobs are enough, from the head of the queue or from its end; `None` for all.
     pub rows: Option<u32>,
+    pub from_end: bool,
     /// What is found in each of these jobs; empty where all are asked for.
     pub filter: String,
-    /// Which of them are the first.
+    /// In which order they are.
     pub order: QueueOrder,
 }
 
@@ -162,7 +163,8 @@ impl Looker<'_> {
             Request::Changed => due.is_changed = true,
             Request::Look(next) => {
                 // Of all jobs any order is made here.
-                let order = |scope: &Scope| scope.rows.map(|rows| (rows, scope.order));
+                let order =
+                    |scope: &Scope| scope.rows.map(|rows| (rows, scope.from_end, scope.order));
                 let asked =
                     |scope: &Scope| (scope.user.clone(), scope.filter.clone(), order(scope));
                 if asked(&next) != asked(&self.scope) {
@@ -245,21 +247,26 @@ pub fn snapshot(client: &mut Client, scope: Scope) -> Result<Snapshot, VerbError
         Ok(Answer::Commits { count }) => Some(count),
         _ => None,
     };
-    let Scope { user, rows, filter, order, .. } = scope;
+    let Scope { user, rows, from_end, filter, order, .. } = scope;
     let users: Vec<String> = user.into_iter().collect();
     // What a server of an earlier version answers too.
     let is_plain = filter.is_empty() && order == QueueOrder::Queue;
     let head = rows.map(|rows| {
-        let head = QueueHead { users: users.clone(), rows, filter, order };
+        let head = QueueHead { users: users.clone(), rows, filter, order, from_end };
         client.call(Call::QueueHead(head))
     });
     let (jobs, counts) = match head {
-        Some(Ok(Answer::QueueHead { jobs: JobList(jobs), running, waiting, matching, .. }))
-            if is_plain || matching.is_some() =>
-        {
-            (jobs, Some(JobCounts { running, waiting, matching }))
+        Some(Ok(Answer::QueueHead {
+            jobs: JobList(jobs),
+            running,
+            waiting,
+            matching,
+            from_end: is_end,
+            ..
+        })) if (is_plain || matching.is_some()) && is_end == from_end => {
+            (jobs, Some(JobCounts { running, waiting, matching, from_end }))
         }
-        // Of a server that does not know the call, or neither filters nor orders, all jobs are asked.
+        // Of a server that does not know the call, or neither filters nor orders nor begins at the end, all jobs are asked.
         _ => (all_jobs(client, users)?, None),
     };
     match ask(client, Call::Cluster)? {

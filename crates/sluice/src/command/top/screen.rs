@@ -11,8 +11,8 @@ use model::run::LaunchKind;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use wire::view::JobView;
 
-/// Jobs are asked for by so many rows, from the head of the queue; a screen further down asks for more of them.
-const HEAD_ROWS: usize = 256;
+/// Jobs are asked for by so many rows, from the head of the queue or from its end; a screen further away asks for more of them.
+const LOADED_ROWS: usize = 256;
 /// The longest filter that can be typed.
 const FILTER_CHARS: usize = 60;
 
@@ -91,9 +91,10 @@ pub struct Screen {
     pub jobs: Rows,
     pub job_sort: JobSort,
     pub node_sort: NodeSort,
-    /// Whether the end of the queue was asked for: all of it is loaded then, and its last job is selected once it is there.
-    wants_all: bool,
-    goes_to_end: bool,
+    /// Whether jobs are loaded from the end of the queue.
+    from_end: bool,
+    /// Whether the first or the last job is to be selected, once it is loaded.
+    goes_to_edge: bool,
     /// The selected job, which stays selected when others come before it.
     selected_job: Option<JobId>,
     pub log: Option<(JobId, Vec<String>)>,
@@ -118,8 +119,8 @@ impl Screen {
             jobs: Rows::default(),
             job_sort: JobSort::Queue,
             node_sort: NodeSort::Name,
-            wants_all: false,
-            goes_to_end: false,
+            from_end: false,
+            goes_to_edge: false,
             selected_job: None,
             log: None,
             told: String::new(),
@@ -133,21 +134,25 @@ impl Screen {
         let has_log = |job: &&JobView| {
             !job.state.is_waiting() && job.spec.launch.kind != LaunchKind::Interactive
         };
-        let rows = self.rows_needed();
         Scope {
             user: self.mine.then(|| self.user.clone()),
             log: self.job().filter(has_log).filter(|job| self.is_own(job)).map(|job| job.id),
-            rows,
-            filter: rows.map(|_| self.jobs.filter.clone()).unwrap_or_default(),
+            rows: Some(self.rows_needed()),
+            from_end: self.from_end,
+            filter: self.jobs.filter.clone(),
             order: self.job_sort.asked(),
         }
     }
 
-    /// How many jobs from the head of the queue are enough; `None` where its end was asked for.
-    fn rows_needed(&self) -> Option<u32> {
-        let seen = self.jobs.selected + self.jobs.visible;
-        let rows = (seen / HEAD_ROWS + 1) * HEAD_ROWS;
-        (!self.wants_all).then(|| u32::try_from(rows).unwrap_or(u32::MAX))
+    /// How many jobs from the head of the queue are enough, or from its end.
+    fn rows_needed(&self) -> u32 {
+        let passed = if self.from_end {
+            self.jobs.order.len().saturating_sub(self.jobs.selected)
+        } else {
+            self.jobs.selected
+        };
+        let rows = ((passed + self.jobs.visible) / LOADED_ROWS + 1) * LOADED_ROWS;
+        u32::try_from(rows).unwrap_or(u32::MAX)
     }
 
     pub fn is_own(&self, job: &JobView) -> bool {
@@ -155,12 +160,12 @@ impl Screen {
     }
 
     pub fn show(&mut self, snapshot: Snapshot) {
-        let is_whole = !snapshot.is_head;
+        let has_edge = !snapshot.is_part || snapshot.from_end == self.from_end;
         self.snapshot = Some(Box::new(snapshot));
         self.lost = None;
         self.arrange();
-        if is_whole && std::mem::take(&mut self.goes_to_end) {
-            self.jobs.step(isize::MAX);
+        if has_edge && std::mem::take(&mut self.goes_to_edge) {
+            self.jobs.step(if self.from_end { isize::MAX } else { isize::MIN });
             self.selected_job = self.job().map(|job| job.id);
         }
     }
@@ -256,17 +261,8 @@ impl Screen {
             KeyCode::Up | KeyCode::Char('k') => self.step(-1),
             KeyCode::PageDown => self.step(page),
             KeyCode::PageUp => self.step(-page),
-            KeyCode::Home => {
-                self.wants_all = false;
-                self.step(isize::MIN);
-            }
-            KeyCode::End => {
-                let is_head = self.snapshot.as_ref().is_some_and(|snapshot| snapshot.is_head);
-                if self.pane == Pane::Jobs && is_head {
-                    (self.wants_all, self.goes_to_end) = (true, true);
-                }
-                self.step(isize::MAX);
-            }
+            KeyCode::Home => self.go_to_edge(false),
+            KeyCode::End => self.go_to_edge(true),
             KeyCode::Tab | KeyCode::BackTab => {
                 self.pane = if self.pane == Pane::Jobs { Pane::Nodes } else { Pane::Jobs };
             }
@@ -318,6 +314,16 @@ impl Screen {
     fn step(&mut self, by: isize) {
         self.rows().step(by);
         self.selected_job = self.job().map(|job| job.id);
+    }
+
+    /// Selects the first or the last row; of a queue that is loaded in part, the other end is asked for first.
+    fn go_to_edge(&mut self, end: bool) {
+        if self.pane == Pane::Jobs {
+            let part = self.snapshot.as_ref().filter(|snapshot| snapshot.is_part);
+            self.goes_to_edge = part.is_some_and(|snapshot| snapshot.from_end != end);
+            self.from_end = end && (part.is_some() || self.from_end);
+        }
+        self.step(if end { isize::MAX } else { isize::MIN });
     }
 
     fn filter_key(&mut self, code: KeyCode) {

@@ -20,7 +20,9 @@ pub struct Snapshot {
     /// How many jobs the filter that was asked for leaves.
     pub matching: u64,
     /// Whether there are more of them than `jobs`.
-    pub is_head: bool,
+    pub is_part: bool,
+    /// Whether `jobs` are the last ones, where they are not all.
+    pub from_end: bool,
 }
 
 /// How many jobs there are, where not all of them were asked for.
@@ -30,6 +32,8 @@ pub struct JobCounts {
     pub waiting: u64,
     /// How many of them the filter leaves; `None`: nothing was filtered.
     pub matching: Option<u64>,
+    /// Whether the last ones were asked for.
+    pub from_end: bool,
 }
 
 /// Sums over all nodes and over the jobs that were asked for.
@@ -45,7 +49,7 @@ pub struct Totals {
 }
 
 impl Snapshot {
-    /// `counts` are those of all jobs, where `jobs` are the head of the queue.
+    /// `counts` are those of all jobs, where `jobs` are the head of the queue or its end.
     pub fn new(
         cluster: ClusterView,
         jobs: Vec<JobView>,
@@ -63,13 +67,15 @@ impl Snapshot {
         }
         let counts = counts.unwrap_or_else(|| {
             let waiting = jobs.iter().filter(|job| job.state.is_waiting()).count() as u64;
-            JobCounts { running: jobs.len() as u64 - waiting, waiting, matching: None }
+            let running = jobs.len() as u64 - waiting;
+            JobCounts { running, waiting, matching: None, from_end: false }
         });
         (totals.running, totals.waiting) = (counts.running, counts.waiting);
         let matching = counts.matching.unwrap_or(counts.running + counts.waiting);
-        let is_head = matching > jobs.len() as u64;
+        let is_part = matching > jobs.len() as u64;
+        let from_end = counts.from_end;
         let taken = Instant::now();
-        Self { cluster: name, now, taken, commits, nodes, jobs, totals, matching, is_head }
+        Self { cluster: name, now, taken, commits, nodes, jobs, totals, matching, is_part, from_end }
     }
 
     /// The server's time now, by which running jobs are timed between two answers.

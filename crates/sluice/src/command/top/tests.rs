@@ -204,7 +204,7 @@ fn filter_and_sort_choose_the_rows() {
 }
 
 #[test]
-fn head_of_the_queue_is_asked_for_by_filter_and_order_and_all_of_it_for_its_end() {
+fn head_of_the_queue_or_its_end_is_asked_for_by_filter_and_order() {
     let cluster = || ClusterView {
         name: "lab".into(),
         now: NOW,
@@ -217,8 +217,10 @@ fn head_of_the_queue_is_asked_for_by_filter_and_order_and_all_of_it_for_its_end(
         (1..=count).map(|id| job(id, "sweep", "bob", JobState::Pending)).collect()
     };
     let mut screen = Screen::new("alice".into(), false);
-    let counts = Some(JobCounts { running: 0, waiting: 400, matching: None });
-    screen.show(Snapshot::new(cluster(), jobs(256), counts, None));
+    let counts = |from_end| {
+        Some(JobCounts { running: 0, waiting: 400, matching: Some(400), from_end })
+    };
+    screen.show(Snapshot::new(cluster(), jobs(256), counts(false), None));
     assert_eq!(screen.scope().rows, Some(256));
     let text = frame(&mut screen, 100, 30);
     assert!(text.contains("0 running, 400 waiting") && text.contains("Jobs 400 "), "{text}");
@@ -226,16 +228,31 @@ fn head_of_the_queue_is_asked_for_by_filter_and_order_and_all_of_it_for_its_end(
     assert_eq!(screen.scope().rows, Some(512), "rows that come next are loaded before");
     press(&mut screen, KeyCode::Home);
     press(&mut screen, KeyCode::End);
-    assert_eq!(screen.scope().rows, None);
-    screen.show(Snapshot::new(cluster(), jobs(400), None, None));
-    assert_eq!(screen.job().map(|job| job.id.0), Some(400), "the end that was asked for");
+    press(&mut screen, KeyCode::End);
+    let asked = |screen: &Screen| (screen.scope().rows, screen.scope().from_end);
+    assert_eq!(asked(&screen), (Some(256), true), "the last page, and not all");
+    let last: Vec<JobView> = jobs(400).split_off(144);
+    let selected = |screen: &Screen| screen.job().map(|job| job.id.0);
+    screen.show(Snapshot::new(cluster(), last, counts(true), None));
+    assert_eq!(selected(&screen), Some(400), "the end that was asked for");
+    assert!(frame(&mut screen, 100, 30).contains("Jobs 400 "));
+    (0..250).for_each(|_| assert_eq!(press(&mut screen, KeyCode::Up), Effect::None));
+    assert_eq!(asked(&screen), (Some(512), true), "rows that come before are loaded before");
+    screen.show(Snapshot::new(cluster(), jobs(400), counts(true), None));
+    assert_eq!(selected(&screen), Some(150), "it stays selected");
+    press(&mut screen, KeyCode::End);
+    screen.show(Snapshot::new(cluster(), jobs(400).split_off(144), counts(true), None));
     press(&mut screen, KeyCode::Home);
+    assert_eq!(asked(&screen), (Some(256), false));
+    screen.show(Snapshot::new(cluster(), jobs(256), counts(false), None));
+    assert_eq!(selected(&screen), Some(1), "the head, though both have the row above");
     assert_eq!((screen.scope().rows, screen.scope().filter.as_str()), (Some(256), ""));
     press(&mut screen, KeyCode::Char('/'));
     write(&mut screen, "Swe");
     press(&mut screen, KeyCode::Enter);
     assert_eq!((screen.scope().rows, screen.scope().filter.as_str()), (Some(256), "Swe"));
-    let counts = Some(JobCounts { running: 3, waiting: 9000, matching: Some(300) });
+    let counts =
+        Some(JobCounts { running: 3, waiting: 9000, matching: Some(300), from_end: false });
     screen.show(Snapshot::new(cluster(), jobs(256), counts, None));
     let text = frame(&mut screen, 100, 30);
     assert!(text.contains("3 running, 9000 waiting") && text.contains("Jobs 300 "), "{text}");

@@ -241,7 +241,7 @@ table_of_calls! { d;
         "filter": d.filter(), "expand_arrays": true, "steps": true, "estimates_ms": d.dice.below(20),
         "lines": {"options": {"format": "%i %j %T"}, "zone": "UTC"},
     }});
-    Call::QueueHead { .. } => json!({"queue_head": {"users": [d.member()], "rows": d.dice.below(20), "filter": d.member(), "order": d.word(&["queue", "id", "user", "name", "start"])}});
+    Call::QueueHead { .. } => json!({"queue_head": {"users": [d.member()], "rows": d.dice.below(20), "filter": d.member(), "order": d.word(&["queue", "id", "user", "name", "start"]), "from_end": d.dice.below(2) == 0}});
     Call::Cluster => json!("cluster");
     Call::Config => json!("config");
     Call::Cancel(_) => json!({"cancel": {"filter": d.filter(), "signal": d.word(&["", "10"]).parse::<i32>().ok()}});
