@@ -5,7 +5,7 @@ use super::kept_spec::{KeptSpec, UPDATED_IN_PLACE, raw};
 use super::run_bodies::{RunBodies, RunBody};
 use super::run_body::Bodies;
 use super::run_list::ActiveRun;
-use super::run_request::{self, Purpose, RunRequest};
+use super::run_request::{self, KeptRequest, Purpose, RunRequest};
 use super::{project, run_list};
 use crate::http::calls;
 use crate::shared::Shared;
@@ -96,8 +96,9 @@ pub async fn plan(
     let bodies = Bodies::new(&shared, &by, &project);
     let most = wanted.max_offers.map_or(OFFERS_MAX, |most| most as usize).min(OFFERS_MAX);
     let nodes = bodies.shown_nodes(asked.task.nodes.min);
-    let effective = raw(&asked.effective);
-    let jobs_of = KeptSpec::of(&effective).unwrap_or_default();
+    let effective = asked.effective();
+    let text = raw(&effective);
+    let jobs_of = KeptSpec::of(&text).unwrap_or_default();
     let job_plan = |rank: u32| {
         let found = offers_of_rank(&of_groups, rank);
         JobPlan {
@@ -113,7 +114,7 @@ pub async fn plan(
         user: by.name.clone(),
         job_plans: (0..nodes).map(job_plan).collect(),
         run_spec: asked.run_spec(),
-        effective_run_spec: Some(asked.effective),
+        effective_run_spec: Some(effective),
         // A client that is told to create one beside an active one offers to stop that first.
         action: if becomes_it { ApplyAction::Update } else { ApplyAction::Create },
         current_resource: active.map(|active| Box::new(bodies.run(&active.facts))),
@@ -133,7 +134,7 @@ pub async fn apply(
     let _own = if brings { Some(shared.uploads.own_turn(by.uid).await) } else { None };
     let read = || run_request::read(&shared, &by, &project, run, Purpose::Run);
     let asked = if brings { block_in_place(read)? } else { read()? };
-    let RunRequest { name, task, mut submission, effective, .. } = asked;
+    let KeptRequest { name, task, mut submission, text: kept } = asked.kept();
     let asked = stored_form(&submission);
     if let Some(active) = run_list::own_active(&shared, &by, &project, &name)? {
         match replacement(&active, &asked) {
@@ -142,7 +143,6 @@ pub async fn apply(
         }
     }
     submission.unique_name = true;
-    let kept = raw(&effective);
     submission.configuration = Some(kept.get().to_owned());
     match calls::submit_run(&shared, by.clone(), submission).await {
         Ok(Answer::Submitted { job, .. }) => {
@@ -184,7 +184,7 @@ fn becomes(shared: &Shared, active: &ActiveRun, planned: &RunRequest) -> bool {
     let mut specs: Vec<JobSpec> = active.specs.iter().map(|spec| (**spec).clone()).collect();
     if !planned.task.files.is_empty() || !planned.task.repos.is_empty() {
         // What it brings along is read when it is submitted: until then it goes by its ids.
-        if !brings_the_same(shared, active, &planned.effective) {
+        if !brings_the_same(shared, active, &planned.effective()) {
             return false;
         }
         for spec in specs.iter_mut().chain(&mut asked) {
