@@ -2,7 +2,7 @@
 
 use super::answer::{ApiResult, Json, Refused};
 use super::kept_spec::{KeptSpec, UPDATED_IN_PLACE, raw};
-use super::run_bodies::{RunBodies, RunBody};
+use super::run_bodies::{RunBodies, RunBody, RunPage};
 use super::run_body::Bodies;
 use super::run_list::ActiveRun;
 use super::run_request::{self, KeptRequest, Purpose, RunRequest};
@@ -46,18 +46,21 @@ pub async fn list(
     Extension(by): Extension<Principal>,
     Extension(held): Extension<Arc<RunBodies>>,
     Json(wanted): Json<ListRuns>,
-) -> ApiResult<Vec<RunBody>> {
+) -> Result<RunPage, Refused> {
     if let Some(project) = &wanted.project_name {
         project::check_member(&shared, &by, project)?;
     }
     let project = wanted.project_name.as_deref().unwrap_or(MAIN_PROJECT);
     let _long = calls::begin_long(&shared, &by, LongWork::ReadBooks).await?;
     let bodies = Bodies::new(&shared, &by, project);
-    let listed = block_in_place(|| {
+    let list = || -> Result<Vec<RunBody>, Refusal> {
         let found = run_list::list(&shared, &by, &wanted)?;
-        Ok::<_, Refusal>(found.iter().map(|run| bodies.listed_run(run, &held)).collect())
-    });
-    Ok(Json(listed?))
+        Ok(found.iter().map(|run| bodies.listed_run(run, &held)).collect())
+    };
+    // A few jobs of memory are listed sooner than the thread's other work is handed to another thread. The books may be slow.
+    let is_short = wanted.only_active && shared.read().jobs.len() <= calls::SHORT_LIST;
+    let listed = if is_short { list() } else { block_in_place(list) };
+    Ok(RunPage(listed?))
 }
 
 pub async fn get(
