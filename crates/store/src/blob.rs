@@ -4,6 +4,10 @@
 //! and one `fdatasync` together, and content that is there already costs nothing. Large ones get a
 //! file of their own, `big/ab/abcd…`. Both hold the same record (`blob/pack.rs`).
 //!
+//! Small blobs of a commit need no sync of their own where the journal's commit carries their records ([`Blobs::store_staged`]):
+//! they are synced before the journal lets that commit go ([`Blobs::sync`]), and put back from it after a crash
+//! ([`Blobs::restore`]); `blob/write_back.rs`.
+//!
 //! Nothing here reads a clock: the caller passes the seconds that a record notes. What nothing needs
 //! any more is removed by [`Blobs::turn`] (`blob/collect.rs`).
 
@@ -13,6 +17,7 @@ mod id;
 mod index;
 mod pack;
 mod recovery;
+mod write_back;
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -27,6 +32,7 @@ pub use held::{HeldFile, HeldFiles};
 pub use id::BlobId;
 pub use index::BlobIndex;
 pub use recovery::{BadBytes, BlobRecovery};
+pub use write_back::UNSYNCED_BYTES_MAX;
 
 const PACKS: &str = "packs";
 const BIG: &str = "big";
@@ -112,6 +118,10 @@ pub struct Blobs {
     staged: HashMap<BlobId, BlobLocation>,
     /// The records of the staged small blobs; a staged offset is one in here.
     staged_bytes: Vec<u8>,
+    /// The records of the active pack that are not synced, in its order; or of one that was given up, where none is active.
+    unsynced: Vec<u8>,
+    /// Some of the records that are not synced are in no commit of the journal either.
+    is_unbacked: bool,
 }
 
 impl Blobs {
@@ -181,8 +191,16 @@ impl Blobs {
     /// Makes all that is staged durable: one write and one sync for the small ones. On an error
     /// none of them is stored, and none stays staged.
     pub fn commit_staged(&mut self) -> Result<(), BlobError> {
+        self.place_staged(Self::append)
+    }
+
+    /// Has `place` put the records of all that is staged into a pack, and notes where each is.
+    fn place_staged(
+        &mut self,
+        place: fn(&mut Self, &[u8]) -> Result<(NonZeroU32, u32), BlobError>,
+    ) -> Result<(), BlobError> {
         let staged = std::mem::take(&mut self.staged_bytes);
-        let base = self.append(&staged);
+        let base = place(self, &staged);
         self.staged_bytes = staged;
         let synced = base.and_then(|base| self.sync_big().map(|()| base));
         let (pack, base) = match synced {
@@ -293,28 +311,56 @@ impl Blobs {
 
     /// Writes records to the active pack, synced; returns the pack and where they start.
     fn append(&mut self, records: &[u8]) -> Result<(NonZeroU32, u32), BlobError> {
-        let len = records.len() as u64;
-        if len == 0 {
+        if records.is_empty() {
             return Ok((FIRST_PACK, 0));
         }
-        let pack_bytes = self.options.pack_bytes;
-        let active = match self.active.take() {
-            Some(active) if active.end + len <= pack_bytes => active,
-            _ => self.new_pack(len)?,
-        };
-        let name = pack_name(active.number);
-        let written =
-            active.file.write_at(active.end, records).and_then(|()| active.file.sync_data());
-        if let Err(error) = written {
-            // The pack is given up: what a failed sync has left on the disk is not known. Cutting
-            // it keeps a later scan from taking cached bytes for stored ones.
-            let _ = active.file.truncate(active.end);
+        let location = self.write(records)?;
+        let Some(active) = &self.active else { return Ok(location) };
+        if let Err(error) = active.file.sync_data() {
+            let name = pack_name(active.number);
+            self.give_up_active(location.1.into());
             return Err(BlobError::io("write", &name)(error));
         }
-        let location = (active.number, u32::try_from(active.end).unwrap_or(u32::MAX));
-        self.packs.entry(active.number).or_default().end = active.end + len;
-        self.active = Some(ActivePack { end: active.end + len, ..active });
+        (self.is_unbacked, self.unsynced) = (false, Vec::new());
         Ok(location)
+    }
+
+    /// The same without a sync. What was in the pack before and is not synced stays to be synced.
+    fn write(&mut self, records: &[u8]) -> Result<(NonZeroU32, u32), BlobError> {
+        let len = records.len() as u64;
+        if !self.has_room(len) {
+            // Nobody syncs a pack that is left.
+            self.sync()?;
+        }
+        if !self.has_room(len) {
+            self.active = Some(self.new_pack(len)?);
+        }
+        let Some(active) = &mut self.active else { return Ok((FIRST_PACK, 0)) };
+        let (number, start) = (active.number, active.end);
+        if let Err(error) = active.file.write_at(start, records) {
+            self.give_up_active(start);
+            return Err(BlobError::io("write", &pack_name(number))(error));
+        }
+        active.end = start + len;
+        self.packs.entry(number).or_default().end = active.end;
+        Ok((number, u32::try_from(start).unwrap_or(u32::MAX)))
+    }
+
+    fn has_room(&self, len: u64) -> bool {
+        let end = self.active.as_ref().map(|active| active.end);
+        end.is_some_and(|end| end + len <= self.options.pack_bytes)
+    }
+
+    /// Gives the active pack up, whose records from `end` on may be on the disk or not. Cutting it keeps a later scan from taking
+    /// cached bytes for stored ones.
+    fn give_up_active(&mut self, end: u64) {
+        let Some(active) = self.active.take() else { return };
+        let _ = active.file.truncate(end);
+        if end == 0 {
+            self.packs.remove(&active.number);
+        } else {
+            self.packs.entry(active.number).or_default().end = end;
+        }
     }
 
     fn new_pack(&mut self, needed: u64) -> Result<ActivePack, BlobError> {

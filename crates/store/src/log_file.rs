@@ -18,6 +18,9 @@ use crate::recovery::{Scan, Scanned, Segment, Tail, segment_name};
 
 const SPARE: &str = "spare.log";
 
+/// The bytes of texts that a commit carries. More take about as long to be written as the sync that is saved.
+const TEXTS_BYTES_MAX: usize = 128 << 10;
+
 #[derive(Debug, Clone)]
 pub struct LogOptions {
     /// The size of a segment file; a commit cannot be larger.
@@ -67,11 +70,23 @@ impl LogFile {
         disk: Arc<dyn Disk>,
         options: LogOptions,
         snapshot: Position,
+        replay: impl FnMut(Record<'_>) -> Result<(), String>,
+    ) -> Result<(Self, Recovery), JournalError> {
+        Self::open_with_texts(disk, options, snapshot, replay, |_| Ok(()))
+    }
+
+    /// As [`LogFile::open`]; `texts` is handed the texts of each later commit that carries some.
+    pub fn open_with_texts(
+        disk: Arc<dyn Disk>,
+        options: LogOptions,
+        snapshot: Position,
         mut replay: impl FnMut(Record<'_>) -> Result<(), String>,
+        mut texts: impl FnMut(&[u8]) -> Result<(), String>,
     ) -> Result<(Self, Recovery), JournalError> {
         let mark = HighWater::read(&*disk)?;
         let high_water = mark.unwrap_or_default();
-        let scan = Scan { disk: &*disk, snapshot, high_water, replay: &mut replay };
+        let (replay, texts) = (&mut replay, &mut texts);
+        let scan = Scan { disk: &*disk, snapshot, high_water, replay, texts };
         let Scanned { segments, tail, recovery } = scan.run()?;
         match mark {
             // Written before the first segment, so a journal without it has been tampered with.
@@ -211,6 +226,16 @@ impl Journal for LogFile {
         expected_seq: u64,
         events: &[&[u8]],
     ) -> Result<u64, JournalError> {
+        self.append_with_texts(term, expected_seq, events, &[])
+    }
+
+    fn append_with_texts(
+        &mut self,
+        term: u64,
+        expected_seq: u64,
+        events: &[&[u8]],
+        texts: &[u8],
+    ) -> Result<u64, JournalError> {
         self.usable()?;
         if term < self.term {
             return Err(JournalError::OldTerm { given: term, current: self.term });
@@ -222,19 +247,28 @@ impl Journal for LogFile {
             return Ok(self.end.seq);
         }
         let max = self.options.frame_bytes_max();
-        let bytes = frame_len(events).map_or(u64::MAX, |len| len as u64);
+        let bytes = frame_len(events, texts).map_or(u64::MAX, |len| len as u64);
         if bytes > max {
             return Err(JournalError::TooLarge { bytes, max });
         }
         if self.active.capacity - self.active.offset < bytes {
             self.roll(bytes)?;
         }
-        let end = encode(&self.end, term, events, &mut self.frame);
+        let end = encode(&self.end, term, events, texts, &mut self.frame);
         self.poisoned = true;
         self.write_frame()?;
         self.poisoned = false;
         (self.end, self.term) = (end, term);
         Ok(end.seq)
+    }
+
+    fn texts_bytes_max(&self) -> usize {
+        TEXTS_BYTES_MAX
+    }
+
+    fn begin_segment(&mut self) -> Result<(), JournalError> {
+        self.usable()?;
+        if self.active.offset > SEGMENT_HEADER as u64 { self.roll(0) } else { Ok(()) }
     }
 
     fn position(&self) -> Position {

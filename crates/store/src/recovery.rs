@@ -45,11 +45,15 @@ pub(crate) struct Tail {
 
 pub(crate) type Replay<'a> = dyn FnMut(Record<'_>) -> Result<(), String> + 'a;
 
+/// Takes the texts that a commit carries.
+pub(crate) type TakeTexts<'a> = dyn FnMut(&[u8]) -> Result<(), String> + 'a;
+
 pub(crate) struct Scan<'a> {
     pub disk: &'a dyn Disk,
     pub snapshot: Position,
     pub high_water: HighWater,
     pub replay: &'a mut Replay<'a>,
+    pub texts: &'a mut TakeTexts<'a>,
 }
 
 pub(crate) struct Scanned {
@@ -178,6 +182,10 @@ impl Scan<'_> {
             let before = (&progress.at, progress.term);
             let (recovery, replay) = (&mut progress.recovery, &mut *self.replay);
             let next = replay_frame(&frame, place, before, self.snapshot.seq, recovery, replay)?;
+            if next.seq > self.snapshot.seq && !frame.texts.is_empty() {
+                (self.texts)(frame.texts)
+                    .map_err(|reason| JournalError::Replay { seq: next.seq, reason })?;
+            }
             (progress.at, progress.term) = (next, frame.term);
             reach.last_frame = Some((reach.offset, reach.offset + frame.len));
             reach.offset += frame.len;

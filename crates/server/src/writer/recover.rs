@@ -9,7 +9,7 @@ use model::record::JobRecord;
 use std::path::Path;
 use std::sync::Arc;
 use store::postgres::{Database, PostgresFolder, PostgresJournal};
-use store::{Disk, Journal, LogFile, LogOptions, Position, RealDisk, Recovery, Snapshots};
+use store::{Blobs, Disk, Journal, LogFile, LogOptions, Position, RealDisk, Recovery, Snapshots};
 
 pub struct Recovered {
     pub state: State,
@@ -74,6 +74,14 @@ impl StateDisks {
 
     /// Reads the state: at the start, and again after a commit that did not reach the disk.
     pub fn recover(&self) -> Result<Recovered, ServerError> {
+        self.recover_with(|_| Ok(()))
+    }
+
+    /// The same at a start: `texts` takes the texts that commits carry, which a crash may have kept from the blobs.
+    pub fn recover_with(
+        &self,
+        texts: impl FnMut(&[u8]) -> Result<(), String>,
+    ) -> Result<Recovered, ServerError> {
         let mut snapshots = Snapshots::new(self.snapshots.clone());
         let (mut state, position) = newest_state(&mut snapshots)?;
         let mut records = Vec::new();
@@ -81,7 +89,9 @@ impl StateDisks {
         let (journal, recovery): (Box<dyn Journal>, Recovery) = match &self.journal {
             JournalPlace::Files(disk) => {
                 let options = LogOptions::default();
-                let (journal, recovery) = LogFile::open(disk.clone(), options, position, replay)?;
+                let opened =
+                    LogFile::open_with_texts(disk.clone(), options, position, replay, texts)?;
+                let (journal, recovery) = opened;
                 (Box::new(journal), recovery)
             }
             JournalPlace::Postgres { database, epoch } => {
@@ -140,4 +150,16 @@ pub fn replay(
         records.push(ReplayedEntry { seq, record: ended, deleted, activities });
     }
     Ok(())
+}
+
+/// The blobs with what the journal's commits carry of them, and the state.
+pub fn recover_with_blobs(
+    disks: &StateDisks,
+    blobs_disk: Arc<dyn Disk>,
+) -> Result<(Recovered, Blobs), ServerError> {
+    let (mut blobs, _) = Blobs::open(blobs_disk, Default::default())?;
+    let recovered =
+        disks.recover_with(|texts| blobs.restore(texts).map_err(|error| error.to_string()))?;
+    blobs.commit_staged()?;
+    Ok((recovered, blobs))
 }

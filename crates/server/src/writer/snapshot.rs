@@ -3,10 +3,18 @@
 use cluster::State;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 use store::{Position, Snapshots};
 
 /// A snapshot is due, whatever the number of events, when the journal has grown by this much since the last.
 const JOURNAL_BYTES: u64 = 256 << 20;
+
+/// How long the journal carries texts before a snapshot is due for them. Of two snapshots the older says what the journal keeps: two
+/// such times after a submit at the latest its texts are in the blobs alone, which are removed when nothing needs them.
+const TEXTS_PERIOD: Duration = Duration::from_secs(8 * 3600);
+
+/// The same after a start, which does not know for how long the journal has had what it carries.
+const TEXTS_PERIOD_AT_START: Duration = Duration::from_secs(3600);
 
 pub struct SnapshotWriter {
     snapshots: Arc<Mutex<Snapshots>>,
@@ -16,13 +24,24 @@ pub struct SnapshotWriter {
     begun_bytes: u64,
     /// The seq up to which the journal may be compacted; zero while there is none.
     finished: Arc<AtomicU64>,
+    /// When a snapshot is due for the texts that the journal carries; `None` while it carries none.
+    texts_due: Option<Instant>,
+    /// A snapshot was begun for texts, and the one before it still needs them: another has to follow.
+    texts_left: bool,
 }
 
 impl SnapshotWriter {
-    /// `seq` is that of the snapshot which the state was recovered from.
-    pub fn new(snapshots: Snapshots, seq: u64) -> Self {
+    /// `seq` is that of the snapshot which the state was recovered from; `carries_texts`, whether the journal may have texts.
+    pub fn new(snapshots: Snapshots, seq: u64, carries_texts: bool) -> Self {
         let snapshots = Arc::new(Mutex::new(snapshots));
-        Self { snapshots, begun_seq: seq, begun_bytes: 0, finished: Arc::default() }
+        Self {
+            snapshots,
+            begun_seq: seq,
+            begun_bytes: 0,
+            finished: Arc::default(),
+            texts_due: carries_texts.then(|| Instant::now() + TEXTS_PERIOD_AT_START),
+            texts_left: carries_texts,
+        }
     }
 
     /// Goes on with the snapshots as a recovery found them.
@@ -34,6 +53,24 @@ impl SnapshotWriter {
     pub fn is_due(&mut self, last_seq: u64, every_events: u64, bytes: u64) -> bool {
         self.begun_bytes = self.begun_bytes.min(bytes);
         last_seq - self.begun_seq >= every_events || bytes - self.begun_bytes >= JOURNAL_BYTES
+    }
+
+    /// Notes that a commit carries texts.
+    pub fn note_texts(&mut self, now: Instant) {
+        self.texts_left = true;
+        self.texts_due.get_or_insert(now + TEXTS_PERIOD);
+    }
+
+    /// Whether a snapshot is due that lets the journal forget the texts which it carries.
+    pub fn is_due_for_texts(&self, now: Instant) -> bool {
+        self.texts_due.is_some_and(|due| now >= due)
+    }
+
+    /// Notes that such a snapshot is begun, with a new part of the journal behind it. The journal forgets what is before the
+    /// snapshot once there is a second one.
+    pub fn forget_texts(&mut self) {
+        let is_second_due = std::mem::replace(&mut self.texts_left, false);
+        self.texts_due = is_second_due.then(|| Instant::now() + TEXTS_PERIOD);
     }
 
     /// The seq up to which a snapshot finished since the last call makes the journal superfluous.
@@ -59,5 +96,32 @@ impl SnapshotWriter {
         if let Err(error) = std::thread::Builder::new().name("snapshot".into()).spawn(write) {
             tracing::error!("no snapshot was written: {error}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use store::FaultyDisk;
+
+    #[test]
+    fn texts_in_the_journal_make_two_snapshots_due() {
+        let new = |carries_texts| {
+            SnapshotWriter::new(Snapshots::new(Arc::new(FaultyDisk::default())), 0, carries_texts)
+        };
+        let begin = Instant::now();
+        assert!(!new(false).is_due_for_texts(begin + 9 * TEXTS_PERIOD), "a database carries none");
+        let mut writer = new(true);
+        assert!(!writer.is_due_for_texts(begin));
+        assert!(writer.is_due_for_texts(begin + 2 * TEXTS_PERIOD_AT_START), "of before the start");
+        let later = begin + 3 * TEXTS_PERIOD;
+        writer.forget_texts();
+        assert!(writer.is_due_for_texts(later), "the snapshot before it has them too");
+        writer.forget_texts();
+        assert!(!writer.is_due_for_texts(later), "nothing is carried");
+        writer.note_texts(begin);
+        writer.note_texts(later);
+        assert!(!writer.is_due_for_texts(begin));
+        assert!(writer.is_due_for_texts(begin + TEXTS_PERIOD), "by the first of them");
     }
 }

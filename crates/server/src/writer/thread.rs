@@ -76,12 +76,13 @@ impl WriterThread {
     pub fn new(recovered: Recovered, disks: StateDisks) -> (State, Self, Vec<ReplayedEntry>) {
         let Recovered { state, journal, snapshots, records, snapshot_seq, .. } = recovered;
         let leased = journal.high_water().leased_ids;
+        let carries_texts = journal.texts_bytes_max() > 0;
         let term = journal.term().max(state.term) + 1;
         let thread = Self {
             shared: OnceLock::new(),
             disks,
             journal,
-            snapshots: SnapshotWriter::new(snapshots, snapshot_seq),
+            snapshots: SnapshotWriter::new(snapshots, snapshot_seq, carries_texts),
             term,
             leased,
             copies: Vec::new(),
@@ -348,6 +349,15 @@ impl WriterThread {
         Ok(())
     }
 
+    /// The bytes of texts that a commit with so many bytes of events carries. What ends of jobs need stays free.
+    fn room_for_texts(&self, events_bytes: usize) -> usize {
+        let reserved = RESERVED_FOR_ENDS + events_bytes as u64;
+        let free = self.journal.free_bytes().saturating_sub(reserved);
+        let free = usize::try_from(free).unwrap_or(usize::MAX);
+        let left = self.journal.commit_bytes_max().saturating_sub(events_bytes);
+        self.journal.texts_bytes_max().min(free).min(left)
+    }
+
     fn commit(&mut self, pending: &mut PendingCommit, shared: &Shared) -> Result<(), ServerError> {
         pending.seq = self.journal.last_seq();
         if pending.events.is_empty() {
@@ -355,9 +365,15 @@ impl WriterThread {
             return Ok(());
         }
         let begun = Instant::now();
-        shared.blobs.lock().expect("no panic with the blobs held").commit_staged()?;
+        let room = self.room_for_texts(pending.size);
+        let mut blobs = shared.blobs.lock().expect("no panic with the blobs held");
+        let texts = blobs.store_staged(room)?;
+        drop(blobs);
         let events: Vec<&[u8]> = pending.bytes.iter().map(Vec::as_slice).collect();
-        pending.seq = self.journal.append(self.term, pending.seq, &events)?;
+        pending.seq = self.journal.append_with_texts(self.term, pending.seq, &events, &texts)?;
+        if !texts.is_empty() {
+            self.snapshots.note_texts(begun);
+        }
         let took = begun.elapsed();
         if took >= SLOW_COMMIT {
             let (took_ms, events) = (took.as_millis() as u64, pending.events.len());
@@ -419,11 +435,28 @@ impl WriterThread {
         }
         let shared = self.shared();
         let (last_seq, bytes) = (self.journal.last_seq(), self.journal.bytes());
-        let due = self.snapshots.is_due(last_seq, shared.setup.snapshot_events, bytes);
+        let is_for_texts = self.snapshots.is_due_for_texts(Instant::now());
+        let due =
+            is_for_texts || self.snapshots.is_due(last_seq, shared.setup.snapshot_events, bytes);
         // A snapshot leaves ended jobs out: the books must have them first.
-        if due && shared.books.is_settled() {
-            self.snapshots.start(self.journal.position(), bytes, shared.read().clone());
+        if !due || !shared.books.is_settled() {
+            return;
         }
+        // What the snapshot has is not read from the journal again, and so no text that it carries.
+        let synced = shared.blobs.lock().expect("no panic with the blobs held").sync();
+        if let Err(error) = synced {
+            tracing::warn!("no snapshot yet: the journal alone has the last texts: {error}");
+            return;
+        }
+        if is_for_texts {
+            // What is before the snapshot is removed as a whole.
+            if let Err(error) = self.journal.begin_segment() {
+                tracing::warn!("the journal keeps what a snapshot has: {error}");
+                return;
+            }
+            self.snapshots.forget_texts();
+        }
+        self.snapshots.start(self.journal.position(), bytes, shared.read().clone());
     }
 }
 
