@@ -4,7 +4,7 @@ use crate::command::Context;
 use crate::state::State;
 use crate::state::job::Job;
 use crate::view;
-use model::account::{Association, Qos};
+use model::account::{Association, Qos, QosFlag};
 use model::id::JobId;
 use model::reason::{Limit, LimitKind, LimitScope, Refusal};
 use model::run::JobSpec;
@@ -124,6 +124,10 @@ impl State {
         partitions: &[u32],
         context: &Context,
     ) -> Result<(), Refusal> {
+        // No other QOS refuses a job for limits: nothing has to be made ready to look at them.
+        if !self.qos.values().any(|qos| qos.has(QosFlag::DenyOnLimit)) {
+            return Ok(());
+        }
         let waiting = self.probe_entry(spec, account, qos, partitions, context);
         let known = self.hardware().view.partitions.clone();
         let view = sched::View { partitions: known, ..view::site(self) };
