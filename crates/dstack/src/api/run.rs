@@ -129,9 +129,8 @@ pub struct ApplyRunPlan {
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(default)]
 pub struct ApplyRunPlanInput {
+    /// Beside it the client sends the run as it saw it, which is not looked at.
     pub run_spec: RunSpec,
-    /// The run as the client saw it, whole; only its id is looked at.
-    pub current_resource: Option<Value>,
 }
 
 /// `runs/stop`
