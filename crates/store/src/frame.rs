@@ -279,7 +279,7 @@ mod tests {
     fn every_flipped_bit_of_a_frame_and_a_header_is_seen() {
         let start = Position { seq: 6, chain: [3; 32] };
         let mut frame = Vec::new();
-        for (texts, version) in [(&b""[..], 1), (b"a text", 2)] {
+        for (texts, version) in [(&b""[..], 1_u8), (&b"a text"[..], 2)] {
             let end = encode(&start, 2, &[b"one", b"", b"three"], texts, &mut frame);
             assert_eq!(Some(frame.len()), frame_len(&[b"one", b"", b"three"], texts));
             assert_eq!(frame[4], version);
