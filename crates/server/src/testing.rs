@@ -17,7 +17,7 @@ use crate::shared::uploads::Uploads;
 use crate::shared::writer_queue::{Work, WriterQueue};
 use crate::shared::{Setup, Shared};
 use crate::writer::books;
-use crate::writer::recover::{JournalPlace, StateDisks};
+use crate::writer::recover::{JournalPlace, StateDisks, recover_with_blobs};
 use crate::writer::thread::WriterThread;
 use cluster::view::builder::ViewBuilder;
 use cluster::{Command, Reply};
@@ -164,6 +164,12 @@ impl TestServer {
     pub fn state_on_disk(&self) -> String {
         let recovered = disks(&self.journal.fork()).recover().expect("a state");
         serde_json::to_string(&recovered.state).expect("JSON")
+    }
+
+    /// The blobs that a restart would find where every one of them was lost that the journal does not carry.
+    pub fn blobs_from_journal(&self) -> Blobs {
+        let lost = Arc::new(FaultyDisk::default());
+        recover_with_blobs(&disks(&self.journal.fork()), lost).expect("a state").1
     }
 
     pub fn state_in_memory(&self) -> String {

@@ -143,6 +143,18 @@ async fn script_and_environment_are_stored_as_blobs_by_their_content() {
     assert_eq!(server.shared.read().jobs[&job].spec.owner.name, user().name);
 }
 
+#[tokio::test]
+async fn texts_of_a_submitted_job_are_put_back_from_the_journal() {
+    let server = TestServer::start().await;
+    let job = submit_with(&server, "name: train", "TOKEN=of-train\0").await.expect("a job");
+    // A power cut right after the answer, by which the blobs' disk has lost what was not synced.
+    server.journal.restart(7);
+    let blobs = server.blobs_from_journal();
+    for blob in texts_of(&server, job) {
+        assert!(blobs.contains(&(&blob.expect("the job has one")).into()));
+    }
+}
+
 /// A command that takes a little more than `bytes` in the journal.
 fn long_token(name: &str, bytes: usize) -> Command {
     Command::SetUserToken(Box::new(UserToken {

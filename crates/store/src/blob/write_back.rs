@@ -100,6 +100,7 @@ impl Blobs {
             }
         });
         result?;
-        if self.staged_bytes.len() >= RESTORED_BYTES { self.commit_staged() } else { Ok(()) }
+        let most = RESTORED_BYTES.min(self.options.staged_bytes_max / 2);
+        if self.staged_bytes.len() >= most { self.commit_staged() } else { Ok(()) }
     }
 }
