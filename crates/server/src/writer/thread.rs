@@ -386,6 +386,9 @@ impl WriterThread {
 
     fn publish(&mut self, pending: PendingCommit, shared: &Arc<Shared>) {
         let wake = pending.events.iter().any(Event::may_start_jobs);
+        let is_new_job = |event: &Event| matches!(event, Event::Submitted(_));
+        let mut wakers = pending.events.iter().filter(|event| event.may_start_jobs());
+        let only_new_jobs = wakers.all(is_new_job);
         if !pending.events.is_empty() {
             shared.forecasts.state_changed();
         }
@@ -414,7 +417,9 @@ impl WriterThread {
             answer_all(pending.answers);
         }
         shared.commits.committed();
-        if wake {
+        if wake && only_new_jobs {
+            shared.planner.wake_for_new_jobs();
+        } else if wake {
             shared.planner.wake();
         }
     }
