@@ -61,9 +61,10 @@ impl SnapshotWriter {
         self.texts_due.get_or_insert(now + TEXTS_PERIOD);
     }
 
-    /// Whether a snapshot is due that lets the journal forget the texts which it carries.
-    pub fn is_due_for_texts(&self, now: Instant) -> bool {
-        self.texts_due.is_some_and(|due| now >= due)
+    /// Whether a snapshot is due that lets the journal forget the texts which it carries. Where nothing has happened since the last
+    /// one it would take that one's place, and the one before it would be given up: it waits until something has.
+    pub fn is_due_for_texts(&self, now: Instant, last_seq: u64) -> bool {
+        last_seq > self.begun_seq && self.texts_due.is_some_and(|due| now >= due)
     }
 
     /// Notes that such a snapshot is begun, with a new part of the journal behind it. The journal forgets what is before the
@@ -104,24 +105,35 @@ mod tests {
     use super::*;
     use store::FaultyDisk;
 
+    fn new(carries_texts: bool) -> SnapshotWriter {
+        SnapshotWriter::new(Snapshots::new(Arc::new(FaultyDisk::default())), 0, carries_texts)
+    }
+
     #[test]
     fn texts_in_the_journal_make_two_snapshots_due() {
-        let new = |carries_texts| {
-            SnapshotWriter::new(Snapshots::new(Arc::new(FaultyDisk::default())), 0, carries_texts)
-        };
         let begin = Instant::now();
-        assert!(!new(false).is_due_for_texts(begin + 9 * TEXTS_PERIOD), "a database carries none");
+        let is_due = |writer: &SnapshotWriter, at: Instant| writer.is_due_for_texts(at, 1);
+        assert!(!is_due(&new(false), begin + 9 * TEXTS_PERIOD), "a database carries none");
         let mut writer = new(true);
-        assert!(!writer.is_due_for_texts(begin));
-        assert!(writer.is_due_for_texts(begin + 2 * TEXTS_PERIOD_AT_START), "of before the start");
+        assert!(!is_due(&writer, begin));
+        assert!(is_due(&writer, begin + 2 * TEXTS_PERIOD_AT_START), "of before the start");
         let later = begin + 3 * TEXTS_PERIOD;
         writer.forget_texts();
-        assert!(writer.is_due_for_texts(later), "the snapshot before it has them too");
+        assert!(is_due(&writer, later), "the snapshot before it has them too");
         writer.forget_texts();
-        assert!(!writer.is_due_for_texts(later), "nothing is carried");
+        assert!(!is_due(&writer, later), "nothing is carried");
         writer.note_texts(begin);
         writer.note_texts(later);
-        assert!(!writer.is_due_for_texts(begin));
-        assert!(writer.is_due_for_texts(begin + TEXTS_PERIOD), "by the first of them");
+        assert!(!is_due(&writer, begin));
+        assert!(is_due(&writer, begin + TEXTS_PERIOD), "by the first of them");
+    }
+
+    #[test]
+    fn snapshot_for_texts_takes_no_other_ones_place() {
+        let mut writer = new(true);
+        writer.start(Position { seq: 5, chain: [5; 32] }, 0, State::default());
+        let later = Instant::now() + 3 * TEXTS_PERIOD;
+        assert!(!writer.is_due_for_texts(later, 5), "the last one is of the same seq");
+        assert!(writer.is_due_for_texts(later, 6));
     }
 }

@@ -440,7 +440,7 @@ impl WriterThread {
         }
         let shared = self.shared();
         let (last_seq, bytes) = (self.journal.last_seq(), self.journal.bytes());
-        let is_for_texts = self.snapshots.is_due_for_texts(Instant::now());
+        let is_for_texts = self.snapshots.is_due_for_texts(Instant::now(), last_seq);
         let due =
             is_for_texts || self.snapshots.is_due(last_seq, shared.setup.snapshot_events, bytes);
         // A snapshot leaves ended jobs out: the books must have them first.
