@@ -1,7 +1,8 @@
 //! Snapshots of the state, written by a thread of their own beside the writer.
 
 use cluster::State;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::fmt::Display;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use store::{Position, Snapshots};
@@ -16,6 +17,9 @@ const TEXTS_PERIOD: Duration = Duration::from_secs(8 * 3600);
 /// The same after a start, which does not know for how long the journal has had what it carries.
 const TEXTS_PERIOD_AT_START: Duration = Duration::from_secs(3600);
 
+/// How long after a snapshot for texts that could not be made the next is due.
+const TEXTS_PAUSE: Duration = Duration::from_secs(3600);
+
 pub struct SnapshotWriter {
     snapshots: Arc<Mutex<Snapshots>>,
     /// The seq of the last snapshot that was begun.
@@ -24,6 +28,12 @@ pub struct SnapshotWriter {
     begun_bytes: u64,
     /// The seq up to which the journal may be compacted; zero while there is none.
     finished: Arc<AtomicU64>,
+    /// The last snapshot that was begun could not be written, and nobody has taken note of it.
+    failed: Arc<AtomicBool>,
+    /// The last snapshot that was begun is not on the disk.
+    is_unwritten: bool,
+    /// Whether the journal is one that carries texts.
+    carries_texts: bool,
     /// When a snapshot is due for the texts that the journal carries; `None` while it carries none.
     texts_due: Option<Instant>,
     /// A snapshot was begun for texts, and the one before it still needs them: another has to follow.
@@ -39,6 +49,9 @@ impl SnapshotWriter {
             begun_seq: seq,
             begun_bytes: 0,
             finished: Arc::default(),
+            failed: Arc::default(),
+            is_unwritten: false,
+            carries_texts,
             texts_due: carries_texts.then(|| Instant::now() + TEXTS_PERIOD_AT_START),
             texts_left: carries_texts,
         }
@@ -64,7 +77,24 @@ impl SnapshotWriter {
     /// Whether a snapshot is due that lets the journal forget the texts which it carries. Where nothing has happened since the last
     /// one it would take that one's place, and the one before it would be given up: it waits until something has.
     pub fn is_due_for_texts(&self, now: Instant, last_seq: u64) -> bool {
-        last_seq > self.begun_seq && self.texts_due.is_some_and(|due| now >= due)
+        let is_another = last_seq > self.begun_seq || self.is_unwritten;
+        is_another && self.texts_due.is_some_and(|due| now >= due)
+    }
+
+    /// Notes whether the last snapshot could not be written: the journal has forgotten nothing for it then.
+    pub fn note_failure(&mut self, now: Instant) {
+        if self.failed.swap(false, Ordering::AcqRel) {
+            self.is_unwritten = true;
+            self.put_off_texts(now);
+        }
+    }
+
+    /// Has a snapshot for texts made later, since none can be made now.
+    pub fn put_off_texts(&mut self, now: Instant) {
+        if self.carries_texts {
+            self.texts_left = true;
+            self.texts_due = Some(now + TEXTS_PAUSE);
+        }
     }
 
     /// Notes that such a snapshot is begun, with a new part of the journal behind it. The journal forgets what is before the
@@ -82,20 +112,27 @@ impl SnapshotWriter {
     pub fn start(&mut self, position: Position, bytes: u64, state: State) {
         self.begun_seq = position.seq;
         self.begun_bytes = bytes;
+        self.is_unwritten = false;
         let (snapshots, finished) = (self.snapshots.clone(), self.finished.clone());
+        let failed = self.failed.clone();
         let write = move || {
+            let refused = |error: &dyn Display| {
+                tracing::error!("no snapshot was written: {error}");
+                failed.store(true, Ordering::Release);
+            };
             let body = match serde_json::to_vec(&state) {
                 Ok(body) => body,
-                Err(error) => return tracing::error!("no snapshot was written: {error}"),
+                Err(error) => return refused(&error),
             };
             let mut snapshots = snapshots.lock().expect("no panic with the snapshots held");
             match snapshots.write(position, &body) {
                 Ok(upto) => finished.store(upto, Ordering::Release),
-                Err(error) => tracing::error!("no snapshot was written: {error}"),
+                Err(error) => refused(&error),
             }
         };
         if let Err(error) = std::thread::Builder::new().name("snapshot".into()).spawn(write) {
             tracing::error!("no snapshot was written: {error}");
+            self.failed.store(true, Ordering::Release);
         }
     }
 }
@@ -135,5 +172,30 @@ mod tests {
         let later = Instant::now() + 3 * TEXTS_PERIOD;
         assert!(!writer.is_due_for_texts(later, 5), "the last one is of the same seq");
         assert!(writer.is_due_for_texts(later, 6));
+    }
+
+    #[test]
+    fn snapshot_that_could_not_be_made_is_made_later() {
+        let disk = FaultyDisk::default();
+        let mut writer = SnapshotWriter::new(Snapshots::new(Arc::new(disk.clone())), 0, true);
+        disk.set_capacity(Some(0));
+        writer.forget_texts();
+        writer.forget_texts();
+        writer.start(Position { seq: 5, chain: [5; 32] }, 0, State::default());
+        // The thread that writes is over when it holds nothing of it any more.
+        while Arc::strong_count(&writer.failed) > 1 {
+            std::thread::yield_now();
+        }
+        let now = Instant::now();
+        assert!(!writer.is_due_for_texts(now + 3 * TEXTS_PERIOD, 5), "nothing is noted yet");
+        writer.note_failure(now);
+        assert!(!writer.is_due_for_texts(now, 5), "not at once");
+        assert!(writer.is_due_for_texts(now + TEXTS_PAUSE, 5), "nothing of its seq is there");
+        writer.forget_texts();
+        assert!(writer.is_due_for_texts(now + 3 * TEXTS_PERIOD, 6), "a second one has to follow");
+        // A database's journal carries no texts, whatever fails.
+        let mut of_database = new(false);
+        of_database.put_off_texts(now);
+        assert!(!of_database.is_due_for_texts(now + 3 * TEXTS_PERIOD, 6));
     }
 }

@@ -369,11 +369,12 @@ impl WriterThread {
         let mut blobs = shared.blobs.lock().expect("no panic with the blobs held");
         let texts = blobs.store_staged(room)?;
         drop(blobs);
-        let events: Vec<&[u8]> = pending.bytes.iter().map(Vec::as_slice).collect();
-        pending.seq = self.journal.append_with_texts(self.term, pending.seq, &events, &texts)?;
+        // Before the commit: the disk may have one after all that failed.
         if !texts.is_empty() {
             self.snapshots.note_texts(begun);
         }
+        let events: Vec<&[u8]> = pending.bytes.iter().map(Vec::as_slice).collect();
+        pending.seq = self.journal.append_with_texts(self.term, pending.seq, &events, &texts)?;
         let took = begun.elapsed();
         if took >= SLOW_COMMIT {
             let (took_ms, events) = (took.as_millis() as u64, pending.events.len());
@@ -440,11 +441,12 @@ impl WriterThread {
         }
         let shared = self.shared();
         let (last_seq, bytes) = (self.journal.last_seq(), self.journal.bytes());
-        let is_for_texts = self.snapshots.is_due_for_texts(Instant::now(), last_seq);
-        let due =
-            is_for_texts || self.snapshots.is_due(last_seq, shared.setup.snapshot_events, bytes);
+        let now = Instant::now();
+        self.snapshots.note_failure(now);
+        let is_due = self.snapshots.is_due(last_seq, shared.setup.snapshot_events, bytes);
+        let is_for_texts = self.snapshots.is_due_for_texts(now, last_seq);
         // A snapshot leaves ended jobs out: the books must have them first.
-        if !due || !shared.books.is_settled() {
+        if !(is_due || is_for_texts) || !shared.books.is_settled() {
             return;
         }
         // What the snapshot has is not read from the journal again, and so no text that it carries.
@@ -455,11 +457,17 @@ impl WriterThread {
         }
         if is_for_texts {
             // What is before the snapshot is removed as a whole.
-            if let Err(error) = self.journal.begin_segment() {
-                tracing::warn!("the journal keeps what a snapshot has: {error}");
-                return;
+            match self.journal.begin_segment() {
+                Ok(()) => self.snapshots.forget_texts(),
+                Err(error) => {
+                    tracing::warn!("the journal keeps the texts that a snapshot has: {error}");
+                    self.snapshots.put_off_texts(now);
+                    // A full disk has no room for a segment, and may have it once a snapshot that is due anyway is written.
+                    if !is_due {
+                        return;
+                    }
+                }
             }
-            self.snapshots.forget_texts();
         }
         self.snapshots.start(self.journal.position(), bytes, shared.read().clone());
     }
