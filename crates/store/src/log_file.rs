@@ -70,23 +70,11 @@ impl LogFile {
         disk: Arc<dyn Disk>,
         options: LogOptions,
         snapshot: Position,
-        replay: impl FnMut(Record<'_>) -> Result<(), String>,
-    ) -> Result<(Self, Recovery), JournalError> {
-        Self::open_with_texts(disk, options, snapshot, replay, |_| Ok(()))
-    }
-
-    /// As [`LogFile::open`]; `texts` is handed the texts of each later commit that carries some.
-    pub fn open_with_texts(
-        disk: Arc<dyn Disk>,
-        options: LogOptions,
-        snapshot: Position,
         mut replay: impl FnMut(Record<'_>) -> Result<(), String>,
-        mut texts: impl FnMut(&[u8]) -> Result<(), String>,
     ) -> Result<(Self, Recovery), JournalError> {
         let mark = HighWater::read(&*disk)?;
         let high_water = mark.unwrap_or_default();
-        let (replay, texts) = (&mut replay, &mut texts);
-        let scan = Scan { disk: &*disk, snapshot, high_water, replay, texts };
+        let scan = Scan { disk: &*disk, snapshot, high_water, replay: &mut replay };
         let Scanned { segments, tail, recovery } = scan.run()?;
         match mark {
             // Written before the first segment, so a journal without it has been tampered with.

@@ -287,9 +287,10 @@ impl Server {
             Ok(())
         };
         let log = LogOptions { segment_bytes: 1024 };
+        let journal = LogFile::open(folder("journal"), log, position, replay)?.0;
         let mut blobs = Blobs::open(folder("blobs"), options())?.0;
         let texts = |records: &[u8]| blobs.restore(records).map_err(|e| e.to_string());
-        let journal = LogFile::open_with_texts(folder("journal"), log, position, replay, texts)?.0;
+        store::carried_texts(&*folder("journal"), position.seq, texts)?;
         blobs.commit_staged()?;
         Ok(Self { jobs, journal, snapshots, blobs })
     }

@@ -431,9 +431,8 @@ fn texts_are_handed_out_with_their_commit_until_a_snapshot_has_it() {
             texts.push(String::from_utf8_lossy(text).into_owned());
             Ok(())
         };
-        let disk = Arc::new(disk.clone());
-        let opened = LogFile::open_with_texts(disk, options(), from, |_| Ok(()), take);
-        let (log, recovery) = opened.unwrap();
+        let (log, recovery, _) = open_from(disk, from).unwrap();
+        store::carried_texts(disk, from.seq, take).unwrap();
         (texts, recovery.replayed, log.last_seq())
     };
     let all = vec!["text of a".to_owned(), "text of c".to_owned()];

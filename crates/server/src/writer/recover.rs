@@ -74,14 +74,6 @@ impl StateDisks {
 
     /// Reads the state: at the start, and again after a commit that did not reach the disk.
     pub fn recover(&self) -> Result<Recovered, ServerError> {
-        self.recover_with(|_| Ok(()))
-    }
-
-    /// The same at a start: `texts` takes the texts that commits carry, which a crash may have kept from the blobs.
-    pub fn recover_with(
-        &self,
-        texts: impl FnMut(&[u8]) -> Result<(), String>,
-    ) -> Result<Recovered, ServerError> {
         let mut snapshots = Snapshots::new(self.snapshots.clone());
         let (mut state, position) = newest_state(&mut snapshots)?;
         let mut records = Vec::new();
@@ -89,9 +81,7 @@ impl StateDisks {
         let (journal, recovery): (Box<dyn Journal>, Recovery) = match &self.journal {
             JournalPlace::Files(disk) => {
                 let options = LogOptions::default();
-                let opened =
-                    LogFile::open_with_texts(disk.clone(), options, position, replay, texts)?;
-                let (journal, recovery) = opened;
+                let (journal, recovery) = LogFile::open(disk.clone(), options, position, replay)?;
                 (Box::new(journal), recovery)
             }
             JournalPlace::Postgres { database, epoch } => {
@@ -152,14 +142,37 @@ pub fn replay(
     Ok(())
 }
 
-/// The blobs with what the journal's commits carry of them, and the state.
+/// The state, and the blobs with what the journal's commits carry of them: a crash may have kept it from the packs. The blobs are opened
+/// last: opening them writes, and a state that this program cannot read is left as it is.
 pub fn recover_with_blobs(
     disks: &StateDisks,
     blobs_disk: Arc<dyn Disk>,
 ) -> Result<(Recovered, Blobs), ServerError> {
+    let recovered = disks.recover()?;
     let (mut blobs, _) = Blobs::open(blobs_disk, Default::default())?;
-    let recovered =
-        disks.recover_with(|texts| blobs.restore(texts).map_err(|error| error.to_string()))?;
+    if let JournalPlace::Files(disk) = &disks.journal {
+        let put_back = |texts: &[u8]| blobs.restore(texts).map_err(|error| error.to_string());
+        store::carried_texts(&**disk, recovered.snapshot_seq, put_back)?;
+    }
     blobs.commit_staged()?;
     Ok((recovered, blobs))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use store::{FaultyDisk, JournalError};
+
+    #[test]
+    fn state_that_cannot_be_read_leaves_the_blobs_as_they_are() {
+        let journal = JournalPlace::Files(Arc::new(FaultyDisk::default()));
+        let disks = StateDisks { journal, snapshots: Arc::new(FaultyDisk::default()) };
+        let mut opened = disks.recover().expect("a new journal").journal;
+        opened.append(1, 0, &[b"{\"OfANewerProgram\":{}}"]).expect("kept");
+        drop(opened);
+        let blobs = FaultyDisk::default();
+        let refused = recover_with_blobs(&disks, Arc::new(blobs.clone()));
+        assert!(matches!(refused, Err(ServerError::Journal(JournalError::Replay { seq: 1, .. }))));
+        assert!(blobs.list("").expect("a folder").is_empty(), "nothing was made there");
+    }
 }
