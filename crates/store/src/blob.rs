@@ -358,6 +358,8 @@ impl Blobs {
         let _ = active.file.truncate(end);
         if end == 0 {
             self.packs.remove(&active.number);
+            // The newest pack that is left is the one that a start looks after ([`Blobs::write_again`]).
+            let _ = self.disk.remove(&pack_name(active.number));
         } else {
             self.packs.entry(active.number).or_default().end = end;
         }

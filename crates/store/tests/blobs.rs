@@ -299,3 +299,28 @@ fn pack_that_is_left_for_another_is_synced() {
     disk.restart(3);
     assert!(open(&disk).0.contains(&BlobId::of(&content(number))));
 }
+
+#[test]
+fn blobs_of_a_sync_that_failed_are_written_again_by_the_next_start() {
+    for is_left_for_another in [false, true] {
+        let disk = FaultyDisk::default();
+        let (mut blobs, _) = open(&disk);
+        let (id, _) = store_carried(&mut blobs, 2);
+        disk.fail_sync_at(1);
+        if is_left_for_another {
+            // The pack that they should have gone into cannot be written either.
+            disk.fail_write_at(1);
+            blobs.sync().unwrap_err();
+        } else {
+            blobs.put(&content(4), 1).unwrap_err();
+        }
+        assert_eq!(names(&disk, "packs"), ["pack-00000001"], "none is left empty");
+        // The program is killed, and what it had written is seen and nowhere on the disk.
+        disk.restart_program();
+        let (blobs, _) = open(&disk);
+        assert!(blobs.contains(&id), "nothing of the journal is put back for it");
+        blobs.write_again().unwrap();
+        disk.restart(1);
+        assert!(open(&disk).0.contains(&id), "left for another: {is_left_for_another}");
+    }
+}

@@ -151,6 +151,7 @@ pub fn recover_with_blobs(
     let recovered = disks.recover()?;
     let (mut blobs, _) = Blobs::open(blobs_disk, Default::default())?;
     if let JournalPlace::Files(disk) = &disks.journal {
+        blobs.write_again()?;
         let put_back = |texts: &[u8]| blobs.restore(texts).map_err(|error| error.to_string());
         store::carried_texts(&**disk, recovered.snapshot_seq, put_back)?;
     }

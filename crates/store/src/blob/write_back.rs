@@ -2,7 +2,7 @@
 //! after a crash.
 
 use super::pack::{self, BlobRecord};
-use super::{BlobError, BlobId, BlobLocation, Blobs};
+use super::{BlobError, BlobId, BlobLocation, Blobs, pack_name};
 use std::num::NonZeroU32;
 
 /// The bytes of records that wait for their sync. The commit that would go beyond it syncs them.
@@ -87,6 +87,19 @@ impl Blobs {
     /// Bytes of records that are not synced.
     pub fn unsynced_len(&self) -> usize {
         self.unsynced.len()
+    }
+
+    /// Writes the end of the newest pack once more, as far as it may not be synced, for a start whose journal carries texts. After a
+    /// sync that failed the page cache alone may have it: nobody would see that until it is gone.
+    pub fn write_again(&self) -> Result<(), BlobError> {
+        let Some(active) = &self.active else { return Ok(()) };
+        let start = active.end.saturating_sub(UNSYNCED_BYTES_MAX as u64);
+        let name = pack_name(active.number);
+        let mut records = vec![0; usize::try_from(active.end - start).unwrap_or(0)];
+        let read = active.file.read_at(start, &mut records);
+        let read = read.map_err(BlobError::io("read", &name))?;
+        let written = active.file.write_at(start, &records[..read]);
+        written.and_then(|()| active.file.sync_data()).map_err(BlobError::io("write", &name))
     }
 
     /// Takes in the records that a commit carries, those that are missing here: a crash has kept them from the packs, or they were
