@@ -46,6 +46,7 @@ pub struct TestServer {
     /// What was handed to the dispatcher, in order.
     pub dispatch: Receiver<DispatchWork>,
     pub journal: FaultyDisk,
+    pub blobs: FaultyDisk,
     /// The writer's own end, until `start_writer` takes it.
     writer: Option<(WriterThread, Receiver<Work>)>,
     dir: TempDir,
@@ -68,7 +69,8 @@ impl TestServer {
         let disks = disks(&journal);
         let (state, thread, _) = WriterThread::new(disks.recover().expect("a state"), disks);
         let books_path = dir.path().join("books.sqlite");
-        let blobs = Blobs::open(Arc::new(FaultyDisk::default()), Default::default());
+        let blobs_disk = FaultyDisk::default();
+        let blobs = Blobs::open(Arc::new(blobs_disk.clone()), Default::default());
         let (writer, work) = WriterQueue::new();
         let (forecasts, _) = ForecastQueue::new();
         let (dispatch, dispatched) = DispatchQueue::new();
@@ -99,7 +101,8 @@ impl TestServer {
         };
         shared.volatile.proxy.keep_markers(MARKER_SECRET);
         let writer = Some((thread, work));
-        Self { shared: Arc::new(shared), dispatch: dispatched, journal, writer, dir }
+        let (shared, blobs) = (Arc::new(shared), blobs_disk);
+        Self { shared, dispatch: dispatched, journal, blobs, writer, dir }
     }
 
     /// A server with its writer, configured with one node.
