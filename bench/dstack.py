@@ -3,8 +3,10 @@
 
 Both have a project and no fleet that could serve the waiting runs. DSTACK is the published program with its server;
 jobs of its own it cannot run here, for want of its node agent: those two figures of it are recorded ones.
+One server runs at a time. Each is asked over one connection that is kept open, by the same bytes, which are made before the clock
+runs; the clock stops when the whole answer has come, before it is read. `server/get_info` says what is left of the client in that.
 Prints a table; --record puts it into FILE between the lines `<!-- bench dstack -->` and `<!-- /bench dstack -->`."""
-import json, os, shutil, signal, socket, statistics, subprocess, sys, tempfile, time
+import json, os, shutil, signal, socket, statistics, struct, subprocess, sys, tempfile, time
 from concurrent.futures import ThreadPoolExecutor
 
 import node
@@ -32,33 +34,46 @@ def cpu_s(pid):
 
 
 class Link:
-    """A connection that is kept open. A request goes out in one piece and its answer is read by its length: what a library for HTTP
-    takes besides, a third of a millisecond, is not the server's."""
+    """A connection that is kept open. A request goes out in one piece and its answer is read by its length into memory that is there:
+    what a library for HTTP takes besides, a third of a millisecond, is not the server's."""
 
     def __init__(self, port):
         self.socket = socket.create_connection(('127.0.0.1', port), timeout=60)
+        # With a timeout of its own Python asks the kernel before each call whether it would wait.
+        self.socket.settimeout(None)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack('ll', 60, 0))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.buffer = bytearray(1 << 20)
 
-    def post(self, path, body, token):
+    def exchange(self, request):
         """The status, and the body of the answer."""
-        fields = {'Host': '127.0.0.1', 'Authorization': f'Bearer {token}', 'Content-Type': 'application/json',
-                  'X-API-VERSION': '0.22.5', 'Content-Length': str(len(body))}
-        head = f'POST /api/{path} HTTP/1.1\r\n' + ''.join(f'{name}: {value}\r\n' for name, value in fields.items())
-        self.socket.sendall(head.encode() + b'\r\n' + body)
-        answer = bytearray()
-        while (end := answer.find(b'\r\n\r\n')) < 0:
-            answer += self.received()
-        lines = bytes(answer[:end]).lower().split(b'\r\n')
-        length = next(int(line.split(b':')[1]) for line in lines if line.startswith(b'content-length:'))
-        while len(answer) < end + 4 + length:
-            answer += self.received()
-        return int(lines[0].split()[1]), bytes(answer[end + 4:])
+        self.socket.sendall(request)
+        have, whole = 0, None
+        while whole is None or have < whole:
+            have += self.receive(have)
+            if whole is None and (end := self.buffer.find(b'\r\n\r\n', 0, have)) >= 0:
+                head = bytes(self.buffer[:end]).lower()
+                length = head[head.index(b'content-length:') + len(b'content-length:'):]
+                start, whole = end + 4, end + 4 + int(length.split(b'\r\n', 1)[0])
+        return int(self.buffer[9:12]), bytes(self.buffer[start:whole])
 
-    def received(self):
-        piece = self.socket.recv(1 << 20)
-        if not piece:
+    def receive(self, have):
+        """Takes what has come behind the bytes that are there; how many bytes it is."""
+        if have == len(self.buffer):
+            self.buffer.extend(bytes(have))
+        with memoryview(self.buffer) as view, view[have:] as free:
+            count = self.socket.recv_into(free)
+        if not count:
             raise ConnectionError('the server closed the connection')
-        return piece
+        return count
+
+
+def request(path, body, token):
+    """A request as it goes over the connection."""
+    fields = {'Host': '127.0.0.1', 'Authorization': f'Bearer {token}', 'Content-Type': 'application/json',
+              'X-API-VERSION': '0.22.5', 'Content-Length': str(len(body))}
+    head = f'POST /api/{path} HTTP/1.1\r\n' + ''.join(f'{name}: {value}\r\n' for name, value in fields.items())
+    return head.encode() + b'\r\n' + body
 
 
 class Server:
@@ -70,12 +85,25 @@ class Server:
         self.env = {**os.environ, 'HOME': f'{self.folder}/home'}
 
     def call(self, path, body, link=None):
-        return json.loads(self.post(path, json.dumps(body).encode(), link or self.link(), self.token()) or 'null')
+        return json.loads(self.answer(self.request(path, body), link or self.link()) or 'null')
 
-    def post(self, path, body, link, token):
-        status, text = link.post(path, body, token)
-        assert status == 200, f'{self.name}: {path}: {status} {text[:300]}'
+    def request(self, path, body):
+        return request(path, json.dumps(body).encode(), self.token())
+
+    def answer(self, request, link):
+        status, text = link.exchange(request)
+        assert status == 200, f'{self.name}: {request.split(None, 2)[1]}: {status} {text[:300]}'
         return text
+
+    def answers(self, requests, link):
+        """The answers, and the seconds that each took."""
+        texts, times = [], []
+        for request in requests:
+            begin = time.perf_counter()
+            text = self.answer(request, link)
+            times.append(time.perf_counter() - begin)
+            texts.append(text)
+        return texts, times
 
     def link(self):
         return Link(self.port)
@@ -113,13 +141,10 @@ class Server:
         seen['MB'] = node.rss_kb(self.pid()) / 1024
         self.occupy()
         link, waiting = self.link(), {'commands': ['true'], **WAITING}
-        times = []
-        path, token = 'project/main/runs/apply', self.token()
-        # What the client takes to write and read JSON is not the server's.
-        for body in [json.dumps(self.plan(f'timed-{i}', waiting)).encode() for i in range(TIMED)]:
-            begin = time.perf_counter()
-            self.post(path, body, link, token)
-            times.append(time.perf_counter() - begin)
+        _, times = self.answers([self.request('server/get_info', {})] * 101, link)
+        seen['empty ms'] = statistics.median(times) * 1e3
+        apply = 'project/main/runs/apply'
+        _, times = self.answers([self.request(apply, self.plan(f'timed-{i}', waiting)) for i in range(TIMED)], link)
         seen['apply/s'], seen['apply ms'] = TIMED / sum(times), statistics.median(times) * 1e3
         progress(self.name, f'{TIMED} runs applied')
         with ThreadPoolExecutor(4) as several:
@@ -128,11 +153,8 @@ class Server:
         # The first connection may have been idle for longer than the server keeps one.
         link = self.link()
         wanted = {'project_name': 'main', 'only_active': True, 'include_jobs': True, 'job_submissions_limit': 1, 'limit': 100, 'ascending': False}
-        times, body = [], json.dumps(wanted).encode()
-        for _ in range(11):
-            begin = time.perf_counter()
-            text = self.post('runs/list', body, link, token)
-            times.append(time.perf_counter() - begin)
+        texts, times = self.answers([self.request('runs/list', wanted)] * 11, link)
+        for text in texts:
             assert len(json.loads(text)) == 100, text[:300]
         seen['list ms'] = statistics.median(times) * 1e3
         began, begin = cpu_s(self.pid()), time.perf_counter()
@@ -277,6 +299,7 @@ def table(ours, theirs, alone):
     row('memory of the server, idle, MB', 'MB', '.0f', 'under 40')
     row(f'`runs/apply`, one after another, {TIMED}, a second', 'apply/s', '.1f', 'at least 200 times')
     row('one of these, median, ms', 'apply ms', '.2f', '–')
+    row('a request that asks for nothing (`server/get_info`), median of 101, ms', 'empty ms', '.2f', '–')
     row(f'`runs/list` of 100 among {MANY:,}, median of 11, ms', 'list ms', '.1f', 'at most a fiftieth')
     row(f'CPU with {MANY:,} waiting runs, over {IDLE_S} s, % of a core', 'cpu %', '.2f', 'under 1')
     row(f'memory of the server with {MANY:,} waiting runs, MB', 'MB later', '.0f', '–')

@@ -7,8 +7,7 @@ use serde_json::json;
 
 /// What a plan shows beside the configuration that was sent (`effective_run_spec`, `effective_spec`): the server's own defaults filled in, and
 /// no private keys.
-pub fn effective(configuration: &Value) -> Value {
-    let mut value = configuration.clone();
+pub fn effective(mut value: Value) -> Value {
     match value.get("type").as_text() {
         Some("fleet") => forget_keys(&mut value),
         Some("task" | "dev-environment" | "service") => {
@@ -25,11 +24,25 @@ pub fn effective(configuration: &Value) -> Value {
 /// The configuration in a form that dstack's client can read: it has no range of nodes. `granted` is the number of nodes that the run has, once it has them.
 pub fn for_client(configuration: &Value, granted: Option<u32>) -> serde_json::Value {
     let mut json = configuration.to_json();
-    if let Value::Text(range) = configuration.get("nodes") {
-        let least = range.split("..").next().and_then(|least| least.parse().ok());
-        json["nodes"] = granted.or(least).unwrap_or(1).into();
+    if let Some(nodes) = nodes_for_client(configuration, granted) {
+        json["nodes"] = nodes.into();
     }
     json
+}
+
+/// As [`for_client`] for a run that has no nodes yet, in dstack's own form.
+pub fn client_form(mut configuration: Value) -> Value {
+    if let Some(nodes) = nodes_for_client(&configuration, None) {
+        configuration.set("nodes", Value::Integer(nodes.into()));
+    }
+    configuration
+}
+
+/// The number that stands for a range of nodes; `None` for a configuration without a range.
+fn nodes_for_client(configuration: &Value, granted: Option<u32>) -> Option<u32> {
+    let range = configuration.get("nodes").as_text()?;
+    let least = range.split("..").next().and_then(|least| least.parse().ok());
+    Some(granted.or(least).unwrap_or(1))
 }
 
 /// The run of a configuration that was not sent by dstack's client, as that would have sent it.
@@ -39,7 +52,7 @@ pub fn run_spec(name: &str, file: Option<String>, configuration: &Value) -> RunS
         repo_id: Some(NO_REPOSITORY.to_owned()),
         repo_data: Some(json!({"repo_type": "virtual"})),
         configuration_path: file,
-        configuration: for_client(&effective(configuration), None),
+        configuration: for_client(&effective(configuration.clone()), None),
         ..RunSpec::default()
     }
 }

@@ -1,7 +1,7 @@
 //! What dstack's client sends, and dstack's grammar, against what is made of them here.
 
 use dstack::configuration::{from_json, parse};
-use dstack::effective::{effective, for_client};
+use dstack::effective::{client_form, effective, for_client};
 use serde_json::{Value, json};
 
 fn fixture(name: &str) -> Value {
@@ -16,7 +16,9 @@ fn configurations_of_the_client_are_shown_and_completed_as_dstack_does() {
         let loaded = from_json(&row["sent"], Some(&row["profile"]))
             .unwrap_or_else(|e| panic!("{name}: {e}"));
         assert_eq!(for_client(&loaded.value, None), row["shown"], "{name}");
-        assert_eq!(for_client(&effective(&loaded.value), None), row["effective"], "{name}");
+        let completed = effective(loaded.value.clone());
+        assert_eq!(for_client(&completed, None), row["effective"], "{name}");
+        assert_eq!(client_form(completed).to_json(), row["effective"], "{name}");
         // What was written out stays as it is.
         let again = from_json(&row["shown"], None).unwrap_or_else(|e| panic!("{name}: {e}"));
         assert_eq!(again.value, loaded.value, "{name}");
@@ -135,6 +137,7 @@ fn yaml_and_json_of_the_same_configuration_are_read_alike() {
     assert_eq!((one.value.clone(), one.configuration), (other.value, other.configuration));
     assert_eq!(for_client(&one.value, None)["nodes"], 2);
     assert_eq!(for_client(&one.value, Some(3))["nodes"], 3);
+    assert_eq!(client_form(one.value).to_json()["nodes"], 2);
 }
 
 #[test]

@@ -17,7 +17,7 @@ use crate::shared::uploads::Uploads;
 use crate::shared::writer_queue::{Work, WriterQueue};
 use crate::shared::{Setup, Shared};
 use crate::writer::books;
-use crate::writer::recover::{JournalPlace, StateDisks};
+use crate::writer::recover::{JournalPlace, StateDisks, recover_with_blobs};
 use crate::writer::thread::WriterThread;
 use cluster::view::builder::ViewBuilder;
 use cluster::{Command, Reply};
@@ -46,6 +46,7 @@ pub struct TestServer {
     /// What was handed to the dispatcher, in order.
     pub dispatch: Receiver<DispatchWork>,
     pub journal: FaultyDisk,
+    pub blobs: FaultyDisk,
     /// The writer's own end, until `start_writer` takes it.
     writer: Option<(WriterThread, Receiver<Work>)>,
     dir: TempDir,
@@ -68,7 +69,8 @@ impl TestServer {
         let disks = disks(&journal);
         let (state, thread, _) = WriterThread::new(disks.recover().expect("a state"), disks);
         let books_path = dir.path().join("books.sqlite");
-        let blobs = Blobs::open(Arc::new(FaultyDisk::default()), Default::default());
+        let blobs_disk = FaultyDisk::default();
+        let blobs = Blobs::open(Arc::new(blobs_disk.clone()), Default::default());
         let (writer, work) = WriterQueue::new();
         let (forecasts, _) = ForecastQueue::new();
         let (dispatch, dispatched) = DispatchQueue::new();
@@ -99,7 +101,8 @@ impl TestServer {
         };
         shared.volatile.proxy.keep_markers(MARKER_SECRET);
         let writer = Some((thread, work));
-        Self { shared: Arc::new(shared), dispatch: dispatched, journal, writer, dir }
+        let (shared, blobs) = (Arc::new(shared), blobs_disk);
+        Self { shared, dispatch: dispatched, journal, blobs, writer, dir }
     }
 
     /// A server with its writer, configured with one node.
@@ -164,6 +167,12 @@ impl TestServer {
     pub fn state_on_disk(&self) -> String {
         let recovered = disks(&self.journal.fork()).recover().expect("a state");
         serde_json::to_string(&recovered.state).expect("JSON")
+    }
+
+    /// The blobs that a restart would find where every one of them was lost that the journal does not carry.
+    pub fn blobs_from_journal(&self) -> Blobs {
+        let lost = Arc::new(FaultyDisk::default());
+        recover_with_blobs(&disks(&self.journal.fork()), lost).expect("a state").1
     }
 
     pub fn state_in_memory(&self) -> String {

@@ -4,8 +4,11 @@
 //! and one `fdatasync` together, and content that is there already costs nothing. Large ones get a
 //! file of their own, `big/ab/abcd…`. Both hold the same record (`blob/pack.rs`).
 //!
+//! Small blobs of a commit need no sync of their own where the journal's commit carries their records ([`Blobs::store_staged`]):
+//! they are synced before the journal lets that commit go ([`Blobs::sync`]), and put back from it after a crash
+//! ([`Blobs::restore`]); `blob/write_back.rs`.
 //! In a database the bytes of small blobs are a part of the journal's commit that needs them
-//! ([`Blobs::commit_staged_with_journal`]): a submit costs one commit there, and not two.
+//! (`blob/with_journal.rs`): a submit costs one commit there, and not two.
 //!
 //! Nothing here reads a clock: the caller passes the seconds that a record notes. What nothing needs
 //! any more is removed by [`Blobs::turn`] (`blob/collect.rs`).
@@ -16,6 +19,8 @@ mod id;
 mod index;
 mod pack;
 mod recovery;
+mod with_journal;
+mod write_back;
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -30,6 +35,7 @@ pub use held::{HeldFile, HeldFiles};
 pub use id::BlobId;
 pub use index::BlobIndex;
 pub use recovery::{BadBytes, BlobRecovery};
+pub use write_back::UNSYNCED_BYTES_MAX;
 
 const PACKS: &str = "packs";
 const BIG: &str = "big";
@@ -115,23 +121,12 @@ pub struct Blobs {
     staged: HashMap<BlobId, BlobLocation>,
     /// The records of the staged small blobs; a staged offset is one in here.
     staged_bytes: Vec<u8>,
-    /// The blobs whose bytes go with the journal's next commit.
+    /// The records of the active pack that are not synced, in its order; or of one that was given up, where none is active.
+    unsynced: Vec<u8>,
+    /// Some of the records that are not synced are in no commit of the journal either.
+    is_unbacked: bool,
+    /// The blobs whose bytes go with the journal's next commit, in a database.
     with_journal: Vec<BlobId>,
-}
-
-/// When the bytes of small blobs are durable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Durable {
-    Now,
-    /// With the journal's next commit, where the store can do that.
-    WithJournal,
-}
-
-/// Where records were written.
-struct Written {
-    pack: NonZeroU32,
-    base: u32,
-    is_with_journal: bool,
 }
 
 impl Blobs {
@@ -201,37 +196,20 @@ impl Blobs {
     /// Makes all that is staged durable: one write and one sync for the small ones. On an error
     /// none of them is stored, and none stays staged.
     pub fn commit_staged(&mut self) -> Result<(), BlobError> {
-        self.write_staged(Durable::Now)
+        self.place_staged(Self::append)
     }
 
-    /// As [`Blobs::commit_staged`], for contents that the journal's next commit needs: they may become durable with it. Whoever made
-    /// that commit says how it went, by [`Blobs::journal_committed`] or [`Blobs::journal_failed`].
-    pub fn commit_staged_with_journal(&mut self) -> Result<(), BlobError> {
-        self.write_staged(Durable::WithJournal)
-    }
-
-    /// What went with the journal's commit is durable.
-    pub fn journal_committed(&mut self) {
-        self.with_journal.clear();
-    }
-
-    /// What should have gone with the journal's commit is not there. Nothing is written behind the place that was kept for it.
-    pub fn journal_failed(&mut self) {
-        let lost = std::mem::take(&mut self.with_journal);
-        if lost.is_empty() {
-            return;
-        }
-        lost.iter().for_each(|id| self.forget(id));
-        self.active = None;
-    }
-
-    fn write_staged(&mut self, durable: Durable) -> Result<(), BlobError> {
+    /// Has `place` put the records of all that is staged into a pack, and notes where each is.
+    fn place_staged(
+        &mut self,
+        place: impl FnOnce(&mut Self, &[u8]) -> Result<(NonZeroU32, u32), BlobError>,
+    ) -> Result<(), BlobError> {
         let staged = std::mem::take(&mut self.staged_bytes);
-        let written = self.append(&staged, durable);
+        let base = place(self, &staged);
         self.staged_bytes = staged;
-        let synced = written.and_then(|written| self.sync_big().map(|()| written));
-        let Written { pack, base, is_with_journal } = match synced {
-            Ok(written) => written,
+        let synced = base.and_then(|base| self.sync_big().map(|()| base));
+        let (pack, base) = match synced {
+            Ok(location) => location,
             Err(error) => {
                 self.discard_staged();
                 return Err(error);
@@ -240,9 +218,6 @@ impl Blobs {
         for (id, location) in std::mem::take(&mut self.staged) {
             let location = match location {
                 BlobLocation::Packed { offset, len, .. } => {
-                    if is_with_journal {
-                        self.with_journal.push(id);
-                    }
                     BlobLocation::Packed { pack, offset: base + offset, len }
                 }
                 big => big,
@@ -339,38 +314,78 @@ impl Blobs {
         Ok(Some((record.stored_s, record.content.to_vec())))
     }
 
-    /// Writes records to the active pack; returns the pack and where they start.
-    fn append(&mut self, records: &[u8], durable: Durable) -> Result<Written, BlobError> {
-        let len = records.len() as u64;
-        if len == 0 {
-            return Ok(Written { pack: FIRST_PACK, base: 0, is_with_journal: false });
+    /// Writes records to the active pack, synced; returns the pack and where they start.
+    fn append(&mut self, records: &[u8]) -> Result<(NonZeroU32, u32), BlobError> {
+        if records.is_empty() {
+            return Ok((FIRST_PACK, 0));
         }
-        let pack_bytes = self.options.pack_bytes;
-        let active = match self.active.take() {
-            Some(active) if active.end + len <= pack_bytes => active,
+        let location = self.write(records)?;
+        let Some(active) = &self.active else { return Ok(location) };
+        if let Err(error) = active.file.sync_data() {
+            let name = pack_name(active.number);
+            self.give_up_active(location.1.into());
+            return Err(BlobError::io("write", &name)(error));
+        }
+        (self.is_unbacked, self.unsynced) = (false, Vec::new());
+        Ok(location)
+    }
+
+    /// The same without a sync. What was in the pack before and is not synced stays to be synced.
+    fn write(&mut self, records: &[u8]) -> Result<(NonZeroU32, u32), BlobError> {
+        let written = self.write_by(records, |file, start| file.write_at(start, records));
+        written.map(|(location, ())| location)
+    }
+
+    /// Has `write` put records into the active pack, or into a new one; returns the pack, where they start, and what it returned.
+    fn write_by<T>(
+        &mut self,
+        records: &[u8],
+        write: impl FnOnce(&dyn DiskFile, u64) -> io::Result<T>,
+    ) -> Result<((NonZeroU32, u32), T), BlobError> {
+        let len = records.len() as u64;
+        if !self.has_room(len) {
+            // Nobody syncs a pack that is left.
+            self.sync()?;
+        }
+        let mut active = match self.active.take() {
+            Some(active) if active.end + len <= self.options.pack_bytes => active,
             _ => self.new_pack(len)?,
         };
-        let name = pack_name(active.number);
-        let written = match durable {
-            Durable::Now => {
-                let written = active.file.write_at(active.end, records);
-                written.and_then(|()| active.file.sync_data()).map(|()| false)
+        let (number, start) = (active.number, active.end);
+        let written = write(&*active.file, start);
+        if written.is_ok() {
+            active.end = start + len;
+        }
+        self.active = Some(active);
+        match written {
+            Ok(written) => {
+                self.packs.entry(number).or_default().end = start + len;
+                Ok(((number, u32::try_from(start).unwrap_or(u32::MAX)), written))
             }
-            Durable::WithJournal => active.file.write_with_journal(active.end, records),
-        };
-        let is_with_journal = match written {
-            Ok(is_with_journal) => is_with_journal,
             Err(error) => {
-                // The pack is given up: what a failed sync has left on the disk is not known. Cutting
-                // it keeps a later scan from taking cached bytes for stored ones.
-                let _ = active.file.truncate(active.end);
-                return Err(BlobError::io("write", &name)(error));
+                self.give_up_active(start);
+                Err(BlobError::io("write", &pack_name(number))(error))
             }
-        };
-        let (pack, base) = (active.number, u32::try_from(active.end).unwrap_or(u32::MAX));
-        self.packs.entry(pack).or_default().end = active.end + len;
-        self.active = Some(ActivePack { end: active.end + len, ..active });
-        Ok(Written { pack, base, is_with_journal })
+        }
+    }
+
+    fn has_room(&self, len: u64) -> bool {
+        let end = self.active.as_ref().map(|active| active.end);
+        end.is_some_and(|end| end + len <= self.options.pack_bytes)
+    }
+
+    /// Gives the active pack up, whose records from `end` on may be on the disk or not. Cutting it keeps a later scan from taking
+    /// cached bytes for stored ones.
+    fn give_up_active(&mut self, end: u64) {
+        let Some(active) = self.active.take() else { return };
+        let _ = active.file.truncate(end);
+        if end == 0 {
+            self.packs.remove(&active.number);
+            // The newest pack that is left is the one that a start looks after ([`Blobs::write_again`]).
+            let _ = self.disk.remove(&pack_name(active.number));
+        } else {
+            self.packs.entry(active.number).or_default().end = end;
+        }
     }
 
     fn new_pack(&mut self, needed: u64) -> Result<ActivePack, BlobError> {

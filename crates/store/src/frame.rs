@@ -7,9 +7,13 @@
 //! segment  0 magic[8] · 8 version u32 · 12 zero u32 · 16 number u64 · 24 first seq u64
 //!          32 chain before it[32] · 64 term u64 · 72 crc32 of bytes 0..72 · 76 zero to 128
 //! frame    0 magic[4] · 4 version u16 · 6 zero u16 · 8 payload length u32 · 12 events u32
-//!          16 first seq u64 · 24 term u64 · 32 chain[32] · 64 crc32 of all else · 68 zero u32
-//!          72 payload: for each event its length u32 and its bytes · zero to a multiple of 8
+//!          16 first seq u64 · 24 term u64 · 32 chain[32] · 64 crc32 of all else · 68 texts' length u32
+//!          72 payload: for each event its length u32 and its bytes, then the texts · zero to a multiple of 8
 //! ```
+//!
+//! A frame of version 1 has no texts. One of version 2 carries texts that its events name by their hashes, as records of a pack of
+//! blobs (`blob/pack.rs`): so they reach the disk in the commit's own sync. The chain is over the events alone, which hold the
+//! hashes; the checksum is over both.
 
 use sha2::{Digest, Sha256};
 
@@ -23,10 +27,13 @@ const SEGMENT_MAGIC: &[u8; 8] = b"SLUICEJL";
 /// Bytes that no UTF-8 text contains, so an event cannot look like a frame.
 const FRAME_MAGIC: &[u8; 4] = b"\xf5SJ\xfa";
 const VERSION: u16 = 1;
-/// The format that this program writes, and the newest that it reads.
-pub const JOURNAL_FORMAT: u32 = VERSION as u32;
+/// The version of a frame that carries texts.
+const TEXTS_VERSION: u16 = 2;
+/// The newest format that this program writes and reads.
+pub const JOURNAL_FORMAT: u32 = TEXTS_VERSION as u32;
 const SEGMENT_CRC: usize = 72;
 const FRAME_CRC: usize = 64;
+const TEXTS_LEN: usize = 68;
 
 /// What a segment says of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,7 +76,7 @@ impl SegmentHeader {
             return Err(HeaderFault::Damaged("the segment's header fails its checksum".into()));
         }
         let version = u32_at(header, 8);
-        if version != u32::from(VERSION) {
+        if !(u32::from(VERSION)..=JOURNAL_FORMAT).contains(&version) {
             return Err(HeaderFault::Version(version));
         }
         let no_seq = || HeaderFault::Damaged("a segment cannot start at seq 0".into());
@@ -104,7 +111,10 @@ pub(crate) struct Frame<'a> {
     pub term: u64,
     /// With padding.
     pub len: usize,
+    /// Records of blobs that the events name.
+    pub texts: &'a [u8],
     header: &'a [u8],
+    /// The events.
     payload: &'a [u8],
 }
 
@@ -120,17 +130,23 @@ impl<'a> Frame<'a> {
         if frame_crc(whole) != u32_at(header, FRAME_CRC) {
             return Err(Fault::Unfinished("a frame that fails its checksum"));
         }
-        let version = u16::from_le_bytes([header[4], header[5]]);
-        if version != VERSION {
-            return Err(Fault::Version(version));
-        }
+        let texts_len = match u16::from_le_bytes([header[4], header[5]]) {
+            VERSION => 0,
+            TEXTS_VERSION => u32_at(header, TEXTS_LEN) as usize,
+            other => return Err(Fault::Version(other)),
+        };
+        let events_len = payload_len.checked_sub(texts_len);
+        let events_len = events_len.ok_or(Fault::Unfinished("texts longer than their frame"))?;
+        let payload = &whole[FRAME_HEADER..FRAME_HEADER + payload_len];
+        let (payload, texts) = payload.split_at(events_len);
         Ok(Self {
             first_seq: u64_at(header, 16),
             events: u32_at(header, 12),
             term: u64_at(header, 24),
             len,
+            texts,
             header,
-            payload: &whole[FRAME_HEADER..FRAME_HEADER + payload_len],
+            payload,
         })
     }
 
@@ -174,9 +190,9 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// The length of the frame for these events, or `None` if no frame can be that long.
-pub(crate) fn frame_len(events: &[&[u8]]) -> Option<usize> {
-    let mut payload = 0_usize;
+/// The length of the frame for these events and texts, or `None` if no frame can be that long.
+pub(crate) fn frame_len(events: &[&[u8]], texts: &[u8]) -> Option<usize> {
+    let mut payload = texts.len();
     for event in events {
         payload = payload.checked_add(EVENT_OVERHEAD)?.checked_add(event.len())?;
     }
@@ -185,12 +201,13 @@ pub(crate) fn frame_len(events: &[&[u8]]) -> Option<usize> {
     Some((FRAME_HEADER + payload).next_multiple_of(ALIGN))
 }
 
-/// Writes the frame for `events` into `out` and returns the position after it. The caller has
+/// Writes the frame for `events`, and for `texts` that they name, into `out` and returns the position after it. The caller has
 /// asked [`frame_len`], so every length fits its field.
 pub(crate) fn encode(
     before: &Position,
     term: u64,
     events: &[&[u8]],
+    texts: &[u8],
     out: &mut Vec<u8>,
 ) -> Position {
     out.clear();
@@ -199,17 +216,21 @@ pub(crate) fn encode(
         out.extend_from_slice(&(event.len() as u32).to_le_bytes());
         out.extend_from_slice(event);
     }
+    let events_end = out.len();
+    out.extend_from_slice(texts);
     let payload_len = out.len() - FRAME_HEADER;
     out.resize(out.len().next_multiple_of(ALIGN), 0);
+    // A program that knows no texts reads what has none.
+    let version = if texts.is_empty() { VERSION } else { TEXTS_VERSION };
     out[0..4].copy_from_slice(FRAME_MAGIC);
-    out[4..6].copy_from_slice(&VERSION.to_le_bytes());
+    out[4..6].copy_from_slice(&version.to_le_bytes());
     out[8..12].copy_from_slice(&(payload_len as u32).to_le_bytes());
     out[12..16].copy_from_slice(&(events.len() as u32).to_le_bytes());
     out[16..24].copy_from_slice(&(before.seq + 1).to_le_bytes());
     out[24..32].copy_from_slice(&term.to_le_bytes());
-    let payload = &out[FRAME_HEADER..FRAME_HEADER + payload_len];
-    let chain = next_chain(&before.chain, &out[..32], payload);
+    let chain = next_chain(&before.chain, &out[..32], &out[FRAME_HEADER..events_end]);
     out[32..64].copy_from_slice(&chain);
+    out[TEXTS_LEN..TEXTS_LEN + 4].copy_from_slice(&(texts.len() as u32).to_le_bytes());
     let crc = frame_crc(out);
     out[FRAME_CRC..FRAME_CRC + 4].copy_from_slice(&crc.to_le_bytes());
     Position { seq: before.seq + events.len() as u64, chain }
@@ -258,16 +279,20 @@ mod tests {
     fn every_flipped_bit_of_a_frame_and_a_header_is_seen() {
         let start = Position { seq: 6, chain: [3; 32] };
         let mut frame = Vec::new();
-        let end = encode(&start, 2, &[b"one", b"", b"three"], &mut frame);
-        assert_eq!(Some(frame.len()), frame_len(&[b"one", b"", b"three"]));
-        let parsed = Frame::parse(&frame).unwrap();
-        assert_eq!(parsed.follows(&start), Ok(end));
-        let events: Result<Vec<_>, _> = parsed.each_event().collect();
-        assert_eq!(events.unwrap(), [&b"one"[..], b"", b"three"]);
-        for bit in 0..frame.len() * 8 {
-            frame[bit / 8] ^= 1 << (bit % 8);
-            assert!(Frame::parse(&frame).is_err(), "bit {bit}");
-            frame[bit / 8] ^= 1 << (bit % 8);
+        for (texts, version) in [(&b""[..], 1_u8), (&b"a text"[..], 2)] {
+            let end = encode(&start, 2, &[b"one", b"", b"three"], texts, &mut frame);
+            assert_eq!(Some(frame.len()), frame_len(&[b"one", b"", b"three"], texts));
+            assert_eq!(frame[4], version);
+            let parsed = Frame::parse(&frame).unwrap();
+            assert_eq!(parsed.follows(&start), Ok(end));
+            let events: Result<Vec<_>, _> = parsed.each_event().collect();
+            assert_eq!(events.unwrap(), [&b"one"[..], b"", b"three"]);
+            assert_eq!(parsed.texts, texts);
+            for bit in 0..frame.len() * 8 {
+                frame[bit / 8] ^= 1 << (bit % 8);
+                assert!(Frame::parse(&frame).is_err(), "bit {bit}");
+                frame[bit / 8] ^= 1 << (bit % 8);
+            }
         }
 
         let header = SegmentHeader { number: 4, before: start, term: 2 };
@@ -284,7 +309,7 @@ mod tests {
     fn a_frame_follows_only_its_own_history() {
         let start = Position { seq: 6, chain: [3; 32] };
         let mut frame = Vec::new();
-        encode(&start, 2, &[b"x"], &mut frame);
+        encode(&start, 2, &[b"x"], b"a text", &mut frame);
         let frame = Frame::parse(&frame).unwrap();
         for other in [Position { seq: 5, ..start }, Position { chain: [4; 32], ..start }] {
             assert!(frame.follows(&other).is_err(), "{other:?}");

@@ -71,6 +71,33 @@ pub trait Journal: Send {
         events: &[&[u8]],
     ) -> Result<u64, JournalError>;
 
+    /// The same with texts that the events name by their hashes: records of a pack of blobs, which are handed out again with
+    /// the commit until a snapshot has it ([`crate::Blobs::restore`]). No more bytes of them than [`Journal::texts_bytes_max`].
+    fn append_with_texts(
+        &mut self,
+        term: u64,
+        expected_seq: u64,
+        events: &[&[u8]],
+        texts: &[u8],
+    ) -> Result<u64, JournalError> {
+        let max = self.texts_bytes_max() as u64;
+        match texts.len() as u64 {
+            0 => self.append(term, expected_seq, events),
+            bytes => Err(JournalError::TooLarge { bytes, max }),
+        }
+    }
+
+    /// The most bytes of texts that one commit carries; zero for a journal that carries none.
+    fn texts_bytes_max(&self) -> usize {
+        0
+    }
+
+    /// Lets the next commit begin a part of the history that [`Journal::compact`] can tell from what is before it. Does nothing
+    /// where every commit is such a part.
+    fn begin_segment(&mut self) -> Result<(), JournalError> {
+        Ok(())
+    }
+
     /// Where the history ends; what a snapshot of the state at this moment is labelled with.
     fn position(&self) -> Position;
 

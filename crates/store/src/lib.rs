@@ -37,6 +37,6 @@ pub use journal::{
 };
 pub use log_file::{LogFile, LogOptions};
 pub use real_disk::RealDisk;
-pub use recovery::refuse_newer;
+pub use recovery::{carried_texts, refuse_newer};
 pub use run_log::{LogChunk, LogFiles, LogKey, LogPage, RunLogs};
 pub use snapshot::{Snapshot, Snapshots};

@@ -18,6 +18,9 @@ use crate::recovery::{Scan, Scanned, Segment, Tail, segment_name};
 
 const SPARE: &str = "spare.log";
 
+/// The bytes of texts that a commit carries. More take about as long to be written as the sync that is saved.
+const TEXTS_BYTES_MAX: usize = 128 << 10;
+
 #[derive(Debug, Clone)]
 pub struct LogOptions {
     /// The size of a segment file; a commit cannot be larger.
@@ -211,6 +214,16 @@ impl Journal for LogFile {
         expected_seq: u64,
         events: &[&[u8]],
     ) -> Result<u64, JournalError> {
+        self.append_with_texts(term, expected_seq, events, &[])
+    }
+
+    fn append_with_texts(
+        &mut self,
+        term: u64,
+        expected_seq: u64,
+        events: &[&[u8]],
+        texts: &[u8],
+    ) -> Result<u64, JournalError> {
         self.usable()?;
         if term < self.term {
             return Err(JournalError::OldTerm { given: term, current: self.term });
@@ -222,19 +235,28 @@ impl Journal for LogFile {
             return Ok(self.end.seq);
         }
         let max = self.options.frame_bytes_max();
-        let bytes = frame_len(events).map_or(u64::MAX, |len| len as u64);
+        let bytes = frame_len(events, texts).map_or(u64::MAX, |len| len as u64);
         if bytes > max {
             return Err(JournalError::TooLarge { bytes, max });
         }
         if self.active.capacity - self.active.offset < bytes {
             self.roll(bytes)?;
         }
-        let end = encode(&self.end, term, events, &mut self.frame);
+        let end = encode(&self.end, term, events, texts, &mut self.frame);
         self.poisoned = true;
         self.write_frame()?;
         self.poisoned = false;
         (self.end, self.term) = (end, term);
         Ok(end.seq)
+    }
+
+    fn texts_bytes_max(&self) -> usize {
+        TEXTS_BYTES_MAX
+    }
+
+    fn begin_segment(&mut self) -> Result<(), JournalError> {
+        self.usable()?;
+        if self.active.offset > SEGMENT_HEADER as u64 { self.roll(0) } else { Ok(()) }
     }
 
     fn position(&self) -> Position {

@@ -245,6 +245,31 @@ pub(crate) fn replay_frame(
     Ok(next)
 }
 
+/// Hands out the texts of each commit behind `after_seq` that carries some, in order, and changes nothing. The journal was opened
+/// before, so that all of it is sound.
+pub fn carried_texts(
+    disk: &dyn Disk,
+    after_seq: u64,
+    mut take: impl FnMut(&[u8]) -> Result<(), String>,
+) -> Result<(), JournalError> {
+    let headers = headers(disk)?;
+    let first = headers.iter().rposition(|header| header.before.seq <= after_seq).unwrap_or(0);
+    for header in headers.iter().skip(first) {
+        let name = segment_name(header.number);
+        let file = disk.open(&name).map_err(JournalError::io("open", &name))?;
+        let bytes = file.read_all().map_err(JournalError::io("read", &name))?;
+        let mut rest = bytes.get(SEGMENT_HEADER..).unwrap_or_default();
+        while let Ok(frame) = Frame::parse(rest) {
+            let seq = (frame.first_seq + u64::from(frame.events)).saturating_sub(1);
+            if seq > after_seq && !frame.texts.is_empty() {
+                take(frame.texts).map_err(|reason| JournalError::Replay { seq, reason })?;
+            }
+            rest = &rest[frame.len..];
+        }
+    }
+    Ok(())
+}
+
 /// Refuses a journal of a newer program, and changes nothing.
 pub fn refuse_newer(disk: &dyn Disk) -> Result<(), JournalError> {
     HighWater::read(disk)?;

@@ -107,6 +107,10 @@ impl Snapshots {
     ///
     /// `position` is the end of a commit that is already durable.
     pub fn write(&mut self, position: Position, body: &[u8]) -> Result<u64, JournalError> {
+        if self.good == Some(position.seq) {
+            // The same state is there. Written again it would stand for the one before it too.
+            return Ok(0);
+        }
         let name = snapshot_name(position.seq);
         let header = header(position, body);
         replace_file(&*self.disk, &name, &[&header, body]).map_err(|error| {
@@ -116,8 +120,7 @@ impl Snapshots {
                 JournalError::io("write", &name)(error)
             }
         })?;
-        let before = self.good.filter(|seq| *seq != position.seq);
-        self.good = Some(position.seq);
+        let before = self.good.replace(position.seq);
         for (seq, name) in self.names()? {
             if seq != position.seq && Some(seq) != before {
                 self.disk.remove(&name).map_err(JournalError::io("remove", &name))?;
@@ -235,6 +238,7 @@ mod tests {
         let bounds: Vec<u64> =
             [5, 9, 14].iter().map(|seq| snapshots.write(at(*seq), b"s").unwrap()).collect();
         assert_eq!(bounds, [0, 5, 9]);
+        assert_eq!(snapshots.write(at(14), b"s").unwrap(), 0, "it is there");
         let names: Vec<String> = disk.list("").unwrap().into_iter().map(|e| e.name).collect();
         assert_eq!(names, [snapshot_name(9), snapshot_name(14)]);
     }

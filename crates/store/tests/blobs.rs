@@ -221,3 +221,113 @@ fn a_full_disk_and_a_failed_sync_store_nothing_and_the_next_put_works() {
         }
     }
 }
+
+/// Stages one content and stores it for a commit that carries it.
+fn store_carried(blobs: &mut Blobs, number: usize) -> (BlobId, Vec<u8>) {
+    let id = blobs.stage(&content(number), 1).unwrap();
+    (id, blobs.store_staged(usize::MAX).unwrap())
+}
+
+#[test]
+fn blob_that_a_commit_carries_is_put_back_after_a_crash() {
+    let mut lost = 0;
+    for seed in 0..16 {
+        let disk = FaultyDisk::default();
+        let (mut blobs, _) = open(&disk);
+        let (id, records) = store_carried(&mut blobs, 3);
+        assert_eq!(blobs.unsynced_len(), records.len());
+        assert_eq!(blobs.get(&id).unwrap(), Some(content(3)), "it is read before it is synced");
+        disk.restart(seed);
+        let (mut blobs, _) = open(&disk);
+        lost += usize::from(!blobs.contains(&id));
+        blobs.restore(&records).unwrap();
+        blobs.commit_staged().unwrap();
+        disk.restart(seed);
+        assert_eq!(open(&disk).0.get(&id).unwrap(), Some(content(3)), "seed {seed}");
+    }
+    assert!(lost > 0, "some crash keeps it from its pack");
+}
+
+#[test]
+fn blobs_are_durable_once_synced_also_where_a_sync_fails() {
+    for (failed, seed) in [(false, 1), (false, 2), (false, 3), (true, 1), (true, 2), (true, 3)] {
+        let disk = FaultyDisk::default();
+        let (mut blobs, _) = open(&disk);
+        let ids = [2, 4, 6].map(|number| store_carried(&mut blobs, number).0);
+        if failed {
+            disk.fail_sync_at(1);
+        }
+        blobs.sync().unwrap();
+        assert_eq!(blobs.unsynced_len(), 0);
+        disk.restart(seed);
+        let (blobs, _) = open(&disk);
+        assert!(ids.iter().all(|id| blobs.get(id).unwrap().is_some()), "failed: {failed}");
+    }
+}
+
+#[test]
+fn blobs_of_a_commit_that_was_not_kept_are_synced_before_others_rely_on_them() {
+    let disk = FaultyDisk::default();
+    let (mut blobs, _) = open(&disk);
+    let (id, _) = store_carried(&mut blobs, 2);
+    blobs.distrust_unsynced();
+    // The content is known: a later commit carries nothing of it.
+    assert_eq!(store_carried(&mut blobs, 2), (id, Vec::new()));
+    assert_eq!(blobs.unsynced_len(), 0);
+    disk.restart(1);
+    assert!(open(&disk).0.contains(&id));
+}
+
+#[test]
+fn pack_that_is_left_for_another_is_synced() {
+    let disk = FaultyDisk::default();
+    let (mut blobs, _) = open(&disk);
+    // A pack takes about twenty of them.
+    let stored: Vec<(BlobId, Vec<u8>)> =
+        (0..60).step_by(2).map(|number| store_carried(&mut blobs, number)).collect();
+    assert!(names(&disk, "packs").len() > 1);
+    let last = stored.last().unwrap().1.len();
+    assert!(blobs.unsynced_len() >= last && blobs.unsynced_len() <= 2048, "of the last pack");
+    let unsynced = blobs.unsynced_len();
+    let of_last = |at: usize| stored[at..].iter().map(|(_, records)| records.len()).sum::<usize>();
+    let first_of_last = (0..stored.len()).find(|at| of_last(*at) <= unsynced).unwrap();
+    assert!(first_of_last > 0);
+    disk.restart(3);
+    let (mut blobs, _) = open(&disk);
+    let is_kept = |(id, _): &(BlobId, Vec<u8>)| blobs.contains(id);
+    assert!(stored[..first_of_last].iter().all(is_kept), "the first pack was synced");
+    stored.iter().for_each(|(_, records)| blobs.restore(records).unwrap());
+    blobs.commit_staged().unwrap();
+    assert!(stored.iter().all(|(id, _)| blobs.contains(id)));
+    // A journal that carries none has every blob synced.
+    let number = 61;
+    blobs.stage(&content(number), 1).unwrap();
+    assert_eq!(blobs.store_staged(0).unwrap(), Vec::<u8>::new());
+    disk.restart(3);
+    assert!(open(&disk).0.contains(&BlobId::of(&content(number))));
+}
+
+#[test]
+fn blobs_of_a_sync_that_failed_are_written_again_by_the_next_start() {
+    for is_left_for_another in [false, true] {
+        let disk = FaultyDisk::default();
+        let (mut blobs, _) = open(&disk);
+        let (id, _) = store_carried(&mut blobs, 2);
+        disk.fail_sync_at(1);
+        if is_left_for_another {
+            // The pack that they should have gone into cannot be written either.
+            disk.fail_write_at(1);
+            blobs.sync().unwrap_err();
+        } else {
+            blobs.put(&content(4), 1).unwrap_err();
+        }
+        assert_eq!(names(&disk, "packs"), ["pack-00000001"], "none is left empty");
+        // The program is killed, and what it had written is seen and nowhere on the disk.
+        disk.restart_program();
+        let (blobs, _) = open(&disk);
+        assert!(blobs.contains(&id), "nothing of the journal is put back for it");
+        blobs.write_again().unwrap();
+        disk.restart(1);
+        assert!(open(&disk).0.contains(&id), "left for another: {is_left_for_another}");
+    }
+}

@@ -202,20 +202,20 @@ fn up_scripts_are_there_with_the_commit_that_needs_them_or_can_be_stored_again()
         let first = blobs.stage(b"first", 1).expect("staged");
         blobs.commit_staged_with_journal().expect("written");
         journal.append(1, 0, &[b"a"]).expect("kept");
-        blobs.journal_committed();
+        blobs.note_journal(true);
         assert_eq!(open().get(&first).expect("read").as_deref(), Some(&b"first"[..]));
 
         // A commit that fails takes the bytes with it, where they were a part of it.
         let second = blobs.stage(b"second", 2).expect("staged");
         blobs.commit_staged_with_journal().expect("written");
         journal.append(1, 9, &[b"b"]).expect_err("another end");
-        blobs.journal_failed();
+        blobs.note_journal(false);
         assert_eq!(blobs.contains(&second), open().contains(&second), "known as it is stored");
         assert_eq!(blobs.stage(b"second", 3).expect("staged"), second);
         let third = blobs.stage(b"third", 3).expect("staged");
         blobs.commit_staged_with_journal().expect("written");
         journal.append(1, 1, &[b"b"]).expect("kept");
-        blobs.journal_committed();
+        blobs.note_journal(true);
         for (id, content) in [(first, "first"), (second, "second"), (third, "third")] {
             let stored = open().get(&id).expect("read");
             assert_eq!(stored.as_deref(), Some(content.as_bytes()));

@@ -416,3 +416,48 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn texts_are_handed_out_with_their_commit_until_a_snapshot_has_it() {
+    let disk = FaultyDisk::default();
+    let (mut log, ..) = open(&disk).unwrap();
+    log.append_with_texts(1, 0, &[b"a"], b"text of a").unwrap();
+    log.append(1, 1, &[b"b"]).unwrap();
+    let snapshot = log.position();
+    log.append_with_texts(1, 2, &[b"c", b"d"], b"text of c").unwrap();
+    let read = |disk: &FaultyDisk, from: Position| {
+        let mut texts = Vec::new();
+        let take = |text: &[u8]| {
+            texts.push(String::from_utf8_lossy(text).into_owned());
+            Ok(())
+        };
+        let (log, recovery, _) = open_from(disk, from).unwrap();
+        store::carried_texts(disk, from.seq, take).unwrap();
+        (texts, recovery.replayed, log.last_seq())
+    };
+    let all = vec!["text of a".to_owned(), "text of c".to_owned()];
+    assert_eq!(read(&disk, Position::START), (all.clone(), 4, 4));
+    assert_eq!(read(&disk, snapshot), (all[1..].to_vec(), 2, 4));
+    // A commit that is cut off has none.
+    let segment = segments(&disk).remove(0);
+    let end = used(&content(&disk, &segment));
+    disk.tamper(&segment, |bytes| bytes[end - 1] = 0).unwrap();
+    assert_eq!(read(&disk, Position::START), (all[..1].to_vec(), 2, 2));
+}
+
+#[test]
+fn segment_that_is_begun_lets_all_before_it_go() {
+    let disk = FaultyDisk::default();
+    let (mut log, ..) = open(&disk).unwrap();
+    log.append_with_texts(1, 0, &[b"a"], b"a secret").unwrap();
+    log.begin_segment().unwrap();
+    log.begin_segment().unwrap();
+    let snapshot = log.position();
+    assert_eq!(segments(&disk).len(), 2, "an empty one is not left");
+    log.compact(snapshot.seq).unwrap();
+    let kept = segments(&disk).into_iter().map(|name| content(&disk, &name));
+    assert!(!kept.collect::<Vec<_>>().concat().windows(8).any(|bytes| bytes == b"a secret"));
+    log.append(1, 1, &[b"b"]).unwrap();
+    drop(log);
+    assert_eq!(open_from(&disk, snapshot).unwrap().2, ["b"]);
+}

@@ -37,10 +37,11 @@ pub struct RunFleet {
     pub name: String,
 }
 
-/// What was submitted. A client may leave out all but the configuration.
+/// What was submitted. A client may leave out all but the configuration, which has this form on its way in, and on its way out any
+/// that is written the same.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct RunSpec {
+pub struct RunSpec<C = Value> {
     pub run_name: Option<String>,
     pub repo_id: Option<String>,
     pub repo_data: Option<Value>,
@@ -49,9 +50,28 @@ pub struct RunSpec {
     pub file_archives: Vec<FileArchiveMapping>,
     pub working_dir: Option<String>,
     pub configuration_path: Option<String>,
-    pub configuration: Value,
+    pub configuration: C,
     pub profile: Option<Value>,
     pub ssh_key_pub: Option<String>,
+}
+
+impl<C> RunSpec<C> {
+    /// The same with this configuration.
+    pub fn with_configuration<D>(self, configuration: D) -> RunSpec<D> {
+        RunSpec {
+            run_name: self.run_name,
+            repo_id: self.repo_id,
+            repo_data: self.repo_data,
+            repo_code_hash: self.repo_code_hash,
+            repo_dir: self.repo_dir,
+            file_archives: self.file_archives,
+            working_dir: self.working_dir,
+            configuration_path: self.configuration_path,
+            configuration,
+            profile: self.profile,
+            ssh_key_pub: self.ssh_key_pub,
+        }
+    }
 }
 
 /// An archive that was uploaded, and where it is unpacked.
@@ -109,9 +129,8 @@ pub struct ApplyRunPlan {
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(default)]
 pub struct ApplyRunPlanInput {
+    /// Beside it the client sends the run as it saw it, which is not looked at.
     pub run_spec: RunSpec,
-    /// The run as the client saw it, whole; only its id is looked at.
-    pub current_resource: Option<Value>,
 }
 
 /// `runs/stop`

@@ -39,12 +39,12 @@ fn without_references(text: &str) -> Option<String> {
 
 impl Env {
     pub(super) fn of(env: &value::Value, from_client: &[(String, Position)]) -> Self {
-        let variable = |(name, value): &(String, value::Value)| {
+        let variable = |(name, value): &(value::Key, value::Value)| {
             let named = from_client.iter().find(|(known, _)| known == name);
             let position = named.map_or(Position::NONE, |(_, position)| *position);
             let value = value.as_owned_text();
             let value = value.map_or(Value::FromClient(position), Value::Text);
-            Variable { name: name.clone(), value }
+            Variable { name: name.to_string(), value }
         };
         Self(env.entries().iter().map(variable).collect())
     }

@@ -87,7 +87,8 @@ impl<'a> Field<'a> {
             }
             Value::Map(entries) => {
                 let entry = |Entry { key, value, .. }: &Entry| {
-                    (key.clone(), Field { node: value, name: String::new() }.as_it_is())
+                    let field = Field { node: value, name: String::new() };
+                    (key.clone().into(), field.as_it_is())
                 };
                 Plain::Map(entries.iter().map(entry).collect())
             }

@@ -185,10 +185,15 @@ pub fn select_profile<'a>(profiles: &'a [Value], name: Option<&str>) -> Option<&
 }
 
 impl Configuration {
-    /// What a configuration of a run runs: a dev environment runs `init`, and then waits until it is stopped.
+    /// As [`Configuration::into_task`], of a configuration that is needed further.
     pub fn task(&self) -> Option<Task> {
+        self.clone().into_task()
+    }
+
+    /// What a configuration of a run runs: a dev environment runs `init`, and then waits until it is stopped.
+    pub fn into_task(self) -> Option<Task> {
         match self {
-            Self::Task(task) | Self::Service(task) => Some((**task).clone()),
+            Self::Task(task) | Self::Service(task) => Some(*task),
             Self::DevEnvironment(environment) => Some(environment.task()),
             Self::Fleet(_) | Self::Volume(_) | Self::Gateway | Self::Preset => None,
         }

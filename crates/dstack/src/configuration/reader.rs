@@ -7,6 +7,8 @@ use super::reading::{Reading, Source};
 use super::tree::{self, Node};
 use super::value::Value;
 use model::amount::{Bytes, GIB};
+use std::collections::BTreeMap;
+use std::sync::{PoisonError, RwLock};
 
 /// Reads one value of this form.
 pub fn value(form: &Form, field: &Field<'_>, reading: &mut Reading) -> Result<Value, Fault> {
@@ -106,8 +108,9 @@ pub fn partial_mapping(
         });
         found.push((property.name, value));
     }
-    let mut entries = Vec::new();
-    for property in table.properties() {
+    let defaults = defaults(table);
+    let mut entries = Vec::with_capacity(defaults.len());
+    for (property, unsaid) in table.properties().zip(defaults) {
         let said = found.iter().position(|(name, _)| *name == property.name);
         let value = match (said, property.default) {
             (Some(at), _) => found.swap_remove(at).1,
@@ -119,9 +122,9 @@ pub fn partial_mapping(
                 }
                 Value::Null
             }
-            (None, _) => default(property).unwrap_or(Value::Null),
+            (None, _) => unsaid.clone().unwrap_or(Value::Null),
         };
-        entries.push((property.name.to_owned(), value));
+        entries.push((property.name.into(), value));
     }
     Ok(Value::Map(entries))
 }
@@ -158,6 +161,21 @@ fn expected(table: &Table) -> String {
         }
         _ => format!("properties of a {}", table.of),
     }
+}
+
+/// The values that the properties of a table have where nothing is written, in the table's order. They are read once for each
+/// table: a run says a few of its seventy properties, and thousands of runs come a second.
+fn defaults(table: &'static Table) -> &'static [Option<Value>] {
+    static OF_TABLES: RwLock<BTreeMap<usize, &'static [Option<Value>]>> =
+        RwLock::new(BTreeMap::new());
+    let place = std::ptr::from_ref(table).addr();
+    let known = OF_TABLES.read().unwrap_or_else(PoisonError::into_inner).get(&place).copied();
+    known.unwrap_or_else(|| {
+        // The map is not held meanwhile: a default may be a mapping, whose table has defaults of its own.
+        let read: Vec<Option<Value>> = table.properties().map(default).collect();
+        let mut of_tables = OF_TABLES.write().unwrap_or_else(PoisonError::into_inner);
+        *of_tables.entry(place).or_insert_with(|| &*read.leak())
+    })
 }
 
 /// The value that the property has where nothing is written.

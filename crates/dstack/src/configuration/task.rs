@@ -4,7 +4,7 @@ use super::env::Env;
 use super::policy::{FleetName, Instance, Profile, StopCriteria, retry, startup_order};
 use super::reading::Reading;
 use super::resources::Resources;
-use super::value::Value;
+use super::value::{Key, Value};
 use crate::words;
 use model::range::Range;
 use model::run::{Retry, StartupOrder};
@@ -257,7 +257,7 @@ fn nodes(value: &Value, groups: &[NodeGroup]) -> Range<u32> {
 }
 
 fn tags(value: &Value) -> BTreeMap<String, String> {
-    let text = |(key, value): &(String, Value)| Some((key.clone(), value.as_owned_text()?));
+    let text = |(key, value): &(Key, Value)| Some((key.to_string(), value.as_owned_text()?));
     value.entries().iter().filter_map(text).collect()
 }
 

@@ -1,7 +1,11 @@
 //! A configuration in dstack's own form: every short form written out, defaults filled in, keys in the order of the tables.
 
 use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
+use std::borrow::Cow;
 use std::time::Duration;
+
+/// The key of a mapping: the name of a property, which is the table's, or a word of the configuration.
+pub type Key = Cow<'static, str>;
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
@@ -11,7 +15,7 @@ pub enum Value {
     Number(f64),
     Text(String),
     List(Vec<Value>),
-    Map(Vec<(String, Value)>),
+    Map(Vec<(Key, Value)>),
 }
 
 const NULL: &Value = &Value::Null;
@@ -26,8 +30,8 @@ impl Value {
     }
 
     /// A mapping of these keys.
-    pub fn map<const N: usize>(entries: [(&str, Value); N]) -> Self {
-        Self::Map(entries.map(|(key, value)| (key.to_owned(), value)).into())
+    pub fn map<const N: usize>(entries: [(&'static str, Value); N]) -> Self {
+        Self::Map(entries.map(|(key, value)| (Key::Borrowed(key), value)).into())
     }
 
     /// The value of a key; null where there is none.
@@ -51,11 +55,11 @@ impl Value {
     }
 
     /// Sets a key, in its place where the mapping has it.
-    pub fn set(&mut self, key: &str, value: Value) {
+    pub fn set(&mut self, key: &'static str, value: Value) {
         if let Some(place) = self.get_mut(key) {
             *place = value;
         } else if let Self::Map(entries) = self {
-            entries.push((key.to_owned(), value));
+            entries.push((key.into(), value));
         }
     }
 
@@ -114,7 +118,7 @@ impl Value {
         }
     }
 
-    pub fn entries(&self) -> &[(String, Value)] {
+    pub fn entries(&self) -> &[(Key, Value)] {
         match self {
             Self::Map(entries) => entries,
             _ => &[],
@@ -135,7 +139,7 @@ impl Value {
             Self::Text(text) => text.as_str().into(),
             Self::List(items) => items.iter().map(Self::to_json).collect(),
             Self::Map(entries) => {
-                let each = entries.iter().map(|(key, value)| (key.clone(), value.to_json()));
+                let each = entries.iter().map(|(key, value)| (key.to_string(), value.to_json()));
                 serde_json::Value::Object(each.collect())
             }
         }

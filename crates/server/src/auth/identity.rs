@@ -162,8 +162,10 @@ fn renewal_text(body: &str) -> Vec<u8> {
 
 /// SHA-256 of a certificate, as hex.
 pub fn fingerprint(certificate: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let digest = ring::digest::digest(&ring::digest::SHA256, certificate);
-    digest.as_ref().iter().map(|b| format!("{b:02x}")).collect()
+    let digits = digest.as_ref().iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    digits.map(|digit| char::from(DIGITS[usize::from(digit)])).collect()
 }
 
 /// Makes the folder of the keys, which only the server's user can enter.

@@ -8,14 +8,15 @@ use super::archive::{self, BLOBS, BOOKS, CONFIG, JOURNAL, KEYS, LOGS, LineCheck,
 use super::archive::{Manifest, SNAPSHOTS, UPLOADS};
 use crate::clock;
 use crate::error::ServerError;
-use crate::writer::recover::{Recovered, StateDisks};
-use cluster::Event;
+use crate::writer::recover::{Recovered, StateDisks, recover_with_blobs};
+use cluster::{Event, Job, State};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::path::Path;
 use std::sync::Arc;
-use store::{Blobs, BooksCopy, Disk, RealDisk};
+use store::blob::BlobRecovery;
+use store::{BlobId, Blobs, BooksCopy, Disk, RealDisk};
 use tar::{Archive, Entry};
 use wire::term;
 
@@ -57,8 +58,13 @@ pub fn restore(
     file.rewind().map_err(unread)?;
     let manifest = unpack(file, dir)?;
     let disks = StateDisks::open(dir)?;
-    let recovered = disks.recover()?;
+    let blobs_dir = dir.join(BLOBS);
+    let disk = RealDisk::open(&blobs_dir).map_err(ServerError::file(&blobs_dir))?;
+    let disk: Arc<dyn Disk> = Arc::new(disk);
+    let (_, found) = Blobs::open(disk.clone(), Default::default())?;
+    let (recovered, blobs) = recover_with_blobs(&disks, disk)?;
     check(dir, &manifest, &recovered)?;
+    check_blobs(&recovered.state, &blobs, &found)?;
     begin_epoch(manifest, recovered, options)
 }
 
@@ -136,8 +142,7 @@ fn copy(disk: &dyn Disk, path: &str, reader: &mut impl Read) -> io::Result<()> {
 
 /// Compares what was read back with what the backup says of itself.
 fn check(dir: &Path, manifest: &Manifest, recovered: &Recovered) -> Result<(), ServerError> {
-    let refused =
-        |text: String| Err(ServerError::Other(format!("the backup is not sound: {text}")));
+    let refused = |text: String| Err(not_sound(&text));
     let position = recovered.journal.position();
     if position.seq != manifest.seq || archive::hex(&position.chain) != manifest.chain {
         return refused(format!(
@@ -148,16 +153,31 @@ fn check(dir: &Path, manifest: &Manifest, recovered: &Recovered) -> Result<(), S
     if let Some(loss) = &recovered.recovery.loss {
         return refused(loss.to_string());
     }
-    let blobs_dir = dir.join(BLOBS);
-    let disk = RealDisk::open(&blobs_dir).map_err(ServerError::file(&blobs_dir))?;
-    let (_, found) = Blobs::open(Arc::new(disk), Default::default())?;
-    if let Some(bad) = found.damaged.first().or(found.torn_tail.as_ref()) {
-        return refused(format!("{} is damaged at byte {}", bad.file, bad.offset));
-    }
     match BooksCopy::check(&dir.join(BOOKS), manifest.seq) {
         Ok(()) => Ok(()),
         Err(why) => refused(why),
     }
+}
+
+/// Damaged bytes among the blobs are no fault of the backup where no job lacks a text: a power cut leaves some in place of texts that
+/// were not synced, and a start has put those back from the journal.
+fn check_blobs(state: &State, blobs: &Blobs, found: &BlobRecovery) -> Result<(), ServerError> {
+    let Some(bad) = found.damaged.first().or(found.torn_tail.as_ref()) else { return Ok(()) };
+    let lacks_text = |job: &Job| {
+        let mut needed = job.spec.launch.blobs().into_iter().flatten();
+        needed.any(|(blob, _)| !blobs.contains(&BlobId::from(&blob)))
+    };
+    match state.jobs.values().find(|job| lacks_text(job)) {
+        Some(job) => Err(not_sound(&format!(
+            "{} is damaged at byte {}, and a text of job {} is in no other place",
+            bad.file, bad.offset, job.id
+        ))),
+        None => Ok(()),
+    }
+}
+
+fn not_sound(text: &str) -> ServerError {
+    ServerError::Other(format!("the backup is not sound: {text}"))
 }
 
 /// Adds the event that begins a new epoch of terms and leaves out ids that may have been given out.
@@ -195,7 +215,9 @@ fn begin_epoch(
 mod tests {
     use super::super::archive::HashedWriter;
     use super::*;
+    use crate::testing::TestServer;
     use std::io::Write;
+    use store::FaultyDisk;
     use tar::{Builder, EntryType, Header};
 
     const OPTIONS: RestoreOptions = RestoreOptions { skip_ids: 1, start_at_once: false };
@@ -233,6 +255,34 @@ mod tests {
         let mut file = archive.into_inner().unwrap().finish().unwrap();
         file.flush().unwrap();
         file
+    }
+
+    #[tokio::test]
+    async fn damaged_blobs_are_refused_where_a_job_lacks_one() {
+        let server = TestServer::start().await;
+        let job = server.submit("name: train").await.unwrap();
+        let state = server.shared.read();
+        let script = BlobId::from(&state.jobs[&job].spec.launch.script.unwrap());
+        let content = server.shared.blobs.lock().unwrap().get(&script).unwrap().unwrap();
+        let disk = FaultyDisk::default();
+        let open = || Blobs::open(Arc::new(disk.clone()), Default::default()).unwrap();
+        let mut blobs = open().0;
+        blobs.put(&content, 1).unwrap();
+        // Behind it, so that it is no unfinished end. The job's other texts are there.
+        for (blob, _) in state.jobs[&job].spec.launch.blobs().into_iter().flatten() {
+            let other = server.shared.blobs.lock().unwrap().get(&BlobId::from(&blob)).unwrap();
+            blobs.put(&other.unwrap(), 1).unwrap();
+        }
+        blobs.put(b"of another job", 1).unwrap();
+        drop(blobs);
+        disk.tamper("packs/pack-00000001", |bytes| bytes[..8].fill(0)).unwrap();
+        let (mut blobs, found) = open();
+        assert_eq!(found.damaged.len(), 1, "{found:?}");
+        let refused = check_blobs(&state, &blobs, &found).unwrap_err().to_string();
+        assert!(refused.contains("packs/pack-00000001 is damaged at byte 0"), "{refused}");
+        // As a start puts it back from the journal.
+        blobs.put(&content, 1).unwrap();
+        check_blobs(&state, &blobs, &found).unwrap();
     }
 
     #[test]

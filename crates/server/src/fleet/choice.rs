@@ -5,7 +5,8 @@ use crate::secret::asked_project;
 use cluster::State;
 use model::run::{JobSpec, LaunchKind};
 use model::time::TimeLimit;
-use serde_json::Value;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 use std::sync::Arc;
 use wire::client::Submission;
 
@@ -21,11 +22,22 @@ pub fn open_fleets(state: &State, submission: &mut Submission) {
     }
 }
 
+/// What is read of a kept run.
+#[derive(Deserialize)]
+struct KeptRun {
+    configuration: KeptChoice,
+}
+
+#[derive(Deserialize)]
+struct KeptChoice {
+    fleets: Option<IgnoredAny>,
+}
+
 /// `fleets: [static]` is a choice too, which is not seen in the partitions.
 fn has_chosen(submission: &Submission) -> bool {
     let kept = submission.configuration.as_deref();
-    let kept: Option<Value> = kept.and_then(|text| serde_json::from_str(text).ok());
-    kept.is_some_and(|kept| !kept["configuration"]["fleets"].is_null())
+    let kept: Option<KeptRun> = kept.and_then(|text| serde_json::from_str(text).ok());
+    kept.is_some_and(|kept| kept.configuration.fleets.is_some())
 }
 
 fn add_fleets(state: &State, spec: &mut JobSpec) {

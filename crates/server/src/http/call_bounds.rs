@@ -5,6 +5,7 @@
 use model::bounds::{self, Bound};
 use model::reason::Refusal;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::fmt;
 
@@ -174,15 +175,42 @@ impl<'de> Visitor<'de> for Value<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
         let mut count = 0;
-        while let Some(name) = entries.next_key::<String>()? {
+        while let Some(name) = entries.next_key_seed(Name)? {
             count += 1;
             self.hold(self.bounds.list, count)?;
             self.text(&name)?;
-            let own = FIELDS.iter().find(|row| row.fields.contains(&name.as_str()));
+            let own = FIELDS.iter().find(|row| row.fields.contains(&&*name));
             let bounds = own.unwrap_or(self.bounds);
             entries.next_value_seed(Value { bounds, field: &name, sums: self.sums })?;
         }
         Ok(())
+    }
+}
+
+/// The name of a field. It is a part of the body where it has no escapes: a body has many of them.
+struct Name;
+
+impl<'de> DeserializeSeed<'de> for Name {
+    type Value = Cow<'de, str>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Cow<'de, str>, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Name {
+    type Value = Cow<'de, str>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the name of a field")
+    }
+
+    fn visit_borrowed_str<E: Error>(self, name: &'de str) -> Result<Cow<'de, str>, E> {
+        Ok(Cow::Borrowed(name))
+    }
+
+    fn visit_str<E: Error>(self, name: &str) -> Result<Cow<'de, str>, E> {
+        Ok(Cow::Owned(name.to_owned()))
     }
 }
 
@@ -242,6 +270,14 @@ mod tests {
         assert!(refusal(&call("workspace", file(&long))).is_some_and(|said| said.contains("path")));
         let python = serde_json::json!({"python": long});
         assert!(refusal(&call("workspace", python)).is_some());
+    }
+
+    #[test]
+    fn field_is_known_by_its_name_also_where_that_is_written_with_escapes() {
+        let long = "x".repeat(bounds::JOB_NAME_BYTES.most + 1);
+        let body = format!("{{\"n\\u0061me\": \"{long}\"}}");
+        let said = check(body.as_bytes()).expect_err("beyond its bound").to_string();
+        assert!(said.contains("name"), "{said}");
     }
 
     #[test]

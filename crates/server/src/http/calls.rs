@@ -119,7 +119,7 @@ pub async fn begin_long(
 }
 
 /// Jobs that are looked through at once: handing the thread's work to another would take longer.
-const SHORT_LIST: usize = 1000;
+pub const SHORT_LIST: usize = 2000;
 
 /// The jobs as views, for an answer in another form than the native one; `pick` says which of those that fit.
 pub fn jobs(

@@ -15,6 +15,10 @@ use std::time::{Duration, Instant};
 /// A plan is made at least this often while anything waits: for begin times and throttles.
 const PERIOD: Duration = Duration::from_secs(1);
 
+/// How much longer than a plan in vain took the pause after it is while only new jobs come, and the most of that.
+const VAIN_PAUSE_FACTOR: u32 = 2;
+const VAIN_PAUSE_MAX: Duration = Duration::from_millis(100);
+
 /// A plan that takes longer is logged.
 const SLOW_PLAN: Duration = Duration::from_secs(5);
 
@@ -25,10 +29,11 @@ pub fn run(shared: &Shared) -> ! {
         shared.planner.wait(PERIOD);
         let begun = Instant::now();
         let started = plan_once(shared, &mut view_builder, &mut memo);
-        // With a long queue and nothing free, each submit would otherwise cost a whole plan:
-        // half of one processor is the most that planning in vain may take.
+        // With a long queue and nothing free, each submit would otherwise cost a whole plan: half of one processor is the most
+        // that planning in vain may take, and a quarter where only new jobs come, whose submits need it themselves.
         if !started {
-            std::thread::sleep(begun.elapsed().min(PERIOD));
+            let took = begun.elapsed().min(PERIOD);
+            shared.planner.pause(took, (took * VAIN_PAUSE_FACTOR).min(VAIN_PAUSE_MAX));
         }
     }
 }

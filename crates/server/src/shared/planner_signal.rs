@@ -1,28 +1,83 @@
 //! The signal that wakes the planner.
 
-use std::sync::{Condvar, Mutex};
+use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 #[derive(Default)]
 pub struct PlannerSignal {
-    requested: Mutex<bool>,
+    requested: Mutex<PlanRequest>,
     changed: Condvar,
+}
+
+/// Why a plan is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+enum PlanRequest {
+    #[default]
+    None,
+    /// Jobs have come, and nothing else has changed.
+    NewJobs,
+    /// Something happened that may let a job start which waits.
+    Change,
 }
 
 impl PlannerSignal {
     /// Something happened that may let a job start. Several wakes before the next plan are one.
     pub fn wake(&self) {
-        *self.requested.lock().expect("nobody panics with the signal held") = true;
+        self.request(PlanRequest::Change);
+    }
+
+    /// The same, where jobs were submitted and nothing more.
+    pub fn wake_for_new_jobs(&self) {
+        self.request(PlanRequest::NewJobs);
+    }
+
+    fn request(&self, why: PlanRequest) {
+        let mut requested = self.held();
+        *requested = why.max(*requested);
+        drop(requested);
         self.changed.notify_one();
     }
 
     /// Returns when the planner was woken, or after `period` at the latest.
     pub fn wait(&self, period: Duration) {
-        let guard = self.requested.lock().expect("nobody panics with the signal held");
-        let (mut guard, _) = self
-            .changed
-            .wait_timeout_while(guard, period, |requested| !*requested)
-            .expect("nobody panics with the signal held");
-        *guard = false;
+        *self.held_until(PlanRequest::NewJobs, period) = PlanRequest::None;
+    }
+
+    /// Pauses for `least`, and for up to `more` after it while only new jobs have come. What was requested stays so.
+    pub fn pause(&self, least: Duration, more: Duration) {
+        std::thread::sleep(least);
+        drop(self.held_until(PlanRequest::Change, more));
+    }
+
+    /// What is requested, once it is as much as `wanted` or this time has passed.
+    fn held_until(&self, wanted: PlanRequest, most: Duration) -> MutexGuard<'_, PlanRequest> {
+        let waits = |requested: &mut PlanRequest| *requested < wanted;
+        let waited = self.changed.wait_timeout_while(self.held(), most, waits);
+        waited.expect("nobody panics with the signal held").0
+    }
+
+    fn held(&self) -> MutexGuard<'_, PlanRequest> {
+        self.requested.lock().expect("nobody panics with the signal held")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    #[test]
+    fn change_ends_a_pause_and_new_jobs_are_planned_after_it() {
+        let signal = PlannerSignal::default();
+        signal.wake();
+        signal.wake_for_new_jobs();
+        signal.pause(Duration::ZERO, HOUR);
+        signal.wait(HOUR);
+        assert_eq!(*signal.held(), PlanRequest::None, "both were one");
+        signal.wake_for_new_jobs();
+        signal.pause(Duration::ZERO, Duration::from_millis(1));
+        assert_eq!(*signal.held(), PlanRequest::NewJobs, "it is not lost");
+        signal.wait(HOUR);
     }
 }

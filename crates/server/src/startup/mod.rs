@@ -36,7 +36,7 @@ use crate::shared::{Setup, Shared, Volatile};
 use crate::ssh::host_key;
 use crate::standby::{HotState, StandbyOptions};
 use crate::vital_task::CANNOT_GO_ON;
-use crate::writer::recover::{Recovered, ReplayedEntry, StateDisks};
+use crate::writer::recover::{Recovered, ReplayedEntry, StateDisks, recover_with_blobs};
 use crate::writer::thread::WriterThread;
 use crate::writer::{books, collect, lost_history};
 use crate::{allocator, clock};
@@ -181,12 +181,17 @@ pub fn run(
     refuse_newer_books(&books_path)?;
     let begun = std::time::Instant::now();
     let is_hot = hot.is_some();
-    let (mut recovered, followed_books, blob_index) = match hot {
+    let blobs_disk = state_place::blobs_disk(&dir, leadership.as_ref())?;
+    let (mut recovered, followed_books, blobs) = match hot {
         Some(hot) => {
             let (recovered, books, index) = recover_hot(&disks, hot)?;
-            (recovered, Some(books), index)
+            let (blobs, _) = Blobs::open_indexed(blobs_disk, Default::default(), index)?;
+            (recovered, Some(books), blobs)
         }
-        None => (disks.recover()?, None, BlobIndex::default()),
+        None => {
+            let (recovered, blobs) = recover_with_blobs(&disks, blobs_disk)?;
+            (recovered, None, blobs)
+        }
     };
     tracing::info!(
         is_hot,
@@ -220,8 +225,6 @@ pub fn run(
     }
     lost_history::settle(&mut recovered, &mut books)?;
     let (state, thread, records) = WriterThread::new(recovered, disks);
-    let blobs_disk = state_place::blobs_disk(&dir, leadership.as_ref())?;
-    let (blobs, _) = Blobs::open_indexed(blobs_disk, Default::default(), blob_index)?;
     let books = books::start(books, &books_path, ended)?;
     for ReplayedEntry { seq, record, deleted, activities } in records {
         books.add(seq, record.into_iter().collect(), deleted, activities);

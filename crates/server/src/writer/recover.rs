@@ -9,7 +9,7 @@ use model::record::JobRecord;
 use std::path::Path;
 use std::sync::Arc;
 use store::postgres::{Database, PostgresFolder, PostgresJournal};
-use store::{Disk, Journal, LogFile, LogOptions, Position, RealDisk, Recovery, Snapshots};
+use store::{Blobs, Disk, Journal, LogFile, LogOptions, Position, RealDisk, Recovery, Snapshots};
 
 pub struct Recovered {
     pub state: State,
@@ -140,4 +140,40 @@ pub fn replay(
         records.push(ReplayedEntry { seq, record: ended, deleted, activities });
     }
     Ok(())
+}
+
+/// The state, and the blobs with what the journal's commits carry of them: a crash may have kept it from the packs. The blobs are opened
+/// last: opening them writes, and a state that this program cannot read is left as it is.
+pub fn recover_with_blobs(
+    disks: &StateDisks,
+    blobs_disk: Arc<dyn Disk>,
+) -> Result<(Recovered, Blobs), ServerError> {
+    let recovered = disks.recover()?;
+    let (mut blobs, _) = Blobs::open(blobs_disk, Default::default())?;
+    if let JournalPlace::Files(disk) = &disks.journal {
+        blobs.write_again()?;
+        let put_back = |texts: &[u8]| blobs.restore(texts).map_err(|error| error.to_string());
+        store::carried_texts(&**disk, recovered.snapshot_seq, put_back)?;
+    }
+    blobs.commit_staged()?;
+    Ok((recovered, blobs))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use store::{FaultyDisk, JournalError};
+
+    #[test]
+    fn state_that_cannot_be_read_leaves_the_blobs_as_they_are() {
+        let journal = JournalPlace::Files(Arc::new(FaultyDisk::default()));
+        let disks = StateDisks { journal, snapshots: Arc::new(FaultyDisk::default()) };
+        let mut opened = disks.recover().expect("a new journal").journal;
+        opened.append(1, 0, &[b"{\"OfANewerProgram\":{}}"]).expect("kept");
+        drop(opened);
+        let blobs = FaultyDisk::default();
+        let refused = recover_with_blobs(&disks, Arc::new(blobs.clone()));
+        assert!(matches!(refused, Err(ServerError::Journal(JournalError::Replay { seq: 1, .. }))));
+        assert!(blobs.list("").expect("a folder").is_empty(), "nothing was made there");
+    }
 }

@@ -41,7 +41,10 @@ impl WriterThread {
         self.failed_commits.failed(&format!("nothing of {events} events was kept"), &error);
         // Before the state is read back: nobody waits for a disk that does not work.
         refuse(lost, &error);
-        shared.blobs.lock().expect("no panic with the blobs held").discard_staged();
+        let mut blobs = shared.blobs.lock().expect("no panic with the blobs held");
+        blobs.discard_staged();
+        blobs.distrust_unsynced();
+        drop(blobs);
         let known = self.journal.position();
         let recovered = self.recover_again()?;
         let found = recovered.journal.position();

@@ -143,6 +143,36 @@ async fn script_and_environment_are_stored_as_blobs_by_their_content() {
     assert_eq!(server.shared.read().jobs[&job].spec.owner.name, user().name);
 }
 
+#[tokio::test]
+async fn texts_of_a_submitted_job_are_put_back_from_the_journal() {
+    let server = TestServer::start().await;
+    let job = submit_with(&server, "name: train", "TOKEN=of-train\0").await.expect("a job");
+    // A power cut right after the answer, by which the blobs' disk has lost what was not synced.
+    server.journal.restart(7);
+    let blobs = server.blobs_from_journal();
+    for blob in texts_of(&server, job) {
+        assert!(blobs.contains(&(&blob.expect("the job has one")).into()));
+    }
+}
+
+#[tokio::test]
+async fn blobs_that_cannot_be_synced_hold_up_submits_alone() {
+    let server = TestServer::start().await;
+    let first = submit_with(&server, "name: first", "TOKEN=of-first\0").await.expect("a job");
+    // The pack is given up with what is not synced, and there is no space for another.
+    server.blobs.fail_write_at(1);
+    submit_with(&server, "name: second", "TOKEN=of-second\0").await.expect_err("it was not kept");
+    server.blobs.set_capacity(Some(server.blobs.used_bytes()));
+    server.run(long_token("short", 1)).await.expect("it has no text");
+    submit_with(&server, "name: third", "TOKEN=of-third\0").await.expect_err("no space");
+    server.run(long_token("another", 1)).await.expect("it has no text");
+    server.blobs.set_capacity(None);
+    let third = submit_with(&server, "name: third", "TOKEN=of-third\0").await.expect("a job");
+    for job in [first, third] {
+        assert!(texts_of(&server, job).iter().all(|blob| is_stored(&server, blob)));
+    }
+}
+
 /// A command that takes a little more than `bytes` in the journal.
 fn long_token(name: &str, bytes: usize) -> Command {
     Command::SetUserToken(Box::new(UserToken {

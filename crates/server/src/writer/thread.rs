@@ -76,12 +76,13 @@ impl WriterThread {
     pub fn new(recovered: Recovered, disks: StateDisks) -> (State, Self, Vec<ReplayedEntry>) {
         let Recovered { state, journal, snapshots, records, snapshot_seq, .. } = recovered;
         let leased = journal.high_water().leased_ids;
+        let carries_texts = journal.texts_bytes_max() > 0;
         let term = journal.term().max(state.term) + 1;
         let thread = Self {
             shared: OnceLock::new(),
             disks,
             journal,
-            snapshots: SnapshotWriter::new(snapshots, snapshot_seq),
+            snapshots: SnapshotWriter::new(snapshots, snapshot_seq, carries_texts),
             term,
             leased,
             copies: Vec::new(),
@@ -361,6 +362,15 @@ impl WriterThread {
         Ok(())
     }
 
+    /// The bytes of texts that a commit with so many bytes of events carries. What ends of jobs need stays free.
+    fn room_for_texts(&self, events_bytes: usize) -> usize {
+        let reserved = RESERVED_FOR_ENDS + events_bytes as u64;
+        let free = self.journal.free_bytes().saturating_sub(reserved);
+        let free = usize::try_from(free).unwrap_or(usize::MAX);
+        let left = self.journal.commit_bytes_max().saturating_sub(events_bytes);
+        self.journal.texts_bytes_max().min(free).min(left)
+    }
+
     fn commit(&mut self, pending: &mut PendingCommit, shared: &Shared) -> Result<(), ServerError> {
         pending.seq = self.journal.last_seq();
         if pending.events.is_empty() {
@@ -368,14 +378,24 @@ impl WriterThread {
             return Ok(());
         }
         let begun = Instant::now();
-        let blobs = || shared.blobs.lock().expect("no panic with the blobs held");
-        blobs().commit_staged_with_journal()?;
+        let room = self.room_for_texts(pending.size);
+        let lock_blobs = || shared.blobs.lock().expect("no panic with the blobs held");
+        let mut blobs = lock_blobs();
+        // No other commit names a text that is not on the disk: ends of jobs do not wait for one that takes no texts.
+        let is_submit = pending.events.iter().any(|event| matches!(event, Event::Submitted(_)));
+        let names_texts = is_submit || blobs.staged_len() > 0;
+        let texts = if names_texts { blobs.store_staged(room)? } else { Vec::new() };
+        drop(blobs);
+        // Before the commit: the disk may have one after all that failed.
+        if !texts.is_empty() {
+            self.snapshots.note_texts(begun);
+        }
         let events: Vec<&[u8]> = pending.bytes.iter().map(Vec::as_slice).collect();
-        pending.seq = self
-            .journal
-            .append(self.term, pending.seq, &events)
-            .inspect_err(|_| blobs().journal_failed())?;
-        blobs().journal_committed();
+        let appended = self.journal.append_with_texts(self.term, pending.seq, &events, &texts);
+        if names_texts {
+            lock_blobs().note_journal(appended.is_ok());
+        }
+        pending.seq = appended?;
         let took = begun.elapsed();
         if took >= SLOW_COMMIT {
             let (took_ms, events) = (took.as_millis() as u64, pending.events.len());
@@ -388,6 +408,9 @@ impl WriterThread {
 
     fn publish(&mut self, pending: PendingCommit, shared: &Arc<Shared>) {
         let wake = pending.events.iter().any(Event::may_start_jobs);
+        let is_new_job = |event: &Event| matches!(event, Event::Submitted(_));
+        let mut wakers = pending.events.iter().filter(|event| event.may_start_jobs());
+        let only_new_jobs = wakers.all(is_new_job);
         if !pending.events.is_empty() {
             shared.forecasts.state_changed();
         }
@@ -416,7 +439,9 @@ impl WriterThread {
             answer_all(pending.answers);
         }
         shared.commits.committed();
-        if wake {
+        if wake && only_new_jobs {
+            shared.planner.wake_for_new_jobs();
+        } else if wake {
             shared.planner.wake();
         }
     }
@@ -437,11 +462,35 @@ impl WriterThread {
         }
         let shared = self.shared();
         let (last_seq, bytes) = (self.journal.last_seq(), self.journal.bytes());
-        let due = self.snapshots.is_due(last_seq, shared.setup.snapshot_events, bytes);
+        let now = Instant::now();
+        self.snapshots.note_failure(now);
+        let is_due = self.snapshots.is_due(last_seq, shared.setup.snapshot_events, bytes);
+        let is_for_texts = self.snapshots.is_due_for_texts(now, last_seq);
         // A snapshot leaves ended jobs out: the books must have them first.
-        if due && shared.books.is_settled() {
-            self.snapshots.start(self.journal.position(), bytes, shared.read().clone());
+        if !(is_due || is_for_texts) || !shared.books.is_settled() {
+            return;
         }
+        // What the snapshot has is not read from the journal again, and so no text that it carries.
+        let synced = shared.blobs.lock().expect("no panic with the blobs held").sync();
+        if let Err(error) = synced {
+            tracing::warn!("no snapshot yet: the journal alone has the last texts: {error}");
+            return;
+        }
+        if is_for_texts {
+            // What is before the snapshot is removed as a whole.
+            match self.journal.begin_segment() {
+                Ok(()) => self.snapshots.forget_texts(),
+                Err(error) => {
+                    tracing::warn!("the journal keeps the texts that a snapshot has: {error}");
+                    self.snapshots.put_off_texts(now);
+                    // A full disk has no room for a segment, and may have it once a snapshot that is due anyway is written.
+                    if !is_due {
+                        return;
+                    }
+                }
+            }
+        }
+        self.snapshots.start(self.journal.position(), bytes, shared.read().clone());
     }
 }
 

@@ -13,12 +13,12 @@ fn up_version_says_what_runs_where() {
     let said = cluster.sluice(&["version"]).ok();
     let mut lines = said.lines();
     let own = lines.next().unwrap().strip_prefix("program: ").unwrap();
-    assert_eq!(lines.next(), Some(&*format!("server: {own}, journal format 1")));
+    assert_eq!(lines.next(), Some(&*format!("server: {own}, journal format 2")));
     assert_eq!(lines.next(), Some(&*format!("agents: {own}: 2 nodes")));
     let json = cluster.sluice(&["version", "--json"]).ok();
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["program"]["version"], json["server"]["version"]);
-    assert_eq!(json["server"]["journal"], 1);
+    assert_eq!(json["server"]["journal"], 2);
     assert_eq!(json["agents"][0]["nodes"], serde_json::json!(["node1", "node2"]));
 }
 
@@ -58,7 +58,7 @@ fn up_state_that_a_newer_program_wrote_is_refused_before_anything_is_written() {
     let segment = server.join("journal/journal-000000000001.log");
     let written = std::fs::read(&segment).unwrap();
     let mut newer = written.clone();
-    newer[8] = 2;
+    newer[8] = 3;
     let crc = crc32(&newer[..72]);
     newer[72..76].copy_from_slice(&crc.to_le_bytes());
     std::fs::write(&segment, &newer).unwrap();
@@ -67,7 +67,7 @@ fn up_state_that_a_newer_program_wrote_is_refused_before_anything_is_written() {
     assert_ne!(said.code, 0);
     let told = format!("{}{}", said.stderr, cluster.log("server"));
     assert!(
-        told.contains("journal-000000000001.log has format 2, written by a newer program"),
+        told.contains("journal-000000000001.log has format 3, written by a newer program"),
         "{told}"
     );
     assert!(files(&server) == before, "nothing of the state was changed");

@@ -126,6 +126,8 @@ impl Blobs {
         let Some(end) = self.packs.get(&walk.number).map(|pack| pack.end) else {
             return Ok(self.after(walk.number, pass));
         };
+        // The pack may be the active one, and may be given up at the end of this turn.
+        self.sync()?;
         let name = pack_name(walk.number);
         let file = self.disk.open(&name).map_err(BlobError::io("open", &name))?;
         for _ in 0..RECORDS_PER_TURN {

@@ -58,6 +58,8 @@ impl Blobs {
             next_pack: FIRST_PACK,
             staged: HashMap::new(),
             staged_bytes: Vec::new(),
+            unsynced: Vec::new(),
+            is_unbacked: false,
             with_journal: Vec::new(),
         };
         let mut recovery = BlobRecovery::default();

@@ -192,13 +192,13 @@ impl Journal for PostgresJournal {
         if events.is_empty() {
             return Ok(self.end.seq);
         }
-        let needed = frame_len(events).unwrap_or(usize::MAX);
+        let needed = frame_len(events, &[]).unwrap_or(usize::MAX);
         if needed > FRAME_BYTES_MAX {
             let (bytes, max) = (needed as u64, FRAME_BYTES_MAX as u64);
             return Err(JournalError::TooLarge { bytes, max });
         }
         let mut frame = Vec::with_capacity(needed);
-        let end = encode(&self.end, term, events, &mut frame);
+        let end = encode(&self.end, term, events, &[], &mut frame);
         let (seq, chain, before) =
             (to_bigint(end.seq), end.chain.to_vec(), to_bigint(self.end.seq));
         let (epoch, stored_term) = (self.epoch, to_bigint(term));

@@ -199,12 +199,12 @@ pub fn fleet_nodes(field: &Field<'_>, _: &mut Reading) -> Result<Value, Fault> {
     if target < min || max.is_some_and(|max| max < target) {
         return Err(invalid());
     }
-    let mut nodes = vec![("min".to_owned(), Value::Integer(min))];
+    let mut nodes = vec![("min".into(), Value::Integer(min))];
     // dstack leaves out a target that is the minimum.
     if target != min {
-        nodes.push(("target".to_owned(), Value::Integer(target)));
+        nodes.push(("target".into(), Value::Integer(target)));
     }
-    nodes.push(("max".to_owned(), max.map_or(Value::Null, Value::Integer)));
+    nodes.push(("max".into(), max.map_or(Value::Null, Value::Integer)));
     Ok(Value::Map(nodes))
 }
 

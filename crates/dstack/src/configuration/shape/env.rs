@@ -3,7 +3,7 @@
 use crate::configuration::fault::{Fault, Problem};
 use crate::configuration::field::Field;
 use crate::configuration::reading::Reading;
-use crate::configuration::value::Value;
+use crate::configuration::value::{Key, Value};
 use model::interpolation::{self, Place};
 
 const NAME_RULE: &str = "a name of letters, digits and _ that starts with no digit";
@@ -11,7 +11,7 @@ const NAME_RULE: &str = "a name of letters, digits and _ that starts with no dig
 /// The variables in the order of the file. One that the client's environment is to give is `{key: NAME}`.
 pub fn env(field: &Field<'_>, reading: &mut Reading) -> Result<Value, Fault> {
     let expected = "a mapping of names to values, or a list of NAME=value and NAME";
-    let mut variables: Vec<(String, Value)> = Vec::new();
+    let mut variables: Vec<(Key, Value)> = Vec::new();
     if field.is_list() {
         let items = field.list(expected)?;
         for item in &items {
@@ -22,7 +22,7 @@ pub fn env(field: &Field<'_>, reading: &mut Reading) -> Result<Value, Fault> {
                     first: items[first].position().line,
                 }));
             }
-            variables.push((name, value));
+            variables.push((name.into(), value));
         }
         return Ok(Value::Map(variables));
     }
@@ -45,7 +45,7 @@ pub fn env(field: &Field<'_>, reading: &mut Reading) -> Result<Value, Fault> {
             let text = value.text("text, or \"\" for an empty value")?;
             text_value(&value, text)?
         };
-        variables.push((name.to_owned(), read));
+        variables.push((name.to_owned().into(), read));
     }
     Ok(Value::Map(variables))
 }

@@ -121,7 +121,7 @@ pub fn tags(field: &Field<'_>, _: &mut Reading) -> Result<Value, Fault> {
             };
             return Err(Fault::new(position, problem));
         }
-        tags.push((key.to_owned(), Value::text(value.text("text")?)));
+        tags.push((key.to_owned().into(), Value::text(value.text("text")?)));
     }
     Ok(Value::Map(tags))
 }

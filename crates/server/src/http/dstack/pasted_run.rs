@@ -1,7 +1,6 @@
 //! A configuration that is pasted into the web page, as the submission that dstack's client would have it made into.
 
-use super::kept_spec::raw;
-use super::run_request::{self, Purpose, RunRequest};
+use super::run_request::{self, KeptRequest, Purpose};
 use crate::shared::Shared;
 use dstack::api::run::RunSpec;
 use dstack::configuration::parse;
@@ -22,9 +21,9 @@ pub fn read(
     let notes = loaded.notices.iter().map(|notice| notice.in_file(FILE)).collect();
     let asked =
         run_request::of_loaded(shared, by, MAIN_PROJECT, loaded, RunSpec::default(), Purpose::Run);
-    let RunRequest { mut submission, effective, .. } =
-        asked.map_err(|refused| vec![refused.text()])?;
+    let asked = asked.map_err(|refused| vec![refused.text()])?;
+    let KeptRequest { mut submission, text, .. } = asked.kept();
     submission.unique_name = true;
-    submission.configuration = Some(raw(&effective).get().to_owned());
+    submission.configuration = Some(text.get().to_owned());
     Ok((submission, notes))
 }

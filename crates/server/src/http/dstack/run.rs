@@ -2,10 +2,10 @@
 
 use super::answer::{ApiResult, Json, Refused};
 use super::kept_spec::{KeptSpec, UPDATED_IN_PLACE, raw};
-use super::run_bodies::{RunBodies, RunBody};
+use super::run_bodies::{RunBodies, RunBody, RunPage};
 use super::run_body::Bodies;
 use super::run_list::ActiveRun;
-use super::run_request::{self, Purpose, RunRequest};
+use super::run_request::{self, KeptRequest, Purpose, RunRequest};
 use super::{project, run_list};
 use crate::http::calls;
 use crate::shared::Shared;
@@ -45,18 +45,21 @@ pub async fn list(
     Extension(by): Extension<Principal>,
     Extension(held): Extension<Arc<RunBodies>>,
     Json(wanted): Json<ListRuns>,
-) -> ApiResult<Vec<RunBody>> {
+) -> Result<RunPage, Refused> {
     if let Some(project) = &wanted.project_name {
         project::check_member(&shared, &by, project)?;
     }
     let project = wanted.project_name.as_deref().unwrap_or(MAIN_PROJECT);
     let _long = calls::begin_long(&shared, &by, LongWork::ReadBooks).await?;
     let bodies = Bodies::new(&shared, &by, project);
-    let listed = block_in_place(|| {
+    let list = || -> Result<Vec<RunBody>, Refusal> {
         let found = run_list::list(&shared, &by, &wanted)?;
-        Ok::<_, Refusal>(found.iter().map(|run| bodies.listed_run(run, &held)).collect())
-    });
-    Ok(Json(listed?))
+        Ok(found.iter().map(|run| bodies.listed_run(run, &held)).collect())
+    };
+    // A few jobs of memory are listed sooner than the thread's other work is handed to another thread. The books may be slow.
+    let is_short = wanted.only_active && shared.read().jobs.len() <= calls::SHORT_LIST;
+    let listed = if is_short { list() } else { block_in_place(list) };
+    Ok(RunPage(listed?))
 }
 
 pub async fn get(
@@ -106,8 +109,9 @@ pub async fn plan(
         Ok(count @ 1..) => count,
         _ => bodies.shown_nodes(asked.task.nodes.min),
     };
-    let effective = raw(&asked.effective);
-    let jobs_of = KeptSpec::of(&effective).unwrap_or_default();
+    let effective = asked.effective();
+    let text = raw(&effective);
+    let jobs_of = KeptSpec::of(&text).unwrap_or_default();
     let job_plan = |rank: u32| {
         let found = offers_of_rank(&of_groups, rank);
         JobPlan {
@@ -130,7 +134,7 @@ pub async fn plan(
         user: by.name.clone(),
         job_plans: (0..nodes).map(job_plan).collect(),
         run_spec: asked.run_spec(),
-        effective_run_spec: Some(asked.effective),
+        effective_run_spec: Some(effective),
         // A client that is told to create one beside an active one offers to stop that first.
         action: if becomes_it { ApplyAction::Update } else { ApplyAction::Create },
         current_resource: active.map(|active| Box::new(bodies.run(&active.facts))),
@@ -150,7 +154,7 @@ pub async fn apply(
     let _own = if brings { Some(shared.uploads.own_turn(by.uid).await) } else { None };
     let read = || run_request::read(&shared, &by, &project, run, Purpose::Run);
     let asked = if brings { block_in_place(read)? } else { read()? };
-    let RunRequest { name, task, mut submission, effective, .. } = asked;
+    let KeptRequest { name, task, mut submission, text: kept } = asked.kept();
     let asked = stored_form(&submission);
     if let Some(active) = run_list::own_active(&shared, &by, &project, &name)? {
         match replacement(&active, &asked) {
@@ -159,7 +163,6 @@ pub async fn apply(
         }
     }
     submission.unique_name = true;
-    let kept = raw(&effective);
     submission.configuration = Some(kept.get().to_owned());
     match calls::submit_run(&shared, by.clone(), submission).await {
         Ok(Answer::Submitted { job, .. }) => {
@@ -201,7 +204,7 @@ fn becomes(shared: &Shared, active: &ActiveRun, planned: &RunRequest) -> bool {
     let mut specs: Vec<JobSpec> = active.specs.iter().map(|spec| (**spec).clone()).collect();
     if !planned.task.files.is_empty() || !planned.task.repos.is_empty() {
         // What it brings along is read when it is submitted: until then it goes by its ids.
-        if !brings_the_same(shared, active, &planned.effective) {
+        if !brings_the_same(shared, active, &planned.effective()) {
             return false;
         }
         for spec in specs.iter_mut().chain(&mut asked) {

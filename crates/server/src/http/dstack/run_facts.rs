@@ -122,7 +122,8 @@ impl RunFacts {
             restarts: if scheduled { job.restarts.saturating_sub(1) } else { job.restarts },
             next_start: job.eligible.filter(|_| scheduled),
             submit: job.submit,
-            start: job.start,
+            // A job that waits has the start that is planned.
+            start: job.start.filter(|_| job.allocation.is_some() || job.state.is_ended()),
             ended: job.end.filter(|_| job.state.is_ended()),
             partition: job.allocation.as_ref().map(|allocation| allocation.partition.clone()),
             parts: shares.map(part).collect(),

@@ -1,6 +1,7 @@
 //! From the run that dstack's client sends to the submission that the queue takes.
 
 use super::answer::Refused;
+use super::kept_spec::raw;
 use super::project::account_of;
 use super::{file, repo};
 use crate::clock;
@@ -11,12 +12,13 @@ use dstack::api::run::RunSpec;
 use dstack::configuration::task::Task;
 use dstack::configuration::value::Value;
 use dstack::configuration::{Loaded, from_json};
-use dstack::effective::{effective, for_client};
+use dstack::effective::{client_form, effective, for_client};
 use dstack::environment::NO_REPOSITORY;
 use dstack::name;
 use dstack::request::{KnownInstances, Submitter, draft, resolve_instances};
 use model::principal::Principal;
 use serde_json::json;
+use serde_json::value::RawValue;
 use wire::client::Submission;
 
 /// Where a run finds its programs, whatever the server's own environment is.
@@ -27,18 +29,43 @@ pub struct RunRequest {
     pub name: String,
     pub task: Task,
     pub submission: Submission,
-    /// What the client sent, with the defaults that it is run with.
-    pub effective: RunSpec,
     /// What the client sent beside the configuration, with the run's name filled in.
     sent: RunSpec,
+    /// The public key that the server holds for its user, where the client sent none.
+    held_key: Option<String>,
     /// The configuration as it was read.
     configuration: Value,
+}
+
+/// A run as it is submitted, with the text that is kept of it.
+pub struct KeptRequest {
+    pub name: String,
+    pub task: Task,
+    pub submission: Submission,
+    /// As [`RunRequest::effective`].
+    pub text: Box<RawValue>,
 }
 
 impl RunRequest {
     /// What the client sent, with the run's name filled in.
     pub fn run_spec(&self) -> RunSpec {
         RunSpec { configuration: for_client(&self.configuration, None), ..self.sent.clone() }
+    }
+
+    /// What the client sent, with the defaults that it is run with.
+    pub fn effective(&self) -> RunSpec {
+        let configuration = for_client(&effective(self.configuration.clone()), None);
+        let sent = self.sent.clone();
+        let ssh_key_pub = sent.ssh_key_pub.or_else(|| self.held_key.clone());
+        RunSpec { configuration, ssh_key_pub, ..sent }
+    }
+
+    /// The same for a run that is submitted, whose text is written straight from what was read.
+    pub fn kept(self) -> KeptRequest {
+        let Self { name, task, submission, sent, held_key, configuration } = self;
+        let mut run = sent.with_configuration(client_form(effective(configuration)));
+        run.ssh_key_pub = run.ssh_key_pub.or(held_key);
+        KeptRequest { name, task, submission, text: raw(&run) }
     }
 }
 
@@ -80,7 +107,7 @@ pub fn of_loaded(
     if purpose != Purpose::Offers {
         loaded.applicable().map_err(|fault| Refused::because(fault.to_string()))?;
     }
-    let Some(mut task) = loaded.configuration.task() else {
+    let Some(mut task) = loaded.configuration.into_task() else {
         return Err(Refused::because("expected a task, a dev environment or a service"));
     };
     if let Some(account) = account_of(project) {
@@ -129,13 +156,12 @@ pub fn of_loaded(
         repo_data: run_spec.repo_data.or_else(|| Some(json!({"repo_type": "virtual"}))),
         ..run_spec
     };
-    let configuration = for_client(&effective(&loaded.value), None);
-    let mut effective = RunSpec { configuration, ..sent.clone() };
-    if effective.ssh_key_pub.is_none() && shared.setup.ssh.is_some() {
+    let is_key_held = sent.ssh_key_pub.is_none() && shared.setup.ssh.is_some();
+    let held_key = is_key_held.then(|| {
         settle_held_key(shared, &by.name);
-        effective.ssh_key_pub = Some(shared.ssh_keys.held_public_line(&by.name));
-    }
-    Ok(RunRequest { name, task, submission, effective, sent, configuration: loaded.value })
+        shared.ssh_keys.held_public_line(&by.name)
+    });
+    Ok(RunRequest { name, task, submission, sent, held_key, configuration: loaded.value })
 }
 
 fn submission(

@@ -9,6 +9,7 @@ use crate::http::body_limits::BodyLimits;
 use crate::http::calls;
 use crate::http::peer::Peer;
 use crate::http::router;
+use crate::shared::LastPlan;
 use crate::testing::{TestServer, submission, user};
 use axum::body::Body;
 use axum::http::header::AUTHORIZATION;
@@ -19,6 +20,7 @@ use model::principal::Principal;
 use model::reason::Refusal;
 use model::record::HistoryFilter;
 use model::run::LaunchKind;
+use model::time::Timestamp;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use tower_service::Service;
@@ -405,6 +407,19 @@ async fn project_is_an_account_for_its_members_alone() {
     api.end_all().await;
     assert_eq!(api.send("/api/projects/delete", delete, root()).await.0, StatusCode::OK);
     assert_eq!(api.send(get, json!({}), root()).await.0, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn planned_start_of_a_run_that_waits_is_no_time_at_which_it_was_processed() {
+    let api = Api::empty().await;
+    let job = api.server.submit("name: waits").await.expect("a run");
+    let mut plan = LastPlan::default();
+    plan.estimates.insert(job, Timestamp(4_000_000_000_000));
+    api.server.shared.volatile.set_last_plan(plan);
+    let wanted = json!({"only_active": true});
+    let (_, runs) = api.send("/api/runs/list", wanted, Some(user())).await;
+    assert!(runs[0]["submitted_at"].is_string(), "{runs}");
+    assert_eq!(runs[0]["last_processed_at"], runs[0]["submitted_at"], "{runs}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
