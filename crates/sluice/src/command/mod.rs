@@ -5,6 +5,7 @@
 //! - `daemon/`: `up`, `down`, `server`, `agent`, `gateway`, and the state folder
 //! - `explain/`, `demo/`, `token/`, `convert/`, `check`, `doctor`, `links`, `login`, `node`, `machine`, `attach`, `port`, `key`, `top/`, `help_topic/`, `backup`, `restore`, `store`, `sim/`, `version`: one verb each
 //! - `port_mapping`: ports of a job on this machine, for `attach` and `port`
+//! - `progress`: how far a file is read, on a terminal, for `restore`
 //! - `command_line`: all names of the program and their options, for `completion` and `man`
 //! - `script_faults`: which lines of a batch script are wrong, for `check`
 //! - `other_language`: `sluice apply` of a batch script, `sbatch` of a `.dstack.yml`
@@ -31,6 +32,7 @@ mod node;
 mod other_language;
 mod port;
 mod port_mapping;
+mod progress;
 mod restore;
 mod script_faults;
 mod sim;
