@@ -8,10 +8,13 @@ use clap::{Args, Command, ValueEnum};
 use std::path::Path;
 use std::process::ExitCode;
 
+/// The link under which the program takes dstack's verbs.
+const DSTACK: &str = "dstack";
+
 #[derive(Args)]
 pub struct CompletionArgs {
     shell: Shell,
-    /// The name that is completed: sluice, or a Slurm command
+    /// The name that is completed: sluice, dstack, or a Slurm command
     #[arg(default_value = "sluice")]
     name: String,
 }
@@ -45,7 +48,7 @@ impl Shell {
 pub fn run(args: &CompletionArgs) -> VerbResult {
     let mut command = described(&args.name).ok_or_else(|| {
         VerbError::Message(format!(
-            "{:?}: expected sluice or the name of a Slurm command",
+            "{:?}: expected sluice, dstack or the name of a Slurm command",
             args.name
         ))
     })?;
@@ -54,10 +57,12 @@ pub fn run(args: &CompletionArgs) -> VerbResult {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes a file for each name of the program into a folder, which is made if it is missing.
-pub fn write_files(folder: &Path, shell: Shell) -> Result<(), VerbError> {
+/// Writes a file for each name of the program into a folder, which is made if it is missing. `has_dstack`: one of the names is
+/// `dstack`, and not that of dstack's own client.
+pub fn write_files(folder: &Path, shell: Shell, has_dstack: bool) -> Result<(), VerbError> {
     let folder = TrustedDir::make(folder).map_err(VerbError::file(folder))?;
-    for name in std::iter::once("sluice").chain(SlurmCommand::ALL.map(SlurmCommand::name)) {
+    let own = std::iter::once("sluice").chain(has_dstack.then_some(DSTACK));
+    for name in own.chain(SlurmCommand::ALL.map(SlurmCommand::name)) {
         let Some(mut command) = described(name) else { continue };
         let mut text = Vec::new();
         clap_complete::generate(shell.generator(), &mut command, name, &mut text);
@@ -70,6 +75,9 @@ pub fn write_files(folder: &Path, shell: Shell) -> Result<(), VerbError> {
 fn described(name: &str) -> Option<Command> {
     if name == "sluice" {
         return Some(command_line::of_sluice());
+    }
+    if name == DSTACK {
+        return Some(command_line::of_sluice().name(DSTACK));
     }
     let command = SlurmCommand::from_name(name)?;
     // zsh takes what follows a colon for its own.
@@ -87,8 +95,10 @@ mod tests {
     #[test]
     fn every_name_of_the_program_gets_the_file_that_the_shell_looks_for() {
         let dir = tempfile::tempdir().expect("a folder");
-        write_files(dir.path(), Shell::Zsh).expect("written");
-        for name in ["_sluice", "_sbatch", "_scontrol"] {
+        write_files(dir.path(), Shell::Zsh, false).expect("written");
+        assert!(!dir.path().join("_dstack").exists(), "dstack's own client has its own");
+        write_files(dir.path(), Shell::Zsh, true).expect("written");
+        for name in ["_sluice", "_dstack", "_sbatch", "_scontrol"] {
             let text = std::fs::read_to_string(dir.path().join(name)).expect(name);
             assert!(text.starts_with(&format!("#compdef {}", &name[1..])), "{name}: {text}");
         }

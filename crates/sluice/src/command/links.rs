@@ -49,7 +49,7 @@ pub fn run(args: &LinksArgs) -> VerbResult {
         println!("manual pages in {}", folder.display());
     }
     if let Some(folder) = &args.completion {
-        completion::write_files(folder, args.shell)?;
+        completion::write_files(folder, args.shell, dstack)?;
         println!("completion in {}", folder.display());
     }
     Ok(ExitCode::SUCCESS)

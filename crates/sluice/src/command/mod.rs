@@ -5,10 +5,11 @@
 //! - `daemon/`: `up`, `down`, `server`, `agent`, `gateway`, and the state folder
 //! - `explain/`, `demo/`, `token/`, `convert/`, `check`, `doctor`, `links`, `login`, `node`, `machine`, `attach`, `port`, `key`, `top/`, `help_topic/`, `backup`, `restore`, `store`, `sim/`, `version`: one verb each
 //! - `port_mapping`: ports of a job on this machine, for `attach` and `port`
+//! - `progress`: how far a file is read, on a terminal, for `restore`
 //! - `command_line`: all names of the program and their options, for `completion` and `man`
 //! - `script_faults`: which lines of a batch script are wrong, for `check`
 //! - `other_language`: `sluice apply` of a batch script, `sbatch` of a `.dstack.yml`
-//! - `verb`: what the verbs of `sluice` share
+//! - `verb`: what the verbs of `sluice` share; `verb_examples`: the examples of their help
 
 mod attach;
 mod backup;
@@ -31,6 +32,7 @@ mod node;
 mod other_language;
 mod port;
 mod port_mapping;
+mod progress;
 mod restore;
 mod script_faults;
 mod sim;
@@ -39,6 +41,7 @@ mod store;
 mod token;
 mod top;
 mod verb;
+mod verb_examples;
 mod version;
 mod web_link;
 
@@ -63,86 +66,127 @@ struct Cli {
 #[derive(Subcommand)]
 enum Verb {
     /// Start the embedded cluster on this machine: a server and an agent
+    #[command(after_help = verb_examples::UP)]
     Up(up::UpArgs),
     /// Stop server and agent; running jobs go on unless --jobs ends them
+    #[command(after_help = verb_examples::DOWN)]
     Down(down::DownArgs),
     /// Run a server alone, for several machines
+    #[command(after_help = verb_examples::SERVER)]
     Server(server::ServerVerb),
     /// Run this machine's agent alone
+    #[command(after_help = verb_examples::AGENT)]
     Agent(agent::AgentArgs),
     /// Pass requests to services on, at another address than the server's
+    #[command(after_help = verb_examples::GATEWAY)]
     Gateway(gateway::GatewayArgs),
     /// Make, list and revoke tokens of users and join files of nodes
+    #[command(after_help = verb_examples::TOKEN)]
     Token(token::TokenArgs),
     /// The machines and their agents: list, show, remove, let join again
+    #[command(after_help = verb_examples::NODE)]
     Node(node::NodeArgs),
     /// Machines on demand, their sources and what they cost
+    #[command(after_help = verb_examples::MACHINE)]
     Machine(machine::MachineArgs),
     /// Use a server on another machine: keep its address, its authority and a token
+    #[command(after_help = verb_examples::LOGIN)]
     Login(login::LoginArgs),
     /// Forget the server of the login
+    #[command(after_help = verb_examples::LOGOUT)]
     Logout,
     /// The guided tour, in a scratch cluster with declared GPUs
+    #[command(after_help = verb_examples::DEMO)]
     Demo(demo::DemoArgs),
     /// What this machine can and cannot enforce, and how to mend it
+    #[command(after_help = verb_examples::DOCTOR)]
     Doctor(doctor::DoctorArgs),
     /// Submit a run that a .dstack.yml file describes, and stay with it; or a batch script
+    #[command(after_help = verb_examples::APPLY)]
     Apply(dstack::apply::ApplyArgs),
     /// List runs and jobs
+    #[command(after_help = verb_examples::PS)]
     Ps(dstack::ps::PsArgs),
     /// A shell, a command or a port inside a running job, by ssh
+    #[command(after_help = verb_examples::ATTACH)]
     Attach(attach::AttachArgs),
     /// Ports of a running job on this machine
+    #[command(after_help = verb_examples::PORT)]
     Port(port::PortArgs),
     /// Public keys with which one comes in by ssh
+    #[command(after_help = verb_examples::KEY)]
     Key(key::KeyArgs),
     /// Print what a run has written
+    #[command(after_help = verb_examples::LOGS)]
     Logs(dstack::logs::LogsArgs),
     /// End runs
+    #[command(after_help = verb_examples::STOP)]
     Stop(dstack::stop::StopArgs),
     /// Take runs that have ended out of the list
+    #[command(after_help = verb_examples::DELETE)]
     Delete(dstack::delete::DeleteArgs),
     /// Projects, which are accounts, and their members
+    #[command(after_help = verb_examples::PROJECT)]
     Project(dstack::project::ProjectArgs),
     /// What happened to runs, nodes, projects and users
+    #[command(after_help = verb_examples::EVENT)]
     Event(dstack::event::EventArgs),
     /// One run by its name or its id
+    #[command(after_help = verb_examples::RUN)]
     Run(dstack::run::RunArgs),
     /// The load of a running run, and of its GPUs
+    #[command(after_help = verb_examples::METRICS)]
     Metrics(dstack::metrics::MetricsArgs),
     /// The shares of nodes that would serve a request
+    #[command(after_help = verb_examples::OFFER)]
     Offer(dstack::offer::OfferArgs),
     /// Fleets, which are partitions, and the state of their nodes
+    #[command(after_help = verb_examples::FLEET)]
     Fleet(dstack::fleet::FleetArgs),
     /// Set, list and delete the secrets of a project
+    #[command(after_help = verb_examples::SECRET)]
     Secret(dstack::secret::SecretArgs),
     /// The volumes of a project
+    #[command(after_help = verb_examples::VOLUME)]
     Volume(dstack::volume::VolumeArgs),
     /// Nodes, queue and logs on the whole screen, with keys to cancel, hold and explain jobs
+    #[command(after_help = verb_examples::TOP)]
     Top(top::TopArgs),
     /// Why a job waits, and when it is expected to start
+    #[command(after_help = verb_examples::EXPLAIN)]
     Explain(explain::ExplainArgs),
     /// Say what is wrong with batch scripts, slurm.conf folders and .dstack.yml files
+    #[command(after_help = verb_examples::CHECK)]
     Check(check::CheckArgs),
     /// Turn a batch script into a .dstack.yml, or the other way
+    #[command(after_help = verb_examples::CONVERT)]
     Convert(convert::ConvertArgs),
     /// Replay a trace of jobs through the same scheduler, in virtual time
+    #[command(after_help = verb_examples::SIM)]
     Sim(sim::SimArgs),
     /// Short texts on resources, limits, states, exit codes and reasons; or the help of a verb
+    #[command(after_help = verb_examples::HELP)]
     Help(help_topic::HelpArgs),
     /// Copy the whole state of a running server into one file
+    #[command(after_help = verb_examples::BACKUP)]
     Backup(backup::BackupArgs),
     /// Make a state folder from a backup
+    #[command(after_help = verb_examples::RESTORE)]
     Restore(restore::RestoreArgs),
     /// Look at a stored state
+    #[command(after_help = verb_examples::STORE)]
     Store(store::StoreArgs),
     /// Which versions run where: this program, the server, the agents
+    #[command(after_help = verb_examples::VERSION)]
     Version(version::VersionArgs),
     /// Put links for all Slurm commands into a folder
+    #[command(after_help = verb_examples::LINKS)]
     Links(links::LinksArgs),
     /// Print what a shell completes command lines with
+    #[command(after_help = verb_examples::COMPLETION)]
     Completion(completion::CompletionArgs),
     /// Write the manual pages into a folder
+    #[command(after_help = verb_examples::MAN)]
     Man(man::ManArgs),
 }
 
@@ -164,7 +208,9 @@ pub fn run(name: &str, args: Vec<String>) -> ExitCode {
     if let Some(command) = args.first().and_then(|word| SlurmCommand::from_name(word)) {
         return slurm_command(command, &args[1..]);
     }
-    let words: Vec<String> = std::iter::once("sluice".to_string()).chain(args).collect();
+    // What is said of a wrong line names the program as it was called.
+    let called = if name == "dstack" { name } else { "sluice" };
+    let words: Vec<String> = std::iter::once(called.to_string()).chain(args).collect();
     let cli = match Cli::try_parse_from(&words) {
         Ok(cli) => cli,
         Err(error) => match published_options::refusal(&words[1..], &error) {

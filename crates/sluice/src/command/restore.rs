@@ -1,6 +1,7 @@
 //! `sluice restore`: makes a state folder from a backup.
 
 use super::daemon::state_dir::StateDir;
+use super::progress;
 use super::verb::{VerbError, VerbResult};
 use ::server::backup::restore::{RestoreOptions, Restored, restore};
 use clap::Args;
@@ -42,7 +43,8 @@ pub fn run(args: &RestoreArgs) -> VerbResult {
     let made = state.trusted()?.folder(PARTIAL, 0o700).map(drop);
     made.map_err(VerbError::file(&partial))?;
     let options = RestoreOptions { skip_ids: args.skip_ids, start_at_once: args.start_at_once };
-    let restored = match restore(&file, &partial, options) {
+    let restored = progress::while_reading(&file, || restore(&file, &partial, options));
+    let restored = match restored {
         Ok(restored) => restored,
         Err(error) => {
             // The folder is this process's user's alone. What stays is said by the next restore.

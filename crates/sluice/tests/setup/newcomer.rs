@@ -12,9 +12,22 @@ fn up_help_has_topics_and_the_help_of_verbs() {
     }
     assert!(cluster.sluice(&["help", "exit", "codes"]).ok().contains("0:125"));
     assert!(cluster.sluice(&["help", "top"]).ok().contains("--once"));
+    assert!(cluster.sluice(&["logs", "--help"]).ok().contains("Examples:\n  sluice logs "));
     let said = cluster.sluice(&["help", "nonsense"]);
     assert_eq!(said.code, 1);
     assert!(said.stderr.contains("the topics are resources, limits"), "{}", said.stderr);
+}
+
+#[test]
+fn up_link_of_dstacks_name_is_there_and_says_its_name() {
+    let cluster = Cluster::up(TWO_NODES);
+    let help = cluster.shell("dstack --help").ok();
+    assert!(help.contains("Usage: dstack "), "{help}");
+    let said = cluster.shell("dstack ps --no-such-option");
+    assert!(said.code == 2 && said.stderr.contains("Usage: dstack ps"), "{said:?}");
+    cluster.submit_sleeper("-J seen");
+    let listed = cluster.shell("dstack ps").ok();
+    assert!(listed.contains("seen"), "{listed}");
 }
 
 #[test]

@@ -140,6 +140,11 @@ fn sample(key: K) -> &'static str {
 }
 
 fn sent(command: Command, words: &[String]) -> Result<Value, String> {
+    drafted(command, words).map(|(sent, _)| sent)
+}
+
+/// What is sent, and the lines that the user is told.
+fn drafted(command: Command, words: &[String]) -> Result<(Value, Vec<String>), String> {
     let failed = |error: crate::option::OptionError| error.to_string();
     if command == Command::Sbatch {
         let words = [words, &["--wrap=true".to_owned()]].concat();
@@ -148,7 +153,7 @@ fn sent(command: Command, words: &[String]) -> Result<Value, String> {
             return Err("a question".into());
         };
         let draft = batch(&read, &submitter(command)).map_err(failed)?;
-        return Ok(serde_json::to_value(draft.submission).expect("JSON"));
+        return Ok((serde_json::to_value(draft.submission).expect("JSON"), draft.notes));
     }
     let words = [words, &["true".to_owned()]].concat();
     let Invocation::Submission(read) =
@@ -173,7 +178,7 @@ fn sent(command: Command, words: &[String]) -> Result<Value, String> {
             whole.push(serde_json::to_value(launch).expect("JSON"));
         }
     }
-    Ok(Value::Array(whole))
+    Ok((Value::Array(whole), job.notes))
 }
 
 fn word(spec: &OptionSpec) -> String {
@@ -211,6 +216,16 @@ fn every_option_that_is_said_to_act_changes_what_is_sent() {
 }
 
 #[test]
+fn mail_about_burst_buffers_is_noted_where_it_is_named() {
+    for (types, is_noted) in [("STAGE_OUT", true), ("END,stage_out", true), ("ALL", false)] {
+        let word = format!("--mail-type={types}");
+        let (_, notes) = drafted(Command::Sbatch, &[word]).expect("it is taken");
+        let has_it = notes.iter().any(|note| note.contains("--mail-type=STAGE_OUT"));
+        assert_eq!(has_it, is_noted, "{types}: {notes:?}");
+    }
+}
+
+#[test]
 fn every_option_without_meaning_is_taken_and_noted() {
     for command in [Command::Sbatch, Command::Srun, Command::Salloc] {
         for spec in table::options(command).filter(|spec| !spec.long.is_empty()) {
@@ -238,8 +253,12 @@ fn every_option_without_meaning_is_taken_and_noted() {
                 _ if value.is_empty() => format!("--{}", spec.long),
                 _ => format!("--{}={value}", spec.long),
             };
-            let taken = sent(command, std::slice::from_ref(&word));
-            assert!(taken.is_ok(), "{} {word}: {taken:?}", command.name());
+            let taken = drafted(command, std::slice::from_ref(&word));
+            let (_, notes) =
+                taken.unwrap_or_else(|why| panic!("{} {word}: {why}", command.name()));
+            // Slurm's own line is printed for a few.
+            let Some(note) = table::note(command, spec.key) else { continue };
+            assert!(notes.contains(&note), "{} {word}: {notes:?}", command.name());
         }
     }
 }

@@ -73,9 +73,18 @@ impl Snapshot {
         (totals.running, totals.waiting) = (counts.running, counts.waiting);
         let matching = counts.matching.unwrap_or(counts.running + counts.waiting);
         let is_part = matching > jobs.len() as u64;
-        let from_end = counts.from_end;
-        let taken = Instant::now();
-        Self { cluster: name, now, taken, commits, nodes, jobs, totals, matching, is_part, from_end }
+        Self {
+            cluster: name,
+            now,
+            taken: Instant::now(),
+            commits,
+            nodes,
+            jobs,
+            totals,
+            matching,
+            is_part,
+            from_end: counts.from_end,
+        }
     }
 
     /// The server's time now, by which running jobs are timed between two answers.

@@ -275,7 +275,7 @@ pub fn switches(text: &str) -> Result<SwitchesOption> {
 }
 
 /// How many of [`MailType::ALL`] the word `ALL` names.
-const MAIL_ALL: usize = 6;
+pub const MAIL_ALL: usize = 6;
 
 /// The events of `--mail-type`, sorted; none if `NONE` is among them.
 pub fn mail_types(text: &str) -> Result<Vec<MailType>> {
