@@ -184,8 +184,18 @@ pub(crate) fn readiness(ready: &OwnedFd) -> Readiness {
 
 /// Whether nobody is left who could send the child's message, and none was sent: who would have was killed.
 pub(crate) fn is_silent(ready: &OwnedFd) -> bool {
+    peek(ready) == Ok(0)
+}
+
+/// Whether the child's message is there, and was not read yet.
+pub(crate) fn has_spoken(ready: &OwnedFd) -> bool {
+    peek(ready).is_ok_and(|bytes| bytes > 0)
+}
+
+/// A message has at least one byte; none are its end.
+fn peek(ready: &OwnedFd) -> nix::Result<usize> {
     let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
-    recv(ready.as_raw_fd(), &mut [0], flags) == Ok(0)
+    recv(ready.as_raw_fd(), &mut [0], flags)
 }
 
 /// The parts of a launch, by the first byte of a child's message about its failure.
@@ -568,7 +578,7 @@ mod tests {
                 .expect("a pair")
         };
         let (ready, report) = pair();
-        assert!(!is_silent(&ready), "it may still speak");
+        assert!(!is_silent(&ready) && !has_spoken(&ready), "it may still speak");
         let copy = report.try_clone().expect("a copy");
         drop(report);
         assert!(!is_silent(&ready), "its copy may still speak");
@@ -576,12 +586,12 @@ mod tests {
         // A child that another test has just forked may have one more for a moment.
         let mut fds = [PollFd::new(ready.as_fd(), PollFlags::POLLIN)];
         poll(&mut fds, PollTimeout::NONE).expect("an end");
-        assert!(is_silent(&ready));
+        assert!(is_silent(&ready) && !has_spoken(&ready));
         let (ready, report) = pair();
         let failure = LaunchFailure::from(String::from("no image"));
         send(&report, &failure_bytes(&failure), &[]).expect("sent");
         drop(report);
-        assert!(!is_silent(&ready), "it has spoken");
+        assert!(!is_silent(&ready) && has_spoken(&ready));
         let Readiness::Failed(heard) = readiness(&ready) else { panic!("it has failed") };
         assert_eq!(&*heard.what, "no image");
     }

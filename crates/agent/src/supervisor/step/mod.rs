@@ -21,7 +21,7 @@ use crate::supervisor::job_context::JobContext;
 use crate::supervisor::process::descendants;
 use crate::supervisor::process::environment::ProcessIdentity;
 use crate::supervisor::process::reap::EndedChild;
-use crate::supervisor::process::spawn::{Readiness, is_silent, readiness};
+use crate::supervisor::process::spawn::{Readiness, has_spoken, is_silent, readiness};
 use crate::supervisor::step::client_set::StepClients;
 use crate::supervisor::step::container_save::Saver;
 use crate::supervisor::step::input::HeldInput;
@@ -383,8 +383,10 @@ impl Step {
         // A runtime that was left alone may have ended by itself before it was killed.
         let was_left = exit.signal == 0 && self.tasks[index].ready.as_ref().is_some_and(is_silent);
         let exit = if was_left { ExitStatus { code: 0, signal: libc::SIGKILL } } else { exit };
-        // A task that was killed by a signal before it was executed counts as started.
-        if exit.signal > 0 && self.tasks[index].ready.take().is_some() {
+        // A task that was killed by a signal before it was executed counts as started, unless it had said why it is not: the copy
+        // of it that failed to make a container kills it after that, and cannot leave word of a code on a full disk.
+        let ready = &mut self.tasks[index].ready;
+        if exit.signal > 0 && ready.take_if(|ready| !has_spoken(ready)).is_some() {
             self.clients.send_to_all(&StepMessage::Started {
                 task: self.tasks[index].rank,
                 pid: dead.pid.as_raw() as u32,
