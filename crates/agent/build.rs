@@ -56,9 +56,30 @@ fn compile(program: &Path) -> Result<(), String> {
     }
     let said = command.arg("-o").arg(program).arg(SOURCE).output().map_err(|e| e.to_string())?;
     if said.status.success() {
-        return Ok(());
+        let file = fs::read(program).map_err(|e| e.to_string())?;
+        return if is_static(&file) { Ok(()) } else { Err("it was not linked statically".into()) };
     }
     let errors = String::from_utf8_lossy(&said.stderr);
     let first = errors.lines().find(|line| line.starts_with("error"));
     Err(first.unwrap_or("the compiler failed").to_owned())
+}
+
+/// The kind of an ELF file that is started at fixed addresses.
+const EXECUTABLE: usize = 2;
+/// The parts of one that needs a loader: what is to be linked at its start, and the loader's path.
+const NEEDS_LOADER: [usize; 2] = [2, 3];
+
+/// Whether the program starts without a loader. A linker of another kind may not take the options as they are meant, and no
+/// image has its loader for sure: no task would start.
+fn is_static(file: &[u8]) -> bool {
+    let number = |at: usize, bytes: usize| -> Option<usize> {
+        let field = file.get(at..at.checked_add(bytes)?)?;
+        Some(field.iter().rev().fold(0, |sum, byte| (sum << 8) | usize::from(*byte)))
+    };
+    let parts = || -> Option<Vec<usize>> {
+        let (first, size, count) = (number(32, 8)?, number(54, 2)?, number(56, 2)?);
+        (0..count).map(|index| number(first.checked_add(index * size)?, 4)).collect()
+    };
+    let is_fixed = file.starts_with(b"\x7fELF\x02\x01") && number(16, 2) == Some(EXECUTABLE);
+    is_fixed && parts().is_some_and(|parts| !parts.iter().any(|part| NEEDS_LOADER.contains(part)))
 }

@@ -139,7 +139,7 @@ fn add_steps<'a>(attempt: &'a Attempt, add: &mut impl FnMut(Token, BorrowedFd<'a
             add(Token::StepObservers(index), fd, read_and(write));
         }
         for (number, task) in step.tasks().iter().enumerate() {
-            if let Some(ready) = &task.ready {
+            if let Some(ready) = task.ready.as_ref().filter(|_| !task.is_silent) {
                 add(Token::TaskReady(index, number), ready.as_fd(), PollFlags::POLLIN);
             }
             if let Some(fd) = task.wanting_input() {

@@ -301,7 +301,7 @@ fn root_an_image_of_a_registry_is_pulled_once_and_run_by_both_languages() {
     assert_nothing_is_left(&cluster);
 }
 
-/// Two devices that every kernel has play the GPUs: a container shows and opens those of its job or step alone.
+/// With the registry gone: what the node has runs, and what it has not is one line.
 #[test]
 fn root_an_image_that_is_there_runs_without_its_registry_where_the_site_says_so() {
     let registry = Registry::start();
@@ -333,6 +333,7 @@ fn root_an_image_that_is_there_runs_without_its_registry_where_the_site_says_so(
     assert_nothing_is_left(&cluster);
 }
 
+/// Two devices that every kernel has play the GPUs: a container shows and opens those of its job or step alone.
 #[test]
 fn root_a_container_has_the_devices_of_its_job_and_step() {
     for plugin in ["autodetect", "cgroup/v1"] {

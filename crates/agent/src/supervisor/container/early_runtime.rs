@@ -12,12 +12,12 @@ use model::run::ExitStatus;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
 use nix::sched::{CpuSet, sched_getaffinity};
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::Signal;
 use nix::unistd::{Pid, pipe2};
 use std::convert::Infallible;
 use std::fs::{self, File};
 use std::io::Write;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
@@ -65,21 +65,29 @@ impl EarlyRuntime {
         symlink(format!("/proc/self/fd/{}", read.as_raw_fd()), folder.join(CONFIG)).map_err(io)?;
         let own = Pid::this();
         let process = pidfd::open(own.as_raw()).map_err(failed)?;
-        // As the supervisor's child: a runtime need not know of it, and what it starts is the supervisor's too.
-        let flags = libc::CLONE_PARENT | libc::SIGCHLD;
+        // As the supervisor's child: a runtime need not know of it, and what it starts is the supervisor's too. So the supervisor
+        // reaps it, and its pid may be another's by then: this process has a descriptor of it.
+        let flags = libc::CLONE_PARENT | libc::CLONE_PIDFD | libc::SIGCHLD;
+        let mut descriptor: RawFd = -1;
+        let none: libc::c_long = 0;
         // SAFETY: this process has one thread. Without a stack of its own the child goes on with a copy of this one, as after
-        // a fork.
-        let copy = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
+        // a fork. The descriptor is written to a live value, of this process alone.
+        let copy = unsafe {
+            let (flags, descriptor) = (libc::c_long::from(flags), &raw mut descriptor);
+            libc::syscall(libc::SYS_clone, flags, none, descriptor, none, none)
+        };
         let copy = Errno::result(copy).map_err(failed)?;
         if copy == 0 {
             return Ok(EarlyRuntime { process, config, folder });
         }
+        // SAFETY: the kernel has just made this descriptor for us, and nobody else holds its number.
+        let copy = unsafe { OwnedFd::from_raw_fd(descriptor) };
         let executed = fcntl(&read, FcntlArg::F_SETFD(FdFlag::empty())).and_then(|_| {
             let id = runtime_id(spec);
             runtime::execute(runtime, &state_folder(spec), &folder, &id, traces)
         });
         // Nobody would read its configuration.
-        let _ = kill(Pid::from_raw(copy as i32), Signal::SIGKILL);
+        let _ = pidfd::send_signal(copy.as_fd(), Signal::SIGKILL);
         match executed {
             Ok(never) => match never {},
             Err(errno) => Err(failed(errno)),

@@ -1,6 +1,6 @@
-//! The trees of control groups as an OCI runtime sees them. It makes a group in each tree that it finds, removes it unless it was
-//! told to leave it, with what was counted there (on v1 OOM kills too), and leaves the groups above its own behind. So it is shown as few trees
-//! as it can do with: in the others its processes stay in the group of their step.
+//! The trees of control groups as an OCI runtime sees them. It makes a group in each tree that it finds, removes it unless it
+//! was told to leave it, with what was counted there (on v1 OOM kills too), and leaves the groups above its own behind. So it is
+//! shown as few trees as it can do with: in the others its processes stay in the group of their step.
 
 use crate::supervisor::mount_calls::Tree;
 use nix::errno::Errno;

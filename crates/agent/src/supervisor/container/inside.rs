@@ -99,9 +99,13 @@ mod tests {
 
     /// Runs the small program in `folder` as a container does, with another program in the place of the whole one.
     fn enter(folder: &Path, work_dir: &str, argv: &[&str]) -> Output {
-        let program = folder.join("enter");
-        std::fs::write(&program, ENTER_PROGRAM).expect("written");
-        std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).expect("a mode");
+        let (bytes, program) = (folder.join("bytes"), folder.join("enter"));
+        std::fs::write(&bytes, ENTER_PROGRAM).expect("written");
+        std::fs::set_permissions(&bytes, PermissionsExt::from_mode(0o755)).expect("a mode");
+        // By another process: a file that this one wrote may be open in a child that another test has just forked, and what is
+        // open to be written to cannot be executed.
+        let copied = Command::new("/bin/cp").args([&bytes, &program]).status();
+        assert!(copied.expect("copied").success());
         let argv: Vec<String> = argv.iter().map(|word| (*word).to_owned()).collect();
         let words = in_work_dir_fast(work_dir, &argv);
         let mut command = Command::new(program);

@@ -92,22 +92,39 @@ fn find_named(name: &str) -> Result<PathBuf, String> {
 /// The option of a runtime to remove neither its group nor what it noted when the container has ended.
 const KEEP: &CStr = c"--keep";
 
-/// Whether the runtime has the option to leave its traces to who called it; `runc` has it since 1.1. It is asked once: the answer
-/// is in the folder `node`, for this very file.
+/// The noted answer of a runtime that cannot do that.
+const CANNOT_KEEP: &str = "none";
+
+/// How the version of a `runc` begins that kills what a task has left running when it has waited for the task. Later ones do that
+/// when they remove the task's group: told to leave it, they wait for as long as anything has the task's output open.
+const KILLS_IN_TIME: &str = "runc version 1.1.";
+
+/// Whether the runtime can leave its traces to who called it, and ends with its task all the same. It is asked once: the answer is
+/// in the folder `node`, for this very file.
 pub(super) fn can_keep(runtime: &Path, node: &Path) -> bool {
     let Ok(status) = fs::metadata(runtime) else { return false };
     let stamp = format!("{}-{}-{}", status.ino(), status.size(), status.mtime());
     let answer = node.join(format!("runtime-{stamp}"));
     let word = KEEP.to_str().unwrap_or_default();
-    if let Ok(known) = fs::read_to_string(&answer) {
-        return known == word;
+    match fs::read_to_string(&answer).as_deref() {
+        Ok(CANNOT_KEEP) => return false,
+        Ok(known) if known == word => return true,
+        // Nobody has asked, or has noted all of the answer.
+        _ => {}
     }
-    let mut command = Command::new(runtime);
-    command.args(["run", "--help"]).env_clear().stdin(Stdio::null());
-    let said = command.output().map(|said| String::from_utf8_lossy(&said.stdout).into_owned());
-    let can = said.is_ok_and(|said| said.contains(word));
+    // One that could not be asked now, as for want of memory, is asked again.
+    let says = |words: &[&str]| -> Option<String> {
+        let mut command = Command::new(runtime);
+        let said = command.args(words).env_clear().stdin(Stdio::null()).output().ok()?;
+        said.status.success().then(|| String::from_utf8_lossy(&said.stdout).into_owned())
+    };
+    let ask = || -> Option<bool> {
+        let has_option = says(&["run", "--help"])?.contains(word);
+        Some(has_option && says(&["--version"])?.starts_with(KILLS_IN_TIME))
+    };
+    let Some(can) = ask() else { return false };
     // Where it cannot be written, it is asked again.
-    let _ = fs::write(&answer, if can { word } else { "" });
+    let _ = fs::write(&answer, if can { word } else { CANNOT_KEEP });
     can
 }
 
@@ -155,7 +172,6 @@ pub(super) fn execute(
 mod tests {
     use super::*;
     use model::container::ContainerName;
-    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn an_engine_is_for_what_it_can_do_and_must_be_there() {
@@ -183,20 +199,39 @@ mod tests {
     #[test]
     fn runtime_is_asked_once_whether_it_can_leave_its_traces() {
         let node = tempfile::tempdir().expect("scratch folder");
-        let made = |name: &str, says: &str| {
+        let made = |name: &str, version: &str, option: &str, code: u8| {
             let path = node.path().join(name);
-            let script = format!("#!/bin/sh\necho \"$@\" >> \"$0.asked\"\necho '{says}'\n");
-            fs::write(&path, script).expect("written");
-            fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).expect("a mode");
+            let script = format!(
+                "echo \"$@\" >> \"$0.asked\"\n\
+                 case $1 in --version) echo 'runc version {version}' ;; *) echo ' {option}' ;; esac\n\
+                 exit {code}\n"
+            );
+            // By another process: what this one wrote may be open in a child of another test, and cannot be executed then.
+            let write = "{ echo '#!/bin/sh'; echo \"$1\"; } > \"$0\" && chmod 755 \"$0\"";
+            let mut shell = Command::new("/bin/sh");
+            let written = shell.args(["-c", write]).arg(&path).arg(script).status();
+            assert!(written.expect("written").success());
             path
         };
-        let (new, old) = (made("new", "   --keep   leave it"), made("old", "   --detach"));
+        let keeps = made("keeps", "1.1.5+ds1", "--keep", 0);
+        let older = made("older", "1.0.3", "--detach", 0);
+        let newer = made("newer", "1.2.4", "--keep", 0);
+        let broken = made("broken", "1.1.5", "--keep", 1);
         for _ in 0..2 {
-            assert!(can_keep(&new, node.path()));
-            assert!(!can_keep(&old, node.path()));
+            assert!(can_keep(&keeps, node.path()));
+            for other in [&older, &newer, &broken] {
+                assert!(!can_keep(other, node.path()), "{}", other.display());
+            }
         }
-        let asked = fs::read_to_string(node.path().join("new.asked")).expect("asked");
-        assert_eq!(asked, "run --help\n");
+        let asked = |name: &str| {
+            let asked = fs::read_to_string(node.path().join(format!("{name}.asked")));
+            asked.expect("asked").lines().map(str::to_owned).collect::<Vec<_>>()
+        };
+        for name in ["keeps", "newer"] {
+            assert_eq!(asked(name), ["run --help", "--version"], "{name}");
+        }
+        assert_eq!(asked("older"), ["run --help"]);
+        assert_eq!(asked("broken").len(), 2, "what it said was no answer");
         assert!(!can_keep(Path::new("/nowhere/runc"), node.path()));
     }
 }

@@ -24,7 +24,7 @@ use nix::sys::prctl;
 use nix::sys::signal::{SigHandler, SigSet, SigmaskHow, Signal, signal, sigprocmask};
 use nix::sys::socket::{
     AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr,
-    recvmsg, sendmsg, socketpair,
+    recv, recvmsg, sendmsg, socketpair,
 };
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::{
@@ -41,6 +41,8 @@ use wire::order::{Niceness, Notices, UserIds};
 const REASON_BYTES_MAX: usize = 4096;
 /// What a child says that is ready, where it has no network to name.
 const READY: &[u8] = b"R";
+/// Why nothing was executed, where nobody could say more.
+const DIED: &str = "the process died before it was executed";
 /// Bytes of a script that are searched for its interpreter.
 const INTERPRETER_BYTES_MAX: usize = 256;
 
@@ -138,9 +140,14 @@ pub(crate) fn spawn(spec: ProcessSpec) -> Result<Spawned, Errno> {
             close_claim_in_child();
             agent_connections::close_in_child();
             let life = || begin(spec, entered, &report);
-            let code = std::panic::catch_unwind(std::panic::AssertUnwindSafe(life));
+            let lived = std::panic::catch_unwind(std::panic::AssertUnwindSafe(life));
+            let code = lived.unwrap_or_else(|_| {
+                let failure = LaunchFailure::from(DIED.to_owned());
+                let _ = send(&report, &failure_bytes(&failure), &[]);
+                1
+            });
             // SAFETY: ends the child without running exit handlers of the process it was forked from.
-            unsafe { libc::_exit(code.unwrap_or(1)) }
+            unsafe { libc::_exit(code) }
         }
     }
 }
@@ -175,6 +182,22 @@ pub(crate) fn readiness(ready: &OwnedFd) -> Readiness {
     }
 }
 
+/// Whether nobody is left who could send the child's message, and none was sent: who would have was killed.
+pub(crate) fn is_silent(ready: &OwnedFd) -> bool {
+    peek(ready) == Ok(0)
+}
+
+/// Whether the child's message is there, and was not read yet.
+pub(crate) fn has_spoken(ready: &OwnedFd) -> bool {
+    peek(ready).is_ok_and(|bytes| bytes > 0)
+}
+
+/// A message has at least one byte; none are its end.
+fn peek(ready: &OwnedFd) -> nix::Result<usize> {
+    let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
+    recv(ready.as_raw_fd(), &mut [0], flags)
+}
+
 /// The parts of a launch, by the first byte of a child's message about its failure.
 const FAULTS: [LaunchFault; 4] =
     [LaunchFault::Other, LaunchFault::Container, LaunchFault::Volume, LaunchFault::Ports];
@@ -188,7 +211,7 @@ fn failure_bytes(failure: &LaunchFailure) -> Vec<u8> {
 
 fn failure_of(message: &[u8]) -> LaunchFailure {
     let Some((part, words)) = message.split_first() else {
-        return String::from("the process died before it was executed").into();
+        return DIED.to_owned().into();
     };
     let fault = FAULTS.get(usize::from(*part)).copied().unwrap_or_default();
     LaunchFailure::new(fault, String::from_utf8_lossy(words))
@@ -541,5 +564,35 @@ fn write_line_if_read(line: &str) {
     let mut fds = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];
     if poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0) {
         write_line(line);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn child_is_silent_when_it_has_ended_without_a_message() {
+        let pair = || {
+            socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
+                .expect("a pair")
+        };
+        let (ready, report) = pair();
+        assert!(!is_silent(&ready) && !has_spoken(&ready), "it may still speak");
+        let copy = report.try_clone().expect("a copy");
+        drop(report);
+        assert!(!is_silent(&ready), "its copy may still speak");
+        drop(copy);
+        // A child that another test has just forked may have one more for a moment.
+        let mut fds = [PollFd::new(ready.as_fd(), PollFlags::POLLIN)];
+        poll(&mut fds, PollTimeout::NONE).expect("an end");
+        assert!(is_silent(&ready) && !has_spoken(&ready));
+        let (ready, report) = pair();
+        let failure = LaunchFailure::from(String::from("no image"));
+        send(&report, &failure_bytes(&failure), &[]).expect("sent");
+        drop(report);
+        assert!(!is_silent(&ready) && has_spoken(&ready));
+        let Readiness::Failed(heard) = readiness(&ready) else { panic!("it has failed") };
+        assert_eq!(&*heard.what, "no image");
     }
 }

@@ -21,7 +21,7 @@ use crate::supervisor::job_context::JobContext;
 use crate::supervisor::process::descendants;
 use crate::supervisor::process::environment::ProcessIdentity;
 use crate::supervisor::process::reap::EndedChild;
-use crate::supervisor::process::spawn::{Readiness, readiness};
+use crate::supervisor::process::spawn::{Readiness, has_spoken, is_silent, readiness};
 use crate::supervisor::step::client_set::StepClients;
 use crate::supervisor::step::container_save::Saver;
 use crate::supervisor::step::input::HeldInput;
@@ -199,8 +199,21 @@ impl Step {
         self.limit_at = self.limit_at.map(|at| at + by);
     }
 
-    /// A task has opened its files, or has failed to.
+    /// A task has opened its files, or has failed to, or nobody is left to say so.
     pub fn on_ready(&mut self, index: usize) {
+        let Some(task) = self.tasks.get_mut(index) else { return };
+        if let Some(pid) = task.pid.filter(|_| task.ready.as_ref().is_some_and(is_silent)) {
+            // What made its container was killed, as for want of memory: the runtime that is left has nothing to run. A child of
+            // this process that is not reaped yet: its pid cannot have been reused.
+            let _ = kill(pid, Signal::SIGKILL);
+            task.is_silent = true;
+            return;
+        }
+        self.take_word(index);
+    }
+
+    /// Takes what a task says of its start.
+    fn take_word(&mut self, index: usize) {
         let Some(task) = self.tasks.get_mut(index) else { return };
         let Some(ready) = task.ready.take() else { return };
         let (rank, pid) = (task.rank, task.pid.map_or(0, |pid| pid.as_raw()));
@@ -367,14 +380,19 @@ impl Step {
             Some(folder) => container::exit_of(folder, &step, index as u32, dead.exit),
             None => dead.exit,
         };
-        // A task that was killed by a signal before it was executed counts as started.
-        if exit.signal > 0 && self.tasks[index].ready.take().is_some() {
+        // A runtime that was left alone may have ended by itself before it was killed.
+        let was_left = exit.signal == 0 && self.tasks[index].ready.as_ref().is_some_and(is_silent);
+        let exit = if was_left { ExitStatus { code: 0, signal: libc::SIGKILL } } else { exit };
+        // A task that was killed by a signal before it was executed counts as started, unless it had said why it is not: the copy
+        // of it that failed to make a container kills it after that, and cannot leave word of a code on a full disk.
+        let ready = &mut self.tasks[index].ready;
+        if exit.signal > 0 && ready.take_if(|ready| !has_spoken(ready)).is_some() {
             self.clients.send_to_all(&StepMessage::Started {
                 task: self.tasks[index].rank,
                 pid: dead.pid.as_raw() as u32,
             })
         } else {
-            self.on_ready(index)
+            self.take_word(index)
         }
         self.usage.absorb(&dead.usage);
         if let Some(folder) = &self.containers {

@@ -29,6 +29,8 @@ pub(crate) struct Task {
     pub rank: u32,
     pub pid: Option<Pid>,
     pub ready: Option<OwnedFd>,
+    /// Nobody is left to say whether it is ready: its end says what became of it.
+    pub is_silent: bool,
     pub exit: Option<ExitStatus>,
     /// The usage of its processes at the last sample.
     pub used: TaskSample,
@@ -112,6 +114,7 @@ impl Task {
             rank,
             pid: None,
             ready: None,
+            is_silent: false,
             exit: None,
             used: TaskSample::default(),
             epilog_started: false,
