@@ -98,6 +98,31 @@ impl KubernetesSource {
         Ok(())
     }
 
+    /// The pod, be it one that an earlier call made whose answer was lost. A quota counts that one too, and refuses another before
+    /// its name is looked at. One that is not made leaves no secret behind: nobody would delete it.
+    fn put_pod(&self, client: &Client, token: &str, pod: &Value) -> Result<Value, SourceError> {
+        let name = manifest::name(token);
+        let path = client.path(&format!("pods/{name}"));
+        let answer = client.call("POST", &client.path("pods"), Some(pod))?;
+        if is_there_already(&answer) {
+            return client.get(&path)?.accepted("pod");
+        }
+        let refused = match answer.accepted("pod").map_err(of_namespace) {
+            Err(error) if matches!(error.kind, FailureKind::Quota | FailureKind::Refused) => error,
+            // What may be made yet is asked for again.
+            other => return other,
+        };
+        let found = client.get(&path)?.accepted("pod");
+        if found.is_err() {
+            let secret = client.path(&format!("secrets/{name}"));
+            let deleted = client.call("DELETE", &secret, None);
+            if let Err(error) = deleted.and_then(|answer| answer.accepted("secret")) {
+                tracing::debug!(%error, name, "the secret of a pod that is not made stays");
+            }
+        }
+        found.map_err(|_| refused)
+    }
+
     /// The secret goes with its pod, whoever deletes it. Where this fails it is deleted by ourselves.
     fn bind_secret(&self, client: &Client, pod: &Value) {
         let (name, uid) = (word(pod, "/metadata/name"), word(pod, "/metadata/uid"));
@@ -145,13 +170,7 @@ impl MachineSource for KubernetesSource {
         self.with_client(self.limit, |client| {
             self.put_claims(client, template.uid)?;
             self.put_secret(client, order)?;
-            let answer = client.call("POST", &client.path("pods"), Some(&pod))?;
-            let made = if is_there_already(&answer) {
-                let path = client.path(&format!("pods/{}", manifest::name(&order.token)));
-                client.get(&path)?.accepted("pod")?
-            } else {
-                answer.accepted("pod").map_err(of_namespace)?
-            };
+            let made = self.put_pod(client, &order.token, &pod)?;
             self.bind_secret(client, &made);
             machine(&made).ok_or_else(|| SourceError::unknown("pod: the answer is none of ours"))
         })

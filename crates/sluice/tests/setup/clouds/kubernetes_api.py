@@ -211,6 +211,8 @@ def delete(kind, name):
     found = OBJECTS[kind].pop(name, None)
     if found is None:
         raise Fault(404, "NotFound", f'{kind} "{name}" not found')
+    if kind == "secrets":
+        note("delete-secret", name=name)
     if kind == "pods":
         changed("DELETED", found)
         if name in MACHINES:
