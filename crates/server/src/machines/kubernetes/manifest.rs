@@ -85,7 +85,6 @@ pub fn pod(
             "runAsUser": template.uid,
             "runAsGroup": template.gid,
             "runAsNonRoot": !is_root,
-            "fsGroup": template.gid,
             "supplementalGroups": template.groups,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
@@ -118,6 +117,9 @@ pub fn pod(
         }],
         "volumes": volumes(config, &order.token, template.uid),
     });
+    if owns_claims(config) {
+        spec["securityContext"]["fsGroup"] = json!(template.gid);
+    }
     let selector = selector(config, order);
     let references: Vec<Value> =
         config.pull_secrets.iter().map(|name| json!({"name": name})).collect();
@@ -139,6 +141,12 @@ pub fn pod(
         "metadata": metadata(cluster, order),
         "spec": spec,
     })
+}
+
+/// Whether Kubernetes may give all that the pod mounts to its group, as a fresh claim needs it: what is in a claim of several users
+/// would be readable and writable for each one's group in turn.
+fn owns_claims(config: &KubernetesConfig) -> bool {
+    config.claims.iter().all(|claim| claim.read_only || claim.is_of_user())
 }
 
 /// What the job asks for, as the least and the most.
@@ -270,6 +278,24 @@ mod tests {
         let join = secret["data"]["join"].as_str().expect("a text");
         let join = STANDARD.decode(join).expect("base 64");
         assert!(String::from_utf8_lossy(&join).contains("\"token\":\"once\""));
+    }
+
+    #[test]
+    fn claim_of_several_users_keeps_the_groups_of_its_files() {
+        let group = |claim_name: &str, read_only: bool| {
+            let mount = ClaimMount {
+                claim_name: claim_name.to_owned(),
+                path: "/data".into(),
+                read_only,
+                ..ClaimMount::default()
+            };
+            let config = KubernetesConfig { claims: vec![mount], ..config() };
+            let pod = pod(&config, "lab", &order("16cpu", "", false), &template());
+            pod["spec"]["securityContext"]["fsGroup"].clone()
+        };
+        assert_eq!(group("home-{uid}", false), 100);
+        assert_eq!(group("data", true), 100);
+        assert_eq!(group("data", false), Value::Null);
     }
 
     /// All that a manifest of ours may have. The same file is held to the schema of Kubernetes by `setup/python_clients.rs`.
