@@ -86,10 +86,22 @@ fn offer(config: &KubernetesConfig, node: &Value) -> Option<Offer> {
     .filter(|offer| offer.cpus > 0 && offer.memory.0 > 0)
 }
 
-/// `NVIDIA-A100-SXM4-80GB` is `a100`, `Tesla-T4` is `t4`.
+/// `NVIDIA-A100-SXM4-80GB` is `a100`, `Tesla-T4` is `t4`, `NVIDIA-GeForce-RTX-4090` is `geforce_rtx_4090`, and a slice has its
+/// profile: `a100_1g.5gb`.
 fn product_kind(product: &str) -> String {
-    let mut words = product.split('-').filter(|word| !["NVIDIA", "Tesla"].contains(word));
-    gpu_kind(words.next().unwrap_or("gpu"))
+    let (device, slice) = match product.split_once("-MIG-") {
+        Some((device, slice)) => (device, Some(slice)),
+        None => (product, None),
+    };
+    let words = device.split('-').filter(|word| !["", "NVIDIA", "Tesla"].contains(word));
+    let words: Vec<&str> = words.collect();
+    let is_model = |word: &&str| word.bytes().any(|b| b.is_ascii_digit());
+    let name = match words.first().filter(|word| is_model(word)) {
+        Some(model) => (*model).to_owned(),
+        None if words.is_empty() => "gpu".to_owned(),
+        None => words.join("_"),
+    };
+    gpu_kind(&slice.map_or_else(|| name.clone(), |slice| format!("{name}_{slice}")))
 }
 
 /// A quantity of Kubernetes: `3920m`, `32Gi`, `1500M`.
@@ -118,6 +130,7 @@ pub fn quantity(text: &str) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use model::gpu_model::is_model;
     use model::pod_source::Toleration;
     use serde_json::json;
 
@@ -176,6 +189,24 @@ mod tests {
         let selector = [("pool".to_owned(), "web".to_owned())].into();
         let chosen = KubernetesConfig { node_selector: selector, ..config() };
         assert!(of_nodes(&chosen, &[node(json!({}))]).is_empty());
+    }
+
+    #[test]
+    fn products_are_the_kinds_that_jobs_ask_for() {
+        let table = [
+            ("NVIDIA-A100-SXM4-80GB", "a100"),
+            ("Tesla-T4", "t4"),
+            ("NVIDIA-GeForce-RTX-4090", "geforce_rtx_4090"),
+            ("NVIDIA-RTX-A6000", "rtx_a6000"),
+            ("NVIDIA-A100-SXM4-40GB-MIG-1g.5gb", "a100_1g.5gb"),
+            ("gpu", "gpu"),
+            ("NVIDIA", "gpu"),
+        ];
+        for (product, kind) in table {
+            assert_eq!(product_kind(product), kind, "{product}");
+        }
+        assert!(is_model(&product_kind("NVIDIA-GeForce-RTX-4090"), "RTX4090"));
+        assert!(!is_model(&product_kind("NVIDIA-A100-SXM4-40GB-MIG-1g.5gb"), "A100"), "a slice");
     }
 
     #[test]
