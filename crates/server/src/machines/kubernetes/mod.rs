@@ -26,6 +26,7 @@ use model::machine::{FailureKind, Offer, SourceConfig};
 use model::pod_source::KubernetesConfig;
 use model::time::Timestamp;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use watch::{PodCache, WATCH_S};
@@ -139,19 +140,7 @@ impl KubernetesSource {
 impl MachineSource for KubernetesSource {
     fn offers(&self) -> Result<Vec<Offer>, SourceError> {
         self.with_client(self.limit, |client| {
-            let (mut nodes, mut next) = (Vec::new(), String::new());
-            loop {
-                let path = format!("/api/v1/nodes?limit={NODES_PAGE}&continue={next}");
-                let mut page = client.get(&path)?.accepted("nodes")?;
-                next = word(&page, "/metadata/continue").to_owned();
-                match page.get_mut("items").map(Value::take) {
-                    Some(Value::Array(items)) => nodes.extend(items),
-                    _ => return Err(SourceError::unknown("nodes: the answer is no list")),
-                }
-                if next.is_empty() {
-                    break;
-                }
-            }
+            let nodes = list_nodes(client)?;
             let offers = offers::of_nodes(&self.config, &nodes);
             if offers.is_empty() {
                 let why = "no node is ready that node_selector and tolerations let pods be on";
@@ -166,8 +155,12 @@ impl MachineSource for KubernetesSource {
         let Some(template) = &order.pod else {
             return Err(SourceError::refused("a pod is made for a job, and there is none"));
         };
-        let pod = manifest::pod(&self.config, cluster, order, template);
         self.with_client(self.limit, |client| {
+            let products = match &order.offer.gpus {
+                Some(gpus) => offers::products(&self.config, &list_nodes(client)?, gpus),
+                None => BTreeSet::new(),
+            };
+            let pod = manifest::pod(&self.config, cluster, order, template, &products);
             self.put_claims(client, template.uid)?;
             self.put_secret(client, order)?;
             let made = self.put_pod(client, &order.token, &pod)?;
@@ -207,6 +200,23 @@ impl MachineSource for KubernetesSource {
             pods.failures(client, cluster, self.config.pending_s, now)
         });
         told.map(Some)
+    }
+}
+
+/// The nodes of the cluster, all pages of them.
+fn list_nodes(client: &Client) -> Result<Vec<Value>, SourceError> {
+    let (mut nodes, mut next) = (Vec::new(), String::new());
+    loop {
+        let path = format!("/api/v1/nodes?limit={NODES_PAGE}&continue={next}");
+        let mut page = client.get(&path)?.accepted("nodes")?;
+        next = word(&page, "/metadata/continue").to_owned();
+        match page.get_mut("items").map(Value::take) {
+            Some(Value::Array(items)) => nodes.extend(items),
+            _ => return Err(SourceError::unknown("nodes: the answer is no list")),
+        }
+        if next.is_empty() {
+            return Ok(nodes);
+        }
     }
 }
 

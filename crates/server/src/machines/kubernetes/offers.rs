@@ -7,13 +7,15 @@ use model::machine::{Offer, OfferedGpus};
 use model::pod_source::KubernetesConfig;
 use model::price::Price;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What a pod has beside what its job asks for: the agent and its supervisors.
 pub const RUNNER_MEMORY: Bytes = Bytes::from_mib(128);
 
 pub const REGION_LABEL: &str = "topology.kubernetes.io/region";
-const SPOT_LABELS: [(&str, &str); 3] = [
+pub const PRODUCT_LABEL: &str = "nvidia.com/gpu.product";
+/// What clouds label nodes with that they may take back.
+pub const SPOT_LABELS: [(&str, &str); 3] = [
     ("cloud.google.com/gke-spot", "true"),
     ("eks.amazonaws.com/capacityType", "SPOT"),
     ("kubernetes.azure.com/scalesetpriority", "spot"),
@@ -25,6 +27,19 @@ pub fn of_nodes(config: &KubernetesConfig, nodes: &[Value]) -> Vec<Offer> {
     let found = found.filter_map(|node| offer(config, node));
     let by_id: BTreeMap<String, Offer> = found.map(|offer| (offer.id.clone(), offer)).collect();
     by_id.into_values().collect()
+}
+
+/// The labels of the GPUs that an offer has: a pod with a number of GPUs alone would be given those of any node.
+pub fn products(
+    config: &KubernetesConfig,
+    nodes: &[Value],
+    wanted: &OfferedGpus,
+) -> BTreeSet<String> {
+    let is_like = |gpus: OfferedGpus| gpus.kind == wanted.kind && gpus.memory == wanted.memory;
+    let has = |node: &&Value| offer(config, node).and_then(|offer| offer.gpus).is_some_and(is_like);
+    let found = nodes.iter().filter(|node| takes_pods(config, node)).filter(has);
+    let labels = found.filter_map(|node| node["metadata"]["labels"][PRODUCT_LABEL].as_str());
+    labels.map(str::to_owned).collect()
 }
 
 /// Whether pods of the source may be on the node.
@@ -57,7 +72,7 @@ fn offer(config: &KubernetesConfig, node: &Value) -> Option<Offer> {
     let memory = Bytes::from_mib(memory.0.checked_sub(RUNNER_MEMORY.0)? >> 20);
     let count = has(&config.gpu_resource) as u32;
     let gpus = (count > 0).then(|| OfferedGpus {
-        kind: product_kind(labels["nvidia.com/gpu.product"].as_str().unwrap_or("gpu")),
+        kind: product_kind(labels[PRODUCT_LABEL].as_str().unwrap_or("gpu")),
         count,
         memory: labels["nvidia.com/gpu.memory"]
             .as_str()
@@ -172,6 +187,21 @@ mod tests {
         assert_eq!(gpus.memory, Some(Bytes::from_mib(81920)));
         assert_eq!(offer.price.units(), 15 * 10 + 8 * 1000);
         assert_eq!(offer.id, "15cpu-62gb-a100x8");
+    }
+
+    #[test]
+    fn gpus_of_an_offer_are_found_again_by_their_labels() {
+        let mut other = node(json!({}));
+        other["metadata"]["labels"][PRODUCT_LABEL] = json!("Tesla-T4");
+        let nodes = [node(json!({})), other];
+        let offers = of_nodes(&config(), &nodes);
+        let of_kind = |kind: &str| {
+            let mut gpus = offers.iter().filter_map(|offer| offer.gpus.as_ref());
+            let wanted = gpus.find(|gpus| gpus.kind == kind).expect(kind);
+            products(&config(), &nodes, wanted).into_iter().collect::<Vec<_>>()
+        };
+        assert_eq!(of_kind("a100"), ["NVIDIA-A100-SXM4-80GB"]);
+        assert_eq!(of_kind("t4"), ["Tesla-T4"]);
     }
 
     #[test]

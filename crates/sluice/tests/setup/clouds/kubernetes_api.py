@@ -77,6 +77,7 @@ SCHEMAS = {
                 }
             ],
             "nodeSelector": ANY,
+            "affinity": {"nodeAffinity": ANY},
             "imagePullSecrets": [{"name": TEXT}],
             "tolerations": [{"key": TEXT, "operator": TEXT, "value": TEXT, "effect": TEXT}],
             "serviceAccountName": TEXT,
