@@ -76,7 +76,7 @@ impl Access {
         limit: Duration,
     ) -> Result<Self, SourceError> {
         let wrong = |why: String| SourceError::refused(format!("kubeconfig: {path}: {why}"));
-        let text = secret::read_file(path)?;
+        let text = secret::read_own_file(path)?;
         let file = dstack::yaml_file::values(text.expose().as_bytes());
         let file = file.map_err(|fault| wrong(fault.to_string()))?;
         let context = config.context.as_deref().unwrap_or_else(|| word(&file, "/current-context"));
