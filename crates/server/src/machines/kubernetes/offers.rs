@@ -82,9 +82,14 @@ fn offer(config: &KubernetesConfig, node: &Value) -> Option<Offer> {
     let region = labels[REGION_LABEL].as_str().unwrap_or_default().to_owned();
     let spot = SPOT_LABELS.iter().any(|(key, value)| labels[*key].as_str() == Some(*value));
     let gib = memory.mib().div_ceil(1024);
-    let price = config.cpu_price.units() * u64::from(cpus)
-        + config.gib_price.units() * gib
-        + config.gpu_price.units() * u64::from(count);
+    let parts = [
+        (config.cpu_price, u64::from(cpus)),
+        (config.gib_price, gib),
+        (config.gpu_price, u64::from(count)),
+    ];
+    // What the API says is checked later (`answer_bounds`).
+    let cost = |(price, amount): (Price, u64)| price.units().saturating_mul(amount);
+    let price = parts.map(cost).into_iter().fold(0, u64::saturating_add);
     let of_gpus = gpus.as_ref().map(|gpus| format!("-{}x{}", gpus.kind, gpus.count));
     let place = if region.is_empty() { String::new() } else { format!("@{region}") };
     let market = if spot { "/spot" } else { "" };
@@ -187,6 +192,14 @@ mod tests {
         assert_eq!(gpus.memory, Some(Bytes::from_mib(81920)));
         assert_eq!(offer.price.units(), 15 * 10 + 8 * 1000);
         assert_eq!(offer.id, "15cpu-62gb-a100x8");
+    }
+
+    #[test]
+    fn node_that_says_more_than_there_is_costs_no_less_for_it() {
+        let mut node = node(json!({}));
+        node["status"]["allocatable"]["memory"] = json!("99999999999999999999");
+        let config = KubernetesConfig { gib_price: Price::from_units(u64::MAX / 2), ..config() };
+        assert_eq!(of_nodes(&config, &[node])[0].price.units(), u64::MAX);
     }
 
     #[test]
