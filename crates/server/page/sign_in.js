@@ -40,5 +40,6 @@ async function showProvider(place) {
 export function restoreAddress() {
   const kept = sessionStorage.getItem(KEPT_ADDRESS);
   sessionStorage.removeItem(KEPT_ADDRESS);
-  if (kept && !location.hash) history.replaceState(null, "", kept);
+  // Pages of jobs may have this origin: what they keep is no address of a view.
+  if (kept?.startsWith("#") && !location.hash) history.replaceState(null, "", kept);
 }

@@ -228,9 +228,17 @@ impl State {
                 };
             }
             MachineReport::NotMade { kind, text } if known.phase == MachinePhase::Asked => {
-                next.phase = MachinePhase::Gone;
-                next.gone = Some(now);
                 next.failure = Some(MachineFailure { kind: *kind, text: text.clone(), at: now });
+                // A call before this one made it all the same, and its agent has joined.
+                if self.dynamic_nodes.contains_key(&known.node) {
+                    return Ok(self.machine_leaves(next, text, now).into());
+                }
+                // Nor does it join later: it would be a node that is known as nobody's machine, and open to every job.
+                let mut events = self.void_machine_tokens(&known.node);
+                let gone = Some(now);
+                let next = Machine { phase: MachinePhase::Gone, gone, ..next };
+                events.push(Event::MachineSet(Box::new(next)));
+                return Ok(events.into());
             }
             MachineReport::Joined if is_coming => {
                 next.phase = MachinePhase::Joined;
@@ -412,7 +420,17 @@ impl State {
             let drained = self.drained(&node, why, now);
             return drained.into_iter().chain([set(MachinePhase::Leaving)]).collect();
         }
-        let is_for = |pattern: &str| hostlist::contains(pattern, &node);
+        let mut events = self.void_machine_tokens(&node);
+        events.push(set(MachinePhase::Deleting));
+        if self.dynamic_nodes.contains_key(&node) {
+            events.push(Event::DynamicNodesRemoved { nodes: vec![node] });
+        }
+        events
+    }
+
+    /// Takes the join tokens of a machine back.
+    fn void_machine_tokens(&self, node: &str) -> Vec<Event> {
+        let is_for = |pattern: &str| hostlist::contains(pattern, node);
         let mut events: Vec<Event> = self
             .tokens
             .iter()
@@ -420,11 +438,7 @@ impl State {
             .filter(|(_, token)| token.group.as_ref().is_some_and(|group| group.count == 1))
             .map(|(hash, _)| Event::JoinTokenRemoved { hash: hash.clone() })
             .collect();
-        events.extend(self.void_join_tokens(&node));
-        events.push(set(MachinePhase::Deleting));
-        if self.dynamic_nodes.contains_key(&node) {
-            events.push(Event::DynamicNodesRemoved { nodes: vec![node] });
-        }
+        events.extend(self.void_join_tokens(node));
         events
     }
 

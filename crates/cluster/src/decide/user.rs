@@ -6,6 +6,7 @@ use crate::command::{Context, Decision, SetUser};
 use crate::event::Event;
 use crate::state::State;
 use crate::token::TokenStatus;
+use crate::web_session::SignInProof;
 use model::activity::{ActivityKind, ActivityTarget};
 use model::principal::Role;
 use model::project::KnownUser;
@@ -42,12 +43,20 @@ impl State {
         Ok(events.into())
     }
 
-    /// Whether the cluster has heard of the user: by an administrator, a role, a token or an association.
+    /// Whether the cluster has heard of the user: by an administrator, a role, a token, an association or a sign-on.
     pub fn is_known_user(&self, name: &str) -> bool {
         self.users.contains_key(name)
             || self.roles.contains_key(name)
             || self.user_tokens.values().any(|token| token.user() == name)
             || self.associations.iter().any(|a| a.user.as_deref() == Some(name))
+            || self.has_signed_on(name)
+    }
+
+    /// Whether the user is here by the word of the identity provider.
+    fn has_signed_on(&self, name: &str) -> bool {
+        self.web_sessions.values().any(|known| {
+            known.who.name == name && matches!(known.proof, SignInProof::SingleSignOn { .. })
+        })
     }
 
     /// Their tokens, sessions and roles end with them; what they ran stays in the books.
@@ -63,7 +72,7 @@ impl State {
                 return Err(Refusal::Other(format!("user {name} cannot remove themselves")));
             }
             let known = self.users.contains_key(name) || self.roles.contains_key(name);
-            if !known {
+            if !known && !self.has_signed_on(name) {
                 return Err(Refusal::UnknownThing { what: "user".into(), name: name.clone() });
             }
             let is_good = |status| status == TokenStatus::Good;

@@ -6,6 +6,7 @@ use crate::event::Event;
 use crate::state::State;
 use crate::web_session::{ALL_MAX, OF_USER_MAX, WebSession};
 use model::reason::Refusal;
+use std::collections::HashSet;
 
 impl State {
     /// Sessions that are over go with the next change, so that there are never many of them.
@@ -16,6 +17,8 @@ impl State {
         context: &Context,
     ) -> Result<Decision, Refusal> {
         authorise(self, &context.by, Act::Administer)?;
+        // As many as somebody puts into one request.
+        let close: HashSet<&String> = close.iter().collect();
         let is_over =
             |known: &WebSession| close.contains(&known.hash) || known.has_ended(context.now);
         let (mut over, lasting): (Vec<&WebSession>, Vec<&WebSession>) =

@@ -79,8 +79,14 @@ pub fn made(w: &mut World, number: u32) {
     report(w, number, MachineReport::Made { id: format!("i-{number}"), since: None });
 }
 
-/// The machine's agent joins with a token of its own, and says what it has.
+/// The machine's agent joins, and the server has seen it.
 pub fn joins(w: &mut World, number: u32) {
+    agent_joins(w, number);
+    report(w, number, MachineReport::Joined);
+}
+
+/// The machine's agent joins with a token of its own, and says what it has.
+pub fn agent_joins(w: &mut World, number: u32) {
     let node = machine(w, number).node.clone();
     let (hash, expires) = (format!("hash{number:04}"), w.now + Duration::from_secs(600));
     let (pattern, count) = (node.clone(), Some(1));
@@ -102,7 +108,6 @@ pub fn joins(w: &mut World, number: u32) {
     };
     w.run(Command::RegisterNode(Box::new(said)));
     w.hello(&node, &[]);
-    report(w, number, MachineReport::Joined);
 }
 
 pub fn phase(w: &World, number: u32) -> MachinePhase {

@@ -1,7 +1,7 @@
 //! Pods as machines: each is of the size that its job asks for and for jobs of one sort, and what becomes of it is its jobs'.
 
 use crate::job_builder::{alice, bob};
-use crate::machines::{asked, in_cloud, joins, machine, made, phase, report, small};
+use crate::machines::{agent_joins, asked, in_cloud, joins, machine, made, phase, report, small};
 use crate::testbed::{World, world_with};
 use cluster::Command;
 use cluster::command::MachineReport;
@@ -9,6 +9,7 @@ use model::amount::Bytes;
 use model::cloud_source::SourceKind;
 use model::machine::{FailureKind, MachineAnswer, MachinePhase, Offer, SourceConfig};
 use model::partition::{DynamicMembers, Partition};
+use std::time::Duration;
 
 /// `cloud` takes the pods of a source in, whose cluster has nodes of 16 CPUs.
 fn open() -> World {
@@ -81,4 +82,27 @@ fn pod_without_a_place_pauses_its_offer_and_an_image_that_there_is_none_of_its_j
     assert!(asked(&mut w).orders.is_empty(), "the cluster is full");
     w.pass(31);
     assert_eq!(asked(&mut w).orders.len(), 1, "it is tried again");
+}
+
+/// A quota counts the pod whose answer was lost, and refuses the call that is made again.
+#[test]
+fn pod_that_is_refused_after_a_lost_answer_is_no_node_of_everybody() {
+    let mut w = open();
+    w.submit(in_cloud());
+    w.submit(in_cloud().of(bob()));
+    asked(&mut w);
+    let refused = || {
+        let text = "pod: Forbidden: exceeded quota".to_owned();
+        MachineReport::NotMade { kind: FailureKind::Quota, text }
+    };
+    agent_joins(&mut w, 1);
+    report(&mut w, 1, refused());
+    assert_eq!(phase(&w, 1), MachinePhase::Deleting, "it is there");
+    assert!(!w.state.dynamic_nodes.contains_key("cloud-1"));
+    let (hash, expires) = ("of-a-second".to_owned(), w.now + Duration::from_secs(600));
+    let (pattern, count) = ("cloud-2".to_owned(), Some(1));
+    w.run(Command::IssueGroupToken { hash, pattern, count, dynamic: true, expires });
+    report(&mut w, 2, refused());
+    assert_eq!(phase(&w, 2), MachinePhase::Gone);
+    assert!(!w.state.tokens.contains_key("of-a-second"), "its agent does not join later");
 }

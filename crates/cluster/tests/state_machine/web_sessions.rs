@@ -66,3 +66,19 @@ fn session_goes_with_its_end_and_with_its_users_removal() {
     let left: Vec<&str> = w.state.web_sessions.keys().map(String::as_str).collect();
     assert_eq!(left, ["of-bob"]);
 }
+
+/// Somebody whom the identity provider vouches for need not have a token or a role that could be taken away.
+#[test]
+fn user_of_a_sign_on_alone_is_shut_out_and_removed() {
+    let mut w = world(1);
+    let expires = w.now + Duration::from_secs(3600);
+    let proof = SignInProof::SingleSignOn { expires };
+    let visitor = || Principal { name: "visitor".into(), uid: 7007, ..alice() };
+    let remove = || Command::RemoveUsers { names: vec![visitor().name] };
+    w.try_as(root(), remove()).expect_err("nobody has heard of him");
+    let session = WebSession { proof, ..session(&w, visitor(), "his") };
+    w.run(set(Some(session), &[]));
+    assert!(w.state.is_known_user("visitor"));
+    w.try_as(root(), remove()).expect("he is removed");
+    assert!(w.state.web_sessions.is_empty());
+}

@@ -87,6 +87,11 @@ impl ClaimMount {
     pub fn name_for(&self, uid: u32) -> String {
         self.claim_name.replace("{uid}", &uid.to_string())
     }
+
+    /// Whether each user has one of their own.
+    pub fn is_of_user(&self) -> bool {
+        self.claim_name.contains("{uid}")
+    }
 }
 
 #[cfg(test)]

@@ -223,9 +223,11 @@ pub fn token_holds(
     Ok(known)
 }
 
-/// The token with this hash, or that of a session by single sign-on.
+/// The token with this hash, or that of a session by single sign-on. The word of a provider whom the site trusts no more counts
+/// for nothing.
 fn known_token(state: &ClusterState, hash: &str) -> Option<UserToken> {
     let of_sign_on = || {
+        state.config.oidc.as_ref()?;
         let session = state.web_sessions.get(WebSession::of_sign_on(hash)?)?;
         session.sign_on_token()
     };

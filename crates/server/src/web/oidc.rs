@@ -364,6 +364,7 @@ mod tests {
     use super::*;
     use crate::auth::token;
     use crate::testing::TestServer;
+    use cluster::ClusterConfig;
 
     fn config() -> OidcConfig {
         let project = |name: &str, role| GroupGrant::Project { name: name.into(), role };
@@ -410,10 +411,16 @@ mod tests {
         assert_eq!(joined(&server, json!("ml")).await, [""; 0], "no list");
     }
 
+    async fn configure(server: &TestServer, oidc: Option<OidcConfig>) {
+        let next = ClusterConfig { oidc, ..(*server.shared.read().config).clone() };
+        server.run(Command::Configure(Box::new(next))).await.expect("a configuration");
+    }
+
     #[tokio::test(flavor = "multi_thread")]
     async fn session_of_a_sign_on_stands_for_it_and_nothing_of_it_is_a_token() {
         let server = TestServer::start().await;
         let shared = &server.shared;
+        configure(&server, Some(config())).await;
         let by = principal::of_name("nobody").expect("every machine has nobody");
         let proof = SignInProof::SingleSignOn { expires: clock::now() + LIFE };
         let opened = shared.open_web_session(by, proof, Vec::new()).await;
@@ -425,6 +432,10 @@ mod tests {
         for text in [&secret, &session.hash, &token] {
             assert!(!holds(&token::hash(text)), "{text}");
         }
+        configure(&server, None).await;
+        assert!(!holds(&token), "the provider is trusted no more");
+        configure(&server, Some(config())).await;
+        assert!(holds(&token));
         shared.close_web_session(&secret).await.expect("closed");
         assert!(!holds(&token) && shared.web_session(&secret).is_none());
     }

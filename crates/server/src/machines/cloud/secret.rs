@@ -1,7 +1,9 @@
 //! Keys and tokens of clouds: not printed, and overwritten when they are dropped.
 
 use super::super::source::SourceError;
+use nix::unistd::geteuid;
 use std::fmt;
+use std::fs::{File, Metadata};
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use zeroize::Zeroizing;
@@ -31,11 +33,25 @@ impl fmt::Debug for SecretText {
 
 /// Reads a file of credentials, which is nobody else's.
 pub fn read_file(path: &str) -> Result<SecretText, SourceError> {
+    read(path, |_| true)
+}
+
+/// Reads one that may name a program, which is run as the server: whoever changes the file is the server.
+pub fn read_own_file(path: &str) -> Result<SecretText, SourceError> {
+    let owners = [0, geteuid().as_raw()];
+    read(path, |facts| owners.contains(&facts.uid()) && facts.mode() & 0o022 == 0)
+}
+
+fn read(path: &str, is_own: impl Fn(&Metadata) -> bool) -> Result<SecretText, SourceError> {
     let wrong = |why: String| SourceError::refused(format!("credentials: {path}: {why}"));
-    let file = std::fs::File::open(path).map_err(|e| wrong(e.to_string()))?;
+    let file = File::open(path).map_err(|e| wrong(e.to_string()))?;
     let facts = file.metadata().map_err(|e| wrong(e.to_string()))?;
     if facts.mode() & 0o007 != 0 {
         return Err(wrong("others may read or change it: chmod o-rwx".into()));
+    }
+    if !is_own(&facts) {
+        let expected = "expected a file of root or of the server's user, chmod go-w";
+        return Err(wrong(format!("others may change it, and it may name a program: {expected}")));
     }
     let mut text = Zeroizing::new(String::new());
     file.take(FILE_BYTES_MAX).read_to_string(&mut text).map_err(|e| wrong(e.to_string()))?;
@@ -60,6 +76,12 @@ mod tests {
         };
         assert_eq!(set(0o640).expect("it is good").expose(), "abc");
         assert!(set(0o644).expect_err("others read it").text.contains("chmod o-rwx"));
+        let own = |mode| {
+            set(mode).expect("it is nobody else's");
+            read_own_file(&path.display().to_string())
+        };
+        assert_eq!(own(0o640).expect("nobody else writes it").expose(), "abc");
+        assert!(own(0o660).expect_err("its group writes it").text.contains("chmod go-w"));
         assert!(read_file("/nowhere/key").expect_err("none").text.contains("/nowhere/key"));
     }
 }

@@ -2,6 +2,7 @@
 //! read anew for each call, because tokens in them are replaced while the server runs.
 
 use super::exec_plugin::{ExecPlugin, IssuedCredential};
+use crate::configure::is_safe_address;
 use crate::machines::cloud::rest::word;
 use crate::machines::cloud::secret::{self, SecretText};
 use crate::machines::source::SourceError;
@@ -76,7 +77,7 @@ impl Access {
         limit: Duration,
     ) -> Result<Self, SourceError> {
         let wrong = |why: String| SourceError::refused(format!("kubeconfig: {path}: {why}"));
-        let text = secret::read_file(path)?;
+        let text = secret::read_own_file(path)?;
         let file = dstack::yaml_file::values(text.expose().as_bytes());
         let file = file.map_err(|fault| wrong(fault.to_string()))?;
         let context = config.context.as_deref().unwrap_or_else(|| word(&file, "/current-context"));
@@ -91,8 +92,10 @@ impl Access {
             name => find("users", name, "user")?,
         };
         let server = word(&cluster, "/server").trim_end_matches('/');
-        if !(server.starts_with("https://") || server.starts_with("http://")) {
-            return Err(wrong(format!("server: {server:?}: expected an https:// address")));
+        // What is sent there is good for whoever reads it on the way: tokens, and join files.
+        if !is_safe_address(server) {
+            let expected = "expected https://HOST…, or http:// on this machine";
+            return Err(wrong(format!("server: {server:?}: {expected}")));
         }
         if !word(&cluster, "/tls-server-name").is_empty() {
             return Err(wrong("tls-server-name: not supported".to_owned()));
@@ -190,6 +193,8 @@ current-context: lab
 clusters:
 - name: one
   cluster: {server: 'https://one:6443/', certificate-authority-data: UEVN}
+- name: open
+  cluster: {server: 'http://one:8080'}
 contexts:
 - name: lab
   context: {cluster: one, user: key, namespace: jobs}
@@ -199,6 +204,8 @@ contexts:
   context: {cluster: one, user: program}
 - name: lost
   context: {cluster: two, user: key}
+- name: open
+  context: {cluster: open, user: key}
 users:
 - name: key
   user: {token: hush}
@@ -250,9 +257,11 @@ users:
 
     #[test]
     fn faults_of_a_kubeconfig_are_one_line_without_its_secrets() {
-        for (context, words) in
-            [("nowhere", "contexts: expected one with the name \"nowhere\""), ("lost", "clusters:")]
-        {
+        for (context, words) in [
+            ("nowhere", "contexts: expected one with the name \"nowhere\""),
+            ("lost", "clusters:"),
+            ("open", "server: \"http://one:8080\": expected https://"),
+        ] {
             let said = access(context).err().expect(context).text;
             assert!(said.contains(words) && !said.contains("hush"), "{said}");
             assert_eq!(said.lines().count(), 1, "{said}");

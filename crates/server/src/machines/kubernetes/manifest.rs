@@ -1,12 +1,13 @@
 //! The objects of a pod for the API: the pod, whose command is the agent, and the secret with its join file.
 
-use super::offers::{REGION_LABEL, RUNNER_MEMORY};
+use super::offers::{PRODUCT_LABEL, REGION_LABEL, RUNNER_MEMORY, SPOT_LABELS};
 use crate::machines::source::{CreateOrder, SourceError};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use model::pod::PodTemplate;
 use model::pod_source::{ClaimMount, KubernetesConfig};
 use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
 
 pub const CLUSTER_LABEL: &str = "sluice-cluster";
 pub const TOKEN_LABEL: &str = "sluice-token";
@@ -66,11 +67,13 @@ pub fn secret(cluster: &str, order: &CreateOrder) -> Result<Value, SourceError> 
     }))
 }
 
+/// `products`: the labels of the GPUs that the offer has.
 pub fn pod(
     config: &KubernetesConfig,
     cluster: &str,
     order: &CreateOrder,
     template: &PodTemplate,
+    products: &BTreeSet<String>,
 ) -> Value {
     let is_root = template.uid == 0;
     let mut spec = json!({
@@ -85,7 +88,6 @@ pub fn pod(
             "runAsUser": template.uid,
             "runAsGroup": template.gid,
             "runAsNonRoot": !is_root,
-            "fsGroup": template.gid,
             "supplementalGroups": template.groups,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
@@ -117,7 +119,11 @@ pub fn pod(
             "volumeMounts": mounts(config),
         }],
         "volumes": volumes(config, &order.token, template.uid),
+        "affinity": affinity(order, products),
     });
+    if owns_claims(config) {
+        spec["securityContext"]["fsGroup"] = json!(template.gid);
+    }
     let selector = selector(config, order);
     let references: Vec<Value> =
         config.pull_secrets.iter().map(|name| json!({"name": name})).collect();
@@ -139,6 +145,12 @@ pub fn pod(
         "metadata": metadata(cluster, order),
         "spec": spec,
     })
+}
+
+/// Whether Kubernetes may give all that the pod mounts to its group, as a fresh claim needs it: what is in a claim of several users
+/// would be readable and writable for each one's group in turn.
+fn owns_claims(config: &KubernetesConfig) -> bool {
+    config.claims.iter().all(|claim| claim.read_only || claim.is_of_user())
 }
 
 /// What the job asks for, as the least and the most.
@@ -166,6 +178,30 @@ fn selector(config: &KubernetesConfig, order: &CreateOrder) -> Map<String, Value
     let own = config.node_selector.iter().map(|(key, value)| (key.clone(), json!(value)));
     let region = Some(&order.offer.region).filter(|region| !region.is_empty());
     own.chain(region.map(|region| (REGION_LABEL.to_owned(), json!(region)))).collect()
+}
+
+/// Nodes with the GPUs of the offer, and in its market: of a job that nobody may interrupt no pod is on a spot node.
+fn affinity(order: &CreateOrder, products: &BTreeSet<String>) -> Value {
+    let gpus = order.offer.gpus.as_ref().map(|_| {
+        if products.is_empty() {
+            json!({"key": PRODUCT_LABEL, "operator": "DoesNotExist"})
+        } else {
+            json!({"key": PRODUCT_LABEL, "operator": "In", "values": products})
+        }
+    });
+    let market = |operator: &'static str| {
+        SPOT_LABELS.map(|(key, value)| json!({"key": key, "operator": operator, "values": [value]}))
+    };
+    // One of the terms has to match, and all that is in it.
+    let terms: Vec<Vec<Value>> = if order.offer.spot {
+        market("In").into_iter().map(|spot| gpus.iter().cloned().chain([spot]).collect()).collect()
+    } else {
+        vec![gpus.iter().cloned().chain(market("NotIn")).collect()]
+    };
+    let terms: Vec<Value> =
+        terms.into_iter().map(|term| json!({"matchExpressions": term})).collect();
+    let required = json!({"nodeSelectorTerms": terms});
+    json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}})
 }
 
 fn mounts(config: &KubernetesConfig) -> Value {
@@ -245,12 +281,40 @@ mod tests {
         }
     }
 
+    fn products() -> BTreeSet<String> {
+        ["NVIDIA-A100-SXM4-80GB".to_owned()].into()
+    }
+
+    #[test]
+    fn pod_is_on_a_node_with_the_gpus_of_its_offer_and_in_its_market() {
+        let terms = |order: &CreateOrder, products: &BTreeSet<String>| {
+            let found = affinity(order, products);
+            let required = "/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution";
+            found.pointer(&format!("{required}/nodeSelectorTerms")).cloned().expect("terms")
+        };
+        let operators = |term: &Value| -> Vec<String> {
+            let all = term["matchExpressions"].as_array().into_iter().flatten();
+            all.map(|of| of["operator"].as_str().unwrap_or_default().to_owned()).collect()
+        };
+        let mut order = order("16cpu", "", false);
+        let plain = terms(&order, &BTreeSet::new());
+        assert_eq!(operators(&plain[0]), ["NotIn"; 3], "no spot node");
+        order.offer.gpus = Some(OfferedGpus { kind: "a100".into(), count: 2, memory: None });
+        let labelled = terms(&order, &products());
+        assert_eq!(operators(&labelled[0]), ["In", "NotIn", "NotIn", "NotIn"]);
+        assert_eq!(operators(&terms(&order, &BTreeSet::new())[0])[0], "DoesNotExist");
+        order.offer.spot = true;
+        let spot = terms(&order, &products());
+        assert_eq!(spot.as_array().map(Vec::len), Some(3), "one of the labels");
+        assert_eq!(operators(&spot[0]), ["In"; 2]);
+    }
+
     #[test]
     fn pod_has_what_its_job_asks_for_and_runs_the_agent_in_the_jobs_image() {
         let mut order = order("16cpu", "", false);
         order.offer.gpus = Some(OfferedGpus { kind: "a100".into(), count: 2, memory: None });
         order.offer.disk = Bytes::from_mib(500);
-        let pod = pod(&config(), "lab", &order, &template());
+        let pod = pod(&config(), "lab", &order, &template(), &products());
         let job = &pod["spec"]["containers"][0];
         let asked = json!({
             "cpu": "2", "memory": "1152Mi", "nvidia.com/gpu": "2", "ephemeral-storage": "500Mi",
@@ -270,6 +334,25 @@ mod tests {
         let join = secret["data"]["join"].as_str().expect("a text");
         let join = STANDARD.decode(join).expect("base 64");
         assert!(String::from_utf8_lossy(&join).contains("\"token\":\"once\""));
+    }
+
+    #[test]
+    fn claim_of_several_users_keeps_the_groups_of_its_files() {
+        let group = |claim_name: &str, read_only: bool| {
+            let mount = ClaimMount {
+                claim_name: claim_name.to_owned(),
+                path: "/data".into(),
+                read_only,
+                ..ClaimMount::default()
+            };
+            let config = KubernetesConfig { claims: vec![mount], ..config() };
+            let order = order("16cpu", "", false);
+            let pod = pod(&config, "lab", &order, &template(), &products());
+            pod["spec"]["securityContext"]["fsGroup"].clone()
+        };
+        assert_eq!(group("home-{uid}", false), 100);
+        assert_eq!(group("data", true), 100);
+        assert_eq!(group("data", false), Value::Null);
     }
 
     /// All that a manifest of ours may have. The same file is held to the schema of Kubernetes by `setup/python_clients.rs`.
@@ -303,7 +386,8 @@ mod tests {
         let mut secret = secret("lab", &order).expect("a secret");
         secret["data"]["join"] = json!(STANDARD.encode("join"));
         let claim = claim(&mount, template().uid).expect("a claim");
-        let made = json!([claim, secret, pod(&config, "lab", &order, &template())]);
+        let pod = pod(&config, "lab", &order, &template(), &products());
+        let made = json!([claim, secret, pod]);
         let expected: Value = serde_json::from_str(include_str!("manifests.json")).expect("JSON");
         assert_eq!(made, expected);
     }

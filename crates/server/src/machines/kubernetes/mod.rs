@@ -26,6 +26,7 @@ use model::machine::{FailureKind, Offer, SourceConfig};
 use model::pod_source::KubernetesConfig;
 use model::time::Timestamp;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use watch::{PodCache, WATCH_S};
@@ -98,6 +99,31 @@ impl KubernetesSource {
         Ok(())
     }
 
+    /// The pod, be it one that an earlier call made whose answer was lost. A quota counts that one too, and refuses another before
+    /// its name is looked at. One that is not made leaves no secret behind: nobody would delete it.
+    fn put_pod(&self, client: &Client, token: &str, pod: &Value) -> Result<Value, SourceError> {
+        let name = manifest::name(token);
+        let path = client.path(&format!("pods/{name}"));
+        let answer = client.call("POST", &client.path("pods"), Some(pod))?;
+        if is_there_already(&answer) {
+            return client.get(&path)?.accepted("pod");
+        }
+        let refused = match answer.accepted("pod").map_err(of_namespace) {
+            Err(error) if matches!(error.kind, FailureKind::Quota | FailureKind::Refused) => error,
+            // What may be made yet is asked for again.
+            other => return other,
+        };
+        let found = client.get(&path)?.accepted("pod");
+        if found.is_err() {
+            let secret = client.path(&format!("secrets/{name}"));
+            let deleted = client.call("DELETE", &secret, None);
+            if let Err(error) = deleted.and_then(|answer| answer.accepted("secret")) {
+                tracing::debug!(%error, name, "the secret of a pod that is not made stays");
+            }
+        }
+        found.map_err(|_| refused)
+    }
+
     /// The secret goes with its pod, whoever deletes it. Where this fails it is deleted by ourselves.
     fn bind_secret(&self, client: &Client, pod: &Value) {
         let (name, uid) = (word(pod, "/metadata/name"), word(pod, "/metadata/uid"));
@@ -114,19 +140,7 @@ impl KubernetesSource {
 impl MachineSource for KubernetesSource {
     fn offers(&self) -> Result<Vec<Offer>, SourceError> {
         self.with_client(self.limit, |client| {
-            let (mut nodes, mut next) = (Vec::new(), String::new());
-            loop {
-                let path = format!("/api/v1/nodes?limit={NODES_PAGE}&continue={next}");
-                let mut page = client.get(&path)?.accepted("nodes")?;
-                next = word(&page, "/metadata/continue").to_owned();
-                match page.get_mut("items").map(Value::take) {
-                    Some(Value::Array(items)) => nodes.extend(items),
-                    _ => return Err(SourceError::unknown("nodes: the answer is no list")),
-                }
-                if next.is_empty() {
-                    break;
-                }
-            }
+            let nodes = list_nodes(client)?;
             let offers = offers::of_nodes(&self.config, &nodes);
             if offers.is_empty() {
                 let why = "no node is ready that node_selector and tolerations let pods be on";
@@ -141,17 +155,15 @@ impl MachineSource for KubernetesSource {
         let Some(template) = &order.pod else {
             return Err(SourceError::refused("a pod is made for a job, and there is none"));
         };
-        let pod = manifest::pod(&self.config, cluster, order, template);
         self.with_client(self.limit, |client| {
+            let products = match &order.offer.gpus {
+                Some(gpus) => offers::products(&self.config, &list_nodes(client)?, gpus),
+                None => BTreeSet::new(),
+            };
+            let pod = manifest::pod(&self.config, cluster, order, template, &products);
             self.put_claims(client, template.uid)?;
             self.put_secret(client, order)?;
-            let answer = client.call("POST", &client.path("pods"), Some(&pod))?;
-            let made = if is_there_already(&answer) {
-                let path = client.path(&format!("pods/{}", manifest::name(&order.token)));
-                client.get(&path)?.accepted("pod")?
-            } else {
-                answer.accepted("pod").map_err(of_namespace)?
-            };
+            let made = self.put_pod(client, &order.token, &pod)?;
             self.bind_secret(client, &made);
             machine(&made).ok_or_else(|| SourceError::unknown("pod: the answer is none of ours"))
         })
@@ -188,6 +200,23 @@ impl MachineSource for KubernetesSource {
             pods.failures(client, cluster, self.config.pending_s, now)
         });
         told.map(Some)
+    }
+}
+
+/// The nodes of the cluster, all pages of them.
+fn list_nodes(client: &Client) -> Result<Vec<Value>, SourceError> {
+    let (mut nodes, mut next) = (Vec::new(), String::new());
+    loop {
+        let path = format!("/api/v1/nodes?limit={NODES_PAGE}&continue={next}");
+        let mut page = client.get(&path)?.accepted("nodes")?;
+        next = word(&page, "/metadata/continue").to_owned();
+        match page.get_mut("items").map(Value::take) {
+            Some(Value::Array(items)) => nodes.extend(items),
+            _ => return Err(SourceError::unknown("nodes: the answer is no list")),
+        }
+        if next.is_empty() {
+            return Ok(nodes);
+        }
     }
 }
 

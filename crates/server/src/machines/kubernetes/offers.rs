@@ -7,13 +7,15 @@ use model::machine::{Offer, OfferedGpus};
 use model::pod_source::KubernetesConfig;
 use model::price::Price;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What a pod has beside what its job asks for: the agent and its supervisors.
 pub const RUNNER_MEMORY: Bytes = Bytes::from_mib(128);
 
 pub const REGION_LABEL: &str = "topology.kubernetes.io/region";
-const SPOT_LABELS: [(&str, &str); 3] = [
+pub const PRODUCT_LABEL: &str = "nvidia.com/gpu.product";
+/// What clouds label nodes with that they may take back.
+pub const SPOT_LABELS: [(&str, &str); 3] = [
     ("cloud.google.com/gke-spot", "true"),
     ("eks.amazonaws.com/capacityType", "SPOT"),
     ("kubernetes.azure.com/scalesetpriority", "spot"),
@@ -25,6 +27,19 @@ pub fn of_nodes(config: &KubernetesConfig, nodes: &[Value]) -> Vec<Offer> {
     let found = found.filter_map(|node| offer(config, node));
     let by_id: BTreeMap<String, Offer> = found.map(|offer| (offer.id.clone(), offer)).collect();
     by_id.into_values().collect()
+}
+
+/// The labels of the GPUs that an offer has: a pod with a number of GPUs alone would be given those of any node.
+pub fn products(
+    config: &KubernetesConfig,
+    nodes: &[Value],
+    wanted: &OfferedGpus,
+) -> BTreeSet<String> {
+    let is_like = |gpus: OfferedGpus| gpus.kind == wanted.kind && gpus.memory == wanted.memory;
+    let has = |node: &&Value| offer(config, node).and_then(|offer| offer.gpus).is_some_and(is_like);
+    let found = nodes.iter().filter(|node| takes_pods(config, node)).filter(has);
+    let labels = found.filter_map(|node| node["metadata"]["labels"][PRODUCT_LABEL].as_str());
+    labels.map(str::to_owned).collect()
 }
 
 /// Whether pods of the source may be on the node.
@@ -57,7 +72,7 @@ fn offer(config: &KubernetesConfig, node: &Value) -> Option<Offer> {
     let memory = Bytes::from_mib(memory.0.checked_sub(RUNNER_MEMORY.0)? >> 20);
     let count = has(&config.gpu_resource) as u32;
     let gpus = (count > 0).then(|| OfferedGpus {
-        kind: product_kind(labels["nvidia.com/gpu.product"].as_str().unwrap_or("gpu")),
+        kind: product_kind(labels[PRODUCT_LABEL].as_str().unwrap_or("gpu")),
         count,
         memory: labels["nvidia.com/gpu.memory"]
             .as_str()
@@ -67,9 +82,14 @@ fn offer(config: &KubernetesConfig, node: &Value) -> Option<Offer> {
     let region = labels[REGION_LABEL].as_str().unwrap_or_default().to_owned();
     let spot = SPOT_LABELS.iter().any(|(key, value)| labels[*key].as_str() == Some(*value));
     let gib = memory.mib().div_ceil(1024);
-    let price = config.cpu_price.units() * u64::from(cpus)
-        + config.gib_price.units() * gib
-        + config.gpu_price.units() * u64::from(count);
+    let parts = [
+        (config.cpu_price, u64::from(cpus)),
+        (config.gib_price, gib),
+        (config.gpu_price, u64::from(count)),
+    ];
+    // What the API says is checked later (`answer_bounds`).
+    let cost = |(price, amount): (Price, u64)| price.units().saturating_mul(amount);
+    let price = parts.map(cost).into_iter().fold(0, u64::saturating_add);
     let of_gpus = gpus.as_ref().map(|gpus| format!("-{}x{}", gpus.kind, gpus.count));
     let place = if region.is_empty() { String::new() } else { format!("@{region}") };
     let market = if spot { "/spot" } else { "" };
@@ -86,10 +106,22 @@ fn offer(config: &KubernetesConfig, node: &Value) -> Option<Offer> {
     .filter(|offer| offer.cpus > 0 && offer.memory.0 > 0)
 }
 
-/// `NVIDIA-A100-SXM4-80GB` is `a100`, `Tesla-T4` is `t4`.
+/// `NVIDIA-A100-SXM4-80GB` is `a100`, `Tesla-T4` is `t4`, `NVIDIA-GeForce-RTX-4090` is `geforce_rtx_4090`, and a slice has its
+/// profile: `a100_1g.5gb`.
 fn product_kind(product: &str) -> String {
-    let mut words = product.split('-').filter(|word| !["NVIDIA", "Tesla"].contains(word));
-    gpu_kind(words.next().unwrap_or("gpu"))
+    let (device, slice) = match product.split_once("-MIG-") {
+        Some((device, slice)) => (device, Some(slice)),
+        None => (product, None),
+    };
+    let words = device.split('-').filter(|word| !["", "NVIDIA", "Tesla"].contains(word));
+    let words: Vec<&str> = words.collect();
+    let is_model = |word: &&str| word.bytes().any(|b| b.is_ascii_digit());
+    let name = match words.first().filter(|word| is_model(word)) {
+        Some(model) => (*model).to_owned(),
+        None if words.is_empty() => "gpu".to_owned(),
+        None => words.join("_"),
+    };
+    gpu_kind(&slice.map_or_else(|| name.clone(), |slice| format!("{name}_{slice}")))
 }
 
 /// A quantity of Kubernetes: `3920m`, `32Gi`, `1500M`.
@@ -118,6 +150,7 @@ pub fn quantity(text: &str) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use model::gpu_model::is_model;
     use model::pod_source::Toleration;
     use serde_json::json;
 
@@ -162,6 +195,29 @@ mod tests {
     }
 
     #[test]
+    fn node_that_says_more_than_there_is_costs_no_less_for_it() {
+        let mut node = node(json!({}));
+        node["status"]["allocatable"]["memory"] = json!("99999999999999999999");
+        let config = KubernetesConfig { gib_price: Price::from_units(u64::MAX / 2), ..config() };
+        assert_eq!(of_nodes(&config, &[node])[0].price.units(), u64::MAX);
+    }
+
+    #[test]
+    fn gpus_of_an_offer_are_found_again_by_their_labels() {
+        let mut other = node(json!({}));
+        other["metadata"]["labels"][PRODUCT_LABEL] = json!("Tesla-T4");
+        let nodes = [node(json!({})), other];
+        let offers = of_nodes(&config(), &nodes);
+        let of_kind = |kind: &str| {
+            let mut gpus = offers.iter().filter_map(|offer| offer.gpus.as_ref());
+            let wanted = gpus.find(|gpus| gpus.kind == kind).expect(kind);
+            products(&config(), &nodes, wanted).into_iter().collect::<Vec<_>>()
+        };
+        assert_eq!(of_kind("a100"), ["NVIDIA-A100-SXM4-80GB"]);
+        assert_eq!(of_kind("t4"), ["Tesla-T4"]);
+    }
+
+    #[test]
     fn nodes_that_take_no_pods_of_ours_are_no_offer() {
         let taint = json!({"taints": [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]});
         assert!(of_nodes(&config(), &[node(taint.clone())]).is_empty());
@@ -176,6 +232,24 @@ mod tests {
         let selector = [("pool".to_owned(), "web".to_owned())].into();
         let chosen = KubernetesConfig { node_selector: selector, ..config() };
         assert!(of_nodes(&chosen, &[node(json!({}))]).is_empty());
+    }
+
+    #[test]
+    fn products_are_the_kinds_that_jobs_ask_for() {
+        let table = [
+            ("NVIDIA-A100-SXM4-80GB", "a100"),
+            ("Tesla-T4", "t4"),
+            ("NVIDIA-GeForce-RTX-4090", "geforce_rtx_4090"),
+            ("NVIDIA-RTX-A6000", "rtx_a6000"),
+            ("NVIDIA-A100-SXM4-40GB-MIG-1g.5gb", "a100_1g.5gb"),
+            ("gpu", "gpu"),
+            ("NVIDIA", "gpu"),
+        ];
+        for (product, kind) in table {
+            assert_eq!(product_kind(product), kind, "{product}");
+        }
+        assert!(is_model(&product_kind("NVIDIA-GeForce-RTX-4090"), "RTX4090"));
+        assert!(!is_model(&product_kind("NVIDIA-A100-SXM4-40GB-MIG-1g.5gb"), "A100"), "a slice");
     }
 
     #[test]

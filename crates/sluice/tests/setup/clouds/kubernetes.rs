@@ -123,6 +123,8 @@ fn up_pods_that_are_refused_or_do_not_start_are_told_with_their_reason() {
     await_failure(&site, "/api/v1/namespaces/elsewhere");
     site.submit("-C pods", "true");
     await_failure(&site, "admission webhook \"images.lab\" denied the request: lab/base");
+    // Others go with their pods.
+    assert!(!site.cloud.logged("delete-secret").is_empty(), "that of a pod that is not made");
     until("wrong credentials are told", || {
         let log = site.cluster.log();
         let mut lines = log.lines().filter(|line| line.contains("source unknown:"));

@@ -77,6 +77,7 @@ SCHEMAS = {
                 }
             ],
             "nodeSelector": ANY,
+            "affinity": {"nodeAffinity": ANY},
             "imagePullSecrets": [{"name": TEXT}],
             "tolerations": [{"key": TEXT, "operator": TEXT, "value": TEXT, "effect": TEXT}],
             "serviceAccountName": TEXT,
@@ -211,6 +212,8 @@ def delete(kind, name):
     found = OBJECTS[kind].pop(name, None)
     if found is None:
         raise Fault(404, "NotFound", f'{kind} "{name}" not found')
+    if kind == "secrets":
+        note("delete-secret", name=name)
     if kind == "pods":
         changed("DELETED", found)
         if name in MACHINES:
