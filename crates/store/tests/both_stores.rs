@@ -224,6 +224,18 @@ fn up_scripts_are_there_with_the_commit_that_needs_them_or_can_be_stored_again()
 }
 
 #[test]
+fn up_file_grows_by_what_goes_with_a_commit() {
+    for place in [Place::files(), Place::postgres()] {
+        let (mut journal, ..) = place.open(Position::START).expect("a journal");
+        // As a pack that was cut after a failed write, and is the newest at the next start.
+        let file = place.folder("blobs").create("cut").expect("a file");
+        file.write_with_journal(0, b"script").expect("written");
+        journal.append(1, 0, &[b"a"]).expect("kept");
+        assert_eq!(file.read_all().expect("read"), b"script");
+    }
+}
+
+#[test]
 fn up_deposed_server_writes_nothing_more() {
     let server = TestDatabase::start();
     let database = connect(&server.url());
