@@ -343,12 +343,13 @@ impl Blobs {
         write: impl FnOnce(&dyn DiskFile, u64) -> io::Result<T>,
     ) -> Result<((NonZeroU32, u32), T), BlobError> {
         let len = records.len() as u64;
-        if !self.has_room(len) {
+        let has_room = self.has_room(len);
+        if !has_room {
             // Nobody syncs a pack that is left.
             self.sync()?;
         }
         let mut active = match self.active.take() {
-            Some(active) if active.end + len <= self.options.pack_bytes => active,
+            Some(active) if has_room => active,
             _ => self.new_pack(len)?,
         };
         let (number, start) = (active.number, active.end);
@@ -369,9 +370,12 @@ impl Blobs {
         }
     }
 
+    /// Whether so much more goes into the active pack. Whether bytes that go with a commit are there is not known before its end:
+    /// nothing is written behind them until then, or a standby that reads on would pass over their place.
     fn has_room(&self, len: u64) -> bool {
         let end = self.active.as_ref().map(|active| active.end);
-        end.is_some_and(|end| end + len <= self.options.pack_bytes)
+        let is_whole = self.with_journal.is_empty();
+        is_whole && end.is_some_and(|end| end + len <= self.options.pack_bytes)
     }
 
     /// Gives the active pack up, whose records from `end` on may be on the disk or not. Cutting it keeps a later scan from taking

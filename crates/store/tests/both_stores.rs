@@ -13,8 +13,8 @@ use store::postgres::{
     prepare_to_leave,
 };
 use store::{
-    BlobId, Blobs, Disk, FaultyDisk, Journal, JournalError, LogFile, LogOptions, Position,
-    Recovery, Snapshots,
+    BlobId, BlobIndex, Blobs, Disk, FaultyDisk, Journal, JournalError, LogFile, LogOptions,
+    Position, Recovery, Snapshots,
 };
 
 const CLUSTER: &str = "a cluster";
@@ -221,6 +221,47 @@ fn up_scripts_are_there_with_the_commit_that_needs_them_or_can_be_stored_again()
             assert_eq!(stored.as_deref(), Some(content.as_bytes()));
         }
     }
+}
+
+#[test]
+fn up_file_grows_by_what_goes_with_a_commit() {
+    for place in [Place::files(), Place::postgres()] {
+        let (mut journal, ..) = place.open(Position::START).expect("a journal");
+        // As a pack that was cut after a failed write, and is the newest at the next start.
+        let file = place.folder("blobs").create("cut").expect("a file");
+        file.write_with_journal(0, b"script").expect("written");
+        journal.append(1, 0, &[b"a"]).expect("kept");
+        assert_eq!(file.read_all().expect("read"), b"script");
+    }
+}
+
+#[test]
+fn up_nothing_is_stored_behind_bytes_whose_commit_is_under_way() {
+    let place = Place::postgres();
+    let open = || Blobs::open(place.folder("blobs"), Default::default()).expect("blobs");
+    let (mut journal, ..) = place.open(Position::START).expect("a journal");
+    let (mut blobs, _) = open();
+    blobs.put(b"before", 1).expect("stored");
+    let script = blobs.stage(b"script", 1).expect("staged");
+    blobs.commit_staged_with_journal().expect("written");
+    // As a collection does that moves a blob meanwhile; and a standby reads on.
+    let moved = blobs.put(b"moved", 1).expect("stored");
+    let mut index = BlobIndex::default();
+    while index.read_on(&*place.folder("blobs"), 1 << 20).expect("read") {}
+    journal.append(1, 0, &[b"a"]).expect("kept");
+    blobs.note_journal(true);
+    let (taken_over, recovery) =
+        Blobs::open_indexed(place.folder("blobs"), Default::default(), index).expect("blobs");
+    assert!(taken_over.contains(&script) && taken_over.contains(&moved));
+
+    // One that fails leaves no gap.
+    blobs.stage(b"lost", 2).expect("staged");
+    blobs.commit_staged_with_journal().expect("written");
+    blobs.put(b"moved as well", 2).expect("stored");
+    journal.append(1, 9, &[b"b"]).expect_err("another end");
+    blobs.note_journal(false);
+    let gaps = [recovery.damaged, open().1.damaged].concat();
+    assert!(gaps.is_empty(), "{gaps:?}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! little and a plan can tell at once what is new.
 //!
 //! The state tells which jobs and nodes changed, as long as they are few. Else the last view is compared with the state, entry by
-//! entry. Both give the same view.
+//! entry. Both give the same view. Now and then it is compared all the same: a change that was not told would never be seen else.
 
 use crate::config::ClusterConfig;
 use crate::state::State;
@@ -26,6 +26,9 @@ use std::sync::Arc;
 /// With more jobs to look at than this, a comparison of all is quicker than a search for each.
 const FOLLOWED_JOBS_MAX: usize = 64;
 
+/// After so many views that only followed what the state told, one is compared with the whole state.
+const FOLLOWED_VIEWS_MAX: u32 = 1_000;
+
 /// The last view, and what it was made from.
 #[derive(Debug, Default)]
 pub struct ViewBuilder {
@@ -38,6 +41,8 @@ pub struct ViewBuilder {
     queue: Vec<Arc<Job>>,
     /// Waiting jobs whose entries depend on other jobs or on the time, by id.
     dependent: Vec<JobId>,
+    /// Views since the last one that was compared with the whole state.
+    followed: u32,
 }
 
 /// What a job's entry is built from besides the job itself and the use of nodes.
@@ -110,9 +115,12 @@ impl ViewBuilder {
         let ranking = Ranking::new(state, now);
         let known = self.inputs.as_ref();
         let has_inputs = known.is_some_and(|inputs| inputs.is_unchanged(state, &ranking));
-        let is_followed = has_inputs && self.follow(state, &ranking, now);
-        if !is_followed {
+        let may_follow = has_inputs && self.followed < FOLLOWED_VIEWS_MAX;
+        if may_follow && self.follow(state, &ranking, now) {
+            self.followed += 1;
+        } else {
             self.compare(state, &ranking, now, has_inputs);
+            self.followed = 0;
         }
         self.position = Some(state.change_log.position());
         let View { nodes, partitions, running, queue, .. } = std::mem::take(&mut self.view);
@@ -290,5 +298,22 @@ fn update_entries<T: PartialEq + std::fmt::Debug>(
         };
         jobs.push(job.clone());
         entries.push(shown);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn view_is_compared_with_the_whole_state_now_and_then() {
+        let (mut builder, state) = (ViewBuilder::default(), State::default());
+        let mut followed = || {
+            builder.update(&state, Timestamp(0));
+            builder.followed
+        };
+        let counts: Vec<u32> = (0..=FOLLOWED_VIEWS_MAX + 1).map(|_| followed()).collect();
+        assert_eq!(counts.iter().max(), Some(&FOLLOWED_VIEWS_MAX));
+        assert_eq!(counts.last(), Some(&0));
     }
 }

@@ -91,6 +91,7 @@ CREATE INDEX activities_actor ON activities (actor, at_ms);
 /// When each attempt waited and ran, in a narrow table in the order of time: windows of time and reports of usage read that, and not
 /// whole records. `span` is the class of the time from submit to end (`SPANS_MS` in `usage.rs`): what lies in a window is found by its
 /// ends alone, class by class. What attempts of a report have in common is noted once.
+/// The records of before are put in by [`backfill_usage`], up to `last_entry`.
 const V6: &str = "
 CREATE TABLE usage_keys (id INTEGER PRIMARY KEY, content TEXT NOT NULL UNIQUE);
 CREATE TABLE usage (
@@ -104,12 +105,30 @@ CREATE TABLE usage (
     usage_key INTEGER NOT NULL,
     PRIMARY KEY (span, end_ms, entry)
 ) WITHOUT ROWID;
-INSERT OR IGNORE INTO usage_keys (content)
+CREATE TABLE usage_backfill (
+    only_row INTEGER PRIMARY KEY CHECK (only_row = 1),
+    done INTEGER NOT NULL,
+    last_entry INTEGER NOT NULL
+);
+INSERT INTO usage_backfill SELECT 1, 0, ifnull(max(entry), 0) FROM jobs;
+CREATE TRIGGER jobs_usage AFTER DELETE ON jobs BEGIN
+    DELETE FROM usage WHERE entry = OLD.entry AND end_ms = OLD.end_ms
+        AND span = CASE WHEN OLD.end_ms - OLD.submit_ms < 600000 THEN 0
+            WHEN OLD.end_ms - OLD.submit_ms < 10800000 THEN 1
+            WHEN OLD.end_ms - OLD.submit_ms < 172800000 THEN 2
+            WHEN OLD.end_ms - OLD.submit_ms < 2592000000 THEN 3 ELSE 4 END;
+END;
+";
+
+/// The entries of one transaction of the backfill: what is done stays so, if a start is broken off that takes too long.
+const BACKFILL_ENTRIES: i64 = 100_000;
+
+const BACKFILL_KEYS: &str = "INSERT OR IGNORE INTO usage_keys (content)
     SELECT json_object('account', account, 'user', user, 'wckey', record ->> 'wckey',
         'cpus', ifnull(record ->> 'cpus', 0), 'req', json(ifnull(record -> 'req_tres', '{}')),
         'alloc', json(ifnull(record -> 'alloc_tres', '{}')))
-    FROM jobs WHERE json_valid(record);
-INSERT INTO usage
+    FROM jobs WHERE entry > ?1 AND entry <= ?2 AND json_valid(record)";
+const BACKFILL: &str = "INSERT INTO usage
     SELECT CASE WHEN job.end_ms - job.submit_ms < 600000 THEN 0
             WHEN job.end_ms - job.submit_ms < 10800000 THEN 1
             WHEN job.end_ms - job.submit_ms < 172800000 THEN 2
@@ -120,15 +139,7 @@ INSERT INTO usage
         'account', account, 'user', user, 'wckey', record ->> 'wckey',
         'cpus', ifnull(record ->> 'cpus', 0), 'req', json(ifnull(record -> 'req_tres', '{}')),
         'alloc', json(ifnull(record -> 'alloc_tres', '{}')))
-    WHERE json_valid(record);
-CREATE TRIGGER jobs_usage AFTER DELETE ON jobs BEGIN
-    DELETE FROM usage WHERE entry = OLD.entry AND end_ms = OLD.end_ms
-        AND span = CASE WHEN OLD.end_ms - OLD.submit_ms < 600000 THEN 0
-            WHEN OLD.end_ms - OLD.submit_ms < 10800000 THEN 1
-            WHEN OLD.end_ms - OLD.submit_ms < 172800000 THEN 2
-            WHEN OLD.end_ms - OLD.submit_ms < 2592000000 THEN 3 ELSE 4 END;
-END;
-";
+    WHERE job.entry > ?1 AND job.entry <= ?2 AND json_valid(record)";
 
 fn version(connection: &Connection) -> Result<i64, BooksError> {
     connection
@@ -157,5 +168,24 @@ pub(super) fn upgrade(connection: &mut Connection) -> Result<(), BooksError> {
         };
         step().map_err(BooksError::sql("upgrade"))?;
     }
+    while backfill_usage(connection).map_err(BooksError::sql("upgrade"))? {}
     Ok(())
+}
+
+/// Puts the times of some records of before into the narrow table; false once all are there.
+fn backfill_usage(connection: &mut Connection) -> rusqlite::Result<bool> {
+    let sql = "SELECT done, last_entry FROM usage_backfill";
+    let (done, last): (i64, i64) =
+        connection.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    if done >= last {
+        return Ok(false);
+    }
+    let upto = last.min(done + BACKFILL_ENTRIES);
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    transaction.execute(BACKFILL_KEYS, [done, upto])?;
+    transaction.execute(BACKFILL, [done, upto])?;
+    transaction.execute("UPDATE usage_backfill SET done = ?1", [upto])?;
+    transaction.commit()?;
+    tracing::info!("the books are upgraded: {upto} of {last} records");
+    Ok(true)
 }

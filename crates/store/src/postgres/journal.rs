@@ -38,7 +38,11 @@ const APPEND_WITH_EXTENT: &str = "WITH moved AS (
         RETURNING 1),
     put AS (
         INSERT INTO sluice.extent (file, begins, bytes)
-        SELECT $7::bigint, $8::bigint, $9::bytea FROM moved)
+        SELECT $7::bigint, $8::bigint, $9::bytea FROM moved),
+    grown AS (
+        UPDATE sluice.file SET len = $8::bigint + octet_length($9::bytea)
+        WHERE id = $7::bigint AND len < $8::bigint + octet_length($9::bytea)
+            AND EXISTS (SELECT 1 FROM moved))
     INSERT INTO sluice.journal (last_seq, frame) SELECT $1::bigint, $6::bytea FROM moved
     RETURNING pg_notify('sluice', '')";
 const HEAD: &str = "SELECT epoch, seq, chain, term, leased_ids, mark_seq, mark_chain,
