@@ -239,6 +239,23 @@ fn what_a_cloud_will_not_have_is_refused_in_one_line() {
 }
 
 #[test]
+fn disk_of_a_volume_is_no_second_volume() {
+    let mut w = ready();
+    let mut register = |id: &str, name: &str| {
+        let place = CloudPlace { existing: Some(id.into()), ..place() };
+        let (project, name) = (MAIN_PROJECT.to_owned(), name.to_owned());
+        let place = VolumePlace::Cloud(Box::new(place));
+        let create = CreateVolume { project, name, place, size: None };
+        w.try_as(alice(), Command::CreateVolume(Box::new(create))).map_err(|why| why.to_string())
+    };
+    let said = "is a volume of the cluster already";
+    let taken = |id: &str| -> Result<Reply, String> { Err(format!("disk {id} {said}")) };
+    assert_eq!(register("vol-1", "mine"), taken("vol-1"), "the cluster has made it");
+    register("vol-2", "first").expect("it is registered");
+    assert_eq!(register("vol-2", "second"), taken("vol-2"), "it is registered already");
+}
+
+#[test]
 fn disks_that_the_cloud_has_lost_and_those_that_nobody_asked_for_are_found() {
     let mut w = ready();
     let one = |token: &str| SourceDisk { token: token.into(), id: "vol-7".into() };
