@@ -7,6 +7,7 @@ use crate::command::{Context, Decision, DiskMade, VolumeReport};
 use crate::event::Event;
 use crate::state::State;
 use crate::state::disk_use::DiskVolume;
+use crate::volume_reconcile::VolumeWork;
 use model::activity::ActivityKind;
 use model::amount::Bytes;
 use model::cloud_source::SourceKind;
@@ -156,6 +157,12 @@ impl State {
             let (project, name) = (project.to_owned(), name.to_owned());
             let at = Some(context.now);
             return Ok(vec![Event::VolumeRemoved { project, name, at }].into());
+        }
+        // A job may have started with the disk since its detaching was found due: it would lose it.
+        let of = DiskVolume { project, name, volume: known };
+        let due = VolumeWork::Report(VolumeReport::Detach);
+        if *report == VolumeReport::Detach && self.volume_work(of, context.now) != Some(due) {
+            return Ok(Decision::default());
         }
         let next = reported(known, report, context.now);
         if next == *known {

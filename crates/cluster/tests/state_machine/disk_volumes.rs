@@ -130,6 +130,27 @@ fn disk_that_cannot_be_used_lets_its_job_go_on_to_fail_and_is_detached() {
 }
 
 #[test]
+fn disk_that_the_next_job_has_taken_meanwhile_is_not_detached() {
+    let mut w = ready();
+    let first = w.submit(with_disk());
+    asked(&mut w);
+    made(&mut w, 1);
+    joins(&mut w, 1);
+    w.plan();
+    reports(&mut w);
+    told(&mut w, VolumeReport::Attached);
+    let second = w.submit(with_disk());
+    w.end(first, 0);
+    assert_eq!(work(&w), Some(VolumeWork::Report(VolumeReport::Detach)));
+    assert_eq!(w.plan().len(), 1);
+    assert_eq!(w.is(second), JobState::Running, "the disk is on its node already");
+    // What was found due before the second had started.
+    told(&mut w, VolumeReport::Detach);
+    let state = disk(&w).attachment.as_ref().map(|of| of.state.clone());
+    assert_eq!((state, work(&w)), (Some(AttachmentState::Attached), None));
+}
+
+#[test]
 fn disk_is_one_jobs_at_a_time_and_goes_with_its_machine() {
     let mut w = ready();
     let first = w.submit(with_disk());
