@@ -127,6 +127,13 @@ fn disk_that_cannot_be_used_lets_its_job_go_on_to_fail_and_is_detached() {
     let state = disk(&w).attachment.as_ref().map(|of| of.state.clone());
     assert!(matches!(state, Some(AttachmentState::Failed(_))), "{state:?}");
     assert_eq!(w.is(job), JobState::Running, "its launch says why it cannot run");
+    let next = w.submit(with_disk());
+    w.end(job, 1);
+    assert_eq!(w.plan().len(), 0, "the next would fail by what the first has failed by");
+    reports(&mut w);
+    told(&mut w, VolumeReport::Detached);
+    assert_eq!(w.plan().len(), 1);
+    assert_eq!(w.is(next), JobState::Configuring, "it is attached anew");
 }
 
 #[test]
