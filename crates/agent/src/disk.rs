@@ -10,9 +10,9 @@ use nix::mount::{MntFlags, MsFlags, mount as mount_call, umount2};
 use nix::sys::stat::{Mode, fchmod, fstat, mkdirat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 use std::fs::File;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -34,7 +34,7 @@ const FOLDER: OFlag =
     OFlag::O_DIRECTORY.union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC).union(OFlag::O_RDONLY);
 const OWNERS_ALONE: Mode = Mode::S_IRWXU;
 
-/// Mounts the disk at the folder of this name, and gives it to the user. One that is mounted there already is left as it is.
+/// Mounts the disk at the folder of this name, and gives it to the user. One that is mounted there already is not mounted again.
 pub(crate) fn mount(
     home: &TrustedDir,
     name: &str,
@@ -51,12 +51,16 @@ fn mount_within(
     devices: &[String],
     limit: Duration,
 ) -> Result<(), String> {
-    if is_mounted(home, name)? {
-        return Ok(());
+    if !is_mounted(home, name)? {
+        mount_found(home, name, &find(devices, limit)?)?;
     }
-    let device = find(devices, limit)?;
-    if is_empty(&device)? {
-        make_file_system(&device)?;
+    // Also of one that is mounted: an agent may have ended between the two.
+    give(home, name, ids).map_err(|e| format!("cannot be given to its user: {}", e.desc()))
+}
+
+fn mount_found(home: &TrustedDir, name: &str, device: &str) -> Result<(), String> {
+    if is_empty(device)? {
+        make_file_system(device)?;
     }
     let failed = |what: &str, e: Errno| format!("{device}: {what}: {}", e.desc());
     match mkdirat(home, name, OWNERS_ALONE) {
@@ -65,14 +69,14 @@ fn mount_within(
     }
     let folder = openat(home, name, FOLDER, Mode::empty())
         .map_err(|e| failed("cannot open its folder", e))?;
-    let mounted = attach(&device, &folder);
+    let mounted = attach(device, &folder);
     drop(folder);
     if let Err(e) = mounted {
         // An empty folder of root's would be taken for the volume.
         let _ = unlinkat(home, name, UnlinkatFlags::RemoveDir);
         return Err(failed("cannot be mounted", e));
     }
-    give(home, name, ids).map_err(|e| failed("cannot be given to its user", e))
+    Ok(())
 }
 
 /// Lets go of the disk at the folder of this name; done too where none is mounted.
@@ -118,11 +122,17 @@ fn find(devices: &[String], limit: Duration) -> Result<String, String> {
     }
 }
 
-/// Whether nothing was ever written to the head of the disk. Any other disk is mounted as it is, or not at all.
+/// Whether nothing was ever written to the head of the disk. Any other disk is mounted as it is, or not at all. A disk that the node
+/// uses itself is refused, mounted, swapped to or with a partition that is: it would be given to the user.
 fn is_empty(device: &str) -> Result<bool, String> {
-    let words = |e: std::io::Error| format!("{device}: cannot be read: {e}");
+    let words = |e: std::io::Error| match e.kind() {
+        ErrorKind::ResourceBusy => format!("{device}: the node uses it already"),
+        _ => format!("{device}: cannot be read: {e}"),
+    };
     let mut head = Vec::new();
-    File::open(device).map_err(words)?.take(HEAD_BYTES).read_to_end(&mut head).map_err(words)?;
+    // The kernel opens no block device so that somebody has claimed.
+    let opened = File::options().read(true).custom_flags(OFlag::O_EXCL.bits()).open(device);
+    opened.map_err(words)?.take(HEAD_BYTES).read_to_end(&mut head).map_err(words)?;
     Ok(head.iter().all(|byte| *byte == 0))
 }
 
@@ -220,8 +230,12 @@ mod tests {
             let devices = ["/dev/none".to_owned(), device.0.clone()];
             let mounted = || mount(&home, "data.0", (1234, 1234), &devices);
             assert_eq!(mounted(), Ok(()));
-            assert_eq!(mounted(), Ok(()), "it is mounted already");
             let at = path.join("data.0");
+            std::os::unix::fs::chown(&at, Some(0), Some(0)).expect("root's");
+            assert_eq!(mounted(), Ok(()), "it is mounted already, and given again");
+            let twice = mount(&home, "other.0", (1235, 1235), &devices).expect_err("it is in use");
+            assert_eq!(twice, format!("{}: the node uses it already", device.0));
+            assert!(!path.join("other.0").exists(), "nothing is taken for the volume");
             let found = std::fs::metadata(&at).expect("it is there");
             assert_eq!((found.uid(), found.permissions().mode() & 0o7777), (1234, 0o700));
             std::fs::write(at.join("kept"), "x").expect("written");

@@ -7,6 +7,7 @@ use crate::command::{Context, Decision, DiskMade, VolumeReport};
 use crate::event::Event;
 use crate::state::State;
 use crate::state::disk_use::DiskVolume;
+use crate::volume_reconcile::VolumeWork;
 use model::activity::ActivityKind;
 use model::amount::Bytes;
 use model::cloud_source::SourceKind;
@@ -88,7 +89,22 @@ impl State {
                 zone.unwrap_or_default()
             ))
         })?;
+        if let Some(id) = place.existing.as_ref().filter(|id| self.has_disk(&place, id)) {
+            return Err(refused(format!("disk {id} is a volume of the cluster already")));
+        }
         Ok(VolumePlace::Cloud(Box::new(place)))
+    }
+
+    /// Whether a volume is this disk already, made or registered, in any project: a second one would show its files to others.
+    /// Some clouds name disks anew in each zone.
+    fn has_disk(&self, place: &CloudPlace, id: &str) -> bool {
+        self.disk_volumes().any(|of| {
+            let Some(known) = of.volume.cloud() else { return false };
+            let own = of.volume.disk.as_ref().and_then(|disk| disk.id.as_deref());
+            let is_other_zone = matches!((&known.zone, &place.zone), (Some(a), Some(b)) if a != b);
+            let is_it = own == Some(id) || known.existing.as_deref() == Some(id);
+            known.backend == place.backend && is_it && !is_other_zone
+        })
     }
 
     /// Narrows the machines of a job to those that are where its disks are.
@@ -141,6 +157,12 @@ impl State {
             let (project, name) = (project.to_owned(), name.to_owned());
             let at = Some(context.now);
             return Ok(vec![Event::VolumeRemoved { project, name, at }].into());
+        }
+        // A job may have started with the disk since its detaching was found due: it would lose it.
+        let of = DiskVolume { project, name, volume: known };
+        let due = VolumeWork::Report(VolumeReport::Detach);
+        if *report == VolumeReport::Detach && self.volume_work(of, context.now) != Some(due) {
+            return Ok(Decision::default());
         }
         let next = reported(known, report, context.now);
         if next == *known {

@@ -93,14 +93,20 @@ impl State {
         })
     }
 
-    /// Whether a disk that the job names is another job's now.
+    /// Whether a disk that the job names is another job's now, or could not be used where it is attached: it is detached first.
     pub(crate) fn awaits_disk_of_others(&self, job: &Job) -> bool {
         let nodes = job.spec.request().nodes.min.max(1) as usize;
         let mut disks = job.spec.launch.volumes.iter().flat_map(|used| {
             let ranks = if used.is_by_rank() { nodes } else { 1 };
             (0..ranks).filter_map(move |rank| self.disk_of(used, rank))
         });
-        disks.any(|of| self.disk_holder(of.project, of.name).is_some_and(|(id, _)| id != job.id))
+        disks.any(|of| {
+            let attachment = of.volume.disk.as_ref().and_then(|disk| disk.attachment.as_ref());
+            let has_failed =
+                attachment.is_some_and(|of| matches!(of.state, AttachmentState::Failed(_)));
+            let holder = self.disk_holder(of.project, of.name);
+            has_failed || holder.is_some_and(|(id, _)| id != job.id)
+        })
     }
 
     /// What the disks of a source have cost from then until now, of those that are there.

@@ -127,6 +127,34 @@ fn disk_that_cannot_be_used_lets_its_job_go_on_to_fail_and_is_detached() {
     let state = disk(&w).attachment.as_ref().map(|of| of.state.clone());
     assert!(matches!(state, Some(AttachmentState::Failed(_))), "{state:?}");
     assert_eq!(w.is(job), JobState::Running, "its launch says why it cannot run");
+    let next = w.submit(with_disk());
+    w.end(job, 1);
+    assert_eq!(w.plan().len(), 0, "the next would fail by what the first has failed by");
+    reports(&mut w);
+    told(&mut w, VolumeReport::Detached);
+    assert_eq!(w.plan().len(), 1);
+    assert_eq!(w.is(next), JobState::Configuring, "it is attached anew");
+}
+
+#[test]
+fn disk_that_the_next_job_has_taken_meanwhile_is_not_detached() {
+    let mut w = ready();
+    let first = w.submit(with_disk());
+    asked(&mut w);
+    made(&mut w, 1);
+    joins(&mut w, 1);
+    w.plan();
+    reports(&mut w);
+    told(&mut w, VolumeReport::Attached);
+    let second = w.submit(with_disk());
+    w.end(first, 0);
+    assert_eq!(work(&w), Some(VolumeWork::Report(VolumeReport::Detach)));
+    assert_eq!(w.plan().len(), 1);
+    assert_eq!(w.is(second), JobState::Running, "the disk is on its node already");
+    // What was found due before the second had started.
+    told(&mut w, VolumeReport::Detach);
+    let state = disk(&w).attachment.as_ref().map(|of| of.state.clone());
+    assert_eq!((state, work(&w)), (Some(AttachmentState::Attached), None));
 }
 
 #[test]
@@ -236,6 +264,23 @@ fn what_a_cloud_will_not_have_is_refused_in_one_line() {
     assert!(why(refused).contains("has volume data"), "nobody could delete it");
     delete(&mut w).expect("deleted");
     assert_eq!(work(&w), Some(VolumeWork::Report(VolumeReport::Deleted)), "its disk stays");
+}
+
+#[test]
+fn disk_of_a_volume_is_no_second_volume() {
+    let mut w = ready();
+    let mut register = |id: &str, name: &str| {
+        let place = CloudPlace { existing: Some(id.into()), ..place() };
+        let (project, name) = (MAIN_PROJECT.to_owned(), name.to_owned());
+        let place = VolumePlace::Cloud(Box::new(place));
+        let create = CreateVolume { project, name, place, size: None };
+        w.try_as(alice(), Command::CreateVolume(Box::new(create))).map_err(|why| why.to_string())
+    };
+    let said = "is a volume of the cluster already";
+    let taken = |id: &str| -> Result<Reply, String> { Err(format!("disk {id} {said}")) };
+    assert_eq!(register("vol-1", "mine"), taken("vol-1"), "the cluster has made it");
+    register("vol-2", "first").expect("it is registered");
+    assert_eq!(register("vol-2", "second"), taken("vol-2"), "it is registered already");
 }
 
 #[test]

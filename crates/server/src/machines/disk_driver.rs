@@ -294,6 +294,7 @@ fn disk_order(task: &DiskTask) -> DiskOrder {
     DiskOrder {
         token: volume.id.as_str().to_owned(),
         name: task.name.clone(),
+        project: task.project.clone(),
         place: volume.cloud().cloned().unwrap_or_default(),
         size_gb: volume.size.map_or(0, |size| size.0.div_ceil(1 << 30)),
         id: volume.disk.as_ref().and_then(|disk| disk.id.clone()),

@@ -44,6 +44,7 @@ impl DiskSource for ProgramSource {
     fn create_disk(&self, order: &DiskOrder) -> Result<DiskMade, SourceError> {
         let mut asked = which(order);
         asked["name"] = Value::from(order.name.as_str());
+        asked["project"] = Value::from(order.project.as_str());
         asked["zone"] = json!(order.place.zone);
         asked["size_gb"] = Value::from(order.size_gb);
         asked["volume_id"] = json!(order.place.existing);
@@ -97,15 +98,16 @@ mod tests {
 
     fn order() -> AttachOrder {
         let place = CloudPlace { region: "eu".into(), ..CloudPlace::default() };
-        let (token, name) = ("t1".to_owned(), "data".to_owned());
-        let disk = DiskOrder { token, name, place, size_gb: 10, id: Some("v-1".into()) };
+        let (token, name, project) = ("t1".to_owned(), "data".to_owned(), "main".to_owned());
+        let id = Some("v-1".to_owned());
+        let disk = DiskOrder { token, name, project, place, size_gb: 10, id };
         AttachOrder { disk, machine: "i-1".into() }
     }
 
     #[test]
     fn program_makes_attaches_detaches_lists_and_deletes_disks() {
         let script = r#"case $request in
-            *'"call":"volume_create"'*)
+            *'"call":"volume_create"'*'"project":"main"'*)
                 echo '{"volume":{"token":"t1","id":"v-1","zone":"eu-a","size_gb":16,"price":0.01}}';;
             *'"call":"volume_attach"'*'"machine":"i-1"'*) echo '{"devices":["/dev/vdb"]}';;
             *'"call":"volume_detach"'*) echo '{"detached":true}';;

@@ -66,13 +66,31 @@ pub trait DiskSource {
 #[derive(Debug, Clone, Default)]
 pub struct DiskOrder {
     pub token: String,
-    /// As its user calls it.
+    /// As its user calls it, and the project that it is of.
     pub name: String,
+    pub project: String,
     pub place: CloudPlace,
     /// Whole gibibytes, rounded up; 0 for a disk that was there before.
     pub size_gb: u64,
     /// The cloud's own name of it, where an answer has told it.
     pub id: Option<String>,
+}
+
+/// The tag of a disk that was there before: the project that may register it as a volume. Whoever owns the account sets it; without
+/// it every member of every project could have every disk of the account.
+pub const PROJECT_TAG: &str = "sluice-project";
+
+impl DiskOrder {
+    /// Refuses a disk that was there before and is not tagged for the project.
+    pub fn check_tag(&self, id: &str, is_tagged: bool) -> Result<(), SourceError> {
+        if is_tagged {
+            return Ok(());
+        }
+        let project = &self.project;
+        Err(SourceError::refused(format!(
+            "disk {id} has no tag {PROJECT_TAG}={project}, by which the owner of the account lets the project have it"
+        )))
+    }
 }
 
 /// A disk, and the machine that it goes to, by the cloud's own name of that.

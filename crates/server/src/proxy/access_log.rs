@@ -133,7 +133,6 @@ impl AccessLog {
         let what = format!("{client} {service} \"{method} {}\"", printable(&path));
         Some(Entry { log: self.clone(), what, status: 0, bytes: 0, began: Instant::now() })
     }
-
 }
 
 impl Drop for AccessLog {

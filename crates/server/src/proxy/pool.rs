@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 /// Connections that are kept open for the next requests, and for how long.
@@ -25,6 +26,8 @@ const IDLE: Duration = Duration::from_secs(60);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(600);
 /// Bytes of an answer that is read whole before its client gets any of it, where its request can be made again.
 const SHORT_BYTES_MAX: u64 = 64 << 10;
+/// How long a connection may take to send the rest of a request that is answered already, before it is given up.
+const REST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes of the head of an answer.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 
@@ -150,6 +153,7 @@ impl ConnectionPool {
         mut sender: Sender,
         request: hyper::Request<Body>,
     ) -> Result<hyper::Response<AnswerBody>, SendFailure> {
+        let has_body = !request.body().is_end_stream();
         let sent = async {
             // The task of a connection whose last answer was just read may not have taken note of that yet.
             if sender.ready().await.is_err() {
@@ -163,7 +167,8 @@ impl ConnectionPool {
         };
         let answer = timeout(ANSWER_TIMEOUT, sent).await.unwrap_or(Err(SendFailure::TimedOut))?;
         let becomes_websocket = answer.status() == StatusCode::SWITCHING_PROTOCOLS;
-        let connection = (!becomes_websocket).then(|| (sender, self.clone()));
+        let pool = self.clone();
+        let connection = (!becomes_websocket).then_some(Connection { sender, pool, has_body });
         Ok(answer.map(|body| AnswerBody {
             content: Content::Stream(body),
             is_over: false,
@@ -201,9 +206,34 @@ pub async fn read_short(
 pub struct AnswerBody {
     content: Content,
     is_over: bool,
-    connection: Option<(Sender, Arc<ConnectionPool>)>,
+    connection: Option<Connection>,
     /// Its request is outstanding until all of it was read.
     _outstanding: Option<Outstanding>,
+}
+
+/// The connection that an answer comes by.
+struct Connection {
+    sender: Sender,
+    pool: Arc<ConnectionPool>,
+    /// Its request has a body, of which some may not be sent yet.
+    has_body: bool,
+}
+
+impl Connection {
+    /// Keeps it for another request. A server may answer before it has the whole request, and its client leave the rest unsent: nobody
+    /// else waits for that.
+    fn keep(self) {
+        let Self { mut sender, pool, has_body } = self;
+        if !has_body || sender.is_ready() {
+            pool.keep(sender);
+        } else if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(async move {
+                if timeout(REST_TIMEOUT, sender.ready()).await.is_ok_and(|ready| ready.is_ok()) {
+                    pool.keep(sender);
+                }
+            });
+        }
+    }
 }
 
 enum Content {
@@ -221,8 +251,8 @@ impl AnswerBody {
 impl Drop for AnswerBody {
     fn drop(&mut self) {
         let is_read = self.is_over || self.is_end_stream();
-        if let Some((sender, pool)) = self.connection.take().filter(|_| is_read) {
-            pool.keep(sender);
+        if let Some(connection) = self.connection.take().filter(|_| is_read) {
+            connection.keep();
         }
     }
 }
@@ -265,9 +295,33 @@ mod tests {
     use super::*;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+    /// A body that does not end, as that of a client that sends no more.
+    struct Unsent;
+
+    impl hyper::body::Body for Unsent {
+        type Data = Bytes;
+        type Error = std::convert::Infallible;
+
+        fn poll_frame(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+            Poll::Pending
+        }
+    }
+
     /// The answer of a server that sends this text and, where it is cut, closes the connection.
     async fn answer_of(
         pool: &Arc<ConnectionPool>,
+        text: &str,
+        is_cut: bool,
+    ) -> (hyper::Response<AnswerBody>, Option<tokio::io::DuplexStream>) {
+        answer_to(pool, hyper::Request::new(Body::empty()), text, is_cut).await
+    }
+
+    async fn answer_to(
+        pool: &Arc<ConnectionPool>,
+        request: hyper::Request<Body>,
         text: &str,
         is_cut: bool,
     ) -> (hyper::Response<AnswerBody>, Option<tokio::io::DuplexStream>) {
@@ -275,11 +329,11 @@ mod tests {
         let sender = handshake(ours, ()).await.expect("a connection");
         let answer = async {
             let mut head = [0; 1024];
-            theirs.read(&mut head).await.expect("a request");
+            let count = theirs.read(&mut head).await.expect("a request");
+            assert!(count > 0, "a request");
             theirs.write_all(text.as_bytes()).await.expect("an answer");
             (!is_cut).then_some(theirs)
         };
-        let request = hyper::Request::new(Body::empty());
         let (sent, open) = tokio::join!(pool.send(async { Some(sender) }, request, false), answer);
         let Ok(answer) = sent else { panic!("no answer to {text}") };
         (answer, open)
@@ -297,6 +351,22 @@ mod tests {
         assert_eq!(&body[..], b"hello");
         let (cut, _closed) = answer_of(&Arc::default(), &format!("{HEAD}hel"), true).await;
         assert!(matches!(read_short(cut).await, Err(SendFailure::Lost)));
+    }
+
+    #[tokio::test]
+    async fn connection_with_a_request_that_its_client_does_not_finish_is_nobody_elses() {
+        let pool = Arc::<ConnectionPool>::default();
+        let text = format!("{HEAD}hello");
+        let unsent = hyper::Request::post("/").body(Body::new(Unsent)).expect("a request");
+        let (answer, _open) = answer_to(&pool, unsent, &text, false).await;
+        answer.into_body().collect().await.expect("a body");
+        assert_eq!(pool.idle().len(), 0, "the rest of its request may never come");
+        let whole = hyper::Request::post("/").body(Body::from("all of it")).expect("a request");
+        let (answer, _open) = answer_to(&pool, whole, &text, false).await;
+        answer.into_body().collect().await.expect("a body");
+        while pool.idle().is_empty() {
+            tokio::task::yield_now().await;
+        }
     }
 
     #[tokio::test]

@@ -33,7 +33,9 @@ fn gives_way(live: &LiveService, now: Instant) -> bool {
     let are_up = |group: &LiveGroup| {
         live.newest_of(group.index).filter(is_up).count() >= needed(live, group) as usize
     };
-    if !live.groups.iter().all(are_up) {
+    // A group of the newest whose replicas have all ended is in no list: the older deployment answers in its place.
+    let count = live.service.group.as_ref().map_or(1, |group| group.count as usize);
+    if live.groups.len() < count || !live.groups.iter().all(are_up) {
         // One of the newest may have failed since they were drained: they answer again.
         live.older().for_each(|replica| replica.drain(None));
         return false;
@@ -69,6 +71,7 @@ fn needed(live: &LiveService, group: &LiveGroup) -> u32 {
 mod tests {
     use super::*;
     use model::id::{AttemptId, JobId};
+    use model::replica_group::{GroupRole, ReplicaGroup};
     use model::service::{Scaling, Service};
     use std::time::Duration;
 
@@ -100,6 +103,30 @@ mod tests {
         let up = LiveService::of_test(next, vec![old.clone(), new.clone()], 1);
         assert!(!gives_way(&up, start) && !old.is_open() && new.is_open());
         assert!(gives_way(&up, later));
+    }
+
+    #[test]
+    fn deployment_before_stays_when_a_whole_group_of_the_next_has_ended() {
+        let place = |count| ReplicaGroup {
+            index: 0,
+            count,
+            first_replica: 0,
+            name: "first".into(),
+            role: GroupRole::Serves,
+            waits_for_router: false,
+        };
+        let of = |deployment, count| Service {
+            group: Some(place(count)),
+            replicas: 1,
+            ..service(deployment, None)
+        };
+        let now = Instant::now();
+        for (count, stays) in [(2, true), (1, false)] {
+            let (old, new) = (replica(1, &of(0, count)), replica(2, &of(1, count)));
+            let live = LiveService::of_test(of(1, count), vec![old.clone(), new], 1);
+            assert!(!gives_way(&live, now));
+            assert_eq!(old.is_open(), stays, "{count} groups, of which one is there");
+        }
     }
 
     #[test]

@@ -28,6 +28,8 @@ const TELL_TIMEOUT: Duration = Duration::from_secs(30);
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 /// Workers that one router is told of.
 const WORKERS_MAX: usize = 512;
+/// Workers of one answer of a router that are looked at: those that it has, and some that are to be removed.
+const LISTED_MAX: usize = 2 * WORKERS_MAX;
 
 const WORKERS: &str = "/workers";
 /// Where a worker says what it is, by its newer and its older name.
@@ -136,7 +138,7 @@ fn listed(answer: &[u8]) -> Option<Vec<Listed>> {
         let id = worker["id"].as_str().map_or_else(|| url.clone(), str::to_owned);
         Some(Listed { id, url, is_healthy: worker["is_healthy"].as_bool().unwrap_or(true) })
     };
-    Some(answer["workers"].as_array()?.iter().filter_map(one).collect())
+    Some(answer["workers"].as_array()?.iter().take(LISTED_MAX).filter_map(one).collect())
 }
 
 /// What a router is told of a worker that says this of itself: one that computes prompts or tokens alone says so.
@@ -259,6 +261,8 @@ mod tests {
         assert_eq!(found, expected);
         assert_eq!(removal_path("http://n2:80"), "/workers/http%3A%2F%2Fn2%3A80");
         assert!(listed(b"not found").is_none() && listed(b"{}").is_none());
+        let many = json!({"workers": vec![json!({"url": "http://n1:80"}); 50_000]}).to_string();
+        assert_eq!(listed(many.as_bytes()).map(|all| all.len()), Some(LISTED_MAX));
     }
 
     #[test]

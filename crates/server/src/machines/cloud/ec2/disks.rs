@@ -4,7 +4,7 @@ use super::super::prices::Prices;
 use super::api::{ApiError, Form, items, parse, value};
 use super::{CLUSTER_TAG, Ec2Source, TOKEN_TAG};
 use crate::machines::source::{
-    AttachOrder, DiskMade, DiskOrder, DiskSource, SourceDisk, SourceError,
+    AttachOrder, DiskMade, DiskOrder, DiskSource, PROJECT_TAG, SourceDisk, SourceError,
 };
 use model::amount::Bytes;
 use model::machine::FailureKind;
@@ -26,6 +26,8 @@ struct Volume {
     zone: Option<String>,
     size_gb: Option<u64>,
     is_of_volume: bool,
+    /// The project that may register it.
+    project: Option<String>,
     /// The machine that it is attached to, and the device's name there.
     attached: Option<(String, String)>,
 }
@@ -53,6 +55,7 @@ fn read(item: Node<'_, '_>) -> Option<Volume> {
         zone: value(item, "availabilityZone").map(str::to_owned),
         size_gb: value(item, "size").and_then(|size| size.parse().ok()),
         is_of_volume: tag(VOLUME_TAG).is_some(),
+        project: tag(PROJECT_TAG).map(str::to_owned),
         attached,
     })
 }
@@ -133,8 +136,9 @@ impl DiskSource for Ec2Source {
             let found = self.disk(region, id).map_err(|error| match error.kind {
                 FailureKind::NotFound => SourceError::refused(error.text),
                 _ => error,
-            });
-            return self.made(region, found?);
+            })?;
+            order.check_tag(id, found.project.as_ref() == Some(&order.project))?;
+            return self.made(region, found);
         }
         if let Some(found) = self.disk_of_token(region, &order.token)? {
             return self.made(region, found);

@@ -16,6 +16,9 @@ pub struct Image {
     pub root_device: String,
 }
 
+/// How the tags begin that say what is the cluster's.
+const OWN_TAGS: &str = "sluice-";
+
 /// The most tags of one thing.
 const TAGS_MAX: usize = 50;
 
@@ -45,8 +48,8 @@ impl RunOrder<'_> {
     pub fn form(&self) -> Form {
         let own = [("Name", self.node), (CLUSTER_TAG, self.cluster), (TOKEN_TAG, self.token)];
         let of_fleet = self.options.tags.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-        // A tag by which machines are found again is nobody else's.
-        let of_fleet = of_fleet.filter(|(key, _)| own.iter().all(|(known, _)| known != key));
+        // A tag by which machines and disks are known again is nobody else's: it goes to the disk of the machine too.
+        let of_fleet = of_fleet.filter(|(key, _)| *key != "Name" && !key.starts_with(OWN_TAGS));
         let tags: Vec<(&str, &str)> = own.into_iter().chain(of_fleet).take(TAGS_MAX).collect();
         let mut form = Form::default()
             .with("ImageId", &*self.image.id)
@@ -142,7 +145,8 @@ mod tests {
         let plain = CloudConfig { disk_gb: 50, ..CloudConfig::default() };
         let options = InstanceOptions {
             reservation: Some("cr-1".into()),
-            tags: [("team".to_owned(), "vision".to_owned()), ("Name".to_owned(), "x".to_owned())]
+            tags: ["Name", "sluice-project", "sluice-token", "sluice-volume", "team"]
+                .map(|key| (key.to_owned(), "vision".to_owned()))
                 .into(),
             is_cluster: false,
         };
@@ -163,6 +167,7 @@ mod tests {
         let form = order(&plain, false).form();
         for (name, value) in [
             ("TagSpecification.1.Tag.4.Key", "team"),
+            ("TagSpecification.2.Tag.4.Key", "team"),
             ("TagSpecification.1.Tag.1.Value", "ec2-1"),
             (
                 "CapacityReservationSpecification.CapacityReservationTarget.CapacityReservationId",

@@ -156,7 +156,7 @@ fn placement_group_is_made_when_it_is_missing() {
 fn disk_order() -> DiskOrder {
     let place = CloudPlace { region: "eu-west-1".into(), ..CloudPlace::default() };
     let (token, name) = ("0123456789abcdef".to_owned(), "data".to_owned());
-    DiskOrder { token, name, place, size_gb: 10, id: None }
+    DiskOrder { token, name, project: "main".into(), place, size_gb: 10, id: None }
 }
 
 fn volume(attachment: &str) -> String {
@@ -189,6 +189,26 @@ fn disk_is_made_once_in_a_zone_and_found_again_by_its_token() {
     for part in ["ClientToken=0123456789abcdef", "Size=10", "AvailabilityZone=eu-west-1a"] {
         assert!(asked[2].contains(part), "{part}: {asked:?}");
     }
+}
+
+#[test]
+fn disk_that_was_there_is_found_where_it_is_tagged_for_the_project() {
+    let tagged = |project: &str| {
+        let tag = format!("<tagSet><item><key>sluice-project</key><value>{project}</value></item>");
+        volumes(&volume("").replace("<tagSet>", &tag))
+    };
+    let answers = vec![volumes(&volume("")), tagged("other"), tagged("main")];
+    let played = played(answers, CloudConfig::default());
+    let mut order = disk_order();
+    order.place.existing = Some("vol-1".into());
+    for _ in 0..2 {
+        let said = played.source.create_disk(&order).expect_err("it is not the project's");
+        assert_eq!(said.kind, FailureKind::Refused, "nobody asks again");
+        assert!(said.text.contains("no tag sluice-project=main"), "{}", said.text);
+    }
+    let found = played.source.create_disk(&order).expect("it is found");
+    assert_eq!(found.id, "vol-1");
+    played.asked.join().expect("the API");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use super::super::rest::word;
 use super::request::{CLUSTER_LABEL, TOKEN_LABEL, encode, label, region_of};
 use super::GcpSource;
 use crate::machines::source::{
-    AttachOrder, DiskMade, DiskOrder, DiskSource, SourceDisk, SourceError,
+    AttachOrder, DiskMade, DiskOrder, DiskSource, PROJECT_TAG, SourceDisk, SourceError,
 };
 use model::amount::Bytes;
 use model::machine::FailureKind;
@@ -33,6 +33,13 @@ fn name_of(order: &DiskOrder) -> String {
 fn is_attached(disk: &Value, machine: &str) -> bool {
     let users = disk["users"].as_array().into_iter().flatten().filter_map(Value::as_str);
     users.filter_map(|user| user.rsplit('/').next()).any(|name| name == machine)
+}
+
+/// Whether the owner of the account lets the order's project have the disk. A label is short and has small letters alone: a project
+/// whose name is another has none.
+fn is_tagged(disk: &Value, order: &DiskOrder) -> bool {
+    let own = disk["labels"][PROJECT_TAG].as_str();
+    own == Some(order.project.as_str()) && label(&order.project) == order.project
 }
 
 fn body(cluster: &str, zone: &str, order: &DiskOrder) -> Value {
@@ -70,7 +77,12 @@ impl DiskSource for GcpSource {
     fn create_disk(&self, order: &DiskOrder) -> Result<DiskMade, SourceError> {
         let zone = zone_of(order)?;
         match self.disk(order) {
-            Ok(found) => return self.disk_made(zone, &found),
+            Ok(found) => {
+                if let Some(id) = &order.place.existing {
+                    order.check_tag(id, is_tagged(&found, order))?;
+                }
+                return self.disk_made(zone, &found);
+            }
             Err(error) if error.kind != FailureKind::NotFound => return Err(error),
             Err(error) if order.place.existing.is_some() => {
                 return Err(SourceError::refused(error.text));
@@ -136,7 +148,8 @@ mod tests {
     fn disk_has_a_name_by_its_token_its_labels_and_the_machines_that_have_it() {
         let place = CloudPlace { zone: Some("us-central1-a".into()), ..CloudPlace::default() };
         let token = "0123456789abcdef".to_owned();
-        let order = DiskOrder { token, name: "data".into(), place, size_gb: 10, id: None };
+        let (name, project) = ("data".to_owned(), "main".to_owned());
+        let order = DiskOrder { token, name, project, place, size_gb: 10, id: None };
         let asked = body("My Lab", "us-central1-a", &order);
         assert_eq!(word(&asked, "/name"), "sluice-0123456789abcdef");
         assert_eq!(word(&asked, "/labels/sluice-cluster"), "my-lab");
@@ -144,6 +157,9 @@ mod tests {
         let disk = json!({"users": ["https://a/projects/lab/zones/z/instances/gcp-7"]});
         assert!(is_attached(&disk, "gcp-7") && !is_attached(&disk, "gcp-70"));
         assert!(!is_attached(&json!({}), "gcp-7"));
+        assert!(is_tagged(&json!({"labels": {"sluice-project": "main"}}), &order));
+        assert!(!is_tagged(&json!({"labels": {"sluice-project": "other"}}), &order));
+        assert!(!is_tagged(&json!({}), &order));
         let named = DiskOrder { id: Some("known".into()), ..order.clone() };
         assert_eq!(name_of(&named), "known");
         let nowhere = DiskOrder { place: CloudPlace::default(), ..order };
