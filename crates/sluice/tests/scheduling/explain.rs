@@ -354,4 +354,12 @@ fn up_ended_jobs_are_explained_by_their_cause() {
     assert!(text.contains("because its dependency could not be met any more"), "{text}");
     let depended = format!("It depended on afterok:{exits}; `sluice explain {exits}` says");
     assert!(text.contains(&depended), "{text}");
+
+    let wide = cluster.submit_sleeper("-N 2 --no-requeue");
+    cluster.await_state(wide, "RUNNING");
+    cluster.shell("scontrol update NodeName=node2 State=DOWN Reason=fire").ok();
+    assert!(cluster.await_end(wide).starts_with("NODE_FAIL|"));
+    let text = explained(&cluster, &wide.to_string());
+    let lost = "  Node node2 was lost under it; it ran on node[1-2].\n";
+    assert!(text.contains(lost) && text.contains("To try: submit it again"), "{text}");
 }
