@@ -87,10 +87,10 @@ fn over(
     let mut text = format!("Job {shown} ({name}, {user}, partition {partition}) {head}\n");
     let Subject { attempts, lost_nodes, .. } = subject;
     let mut lines = ended::lines(last, lost_nodes, moment);
-    let dependency = job.and_then(|job| job.spec.dependency.as_deref());
-    if let Some(dependency) = dependency.filter(|_| last.reason == Reason::DependencyNeverSatisfied)
-    {
-        lines.push(depended_on(dependency));
+    if last.reason == Reason::DependencyNeverSatisfied {
+        let recorded = || Dependency::parse(last.dependency.as_deref()?).ok();
+        let known = job.and_then(|job| job.spec.dependency.as_deref().cloned());
+        lines.extend(known.or_else(recorded).as_ref().map(depended_on));
     }
     lines.extend(ended::earlier(attempts, lost_nodes, moment));
     let quoted = |line: &String| format!("  | {line}");

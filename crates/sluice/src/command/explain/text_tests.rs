@@ -296,6 +296,7 @@ fn record(outcome: Outcome, exit: (i32, i32), reason: Reason) -> JobRecord {
         reservation: None,
         reservation_id: None,
         constraint: None,
+        dependency: None,
         reason,
         kind: LaunchKind::Batch,
         script: None,
@@ -424,6 +425,10 @@ fn job_whose_dependency_failed_is_explained_with_what_it_depended_on() {
     let subject = Subject { explained: Some(one), ..of_books(vec![last]) };
     let said = explained(&subject, None, Moment { now: NOW, tz: &TimeZone::UTC });
     let expected = "  It depended on afterok:11,afterany:9; `sluice explain 11` says how that job ended.\n";
+    assert!(said.contains(expected), "{said}");
+    let mut kept = record(cancelled, (0, 0), Reason::DependencyNeverSatisfied);
+    kept.dependency = Some("afterok:11,afterany:9".into());
+    let said = explained(&of_books(vec![kept]), None, Moment { now: NOW, tz: &TimeZone::UTC });
     assert!(said.contains(expected), "{said}");
 }
 
