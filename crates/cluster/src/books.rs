@@ -94,6 +94,7 @@ pub fn record_of(state: &State, id: JobId, ended: Option<&EndRecord>) -> JobReco
             state.reservations.get(attempt.reservation.as_ref()?).map(|r| r.id)
         }),
         constraint: request.constraint.as_ref().map(|c| c.to_string()),
+        dependency: job.spec.dependency.as_ref().map(|d| d.to_string()),
         reason: ended.map(|e| e.reason.clone()).unwrap_or_default(),
         kind: job.spec.launch.kind,
         script: job.spec.launch.script,

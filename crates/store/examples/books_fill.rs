@@ -160,6 +160,7 @@ impl Year {
             reservation: None,
             reservation_id: None,
             constraint: None,
+            dependency: None,
             reason: Default::default(),
             kind: LaunchKind::Batch,
             script: None,

@@ -108,6 +108,7 @@ fn job(id: u32, user: &str, outcome: Outcome) -> JobRecord {
         reservation: None,
         reservation_id: None,
         constraint: None,
+        dependency: None,
         reason: Default::default(),
         kind: LaunchKind::Batch,
         script: Some(BlobRef::from(&BlobId::of(b"#!/bin/sh"))),

@@ -68,6 +68,9 @@ pub struct JobRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reservation_id: Option<u32>,
     pub constraint: Option<String>,
+    /// `afterok:11`; records of earlier versions have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dependency: Option<String>,
     pub reason: Reason,
     pub kind: LaunchKind,
     /// Where `AccountingStoreFlags` has them kept.

@@ -48,6 +48,8 @@ fn up_time_limits_end_jobs_except_with_over_time_limit_or_while_suspended() {
         (!text.starts_with("RUNNING")).then_some(text)
     });
     assert_eq!(ended, "TIMEOUT|0:0|00:01:00\n");
+    let text = cluster.sluice(&["explain", &strict.to_string()]).ok();
+    assert!(text.contains("  It reached its time limit of 00:01:00.\n"), "{text}");
     let said = cluster.read("strict");
     assert!(said.contains("DUE TO TIME LIMIT"), "{said}");
     assert_eq!(cluster.state_of(patient), "RUNNING|None");

@@ -18,6 +18,9 @@ fn root_a_job_over_its_memory_ends_as_out_of_memory_and_other_jobs_run_on() {
     cluster.write("hog.sh", &format!("#!/bin/bash\n{FILL}\n"));
     let hog = cluster.submit(&["-w", "node1", "--mem=64", "-o", "hog.out", "hog.sh"]);
     assert_eq!(cluster.await_end(hog), "OUT_OF_MEMORY|0:125");
+    let text = cluster.sluice(&["explain", &hog.to_string()]).ok();
+    let cause = "The kernel killed a process of it at its memory limit of 64M on a node";
+    assert!(text.contains(cause) && text.contains("To try: more memory"), "{text}");
     let text = cluster.read("hog.out");
     let line = format!("oom-kill event(s) in StepId={hog}.batch. Some of your processes may have");
     assert!(text.contains(&line), "{text}");

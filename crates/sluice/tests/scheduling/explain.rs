@@ -285,6 +285,22 @@ fn up_output_of_a_forgotten_job_is_still_read() {
 }
 
 #[test]
+fn up_dependency_of_a_forgotten_job_is_still_told() {
+    let cluster = Cluster::up(&format!("{TWO_NODES}MinJobAge=2\n"));
+    let first = cluster.submit_sleeper("-t 10");
+    let after = format!("-d afterok:{first} --kill-on-invalid-dep=yes");
+    let never = cluster.submit_sleeper(&after);
+    cluster.sluice(&["scancel", &first.to_string()]).ok();
+    cluster.await_end(never);
+    until("the job has left the server's memory", || {
+        (cluster.sluice(&["scontrol", "show", "job", &never.to_string()]).code != 0).then_some(())
+    });
+    let text = explained(&cluster, &never.to_string());
+    let depended = format!("It depended on afterok:{first}; `sluice explain {first}` says");
+    assert!(text.contains(&depended), "{text}");
+}
+
+#[test]
 fn up_explanation_of_a_run_has_the_last_lines_of_its_log() {
     let cluster = Cluster::up(TWO_NODES);
     let task = "type: task\nname: talks\nresources: {cpu: 1, memory: 100MB}\n\
@@ -354,4 +370,12 @@ fn up_ended_jobs_are_explained_by_their_cause() {
     assert!(text.contains("because its dependency could not be met any more"), "{text}");
     let depended = format!("It depended on afterok:{exits}; `sluice explain {exits}` says");
     assert!(text.contains(&depended), "{text}");
+
+    let wide = cluster.submit_sleeper("-N 2 --no-requeue");
+    cluster.await_state(wide, "RUNNING");
+    cluster.shell("scontrol update NodeName=node2 State=DOWN Reason=fire").ok();
+    assert!(cluster.await_end(wide).starts_with("NODE_FAIL|"));
+    let text = explained(&cluster, &wide.to_string());
+    let lost = "  Node node2 was lost under it; it ran on node[1-2].\n";
+    assert!(text.contains(lost) && text.contains("To try: submit it again"), "{text}");
 }

@@ -55,6 +55,8 @@ fn up_a_preempted_job_that_may_not_requeue_ends_as_preempted() {
     let victim = low(&cluster, &["--no-requeue", "--wrap", "sleep 600"]);
     let first = urgent(&cluster, "true");
     assert_eq!(cluster.await_end(victim), "PREEMPTED|0:0");
+    let text = cluster.sluice(&["explain", &victim.to_string()]).ok();
+    assert!(text.contains("took it (preemption).") && text.contains("--requeue"), "{text}");
     assert_eq!(cluster.await_end(first), "COMPLETED|0:0");
     let compact = ["squeue", "-h", "-t", "PR", "-o", "%i %t"];
     assert_eq!(cluster.sluice(&compact).ok().trim(), format!("{victim} PR"));

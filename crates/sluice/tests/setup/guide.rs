@@ -1,4 +1,4 @@
-//! The pages of docs/guide: every `$` line is run against the lab of examples/lab, and prints what the page says.
+//! The pages of docs/guide and runbooks that the lab can play: every `$` line is run against the lab of examples/lab, and prints what the page says.
 //!
 //! What is printed may have more lines than the page. `…` stands for any text, a time for any time, runs of spaces for one,
 //! `ada` for who runs the tests. A command that only looks is asked again until it says so: the page's reader is slower than jobs.
@@ -22,12 +22,14 @@ const PAGES: [&str; 10] = [
 ];
 
 /// Commands that change nothing.
-const LOOKS: [&str; 8] = [
+const LOOKS: [&str; 10] = [
     "sinfo",
     "squeue",
     "sacct ",
+    "sacctmgr show",
     "seff",
     "scontrol show",
+    "sluice node",
     "sluice ps",
     "sluice logs",
     "sluice explain",
@@ -166,6 +168,21 @@ fn up_the_commands_of_the_guide_print_what_its_pages_say() {
 #[test]
 fn up_runbook_of_gpus_prints_what_it_says() {
     run_page("runbooks/cuda-visible-devices");
+}
+
+#[test]
+fn up_runbook_of_a_waiting_job_prints_what_it_says() {
+    run_page("runbooks/job-waits");
+}
+
+#[test]
+fn up_runbook_of_a_drained_node_prints_what_it_says() {
+    run_page("runbooks/drained-node");
+}
+
+#[test]
+fn up_runbook_of_a_node_that_is_down_prints_what_it_says() {
+    run_page("runbooks/node-down");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Why a job ended as it did, by the books: the cause, what it used beside what it asked for, and what to try.
 
+use super::lost_nodes::LostNodes;
 use ::slurm::output::Moment;
 use ::slurm::words::job as state;
 use model::amount::Bytes;
@@ -49,9 +50,9 @@ pub fn headline(record: &JobRecord, moment: Moment<'_>) -> String {
 }
 
 /// The lines below the headline.
-pub fn lines(record: &JobRecord, moment: Moment<'_>) -> Vec<String> {
+pub fn lines(record: &JobRecord, lost: &LostNodes, moment: Moment<'_>) -> Vec<String> {
     let RecordState::Ended(outcome) = record.state else { return Vec::new() };
-    let mut lines = vec![cause(record, outcome, moment)];
+    let mut lines = vec![cause(record, outcome, lost, moment)];
     let failed = |step: &&StepRecord| {
         matches!(step.id, model::id::StepId::Number(_)) && !step.exit.is_success()
     };
@@ -69,12 +70,12 @@ pub fn lines(record: &JobRecord, moment: Moment<'_>) -> Vec<String> {
 }
 
 /// One line for each attempt before the last.
-pub fn earlier(attempts: &[JobRecord], moment: Moment<'_>) -> Vec<String> {
+pub fn earlier(attempts: &[JobRecord], lost: &LostNodes, moment: Moment<'_>) -> Vec<String> {
     let before = attempts.split_last().map_or(&[][..], |(_, before)| before);
     let skipped = before.len().saturating_sub(TOLD_MAX);
     let line = |record: &JobRecord| {
         let outcome = match record.state {
-            RecordState::Ended(outcome) => cause(record, outcome, moment),
+            RecordState::Ended(outcome) => cause(record, outcome, lost, moment),
             _ => String::new(),
         };
         let end = record.end.map_or_else(|| "?".to_owned(), |end| moment.iso(end));
@@ -83,7 +84,7 @@ pub fn earlier(attempts: &[JobRecord], moment: Moment<'_>) -> Vec<String> {
     before.iter().skip(skipped).map(line).collect()
 }
 
-fn cause(record: &JobRecord, outcome: Outcome, moment: Moment<'_>) -> String {
+fn cause(record: &JobRecord, outcome: Outcome, lost: &LostNodes, moment: Moment<'_>) -> String {
     let nodes = || hostlist::compress(&record.nodes);
     match outcome {
         Outcome::Completed => "It completed.".to_owned(),
@@ -116,7 +117,14 @@ fn cause(record: &JobRecord, outcome: Outcome, moment: Moment<'_>) -> String {
             let why = failure(record).unwrap_or_default();
             format!("It could not be started on {}: {why}; it was put back.", nodes())
         }
-        Outcome::NodeFail => format!("A node was lost under it ({}).", nodes()),
+        Outcome::NodeFail => match lost.of_attempt(record) {
+            [] => format!("A node was lost under it ({}).", nodes()),
+            [one] => format!("Node {one} was lost under it; it ran on {}.", nodes()),
+            several => {
+                let several = hostlist::compress(several);
+                format!("Nodes {several} were lost under it; it ran on {}.", nodes())
+            }
+        },
         Outcome::Preempted => "A job that may take its place took it (preemption).".to_owned(),
         Outcome::Requeued => match record.reason {
             Reason::RequeuedBy(by) => {

@@ -2,6 +2,7 @@
 
 mod ended;
 mod last_lines;
+mod lost_nodes;
 mod text;
 
 use super::slurm::query::job_names;
@@ -10,6 +11,7 @@ use crate::client::{Client, ServerLocation};
 use ::slurm::output::Moment;
 use clap::Args;
 use jiff::tz::TimeZone;
+use lost_nodes::LostNodes;
 use model::change::JobRef;
 use model::id::JobId;
 use model::reason::Refusal;
@@ -35,13 +37,15 @@ pub struct ExplainArgs {
 }
 
 /// A job, by what the server knows of it and by what the books have of its attempts.
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 struct Subject {
     /// `None` for a job that has left the server's memory.
     #[serde(flatten)]
     explained: Option<ExplainedJob>,
     /// The last one is the present one; empty for a job that has not ended and was never requeued.
     attempts: Vec<JobRecord>,
+    #[serde(skip_serializing_if = "LostNodes::is_empty")]
+    lost_nodes: LostNodes,
 }
 
 pub fn run(args: ExplainArgs) -> VerbResult {
@@ -84,6 +88,15 @@ fn text_of_all(client: &Client, subjects: &[Subject]) -> String {
 }
 
 impl Subject {
+    fn new(
+        client: &mut Client,
+        explained: Option<ExplainedJob>,
+        attempts: Vec<JobRecord>,
+    ) -> Result<Self, VerbError> {
+        let lost_nodes = LostNodes::of(client, &attempts)?;
+        Ok(Self { explained, attempts, lost_nodes })
+    }
+
     /// The last lines of a job that has ended, where they are the server's to tell: of a run, whose log it keeps, and of a
     /// batch job where the server is on another machine, whose files the caller need not have. `None`: its files are here.
     fn told_lines(&self, client: &Client) -> Option<Vec<String>> {
@@ -117,7 +130,7 @@ fn subjects_of(client: &mut Client, word: &str) -> Result<Vec<Subject>, VerbErro
             let with_attempts = |one: ExplainedJob| {
                 let told = one.job.state.is_ended() || one.job.restarts > 0;
                 let attempts = if told { attempts_of(client, one.job.id)? } else { Vec::new() };
-                Ok(Subject { explained: Some(one), attempts })
+                Subject::new(client, Some(one), attempts)
             };
             explained.into_iter().map(with_attempts).collect()
         }
@@ -126,7 +139,7 @@ fn subjects_of(client: &mut Client, word: &str) -> Result<Vec<Subject>, VerbErro
             let last = records.into_iter().max_by_key(|record| (record.submit, record.job));
             let last = last.ok_or(Refusal::UnknownJob(what))?;
             let attempts = attempts_of(client, last.job)?;
-            Ok(vec![Subject { explained: None, attempts }])
+            Ok(vec![Subject::new(client, None, attempts)?])
         }
         Answer::Refused(why) => Err(why.into()),
         other => Err(unexpected(&other)),

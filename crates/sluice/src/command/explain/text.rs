@@ -26,14 +26,14 @@ use wire::view::JobView;
 /// The explanation of one job: a line that names it, then one for each fact. `told`: the last lines that it wrote, where they
 /// are not read from its files here.
 pub fn explained(subject: &Subject, told: Option<&[String]>, moment: Moment<'_>) -> String {
-    let Subject { explained, attempts } = subject;
+    let Subject { explained, attempts, .. } = subject;
     let last = attempts.last().filter(|last| matches!(last.state, RecordState::Ended(_)));
     match (explained, last) {
         (Some(ExplainedJob { shown, job, .. }), Some(last)) if job.state.is_ended() => {
-            over(shown, last, attempts, Some(job), told, moment)
+            over(shown, last, subject, Some(job), told, moment)
         }
-        (Some(explained), _) => present(explained, attempts, moment),
-        (None, Some(last)) => over(&shown_record(last), last, attempts, None, told, moment),
+        (Some(explained), _) => present(explained, subject, moment),
+        (None, Some(last)) => over(&shown_record(last), last, subject, None, told, moment),
         (None, None) => String::new(),
     }
 }
@@ -46,7 +46,7 @@ fn shown_record(record: &JobRecord) -> String {
 }
 
 /// A job that waits, runs or is ending.
-fn present(explained: &ExplainedJob, attempts: &[JobRecord], moment: Moment<'_>) -> String {
+fn present(explained: &ExplainedJob, subject: &Subject, moment: Moment<'_>) -> String {
     let ExplainedJob { shown, job, wait } = explained;
     let owner = &job.spec.owner.name;
     let mut text = format!("Job {shown} ({}, {owner}, partition {})", job.name, job.partition);
@@ -61,7 +61,7 @@ fn present(explained: &ExplainedJob, attempts: &[JobRecord], moment: Moment<'_>)
             }
         }
     }
-    for line in ended::earlier(attempts, moment) {
+    for line in ended::earlier(&subject.attempts, &subject.lost_nodes, moment) {
         let _ = writeln!(text, "  {line}");
     }
     text
@@ -77,7 +77,7 @@ fn fallback_file(job: &JobView, path: &str) -> Option<String> {
 fn over(
     shown: &str,
     last: &JobRecord,
-    attempts: &[JobRecord],
+    subject: &Subject,
     job: Option<&JobView>,
     told: Option<&[String]>,
     moment: Moment<'_>,
@@ -85,13 +85,14 @@ fn over(
     let JobRecord { name, user, partition, .. } = last;
     let head = ended::headline(last, moment);
     let mut text = format!("Job {shown} ({name}, {user}, partition {partition}) {head}\n");
-    let mut lines = ended::lines(last, moment);
-    let dependency = job.and_then(|job| job.spec.dependency.as_deref());
-    if let Some(dependency) = dependency.filter(|_| last.reason == Reason::DependencyNeverSatisfied)
-    {
-        lines.push(depended_on(dependency));
+    let Subject { attempts, lost_nodes, .. } = subject;
+    let mut lines = ended::lines(last, lost_nodes, moment);
+    if last.reason == Reason::DependencyNeverSatisfied {
+        let recorded = || Dependency::parse(last.dependency.as_deref()?).ok();
+        let known = job.and_then(|job| job.spec.dependency.as_deref().cloned());
+        lines.extend(known.or_else(recorded).as_ref().map(depended_on));
     }
-    lines.extend(ended::earlier(attempts, moment));
+    lines.extend(ended::earlier(attempts, lost_nodes, moment));
     let quoted = |line: &String| format!("  | {line}");
     match last.kind {
         LaunchKind::Task => {

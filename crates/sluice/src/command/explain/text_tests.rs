@@ -1,5 +1,7 @@
 use super::*;
+use crate::command::explain::lost_nodes::LostNodes;
 use jiff::tz::TimeZone;
+use model::activity::{Activity, ActivityKind, ActivityTarget};
 use model::id::JobId;
 use model::machine::{HoldCause, SourceHold};
 use model::price::{Cost, Price};
@@ -39,7 +41,7 @@ fn text(wait: WaitView) -> String {
         job: job(JobState::Pending),
         wait: Some(Box::new(wait)),
     };
-    let subject = Subject { explained: Some(waiting), attempts: Vec::new() };
+    let subject = Subject { explained: Some(waiting), ..Subject::default() };
     explained(&subject, None, Moment { now: NOW, tz: &TimeZone::UTC })
 }
 
@@ -240,7 +242,7 @@ Job 12 (train, alice, partition gpu) waits: Dependency
 #[test]
 fn running_job_is_explained() {
     let running = ExplainedJob { shown: "12".into(), job: job(JobState::Running), wait: None };
-    let subject = Subject { explained: Some(running), attempts: Vec::new() };
+    let subject = Subject { explained: Some(running), ..Subject::default() };
     let said = explained(&subject, None, Moment { now: NOW, tz: &TimeZone::UTC });
     assert!(said.contains("runs since 2026-11-15T00:51:49 on"), "{said}");
 }
@@ -294,6 +296,7 @@ fn record(outcome: Outcome, exit: (i32, i32), reason: Reason) -> JobRecord {
         reservation: None,
         reservation_id: None,
         constraint: None,
+        dependency: None,
         reason,
         kind: LaunchKind::Batch,
         script: None,
@@ -306,6 +309,43 @@ fn record(outcome: Outcome, exit: (i32, i32), reason: Reason) -> JobRecord {
             ..Default::default()
         },
         steps: Vec::new(),
+    }
+}
+
+/// A job that the server has forgotten.
+fn of_books(attempts: Vec<JobRecord>) -> Subject {
+    Subject { attempts, ..Subject::default() }
+}
+
+#[test]
+fn lost_node_of_several_is_named() {
+    let mut ended = record(Outcome::NodeFail, (0, 0), Reason::NodeFail);
+    ended.nodes = vec!["n1".into(), "n2".into(), "n3".into()];
+    ended.node_count = 3;
+    let activity = |node: &str, what: ActivityKind| Activity {
+        number: 1,
+        at: NOW,
+        actor: None,
+        target: ActivityTarget::Node(node.into()),
+        what,
+        info: String::new(),
+    };
+    // What became of other nodes, and a drain, cost the job nothing.
+    let mut trail =
+        vec![activity("n2", ActivityKind::NodeDown), activity("n9", ActivityKind::NodeDown)];
+    trail.push(activity("n1", ActivityKind::NodeDrained("fan".into())));
+    for (more, cause) in [
+        (None, "  Node n2 was lost under it; it ran on n[1-3].\n"),
+        (
+            Some(activity("n3", ActivityKind::NodeSetDown("fire".into()))),
+            "  Nodes n[2-3] were lost under it; it ran on n[1-3].\n",
+        ),
+    ] {
+        trail.extend(more);
+        let lost_nodes = LostNodes::noted(&ended, &trail);
+        let subject = Subject { lost_nodes, ..of_books(vec![ended.clone()]) };
+        let said = explained(&subject, None, Moment { now: NOW, tz: &TimeZone::UTC });
+        assert!(said.contains(cause), "{said}");
     }
 }
 
@@ -351,7 +391,7 @@ fn each_end_is_explained_by_its_cause() {
         ),
     ];
     for (outcome, exit, reason, cause) in table {
-        let subject = Subject { explained: None, attempts: vec![record(outcome, exit, reason)] };
+        let subject = of_books(vec![record(outcome, exit, reason)]);
         let said = explained(&subject, None, Moment { now: NOW, tz: &TimeZone::UTC });
         let lines: Vec<&str> = said.lines().map(str::trim).collect();
         assert_eq!(lines[1], cause, "{said}");
@@ -366,7 +406,7 @@ fn each_end_is_explained_by_its_cause() {
 fn job_that_ran_as_long_as_it_might_reached_its_time_limit() {
     let ended = record(Outcome::Timeout, (0, 0), Reason::TimeLimit);
     let ended = JobRecord { time_limit: TimeLimit::Minutes(10), ..ended };
-    let subject = Subject { explained: None, attempts: vec![ended] };
+    let subject = of_books(vec![ended]);
     let said = explained(&subject, None, Moment { now: NOW, tz: &TimeZone::UTC });
     assert!(said.contains("  It reached its time limit of 00:10:00.\n"), "{said}");
     assert!(said.contains("  To try: a longer limit (--time)"), "{said}");
@@ -382,9 +422,13 @@ fn job_whose_dependency_failed_is_explained_with_what_it_depended_on() {
     let cancelled = Outcome::Cancelled { by: 0 };
     let last = record(cancelled, (0, 0), Reason::DependencyNeverSatisfied);
     let one = ExplainedJob { shown: "12".into(), job: view, wait: None };
-    let subject = Subject { explained: Some(one), attempts: vec![last] };
+    let subject = Subject { explained: Some(one), ..of_books(vec![last]) };
     let said = explained(&subject, None, Moment { now: NOW, tz: &TimeZone::UTC });
     let expected = "  It depended on afterok:11,afterany:9; `sluice explain 11` says how that job ended.\n";
+    assert!(said.contains(expected), "{said}");
+    let mut kept = record(cancelled, (0, 0), Reason::DependencyNeverSatisfied);
+    kept.dependency = Some("afterok:11,afterany:9".into());
+    let said = explained(&of_books(vec![kept]), None, Moment { now: NOW, tz: &TimeZone::UTC });
     assert!(said.contains(expected), "{said}");
 }
 
@@ -392,7 +436,7 @@ fn job_whose_dependency_failed_is_explained_with_what_it_depended_on() {
 fn requeued_job_is_explained_with_its_attempts() {
     let first = record(Outcome::NodeFail, (0, 0), Reason::NodeFail);
     let second = JobRecord { attempt: 2, ..record(Outcome::Failed, (1, 0), Reason::NonZeroExit) };
-    let subject = Subject { explained: None, attempts: vec![first, second] };
+    let subject = of_books(vec![first, second]);
     let said = explained(&subject, None, Moment { now: NOW, tz: &TimeZone::UTC });
     assert!(
         said.starts_with("Job 12 (train, alice, partition gpu) has ended: FAILED at 2026-11-15T00:51:49, after 00:10:00 on n1.\n"),
@@ -404,7 +448,7 @@ fn requeued_job_is_explained_with_its_attempts() {
     );
     let first = record(Outcome::Requeued, (0, 0), Reason::RequeuedBy(0));
     let second = JobRecord { attempt: 2, ..record(Outcome::Failed, (1, 0), Reason::NonZeroExit) };
-    let subject = Subject { explained: None, attempts: vec![first, second] };
+    let subject = of_books(vec![first, second]);
     let said = explained(&subject, None, Moment { now: NOW, tz: &TimeZone::UTC });
     assert!(said.contains("It was put back into the queue by root.\n"), "{said}");
 }
@@ -419,12 +463,12 @@ fn lines_that_the_server_told_stand_for_those_of_files_here() {
     });
     let told = ["epoch 3".to_owned()];
     let moment = Moment { now: NOW, tz: &TimeZone::UTC };
-    let subject = Subject { explained: None, attempts: vec![ended.clone()] };
+    let subject = of_books(vec![ended.clone()]);
     let said = explained(&subject, Some(&told), moment);
     let lines = "  Its output: /far/out\n    | epoch 3\n  Its output: /far/err\n";
     assert!(said.ends_with(lines), "{said}");
     let run = JobRecord { kind: LaunchKind::Task, ..ended };
-    let subject = Subject { explained: None, attempts: vec![run] };
+    let subject = of_books(vec![run]);
     let said = explained(&subject, Some(&told), moment);
     assert!(said.ends_with("  Its log: sluice logs train\n    | epoch 3\n"), "{said}");
 }

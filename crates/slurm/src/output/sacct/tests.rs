@@ -57,6 +57,7 @@ pub fn record(id: u32, name: &str, state: RecordState) -> JobRecord {
         reservation: None,
         reservation_id: None,
         constraint: None,
+        dependency: None,
         reason: Default::default(),
         kind: LaunchKind::Batch,
         script: None,
