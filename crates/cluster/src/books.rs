@@ -32,7 +32,7 @@ pub fn record_of(state: &State, id: JobId, ended: Option<&EndRecord>) -> JobReco
         let billed = bill(state, &partition, &alloc_tres);
         alloc_tres.set(TresKind::Billing, billed);
     }
-    let start = job.attempt().map(|a| a.start).or(ended.and_then(|e| e.start));
+    let start = start_of(job, ended);
     let steps = job.attempt().map(|a| &a.steps).or(ended.map(|e| &e.steps));
     let record_state = match ended {
         Some(ended) => RecordState::Ended(ended.outcome),
@@ -42,8 +42,7 @@ pub fn record_of(state: &State, id: JobId, ended: Option<&EndRecord>) -> JobReco
     };
     JobRecord {
         job: id,
-        // A waiting job is recorded under the number of its next attempt.
-        attempt: if start.is_some() { job.attempts } else { job.attempts + 1 },
+        attempt: attempt_number(job, start),
         run: job.run,
         array_job: job.task.map(|t| t.array).or(job.pending.as_ref().map(|_| id)),
         array_task: job.task.map(|t| t.index),
@@ -147,6 +146,20 @@ pub fn record_at(state: &State, id: JobId, now: Timestamp) -> JobRecord {
         record.suspended_s = suspended_whole_s(attempt.start, now, attempt.suspended_total_ms(now));
     }
     record
+}
+
+/// The number of the attempt under which a job is recorded.
+pub fn attempt(job: &Job) -> u32 {
+    attempt_number(job, start_of(job, job.ended()))
+}
+
+/// A waiting job is recorded under the number of its next attempt.
+fn attempt_number(job: &Job, start: Option<Timestamp>) -> u32 {
+    if start.is_some() { job.attempts } else { job.attempts + 1 }
+}
+
+fn start_of(job: &Job, ended: Option<&EndRecord>) -> Option<Timestamp> {
+    job.attempt().map(|a| a.start).or(ended.and_then(|e| e.start))
 }
 
 fn step_record(step: &Step, job_end: Option<(Outcome, Timestamp)>) -> StepRecord {

@@ -323,13 +323,20 @@ pub enum VolumeReport {
     /// The source says that it is there.
     Made(DiskMade),
     /// The source will not make it, or has lost it.
-    Failed { text: String },
+    Failed {
+        text: String,
+    },
     /// The source is to attach it to this machine: it is in the journal before the call.
-    Attach { node: String, machine: String },
+    Attach {
+        node: String,
+        machine: String,
+    },
     /// It is mounted on its node.
     Attached,
     /// It cannot be used on its node.
-    AttachFailed { text: String },
+    AttachFailed {
+        text: String,
+    },
     /// The source is to detach it.
     Detach,
     Detached,

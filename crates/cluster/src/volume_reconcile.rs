@@ -98,9 +98,10 @@ impl State {
     ) -> (Vec<(String, String)>, Vec<SourceDisk>) {
         let tokens: HashSet<&str> = told.iter().map(|disk| disk.token.as_str()).collect();
         let lost = self.disk_volumes().filter(|of| {
-            let is_own = of.volume.cloud().is_some_and(|place| {
-                place.source == source && place.existing.is_none()
-            });
+            let is_own = of
+                .volume
+                .cloud()
+                .is_some_and(|place| place.source == source && place.existing.is_none());
             let made = of.volume.disk.as_ref().and_then(|disk| disk.made);
             let is_old = made.is_some_and(|made| made + CONSISTENCY_DELAY <= begun);
             let is_there = tokens.contains(of.volume.id.as_str());

@@ -137,7 +137,8 @@ fn to_database(dir: &Path, database: &Arc<Database>, epoch: i64) -> Result<Moved
     books::take_replayed(&mut Books::open(&path)?, &from.records)?;
     let ended = EndedLog::new(database.clone(), epoch);
     books::share_all(&BookReader::open(&path)?, &ended)?;
-    let files = copy_files(&*own_blobs, &PostgresFolder::new(database.clone(), "blobs", epoch), "")?;
+    let files =
+        copy_files(&*own_blobs, &PostgresFolder::new(database.clone(), "blobs", epoch), "")?;
     copy_files(&own_logs(dir)?, &PostgresFolder::new(database.clone(), LOGS, epoch), "")?;
     let to = StateDisks::in_database(database, epoch);
     write_snapshot(&to, &from)?;

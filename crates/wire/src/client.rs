@@ -3,8 +3,8 @@
 use crate::agent_view::{AgentView, NewNodes};
 pub use crate::call_body::{
     Cancel, CancelResult, CreateStep, Detail, GroupTexts, JobUsage, JobsQuery, LOADS_MAX, Offer,
-    QueueHead, QueueOrder, SERVER_SILENCE_MS, STANDBY_LAG_HEADER, ServerView, StepUsage, Submission,
-    SubmitForecast, WebLinkQuery,
+    QueueHead, QueueOrder, SERVER_SILENCE_MS, STANDBY_LAG_HEADER, ServerView, StepUsage,
+    Submission, SubmitForecast, WebLinkQuery,
 };
 use crate::diagnostics::{DiagnosticsView, LogLevel};
 use crate::explain::{ExplainQuery, ExplainedJob};

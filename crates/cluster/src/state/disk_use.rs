@@ -86,9 +86,8 @@ impl State {
             let attempt = job.attempt()?;
             let is_held = |node: &str| attempt.held_nodes.iter().any(|held| held == node);
             let mut disks = self.disks_on(&job.spec, &attempt.allocation);
-            let found = disks.find(|(node, of)| {
-                of.project == project && of.name == name && is_held(node)
-            });
+            let found =
+                disks.find(|(node, of)| of.project == project && of.name == name && is_held(node));
             found.map(|(node, _)| (*id, node))
         })
     }

@@ -51,11 +51,7 @@ pub fn running_jobs(state: &State) -> View {
     let index = node_index(state);
     let active = state.active.iter().filter_map(|id| state.job(*id));
     let shown = |job| Arc::new(running(state, job, &|name| index.get(name)));
-    View {
-        partitions: partitions(state),
-        running: active.map(shown).collect(),
-        ..site(state)
-    }
+    View { partitions: partitions(state), running: active.map(shown).collect(), ..site(state) }
 }
 
 /// The names of the nodes in the order of the view, which is that of their names.

@@ -329,14 +329,8 @@ fn group_of_two(index: u32) -> Ask {
         Scaling { min: 0, target_milli: 1000, window_s: 60, up_delay_s: 300, down_delay_s: 600 };
     let name = format!("group{index}");
     let role = GroupRole::Serves;
-    let place = ReplicaGroup {
-        index,
-        count: 2,
-        first_replica: index,
-        name,
-        role,
-        waits_for_router: false,
-    };
+    let place =
+        ReplicaGroup { index, count: 2, first_replica: index, name, role, waits_for_router: false };
     let service = Service {
         group: Some(place),
         replicas: 1 + index,

@@ -374,8 +374,7 @@ mod tests {
     #[test]
     fn groups_are_in_their_places_and_have_one_router_at_most() {
         let router = GroupRole::Router(RouterKind::Sglang);
-        let check =
-            |groups: &[Service]| check_groups(&groups.iter().map(Some).collect::<Vec<_>>());
+        let check = |groups: &[Service]| check_groups(&groups.iter().map(Some).collect::<Vec<_>>());
         let pair = |one, other| [grouped(0, 2, 0, one), grouped(1, 2, 1, other)];
         assert_eq!(check(&pair(GroupRole::Serves, GroupRole::Serves)), Ok(()));
         assert_eq!(check(&pair(router, GroupRole::Worker)), Ok(()));

@@ -189,10 +189,11 @@ impl Offer {
             cpus: cpus.min(self.cpus),
             memory: whole(memory).min(self.memory),
             disk: whole(disk).min(self.disk),
-            gpus: self.gpus.clone().filter(|_| gpus > 0).map(|has| OfferedGpus {
-                count: gpus.min(has.count),
-                ..has
-            }),
+            gpus: self
+                .gpus
+                .clone()
+                .filter(|_| gpus > 0)
+                .map(|has| OfferedGpus { count: gpus.min(has.count), ..has }),
             price: Price::from_units(units),
             ..self.clone()
         }

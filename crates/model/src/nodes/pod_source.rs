@@ -117,11 +117,7 @@ mod tests {
             (of("", "", "yes", ""), false),
         ];
         for (toleration, is_covered) in table {
-            assert_eq!(
-                toleration.covers("gpu", "yes", "NoSchedule"),
-                is_covered,
-                "{toleration:?}"
-            );
+            assert_eq!(toleration.covers("gpu", "yes", "NoSchedule"), is_covered, "{toleration:?}");
         }
     }
 }

@@ -52,9 +52,7 @@ impl Size {
         let nodes = demand.nodes_min.max(1);
         let tasks = match demand.tasks {
             Tasks::PerNode(count) => count.max(1),
-            Tasks::Total { count, per_node_max } => {
-                count.div_ceil(nodes).min(per_node_max).max(1)
-            }
+            Tasks::Total { count, per_node_max } => count.div_ceil(nodes).min(per_node_max).max(1),
         };
         let gpus = demand.gres.iter().filter(|gres| gres.name == GPU).map(|gres| {
             let of_job = gres.per_job.div_ceil(nodes.into());
@@ -66,8 +64,8 @@ impl Size {
         let cpus = if demand.request.overcommit { 1.max(of_gpus) } else { cpus };
         let whole = offer.node("", &[]);
         // Where nobody says how much memory, the pod has the node's in proportion to its CPUs.
-        let is_unsaid = demand.memory == MemoryRule::WholeNode
-            && demand.request.memory != Memory::WholeNode;
+        let is_unsaid =
+            demand.memory == MemoryRule::WholeNode && demand.request.memory != Memory::WholeNode;
         let rule = if is_unsaid { MemoryRule::NodeOverCpus } else { demand.memory };
         let memory = rule.on_node(&whole, cpus, gpus.into());
         offer.part(cpus, memory, gpus, demand.request.disk.unwrap_or_default())

@@ -128,7 +128,9 @@ impl SourceToml {
     fn kind(&self) -> Result<SourceKind, String> {
         let kind = self.kind.as_deref().unwrap_or("program");
         if !SourceKind::NAMES.contains(&kind) {
-            return Err(format!("kind: {kind:?}: expected program, aws, gcp, lambda or kubernetes"));
+            return Err(format!(
+                "kind: {kind:?}: expected program, aws, gcp, lambda or kubernetes"
+            ));
         }
         if kind == "kubernetes" {
             return self.pods();

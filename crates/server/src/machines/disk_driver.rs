@@ -206,12 +206,7 @@ impl DiskDriver {
     }
 
     /// Raises an alarm for disks that nobody asked for, and gives up those that their source has lost.
-    async fn compare(
-        &mut self,
-        source: &str,
-        told: &[SourceDisk],
-        begun: model::time::Timestamp,
-    ) {
+    async fn compare(&mut self, source: &str, told: &[SourceDisk], begun: model::time::Timestamp) {
         let (lost, strangers) = self.shared.read().disk_differences(source, told, begun);
         for SourceDisk { token, id } in strangers {
             if self.strangers.insert((source.to_owned(), id.clone())) {

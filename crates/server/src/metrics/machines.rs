@@ -20,7 +20,8 @@ pub fn write(text: &mut Exposition, snapshot: &Snapshot) {
         for source in &shown.sources {
             costs.sample(&[("source", source.name.as_str())], source.month.dollars());
         }
-        let help = "What the machines of a source have cost in this month that no job was charged for.";
+        let help =
+            "What the machines of a source have cost in this month that no job was charged for.";
         let mut idle = text.gauge("sluice_machines_idle_month_dollars", help);
         for source in &shown.sources {
             let cost = source.idle.unwrap_or_default();

@@ -2,8 +2,9 @@
 
 use crate::clock;
 use crate::shared::Shared;
-use cluster::books;
+use cluster::{Job, books};
 use cluster::visibility::Viewer;
+use model::id::JobId;
 use model::principal::Principal;
 use model::private_data::PrivateKind;
 use model::reason::Refusal;
@@ -18,6 +19,9 @@ const HISTORY_MAX: u32 = 1_000_000;
 /// The records that are read at once: others read the books in between.
 const PAGE: usize = 2_000;
 
+/// The jobs whose records are made at once: nobody waits longer for the state.
+const JOBS_AT_ONCE: usize = 200;
+
 /// Records of the books, and of jobs in the state that the books do not have: each attempt once.
 pub fn history(
     shared: &Shared,
@@ -27,20 +31,10 @@ pub fn history(
     let limit = filter.limit.unwrap_or(HISTORY_MAX).min(HISTORY_MAX);
     let Some(wanted) = narrowed(shared, by, filter, limit) else { return Ok(Vec::new()) };
     let mut records = query(shared, &wanted)?;
-    let key = |r: &JobRecord| (r.job, r.attempt, r.array_pending.clone());
-    let booked: HashSet<_> = records.iter().map(key).collect();
-    let state = shared.read();
-    let viewer = Viewer::new(&state, by);
-    let now = clock::now();
-    let alive = state.jobs.values().filter(|job| !wanted.ended || job.has_ended());
-    let alive = alive.map(|job| books::record_at(&state, job.id, now));
-    let is_shown = |r: &JobRecord| {
-        !(wanted.without_deleted && state.jobs.get(&r.job).is_some_and(|job| job.deleted))
-    };
-    let alive = alive.filter(is_shown).filter(|r| !booked.contains(&key(r)));
-    let test = RecordTest::new(&wanted);
-    records.extend(alive.filter(|r| test.matches(r)));
-    records.retain(|record| viewer.job_of(record.uid, &record.account));
+    let booked: HashSet<_> = records.iter().map(attempt_of).collect();
+    let alive = alive(shared, by, &wanted, &booked);
+    keep_visible(shared, by, &mut records);
+    records.extend(alive);
     records.sort_by_key(|r| (r.array_job.unwrap_or(r.job), r.array_task, r.job, r.attempt));
     if !filter.duplicates {
         // The last attempt stands for its job.
@@ -59,6 +53,46 @@ pub fn history(
     Ok(records)
 }
 
+/// What is one entry of the books: a job's attempt, or the tasks of an array that wait.
+fn attempt_of(record: &JobRecord) -> (JobId, u32, Option<String>) {
+    (record.job, record.attempt, record.array_pending.clone())
+}
+
+/// Records of jobs in the state that this principal may be shown and that the books do not have.
+fn alive(
+    shared: &Shared,
+    by: &Principal,
+    wanted: &HistoryFilter,
+    booked: &HashSet<(JobId, u32, Option<String>)>,
+) -> Vec<JobRecord> {
+    let ids: Vec<JobId> = shared.read().jobs.keys().copied().collect();
+    let (now, test) = (clock::now(), RecordTest::new(wanted));
+    let mut records = Vec::new();
+    for page in ids.chunks(JOBS_AT_ONCE) {
+        let state = shared.read();
+        let viewer = Viewer::new(&state, by);
+        let jobs = page.iter().filter_map(|id| state.jobs.get(id));
+        let jobs = jobs.filter(|job| !wanted.ended || job.has_ended());
+        let jobs = jobs.filter(|job| !(wanted.without_deleted && job.deleted));
+        let jobs = jobs.filter(|job| viewer.job_of(job.spec.owner.uid, &job.account));
+        // Most jobs that have ended are in the books: nothing is made for these.
+        let is_booked = |job: &Job| {
+            let attempt = (job.id, books::attempt(job), None);
+            job.has_ended() && booked.contains(&attempt)
+        };
+        let jobs = jobs.filter(|job| !is_booked(job));
+        let made = jobs.map(|job| books::record_at(&state, job.id, now));
+        records.extend(made.filter(|r| !booked.contains(&attempt_of(r)) && test.matches(r)));
+    }
+    records
+}
+
+fn keep_visible(shared: &Shared, by: &Principal, records: &mut Vec<JobRecord>) {
+    let state = shared.read();
+    let viewer = Viewer::new(&state, by);
+    records.retain(|record| viewer.job_of(record.uid, &record.account));
+}
+
 /// Records of the books alone, the last attempt of each job unless the filter wants all: for jobs that are not in the state.
 pub fn booked(
     shared: &Shared,
@@ -68,9 +102,7 @@ pub fn booked(
     let limit = filter.limit.unwrap_or(HISTORY_MAX).min(HISTORY_MAX);
     let Some(wanted) = narrowed(shared, by, filter, limit) else { return Ok(Vec::new()) };
     let mut records = query(shared, &wanted)?;
-    let state = shared.read();
-    let viewer = Viewer::new(&state, by);
-    records.retain(|record| viewer.job_of(record.uid, &record.account));
+    keep_visible(shared, by, &mut records);
     if filter.order == HistoryOrder::FirstSubmitted {
         records.truncate(limit as usize);
     } else {

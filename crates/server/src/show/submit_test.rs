@@ -102,13 +102,8 @@ pub fn offers(shared: &Shared, by: Principal, submission: Submission) -> Result<
     if !state.config.sources.is_empty() {
         let there = state.machine_view(context.now);
         drop(state);
-        let machines = query::offers::machine_offers(
-            &view,
-            &spec,
-            &partitions,
-            &there,
-            MACHINE_OFFERS_MAX,
-        );
+        let machines =
+            query::offers::machine_offers(&view, &spec, &partitions, &there, MACHINE_OFFERS_MAX);
         offers.extend(machines.into_iter().map(machine_offer));
     }
     Ok(Answer::Offers(offers))

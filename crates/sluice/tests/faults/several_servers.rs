@@ -325,4 +325,3 @@ fn up_database_that_is_away_refuses_submits_in_one_line_and_loses_none() {
         acknowledged.iter().map(|id| id.trim().parse().expect("a job id")).collect();
     assert_eq!(jobs(&cluster), acknowledged);
 }
-

@@ -71,9 +71,7 @@ fn root_killed_node_loses_no_request_that_is_safe_to_repeat() {
     hosts.join(&cluster, 1);
     hosts.join(&cluster, 2);
     let said = |line: &str| hosts.in_hub(&cluster, line).stdout;
-    until("both nodes are idle", || {
-        (said("sinfo -h -o '%D %t'").trim() == "2 idle").then_some(())
-    });
+    until("both nodes are idle", || (said("sinfo -h -o '%D %t'").trim() == "2 idle").then_some(()));
     cluster.write("serve.py", WEB_SERVER);
     cluster.write("load.py", LOAD);
     let text = "type: service\nname: web\nport: 8000\nreplicas: 2\n\

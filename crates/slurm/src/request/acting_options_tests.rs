@@ -254,8 +254,7 @@ fn every_option_without_meaning_is_taken_and_noted() {
                 _ => format!("--{}={value}", spec.long),
             };
             let taken = drafted(command, std::slice::from_ref(&word));
-            let (_, notes) =
-                taken.unwrap_or_else(|why| panic!("{} {word}: {why}", command.name()));
+            let (_, notes) = taken.unwrap_or_else(|why| panic!("{} {word}: {why}", command.name()));
             // Slurm's own line is printed for a few.
             let Some(note) = table::note(command, spec.key) else { continue };
             assert!(notes.contains(&note), "{} {word}: {notes:?}", command.name());

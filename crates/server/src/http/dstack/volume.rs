@@ -38,8 +38,7 @@ fn body(view: VolumeView) -> Volume {
         VolumeState::Deleting => (VolumeStatus::Failed, Some("it is being deleted".to_owned())),
         VolumeState::Failed => (VolumeStatus::Failed, disk.failure.clone()),
     };
-    let is_external =
-        matches!(&view.place, VolumePlace::Cloud(place) if place.existing.is_some());
+    let is_external = matches!(&view.place, VolumePlace::Cloud(place) if place.existing.is_some());
     let attachments = match &disk.node {
         Some(node) => vec![attachment(node)],
         None => view.jobs.iter().map(|job| attachment(&format!("job {job}"))).collect(),

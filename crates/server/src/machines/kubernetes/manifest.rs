@@ -210,9 +210,9 @@ fn mounts(config: &KubernetesConfig) -> Value {
         json!({"name": "join", "mountPath": JOIN_DIR, "readOnly": true}),
         json!({"name": "shm", "mountPath": "/dev/shm"}),
     ];
-    let claims = config.claims.iter().enumerate().map(|(at, of)| {
-        json!({"name": volume_name(at), "mountPath": of.path, "readOnly": of.read_only})
-    });
+    let claims = config.claims.iter().enumerate().map(
+        |(at, of)| json!({"name": volume_name(at), "mountPath": of.path, "readOnly": of.read_only}),
+    );
     own.into_iter().chain(claims).collect()
 }
 

@@ -66,7 +66,8 @@ fn ended(pod: &Value) -> PodFailure {
 
 /// What the cluster says when it takes a pod away.
 fn disruption(pod: &Value) -> Option<String> {
-    let condition = condition(pod, "DisruptionTarget").filter(|of| word(of, "/status") == "True")?;
+    let condition =
+        condition(pod, "DisruptionTarget").filter(|of| word(of, "/status") == "True")?;
     Some(said("its pod was taken away", word(condition, "/reason"), word(condition, "/message")))
 }
 

@@ -2,9 +2,7 @@
 
 use super::readiness::Readiness;
 use crate::proxy::forwarders::Forwarders;
-use crate::proxy::pool::{
-    AnswerBody, ConnectionPool, Outstanding, SendFailure, Sender, handshake,
-};
+use crate::proxy::pool::{AnswerBody, ConnectionPool, Outstanding, SendFailure, Sender, handshake};
 use crate::shared::Shared;
 use axum::body::Body;
 use model::id::AttemptId;

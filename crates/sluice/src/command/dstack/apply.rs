@@ -425,8 +425,8 @@ fn confirm_submit(
     let is_array = active.iter().any(|job| job.array.is_some());
     let is_service = draft.submission.spec.launch.service.is_some();
     let known = if is_service { group_specs(&active) } else { specs_of(&active) };
-    let is_unchanged = (is_service || !is_array && draft.submission.array.is_none())
-        && is_same_run(known, &asked);
+    let is_unchanged =
+        (is_service || !is_array && draft.submission.array.is_none()) && is_same_run(known, &asked);
     if is_unchanged && !args.force {
         args.say(&format!("Active run {name} already exists. Detected no changes.\n"))?;
         args.say("Use --force to apply anyway.\n")?;

@@ -204,7 +204,8 @@ pub fn of_cloud(
     project: String,
 ) -> Result<Call, VerbError> {
     let name = name.or(volume.name.as_deref());
-    let name = name.ok_or_else(|| VerbError::Message(format!("{file}: a volume needs a `name`")))?;
+    let name =
+        name.ok_or_else(|| VerbError::Message(format!("{file}: a volume needs a `name`")))?;
     let (name, place) = (name.to_owned(), volume.place());
     Ok(Call::CreateVolume { project, name, place, size: volume.size })
 }

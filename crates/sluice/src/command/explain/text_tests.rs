@@ -424,7 +424,8 @@ fn job_whose_dependency_failed_is_explained_with_what_it_depended_on() {
     let one = ExplainedJob { shown: "12".into(), job: view, wait: None };
     let subject = Subject { explained: Some(one), ..of_books(vec![last]) };
     let said = explained(&subject, None, Moment { now: NOW, tz: &TimeZone::UTC });
-    let expected = "  It depended on afterok:11,afterany:9; `sluice explain 11` says how that job ended.\n";
+    let expected =
+        "  It depended on afterok:11,afterany:9; `sluice explain 11` says how that job ended.\n";
     assert!(said.contains(expected), "{said}");
     let mut kept = record(cancelled, (0, 0), Reason::DependencyNeverSatisfied);
     kept.dependency = Some("afterok:11,afterany:9".into());

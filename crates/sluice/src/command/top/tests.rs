@@ -217,9 +217,8 @@ fn head_of_the_queue_or_its_end_is_asked_for_by_filter_and_order() {
         (1..=count).map(|id| job(id, "sweep", "bob", JobState::Pending)).collect()
     };
     let mut screen = Screen::new("alice".into(), false);
-    let counts = |from_end| {
-        Some(JobCounts { running: 0, waiting: 400, matching: Some(400), from_end })
-    };
+    let counts =
+        |from_end| Some(JobCounts { running: 0, waiting: 400, matching: Some(400), from_end });
     screen.show(Snapshot::new(cluster(), jobs(256), counts(false), None));
     assert_eq!(screen.scope().rows, Some(256));
     let text = frame(&mut screen, 100, 30);

@@ -204,8 +204,7 @@ impl DiskSource for Ec2Source {
         if !is_attached(&disk) {
             return Ok(());
         }
-        let form =
-            Form::default().with("VolumeId", &*disk.id).with("InstanceId", &*order.machine);
+        let form = Form::default().with("VolumeId", &*disk.id).with("InstanceId", &*order.machine);
         self.api.call(region, "DetachVolume", &form)?;
         if is_attached(&self.disk(region, &disk.id)?) {
             return Err(SourceError::unknown(format!("disk {} is being detached", disk.id)));
@@ -221,8 +220,7 @@ impl DiskSource for Ec2Source {
 
     fn describe_disks(&self) -> Result<Vec<SourceDisk>, SourceError> {
         let form = Form::default().with("MaxResults", "500");
-        let form =
-            form.with_filter(1, &format!("tag:{CLUSTER_TAG}"), [self.cluster.as_str()]);
+        let form = form.with_filter(1, &format!("tag:{CLUSTER_TAG}"), [self.cluster.as_str()]);
         let mut found = Vec::new();
         for region in &self.cloud.regions {
             let disks = self.list_disks(region, &form)?.into_iter().filter(|of| of.is_of_volume);

@@ -2,8 +2,8 @@
 
 use super::super::prices::Prices;
 use super::super::rest::word;
-use super::request::{CLUSTER_LABEL, TOKEN_LABEL, encode, label, region_of};
 use super::GcpSource;
+use super::request::{CLUSTER_LABEL, TOKEN_LABEL, encode, label, region_of};
 use crate::machines::source::{
     AttachOrder, DiskMade, DiskOrder, DiskSource, PROJECT_TAG, SourceDisk, SourceError,
 };
