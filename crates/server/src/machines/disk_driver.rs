@@ -21,7 +21,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use wire::volume::{VolumeAction, VolumeOrder};
 
 /// Disks that are worked on at the same time.
@@ -30,6 +30,9 @@ const CALLS_MAX: usize = 16;
 /// How often the state is looked through where nothing is committed, and how often a source is asked for its disks.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 const DESCRIBE_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Commits within this time are looked at together: each look goes through all disks and all jobs that run.
+const COMMITS_PAUSE: Duration = Duration::from_millis(50);
 
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -96,7 +99,12 @@ pub async fn run(shared: Arc<Shared>) {
     loop {
         driver.begin_due();
         tokio::select! {
-            changed = commits.changed() => if changed.is_err() { return },
+            changed = commits.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+                sleep(COMMITS_PAUSE).await;
+            }
             Some((key, outcome)) = ends.recv() => driver.end(key, outcome).await,
             _ = timer.tick() => {}
         }
