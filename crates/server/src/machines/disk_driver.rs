@@ -71,12 +71,29 @@ struct DiskTask {
     work: VolumeWork,
 }
 
+/// How often each disk was missing, by source and by project and name: one source's answer says nothing of another's disks.
+#[derive(Default)]
+struct Missing(HashMap<String, HashMap<(String, String), u32>>);
+
+impl Missing {
+    /// Counts the disks that an answer of the source has not; those that have been missing often enough.
+    fn note(&mut self, source: &str, lost: Vec<(String, String)>) -> Vec<(String, String)> {
+        let counts = self.0.entry(source.to_owned()).or_default();
+        counts.retain(|name, _| lost.contains(name));
+        let is_given_up = |name: &(String, String)| {
+            let count = counts.entry(name.clone()).or_default();
+            *count += 1;
+            *count >= MISSING_MAX
+        };
+        lost.into_iter().filter(is_given_up).collect()
+    }
+}
+
 struct DiskDriver {
     shared: Arc<Shared>,
     sources: OpenSources,
     progress: HashMap<Key, Progress>,
-    /// How often each disk was missing, by project and name.
-    missing: HashMap<(String, String), u32>,
+    missing: Missing,
     /// What an alarm was raised for, by source and id.
     strangers: HashSet<(String, String)>,
     ended: mpsc::Sender<(Key, Result<Outcome, SourceError>)>,
@@ -92,7 +109,7 @@ pub async fn run(shared: Arc<Shared>) {
         shared,
         sources: OpenSources::default(),
         progress: HashMap::new(),
-        missing: HashMap::new(),
+        missing: Missing::default(),
         strangers: HashSet::new(),
         ended,
     };
@@ -228,14 +245,7 @@ impl DiskDriver {
                 );
             }
         }
-        self.missing.retain(|name, _| lost.contains(name));
-        for name in lost {
-            let count = self.missing.entry(name.clone()).or_default();
-            *count += 1;
-            if *count < MISSING_MAX {
-                continue;
-            }
-            let (project, name) = name;
+        for (project, name) in self.missing.note(source, lost) {
             let id = self.shared.read().volumes_of(&project).get(&name).map(|of| of.id.clone());
             let Some(id) = id else { continue };
             let text = "the source does not have it any more".to_owned();
@@ -385,6 +395,19 @@ async fn execute(shared: &Shared, command: Command) -> Result<(), SourceError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn disk_is_lost_when_its_own_source_has_missed_it_three_times_in_a_row() {
+        let mut missing = Missing::default();
+        let disk = || vec![("main".to_owned(), "data".to_owned())];
+        assert!(missing.note("aws", disk()).is_empty());
+        assert!(missing.note("aws", Vec::new()).is_empty(), "it is there again");
+        for _ in 0..2 {
+            assert!(missing.note("aws", disk()).is_empty());
+            assert!(missing.note("gcp", Vec::new()).is_empty(), "another source has not seen it");
+        }
+        assert_eq!(missing.note("aws", disk()), disk());
+    }
 
     #[test]
     fn refusals_settle_what_becomes_of_a_disk_and_other_errors_are_tried_again() {
