@@ -496,6 +496,11 @@ fn groups_of_replicas_have_their_own_requests_commands_and_scaling() {
     assert_eq!(second.scaling.map(|scaling| scaling.min), Some(0));
     let cpus = |spec: &model::run::JobSpec| spec.request().cpus_per_task.min;
     assert_eq!((cpus(&submission.spec), cpus(worker)), (1, 4));
+    let alone = dstack::request::group_requests(&submission);
+    for asked in alone.iter().chain([&submission]).map(for_offers) {
+        assert!(service(&asked.spec).group.is_none(), "offers are asked for as for any service");
+        assert!(asked.het_components.is_empty() && asked.group_texts.is_empty());
+    }
     let [texts] = &submission.group_texts[..] else { panic!("a script of the second group") };
     assert!(submission.script.is_some_and(|script| script.contains("route")));
     assert!(texts.script.contains("work") && texts.environment.contains("A=b"), "{texts:?}");

@@ -96,12 +96,14 @@ impl State {
     }
 
     /// Whether a volume is this disk already, made or registered, in any project: a second one would show its files to others.
-    /// Some clouds name disks anew in each zone.
+    /// Google names disks anew in each zone; elsewhere the zone that is asked for may be a wrong one.
     fn has_disk(&self, place: &CloudPlace, id: &str) -> bool {
+        let source = self.source(&place.source).map(|source| &source.kind);
+        let is_named_by_zone = matches!(source, Some(SourceKind::Gcp(_)));
         self.disk_volumes().any(|of| {
             let Some(known) = of.volume.cloud() else { return false };
             let own = of.volume.disk.as_ref().and_then(|disk| disk.id.as_deref());
-            let is_other_zone = matches!((&known.zone, &place.zone), (Some(a), Some(b)) if a != b);
+            let is_other_zone = is_named_by_zone && known.zone != place.zone;
             let is_it = own == Some(id) || known.existing.as_deref() == Some(id);
             known.backend == place.backend && is_it && !is_other_zone
         })

@@ -270,7 +270,8 @@ fn what_a_cloud_will_not_have_is_refused_in_one_line() {
 fn disk_of_a_volume_is_no_second_volume() {
     let mut w = ready();
     let mut register = |id: &str, name: &str| {
-        let place = CloudPlace { existing: Some(id.into()), ..place() };
+        let zone = Some(format!("zone-of-{name}"));
+        let place = CloudPlace { existing: Some(id.into()), zone, ..place() };
         let (project, name) = (MAIN_PROJECT.to_owned(), name.to_owned());
         let place = VolumePlace::Cloud(Box::new(place));
         let create = CreateVolume { project, name, place, size: None };

@@ -248,6 +248,10 @@ pub fn for_offers(submission: &Submission) -> Submission {
         ..without_texts(submission, submission.spec.clone())
     };
     for spec in specs(&mut waiting) {
+        // By itself a group is not in its place among others.
+        if let Some(service) = &mut Arc::make_mut(&mut spec.launch).service {
+            service.group = None;
+        }
         for component in Arc::make_mut(&mut spec.components) {
             let request = Arc::make_mut(&mut component.request);
             (request.wait_policy, request.begin) = (WaitPolicy::Forever, None);

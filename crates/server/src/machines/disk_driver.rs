@@ -21,7 +21,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use wire::volume::{VolumeAction, VolumeOrder};
 
 /// Disks that are worked on at the same time.
@@ -30,6 +30,9 @@ const CALLS_MAX: usize = 16;
 /// How often the state is looked through where nothing is committed, and how often a source is asked for its disks.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 const DESCRIBE_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Commits within this time are looked at together: each look goes through all disks and all jobs that run.
+const COMMITS_PAUSE: Duration = Duration::from_millis(50);
 
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -68,12 +71,29 @@ struct DiskTask {
     work: VolumeWork,
 }
 
+/// How often each disk was missing, by source and by project and name: one source's answer says nothing of another's disks.
+#[derive(Default)]
+struct Missing(HashMap<String, HashMap<(String, String), u32>>);
+
+impl Missing {
+    /// Counts the disks that an answer of the source has not; those that have been missing often enough.
+    fn note(&mut self, source: &str, lost: Vec<(String, String)>) -> Vec<(String, String)> {
+        let counts = self.0.entry(source.to_owned()).or_default();
+        counts.retain(|name, _| lost.contains(name));
+        let is_given_up = |name: &(String, String)| {
+            let count = counts.entry(name.clone()).or_default();
+            *count += 1;
+            *count >= MISSING_MAX
+        };
+        lost.into_iter().filter(is_given_up).collect()
+    }
+}
+
 struct DiskDriver {
     shared: Arc<Shared>,
     sources: OpenSources,
     progress: HashMap<Key, Progress>,
-    /// How often each disk was missing, by project and name.
-    missing: HashMap<(String, String), u32>,
+    missing: Missing,
     /// What an alarm was raised for, by source and id.
     strangers: HashSet<(String, String)>,
     ended: mpsc::Sender<(Key, Result<Outcome, SourceError>)>,
@@ -89,14 +109,19 @@ pub async fn run(shared: Arc<Shared>) {
         shared,
         sources: OpenSources::default(),
         progress: HashMap::new(),
-        missing: HashMap::new(),
+        missing: Missing::default(),
         strangers: HashSet::new(),
         ended,
     };
     loop {
         driver.begin_due();
         tokio::select! {
-            changed = commits.changed() => if changed.is_err() { return },
+            changed = commits.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+                sleep(COMMITS_PAUSE).await;
+            }
             Some((key, outcome)) = ends.recv() => driver.end(key, outcome).await,
             _ = timer.tick() => {}
         }
@@ -215,14 +240,7 @@ impl DiskDriver {
                 );
             }
         }
-        self.missing.retain(|name, _| lost.contains(name));
-        for name in lost {
-            let count = self.missing.entry(name.clone()).or_default();
-            *count += 1;
-            if *count < MISSING_MAX {
-                continue;
-            }
-            let (project, name) = name;
+        for (project, name) in self.missing.note(source, lost) {
             let id = self.shared.read().volumes_of(&project).get(&name).map(|of| of.id.clone());
             let Some(id) = id else { continue };
             let text = "the source does not have it any more".to_owned();
@@ -372,6 +390,19 @@ async fn execute(shared: &Shared, command: Command) -> Result<(), SourceError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn disk_is_lost_when_its_own_source_has_missed_it_three_times_in_a_row() {
+        let mut missing = Missing::default();
+        let disk = || vec![("main".to_owned(), "data".to_owned())];
+        assert!(missing.note("aws", disk()).is_empty());
+        assert!(missing.note("aws", Vec::new()).is_empty(), "it is there again");
+        for _ in 0..2 {
+            assert!(missing.note("aws", disk()).is_empty());
+            assert!(missing.note("gcp", Vec::new()).is_empty(), "another source has not seen it");
+        }
+        assert_eq!(missing.note("aws", disk()), disk());
+    }
 
     #[test]
     fn refusals_settle_what_becomes_of_a_disk_and_other_errors_are_tried_again() {
