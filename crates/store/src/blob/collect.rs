@@ -11,7 +11,7 @@ use std::num::NonZeroU32;
 
 use super::pack::{self, ALIGN, RECORD_HEADER, record_len};
 use super::{
-    BIG, BlobError, BlobId, BlobLocation, Blobs, Durable, FIRST_PACK, PACKS, Written, big_name,
+    BIG, BlobError, BlobId, BlobLocation, Blobs, FIRST_PACK, PACKS, big_name,
     pack_name,
 };
 
@@ -196,7 +196,7 @@ impl Blobs {
             }
         }
         if !bytes.is_empty() {
-            let Written { pack, base, .. } = self.append(&bytes, Durable::Now)?;
+            let (pack, base) = self.append(&bytes)?;
             for (id, offset, len) in moved {
                 self.index(id, BlobLocation::Packed { pack, offset: base + offset, len });
             }
