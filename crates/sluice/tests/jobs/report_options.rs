@@ -73,7 +73,7 @@ const UNCUT: &str = "sacct -X -P -S now -o JobID,Start -j STEP";
 const CUT: &str = "sacct -X -P -S now -o JobID,Start -j STEP -T";
 
 const SPRIO: &[Row] = &[
-    (K::Jobs, "sprio", "sprio -j WAITS"),
+    (K::Jobs, "sprio", "sprio --jobs=WAITS"),
     (K::Partition, "sprio", "sprio -p other"),
     (K::Users, "sprio", "sprio -u root"),
     (K::Format, "sprio", "sprio -o %i"),
