@@ -32,6 +32,7 @@ mod node;
 mod other_language;
 mod port;
 mod port_mapping;
+mod program_name;
 mod progress;
 mod restore;
 mod script_faults;
@@ -209,13 +210,13 @@ pub fn run(name: &str, args: Vec<String>) -> ExitCode {
         return slurm_command(command, &args[1..]);
     }
     // What is said of a wrong line names the program as it was called.
-    let called = if name == "dstack" { name } else { "sluice" };
+    let called = program_name::note(name);
     let words: Vec<String> = std::iter::once(called.to_string()).chain(args).collect();
     let cli = match Cli::try_parse_from(&words) {
         Ok(cli) => cli,
         Err(error) => match published_options::refusal(&words[1..], &error) {
             Some(why) => {
-                eprintln!("sluice: error: {why}");
+                eprintln!("{called}: error: {why}");
                 return ExitCode::from(USAGE);
             }
             None => error.exit(),

@@ -1,18 +1,30 @@
-//! A line on the terminal while a file is read that takes longer than a moment. It is rewritten in place, and gone when that is done.
+//! A line on the terminal while something takes longer than a moment. It is rewritten in place, and gone when that is done.
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Seek};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const INTERVAL: Duration = Duration::from_millis(500);
 
 /// Does `work`, which reads `file`, and says meanwhile how far it is, where standard error is a terminal.
 pub fn while_reading<T>(file: &File, work: impl FnOnce() -> T) -> T {
+    on_terminal(|| how_far(file), work)
+}
+
+/// Does `work`, of which nobody can say how far it is, and says meanwhile what is done and for how long, where standard error is
+/// a terminal.
+pub fn while_working<T>(what: &str, work: impl FnOnce() -> T) -> T {
+    let begun = Instant::now();
+    on_terminal(|| how_long(what, begun.elapsed()), work)
+}
+
+fn on_terminal<T>(line: impl Fn() -> String + Send, work: impl FnOnce() -> T) -> T {
     if !io::stderr().is_terminal() {
         return work();
     }
-    let done = shown_while(INTERVAL, || how_far(file), |line| eprint!("\r{line}\x1b[K"), work);
+    // The cursor goes back to the begin, so that a message which is printed meanwhile takes the line's place.
+    let done = shown_while(INTERVAL, line, |line| eprint!("\r{line}\x1b[K\r"), work);
     eprint!("\r\x1b[K");
     done
 }
@@ -35,6 +47,10 @@ fn shown_while<T>(
         drop(done);
         result
     })
+}
+
+fn how_long(what: &str, elapsed: Duration) -> String {
+    format!("{what}: {} s", elapsed.as_secs())
 }
 
 /// By the position that whoever reads the file shares.
@@ -65,5 +81,15 @@ mod tests {
         file.seek(SeekFrom::Start(1 << 20)).expect("its position");
         assert_eq!(how_far(&file), "1 of 3 MiB");
         assert_eq!(file.stream_position().expect("its position"), 1 << 20);
+        // A file that another thread reads, as that of `sbcast`, is looked at by a second handle.
+        let second = file.try_clone().expect("another handle");
+        file.seek(SeekFrom::Start(2 << 20)).expect("its position");
+        assert_eq!(how_far(&second), "2 of 3 MiB");
+    }
+
+    #[test]
+    fn work_without_a_measure_is_told_with_its_time() {
+        let line = how_long("the state is moved", Duration::from_millis(2900));
+        assert_eq!(line, "the state is moved: 2 s");
     }
 }

@@ -2,6 +2,7 @@
 
 use super::daemon::state_dir::StateDir;
 use super::daemon::{as_server_user, server};
+use super::progress;
 use super::verb::{VerbError, VerbResult};
 use ::server::DatabaseUrl;
 use ::server::store_check::{self, StoreReport};
@@ -80,7 +81,9 @@ fn migrate(args: &MigrateArgs) -> VerbResult {
     state.lock()?;
     let (from, to) = (printable(&args.from), printable(&args.to));
     as_server_user::run(&state, |dir| {
-        let Moved { jobs, seq, term, files } = store_move::migrate(dir, &url, way)?;
+        let moved =
+            progress::while_working("the state is moved", || store_move::migrate(dir, &url, way));
+        let Moved { jobs, seq, term, files } = moved?;
         println!(
             "{from} is in {to} now, and was compared: {jobs} jobs as of event {seq} in term {term}, {files} files of scripts"
         );
@@ -94,15 +97,21 @@ fn check(args: &CheckArgs) -> VerbResult {
         Some(url) => {
             let url = DatabaseUrl::parse(url, args.store_password_file.as_deref())
                 .map_err(|error| VerbError::Message(format!("--store: {error}")))?;
-            (url.shown().to_owned(), store_check::check_database(url)?)
+            let place = url.shown().to_owned();
+            (place, reading(|| store_check::check_database(url))?)
         }
         None => {
             let state = args.state.clone().unwrap_or_else(crate::client::default_state_dir);
-            (state.display().to_string(), store_check::check_folder(&state.join("server"))?)
+            let folder = state.join("server");
+            (state.display().to_string(), reading(|| store_check::check_folder(&folder))?)
         }
     };
     print(&place, &report);
     Ok(ExitCode::SUCCESS)
+}
+
+fn reading<T>(work: impl FnOnce() -> T) -> T {
+    progress::while_working("the state is read", work)
 }
 
 fn print(place: &str, report: &StoreReport) {

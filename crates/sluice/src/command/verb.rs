@@ -1,5 +1,6 @@
 //! What the verbs of `sluice` share: the options that say where the server is, and how a verb fails.
 
+use super::program_name::program_name;
 use crate::client::{Client, ClientError, ServerLocation};
 use clap::Args;
 use std::path::PathBuf;
@@ -45,13 +46,14 @@ pub enum VerbError {
 
 impl VerbError {
     pub fn print(&self) {
+        let program = program_name();
         for line in self.to_string().lines() {
-            eprintln!("sluice: error: {line}");
+            eprintln!("{program}: error: {line}");
         }
         if let Self::Client(error) = self
             && let Some(hint) = error.hint()
         {
-            eprintln!("sluice: note: {hint}");
+            eprintln!("{program}: note: {hint}");
         }
     }
 
@@ -83,7 +85,7 @@ pub fn note_unknown_users<'a>(client: &Client, names: impl IntoIterator<Item = &
     }
     for name in names {
         if matches!(nix::unistd::User::from_name(name), Ok(None)) {
-            eprintln!("sluice: note: user {name:?} is not known on this machine");
+            eprintln!("{}: note: user {name:?} is not known on this machine", program_name());
         }
     }
 }

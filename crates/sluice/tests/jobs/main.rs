@@ -11,6 +11,7 @@ mod job_lifecycle;
 mod listing;
 mod login_environment;
 mod mail;
+mod report_options;
 mod requeue;
 mod rlimits;
 mod signals;

@@ -1,4 +1,5 @@
-//! The pages of docs/guide and runbooks that the lab can play: every `$` line is run against the lab of examples/lab, and prints what the page says.
+//! The pages of docs/guide, and the runbooks that the lab can play: every `$` line is run against the lab of examples/lab, and
+//! prints what the page says.
 //!
 //! What is printed may have more lines than the page. `…` stands for any text, a time for any time, runs of spaces for one,
 //! `ada` for who runs the tests. A command that only looks is asked again until it says so: the page's reader is slower than jobs.

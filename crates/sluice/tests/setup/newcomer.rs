@@ -25,6 +25,12 @@ fn up_link_of_dstacks_name_is_there_and_says_its_name() {
     assert!(help.contains("Usage: dstack "), "{help}");
     let said = cluster.shell("dstack ps --no-such-option");
     assert!(said.code == 2 && said.stderr.contains("Usage: dstack ps"), "{said:?}");
+    for line in ["dstack logs nothing", "dstack stop -y nothing"] {
+        let said = cluster.shell(line);
+        assert!(said.code != 0 && said.stderr.starts_with("dstack: error: "), "{line}: {said:?}");
+    }
+    let said = cluster.sluice(&["logs", "nothing"]);
+    assert!(said.stderr.starts_with("sluice: error: "), "{said:?}");
     cluster.submit_sleeper("-J seen");
     let listed = cluster.shell("dstack ps").ok();
     assert!(listed.contains("seen"), "{listed}");

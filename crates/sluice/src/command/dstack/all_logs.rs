@@ -5,6 +5,7 @@ use super::log_output::LogOutput;
 use super::log_source::{Log, file, kept};
 use super::{attach, each_group};
 use crate::client::{Client, ServerLocation};
+use crate::command::program_name::program_name;
 use crate::command::verb::VerbError;
 use model::change::{JobFilter, JobRef};
 use model::id::JobId;
@@ -80,7 +81,7 @@ pub fn print(client: &mut Client, job: &JobView, wanted: &Wanted) -> Result<AllL
         };
         // One that cannot be read does not hide the others.
         if let Err(error) = printed {
-            eprintln!("sluice: {}: {error}", source.prefix);
+            eprintln!("{}: {}: {error}", program_name(), source.prefix);
         }
     }
     Ok(AllLogs { shown: sources.len() - left_out, left_out })
@@ -161,7 +162,7 @@ fn follow_one(
         let mut client = Client::at(location);
         let LogId { job, node } = source.id;
         if let Err(error) = attach::follow(&mut client, job, node, &mut source.output(json)) {
-            eprintln!("sluice: {}: {error}", source.prefix);
+            eprintln!("{}: {}: {error}", program_name(), source.prefix);
         }
         // The other end lives as long as there is something to follow.
         let _ = ended.send(());

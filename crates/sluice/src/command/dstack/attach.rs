@@ -3,6 +3,7 @@
 use super::log_output::LogOutput;
 use super::{ask, unexpected};
 use crate::client::{Client, ClientError};
+use crate::command::program_name::program_name;
 use crate::command::verb::VerbError;
 use ::slurm::words::reason;
 use model::change::{JobFilter, JobRef};
@@ -82,7 +83,7 @@ pub fn follow(
     loop {
         let view = await_start(client, job, WAITING_AFTER_MS, |view| {
             if !std::mem::replace(&mut told_wait, true) {
-                eprintln!("sluice: note: {}", waits(view));
+                eprintln!("{}: note: {}", program_name(), waits(view));
             }
         })?;
         if log.attempt != view.restarts + 1 {

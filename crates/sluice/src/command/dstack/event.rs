@@ -3,6 +3,7 @@
 use super::options::{Since, parse_since};
 use super::{OfProject, ask, print, unexpected};
 use crate::client::Client;
+use crate::command::program_name::program_name;
 use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
 use ::dstack::occurrence::{self, Actor, Occurrence, Target};
 use clap::Args;
@@ -72,7 +73,8 @@ pub fn run(args: EventArgs) -> VerbResult {
     let of_gateways =
         [("--target-gateway", &args.target_gateway), ("--within-gateway", &args.within_gateway)];
     for (option, _) in of_gateways.into_iter().filter(|(_, names)| !names.is_empty()) {
-        eprintln!("sluice: note: {option}: there are no gateways here, and no events of them");
+        let program = program_name();
+        eprintln!("{program}: note: {option}: there are no gateways here, and no events of them");
     }
     let mut client = args.server.client()?;
     args.of.check(&mut client)?;

@@ -2,6 +2,7 @@
 
 use super::{PROGRESS_PAUSE, ask, cluster, confirm, fleets, print, watch};
 use crate::client::Client;
+use crate::command::program_name::program_name;
 use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
 use ::dstack::instance_state::InstanceState;
 use ::dstack::node_offer;
@@ -94,7 +95,7 @@ fn delete(client: &mut Client, name: String, args: &FleetArgs) -> VerbResult {
         let lines = leaving.filter_map(|h| Some(format!("{}: {}", h.node, h.failure.as_ref()?)));
         for line in lines {
             if !told.contains(&line) {
-                eprintln!("sluice: {line}; it is tried again");
+                eprintln!("{}: {line}; it is tried again", program_name());
                 told.push(line);
             }
         }

@@ -2,6 +2,7 @@
 
 use super::{PROGRESS_PAUSE, ask, confirm, fleets, print};
 use crate::client::Client;
+use crate::command::program_name::program_name;
 use crate::command::verb::{VerbError, VerbResult};
 use ::dstack::configuration::fleet::Fleet;
 use model::range::Range;
@@ -105,7 +106,9 @@ fn follow(client: &mut Client, name: &str) -> VerbResult {
             }
         }
         if is_settled && !is_well {
-            eprintln!("sluice: hosts with an error are tried again: `sluice fleet {name} -v`");
+            let program = program_name();
+            let look = format!("`{program} fleet {name} -v`");
+            eprintln!("{program}: hosts with an error are tried again: {look}");
             return Ok(ExitCode::FAILURE);
         }
         if is_settled {

@@ -6,6 +6,7 @@ use super::log_source::{Log, booked_file, file, kept};
 use super::options::{Since, check_replica, parse_since};
 use super::{OfProject, ask, attach, event, find_ended, find_in_memory, print, unexpected};
 use crate::client::Client;
+use crate::command::program_name::program_name;
 use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
 use ::dstack::occurrence::{self, Target};
 use ::dstack::run_summary::RunSummary;
@@ -80,11 +81,12 @@ pub fn run(args: LogsArgs) -> VerbResult {
     if args.all {
         let AllLogs { shown, left_out } = all_logs::print(&mut client, &job, &args.wanted(since))?;
         if shown == 0 {
-            eprintln!("sluice: note: nothing of {} has started", args.run);
+            eprintln!("{}: note: nothing of {} has started", program_name(), args.run);
         }
         if left_out > 0 {
             eprintln!(
-                "sluice: note: {left_out} more logs are left out: at most {} are shown",
+                "{}: note: {left_out} more logs are left out: at most {} are shown",
+                program_name(),
                 all_logs::SOURCES_MAX
             );
         }
@@ -105,7 +107,8 @@ pub fn run(args: LogsArgs) -> VerbResult {
     {
         let array = array.array;
         eprintln!(
-            "sluice: note: this is the log of task {array}_{index}; {array}_N is that of another, --all shows all"
+            "{}: note: this is the log of task {array}_{index}; {array}_N is that of another, --all shows all",
+            program_name()
         );
     }
     let output = &mut args.output(job.id);

@@ -4,6 +4,7 @@ use super::offer_json::{group_json, to_json};
 use super::options::OutputArgs;
 use super::profile_options::ProfileArgs;
 use super::{OfProject, apply, cluster, nodes_of, print};
+use crate::command::program_name::program_name;
 use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
 use ::dstack::configuration;
 use ::dstack::no_offer;
@@ -65,7 +66,7 @@ pub fn run(args: OfferArgs) -> VerbResult {
     let applicable = loaded.applicable().map_err(|fault| refused(fault.to_string()))?;
     let mut task = applicable.task().ok_or_else(|| refused("no task".into()))?;
     for notice in &loaded.notices {
-        eprintln!("sluice: note: offer: {notice}");
+        eprintln!("{}: note: offer: {notice}", program_name());
     }
     let mut client = args.server.client()?;
     args.of.check(&mut client)?;

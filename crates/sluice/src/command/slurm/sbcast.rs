@@ -13,6 +13,7 @@ use super::step::{Plan, Step};
 use super::submit::caller;
 use super::submit::job_watch::{SHORT_STEP, Watch, Watched};
 use crate::client::Client;
+use crate::command::progress;
 use ::slurm::option::job_options::{Export, StepOptions};
 use ::slurm::option::parse::Parsed;
 use ::slurm::option::{Command, JobOptions, OptionKey as K, table};
@@ -247,6 +248,7 @@ impl BroadcastStep<'_> {
         let signals = take_signals().map_err(|errno| failed(errno.into()))?;
         let (input, output) = io::pipe().map_err(failed)?;
         let input = File::from(OwnedFd::from(input));
+        let read = source.try_clone().map_err(failed)?;
         let send = move || file_copy::send(&copy, source, output);
         let sender = std::thread::Builder::new().name("file".into()).spawn(send).map_err(failed)?;
         let placed: Vec<(String, Vec<u32>)> =
@@ -254,7 +256,9 @@ impl BroadcastStep<'_> {
         let plan = self.plan(layout.step, placed.len() as u32);
         let outputs = self.outputs(layout.step)?;
         let step = Step::new(plan, listener, streams, outputs, Some(input)).with_command(COMMAND);
-        let outcome = step.placed(&placed, launch).run(&mut watch, &signals).map_err(failed)?;
+        let step = step.placed(&placed, launch);
+        let outcome = progress::while_reading(&read, || step.run(&mut watch, &signals));
+        let outcome = outcome.map_err(failed)?;
         // The step has closed its end of the pipe, so the sender ends.
         let sent = sender.join().unwrap_or_else(|_| Err(io::Error::other("it was not read")));
         match sent {
