@@ -351,6 +351,8 @@ pub struct DiskMade {
     pub zone: Option<String>,
     pub size: Option<Bytes>,
     pub price: Option<Price>,
+    /// Of a claim of Kubernetes.
+    pub access_modes: Vec<String>,
 }
 
 /// An agent that wants to join, with a token.

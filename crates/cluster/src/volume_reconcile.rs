@@ -46,6 +46,8 @@ impl State {
         let wanted = self.disk_holder(of.project, of.name).map(|(_, node)| node);
         match (of.volume.state, attachment) {
             (VolumeState::Creating, _) => Some(VolumeWork::Create),
+            // No pod may have it: idle ones go by themselves.
+            (VolumeState::Deleting, None) if self.pods_with(of.volume).next().is_some() => None,
             (VolumeState::Deleting, None) if place.existing.is_some() => {
                 Some(VolumeWork::Report(VolumeReport::Deleted))
             }

@@ -31,7 +31,7 @@ fn refused(why: String) -> Refusal {
 
 /// The region of a source by which it makes the disk. Google's sources name zones.
 fn place_in(source: &SourceConfig, wanted: &CloudPlace) -> Option<CloudPlace> {
-    let named = || CloudPlace { source: source.name.clone(), ..wanted.clone() };
+    let named = || CloudPlace { source: source.name.clone(), claim: None, ..wanted.clone() };
     match &source.kind {
         // A program says itself what it does not know.
         SourceKind::Program(_) => Some(named()),
@@ -44,6 +44,11 @@ fn place_in(source: &SourceConfig, wanted: &CloudPlace) -> Option<CloudPlace> {
             };
             let zone = cloud.regions.iter().find(is_of_region)?;
             Some(CloudPlace { zone: Some(zone.clone()), ..named() })
+        }
+        // A claim is in no zone that anybody could say.
+        SourceKind::Kubernetes(_) => {
+            let claim = wanted.claim.clone().unwrap_or_default();
+            Some(CloudPlace { zone: None, claim: Some(claim), ..named() })
         }
         _ => None,
     }
@@ -68,7 +73,11 @@ impl State {
             });
         }
         if wanted.existing.is_none() && size.is_none_or(|size| size == Bytes(0)) {
-            return Err(refused("a volume of a cloud needs a `size` or a `volume_id`".into()));
+            let (of, name) = match wanted.claim {
+                Some(_) => ("Kubernetes", "claim_name"),
+                None => ("a cloud", "volume_id"),
+            };
+            return Err(refused(format!("a volume of {of} needs a `size` or a `{name}`")));
         }
         let of_backend = |source: &&SourceConfig| source.reference().backend == wanted.backend;
         let mut sources = self.config.sources.iter().filter(of_backend).peekable();
@@ -80,7 +89,7 @@ impl State {
             )));
         }
         let place = sources.find_map(|source| place_in(source, wanted));
-        let place = place.ok_or_else(|| {
+        let mut place = place.ok_or_else(|| {
             let zone = wanted.zone.as_ref().map(|zone| format!(", zone {zone}"));
             refused(format!(
                 "no source of the backend {} makes volumes in region {}{}",
@@ -92,6 +101,7 @@ impl State {
         if let Some(id) = place.existing.as_ref().filter(|id| self.has_disk(&place, id)) {
             return Err(refused(format!("disk {id} is a volume of the cluster already")));
         }
+        self.settle_claim(&mut place)?;
         Ok(VolumePlace::Cloud(Box::new(place)))
     }
 
@@ -117,16 +127,28 @@ impl State {
         places: &[VolumePlace],
     ) -> Result<(), Refusal> {
         let name = &used.name;
-        let mut places = places.iter().filter_map(|place| match place {
-            VolumePlace::Cloud(place) => Some(MachinePlace {
-                source: place.source.clone(),
-                region: place.region.clone(),
-                zone: place.zone.clone(),
-            }),
+        let mut clouds = places.iter().filter_map(|place| match place {
+            VolumePlace::Cloud(place) => Some(&**place),
             VolumePlace::Node(_) | VolumePlace::Shared(_) => None,
+        });
+        let mut places = clouds.clone().map(|place| MachinePlace {
+            source: place.source.clone(),
+            region: place.region.clone(),
+            zone: place.zone.clone(),
         });
         let Some(place) = places.next() else { return Ok(()) };
         let request = Arc::make_mut(&mut Arc::make_mut(&mut spec.components)[0].request);
+        let chosen = request.machines.as_ref().map_or(&[][..], |choice| &choice.backends[..]);
+        let is_chosen = |of: &&CloudPlace| {
+            chosen.is_empty() || chosen.iter().any(|one| one.eq_ignore_ascii_case(&of.backend))
+        };
+        if let Some(other) = clouds.find(|of| !is_chosen(of)) {
+            return Err(refused(format!(
+                "volume {name} is of the backend {}, and the job is to be on {}",
+                other.backend,
+                chosen.join(", ")
+            )));
+        }
         let known = request.machines.as_ref().and_then(|choice| choice.place.as_ref());
         if known.is_some_and(|known| *known != place) || places.any(|other| other != place) {
             return Err(refused(format!("volume {name}: volumes of one job are in one zone")));
@@ -215,6 +237,7 @@ fn reported(known: &Volume, report: &VolumeReport, now: Timestamp) -> Volume {
     let mut next = known.clone();
     let mut disk = known.disk.as_deref().cloned().unwrap_or_default();
     let state = disk.attachment.as_ref().map(|of| of.state.clone());
+    let is_claim = known.is_claim();
     let enter = |disk: &mut Disk, state: AttachmentState| {
         if let Some(attachment) = &mut disk.attachment {
             (attachment.state, attachment.since) = (state, now);
@@ -222,12 +245,15 @@ fn reported(known: &Volume, report: &VolumeReport, now: Timestamp) -> Volume {
     };
     match (report, state) {
         (VolumeReport::Made(made), _) => {
-            let DiskMade { id, zone, size, price } = made.clone();
+            let DiskMade { id, zone, size, price, access_modes } = made.clone();
             disk.made.get_or_insert(now);
             (disk.id, disk.price) = (Some(id), price);
             if let VolumePlace::Cloud(place) = &mut next.place {
                 place.zone = zone.or(place.zone.take());
                 disk.price = disk.price.filter(|_| place.existing.is_none());
+                if let Some(claim) = place.claim.as_mut().filter(|_| !access_modes.is_empty()) {
+                    claim.access_modes = access_modes;
+                }
             }
             next.size = size.or(next.size);
             // A deletion that was asked for meanwhile goes on.
@@ -241,7 +267,9 @@ fn reported(known: &Volume, report: &VolumeReport, now: Timestamp) -> Volume {
         }
         (VolumeReport::Attach { node, machine }, None) => {
             let (node, machine) = (node.clone(), machine.clone());
-            let state = AttachmentState::Attaching;
+            // A pod has its claims from the beginning.
+            let state =
+                if is_claim { AttachmentState::Attached } else { AttachmentState::Attaching };
             disk.attachment = Some(Attachment { node, machine, state, since: now });
         }
         (VolumeReport::Attached, Some(AttachmentState::Attaching)) => {
@@ -249,6 +277,10 @@ fn reported(known: &Volume, report: &VolumeReport, now: Timestamp) -> Volume {
         }
         (VolumeReport::AttachFailed { text }, Some(AttachmentState::Attaching)) => {
             enter(&mut disk, AttachmentState::Failed(text.clone()));
+        }
+        (VolumeReport::Detach, Some(_)) if is_claim => {
+            disk.attachment = None;
+            disk.idle_since = Some(now);
         }
         (VolumeReport::Detach, Some(state)) if state != AttachmentState::Detaching => {
             enter(&mut disk, AttachmentState::Detaching);

@@ -45,6 +45,10 @@ impl State {
         let request = job.flatten().map(|job| job.spec.request());
         let choice = request.and_then(|request| request.machines.as_deref());
         let makes_pods = source.reference().makes_pods;
+        // The claim is free when the pod that has it is gone.
+        if self.awaits_claim(&source.name, request.and_then(|request| request.pod.as_deref())) {
+            return Ok(Decision::default());
+        }
         let terms = MachineTerms {
             idle_s: choice.and_then(|choice| choice.idle_s),
             fleet: order.fleet.clone(),

@@ -6,6 +6,7 @@ mod assign;
 mod backed_node;
 mod cancel;
 mod change;
+mod claim_volume;
 mod cloud_volume;
 mod coordinator;
 mod delete_run;

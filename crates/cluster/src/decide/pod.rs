@@ -2,32 +2,45 @@
 
 use crate::state::State;
 use model::container::{Container, ContainerUser};
-use model::pod::PodTemplate;
+use model::pod::{PodClaim, PodTemplate};
 use model::principal::Principal;
+use model::reason::Refusal;
 use model::run::{JobSpec, LaunchKind};
 use model::site::ContainerSite;
 use std::sync::Arc;
 
 impl State {
     /// Says of a new job which pod it would run in. What a client says of it does not count.
-    pub(super) fn settle_pod(&self, spec: &mut JobSpec) {
+    pub(super) fn settle_pod(&self, spec: &mut JobSpec) -> Result<(), Refusal> {
         let makes_pods = self.config.sources.iter().any(|of| of.reference().makes_pods);
-        let found = makes_pods.then(|| template(spec, &self.config.site.containers)).flatten();
+        let claims = self.claims_of(spec)?;
+        let needs_pod = !claims.is_empty();
+        let site = &self.config.site.containers;
+        let found = makes_pods.then(|| template(spec, site, claims)).flatten();
+        if needs_pod && found.is_none() {
+            return Err(Refusal::Other(
+                "the job's volumes are claims of Kubernetes, and it needs what a pod does not have \
+                 (docs/machines.md)"
+                    .into(),
+            ));
+        }
         if found.as_ref() != spec.request().pod.as_deref() {
             let component = &mut Arc::make_mut(&mut spec.components)[0];
             Arc::make_mut(&mut component.request).pod = found.map(Box::new);
         }
+        Ok(())
     }
 }
 
 /// The pod of a job; `None` for one that needs what a pod does not have: folders and credentials of a node, a container that is
-/// kept or saved, rights over the machine, or the image's own command, in whose place the agent runs.
-fn template(spec: &JobSpec, site: &ContainerSite) -> Option<PodTemplate> {
+/// kept or saved, rights over the machine, or the image's own command, in whose place the agent runs. `claims`: all of its
+/// volumes that a pod can have.
+fn template(spec: &JobSpec, site: &ContainerSite, claims: Vec<PodClaim>) -> Option<PodTemplate> {
     let launch = &spec.launch;
-    if launch.registry_auth.is_some() || !launch.volumes.is_empty() {
+    if launch.registry_auth.is_some() || launch.volumes.len() != claims.len() {
         return None;
     }
-    let own = as_owner(&spec.owner);
+    let own = PodTemplate { claims, ..as_owner(&spec.owner) };
     let Some(container) = &launch.container else {
         let takes_one = launch.kind == LaunchKind::Task && !launch.without_container;
         return match site.default_image.as_deref().filter(|_| takes_one) {
@@ -42,7 +55,13 @@ fn template(spec: &JobSpec, site: &ContainerSite) -> Option<PodTemplate> {
 }
 
 fn as_owner(owner: &Principal) -> PodTemplate {
-    PodTemplate { image: None, uid: owner.uid, gid: owner.gid, groups: owner.groups.clone() }
+    PodTemplate {
+        image: None,
+        uid: owner.uid,
+        gid: owner.gid,
+        groups: owner.groups.clone(),
+        claims: Vec::new(),
+    }
 }
 
 fn is_a_pods(container: &Container) -> bool {

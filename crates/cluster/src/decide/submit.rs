@@ -62,7 +62,7 @@ impl State {
         self.check_unique_name(submit)?;
         self.check_room_for_job(&spec, submit.array.as_ref(), context)?;
         self.settle_volumes(&mut spec, jobs > 1)?;
-        self.settle_pod(&mut spec);
+        self.settle_pod(&mut spec)?;
         let tasks = submit.array.as_ref().map_or(1, |array| array.indices.len());
         let asked = (jobs - 1).saturating_add(tasks);
         let Assignment { account, qos, partitions } = self.assign(&spec, asked, None, context)?;

@@ -335,7 +335,10 @@ impl State {
         let name = &used.name;
         let one_place = match places {
             [VolumePlace::Node(node)] => Some(format!("is on node {node}")),
-            [VolumePlace::Cloud(_)] => Some("is a disk of one machine".to_owned()),
+            // Of claims, the access modes decide.
+            [VolumePlace::Cloud(place)] if place.claim.is_none() => {
+                Some("is a disk of one machine".to_owned())
+            }
             _ => None,
         };
         if let (Some(where_it_is), 2..) = (one_place, nodes) {
@@ -390,17 +393,23 @@ fn narrow_to(allowed: &mut Option<BTreeSet<String>>, nodes: BTreeSet<String>) {
     });
 }
 
+/// The names of a path.
+fn parts(path: &str) -> Vec<&str> {
+    path.split('/').filter(|part| !matches!(*part, "" | ".")).collect()
+}
+
+/// Whether the path is the other one, or leads through it.
+pub(super) fn is_same_or_below(path: &str, other: &str) -> bool {
+    parts(path).starts_with(&parts(other))
+}
+
 /// Refuses two volumes at one path, or one below another's: the second would hide or need the first.
 fn check_paths(volumes: &[VolumeUse]) -> Result<(), Refusal> {
-    let parts = |used: &VolumeUse| -> Vec<String> {
-        let parts = used.path.split('/').filter(|part| !matches!(*part, "" | "."));
-        parts.map(str::to_owned).collect()
-    };
     for (at, one) in volumes.iter().enumerate() {
         for other in &volumes[..at] {
-            let (one, other) = (parts(one), parts(other));
-            if one.starts_with(&other) || other.starts_with(&one) {
-                let why = format!("two volumes at or below /{}", one.join("/"));
+            let (one, other) = (one.path.as_str(), other.path.as_str());
+            if is_same_or_below(one, other) || is_same_or_below(other, one) {
+                let why = format!("two volumes at or below /{}", parts(one).join("/"));
                 return Err(refused(why));
             }
         }

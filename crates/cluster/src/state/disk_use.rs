@@ -5,6 +5,7 @@ use crate::state::job::Job;
 use model::allocation::Allocation;
 use model::cloud_volume::{AttachmentState, Disk};
 use model::id::JobId;
+use model::machine::Machine;
 use model::price::Cost;
 use model::run::JobSpec;
 use model::time::Timestamp;
@@ -35,6 +36,50 @@ impl State {
         volume.cloud().is_some().then_some(DiskVolume { project, name, volume })
     }
 
+    /// The volume of this use, where it is a claim of Kubernetes.
+    pub(crate) fn claim_volume(&self, used: &VolumeUse) -> Option<DiskVolume<'_>> {
+        self.disk_of(used, 0).filter(|of| of.volume.is_claim())
+    }
+
+    /// The pods of a source that have the claim, or will have it.
+    pub(crate) fn pods_with_claim<'s>(
+        &'s self,
+        source: &'s str,
+        claim_name: &'s str,
+    ) -> impl Iterator<Item = &'s Machine> {
+        self.machines.values().filter(move |machine| {
+            let pod = machine.terms.pod.as_ref().filter(|_| machine.source == source);
+            machine.is_live() && pod.is_some_and(|pod| pod.mounts(claim_name))
+        })
+    }
+
+    /// The pods that have a volume that is a claim.
+    pub(crate) fn pods_with<'s>(&'s self, volume: &'s Volume) -> impl Iterator<Item = &'s Machine> {
+        let place = volume.cloud().filter(|place| place.claim.is_some());
+        let id = volume.disk.as_ref().and_then(|disk| disk.id.as_deref());
+        let both = place.zip(id).into_iter();
+        both.flat_map(move |(place, id)| self.pods_with_claim(&place.source, id))
+    }
+
+    /// Whether the node is a pod that has the volume at this path.
+    pub fn has_claim_at(&self, node: &str, volume: &Volume, path: &str) -> bool {
+        let id = volume.disk.as_ref().and_then(|disk| disk.id.as_deref());
+        self.pods_with(volume).filter(|machine| machine.node == node).any(|machine| {
+            let mut claims = machine.terms.pod.iter().flat_map(|pod| &pod.claims);
+            claims.any(|claim| Some(claim.claim_name.as_str()) == id && claim.path == path)
+        })
+    }
+
+    /// Whether a pod that is not for this job has the claim, which is one pod's at a time.
+    fn is_in_pod_of_others(&self, volume: &Volume, job: &Job) -> bool {
+        let own = job.spec.request().pod.as_deref();
+        self.pods_with(volume).any(|machine| {
+            let is_alike = machine.terms.pod.as_deref() == own;
+            let first = machine.job.filter(|id| *id != job.id).and_then(|id| self.job(id));
+            !is_alike || first.is_some_and(Job::is_waiting)
+        })
+    }
+
     /// The disks of a job on each node of its allocation, in the order of the nodes.
     fn disks_on<'s>(
         &'s self,
@@ -52,7 +97,9 @@ impl State {
         let mut own = self.disks_on(spec, allocation).filter(|(on, _)| *on == node);
         own.any(|(_, of)| {
             let attachment = of.volume.disk.as_ref().and_then(|disk| disk.attachment.as_ref());
-            !attachment.is_some_and(|of| of.node == node && of.state.is_settled())
+            // A pod that has begun has its claims.
+            let is_there = attachment.is_some_and(|of| of.node == node && of.state.is_settled());
+            !is_there && !of.volume.is_claim()
         })
     }
 
@@ -100,11 +147,17 @@ impl State {
             (0..ranks).filter_map(move |rank| self.disk_of(used, rank))
         });
         disks.any(|of| {
+            let claim = of.volume.cloud().and_then(|place| place.claim.as_ref());
+            if claim.is_some_and(|claim| claim.is_shared()) {
+                return false;
+            }
             let attachment = of.volume.disk.as_ref().and_then(|disk| disk.attachment.as_ref());
             let has_failed =
                 attachment.is_some_and(|of| matches!(of.state, AttachmentState::Failed(_)));
             let holder = self.disk_holder(of.project, of.name);
-            has_failed || holder.is_some_and(|(id, _)| id != job.id)
+            has_failed
+                || holder.is_some_and(|(id, _)| id != job.id)
+                || self.is_in_pod_of_others(of.volume, job)
         })
     }
 

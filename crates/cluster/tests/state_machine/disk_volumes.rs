@@ -65,7 +65,8 @@ fn reports(w: &mut World) {
 fn disk_made(zone: Option<&str>) -> VolumeReport {
     let price = Price::from_dollars(0.36);
     let zone = zone.map(str::to_owned);
-    VolumeReport::Made(DiskMade { id: "vol-1".into(), zone, size: None, price })
+    let id = "vol-1".to_owned();
+    VolumeReport::Made(DiskMade { id, zone, price, ..DiskMade::default() })
 }
 
 fn with_disk() -> Ask {

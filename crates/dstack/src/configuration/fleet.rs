@@ -85,7 +85,9 @@ impl Fleet {
 
 fn tags(value: &Value) -> Vec<(String, String)> {
     let entries = value.entries().iter();
-    entries.filter_map(|(key, value)| Some((key.clone().into_owned(), value.as_owned_text()?))).collect()
+    entries
+        .filter_map(|(key, value)| Some((key.clone().into_owned(), value.as_owned_text()?)))
+        .collect()
 }
 
 impl Blocks {

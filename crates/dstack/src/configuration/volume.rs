@@ -1,10 +1,12 @@
-//! `type: volume` as a type: a disk of a cloud.
+//! `type: volume` as a type: a disk of a cloud, or a claim of Kubernetes.
 
 use super::resources::bytes;
 use super::value::Value;
 use model::amount::Bytes;
-use model::cloud_volume::CloudPlace;
+use model::cloud_volume::{ClaimTerms, CloudPlace};
 use model::volume::VolumePlace;
+
+const KUBERNETES: &str = "kubernetes";
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Volume {
@@ -19,6 +21,11 @@ impl Volume {
         // `off`, which is -1, is for ever.
         let cleanup = value.get("auto_cleanup_duration").as_duration();
         let cleanup_s = cleanup.and_then(|length| u32::try_from(length.as_secs()).ok());
+        let claim = (text("backend").as_deref() == Some(KUBERNETES)).then(|| ClaimTerms {
+            storage_class_name: text("storage_class_name"),
+            access_modes: value.get("access_modes").texts(),
+            read_only: value.get("read_only").as_bool().unwrap_or(false),
+        });
         Self {
             name: text("name"),
             size: value.get("size").as_number().map(bytes),
@@ -27,8 +34,9 @@ impl Volume {
                 source: String::new(),
                 region: text("region").unwrap_or_default(),
                 zone: text("availability_zone"),
-                existing: text("volume_id"),
+                existing: text("volume_id").or_else(|| text("claim_name")),
                 cleanup_s,
+                claim: claim.map(Box::new),
             },
         }
     }

@@ -2,6 +2,16 @@
 
 use serde::{Deserialize, Serialize};
 
+/// Where the program is copied to, and where the join file is, in a pod.
+pub const PROGRAM_DIR: &str = "/sluice";
+pub const JOIN_DIR: &str = "/sluice-join";
+
+/// The agent's state: `/tmp` is the one folder that every image has and nobody can replace a folder in.
+pub const STATE_DIR: &str = "/tmp/sluice";
+
+/// What no volume of a run may be at, below or above: the agent's own folders, and the kernel's.
+pub const OWN_PATHS: [&str; 6] = [PROGRAM_DIR, JOIN_DIR, STATE_DIR, "/dev", "/proc", "/sys"];
+
 /// What a pod is made with beside its resources. A job runs in a pod that was made for one like it and in no other: what one
 /// leaves in the pod's files the next one finds.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -14,6 +24,31 @@ pub struct PodTemplate {
     pub gid: u32,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<u32>,
+    /// The volumes that the job names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub claims: Vec<PodClaim>,
+}
+
+/// A claim of Kubernetes that a job names as a volume, and where its pod finds it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct PodClaim {
+    pub claim_name: String,
+    pub path: String,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub read_only: bool,
+    /// It was made for its owner: what is in it may be given to the owner's group.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_own: bool,
+    /// One pod at a time may have it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_exclusive: bool,
+}
+
+impl PodTemplate {
+    /// Whether a pod of it has the claim.
+    pub fn mounts(&self, claim_name: &str) -> bool {
+        self.claims.iter().any(|claim| claim.claim_name == claim_name)
+    }
 }
 
 /// Whether a machine is a pod, and of which jobs.
@@ -52,6 +87,7 @@ mod tests {
             uid,
             gid: 0,
             groups: Vec::new(),
+            claims: Vec::new(),
         };
         let pod = PodKind::Of(Box::new(of(1)));
         assert!(pod.admits(Some(&of(1))));

@@ -24,11 +24,40 @@ pub struct CloudPlace {
     /// How long it may be without a job before it is deleted, seconds; `None` for as long as nobody deletes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cleanup_s: Option<u32>,
+    /// Of a claim of Kubernetes, which the manifests of pods name: nobody attaches it or makes a file system on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claim: Option<Box<ClaimTerms>>,
+}
+
+/// What a claim of Kubernetes is made with.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ClaimTerms {
+    /// `None` for the usual one of the cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub storage_class_name: Option<String>,
+    /// Those of a claim that was there before are told by the API.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub access_modes: Vec<String>,
+    /// Every pod has it for reading only.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub read_only: bool,
+}
+
+impl ClaimTerms {
+    /// Whether several pods may have it at once.
+    pub fn is_shared(&self) -> bool {
+        let has = |wanted: &str| self.access_modes.iter().any(|mode| mode == wanted);
+        has("ReadWriteMany") || (self.read_only && has("ReadOnlyMany"))
+    }
 }
 
 impl fmt::Display for CloudPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.backend, self.zone.as_deref().unwrap_or(&self.region))
+        match self.zone.as_deref().unwrap_or(&self.region) {
+            "" => write!(f, "{}", self.backend),
+            place => write!(f, "{} {place}", self.backend),
+        }
     }
 }
 
@@ -109,6 +138,17 @@ impl AttachmentState {
 mod tests {
     use super::*;
     use std::time::Duration;
+
+    #[test]
+    fn claim_is_of_several_pods_where_its_access_modes_say_so() {
+        let of = |mode: &str, read_only: bool| {
+            let access_modes = vec![mode.to_owned()];
+            ClaimTerms { access_modes, read_only, ..ClaimTerms::default() }.is_shared()
+        };
+        assert!(of("ReadWriteMany", false) && of("ReadOnlyMany", true));
+        assert!(!of("ReadOnlyMany", false), "one of the pods would write");
+        assert!(!of("ReadWriteOnce", true) && !of("ReadWriteOncePod", false));
+    }
 
     #[test]
     fn disk_costs_its_price_from_the_moment_that_it_was_made() {

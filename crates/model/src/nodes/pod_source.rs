@@ -4,6 +4,13 @@ use crate::price::Price;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
+/// The access modes of a claim.
+pub const ACCESS_MODES: [&str; 4] =
+    ["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"];
+
+/// That of a claim that says none.
+pub const USUAL_ACCESS_MODE: &str = "ReadWriteOnce";
+
 /// It holds no secret: who calls is in the kubeconfig that it names, or in the files of the server's own pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -88,6 +95,16 @@ impl ClaimMount {
         self.claim_name.replace("{uid}", &uid.to_string())
     }
 
+    /// Whether the claim of this name may be that of some user.
+    pub fn may_be(&self, name: &str) -> bool {
+        let Some((head, _)) = self.claim_name.split_once("{uid}") else {
+            return self.claim_name == name;
+        };
+        let tail = self.claim_name.rsplit_once("{uid}").map_or("", |(_, tail)| tail);
+        let uid = name.strip_prefix(head).and_then(|rest| rest.strip_suffix(tail));
+        uid.is_some_and(|uid| uid.starts_with(|c: char| c.is_ascii_digit()))
+    }
+
     /// Whether each user has one of their own.
     pub fn is_of_user(&self) -> bool {
         self.claim_name.contains("{uid}")
@@ -97,6 +114,18 @@ impl ClaimMount {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn claims_of_users_are_known_by_their_names() {
+        let of = |claim_name: &str| ClaimMount {
+            claim_name: claim_name.to_owned(),
+            ..ClaimMount::default()
+        };
+        assert!(of("home-{uid}-x").may_be("home-1000-x") && of("data").may_be("data"));
+        for other in ["home-x", "home-ann-x", "home-1000", "data-2"] {
+            assert!(!of("home-{uid}-x").may_be(other) && !of("data").may_be(other), "{other}");
+        }
+    }
 
     #[test]
     fn toleration_covers_taints_as_kubernetes_has_it() {

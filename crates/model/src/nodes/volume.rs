@@ -53,6 +53,11 @@ impl Volume {
             VolumePlace::Node(_) | VolumePlace::Shared(_) => None,
         }
     }
+
+    /// Whether it is a claim of Kubernetes.
+    pub fn is_claim(&self) -> bool {
+        self.cloud().is_some_and(|place| place.claim.is_some())
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

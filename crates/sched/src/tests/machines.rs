@@ -237,7 +237,8 @@ fn machine_is_made_as_the_job_chooses() {
 fn pod_is_made_of_the_size_that_its_job_asks_for_and_for_no_job_that_cannot_be_in_one() {
     let mut there = there();
     there.sources[0].makes_pods = true;
-    let template = PodTemplate { image: None, uid: 7, gid: 7, groups: Vec::new() };
+    let template =
+        PodTemplate { image: None, uid: 7, gid: 7, groups: Vec::new(), claims: Vec::new() };
     let waiting =
         |pod: Option<PodTemplate>| job(1).asking(|request| request.pod = pod.map(Box::new));
     let plan = made(&site(Vec::new(), [waiting(Some(template))]), &there);

@@ -1,7 +1,7 @@
 //! `[source.kubernetes]` of sluice.toml: the Kubernetes cluster whose pods are a source's machines.
 
 use model::container::is_plain_path;
-use model::pod_source::{ClaimMount, KubernetesConfig, Toleration};
+use model::pod_source::{ACCESS_MODES, ClaimMount, KubernetesConfig, Toleration};
 use model::price::Price;
 use model::time::parse_duration;
 use serde::Deserialize;
@@ -14,9 +14,6 @@ const TEXT_BYTES_MAX: usize = 253;
 /// How long a pod may wait for a place where nothing is said, and at most.
 const PENDING_S: u32 = 300;
 const PENDING_MAX: Duration = Duration::from_secs(24 * 3600);
-
-const ACCESS_MODES: [&str; 4] =
-    ["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"];
 
 const GPU_RESOURCE: &str = "nvidia.com/gpu";
 

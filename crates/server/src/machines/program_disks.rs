@@ -27,7 +27,8 @@ fn made(told: DiskAnswer) -> Result<DiskMade, SourceError> {
         return wrong("price: expected dollars an hour, from 0 to 1000000");
     }
     let size = told.size_gb.map(Bytes::from_gib);
-    Ok(DiskMade { id: told.id, zone: told.zone, size, price: price.flatten() })
+    let (id, zone, price) = (told.id, told.zone, price.flatten());
+    Ok(DiskMade { id, zone, size, price, ..DiskMade::default() })
 }
 
 fn which(order: &DiskOrder) -> Value {

@@ -2,8 +2,8 @@
 
 use crate::clock;
 use crate::shared::Shared;
-use cluster::{Job, books};
 use cluster::visibility::Viewer;
+use cluster::{Job, books};
 use model::id::JobId;
 use model::principal::Principal;
 use model::private_data::PrivateKind;

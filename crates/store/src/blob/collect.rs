@@ -10,10 +10,7 @@
 use std::num::NonZeroU32;
 
 use super::pack::{self, ALIGN, RECORD_HEADER, record_len};
-use super::{
-    BIG, BlobError, BlobId, BlobLocation, Blobs, FIRST_PACK, PACKS, big_name,
-    pack_name,
-};
+use super::{BIG, BlobError, BlobId, BlobLocation, Blobs, FIRST_PACK, PACKS, big_name, pack_name};
 
 /// Records that one turn looks at.
 pub const RECORDS_PER_TURN: usize = 512;

@@ -20,22 +20,35 @@ pub(super) fn of_node(
     let each = spec.launch.volumes.iter().map(|used| {
         let name = used.name_on(rank);
         let folder = if used.instance {
-            VolumeFolder::of_instance(&name, spec.owner.uid)
+            Some(VolumeFolder::of_instance(&name, spec.owner.uid))
         } else {
             folder(state, used, &name, node).map_err(ServerError::Volume)?
         };
-        Ok(LaunchVolume { name, folder, path: used.path.clone(), read_only: used.read_only })
+        let (path, read_only) = (used.path.clone(), used.read_only);
+        Ok(folder.map(|folder| LaunchVolume { name, folder, path, read_only }))
     });
-    each.collect()
+    each.filter_map(Result::transpose).collect()
 }
 
-fn folder(state: &State, used: &VolumeUse, name: &str, node: &str) -> Result<VolumeFolder, String> {
+/// The folder of a volume on its node; `None` where the node is a pod that has it from the beginning.
+fn folder(
+    state: &State,
+    used: &VolumeUse,
+    name: &str,
+    node: &str,
+) -> Result<Option<VolumeFolder>, String> {
     let known = state.volumes_of(used.project.as_deref().unwrap_or_default()).get(name);
     let volume = known.filter(|volume| volume.state == VolumeState::Ready);
     let volume = volume.ok_or_else(|| format!("volume {name} does not exist"))?;
     match &volume.place {
         VolumePlace::Node(home) if home != node => {
             Err(format!("volume {name} is on node {home} and not on {node}"))
+        }
+        VolumePlace::Cloud(place) if place.claim.is_some() => {
+            if state.has_claim_at(node, volume, &used.path) {
+                return Ok(None);
+            }
+            Err(format!("volume {name} is not in the pod {node}"))
         }
         VolumePlace::Cloud(_) if !is_attached(volume.disk.as_deref(), node) => {
             let attachment = volume.disk.as_ref().and_then(|disk| disk.attachment.as_ref());
@@ -45,6 +58,6 @@ fn folder(state: &State, used: &VolumeUse, name: &str, node: &str) -> Result<Vol
             });
             Err(format!("volume {name}: {why}"))
         }
-        _ => Ok(VolumeFolder::of(name, volume)),
+        _ => Ok(Some(VolumeFolder::of(name, volume))),
     }
 }

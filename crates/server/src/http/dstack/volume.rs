@@ -12,6 +12,7 @@ use dstack::api::volume::{ByName, CreateVolume, DeleteVolumes, Volume};
 use dstack::configuration::{Configuration, from_json};
 use dstack::status::VolumeStatus;
 use model::amount::Bytes;
+use model::cloud_volume::CloudPlace;
 use model::principal::Principal;
 use model::reason::Refusal;
 use model::volume::{VolumePlace, VolumeState};
@@ -71,6 +72,7 @@ fn configuration(view: &VolumeView) -> Value {
         VolumePlace::Node(place) | VolumePlace::Shared(place) => json!({
             "type": "volume", "backend": BACKEND, "name": view.name, "region": place, "size": size,
         }),
+        VolumePlace::Cloud(place) if place.claim.is_some() => claim_configuration(view, place),
         VolumePlace::Cloud(place) => json!({
             "type": "volume",
             "backend": place.backend,
@@ -82,6 +84,22 @@ fn configuration(view: &VolumeView) -> Value {
             "availability_zone": place.zone,
         }),
     }
+}
+
+fn claim_configuration(view: &VolumeView, place: &CloudPlace) -> Value {
+    let terms = place.claim.as_deref().cloned().unwrap_or_default();
+    json!({
+        "type": "volume",
+        "backend": place.backend,
+        "name": view.name,
+        "auto_cleanup_duration": place.cleanup_s,
+        "size": view.size.map(gigabytes),
+        "region": Some(&place.region).filter(|region| !region.is_empty()),
+        "claim_name": place.existing,
+        "storage_class_name": terms.storage_class_name,
+        "access_modes": terms.access_modes,
+        "read_only": terms.read_only,
+    })
 }
 
 fn gigabytes(size: Bytes) -> f64 {
@@ -97,8 +115,8 @@ fn provisioning(view: &VolumeView, disk: &DiskView) -> Option<Value> {
         "size_gb": view.size.map_or(0, |size| size.0.div_ceil(Bytes::from_gib(1).0)),
         "availability_zone": place.zone,
         "price": disk.price.map(|price| price.dollars() * HOURS_PER_MONTH),
-        "attachable": true,
-        "detachable": true,
+        "attachable": place.claim.is_none(),
+        "detachable": place.claim.is_none(),
         "backend_data": null,
     }))
 }

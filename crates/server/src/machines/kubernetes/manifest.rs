@@ -4,20 +4,17 @@ use super::offers::{PRODUCT_LABEL, REGION_LABEL, RUNNER_MEMORY, SPOT_LABELS};
 use crate::machines::source::{CreateOrder, SourceError};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use model::pod::PodTemplate;
-use model::pod_source::{ClaimMount, KubernetesConfig};
+use model::pod::{JOIN_DIR, PROGRAM_DIR, PodTemplate, STATE_DIR};
+use model::pod_source::{ClaimMount, KubernetesConfig, USUAL_ACCESS_MODE};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
+/// What is made by us says so.
+pub const MANAGED_LABEL: &str = "app.kubernetes.io/managed-by";
+pub const MANAGER: &str = "sluice";
+
 pub const CLUSTER_LABEL: &str = "sluice-cluster";
 pub const TOKEN_LABEL: &str = "sluice-token";
-
-/// Where the program is copied to, and where the join file is, in the pod.
-const PROGRAM_DIR: &str = "/sluice";
-const JOIN_DIR: &str = "/sluice-join";
-
-/// The agent's state: `/tmp` is the one folder that every image has and nobody can replace a folder in.
-const STATE_DIR: &str = "/tmp/sluice";
 
 /// How long a pod that is evicted has for the end of its jobs: the grace of an interruption and `KillWait` are in it.
 const GRACE_S: u32 = 60;
@@ -46,7 +43,7 @@ fn metadata(cluster: &str, order: &CreateOrder) -> Value {
     json!({
         "name": name(&order.token),
         "labels": {
-            "app.kubernetes.io/managed-by": "sluice",
+            MANAGED_LABEL: MANAGER,
             CLUSTER_LABEL: cluster,
             TOKEN_LABEL: order.token,
         },
@@ -116,19 +113,19 @@ pub fn pod(
             ],
             "resources": resources(config, order),
             "securityContext": security(is_root),
-            "volumeMounts": mounts(config),
+            "volumeMounts": mounts(config, template),
         }],
-        "volumes": volumes(config, &order.token, template.uid),
+        "volumes": volumes(config, &order.token, template),
         "affinity": affinity(order, products),
     });
-    if owns_claims(config) {
+    if owns_claims(config, template) {
         spec["securityContext"]["fsGroup"] = json!(template.gid);
     }
     let selector = selector(config, order);
     let references: Vec<Value> =
         config.pull_secrets.iter().map(|name| json!({"name": name})).collect();
     let more = [
-        ("nodeSelector", (!selector.is_empty()).then(|| Value::Object(selector))),
+        ("nodeSelector", (!selector.is_empty()).then_some(Value::Object(selector))),
         ("imagePullSecrets", (!references.is_empty()).then(|| references.into())),
         ("tolerations", (!config.tolerations.is_empty()).then(|| json!(config.tolerations))),
         ("serviceAccountName", config.service_account.as_ref().map(|name| json!(name))),
@@ -149,8 +146,9 @@ pub fn pod(
 
 /// Whether Kubernetes may give all that the pod mounts to its group, as a fresh claim needs it: what is in a claim of several users
 /// would be readable and writable for each one's group in turn.
-fn owns_claims(config: &KubernetesConfig) -> bool {
+fn owns_claims(config: &KubernetesConfig, template: &PodTemplate) -> bool {
     config.claims.iter().all(|claim| claim.read_only || claim.is_of_user())
+        && template.claims.iter().all(|claim| claim.read_only || claim.is_own)
 }
 
 /// What the job asks for, as the least and the most.
@@ -204,7 +202,7 @@ fn affinity(order: &CreateOrder, products: &BTreeSet<String>) -> Value {
     json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}})
 }
 
-fn mounts(config: &KubernetesConfig) -> Value {
+fn mounts(config: &KubernetesConfig, template: &PodTemplate) -> Value {
     let own = [
         json!({"name": "program", "mountPath": PROGRAM_DIR, "readOnly": true}),
         json!({"name": "join", "mountPath": JOIN_DIR, "readOnly": true}),
@@ -213,35 +211,42 @@ fn mounts(config: &KubernetesConfig) -> Value {
     let claims = config.claims.iter().enumerate().map(
         |(at, of)| json!({"name": volume_name(at), "mountPath": of.path, "readOnly": of.read_only}),
     );
-    own.into_iter().chain(claims).collect()
+    let of_job = template.claims.iter().enumerate().map(|(at, of)| {
+        json!({"name": job_volume_name(at), "mountPath": of.path, "readOnly": of.read_only})
+    });
+    own.into_iter().chain(claims).chain(of_job).collect()
 }
 
 /// The claim that a pod of this user mounts, where the site has it made.
 pub fn claim(mount: &ClaimMount, uid: u32) -> Option<Value> {
     let size = mount.size.as_ref()?;
-    let modes = match &mount.access_modes[..] {
-        [] => json!(["ReadWriteOnce"]),
-        modes => json!(modes),
-    };
-    let mut spec = json!({
-        "accessModes": modes,
-        "resources": {"requests": {"storage": size}},
+    let metadata = json!({
+        "name": mount.name_for(uid),
+        "labels": {MANAGED_LABEL: MANAGER},
     });
-    if let Some(class) = &mount.storage_class_name {
-        spec["storageClassName"] = json!(class);
-    }
-    Some(json!({
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {
-            "name": mount.name_for(uid),
-            "labels": {"app.kubernetes.io/managed-by": "sluice"},
-        },
-        "spec": spec,
-    }))
+    let class = mount.storage_class_name.as_deref();
+    Some(claim_object(metadata, size, &mount.access_modes, class))
 }
 
-fn volumes(config: &KubernetesConfig, token: &str, uid: u32) -> Value {
+/// A claim.
+pub fn claim_object(metadata: Value, size: &str, modes: &[String], class: Option<&str>) -> Value {
+    let modes = match modes {
+        [] => json!([USUAL_ACCESS_MODE]),
+        modes => json!(modes),
+    };
+    let mut spec = json!({"accessModes": modes, "resources": {"requests": {"storage": size}}});
+    if let Some(class) = class {
+        spec["storageClassName"] = json!(class);
+    }
+    json!({
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": metadata,
+        "spec": spec,
+    })
+}
+
+fn volumes(config: &KubernetesConfig, token: &str, template: &PodTemplate) -> Value {
     // Whoever is in the pod is one user, who is not the owner of the file.
     let secret = json!({"secretName": name(token), "defaultMode": 0o444});
     let own = [
@@ -250,14 +255,23 @@ fn volumes(config: &KubernetesConfig, token: &str, uid: u32) -> Value {
         json!({"name": "shm", "emptyDir": {"medium": "Memory"}}),
     ];
     let claims = config.claims.iter().enumerate().map(|(at, of)| {
-        let claim = json!({"claimName": of.name_for(uid), "readOnly": of.read_only});
+        let claim = json!({"claimName": of.name_for(template.uid), "readOnly": of.read_only});
         json!({"name": volume_name(at), "persistentVolumeClaim": claim})
     });
-    own.into_iter().chain(claims).collect()
+    let of_job = template.claims.iter().enumerate().map(|(at, of)| {
+        let claim = json!({"claimName": of.claim_name, "readOnly": of.read_only});
+        json!({"name": job_volume_name(at), "persistentVolumeClaim": claim})
+    });
+    own.into_iter().chain(claims).chain(of_job).collect()
 }
 
 fn volume_name(at: usize) -> String {
     format!("claim-{at}")
+}
+
+/// Of a claim that the job names.
+fn job_volume_name(at: usize) -> String {
+    format!("volume-{at}")
 }
 
 #[cfg(test)]
@@ -266,10 +280,17 @@ mod tests {
     use crate::machines::cloud::user_data::tests::order;
     use model::amount::Bytes;
     use model::machine::OfferedGpus;
+    use model::pod::PodClaim;
     use model::pod_source::Toleration;
 
     fn template() -> PodTemplate {
-        PodTemplate { image: Some("lab/tool:1".into()), uid: 1000, gid: 100, groups: vec![7] }
+        PodTemplate {
+            image: Some("lab/tool:1".into()),
+            uid: 1000,
+            gid: 100,
+            groups: vec![7],
+            claims: Vec::new(),
+        }
     }
 
     fn config() -> KubernetesConfig {
@@ -353,6 +374,40 @@ mod tests {
         assert_eq!(group("home-{uid}", false), 100);
         assert_eq!(group("data", true), 100);
         assert_eq!(group("data", false), Value::Null);
+    }
+
+    #[test]
+    fn pod_mounts_the_claims_that_its_job_names_beside_those_of_the_site() {
+        let claim = |claim_name: &str, is_own: bool| PodClaim {
+            claim_name: claim_name.to_owned(),
+            path: format!("/volumes/{claim_name}"),
+            read_only: false,
+            is_own,
+            is_exclusive: true,
+        };
+        let home = ClaimMount {
+            claim_name: "home-{uid}".into(),
+            path: "/home".into(),
+            ..ClaimMount::default()
+        };
+        let config = KubernetesConfig { claims: vec![home], ..config() };
+        let pod = |claims: Vec<PodClaim>| {
+            let template = PodTemplate { claims, ..template() };
+            pod(&config, "lab", &order("16cpu", "", false), &template, &products())
+        };
+        let made = pod(vec![claim("data", true)]);
+        let spec = &made["spec"];
+        let last = |list: &Value| list.as_array().and_then(|list| list.last().cloned());
+        let mount = json!({"name": "volume-0", "mountPath": "/volumes/data", "readOnly": false});
+        assert_eq!(last(&spec["containers"][0]["volumeMounts"]), Some(mount));
+        let source = json!({"claimName": "data", "readOnly": false});
+        let volume = json!({"name": "volume-0", "persistentVolumeClaim": source});
+        assert_eq!(last(&spec["volumes"]), Some(volume));
+        assert_eq!(spec["volumes"].as_array().map(Vec::len), Some(5), "the site's is there too");
+        assert_eq!(spec["securityContext"]["fsGroup"], 100, "a fresh claim is root's");
+        let registered = pod(vec![claim("data", true), claim("old", false)]);
+        let group = &registered["spec"]["securityContext"]["fsGroup"];
+        assert!(group.is_null(), "what is in it stays as it is");
     }
 
     /// All that a manifest of ours may have. The same file is held to the schema of Kubernetes by `setup/python_clients.rs`.

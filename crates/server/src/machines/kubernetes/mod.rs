@@ -2,10 +2,12 @@
 //! for; its command is the agent, which dials the server and runs the job as processes of the pod.
 //!
 //! `access` and `exec_plugin` say who calls, `client` calls, `offers` is what nodes could hold, `manifest` what a pod is, `pod_state`
-//! what became of it, and `watch` hears of it. The calls are five, over the HTTP client that clouds are called with: `kube` would
-//! bring a second one, its types of every object of Kubernetes, and a runtime of its own into calls that block.
+//! what became of it, `watch` hears of it, and `claims` are the volumes that runs name. The calls are few, over the HTTP client that
+//! clouds are called with: `kube` would bring a second one, its types of every object of Kubernetes, and a runtime of its own into
+//! calls that block.
 
 mod access;
+mod claims;
 mod client;
 mod exec_plugin;
 mod manifest;
@@ -15,7 +17,7 @@ mod watch;
 
 use super::cloud::rest::word;
 use super::source::{
-    CreateOrder, DeleteOrder, FailedMachine, MachineSource, SourceError, SourceMachine,
+    CreateOrder, DeleteOrder, DiskSource, FailedMachine, MachineSource, SourceError, SourceMachine,
 };
 use crate::clock;
 use access::Access;
@@ -200,6 +202,10 @@ impl MachineSource for KubernetesSource {
             pods.failures(client, cluster, self.config.pending_s, now)
         });
         told.map(Some)
+    }
+
+    fn disks(&self) -> Option<&dyn DiskSource> {
+        Some(self)
     }
 }
 

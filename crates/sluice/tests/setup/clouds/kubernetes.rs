@@ -163,3 +163,75 @@ fn up_run_with_an_image_is_a_process_of_a_pod_of_that_image() {
     let images: Vec<String> = pods(&site).iter().map(|line| text(line, "image")).collect();
     assert_eq!(images, ["lab/tool:1"]);
 }
+
+#[test]
+fn up_volume_that_is_a_claim_is_in_the_pod_of_its_run_and_deleted_after_it() {
+    if nix::unistd::getuid().is_root() {
+        let name = "clouds::kubernetes::\
+            up_volume_that_is_a_claim_is_in_the_pod_of_its_run_and_deleted_after_it";
+        return run_as_ordinary_user_with(name, &[]);
+    }
+    let mut site = Site::up(API, &[], |cloud| {
+        source("pods", &kubeconfig(cloud, "kubeconfig", "pod-token"), "")
+    });
+    let volume = "type: volume\nname: data\nbackend: kubernetes\nsize: 2GB\n\
+                  storage_class_name: fast\naccess_modes: [ReadWriteOnce]\n";
+    let missing = "type: volume\nname: old\nbackend: kubernetes\nclaim_name: nowhere\n";
+    for (file, text) in [("data.dstack.yml", volume), ("old.dstack.yml", missing)] {
+        site.cluster.cluster().write(file, text);
+        let created = site.cluster.cluster().sluice(&["volume", "create", "-f", file]);
+        assert_eq!(created.code, 0, "{created:?}");
+    }
+    let status = |site: &Site, name: &str| {
+        let said = site.cluster.cluster().sluice(&["volume", "list", "--json"]).ok();
+        let listed: Value = serde_json::from_str(&said).expect("JSON");
+        let volumes = listed["volumes"].as_array().cloned().unwrap_or_default();
+        volumes.into_iter().find(|of| of["name"] == name)
+    };
+    until("the claim is made", || status(&site, "data").filter(|of| of["status"] == "active"));
+    until("a claim that is not there is told", || {
+        let failed = status(&site, "old").filter(|of| of["status"] == "failed")?;
+        text(&failed["disk"], "failure").contains("not found").then_some(())
+    });
+    until("the source has told what it offers", || {
+        let said = site.cluster.cluster().sluice(&["offer", "--cpu", "1..", "--json"]).ok();
+        let listed: Value = serde_json::from_str(&said).expect("JSON");
+        (listed["total_offers"] == 1).then_some(())
+    });
+    let task = "type: task\nname: one\nimage: lab/tool:1\nbackends: [kubernetes]\n\
+                volumes: ['data:/volumes/data']\n\
+                commands: ['while [ ! -e go ]; do sleep 0.05; done']\n\
+                resources: {cpu: 1.., memory: 16MB.., disk: 0GB..}\n";
+    let go = site.cluster.cluster().path("work/go");
+    let task = task.replace("-e go", &format!("-e {}", go.display()));
+    site.cluster.cluster().write("task.dstack.yml", &task);
+    let applied = site.cluster.cluster().sluice(&["apply", "-f", "task.dstack.yml", "-y", "-d"]);
+    assert_eq!(applied.code, 0, "{applied:?}");
+    await_pods(&site, 1);
+    let await_state = |state: &str, site: &Site| {
+        until(state, || {
+            let said = site.cluster.cluster().shell("sacct -nXP -o JobName,State,NodeList").stdout;
+            said.contains(&format!("one|{state}|pods-1")).then_some(())
+        });
+    };
+    let claim = text(&site.cloud.logged("claim")[0], "name");
+    assert_eq!(pods(&site)[0]["claims"], json!({"/volumes/data": claim}));
+    let refused = site.cluster.cluster().sluice(&["volume", "delete", "data", "-y"]);
+    assert!(refused.code != 0 && refused.stderr.contains("is used by job"), "{refused:?}");
+    await_state("RUNNING", &site);
+    site.cluster.kill_server();
+    site.cluster.start_server();
+    site.cluster.cluster().write("go", "");
+    await_state("COMPLETED", &site);
+    for name in ["data", "old"] {
+        let deleted = site.cluster.cluster().sluice(&["volume", "delete", name, "-y"]);
+        assert_eq!(deleted.code, 0, "{deleted:?}");
+    }
+    until("both are gone", || {
+        (status(&site, "data").is_none() && status(&site, "old").is_none()).then_some(())
+    });
+    let deleted = site.cloud.logged("delete-claim");
+    assert_eq!(deleted.len(), 1, "the registered one is left alone: {deleted:?}");
+    assert_eq!((&deleted[0]["name"], &deleted[0]["used"]), (&json!(claim), &json!(false)));
+    assert_eq!(site.cloud.logged("claim").len(), 1, "it was made once");
+}

@@ -198,7 +198,9 @@ def run(pod):
         return changed("MODIFIED", pod)
     amounts = job["resources"]["limits"]
     token = pod["metadata"]["labels"]["sluice-token"]
-    note("create", id=name, token=token, type=amounts["cpu"], memory=amounts["memory"], image=job["image"])
+    claims = {of["name"]: of["persistentVolumeClaim"]["claimName"] for of in pod["spec"]["volumes"] if "persistentVolumeClaim" in of}
+    mounts = {of["mountPath"]: claims[of["name"]] for of in job["volumeMounts"] if of["name"] in claims}
+    note("create", id=name, token=token, type=amounts["cpu"], memory=amounts["memory"], image=job["image"], claims=mounts)
     join = base64.b64decode(secret["data"]["join"]).decode()
     words = [word.replace("$(POD_IP)", "127.0.0.1") for word in job["command"][1:]]
     words = " ".join('"$HOME/join"' if word == "/sluice-join/join" else shlex.quote(word) for word in words)
@@ -208,12 +210,20 @@ def run(pod):
     changed("MODIFIED", pod)
 
 
+def mounted(claim):
+    """Whether a pod has the claim."""
+    volumes = [volume for pod in OBJECTS["pods"].values() for volume in pod["spec"]["volumes"]]
+    return any(of.get("persistentVolumeClaim", {}).get("claimName") == claim for of in volumes)
+
+
 def delete(kind, name):
     found = OBJECTS[kind].pop(name, None)
     if found is None:
         raise Fault(404, "NotFound", f'{kind} "{name}" not found')
     if kind == "secrets":
         note("delete-secret", name=name)
+    if kind == "persistentvolumeclaims":
+        note("delete-claim", name=name, used=mounted(name))
     if kind == "pods":
         changed("DELETED", found)
         if name in MACHINES:

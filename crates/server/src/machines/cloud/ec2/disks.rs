@@ -125,7 +125,7 @@ impl Ec2Source {
         let prices = Prices::load(self.cloud.prices.as_deref(), "aws")?;
         let price = disk.size_gb.and_then(|size| prices.disk_price(region, size));
         let size = disk.size_gb.map(Bytes::from_gib);
-        Ok(DiskMade { id: disk.id, zone: disk.zone, size, price })
+        Ok(DiskMade { id: disk.id, zone: disk.zone, size, price, ..DiskMade::default() })
     }
 }
 

@@ -69,7 +69,7 @@ impl GcpSource {
         }
         let price = size_gb.and_then(|size| prices.disk_price(region_of(zone), size));
         let size = size_gb.map(Bytes::from_gib);
-        Ok(DiskMade { id, zone: Some(zone.to_owned()), size, price })
+        Ok(DiskMade { id, zone: Some(zone.to_owned()), size, price, ..DiskMade::default() })
     }
 }
 

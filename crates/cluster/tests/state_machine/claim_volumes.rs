@@ -1,0 +1,237 @@
+//! Volumes that are claims of Kubernetes: made, in the pods of their jobs, one pod's at a time where their access modes say so, and
+//! never deleted while a pod has them.
+
+use crate::job_builder::{Ask, alice};
+use crate::machines::{asked, in_cloud, joins, machine, made, report, small};
+use crate::testbed::{World, world_with};
+use cluster::command::{CreateVolume, DiskMade, MachineReport, VolumeReport};
+use cluster::state::disk_use::DiskVolume;
+use cluster::volume_reconcile::VolumeWork;
+use cluster::{Command, Reply};
+use model::amount::Bytes;
+use model::cloud_source::SourceKind;
+use model::cloud_volume::{AttachmentState, ClaimTerms, CloudPlace, Disk};
+use model::fleet::MAIN_PROJECT;
+use model::machine::{Offer, SourceConfig};
+use model::machine_choice::MachineChoice;
+use model::partition::{DynamicMembers, Partition};
+use model::pod_source::{ClaimMount, KubernetesConfig};
+use model::reason::Refusal;
+use model::run::JobState;
+use model::volume::{Volume, VolumePlace, VolumeState, VolumeUse};
+use std::sync::Arc;
+
+/// `cloud` takes the pods of a source in, each of which has the home of its user.
+fn open() -> World {
+    let mut w = world_with(1, |config| {
+        config.parameters.max_node_count = 10;
+        let mut cloud = Partition::over("cloud", Vec::new());
+        cloud.dynamic_members = DynamicMembers { all: false, features: vec!["cloud".into()] };
+        config.partitions.push(cloud);
+        let home = ClaimMount {
+            claim_name: "home-{uid}".into(),
+            path: "/home".into(),
+            ..ClaimMount::default()
+        };
+        let pods = KubernetesConfig { claims: vec![home], ..KubernetesConfig::default() };
+        let source = SourceConfig::of_kind("cloud", SourceKind::Kubernetes(Box::new(pods)));
+        config.sources = vec![SourceConfig { machines_max: 4, idle_s: 100, ..source }];
+    });
+    let node = Offer { cpus: 16, memory: Bytes::from_gib(64), ..small() };
+    w.run(Command::SetOffers { source: "cloud".into(), offers: vec![node] });
+    w
+}
+
+fn place(mode: &str) -> CloudPlace {
+    let access_modes = vec![mode.to_owned()];
+    let claim = ClaimTerms { access_modes, ..ClaimTerms::default() };
+    let claim = Some(Box::new(claim));
+    CloudPlace { backend: "kubernetes".into(), claim, ..CloudPlace::default() }
+}
+
+fn existing(claim_name: &str) -> CloudPlace {
+    CloudPlace { existing: Some(claim_name.to_owned()), ..place("ReadWriteOnce") }
+}
+
+fn try_create(w: &mut World, name: &str, place: CloudPlace) -> Result<Reply, Refusal> {
+    let size = place.existing.is_none().then(|| Bytes::from_gib(10));
+    let place = VolumePlace::Cloud(Box::new(place));
+    let (project, name) = (MAIN_PROJECT.to_owned(), name.to_owned());
+    w.try_as(alice(), Command::CreateVolume(Box::new(CreateVolume { project, name, place, size })))
+}
+
+fn delete(w: &mut World) -> Result<Reply, Refusal> {
+    let (project, name) = (MAIN_PROJECT.into(), "data".into());
+    w.try_as(alice(), Command::DeleteVolume { project, name })
+}
+
+fn volume(w: &World) -> &Volume {
+    &w.state.volumes_of(MAIN_PROJECT)["data"]
+}
+
+fn disk(w: &World) -> &Disk {
+    volume(w).disk.as_ref().expect("a disk")
+}
+
+fn work(w: &World) -> Option<VolumeWork> {
+    let of = DiskVolume { project: MAIN_PROJECT, name: "data", volume: volume(w) };
+    w.state.volume_work(of, w.now)
+}
+
+fn told(w: &mut World, report: VolumeReport) {
+    let (project, name, id) = (MAIN_PROJECT.into(), "data".into(), volume(w).id.clone());
+    w.run(Command::VolumeReport { project, name, id, report });
+}
+
+/// Does what is due without a call of the source.
+fn reports(w: &mut World) {
+    while let Some(VolumeWork::Report(report)) = work(w) {
+        told(w, report);
+    }
+}
+
+fn claim_made(mode: &str) -> VolumeReport {
+    let (id, access_modes) = ("claim-1".to_owned(), vec![mode.to_owned()]);
+    VolumeReport::Made(DiskMade { id, access_modes, ..DiskMade::default() })
+}
+
+/// A cluster with a volume that is there.
+fn ready(mode: &str) -> World {
+    let mut w = open();
+    try_create(&mut w, "data", place(mode)).expect("created");
+    assert_eq!(work(&w), Some(VolumeWork::Create));
+    told(&mut w, claim_made(mode));
+    assert_eq!(volume(&w).state, VolumeState::Ready);
+    w
+}
+
+fn with_data_at(path: &str) -> Ask {
+    let volumes = vec![VolumeUse::new("data", path).expect("a use")];
+    in_cloud().cpus(2).with(|spec| Arc::make_mut(&mut spec.launch).volumes = volumes)
+}
+
+fn why(said: Result<impl std::fmt::Debug, Refusal>) -> String {
+    said.expect_err("refused").to_string()
+}
+
+#[test]
+fn claim_is_in_the_pod_of_its_job_and_is_not_deleted_before_that_pod_is_gone() {
+    let mut w = ready("ReadWriteOnce");
+    let job = w.submit(with_data_at("/data"));
+    asked(&mut w);
+    let pod = machine(&w, 1).terms.pod.as_ref().expect("a pod");
+    let claims: Vec<_> = pod.claims.iter().map(|of| (&*of.claim_name, &*of.path)).collect();
+    assert_eq!(claims, [("claim-1", "/data")]);
+    assert!(pod.claims[0].is_own && pod.claims[0].is_exclusive);
+    made(&mut w, 1);
+    joins(&mut w, 1);
+    assert_eq!(w.plan().len(), 1);
+    assert_eq!(w.is(job), JobState::Running, "nothing is to be attached first");
+    reports(&mut w);
+    let attachment = disk(&w).attachment.as_ref().expect("it is in a pod");
+    assert_eq!((&*attachment.node, &attachment.state), ("cloud-1", &AttachmentState::Attached));
+    assert!(w.state.has_claim_at("cloud-1", volume(&w), "/data"));
+    assert!(!w.state.has_claim_at("cloud-1", volume(&w), "/other"));
+    assert!(why(delete(&mut w)).contains("is used by job"));
+    w.end(job, 0);
+    reports(&mut w);
+    assert_eq!((disk(&w).attachment.as_ref(), disk(&w).idle_since), (None, Some(w.now)));
+    delete(&mut w).expect("no job uses it any more");
+    assert_eq!(work(&w), None, "a pod has it");
+    w.pass(100);
+    w.restart();
+    assert_eq!(work(&w), None, "that pod is being deleted");
+    report(&mut w, 1, MachineReport::Deleted);
+    assert_eq!(work(&w), Some(VolumeWork::Delete));
+    told(&mut w, VolumeReport::Deleted);
+    assert!(w.state.volumes.is_empty());
+}
+
+#[test]
+fn claim_that_is_one_pods_at_a_time_is_in_no_second_one() {
+    let mut w = ready("ReadWriteOnce");
+    let first = w.submit(with_data_at("/data"));
+    let second = w.submit(with_data_at("/data"));
+    asked(&mut w);
+    assert_eq!(w.state.machines.len(), 1, "no second pod");
+    assert!(asked(&mut w).orders.is_empty(), "who waits for a claim waits for no machine");
+    made(&mut w, 1);
+    joins(&mut w, 1);
+    w.plan();
+    assert!(w.is(first) == JobState::Running && w.job(second).is_waiting());
+    // Another path is another pod: it is made when the first one is gone.
+    let elsewhere = w.submit(with_data_at("/mnt/data"));
+    w.end(first, 0);
+    reports(&mut w);
+    w.plan();
+    assert_eq!(w.nodes_of(second), ["cloud-1"], "the same pod");
+    w.end(second, 0);
+    reports(&mut w);
+    asked(&mut w);
+    assert_eq!(w.state.machines.len(), 1);
+    w.pass(100);
+    report(&mut w, 1, MachineReport::Deleted);
+    asked(&mut w);
+    assert_eq!(machine(&w, 2).job, Some(elsewhere));
+}
+
+#[test]
+fn claim_of_several_pods_is_in_all_of_a_jobs() {
+    let mut w = ready("ReadWriteMany");
+    w.submit(with_data_at("/data").nodes(2));
+    w.submit(with_data_at("/data"));
+    asked(&mut w);
+    let pods = w.state.machines.values().filter_map(|of| of.terms.pod.as_ref());
+    assert_eq!(pods.filter(|pod| pod.mounts("claim-1")).count(), 3);
+    let mut once = ready("ReadWriteOnce");
+    let said = why(once.try_submit(with_data_at("/data").nodes(2)));
+    assert!(said.contains("one pod's at a time (ReadWriteOnce)"), "{said}");
+}
+
+#[test]
+fn what_no_claim_and_no_pod_can_be_is_refused_in_one_line() {
+    let mut w = open();
+    let none = CloudPlace { claim: Some(Box::default()), ..place("") };
+    let create = CreateVolume {
+        project: MAIN_PROJECT.into(),
+        name: "data".into(),
+        place: VolumePlace::Cloud(Box::new(none)),
+        size: None,
+    };
+    let said = why(w.try_as(alice(), Command::CreateVolume(Box::new(create))));
+    assert!(said.contains("needs a `size` or a `claim_name`"), "{said}");
+    let table = [
+        (place("rw"), "expected ReadWriteOnce"),
+        (existing("../pods/x"), "claim_name"),
+        (existing("home-1000"), "is the site's"),
+    ];
+    for (place, words) in table {
+        let said = why(try_create(&mut w, "data", place));
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    try_create(&mut w, "data", existing("old")).expect("it is registered");
+    let said = why(try_create(&mut w, "other", existing("old")));
+    assert!(said.contains("is volume data of project main already"), "{said}");
+    told(&mut w, claim_made("ReadWriteOnce"));
+    let aws = MachineChoice { backends: vec!["aws".into()], ..MachineChoice::default() };
+    let cache = VolumeUse::new("cache", "/cache").expect("a use");
+    let instance = VolumeUse { instance: true, ..cache };
+    let beside =
+        with_data_at("/data").with(|spec| Arc::make_mut(&mut spec.launch).volumes.push(instance));
+    let table = [
+        (with_data_at("/home/alice"), "have /home already"),
+        (with_data_at("/tmp"), "have /tmp/sluice already"),
+        (
+            with_data_at("/data").asking(|request| request.machines = Some(Box::new(aws))),
+            "is of the backend kubernetes, and the job is to be on aws",
+        ),
+        (beside, "volume cache cannot be in a pod"),
+    ];
+    for (ask, words) in table {
+        let said = why(w.try_submit(ask));
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    delete(&mut w).expect("deleted");
+    let gone = Some(VolumeWork::Report(VolumeReport::Deleted));
+    assert_eq!(work(&w), gone, "a claim that was there stays");
+}
