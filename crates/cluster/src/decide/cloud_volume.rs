@@ -98,10 +98,10 @@ impl State {
                 zone.unwrap_or_default()
             ))
         })?;
+        self.settle_claim(&mut place)?;
         if let Some(id) = place.existing.as_ref().filter(|id| self.has_disk(&place, id)) {
             return Err(refused(format!("disk {id} is a volume of the cluster already")));
         }
-        self.settle_claim(&mut place)?;
         Ok(VolumePlace::Cloud(Box::new(place)))
     }
 

@@ -7,7 +7,7 @@ use super::offers::quantity;
 use super::{KubernetesSource, is_there_already, of_namespace};
 use crate::machines::cloud::rest::word;
 use crate::machines::source::{
-    AttachOrder, DiskMade, DiskOrder, DiskSource, SourceDisk, SourceError,
+    AttachOrder, DiskMade, DiskOrder, DiskSource, PROJECT_TAG, SourceDisk, SourceError,
 };
 use model::amount::Bytes;
 use serde_json::{Value, json};
@@ -40,6 +40,12 @@ fn made(order: &DiskOrder, claim: &Value) -> Result<DiskMade, SourceError> {
     match order.place.existing {
         Some(_) if labels[MANAGED_LABEL] == MANAGER => {
             return Err(SourceError::refused(format!("claim {id} was made by Sluice for another")));
+        }
+        Some(_) if labels[PROJECT_TAG] != order.project.as_str() => {
+            return Err(SourceError::refused(format!(
+                "claim {id} has no label {PROJECT_TAG}={}: who may change it says so whose it is",
+                order.project
+            )));
         }
         None if !is_own => {
             return Err(SourceError::refused(format!("claim {id} is there, and none of ours")));
@@ -135,7 +141,8 @@ mod tests {
         let existing = existing.map(str::to_owned);
         let place = CloudPlace { existing, claim: Some(Box::new(claim)), ..CloudPlace::default() };
         let token = "0123456789abcdef".to_owned();
-        DiskOrder { token, name: "data".into(), place, size_gb: 10, id: None }
+        let (name, project) = ("data".to_owned(), "main".to_owned());
+        DiskOrder { token, name, project, place, size_gb: 10, id: None }
     }
 
     #[test]
@@ -155,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn claim_that_was_there_is_registered_unless_it_is_another_volume() {
+    fn claim_that_was_there_is_registered_for_the_project_that_its_label_names() {
         let wanted = order(Some("old"));
         let claim = |labels: Value| {
             json!({
@@ -164,10 +171,14 @@ mod tests {
                 "status": {"capacity": {"storage": "5Gi"}},
             })
         };
-        let told = made(&wanted, &claim(json!({"app": "db"}))).expect("it is registered");
+        let told = made(&wanted, &claim(json!({PROJECT_TAG: "main"}))).expect("it is registered");
         assert_eq!((told.id.as_str(), told.size), ("old", Some(Bytes::from_gib(5))));
         let ours = made(&wanted, &claim(json!({MANAGED_LABEL: MANAGER})));
         assert!(ours.is_err_and(|error| error.kind == FailureKind::Refused), "somebody's volume");
+        for labels in [json!({"app": "db"}), json!({PROJECT_TAG: "other"})] {
+            let foreign = made(&wanted, &claim(labels));
+            assert!(foreign.is_err_and(|error| error.text.contains("sluice-project=main")));
+        }
         assert!(made(&order(None), &claim(Value::Null)).is_err(), "its name is taken");
     }
 }
