@@ -125,6 +125,8 @@ pub struct Blobs {
     unsynced: Vec<u8>,
     /// Some of the records that are not synced are in no commit of the journal either.
     is_unbacked: bool,
+    /// Something that is staged is no business of the journal.
+    is_staged_private: bool,
     /// The blobs whose bytes go with the journal's next commit, in a database.
     with_journal: Vec<BlobId>,
 }
@@ -167,6 +169,18 @@ impl Blobs {
             self.stage_new(id, content, now_s)?;
         }
         Ok(id)
+    }
+
+    /// As [`Blobs::stage_named`], for a content that only the packs may hold, as one with a key in it: no commit of the journal carries
+    /// its record.
+    pub fn stage_private(
+        &mut self,
+        id: BlobId,
+        content: &[u8],
+        now_s: u64,
+    ) -> Result<BlobId, BlobError> {
+        self.is_staged_private = true;
+        self.stage_named(id, content, now_s)
     }
 
     fn stage_new(&mut self, id: BlobId, content: &[u8], now_s: u64) -> Result<(), BlobError> {
@@ -225,6 +239,7 @@ impl Blobs {
             self.index(id, location);
         }
         self.staged_bytes.clear();
+        self.is_staged_private = false;
         Ok(())
     }
 
@@ -259,6 +274,7 @@ impl Blobs {
     pub fn discard_staged(&mut self) {
         self.staged.clear();
         self.staged_bytes.clear();
+        self.is_staged_private = false;
     }
 
     /// Contents that wait for their commit.

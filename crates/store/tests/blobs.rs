@@ -249,6 +249,20 @@ fn blob_that_a_commit_carries_is_put_back_after_a_crash() {
 }
 
 #[test]
+fn private_content_is_carried_by_no_commit_and_is_durable_at_once() {
+    let disk = FaultyDisk::default();
+    let (mut blobs, _) = open(&disk);
+    let private = content(3);
+    let id = blobs.stage_private(BlobId::of(&private), &private, 1).unwrap();
+    let beside = blobs.stage(&content(5), 1).unwrap();
+    assert_eq!(blobs.store_staged(usize::MAX).unwrap(), Vec::<u8>::new());
+    assert!(!store_carried(&mut blobs, 7).1.is_empty(), "what comes after it is carried again");
+    disk.restart(1);
+    let (blobs, _) = open(&disk);
+    assert!(blobs.contains(&id) && blobs.contains(&beside));
+}
+
+#[test]
 fn blobs_are_durable_once_synced_also_where_a_sync_fails() {
     for (failed, seed) in [(false, 1), (false, 2), (false, 3), (true, 1), (true, 2), (true, 3)] {
         let disk = FaultyDisk::default();

@@ -265,7 +265,8 @@ impl State {
             }
             MachineReport::Failed { kind, text } if is_coming => {
                 next.failure = Some(MachineFailure { kind: *kind, text: text.clone(), at: now });
-                return Ok(self.machine_leaves(next, text, now).into());
+                // Its agent may have joined before its source told that it is made.
+                return Ok(self.machine_is_lost(next, text, now).into());
             }
             MachineReport::Failed { text, .. }
                 if matches!(known.phase, MachinePhase::Joined | MachinePhase::Leaving) =>

@@ -28,7 +28,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
-use store::Journal;
+use store::{BlobError, Journal};
 use tokio::sync::oneshot;
 use wire::client::Submission;
 use wire::step::StepLaunch;
@@ -269,14 +269,18 @@ impl WriterThread {
         let decision = state.decide(&command, context)?;
         // What is refused leaves nothing on the disk.
         let mut blobs = shared.blobs.lock().expect("no panic with the blobs held");
-        let texts = [script, environment, first_step, configuration, workspace];
+        let full = |e: BlobError| Refusal::DiskFull(e.to_string());
+        let now_s = context.now.secs() as u64;
+        // The step's key is in it.
+        if let Some(Text { name, content }) = first_step {
+            blobs.stage_private(name, content.as_bytes(), now_s).map_err(full)?;
+        }
+        let texts = [script, environment, configuration, workspace];
         let of_groups = group_texts.into_iter().flat_map(|texts| {
             [Some(texts.script), Some(texts.environment), texts.workspace].into_iter().flatten()
         });
         for Text { name, content } in texts.into_iter().flatten().chain(of_groups) {
-            blobs
-                .stage_named(name, content.as_bytes(), context.now.secs() as u64)
-                .map_err(|e| Refusal::DiskFull(e.to_string()))?;
+            blobs.stage_named(name, content.as_bytes(), now_s).map_err(full)?;
         }
         drop(blobs);
         self.carry_out(state, &command, decision, context, pending, shared)

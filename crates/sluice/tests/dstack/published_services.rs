@@ -33,7 +33,8 @@ fn up_published_client_lists_a_gateway_that_runs() {
     let listed = until("the gateway is listed", || {
         Some(client.run(&["gateway", "list"]).ok()).filter(|listed| listed.contains("edge"))
     });
-    assert!(line_of(&listed, "edge").contains("remote"), "the backend means one of ours: {listed}");
+    // The client shows the backend `remote`, which means one of ours, so.
+    assert!(line_of(&listed, "edge").contains("ssh (127.0.0.1)"), "{listed}");
 }
 
 #[test]

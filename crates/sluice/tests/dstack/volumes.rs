@@ -20,7 +20,7 @@ fn up_volumes_are_created_listed_and_deleted() {
     cluster.sluice(&["down"]).ok();
     cluster.start();
     assert!(cluster.sluice(&["volume", "list"]).ok().contains("data  node node2"));
-    let configuration = "type: volume\nname: data\nbackend: aws\nregion: eu-west-1\nsize: 100GB\n";
+    let configuration = "type: volume\nname: net\nbackend: aws\nregion: eu-west-1\nsize: 100GB\n";
     cluster.write("data.dstack.yml", configuration);
     cluster.write("task.dstack.yml", "type: task\ncommands: ['true']\n");
     let no_source = "no source of the cluster is of the backend aws";

@@ -121,7 +121,8 @@ fn root_users_whom_the_leader_cannot_reach_are_served_through_the_standby() {
     let log = std::fs::read_to_string(site.first.path("server.out")).expect("a log");
     let fingerprint = log.split("the authority is ").nth(1).expect("the log has it");
     let fingerprint = fingerprint.split_whitespace().next().expect("a word");
-    let token = site.first.state().join("admin.token");
+    let token = site.first.sluice(&["token", "user", "games", "--name", "laptop"]).ok();
+    let token = site.first.write("laptop.token", token.trim());
     let login = format!(
         "{} login https://{}:6820 https://{}:6820 --fingerprint {fingerprint} < {}",
         program(),

@@ -223,7 +223,9 @@ fn up_log_of_a_run_that_ended_is_read_from_the_next_leader() {
     let (first, second) = (Cluster::folder(TWO_NODES), Cluster::folder(TWO_NODES));
     let (mut leader, standby) = leader_and_standby(&first, &second, &database);
     let mut agent = agent("node1", &[&first, &second]);
+    // Its node may not be up yet.
     let text = "type: task\nname: talks\ncommands: [seq 3000, echo last]\n\
+                retry: {on_events: [no-capacity], duration: 1h}\n\
                 resources: {cpu: 1.., memory: 64MB.., disk: 0GB..}\n";
     first.write("talks.dstack.yml", text);
     let job = first.submit(&["talks.dstack.yml"]);

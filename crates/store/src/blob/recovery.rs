@@ -60,6 +60,7 @@ impl Blobs {
             staged_bytes: Vec::new(),
             unsynced: Vec::new(),
             is_unbacked: false,
+            is_staged_private: false,
             with_journal: Vec::new(),
         };
         let mut recovery = BlobRecovery::default();

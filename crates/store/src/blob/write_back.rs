@@ -23,7 +23,8 @@ impl Blobs {
             return Err(error);
         }
         let len = self.staged_bytes.len();
-        if len == 0 || len > carried_max || self.unsynced.len() + len > UNSYNCED_BYTES_MAX {
+        let is_carried = len > 0 && len <= carried_max && !self.is_staged_private;
+        if !is_carried || self.unsynced.len() + len > UNSYNCED_BYTES_MAX {
             self.commit_staged_with_journal()?;
             return Ok(Vec::new());
         }
