@@ -351,7 +351,7 @@ pub struct DiskMade {
     pub zone: Option<String>,
     pub size: Option<Bytes>,
     pub price: Option<Price>,
-    /// Of a claim of Kubernetes.
+    /// The access modes of a claim of Kubernetes; empty for other disks.
     pub access_modes: Vec<String>,
 }
 

@@ -20,7 +20,7 @@ const SIGN_ON: &str = "sign-on ";
 /// A browser that is signed in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WebSession {
-    /// Of the cookie's secret.
+    /// The hash of the cookie's secret: whoever reads the journal cannot sign in with it.
     pub hash: String,
     /// The user at the time of signing in.
     pub who: Principal,

@@ -232,7 +232,7 @@ projects:
   - type: nebius
     creds: {type: service_account}
   - type: kubernetes
-    kubeconfig: {filename: /root/.kube/config}
+    kubeconfig: {filename: /etc/sluice/kubeconfig}
     proxy_jump: {hostname: 10.0.0.1, port: 32000}
 - name: Vision
   backends:
@@ -261,7 +261,7 @@ projects:
             "name = \"aws-vision\"",
             "# `creds: {type: default}`: those of the server's machine.",
             "kind = \"kubernetes\"",
-            "kubeconfig = \"/root/.kube/config\"  # an absolute path, of mode 600",
+            "kubeconfig = \"/etc/sluice/kubeconfig\"  # an absolute path, of mode 600",
             "kubeconfig = \"/etc/sluice/kubernetes-vision\"  # a file of mode 600 with `data`",
             "namespace = \"vision\"",
             "# `proxy_jump` is not needed: the agents of pods dial out.",

@@ -276,7 +276,8 @@ impl State {
         Ok(())
     }
 
-    /// Of several volumes the job has the first that is there and is nobody's now, else the first that is there.
+    /// Chooses among the volumes that a job names for one path: the first that is there and that no job has now, else the first that
+    /// is there.
     fn choose_volume(&self, used: &mut VolumeUse, project: &str) {
         let others = std::mem::take(&mut used.others);
         if others.is_empty() {
@@ -335,7 +336,7 @@ impl State {
         let name = &used.name;
         let one_place = match places {
             [VolumePlace::Node(node)] => Some(format!("is on node {node}")),
-            // Of claims, the access modes decide.
+            // A claim's access modes decide whether several nodes may have it.
             [VolumePlace::Cloud(place)] if place.claim.is_none() => {
                 Some("is a disk of one machine".to_owned())
             }

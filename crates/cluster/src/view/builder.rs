@@ -29,7 +29,7 @@ const FOLLOWED_JOBS_MAX: usize = 64;
 /// After so many views that only followed what the state told, one is compared with the whole state.
 const FOLLOWED_VIEWS_MAX: u32 = 1_000;
 
-/// Of so many views that only followed, test builds check one: to check all would double the time of a history of faults.
+/// Test builds compare one followed view of so many with the whole state: to compare each doubles the time of a history of faults.
 const CHECKED_VIEWS: u32 = 8;
 
 /// The last view, and what it was made from.

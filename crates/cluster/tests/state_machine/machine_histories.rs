@@ -13,7 +13,7 @@ use model::time::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 
 const HISTORIES: u64 = 500;
-/// Of the long run, which begins where the short one ends.
+/// The histories of the long run; its first seed follows the last of the short run.
 const LONG_HISTORIES: u64 = 10_000;
 const STEPS: u64 = 60;
 

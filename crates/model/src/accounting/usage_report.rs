@@ -174,7 +174,7 @@ impl UsageTimes {
 /// What attempts of one key used in a period.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct UsageTotal {
-    /// Those that ran in it.
+    /// The attempts that ran in the period.
     pub jobs: u64,
     pub held_s: f64,
     pub waited_s: f64,

@@ -19,7 +19,7 @@ pub struct PodTemplate {
     /// `None` for the source's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// Whose jobs it is for: all that runs in it is this user's.
+    /// The user whose jobs the pod is for: no other user's job runs in it.
     pub uid: u32,
     pub gid: u32,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

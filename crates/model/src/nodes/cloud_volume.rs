@@ -24,7 +24,8 @@ pub struct CloudPlace {
     /// How long it may be without a job before it is deleted, seconds; `None` for as long as nobody deletes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cleanup_s: Option<u32>,
-    /// Of a claim of Kubernetes, which the manifests of pods name: nobody attaches it or makes a file system on it.
+    /// What is asked of a claim, where the disk is one of Kubernetes: manifests of pods name it, and nobody attaches it or makes a file
+    /// system on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claim: Option<Box<ClaimTerms>>,
 }
@@ -36,7 +37,7 @@ pub struct ClaimTerms {
     /// `None` for the usual one of the cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub storage_class_name: Option<String>,
-    /// Those of a claim that was there before are told by the API.
+    /// The access modes of the claim; the API tells those of one that was there before.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub access_modes: Vec<String>,
     /// Every pod has it for reading only.

@@ -81,10 +81,10 @@ pub struct ClaimMount {
     /// The size of a claim that is made where it is missing; `None`: it must be there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<String>,
-    /// Of a claim that is made; `None` for the cluster's usual one.
+    /// The storage class of a claim that is made; `None` for the cluster's default class.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage_class_name: Option<String>,
-    /// Of a claim that is made; empty: `ReadWriteOnce`.
+    /// The access modes of a claim that is made; `ReadWriteOnce` where none is named.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub access_modes: Vec<String>,
 }
