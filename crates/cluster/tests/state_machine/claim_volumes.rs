@@ -1,45 +1,32 @@
 //! Volumes that are claims of Kubernetes: made, in the pods of their jobs, one pod's at a time where their access modes say so, and
 //! never deleted while a pod has them.
 
+use crate::disk_volumes::{delete, disk, reports, told, volume, work};
 use crate::job_builder::{Ask, alice};
-use crate::machines::{asked, in_cloud, joins, machine, made, report, small};
-use crate::testbed::{World, world_with};
+use crate::machines::{asked, in_cloud, joins, machine, made, report};
+use crate::pods;
+use crate::testbed::World;
 use cluster::command::{CreateVolume, DiskMade, MachineReport, VolumeReport};
-use cluster::state::disk_use::DiskVolume;
 use cluster::volume_reconcile::VolumeWork;
 use cluster::{Command, Reply};
 use model::amount::Bytes;
-use model::cloud_source::SourceKind;
-use model::cloud_volume::{AttachmentState, ClaimTerms, CloudPlace, Disk};
+use model::cloud_volume::{AttachmentState, ClaimTerms, CloudPlace};
 use model::fleet::MAIN_PROJECT;
-use model::machine::{Offer, SourceConfig};
 use model::machine_choice::MachineChoice;
-use model::partition::{DynamicMembers, Partition};
 use model::pod_source::{ClaimMount, KubernetesConfig};
 use model::reason::Refusal;
 use model::run::JobState;
-use model::volume::{Volume, VolumePlace, VolumeState, VolumeUse};
+use model::volume::{VolumePlace, VolumeState, VolumeUse};
 use std::sync::Arc;
 
-/// `cloud` takes the pods of a source in, each of which has the home of its user.
+/// Each pod has the home of its user.
 fn open() -> World {
-    let mut w = world_with(1, |config| {
-        config.parameters.max_node_count = 10;
-        let mut cloud = Partition::over("cloud", Vec::new());
-        cloud.dynamic_members = DynamicMembers { all: false, features: vec!["cloud".into()] };
-        config.partitions.push(cloud);
-        let home = ClaimMount {
-            claim_name: "home-{uid}".into(),
-            path: "/home".into(),
-            ..ClaimMount::default()
-        };
-        let pods = KubernetesConfig { claims: vec![home], ..KubernetesConfig::default() };
-        let source = SourceConfig::of_kind("cloud", SourceKind::Kubernetes(Box::new(pods)));
-        config.sources = vec![SourceConfig { machines_max: 4, idle_s: 100, ..source }];
-    });
-    let node = Offer { cpus: 16, memory: Bytes::from_gib(64), ..small() };
-    w.run(Command::SetOffers { source: "cloud".into(), offers: vec![node] });
-    w
+    let home = ClaimMount {
+        claim_name: "home-{uid}".into(),
+        path: "/home".into(),
+        ..ClaimMount::default()
+    };
+    pods::open_with(KubernetesConfig { claims: vec![home], ..KubernetesConfig::default() })
 }
 
 fn place(mode: &str) -> CloudPlace {
@@ -58,36 +45,6 @@ fn try_create(w: &mut World, name: &str, place: CloudPlace) -> Result<Reply, Ref
     let place = VolumePlace::Cloud(Box::new(place));
     let (project, name) = (MAIN_PROJECT.to_owned(), name.to_owned());
     w.try_as(alice(), Command::CreateVolume(Box::new(CreateVolume { project, name, place, size })))
-}
-
-fn delete(w: &mut World) -> Result<Reply, Refusal> {
-    let (project, name) = (MAIN_PROJECT.into(), "data".into());
-    w.try_as(alice(), Command::DeleteVolume { project, name })
-}
-
-fn volume(w: &World) -> &Volume {
-    &w.state.volumes_of(MAIN_PROJECT)["data"]
-}
-
-fn disk(w: &World) -> &Disk {
-    volume(w).disk.as_ref().expect("a disk")
-}
-
-fn work(w: &World) -> Option<VolumeWork> {
-    let of = DiskVolume { project: MAIN_PROJECT, name: "data", volume: volume(w) };
-    w.state.volume_work(of, w.now)
-}
-
-fn told(w: &mut World, report: VolumeReport) {
-    let (project, name, id) = (MAIN_PROJECT.into(), "data".into(), volume(w).id.clone());
-    w.run(Command::VolumeReport { project, name, id, report });
-}
-
-/// Does what is due without a call of the source.
-fn reports(w: &mut World) {
-    while let Some(VolumeWork::Report(report)) = work(w) {
-        told(w, report);
-    }
 }
 
 fn claim_made(mode: &str) -> VolumeReport {

@@ -32,31 +32,31 @@ fn try_create(w: &mut World, place: CloudPlace, size: Option<Bytes>) -> Result<R
     w.try_as(alice(), Command::CreateVolume(Box::new(CreateVolume { project, name, place, size })))
 }
 
-fn delete(w: &mut World) -> Result<Reply, Refusal> {
+pub fn delete(w: &mut World) -> Result<Reply, Refusal> {
     let (project, name) = (MAIN_PROJECT.into(), "data".into());
     w.try_as(alice(), Command::DeleteVolume { project, name })
 }
 
-fn volume(w: &World) -> &Volume {
+pub fn volume(w: &World) -> &Volume {
     &w.state.volumes_of(MAIN_PROJECT)["data"]
 }
 
-fn disk(w: &World) -> &Disk {
+pub fn disk(w: &World) -> &Disk {
     volume(w).disk.as_ref().expect("a disk")
 }
 
-fn work(w: &World) -> Option<VolumeWork> {
+pub fn work(w: &World) -> Option<VolumeWork> {
     let of = DiskVolume { project: MAIN_PROJECT, name: "data", volume: volume(w) };
     w.state.volume_work(of, w.now)
 }
 
-fn told(w: &mut World, report: VolumeReport) {
+pub fn told(w: &mut World, report: VolumeReport) {
     let (project, name, id) = (MAIN_PROJECT.into(), "data".into(), volume(w).id.clone());
     w.run(Command::VolumeReport { project, name, id, report });
 }
 
 /// Does what is due without a call of the source.
-fn reports(w: &mut World) {
+pub fn reports(w: &mut World) {
     while let Some(VolumeWork::Report(report)) = work(w) {
         told(w, report);
     }

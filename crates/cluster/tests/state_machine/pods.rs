@@ -9,16 +9,21 @@ use model::amount::Bytes;
 use model::cloud_source::SourceKind;
 use model::machine::{FailureKind, MachineAnswer, MachinePhase, Offer, SourceConfig};
 use model::partition::{DynamicMembers, Partition};
+use model::pod_source::KubernetesConfig;
 use std::time::Duration;
 
-/// `cloud` takes the pods of a source in, whose cluster has nodes of 16 CPUs.
 fn open() -> World {
+    open_with(KubernetesConfig::default())
+}
+
+/// `cloud` takes the pods of a source in, whose cluster has nodes of 16 CPUs.
+pub fn open_with(pods: KubernetesConfig) -> World {
     let mut w = world_with(1, |config| {
         config.parameters.max_node_count = 10;
         let mut cloud = Partition::over("cloud", Vec::new());
         cloud.dynamic_members = DynamicMembers { all: false, features: vec!["cloud".into()] };
         config.partitions.push(cloud);
-        let source = SourceConfig::of_kind("cloud", SourceKind::Kubernetes(Box::default()));
+        let source = SourceConfig::of_kind("cloud", SourceKind::Kubernetes(Box::new(pods)));
         config.sources = vec![SourceConfig { machines_max: 4, idle_s: 100, ..source }];
     });
     let node = Offer { cpus: 16, memory: Bytes::from_gib(64), ..small() };
