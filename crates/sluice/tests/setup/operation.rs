@@ -148,6 +148,22 @@ fn up_ps_shows_which_job_a_supervisor_has() {
 }
 
 #[test]
+fn root_daemons_of_up_go_before_the_jobs_of_their_machine() {
+    let cluster = Cluster::up(CONF);
+    let job = cluster.submit_sleeper("-t 10");
+    cluster.await_state(job, "RUNNING");
+    let share = |pid: i32| std::fs::read_to_string(format!("/proc/{pid}/autogroup")).unwrap();
+    for of in ["server", "agent"] {
+        assert!(share(cluster.pid(of)).ends_with(" nice -10\n"), "{of}");
+    }
+    let supervisors = supervisors(&cluster.state());
+    assert!(!supervisors.is_empty());
+    for pid in supervisors {
+        assert!(share(pid).ends_with(" nice 0\n"), "a supervisor");
+    }
+}
+
+#[test]
 fn up_of_a_cluster_whose_agent_is_lost_brings_it_back() {
     let cluster = Cluster::up(CONF);
     cluster.kill("agent");

@@ -20,6 +20,7 @@ mod process_lock;
 pub mod server;
 mod server_user;
 mod service_manager;
+mod session_weight;
 pub(super) mod state_dir;
 mod state_mount;
 pub mod up;

@@ -6,7 +6,7 @@ use super::keeper::{AGENT_KEEPER, SERVER_KEEPER};
 use super::listen_addresses::SshListen;
 use super::server::{self, LocalNodes, ServerArgs, Site, Store};
 use super::state_dir::{self, StateDir};
-use super::{core_dump, listen_addresses, log};
+use super::{core_dump, listen_addresses, log, session_weight};
 use crate::client::{Client, ServerLocation};
 use crate::command::verb::{VerbError, VerbResult};
 use ::server::configure::Machine;
@@ -120,9 +120,9 @@ fn detached(args: &UpArgs, state: &StateDir) -> VerbResult {
         command.arg("--store-key-file").arg(file);
     }
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
-    // SAFETY: setsid is async-signal-safe and touches no memory of this process.
+    // SAFETY: own_session makes calls of the kernel alone.
     unsafe {
-        command.pre_exec(|| nix::unistd::setsid().map(drop).map_err(Into::into));
+        command.pre_exec(own_session);
     }
     let mut child = command.spawn().map_err(VerbError::file("sluice"))?;
     match first_line(child.stdout.take(), &agent_log, agent_before) {
@@ -247,15 +247,23 @@ fn start_agent(state: &StateDir, local: &LocalNodes) -> Result<(), VerbError> {
     spawn_agent(state, &join)
 }
 
+/// What a daemon does before its program is executed: it leaves the session of the terminal, and gets a share of the CPUs that jobs
+/// cannot take.
+fn own_session() -> std::io::Result<()> {
+    nix::unistd::setsid()?;
+    session_weight::raise();
+    Ok(())
+}
+
 fn spawn_agent(state: &StateDir, join: &std::path::Path) -> Result<(), VerbError> {
     let log = state.open_log("agent.log")?;
     let program = std::env::current_exe().map_err(VerbError::file("sluice"))?;
     let mut command = Command::new(program);
     command.args(["agent", "--keep", "--state"]).arg(&state.path).arg("--join").arg(join);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-    // SAFETY: setsid is async-signal-safe and touches nothing of this process.
+    // SAFETY: own_session makes calls of the kernel alone.
     unsafe {
-        command.pre_exec(|| nix::unistd::setsid().map(drop).map_err(Into::into));
+        command.pre_exec(own_session);
     }
     let mut started = command.spawn().map_err(VerbError::file("sluice agent"))?;
     // The process ends as soon as it has forked the keeper.
