@@ -125,24 +125,35 @@ impl Hosts {
         program: &std::path::Path,
         listen: &str,
     ) -> u32 {
+        self.start_server(cluster, program, &["--listen", listen])
+    }
+
+    /// Starts the server with an SSH endpoint at this address of its host.
+    pub fn start_with_ssh(&mut self, cluster: &Cluster, ssh: &str) -> u32 {
+        let program = std::path::Path::new(super::program());
+        self.start_server(cluster, program, &["--listen", "127.0.0.1:6830", "--ssh", ssh])
+    }
+
+    fn start_server(
+        &mut self,
+        cluster: &Cluster,
+        program: &std::path::Path,
+        listens: &[&str],
+    ) -> u32 {
         let program = program.to_str().unwrap();
         let (state, conf) = (cluster.state(), cluster.path("conf"));
-        self.spawn(
-            &[
-                "ctl",
-                program,
-                "server",
-                "--state",
-                state.to_str().unwrap(),
-                "--config",
-                conf.to_str().unwrap(),
-                "--listen",
-                listen,
-                "--agents",
-                "0.0.0.0:6831",
-            ],
-            &cluster.path("server.out"),
-        );
+        let start = [
+            "ctl",
+            program,
+            "server",
+            "--state",
+            state.to_str().unwrap(),
+            "--config",
+            conf.to_str().unwrap(),
+            "--agents",
+            "0.0.0.0:6831",
+        ];
+        self.spawn(&[&start[..], listens].concat(), &cluster.path("server.out"));
         until("the server answers", || {
             (self.in_hub(cluster, "scontrol ping").stdout.contains("is UP")).then_some(())
         });
