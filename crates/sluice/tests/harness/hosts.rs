@@ -18,6 +18,9 @@ const COMMAND_TIMEOUT: Duration = Duration::from_secs(150);
 /// What `timeout` exits with.
 const TIMED_OUT: i32 = 124;
 
+/// Where agents find the server, unless a test says otherwise.
+const AGENTS: &str = "0.0.0.0:6831";
+
 const TOOL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/netns-hosts");
 
 impl Hosts {
@@ -125,13 +128,21 @@ impl Hosts {
         program: &std::path::Path,
         listen: &str,
     ) -> u32 {
-        self.start_server(cluster, program, &["--listen", listen])
+        self.start_server(cluster, program, &["--listen", listen, "--agents", AGENTS])
+    }
+
+    /// Starts the server with the ports of clients and of agents at this address of its host.
+    pub fn start_on(&mut self, cluster: &Cluster, address: &str) -> u32 {
+        let (listen, agents) = (format!("{address}:6830"), format!("{address}:6831"));
+        let program = std::path::Path::new(super::program());
+        self.start_server(cluster, program, &["--listen", &listen, "--agents", &agents])
     }
 
     /// Starts the server with an SSH endpoint at this address of its host.
     pub fn start_with_ssh(&mut self, cluster: &Cluster, ssh: &str) -> u32 {
         let program = std::path::Path::new(super::program());
-        self.start_server(cluster, program, &["--listen", "127.0.0.1:6830", "--ssh", ssh])
+        let listens = ["--listen", "127.0.0.1:6830", "--agents", AGENTS, "--ssh", ssh];
+        self.start_server(cluster, program, &listens)
     }
 
     fn start_server(
@@ -150,8 +161,6 @@ impl Hosts {
             state.to_str().unwrap(),
             "--config",
             conf.to_str().unwrap(),
-            "--agents",
-            "0.0.0.0:6831",
         ];
         self.spawn(&[&start[..], listens].concat(), &cluster.path("server.out"));
         until("the server answers", || {
