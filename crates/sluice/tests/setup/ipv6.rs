@@ -74,6 +74,10 @@ fn root_hosts_without_ipv4_join_run_steps_and_take_logins() {
         hosts.in_hub(&cluster, "echo typed | srun -N2 -n2 sh -c 'read x; echo $x $(hostname)'");
     assert_eq!(sorted_lines(&said.stdout), ["typed node01", "typed node02"], "{}", said.stderr);
 
+    // The nodes dial the `srun` itself: the server is not in between.
+    let told = hosts.in_hub(&cluster, "srun -w node01 printenv SLURM_SRUN_COMM_HOST").ok();
+    assert_eq!(told, "fd77::254\n");
+
     // A machine that is no node of the cluster logs in, and its step's bytes go both ways.
     let home = cluster.path("home").display().to_string();
     std::fs::create_dir(&home).expect("made");
