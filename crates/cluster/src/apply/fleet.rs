@@ -15,8 +15,12 @@ impl State {
     pub(super) fn apply_fleet(&mut self, event: &Event) {
         match event {
             Event::FleetSet { fleet, at } => {
-                self.fleets.insert(fleet.name.clone(), (**fleet).clone());
-                self.settle_fleet(fleet, *at);
+                let mut fleet = SshFleet::clone(fleet);
+                if let Some(known) = self.fleets.get(&fleet.name) {
+                    fleet.keep_machines(known);
+                }
+                self.fleets.insert(fleet.name.clone(), fleet.clone());
+                self.settle_fleet(&fleet, *at);
             }
             Event::FleetHostSet { fleet, number, host, at } => {
                 let Some(known) = self.fleets.get_mut(fleet) else { return };

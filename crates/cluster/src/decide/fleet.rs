@@ -15,6 +15,7 @@ use model::reason::Refusal;
 use model::run::JobSpec;
 use model::secret::Sealed;
 use model::ssh_fleet::{FleetHost, SshFleet, node_name};
+use model::time::Timestamp;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 impl State {
@@ -81,11 +82,7 @@ impl State {
         }
         let what = known.map_or(ActivityKind::Created, |_| ActivityKind::Changed);
         let target = ActivityTarget::Fleet { project: set.project.clone(), name: set.name.clone() };
-        Ok(vec![
-            Event::FleetSet { fleet: Box::new(fleet), at: context.now },
-            noted(context, target, what),
-        ]
-        .into())
+        Ok(vec![fleet_set(fleet, context.now), noted(context, target, what)].into())
     }
 
     /// A fleet is of hosts, or of machines that sources make, and stays so.
@@ -186,11 +183,7 @@ impl State {
         }
         let what = numbers.map_or(ActivityKind::Deleted, |_| ActivityKind::Changed);
         let target = ActivityTarget::Fleet { project: project.into(), name: name.into() };
-        Ok(vec![
-            Event::FleetSet { fleet: Box::new(fleet), at: context.now },
-            noted(context, target, what),
-        ]
-        .into())
+        Ok(vec![fleet_set(fleet, context.now), noted(context, target, what)].into())
     }
 
     fn remove_cloud_fleet(
@@ -274,7 +267,7 @@ impl State {
         if fleet == *known {
             return Ok(Decision::default());
         }
-        Ok(vec![Event::FleetSet { fleet: Box::new(fleet), at: context.now }].into())
+        Ok(vec![fleet_set(fleet, context.now)].into())
     }
 
     /// The host of a fleet that is, or was, this node.
@@ -315,6 +308,15 @@ impl State {
             None => Ok(()),
         }
     }
+}
+
+/// The event that makes or changes a fleet. It leaves out what agents found out about the machines, which stays as it is
+/// where the event is applied: of ten thousand hosts that would be more than a commit holds.
+fn fleet_set(mut fleet: SshFleet, at: Timestamp) -> Event {
+    for host in fleet.hosts.values_mut() {
+        host.machine = None;
+    }
+    Event::FleetSet { fleet: Box::new(fleet), at }
 }
 
 /// The machines of a fleet as they are asked for. The same once more does not bring it to its target again.

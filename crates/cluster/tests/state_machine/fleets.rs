@@ -5,6 +5,7 @@ use crate::testbed::{World, config, node, world};
 use cluster::command::{CreateVolume, FleetHostReport, SetFleet};
 use cluster::visibility::Viewer;
 use cluster::{Command, Reply, State};
+use model::bounds::FLEET_HOSTS;
 use model::change::JobChange;
 use model::fleet::{Blocks, MAIN_PROJECT};
 use model::node::SlotState;
@@ -144,6 +145,51 @@ fn hosts_are_added_kept_and_removed_in_place() {
     w.run(fleet(MAIN_PROJECT, "lab", &["b", "c", "d"]));
     assert_eq!(nodes_of(&w.state, "lab"), ["lab-0", "lab-1", "lab-2"]);
     assert!(w.state.nodes["lab-0"].config.cpus == 1, "it is another host");
+}
+
+/// A fleet of as many hosts as it may have. The key of each is as long as a sealed Ed25519 key.
+#[test]
+fn fleet_of_ten_thousand_hosts_is_changed_and_deleted_by_events_that_a_commit_holds() {
+    /// The journal's bound, and what the frame around the events takes.
+    const COMMIT_BYTES: usize = (16 << 20) - (4 << 10);
+    let names: Vec<String> =
+        (0..FLEET_HOSTS.most).map(|number| format!("host{number:05}.example.org")).collect();
+    let large = |names: &[String]| {
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let Command::SetFleet(mut set) = fleet(MAIN_PROJECT, "lab", &names) else {
+            panic!("another command")
+        };
+        let key = Sealed::new("0123456789abcdef", &"x".repeat(640));
+        set.hosts.iter_mut().for_each(|host| host.login.key = key.clone());
+        Command::SetFleet(set)
+    };
+    let mut w = world(1);
+    let mut one_more = names.clone();
+    one_more.push("one-more.example.org".into());
+    let refused = w.try_as(root(), large(&one_more)).expect_err("one too many").to_string();
+    assert!(refused.contains("hosts of a fleet"), "{refused}");
+    let largest = |w: &World, from: usize| {
+        let sizes = w.events[from..].iter().map(|event| {
+            let text = serde_json::to_vec(event).expect("an event is written");
+            text.len()
+        });
+        sizes.max().expect("an event")
+    };
+    w.run(large(&names));
+    let made = largest(&w, 0);
+    assert!(made < COMMIT_BYTES, "{made}");
+    for node in ["lab-0", "lab-9999"] {
+        comes_up(&mut w, node);
+    }
+    let before = w.events.len();
+    w.run(large(&names[..FLEET_HOSTS.most - 2]));
+    assert!(largest(&w, before) <= made + (1 << 10), "what was found out is not said again");
+    assert_eq!(w.state.nodes["lab-0"].config.cpus, 8, "and is not forgotten");
+    assert!(!w.state.nodes.contains_key("lab-9999"));
+    let before = w.events.len();
+    remove(&mut w, None).expect("idle");
+    assert!(largest(&w, before) < COMMIT_BYTES);
+    assert_eq!(nodes_of(&w.state, "lab"), Vec::<String>::new());
 }
 
 #[test]

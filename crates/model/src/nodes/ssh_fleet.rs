@@ -146,6 +146,16 @@ impl SshFleet {
         partition
     }
 
+    /// Takes over what is known of the machines of hosts that stay, where this does not say it itself.
+    pub fn keep_machines(&mut self, known: &Self) {
+        for (number, host) in &mut self.hosts {
+            let same = known.hosts.get(number).filter(|known| known.id == host.id);
+            if host.machine.is_none() {
+                host.machine = same.and_then(|known| known.machine.clone());
+            }
+        }
+    }
+
     fn keys_mut(&mut self) -> impl Iterator<Item = &mut Sealed> {
         let logins =
             self.hosts.values_mut().flat_map(|host| [Some(&mut host.login), host.jump.as_mut()]);

@@ -2,8 +2,9 @@
 //! rendezvous over TCP as `torchrun` makes it. The hosts are network namespaces, each with an agent of its own.
 
 use crate::harness::hosts::Hosts;
-use crate::harness::{Cluster, skip, until};
+use crate::harness::{Cluster, TIMEOUT, skip, until, within};
 use std::process::Command;
+use std::time::Duration;
 
 const CONF: &str = "\
 ClusterName=mpi
@@ -13,6 +14,9 @@ DefMemPerCPU=128
 NodeName=node[01-03] CPUs=2 CoresPerSocket=2 RealMemory=2000
 PartitionName=main Nodes=node[01-03] Default=YES State=UP
 ";
+
+/// How long a job may take: three hosts that start Python with a large library share one machine.
+const JOB_TIMEOUT: Duration = TIMEOUT.saturating_mul(2);
 
 /// The owner of jobs that call `srun`: a node vouches for no root.
 const USER: &str = "games";
@@ -109,7 +113,7 @@ fn has_mpi() -> bool {
 /// The lines of a run that ended well, sorted.
 fn log_of(hosts: &Hosts, cluster: &Cluster, run: &str) -> Vec<String> {
     let program = crate::harness::program();
-    let state = until(&format!("{run} has ended"), || {
+    let state = within(JOB_TIMEOUT, &format!("{run} has ended"), || {
         let all = hosts.in_hub(cluster, &format!("{program} ps -a -n 20")).stdout;
         let line = all.lines().find(|line| line.contains(run))?.to_owned();
         ["exited", "failed", "terminated", "error"]
@@ -131,7 +135,7 @@ fn log_of(hosts: &Hosts, cluster: &Cluster, run: &str) -> Vec<String> {
 
 /// How a batch job ended, from the books: `STATE|CODE`.
 fn batch_end(hosts: &Hosts, cluster: &Cluster, id: &str) -> String {
-    until("the job ends", || {
+    within(JOB_TIMEOUT, "the job ends", || {
         let text = hosts.in_hub(cluster, &format!("sacct -nXP -j {id} -o State,ExitCode")).stdout;
         let has_ended = !text.contains("RUNNING") && !text.contains("PENDING");
         (has_ended && !text.trim().is_empty()).then(|| text.trim().to_owned())

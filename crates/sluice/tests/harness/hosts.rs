@@ -18,6 +18,9 @@ const COMMAND_TIMEOUT: Duration = Duration::from_secs(150);
 /// What `timeout` exits with.
 const TIMED_OUT: i32 = 124;
 
+/// Where agents find the server, unless a test says otherwise.
+const AGENTS: &str = "0.0.0.0:6831";
+
 const TOOL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/netns-hosts");
 
 impl Hosts {
@@ -125,24 +128,41 @@ impl Hosts {
         program: &std::path::Path,
         listen: &str,
     ) -> u32 {
+        self.start_server(cluster, program, &["--listen", listen, "--agents", AGENTS])
+    }
+
+    /// Starts the server with the ports of clients and of agents at this address of its host.
+    pub fn start_on(&mut self, cluster: &Cluster, address: &str) -> u32 {
+        let (listen, agents) = (format!("{address}:6830"), format!("{address}:6831"));
+        let program = std::path::Path::new(super::program());
+        self.start_server(cluster, program, &["--listen", &listen, "--agents", &agents])
+    }
+
+    /// Starts the server with an SSH endpoint at this address of its host.
+    pub fn start_with_ssh(&mut self, cluster: &Cluster, ssh: &str) -> u32 {
+        let program = std::path::Path::new(super::program());
+        let listens = ["--listen", "127.0.0.1:6830", "--agents", AGENTS, "--ssh", ssh];
+        self.start_server(cluster, program, &listens)
+    }
+
+    fn start_server(
+        &mut self,
+        cluster: &Cluster,
+        program: &std::path::Path,
+        listens: &[&str],
+    ) -> u32 {
         let program = program.to_str().unwrap();
         let (state, conf) = (cluster.state(), cluster.path("conf"));
-        self.spawn(
-            &[
-                "ctl",
-                program,
-                "server",
-                "--state",
-                state.to_str().unwrap(),
-                "--config",
-                conf.to_str().unwrap(),
-                "--listen",
-                listen,
-                "--agents",
-                "0.0.0.0:6831",
-            ],
-            &cluster.path("server.out"),
-        );
+        let start = [
+            "ctl",
+            program,
+            "server",
+            "--state",
+            state.to_str().unwrap(),
+            "--config",
+            conf.to_str().unwrap(),
+        ];
+        self.spawn(&[&start[..], listens].concat(), &cluster.path("server.out"));
         until("the server answers", || {
             (self.in_hub(cluster, "scontrol ping").stdout.contains("is UP")).then_some(())
         });

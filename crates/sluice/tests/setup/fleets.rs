@@ -244,7 +244,7 @@ fn root_ordinary_user_with_sudo_installs_and_removes_the_agent() {
 }
 
 #[test]
-fn root_hosts_are_added_and_removed_in_place_under_a_running_job() {
+fn root_hosts_are_added_changed_and_removed_in_place_under_a_running_job() {
     let Some(hosts) = SshHosts::up(2) else { return };
     let file = hosts.write_fleet("lab", "blocks: auto\n", ONE_HOST);
     hosts.apply(&file).ok();
@@ -257,6 +257,14 @@ fn root_hosts_are_added_and_removed_in_place_under_a_running_job() {
     let said = hosts.apply(&file);
     assert_eq!(said.code, 0, "{}{}", said.stdout, said.stderr);
     hosts.await_states("lab", "lab-0 mix,lab-1 idle");
+    // A host is changed under its job.
+    let changed = "  hosts: [{hostname: 10.77.0.1, internal_ip: 10.88.0.1}, 10.77.0.2]\n";
+    hosts.write_fleet("lab", "blocks: auto\n", changed);
+    let said = hosts.apply(&file);
+    assert_eq!(said.code, 0, "{}{}", said.stdout, said.stderr);
+    let shown = hosts.hub("scontrol show node lab-0").ok();
+    assert!(shown.contains("NodeAddr=10.88.0.1 "), "{shown}");
+    assert_eq!(hosts.states("lab"), "lab-0 mix,lab-1 idle");
     // A busy host stays.
     hosts.write_fleet("lab", "blocks: auto\n", "  hosts: [10.77.0.2]\n");
     let said = hosts.apply(&file);

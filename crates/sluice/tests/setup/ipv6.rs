@@ -1,8 +1,17 @@
 //! A cluster whose machines have addresses of IPv6 alone.
 
 use super::power::PowerCluster;
-use crate::harness::{Cluster, program, skip};
+use crate::harness::hosts::Hosts;
+use crate::harness::{Cluster, program, skip, sorted_lines, until};
 use serde_json::Value;
+
+const CONF: &str = "\
+ClusterName=hosts
+DefMemPerCPU=64
+KillWait=1
+NodeName=node[01-02] CPUs=2 CoresPerSocket=2 RealMemory=1000
+PartitionName=main Nodes=ALL Default=YES State=UP
+";
 
 fn json(text: &str) -> Value {
     serde_json::from_str(text).expect("JSON")
@@ -35,4 +44,53 @@ fn up_server_agent_and_client_speak_ipv6_alone() {
     );
     let said = cluster.shell(&ask);
     assert_eq!(said.stdout.lines().next(), Some("here"), "{said:?}");
+}
+
+/// Hosts of their own: between them are no addresses of IPv4.
+#[test]
+fn root_hosts_without_ipv4_join_run_steps_and_take_logins() {
+    let cluster = Cluster::folder(CONF);
+    let mut hosts = Hosts::up(3);
+    for host in 1..=3 {
+        let line =
+            format!("ip -4 addr flush dev eth0 && ip -6 addr add fd77::{host}/64 dev eth0 nodad");
+        if hosts.tool(&["exec", &host.to_string(), "sh", "-c", &line]).code != 0 {
+            return skip("ipv6", "hosts of this machine have no addresses of IPv6");
+        }
+    }
+    hosts.ip_in_hub("-4 addr flush dev br0");
+    hosts.ip_in_hub("-6 addr add fd77::254/64 dev br0 nodad");
+    hosts.start_on(&cluster, "[fd77::254]");
+    for host in [1, 2] {
+        hosts.join(&cluster, host);
+    }
+    until("both nodes are idle", || {
+        let states = hosts.in_hub(&cluster, "sinfo -h -o '%D %t'").stdout;
+        (states.trim() == "2 idle").then_some(())
+    });
+    let shown = hosts.in_hub(&cluster, &format!("{} node show node01 --json", program())).ok();
+    assert_eq!(json(&shown)["address"], "fd77::1", "{shown}");
+    let said =
+        hosts.in_hub(&cluster, "echo typed | srun -N2 -n2 sh -c 'read x; echo $x $(hostname)'");
+    assert_eq!(sorted_lines(&said.stdout), ["typed node01", "typed node02"], "{}", said.stderr);
+
+    // The nodes dial the `srun` itself: the server is not in between.
+    let told = hosts.in_hub(&cluster, "srun -w node01 printenv SLURM_SRUN_COMM_HOST").ok();
+    assert_eq!(told, "fd77::254\n");
+
+    // A machine that is no node of the cluster logs in, and its step's bytes go both ways.
+    let home = cluster.path("home").display().to_string();
+    std::fs::create_dir(&home).expect("made");
+    let line = format!("{} token user games --unix-user games > {home}/token", program());
+    hosts.in_hub(&cluster, &line).ok();
+    let line = format!(
+        "unset SLUICE_STATE; export HOME={home} PATH={}:$PATH; cd {home} && \
+         {} login https://[fd77::254]:6830 --ca {} < token >&2 && \
+         echo typed | srun -D /tmp -w node01 sh -c 'read x; echo $x by $(id -un)'",
+        cluster.path("bin").display(),
+        program(),
+        cluster.state().join("server/keys/authority.pem").display()
+    );
+    let said = hosts.tool(&["exec", "3", "sh", "-c", &line]);
+    assert_eq!(said.stdout, "typed by games\n", "{said:?}");
 }

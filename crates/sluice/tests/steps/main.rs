@@ -24,6 +24,7 @@ mod ssh_bounds;
 mod ssh_editor;
 mod ssh_endpoint;
 mod ssh_keys;
+mod ssh_network;
 mod tasks;
 mod verbose;
 mod web_pages;

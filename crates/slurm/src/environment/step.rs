@@ -145,6 +145,7 @@ fn set_launcher(env: &mut Environment, launch: &StepLaunch) {
     let Some((host, port)) = address.and_then(|address| address.rsplit_once(':')) else {
         return;
     };
+    let host = host.trim_start_matches('[').trim_end_matches(']');
     for name in ["SLURM_LAUNCH_NODE_IPADDR", "SLURM_SRUN_COMM_HOST"] {
         env.set(name, host);
     }

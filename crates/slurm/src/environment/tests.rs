@@ -83,6 +83,7 @@ fn a_step_has_the_captured_variables() {
     let second =
         step::variables(&facts(78, &spec, &allocation), &layout, &launch("[::1]:9"), 1, None);
     assert_eq!(second.get("SLURM_NODEID"), Some("1"));
+    assert_eq!(second.get("SLURM_SRUN_COMM_HOST"), Some("::1"));
     assert_eq!(second.get("SLURMD_NODENAME"), Some("node2"));
     let filled: Vec<String> = step::process_variables().into_iter().map(|(name, _)| name).collect();
     assert_eq!(filled[..4], ["SLURM_PROCID", "SLURM_LOCALID", "SLURM_TASK_PID", "SLURM_GTIDS"]);

@@ -2,16 +2,21 @@
 
 use crate::client::ServerLocation;
 use ::slurm::request::step::Endpoint;
-use nix::ifaddrs::getifaddrs;
+use nix::ifaddrs::{InterfaceAddress, getifaddrs};
 use nix::net::if_::InterfaceFlags;
+use nix::sys::socket::{
+    AddressFamily, Backlog, SockFlag, SockType, SockaddrIn6, bind, listen, setsockopt, socket,
+    sockopt,
+};
 use ring::rand::{SecureRandom, SystemRandom};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, TcpListener, TcpStream};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use wire::step_channel::StepChannel;
 
-/// The most addresses that supervisors are told.
-const ADDRESSES_MAX: usize = 8;
+/// The most addresses of each kind that supervisors are told, besides loopback.
+const V4_ADDRESSES_MAX: usize = 7;
+const V6_ADDRESSES_MAX: usize = 4;
 const KEY_BYTES: usize = 32;
 
 pub struct StepListener {
@@ -34,8 +39,9 @@ impl StepListener {
     }
 
     fn listen() -> io::Result<TcpListener> {
-        let any = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))
-            .or_else(|_| TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)))?;
+        let any = listen_on_both()
+            .map_err(io::Error::from)
+            .or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)))?;
         any.set_nonblocking(true)?;
         Ok(any)
     }
@@ -49,7 +55,7 @@ impl StepListener {
         let bound = self.listener.as_ref().map(TcpListener::local_addr).transpose()?;
         let dialled_at = |bound: SocketAddr| {
             let at = move |address| SocketAddr::new(address, bound.port()).to_string();
-            addresses(bound.is_ipv4()).into_iter().map(at)
+            addresses(bound.is_ipv6()).into_iter().map(at)
         };
         let listen = bound.into_iter().flat_map(dialled_at).collect();
         let mut ticket = [0; 8];
@@ -76,25 +82,32 @@ impl StepListener {
     }
 }
 
-/// This machine's addresses. Loopback is last, and dialled only in the same network stack.
-fn addresses(v4: bool) -> Vec<IpAddr> {
+/// A port that takes connections of IPv4 and of IPv6, whatever the machine's default for such a port is. An error where it has no
+/// IPv6.
+fn listen_on_both() -> nix::Result<TcpListener> {
+    let socket = socket(AddressFamily::Inet6, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+    setsockopt(&socket, sockopt::Ipv6V6Only, &false)?;
+    let any = SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, 0, 0, 0);
+    bind(socket.as_raw_fd(), &SockaddrIn6::from(any))?;
+    listen(&socket, Backlog::MAXCONN)?;
+    Ok(socket.into())
+}
+
+/// This machine's addresses, those of IPv6 where the port takes them. Loopback is last, and dialled only in the same network
+/// stack; the port takes its connections also where it is one of IPv6.
+fn addresses(with_v6: bool) -> Vec<IpAddr> {
     let usable = |flags: InterfaceFlags| {
         flags.contains(InterfaceFlags::IFF_UP) && !flags.contains(InterfaceFlags::IFF_LOOPBACK)
     };
-    let found = getifaddrs().into_iter().flatten().filter(|i| usable(i.flags));
-    let mut list: Vec<IpAddr> = found
-        .filter_map(|interface| {
-            let address = interface.address?;
-            if v4 {
-                Some(IpAddr::V4(address.as_sockaddr_in()?.ip()))
-            } else {
-                Some(IpAddr::V6(address.as_sockaddr_in6()?.ip()))
-            }
-        })
-        .take(ADDRESSES_MAX - 1)
-        .collect();
-    list.push(if v4 { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
-    list
+    let interfaces: Vec<InterfaceAddress> =
+        getifaddrs().into_iter().flatten().filter(|i| usable(i.flags)).collect();
+    let v4 = interfaces.iter().filter_map(|i| Some(i.address?.as_sockaddr_in()?.ip()));
+    let v6 = interfaces.iter().filter_map(|i| Some(i.address?.as_sockaddr_in6()?.ip()));
+    // A link-local address is worth nothing without the interface it is on.
+    let v6 = v6.filter(|ip| with_v6 && !ip.is_unicast_link_local());
+    let v4 = v4.take(V4_ADDRESSES_MAX).map(IpAddr::V4);
+    let v6 = v6.take(V6_ADDRESSES_MAX).map(IpAddr::V6);
+    v4.chain(v6).chain([IpAddr::V4(Ipv4Addr::LOCALHOST)]).collect()
 }
 
 #[cfg(test)]
@@ -113,6 +126,14 @@ mod tests {
         assert!(last.starts_with("127.0.0.1:"), "{last}");
         let knocking = TcpStream::connect(last.as_str());
         assert!(knocking.is_ok());
+        // The same port takes connections of IPv6, where there is any here.
+        let port = last.rsplit(':').next().expect("a port").to_owned();
+        if TcpListener::bind("[::1]:0").is_ok() {
+            let knocking = TcpStream::connect(format!("[::1]:{port}"));
+            assert!(knocking.is_ok(), "{knocking:?}");
+        }
+        let is_link_local = |address: &String| address.starts_with("[fe80:");
+        assert!(!endpoint.listen.iter().any(is_link_local), "{:?}", endpoint.listen);
 
         assert_eq!(endpoint.key.len(), 2 * KEY_BYTES);
         let other = StepListener::open(&here).and_then(|other| other.endpoint()).expect("another");
