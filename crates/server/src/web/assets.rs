@@ -9,6 +9,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io::Write;
 use std::sync::LazyLock;
@@ -27,7 +28,7 @@ const IMAGE: &str = "image/svg+xml";
 static INDEX: Asset =
     Asset { name: "index.html", content_type: HTML, text: include_str!("../../page/index.html") };
 
-/// The files below `/web/`.
+/// The files below `/web/VERSION/`.
 static ASSETS: &[Asset] = &[
     script("administer.js", include_str!("../../page/administer.js")),
     script("api.js", include_str!("../../page/api.js")),
@@ -84,19 +85,39 @@ static SHELL: Asset =
     Asset { name: "shell.html", content_type: HTML, text: include_str!("../../page/shell.html") };
 const NONCE_PLACE: &str = "STYLE_NONCE";
 
-/// Changes with the files, so that a browser asks anew after an upgrade and takes nothing twice.
-static TAG: LazyLock<String> = LazyLock::new(|| {
+/// Stands in the pages for the version of the files, which is part of their addresses.
+const VERSION_PLACE: &str = "PAGE_VERSION";
+
+/// Changes with the files. A browser keeps those of a version, and asks for none of them again until an upgrade.
+static VERSION: LazyLock<String> = LazyLock::new(|| {
     let all: Vec<u8> = all().flat_map(|asset| asset.text.bytes()).collect();
-    fingerprint(&all)
+    fingerprint(&all).chars().take(16).collect()
 });
+
+const ALWAYS_ASKED_FOR: &str = "no-cache";
+const KEPT_FOR_A_YEAR: &str = "max-age=31536000, immutable";
 
 /// The files as browsers take them, compressed when the first one asks.
 static COMPRESSED: LazyLock<HashMap<&'static str, Bytes>> = LazyLock::new(|| {
-    all().filter_map(|asset| Some((asset.name, compressed(asset.text)?))).collect()
+    all().filter_map(|asset| Some((asset.name, compressed(&text(asset))?))).collect()
 });
 
 fn all() -> impl Iterator<Item = &'static Asset> {
     ASSETS.iter().chain(VENDORED).chain([&INDEX, &SHELL])
+}
+
+/// What a browser is sent: pages name the files of this version.
+fn text(asset: &Asset) -> Cow<'static, str> {
+    if asset.content_type == HTML {
+        Cow::Owned(asset.text.replace(VERSION_PLACE, &VERSION))
+    } else {
+        Cow::Borrowed(asset.text)
+    }
+}
+
+/// The address of a file.
+pub fn address(name: &str) -> String {
+    format!("/web/{}/{name}", *VERSION)
 }
 
 fn compressed(text: &str) -> Option<Bytes> {
@@ -107,7 +128,7 @@ fn compressed(text: &str) -> Option<Bytes> {
 
 /// `GET /`
 pub async fn index(headers: HeaderMap) -> Response {
-    serve(&INDEX, &headers)
+    serve(&INDEX, &headers, ALWAYS_ASKED_FOR)
 }
 
 /// `GET /shell`: its terminal makes style elements. Their nonce is another with each answer, and no other page has one.
@@ -116,27 +137,29 @@ pub async fn shell() -> Response {
     let policy = policy_with_styles(&nonce);
     let headers =
         [(header::CONTENT_TYPE, HTML.to_owned()), (header::CONTENT_SECURITY_POLICY, policy)];
-    (headers, SHELL.text.replace(NONCE_PLACE, &nonce)).into_response()
+    (headers, text(&SHELL).replace(NONCE_PLACE, &nonce)).into_response()
 }
 
-/// `GET /web/{file}`
-pub async fn file(Path(name): Path<String>, headers: HeaderMap) -> Response {
+/// `GET /web/{version}/{file}`. A page that is open since before an upgrade gets the file that there is now, and keeps it for no
+/// other visit.
+pub async fn file(Path((version, name)): Path<(String, String)>, headers: HeaderMap) -> Response {
+    let keep = if version == *VERSION { KEPT_FOR_A_YEAR } else { ALWAYS_ASKED_FOR };
     match ASSETS.iter().chain(VENDORED).find(|asset| asset.name == name) {
-        Some(asset) => serve(asset, &headers),
+        Some(asset) => serve(asset, &headers, keep),
         None => (StatusCode::NOT_FOUND, "there is no such file\n").into_response(),
     }
 }
 
-fn serve(asset: &Asset, headers: &HeaderMap) -> Response {
+fn serve(asset: &Asset, headers: &HeaderMap, keep: &'static str) -> Response {
     let shrunk = COMPRESSED.get(asset.name).filter(|_| takes_gzip(headers));
     let tag = match shrunk {
-        Some(_) => format!("\"{}-gzip\"", *TAG),
-        None => format!("\"{}\"", *TAG),
+        Some(_) => format!("\"{}-gzip\"", *VERSION),
+        None => format!("\"{}\"", *VERSION),
     };
     let is_known = headers.get(header::IF_NONE_MATCH).is_some_and(|known| known == tag.as_str());
     let kept = [
         (header::ETAG, tag),
-        (header::CACHE_CONTROL, "no-cache".to_owned()),
+        (header::CACHE_CONTROL, keep.to_owned()),
         (header::VARY, "accept-encoding".to_owned()),
     ];
     if is_known {
@@ -147,7 +170,7 @@ fn serve(asset: &Asset, headers: &HeaderMap) -> Response {
         Some(bytes) => {
             (kept, [kind, (header::CONTENT_ENCODING, "gzip")], bytes.clone()).into_response()
         }
-        None => (kept, [kind], asset.text).into_response(),
+        None => (kept, [kind], text(asset)).into_response(),
     }
 }
 
@@ -227,7 +250,8 @@ mod tests {
         let apart = ["app.js", "changes_worker.js", "shell.js"];
         let scripts = ASSETS.iter().filter(|asset| asset.content_type == SCRIPT);
         for asset in scripts.filter(|asset| !apart.contains(&asset.name)) {
-            let line = format!("<link rel=\"modulepreload\" href=\"/web/{}\">", asset.name);
+            let place = format!("/web/{VERSION_PLACE}/{}", asset.name);
+            let line = format!("<link rel=\"modulepreload\" href=\"{place}\">");
             assert!(INDEX.text.contains(&line), "{line}");
         }
     }
@@ -236,8 +260,10 @@ mod tests {
     fn every_file_that_is_named_is_there() {
         let names: Vec<&str> = all().map(|asset| asset.name).collect();
         for asset in own() {
+            let in_pages = format!("\"/web/{VERSION_PLACE}/");
             let quoted =
-                asset.text.split("\"/web/").skip(1).chain(asset.text.split("\"./").skip(1));
+                asset.text.split(&in_pages).skip(1).chain(asset.text.split("\"./").skip(1));
+            assert!(!asset.text.replace(&in_pages, "").contains("\"/web/"), "{}", asset.name);
             for name in quoted.filter_map(|rest| rest.split('"').next()) {
                 assert!(names.contains(&name), "{} names {name}", asset.name);
             }
