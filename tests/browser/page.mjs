@@ -51,6 +51,21 @@ function views(job) {
   ];
 }
 
+/** The map does not wait for who is signed in, nor for the queue, which may be long. */
+async function asksForTheMapFirst(page) {
+  await show(page, "overview", "Overview");
+  const asked = [];
+  const note = (request) => asked.push(new URL(request.url()).pathname);
+  page.on("request", note);
+  await page.reload();
+  await page.waitForSelector(".map .node");
+  await shows(page, "Queue by partition");
+  page.off("request", note);
+  const answers = asked.filter((path) => path.startsWith("/api/web/"));
+  assert.deepEqual(answers.slice(0, 2), ["/api/web/session", "/api/web/nodes"]);
+  assert.equal(asked.filter((path) => path === "/api/web/session").length, 1);
+}
+
 async function submitsWatchesAndCancels(page) {
   await show(page, "submit", "Submit");
   await page.fill("#script", "#!/bin/sh\n#SBATCH --nodes=lots\n");
@@ -187,6 +202,7 @@ run(async (browser) => {
       await isAccessible(page, address.replaceAll("/", "-"));
     });
   }
+  await check("a visit asks for the map at once, and for it alone", () => asksForTheMapFirst(page));
   await check("a run is checked, submitted, watched and cancelled", () => submitsWatchesAndCancels(page));
   await check("a job that waits is explained, held and released", () => holdsAndReleases(page, waits));
   await check("lines are found in the output", () => findsInTheOutput(page, job));

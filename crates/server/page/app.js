@@ -6,6 +6,7 @@ import { h, notice, noticeOfView } from "./dom.js";
 import { jobView } from "./job.js";
 import { listsView } from "./lists.js";
 import { overview } from "./overview.js";
+import { forgetPrefetched } from "./prefetch.js";
 import { queue } from "./queue_store.js";
 import { queueView } from "./queue.js";
 import { address, route } from "./router.js";
@@ -68,8 +69,10 @@ function drawSignIn() {
 
 function begin(who) {
   profile = who;
-  listen();
   show();
+  forgetPrefetched();
+  // At first the stream says that everything has changed: what is fetched then must not hold up the first view.
+  Promise.resolve(view?.drawn).catch(() => {}).then(() => profile && listen());
 }
 
 const LOST = "The server does not answer; the page goes on when it does.";

@@ -2,7 +2,7 @@
 
 import { forms } from "./administer.js";
 import { get } from "./api.js";
-import { h } from "./dom.js";
+import { h, painted } from "./dom.js";
 import { bytes, colour, setClock, time } from "./format.js";
 import { queue } from "./queue_store.js";
 import { jobAddress } from "./router.js";
@@ -37,6 +37,7 @@ export function overview(_, profile) {
     if (answer) drawTotals(totals, answer.nodes);
   };
   queue.addEventListener("change", queueChanged);
+  const firstDrawn = load().then(painted);
 
   return {
     title: "Overview",
@@ -44,8 +45,9 @@ export function overview(_, profile) {
       h("p", { class: "legend" },
         legend("free", "free"), legend("busy", "busy, a colour for each user"), legend("own", "yours"), legend("out", "out of service"), legend("failing", "reports a fault")),
       map, forms("nodes", profile, load), queues, utilisation.element),
+    drawn: firstDrawn,
     // The map comes first: the queue may be long.
-    ready: load().then(() => Promise.all([queue.refresh().then(queueChanged), utilisation.load()])),
+    ready: firstDrawn.then(() => Promise.all([queue.refresh().then(queueChanged), utilisation.load()])),
     update: (what) => {
       if (what.jobs) queue.refresh().catch(() => {});
       if (what.jobs || what.nodes) later();

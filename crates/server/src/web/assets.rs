@@ -39,6 +39,7 @@ static ASSETS: &[Asset] = &[
     script("csv.js", include_str!("../../page/csv.js")),
     script("dom.js", include_str!("../../page/dom.js")),
     script("explainer.js", include_str!("../../page/explainer.js")),
+    script("first_requests.js", include_str!("../../page/first_requests.js")),
     script("form_values.js", include_str!("../../page/form_values.js")),
     script("format.js", include_str!("../../page/format.js")),
     script("forms.js", include_str!("../../page/forms.js")),
@@ -49,6 +50,7 @@ static ASSETS: &[Asset] = &[
     script("list_tables.js", include_str!("../../page/list_tables.js")),
     script("lists.js", include_str!("../../page/lists.js")),
     script("overview.js", include_str!("../../page/overview.js")),
+    script("prefetch.js", include_str!("../../page/prefetch.js")),
     script("queue.js", include_str!("../../page/queue.js")),
     script("queue_store.js", include_str!("../../page/queue_store.js")),
     script("router.js", include_str!("../../page/router.js")),
@@ -247,7 +249,7 @@ mod tests {
     /// A browser that found the modules one by one would wait for each.
     #[test]
     fn modules_of_the_page_are_fetched_at_once() {
-        let apart = ["app.js", "changes_worker.js", "shell.js"];
+        let apart = ["app.js", "changes_worker.js", "first_requests.js", "shell.js"];
         let scripts = ASSETS.iter().filter(|asset| asset.content_type == SCRIPT);
         for asset in scripts.filter(|asset| !apart.contains(&asset.name)) {
             let place = format!("/web/{VERSION_PLACE}/{}", asset.name);
