@@ -10,6 +10,10 @@ import { twoTabs } from "./two_tabs.mjs";
 const shows = (page, wanted, selector = "main") =>
   page.waitForFunction(([place, words]) => document.querySelector(place)?.innerText.includes(words), [selector, wanted]);
 
+/** How many cells of the map such elements have: neighbours in the same state are one element. */
+const cells = (page, which) => page.evaluate((selector) => [...document.querySelectorAll(selector)]
+  .reduce((sum, element) => sum + Number(/cells-(\d)/.exec(element.className)[1]), 0), `.map .gpu${which}`);
+
 async function press(page, button, confirm) {
   await page.click(`main button:has-text("${button}")`);
   await page.click(`dialog button:has-text("${confirm ?? button}")`);
@@ -20,6 +24,7 @@ function views(job) {
   return [
     ["overview", "Overview", async (page) => {
       await page.waitForSelector(`.gpu.busy[href="#/job/${job}"]`);
+      assert.deepEqual([await cells(page, ""), await cells(page, `[href="#/job/${job}"]`)], [16, 2], "a cell for each GPU");
       await shows(page, "Queue by partition");
     }],
     ["queue", "Queue", (page) => page.waitForSelector(`.list-row a[href="#/job/${job}"]`)],

@@ -49,6 +49,7 @@ static ASSETS: &[Asset] = &[
     script("job_use.js", include_str!("../../page/job_use.js")),
     script("list_tables.js", include_str!("../../page/list_tables.js")),
     script("lists.js", include_str!("../../page/lists.js")),
+    script("node_map.js", include_str!("../../page/node_map.js")),
     script("overview.js", include_str!("../../page/overview.js")),
     script("prefetch.js", include_str!("../../page/prefetch.js")),
     script("queue.js", include_str!("../../page/queue.js")),
