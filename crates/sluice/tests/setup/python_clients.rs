@@ -49,6 +49,46 @@ fn up_pyslurmutils_submits_lists_and_cancels_in_every_later_version() {
     }
 }
 
+/// The folder of `scripts/slurm-description`; `None` where it could not be made.
+fn description() -> Option<String> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/slurm-description");
+    if Path::new(folder).join("ready").exists() {
+        return Some(folder.to_owned());
+    }
+    skip("slurm-description", "scripts/slurm-description has not unpacked it");
+    None
+}
+
+/// Every path of v0.0.38 that is read has the properties and forms that Debian's slurmrestd describes.
+#[test]
+fn up_answers_of_the_first_version_keep_to_slurms_own_description() {
+    let (Some(python), Some(description)) = (python(), description()) else { return };
+    let cluster = Cluster::up(&format!("{TWO_NODES}Licenses=matlab:4\n"));
+    let user = user_name();
+    let reservation = "reservationname=weekly starttime=now+2hours duration=60 nodes=node2";
+    for line in [
+        "sacctmgr -i add account physics".to_owned(),
+        format!("sacctmgr -i add user {user} account=physics"),
+        format!("sacctmgr -i add coordinator account=physics names={user}"),
+        "sacctmgr -i add qos high".to_owned(),
+        format!("scontrol create reservation {reservation} users={user}"),
+    ] {
+        cluster.shell(&line).ok();
+    }
+    let ended = cluster.submit(&["-o", "/dev/null", "-L", "matlab", "--wrap", "srun true"]);
+    let runs = cluster.submit_sleeper("--gres=gpu:2 -c 2 -t 60");
+    cluster.submit_sleeper("-H --array=1-4");
+    assert!(cluster.await_end(ended).starts_with("COMPLETED"));
+    cluster.await_state(runs, "RUNNING");
+    let said = cluster.sluice(&["scontrol", "token", "lifespan=600"]).ok();
+    let token = said.trim().strip_prefix("SLURM_JWT=").expect("a token");
+    let (url, ended) = (url(&cluster), ended.to_string());
+    let work = cluster.path("work").display().to_string();
+    let program = script("slurm_description.py");
+    let compared = run(&python, &[&program, &url, token, &description, &ended, &user, &work]).ok();
+    assert_eq!(compared, "26\n", "the paths of the description");
+}
+
 /// `pip install` from the repository, without a network, and used as a program would.
 #[test]
 fn up_python_client_of_the_repository_submits_waits_reads_and_cancels() {

@@ -8,6 +8,7 @@ use crate::output::sacct::Units;
 use crate::output::sacct::fields::{self, Row};
 use crate::output::sacctmgr::tres_rows;
 use crate::words;
+use model::cpu_frequency::{CpuFrequency, Frequency, Governor};
 use model::hostlist;
 use model::record::{JobRecord, RecordState, StepRecord};
 use model::run::{ExitStatus, Outcome, Usage};
@@ -43,7 +44,10 @@ pub fn objects(context: &Context, moment: Moment<'_>, records: &[JobRecord]) -> 
         if context.version.is_typed() {
             retype(&mut job, TYPED_JOB);
             let steps = job["steps"].as_array_mut().into_iter().flatten();
-            steps.for_each(|step| retype(step, TYPED_STEP));
+            steps.for_each(|step| {
+                retype(step, TYPED_STEP);
+                step["task"] = json!({ "distribution": step["task"] });
+            });
         }
         job
     };
@@ -61,6 +65,8 @@ enum Retype {
     Limit,
     /// A text, where null means none.
     Text,
+    /// The word of an array that has one at most.
+    Word,
     /// The numbers of an exit code with their flags.
     Exit,
 }
@@ -82,8 +88,12 @@ const TYPED_JOB: &[(&str, Retype)] = &[
 ];
 
 const TYPED_STEP: &[(&str, Retype)] = &[
+    ("/CPU/governor", Retype::Word),
+    ("/CPU/requested_frequency/max", Retype::Set),
+    ("/CPU/requested_frequency/min", Retype::Set),
     ("/exit_code", Retype::Exit),
     ("/kill_request_user", Retype::Text),
+    ("/pid", Retype::Text),
     ("/state", Retype::List),
     ("/statistics/energy/consumed", Retype::Set),
     ("/step/het/component", Retype::Set),
@@ -100,6 +110,7 @@ fn retype(object: &mut Value, changes: &[(&str, Retype)]) {
             Retype::Set => Number::from(old.as_u64()).with_flags(),
             Retype::Limit => old.as_u64().map_or(Number::Infinite, Number::Of).with_flags(),
             Retype::Text => json!(old.as_str().unwrap_or("")),
+            Retype::Word => json!(old[0].as_str().unwrap_or("")),
             Retype::Exit => json!({
                 "status": [old["status"]],
                 "return_code": Number::from(old["return_code"].as_u64()).with_flags(),
@@ -233,7 +244,14 @@ fn step(setting: Setting<'_>, job: &JobRecord, step: &StepRecord) -> Value {
             "list": step.nodes,
         },
         "tasks": { "count": step.tasks },
-        "statistics": { "energy": { "consumed": step.usage.energy_mj / 1000 } },
+        // The books have neither the process nor how tasks were spread.
+        "pid": null,
+        "task": "",
+        "CPU": requested_cpu(step.cpu_frequency),
+        "statistics": {
+            "CPU": { "actual_frequency": 0 },
+            "energy": { "consumed": step.usage.energy_mj / 1000 },
+        },
         "time": merged([
             cpu_time(&step.usage),
             json!({
@@ -251,9 +269,22 @@ fn step(setting: Setting<'_>, job: &JobRecord, step: &StepRecord) -> Value {
                 "average": [],
                 "total": tres(setting, &total),
             },
+            "consumed": { "max": [], "min": [], "average": [], "total": [] },
             "allocated": tres(setting, &fields::alloc_tres(&row)),
         },
     })
+}
+
+/// What a step asked of its CPUs. Frequencies are in kHz; zero stands for none, and for a word such as `high`.
+fn requested_cpu(asked: Option<CpuFrequency>) -> Value {
+    let khz = |wanted: Option<Frequency>| match wanted {
+        Some(Frequency::Khz(khz)) => khz,
+        _ => 0,
+    };
+    let governor: Vec<&str> =
+        asked.and_then(|of| of.governor).map(Governor::kernel_name).into_iter().collect();
+    let (min, max) = asked.map_or((0, 0), |of| (khz(of.min), khz(of.max)));
+    json!({ "requested_frequency": { "min": min, "max": max }, "governor": governor })
 }
 
 fn tres(setting: Setting<'_>, amounts: &Tres) -> Vec<Value> {
@@ -366,6 +397,21 @@ mod tests {
     }
 
     #[test]
+    fn steps_say_what_they_asked_of_their_cpus() {
+        let asked = CpuFrequency {
+            min: Some(Frequency::Khz(1_200_000)),
+            max: Some(Frequency::High),
+            governor: Some(Governor::Performance),
+        };
+        let expected = json!({
+            "requested_frequency": { "min": 1_200_000, "max": 0 }, "governor": ["performance"],
+        });
+        assert_eq!(requested_cpu(Some(asked)), expected);
+        let none = json!({ "requested_frequency": { "min": 0, "max": 0 }, "governor": [] });
+        assert_eq!(requested_cpu(None), none);
+    }
+
+    #[test]
     fn later_versions_write_flags_and_arrays_of_the_same_jobs() {
         let context = Context {
             version: Version::V42,
@@ -380,6 +426,9 @@ mod tests {
         assert_eq!(job["exit_code"]["status"], json!(["SUCCESS"]));
         assert_eq!(job["exit_code"]["return_code"]["number"], 0);
         assert_eq!(job["steps"][1]["state"], json!(["FAILED"]));
+        assert_eq!(job["steps"][1]["task"], json!({ "distribution": "" }));
+        assert_eq!(job["steps"][1]["pid"], "");
+        assert_eq!(job["steps"][1]["CPU"]["governor"], "");
         assert_eq!(job["kill_request_user"], "");
     }
 

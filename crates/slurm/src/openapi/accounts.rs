@@ -27,7 +27,7 @@ struct UserRow {
 static USER: &[Field<UserRow>] = &[
     field("administrator_level", Plain,  Form::List, |_, u| text(u.level)),
     field("associations",        Plain,  Plain,  |c, u| Cell::Value(short_keys(c, &u.associations))),
-    field("coordinators",        Plain,  Plain,  |_, u| Cell::Value(u.coordinates.iter().map(|name| json!({"name": name, "direct": true})).collect())),
+    field("coordinators",        Plain,  Plain,  |c, u| Cell::Value(coordinators(c, &u.coordinates))),
     field("default",             Plain,  Plain,  |_, u| Cell::Value(json!({"account": default_account(u), "wckey": ""}))),
     field("flags",               Plain,  Plain,  |_, _| Cell::Words(Vec::new())),
     field("name",                Plain,  Plain,  |_, u| text(&*u.name)),
@@ -43,7 +43,7 @@ struct AccountRow {
 #[rustfmt::skip]
 static ACCOUNT: &[Field<AccountRow>] = &[
     field("associations", Plain, Plain, |c, a| Cell::Value(short_keys(c, &a.associations))),
-    field("coordinators", Plain, Plain, |_, a| Cell::Value(a.account.coordinators.iter().map(|name| json!({"name": name, "direct": true})).collect())),
+    field("coordinators", Plain, Plain, |c, a| Cell::Value(coordinators(c, &a.account.coordinators))),
     field("description",  Plain, Plain, |_, a| text(&*a.account.description)),
     field("flags",        Plain, Plain, |_, _| Cell::Words(Vec::new())),
     field("name",         Plain, Plain, |_, a| text(&*a.account.name)),
@@ -59,6 +59,7 @@ struct AssociationRow {
 
 #[rustfmt::skip]
 static ASSOCIATION: &[Field<AssociationRow>] = &[
+    field("QOS",            Plain,  Absent, |_, a| Cell::Words(borrowed(&a.association.qos))),
     field("account",        Plain,  Plain, |_, a| text(&*a.association.account)),
     field("accounting",     Absent, Plain, |_, _| Cell::Words(Vec::new())),
     field("cluster",        Plain,  Plain, |c, _| text(&*c.cluster)),
@@ -66,14 +67,14 @@ static ASSOCIATION: &[Field<AssociationRow>] = &[
     field("default",        Plain,  Plain, |_, a| Cell::Value(json!({"qos": a.association.default_qos.as_deref().unwrap_or("")}))),
     field("flags",          Plain,  Plain, |_, _| Cell::Words(Vec::new())),
     field("id",             Absent, Plain, association_id),
-    field("is_default",     Plain,  Plain, |_, a| Cell::Bool(a.association.default)),
+    field("is_default",     Absent, Plain, |_, a| Cell::Bool(a.association.default)),
     field("lineage",        Absent, Plain, |_, a| text(lineage(a))),
     field("max",            Plain,  Plain, |c, a| Cell::Value(association_max(c, &a.association.limits))),
     field("min",            Plain,  Plain, |c, a| Cell::Value(json!({"priority_threshold": c.number(a.association.limits.min_priority_threshold)}))),
     field("parent_account", Plain,  Plain, |_, a| optional_text(a.parent.as_deref())),
     field("partition",      Plain,  Plain, |_, a| optional_text(a.association.partition.as_deref())),
     field("priority",       Plain,  Set,   |_, a| number(a.association.priority)),
-    field("qos",            Plain,  Plain, |_, a| Cell::Words(borrowed(&a.association.qos))),
+    field("qos",            Absent, Plain, |_, a| Cell::Words(borrowed(&a.association.qos))),
     field("shares_raw",     Plain,  Plain, |_, a| shares(a.association.shares)),
     field("user",           Plain,  Plain, |_, a| optional_text(a.association.user.as_deref())),
 ];
@@ -256,6 +257,12 @@ fn of_account(view: &AccountsView, account: &str) -> Vec<Association> {
 fn coordinated(view: &AccountsView, user: &str) -> Vec<String> {
     let of_user = |account: &&Account| account.coordinators.iter().any(|name| name == user);
     view.accounts.iter().filter(of_user).map(|account| account.name.clone()).collect()
+}
+
+/// Whether somebody coordinates an account himself is a number in v0.0.38, true or false later.
+fn coordinators(context: &Context, names: &[String]) -> Value {
+    let direct = if context.version.is_typed() { json!(true) } else { json!(1) };
+    names.iter().map(|name| json!({"name": name, "direct": direct})).collect()
 }
 
 fn default_account(user: &UserRow) -> &str {
@@ -490,12 +497,16 @@ mod tests {
         let one = objects(&early, &view, List::Associations, None);
         assert_eq!((&one[1]["user"], &one[0]["parent_account"]), (&json!("alice"), &json!("root")));
         assert_eq!(one[1]["max"]["jobs"]["active"], 4);
+        assert!(one[1]["QOS"].is_array() && one[1]["qos"].is_null(), "{}", one[1]);
+        let accounts = objects(&early, &view, List::Accounts, None);
+        assert_eq!(accounts[0]["coordinators"], json!([{"name": "bob", "direct": 1}]));
         assert_eq!(one[1]["max"]["jobs"]["per"]["wall_clock"], 60);
         assert_eq!(one[1]["max"]["tres"]["total"][1]["id"], 1001);
         let late = context(Version::V42);
         let one = objects(&late, &view, List::Associations, None);
         let set = json!({"set": true, "infinite": false, "number": 4});
         assert_eq!(one[1]["max"]["jobs"]["active"], set);
+        assert!(one[1]["qos"].is_array() && one[1]["QOS"].is_null(), "{}", one[1]);
         let users = objects(&late, &view, List::Users, Some("carol"));
         assert_eq!(users.len(), 1);
         assert_eq!(users[0]["administrator_level"], json!(["Operator"]));

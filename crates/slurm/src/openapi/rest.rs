@@ -112,11 +112,7 @@ pub fn done(context: &Context) -> Value {
 /// It is not done, and why; `number` is Slurm's own, or zero.
 pub fn refused(context: &Context, text: &str, number: u32) -> Value {
     let mut document = head(context, CONTROLLER);
-    let error = if context.version.is_typed() {
-        json!({"description": text, "error_number": number, "error": text, "source": ""})
-    } else {
-        json!({"error": text, "errno": number})
-    };
+    let error = json!({"description": text, "error_number": number, "error": text, "source": ""});
     document.insert("errors".to_owned(), json!([error]));
     Value::Object(document)
 }
