@@ -49,20 +49,18 @@ fn up_pyslurmutils_submits_lists_and_cancels_in_every_later_version() {
     }
 }
 
-/// The folder of `scripts/slurm-description`; `None` where it could not be made.
-fn description() -> Option<String> {
+/// The folder of `scripts/slurm-description`, with the descriptions of the versions that are meant; `None` where they could not be made.
+fn description(which: &str) -> Option<String> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/slurm-description");
-    if Path::new(folder).join("ready").exists() {
+    if Path::new(folder).join(format!("ready-{which}")).exists() {
         return Some(folder.to_owned());
     }
-    skip("slurm-description", "scripts/slurm-description has not unpacked it");
+    skip("slurm-description", &format!("scripts/slurm-description {which} has not made it"));
     None
 }
 
-/// Every path of v0.0.38 that is read has the properties and forms that Debian's slurmrestd describes.
-#[test]
-fn up_answers_of_the_first_version_keep_to_slurms_own_description() {
-    let (Some(python), Some(description)) = (python(), description()) else { return };
+/// A cluster that has one of everything that Slurm's REST API shows, and a job that has ended.
+fn cluster_with_everything() -> (Cluster, u32) {
     let cluster = Cluster::up(&format!("{TWO_NODES}Licenses=matlab:4\n"));
     let user = user_name();
     let reservation = "reservationname=weekly starttime=now+2hours duration=60 nodes=node2";
@@ -80,13 +78,32 @@ fn up_answers_of_the_first_version_keep_to_slurms_own_description() {
     cluster.submit_sleeper("-H --array=1-4");
     assert!(cluster.await_end(ended).starts_with("COMPLETED"));
     cluster.await_state(runs, "RUNNING");
+    (cluster, ended)
+}
+
+/// Holds every answer of these versions to the description that Debian's slurmrestd has of them.
+fn compare_with_description(versions: &[&str], which: &str) {
+    let (Some(python), Some(folder)) = (python(), description(which)) else { return };
+    let (cluster, ended) = cluster_with_everything();
     let said = cluster.sluice(&["scontrol", "token", "lifespan=600"]).ok();
     let token = said.trim().strip_prefix("SLURM_JWT=").expect("a token");
-    let (url, ended) = (url(&cluster), ended.to_string());
-    let work = cluster.path("work").display().to_string();
-    let program = script("slurm_description.py");
-    let compared = run(&python, &[&program, &url, token, &description, &ended, &user, &work]).ok();
-    assert_eq!(compared, "26\n", "the paths of the description");
+    let (url, user, ended) = (url(&cluster), user_name(), ended.to_string());
+    let (program, work) =
+        (script("slurm_description.py"), cluster.path("work").display().to_string());
+    for version in versions {
+        let words: [&str; 8] = [&program, version, &url, token, &folder, &ended, &user, &work];
+        assert_eq!(run(&python, &words).ok(), "26\n", "the paths that {version} describes");
+    }
+}
+
+#[test]
+fn up_answers_of_the_first_version_keep_to_slurms_own_description() {
+    compare_with_description(&["v0.0.38"], "first");
+}
+
+#[test]
+fn up_answers_of_later_versions_keep_to_slurms_own_description() {
+    compare_with_description(&["v0.0.40", "v0.0.41", "v0.0.42"], "later");
 }
 
 /// `pip install` from the repository, without a network, and used as a program would.

@@ -1,7 +1,7 @@
 //! The jobs of the books, which `sacct --json` prints: the objects of Slurm's OpenAPI for slurmdbd.
 
-use super::field::{Context, Number};
-use super::{DATABASE, document, merged, time};
+use super::field::Context;
+use super::{DATABASE, accounting_later, document, merged, time};
 use crate::option::signal;
 use crate::output::Moment;
 use crate::output::sacct::Units;
@@ -40,87 +40,14 @@ pub fn jobs(
 pub fn objects(context: &Context, moment: Moment<'_>, records: &[JobRecord]) -> Vec<Value> {
     let (cluster, gres) = (&*context.cluster, &*context.gres);
     let setting = Setting { cluster, gres, with_steps: true, moment };
-    let typed = |mut job: Value| {
+    let of_version = |record: &JobRecord| {
+        let mut object = job(setting, record);
         if context.version.is_typed() {
-            retype(&mut job, TYPED_JOB);
-            let steps = job["steps"].as_array_mut().into_iter().flatten();
-            steps.for_each(|step| {
-                retype(step, TYPED_STEP);
-                step["task"] = json!({ "distribution": step["task"] });
-            });
+            accounting_later::rewrite(context.version, record, &mut object);
         }
-        job
+        object
     };
-    records.iter().map(|record| typed(job(setting, record))).collect()
-}
-
-/// How v0.0.40 and later write what v0.0.38 writes otherwise.
-#[derive(Debug, Clone, Copy)]
-enum Retype {
-    /// A word is the one element of an array.
-    List,
-    /// A number with its flags.
-    Set,
-    /// The same, where null means no bound.
-    Limit,
-    /// A text, where null means none.
-    Text,
-    /// The word of an array that has one at most.
-    Word,
-    /// The numbers of an exit code with their flags.
-    Exit,
-}
-
-const TYPED_JOB: &[(&str, Retype)] = &[
-    ("/array/task_id", Retype::Set),
-    ("/association/partition", Retype::Text),
-    ("/comment/administrator", Retype::Text),
-    ("/comment/job", Retype::Text),
-    ("/comment/system", Retype::Text),
-    ("/container", Retype::Text),
-    ("/derived_exit_code", Retype::Exit),
-    ("/exit_code", Retype::Exit),
-    ("/het/job_offset", Retype::Set),
-    ("/kill_request_user", Retype::Text),
-    ("/priority", Retype::Set),
-    ("/state/current", Retype::List),
-    ("/time/limit", Retype::Limit),
-];
-
-const TYPED_STEP: &[(&str, Retype)] = &[
-    ("/CPU/governor", Retype::Word),
-    ("/CPU/requested_frequency/max", Retype::Set),
-    ("/CPU/requested_frequency/min", Retype::Set),
-    ("/exit_code", Retype::Exit),
-    ("/kill_request_user", Retype::Text),
-    ("/pid", Retype::Text),
-    ("/state", Retype::List),
-    ("/statistics/energy/consumed", Retype::Set),
-    ("/step/het/component", Retype::Set),
-    ("/time/end", Retype::Set),
-    ("/time/start", Retype::Set),
-];
-
-fn retype(object: &mut Value, changes: &[(&str, Retype)]) {
-    for (path, change) in changes {
-        let Some(value) = object.pointer_mut(path) else { continue };
-        let old = value.take();
-        *value = match change {
-            Retype::List => json!([old]),
-            Retype::Set => Number::from(old.as_u64()).with_flags(),
-            Retype::Limit => old.as_u64().map_or(Number::Infinite, Number::Of).with_flags(),
-            Retype::Text => json!(old.as_str().unwrap_or("")),
-            Retype::Word => json!(old[0].as_str().unwrap_or("")),
-            Retype::Exit => json!({
-                "status": [old["status"]],
-                "return_code": Number::from(old["return_code"].as_u64()).with_flags(),
-                "signal": {
-                    "id": Number::from(old["signal"]["signal_id"].as_u64()).with_flags(),
-                    "name": old["signal"]["name"].as_str().unwrap_or(""),
-                },
-            }),
-        };
-    }
+    records.iter().map(of_version).collect()
 }
 
 fn row<'a>(setting: Setting<'a>, job: &'a JobRecord, step: Option<&'a StepRecord>) -> Row<'a> {
@@ -427,9 +354,19 @@ mod tests {
         assert_eq!(job["exit_code"]["return_code"]["number"], 0);
         assert_eq!(job["steps"][1]["state"], json!(["FAILED"]));
         assert_eq!(job["steps"][1]["task"], json!({ "distribution": "" }));
+        let own: Vec<&String> =
+            job["steps"][1]["step"].as_object().expect("an object").keys().collect();
+        assert_eq!(own, ["id", "name"]);
         assert_eq!(job["steps"][1]["pid"], "");
         assert_eq!(job["steps"][1]["CPU"]["governor"], "");
         assert_eq!(job["kill_request_user"], "");
+        assert_eq!((&job["restart_cnt"], &job["stdout"]), (&json!(0), &json!("")));
+        assert_eq!(job["required"]["memory_per_node"]["set"], true);
+        assert!(job["time"]["planned"]["number"].is_u64(), "{}", job["time"]);
+        let early = Context { version: Version::V40, ..context };
+        let job = &objects(&early, moment(at(0, 50, 0)), &[two_nodes()])[0];
+        assert!(job.get("stdout").is_none() && job["time"].get("planned").is_none(), "{job}");
+        assert!(job.get("hold").is_some() && job.get("restart_cnt").is_none(), "{job}");
     }
 
     #[test]

@@ -219,7 +219,12 @@ pub fn objects(
 /// `GET …/config`: all lists in one document.
 pub fn all_lists(context: &Context, view: &AccountsView) -> Map<String, Value> {
     let one = |list: List| (list.key().to_owned(), Value::from(objects(context, view, list, None)));
-    List::ALL.into_iter().map(one).collect()
+    let mut lists: Map<String, Value> = List::ALL.into_iter().map(one).collect();
+    // Machines of clouds that were nodes: the books have none.
+    if context.version.is_typed() {
+        lists.insert("instances".to_owned(), json!([]));
+    }
+    lists
 }
 
 fn users(view: &AccountsView) -> Vec<UserRow> {
@@ -289,9 +294,9 @@ fn short_key(context: &Context, one: &Association, id: u32) -> Value {
     key
 }
 
-/// The whole key with its number at first, the number alone in v0.0.42.
+/// The whole key with its number at first, the number alone since v0.0.41.
 fn association_id<'a>(context: &Context, row: &AssociationRow) -> Cell<'a> {
-    if context.version >= Version::V42 {
+    if context.version >= Version::V41 {
         return number(row.id);
     }
     Cell::Value(short_key(context, &row.association, row.id))
@@ -373,7 +378,7 @@ fn qos_limits(context: &Context, qos: &Qos) -> Value {
         (true, number) => json!({"set": true, "infinite": false, "number": number}),
         (false, plain) => plain,
     };
-    json!({
+    let mut limits = json!({
         "grace_time": qos.grace_time_s,
         "factor": factor,
         "max": {
@@ -383,7 +388,6 @@ fn qos_limits(context: &Context, qos: &Qos) -> Value {
             "tres": {
                 "total": amounts(&qos.group_tres),
                 "minutes": {
-                    "total": amounts(&qos.group_tres_minutes),
                     "per": {
                         "qos": amounts(&qos.group_tres_run_minutes),
                         "job": amounts(&qos.max_tres_minutes_per_job),
@@ -401,7 +405,6 @@ fn qos_limits(context: &Context, qos: &Qos) -> Value {
                 "per": { "qos": wall(context, qos.group_wall), "job": wall(context, qos.max_wall) },
             },
             "jobs": {
-                "count": number(qos.group_submit),
                 "active_jobs": {
                     "per": {
                         "account": number(qos.max_jobs_per_account),
@@ -424,7 +427,12 @@ fn qos_limits(context: &Context, qos: &Qos) -> Value {
             "priority_threshold": number(qos.min_priority_threshold),
             "tres": { "per": { "job": amounts(&qos.min_tres_per_job) } },
         },
-    })
+    });
+    if context.version >= Version::V42 {
+        limits["max"]["jobs"]["count"] = number(qos.group_submit);
+        limits["max"]["tres"]["minutes"]["total"] = json!(amounts(&qos.group_tres_minutes));
+    }
+    limits
 }
 
 fn preempt(context: &Context, qos: &Qos) -> Value {
@@ -438,6 +446,7 @@ fn preempt(context: &Context, qos: &Qos) -> Value {
 }
 
 fn cluster(context: &Context) -> Value {
+    let root = Association::plain("root", Some("root"));
     json!({
         "name": context.cluster,
         "nodes": "",
@@ -445,9 +454,7 @@ fn cluster(context: &Context) -> Value {
         "flags": [],
         "select_plugin": "",
         "rpc_version": 0,
-        "associations": {
-            "root": { "account": "root", "cluster": context.cluster, "partition": "", "user": "root" },
-        },
+        "associations": { "root": short_key(context, &root, 0) },
         "tres": [],
     })
 }
@@ -516,7 +523,8 @@ mod tests {
         let all = all_lists(&late, &view);
         assert_eq!(all["accounts"][0]["coordinators"][0]["name"], "bob");
         assert_eq!(all["tres"].as_array().map(|rows| rows.len() > 4), Some(true));
-        assert_eq!(all.len(), List::ALL.len());
+        assert_eq!(all.len(), List::ALL.len() + 1, "with the instances");
+        assert_eq!(all_lists(&early, &view).len(), List::ALL.len());
     }
 
     #[test]

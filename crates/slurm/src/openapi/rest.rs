@@ -40,13 +40,15 @@ fn with(mut head: Map<String, Value>, fields: Value) -> Value {
 
 /// `GET …/ping`
 pub fn ping(context: &Context, hostname: &str) -> Value {
-    let controller = if context.version.is_typed() {
-        json!({
+    let controller = match context.version {
+        Version::V38 => json!({"hostname": hostname, "ping": "UP", "status": 0, "mode": "primary"}),
+        Version::V40 | Version::V41 => {
+            json!({"hostname": hostname, "pinged": "UP", "latency": 0, "mode": "primary"})
+        }
+        Version::V42 => json!({
             "hostname": hostname, "pinged": "UP", "responding": true, "latency": 0,
             "mode": "primary", "primary": true,
-        })
-    } else {
-        json!({"hostname": hostname, "ping": "UP", "status": 0, "mode": "primary"})
+        }),
     };
     with(head(context, CONTROLLER), json!({ "pings": [controller] }))
 }

@@ -1,5 +1,6 @@
-"""Our answers of v0.0.38 beside Slurm's own description of them: every path that is read there is here, every property that is described
-is there in its form, and no other. Where Slurm itself answers otherwise than its description says, the tables below say so."""
+"""Our answers of one version of Slurm's REST API beside Slurm's own description of that version: every path that is read there is here,
+every property that is described is there in its form, and no other. A place is the part of Slurm that answers and the keys that lead
+there. What is known to differ is in the tables below."""
 
 import json
 import re
@@ -8,82 +9,100 @@ import time
 import urllib.error
 import urllib.request
 
-# Paths that are not here: keys are texts of jobs, so that none has an object; the books are part of the server, which counts in
-# /slurm/v0.0.38/diag.
-ABSENT = {"/slurmdb/v0.0.38/wckey/{wckey}", "/slurmdb/v0.0.38/diag/"}
-
-# Places whose form Slurm describes otherwise than it is. Those of the controller are as `squeue --json` and `sinfo --json` of 22.05 print
-# them; those of the database are described as numbers in one version and as texts in another.
-OTHER_FORM = {
-    "meta.Slurm.version.major",
-    "meta.Slurm.version.micro",
-    "meta.Slurm.version.minor",
-    "job_response_properties.cores_per_socket",
-    "job_response_properties.cpus_per_task",
-    "job_response_properties.profile",
-    "node_allocation.sockets",
-    "config_info.tres",
-    "job.allocation_nodes",
-    "job.reservation.name",
-    "qos.id",
+# Paths that are not here. Keys are texts of jobs, so that none has an object; the books are part of the server, which counts in /slurm
+# and is pinged there; the others are said in docs/web.md.
+ABSENT = {
+    "/slurm/reconfigure/",
+    "/slurm/shares",
+    "/slurm/jobs/state/",
+    "/slurmdb/diag/",
+    "/slurmdb/instance/",
+    "/slurmdb/instances/",
+    "/slurmdb/ping/",
+    "/slurmdb/wckey/{id}",
+    "/slurmdb/wckey/{wckey}",
 }
 
-# Described, and left out by Slurm itself where there is nothing to say.
-LEFT_OUT = {
-    "association.usage",
-    "job_exit_code.signal",
-    "job_resources.allocated_cpus",
-    "node_allocation.cpus",
-    "node_allocation.memory",
+# v0.0.38: Slurm's own answers differ from its description here. Those of the controller are as `squeue --json` and `sinfo --json` of
+# 22.05 print them; those of the database are described as numbers in one place and as texts in another, and as numbers later.
+EARLY_OTHER_FORM = {
+    "slurm.meta.Slurm.version.major",
+    "slurm.meta.Slurm.version.micro",
+    "slurm.meta.Slurm.version.minor",
+    "slurm.jobs.cores_per_socket",
+    "slurm.jobs.cpus_per_task",
+    "slurm.jobs.profile",
+    "slurm.jobs.job_resources.allocated_nodes.sockets",
+    "slurmdb.meta.Slurm.version.major",
+    "slurmdb.meta.Slurm.version.micro",
+    "slurmdb.meta.Slurm.version.minor",
+    "slurmdb.jobs.allocation_nodes",
+    "slurmdb.jobs.reservation.name",
+    "slurmdb.qos.id",
+    "slurmdb.tres",
+}
+EARLY_LEFT_OUT = {
+    "slurm.jobs.job_resources.allocated_cpus",
+    "slurm.jobs.job_resources.allocated_nodes.cpus",
+    "slurm.jobs.job_resources.allocated_nodes.memory",
+    "slurmdb.associations.usage",
+    # An end without a signal has none.
+    "slurmdb.jobs.derived_exit_code.signal",
+    "slurmdb.jobs.exit_code.signal",
+    "slurmdb.jobs.steps.exit_code.signal",
+}
+# Slurm 22.05 prints them, or a later version describes them.
+EARLY_BEYOND = {
+    "slurm.jobs.group_name",
+    "slurm.jobs.prefer",
+    "slurm.jobs.tasks_per_node",
+    "slurm.jobs.job_resources.allocated_cores",
+    "slurm.jobs.job_resources.allocated_nodes.cpus_used",
+    "slurm.jobs.job_resources.allocated_nodes.memory_allocated",
+    "slurm.jobs.job_resources.allocated_nodes.memory_used",
+    "slurm.nodes.comment",
+    "slurm.nodes.extra",
+    "slurm.nodes.last_busy",
+    "slurm.errors.description",
+    "slurm.errors.source",
+    "slurm.meta",
+    "slurmdb.clusters",
+    "slurmdb.associations.max.jobs.accruing",
+    "slurmdb.associations.max.jobs.active",
+    "slurmdb.associations.max.jobs.total",
+    "slurmdb.associations.max.jobs.per.accruing",
+    "slurmdb.associations.max.jobs.per.count",
+    "slurmdb.associations.max.jobs.per.submitted",
+    "slurmdb.associations.max.tres.group",
+    "slurmdb.jobs.submit_line",
+    "slurmdb.jobs.steps.nodes.list",
+    "slurmdb.qos.limits.grace_time",
+    "slurmdb.qos.limits.max.active_jobs",
+    "slurmdb.qos.limits.max.jobs.per",
+    "slurmdb.qos.limits.max.tres.total",
 }
 
-# Not described in this version: Slurm 22.05 prints them, or a later version describes them.
-BEYOND = {
-    "job_response_properties.group_name",
-    "job_response_properties.prefer",
-    "job_response_properties.tasks_per_node",
-    "job_resources.allocated_cores",
-    "node_allocation.cpus_used",
-    "node_allocation.memory_allocated",
-    "node_allocation.memory_used",
-    "node.comment",
-    "node.extra",
-    "node.last_busy",
-    "licenses.meta",
-    "error.description",
-    "error.source",
-    "job.submit_line",
-    "job_step.nodes.list",
-    "config_info.clusters",
-    "association.max.jobs.accruing",
-    "association.max.jobs.active",
-    "association.max.jobs.total",
-    "association.max.jobs.per.accruing",
-    "association.max.jobs.per.count",
-    "association.max.jobs.per.submitted",
-    "association.max.tres.group",
-    "qos.limits.grace_time",
-    "qos.limits.max.active_jobs",
-    "qos.limits.max.jobs.count",
-    "qos.limits.max.jobs.per",
-    "qos.limits.max.tres.minutes.total",
-    "qos.limits.max.tres.total",
-}
+# Later versions: a job without nodes has no resources to describe.
+LATER_OTHER_FORM = {"slurm.jobs.job_resources"}
 
 FORMS = {"string": str, "integer": int, "number": (int, float), "boolean": bool, "array": list, "object": dict}
 
-url, token, folder, job, user, work = sys.argv[1:]
+version, url, token, folder, job, user, work = sys.argv[1:]
+is_early = version == "v0.0.38"
+OTHER_FORM, LEFT_OUT, BEYOND = (EARLY_OTHER_FORM, EARLY_LEFT_OUT, EARLY_BEYOND) if is_early else (LATER_OTHER_FORM, set(), set())
 NAMES = {
     "job_id": job,
     "node_name": "node1",
     "partition_name": "gpu",
     "reservation_name": "weekly",
     "qos_name": "high",
+    "qos": "high",
     "user_name": user,
+    "name": user,
     "account_name": "physics",
     "cluster_name": "test",
 }
-documents = [json.load(open(f"{folder}/{name}.json")) for name in ("v0.0.38", "dbv0.0.38")]
+documents = [json.load(open(f"{folder}/{name}.json")) for name in ([version, f"db{version}"] if is_early else [version])]
 schemas = {name: schema for document in documents for name, schema in document["components"]["schemas"].items()}
 faults = set()
 
@@ -110,10 +129,10 @@ def answered(path):
         time.sleep(0.1)
 
 
-def component(reference):
-    """`#/components/schemas/dbv0.0.38_qos` is `qos`, with its schema."""
-    name = reference.rsplit("/", 1)[1]
-    return re.sub(r"^(db)?v0\.0\.38_", "", name), schemas[name]
+def resolved(schema):
+    while "$ref" in schema:
+        schema = schemas[schema["$ref"].rsplit("/", 1)[1]]
+    return schema
 
 
 def is_form(value, form):
@@ -121,13 +140,11 @@ def is_form(value, form):
 
 
 def compare(value, schema, place):
-    if "$ref" in schema:
-        place, schema = component(schema["$ref"])
+    schema = resolved(schema)
     form = schema.get("type", "object" if "properties" in schema else None)
-    if form is None:
-        return
     # Null stands for what is not set, in Slurm's own answers too, whatever the description says.
-    if place in OTHER_FORM or (value is None and form not in ("array", "object")):
+    is_unset = value is None and (form not in ("array", "object") or place in OTHER_FORM)
+    if form is None or is_unset or (is_early and place in OTHER_FORM):
         return
     if not is_form(value, form):
         faults.add(f"{place}: {json.dumps(value)[:60]}: described as {form}")
@@ -151,30 +168,42 @@ def compare_properties(value, described, place):
 
 def described_answer(operation):
     """The schema of what is answered; the description itself is served too, and has none."""
-    return operation["responses"].get("200", {}).get("content", {}).get("application/json", {}).get("schema")
+    responses = operation["responses"]
+    answer = responses.get("200") or responses.get("default", {})
+    return answer.get("content", {}).get("application/json", {}).get("schema")
 
+
+# Whole paths: those of v0.0.38 are below the address of their document.
+paths = {}
+for document in documents:
+    base = document["servers"][0]["url"].rstrip("/") if is_early else ""
+    paths |= {base + path: operations for path, operations in document["paths"].items()}
 
 compared = set()
-for document in documents:
-    base = document["servers"][0]["url"].rstrip("/")
-    for path, operations in document["paths"].items():
-        schema = described_answer(operations.get("get", {"responses": {}}))
-        if schema is None or base + path in ABSENT:
-            continue
-        answer = answered(base + re.sub(r"\{(\w+)\}", lambda name: NAMES[name[1]], path))
-        # The description of clusters is that of one, without the document around it.
-        for shown in answer["clusters"] if schema["$ref"].endswith("_cluster_info") else [answer]:
-            compare(shown, schema, path)
-        compared.add(base + path)
-        lists = [value for key, value in answer.items() if isinstance(value, list) and key not in ("errors", "wckeys")]
-        assert not lists or any(lists), f"{base + path}: nothing was there to compare"
+for path, operations in paths.items():
+    schema = described_answer(operations["get"]) if "get" in operations else None
+    if schema is None or path.replace(f"/{version}", "") in ABSENT:
+        continue
+    part = path.split("/")[1]
+    answer = answered(re.sub(r"\{(\w+)\}", lambda name: NAMES[name[1]], path))
+    # v0.0.38 describes one cluster, without the document around it.
+    if is_early and "/cluster" in path:
+        for cluster in answer["clusters"]:
+            compare(cluster, schema, f"{part}.clusters")
+    else:
+        compare(answer, schema, part)
+    compared.add(path)
+    lists = [value for key, value in answer.items() if isinstance(value, list) and key not in ("errors", "warnings", "wckeys")]
+    assert not lists or any(lists), f"{path}: nothing was there to compare"
 
-wanted = {"script": "#!/bin/sh\ntrue\n", "job": {"name": "described", "current_working_directory": work, "environment": {"A": "1"}}}
-status, answer = request("/slurm/v0.0.38/job/submit", wanted)
+environment = {"A": "1"} if is_early else ["A=1"]
+wanted = {"name": "described", "current_working_directory": work, "environment": environment}
+status, answer = request(f"/slurm/{version}/job/submit", {"script": "#!/bin/sh\ntrue\n", "job": wanted})
 assert status == 200, answer
-compare(answer, described_answer(documents[0]["paths"]["/job/submit"]["post"]), "submit")
-status, answer = request("/slurm/v0.0.38/job/4000000000")
+compare(answer, described_answer(paths[f"/slurm/{version}/job/submit"]["post"]), "slurm")
+status, answer = request(f"/slurm/{version}/job/4000000000")
 assert status >= 400 and answer["errors"], (status, answer)
-compare(answer["errors"], {"$ref": "#/components/schemas/v0.0.38_errors"}, "errors")
+described = resolved(described_answer(paths[f"/slurm/{version}/jobs/"]["get"]))["properties"]["errors"]
+compare(answer["errors"], described, "slurm.errors")
 assert not faults, "\n".join(sorted(faults))
 print(len(compared))
