@@ -1,14 +1,11 @@
 // The web page, used as a person uses it: by the cluster's own user, with real data.
 
 import assert from "node:assert/strict";
-import { MARKUP, ask, check, isAccessible, isSound, newPage, run, settings, shell, show, signIn } from "./harness.mjs";
+import { administersAccounts, administersProjects, administersTokens } from "./administration.mjs";
+import { MARKUP, ask, check, isAccessible, isSound, newPage, run, settings, shell, show, shows, signIn } from "./harness.mjs";
 import { leftOpen } from "./left_open.mjs";
 import { queueOfTenThousand } from "./long_queue.mjs";
 import { twoTabs } from "./two_tabs.mjs";
-
-/** Waits until the text of an element has this in it. */
-const shows = (page, wanted, selector = "main") =>
-  page.waitForFunction(([place, words]) => document.querySelector(place)?.innerText.includes(words), [selector, wanted]);
 
 /** How many cells of the map such elements have: neighbours in the same state are one element. */
 const cells = (page, which) => page.evaluate((selector) => [...document.querySelectorAll(selector)]
@@ -95,32 +92,6 @@ async function holdsAndReleases(page, waits) {
   await page.waitForSelector("main button:has-text('Release')");
   await press(page, "Release");
   await page.waitForSelector("main button:has-text('Hold')");
-}
-
-async function administers(page) {
-  await show(page, "lists/accounts", "Accounts");
-  await page.click("summary:has-text('Change')");
-  const account = page.locator("form[aria-label='Set account']");
-  await account.getByLabel("Account", { exact: true }).fill("biology");
-  await account.locator("button").click();
-  await shows(page, "biology");
-  const limits = page.locator("form[aria-label='Set user or limits of an account']");
-  await limits.getByLabel("Account", { exact: true }).fill("biology");
-  await limits.getByLabel("Running jobs").fill("lots");
-  await limits.locator("button").click();
-  await limits.locator("output:has-text('expected a number')").waitFor();
-  await limits.getByLabel("Running jobs").fill("3");
-  await limits.locator("button").click();
-  await shows(page, "Set user or limits of an account: done", "#notice");
-  assert.match(await shell("sacctmgr -n -P show assoc account=biology format=account,maxjobs"), /biology\|3/);
-  await show(page, "lists/reservations", "Reservations");
-  await page.click("summary:has-text('Change')");
-  const removal = page.locator("form[aria-label='Remove reservation']");
-  await removal.getByLabel("Name").fill("to-remove");
-  await removal.locator("button").click();
-  await page.click("dialog button:has-text('Remove reservation')");
-  await shows(page, "Remove reservation: done", "#notice");
-  assert.doesNotMatch(await shell("scontrol show reservation"), /to-remove/);
 }
 
 async function stopsAService(page) {
@@ -211,7 +182,9 @@ run(async (browser) => {
   await check("a run is checked, submitted, watched and cancelled", () => submitsWatchesAndCancels(page));
   await check("a job that waits is explained, held and released", () => holdsAndReleases(page, waits));
   await check("lines are found in the output", () => findsInTheOutput(page, job));
-  await check("accounts, limits and reservations are changed", () => administers(page));
+  await check("accounts, limits and reservations are changed", () => administersAccounts(page));
+  await check("projects, members and secrets are changed", () => administersProjects(page));
+  await check("a token is made, signs in, and is revoked", () => administersTokens(browser, page));
   await check("a service is listed and stopped", () => stopsAService(page));
   await check("a shell in the job", () => opensAShell(context, page, job));
   await check("filters are in the address, and the keyboard opens a job", async () => {
