@@ -1,5 +1,7 @@
 // The frame of the page: who is signed in, which view the address names, and what has changed meanwhile.
 
+// Whatever is loaded first, the first requests are sent before anything else asks.
+import "./first_requests.js";
 import { get, remove, session } from "./api.js";
 import { listen, onChange } from "./changes.js";
 import { h, notice, noticeOfView } from "./dom.js";

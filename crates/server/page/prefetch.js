@@ -16,7 +16,8 @@ export function prefetched(path) {
   return answer;
 }
 
-/** What the first view did not take is out of date for the next. */
+/** What the first view did not take is out of date for the next, and holds no connection. */
 export function forgetPrefetched() {
+  for (const answer of asked.values()) answer.then((one) => one.body?.cancel()).catch(() => {});
   asked.clear();
 }
