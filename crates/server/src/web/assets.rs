@@ -63,6 +63,7 @@ static ASSETS: &[Asset] = &[
     script("usage.js", include_str!("../../page/usage.js")),
     script("usage_months.js", include_str!("../../page/usage_months.js")),
     script("utilisation.js", include_str!("../../page/utilisation.js")),
+    script("views.js", include_str!("../../page/views.js")),
     script("virtual_list.js", include_str!("../../page/virtual_list.js")),
     Asset { name: "page.css", content_type: STYLE, text: include_str!("../../page/page.css") },
     Asset { name: "icon.svg", content_type: IMAGE, text: include_str!("../../page/icon.svg") },
@@ -189,6 +190,7 @@ fn takes_gzip(headers: &HeaderMap) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     /// All files of the page, compressed.
     const BYTES_MAX: usize = 300_000;
@@ -247,16 +249,37 @@ mod tests {
         }
     }
 
-    /// A browser that found the modules one by one would wait for each.
-    #[test]
-    fn modules_of_the_page_are_fetched_at_once() {
-        let apart = ["app.js", "changes_worker.js", "first_requests.js", "shell.js"];
-        let scripts = ASSETS.iter().filter(|asset| asset.content_type == SCRIPT);
-        for asset in scripts.filter(|asset| !apart.contains(&asset.name)) {
-            let place = format!("/web/{VERSION_PLACE}/{}", asset.name);
-            let line = format!("<link rel=\"modulepreload\" href=\"{place}\">");
-            assert!(INDEX.text.contains(&line), "{line}");
+    /// The modules that a file needs before it runs: those that it names outside of `import(…)`.
+    fn needed(name: &str, found: &mut BTreeSet<&'static str>) {
+        let asset = ASSETS.iter().find(|asset| asset.name == name).expect("a file of the page");
+        if !found.insert(asset.name) {
+            return;
         }
+        for (at, _) in asset.text.match_indices("\"./") {
+            let (before, rest) = asset.text.split_at(at);
+            if before.ends_with("from ") || before.ends_with("import ") {
+                let name = rest[3..].split('"').next().expect("a name");
+                needed(name, found);
+            }
+        }
+    }
+
+    /// A browser that found the modules one by one would wait for each; the first view waits for no module of another.
+    #[test]
+    fn modules_of_the_first_view_are_fetched_at_once() {
+        let mut first = BTreeSet::new();
+        needed("app.js", &mut first);
+        assert!(first.contains("overview.js") && !first.contains("queue.js"), "{first:?}");
+        // They have elements of their own.
+        let begun = ["app.js", "first_requests.js"];
+        let preloaded: BTreeSet<&str> = INDEX
+            .text
+            .split(&format!("<link rel=\"modulepreload\" href=\"/web/{VERSION_PLACE}/"))
+            .skip(1)
+            .filter_map(|rest| rest.split('"').next())
+            .chain(begun)
+            .collect();
+        assert_eq!(preloaded, first);
     }
 
     #[test]
