@@ -38,7 +38,9 @@ export async function twoTabs(browser) {
     for (const page of [first, second]) await page.waitForSelector(`.list-row a[href="#/job/${id}"]`);
     assert.equal(counts.streams, 1);
     assert.ok(counts.files.length > 10, "the first tab has fetched the page's files");
-    assert.deepEqual(counts.files.filter((file, index) => counts.files.indexOf(file) !== index), [], "no file is asked for twice");
+    // The worker that both share has the module of the stream too, and may fetch it for itself.
+    const ofPages = counts.files.filter((file) => !file.endsWith("/stream.js"));
+    assert.deepEqual(ofPages.filter((file, index) => ofPages.indexOf(file) !== index), [], "no file is asked for twice");
     // A tab that is closed leaves the stream to the other.
     await first.close();
     const next = (await shell("sbatch --parsable -H -J seen-by-one -o /dev/null --wrap true")).trim();
