@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """The job list of Slurm's REST API (v0.0.38) beside Debian's slurmrestd: rest.py SLUICE SUBMIT_RATE [--alone] [--record FILE]
 
-Both run, and each lists the same number of waiting jobs in its turn, from the request to the last byte, on a connection that is open
-already. slurmrestd asks its slurmctld anew each time, as Sluice looks at its state. Prints a table; --record puts it into FILE between the lines
+Both run, and each lists the same number of waiting jobs in its turn, from the request to the last byte, each time on a connection that
+was opened before. slurmrestd asks its slurmctld anew each time, as Sluice looks at its state. Prints a table; --record puts it into FILE between the lines
 `<!-- bench rest -->` and `<!-- /bench rest -->`."""
 import contextlib, json, os, shutil, subprocess, sys, tempfile
 
@@ -17,21 +17,25 @@ PATH = '/slurm/v0.0.38/jobs'
 ASK = """
 import http.client, json, socket, statistics, sys, time
 address, path, headers, rounds = sys.argv[1], sys.argv[2], json.loads(sys.argv[3]), int(sys.argv[4])
-if address.startswith('/'):
-    stream = socket.socket(socket.AF_UNIX)
-    stream.connect(address)
-else:
-    host, port = address.rsplit(':', 1)
-    stream = socket.create_connection((host, int(port)))
-connection = http.client.HTTPConnection('localhost')
-connection.sock = stream
+def opened():
+    if address.startswith('/'):
+        stream = socket.socket(socket.AF_UNIX)
+        stream.connect(address)
+    else:
+        host, port = address.rsplit(':', 1)
+        stream = socket.create_connection((host, int(port)))
+    connection = http.client.HTTPConnection('localhost')
+    connection.sock = stream
+    return connection
 times = []
 for _ in range(rounds):
+    connection = opened()
     begin = time.perf_counter()
     connection.request('GET', path, headers=headers)
     answer = connection.getresponse()
     body = answer.read()
     times.append(time.perf_counter() - begin)
+    connection.close()
     assert answer.status == 200, (answer.status, body[:200])
 jobs = json.loads(body)['jobs']
 print(json.dumps({'median_ms': statistics.median(times) * 1e3, 'bytes': len(body), 'jobs': len(jobs), 'keys': len(jobs[0])}))
@@ -60,11 +64,10 @@ def fill_sluice(sluice, rate):
 @contextlib.contextmanager
 def slurmrestd(slurm, work):
     """The same for Slurm, with its slurmrestd: the socket of it."""
-    if not shutil.which('slurmrestd'):
-        subprocess.run(['apt-get', 'install', '-y', '-qq', 'slurmrestd'], check=True, stdout=DEVNULL, env={**os.environ, 'DEBIAN_FRONTEND': 'noninteractive'})
+    # It brings what is missing: the header that the submitter needs, and slurmrestd.
+    slurm.up('big')
     library = f'{work}/csubmit'
     run(['cc', '-O2', '-o', library, f'{LAB}/bin/csubmit.c', '-lslurm'])
-    slurm.up('big')
     subprocess.run([library, str(JOBS), 'hold'], check=True, env=slurm.env, cwd=slurm.jobs, stdout=DEVNULL, stderr=DEVNULL)
     progress('slurm', f'{JOBS} waiting')
     folder = f'{work}/rest'

@@ -40,7 +40,7 @@ def compressed_bytes(base):
         seen.add(path)
         count, text = fetched(base + path)
         total += count
-        todo += re.findall(r'"(/web/[\w.-]+)"', text) + ['/web/' + name for name in re.findall(r'from "\./([\w.-]+)"', text)]
+        todo += re.findall(r'"(/web/[\w./-]+)"', text) + [os.path.join(os.path.dirname(path), name) for name in re.findall(r'"\./([\w.-]+)"', text)]
     assert len(seen) > 10, seen
     return total
 

@@ -104,6 +104,10 @@ export async function show(page, address, heading) {
   await page.waitForSelector(`main h1:has-text("${heading}")`);
 }
 
+/** Waits until the text of an element has this in it. */
+export const shows = (page, wanted, selector = "main") =>
+  page.waitForFunction(([place, words]) => document.querySelector(place)?.innerText.includes(words), [selector, wanted]);
+
 /** Nothing that a user wrote has become part of the page, and nothing went wrong in it. */
 export async function isSound(page) {
   assert.equal(await page.evaluate(() => window.hacked), undefined, "a script of a user's text ran");

@@ -1,14 +1,15 @@
 // The web page, used as a person uses it: by the cluster's own user, with real data.
 
 import assert from "node:assert/strict";
-import { MARKUP, ask, check, isAccessible, isSound, newPage, run, settings, shell, show, signIn } from "./harness.mjs";
+import { administersAccounts, administersProjects, administersTokens } from "./administration.mjs";
+import { MARKUP, ask, check, isAccessible, isSound, newPage, run, settings, shell, show, shows, signIn } from "./harness.mjs";
 import { leftOpen } from "./left_open.mjs";
 import { queueOfTenThousand } from "./long_queue.mjs";
 import { twoTabs } from "./two_tabs.mjs";
 
-/** Waits until the text of an element has this in it. */
-const shows = (page, wanted, selector = "main") =>
-  page.waitForFunction(([place, words]) => document.querySelector(place)?.innerText.includes(words), [selector, wanted]);
+/** How many cells of the map such elements have: neighbours in the same state are one element. */
+const cells = (page, which) => page.evaluate((selector) => [...document.querySelectorAll(selector)]
+  .reduce((sum, element) => sum + Number(/cells-(\d)/.exec(element.className)[1]), 0), `.map .gpu${which}`);
 
 async function press(page, button, confirm) {
   await page.click(`main button:has-text("${button}")`);
@@ -20,6 +21,7 @@ function views(job) {
   return [
     ["overview", "Overview", async (page) => {
       await page.waitForSelector(`.gpu.busy[href="#/job/${job}"]`);
+      assert.deepEqual([await cells(page, ""), await cells(page, `[href="#/job/${job}"]`)], [16, 2], "a cell for each GPU");
       await shows(page, "Queue by partition");
     }],
     ["queue", "Queue", (page) => page.waitForSelector(`.list-row a[href="#/job/${job}"]`)],
@@ -51,6 +53,21 @@ function views(job) {
   ];
 }
 
+/** The map does not wait for who is signed in, nor for the queue, which may be long. */
+async function asksForTheMapFirst(page) {
+  await show(page, "overview", "Overview");
+  const asked = [];
+  const note = (request) => asked.push(new URL(request.url()).pathname);
+  page.on("request", note);
+  await page.reload();
+  await page.waitForSelector(".map .node");
+  await shows(page, "Queue by partition");
+  page.off("request", note);
+  const answers = asked.filter((path) => path.startsWith("/api/web/"));
+  assert.deepEqual(answers.slice(0, 2), ["/api/web/session", "/api/web/nodes"]);
+  assert.equal(asked.filter((path) => path === "/api/web/session").length, 1);
+}
+
 async function submitsWatchesAndCancels(page) {
   await show(page, "submit", "Submit");
   await page.fill("#script", "#!/bin/sh\n#SBATCH --nodes=lots\n");
@@ -75,32 +92,6 @@ async function holdsAndReleases(page, waits) {
   await page.waitForSelector("main button:has-text('Release')");
   await press(page, "Release");
   await page.waitForSelector("main button:has-text('Hold')");
-}
-
-async function administers(page) {
-  await show(page, "lists/accounts", "Accounts");
-  await page.click("summary:has-text('Change')");
-  const account = page.locator("form[aria-label='Set account']");
-  await account.getByLabel("Account", { exact: true }).fill("biology");
-  await account.locator("button").click();
-  await shows(page, "biology");
-  const limits = page.locator("form[aria-label='Set user or limits of an account']");
-  await limits.getByLabel("Account", { exact: true }).fill("biology");
-  await limits.getByLabel("Running jobs").fill("lots");
-  await limits.locator("button").click();
-  await limits.locator("output:has-text('expected a number')").waitFor();
-  await limits.getByLabel("Running jobs").fill("3");
-  await limits.locator("button").click();
-  await shows(page, "Set user or limits of an account: done", "#notice");
-  assert.match(await shell("sacctmgr -n -P show assoc account=biology format=account,maxjobs"), /biology\|3/);
-  await show(page, "lists/reservations", "Reservations");
-  await page.click("summary:has-text('Change')");
-  const removal = page.locator("form[aria-label='Remove reservation']");
-  await removal.getByLabel("Name").fill("to-remove");
-  await removal.locator("button").click();
-  await page.click("dialog button:has-text('Remove reservation')");
-  await shows(page, "Remove reservation: done", "#notice");
-  assert.doesNotMatch(await shell("scontrol show reservation"), /to-remove/);
 }
 
 async function stopsAService(page) {
@@ -187,10 +178,13 @@ run(async (browser) => {
       await isAccessible(page, address.replaceAll("/", "-"));
     });
   }
+  await check("a visit asks for the map at once, and for it alone", () => asksForTheMapFirst(page));
   await check("a run is checked, submitted, watched and cancelled", () => submitsWatchesAndCancels(page));
   await check("a job that waits is explained, held and released", () => holdsAndReleases(page, waits));
   await check("lines are found in the output", () => findsInTheOutput(page, job));
-  await check("accounts, limits and reservations are changed", () => administers(page));
+  await check("accounts, limits and reservations are changed", () => administersAccounts(page));
+  await check("projects, members and secrets are changed", () => administersProjects(page));
+  await check("a token is made, signs in, and is revoked", () => administersTokens(browser, page));
   await check("a service is listed and stopped", () => stopsAService(page));
   await check("a shell in the job", () => opensAShell(context, page, job));
   await check("filters are in the address, and the keyboard opens a job", async () => {

@@ -1,15 +1,17 @@
-// Two tabs of one browser share one stream of changes: a browser opens six connections to a server and no more.
+// Two tabs of one browser share one stream of changes: a browser opens six connections to a server and no more. And they share the
+// page's files, which a browser keeps.
 
 import assert from "node:assert/strict";
 import http from "node:http";
 import { newPage, settings, shell, show, signIn } from "./harness.mjs";
 
-/** Passes requests on to the server and counts the streams that were asked for. */
+/** Passes requests on to the server, counts the streams that were asked for, and lists the files. */
 async function counter() {
   const { hostname, port } = new URL(settings.base);
-  const counts = { streams: 0 };
+  const counts = { streams: 0, files: [] };
   const server = http.createServer((request, response) => {
     if (request.url === "/api/web/events") counts.streams += 1;
+    if (request.url.startsWith("/web/")) counts.files.push(request.url);
     const onward = http.request({ hostname, port, path: request.url, method: request.method, headers: request.headers }, (answer) => {
       response.writeHead(answer.statusCode, answer.headers);
       answer.pipe(response);
@@ -35,6 +37,10 @@ export async function twoTabs(browser) {
     const id = (await shell("sbatch --parsable -H -J seen-by-both -o /dev/null --wrap true")).trim();
     for (const page of [first, second]) await page.waitForSelector(`.list-row a[href="#/job/${id}"]`);
     assert.equal(counts.streams, 1);
+    assert.ok(counts.files.length > 10, "the first tab has fetched the page's files");
+    // The worker that both share has the module of the stream too, and may fetch it for itself.
+    const ofPages = counts.files.filter((file) => !file.endsWith("/stream.js"));
+    assert.deepEqual(ofPages.filter((file, index) => ofPages.indexOf(file) !== index), [], "no file is asked for twice");
     // A tab that is closed leaves the stream to the other.
     await first.close();
     const next = (await shell("sbatch --parsable -H -J seen-by-one -o /dev/null --wrap true")).trim();

@@ -1,5 +1,7 @@
 // The server's API. A session that is over is told to whoever listens to `session`.
 
+import { forgetPrefetched, prefetched } from "./prefetch.js";
+
 export const session = new EventTarget();
 
 /** A refusal of the server, in its own words. Status 0: it does not answer. */
@@ -13,17 +15,20 @@ export class Refused extends Error {
 async function send(method, path, body) {
   let answer;
   try {
-    answer = await fetch(`/api/web/${path}`, {
+    answer = await (method === "GET" && prefetched(path) || fetch(`/api/web/${path}`, {
       method,
       body: body === undefined ? undefined : JSON.stringify(body),
       headers: body === undefined ? {} : { "content-type": "application/json" },
-    });
+    }));
   } catch {
     throw new Refused(0, "the server does not answer");
   }
   if (answer.ok) return answer;
   const text = await answer.text();
-  if (answer.status === 401) session.dispatchEvent(new Event("over"));
+  if (answer.status === 401) {
+    forgetPrefetched();
+    session.dispatchEvent(new Event("over"));
+  }
   throw new Refused(answer.status, errorOf(text));
 }
 

@@ -1,20 +1,16 @@
 // The frame of the page: who is signed in, which view the address names, and what has changed meanwhile.
 
+// Whatever is loaded first, the first requests are sent before anything else asks.
+import "./first_requests.js";
 import { get, remove, session } from "./api.js";
 import { listen, onChange } from "./changes.js";
 import { h, notice, noticeOfView } from "./dom.js";
-import { jobView } from "./job.js";
-import { listsView } from "./lists.js";
-import { overview } from "./overview.js";
+import { forgetPrefetched } from "./prefetch.js";
 import { queue } from "./queue_store.js";
-import { queueView } from "./queue.js";
 import { address, route } from "./router.js";
 import { restoreAddress, signInForm } from "./sign_in.js";
-import { submitView } from "./submit.js";
-import { timelineView } from "./timeline.js";
-import { usageView } from "./usage.js";
+import { loadOtherViews, loadView, loadedView } from "./views.js";
 
-const VIEWS = { overview, queue: queueView, job: jobView, timeline: timelineView, submit: submitView, usage: usageView, lists: listsView };
 const MENU = [["overview", "Overview"], ["queue", "Queue"], ["timeline", "Timeline"], ["submit", "Submit"], ["usage", "Usage"], ["lists", "More"]];
 
 const main = document.getElementById("main");
@@ -22,6 +18,8 @@ const head = document.getElementById("head");
 
 let profile = null;
 let view = null;
+/** Counts what was asked to be shown: a view that is loaded too late is not. */
+let asks = 0;
 
 function drawHead(name) {
   const out = h("button", { type: "button", onclick: () => remove("session").then(signedOut, signedOut) }, "Sign out");
@@ -33,10 +31,15 @@ function drawHead(name) {
 
 async function show() {
   if (!profile) return;
-  view?.close();
   const asked = route();
-  const make = Object.hasOwn(VIEWS, asked.name) ? VIEWS[asked.name] : overview;
+  const own = ++asks;
   drawHead(asked.name);
+  let make = loadedView(asked.name);
+  if (!make) {
+    make = await loadView(asked.name).catch(() => notLoaded);
+    if (own !== asks || !profile) return;
+  }
+  view?.close();
   const shown = make(asked, profile);
   view = shown;
   document.title = `${shown.title} · ${profile.cluster}`;
@@ -49,6 +52,14 @@ async function show() {
     if (view === shown && error.status !== 401) main.prepend(h("p", { class: "error", role: "alert" }, error.message));
   }
 }
+
+/** In place of a view whose modules could not be fetched. */
+const notLoaded = () => ({
+  title: "Not loaded",
+  element: h("p", { class: "error", role: "alert" }, "The server does not answer: load the page again when it does."),
+  update: () => {},
+  close: () => {},
+});
 
 function signedOut() {
   if (!profile && view === null && main.firstChild) return;
@@ -68,8 +79,14 @@ function drawSignIn() {
 
 function begin(who) {
   profile = who;
-  listen();
   show();
+  forgetPrefetched();
+  // At first the stream says that everything has changed: what is fetched then must not hold up the first view.
+  Promise.resolve(view?.drawn).catch(() => {}).then(() => {
+    if (!profile) return;
+    listen();
+    loadOtherViews();
+  });
 }
 
 const LOST = "The server does not answer; the page goes on when it does.";

@@ -24,7 +24,7 @@ export function listen() {
     worker.port.postMessage("restart");
     return;
   }
-  worker = new SharedWorker("/web/changes_worker.js", { type: "module", name: "sluice-changes" });
+  worker = new SharedWorker(new URL("./changes_worker.js", import.meta.url), { type: "module", name: "sluice-changes" });
   worker.port.addEventListener("message", (event) => tell(event.data));
   worker.port.start();
   worker.port.postMessage("open");

@@ -34,6 +34,14 @@ export function table(caption, heads, rows) {
       h("tbody", {}, rows.map((cells) => h("tr", {}, cells.map((cell) => h("td", {}, cell)))))));
 }
 
+/** Resolves when what was put into the page is on the screen; at once in a page that nobody sees. */
+export function painted() {
+  return new Promise((resolve) => {
+    if (document.hidden) resolve();
+    else requestAnimationFrame(() => setTimeout(resolve));
+  });
+}
+
 /** Says something to the person, also to a screen reader. */
 export function notice(text) {
   document.getElementById("notice").textContent = text;

@@ -9,9 +9,18 @@ export function setClock(now) {
 
 export const now = () => Date.now() + ahead;
 
-const CLOCK = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
-const DATE = new Intl.DateTimeFormat(undefined, { month: "short", day: "2-digit", hour: "2-digit", minute: "2-digit" });
-const YEAR = new Intl.DateTimeFormat(undefined, { year: "numeric", month: "short", day: "2-digit" });
+/** Writes times in one form. What does so takes a browser long to make, and the first view has no time to write. */
+function timeFormat(parts) {
+  let made = null;
+  return (at) => {
+    made ??= new Intl.DateTimeFormat(undefined, parts);
+    return made.format(at);
+  };
+}
+
+const clock = timeFormat({ hour: "2-digit", minute: "2-digit" });
+const date = timeFormat({ month: "short", day: "2-digit", hour: "2-digit", minute: "2-digit" });
+const year = timeFormat({ year: "numeric", month: "short", day: "2-digit" });
 
 const DAY = 86_400_000;
 
@@ -19,9 +28,9 @@ const DAY = 86_400_000;
 export function time(at) {
   if (at === undefined || at === null) return "–";
   const distance = Math.abs(at - now());
-  if (distance > 300 * DAY) return YEAR.format(at);
+  if (distance > 300 * DAY) return year(at);
   const sameDay = new Date(at).toDateString() === new Date(now()).toDateString();
-  return (sameDay ? CLOCK : DATE).format(at);
+  return (sameDay ? clock : date)(at);
 }
 
 /** `1-02:03:04`, as Slurm writes it. */

@@ -1,11 +1,11 @@
-// The cluster at a glance: totals, and a map of nodes with a cell for each GPU.
+// The cluster at a glance: totals, the map of nodes, how long jobs wait, and utilisation.
 
 import { forms } from "./administer.js";
 import { get } from "./api.js";
-import { h } from "./dom.js";
-import { bytes, colour, setClock, time } from "./format.js";
+import { h, painted } from "./dom.js";
+import { bytes, setClock, time } from "./format.js";
+import { NodeMap } from "./node_map.js";
 import { queue } from "./queue_store.js";
-import { jobAddress } from "./router.js";
 import { Utilisation, waits } from "./utilisation.js";
 
 /** A change of a job changes the map too: it is fetched no more often than this. */
@@ -13,8 +13,7 @@ const INTERVAL_MS = 2_000;
 
 export function overview(_, profile) {
   const totals = h("dl", { class: "totals" });
-  const map = h("ul", { class: "map", "aria-label": "Nodes and their GPUs" });
-  const drawn = new Map();
+  const map = new NodeMap(profile.user);
   const utilisation = new Utilisation();
   const queues = h("div");
   let answer = null;
@@ -23,7 +22,7 @@ export function overview(_, profile) {
   const load = async () => {
     answer = await get("nodes");
     setClock(answer.now);
-    drawMap(map, drawn, answer.nodes, profile.user);
+    map.draw(answer.nodes);
     drawTotals(totals, answer.nodes);
   };
   const later = () => {
@@ -37,15 +36,17 @@ export function overview(_, profile) {
     if (answer) drawTotals(totals, answer.nodes);
   };
   queue.addEventListener("change", queueChanged);
+  const drawn = load().then(painted);
 
   return {
     title: "Overview",
     element: h("section", {}, h("h1", {}, "Overview"), totals,
       h("p", { class: "legend" },
         legend("free", "free"), legend("busy", "busy, a colour for each user"), legend("own", "yours"), legend("out", "out of service"), legend("failing", "reports a fault")),
-      map, forms("nodes", profile, load), queues, utilisation.element),
+      map.element, forms("nodes", profile, load), queues, utilisation.element),
+    drawn,
     // The map comes first: the queue may be long.
-    ready: load().then(() => Promise.all([queue.refresh().then(queueChanged), utilisation.load()])),
+    ready: drawn.then(() => Promise.all([queue.refresh().then(queueChanged), utilisation.load()])),
     update: (what) => {
       if (what.jobs) queue.refresh().catch(() => {});
       if (what.jobs || what.nodes) later();
@@ -76,49 +77,4 @@ function drawTotals(element, nodes) {
     ["Next expected start", next ? time(next) : "–"],
   ];
   element.replaceChildren(...entries.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
-}
-
-/** Draws what changed: a node that is as it was keeps its elements. */
-function drawMap(map, drawn, nodes, user) {
-  const names = new Set(nodes.map((node) => node.name));
-  for (const [name, known] of drawn) {
-    if (names.has(name)) continue;
-    known.element.remove();
-    drawn.delete(name);
-  }
-  for (const node of nodes) {
-    const content = JSON.stringify({ ...node, load: 0 });
-    const known = drawn.get(node.name);
-    if (known?.content === content) continue;
-    const element = nodeElement(node, user);
-    if (known) known.element.replaceWith(element);
-    else map.append(element);
-    drawn.set(node.name, { content, element });
-  }
-}
-
-function nodeElement(node, user) {
-  const kind = node.available ? "" : " out";
-  const words = `${node.cpus_used} of ${node.cpus} CPUs, ${bytes(node.memory_used)} of ${bytes(node.memory)}`;
-  return h("li", { class: `node${kind}` },
-    h("div", { class: "node-head" }, h("b", {}, node.name), " ", h("span", { class: "state" }, node.state)),
-    node.gpus.length
-      ? h("div", { class: "gpus" }, node.gpus.map((gpu, index) => gpuCell(gpu, index, node, user)))
-      : h("meter", { min: 0, max: node.cpus, value: node.cpus_used, "aria-label": words }),
-    h("div", { class: "node-words" }, words),
-    node.reason && h("div", { class: "reason" }, node.reason));
-}
-
-function gpuCell(gpu, index, node, user) {
-  const name = `GPU ${index}${gpu.kind ? ` (${gpu.kind})` : ""}`;
-  const fault = gpu.fault ? `; ${gpu.fault.failing ? "failing" : "warning"}: ${gpu.fault.text}` : "";
-  const mark = gpu.fault ? " failing" : "";
-  if (gpu.holder) {
-    const own = gpu.holder.user === user ? " own" : "";
-    const label = `${name}: job ${gpu.holder.job} of ${gpu.holder.user}${fault}`;
-    return h("a", { class: `gpu busy ${colour(gpu.holder.user)}${own}${mark}`, href: jobAddress(gpu.holder.job), title: label, "aria-label": label });
-  }
-  const kind = gpu.used ? "busy" : node.available ? "free" : "out";
-  const label = `${name}: ${gpu.used ? "in use" : node.available ? "free" : "out of service"}${fault}`;
-  return h("span", { class: `gpu ${kind}${mark}`, title: label, role: "img", "aria-label": label });
 }

@@ -9,6 +9,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io::Write;
 use std::sync::LazyLock;
@@ -27,7 +28,7 @@ const IMAGE: &str = "image/svg+xml";
 static INDEX: Asset =
     Asset { name: "index.html", content_type: HTML, text: include_str!("../../page/index.html") };
 
-/// The files below `/web/`.
+/// The files below `/web/VERSION/`.
 static ASSETS: &[Asset] = &[
     script("administer.js", include_str!("../../page/administer.js")),
     script("api.js", include_str!("../../page/api.js")),
@@ -38,6 +39,7 @@ static ASSETS: &[Asset] = &[
     script("csv.js", include_str!("../../page/csv.js")),
     script("dom.js", include_str!("../../page/dom.js")),
     script("explainer.js", include_str!("../../page/explainer.js")),
+    script("first_requests.js", include_str!("../../page/first_requests.js")),
     script("form_values.js", include_str!("../../page/form_values.js")),
     script("format.js", include_str!("../../page/format.js")),
     script("forms.js", include_str!("../../page/forms.js")),
@@ -47,7 +49,9 @@ static ASSETS: &[Asset] = &[
     script("job_use.js", include_str!("../../page/job_use.js")),
     script("list_tables.js", include_str!("../../page/list_tables.js")),
     script("lists.js", include_str!("../../page/lists.js")),
+    script("node_map.js", include_str!("../../page/node_map.js")),
     script("overview.js", include_str!("../../page/overview.js")),
+    script("prefetch.js", include_str!("../../page/prefetch.js")),
     script("queue.js", include_str!("../../page/queue.js")),
     script("queue_store.js", include_str!("../../page/queue_store.js")),
     script("router.js", include_str!("../../page/router.js")),
@@ -59,6 +63,7 @@ static ASSETS: &[Asset] = &[
     script("usage.js", include_str!("../../page/usage.js")),
     script("usage_months.js", include_str!("../../page/usage_months.js")),
     script("utilisation.js", include_str!("../../page/utilisation.js")),
+    script("views.js", include_str!("../../page/views.js")),
     script("virtual_list.js", include_str!("../../page/virtual_list.js")),
     Asset { name: "page.css", content_type: STYLE, text: include_str!("../../page/page.css") },
     Asset { name: "icon.svg", content_type: IMAGE, text: include_str!("../../page/icon.svg") },
@@ -84,19 +89,39 @@ static SHELL: Asset =
     Asset { name: "shell.html", content_type: HTML, text: include_str!("../../page/shell.html") };
 const NONCE_PLACE: &str = "STYLE_NONCE";
 
-/// Changes with the files, so that a browser asks anew after an upgrade and takes nothing twice.
-static TAG: LazyLock<String> = LazyLock::new(|| {
+/// Stands in the pages for the version of the files, which is part of their addresses.
+const VERSION_PLACE: &str = "PAGE_VERSION";
+
+/// Changes with the files. A browser keeps those of a version, and asks for none of them again until an upgrade.
+static VERSION: LazyLock<String> = LazyLock::new(|| {
     let all: Vec<u8> = all().flat_map(|asset| asset.text.bytes()).collect();
-    fingerprint(&all)
+    fingerprint(&all).chars().take(16).collect()
 });
+
+const ALWAYS_ASKED_FOR: &str = "no-cache";
+const KEPT_FOR_A_YEAR: &str = "max-age=31536000, immutable";
 
 /// The files as browsers take them, compressed when the first one asks.
 static COMPRESSED: LazyLock<HashMap<&'static str, Bytes>> = LazyLock::new(|| {
-    all().filter_map(|asset| Some((asset.name, compressed(asset.text)?))).collect()
+    all().filter_map(|asset| Some((asset.name, compressed(&text(asset))?))).collect()
 });
 
 fn all() -> impl Iterator<Item = &'static Asset> {
     ASSETS.iter().chain(VENDORED).chain([&INDEX, &SHELL])
+}
+
+/// What a browser is sent: pages name the files of this version.
+fn text(asset: &Asset) -> Cow<'static, str> {
+    if asset.content_type == HTML {
+        Cow::Owned(asset.text.replace(VERSION_PLACE, &VERSION))
+    } else {
+        Cow::Borrowed(asset.text)
+    }
+}
+
+/// The address of a file.
+pub fn address(name: &str) -> String {
+    format!("/web/{}/{name}", *VERSION)
 }
 
 fn compressed(text: &str) -> Option<Bytes> {
@@ -107,7 +132,7 @@ fn compressed(text: &str) -> Option<Bytes> {
 
 /// `GET /`
 pub async fn index(headers: HeaderMap) -> Response {
-    serve(&INDEX, &headers)
+    serve(&INDEX, &headers, ALWAYS_ASKED_FOR)
 }
 
 /// `GET /shell`: its terminal makes style elements. Their nonce is another with each answer, and no other page has one.
@@ -116,27 +141,29 @@ pub async fn shell() -> Response {
     let policy = policy_with_styles(&nonce);
     let headers =
         [(header::CONTENT_TYPE, HTML.to_owned()), (header::CONTENT_SECURITY_POLICY, policy)];
-    (headers, SHELL.text.replace(NONCE_PLACE, &nonce)).into_response()
+    (headers, text(&SHELL).replace(NONCE_PLACE, &nonce)).into_response()
 }
 
-/// `GET /web/{file}`
-pub async fn file(Path(name): Path<String>, headers: HeaderMap) -> Response {
+/// `GET /web/{version}/{file}`. A page that is open since before an upgrade gets the file that there is now, and keeps it for no
+/// other visit.
+pub async fn file(Path((version, name)): Path<(String, String)>, headers: HeaderMap) -> Response {
+    let keep = if version == *VERSION { KEPT_FOR_A_YEAR } else { ALWAYS_ASKED_FOR };
     match ASSETS.iter().chain(VENDORED).find(|asset| asset.name == name) {
-        Some(asset) => serve(asset, &headers),
+        Some(asset) => serve(asset, &headers, keep),
         None => (StatusCode::NOT_FOUND, "there is no such file\n").into_response(),
     }
 }
 
-fn serve(asset: &Asset, headers: &HeaderMap) -> Response {
+fn serve(asset: &Asset, headers: &HeaderMap, keep: &'static str) -> Response {
     let shrunk = COMPRESSED.get(asset.name).filter(|_| takes_gzip(headers));
     let tag = match shrunk {
-        Some(_) => format!("\"{}-gzip\"", *TAG),
-        None => format!("\"{}\"", *TAG),
+        Some(_) => format!("\"{}-gzip\"", *VERSION),
+        None => format!("\"{}\"", *VERSION),
     };
     let is_known = headers.get(header::IF_NONE_MATCH).is_some_and(|known| known == tag.as_str());
     let kept = [
         (header::ETAG, tag),
-        (header::CACHE_CONTROL, "no-cache".to_owned()),
+        (header::CACHE_CONTROL, keep.to_owned()),
         (header::VARY, "accept-encoding".to_owned()),
     ];
     if is_known {
@@ -147,7 +174,7 @@ fn serve(asset: &Asset, headers: &HeaderMap) -> Response {
         Some(bytes) => {
             (kept, [kind, (header::CONTENT_ENCODING, "gzip")], bytes.clone()).into_response()
         }
-        None => (kept, [kind], asset.text).into_response(),
+        None => (kept, [kind], text(asset)).into_response(),
     }
 }
 
@@ -163,6 +190,7 @@ fn takes_gzip(headers: &HeaderMap) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     /// All files of the page, compressed.
     const BYTES_MAX: usize = 300_000;
@@ -221,23 +249,47 @@ mod tests {
         }
     }
 
-    /// A browser that found the modules one by one would wait for each.
-    #[test]
-    fn modules_of_the_page_are_fetched_at_once() {
-        let apart = ["app.js", "changes_worker.js", "shell.js"];
-        let scripts = ASSETS.iter().filter(|asset| asset.content_type == SCRIPT);
-        for asset in scripts.filter(|asset| !apart.contains(&asset.name)) {
-            let line = format!("<link rel=\"modulepreload\" href=\"/web/{}\">", asset.name);
-            assert!(INDEX.text.contains(&line), "{line}");
+    /// The modules that a file needs before it runs: those that it names outside of `import(…)`.
+    fn needed(name: &str, found: &mut BTreeSet<&'static str>) {
+        let asset = ASSETS.iter().find(|asset| asset.name == name).expect("a file of the page");
+        if !found.insert(asset.name) {
+            return;
         }
+        for (at, _) in asset.text.match_indices("\"./") {
+            let (before, rest) = asset.text.split_at(at);
+            if before.ends_with("from ") || before.ends_with("import ") {
+                let name = rest[3..].split('"').next().expect("a name");
+                needed(name, found);
+            }
+        }
+    }
+
+    /// A browser that found the modules one by one would wait for each; the first view waits for no module of another.
+    #[test]
+    fn modules_of_the_first_view_are_fetched_at_once() {
+        let mut first = BTreeSet::new();
+        needed("app.js", &mut first);
+        assert!(first.contains("overview.js") && !first.contains("queue.js"), "{first:?}");
+        // They have elements of their own.
+        let begun = ["app.js", "first_requests.js"];
+        let preloaded: BTreeSet<&str> = INDEX
+            .text
+            .split(&format!("<link rel=\"modulepreload\" href=\"/web/{VERSION_PLACE}/"))
+            .skip(1)
+            .filter_map(|rest| rest.split('"').next())
+            .chain(begun)
+            .collect();
+        assert_eq!(preloaded, first);
     }
 
     #[test]
     fn every_file_that_is_named_is_there() {
         let names: Vec<&str> = all().map(|asset| asset.name).collect();
         for asset in own() {
+            let in_pages = format!("\"/web/{VERSION_PLACE}/");
             let quoted =
-                asset.text.split("\"/web/").skip(1).chain(asset.text.split("\"./").skip(1));
+                asset.text.split(&in_pages).skip(1).chain(asset.text.split("\"./").skip(1));
+            assert!(!asset.text.replace(&in_pages, "").contains("\"/web/"), "{}", asset.name);
             for name in quoted.filter_map(|rest| rest.split('"').next()) {
                 assert!(names.contains(&name), "{} names {name}", asset.name);
             }

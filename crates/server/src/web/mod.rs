@@ -83,7 +83,7 @@ pub fn router(shared: &Arc<Shared>, bodies: &BodyLimits) -> Router<Arc<Shared>> 
         .route("/", get(assets::index))
         .route("/shell", get(assets::shell))
         .route("/openapi.json", get(openapi::document))
-        .route("/web/{file}", get(assets::file))
+        .route("/web/{version}/{file}", get(assets::file))
         .route(SESSION_PATH, post(session::sign_in))
         .merge(oidc::router())
         .merge(guarded)

@@ -14,7 +14,7 @@ use crate::http::peer::Peer;
 use crate::shared::Shared;
 use crate::shared::sign_ons::Attempt;
 use crate::web::answer::{WebRefusal, WebResult, json_answer};
-use crate::web::{job_pages, session};
+use crate::web::{assets, job_pages, session};
 use axum::Router;
 use axum::extract::{Query, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -161,11 +161,11 @@ async fn end_attempt(
 
 /// A browser is at one of these addresses itself, and shows what it gets: a refusal is a page, with a way back.
 fn refusal_page(why: &WebRefusal) -> Response {
-    let text = escaped(&why.text);
+    let (text, style) = (escaped(&why.text), assets::address("page.css"));
     let page = format!(
         "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>Sign in · Sluice</title>\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <link rel=\"stylesheet\" href=\"/web/page.css\">\n\
+         <link rel=\"stylesheet\" href=\"{style}\">\n\
          <main class=\"sign-in\"><h1>Not signed in</h1><p class=\"error\" role=\"alert\">{text}</p>\n\
          <p><a href=\"/\">Sign in again</a></p></main></html>\n"
     );

@@ -8,6 +8,7 @@ use crate::http::peer::Peer;
 use crate::http::router;
 use crate::shared::proxy_sessions::{ProxySessions, ProxyTarget};
 use crate::testing::TestServer;
+use crate::web::assets;
 use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Method, Request, StatusCode, header};
@@ -164,7 +165,8 @@ impl Browser {
 #[tokio::test(flavor = "multi_thread")]
 async fn page_is_served_to_everybody_under_a_strict_policy() {
     let browser = Browser::new().await;
-    for (path, kind) in [("/", "text/html"), ("/web/app.js", "text/javascript")] {
+    let script = assets::address("app.js");
+    for (path, kind) in [("/", "text/html"), (&*script, "text/javascript")] {
         let page = browser.get(path).await;
         assert_eq!(page.status, StatusCode::OK, "{path}");
         assert!(page.header("content-type").starts_with(kind), "{path}");
@@ -179,9 +181,25 @@ async fn page_is_served_to_everybody_under_a_strict_policy() {
             browser.send(Method::GET, path, &[("if-none-match", &tag)], Body::empty()).await;
         assert_eq!((again.status, &*again.text), (StatusCode::NOT_MODIFIED, ""));
     }
-    for path in ["/web/..%2fapp.js", "/web/nothing.js", "/web/index.html"] {
-        assert_eq!(browser.get(path).await.status, StatusCode::NOT_FOUND, "{path}");
+    for name in ["..%2fapp.js", "nothing.js", "index.html"] {
+        let path = assets::address(name);
+        assert_eq!(browser.get(&path).await.status, StatusCode::NOT_FOUND, "{path}");
     }
+}
+
+/// The page itself is asked for at each visit, and names the files of its version.
+#[tokio::test(flavor = "multi_thread")]
+async fn files_are_kept_by_a_browser_until_another_version() {
+    let browser = Browser::new().await;
+    let page = browser.get("/").await;
+    assert_eq!(page.header("cache-control"), "no-cache");
+    let script = assets::address("app.js");
+    assert!(page.text.contains(&format!("src=\"{script}\"")), "{}", page.text);
+    let kept = browser.get(&script).await;
+    assert!(kept.header("cache-control").contains("immutable"), "{:?}", kept.headers);
+    let former = browser.get("/web/0123456789abcdef/app.js").await;
+    assert_eq!((former.status, former.header("cache-control")), (StatusCode::OK, "no-cache"));
+    assert_eq!(former.text, kept.text);
 }
 
 /// The terminal makes style elements: they have the nonce of their visit, which no other page's policy takes.
@@ -201,7 +219,7 @@ async fn page_of_a_shell_has_another_nonce_at_each_visit() {
     }
     assert_ne!(seen[0], seen[1]);
     let gzip = [("accept-encoding", "gzip, br")];
-    let terminal = browser.open_with("/web/xterm.js", &gzip).await;
+    let terminal = browser.open_with(&assets::address("xterm.js"), &gzip).await;
     assert_eq!(terminal.get("content-encoding").map(|value| value.as_bytes()), Some(&b"gzip"[..]));
 }
 

@@ -73,8 +73,9 @@ fn up_strange_requests_are_refused_and_the_server_goes_on() {
     for path in [
         "/web/../admin.token",
         "/web/%2e%2e%2fadmin.token",
-        "/web/..%5cadmin.token",
-        "/web/%00",
+        "/web/version/%2e%2e%2fadmin.token",
+        "/web/version/..%5cadmin.token",
+        "/web/version/%00",
         "/../../../etc/passwd",
         "/api/web/jobs/../../../etc/passwd",
         "/api/web/lists/..%2f..%2fetc%2fpasswd",

@@ -49,6 +49,63 @@ fn up_pyslurmutils_submits_lists_and_cancels_in_every_later_version() {
     }
 }
 
+/// The folder of `scripts/slurm-description`, with the descriptions of the versions that are meant; `None` where they could not be made.
+fn description(which: &str) -> Option<String> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/slurm-description");
+    if Path::new(folder).join(format!("ready-{which}")).exists() {
+        return Some(folder.to_owned());
+    }
+    skip("slurm-description", &format!("scripts/slurm-description {which} has not made it"));
+    None
+}
+
+/// A cluster that has one of everything that Slurm's REST API shows, and a job that has ended.
+fn cluster_with_everything() -> (Cluster, u32) {
+    let cluster = Cluster::up(&format!("{TWO_NODES}Licenses=matlab:4\n"));
+    let user = user_name();
+    let reservation = "reservationname=weekly starttime=now+2hours duration=60 nodes=node2";
+    for line in [
+        "sacctmgr -i add account physics".to_owned(),
+        format!("sacctmgr -i add user {user} account=physics"),
+        format!("sacctmgr -i add coordinator account=physics names={user}"),
+        "sacctmgr -i add qos high".to_owned(),
+        format!("scontrol create reservation {reservation} users={user}"),
+    ] {
+        cluster.shell(&line).ok();
+    }
+    let ended = cluster.submit(&["-o", "/dev/null", "-L", "matlab", "--wrap", "srun true"]);
+    let runs = cluster.submit_sleeper("--gres=gpu:2 -c 2 -t 60");
+    cluster.submit_sleeper("-H --array=1-4");
+    assert!(cluster.await_end(ended).starts_with("COMPLETED"));
+    cluster.await_state(runs, "RUNNING");
+    (cluster, ended)
+}
+
+/// Holds every answer of these versions to the description that Debian's slurmrestd has of them.
+fn compare_with_description(versions: &[&str], which: &str) {
+    let (Some(python), Some(folder)) = (python(), description(which)) else { return };
+    let (cluster, ended) = cluster_with_everything();
+    let said = cluster.sluice(&["scontrol", "token", "lifespan=600"]).ok();
+    let token = said.trim().strip_prefix("SLURM_JWT=").expect("a token");
+    let (url, user, ended) = (url(&cluster), user_name(), ended.to_string());
+    let (program, work) =
+        (script("slurm_description.py"), cluster.path("work").display().to_string());
+    for version in versions {
+        let words: [&str; 8] = [&program, version, &url, token, &folder, &ended, &user, &work];
+        assert_eq!(run(&python, &words).ok(), "26\n", "the paths that {version} describes");
+    }
+}
+
+#[test]
+fn up_answers_of_the_first_version_keep_to_slurms_own_description() {
+    compare_with_description(&["v0.0.38"], "first");
+}
+
+#[test]
+fn up_answers_of_later_versions_keep_to_slurms_own_description() {
+    compare_with_description(&["v0.0.40", "v0.0.41", "v0.0.42"], "later");
+}
+
 /// `pip install` from the repository, without a network, and used as a program would.
 #[test]
 fn up_python_client_of_the_repository_submits_waits_reads_and_cancels() {

@@ -109,7 +109,8 @@ pub fn associations(document: &Value, view: &AccountsView) -> Result<Vec<Associa
         if let Some(priority) = count_at(given, "/priority")? {
             association.priority = priority;
         }
-        if let Some(qos) = value_at(given, "/qos") {
+        // v0.0.38 has it in capitals.
+        if let Some(qos) = value_at(given, "/qos").or_else(|| value_at(given, "/QOS")) {
             association.qos = words(&qos).ok_or("qos: expected names in an array")?;
         }
         if let Some(qos) = text_at(given, "/default/qos")? {
@@ -286,6 +287,11 @@ mod tests {
         assert_eq!(one.limits.max_wall, Some(TimeLimit::Minutes(60)));
         assert_eq!(one.limits.group_tres.to_string(), "gres/gpu=8");
         assert_eq!(one.shares, Shares::Count(3));
+        for key in ["qos", "QOS"] {
+            let given = json!({"account": "physics", "user": "alice", key: ["normal"]});
+            let found = associations(&json!({"associations": [given]}), &view()).expect("one");
+            assert_eq!(found[0].qos, ["normal"], "{key}");
+        }
         let same = json!({"associations": [{"account": "physics", "user": "alice"}]});
         assert_eq!(associations(&same, &view()).expect("one"), view().associations);
     }

@@ -1,13 +1,14 @@
 //! The jobs of the books, which `sacct --json` prints: the objects of Slurm's OpenAPI for slurmdbd.
 
-use super::field::{Context, Number};
-use super::{DATABASE, document, merged, time};
+use super::field::Context;
+use super::{DATABASE, accounting_later, document, merged, time};
 use crate::option::signal;
 use crate::output::Moment;
 use crate::output::sacct::Units;
 use crate::output::sacct::fields::{self, Row};
 use crate::output::sacctmgr::tres_rows;
 use crate::words;
+use model::cpu_frequency::{CpuFrequency, Frequency, Governor};
 use model::hostlist;
 use model::record::{JobRecord, RecordState, StepRecord};
 use model::run::{ExitStatus, Outcome, Usage};
@@ -39,77 +40,14 @@ pub fn jobs(
 pub fn objects(context: &Context, moment: Moment<'_>, records: &[JobRecord]) -> Vec<Value> {
     let (cluster, gres) = (&*context.cluster, &*context.gres);
     let setting = Setting { cluster, gres, with_steps: true, moment };
-    let typed = |mut job: Value| {
+    let of_version = |record: &JobRecord| {
+        let mut object = job(setting, record);
         if context.version.is_typed() {
-            retype(&mut job, TYPED_JOB);
-            let steps = job["steps"].as_array_mut().into_iter().flatten();
-            steps.for_each(|step| retype(step, TYPED_STEP));
+            accounting_later::rewrite(context.version, record, &mut object);
         }
-        job
+        object
     };
-    records.iter().map(|record| typed(job(setting, record))).collect()
-}
-
-/// How v0.0.40 and later write what v0.0.38 writes otherwise.
-#[derive(Debug, Clone, Copy)]
-enum Retype {
-    /// A word is the one element of an array.
-    List,
-    /// A number with its flags.
-    Set,
-    /// The same, where null means no bound.
-    Limit,
-    /// A text, where null means none.
-    Text,
-    /// The numbers of an exit code with their flags.
-    Exit,
-}
-
-const TYPED_JOB: &[(&str, Retype)] = &[
-    ("/array/task_id", Retype::Set),
-    ("/association/partition", Retype::Text),
-    ("/comment/administrator", Retype::Text),
-    ("/comment/job", Retype::Text),
-    ("/comment/system", Retype::Text),
-    ("/container", Retype::Text),
-    ("/derived_exit_code", Retype::Exit),
-    ("/exit_code", Retype::Exit),
-    ("/het/job_offset", Retype::Set),
-    ("/kill_request_user", Retype::Text),
-    ("/priority", Retype::Set),
-    ("/state/current", Retype::List),
-    ("/time/limit", Retype::Limit),
-];
-
-const TYPED_STEP: &[(&str, Retype)] = &[
-    ("/exit_code", Retype::Exit),
-    ("/kill_request_user", Retype::Text),
-    ("/state", Retype::List),
-    ("/statistics/energy/consumed", Retype::Set),
-    ("/step/het/component", Retype::Set),
-    ("/time/end", Retype::Set),
-    ("/time/start", Retype::Set),
-];
-
-fn retype(object: &mut Value, changes: &[(&str, Retype)]) {
-    for (path, change) in changes {
-        let Some(value) = object.pointer_mut(path) else { continue };
-        let old = value.take();
-        *value = match change {
-            Retype::List => json!([old]),
-            Retype::Set => Number::from(old.as_u64()).with_flags(),
-            Retype::Limit => old.as_u64().map_or(Number::Infinite, Number::Of).with_flags(),
-            Retype::Text => json!(old.as_str().unwrap_or("")),
-            Retype::Exit => json!({
-                "status": [old["status"]],
-                "return_code": Number::from(old["return_code"].as_u64()).with_flags(),
-                "signal": {
-                    "id": Number::from(old["signal"]["signal_id"].as_u64()).with_flags(),
-                    "name": old["signal"]["name"].as_str().unwrap_or(""),
-                },
-            }),
-        };
-    }
+    records.iter().map(of_version).collect()
 }
 
 fn row<'a>(setting: Setting<'a>, job: &'a JobRecord, step: Option<&'a StepRecord>) -> Row<'a> {
@@ -233,7 +171,14 @@ fn step(setting: Setting<'_>, job: &JobRecord, step: &StepRecord) -> Value {
             "list": step.nodes,
         },
         "tasks": { "count": step.tasks },
-        "statistics": { "energy": { "consumed": step.usage.energy_mj / 1000 } },
+        // The books have neither the process nor how tasks were spread.
+        "pid": null,
+        "task": "",
+        "CPU": requested_cpu(step.cpu_frequency),
+        "statistics": {
+            "CPU": { "actual_frequency": 0 },
+            "energy": { "consumed": step.usage.energy_mj / 1000 },
+        },
         "time": merged([
             cpu_time(&step.usage),
             json!({
@@ -251,9 +196,22 @@ fn step(setting: Setting<'_>, job: &JobRecord, step: &StepRecord) -> Value {
                 "average": [],
                 "total": tres(setting, &total),
             },
+            "consumed": { "max": [], "min": [], "average": [], "total": [] },
             "allocated": tres(setting, &fields::alloc_tres(&row)),
         },
     })
+}
+
+/// What a step asked of its CPUs. Frequencies are in kHz; zero stands for none, and for a word such as `high`.
+fn requested_cpu(asked: Option<CpuFrequency>) -> Value {
+    let khz = |wanted: Option<Frequency>| match wanted {
+        Some(Frequency::Khz(khz)) => khz,
+        _ => 0,
+    };
+    let governor: Vec<&str> =
+        asked.and_then(|of| of.governor).map(Governor::kernel_name).into_iter().collect();
+    let (min, max) = asked.map_or((0, 0), |of| (khz(of.min), khz(of.max)));
+    json!({ "requested_frequency": { "min": min, "max": max }, "governor": governor })
 }
 
 fn tres(setting: Setting<'_>, amounts: &Tres) -> Vec<Value> {
@@ -366,6 +324,21 @@ mod tests {
     }
 
     #[test]
+    fn steps_say_what_they_asked_of_their_cpus() {
+        let asked = CpuFrequency {
+            min: Some(Frequency::Khz(1_200_000)),
+            max: Some(Frequency::High),
+            governor: Some(Governor::Performance),
+        };
+        let expected = json!({
+            "requested_frequency": { "min": 1_200_000, "max": 0 }, "governor": ["performance"],
+        });
+        assert_eq!(requested_cpu(Some(asked)), expected);
+        let none = json!({ "requested_frequency": { "min": 0, "max": 0 }, "governor": [] });
+        assert_eq!(requested_cpu(None), none);
+    }
+
+    #[test]
     fn later_versions_write_flags_and_arrays_of_the_same_jobs() {
         let context = Context {
             version: Version::V42,
@@ -380,7 +353,20 @@ mod tests {
         assert_eq!(job["exit_code"]["status"], json!(["SUCCESS"]));
         assert_eq!(job["exit_code"]["return_code"]["number"], 0);
         assert_eq!(job["steps"][1]["state"], json!(["FAILED"]));
+        assert_eq!(job["steps"][1]["task"], json!({ "distribution": "" }));
+        let own: Vec<&String> =
+            job["steps"][1]["step"].as_object().expect("an object").keys().collect();
+        assert_eq!(own, ["id", "name"]);
+        assert_eq!(job["steps"][1]["pid"], "");
+        assert_eq!(job["steps"][1]["CPU"]["governor"], "");
         assert_eq!(job["kill_request_user"], "");
+        assert_eq!((&job["restart_cnt"], &job["stdout"]), (&json!(0), &json!("")));
+        assert_eq!(job["required"]["memory_per_node"]["set"], true);
+        assert!(job["time"]["planned"]["number"].is_u64(), "{}", job["time"]);
+        let early = Context { version: Version::V40, ..context };
+        let job = &objects(&early, moment(at(0, 50, 0)), &[two_nodes()])[0];
+        assert!(job.get("stdout").is_none() && job["time"].get("planned").is_none(), "{job}");
+        assert!(job.get("hold").is_some() && job.get("restart_cnt").is_none(), "{job}");
     }
 
     #[test]

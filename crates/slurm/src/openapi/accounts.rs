@@ -27,7 +27,7 @@ struct UserRow {
 static USER: &[Field<UserRow>] = &[
     field("administrator_level", Plain,  Form::List, |_, u| text(u.level)),
     field("associations",        Plain,  Plain,  |c, u| Cell::Value(short_keys(c, &u.associations))),
-    field("coordinators",        Plain,  Plain,  |_, u| Cell::Value(u.coordinates.iter().map(|name| json!({"name": name, "direct": true})).collect())),
+    field("coordinators",        Plain,  Plain,  |c, u| Cell::Value(coordinators(c, &u.coordinates))),
     field("default",             Plain,  Plain,  |_, u| Cell::Value(json!({"account": default_account(u), "wckey": ""}))),
     field("flags",               Plain,  Plain,  |_, _| Cell::Words(Vec::new())),
     field("name",                Plain,  Plain,  |_, u| text(&*u.name)),
@@ -43,7 +43,7 @@ struct AccountRow {
 #[rustfmt::skip]
 static ACCOUNT: &[Field<AccountRow>] = &[
     field("associations", Plain, Plain, |c, a| Cell::Value(short_keys(c, &a.associations))),
-    field("coordinators", Plain, Plain, |_, a| Cell::Value(a.account.coordinators.iter().map(|name| json!({"name": name, "direct": true})).collect())),
+    field("coordinators", Plain, Plain, |c, a| Cell::Value(coordinators(c, &a.account.coordinators))),
     field("description",  Plain, Plain, |_, a| text(&*a.account.description)),
     field("flags",        Plain, Plain, |_, _| Cell::Words(Vec::new())),
     field("name",         Plain, Plain, |_, a| text(&*a.account.name)),
@@ -59,6 +59,7 @@ struct AssociationRow {
 
 #[rustfmt::skip]
 static ASSOCIATION: &[Field<AssociationRow>] = &[
+    field("QOS",            Plain,  Absent, |_, a| Cell::Words(borrowed(&a.association.qos))),
     field("account",        Plain,  Plain, |_, a| text(&*a.association.account)),
     field("accounting",     Absent, Plain, |_, _| Cell::Words(Vec::new())),
     field("cluster",        Plain,  Plain, |c, _| text(&*c.cluster)),
@@ -66,14 +67,14 @@ static ASSOCIATION: &[Field<AssociationRow>] = &[
     field("default",        Plain,  Plain, |_, a| Cell::Value(json!({"qos": a.association.default_qos.as_deref().unwrap_or("")}))),
     field("flags",          Plain,  Plain, |_, _| Cell::Words(Vec::new())),
     field("id",             Absent, Plain, association_id),
-    field("is_default",     Plain,  Plain, |_, a| Cell::Bool(a.association.default)),
+    field("is_default",     Absent, Plain, |_, a| Cell::Bool(a.association.default)),
     field("lineage",        Absent, Plain, |_, a| text(lineage(a))),
     field("max",            Plain,  Plain, |c, a| Cell::Value(association_max(c, &a.association.limits))),
     field("min",            Plain,  Plain, |c, a| Cell::Value(json!({"priority_threshold": c.number(a.association.limits.min_priority_threshold)}))),
     field("parent_account", Plain,  Plain, |_, a| optional_text(a.parent.as_deref())),
     field("partition",      Plain,  Plain, |_, a| optional_text(a.association.partition.as_deref())),
     field("priority",       Plain,  Set,   |_, a| number(a.association.priority)),
-    field("qos",            Plain,  Plain, |_, a| Cell::Words(borrowed(&a.association.qos))),
+    field("qos",            Absent, Plain, |_, a| Cell::Words(borrowed(&a.association.qos))),
     field("shares_raw",     Plain,  Plain, |_, a| shares(a.association.shares)),
     field("user",           Plain,  Plain, |_, a| optional_text(a.association.user.as_deref())),
 ];
@@ -218,7 +219,12 @@ pub fn objects(
 /// `GET …/config`: all lists in one document.
 pub fn all_lists(context: &Context, view: &AccountsView) -> Map<String, Value> {
     let one = |list: List| (list.key().to_owned(), Value::from(objects(context, view, list, None)));
-    List::ALL.into_iter().map(one).collect()
+    let mut lists: Map<String, Value> = List::ALL.into_iter().map(one).collect();
+    // Machines of clouds that were nodes: the books have none.
+    if context.version.is_typed() {
+        lists.insert("instances".to_owned(), json!([]));
+    }
+    lists
 }
 
 fn users(view: &AccountsView) -> Vec<UserRow> {
@@ -258,6 +264,12 @@ fn coordinated(view: &AccountsView, user: &str) -> Vec<String> {
     view.accounts.iter().filter(of_user).map(|account| account.name.clone()).collect()
 }
 
+/// Whether somebody coordinates an account himself is a number in v0.0.38, true or false later.
+fn coordinators(context: &Context, names: &[String]) -> Value {
+    let direct = if context.version.is_typed() { json!(true) } else { json!(1) };
+    names.iter().map(|name| json!({"name": name, "direct": direct})).collect()
+}
+
 fn default_account(user: &UserRow) -> &str {
     let default = user.associations.iter().find(|one| one.default);
     default.or(user.associations.first()).map_or("", |one| &one.account)
@@ -282,9 +294,9 @@ fn short_key(context: &Context, one: &Association, id: u32) -> Value {
     key
 }
 
-/// The whole key with its number at first, the number alone in v0.0.42.
+/// The whole key with its number at first, the number alone since v0.0.41.
 fn association_id<'a>(context: &Context, row: &AssociationRow) -> Cell<'a> {
-    if context.version >= Version::V42 {
+    if context.version >= Version::V41 {
         return number(row.id);
     }
     Cell::Value(short_key(context, &row.association, row.id))
@@ -366,7 +378,7 @@ fn qos_limits(context: &Context, qos: &Qos) -> Value {
         (true, number) => json!({"set": true, "infinite": false, "number": number}),
         (false, plain) => plain,
     };
-    json!({
+    let mut limits = json!({
         "grace_time": qos.grace_time_s,
         "factor": factor,
         "max": {
@@ -376,7 +388,6 @@ fn qos_limits(context: &Context, qos: &Qos) -> Value {
             "tres": {
                 "total": amounts(&qos.group_tres),
                 "minutes": {
-                    "total": amounts(&qos.group_tres_minutes),
                     "per": {
                         "qos": amounts(&qos.group_tres_run_minutes),
                         "job": amounts(&qos.max_tres_minutes_per_job),
@@ -394,7 +405,6 @@ fn qos_limits(context: &Context, qos: &Qos) -> Value {
                 "per": { "qos": wall(context, qos.group_wall), "job": wall(context, qos.max_wall) },
             },
             "jobs": {
-                "count": number(qos.group_submit),
                 "active_jobs": {
                     "per": {
                         "account": number(qos.max_jobs_per_account),
@@ -417,7 +427,12 @@ fn qos_limits(context: &Context, qos: &Qos) -> Value {
             "priority_threshold": number(qos.min_priority_threshold),
             "tres": { "per": { "job": amounts(&qos.min_tres_per_job) } },
         },
-    })
+    });
+    if context.version >= Version::V42 {
+        limits["max"]["jobs"]["count"] = number(qos.group_submit);
+        limits["max"]["tres"]["minutes"]["total"] = json!(amounts(&qos.group_tres_minutes));
+    }
+    limits
 }
 
 fn preempt(context: &Context, qos: &Qos) -> Value {
@@ -431,6 +446,7 @@ fn preempt(context: &Context, qos: &Qos) -> Value {
 }
 
 fn cluster(context: &Context) -> Value {
+    let root = Association::plain("root", Some("root"));
     json!({
         "name": context.cluster,
         "nodes": "",
@@ -438,9 +454,7 @@ fn cluster(context: &Context) -> Value {
         "flags": [],
         "select_plugin": "",
         "rpc_version": 0,
-        "associations": {
-            "root": { "account": "root", "cluster": context.cluster, "partition": "", "user": "root" },
-        },
+        "associations": { "root": short_key(context, &root, 0) },
         "tres": [],
     })
 }
@@ -490,12 +504,16 @@ mod tests {
         let one = objects(&early, &view, List::Associations, None);
         assert_eq!((&one[1]["user"], &one[0]["parent_account"]), (&json!("alice"), &json!("root")));
         assert_eq!(one[1]["max"]["jobs"]["active"], 4);
+        assert!(one[1]["QOS"].is_array() && one[1]["qos"].is_null(), "{}", one[1]);
+        let accounts = objects(&early, &view, List::Accounts, None);
+        assert_eq!(accounts[0]["coordinators"], json!([{"name": "bob", "direct": 1}]));
         assert_eq!(one[1]["max"]["jobs"]["per"]["wall_clock"], 60);
         assert_eq!(one[1]["max"]["tres"]["total"][1]["id"], 1001);
         let late = context(Version::V42);
         let one = objects(&late, &view, List::Associations, None);
         let set = json!({"set": true, "infinite": false, "number": 4});
         assert_eq!(one[1]["max"]["jobs"]["active"], set);
+        assert!(one[1]["qos"].is_array() && one[1]["QOS"].is_null(), "{}", one[1]);
         let users = objects(&late, &view, List::Users, Some("carol"));
         assert_eq!(users.len(), 1);
         assert_eq!(users[0]["administrator_level"], json!(["Operator"]));
@@ -505,7 +523,8 @@ mod tests {
         let all = all_lists(&late, &view);
         assert_eq!(all["accounts"][0]["coordinators"][0]["name"], "bob");
         assert_eq!(all["tres"].as_array().map(|rows| rows.len() > 4), Some(true));
-        assert_eq!(all.len(), List::ALL.len());
+        assert_eq!(all.len(), List::ALL.len() + 1, "with the instances");
+        assert_eq!(all_lists(&early, &view).len(), List::ALL.len());
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What the server has counted, as `GET …/diag` has it.
 
+use super::Version;
 use super::field::Form::{Absent, Plain, Set};
 use super::field::{Cell, Context, Field, Number, field, number, time};
 use crate::words::rpc;
@@ -21,12 +22,12 @@ pub static DIAG: &[Field<DiagnosticsView>] = &[
     field("gettimeofday_latency",      Plain,  Plain,  |_, d| number(d.clock_us)),
     field("schedule_cycle_max",        Plain,  Plain,  |_, d| number(d.plans.max_us)),
     field("schedule_cycle_last",       Plain,  Plain,  |_, d| number(d.plans.last_us)),
-    field("schedule_cycle_sum",        Absent, Plain,  |_, d| number(d.plans.total_us)),
+    field("schedule_cycle_sum",        Absent, Plain,  |_, d| number(d.plans.total_us)).since(Version::V41),
     field("schedule_cycle_total",      Plain,  Plain,  |_, d| number(d.plans.made)),
     field("schedule_cycle_mean",       Plain,  Plain,  |_, d| number(mean(d.plans.total_us, d.plans.made))),
     field("schedule_cycle_mean_depth", Plain,  Plain,  |_, d| number(mean(d.plans.total_queue, d.plans.made))),
     field("schedule_cycle_per_minute", Plain,  Plain,  |_, d| number(mean(d.plans.made, minutes(d)))),
-    field("schedule_cycle_depth",      Absent, Plain,  |_, d| number(d.plans.total_queue)),
+    field("schedule_cycle_depth",      Absent, Plain,  |_, d| number(d.plans.total_queue)).since(Version::V41),
     field("schedule_queue_length",     Plain,  Plain,  |_, d| number(d.plans.last_queue)),
     field("jobs_submitted",            Plain,  Plain,  |_, d| number(d.jobs.submitted)),
     field("jobs_started",              Plain,  Plain,  |_, d| number(d.jobs.started)),
@@ -43,7 +44,9 @@ pub static DIAG: &[Field<DiagnosticsView>] = &[
     field("bf_cycle_mean",             Plain,  Plain,  |_, d| number(mean(d.plans.total_us, d.plans.made))),
     field("bf_cycle_sum",              Absent, Plain,  |_, d| number(d.plans.total_us)),
     field("bf_cycle_last",             Plain,  Plain,  |_, d| number(d.plans.last_us)),
-    field("bf_cycle_max",              Plain,  Plain,  |_, d| number(d.plans.max_us)),
+    // v0.0.40 alone does not have it.
+    field("bf_cycle_max",              Plain,  Absent, |_, d| number(d.plans.max_us)),
+    field("bf_cycle_max",              Absent, Plain,  |_, d| number(d.plans.max_us)).since(Version::V41),
     field("bf_depth_mean",             Plain,  Plain,  |_, d| number(mean(d.plans.total_queue, d.plans.made))),
     field("bf_depth_mean_try",         Plain,  Plain,  |_, d| number(mean(d.plans.total_tried, d.plans.made))),
     field("bf_depth_sum",              Absent, Plain,  |_, d| number(d.plans.total_queue)),
@@ -53,15 +56,18 @@ pub static DIAG: &[Field<DiagnosticsView>] = &[
     field("bf_queue_len",              Plain,  Plain,  |_, d| number(d.plans.last_queue)),
     field("bf_queue_len_mean",         Plain,  Plain,  |_, d| number(mean(d.plans.total_queue, d.plans.made))),
     field("bf_queue_len_sum",          Absent, Plain,  |_, d| number(d.plans.total_queue)),
-    field("bf_table_size",             Absent, Plain,  |_, d| number(d.plans.last_slots)),
-    field("bf_table_size_mean",        Absent, Plain,  |_, d| number(mean(d.plans.total_slots, d.plans.made))),
-    field("bf_table_size_sum",         Absent, Plain,  |_, d| number(d.plans.total_slots)),
+    field("bf_table_size",             Plain,  Plain,  |_, d| number(d.plans.last_slots)),
+    field("bf_table_size_mean",        Plain,  Plain,  |_, d| number(mean(d.plans.total_slots, d.plans.made))),
+    field("bf_table_size_sum",         Absent, Plain,  |_, d| number(d.plans.total_slots)).since(Version::V41),
     field("bf_when_last_cycle",        Plain,  Set,    |_, d| time(d.plans.last_at)),
     field("bf_active",                 Plain,  Plain,  |_, _| Cell::Bool(false)),
+    // Why plans ended early: none does here.
+    field("schedule_exit",             Absent, Plain,  |_, _| Cell::Value(zeros(&["end_job_queue", "default_queue_depth", "max_job_start", "max_rpc_cnt", "max_sched_time", "licenses"]))),
+    field("bf_exit",                   Absent, Plain,  |_, _| Cell::Value(zeros(&["end_job_queue", "bf_max_job_start", "bf_max_job_test", "bf_max_time", "bf_node_space_size", "state_changed"]))),
     field("rpcs_by_message_type",      Plain,  Plain,  |c, d| Cell::Value(by_kind(c, d))),
     field("rpcs_by_user",              Plain,  Plain,  |c, d| Cell::Value(by_user(c, d))),
-    field("pending_rpcs",              Absent, Plain,  |_, _| Cell::Words(Vec::new())),
-    field("pending_rpcs_by_hostlist",  Absent, Plain,  |_, _| Cell::Words(Vec::new())),
+    field("pending_rpcs",              Absent, Plain,  |_, _| Cell::Words(Vec::new())).since(Version::V41),
+    field("pending_rpcs_by_hostlist",  Absent, Plain,  |_, _| Cell::Words(Vec::new())).since(Version::V41),
 ];
 
 /// Zero of nothing.
@@ -73,19 +79,31 @@ fn minutes(view: &DiagnosticsView) -> u64 {
     u64::try_from((view.now.secs() - view.since.secs()) / 60).unwrap_or(0)
 }
 
-/// Later versions write the mean as a number that may be missing.
+fn zeros(names: &[&str]) -> Value {
+    names.iter().map(|name| ((*name).to_owned(), json!(0))).collect()
+}
+
+/// Versions since v0.0.41 write the mean as a number that may be missing.
 fn average(context: &Context, total_us: u64, count: u64) -> Value {
-    context.number(Number::Of(mean(total_us, count)))
+    let mean = Number::Of(mean(total_us, count));
+    if context.version >= Version::V41 { mean.with_flags() } else { mean.plain() }
 }
 
 fn by_kind(context: &Context, view: &DiagnosticsView) -> Value {
     let row = |call: &wire::diagnostics::CallCount| {
         let (name, id) = rpc::name(call.kind);
-        json!({
+        let mut row = json!({
             "message_type": name, "type_id": id, "count": call.count,
             "average_time": average(context, call.total_us, call.count),
             "total_time": call.total_us,
-        })
+        });
+        // Calls are answered as they come.
+        if context.version >= Version::V41 {
+            for waiting in ["queued", "dropped", "cycle_last", "cycle_max"] {
+                row[waiting] = json!(0);
+            }
+        }
+        row
     };
     view.calls.iter().map(row).collect()
 }

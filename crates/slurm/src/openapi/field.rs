@@ -48,7 +48,7 @@ impl Number {
         if let Self::Of(number) = self { number } else { 0 }
     }
 
-    fn plain(self) -> Value {
+    pub fn plain(self) -> Value {
         if let Self::Of(number) = self { number.into() } else { Value::Null }
     }
 }

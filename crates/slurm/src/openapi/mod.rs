@@ -2,11 +2,12 @@
 //!
 //! - `field`: the tables of fields, one for each kind of object, and the form that each version gives them
 //! - `job`, `node`, `partition`, `reservation`, `license`, `diag`: the objects of the controller
-//! - `accounting`: the jobs of the books; `accounts`: users, accounts, associations, QOS
+//! - `accounting`, `accounting_later`: the jobs of the books; `accounts`: users, accounts, associations, QOS
 //! - `rest`: the documents of slurmrestd; `submit`, `update` and `account_changes`: what its clients send
 
 pub mod account_changes;
 pub mod accounting;
+mod accounting_later;
 pub mod accounts;
 mod diag;
 pub mod field;

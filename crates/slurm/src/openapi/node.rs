@@ -1,5 +1,6 @@
 //! Nodes, as `sinfo --json` prints them and slurmrestd answers with them.
 
+use super::Version;
 use super::field::Form::{Absent, Plain, Set, Zero};
 use super::field::{Cell, Context, Field, Number, field, number, text, time};
 use crate::output::text::node_text;
@@ -34,7 +35,7 @@ pub static NODE: &[Field<NodeView>] = &[
     field("features",                      Plain,  Plain,  features),
     field("free_mem",                      Absent, Set,    |_, n| number(n.facts.free_memory.mib_floor())),
     field("free_memory",                   Plain,  Absent, |_, n| number(n.facts.free_memory.mib_floor())),
-    field("gpu_spec",                      Absent, Plain,  |_, _| text("")),
+    field("gpu_spec",                      Absent, Plain,  |_, _| text("")).since(Version::V41),
     field("gres",                          Plain,  Plain,  |_, n| text(if n.config.gres.is_empty() { String::new() } else { node_text::gres(&n.config) })),
     field("gres_drained",                  Plain,  Plain,  |_, _| text("N/A")),
     field("gres_used",                     Plain,  Plain,  |_, n| text(if n.config.gres.is_empty() { String::new() } else { node_text::gres_used(n) })),
@@ -56,7 +57,7 @@ pub static NODE: &[Field<NodeView>] = &[
     field("reason",                        Plain,  Plain,  |_, n| text(n.reason.as_ref().map_or("", node::reason_text))),
     field("reason_changed_at",             Plain,  Set,    |_, n| time(n.reason.as_ref().map(|reason| reason.at))),
     field("reason_set_by_user",            Plain,  Plain,  reason_user),
-    field("res_cores_per_gpu",             Absent, Plain,  |_, _| Cell::Int(0)),
+    field("res_cores_per_gpu",             Absent, Plain,  |_, _| Cell::Int(0)).since(Version::V41),
     field("reservation",                   Absent, Plain,  |_, _| text("")),
     field("resume_after",                  Absent, Set,    |_, _| number(0_u32)),
     field("slurmd_start_time",             Plain,  Set,    |_, n| time(Some(n.facts.agent_start))),

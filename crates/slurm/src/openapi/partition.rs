@@ -1,5 +1,6 @@
 //! Partitions, as slurmrestd answers with them: one flat object in v0.0.38, groups of fields later.
 
+use super::Version;
 use super::field::Form::{Absent, Plain, Zero};
 use super::field::{Cell, Context, Field, Number, field, number, optional_text, text};
 use crate::output::text::node_text;
@@ -80,7 +81,7 @@ pub static PARTITION: &[Field<PartitionTotals>] = &[
     field("node_sets",                Absent, Plain,  |_, _| text("")),
     field("partition",                Absent, Plain,  |_, p| Cell::Value(json!({"state": [words::long(p.partition.state)]}))),
     field("priority",                 Absent, Plain,  |_, p| Cell::Value(json!({"job_factor": p.partition.priority_job_factor, "tier": p.partition.priority_tier}))),
-    field("select_type",              Absent, Plain,  |_, _| Cell::Words(Vec::new())),
+    field("select_type",              Absent, Plain,  |_, _| Cell::Words(Vec::new())).since(Version::V41),
     field("suspend_time",             Absent, Plain,  |c, _| Cell::Value(c.number(Number::Unset))),
     field("timeouts",                 Absent, Plain,  |c, _| Cell::Value(json!({"resume": c.number(Number::Unset), "suspend": c.number(Number::Unset)}))),
 ];

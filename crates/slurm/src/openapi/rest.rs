@@ -40,13 +40,15 @@ fn with(mut head: Map<String, Value>, fields: Value) -> Value {
 
 /// `GET …/ping`
 pub fn ping(context: &Context, hostname: &str) -> Value {
-    let controller = if context.version.is_typed() {
-        json!({
+    let controller = match context.version {
+        Version::V38 => json!({"hostname": hostname, "ping": "UP", "status": 0, "mode": "primary"}),
+        Version::V40 | Version::V41 => {
+            json!({"hostname": hostname, "pinged": "UP", "latency": 0, "mode": "primary"})
+        }
+        Version::V42 => json!({
             "hostname": hostname, "pinged": "UP", "responding": true, "latency": 0,
             "mode": "primary", "primary": true,
-        })
-    } else {
-        json!({"hostname": hostname, "ping": "UP", "status": 0, "mode": "primary"})
+        }),
     };
     with(head(context, CONTROLLER), json!({ "pings": [controller] }))
 }
@@ -112,11 +114,7 @@ pub fn done(context: &Context) -> Value {
 /// It is not done, and why; `number` is Slurm's own, or zero.
 pub fn refused(context: &Context, text: &str, number: u32) -> Value {
     let mut document = head(context, CONTROLLER);
-    let error = if context.version.is_typed() {
-        json!({"description": text, "error_number": number, "error": text, "source": ""})
-    } else {
-        json!({"error": text, "errno": number})
-    };
+    let error = json!({"description": text, "error_number": number, "error": text, "source": ""});
     document.insert("errors".to_owned(), json!([error]));
     Value::Object(document)
 }

@@ -1,0 +1,209 @@
+"""Our answers of one version of Slurm's REST API beside Slurm's own description of that version: every path that is read there is here,
+every property that is described is there in its form, and no other. A place is the part of Slurm that answers and the keys that lead
+there. What is known to differ is in the tables below."""
+
+import json
+import re
+import sys
+import time
+import urllib.error
+import urllib.request
+
+# Paths that are not here. Keys are texts of jobs, so that none has an object; the books are part of the server, which counts in /slurm
+# and is pinged there; the others are said in docs/web.md.
+ABSENT = {
+    "/slurm/reconfigure/",
+    "/slurm/shares",
+    "/slurm/jobs/state/",
+    "/slurmdb/diag/",
+    "/slurmdb/instance/",
+    "/slurmdb/instances/",
+    "/slurmdb/ping/",
+    "/slurmdb/wckey/{id}",
+    "/slurmdb/wckey/{wckey}",
+}
+
+# v0.0.38: Slurm's own answers differ from its description here. Those of the controller are as `squeue --json` and `sinfo --json` of
+# 22.05 print them; those of the database are described as numbers in one place and as texts in another, and as numbers later.
+EARLY_OTHER_FORM = {
+    "slurm.meta.Slurm.version.major",
+    "slurm.meta.Slurm.version.micro",
+    "slurm.meta.Slurm.version.minor",
+    "slurm.jobs.cores_per_socket",
+    "slurm.jobs.cpus_per_task",
+    "slurm.jobs.profile",
+    "slurm.jobs.job_resources.allocated_nodes.sockets",
+    "slurmdb.meta.Slurm.version.major",
+    "slurmdb.meta.Slurm.version.micro",
+    "slurmdb.meta.Slurm.version.minor",
+    "slurmdb.jobs.allocation_nodes",
+    "slurmdb.jobs.reservation.name",
+    "slurmdb.qos.id",
+    "slurmdb.tres",
+}
+EARLY_LEFT_OUT = {
+    "slurm.jobs.job_resources.allocated_cpus",
+    "slurm.jobs.job_resources.allocated_nodes.cpus",
+    "slurm.jobs.job_resources.allocated_nodes.memory",
+    "slurmdb.associations.usage",
+    # An end without a signal has none.
+    "slurmdb.jobs.derived_exit_code.signal",
+    "slurmdb.jobs.exit_code.signal",
+    "slurmdb.jobs.steps.exit_code.signal",
+}
+# Slurm 22.05 prints them, or a later version describes them.
+EARLY_BEYOND = {
+    "slurm.jobs.group_name",
+    "slurm.jobs.prefer",
+    "slurm.jobs.tasks_per_node",
+    "slurm.jobs.job_resources.allocated_cores",
+    "slurm.jobs.job_resources.allocated_nodes.cpus_used",
+    "slurm.jobs.job_resources.allocated_nodes.memory_allocated",
+    "slurm.jobs.job_resources.allocated_nodes.memory_used",
+    "slurm.nodes.comment",
+    "slurm.nodes.extra",
+    "slurm.nodes.last_busy",
+    "slurm.errors.description",
+    "slurm.errors.source",
+    "slurm.meta",
+    "slurmdb.clusters",
+    "slurmdb.associations.max.jobs.accruing",
+    "slurmdb.associations.max.jobs.active",
+    "slurmdb.associations.max.jobs.total",
+    "slurmdb.associations.max.jobs.per.accruing",
+    "slurmdb.associations.max.jobs.per.count",
+    "slurmdb.associations.max.jobs.per.submitted",
+    "slurmdb.associations.max.tres.group",
+    "slurmdb.jobs.submit_line",
+    "slurmdb.jobs.steps.nodes.list",
+    "slurmdb.qos.limits.grace_time",
+    "slurmdb.qos.limits.max.active_jobs",
+    "slurmdb.qos.limits.max.jobs.per",
+    "slurmdb.qos.limits.max.tres.total",
+}
+
+# Later versions: a job without nodes has no resources to describe.
+LATER_OTHER_FORM = {"slurm.jobs.job_resources"}
+
+FORMS = {"string": str, "integer": int, "number": (int, float), "boolean": bool, "array": list, "object": dict}
+
+version, url, token, folder, job, user, work = sys.argv[1:]
+is_early = version == "v0.0.38"
+OTHER_FORM, LEFT_OUT, BEYOND = (EARLY_OTHER_FORM, EARLY_LEFT_OUT, EARLY_BEYOND) if is_early else (LATER_OTHER_FORM, set(), set())
+NAMES = {
+    "job_id": job,
+    "node_name": "node1",
+    "partition_name": "gpu",
+    "reservation_name": "weekly",
+    "qos_name": "high",
+    "qos": "high",
+    "user_name": user,
+    "name": user,
+    "account_name": "physics",
+    "cluster_name": "test",
+}
+documents = [json.load(open(f"{folder}/{name}.json")) for name in ([version, f"db{version}"] if is_early else [version])]
+schemas = {name: schema for document in documents for name, schema in document["components"]["schemas"].items()}
+faults = set()
+
+
+def request(path, body=None):
+    """The status of an answer, and its document."""
+    data = None if body is None else json.dumps(body).encode()
+    asked = urllib.request.Request(url + path, data=data, headers={"X-SLURM-USER-TOKEN": token, "Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(asked) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as refusal:
+        return refusal.code, json.load(refusal)
+
+
+def answered(path):
+    """The books learn of a job a moment after it ended."""
+    deadline = time.monotonic() + 30
+    while True:
+        status, document = request(path)
+        if status == 200:
+            return document
+        assert status == 404 and time.monotonic() < deadline, (path, status, document)
+        time.sleep(0.1)
+
+
+def resolved(schema):
+    while "$ref" in schema:
+        schema = schemas[schema["$ref"].rsplit("/", 1)[1]]
+    return schema
+
+
+def is_form(value, form):
+    return isinstance(value, FORMS[form]) and (form == "boolean" or not isinstance(value, bool))
+
+
+def compare(value, schema, place):
+    schema = resolved(schema)
+    form = schema.get("type", "object" if "properties" in schema else None)
+    # Null stands for what is not set, in Slurm's own answers too, whatever the description says.
+    is_unset = value is None and (form not in ("array", "object") or place in OTHER_FORM)
+    if form is None or is_unset or (is_early and place in OTHER_FORM):
+        return
+    if not is_form(value, form):
+        faults.add(f"{place}: {json.dumps(value)[:60]}: described as {form}")
+    elif form == "array":
+        for item in value:
+            compare(item, schema.get("items", {}), place)
+    elif form == "object" and value and "properties" in schema:
+        compare_properties(value, schema["properties"], place)
+
+
+def compare_properties(value, described, place):
+    for key, item in value.items():
+        if key in described:
+            compare(item, described[key], f"{place}.{key}")
+        elif f"{place}.{key}" not in BEYOND:
+            faults.add(f"{place}.{key}: not described")
+    for key in described.keys() - value.keys():
+        if f"{place}.{key}" not in LEFT_OUT:
+            faults.add(f"{place}.{key}: described, and not there")
+
+
+def described_answer(operation):
+    """The schema of what is answered; the description itself is served too, and has none."""
+    responses = operation["responses"]
+    answer = responses.get("200") or responses.get("default", {})
+    return answer.get("content", {}).get("application/json", {}).get("schema")
+
+
+# Whole paths: those of v0.0.38 are below the address of their document.
+paths = {}
+for document in documents:
+    base = document["servers"][0]["url"].rstrip("/") if is_early else ""
+    paths |= {base + path: operations for path, operations in document["paths"].items()}
+
+compared = set()
+for path, operations in paths.items():
+    schema = described_answer(operations["get"]) if "get" in operations else None
+    if schema is None or path.replace(f"/{version}", "") in ABSENT:
+        continue
+    part = path.split("/")[1]
+    answer = answered(re.sub(r"\{(\w+)\}", lambda name: NAMES[name[1]], path))
+    # v0.0.38 describes one cluster, without the document around it.
+    if is_early and "/cluster" in path:
+        for cluster in answer["clusters"]:
+            compare(cluster, schema, f"{part}.clusters")
+    else:
+        compare(answer, schema, part)
+    compared.add(path)
+    lists = [value for key, value in answer.items() if isinstance(value, list) and key not in ("errors", "warnings", "wckeys")]
+    assert not lists or any(lists), f"{path}: nothing was there to compare"
+
+environment = {"A": "1"} if is_early else ["A=1"]
+wanted = {"name": "described", "current_working_directory": work, "environment": environment}
+status, answer = request(f"/slurm/{version}/job/submit", {"script": "#!/bin/sh\ntrue\n", "job": wanted})
+assert status == 200, answer
+compare(answer, described_answer(paths[f"/slurm/{version}/job/submit"]["post"]), "slurm")
+status, answer = request(f"/slurm/{version}/job/4000000000")
+assert status >= 400 and answer["errors"], (status, answer)
+described = resolved(described_answer(paths[f"/slurm/{version}/jobs/"]["get"]))["properties"]["errors"]
+compare(answer["errors"], described, "slurm.errors")
+assert not faults, "\n".join(sorted(faults))
+print(len(compared))
