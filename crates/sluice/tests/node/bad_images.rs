@@ -49,6 +49,8 @@ fn root_images_that_cannot_be_run_are_one_line_each() {
     let root = made.path().join("rootfs");
     make_rootfs(&root);
     registry.push("lab/user", "1", &root, r#"{"Env":["PATH=/bin"],"User":"ghost"}"#);
+    registry.push("lab/number", "1", &root, r#"{"Env":["PATH=/bin"],"User":"70000"}"#);
+    registry.push("lab/forged", "1", &root, r#"{"User":"gho\u001bst\nx"}"#);
     registry.push("lab/entry", "1", &root, r#"{"Env":["PATH=/bin"],"Entrypoint":["/not/there"]}"#);
     let address = &registry.address;
     let cluster = cluster(&format!("[containers]\ninsecure_registries = ['{address}']\n"));
@@ -69,6 +71,8 @@ fn root_images_that_cannot_be_run_are_one_line_each() {
     }
     for (name, expected) in [
         ("user", "user ghost does not exist in the image"),
+        ("number", "user 70000 of the image: expected numbers below 65536"),
+        ("forged", "user gho\\u{1b}st\\nx does not exist in the image"),
         ("entry", "/not/there: No such file or directory"),
     ] {
         cluster.write(
