@@ -15,8 +15,8 @@ use crate::platform::Platform;
 use crate::reference::{Reference, Source, Version};
 use crate::registry::{Client, Credentials, RegistryConfig};
 use crate::store::{
-    Claim, ImageRecord, KeepAlive, LayerHeld, Lock, Mode, OnProgress, Phase, Reporter, Requester,
-    Store, TagRecord, Watcher, now, pull_key, read_record, write_record,
+    ImageRecord, KeepAlive, LayerHeld, Lock, Mode, OnProgress, Phase, Reporter, Requester, Store,
+    TagRecord, Watcher, now, pull_key, read_record, write_record,
 };
 
 /// When a registry is asked what a tag leads to. A digest leads to the same for ever.
@@ -288,8 +288,7 @@ impl Store {
         Ok(held)
     }
 
-    /// Downloads on several threads, and unpacks on this one. A layer is claimed when its bytes are here: who downloads slowly
-    /// keeps nobody from a layer that another registry has too.
+    /// Downloads on several threads, and unpacks on this one.
     fn get_missing(
         &self,
         name: &str,
@@ -370,19 +369,12 @@ impl Store {
         let _ = self.make_room(layer.blob.size.saturating_mul(2));
         // Unpacked, it is hardly smaller.
         self.require_free(layer.blob.size)?;
-        let claim = self.claim_layer(&layer.diff_id)?;
         let what = format!("layer {} of {name}", layer.diff_id.short());
         let file = partial.file();
-        let outcome =
-            file.seek(SeekFrom::Start(0)).map_err(Error::io(&*what)).and_then(|_| match claim {
-                Claim::ToMake(claim) => {
-                    self.make_layer(&what, &layer.diff_id, claim, &*file, requester)
-                }
-                Claim::There(held) if self.admits(&layer.diff_id, requester) => Ok(held),
-                Claim::There(held) => {
-                    self.verify_layer(&what, &layer.diff_id, &*file, requester).map(|()| held)
-                }
-            });
+        let outcome = file
+            .seek(SeekFrom::Start(0))
+            .map_err(Error::io(&*what))
+            .and_then(|_| self.layer_of(&what, &layer.diff_id, &*file, requester));
         partial.remove();
         outcome
     }
