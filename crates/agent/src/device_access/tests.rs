@@ -1,3 +1,5 @@
+//! Devices of jobs on machines that are played by links to devices of this one.
+
 use super::*;
 use model::limits::DeviceUnit;
 
