@@ -2,6 +2,7 @@
 //! first line is kept.
 
 use crate::cgroup::JobGroup;
+use crate::killed_child::reap;
 use crate::supervisor::prolog_epilog::programs;
 use model::printable::printable;
 use model::search_path::SYSTEM_PATH;
@@ -80,7 +81,8 @@ pub(crate) fn run(
             }
             // Its group is its own number, which nothing else has before it is waited for.
             let _ = killpg(Pid::from_raw(child.id() as i32), Signal::SIGKILL);
-            reap(&mut child, Instant::now() + KILL_TIMEOUT);
+            // One that the kernel holds is given up: the next check would never come.
+            reap(&mut child, KILL_TIMEOUT);
             failed(format!("it took longer than {} s", timeout.as_secs()))
         }
     }
@@ -128,14 +130,6 @@ fn await_end(
         if !open {
             std::thread::sleep(POLL_PAUSE);
         }
-    }
-}
-
-/// Waits for a killed process, which would stay as a zombie of the agent's else. One that the kernel holds is not waited for
-/// any longer: the next check would never come.
-fn reap(child: &mut Child, deadline: Instant) {
-    while matches!(child.try_wait(), Ok(None)) && Instant::now() < deadline {
-        std::thread::sleep(POLL_PAUSE);
     }
 }
 
