@@ -13,7 +13,7 @@
 //!
 //! What they share: `spool/` (the attempts on disk), `cgroup/` (control groups), `detect/` (the machine's processors,
 //! memory and GPUs), `device_access` (which device files a job may open), `cdi/` (what vendors' files say of devices), `volume` and `disk` (folders and disks of volumes). Small pieces: `launch_request`, `attempt_key`,
-//! `ownership` (files given to the user), `trusted_dir` (where root may make files), `pidfd`, `kernel_file` (reads `/proc`),
+//! `ownership` (files given to the user), `trusted_dir` (where root may make files), `pidfd`, `killed_child`, `kernel_file` (reads `/proc`),
 //! `network_stack` (whose loopback it is), `wall_clock`, `cpu_frequency`. `load/` is for benchmarks and tests, with the feature `load`.
 //!
 //! Where the next things belong: container runtimes start a process and go to `supervisor/container/`; the store of
@@ -40,6 +40,7 @@ mod device_access;
 mod disk;
 mod error;
 mod kernel_file;
+mod killed_child;
 mod launch_request;
 mod launcher;
 mod link;

@@ -15,8 +15,8 @@ use crate::platform::Platform;
 use crate::reference::{Reference, Source, Version};
 use crate::registry::{Client, Credentials, RegistryConfig};
 use crate::store::{
-    Claim, ImageRecord, KeepAlive, LayerHeld, Lock, Mode, OnProgress, Phase, Reporter, Requester,
-    Store, TagRecord, Watcher, now, pull_key, read_record, write_record,
+    ImageRecord, KeepAlive, LayerHeld, Lock, Mode, OnProgress, Phase, Reporter, Requester, Store,
+    TagRecord, Watcher, now, pull_key, read_record, write_record,
 };
 
 /// When a registry is asked what a tag leads to. A digest leads to the same for ever.
@@ -69,10 +69,9 @@ struct Missing {
     blob: Descriptor,
 }
 
-/// A blob that is on disk whole, and the right to unpack it; or the layer, if the blob only shows who may have that.
+/// A blob that is on disk whole, with the lock of its file.
 struct Downloaded {
     at: usize,
-    claim: Claim,
     partial: Lock,
 }
 
@@ -301,18 +300,19 @@ impl Store {
         let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
         let fetch = |at: usize| -> Result<Arrival> {
             let Missing { diff_id, blob } = &missing[at];
-            let claim = match self.claim_layer(diff_id)? {
-                Claim::There(held) if self.admits(diff_id, requester) => {
-                    return Ok(Arrival::There(held));
-                }
-                claim => claim,
-            };
             let mut watcher = Watcher::new(self);
             let path = self.folders.partial(&requester.download_key(&blob.digest));
             let mut partial = Lock::take(&path, Mode::Exclusive, || watcher.turn())?;
+            // Who had the file before may have made the layer of it.
+            if let Some(held) = self.layer_if_there(diff_id)?
+                && self.admits(diff_id, requester)
+            {
+                partial.remove();
+                return Ok(Arrival::There(held));
+            }
             download(blob, partial.file(), &|bytes| reporter.downloaded(at, bytes))
                 .map_err(|e| self.disk_full(e))?;
-            Ok(Arrival::Downloaded(Downloaded { at, claim, partial }))
+            Ok(Arrival::Downloaded(Downloaded { at, partial }))
         };
         std::thread::scope(|scope| {
             let (arrived, arrivals) = sync_channel(0);
@@ -365,21 +365,16 @@ impl Store {
         downloaded: Downloaded,
         requester: &Requester,
     ) -> Result<LayerHeld> {
-        let Downloaded { claim, mut partial, .. } = downloaded;
+        let mut partial = downloaded.partial;
         let _ = self.make_room(layer.blob.size.saturating_mul(2));
         // Unpacked, it is hardly smaller.
         self.require_free(layer.blob.size)?;
         let what = format!("layer {} of {name}", layer.diff_id.short());
         let file = partial.file();
-        let outcome =
-            file.seek(SeekFrom::Start(0)).map_err(Error::io(&*what)).and_then(|_| match claim {
-                Claim::ToMake(claim) => {
-                    self.make_layer(&what, &layer.diff_id, claim, &*file, requester)
-                }
-                Claim::There(held) => {
-                    self.verify_layer(&what, &layer.diff_id, &*file, requester).map(|()| held)
-                }
-            });
+        let outcome = file
+            .seek(SeekFrom::Start(0))
+            .map_err(Error::io(&*what))
+            .and_then(|_| self.layer_of(&what, &layer.diff_id, &*file, requester));
         partial.remove();
         outcome
     }

@@ -167,14 +167,6 @@ pub fn gpu_comment_lines(machine: &Machine) -> Vec<String> {
     machine.gpus.iter().map(line).collect()
 }
 
-/// The second line of `slurmd -C`: days, hours, minutes and seconds since boot.
-pub fn uptime_line(machine: &Machine, now: u64) -> String {
-    let up = now.saturating_sub(machine.boot_time);
-    let (minutes, seconds) = (up / 60, up % 60);
-    let (hours, minutes) = (minutes / 60, minutes % 60);
-    format!("UpTime={}-{:02}:{:02}:{seconds:02}", hours / 24, hours % 24, minutes)
-}
-
 /// `gpu:TYPE:COUNT` for each model, in order of first appearance.
 fn gres_words(gpus: &[GpuDevice]) -> String {
     let mut counts: Vec<(String, usize)> = Vec::new();
@@ -289,17 +281,6 @@ mod tests {
         assert_eq!(near(Some("0,2")).as_deref(), Some("0-1"));
         for all_or_none in [Some("0-3"), Some("8-9"), Some(""), Some("x"), None] {
             assert_eq!(near(all_or_none), None, "{all_or_none:?}");
-        }
-    }
-
-    #[test]
-    fn uptime_counts_from_boot() {
-        for (now, line) in [
-            (1000 + 884, "UpTime=0-00:14:44"),
-            (1000 + 3 * 86400 + 3661, "UpTime=3-01:01:01"),
-            (0, "UpTime=0-00:00:00"),
-        ] {
-            assert_eq!(uptime_line(&machine(), now), line);
         }
     }
 

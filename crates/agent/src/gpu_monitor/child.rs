@@ -2,6 +2,7 @@
 
 use super::{LIBRARY_VARIABLE, Line};
 use crate::detect::gpu;
+use crate::killed_child::reap;
 use model::gpu_health::GpuReading;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -17,6 +18,8 @@ pub(crate) const LINE_BYTES_MAX: u64 = 1 << 20;
 pub(crate) const FIRST_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long the monitor may be silent.
 pub(crate) const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a killed monitor is waited for: it may hang in the driver, where a kill has to wait.
+const REAP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The device that every process with a GPU of NVIDIA's opens.
 const CONTROL_DEVICE: &str = "/dev/nvidiactl";
@@ -45,13 +48,10 @@ pub(crate) fn read_once() -> Result<Vec<GpuReading>, String> {
     }
     let mut child = command().spawn().map_err(|e| format!("the GPU monitor: {e}"))?;
     let line = child.stdout.take().map(|output| first_line(output, Instant::now() + FIRST_TIMEOUT));
-    // It may hang in the driver, where a kill has to wait: its end is not waited for then.
     let _ = child.kill();
+    reap(&mut child, REAP_TIMEOUT);
     match line {
-        Some(Ok(line)) => {
-            let _ = child.wait();
-            readings(&line)
-        }
+        Some(Ok(line)) => readings(&line),
         _ => Err(format!("the GPU monitor said nothing for {} s", FIRST_TIMEOUT.as_secs())),
     }
 }

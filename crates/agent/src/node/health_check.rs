@@ -2,10 +2,10 @@
 //! first line is kept.
 
 use crate::cgroup::JobGroup;
+use crate::killed_child::reap;
 use crate::supervisor::prolog_epilog::programs;
 use model::printable::printable;
 use model::search_path::SYSTEM_PATH;
-use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
@@ -81,8 +81,8 @@ pub(crate) fn run(
             }
             // Its group is its own number, which nothing else has before it is waited for.
             let _ = killpg(Pid::from_raw(child.id() as i32), Signal::SIGKILL);
-            // A process that the kernel holds is not waited for: the next check would never come.
-            let _ = child.try_wait();
+            // One that the kernel holds is given up: the next check would never come.
+            reap(&mut child, KILL_TIMEOUT);
             failed(format!("it took longer than {} s", timeout.as_secs()))
         }
     }
@@ -115,19 +115,17 @@ fn await_end(
     let mut open = true;
     loop {
         let ended = child.try_wait().ok().flatten();
+        let is_over = Instant::now() >= deadline;
         // What was printed before the end is in the pipe.
-        while open && is_readable(output, if ended.is_some() { Duration::ZERO } else { POLL_PAUSE })
-        {
+        let is_wanted = ended.is_none() || !line.is_complete();
+        let pause = if ended.is_some() { Duration::ZERO } else { POLL_PAUSE };
+        if open && is_wanted && !is_over && is_readable(output, pause) {
+            // One read a turn: who prints without end must not hide the end of the check.
             open = line.read(output);
-            if ended.is_some() && line.is_complete() || Instant::now() >= deadline {
-                break;
-            }
+            continue;
         }
-        if ended.is_some() {
+        if ended.is_some() || is_over {
             return ended;
-        }
-        if Instant::now() >= deadline {
-            return None;
         }
         if !open {
             std::thread::sleep(POLL_PAUSE);
@@ -138,7 +136,8 @@ fn await_end(
 fn is_readable(output: &PipeReader, pause: Duration) -> bool {
     let mut fds = [PollFd::new(output.as_fd(), PollFlags::POLLIN)];
     let pause = PollTimeout::try_from(pause).unwrap_or(PollTimeout::ZERO);
-    matches!(poll(&mut fds, pause), Ok(1..) | Err(Errno::EINTR))
+    // A signal that interrupts it says nothing of the pipe: a read could wait for ever then.
+    matches!(poll(&mut fds, pause), Ok(1..))
 }
 
 /// The first line of the output that is not blank.
@@ -268,6 +267,42 @@ mod tests {
     }
 
     #[test]
+    fn hanging_check_is_no_zombie_of_the_agents_afterwards() {
+        let site = Site::with("echo $$ > $(dirname $0)/pid; exec sleep 600");
+        assert!(run(&site.program(), "n1", None, Duration::from_secs(2)).is_some());
+        let pid = std::fs::read_to_string(site.0.path().join("pid")).expect("a pid");
+        assert!(!Path::new("/proc").join(pid.trim()).exists(), "it was waited for");
+    }
+
+    extern "C" fn on_signal(_: libc::c_int) {}
+
+    /// The agent has handlers of signals, and the kernel chooses the thread that a signal interrupts.
+    #[test]
+    fn signal_to_the_thread_of_a_silent_check_does_not_take_its_timeout_away() {
+        use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, sigaction};
+        let handler = SigHandler::Handler(on_signal);
+        let action = SigAction::new(handler, SaFlags::SA_RESTART, SigSet::empty());
+        // SAFETY: the handler does nothing.
+        unsafe { sigaction(Signal::SIGUSR1, &action) }.expect("a handler");
+        let site = Site::with("exec sleep 600");
+        let program = site.program();
+        let (thread_in, thread) = std::sync::mpsc::channel();
+        let check = std::thread::spawn(move || {
+            // SAFETY: it takes nothing.
+            thread_in.send(unsafe { libc::pthread_self() }).expect("heard");
+            run(&program, "n1", None, Duration::from_secs(2))
+        });
+        let thread = thread.recv().expect("a thread");
+        while !check.is_finished() {
+            // SAFETY: the thread is not joined yet, so that its number is its own.
+            unsafe { libc::pthread_kill(thread, libc::SIGUSR1) };
+            std::thread::yield_now();
+        }
+        let failure = check.join().expect("no panic");
+        assert_eq!(failure.as_deref(), Some("HealthCheckProgram: it took longer than 2 s"));
+    }
+
+    #[test]
     fn background_process_that_keeps_the_pipe_open_does_not_delay_the_end() {
         let site = Site::with("sleep 600 & echo $! > $(dirname $0)/pid; echo ill; exit 1");
         let failure = run(&site.program(), "n1", None, Duration::from_secs(30));
@@ -275,6 +310,18 @@ mod tests {
         let pid = std::fs::read_to_string(site.0.path().join("pid")).expect("a pid");
         let pid = Pid::from_raw(pid.trim().parse().expect("a pid"));
         nix::sys::signal::kill(pid, Signal::SIGKILL).expect("it still runs");
+    }
+
+    #[test]
+    fn background_process_that_prints_without_end_does_not_hide_the_end() {
+        let site = Site::with("yes & echo $! > $(dirname $0)/pid; exit 0");
+        assert_eq!(run(&site.program(), "n1", None, Duration::from_secs(30)), None);
+        let pid = std::fs::read_to_string(site.0.path().join("pid")).expect("a pid");
+        // It may have ended by itself, because nobody reads what it prints any more.
+        let _ = nix::sys::signal::kill(
+            Pid::from_raw(pid.trim().parse().expect("a pid")),
+            Signal::SIGKILL,
+        );
     }
 
     #[test]

@@ -125,7 +125,7 @@ impl Store {
             start(&mut file)?;
             // The pull's lock keeps a second import of the same file away.
             self.make_room(file.metadata().map_err(Error::io(&*name))?.len())?;
-            let (diff_id, held) = self.import_layer(&name, &file, requester)?;
+            let (diff_id, held) = self.import_layer(&name, &file, None, requester)?;
             let config =
                 ConfigFile { config: ImageConfig::default(), diff_ids: vec![diff_id.clone()] };
             let image = self.image_of(&name, &diff_id, requester, || Ok((config, vec![held])))?;

@@ -35,13 +35,12 @@ pub struct Requester {
 }
 
 impl Requester {
-    /// Names the download of a blob. One that took a sign-in is taken up by its own user alone: the bytes of others' show
-    /// nothing.
+    /// Names the download of a blob. Each repository has its own: who downloads from a slow one keeps nobody else from the same
+    /// blob. One that took a sign-in is taken up by its own user alone: the bytes of others' show nothing.
     pub fn download_key(&self, blob: &Digest) -> Digest {
-        if self.is_public {
-            return blob.clone();
-        }
-        Digest::of(format!("{blob} of {}", self.user).as_bytes())
+        let from = self.repository.as_deref().unwrap_or_default();
+        let of_user = if self.is_public { String::new() } else { format!(" for {}", self.user) };
+        Digest::of(format!("{blob} of {from}{of_user}").as_bytes())
     }
 }
 
@@ -110,6 +109,18 @@ impl Store {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_download_is_shared_by_who_is_given_the_same_repository() {
+        let key = |user, repository: &str, is_public| {
+            let repository = Some(repository.to_owned());
+            Requester { user, repository, is_public }.download_key(&Digest::of(b"blob"))
+        };
+        assert_eq!(key(7, "lab/a", true), key(8, "lab/a", true));
+        assert_ne!(key(7, "lab/a", true), key(7, "lab/b", true));
+        assert_ne!(key(7, "lab/a", false), key(8, "lab/a", false));
+        assert_eq!(key(7, "lab/a", false), key(7, "lab/a", false));
+    }
 
     #[test]
     fn a_layer_is_for_who_has_brought_it_and_for_its_repository_until_it_is_everybodys() {

@@ -1,4 +1,5 @@
-//! A layer gets into the store once, whoever wants it: one process unpacks it, all others wait for that one.
+//! A layer gets into the store once, whoever brings it first. Each process unpacks beside its place, where nobody waits for it: what it
+//! reads may be slow, and so may be the job that it counts to.
 
 use std::io::Read;
 use std::os::fd::AsFd;
@@ -20,15 +21,12 @@ pub struct LayerHeld {
     _lock: Lock,
 }
 
-/// What a process has that wants a layer.
-pub enum Claim {
+/// What a process has that has unpacked a layer.
+enum Claim {
+    /// Another one was faster.
     There(LayerHeld),
-    /// It is not there, and nobody else is at it: the holder makes it.
-    ToMake(LayerToMake),
-}
-
-pub struct LayerToMake {
-    lock: Lock,
+    /// The place is free, and the holder's own.
+    Free(Lock),
 }
 
 impl Store {
@@ -45,8 +43,8 @@ impl Store {
         Ok(lock.filter(|_| self.has_layer(diff_id)).map(|lock| LayerHeld { _lock: lock }))
     }
 
-    /// Waits until the layer is there or this process is the one to make it.
-    pub fn claim_layer(&self, diff_id: &Digest) -> Result<Claim> {
+    /// Waits until the layer is there or its place is this process's own. Nobody holds a place for longer than a rename takes.
+    fn claim_place(&self, diff_id: &Digest) -> Result<Claim> {
         let path = self.folders.layer_lock(diff_id);
         let mut watcher = Watcher::new(self);
         loop {
@@ -57,7 +55,7 @@ impl Store {
                 drop(lock);
                 if let Some(lock) = Lock::try_take(&path, Mode::Exclusive)? {
                     if !self.has_layer(diff_id) {
-                        return Ok(Claim::ToMake(LayerToMake { lock }));
+                        return Ok(Claim::Free(lock));
                     }
                     return Ok(Claim::There(LayerHeld { _lock: lock.downgrade()? }));
                 }
@@ -67,26 +65,23 @@ impl Store {
         }
     }
 
-    /// Unpacks a layer under its lock. On an error nothing of it stays.
-    pub fn make_layer(
+    /// The layer that is there, or a new one of `source`, which shows also who may have the one that is there.
+    pub fn layer_of(
         &self,
         what: &str,
         diff_id: &Digest,
-        claim: LayerToMake,
         source: impl Read + Send,
         requester: &Requester,
     ) -> Result<LayerHeld> {
-        let tmp = self.unpack_beside(diff_id.hex(), requester, |root| {
-            unpack(what, source, Some(diff_id), root, &self.limits()?)
-        });
-        let (tmp, _) = tmp.map_err(|e| self.named(e))?;
-        let place = self.folders.layer(diff_id);
-        std::fs::rename(&tmp, &place).map_err(Error::at(&place))?;
-        Ok(LayerHeld { _lock: claim.lock.downgrade()? })
+        match self.layer_if_there(diff_id)? {
+            Some(held) if self.admits(diff_id, requester) => Ok(held),
+            Some(held) => self.verify_layer(what, diff_id, source, requester).map(|()| held),
+            None => self.import_layer(what, source, Some(diff_id), requester).map(|(_, held)| held),
+        }
     }
 
     /// Compares a layer that is there for others with the bytes that the requester brings: only who has them is given it.
-    pub fn verify_layer(
+    fn verify_layer(
         &self,
         what: &str,
         diff_id: &Digest,
@@ -97,7 +92,7 @@ impl Store {
         self.admit(diff_id, requester)
     }
 
-    /// The layer that is there, or a new one of what `open` gives. Returns also whether that was read.
+    /// The same of what `open` gives, which takes so many bytes. Returns also whether that was read.
     pub fn layer_from<R: Read + Send>(
         &self,
         what: &str,
@@ -106,25 +101,21 @@ impl Store {
         requester: &Requester,
         open: impl FnOnce() -> Result<R>,
     ) -> Result<(LayerHeld, bool)> {
-        match self.claim_layer(diff_id)? {
-            Claim::There(held) if self.admits(diff_id, requester) => Ok((held, false)),
-            Claim::There(held) => {
-                self.verify_layer(what, diff_id, open()?, requester)?;
-                Ok((held, true))
-            }
-            Claim::ToMake(claim) => {
-                self.make_room(bytes)?;
-                let made = self.make_layer(what, diff_id, claim, open()?, requester)?;
-                Ok((made, true))
-            }
+        match self.layer_if_there(diff_id)? {
+            Some(held) if self.admits(diff_id, requester) => return Ok((held, false)),
+            Some(_) => {}
+            None => self.make_room(bytes)?,
         }
+        Ok((self.layer_of(what, diff_id, open()?, requester)?, true))
     }
 
-    /// Unpacks an archive whose digest is not known before, and keeps it under the digest that it turns out to have.
+    /// Unpacks an archive and keeps it under its digest, which must be `expected` where that is known. On an error nothing of it
+    /// stays.
     pub fn import_layer(
         &self,
         what: &str,
         source: impl Read + Send,
+        expected: Option<&Digest>,
         requester: &Requester,
     ) -> Result<(Digest, LayerHeld)> {
         let name = format!("import-{}-{}", std::process::id(), super::record::now().1);
@@ -134,20 +125,20 @@ impl Store {
             || (),
         )?;
         let unpacked = self.unpack_beside(&name, requester, |root| {
-            unpack(what, source, None, root, &self.limits()?)
+            unpack(what, source, expected, root, &self.limits()?)
         });
         let outcome = unpacked.map_err(|e| self.named(e)).and_then(|(tmp, unpacked)| {
             let diff_id = unpacked.diff_id;
-            let held = match self.claim_layer(&diff_id)? {
+            let held = match self.claim_place(&diff_id)? {
                 Claim::There(held) => {
                     self.remove_folder(&tmp)?;
                     self.admit(&diff_id, requester)?;
                     held
                 }
-                Claim::ToMake(claim) => {
+                Claim::Free(lock) => {
                     let place = self.folders.layer(&diff_id);
                     std::fs::rename(&tmp, &place).map_err(Error::at(&place))?;
-                    LayerHeld { _lock: claim.lock.downgrade()? }
+                    LayerHeld { _lock: lock.downgrade()? }
                 }
             };
             Ok((diff_id, held))
@@ -216,4 +207,57 @@ fn set_open_mode(folder: &std::path::Path) -> Result<()> {
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755))
         .map_err(Error::at(folder))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::folders::names;
+    use super::*;
+    use std::io::Cursor;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::time::Duration;
+
+    /// Says that it is read, and gives its bytes when `told` is closed.
+    struct Late {
+        asked: Sender<()>,
+        told: Receiver<()>,
+        bytes: Cursor<Vec<u8>>,
+    }
+
+    impl Read for Late {
+        fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+            let _ = self.asked.send(());
+            let _ = self.told.recv();
+            self.bytes.read(buffer)
+        }
+    }
+
+    fn archive() -> Vec<u8> {
+        let mut builder = tar::Builder::new(Vec::new());
+        let mut header = tar::Header::new_gnu();
+        header.set_size(1);
+        header.set_mode(0o644);
+        builder.append_data(&mut header, "a", &b"1"[..]).unwrap();
+        builder.into_inner().unwrap()
+    }
+
+    /// As a user can bring it about: an image in a file of his own has a layer that everybody wants, and no read of the file ends.
+    #[test]
+    fn a_file_that_is_read_slowly_keeps_nobody_from_its_layer() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path(), 1 << 30).unwrap();
+        let requester = |user| Requester { user, repository: None, is_public: false };
+        let (bytes, diff_id) = (archive(), Digest::of(&archive()));
+        let ((asked, is_asked), (tell, told)) = (channel(), channel());
+        let late = Late { asked, told, bytes: Cursor::new(bytes.clone()) };
+        let (slow, id, first) = (store.clone(), diff_id.clone(), requester(1));
+        let waits = std::thread::spawn(move || slow.layer_of("late", &id, late, &first).map(drop));
+        is_asked.recv_timeout(Duration::from_secs(60)).expect("it is read");
+        store.layer_of("quick", &diff_id, Cursor::new(bytes), &requester(2)).unwrap();
+        drop(tell);
+        waits.join().unwrap().unwrap();
+        assert_eq!(names(&store.folders.layers()).len(), 1);
+        assert!(names(&store.folders.tmp()).is_empty());
+        assert!([1, 2].iter().all(|user| store.admits(&diff_id, &requester(*user))));
+    }
 }

@@ -2,7 +2,7 @@
 //!
 //! - `folders.rs`: where everything is; `record.rs`: what is known about it.
 //! - `lock.rs`: locks between processes; `progress.rs`: how far a pull is.
-//! - `layer.rs`: a layer gets into the store once, whoever wants it; `access.rs`: who may use it.
+//! - `layer.rs`: a layer gets into the store once, whoever brings it; `access.rs`: who may use it.
 //! - `eviction.rs`: what was not used for longest goes first, never what is in use.
 //! - `slot.rs`: how many pulls go on at a time, and whose; `stopped.rs`: pulls that do not go on.
 //! - `leftovers.rs`: what killed pulls and lost power leave behind.
@@ -28,7 +28,7 @@ use crate::unpack::Limits;
 
 pub use access::Requester;
 pub use folders::{Folders, names, read_record, write_record};
-pub use layer::{Claim, LayerHeld};
+pub use layer::LayerHeld;
 pub use lock::{Lock, Mode};
 pub use progress::{OnProgress, Phase, Progress, Reporter};
 pub use record::{ImageRecord, ImportRecord, TagRecord, now};

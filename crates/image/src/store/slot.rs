@@ -1,5 +1,6 @@
 //! The slots of a node's pulls: as many as may go on at a time, shared by users. A free slot goes to a user who has
-//! fewer than the others that wait.
+//! fewer than the others that wait, and the last one of several to nobody who has one: registries that are slow on purpose would
+//! keep everybody else from theirs.
 
 use std::path::Path;
 
@@ -22,15 +23,19 @@ impl Store {
         let mut waiting: Option<Lock> = None;
         loop {
             let slots = (0..self.options.pulls_max.max(1)).map(|number| self.folders.slot(number));
-            let (mut free, mut held) = (None, Vec::new());
+            let (mut free, mut free_count, mut held) = (None, 0, Vec::new());
             for path in slots {
                 match Lock::try_take(&path, Mode::Exclusive)? {
-                    Some(slot) => free = free.or(Some(slot)),
+                    Some(slot) => {
+                        free = free.or(Some(slot));
+                        free_count += 1;
+                    }
                     None => held.extend(user_of(&path)),
                 }
             }
             let count = |user: u32| held.iter().filter(|one| **one == user).count();
-            if let Some(mut slot) = free
+            let is_kept = free_count == 1 && count(user) > 0;
+            if let Some(mut slot) = free.filter(|_| !is_kept)
                 && !self.waiting_users(&own).any(|other| count(other) < count(user))
             {
                 slot.write(&user.to_string())?;
@@ -82,39 +87,60 @@ mod tests {
 
     const TIMEOUT: Duration = Duration::from_secs(60);
 
+    /// The users who wait, in order. A file is there before it says who waits.
+    fn waiting(store: &Store) -> Vec<Option<u32>> {
+        let slots = store.folders.slots();
+        let entries = names(&slots).into_iter();
+        let entries = entries.filter(|name| name.to_string_lossy().starts_with(WAITING));
+        let mut users: Vec<_> = entries.map(|name| user_of(&slots.join(name))).collect();
+        users.sort_unstable();
+        users
+    }
+
     #[test]
     fn a_free_slot_goes_to_the_user_who_has_fewer() {
         let folder = tempfile::tempdir().unwrap();
-        let options = StoreOptions { pulls_max: 2, ..StoreOptions::bounded(1 << 20) };
+        let options = StoreOptions { pulls_max: 3, ..StoreOptions::bounded(1 << 20) };
         let store = Store::open_with(folder.path(), options).unwrap();
-        let (first, second) =
-            (store.wait_for_slot(1, || ()).unwrap(), store.wait_for_slot(1, || ()).unwrap());
+        let [first, second, third] =
+            [1, 1, 3].map(|user| store.wait_for_slot(user, || ()).unwrap());
         let (got, order) = channel();
         for user in [1, 1, 2] {
             let (got, store) = (got.clone(), store.clone());
             std::thread::spawn(move || got.send((user, store.wait_for_slot(user, || ()).unwrap())));
         }
         let deadline = Instant::now() + TIMEOUT;
-        let slots = store.folders.slots();
-        // A file is there before it says who waits.
-        let waiting = || {
-            let entries = names(&slots).into_iter();
-            let entries = entries.filter(|name| name.to_string_lossy().starts_with(WAITING));
-            let mut users: Vec<_> = entries.map(|name| user_of(&slots.join(name))).collect();
-            users.sort_unstable();
-            users
-        };
-        while waiting() != [Some(1), Some(1), Some(2)] {
-            assert!(Instant::now() < deadline, "{:?} wait", waiting());
+        while waiting(&store) != [Some(1), Some(1), Some(2)] {
+            assert!(Instant::now() < deadline, "{:?} wait", waiting(&store));
             std::thread::sleep(POLL);
         }
         let next = || order.recv_timeout(TIMEOUT).expect("somebody gets a slot");
         drop(first);
         let (user, slot) = next();
         assert_eq!(user, 2, "user 1 has one already");
-        drop((slot, second));
+        drop((slot, second, third));
         let last = [next(), next()];
         assert_eq!(last.each_ref().map(|(user, _)| *user), [1, 1]);
-        assert!(waiting().is_empty(), "nobody waits any more");
+        assert!(waiting(&store).is_empty(), "nobody waits any more");
+    }
+
+    #[test]
+    fn a_user_who_has_a_slot_does_not_take_the_last_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = StoreOptions { pulls_max: 2, ..StoreOptions::bounded(1 << 20) };
+        let store = Store::open_with(folder.path(), options).unwrap();
+        let first = store.wait_for_slot(1, || ()).unwrap();
+        let (got, second) = channel();
+        let same_user = store.clone();
+        std::thread::spawn(move || got.send(same_user.wait_for_slot(1, || ()).unwrap()));
+        let deadline = Instant::now() + TIMEOUT;
+        while waiting(&store) != [Some(1)] {
+            assert!(Instant::now() < deadline, "{:?} wait", waiting(&store));
+            std::thread::sleep(POLL);
+        }
+        let _other = store.wait_for_slot(2, || ()).unwrap();
+        assert!(second.try_recv().is_err(), "it was kept for somebody else");
+        drop(first);
+        second.recv_timeout(TIMEOUT).expect("a slot for who has none any more");
     }
 }

@@ -6,7 +6,7 @@ use super::pax::Extensions;
 use crate::error::{Error, shown};
 
 const BLOCK: usize = 512;
-/// Extended headers hold names and attributes; Linux takes at most 64 KiB of an attribute.
+/// The extended headers of one entry together. They hold names and attributes; Linux takes at most 64 KiB of an attribute.
 const EXTENDED_BYTES_MAX: u64 = 1 << 20;
 const FILE_BYTES_MAX: u64 = 1 << 50;
 
@@ -102,19 +102,20 @@ impl<R: BufRead> Archive<R> {
         (self.left, self.padding) = (0, 0);
         let mut extensions = Extensions::default();
         let (mut long_path, mut long_link) = (None, None);
+        let mut extended_left = EXTENDED_BYTES_MAX;
         loop {
             let Some(header) = self.header()? else { return Ok(None) };
             let size = number(&header.as_bytes()[124..136]).ok_or_else(|| self.bad_number())?;
             match header.as_bytes()[156] {
                 b'x' => {
-                    let bytes = self.extended(size)?;
+                    let bytes = self.extended(size, &mut extended_left)?;
                     extensions
                         .read(&bytes)
                         .map_err(|fault| Fault::refused(self.current.as_bytes(), fault))?;
                 }
-                b'g' => drop(self.extended(size)?),
-                b'L' => long_path = Some(without_nul(self.extended(size)?)),
-                b'K' => long_link = Some(without_nul(self.extended(size)?)),
+                b'g' => drop(self.extended(size, &mut extended_left)?),
+                b'L' => long_path = Some(without_nul(self.extended(size, &mut extended_left)?)),
+                b'K' => long_link = Some(without_nul(self.extended(size, &mut extended_left)?)),
                 kind => {
                     extensions.path = extensions.path.or(long_path);
                     extensions.link = extensions.link.or(long_link);
@@ -252,12 +253,14 @@ impl<R: BufRead> Archive<R> {
         Ok(Some(header))
     }
 
-    fn extended(&mut self, size: u64) -> Result<Vec<u8>, Fault> {
-        if size > EXTENDED_BYTES_MAX {
-            let fault =
-                format!("an extended header has {size} bytes, more than {EXTENDED_BYTES_MAX}");
-            return Err(Fault::refused(self.current.as_bytes(), fault));
-        }
+    /// Reads an extended header, of which an entry may have several; `left` are the bytes that they may still have.
+    fn extended(&mut self, size: u64, left: &mut u64) -> Result<Vec<u8>, Fault> {
+        *left = left.checked_sub(size).ok_or_else(|| {
+            let fault = format!(
+                "an extended header has {size} bytes, and those of an entry at most {EXTENDED_BYTES_MAX}"
+            );
+            Fault::refused(self.current.as_bytes(), fault)
+        })?;
         let mut bytes = Vec::new();
         let n = self.reader.by_ref().take(size).read_to_end(&mut bytes).map_err(Fault::Io)?;
         if n as u64 != size {

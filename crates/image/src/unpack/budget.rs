@@ -5,11 +5,13 @@ use std::os::fd::BorrowedFd;
 use nix::sys::statvfs::fstatvfs;
 
 use super::Limits;
-use super::archive::{Entry, Fault};
+use super::archive::{Entry, Fault, Kind};
 
 /// What an entry takes beside its data: its inode and its name.
 const ENTRY_BYTES: u64 = 512;
-pub const BLOCK_BYTES: u64 = 4096;
+const BLOCK_BYTES: u64 = 4096;
+/// A symbolic link that is longer takes a block: ext4 keeps a shorter one in its inode.
+const SHORT_LINK_BYTES: usize = 59;
 /// Free space is asked for again after so many bytes.
 const SPACE_STRIDE: u64 = 64 << 20;
 
@@ -34,7 +36,7 @@ impl<'a> Budget<'a> {
             let fault = format!("the layer has more than {entries_max} entries");
             return Err(Fault::refused(&entry.path, fault));
         }
-        let bytes = ENTRY_BYTES + entry.size.next_multiple_of(BLOCK_BYTES);
+        let bytes = disk_bytes(entry);
         self.disk_bytes += bytes;
         if self.disk_bytes > bytes_max {
             let fault = format!("the layer needs more than {bytes_max} bytes on disk");
@@ -59,5 +61,72 @@ impl<'a> Budget<'a> {
             }
         }
         Ok(())
+    }
+    /// Counts a folder that no entry names. Its bounds are looked at with the next entry.
+    pub fn charge_folder(&mut self) {
+        self.disk_bytes += BLOCK_BYTES;
+        self.unchecked_bytes += BLOCK_BYTES;
+    }
+}
+
+/// What an entry takes on disk, about.
+fn disk_bytes(entry: &Entry) -> u64 {
+    let attributes: usize = entry.xattrs.iter().map(|(name, value)| name.len() + value.len()).sum();
+    let data = match entry.kind {
+        Kind::File => entry.size.next_multiple_of(BLOCK_BYTES),
+        Kind::Folder => BLOCK_BYTES,
+        Kind::Symlink if entry.link.len() > SHORT_LINK_BYTES => BLOCK_BYTES,
+        Kind::Symlink | Kind::HardLink | Kind::Special => 0,
+    };
+    ENTRY_BYTES + attributes as u64 + data
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    fn entry(kind: Kind) -> Entry {
+        Entry {
+            path: b"x".to_vec(),
+            link: Vec::new(),
+            kind,
+            size: 0,
+            mode: 0o644,
+            uid: 0,
+            gid: 0,
+            mtime: (0, 0),
+            xattrs: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn entry_counts_with_all_that_it_takes_on_disk() {
+        let link = |bytes: usize| Entry { link: vec![b'x'; bytes], ..entry(Kind::Symlink) };
+        let attribute = (b"user.x".to_vec(), vec![0; 60_000]);
+        for (entry, bytes) in [
+            (entry(Kind::File), 512),
+            (Entry { size: 1, ..entry(Kind::File) }, 512 + 4096),
+            (Entry { xattrs: vec![attribute], ..entry(Kind::File) }, 512 + 60_006),
+            (entry(Kind::Folder), 512 + 4096),
+            (link(59), 512),
+            (link(60), 512 + 4096),
+        ] {
+            assert_eq!(disk_bytes(&entry), bytes, "{:?}", entry.kind);
+        }
+    }
+
+    #[test]
+    fn folders_that_no_entry_names_do_not_pass_by_the_free_space() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = std::fs::File::open(folder.path()).unwrap();
+        let limits = Limits { free_bytes_min: u64::MAX, ..Limits::default() };
+        let mut budget = Budget::new(root.as_fd(), &limits);
+        budget.unchecked_bytes = 0;
+        let first = budget.charge(&entry(Kind::File));
+        assert!(first.is_ok(), "it is asked for after many bytes only");
+        (0..SPACE_STRIDE / BLOCK_BYTES).for_each(|_| budget.charge_folder());
+        let next = budget.charge(&entry(Kind::File));
+        assert!(matches!(next, Err(Fault::Full { .. })), "{next:?}");
     }
 }

@@ -13,7 +13,7 @@ use nix::unistd::{Gid, Uid, fchown, fchownat, linkat, symlinkat};
 
 use super::Limits;
 use super::archive::{Archive, Entry, Fault, Kind};
-use super::budget::{BLOCK_BYTES, Budget};
+use super::budget::Budget;
 use super::entry_path::{EntryPath, Meaning, split};
 use super::folder::{kind_at, open_in_root, remove_tree, set_xattr};
 
@@ -201,7 +201,7 @@ impl Placement<'_> {
                     if was_whiteout {
                         self.set_opaque(folder.as_fd())?;
                     }
-                    self.budget.disk_bytes += BLOCK_BYTES;
+                    self.budget.charge_folder();
                 }
                 Err(Errno::EEXIST) => {}
                 Err(other) => return Err(io(other)),

@@ -250,6 +250,29 @@ fn whiteouts_become_overlayfs_own() {
     assert!(refused(&[file("a/.wh...", "")]).contains("whiteout"));
 }
 
+#[test]
+fn a_whiteout_behind_a_link_that_leads_out_hides_nothing_outside() {
+    let place = Place::new();
+    let up = "../".repeat(20);
+    let parent = place.folder.path().display().to_string();
+    place
+        .unpack(&archive(&[
+            raw(b'2', "up", &up),
+            file("up/.wh.outside", ""),
+            folder("d"),
+            raw(b'2', "here", "/d"),
+            file("here/.wh..wh..opq", ""),
+        ]))
+        .unwrap();
+    place.assert_contained();
+    let hidden = fs::symlink_metadata(place.root().join("outside")).unwrap();
+    assert!(hidden.file_type().is_char_device(), "it is in the layer's own root");
+    assert!(is_opaque(&place.root().join("d")));
+    for whiteout in ["l/.wh.outside", "l/.wh..wh..opq"] {
+        assert!(refused(&[raw(b'2', "l", &parent), file(whiteout, "")]).contains("leads nowhere"));
+    }
+}
+
 fn is_opaque(folder: &Path) -> bool {
     super::is_opaque(File::open(folder).unwrap().as_fd())
 }
@@ -318,6 +341,33 @@ fn long_names_are_taken_and_endless_ones_refused() {
     huge.set_cksum();
     let error = place.unpack(huge.as_bytes()).unwrap_err().to_string();
     assert!(error.contains("extended header has 1073741824 bytes"), "{error}");
+}
+
+/// An entry may have any number of extended headers: what they say is kept in memory until the entry comes.
+#[test]
+fn extended_headers_of_an_entry_are_bounded_together() {
+    let attribute = |name: &str| {
+        let key = format!("SCHILY.xattr.user.{name}");
+        let with_entry = with_pax(&[(key.as_str(), &[b'x'; 60_000])], &file("a", ""));
+        // Without the entry and the archive's end.
+        with_entry[..with_entry.len() - 512 - 1024].to_vec()
+    };
+    let few: Vec<u8> = ["1", "2"].iter().flat_map(|name| attribute(name)).collect();
+    let end = archive(&[file("a", "")]);
+    Place::new().unpack(&[few, end.clone()].concat()).unwrap();
+    let many: Vec<u8> = (0..20).flat_map(|at| attribute(&at.to_string())).collect();
+    let error = Place::new().unpack(&[many, end].concat()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::HostileLayer, "{error}");
+    assert!(error.to_string().contains("those of an entry at most 1048576"), "{error}");
+}
+
+/// Attributes take space that no size in a header tells.
+#[test]
+fn attributes_count_towards_the_room_of_a_layer() {
+    let mut place = Place::new();
+    place.limits = Limits { room_bytes: 50_000, free_bytes_min: 0, ..Limits::default() };
+    let heavy = with_pax(&[("SCHILY.xattr.user.x", &[b'x'; 60_000])], &file("a", ""));
+    assert_eq!(place.unpack(&heavy).unwrap_err().kind(), ErrorKind::StoreFull);
 }
 
 #[test]

@@ -78,8 +78,11 @@ fn the_next_process_goes_on_where_a_killed_one_stopped() {
     let node = Node::new().knows(&registry.host);
     let name = format!("{}/a:1", registry.host);
     let mut child = start(&node, &registry.host, &name);
-    let partial = node.store.dir().join("partial").join(made.layers[0].hex());
-    wait_for("the first part", || std::fs::metadata(&partial).is_ok_and(|m| m.len() == 250_000));
+    let partials = node.store.dir().join("partial");
+    wait_for("the first part", || {
+        let mut files = std::fs::read_dir(&partials).unwrap().flatten();
+        files.any(|file| file.metadata().is_ok_and(|m| m.len() == 250_000))
+    });
     let progress = node.store.progress(&source(&name)).unwrap();
     assert_eq!((progress.phase, progress.layers_total), (Phase::Downloading, 1));
     child.kill().unwrap();
@@ -137,6 +140,29 @@ fn a_process_that_is_stopped_does_not_keep_others_from_the_image() {
     assert!(second.wait().unwrap().success());
     let end = stopped.wait().unwrap();
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&end), Some(9));
+}
+
+/// As a user can bring it about: an image of his own has a layer that everybody wants, and a registry of his own gives it slowly.
+#[test]
+fn a_registry_that_is_slow_keeps_nobody_from_a_layer_that_another_has() {
+    let made = Made::new(&[layer(&[("a", &noise(300_000))])]);
+    let served = made.clone();
+    let slow = Played::new(move |request| {
+        let mut reply = serve(&served, request);
+        if request.path.ends_with(served.layers[0].as_str()) {
+            (reply.cut, reply.hang) = (Some(1000), true);
+        }
+        reply
+    });
+    let good = Played::serving(&made);
+    let node = Node::new().knows(&good.host);
+    let mut waits = start(&node, &slow.host, &format!("{}/a:1", slow.host));
+    wait_for("the download", || !slow.requests(made.layers[0].as_str()).is_empty());
+    let image = node.pull(&format!("{}/a:1", good.host)).unwrap();
+    assert_eq!(std::fs::read(lower(&image)[0].join("a")).unwrap(), noise(300_000));
+    assert_eq!(waits.try_wait().unwrap(), None, "the other still waits for its registry");
+    waits.kill().unwrap();
+    waits.wait().unwrap();
 }
 
 #[test]

@@ -49,6 +49,8 @@ fn root_images_that_cannot_be_run_are_one_line_each() {
     let root = made.path().join("rootfs");
     make_rootfs(&root);
     registry.push("lab/user", "1", &root, r#"{"Env":["PATH=/bin"],"User":"ghost"}"#);
+    registry.push("lab/number", "1", &root, r#"{"Env":["PATH=/bin"],"User":"70000"}"#);
+    registry.push("lab/forged", "1", &root, r#"{"User":"gho\u001bst\nx"}"#);
     registry.push("lab/entry", "1", &root, r#"{"Env":["PATH=/bin"],"Entrypoint":["/not/there"]}"#);
     let address = &registry.address;
     let cluster = cluster(&format!("[containers]\ninsecure_registries = ['{address}']\n"));
@@ -69,6 +71,8 @@ fn root_images_that_cannot_be_run_are_one_line_each() {
     }
     for (name, expected) in [
         ("user", "user ghost does not exist in the image"),
+        ("number", "user 70000 of the image: expected numbers below 65536"),
+        ("forged", "user gho\\u{1b}st\\nx does not exist in the image"),
         ("entry", "/not/there: No such file or directory"),
     ] {
         cluster.write(
@@ -82,6 +86,49 @@ fn root_images_that_cannot_be_run_are_one_line_each() {
         let all = format!("{}{}", said.stdout, said.stderr);
         assert!(all.contains(expected), "{name}: {all}");
     }
+    assert_nothing_is_left(&cluster);
+}
+
+/// Archives that name what is outside of them, and some that are cut off: the layer is refused in one line, or what it names is
+/// inside of it.
+#[test]
+fn root_hostile_and_truncated_archives_touch_nothing_outside_of_them() {
+    let cluster = cluster("");
+    // `--transform` writes names, or with RSh the targets of hard links, as no archive should have them.
+    let made = "set -e; umask 022; tar -C rootfs -cf good.tar .; echo x > x; ln x y; ln -s / out; mknod memory c 1 1; \
+                head -c 100000 good.tar > cut.tar; gzip -c good.tar | head -c 50000 > cut.tar.gz; \
+                tar -cPf up.tar --transform='s,^x$,../../escaped,' x; \
+                tar -cPf hard.tar --transform='s,.*,/etc/shadow,RSh' x y; \
+                (printf hsqs; head -c 8000 /dev/zero) > hollow.sqsh; \
+                cp good.tar inner.tar; tar -rf inner.tar out memory; \
+                tar -rPf inner.tar --transform='s,^x$,out/opt/through-a-link,' x; \
+                tar -rPf inner.tar --transform='s,^x$,out/etc/.wh.hostname,' x";
+    cluster.shell(made).ok();
+    for (image, expected) in [
+        ("./cut.tar", "its archive ends early"),
+        ("./cut.tar.gz", "its compressed data ends early"),
+        ("./up.tar", "its name has .. in it"),
+        ("./hard.tar", "a hard link to /etc/shadow, which is not in the layer before it"),
+        ("./hollow.sqsh", "hollow.sqsh: cannot be mounted"),
+    ] {
+        let said = cluster.shell_as(USER, &format!("srun --container={image} true"));
+        assert_ne!(said.code, 0, "{image}");
+        assert!(said.stderr.contains(expected), "{image}: {}", said.stderr);
+        assert!(said.stderr.lines().count() <= 2, "{image}: {}", said.stderr);
+    }
+    assert_eq!(parts_in_store(&cluster), 0, "nothing of them is kept");
+    let look = "cat /opt/through-a-link; ls /memory /etc/hostname 2>/dev/null; true";
+    let said = cluster.shell_as(USER, &format!("srun --container=./inner.tar sh -c '{look}'"));
+    assert_eq!(said.ok(), "x\n", "the link leads to its own root, and there is no device");
+    for outside in ["/opt/through-a-link", "/etc/.wh.hostname"] {
+        assert!(!std::path::Path::new(outside).exists(), "{outside}");
+    }
+    assert!(std::path::Path::new("/etc/hostname").exists(), "the node's own is there");
+    assert_eq!(cluster.shell("find \"$SLUICE_STATE\" -name escaped").ok(), "");
+    until("no loop device has the file", || {
+        let found = cluster.shell("grep -l hollow /sys/block/loop*/loop/backing_file");
+        found.stdout.is_empty().then_some(())
+    });
     assert_nothing_is_left(&cluster);
 }
 

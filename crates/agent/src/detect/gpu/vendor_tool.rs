@@ -1,6 +1,7 @@
 //! A tool of a GPU's vendor, asked for what no file says. It runs for a bounded time: a broken driver must not keep the
 //! node from starting, nor other GPUs from being read.
 
+use crate::killed_child::reap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -30,14 +31,6 @@ pub(crate) fn output(tool: &Path, arguments: &[&str], timeout: Duration) -> Opti
     Some(text)
 }
 
-/// Collects a killed tool, so that tools which hang leave no zombies behind. One that cannot be killed is given up.
-fn reap(child: &mut Child) {
-    let until = Instant::now() + REAP_TIMEOUT;
-    while matches!(child.try_wait(), Ok(None)) && Instant::now() < until {
-        std::thread::sleep(POLL_PAUSE);
-    }
-}
-
 /// Whether the tool succeeded in time.
 fn ends_well(child: &mut Child, until: Instant) -> bool {
     loop {
@@ -46,7 +39,7 @@ fn ends_well(child: &mut Child, until: Instant) -> bool {
             Ok(None) if Instant::now() < until => std::thread::sleep(POLL_PAUSE),
             _ => {
                 let _ = child.kill();
-                reap(child);
+                reap(child, REAP_TIMEOUT);
                 return false;
             }
         }

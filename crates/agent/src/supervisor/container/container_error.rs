@@ -1,5 +1,6 @@
 //! Why a process has no container: the part that failed, and one line about it.
 
+use model::printable::printable;
 use model::reason::{LaunchFailure, LaunchFault};
 
 /// What is only a text is the container's own failure: its image, its files, its namespaces.
@@ -11,8 +12,9 @@ pub(crate) struct ContainerError {
 }
 
 impl ContainerError {
+    /// Texts of an image may be among the words: none of them ends the line or moves the cursor.
     pub fn new(fault: LaunchFault, what: String) -> Self {
-        Self { fault, what }
+        Self { fault, what: printable(&what).into_owned() }
     }
 
     pub fn volume(what: String) -> Self {
@@ -44,5 +46,18 @@ impl From<&str> for ContainerError {
 impl From<ContainerError> for LaunchFailure {
     fn from(error: ContainerError) -> Self {
         LaunchFailure::new(error.fault, error.what)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_of_an_image_forges_no_line() {
+        let error = ContainerError::from("user a\u{1b}[2J\nsluice: all is well".to_owned());
+        assert_eq!(error.to_string(), "user a\\u{1b}[2J\\nsluice: all is well");
+        let failure = LaunchFailure::from(error);
+        assert!(!failure.what.contains(['\n', '\u{1b}']), "{}", failure.what);
     }
 }

@@ -4,6 +4,7 @@ use super::ContainerSpec;
 use super::files::is_folder;
 use crate::supervisor::mount_calls::{open_plain, open_plain_at};
 use crate::supervisor::process::credentials::as_user;
+use crate::trusted_dir::TrustedDir;
 use image::{
     FileUser, ImageConfig, Phase, Progress, Pull, PullPolicy, RegistryConfig, Root, Source,
     SquashImage, Store, StoreOptions,
@@ -96,15 +97,23 @@ pub(super) fn find(
     pull(spec, &source, opened, progress)
 }
 
-/// The node's images. What killed pulls left is looked for where that was not done within `clean_pause`.
+/// The node's images. What killed pulls left is looked for where that was not done within `clean_pause`. A folder that a user
+/// could write to or replace is refused: that user would choose what runs in the containers of others.
 pub(super) fn open_store(
     folder: &Path,
     site: &ContainerSite,
     clean_pause: Duration,
-) -> image::Result<Store> {
+) -> Result<Store, String> {
+    let failed = |e: std::io::Error| format!("the image store {}: {e}", folder.display());
+    let is_new = !folder.exists();
+    let trusted = TrustedDir::make(folder).map_err(failed)?;
+    if is_new {
+        trusted.set_mode(0o700).map_err(failed)?;
+    }
     let bounded = StoreOptions::bounded(site.store_size.0);
     let pulls_max = site.pulls as usize;
-    Store::open_with(folder, StoreOptions { pulls_max, clean_pause, ..bounded })
+    let options = StoreOptions { pulls_max, clean_pause, ..bounded };
+    Store::open_with(trusted.path(), options).map_err(|e| e.to_string())
 }
 
 fn pull(
@@ -113,8 +122,7 @@ fn pull(
     opened: Option<OwnedFd>,
     progress: &mut (dyn FnMut(&str) + Send),
 ) -> Result<RootFs, String> {
-    let words = |e: image::Error| e.to_string();
-    let store = open_store(&spec.store, spec.site, CLEAN_PAUSE).map_err(words)?;
+    let store = open_store(&spec.store, spec.site, CLEAN_PAUSE)?;
     let registry = RegistryConfig {
         mirrors: spec.site.mirrors.clone(),
         insecure: spec.site.insecure.iter().cloned().collect(),
@@ -231,6 +239,31 @@ fn read_bundle_config(file: OwnedFd) -> Result<Result<BundleConfig, String>, Str
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn store_is_the_agents_own_or_refused() {
+        use std::os::unix::fs::PermissionsExt;
+        let made = tempfile::tempdir().expect("scratch folder");
+        let open = |name: &str| {
+            open_store(&made.path().join(name), &ContainerSite::default(), Duration::ZERO)
+        };
+        let mode = |name: &str| {
+            let found = std::fs::metadata(made.path().join(name)).expect("a folder");
+            found.permissions().mode() & 0o777
+        };
+        open("new/images").expect("made");
+        assert_eq!(mode("new/images"), 0o700);
+        let shared = made.path().join("shared");
+        std::fs::create_dir(&shared).expect("made");
+        std::fs::write(shared.join("note"), "").expect("written");
+        let all = std::fs::Permissions::from_mode(0o777);
+        std::fs::set_permissions(&shared, all).expect("open to all");
+        for name in ["shared", "shared/images"] {
+            let refused = open(name).expect_err(name);
+            assert!(refused.starts_with("the image store "), "{refused}");
+        }
+        assert!(!shared.join("images").exists() && !shared.join("layers").exists());
+    }
 
     #[test]
     fn progress_counts_only_what_is_known() {

@@ -22,6 +22,8 @@ use std::process::{Command, Stdio};
 const RUNTIMES: [&str; 2] = [RUNC, CRUN];
 pub(super) const RUNC: &str = "runc";
 const CRUN: &str = "crun";
+/// Tried after these, where the site names none: each for what it can do.
+const OTHERS: [&str; 5] = ["podman", "docker", "enroot", "apptainer", "singularity"];
 
 /// What runs containers on this node.
 pub(super) enum Runtime {
@@ -44,49 +46,95 @@ pub(super) fn find(
     folder: &Path,
     own_network: bool,
 ) -> Result<Runtime, String> {
-    let named = site.runtime.as_deref();
-    match named.map(|name| (name, RuntimeKind::of(name))) {
-        Some((name, RuntimeKind::Oci)) => return find_named(name).map(Runtime::Oci),
-        Some((name, RuntimeKind::Engine(kind))) => {
-            // An engine's containers have the node's network. A task that need not be apart takes it.
-            let is_apart = own_network && site.network == NetworkPolicy::Bridge;
-            let is_plain = request.user == ContainerUser::JobUser
-                && !is_apart
-                && request.name.is_none()
-                && request.save.is_none();
-            let image = request.image.as_deref().filter(|_| is_plain);
-            if let Some(Ok(Source::Registry(reference))) = image.map(str::parse) {
-                let engine = Engine { kind, program: find_named(name)? };
-                return Ok(Runtime::Engine(engine, reference));
-            }
-        }
-        Some((name, RuntimeKind::Enroot)) => {
-            // A container of that name that an OCI runtime has made is its own.
-            let image = EnrootImage::of(request).filter(|_| !assembly::is_made_in(folder));
-            if let Some(image) = image {
-                return Ok(Runtime::Enroot(find_named(name)?, image));
-            }
-        }
-        Some((name, RuntimeKind::Apptainer)) => {
-            if let Some(image) = apptainer::image_of(request) {
-                return Ok(Runtime::Apptainer(find_named(name)?, image));
-            }
-        }
-        None => {}
-    }
-    let found = RUNTIMES.iter().find_map(|name| node_programs::find(name));
-    found.map(Runtime::Oci).ok_or_else(|| {
-        "no container runtime on this node: install runc, or name one in sluice.toml".into()
-    })
+    Search { site, request, folder, own_network, installed: &node_programs::find }.runtime()
 }
 
-/// The program of the site's own choice.
-fn find_named(name: &str) -> Result<PathBuf, String> {
-    if name.contains('/') {
-        let path = Some(PathBuf::from(name)).filter(|path| path.is_file());
-        return path.ok_or_else(|| format!("container runtime {name}: no such file"));
+/// What a runtime is searched for.
+struct Search<'a> {
+    site: &'a ContainerSite,
+    request: &'a Container,
+    folder: &'a Path,
+    own_network: bool,
+    /// The node's program of a name.
+    installed: &'a dyn Fn(&str) -> Option<PathBuf>,
+}
+
+impl Search<'_> {
+    fn runtime(&self) -> Result<Runtime, String> {
+        let named = self.site.runtime.as_deref();
+        if let Some(name) = named {
+            if RuntimeKind::of(name) == RuntimeKind::Oci {
+                return self.named(name).map(Runtime::Oci);
+            }
+            if let Some(found) = self.other(name, || self.named(name))? {
+                return Ok(found);
+            }
+        }
+        if let Some(found) = RUNTIMES.iter().find_map(|name| (self.installed)(name)) {
+            return Ok(Runtime::Oci(found));
+        }
+        for name in OTHERS.iter().filter(|_| named.is_none()) {
+            if let Some(program) = (self.installed)(name)
+                && let Some(found) = self.other(name, || Ok(program))?
+            {
+                return Ok(found);
+            }
+        }
+        Err("no container runtime on this node: install runc, or name one in sluice.toml".into())
     }
-    node_programs::find(name).ok_or_else(|| format!("container runtime {name} is not on this node"))
+
+    /// The program of this name as the container's runtime, where it is no OCI runtime and can do what is asked for.
+    fn other(
+        &self,
+        name: &str,
+        program: impl FnOnce() -> Result<PathBuf, String>,
+    ) -> Result<Option<Runtime>, String> {
+        let found = match RuntimeKind::of(name) {
+            RuntimeKind::Oci => None,
+            RuntimeKind::Engine(kind) => match self.image_for_engine() {
+                Some(image) => Some(Runtime::Engine(Engine { kind, program: program()? }, image)),
+                None => None,
+            },
+            RuntimeKind::Enroot => {
+                // A container of that name that an OCI runtime has made is its own.
+                let is_others = assembly::is_made_in(self.folder);
+                match EnrootImage::of(self.request).filter(|_| !is_others) {
+                    Some(image) => Some(Runtime::Enroot(program()?, image)),
+                    None => None,
+                }
+            }
+            RuntimeKind::Apptainer => match apptainer::image_of(self.request) {
+                Some(image) => Some(Runtime::Apptainer(program()?, image)),
+                None => None,
+            },
+        };
+        Ok(found)
+    }
+
+    /// The image of a container that an engine can run.
+    fn image_for_engine(&self) -> Option<Reference> {
+        let request = self.request;
+        // An engine's containers have the node's network. A task that need not be apart takes it.
+        let is_apart = self.own_network && self.site.network == NetworkPolicy::Bridge;
+        let is_plain = request.user == ContainerUser::JobUser
+            && !is_apart
+            && request.name.is_none()
+            && request.save.is_none();
+        match request.image.as_deref().filter(|_| is_plain)?.parse() {
+            Ok(Source::Registry(reference)) => Some(reference),
+            _ => None,
+        }
+    }
+
+    /// The program of the site's own choice.
+    fn named(&self, name: &str) -> Result<PathBuf, String> {
+        if name.contains('/') {
+            let path = Some(PathBuf::from(name)).filter(|path| path.is_file());
+            return path.ok_or_else(|| format!("container runtime {name}: no such file"));
+        }
+        (self.installed)(name)
+            .ok_or_else(|| format!("container runtime {name} is not on this node"))
+    }
 }
 
 /// The option of a runtime to remove neither its group nor what it noted when the container has ended.
@@ -193,6 +241,43 @@ mod tests {
             Container { name, ..alpine.clone() },
         ] {
             assert!(!find("/nowhere/docker", &other).contains("docker"), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn runtime_that_nobody_names_is_the_first_that_is_here_and_can_do_it() {
+        let site = ContainerSite::default();
+        let find = |installed: &[&str], request: &Container| {
+            let installed = |name: &str| installed.contains(&name).then(|| PathBuf::from(name));
+            let folder = Path::new("/nowhere");
+            let search =
+                Search { site: &site, request, folder, own_network: false, installed: &installed };
+            let program = match search.runtime() {
+                Ok(Runtime::Oci(program) | Runtime::Enroot(program, _)) => program,
+                Ok(Runtime::Engine(engine, _)) => engine.program,
+                Ok(Runtime::Apptainer(program, _)) => program,
+                Err(why) => PathBuf::from(why),
+            };
+            program.display().to_string()
+        };
+        let image = |image: &str| Container { image: Some(image.into()), ..Container::default() };
+        let (alpine, sif) = (image("docker://alpine"), image("/images/x.sif"));
+        for (installed, request, expected) in [
+            (&["docker", "runc", "crun"][..], &alpine, "runc"),
+            (&["podman", "crun"], &sif, "crun"),
+            (&["docker", "podman"], &alpine, "podman"),
+            (&["apptainer", "docker"], &alpine, "docker"),
+            (&["apptainer", "docker"], &sif, "apptainer"),
+            (&["singularity", "enroot"], &alpine, "enroot"),
+        ] {
+            assert_eq!(find(installed, request), expected, "{installed:?}");
+        }
+        let root = Container { user: ContainerUser::Root, ..alpine.clone() };
+        for (installed, request) in
+            [(&["docker"][..], &root), (&["docker"], &sif), (&["apptainer"], &alpine)]
+        {
+            let refused = find(installed, request);
+            assert!(refused.starts_with("no container runtime on this node"), "{refused}");
         }
     }
 

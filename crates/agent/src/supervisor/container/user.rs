@@ -1,7 +1,7 @@
 //! The users of a container: of its image, by name or number, and the user namespace by which owners are mapped.
 
 use super::files::read_in_root;
-use super::holder::{IdMap, MappedIds};
+use super::holder::{IDS, IdMap, MappedIds};
 use crate::supervisor::mount_calls::Rights;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
@@ -118,6 +118,9 @@ pub(super) fn resolve(root: &OwnedFd, text: &str, rights: Rights) -> Result<(u32
                 .ok_or_else(|| format!("group {group} does not exist in the image"))?,
         },
     };
+    if uid >= IDS || gid >= IDS {
+        return Err(format!("user {text} of the image: expected numbers below {IDS}"));
+    }
     Ok((uid, gid))
 }
 
@@ -163,6 +166,12 @@ mod tests {
         let missing = Err("user kim does not exist in the image".into());
         assert_eq!(resolve(&fd, "kim", Rights::Root), missing);
         assert!(resolve(&fd, "app:no", Rights::Root).is_err());
+        // The container's user namespace has no others.
+        for text in ["65536", "0:65536", "4294967295"] {
+            let refused = resolve(&fd, text, Rights::Root).expect_err(text);
+            let expected = format!("user {text} of the image: expected numbers below 65536");
+            assert_eq!(refused, expected);
+        }
     }
 
     /// A folder as an image may name a file of the node as its list of users.

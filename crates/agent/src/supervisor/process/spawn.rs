@@ -15,6 +15,7 @@ use crate::supervisor::prolog_epilog::task_prolog;
 use crate::supervisor::workspace::RunWorkspace;
 use model::container::ContainerNetwork;
 use model::limits::Limits;
+use model::printable::printable;
 use model::reason::{LaunchFailure, LaunchFault};
 use model::run::{LoginEnvironment, Rlimits, WORK_DIR_FALLBACK};
 use nix::errno::Errno;
@@ -549,7 +550,9 @@ fn culprit(program: &str, errno: Errno) -> String {
     }
 }
 
+/// `what` may be a text of an image.
 fn write_notice(words: &str, what: &str, errno: Errno) {
+    let what = &printable(what);
     write_line(&words.replace("{what}", what).replace("{error}", errno.desc()));
 }
 

@@ -6,8 +6,9 @@ use crate::output::Moment;
 use crate::output::text::node_text;
 use crate::words::{self, node::NodeState};
 use model::gpu_health::{GpuReading, Severity};
+use model::node::SlotState;
 use model::node_reason::NodeReason;
-use model::time::Timestamp;
+use model::time::{Timestamp, format_elapsed_full};
 use wire::view::NodeView;
 
 pub fn push(out: &mut String, node: &NodeView, moment: Moment<'_>, options: Options) {
@@ -94,6 +95,10 @@ fn push_state(record: &mut RecordWriter<'_>, node: &NodeView, moment: Moment<'_>
         record.line(reason_line(reason, moment));
     }
     // Lines that Slurm does not have follow.
+    if node.slot == SlotState::Up && facts.boot_time.secs() > 0 {
+        let up = moment.now.since(facts.boot_time);
+        record.line(format!("UpTime={}", format_elapsed_full(up.as_secs())));
+    }
     if config.declared {
         record.line("Declared=YES");
     }

@@ -1,4 +1,5 @@
 //! `scontrol show` against the captures. There is no port where agents dial out: `Port=0` stands for the captured one.
+//! `UpTime` of a node is a line of our own, after those of Slurm.
 
 use super::*;
 use crate::output::samples::{at, busy_node, cluster, moment, node as idle_node, train};
@@ -43,6 +44,7 @@ fn nodes_have_the_record_of_slurm() {
             "   CapWatts=n/a\n",
             "   CurrentWatts=0 AveWatts=0\n",
             "   ExtSensorsJoules=n/s ExtSensorsWatts=0 ExtSensorsTemp=n/s\n",
+            "   UpTime=00:09:13\n",
             "\n",
             "NodeName=node2 Arch=x86_64 CoresPerSocket=16 \n",
             "   CPUAlloc=0 CPUEfctv=32 CPUTot=32 CPULoad=1.01\n",
@@ -61,14 +63,15 @@ fn nodes_have_the_record_of_slurm() {
             "   CapWatts=n/a\n",
             "   CurrentWatts=0 AveWatts=0\n",
             "   ExtSensorsJoules=n/s ExtSensorsWatts=0 ExtSensorsTemp=n/s\n",
+            "   UpTime=00:09:13\n",
             "\n",
         )
     );
     assert_eq!(
         both(ONELINER),
         concat!(
-            "NodeName=node1 Arch=x86_64 CoresPerSocket=16  CPUAlloc=0 CPUEfctv=32 CPUTot=32 CPULoad=1.01 AvailableFeatures=h100,ib ActiveFeatures=h100,ib Gres=gpu:h100:8 NodeAddr=127.0.0.1 NodeHostName=vm Port=0 Version=22.05.8 OS=Linux 6.18.44-fc-v310 #1 SMP @0  RealMemory=128000 AllocMem=0 FreeMem=18358 Sockets=2 Boards=1 State=IDLE ThreadsPerCore=1 TmpDisk=0 Weight=1 Owner=N/A MCS_label=N/A Partitions=gpu,debug  BootTime=2026-11-15T00:37:08 SlurmdStartTime=2026-11-15T00:44:55 LastBusyTime=2026-11-15T00:45:49 CfgTRES=cpu=32,mem=125G,billing=32,gres/gpu=8 AllocTRES= CapWatts=n/a CurrentWatts=0 AveWatts=0 ExtSensorsJoules=n/s ExtSensorsWatts=0 ExtSensorsTemp=n/s\n",
-            "NodeName=node2 Arch=x86_64 CoresPerSocket=16  CPUAlloc=0 CPUEfctv=32 CPUTot=32 CPULoad=1.01 AvailableFeatures=h100,ib ActiveFeatures=h100,ib Gres=gpu:h100:8 NodeAddr=127.0.0.1 NodeHostName=vm Port=0 Version=22.05.8 OS=Linux 6.18.44-fc-v310 #1 SMP @0  RealMemory=128000 AllocMem=0 FreeMem=18351 Sockets=2 Boards=1 State=IDLE ThreadsPerCore=1 TmpDisk=0 Weight=1 Owner=N/A MCS_label=N/A Partitions=gpu  BootTime=2026-11-15T00:37:08 SlurmdStartTime=2026-11-15T00:44:55 LastBusyTime=2026-11-15T00:45:49 CfgTRES=cpu=32,mem=125G,billing=32,gres/gpu=8 AllocTRES= CapWatts=n/a CurrentWatts=0 AveWatts=0 ExtSensorsJoules=n/s ExtSensorsWatts=0 ExtSensorsTemp=n/s\n",
+            "NodeName=node1 Arch=x86_64 CoresPerSocket=16  CPUAlloc=0 CPUEfctv=32 CPUTot=32 CPULoad=1.01 AvailableFeatures=h100,ib ActiveFeatures=h100,ib Gres=gpu:h100:8 NodeAddr=127.0.0.1 NodeHostName=vm Port=0 Version=22.05.8 OS=Linux 6.18.44-fc-v310 #1 SMP @0  RealMemory=128000 AllocMem=0 FreeMem=18358 Sockets=2 Boards=1 State=IDLE ThreadsPerCore=1 TmpDisk=0 Weight=1 Owner=N/A MCS_label=N/A Partitions=gpu,debug  BootTime=2026-11-15T00:37:08 SlurmdStartTime=2026-11-15T00:44:55 LastBusyTime=2026-11-15T00:45:49 CfgTRES=cpu=32,mem=125G,billing=32,gres/gpu=8 AllocTRES= CapWatts=n/a CurrentWatts=0 AveWatts=0 ExtSensorsJoules=n/s ExtSensorsWatts=0 ExtSensorsTemp=n/s UpTime=00:09:13\n",
+            "NodeName=node2 Arch=x86_64 CoresPerSocket=16  CPUAlloc=0 CPUEfctv=32 CPUTot=32 CPULoad=1.01 AvailableFeatures=h100,ib ActiveFeatures=h100,ib Gres=gpu:h100:8 NodeAddr=127.0.0.1 NodeHostName=vm Port=0 Version=22.05.8 OS=Linux 6.18.44-fc-v310 #1 SMP @0  RealMemory=128000 AllocMem=0 FreeMem=18351 Sockets=2 Boards=1 State=IDLE ThreadsPerCore=1 TmpDisk=0 Weight=1 Owner=N/A MCS_label=N/A Partitions=gpu  BootTime=2026-11-15T00:37:08 SlurmdStartTime=2026-11-15T00:44:55 LastBusyTime=2026-11-15T00:45:49 CfgTRES=cpu=32,mem=125G,billing=32,gres/gpu=8 AllocTRES= CapWatts=n/a CurrentWatts=0 AveWatts=0 ExtSensorsJoules=n/s ExtSensorsWatts=0 ExtSensorsTemp=n/s UpTime=00:09:13\n",
         )
     );
     assert_eq!(
@@ -93,6 +96,7 @@ fn nodes_have_the_record_of_slurm() {
             "   CapWatts=n/a\n",
             "   CurrentWatts=0 AveWatts=0\n",
             "   ExtSensorsJoules=n/s ExtSensorsWatts=0 ExtSensorsTemp=n/s\n",
+            "   UpTime=00:09:13\n",
             "\n",
         )
     );
@@ -129,6 +133,7 @@ fn a_drained_node_shows_its_reason_and_who_set_it() {
             "   CurrentWatts=0 AveWatts=0\n",
             "   ExtSensorsJoules=n/s ExtSensorsWatts=0 ExtSensorsTemp=n/s\n",
             "   Reason=bad gpu 3 [root@2026-11-15T00:48:20]\n",
+            "   UpTime=00:09:13\n",
             "\n",
         )
     );

@@ -12,6 +12,7 @@ use crate::supervisor::container::program::{Inside, own_mounts};
 use crate::supervisor::container::{ContainerSpec, group_trees};
 use crate::supervisor::mount_calls::{MountPoints, Rights, stop_propagation};
 use image::ImageConfig;
+use model::printable::printable;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open, openat};
 use nix::sched::{CloneFlags, setns};
@@ -201,11 +202,12 @@ impl EngineHelper<'_> {
             .and_then(|()| self.place_and_find(spec, &process.handle, argv, environment))
         {
             Ok(Ok(orders)) => orders,
-            Ok(Err((errno, what))) => Orders::Fail {
-                line: exec_failed.replace("{what}", &what).replace("{error}", errno.desc()),
-                code: errno as i32,
-            },
-            Err(why) => Orders::Fail { line: format!("sluice: {why}"), code: 1 },
+            Ok(Err((errno, what))) => {
+                let line = exec_failed.replace("{what}", &printable(&what));
+                let line = line.replace("{error}", errno.desc());
+                Orders::Fail { line, code: errno as i32 }
+            }
+            Err(why) => Orders::Fail { line: format!("sluice: {}", printable(&why)), code: 1 },
         };
         if is_refused {
             // It may say the line that it is told, and ends.
