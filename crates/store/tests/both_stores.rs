@@ -1,12 +1,13 @@
 //! What every store promises, run against files and against PostgreSQL; and what the lease of a database promises.
 
 mod database;
+#[path = "both_stores/ended.rs"]
+mod ended;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use database::TestDatabase;
-use model::time::Timestamp;
 use store::postgres::{
     Database, DatabaseError, DatabaseUrl, EndedLog, Lease, PostgresFolder, PostgresJournal,
     PostgresReader, SeenServer, ServerAddress, Taken, check_cluster, mark_moved, prepare,
@@ -296,7 +297,7 @@ fn up_deposed_server_writes_nothing_more() {
     assert!(late.to_string().contains("taken over"), "{late}");
     folder(first.epoch()).remove("a").expect_err("another server leads");
     EndedLog::new(database.clone(), first.epoch())
-        .add(1, vec![1], Timestamp(5))
+        .add(1, vec![1], ended::of_ends(5, 5))
         .expect_err("another server leads");
 
     let (mut new, recovery) = open(second.epoch()).expect("a journal");
@@ -481,61 +482,4 @@ fn up_database_that_cannot_be_used_is_refused_in_one_line() {
     assert!(encoding.contains("its encoding is LATIN1"), "{encoding}");
     let absent = refusal(&server.url_of("absent"), CLUSTER);
     assert!(absent.contains("\"absent\" does not exist"), "{absent}");
-}
-
-#[test]
-fn up_old_entries_of_the_books_are_found_replaced_and_removed() {
-    let server = TestDatabase::start();
-    let database = connect(&server.url());
-    prepare(&database, CLUSTER).expect("a schema");
-    let lease = lead(&database, "one");
-    let ended = EndedLog::new(database.clone(), lease.epoch());
-    for (seq, oldest) in [(1, 500), (2, 100), (3, 900)] {
-        ended.add(seq, vec![seq as u8], Timestamp(oldest)).expect("added");
-    }
-    let contents = |before: i64| -> Vec<Vec<u8>> {
-        let found = ended.older_than(Timestamp(before)).expect("read");
-        found.into_iter().map(|(_, bytes)| bytes).collect()
-    };
-    assert_eq!(contents(600), [[2], [1]], "the oldest first");
-    let oldest = || ended.oldest_end().expect("read");
-    assert_eq!(oldest(), Some(Timestamp(100)));
-    let found = ended.older_than(Timestamp(600)).expect("read");
-    ended.replace(found[0].0, None).expect("removed");
-    ended.replace(found[1].0, Some((vec![7], Timestamp(i64::MAX)))).expect("replaced");
-    assert_eq!(contents(600), Vec::<Vec<u8>>::new());
-    assert_eq!(oldest(), Some(Timestamp(900)), "one without an attempt has none");
-    let mut left = Vec::new();
-    let take = |seq: u64, bytes: &[u8]| -> Result<(), DatabaseError> {
-        left.push((seq, bytes.to_vec()));
-        Ok(())
-    };
-    ended.read_after(0, take).expect("read");
-    assert_eq!(left, [(1, vec![7]), (3, vec![3])]);
-    // One that was deposed changes nothing.
-    lease.release().expect("released");
-    lead(&database, "two");
-    let late = ended.replace(found[1].0, None).expect_err("another server leads");
-    assert!(matches!(late, DatabaseError::Deposed), "{late}");
-}
-
-#[test]
-fn up_ended_entries_are_read_after_a_seq_in_order() {
-    let server = TestDatabase::start();
-    let database = connect(&server.url());
-    prepare(&database, CLUSTER).expect("a schema");
-    let ended = EndedLog::new(database.clone(), lead(&database, "one").epoch());
-    for seq in 1..=150_u64 {
-        let oldest = Timestamp(1000 * seq as i64);
-        ended.add(seq, seq.to_le_bytes().to_vec(), oldest).expect("added");
-    }
-    assert_eq!(ended.last_seq().expect("read"), 150);
-    let mut found = Vec::new();
-    let take = |seq: u64, entry: &[u8]| -> Result<(), DatabaseError> {
-        assert_eq!(entry, seq.to_le_bytes());
-        found.push(seq);
-        Ok(())
-    };
-    ended.read_after(20, take).expect("read");
-    assert_eq!(found, (21..=150).collect::<Vec<_>>());
 }

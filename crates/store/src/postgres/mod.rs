@@ -18,7 +18,7 @@ mod shared_file;
 mod url;
 
 pub use connection::Database;
-pub use ended::EndedLog;
+pub use ended::{EndedLog, EntrySummary, StoredEntry};
 pub use error::DatabaseError;
 pub use folder::PostgresFolder;
 pub use journal::PostgresJournal;
