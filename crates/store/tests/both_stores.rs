@@ -266,6 +266,32 @@ fn up_nothing_is_stored_behind_bytes_whose_commit_is_under_way() {
 }
 
 #[test]
+fn up_file_that_is_removed_takes_its_bytes_along_and_gets_no_more() {
+    let server = TestDatabase::start();
+    let database = connect(&server.url());
+    prepare(&database, CLUSTER).expect("a schema");
+    let epoch = lead(&database, "one").epoch();
+    let folder = PostgresFolder::new(database.clone(), "blobs", epoch);
+    let [kept, gone] = ["kept", "gone"].map(|name| folder.create(name).expect("a file"));
+    for file in [&kept, &gone] {
+        file.write_at(0, b"written").expect("written");
+        // Over what is there.
+        file.write_at(3, b"over").expect("written");
+    }
+    folder.remove("gone").expect("removed");
+    gone.write_at(7, b"late").expect_err("it is gone");
+    let journal =
+        PostgresJournal::open(database.clone(), epoch, Position::START, |_| Ok(())).expect("empty");
+    let mut journal = journal.0;
+    assert!(gone.write_with_journal(7, b"late").expect("left to the journal"));
+    journal.append(1, 0, &[b"a"]).expect_err("its text has no place");
+    assert_eq!(kept.read_all().expect("read"), b"wriover");
+    let left = "(SELECT bool_and(f.id IS NOT NULL) FROM sluice.extent e
+        LEFT JOIN sluice.file f ON f.id = e.file)";
+    server.execute("sluice", &format!("DO $$ BEGIN ASSERT {left}; END $$"));
+}
+
+#[test]
 fn up_deposed_server_writes_nothing_more() {
     let server = TestDatabase::start();
     let database = connect(&server.url());

@@ -18,11 +18,12 @@ const EXTENT_BYTES: usize = 1 << 20;
 /// The most bytes that one question reads.
 const READ_BYTES: usize = 4 << 20;
 
-/// One extent behind all others. Changes nothing if the file has a later one, or another server leads.
+/// One extent behind all others. Changes nothing if the file has a later one or is gone, or another server leads.
 const WRITE_BEHIND: &str = "WITH leads AS (SELECT 1 FROM sluice.lease WHERE epoch = $1 FOR SHARE),
     put AS (
         INSERT INTO sluice.extent (file, begins, bytes)
-        SELECT $2::bigint, $3::bigint, $4::bytea FROM leads WHERE coalesce(
+        SELECT $2::bigint, $3::bigint, $4::bytea FROM leads
+        WHERE EXISTS (SELECT 1 FROM sluice.file WHERE id = $2) AND coalesce(
             (SELECT begins + octet_length(bytes) FROM sluice.extent
              WHERE file = $2 ORDER BY begins DESC LIMIT 1), 0) <= $3
         RETURNING 1),
@@ -184,10 +185,12 @@ impl PostgresFile {
         let content = bytes.to_vec();
         self.change(move |transaction| {
             let end = begins + content.len() as i64;
+            let sql = "UPDATE sluice.file SET len = greatest(len, $2) WHERE id = $1";
+            if transaction.execute(sql, &[&id, &end])? == 0 {
+                return Err(DatabaseError::Unfit("the file was removed from the database".into()));
+            }
             cut(transaction, id, begins, end)?;
             transaction.execute(INSERT_EXTENT, &[&id, &begins, &content])?;
-            let sql = "UPDATE sluice.file SET len = greatest(len, $2) WHERE id = $1";
-            transaction.execute(sql, &[&id, &end])?;
             Ok(())
         })
     }

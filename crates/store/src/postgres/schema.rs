@@ -6,12 +6,13 @@ use super::connection::{Database, Session};
 use super::error::DatabaseError;
 
 /// Each brings the schema from the version before to the next. A step that was released is never changed.
-const MIGRATIONS: [&str; 5] = [
+const MIGRATIONS: [&str; 6] = [
     include_str!("migration_1.sql"),
     include_str!("migration_2.sql"),
     include_str!("migration_3.sql"),
     include_str!("migration_4.sql"),
     include_str!("migration_5.sql"),
+    include_str!("migration_6.sql"),
 ];
 
 /// The oldest PostgreSQL that is taken.
