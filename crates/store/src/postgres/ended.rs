@@ -255,7 +255,7 @@ impl EndedLog {
 }
 
 impl StoredEntry {
-    fn read(row: &postgres::Row) -> Self {
+    fn read(row: &tokio_postgres::Row) -> Self {
         Self { number: row.get(0), kept_at: row.get(1), content: row.get(2) }
     }
 }

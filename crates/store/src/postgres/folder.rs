@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use super::connection::{Database, Extent};
 use super::error::DatabaseError;
+use super::session::Transaction;
 use super::{from_bigint, to_bigint};
 use crate::disk::{Disk, DiskFile, Entry, checked};
 
@@ -197,13 +198,13 @@ impl PostgresFile {
 
     fn change(
         &self,
-        work: impl FnOnce(&mut postgres::Transaction<'_>) -> Result<(), DatabaseError> + Send + 'static,
+        work: impl FnOnce(&mut Transaction<'_>) -> Result<(), DatabaseError> + Send,
     ) -> io::Result<()> {
         let epoch = self.epoch;
         self.database.ask(move |session| {
             let mut transaction = session.leaders_transaction(epoch)?;
             work(&mut transaction)?;
-            Ok(transaction.commit()?)
+            transaction.commit()
         })?;
         Ok(())
     }
@@ -242,7 +243,7 @@ fn copy_overlap(begins: u64, bytes: &[u8], offset: u64, buffer: &mut [u8]) {
 
 /// Takes a range out of the extents.
 fn cut(
-    transaction: &mut postgres::Transaction<'_>,
+    transaction: &mut Transaction<'_>,
     id: i64,
     begins: i64,
     end: i64,
