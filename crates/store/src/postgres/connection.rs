@@ -192,3 +192,40 @@ impl Link {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nowhere() -> Arc<Database> {
+        let url = "postgres:///sluice?host=/nowhere&user=sluice";
+        Database::new(DatabaseUrl::parse(url, None).expect("an address")).expect("a driver")
+    }
+
+    #[test]
+    fn everybody_who_asks_a_database_that_is_nowhere_is_told() {
+        let database = nowhere();
+        let ask = || database.ask(|session| session.query("SELECT 1", &[]).map(drop));
+        std::thread::scope(|scope| {
+            let asked: Vec<_> = (0..8).map(|_| scope.spawn(ask)).collect();
+            for thread in asked {
+                let told = thread.join().expect("no panic").expect_err("nobody is there");
+                assert!(matches!(told, DatabaseError::Unreachable(_)), "{told}");
+            }
+        });
+        let turns = database.turns();
+        assert!(turns.waiting.is_empty() && turns.link.is_some(), "the next may ask");
+    }
+
+    #[test]
+    fn who_waits_too_long_for_a_turn_is_late_and_keeps_nobody_waiting() {
+        let database = nowhere();
+        let soon = || Deadline::after(Duration::ZERO);
+        let held = database.take_link(soon()).expect("it is free");
+        let late = database.take_link(soon()).err().expect("somebody has it");
+        assert!(matches!(late, DatabaseError::Late(_)), "{late}");
+        assert!(database.turns().waiting.is_empty());
+        database.turns().link = Some(held);
+        database.take_link(soon()).map(drop).expect("it is free again");
+    }
+}
