@@ -42,10 +42,11 @@ impl DatabaseUrl {
             return Err(DatabaseError::Unfit(text.into()));
         }
         let Parameters { url, ssl_mode, root_file } = Parameters::split(text);
-        let mut config: tokio_postgres::Config = url.parse().map_err(|error: tokio_postgres::Error| {
+        let unread = |error: tokio_postgres::Error| {
             // The address may hold a password: it is not repeated.
             DatabaseError::Unfit(format!("the address of the store: {}", describe(&error)))
-        })?;
+        };
+        let mut config: tokio_postgres::Config = url.parse().map_err(unread)?;
         if config.get_password().is_some() {
             let text = format!(
                 "the address of the store has a password, which every list of processes would show; put it into a file \
