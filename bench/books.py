@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """books.py PROGRAM SUBMIT BOOKS_FILL [--jobs N] [--shared-jobs N] [--record FILE]: `sacct` and `sreport` over generated jobs that ended
 in the year before now, of a server with its state in files and of one on PostgreSQL, as a table. SUBMIT is the example `submit_rate`,
-BOOKS_FILL the example `books_fill` of the store. A job takes about 3 KB in the books, and 2 KB in the database.
+BOOKS_FILL the example `books_fill` of the store. A job takes about 3 KB in the books, and 2 KB in the database: ten million of them
+(`--jobs 10000000 --shared-jobs 10000000`) need 60 GB and an hour.
 """
-import argparse, datetime, os, shutil, subprocess, sys, tempfile, time
-from record import progress, record
-from several_servers import Postgres, Server
+import argparse, datetime, os, shutil, subprocess, sys, time
+from record import Table
+from several_servers import Scratch
 
 ROWS = 20_000
 TRIES = 5
@@ -29,7 +30,8 @@ def best_s(server, *words):
     return best, lines
 
 
-def measure(server, jobs, where, add):
+def measure(server, jobs, where, table):
+    add = table.add
     year = datetime.timedelta(days=365)
     middle = datetime.datetime.now() - year / 2
     window = year * ROWS / jobs
@@ -44,64 +46,59 @@ def measure(server, jobs, where, add):
     add(f'`sreport cluster utilization` of that month, {where}, s', f'{took:.2f}', 'under 1')
 
 
+def fill(args, *words):
+    """How long it took."""
+    begin = time.perf_counter()
+    subprocess.run([args.books_fill, *words], check=True)
+    return time.perf_counter() - begin
+
+
+def with_files(args, scratch, jobs, table):
+    alone = scratch.server('alone', is_shared=False).start()
+    alone.end()
+    took = fill(args, 'files', f'{alone.state}/server/books.sqlite', str(jobs))
+    table.add('ended jobs booked a second', f'{jobs / took:,.0f}')
+    alone.start()
+    measure(alone, jobs, 'with files', table)
+    alone.end()
+    shutil.rmtree(f'{scratch.folder}/alone')
+
+
+def on_postgres(args, scratch, jobs, table):
+    database, leader = scratch.database, scratch.server('first').start()
+    leader.submits(args.submit, jobs // BATCH + 10, 32)
+    leader.end()
+    took = fill(args, 'database', database.url('sluice'), str(jobs))
+    months = int(database.value('sluice', "SELECT count(*) FROM sluice.ended_month WHERE ends <= extract(epoch FROM now()) * 1000"))
+    table.add(f'ended jobs written to PostgreSQL a second, into {months} months', f'{jobs / took:,.0f}')
+    for end in ('', '-wal', '-shm'):
+        path = f'{leader.state}/server/books-of-database.sqlite{end}'
+        if os.path.exists(path):
+            os.remove(path)
+    begin = time.perf_counter()
+    # It says so only once it has read them all.
+    leader.start()
+    table.add(f'a server makes its books of {jobs:,} jobs anew from PostgreSQL, s', f'{time.perf_counter() - begin:.0f}')
+    measure(leader, jobs, 'on PostgreSQL', table)
+    leader.end()
+    middle = "extract(epoch FROM now() - interval '6 months')::bigint * 1000"
+    begin = time.perf_counter()
+    gone = int(database.value('sluice', f'SELECT sluice.drop_ended_months({middle})'))
+    table.add(f'a purge drops the oldest months of {gone:,} jobs from PostgreSQL, s', f'{time.perf_counter() - begin:.2f}')
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument('program'), parser.add_argument('submit'), parser.add_argument('books_fill')
-    parser.add_argument('--jobs', type=int, default=10_000_000), parser.add_argument('--shared-jobs', type=int, default=1_000_000)
+    parser.add_argument('--jobs', type=int, default=1_000_000), parser.add_argument('--shared-jobs', type=int, default=1_000_000)
     parser.add_argument('--record')
     args = parser.parse_args()
-    program = os.path.abspath(args.program)
-    folder = tempfile.mkdtemp(prefix='books-')
-    os.chmod(folder, 0o755)
-    room = shutil.disk_usage(folder).free // BYTES_A_JOB
-    jobs, shared_jobs = min(args.jobs, room // 2), min(args.shared_jobs, room // 4)
-    rows, servers = [], []
-
-    def add(what, here, wanted):
-        rows.append((what, here, wanted))
-        progress('books', f'{what}: {here} (wanted: {wanted})')
-
-    def fill(*words):
-        begin = time.perf_counter()
-        subprocess.run([args.books_fill, *words], check=True)
-        return time.perf_counter() - begin
-
-    database = Postgres(f'{folder}/postgres')
-    try:
-        alone = Server(program, f'{folder}/alone').start()
-        servers.append(alone)
-        alone.end()
-        took = fill('files', f'{alone.state}/server/books.sqlite', str(jobs))
-        add('ended jobs booked a second', f'{jobs / took:,.0f}', '')
-        alone.start()
-        measure(alone, jobs, 'with files', add)
-        alone.end()
-        shutil.rmtree(f'{folder}/alone')
-
-        key = f'{folder}/store.key'
-        open(key, 'w').write('5e' * 32)
-        leader = Server(program, f'{folder}/first', database.url('sluice'), key).start()
-        servers.append(leader)
-        leader.submits(args.submit, shared_jobs // BATCH + 10, 32)
-        leader.end()
-        fill('database', database.url('sluice'), str(shared_jobs))
-        for end in ('', '-wal', '-shm'):
-            path = f'{leader.state}/server/books-of-database.sqlite{end}'
-            if os.path.exists(path):
-                os.remove(path)
-        begin = time.perf_counter()
-        leader.start()
-        add(f'a server makes its books of {shared_jobs:,} jobs anew from PostgreSQL, s', f'{time.perf_counter() - begin:.0f}', '')
-        measure(leader, shared_jobs, 'on PostgreSQL', add)
-    finally:
-        for server in servers:
-            server.end()
-        database.stop()
-        shutil.rmtree(folder, ignore_errors=True)
-    text = '\n'.join(['| what | here | wanted |', '|---|---:|---|', *(f'| {what} | {here} | {wanted} |' for what, here, wanted in rows)])
-    print(text)
-    if args.record:
-        record(args.record, 'bench books', text)
+    table = Table('books')
+    with Scratch(args.program, 'books-') as scratch:
+        room = shutil.disk_usage(scratch.folder).free // BYTES_A_JOB
+        with_files(args, scratch, min(args.jobs, room), table)
+        on_postgres(args, scratch, min(args.shared_jobs, room // 2), table)
+    table.finish(args.record)
 
 
 if __name__ == '__main__':

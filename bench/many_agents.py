@@ -9,7 +9,7 @@ clients with 10,000 waiting jobs. A figure is said as soon as it is known; where
 and the exit status is 1.
 """
 import argparse, concurrent.futures, json, os, re, statistics, subprocess, sys, tempfile, threading, time
-from record import progress, record
+from record import Table, progress
 
 LOAD, REAL, CPUS = 950, 50, 5
 AGENTS, RUNNING = LOAD + REAL, (LOAD + REAL) * CPUS
@@ -42,15 +42,12 @@ PartitionName=main Nodes=ALL Default=YES State=UP
 """
 
 
-class Table:
-    """The rows so far, each said when it is known, and the time that is left of the whole."""
+class TimedTable(Table):
+    """The rows so far, and the time that is left of the whole."""
 
     def __init__(self, within):
-        self.rows, self.deadline = [], time.perf_counter() + within * 60
-
-    def add(self, what, here, wanted=''):
-        self.rows.append((what, here, wanted))
-        progress('many', f'{what}: {here}' + (f' (wanted: {wanted})' if wanted else ''))
+        super().__init__('many')
+        self.deadline = time.perf_counter() + within * 60
 
     def left(self):
         return self.deadline - time.perf_counter()
@@ -63,9 +60,6 @@ class Table:
             assert time.perf_counter() < end, f'{end - begin:.0f} s were not enough for {what}'
             time.sleep(0.1)
         return time.perf_counter() - begin
-
-    def text(self):
-        return '\n'.join(['| what | here | wanted |', '|---|---:|---|', *(f'| {what} | {here} | {wanted} |' for what, here, wanted in self.rows)])
 
 
 class Cluster:
@@ -359,7 +353,7 @@ def main():
         setattr(options, name, os.path.abspath(getattr(options, name)))
     if options.short:
         options.minutes = min(options.minutes, 1)
-    table, failed = Table(options.within), False
+    table, failed = TimedTable(options.within), False
     for name in options.part or PARTS:
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             os.chmod(folder, 0o755)
@@ -368,9 +362,7 @@ def main():
             except (AssertionError, OSError, subprocess.SubprocessError) as error:
                 failed = True
                 progress('many', f'{name} broke off: {error}')
-    print(table.text())
-    if options.record and not failed:
-        record(options.record, 'bench many', table.text())
+    table.finish(None if failed else options.record)
     sys.exit(failed)
 
 

@@ -2,11 +2,15 @@
 """several_servers.py PROGRAM SUBMIT POSTGRES_BENCH [--waiting N] [--running N] [--record FILE]: servers on one PostgreSQL beside a
 server with its state in files, in one run on this machine, as a table. SUBMIT is the example `submit_rate`, POSTGRES_BENCH the example
 `postgres_bench` of the store. PostgreSQL is started in a scratch folder, by an ordinary user where this is root.
+
+A plain commit is one prepared INSERT of as many bytes as a submit writes, which commits by itself, on a connection that is there: the
+time of many in a row, as that of submits one at a time, whose connection is there too. Both are measured in turns.
 """
-import argparse, glob, os, re, shutil, signal, subprocess, sys, tempfile, time
-from record import progress, record
+import argparse, glob, os, re, shutil, signal, statistics, subprocess, sys, tempfile, time
+from record import Table
 
 SUBMITS, IN_FLIGHT, ALONE = 20_000, 32, 1_000
+TURNS = 5
 LISTS = 30
 ORDINARY_USER = 65534
 ANSWER_S = 60
@@ -44,6 +48,11 @@ class Postgres:
 
     def run(self, name, *words):
         subprocess.run([self.path(name), *words], check=True, stdout=subprocess.DEVNULL, **self.user())
+
+    def value(self, database, sql):
+        """The one value that a statement returns."""
+        words = [self.path('psql'), '-X', '-A', '-t', '-h', self.folder, '-U', 'sluice', '-d', database, '-c', sql]
+        return subprocess.run(words, check=True, capture_output=True, text=True, **self.user()).stdout.strip()
 
     def url(self, database):
         return f'postgres:///{database}?host={self.folder}&user=sluice'
@@ -113,9 +122,59 @@ class Server:
             self.process.wait()
 
 
-def plain_commit_ms(program, url):
-    said = subprocess.run([program, url], capture_output=True, text=True, check=True).stdout
-    return 1000 / float(re.search(r'plain commits of 600 bytes: (\d+)/s', said).group(1))
+class Scratch:
+    """A scratch folder with a database, and the servers in it. All of it is gone at the end."""
+
+    def __init__(self, program, prefix):
+        self.program, self.servers = os.path.abspath(program), []
+        self.folder = tempfile.mkdtemp(prefix=prefix)
+        os.chmod(self.folder, 0o755)
+        self.key = f'{self.folder}/store.key'
+        open(self.key, 'w').write('5e' * 32)
+        self.database = Postgres(f'{self.folder}/postgres')
+
+    def server(self, name, is_shared=True):
+        """A server that is not started: on the database, or with its state in files."""
+        store = (self.database.url('sluice'), self.key) if is_shared else ()
+        server = Server(self.program, f'{self.folder}/{name}', *store)
+        self.servers.append(server)
+        return server
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for server in self.servers:
+            server.end()
+        self.database.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def plain_commit_ms(program, url, size):
+    said = subprocess.run([program, url, str(size)], capture_output=True, text=True, check=True).stdout
+    return 1000 / float(re.search(r'plain commits of \d+ bytes: (\d+)/s', said).group(1))
+
+
+def bytes_of_a_submit(database, submits):
+    """What a history of so many submits has written for each: its events, and its scripts and environments."""
+    frames = 'SELECT sum(octet_length(frame)) FROM sluice.journal'
+    texts = "SELECT sum(octet_length(bytes)) FROM sluice.extent e JOIN sluice.file f ON f.id = e.file WHERE f.path LIKE 'blobs/%'"
+    return int(database.value('sluice', f'SELECT (({frames}) + ({texts})) / {submits}'))
+
+
+def one_at_a_time(args, scratch, alone, leader, table):
+    leader.submits(args.submit, ALONE, 1)
+    alone.submits(args.submit, ALONE, 1)
+    size = bytes_of_a_submit(scratch.database, ALONE)
+    took = {'plain': [], 'shared': [], 'files': []}
+    for _ in range(TURNS):
+        # In turns, so that what else the machine does weighs on all of them.
+        took['plain'].append(plain_commit_ms(args.postgres_bench, scratch.database.url('plain'), size))
+        took['shared'].append(1000 / leader.submits(args.submit, ALONE, 1))
+        took['files'].append(1000 / alone.submits(args.submit, ALONE, 1))
+    plain, shared, files = (statistics.median(took[name]) for name in ('plain', 'shared', 'files'))
+    what = f'one at a time on PostgreSQL, ms; one plain commit of its {size:,} bytes takes {plain:.2f}, a submit with files {files:.2f}'
+    table.add(f'{what} (medians of {TURNS} in turns)', f'{shared:.2f}, {shared / plain:.1f} times', 'at most 2.5 times')
 
 
 def main():
@@ -124,86 +183,85 @@ def main():
     parser.add_argument('--waiting', type=int, default=50_000), parser.add_argument('--running', type=int, default=500)
     parser.add_argument('--record')
     args = parser.parse_args()
-    program = os.path.abspath(args.program)
-    folder = tempfile.mkdtemp(prefix='several-')
-    os.chmod(folder, 0o755)
-    rows, servers, agent = [], [], None
+    table = Table('servers')
+    with Scratch(args.program, 'several-') as scratch:
+        measure(args, scratch, table)
+    table.finish(args.record)
 
-    def add(what, here, wanted):
-        rows.append((what, here, wanted))
-        progress('servers', f'{what}: {here} (wanted: {wanted})')
 
-    database = Postgres(f'{folder}/postgres')
+def measure(args, scratch, table):
+    alone, leader = scratch.server('alone', is_shared=False).start(), scratch.server('first').start()
+    one_at_a_time(args, scratch, alone, leader, table)
+    files = alone.submits(args.submit, SUBMITS, IN_FLIGHT)
+    alone.end()
+    shared = leader.submits(args.submit, SUBMITS, IN_FLIGHT)
+    table.add(f'durable submits a second, {IN_FLIGHT} in flight, on PostgreSQL; with files {files:.0f}', f'{shared:.0f}, {shared / files:.2f} times', 'at least 0.6 times')
+    standby = scratch.server('second').start('sluice waits')
+    standby_rows(args, leader, standby, table)
+    agent = None
     try:
-        key = f'{folder}/store.key'
-        open(key, 'w').write('5e' * 32)
-        plain = plain_commit_ms(args.postgres_bench, database.url('plain'))
-        alone = Server(program, f'{folder}/alone').start()
-        servers.append(alone)
-        files = alone.submits(args.submit, SUBMITS, IN_FLIGHT)
-        alone.end()
-        leader = Server(program, f'{folder}/first', database.url('sluice'), key).start()
-        servers.append(leader)
-        shared = leader.submits(args.submit, SUBMITS, IN_FLIGHT)
-        add(f'durable submits a second, {IN_FLIGHT} in flight, on PostgreSQL; with files {files:.0f}', f'{shared:.0f}, {shared / files:.2f} times', 'at least 0.6 times')
-        one_ms = 1000 / leader.submits(args.submit, ALONE, 1)
-        add(f'one at a time, ms; one plain commit takes {plain:.2f}', f'{one_ms:.2f}, {one_ms / plain:.1f} times', 'at most 2.5 times')
-
-        standby = Server(program, f'{folder}/second', database.url('sluice'), key).start('sluice waits')
-        servers.append(standby)
-        cpu = [server.cpu_s() for server in (leader, standby)]
-        rate = leader.submits(args.submit, SUBMITS, IN_FLIGHT)
-        await_that(lambda: 'behind' not in leader.run('scontrol', 'ping').stdout, 'the standby')
-        used = [server.cpu_s() - before for server, before in zip((leader, standby), cpu)]
-        add(f'CPU of a standby while it follows {rate:.0f} submits a second, of the leader\'s', f'{used[1] / used[0]:.2f}', 'at most 0.33')
-        add('memory of the standby and of the leader then, MB', f'{standby.rss_mb():.0f}, {leader.rss_mb():.0f}', '')
-
-        before = leader.cpu_s()
-        for _ in range(LISTS):
-            leader.run('squeue', '-h', '-o', '%i')
-        own = leader.cpu_s() - before
-        before = leader.cpu_s()
-        for _ in range(LISTS):
-            standby.run('squeue', '-h', '-o', '%i')
-        passed = leader.cpu_s() - before
-        add('the leader\'s CPU for a `squeue` that a standby answers, of answering it itself', f'{100 * passed / own:.1f} %', 'under 5 %')
-
         if args.running:
-            join = f'{folder}/nodes.join'
-            open(join, 'w').write(leader.run('token', 'node', 'n[1-100]').stdout)
-            words = [program, 'agent', '--state', f'{folder}/agent', '--join', join]
-            agent = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            await_that(lambda: 'idle' in leader.run('sinfo', '-h', '-o', '%t').stdout, 'the nodes')
-            leader.submits(args.submit, args.running, IN_FLIGHT, 'equal', 'ready', 'sleep=600')
-            await_that(lambda: len(leader.run('squeue', '-h', '-t', 'R', '-o', '%i').stdout.split()) >= args.running, 'the jobs', 300)
-        there = len(leader.run('squeue', '-h', '-t', 'PD', '-o', '%i').stdout.split())
-        if there < args.waiting:
-            leader.submits(args.submit, args.waiting - there, IN_FLIGHT)
-        of = f'with {args.waiting:,} waiting and {args.running} running jobs'
-
-        begin = time.perf_counter()
-        leader.run('scontrol', 'takeover')
-        standby.first_submit()
-        add(f'hand-over {of}: first acknowledged submit, s', f'{time.perf_counter() - begin:.2f}', 'under 0.5')
-        leader.process.wait()
-        leader.start('sluice waits')
-        await_that(lambda: 'backup1' in standby.run('scontrol', 'ping').stdout, 'the standby')
-        begin = time.perf_counter()
-        standby.end(signal.SIGKILL)
-        leader.first_submit()
-        add(f'takeover after kill -9 {of}: first acknowledged submit, s', f'{time.perf_counter() - begin:.2f}', 'under 3')
+            agent = start_jobs(args, scratch, leader)
+        takeover_rows(args, leader, standby, table)
     finally:
         if agent:
             agent.terminate()
             agent.wait()
-        for server in servers:
-            server.end()
-        database.stop()
-        shutil.rmtree(folder, ignore_errors=True)
-    text = '\n'.join(['| what | here | wanted |', '|---|---:|---|', *(f'| {what} | {here} | {wanted} |' for what, here, wanted in rows)])
-    print(text)
-    if args.record:
-        record(args.record, 'bench servers', text)
+
+
+def standby_rows(args, leader, standby, table):
+    cpu = [server.cpu_s() for server in (leader, standby)]
+    rate = leader.submits(args.submit, SUBMITS, IN_FLIGHT)
+    await_that(lambda: 'behind' not in leader.run('scontrol', 'ping').stdout, 'the standby')
+    used = [server.cpu_s() - before for server, before in zip((leader, standby), cpu)]
+    table.add(f'CPU of a standby while it follows {rate:.0f} submits a second, of the leader\'s', f'{used[1] / used[0]:.2f}', 'at most 0.33')
+    table.add('memory of the standby and of the leader then, MB', f'{standby.rss_mb():.0f}, {leader.rss_mb():.0f}')
+
+    before = leader.cpu_s()
+    for _ in range(LISTS):
+        leader.run('squeue', '-h', '-o', '%i')
+    own = leader.cpu_s() - before
+    before = leader.cpu_s()
+    for _ in range(LISTS):
+        standby.run('squeue', '-h', '-o', '%i')
+    passed = leader.cpu_s() - before
+    table.add('the leader\'s CPU for a `squeue` that a standby answers, of answering it itself', f'{100 * passed / own:.1f} %', 'under 5 %')
+
+
+def start_jobs(args, scratch, leader):
+    """Runs jobs on declared nodes; their agent."""
+    join = f'{scratch.folder}/nodes.join'
+    open(join, 'w').write(leader.run('token', 'node', 'n[1-100]').stdout)
+    words = [scratch.program, 'agent', '--state', f'{scratch.folder}/agent', '--join', join]
+    agent = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        await_that(lambda: 'idle' in leader.run('sinfo', '-h', '-o', '%t').stdout, 'the nodes')
+        leader.submits(args.submit, args.running, IN_FLIGHT, 'equal', 'ready', 'sleep=600')
+        await_that(lambda: len(leader.run('squeue', '-h', '-t', 'R', '-o', '%i').stdout.split()) >= args.running, 'the jobs', 300)
+    except BaseException:
+        agent.terminate()
+        agent.wait()
+        raise
+    return agent
+
+
+def takeover_rows(args, leader, standby, table):
+    there = len(leader.run('squeue', '-h', '-t', 'PD', '-o', '%i').stdout.split())
+    if there < args.waiting:
+        leader.submits(args.submit, args.waiting - there, IN_FLIGHT)
+    of = f'with {args.waiting:,} waiting and {args.running} running jobs'
+
+    begin = time.perf_counter()
+    leader.run('scontrol', 'takeover')
+    standby.first_submit()
+    table.add(f'hand-over {of}: first acknowledged submit, s', f'{time.perf_counter() - begin:.2f}', 'under 0.5')
+    leader.process.wait()
+    leader.start('sluice waits')
+    await_that(lambda: 'backup1' in standby.run('scontrol', 'ping').stdout, 'the standby')
+    begin = time.perf_counter()
+    standby.end(signal.SIGKILL)
+    leader.first_submit()
+    table.add(f'takeover after kill -9 {of}: first acknowledged submit, s', f'{time.perf_counter() - begin:.2f}', 'under 3')
 
 
 if __name__ == '__main__':

@@ -14,7 +14,7 @@ use model::run::{ExitStatus, LaunchKind, Outcome, Usage};
 use model::time::{TimeLimit, Timestamp};
 use model::tres::{Tres, TresKind};
 use store::Books;
-use store::postgres::{Database, DatabaseUrl, EndedLog, Lease, Taken};
+use store::postgres::{Database, DatabaseUrl, EndedLog, EntrySummary, Lease, Taken};
 
 const YEAR_MS: i64 = 365 * 86_400_000;
 const FILES_BATCH: u32 = 4096;
@@ -62,9 +62,9 @@ fn fill_database(url: &str, year: &Year) -> Result<(), Box<dyn Error>> {
     let ended = EndedLog::new(database.clone(), lease.epoch());
     for (seq, first) in (1..).zip((0..year.jobs).step_by(DATABASE_BATCH as usize)) {
         let records = year.records(first, DATABASE_BATCH);
-        let oldest = records.iter().filter_map(|record| record.end).min().unwrap_or_default();
+        let summary = EntrySummary::of(records.iter().map(|record| record.end), false);
         let entry = serde_json::json!({ "records": records, "deleted": [], "activities": [] });
-        ended.add(seq, serde_json::to_vec(&entry)?, oldest)?;
+        ended.add(seq, serde_json::to_vec(&entry)?, summary)?;
     }
     lease.release()?;
     Ok(())

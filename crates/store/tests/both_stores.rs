@@ -1,14 +1,15 @@
 //! What every store promises, run against files and against PostgreSQL; and what the lease of a database promises.
 
 mod database;
+#[path = "both_stores/ended.rs"]
+mod ended;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use database::TestDatabase;
-use model::time::Timestamp;
 use store::postgres::{
-    Database, DatabaseError, DatabaseUrl, EndedLog, Lease, PostgresFolder, PostgresJournal,
+    Database, DatabaseError, DatabaseUrl, EndedLog, Leader, Lease, PostgresFolder, PostgresJournal,
     PostgresReader, SeenServer, ServerAddress, Taken, check_cluster, mark_moved, prepare,
     prepare_to_leave,
 };
@@ -265,6 +266,32 @@ fn up_nothing_is_stored_behind_bytes_whose_commit_is_under_way() {
 }
 
 #[test]
+fn up_file_that_is_removed_takes_its_bytes_along_and_gets_no_more() {
+    let server = TestDatabase::start();
+    let database = connect(&server.url());
+    prepare(&database, CLUSTER).expect("a schema");
+    let epoch = lead(&database, "one").epoch();
+    let folder = PostgresFolder::new(database.clone(), "blobs", epoch);
+    let [kept, gone] = ["kept", "gone"].map(|name| folder.create(name).expect("a file"));
+    for file in [&kept, &gone] {
+        file.write_at(0, b"written").expect("written");
+        // Over what is there.
+        file.write_at(3, b"over").expect("written");
+    }
+    folder.remove("gone").expect("removed");
+    gone.write_at(7, b"late").expect_err("it is gone");
+    let journal =
+        PostgresJournal::open(database.clone(), epoch, Position::START, |_| Ok(())).expect("empty");
+    let mut journal = journal.0;
+    assert!(gone.write_with_journal(7, b"late").expect("left to the journal"));
+    journal.append(1, 0, &[b"a"]).expect_err("its text has no place");
+    assert_eq!(kept.read_all().expect("read"), b"wriover");
+    let left = "(SELECT bool_and(f.id IS NOT NULL) FROM sluice.extent e
+        LEFT JOIN sluice.file f ON f.id = e.file)";
+    server.execute("sluice", &format!("DO $$ BEGIN ASSERT {left}; END $$"));
+}
+
+#[test]
 fn up_deposed_server_writes_nothing_more() {
     let server = TestDatabase::start();
     let database = connect(&server.url());
@@ -296,7 +323,7 @@ fn up_deposed_server_writes_nothing_more() {
     assert!(late.to_string().contains("taken over"), "{late}");
     folder(first.epoch()).remove("a").expect_err("another server leads");
     EndedLog::new(database.clone(), first.epoch())
-        .add(1, vec![1], Timestamp(5))
+        .add(1, vec![1], ended::of_ends(5, 5))
         .expect_err("another server leads");
 
     let (mut new, recovery) = open(second.epoch()).expect("a journal");
@@ -457,6 +484,81 @@ fn up_acknowledged_commits_survive_a_crash_of_the_database() {
     journal.append(1, end.seq, &[b"on"]).expect("kept");
 }
 
+/// A statement that makes inserts into a table take so long.
+fn slow_inserts(table: &str, seconds: u32) -> String {
+    format!(
+        "CREATE FUNCTION public.sleep() RETURNS trigger LANGUAGE plpgsql AS
+         $$ BEGIN PERFORM pg_sleep({seconds}); RETURN NULL; END $$;
+         CREATE TRIGGER sleep BEFORE INSERT ON {table}
+         FOR EACH STATEMENT EXECUTE FUNCTION public.sleep()"
+    )
+}
+
+/// What is asked for until it is not late any more.
+fn once_not_late<T, E: std::fmt::Display>(mut ask: impl FnMut() -> Result<T, E>) -> T {
+    let mut last = String::new();
+    for _ in 0..30 {
+        match ask() {
+            Ok(done) => return done,
+            Err(error) => last = error.to_string(),
+        }
+    }
+    panic!("{last}");
+}
+
+#[test]
+fn up_commit_that_is_late_is_there_for_whoever_reads_on() {
+    let server = TestDatabase::start();
+    let database = connect(&server.url());
+    prepare(&database, CLUSTER).expect("a schema");
+    let epoch = lead(&database, "one").epoch();
+    let url = DatabaseUrl::parse(&server.url(), None).expect("an address");
+    let hasty = Database::with_answer_timeout(url, Duration::from_secs(2)).expect("a driver");
+    let open = || PostgresJournal::open(hasty.clone(), epoch, Position::START, |_| Ok(()));
+    let mut journal = once_not_late(open).0;
+    server.execute("sluice", &slow_inserts("sluice.journal", 3));
+    let late = journal.append(1, 0, &[b"late"]).expect_err("the commit takes longer");
+    assert!(matches!(late, JournalError::Database(DatabaseError::Late(_))), "{late}");
+    let mut journal = once_not_late(open).0;
+    assert_eq!(journal.last_seq(), 1, "what is asked later is answered after the late commit");
+    server.execute("sluice", "DROP FUNCTION public.sleep CASCADE");
+    journal.append(1, 1, &[b"on"]).expect("kept");
+}
+
+#[test]
+fn up_transaction_that_is_late_is_rolled_back() {
+    let server = TestDatabase::start();
+    let database = connect(&server.url());
+    prepare(&database, CLUSTER).expect("a schema");
+    let epoch = lead(&database, "one").epoch();
+    let url = DatabaseUrl::parse(&server.url(), None).expect("an address");
+    let hasty = Database::with_answer_timeout(url, Duration::from_secs(2)).expect("a driver");
+    let folder = PostgresFolder::new(hasty, "blobs", epoch);
+    once_not_late(|| folder.create("before"));
+    server.execute("sluice", &slow_inserts("sluice.file", 3));
+    folder.create("late").err().expect("it takes longer");
+    server.execute("sluice", "DROP FUNCTION public.sleep CASCADE");
+    once_not_late(|| folder.create("after"));
+    let seen = PostgresFolder::new(database, "blobs", epoch).list("").expect("read");
+    let names: Vec<_> = seen.iter().map(|entry| entry.name.as_str()).collect();
+    assert_eq!(names, ["after", "before"], "and what follows is committed");
+}
+
+#[test]
+fn up_database_is_asked_and_left_by_a_task_of_another_runtime() {
+    let server = TestDatabase::start();
+    let database = connect(&server.url());
+    prepare(&database, CLUSTER).expect("a schema");
+    lead(&database, "one");
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let holder = runtime.block_on(async move {
+        let leader = Leader::read(&database).expect("read");
+        drop(database);
+        leader.holder
+    });
+    assert_eq!(holder, "one");
+}
+
 #[test]
 fn up_database_that_cannot_be_used_is_refused_in_one_line() {
     let server = TestDatabase::start();
@@ -481,61 +583,4 @@ fn up_database_that_cannot_be_used_is_refused_in_one_line() {
     assert!(encoding.contains("its encoding is LATIN1"), "{encoding}");
     let absent = refusal(&server.url_of("absent"), CLUSTER);
     assert!(absent.contains("\"absent\" does not exist"), "{absent}");
-}
-
-#[test]
-fn up_old_entries_of_the_books_are_found_replaced_and_removed() {
-    let server = TestDatabase::start();
-    let database = connect(&server.url());
-    prepare(&database, CLUSTER).expect("a schema");
-    let lease = lead(&database, "one");
-    let ended = EndedLog::new(database.clone(), lease.epoch());
-    for (seq, oldest) in [(1, 500), (2, 100), (3, 900)] {
-        ended.add(seq, vec![seq as u8], Timestamp(oldest)).expect("added");
-    }
-    let contents = |before: i64| -> Vec<Vec<u8>> {
-        let found = ended.older_than(Timestamp(before)).expect("read");
-        found.into_iter().map(|(_, bytes)| bytes).collect()
-    };
-    assert_eq!(contents(600), [[2], [1]], "the oldest first");
-    let oldest = || ended.oldest_end().expect("read");
-    assert_eq!(oldest(), Some(Timestamp(100)));
-    let found = ended.older_than(Timestamp(600)).expect("read");
-    ended.replace(found[0].0, None).expect("removed");
-    ended.replace(found[1].0, Some((vec![7], Timestamp(i64::MAX)))).expect("replaced");
-    assert_eq!(contents(600), Vec::<Vec<u8>>::new());
-    assert_eq!(oldest(), Some(Timestamp(900)), "one without an attempt has none");
-    let mut left = Vec::new();
-    let take = |seq: u64, bytes: &[u8]| -> Result<(), DatabaseError> {
-        left.push((seq, bytes.to_vec()));
-        Ok(())
-    };
-    ended.read_after(0, take).expect("read");
-    assert_eq!(left, [(1, vec![7]), (3, vec![3])]);
-    // One that was deposed changes nothing.
-    lease.release().expect("released");
-    lead(&database, "two");
-    let late = ended.replace(found[1].0, None).expect_err("another server leads");
-    assert!(matches!(late, DatabaseError::Deposed), "{late}");
-}
-
-#[test]
-fn up_ended_entries_are_read_after_a_seq_in_order() {
-    let server = TestDatabase::start();
-    let database = connect(&server.url());
-    prepare(&database, CLUSTER).expect("a schema");
-    let ended = EndedLog::new(database.clone(), lead(&database, "one").epoch());
-    for seq in 1..=150_u64 {
-        let oldest = Timestamp(1000 * seq as i64);
-        ended.add(seq, seq.to_le_bytes().to_vec(), oldest).expect("added");
-    }
-    assert_eq!(ended.last_seq().expect("read"), 150);
-    let mut found = Vec::new();
-    let take = |seq: u64, entry: &[u8]| -> Result<(), DatabaseError> {
-        assert_eq!(entry, seq.to_le_bytes());
-        found.push(seq);
-        Ok(())
-    };
-    ended.read_after(20, take).expect("read");
-    assert_eq!(found, (21..=150).collect::<Vec<_>>());
 }

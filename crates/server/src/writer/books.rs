@@ -15,15 +15,17 @@ use serde::{Deserialize, Serialize};
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use store::books::{BooksPart, JobPurge};
-use store::postgres::EndedLog;
+use store::postgres::{EndedLog, EntrySummary, StoredEntry};
 use store::{BookReader, Books};
 
 /// Records taken into one transaction.
 const BATCH: usize = 4096;
 /// The same where they are also one row of a database, which goes over the network and is read back as a whole.
 const SHARED_BATCH: usize = 512;
+/// How long entries of an earlier program are moved in a row: what ends meanwhile waits for the books.
+const DESCRIBE_TIME: Duration = Duration::from_secs(1);
 
 /// What one transaction takes into the books, as it is in the database.
 #[derive(Default, Serialize, Deserialize)]
@@ -43,28 +45,47 @@ impl EndedEntry {
         self.records.is_empty() && self.deleted.is_empty() && self.activities.is_empty()
     }
 
-    /// The end of its oldest attempt; far away where it has none.
-    fn oldest_end(&self) -> Timestamp {
-        let ends = self.records.iter().filter_map(|record| record.end);
-        ends.min().unwrap_or(Timestamp(i64::MAX))
+    fn decode(stored: &StoredEntry) -> Result<Self, ServerError> {
+        let number = stored.number;
+        serde_json::from_slice(&stored.content)
+            .map_err(|e| ServerError::Other(format!("the ended jobs of entry {number}: {e}")))
+    }
+
+    fn summary(&self) -> EntrySummary {
+        let ends = self.records.iter().map(|record| record.end);
+        EntrySummary::of(ends, !self.deleted.is_empty() || !self.activities.is_empty())
     }
 }
 
-/// Takes records of jobs that ended before this out of what new books are made from, some at a time; how many.
+/// Takes records of jobs that ended before this out of what new books are made from, whole months at once and some of the others;
+/// how many. What outlives its records leaves its month first, which is dropped by the next call.
 fn purge_shared(ended: &EndedLog, before: Timestamp) -> Result<usize, ServerError> {
-    let mut removed = 0;
-    for (number, bytes) in ended.older_than(before)? {
-        let mut entry: EndedEntry = serde_json::from_slice(&bytes)
-            .map_err(|e| ServerError::Other(format!("the ended jobs of entry {number}: {e}")))?;
+    let mut removed = usize::try_from(ended.drop_months(before)?).unwrap_or(usize::MAX);
+    for stored in ended.older_than(before)? {
+        let mut entry = EndedEntry::decode(&stored)?;
         let there = entry.records.len();
         entry.records.retain(|record| record.end.is_none_or(|end| end >= before));
-        removed += there - entry.records.len();
+        removed = removed.saturating_add(there - entry.records.len());
         // One without a record stays for the runs that were deleted, and what was done beside the jobs.
-        let kept =
-            if entry.is_empty() { None } else { Some((entry.encode()?, entry.oldest_end())) };
-        ended.replace(number, kept)?;
+        let kept = if entry.is_empty() { None } else { Some((entry.encode()?, entry.summary())) };
+        ended.replace(&stored, kept)?;
     }
     Ok(removed)
+}
+
+/// Moves entries of an earlier program to the months of their ends, for a bounded time.
+fn describe_entries(ended: &EndedLog) -> Result<(), ServerError> {
+    let begun = Instant::now();
+    while begun.elapsed() < DESCRIBE_TIME {
+        let page = ended.undescribed()?;
+        if page.is_empty() {
+            return Ok(());
+        }
+        for stored in page {
+            ended.describe(&stored, EndedEntry::decode(&stored)?.summary())?;
+        }
+    }
+    Ok(())
 }
 
 /// Opens the books of a server on a database whose history ends at this seq. Books that have come further are of a history that the
@@ -116,7 +137,7 @@ pub fn share_all(books: &BookReader, ended: &EndedLog) -> Result<(), ServerError
     books.each_part(|BooksPart { records, deleted, activities }| {
         seq += 1;
         let entry = EndedEntry { records, deleted, activities };
-        Ok::<_, ServerError>(ended.add(seq, entry.encode()?, entry.oldest_end())?)
+        Ok::<_, ServerError>(ended.add(seq, entry.encode()?, entry.summary())?)
     })
 }
 
@@ -171,6 +192,9 @@ fn run(mut books: Books, ended: Option<&EndedLog>, work: &BooksWork) {
                 Ok(_) => work.expired.store(true, Ordering::Release),
                 Err(error) => tracing::warn!("old scripts and environments stay for now: {error}"),
             }
+            if let Some(Err(error)) = ended.map(describe_entries) {
+                tracing::warn!("what ended before the upgrade is in no month yet: {error}");
+            }
         }
         if let Some(purge) = purge {
             // What other servers make their books from goes after this server's own, which are archived.
@@ -205,7 +229,7 @@ fn take_in(
     entry: &EndedEntry,
 ) -> Result<(), ServerError> {
     if let Some(ended) = ended {
-        ended.add(seq, entry.encode()?, entry.oldest_end())?;
+        ended.add(seq, entry.encode()?, entry.summary())?;
     }
     books.apply_all(seq, &entry.records, &entry.deleted, &entry.activities)?;
     Ok(())

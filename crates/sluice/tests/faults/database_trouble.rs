@@ -1,8 +1,9 @@
 //! A database that is slow, full, read-only or away: commands are refused in one line or wait, jobs run on, and nothing is lost.
 
 use crate::database::TestDatabase;
+use crate::harness::clock::Clock;
 use crate::harness::{Cluster, CommandOutput, TIMEOUT, TWO_NODES, within};
-use crate::servers::{Server, agent, jobs, server_command};
+use crate::servers::{Server, agent, jobs, leader_and_standby, server_command};
 use std::collections::BTreeSet;
 use std::process::Stdio;
 
@@ -127,6 +128,32 @@ fn up_server_waits_for_a_database_that_has_no_session_left() {
     }
     server.await_line("sluice is up");
     submit(&cluster).ok();
+}
+
+#[test]
+fn up_clock_of_the_database_decides_who_leads_also_where_it_is_an_hour_off_and_is_set() {
+    let mut database = TestDatabase::start();
+    let clock = Clock::make(database.folder());
+    clock.set(3600);
+    database.serve_in(&clock.environment());
+    let is_off = "DO $$ BEGIN ASSERT (SELECT clock_timestamp() - interval '30 minutes') > \
+                  to_timestamp(NOW); END $$";
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("a time");
+    database.execute("sluice", &is_off.replace("NOW", &now.as_secs().to_string()));
+    let (first, second) = (Cluster::folder(TWO_NODES), Cluster::folder(TWO_NODES));
+    let (mut leader, standby) = leader_and_standby(&first, &second, &database);
+    let id = |said: CommandOutput| -> u32 { said.ok().trim().parse().expect("an id") };
+    let mut acknowledged = BTreeSet::from([id(submit(&first))]);
+    leader.end("KILL");
+    standby.await_line("sluice is up");
+    acknowledged.insert(id(submit(&second)));
+    // It is set right while a server leads, and then wrong the other way. The leader renews its lease, and nobody else waits.
+    for seconds in [0, -3600] {
+        clock.set(seconds);
+        acknowledged.insert(id(submit(&second)));
+    }
+    assert_eq!(acknowledged.len(), 4, "no id was given out twice");
+    assert_eq!(jobs(&second), acknowledged);
 }
 
 #[test]

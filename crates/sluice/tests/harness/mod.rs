@@ -2,6 +2,7 @@
 // Each test program uses only a part of it.
 #![allow(dead_code)]
 
+pub mod clock;
 pub mod connect_proxy;
 pub mod dice;
 pub mod hosts;

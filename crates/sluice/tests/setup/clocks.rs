@@ -1,8 +1,8 @@
 //! Machines whose clocks differ from the server's, or are set while they run; and an agent that hangs.
 
 use super::power::PowerCluster;
+use crate::harness::clock::Clock;
 use crate::harness::{Cluster, is_alive, signal, until};
-use std::process::Command;
 
 const CONF: &str = "\
 ClusterName=clocks
@@ -15,63 +15,6 @@ NodeName=b CPUs=2 RealMemory=500
 PartitionName=main Nodes=a,b Default=YES State=UP
 ";
 
-/// Stands before the C library's own, and adds the seconds that a file says.
-const CLOCK: &str = r#"
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <stdlib.h>
-#include <time.h>
-#include <unistd.h>
-
-static long ahead(void) {
-    int before = errno;
-    char text[32] = {0};
-    const char *path = getenv("TEST_CLOCK");
-    int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
-    if (fd >= 0) {
-        if (read(fd, text, sizeof text - 1) < 0) text[0] = 0;
-        close(fd);
-    }
-    errno = before;
-    return atol(text);
-}
-
-int clock_gettime(clockid_t clock, struct timespec *at) {
-    static int (*real)(clockid_t, struct timespec *);
-    if (!real) real = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
-    int result = real(clock, at);
-    if (result == 0 && clock == CLOCK_REALTIME) at->tv_sec += ahead();
-    return result;
-}
-"#;
-
-/// A clock that can be set.
-struct Clock {
-    library: String,
-    file: String,
-}
-
-impl Clock {
-    fn make(cluster: &Cluster) -> Self {
-        let path = |name: &str| cluster.path("bin").join(name).display().to_string();
-        let (source, library, file) = (path("clock.c"), path("clock.so"), path("clock"));
-        std::fs::write(&source, CLOCK).unwrap();
-        let mut cc = Command::new("cc");
-        cc.args(["-shared", "-fPIC", "-o", &library, &source, "-ldl"]);
-        assert!(cc.status().expect("cc runs").success());
-        Self { library, file }
-    }
-
-    /// The clock is this far ahead of the machine's from now on.
-    fn set(&self, seconds: i64) {
-        let new = format!("{}.new", self.file);
-        std::fs::write(&new, seconds.to_string()).unwrap();
-        std::fs::rename(new, &self.file).unwrap();
-    }
-}
-
 /// `Submit`, `Start` and `End` of a job, and the server's time.
 fn times(cluster: &Cluster, job: u32) -> [String; 4] {
     let line = format!("sacct -n -X -P -j {job} -o Submit,Start,End; date +%FT%T");
@@ -83,11 +26,10 @@ fn times(cluster: &Cluster, job: u32) -> [String; 4] {
 #[test]
 fn up_clocks_that_differ_are_said_and_orders_and_times_are_the_servers() {
     let mut site = PowerCluster::up_with(CONF);
-    let clock = Clock::make(site.cluster());
+    let clock = Clock::make(&site.cluster().path("bin"));
     // The node's clock is a minute ahead at first, then an hour behind, and is set while the link lives.
     clock.set(60);
-    let environment = [("LD_PRELOAD", clock.library.as_str()), ("TEST_CLOCK", clock.file.as_str())];
-    site.start_agent_with("a", &[], &environment);
+    site.start_agent_with("a", &[], &clock.environment());
     site.await_node("a", "idle");
     let said = site.agent_log("a");
     assert!(said.contains("the server's clock is not this machine's"), "{said}");

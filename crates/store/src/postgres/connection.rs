@@ -1,19 +1,16 @@
-//! A session with the database, on a thread of its own. Whoever asks waits a bounded time.
+//! The database, from any thread. Whoever asks has the session in turn, and waits a bounded time.
 //!
 //! What is asked is done in order, also what nobody waits for any more: so a state that is read back after a late commit has
-//! that commit, if the database has it. A lost connection is made anew for the next question.
+//! that commit, if the database has it. A lost connection is made anew for the next question. No other thread stands between who asks
+//! and the database: a commit costs no more changes of threads than its answer.
 
-use std::collections::HashMap;
+use std::collections::VecDeque;
 use std::io;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
-
-use postgres::fallible_iterator::FallibleIterator;
-use postgres::types::ToSql;
-use postgres::{Client, NoTls, Row, Statement, Transaction};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
 
 use super::error::DatabaseError;
+use super::session::{Deadline, Driver, Session};
 use super::url::DatabaseUrl;
 
 /// Questions that may wait for the session.
@@ -21,19 +18,12 @@ const BACKLOG: usize = 64;
 /// How long a question waits for its answer. The database ends a statement before that.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Of every session. A server that is frozen in a transaction holds nobody up for long. A site whose commits wait for more than
-/// the database's own disk keeps that; one whose commits wait for nothing does not.
-const SESSION_SETUP: &str = "SET search_path = pg_catalog; \
-    SET statement_timeout = '15s'; SET lock_timeout = '10s'; \
-    SET idle_in_transaction_session_timeout = '2s'; \
-    SELECT set_config('synchronous_commit', 'on', false) \
-    WHERE current_setting('synchronous_commit') IN ('off', 'local')";
-
-type Question = Box<dyn FnOnce(&mut Link) + Send>;
-
 /// The database, from any thread.
 pub struct Database {
-    questions: SyncSender<Question>,
+    turns: Mutex<Turns>,
+    /// Told when the session is free.
+    freed: Condvar,
+    answer_timeout: Duration,
     shown: String,
     /// What the journal's next append writes with its commit.
     with_journal: Mutex<Option<Extent>>,
@@ -47,13 +37,26 @@ pub(super) struct Extent {
 }
 
 impl Database {
-    /// Starts the session's thread. It connects with the first question.
+    /// Connects with the first question.
     pub fn new(url: DatabaseUrl) -> io::Result<Arc<Self>> {
-        let (questions, asked) = sync_channel(BACKLOG);
+        Self::with_answer_timeout(url, ANSWER_TIMEOUT)
+    }
+
+    /// As [`Database::new`], with another time that a question waits for its answer.
+    pub fn with_answer_timeout(
+        url: DatabaseUrl,
+        answer_timeout: Duration,
+    ) -> io::Result<Arc<Self>> {
         let shown = url.shown().to_owned();
-        let link = Link { url, session: None };
-        std::thread::Builder::new().name("database".into()).spawn(move || answer(link, &asked))?;
-        Ok(Arc::new(Self { questions, shown, with_journal: Mutex::default() }))
+        let link = Link { url, driver: Arc::new(Driver::new()?), session: None };
+        let turns = Turns { link: Some(link), waiting: VecDeque::new(), next: 0 };
+        Ok(Arc::new(Self {
+            turns: Mutex::new(turns),
+            freed: Condvar::new(),
+            answer_timeout,
+            shown,
+            with_journal: Mutex::default(),
+        }))
     }
 
     fn with_journal(&self) -> MutexGuard<'_, Option<Extent>> {
@@ -81,139 +84,148 @@ impl Database {
     }
 
     /// Does `work` in the session and waits for its result.
-    pub(super) fn ask<T: Send + 'static>(
+    pub(super) fn ask<T: Send>(
         &self,
-        work: impl FnOnce(&mut Session) -> Result<T, DatabaseError> + Send + 'static,
+        work: impl FnOnce(&mut Session) -> Result<T, DatabaseError> + Send,
     ) -> Result<T, DatabaseError> {
-        let (reply, answered) = sync_channel(1);
-        let question: Question = Box::new(move |link: &mut Link| {
-            let result = link.session().and_then(work);
-            link.drop_lost_session(matches!(result, Err(DatabaseError::Unreachable(_))));
-            // Whoever asked may have given up.
-            let _ = reply.send(result);
-        });
-        if self.questions.try_send(question).is_err() {
+        if tokio::runtime::Handle::try_current().is_err() {
+            return self.ask_here(work);
+        }
+        // A thread of another runtime may not drive this one.
+        std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().name("database".into());
+            let unasked = |why: String| Err(DatabaseError::Unreachable(why));
+            match thread.spawn_scoped(scope, move || self.ask_here(work)) {
+                Ok(asked) => {
+                    asked.join().unwrap_or_else(|_| unasked("its thread has ended".into()))
+                }
+                Err(error) => unasked(format!("no thread can be started: {error}")),
+            }
+        })
+    }
+
+    fn ask_here<T>(
+        &self,
+        work: impl FnOnce(&mut Session) -> Result<T, DatabaseError>,
+    ) -> Result<T, DatabaseError> {
+        let deadline = Deadline::after(self.answer_timeout);
+        let mut held = HeldLink { database: self, link: Some(self.take_link(deadline)?) };
+        let link = held.link.as_mut().expect("it is there until the drop");
+        let result = link.session(deadline).and_then(work);
+        link.drop_lost_session(matches!(result, Err(DatabaseError::Unreachable(_))));
+        result
+    }
+
+    fn turns(&self) -> MutexGuard<'_, Turns> {
+        self.turns.lock().expect("no panic with the turns held")
+    }
+
+    /// The link, when those who came before have had it.
+    fn take_link(&self, deadline: Deadline) -> Result<Link, DatabaseError> {
+        let mut turns = self.turns();
+        if turns.waiting.len() >= BACKLOG {
             return Err(DatabaseError::Backlog { max: BACKLOG });
         }
-        match answered.recv_timeout(ANSWER_TIMEOUT) {
-            Ok(result) => result,
-            Err(RecvTimeoutError::Timeout) => Err(DatabaseError::Late(ANSWER_TIMEOUT)),
-            Err(RecvTimeoutError::Disconnected) => {
-                Err(DatabaseError::Unreachable("its thread has ended".into()))
-            }
-        }
+        let ticket = turns.next;
+        turns.next = ticket.wrapping_add(1);
+        turns.waiting.push_back(ticket);
+        let left = deadline.at.saturating_duration_since(Instant::now());
+        let waits = |turns: &mut Turns| !turns.is_turn_of(ticket);
+        let waited = self.freed.wait_timeout_while(turns, left, waits);
+        let mut turns = waited.expect("no panic with the turns held").0;
+        let is_turn = turns.is_turn_of(ticket);
+        turns.waiting.retain(|waiting| *waiting != ticket);
+        let link = if is_turn { turns.link.take() } else { None };
+        link.ok_or_else(|| deadline.late())
     }
 }
 
-fn answer(mut link: Link, asked: &Receiver<Question>) {
-    while let Ok(question) = asked.recv() {
-        question(&mut link);
+/// Who has the link, and who waits for it: a thread that asks again and again passes nobody.
+struct Turns {
+    /// Nothing while somebody has it.
+    link: Option<Link>,
+    waiting: VecDeque<u64>,
+    next: u64,
+}
+
+impl Turns {
+    fn is_turn_of(&self, ticket: u64) -> bool {
+        self.link.is_some() && self.waiting.front() == Some(&ticket)
     }
 }
 
-/// The thread's side: the session, while there is one.
+/// The link while somebody has it. It is put back at the end.
+struct HeldLink<'a> {
+    database: &'a Database,
+    link: Option<Link>,
+}
+
+impl Drop for HeldLink<'_> {
+    fn drop(&mut self) {
+        self.database.turns().link = self.link.take();
+        self.database.freed.notify_all();
+    }
+}
+
+/// The session, while there is one, and what a new one is made from.
 struct Link {
     url: DatabaseUrl,
+    driver: Arc<Driver>,
     session: Option<Session>,
 }
 
 impl Link {
-    fn session(&mut self) -> Result<&mut Session, DatabaseError> {
-        if self.session.is_none() {
-            self.session = Some(Session::connect(&self.url)?);
-        }
-        self.session.as_mut().ok_or_else(|| DatabaseError::Unreachable("no session".into()))
+    fn session(&mut self, deadline: Deadline) -> Result<&mut Session, DatabaseError> {
+        let session = match self.session.take() {
+            Some(session) => session,
+            None => Session::connect(&self.driver, &self.url, deadline)?,
+        };
+        let session = self.session.insert(session);
+        session.set_deadline(deadline);
+        Ok(session)
     }
 
     /// A session that failed otherwise than by an answer of the database is of no more use.
     fn drop_lost_session(&mut self, has_failed: bool) {
-        if has_failed || self.session.as_ref().is_some_and(|session| session.client.is_closed()) {
+        if has_failed || self.session.as_ref().is_some_and(Session::is_over) {
             self.session = None;
         }
     }
 }
 
-/// A connection, and the statements that it has prepared.
-pub(super) struct Session {
-    client: Client,
-    prepared: HashMap<&'static str, Statement>,
-    /// Whether it is told of changes.
-    listens: bool,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// The channel on which commits and changes of the lease are told.
-const LISTEN: &str = "LISTEN sluice";
-/// What is told there when a lease is given up. A commit is told without a word.
-const LEASE_FREE: &str = "lease";
-
-impl Session {
-    fn connect(url: &DatabaseUrl) -> Result<Self, DatabaseError> {
-        let mut client = match &url.tls {
-            Some(tls) => url.config.connect(tls.clone())?,
-            None => url.config.connect(NoTls)?,
-        };
-        client.batch_execute(SESSION_SETUP)?;
-        Ok(Self { client, prepared: HashMap::new(), listens: false })
+    fn nowhere() -> Arc<Database> {
+        let url = "postgres:///sluice?host=/nowhere&user=sluice";
+        Database::new(DatabaseUrl::parse(url, None).expect("an address")).expect("a driver")
     }
 
-    fn statement(&mut self, sql: &'static str) -> Result<Statement, DatabaseError> {
-        if let Some(statement) = self.prepared.get(sql) {
-            return Ok(statement.clone());
-        }
-        let statement = self.client.prepare(sql)?;
-        self.prepared.insert(sql, statement.clone());
-        Ok(statement)
+    #[test]
+    fn everybody_who_asks_a_database_that_is_nowhere_is_told() {
+        let database = nowhere();
+        let ask = || database.ask(|session| session.query("SELECT 1", &[]).map(drop));
+        std::thread::scope(|scope| {
+            let asked: Vec<_> = (0..8).map(|_| scope.spawn(ask)).collect();
+            for thread in asked {
+                let told = thread.join().expect("no panic").expect_err("nobody is there");
+                assert!(matches!(told, DatabaseError::Unreachable(_)), "{told}");
+            }
+        });
+        let turns = database.turns();
+        assert!(turns.waiting.is_empty() && turns.link.is_some(), "the next may ask");
     }
 
-    pub fn query(
-        &mut self,
-        sql: &'static str,
-        values: &[&(dyn ToSql + Sync)],
-    ) -> Result<Vec<Row>, DatabaseError> {
-        let statement = self.statement(sql)?;
-        Ok(self.client.query(&statement, values)?)
-    }
-
-    /// The number of rows that were changed.
-    pub fn execute(
-        &mut self,
-        sql: &'static str,
-        values: &[&(dyn ToSql + Sync)],
-    ) -> Result<u64, DatabaseError> {
-        let statement = self.statement(sql)?;
-        Ok(self.client.execute(&statement, values)?)
-    }
-
-    /// Waits until a commit or the end of a lease is told, or the time is over; whether a lease was given up. A session that begins
-    /// to listen does not wait: what came before is not told.
-    pub fn await_notice(&mut self, timeout: Duration) -> Result<bool, DatabaseError> {
-        if !self.listens {
-            self.client.batch_execute(LISTEN)?;
-            self.listens = true;
-            return Ok(false);
-        }
-        let mut notices = self.client.notifications();
-        let mut next = notices.timeout_iter(timeout).next()?;
-        let mut is_lease_free = false;
-        // One look takes in all that was told until then.
-        while let Some(notice) = next {
-            is_lease_free |= notice.payload() == LEASE_FREE;
-            next = notices.iter().next()?;
-        }
-        Ok(is_lease_free)
-    }
-
-    pub fn transaction(&mut self) -> Result<Transaction<'_>, DatabaseError> {
-        Ok(self.client.transaction()?)
-    }
-
-    /// A transaction that only the leader of this epoch has. The lease does not change hands while it lasts.
-    pub fn leaders_transaction(&mut self, epoch: i64) -> Result<Transaction<'_>, DatabaseError> {
-        let mut transaction = self.client.transaction()?;
-        let sql = "SELECT 1 FROM sluice.lease WHERE epoch = $1 FOR SHARE";
-        match transaction.query_opt(sql, &[&epoch])? {
-            Some(_) => Ok(transaction),
-            None => Err(DatabaseError::Deposed),
-        }
+    #[test]
+    fn who_waits_too_long_for_a_turn_is_late_and_keeps_nobody_waiting() {
+        let database = nowhere();
+        let soon = || Deadline::after(Duration::ZERO);
+        let held = database.take_link(soon()).expect("it is free");
+        let late = database.take_link(soon()).err().expect("somebody has it");
+        assert!(matches!(late, DatabaseError::Late(_)), "{late}");
+        assert!(database.turns().waiting.is_empty());
+        database.turns().link = Some(held);
+        database.take_link(soon()).map(drop).expect("it is free again");
     }
 }

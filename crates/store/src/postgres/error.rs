@@ -4,7 +4,7 @@ use std::error::Error;
 use std::io;
 use std::time::Duration;
 
-use postgres::error::SqlState;
+use tokio_postgres::error::SqlState;
 
 #[derive(Debug, thiserror::Error)]
 pub enum DatabaseError {
@@ -23,8 +23,8 @@ pub enum DatabaseError {
     Deposed,
 }
 
-impl From<postgres::Error> for DatabaseError {
-    fn from(error: postgres::Error) -> Self {
+impl From<tokio_postgres::Error> for DatabaseError {
+    fn from(error: tokio_postgres::Error) -> Self {
         let Some(refused) = error.as_db_error() else {
             return match certificate_fault(&error) {
                 Some(why) => Self::Unfit(format!("the certificate of the database: {why}")),

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use super::connection::{Database, Extent};
 use super::error::DatabaseError;
+use super::session::Transaction;
 use super::{from_bigint, to_bigint};
 use crate::disk::{Disk, DiskFile, Entry, checked};
 
@@ -18,11 +19,12 @@ const EXTENT_BYTES: usize = 1 << 20;
 /// The most bytes that one question reads.
 const READ_BYTES: usize = 4 << 20;
 
-/// One extent behind all others. Changes nothing if the file has a later one, or another server leads.
+/// One extent behind all others. Changes nothing if the file has a later one or is gone, or another server leads.
 const WRITE_BEHIND: &str = "WITH leads AS (SELECT 1 FROM sluice.lease WHERE epoch = $1 FOR SHARE),
     put AS (
         INSERT INTO sluice.extent (file, begins, bytes)
-        SELECT $2::bigint, $3::bigint, $4::bytea FROM leads WHERE coalesce(
+        SELECT $2::bigint, $3::bigint, $4::bytea FROM leads
+        WHERE EXISTS (SELECT 1 FROM sluice.file WHERE id = $2) AND coalesce(
             (SELECT begins + octet_length(bytes) FROM sluice.extent
              WHERE file = $2 ORDER BY begins DESC LIMIT 1), 0) <= $3
         RETURNING 1),
@@ -184,23 +186,25 @@ impl PostgresFile {
         let content = bytes.to_vec();
         self.change(move |transaction| {
             let end = begins + content.len() as i64;
+            let sql = "UPDATE sluice.file SET len = greatest(len, $2) WHERE id = $1";
+            if transaction.execute(sql, &[&id, &end])? == 0 {
+                return Err(DatabaseError::Unfit("the file was removed from the database".into()));
+            }
             cut(transaction, id, begins, end)?;
             transaction.execute(INSERT_EXTENT, &[&id, &begins, &content])?;
-            let sql = "UPDATE sluice.file SET len = greatest(len, $2) WHERE id = $1";
-            transaction.execute(sql, &[&id, &end])?;
             Ok(())
         })
     }
 
     fn change(
         &self,
-        work: impl FnOnce(&mut postgres::Transaction<'_>) -> Result<(), DatabaseError> + Send + 'static,
+        work: impl FnOnce(&mut Transaction<'_>) -> Result<(), DatabaseError> + Send,
     ) -> io::Result<()> {
         let epoch = self.epoch;
         self.database.ask(move |session| {
             let mut transaction = session.leaders_transaction(epoch)?;
             work(&mut transaction)?;
-            Ok(transaction.commit()?)
+            transaction.commit()
         })?;
         Ok(())
     }
@@ -239,7 +243,7 @@ fn copy_overlap(begins: u64, bytes: &[u8], offset: u64, buffer: &mut [u8]) {
 
 /// Takes a range out of the extents.
 fn cut(
-    transaction: &mut postgres::Transaction<'_>,
+    transaction: &mut Transaction<'_>,
     id: i64,
     begins: i64,
     end: i64,

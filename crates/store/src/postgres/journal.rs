@@ -25,11 +25,12 @@ const APPEND: &str = "WITH moved AS (
         WHERE seq = $4 AND term <= $3 AND epoch = $5 RETURNING 1)
     INSERT INTO sluice.journal (last_seq, frame) SELECT $1::bigint, $6::bytea FROM moved
     RETURNING pg_notify('sluice', '')";
-/// The same with an extent of a file that goes with the commit, as the bytes of scripts do. One that would lie over another is not
-/// written, and nothing else either: the last extent that begins before its end must end before it begins.
+/// The same with an extent of a file that goes with the commit, as the bytes of scripts do. One of a file that is gone, or that would
+/// lie over another, is not written, and nothing else either: the last extent that begins before its end must end before it begins.
 const APPEND_WITH_EXTENT: &str = "WITH moved AS (
         UPDATE sluice.head SET seq = $1, chain = $2, term = $3
-        WHERE seq = $4 AND term <= $3 AND epoch = $5 AND NOT EXISTS (
+        WHERE seq = $4 AND term <= $3 AND epoch = $5
+            AND EXISTS (SELECT 1 FROM sluice.file WHERE id = $7::bigint) AND NOT EXISTS (
             SELECT 1 FROM (
                 SELECT begins + octet_length(bytes) AS ends FROM sluice.extent
                 WHERE file = $7::bigint AND begins < $8::bigint + octet_length($9::bytea)

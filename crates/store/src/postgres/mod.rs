@@ -1,6 +1,6 @@
 //! The store in PostgreSQL, for several servers: one leads, and the others take over from it.
 //!
-//! `url` is what the administrator names, `connection` the session and its bounded waits, `schema` the tables and their
+//! `url` is what the administrator names, `connection` who has the session, `session` its bounded waits, `schema` the tables and their
 //! versions, `lease` who leads, `server` who else is there, `journal` the history, `reader` the history as a standby follows it,
 //! `folder` the files (snapshots and blobs), `ended` what the books are rebuilt from, `shared_file` the servers' keys, which they
 //! seal. Everything that writes is fenced by the lease's epoch: what a deposed server sends changes nothing.
@@ -14,11 +14,12 @@ mod lease;
 mod reader;
 mod schema;
 mod server;
+mod session;
 mod shared_file;
 mod url;
 
 pub use connection::Database;
-pub use ended::EndedLog;
+pub use ended::{EndedLog, EntrySummary, StoredEntry};
 pub use error::DatabaseError;
 pub use folder::PostgresFolder;
 pub use journal::PostgresJournal;

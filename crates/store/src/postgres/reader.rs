@@ -57,7 +57,7 @@ impl PostgresReader {
     pub fn fetch(&self) -> Result<Vec<FetchedFrame>, DatabaseError> {
         let (after, most) = (to_bigint(self.at.seq), Self::PAGE as i64);
         let rows = self.database.ask(move |session| session.query(FRAMES, &[&after, &most]))?;
-        let frame = |row: &postgres::Row| FetchedFrame {
+        let frame = |row: &tokio_postgres::Row| FetchedFrame {
             last_seq: from_bigint(row.get(0)),
             bytes: row.get(1),
         };

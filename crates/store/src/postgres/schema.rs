@@ -1,16 +1,17 @@
 //! The tables, in a schema of their own, with their versions. A database that cannot be used is refused before it is changed.
 
-use postgres::Transaction;
-
-use super::connection::{Database, Session};
+use super::connection::Database;
 use super::error::DatabaseError;
+use super::session::{Session, Transaction};
 
 /// Each brings the schema from the version before to the next. A step that was released is never changed.
-const MIGRATIONS: [&str; 4] = [
+const MIGRATIONS: [&str; 6] = [
     include_str!("migration_1.sql"),
     include_str!("migration_2.sql"),
     include_str!("migration_3.sql"),
     include_str!("migration_4.sql"),
+    include_str!("migration_5.sql"),
+    include_str!("migration_6.sql"),
 ];
 
 /// The oldest PostgreSQL that is taken.
@@ -61,7 +62,7 @@ pub fn mark_moved(database: &Database, epoch: i64) -> Result<(), DatabaseError> 
         let sql = "UPDATE sluice.cluster SET identity = $1::text || identity \
                    WHERE NOT starts_with(identity, $1::text)";
         transaction.execute(sql, &[&MOVED])?;
-        Ok(transaction.commit()?)
+        transaction.commit()
     })
 }
 
@@ -82,7 +83,7 @@ fn bring_up_to_date_and(
         transaction.execute("SELECT pg_advisory_xact_lock($1)", &[&MIGRATION_LOCK])?;
         migrate(&mut transaction)?.map_err(&unfit)?;
         then(&mut transaction)?.map_err(&unfit)?;
-        Ok(transaction.commit()?)
+        transaction.commit()
     })
 }
 

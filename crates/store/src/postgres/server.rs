@@ -71,7 +71,7 @@ impl SeenServer {
         let addresses = |text: &str| -> Vec<String> {
             text.split(',').filter(|part| !part.is_empty()).map(str::to_owned).collect()
         };
-        let server = |row: &postgres::Row| {
+        let server = |row: &tokio_postgres::Row| {
             let is_leader: bool = row.get(6);
             let (own, head) = (from_bigint(row.get(4)), from_bigint(row.get(7)));
             Self {

@@ -59,7 +59,7 @@ impl SharedFile {
             for file in &files {
                 transaction.execute(INSERT, &[&file.name, &file.content])?;
             }
-            Ok(transaction.commit()?)
+            transaction.commit()
         })
     }
 }

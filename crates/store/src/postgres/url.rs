@@ -7,10 +7,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use postgres::config::{Host, SslMode};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
+use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::error::{DatabaseError, describe};
@@ -27,7 +27,7 @@ const PROBES: u32 = 3;
 /// A database and how it is reached. It has no `Debug`: the configuration in it may hold a password.
 #[derive(Clone)]
 pub struct DatabaseUrl {
-    pub(super) config: postgres::Config,
+    pub(super) config: tokio_postgres::Config,
     pub(super) tls: Option<MakeRustlsConnect>,
     shown: String,
 }
@@ -42,10 +42,11 @@ impl DatabaseUrl {
             return Err(DatabaseError::Unfit(text.into()));
         }
         let Parameters { url, ssl_mode, root_file } = Parameters::split(text);
-        let mut config: postgres::Config = url.parse().map_err(|error: postgres::Error| {
+        let unread = |error: tokio_postgres::Error| {
             // The address may hold a password: it is not repeated.
             DatabaseError::Unfit(format!("the address of the store: {}", describe(&error)))
-        })?;
+        };
+        let mut config: tokio_postgres::Config = url.parse().map_err(unread)?;
         if config.get_password().is_some() {
             let text = format!(
                 "the address of the store has a password, which every list of processes would show; put it into a file \

@@ -28,6 +28,8 @@ struct Service {
     settings: Vec<String>,
     /// The network namespace that it runs in.
     namespace: Option<PathBuf>,
+    /// Variables of its process.
+    environment: Vec<(String, String)>,
 }
 
 impl TestDatabase {
@@ -126,6 +128,21 @@ impl TestDatabase {
         self.restart();
     }
 
+    /// Starts the database again with these variables in its environment.
+    #[allow(dead_code, reason = "the tests of the program use it")]
+    pub fn serve_in(&mut self, environment: &[(&str, &str)]) {
+        let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        self.service.environment = environment.iter().map(owned).collect();
+        self.stop();
+        self.restart();
+    }
+
+    /// The folder that its user owns and everybody reads; its data has another in it.
+    #[allow(dead_code, reason = "the tests of the program use it")]
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
     /// Writes a file that the database's user owns and nobody else reads; its path.
     #[allow(dead_code, reason = "the tests of the program use it")]
     pub fn private_file(&self, name: &str, text: &str) -> String {
@@ -211,6 +228,7 @@ fn serve(folder: &Path, service: &Service) -> Child {
     let mut command = program("postgres", folder);
     command.arg("-D").arg(folder.join("data")).arg("-k").arg(folder);
     command.args(["-c", "listen_addresses="]);
+    command.envs(service.environment.iter().map(|(name, value)| (name, value)));
     for setting in &service.settings {
         command.args(["-c", setting]);
     }
