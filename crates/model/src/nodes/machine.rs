@@ -268,6 +268,9 @@ pub struct MachineTerms {
     /// What it is made with, where it is a pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod: Option<Box<PodTemplate>>,
+    /// The rank of the node of its job that it is made for, where the pods of the job have claims of their own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rank: Option<u32>,
     /// The zone that it must be in, where its offer is of a whole region: the disks of its job are there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub zone: Option<String>,
@@ -276,6 +279,17 @@ pub struct MachineTerms {
 impl MachineTerms {
     pub fn is_usual(&self) -> bool {
         *self == Self::default()
+    }
+
+    /// What the pod is made with, where it is one.
+    pub fn own_pod(&self) -> Option<PodTemplate> {
+        self.pod.as_ref().map(|pod| pod.of_rank(self.rank.unwrap_or_default()))
+    }
+
+    /// Whether it is a pod that has the claim.
+    pub fn mounts(&self, claim_name: &str) -> bool {
+        let rank = self.rank.unwrap_or_default();
+        self.pod.as_ref().is_some_and(|pod| pod.mounts(claim_name, rank))
     }
 }
 

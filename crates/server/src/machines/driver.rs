@@ -464,7 +464,7 @@ async fn create_order(
         let fleet = machine.terms.fleet.as_ref().and_then(|fleet| state.fleets.get(fleet));
         fleet.and_then(|fleet| Some(fleet.cloud.as_ref()?.options.clone())).unwrap_or_default()
     };
-    let pod = machine.terms.pod.clone();
+    let pod = machine.terms.own_pod().map(Box::new);
     let zone = machine.terms.zone.clone();
     Ok(CreateOrder { token, offer, node, conf, join, zone, options, pod })
 }

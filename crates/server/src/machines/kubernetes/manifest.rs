@@ -380,6 +380,7 @@ mod tests {
     fn pod_mounts_the_claims_that_its_job_names_beside_those_of_the_site() {
         let claim = |claim_name: &str, is_own: bool| PodClaim {
             claim_name: claim_name.to_owned(),
+            of_ranks: Vec::new(),
             path: format!("/volumes/{claim_name}"),
             read_only: false,
             is_own,
