@@ -124,6 +124,7 @@ async fn run_async(mut config: AgentConfig, launcher: Launcher) -> Result<(), Ag
             path,
             ServerDialler::new(servers.clone(), client_tls.clone()),
             nodes,
+            config.in_pod,
         )?;
         agent.client_state = Some(state.display().to_string());
     }

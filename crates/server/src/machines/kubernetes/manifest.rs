@@ -7,6 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use model::pod::{JOIN_DIR, PROGRAM_DIR, PodTemplate, STATE_DIR};
 use model::pod_source::{ClaimMount, KubernetesConfig, USUAL_ACCESS_MODE};
 use serde_json::{Map, Value, json};
+use slurm::option::Command;
 use std::collections::BTreeSet;
 
 /// What is made by us says so.
@@ -91,9 +92,7 @@ pub fn pod(
         "initContainers": [{
             "name": "program",
             "image": config.runner_image,
-            "command": [
-                "/bin/sh", "-c", format!("cp \"$(command -v sluice)\" {PROGRAM_DIR}/sluice"),
-            ],
+            "command": ["/bin/sh", "-c", copy_program()],
             "resources": resources(config, order),
             "securityContext": security(is_root),
             "volumeMounts": [{"name": "program", "mountPath": PROGRAM_DIR}],
@@ -142,6 +141,15 @@ pub fn pod(
         "metadata": metadata(cluster, order),
         "spec": spec,
     })
+}
+
+/// What the init container does: the program is copied, and each of Slurm's commands is a link to it.
+fn copy_program() -> String {
+    let names = Command::ALL.map(Command::name).join(" ");
+    format!(
+        "cp \"$(command -v sluice)\" {PROGRAM_DIR}/sluice && cd {PROGRAM_DIR} && \
+         for name in {names}; do ln -sf sluice $name; done"
+    )
 }
 
 /// Whether Kubernetes may give all that the pod mounts to its group, as a fresh claim needs it: what is in a claim of several users
