@@ -6,6 +6,7 @@
 
 use crate::error::AgentError;
 use crate::link::connection::dial;
+use crate::privilege;
 use crate::socket_folder;
 use nix::sys::socket::{MsgFlags, recv};
 use nix::unistd::{Uid, User};
@@ -154,7 +155,8 @@ async fn accept(listener: std::os::unix::net::UnixListener, relay: Arc<Relay>) {
 /// Counts the connection before it has anything of its own; one too many is told so, or closed.
 fn take_in(client: UnixStream, relay: &Arc<Relay>) {
     let Ok(peer) = client.peer_cred() else { return };
-    let (uid, gid) = (peer.uid(), peer.gid());
+    // Root of a pod is its user: no other user's process is there.
+    let (uid, gid) = (privilege::pod_user().unwrap_or_else(|| peer.uid()), peer.gid());
     if let Some(counted) = relay.users.take(uid) {
         let relay = relay.clone();
         tokio::spawn(async move {

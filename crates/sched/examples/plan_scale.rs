@@ -448,6 +448,7 @@ fn machines(view: &View, seed: u64) {
         name: "cloud".to_string(),
         backend: "remote".to_string(),
         makes_pods: false,
+        makes_root_pods: false,
         features: vec!["cloud".to_string()],
         offers: Arc::new(offers(&mut random)),
         failed: Vec::new(),

@@ -44,8 +44,13 @@ impl State {
         }
         let request = job.flatten().map(|job| job.spec.request());
         let choice = request.and_then(|request| request.machines.as_deref());
-        let makes_pods = source.reference().makes_pods;
-        let pod = request.and_then(|request| request.pod.clone()).filter(|_| makes_pods);
+        let reference = source.reference();
+        let pod = request.and_then(|request| request.pod.clone());
+        let pod = pod.filter(|_| reference.makes_pods);
+        // The site may have changed its mind since the plan was made.
+        if pod.as_ref().is_some_and(|pod| pod.as_root) && !reference.makes_root_pods {
+            return Ok(Decision::default());
+        }
         let rank = pod.as_deref().map(|pod| self.free_rank(&source.name, pod));
         // A claim is free when the pod that has it is gone.
         if rank == Some(None) {

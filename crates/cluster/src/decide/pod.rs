@@ -12,11 +12,13 @@ use std::sync::Arc;
 impl State {
     /// Says of a new job which pod it would run in. What a client says of it does not count.
     pub(super) fn settle_pod(&self, spec: &mut JobSpec) -> Result<(), Refusal> {
-        let makes_pods = self.config.sources.iter().any(|of| of.reference().makes_pods);
+        let sources = || self.config.sources.iter().map(|source| source.reference());
+        let makes_pods = sources().any(|of| of.makes_pods);
+        let may_be_root = sources().any(|of| of.makes_root_pods);
         let claims = self.claims_of(spec)?;
         let needs_pod = !claims.is_empty();
         let site = &self.config.site.containers;
-        let found = makes_pods.then(|| template(spec, site, claims)).flatten();
+        let found = makes_pods.then(|| template(spec, site, claims, may_be_root)).flatten();
         if needs_pod && found.is_none() {
             return Err(Refusal::Other(
                 "the job's volumes are claims of Kubernetes, and it needs what a pod does not have \
@@ -34,8 +36,13 @@ impl State {
 
 /// The pod of a job; `None` for one that needs what a pod does not have: folders and credentials of a node, a container that is
 /// kept or saved, rights over the machine, or the image's own command, in whose place the agent runs. `claims`: all of its
-/// volumes that a pod can have.
-fn template(spec: &JobSpec, site: &ContainerSite, claims: Vec<PodClaim>) -> Option<PodTemplate> {
+/// volumes that a pod can have. `may_be_root`: a source makes pods in which a job is root.
+fn template(
+    spec: &JobSpec,
+    site: &ContainerSite,
+    claims: Vec<PodClaim>,
+    may_be_root: bool,
+) -> Option<PodTemplate> {
     let launch = &spec.launch;
     if launch.registry_auth.is_some() || launch.volumes.len() != claims.len() {
         return None;
@@ -48,10 +55,13 @@ fn template(spec: &JobSpec, site: &ContainerSite, claims: Vec<PodClaim>) -> Opti
             None => Some(own),
         };
     };
-    if !is_a_pods(container) {
+    let is_root = may_be_root && asks_for_root(&container.user);
+    let is_named = matches!(container.user, ContainerUser::Named(_));
+    if !is_a_pods(container) || (is_named && !is_root) {
         return None;
     }
-    Some(PodTemplate { image: Some(registry_image(container.image.as_deref()?)?), ..own })
+    let image = Some(registry_image(container.image.as_deref()?)?);
+    Some(PodTemplate { image, as_root: is_root && own.uid != 0, ..own })
 }
 
 fn as_owner(owner: &Principal) -> PodTemplate {
@@ -60,7 +70,21 @@ fn as_owner(owner: &Principal) -> PodTemplate {
         uid: owner.uid,
         gid: owner.gid,
         groups: owner.groups.clone(),
+        as_root: false,
         claims: Vec::new(),
+    }
+}
+
+/// Whether the processes of the container are to be root inside it, by the name or the number of root and of its group.
+fn asks_for_root(user: &ContainerUser) -> bool {
+    match user {
+        ContainerUser::Root => true,
+        ContainerUser::Named(name) => {
+            let mut parts = name.split(':');
+            parts.next().is_some_and(|user| matches!(user, "root" | "0"))
+                && parts.all(|group| matches!(group, "root" | "0"))
+        }
+        ContainerUser::JobUser | ContainerUser::OfImage => false,
     }
 }
 
@@ -70,10 +94,9 @@ fn is_a_pods(container: &Container) -> bool {
         || container.own_command
         || container.entrypoint
         || container.read_only;
-    let is_named = matches!(container.user, ContainerUser::Named(_));
     let is_kept = container.name.is_some() || container.save.is_some();
     let is_mounted = container.mounts.iter().any(|mount| !mount.optional);
-    !needs_runtime && !is_named && !is_kept && !is_mounted && container.command.is_empty()
+    !needs_runtime && !is_kept && !is_mounted && container.command.is_empty()
 }
 
 /// The image as Kubernetes names it; `None` for a file or a folder of a node. `docker://` is taken off, and
@@ -107,6 +130,14 @@ mod tests {
         for (text, image) in table {
             assert_eq!(registry_image(text).as_deref(), image, "{text}");
         }
+    }
+
+    #[test]
+    fn root_is_asked_for_by_name_and_by_number() {
+        let named = |name: &str| asks_for_root(&ContainerUser::Named(name.to_owned()));
+        assert!(["root", "0", "root:root", "0:0", "root:0"].into_iter().all(named));
+        assert!(!["app", "1000", "root:app", "0:5", "", "rooty"].into_iter().any(named));
+        assert!(asks_for_root(&ContainerUser::Root) && !asks_for_root(&ContainerUser::OfImage));
     }
 
     #[test]

@@ -194,6 +194,7 @@ impl State {
             name: source.name.clone(),
             backend: source.reference().backend.to_owned(),
             makes_pods: source.reference().makes_pods,
+            makes_root_pods: source.reference().makes_root_pods,
             features: source.features.clone(),
             offers: self.offers.get(&source.name).cloned().unwrap_or_default(),
             failed: self.failed_offers(&source.name, now),

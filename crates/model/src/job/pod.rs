@@ -24,6 +24,9 @@ pub struct PodTemplate {
     pub gid: u32,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<u32>,
+    /// Its processes are root inside it, as the job asks for and the site allows.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub as_root: bool,
     /// The volumes that the job names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub claims: Vec<PodClaim>,
@@ -88,8 +91,10 @@ impl PodTemplate {
 pub enum PodKind {
     #[default]
     NoPod,
-    /// One that would be made for the job.
+    /// One that would be made for the job, if that does not ask for root.
     ForAny,
+    /// One that would be made for the job.
+    ForAnyOrRoot,
     Of(Box<PodTemplate>),
 }
 
@@ -101,7 +106,8 @@ impl PodKind {
     /// Whether a job of this template may be on the machine.
     pub fn admits(&self, wanted: Option<&PodTemplate>) -> bool {
         match self {
-            Self::NoPod | Self::ForAny => true,
+            Self::NoPod | Self::ForAnyOrRoot => true,
+            Self::ForAny => wanted.is_none_or(|pod| !pod.as_root),
             Self::Of(made) => wanted == Some(&**made),
         }
     }
@@ -118,12 +124,16 @@ mod tests {
             uid,
             gid: 0,
             groups: Vec::new(),
+            as_root: false,
             claims: Vec::new(),
         };
         let pod = PodKind::Of(Box::new(of(1)));
         assert!(pod.admits(Some(&of(1))));
         assert!(!pod.admits(Some(&of(2))) && !pod.admits(None), "another user's files");
         assert!(PodKind::ForAny.admits(None) && PodKind::NoPod.admits(Some(&of(1))));
+        let root = PodTemplate { as_root: true, ..of(1) };
+        assert!(!pod.admits(Some(&root)) && !PodKind::ForAny.admits(Some(&root)));
+        assert!(PodKind::ForAnyOrRoot.admits(Some(&root)), "where the site says so");
     }
 
     #[test]
@@ -141,6 +151,7 @@ mod tests {
             uid: 1,
             gid: 1,
             groups: Vec::new(),
+            as_root: false,
             claims,
         };
         let both = of(vec![claim("part-0", &["part-0", "part-1"]), claim("all", &[])]);

@@ -8,6 +8,7 @@ use crate::machine_choice::{MachineKind, SourceRef};
 use crate::month::costs_by_month;
 use crate::node::{NodeConfig, NodeGres};
 use crate::pod::{PodKind, PodTemplate};
+use crate::pod_source::PodRoot;
 use crate::price::{Cost, Price};
 use crate::reason::Reason;
 use crate::time::Timestamp;
@@ -84,13 +85,16 @@ impl SourceConfig {
 
     /// The source as machines and runs know it.
     pub fn reference(&self) -> SourceRef<'_> {
-        match &self.kind {
-            SourceKind::Program(_) => SourceRef::named(&self.name),
-            kind => SourceRef {
-                name: &self.name,
-                backend: kind.name(),
-                makes_pods: matches!(kind, SourceKind::Kubernetes(_)),
-            },
+        let pods = match &self.kind {
+            SourceKind::Program(_) => return SourceRef::named(&self.name),
+            SourceKind::Kubernetes(config) => Some(config.root),
+            SourceKind::Aws(_) | SourceKind::Gcp(_) | SourceKind::Lambda(_) => None,
+        };
+        SourceRef {
+            name: &self.name,
+            backend: self.kind.name(),
+            makes_pods: pods.is_some(),
+            makes_root_pods: pods.is_some_and(|root| root != PodRoot::Never),
         }
     }
 }
@@ -169,7 +173,11 @@ impl Offer {
             zone: self.zone().map(str::to_owned),
             open_zone: self.zone().is_none(),
             spot: self.spot,
-            pod: if source.makes_pods { PodKind::ForAny } else { PodKind::NoPod },
+            pod: match source {
+                SourceRef { makes_root_pods: true, .. } => PodKind::ForAnyOrRoot,
+                SourceRef { makes_pods: true, .. } => PodKind::ForAny,
+                _ => PodKind::NoPod,
+            },
         }
     }
 

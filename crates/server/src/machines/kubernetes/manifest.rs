@@ -5,7 +5,7 @@ use crate::machines::source::{CreateOrder, SourceError};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use model::pod::{JOIN_DIR, PROGRAM_DIR, PodTemplate, STATE_DIR};
-use model::pod_source::{ClaimMount, KubernetesConfig, USUAL_ACCESS_MODE};
+use model::pod_source::{ClaimMount, KubernetesConfig, PodRoot, USUAL_ACCESS_MODE};
 use serde_json::{Map, Value, json};
 use slurm::option::Command;
 use std::collections::BTreeSet;
@@ -73,7 +73,12 @@ pub fn pod(
     template: &PodTemplate,
     products: &BTreeSet<String>,
 ) -> Value {
-    let is_root = template.uid == 0;
+    let is_root = template.uid == 0 || template.as_root;
+    let (uid, gid, groups) = if template.as_root {
+        (0, 0, Vec::new())
+    } else {
+        (template.uid, template.gid, template.groups.clone())
+    };
     let mut spec = json!({
         "restartPolicy": "Never",
         "hostname": order.node,
@@ -83,10 +88,10 @@ pub fn pod(
         "shareProcessNamespace": true,
         "terminationGracePeriodSeconds": GRACE_S,
         "securityContext": {
-            "runAsUser": template.uid,
-            "runAsGroup": template.gid,
+            "runAsUser": uid,
+            "runAsGroup": gid,
             "runAsNonRoot": !is_root,
-            "supplementalGroups": template.groups,
+            "supplementalGroups": groups,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "initContainers": [{
@@ -100,12 +105,7 @@ pub fn pod(
         "containers": [{
             "name": "job",
             "image": template.image.as_deref().unwrap_or(&config.image),
-            "command": [
-                format!("{PROGRAM_DIR}/sluice"), "agent", "--pod",
-                "--join", format!("{JOIN_DIR}/join"),
-                "--node", order.node,
-                "--dynamic", "--conf", format!("{} NodeAddr=$(POD_IP)", order.conf),
-            ],
+            "command": agent_command(order, template),
             "env": [
                 {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
                 {"name": "SLUICE_STATE", "value": STATE_DIR},
@@ -119,6 +119,9 @@ pub fn pod(
     });
     if owns_claims(config, template) {
         spec["securityContext"]["fsGroup"] = json!(template.gid);
+    }
+    if template.as_root && config.root == PodRoot::Namespace {
+        spec["hostUsers"] = json!(false);
     }
     let selector = selector(config, order);
     let references: Vec<Value> =
@@ -141,6 +144,23 @@ pub fn pod(
         "metadata": metadata(cluster, order),
         "spec": spec,
     })
+}
+
+fn agent_command(order: &CreateOrder, template: &PodTemplate) -> Vec<String> {
+    let mut words = vec![format!("{PROGRAM_DIR}/sluice"), "agent".into(), "--pod".into()];
+    if template.as_root {
+        words.extend(["--pod-user".into(), template.uid.to_string()]);
+    }
+    words.extend([
+        "--join".into(),
+        format!("{JOIN_DIR}/join"),
+        "--node".into(),
+        order.node.clone(),
+        "--dynamic".into(),
+        "--conf".into(),
+        format!("{} NodeAddr=$(POD_IP)", order.conf),
+    ]);
+    words
 }
 
 /// What the init container does: the program is copied, and each of Slurm's commands is a link to it.
@@ -297,6 +317,7 @@ mod tests {
             uid: 1000,
             gid: 100,
             groups: vec![7],
+            as_root: false,
             claims: Vec::new(),
         }
     }
@@ -363,6 +384,24 @@ mod tests {
         let join = secret["data"]["join"].as_str().expect("a text");
         let join = STANDARD.decode(join).expect("base 64");
         assert!(String::from_utf8_lossy(&join).contains("\"token\":\"once\""));
+    }
+
+    #[test]
+    fn job_that_is_root_in_its_pod_is_there_for_its_own_user_alone() {
+        let template = PodTemplate { as_root: true, ..template() };
+        let made = |root: PodRoot| {
+            let config = KubernetesConfig { root, ..config() };
+            pod(&config, "lab", &order("16cpu", "", false), &template, &products())
+        };
+        let (own, host) = (made(PodRoot::Namespace), made(PodRoot::Host));
+        let context = &own["spec"]["securityContext"];
+        assert_eq!((&context["runAsUser"], &context["runAsGroup"]), (&json!(0), &json!(0)));
+        assert_eq!(context["runAsNonRoot"], false);
+        assert_eq!(context["supplementalGroups"], json!([]));
+        let words = own["spec"]["containers"][0]["command"].as_array().expect("words");
+        assert_eq!(words[2..5], ["--pod", "--pod-user", "1000"]);
+        assert_eq!(own["spec"]["hostUsers"], false, "it is nobody on the node");
+        assert!(host["spec"].get("hostUsers").is_none());
     }
 
     #[test]

@@ -139,7 +139,7 @@ fn up_run_with_an_image_is_a_process_of_a_pod_of_that_image() {
         return run_as_ordinary_user_with(name, &[]);
     }
     let site = Site::up(API, &[], |cloud| {
-        source("pods", &kubeconfig(cloud, "kubeconfig", "pod-token"), "")
+        source("pods", &kubeconfig(cloud, "kubeconfig", "pod-token"), "root = 'namespace'")
     });
     let cluster = site.cluster.cluster();
     until("the source has told what it offers", || {
@@ -160,8 +160,20 @@ fn up_run_with_an_image_is_a_process_of_a_pod_of_that_image() {
     let said = cluster.sluice(&["logs", "one"]).ok();
     assert!(said.contains("from-a-pod-with variables-of-its-own"), "{said}");
     assert!(said.contains("/cat"), "the image's PATH: {said}");
-    let images: Vec<String> = pods(&site).iter().map(|line| text(line, "image")).collect();
-    assert_eq!(images, ["lab/tool:1"]);
+    // One that asks for root has a pod of its own. The processes that play pods are this user's all the same.
+    let root = task.replace("name: one", "name: two\nuser: root");
+    cluster.write("root.dstack.yml", &root);
+    let applied = cluster.sluice(&["apply", "-f", "root.dstack.yml", "-y", "-d"]);
+    assert_eq!(applied.code, 0, "{applied:?}");
+    until("it has run in its pod", || {
+        let said = cluster.shell("sacct -nXP -o JobName,State,NodeList").stdout;
+        said.contains("two|COMPLETED|pods-2").then_some(())
+    });
+    let made = pods(&site);
+    let images: Vec<String> = made.iter().map(|line| text(line, "image")).collect();
+    assert_eq!(images, ["lab/tool:1", "lab/tool:1"]);
+    let users: Vec<u64> = made.iter().filter_map(|line| line["user"].as_u64()).collect();
+    assert_eq!(users, [u64::from(nix::unistd::getuid().as_raw()), 0]);
 }
 
 #[test]
