@@ -34,7 +34,7 @@ impl State {
     }
 }
 
-/// The pod of a job; `None` for one that needs what a pod does not have: folders and credentials of a node, a container that is
+/// The pod of a job; `None` for one that needs what a pod does not have: folders of a node, a container that is
 /// kept or saved, rights over the machine, or the image's own command, in whose place the agent runs. `claims`: all of its
 /// volumes that a pod can have. `may_be_root`: a source makes pods in which a job is root.
 fn template(
@@ -44,7 +44,7 @@ fn template(
     may_be_root: bool,
 ) -> Option<PodTemplate> {
     let launch = &spec.launch;
-    if launch.registry_auth.is_some() || launch.volumes.len() != claims.len() {
+    if launch.volumes.len() != claims.len() {
         return None;
     }
     let own = PodTemplate { claims, ..as_owner(&spec.owner) };
@@ -61,7 +61,8 @@ fn template(
         return None;
     }
     let image = Some(registry_image(container.image.as_deref()?)?);
-    Some(PodTemplate { image, as_root: is_root && own.uid != 0, ..own })
+    let has_registry_auth = launch.registry_auth.is_some();
+    Some(PodTemplate { image, as_root: is_root && own.uid != 0, has_registry_auth, ..own })
 }
 
 fn as_owner(owner: &Principal) -> PodTemplate {
@@ -71,6 +72,7 @@ fn as_owner(owner: &Principal) -> PodTemplate {
         gid: owner.gid,
         groups: owner.groups.clone(),
         as_root: false,
+        has_registry_auth: false,
         claims: Vec::new(),
     }
 }

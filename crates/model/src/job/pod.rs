@@ -27,6 +27,9 @@ pub struct PodTemplate {
     /// Its processes are root inside it, as the job asks for and the site allows.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub as_root: bool,
+    /// Its image is pulled with credentials that the job brings.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_registry_auth: bool,
     /// The volumes that the job names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub claims: Vec<PodClaim>,
@@ -125,6 +128,7 @@ mod tests {
             gid: 0,
             groups: Vec::new(),
             as_root: false,
+            has_registry_auth: false,
             claims: Vec::new(),
         };
         let pod = PodKind::Of(Box::new(of(1)));
@@ -152,6 +156,7 @@ mod tests {
             gid: 1,
             groups: Vec::new(),
             as_root: false,
+            has_registry_auth: false,
             claims,
         };
         let both = of(vec![claim("part-0", &["part-0", "part-1"]), claim("all", &[])]);

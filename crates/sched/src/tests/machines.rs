@@ -244,6 +244,7 @@ fn pod_is_made_of_the_size_that_its_job_asks_for_and_for_no_job_that_cannot_be_i
         gid: 7,
         groups: Vec::new(),
         as_root: false,
+        has_registry_auth: false,
         claims: Vec::new(),
     };
     let root = PodTemplate { as_root: true, ..template.clone() };

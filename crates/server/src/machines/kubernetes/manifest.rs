@@ -1,9 +1,7 @@
-//! The objects of a pod for the API: the pod, whose command is the agent, and the secret with its join file.
+//! The objects of a pod for the API: the pod, whose command is the agent, and the claims that it mounts.
 
 use super::offers::{PRODUCT_LABEL, REGION_LABEL, RUNNER_MEMORY, SPOT_LABELS};
 use crate::machines::source::{CreateOrder, SourceError};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use model::pod::{JOIN_DIR, PROGRAM_DIR, PodTemplate, STATE_DIR};
 use model::pod_source::{ClaimMount, KubernetesConfig, PodRoot, USUAL_ACCESS_MODE};
 use serde_json::{Map, Value, json};
@@ -19,6 +17,9 @@ pub const TOKEN_LABEL: &str = "sluice-token";
 
 /// How long a pod that is evicted has for the end of its jobs: the grace of an interruption and `KillWait` are in it.
 const GRACE_S: u32 = 60;
+
+/// The key of the join file in its secret, and the name of its file.
+pub const JOIN_KEY: &str = "join";
 
 /// The longest value of a label.
 const LABEL_BYTES_MAX: usize = 63;
@@ -40,7 +41,7 @@ pub fn cluster_label(cluster: &str) -> Result<&str, SourceError> {
     is_label.then_some(cluster).ok_or_else(wrong)
 }
 
-fn metadata(cluster: &str, order: &CreateOrder) -> Value {
+pub fn metadata(cluster: &str, order: &CreateOrder) -> Value {
     json!({
         "name": name(&order.token),
         "labels": {
@@ -50,19 +51,6 @@ fn metadata(cluster: &str, order: &CreateOrder) -> Value {
         },
         "annotations": {"sluice-node": order.node},
     })
-}
-
-/// The join token is good once, for this node alone.
-pub fn secret(cluster: &str, order: &CreateOrder) -> Result<Value, SourceError> {
-    let join = serde_json::to_vec(&order.join)
-        .map_err(|e| SourceError::refused(format!("the join file: {e}")))?;
-    Ok(json!({
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": metadata(cluster, order),
-        "type": "Opaque",
-        "data": {"join": STANDARD.encode(join)},
-    }))
 }
 
 /// `products`: the labels of the GPUs that the offer has.
@@ -124,8 +112,13 @@ pub fn pod(
         spec["hostUsers"] = json!(false);
     }
     let selector = selector(config, order);
+    let own = order.registry_auth.as_ref().map(|_| name(&order.token));
     let references: Vec<Value> =
-        config.pull_secrets.iter().map(|name| json!({"name": name})).collect();
+        config.pull_secrets.iter().chain(&own).map(|name| json!({"name": name})).collect();
+    if own.is_some() {
+        // The registry is asked with the credentials of whoever asks, also where the node has the image.
+        spec["containers"][0]["imagePullPolicy"] = json!("Always");
+    }
     let more = [
         ("nodeSelector", (!selector.is_empty()).then_some(Value::Object(selector))),
         ("imagePullSecrets", (!references.is_empty()).then(|| references.into())),
@@ -276,7 +269,8 @@ pub fn claim_object(metadata: Value, size: &str, modes: &[String], class: Option
 
 fn volumes(config: &KubernetesConfig, token: &str, template: &PodTemplate) -> Value {
     // Whoever is in the pod is one user, who is not the owner of the file.
-    let secret = json!({"secretName": name(token), "defaultMode": 0o444});
+    let items = json!([{"key": JOIN_KEY, "path": JOIN_KEY}]);
+    let secret = json!({"secretName": name(token), "defaultMode": 0o444, "items": items});
     let own = [
         json!({"name": "program", "emptyDir": {}}),
         json!({"name": "join", "secret": secret}),
@@ -306,10 +300,14 @@ fn job_volume_name(at: usize) -> String {
 mod tests {
     use super::*;
     use crate::machines::cloud::user_data::tests::order;
+    use crate::machines::kubernetes::pod_secret::secret;
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
     use model::amount::Bytes;
     use model::machine::OfferedGpus;
     use model::pod::PodClaim;
     use model::pod_source::Toleration;
+    use model::secret::{RegistryAuth, SecretValue};
 
     fn template() -> PodTemplate {
         PodTemplate {
@@ -318,6 +316,7 @@ mod tests {
             gid: 100,
             groups: vec![7],
             as_root: false,
+            has_registry_auth: false,
             claims: Vec::new(),
         }
     }
@@ -384,6 +383,23 @@ mod tests {
         let join = secret["data"]["join"].as_str().expect("a text");
         let join = STANDARD.decode(join).expect("base 64");
         assert!(String::from_utf8_lossy(&join).contains("\"token\":\"once\""));
+    }
+
+    #[test]
+    fn image_is_pulled_with_what_its_job_brings_which_is_no_file_of_the_pod() {
+        let mut order = order("16cpu", "", false);
+        let value = |text: &str| SecretValue(text.to_owned());
+        order.registry_auth =
+            Some(RegistryAuth { username: value("ann"), password: value("pass:word") });
+        let config = KubernetesConfig { pull_secrets: vec!["site".into()], ..config() };
+        let template = PodTemplate { has_registry_auth: true, ..template() };
+        let pod = pod(&config, "lab", &order, &template, &products());
+        let names = json!([{"name": "site"}, {"name": "sluice-1-ab"}]);
+        assert_eq!(pod["spec"]["imagePullSecrets"], names);
+        assert_eq!(pod["spec"]["containers"][0]["imagePullPolicy"], "Always");
+        let mounted = json!([{"key": "join", "path": "join"}]);
+        assert_eq!(pod["spec"]["volumes"][1]["secret"]["items"], mounted);
+        assert!(!pod.to_string().contains("pass:word"));
     }
 
     #[test]

@@ -39,6 +39,7 @@ SECURITY = {"allowPrivilegeEscalation": YES, "capabilities": {"drop": ANY}}
 CONTAINER = {
     "name": TEXT,
     "image": TEXT,
+    "imagePullPolicy": TEXT,
     "command": ANY,
     "env": [{"name": TEXT, "value": TEXT, "valueFrom": {"fieldRef": {"fieldPath": TEXT}}}],
     "resources": {"requests": ANY, "limits": ANY},
@@ -73,7 +74,7 @@ SCHEMAS = {
                 {
                     "name": TEXT,
                     "emptyDir": {"medium": TEXT},
-                    "secret": {"secretName": TEXT, "defaultMode": NUMBER},
+                    "secret": {"secretName": TEXT, "defaultMode": NUMBER, "items": [{"key": TEXT, "path": TEXT}]},
                     "persistentVolumeClaim": {"claimName": TEXT, "readOnly": YES},
                 }
             ],
