@@ -48,7 +48,8 @@ impl State {
         let pod = request.and_then(|request| request.pod.clone());
         let pod = pod.filter(|_| reference.makes_pods);
         // The site may have changed its mind since the plan was made.
-        if pod.as_ref().is_some_and(|pod| pod.as_root) && !reference.makes_root_pods {
+        let is_job_user = pod.as_ref().is_none_or(|pod| pod.user.is_job_user());
+        if !is_job_user && !reference.makes_root_pods {
             return Ok(Decision::default());
         }
         let rank = pod.as_deref().map(|pod| self.free_rank(&source.name, pod));

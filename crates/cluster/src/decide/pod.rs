@@ -2,11 +2,11 @@
 
 use crate::state::State;
 use model::container::{Container, ContainerUser};
-use model::pod::{PodClaim, PodTemplate};
+use model::pod::{PodClaim, PodTemplate, PodUser};
 use model::principal::Principal;
 use model::reason::Refusal;
 use model::run::{JobSpec, LaunchKind};
-use model::site::ContainerSite;
+use model::site::{ContainerSite, TaskUser};
 use std::sync::Arc;
 
 impl State {
@@ -55,14 +55,14 @@ fn template(
             None => Some(own),
         };
     };
-    let is_root = may_be_root && asks_for_root(&container.user);
-    let is_named = matches!(container.user, ContainerUser::Named(_));
-    if !is_a_pods(container) || (is_named && !is_root) {
+    let may_be_other = may_be_root && own.uid != 0;
+    let user = pod_user(&container.user, site.task_user, may_be_other)?;
+    if !is_a_pods(container) {
         return None;
     }
     let image = Some(registry_image(container.image.as_deref()?)?);
     let has_registry_auth = launch.registry_auth.is_some();
-    Some(PodTemplate { image, as_root: is_root && own.uid != 0, has_registry_auth, ..own })
+    Some(PodTemplate { image, user, has_registry_auth, ..own })
 }
 
 fn as_owner(owner: &Principal) -> PodTemplate {
@@ -71,9 +71,24 @@ fn as_owner(owner: &Principal) -> PodTemplate {
         uid: owner.uid,
         gid: owner.gid,
         groups: owner.groups.clone(),
-        as_root: false,
+        user: PodUser::JobUser,
         has_registry_auth: false,
         claims: Vec::new(),
+    }
+}
+
+/// Who the processes of a pod are for a container of this user; `None` where that is one whom a pod does not have. `may_be_other`: a
+/// source makes pods in which a job is another than its own user.
+fn pod_user(user: &ContainerUser, of_tasks: TaskUser, may_be_other: bool) -> Option<PodUser> {
+    match user {
+        user if may_be_other && asks_for_root(user) => Some(PodUser::Root),
+        ContainerUser::OfImage if may_be_other && of_tasks == TaskUser::Image => {
+            Some(PodUser::OfImage)
+        }
+        ContainerUser::JobUser | ContainerUser::Root | ContainerUser::OfImage => {
+            Some(PodUser::JobUser)
+        }
+        ContainerUser::Named(_) => None,
     }
 }
 
@@ -140,6 +155,18 @@ mod tests {
         assert!(["root", "0", "root:root", "0:0", "root:0"].into_iter().all(named));
         assert!(!["app", "1000", "root:app", "0:5", "", "rooty"].into_iter().any(named));
         assert!(asks_for_root(&ContainerUser::Root) && !asks_for_root(&ContainerUser::OfImage));
+    }
+
+    #[test]
+    fn job_is_another_user_in_its_pod_only_where_the_site_lets_it() {
+        let (root, app) = (ContainerUser::Named("root".into()), ContainerUser::Named("app".into()));
+        let of = |user: &ContainerUser, may: bool| pod_user(user, TaskUser::Image, may);
+        assert_eq!((of(&root, true), of(&root, false)), (Some(PodUser::Root), None));
+        assert_eq!((of(&app, true), of(&app, false)), (None, None));
+        let image = ContainerUser::OfImage;
+        assert_eq!(of(&image, true), Some(PodUser::OfImage));
+        assert_eq!(of(&image, false), Some(PodUser::JobUser));
+        assert_eq!(pod_user(&image, TaskUser::Job, true), Some(PodUser::JobUser));
     }
 
     #[test]

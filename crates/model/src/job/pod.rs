@@ -24,15 +24,31 @@ pub struct PodTemplate {
     pub gid: u32,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<u32>,
-    /// Its processes are root inside it, as the job asks for and the site allows.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub as_root: bool,
+    #[serde(default, skip_serializing_if = "PodUser::is_job_user")]
+    pub user: PodUser,
     /// Its image is pulled with credentials that the job brings.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_registry_auth: bool,
     /// The volumes that the job names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub claims: Vec<PodClaim>,
+}
+
+/// Who the processes of a pod are inside it. To the cluster they are always the job's user.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PodUser {
+    #[default]
+    JobUser,
+    Root,
+    /// The user that the image names, else root.
+    OfImage,
+}
+
+impl PodUser {
+    pub fn is_job_user(&self) -> bool {
+        *self == Self::JobUser
+    }
 }
 
 /// A claim of Kubernetes that a job names as a volume, and where its pod finds it.
@@ -94,7 +110,7 @@ impl PodTemplate {
 pub enum PodKind {
     #[default]
     NoPod,
-    /// One that would be made for the job, if that does not ask for root.
+    /// One that would be made for the job, if that is its own user there.
     ForAny,
     /// One that would be made for the job.
     ForAnyOrRoot,
@@ -110,7 +126,7 @@ impl PodKind {
     pub fn admits(&self, wanted: Option<&PodTemplate>) -> bool {
         match self {
             Self::NoPod | Self::ForAnyOrRoot => true,
-            Self::ForAny => wanted.is_none_or(|pod| !pod.as_root),
+            Self::ForAny => wanted.is_none_or(|pod| pod.user.is_job_user()),
             Self::Of(made) => wanted == Some(&**made),
         }
     }
@@ -127,7 +143,7 @@ mod tests {
             uid,
             gid: 0,
             groups: Vec::new(),
-            as_root: false,
+            user: PodUser::JobUser,
             has_registry_auth: false,
             claims: Vec::new(),
         };
@@ -135,7 +151,7 @@ mod tests {
         assert!(pod.admits(Some(&of(1))));
         assert!(!pod.admits(Some(&of(2))) && !pod.admits(None), "another user's files");
         assert!(PodKind::ForAny.admits(None) && PodKind::NoPod.admits(Some(&of(1))));
-        let root = PodTemplate { as_root: true, ..of(1) };
+        let root = PodTemplate { user: PodUser::Root, ..of(1) };
         assert!(!pod.admits(Some(&root)) && !PodKind::ForAny.admits(Some(&root)));
         assert!(PodKind::ForAnyOrRoot.admits(Some(&root)), "where the site says so");
     }
@@ -155,7 +171,7 @@ mod tests {
             uid: 1,
             gid: 1,
             groups: Vec::new(),
-            as_root: false,
+            user: PodUser::JobUser,
             has_registry_auth: false,
             claims,
         };

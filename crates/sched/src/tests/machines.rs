@@ -14,7 +14,7 @@ use model::fleet::Blocks;
 use model::id::JobId;
 use model::machine::{FailureKind, HoldCause, MachineAnswer, Offer, SourceHold};
 use model::node::NodeConfig;
-use model::pod::PodTemplate;
+use model::pod::{PodTemplate, PodUser};
 use model::price::{Cost, Price};
 use model::range::Range;
 use model::request::Per;
@@ -243,11 +243,11 @@ fn pod_is_made_of_the_size_that_its_job_asks_for_and_for_no_job_that_cannot_be_i
         uid: 7,
         gid: 7,
         groups: Vec::new(),
-        as_root: false,
+        user: PodUser::JobUser,
         has_registry_auth: false,
         claims: Vec::new(),
     };
-    let root = PodTemplate { as_root: true, ..template.clone() };
+    let root = PodTemplate { user: PodUser::Root, ..template.clone() };
     let waiting =
         |pod: Option<PodTemplate>| job(1).asking(|request| request.pod = pod.map(Box::new));
     let plan = made(&site(Vec::new(), [waiting(Some(template))]), &there);

@@ -2,7 +2,7 @@
 
 use super::offers::{PRODUCT_LABEL, REGION_LABEL, RUNNER_MEMORY, SPOT_LABELS};
 use crate::machines::source::{CreateOrder, SourceError};
-use model::pod::{JOIN_DIR, PROGRAM_DIR, PodTemplate, STATE_DIR};
+use model::pod::{JOIN_DIR, PROGRAM_DIR, PodTemplate, PodUser, STATE_DIR};
 use model::pod_source::{ClaimMount, KubernetesConfig, PodRoot, USUAL_ACCESS_MODE};
 use serde_json::{Map, Value, json};
 use slurm::option::Command;
@@ -61,12 +61,7 @@ pub fn pod(
     template: &PodTemplate,
     products: &BTreeSet<String>,
 ) -> Value {
-    let is_root = template.uid == 0 || template.as_root;
-    let (uid, gid, groups) = if template.as_root {
-        (0, 0, Vec::new())
-    } else {
-        (template.uid, template.gid, template.groups.clone())
-    };
+    let may_be_root = template.uid == 0 || !template.user.is_job_user();
     let mut spec = json!({
         "restartPolicy": "Never",
         "hostname": order.node,
@@ -75,19 +70,13 @@ pub fn pod(
         // Another process than the agent is the first one, and reaps what jobs leave behind.
         "shareProcessNamespace": true,
         "terminationGracePeriodSeconds": GRACE_S,
-        "securityContext": {
-            "runAsUser": uid,
-            "runAsGroup": gid,
-            "runAsNonRoot": !is_root,
-            "supplementalGroups": groups,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": pod_security(config, template, may_be_root),
         "initContainers": [{
             "name": "program",
             "image": config.runner_image,
             "command": ["/bin/sh", "-c", copy_program()],
             "resources": resources(config, order),
-            "securityContext": security(is_root),
+            "securityContext": security(may_be_root),
             "volumeMounts": [{"name": "program", "mountPath": PROGRAM_DIR}],
         }],
         "containers": [{
@@ -99,16 +88,13 @@ pub fn pod(
                 {"name": "SLUICE_STATE", "value": STATE_DIR},
             ],
             "resources": resources(config, order),
-            "securityContext": security(is_root),
+            "securityContext": security(may_be_root),
             "volumeMounts": mounts(config, template),
         }],
         "volumes": volumes(config, &order.token, template),
         "affinity": affinity(order, products),
     });
-    if owns_claims(config, template) {
-        spec["securityContext"]["fsGroup"] = json!(template.gid);
-    }
-    if template.as_root && config.root == PodRoot::Namespace {
+    if !template.user.is_job_user() && config.root == PodRoot::Namespace {
         spec["hostUsers"] = json!(false);
     }
     let selector = selector(config, order);
@@ -139,9 +125,31 @@ pub fn pod(
     })
 }
 
+/// Who the processes of all containers are. Where nothing is said, they are whom their image says.
+fn pod_security(config: &KubernetesConfig, template: &PodTemplate, may_be_root: bool) -> Value {
+    let mut context = json!({
+        "runAsNonRoot": !may_be_root,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    });
+    let user = match template.user {
+        PodUser::JobUser => Some((template.uid, template.gid, template.groups.clone())),
+        PodUser::Root => Some((0, 0, Vec::new())),
+        PodUser::OfImage => None,
+    };
+    if let Some((uid, gid, groups)) = user {
+        context["runAsUser"] = json!(uid);
+        context["runAsGroup"] = json!(gid);
+        context["supplementalGroups"] = json!(groups);
+    }
+    if owns_claims(config, template) {
+        context["fsGroup"] = json!(template.gid);
+    }
+    context
+}
+
 fn agent_command(order: &CreateOrder, template: &PodTemplate) -> Vec<String> {
     let mut words = vec![format!("{PROGRAM_DIR}/sluice"), "agent".into(), "--pod".into()];
-    if template.as_root {
+    if !template.user.is_job_user() {
         words.extend(["--pod-user".into(), template.uid.to_string()]);
     }
     words.extend([
@@ -186,8 +194,8 @@ fn resources(config: &KubernetesConfig, order: &CreateOrder) -> Value {
     json!({"requests": amounts, "limits": amounts})
 }
 
-fn security(is_root: bool) -> Value {
-    if is_root {
+fn security(may_be_root: bool) -> Value {
+    if may_be_root {
         return json!({"allowPrivilegeEscalation": false});
     }
     json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}})
@@ -315,7 +323,7 @@ mod tests {
             uid: 1000,
             gid: 100,
             groups: vec![7],
-            as_root: false,
+            user: PodUser::JobUser,
             has_registry_auth: false,
             claims: Vec::new(),
         }
@@ -404,12 +412,13 @@ mod tests {
 
     #[test]
     fn job_that_is_root_in_its_pod_is_there_for_its_own_user_alone() {
-        let template = PodTemplate { as_root: true, ..template() };
-        let made = |root: PodRoot| {
+        let made = |root: PodRoot, user: PodUser| {
             let config = KubernetesConfig { root, ..config() };
+            let template = PodTemplate { user, ..template() };
             pod(&config, "lab", &order("16cpu", "", false), &template, &products())
         };
-        let (own, host) = (made(PodRoot::Namespace), made(PodRoot::Host));
+        let own = made(PodRoot::Namespace, PodUser::Root);
+        let host = made(PodRoot::Host, PodUser::Root);
         let context = &own["spec"]["securityContext"];
         assert_eq!((&context["runAsUser"], &context["runAsGroup"]), (&json!(0), &json!(0)));
         assert_eq!(context["runAsNonRoot"], false);
@@ -418,6 +427,10 @@ mod tests {
         assert_eq!(words[2..5], ["--pod", "--pod-user", "1000"]);
         assert_eq!(own["spec"]["hostUsers"], false, "it is nobody on the node");
         assert!(host["spec"].get("hostUsers").is_none());
+        let of_image = made(PodRoot::Namespace, PodUser::OfImage);
+        let context = &of_image["spec"]["securityContext"];
+        assert!(context.get("runAsUser").is_none() && context["runAsNonRoot"] == false);
+        assert_eq!(of_image["spec"]["hostUsers"], false);
     }
 
     #[test]

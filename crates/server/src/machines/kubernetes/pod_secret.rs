@@ -48,7 +48,7 @@ fn registry_of(image: &str) -> &str {
 mod tests {
     use super::*;
     use crate::machines::cloud::user_data::tests::order;
-    use model::pod::PodTemplate;
+    use model::pod::{PodTemplate, PodUser};
     use model::secret::SecretValue;
 
     #[test]
@@ -61,7 +61,7 @@ mod tests {
             uid: 1000,
             gid: 100,
             groups: Vec::new(),
-            as_root: false,
+            user: PodUser::JobUser,
             has_registry_auth: true,
             claims: Vec::new(),
         }));

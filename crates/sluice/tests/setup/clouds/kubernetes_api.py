@@ -202,7 +202,7 @@ def run(pod):
     token = pod["metadata"]["labels"]["sluice-token"]
     claims = {of["name"]: of["persistentVolumeClaim"]["claimName"] for of in pod["spec"]["volumes"] if "persistentVolumeClaim" in of}
     mounts = {of["mountPath"]: claims[of["name"]] for of in job["volumeMounts"] if of["name"] in claims}
-    note("create", id=name, token=token, type=amounts["cpu"], memory=amounts["memory"], image=job["image"], claims=mounts, user=pod["spec"]["securityContext"]["runAsUser"])
+    note("create", id=name, token=token, type=amounts["cpu"], memory=amounts["memory"], image=job["image"], claims=mounts, user=pod["spec"]["securityContext"].get("runAsUser"))
     join = base64.b64decode(secret["data"]["join"]).decode()
     words = [word.replace("$(POD_IP)", "127.0.0.1") for word in job["command"][1:]]
     words = " ".join('"$HOME/join"' if word == "/sluice-join/join" else shlex.quote(word) for word in words)
