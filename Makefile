@@ -7,7 +7,7 @@ help:
 	@echo "make down    stop it"
 	@echo "make check   format, lints, unit and property tests: no root, no network"
 	@echo "make test    install what is missing and run every test"
-	@echo "make soak    the long runs: 10,000 histories of random faults and as many of machines on demand, an hour of random clients and a rogue node, fifty hosts of a fleet, PyTorch over three, the packages with an older C library; MINUTES=N for another time"
+	@echo "make soak    the long runs: 10,000 histories of random faults and as many of machines on demand, an hour of random clients and a rogue node, fifty hosts of a fleet, PyTorch over three, 200 jobs in three spot storms, the packages with an older C library; MINUTES=N for another time"
 	@echo "make packages  .deb files, an archive for machines with glibc 2.28 or later, and an image, in target/packages"
 	@echo "make tarball   the archive alone, installed and run in a Debian with an older C library"
 	@echo "make bench   Sluice beside a real Slurm and a real dstack server, as tables of ratios; bench-record keeps it in SPECIFICATION.md"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A provider program for sluice: "machines" are agents on this machine (docs/machines.md).
+"""A provider program for sluice: "machines" are agents on this machine, and disks are files of it (docs/machines.md).
 
 It is asked once a process: a JSON object on standard input, one on standard output. What it may do is in a file beside it,
 with the same name and the ending .json:
@@ -7,7 +7,8 @@ with the same name and the ending .json:
     {"sluice": "/usr/bin/sluice", "folder": "/var/lib/local-machines",
      "offers": [{"id": "small", "cpus": 1, "memory_mib": 500, "price": 0.36}]}
 
-Every call may be made again: a token is one machine, and a machine that is not there is deleted already.
+Every call may be made again: a token is one machine or disk, and what is not there is deleted already. A disk is attached as a loop
+device, which root alone can make.
 """
 
 import fcntl
@@ -31,7 +32,10 @@ def main():
     settings = json.loads(Path(__file__).with_suffix(".json").read_text())
     folder = Path(settings["folder"])
     (folder / "machines").mkdir(parents=True, exist_ok=True)
+    (folder / "volumes").mkdir(exist_ok=True)
     calls = {"offers": offers, "create": create, "describe": describe, "delete": delete}
+    calls |= {"volume_create": volume_create, "volume_describe": volume_describe, "volume_delete": volume_delete}
+    calls |= {"volume_attach": volume_attach, "volume_detach": volume_detach}
     with open(folder / "lock", "w") as lock:
         # Calls come at the same time, also of a server that was killed and one that was started since.
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -48,10 +52,10 @@ def offers(_request, settings, _folder):
     return {"offers": settings["offers"]}
 
 
-def record_of(folder, token):
+def record_of(folder, token, kind="machines"):
     if "/" in token or token.startswith("."):
         raise Refused("refused", "a token is a plain name")
-    return folder / "machines" / f"{token}.json"
+    return folder / kind / f"{token}.json"
 
 
 def write(path, record):
@@ -121,6 +125,63 @@ def delete(request, _settings, folder):
         if pid is not None:
             stop(pid)
         note(folder, "delete", request["token"])
+        path.unlink()
+    return {"deleted": True}
+
+
+def volume_create(request, _settings, folder):
+    token = request["token"]
+    if request["volume_id"] is not None:
+        raise Refused("refused", f"{request['volume_id']}: no disk is here that was not made here")
+    path = record_of(folder, token, "volumes")
+    if not path.exists():
+        with open(path.with_suffix(".disk"), "wb") as disk:
+            disk.truncate(request["size_gb"] << 30)
+        record = {"token": token, "id": f"disk-{token}", "size_gb": request["size_gb"], "cluster": request["cluster"]}
+        write(path, record)
+    record = json.loads(path.read_text())
+    return {"volume": {key: record[key] for key in ("token", "id", "size_gb")}}
+
+
+def volume_describe(request, _settings, folder):
+    records = [json.loads(path.read_text()) for path in (folder / "volumes").glob("*.json")]
+    ours = [record for record in records if record["cluster"] == request["cluster"]]
+    return {"volumes": [{"token": record["token"], "id": record["id"]} for record in ours]}
+
+
+def losetup(*words):
+    done = subprocess.run(["losetup", *words], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise Refused("refused", f"losetup: {done.stderr.strip()}")
+    return done.stdout.split()
+
+
+def loop_devices(path):
+    disk = os.path.realpath(path.with_suffix(".disk"))
+    files = Path("/sys/block").glob("loop*/loop/backing_file")
+    return [f"/dev/{file.parts[3]}" for file in files if file.read_text().strip() == disk]
+
+
+def volume_attach(request, _settings, folder):
+    path = record_of(folder, request["token"], "volumes")
+    if not path.exists():
+        raise Refused("not_found", "there is no such disk")
+    devices = loop_devices(path) or losetup("--find", "--show", str(path.with_suffix(".disk")))
+    return {"devices": devices}
+
+
+def volume_detach(request, _settings, folder):
+    path = record_of(folder, request["token"], "volumes")
+    for device in loop_devices(path) if path.exists() else []:
+        losetup("--detach", device)
+    return {"detached": True}
+
+
+def volume_delete(request, settings, folder):
+    path = record_of(folder, request["token"], "volumes")
+    if path.exists():
+        volume_detach(request, settings, folder)
+        path.with_suffix(".disk").unlink(missing_ok=True)
         path.unlink()
     return {"deleted": True}
 

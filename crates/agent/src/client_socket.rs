@@ -6,6 +6,7 @@
 
 use crate::error::AgentError;
 use crate::link::connection::dial;
+use crate::privilege;
 use crate::socket_folder;
 use nix::sys::socket::{MsgFlags, recv};
 use nix::unistd::{Uid, User};
@@ -102,6 +103,7 @@ pub(crate) fn listen(
     path: &Path,
     dialler: ServerDialler,
     nodes: Vec<String>,
+    in_pod: bool,
 ) -> Result<(), AgentError> {
     let failed = |e: io::Error| AgentError::file("listen at", path, e);
     match fs::remove_file(path) {
@@ -119,7 +121,7 @@ pub(crate) fn listen(
         .build()
         .map_err(failed)?;
     let refusals = Arc::new(Semaphore::new(REFUSALS_MAX));
-    let relay = Arc::new(Relay { dialler, nodes, users: Arc::default(), refusals });
+    let relay = Arc::new(Relay { dialler, nodes, in_pod, users: Arc::default(), refusals });
     let serve = move || runtime.block_on(accept(listener, relay));
     std::thread::Builder::new().name("clients".into()).spawn(serve).map_err(failed)?;
     Ok(())
@@ -128,6 +130,8 @@ pub(crate) fn listen(
 struct Relay {
     dialler: ServerDialler,
     nodes: Vec<String>,
+    /// The users of the image are not those of the cluster: a user is called by the id.
+    in_pod: bool,
     users: Arc<UserConnections>,
     refusals: Arc<Semaphore>,
 }
@@ -151,7 +155,8 @@ async fn accept(listener: std::os::unix::net::UnixListener, relay: Arc<Relay>) {
 /// Counts the connection before it has anything of its own; one too many is told so, or closed.
 fn take_in(client: UnixStream, relay: &Arc<Relay>) {
     let Ok(peer) = client.peer_cred() else { return };
-    let (uid, gid) = (peer.uid(), peer.gid());
+    // Root of a pod is its user: no other user's process is there.
+    let (uid, gid) = (privilege::pod_user().unwrap_or_else(|| peer.uid()), peer.gid());
     if let Some(counted) = relay.users.take(uid) {
         let relay = relay.clone();
         tokio::spawn(async move {
@@ -174,13 +179,10 @@ async fn carry(client: UnixStream, relay: &Relay, uid: u32, gid: u32) {
         Ok(Ok(false)) => {}
         Ok(Err(_)) | Err(_) => return,
     }
-    let named = tokio::task::spawn_blocking(move || User::from_uid(Uid::from_raw(uid)));
-    let Ok(Ok(Ok(named))) = timeout_at(Instant::now() + LOOKUP_TIMEOUT, named).await else {
-        return answer(client, "the user database of this node does not answer").await;
-    };
-    let Some(User { name: user, .. }) = named else {
-        // Ids of containers, for one: their processes ask as their job's user.
-        return answer(client, &format!("user {uid} has no account on this node")).await;
+    let named = if relay.in_pod { Ok(uid.to_string()) } else { name_of(uid).await };
+    let user = match named {
+        Ok(user) => user,
+        Err(why) => return answer(client, &why).await,
     };
     let server = match relay.dialler.dial().await {
         Ok(server) => server,
@@ -190,6 +192,17 @@ async fn carry(client: UnixStream, relay: &Relay, uid: u32, gid: u32) {
     match greeted(server, &ToServer::Client(who)).await {
         Some(server) => copy_both(client, server).await,
         None => answer(client, "the server closed the link").await,
+    }
+}
+
+/// The user's name on this node, or why there is none.
+async fn name_of(uid: u32) -> Result<String, String> {
+    let named = tokio::task::spawn_blocking(move || User::from_uid(Uid::from_raw(uid)));
+    match timeout_at(Instant::now() + LOOKUP_TIMEOUT, named).await {
+        Ok(Ok(Ok(Some(user)))) => Ok(user.name),
+        // Ids of containers, for one: their processes ask as their job's user.
+        Ok(Ok(Ok(None))) => Err(format!("user {uid} has no account on this node")),
+        _ => Err("the user database of this node does not answer".to_owned()),
     }
 }
 

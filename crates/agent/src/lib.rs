@@ -13,7 +13,7 @@
 //!
 //! What they share: `spool/` (the attempts on disk), `cgroup/` (control groups), `detect/` (the machine's processors,
 //! memory and GPUs), `device_access` (which device files a job may open), `cdi/` (what vendors' files say of devices), `volume` and `disk` (folders and disks of volumes). Small pieces: `launch_request`, `attempt_key`,
-//! `ownership` (files given to the user), `trusted_dir` (where root may make files), `pidfd`, `killed_child`, `kernel_file` (reads `/proc`),
+//! `ownership` (files given to the user), `privilege` (whether the agent acts as every user), `trusted_dir` (where root may make files), `pidfd`, `killed_child`, `kernel_file` (reads `/proc`),
 //! `network_stack` (whose loopback it is), `wall_clock`, `cpu_frequency`. `load/` is for benchmarks and tests, with the feature `load`.
 //!
 //! Where the next things belong: container runtimes start a process and go to `supervisor/container/`; the store of
@@ -50,6 +50,7 @@ mod node;
 mod order_gate;
 mod ownership;
 mod pidfd;
+mod privilege;
 mod spool;
 mod supervisor;
 mod volume;
@@ -63,3 +64,4 @@ pub use cdi::own_text as cdi_specification;
 pub use error::AgentError;
 pub use launcher::Launcher;
 pub use network_stack::network_stack;
+pub use privilege::set_pod_user;

@@ -28,6 +28,9 @@ pub(crate) struct ReadRequest {
     pub offset: u64,
     /// No more than so many bytes at the end.
     pub last: Option<u64>,
+    /// The only user whose jobs the agent runs, as which it reads; `None` for an agent that runs every user's.
+    #[serde(default)]
+    pub only_user: Option<u32>,
 }
 
 /// Copies what the file holds beyond the offset; the error is a text for the owner.
@@ -39,16 +42,16 @@ pub fn run() -> Result<(), String> {
     read.map_err(|e| format!("the request cannot be read: {e}"))?;
     let request: ReadRequest =
         serde_json::from_slice(&text).map_err(|e| format!("the request cannot be read: {e}"))?;
-    become_owner(&request.owner)?;
+    become_owner(&request.owner, request.only_user)?;
     let out = io::stdout().lock();
     copy(&request, out).map_err(|error| format!("{}: {error}", request.path))
 }
 
-fn become_owner(ordered: &UserIds) -> Result<(), String> {
-    if !geteuid().is_root() {
-        let own = geteuid().as_raw() == ordered.uid;
+fn become_owner(ordered: &UserIds, only_user: Option<u32>) -> Result<(), String> {
+    let own = geteuid();
+    if let Some(only) = only_user.or_else(|| (!own.is_root()).then(|| own.as_raw())) {
         let other = "the agent is not root and reads the files of its own user only";
-        return own.then_some(()).ok_or_else(|| other.to_owned());
+        return (only == ordered.uid).then_some(()).ok_or_else(|| other.to_owned());
     }
     // Whatever hangs in the directory's library ends with the process.
     alarm::set(LOOK_UP_S);
@@ -96,7 +99,8 @@ mod tests {
         last: Option<u64>,
     ) -> Result<String, String> {
         let owner = UserIds { name: "ada".into(), uid: 1, gid: 1, groups: Vec::new() };
-        let request = ReadRequest { path: path.display().to_string(), owner, offset, last };
+        let (path, only_user) = (path.display().to_string(), None);
+        let request = ReadRequest { path, owner, offset, last, only_user };
         let mut out = Vec::new();
         copy(&request, &mut out).map_err(|error| error.to_string())?;
         Ok(String::from_utf8(out).expect("text"))

@@ -7,13 +7,15 @@ use crate::table::PsRow;
 use model::amount::Bytes;
 use model::array::format_pending;
 use model::node::NodeConfig;
-use model::price::Price;
+use model::price::{Cost, Price};
 use model::printable::printable;
 use model::reason::{LaunchFault, Reason};
 use model::record::{JobRecord, RecordState};
 use model::run::{ExitStatus, JobState, Outcome, Retry};
+use model::time::Timestamp;
 use model::tres::TresKind;
 use std::collections::BTreeMap;
+use std::time::Duration;
 use wire::view::JobView;
 
 /// The nodes of the cluster by their names, for what an allocation does not say of them.
@@ -312,7 +314,23 @@ pub fn record_row(record: &JobRecord, nodes: &Nodes, submitted: &str) -> PsRow {
             _ => record.job.to_string(),
         },
         user: record.user.clone(),
+        cost: String::new(),
     }
+}
+
+/// What the job's time on its shares of nodes has cost, without the time that it was suspended; `None` where no node has a price.
+pub fn job_cost(job: &JobView, now: Timestamp) -> Option<Cost> {
+    let allocation = job.allocation.as_ref()?;
+    let is_priced = allocation.nodes.iter().any(|share| share.price.is_some());
+    let ran = Duration::from_secs(job.elapsed_s(now));
+    is_priced.then(|| allocation.price().for_time(ran))
+}
+
+/// The same of a job that is only in the books.
+pub fn record_cost(record: &JobRecord, now: Timestamp) -> Option<Cost> {
+    let price = record.alloc_tres.get(&TresKind::Cost).map(Price::from_units)?;
+    let ran = record.end.unwrap_or(now).since(record.start?);
+    Some(price.for_time(ran.saturating_sub(Duration::from_secs(record.suspended_s))))
 }
 
 #[cfg(test)]

@@ -31,9 +31,10 @@ pub struct PsRow {
     /// [`ago`] for `ps`, the time of day while `apply` waits.
     pub submitted: String,
     pub error: String,
-    /// What dstack's own table does not have: the number by which every command takes it, and whose it is.
+    /// What dstack's own table does not have: the number by which every command takes it, whose it is, and what it has cost.
     pub job: String,
     pub user: String,
+    pub cost: String,
 }
 
 struct PsColumn {
@@ -71,6 +72,7 @@ const PS_COLUMNS: &[PsColumn] = &[
     column("ERROR", Shown::Verbose, |row| &row.error),
     column("JOB", Shown::Always, |row| &row.job),
     column("USER", Shown::Always, |row| &row.user),
+    column("COST", Shown::Verbose, |row| or_dash(&row.cost)),
 ];
 
 pub fn ps(rows: &[PsRow], verbose: bool) -> String {

@@ -42,6 +42,7 @@ fn row(name: &str, blocks: u32, status: &str, secs_ago: i64) -> PsRow {
         error: String::new(),
         job: "12".into(),
         user: "ada".into(),
+        cost: "$0.0125".into(),
     }
 }
 
@@ -81,9 +82,9 @@ fn verbose_ps_is_the_captured_table_with_job_and_user() {
     };
     let rows = [toobig, row("sleeper", 1, "aborted", 120)];
     insta::assert_snapshot!(with_ends(&ps(&rows, true)), @r"
-     NAME     BACKEND       RESOURCES                                  INSTANCE TYPE   PRICE  STATUS       PROBES  SUBMITTED   ERROR  JOB  USER |
-     toobig                 -                                                          -      no capacity          31 sec ago                   |
-     sleeper  ssh (remote)  cpu=8 mem=64GB disk=500GB gpu=H100:80GB:1  instance (1/8)  $0     aborted              2 mins ago         12   ada  |
+     NAME     BACKEND       RESOURCES                                  INSTANCE TYPE   PRICE  STATUS       PROBES  SUBMITTED   ERROR  JOB  USER  COST    |
+     toobig                 -                                                          -      no capacity          31 sec ago                    -       |
+     sleeper  ssh (remote)  cpu=8 mem=64GB disk=500GB gpu=H100:80GB:1  instance (1/8)  $0     aborted              2 mins ago         12   ada   $0.0125 |
     ");
 }
 

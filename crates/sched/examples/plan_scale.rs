@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release -p sched --example plan_scale [seed]`: 100,000 pending jobs of 1,000
 //! users in 200 shapes (a fifth on several nodes), 10,000 nodes of 8 GPUs in 8 classes, 90 % busy. At the end, machines for
-//! 1,000 jobs in 1,000 shapes over 1,400 types in 3 regions.
+//! 1,000 jobs in 1,000 shapes over 1,400 types in 3 regions; `plan_scale SEED machines` is that alone, some times over.
 
 #![allow(
     clippy::disallowed_methods,
@@ -38,6 +38,8 @@ const RESERVATIONS: u32 = 1_000;
 const MACHINE_JOBS: usize = 1_000;
 const TYPES: u64 = 1_400;
 const REGIONS: u64 = 3;
+/// How often machines are decided on where nothing else is measured.
+const MACHINE_ROUNDS: u32 = 11;
 /// Rounds whose plan is compared with one from nothing.
 const CHECKED: u64 = 3;
 const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
@@ -446,6 +448,7 @@ fn machines(view: &View, seed: u64) {
         name: "cloud".to_string(),
         backend: "remote".to_string(),
         makes_pods: false,
+        makes_root_pods: false,
         features: vec!["cloud".to_string()],
         offers: Arc::new(offers(&mut random)),
         failed: Vec::new(),
@@ -470,6 +473,12 @@ fn machines(view: &View, seed: u64) {
 fn main() {
     let seed = std::env::args().nth(1).and_then(|seed| seed.parse().ok()).unwrap_or(1);
     let mut view = world(seed);
+    if std::env::args().nth(2).as_deref() == Some("machines") {
+        for _ in 0..MACHINE_ROUNDS {
+            machines(&view, seed);
+        }
+        return;
+    }
     println!(
         "seed {seed}: {} nodes, {} running, {} waiting; {} MiB before the first plan",
         view.nodes.len(),

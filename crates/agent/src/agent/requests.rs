@@ -6,9 +6,9 @@ use crate::error::AgentError;
 use crate::link::log_reader::LogReader;
 use crate::link::stream::FolderGuard;
 use crate::login_listener::{self, Login};
+use crate::privilege;
 use model::id::StepId;
 use model::load::LiveUsage;
-use nix::unistd::Uid;
 use std::path::{Path, PathBuf};
 use tokio::sync::watch;
 use wire::link::ToServer;
@@ -27,7 +27,7 @@ impl Agent {
 
     /// Listens for logins. If this fails, logins are denied and jobs run on.
     pub fn listen_for_logins(&self, state: &Path) {
-        if !Uid::effective().is_root() {
+        if !privilege::is_root() {
             return;
         }
         if let Err(error) = login_listener::listen(state, self.logins_in.clone()) {

@@ -13,6 +13,7 @@ use crate::node::facts::GresOfNode;
 use crate::node::{Host, Node};
 use crate::order_gate::Gate;
 use crate::order_gate::replay_guard::ReplayGuard;
+use crate::privilege;
 use crate::trusted_dir::TrustedDir;
 use crate::wall_clock;
 use jiff::tz::TimeZone;
@@ -22,7 +23,6 @@ use model::time::format_iso;
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::stat::{Mode, umask};
-use nix::unistd::Uid;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -124,6 +124,7 @@ async fn run_async(mut config: AgentConfig, launcher: Launcher) -> Result<(), Ag
             path,
             ServerDialler::new(servers.clone(), client_tls.clone()),
             nodes,
+            config.in_pod,
         )?;
         agent.client_state = Some(state.display().to_string());
     }
@@ -321,9 +322,7 @@ fn set_up(
         replay_guard.insert(name.clone(), ReplayGuard::open(&node.folder, wall_clock::now())?);
         nodes.insert(name.clone(), node);
     }
-    let own = Uid::effective();
-    let only_uid = (!own.is_root()).then(|| own.as_raw());
-    let gate = Gate::new(&credentials.order_key, replay_guard, only_uid)?;
+    let gate = Gate::new(&credentials.order_key, replay_guard, privilege::only_user())?;
     // SAFETY: a launcher's descriptor is the same one for as long as the launcher is there, and is closed with it.
     let launcher =
         unsafe { AsyncFd::register_with_interest(launcher, tokio::io::Interest::READABLE) }

@@ -1,10 +1,9 @@
 //! What this machine can enforce, and why not the rest: shown by `sluice doctor` and in the node's state.
 
-use nix::unistd::Uid;
-
 use super::mounts::{Controller, ControllerSet, Version, absence};
 use super::plugin::Plugin;
 use super::root_group::RootGroup;
+use crate::privilege;
 
 /// How the processes of a job are kept together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -127,7 +126,7 @@ impl Capabilities {
         });
         note(self.cpuset, "cpuset", &|| by(Controller::Cpuset, "cpuset"));
         note(self.devices, "devices", &|| {
-            if Uid::effective().is_root() {
+            if privilege::is_root() {
                 by(Controller::Devices, "devices")
             } else {
                 "only root can restrict devices".to_owned()

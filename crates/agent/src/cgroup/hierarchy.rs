@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use nix::errno::Errno;
-use nix::unistd::Uid;
 
 use super::capability::{Capabilities, Findings};
 use super::dir::check_name;
@@ -13,6 +12,7 @@ use super::mounts::{Controller, ControllerSet, Mount, Version, parse_mountinfo};
 use super::plugin::Plugin;
 use super::root_group::{RootGroup, open_root, roots_named};
 use super::tracked_processes;
+use crate::privilege;
 
 pub struct Hierarchy {
     root_name: Box<str>,
@@ -154,7 +154,7 @@ fn wanted_of(mount: &Mount, roots: &[RootGroup]) -> ControllerSet {
                 limiting.with(Controller::Freezer).with(Controller::Cpuacct)
             };
             let guarded = roots.iter().any(|root| root.controllers.has(Controller::Devices));
-            if Uid::effective().is_root() && !guarded {
+            if privilege::is_root() && !guarded {
                 useful = useful.with(Controller::Devices);
             }
             let fresh = mount.controllers.both(useful);

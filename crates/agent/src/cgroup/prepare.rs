@@ -1,12 +1,12 @@
 //! Prepares our root group in a tree for the groups of jobs below it.
 
 use nix::errno::Errno;
-use nix::unistd::Uid;
 
 use super::device_program::DeviceProgram;
 use super::dir::GroupDir;
 use super::error::CgroupError;
 use super::mounts::{Controller, ControllerSet};
+use crate::privilege;
 
 /// The group into which the agent moves itself if its presence prevents delegation.
 pub(super) fn leaf_name(root_name: &str) -> String {
@@ -18,7 +18,7 @@ pub(super) fn with_devices(
     passed: ControllerSet,
     refusals: &mut Vec<(ControllerSet, String)>,
 ) -> ControllerSet {
-    if !Uid::effective().is_root() {
+    if !privilege::is_root() {
         return passed;
     }
     match DeviceProgram::load(&[]) {

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use nix::errno::Errno;
-use nix::unistd::Uid;
 
 use super::dir::GroupDir;
 use super::error::CgroupError;
 use super::mounts::{ControllerSet, Mount, Version, folder_of, own_group};
 use super::prepare::{delegate_v2, leaf_name, prepare_v1, with_devices};
+use crate::privilege;
 
 pub(super) struct RootGroup {
     pub version: Version,
@@ -32,7 +32,7 @@ fn bases_above(mount: &Mount, own: &str, is_ours: &dyn Fn(&OsStr) -> bool) -> Ve
     let delegated = own_group(own, mount)
         .map(|path| above_ours(&path, is_ours))
         .and_then(|path| folder_of(mount, &path));
-    let top = Uid::effective().is_root().then(|| mount.at.clone());
+    let top = privilege::is_root().then(|| mount.at.clone());
     let mut bases: Vec<PathBuf> = top.into_iter().chain(delegated).collect();
     bases.dedup();
     bases

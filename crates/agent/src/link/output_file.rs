@@ -6,6 +6,7 @@
 use crate::link::log_reader::Grants;
 use crate::link::stream_output::{StreamOutput, StreamOutputs};
 use crate::output_reader::ReadRequest;
+use crate::privilege;
 use std::collections::HashMap;
 use std::process::Stdio;
 use std::sync::Mutex;
@@ -164,7 +165,9 @@ impl OutputFileReader {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let (path, owner) = (self.path.clone(), self.owner.clone());
         let last = self.last.filter(|_| !self.follow);
-        let request = serde_json::to_vec(&ReadRequest { path, owner, offset: self.offset, last })?;
+        let (offset, only_user) = (self.offset, privilege::only_user());
+        let request = ReadRequest { path, owner, offset, last, only_user };
+        let request = serde_json::to_vec(&request)?;
         let mut child = command.spawn()?;
         if let Some(mut input) = child.stdin.take() {
             input.write_all(&request).await?;

@@ -3,12 +3,12 @@
 use crate::cgroup::{Capabilities, Layout};
 use crate::detect::Machine;
 use crate::device_access;
+use crate::privilege;
 use crate::supervisor::folders::quota;
 use model::amount::Bytes;
 use model::limits::CgroupPolicy;
 use model::node::{NodeConfig, NodeFacts, NodeGres};
 use model::time::Timestamp;
-use nix::unistd::Uid;
 use std::fs;
 use std::path::Path;
 use wire::link::NodePolicy;
@@ -86,8 +86,7 @@ pub(crate) fn not_enforced(
         .collect();
     lines.extend(policy.into_iter().flat_map(|policy| of_policy(can, &policy.limits)));
     lines.extend(policy.and_then(|policy| scratch_lacks(policy, folder)));
-    let own = Uid::effective();
-    if !own.is_root() {
+    if let Some(own) = privilege::only_user() {
         lines.push(format!("users: this agent is not root and runs only jobs of user {own}"));
     }
     lines

@@ -1,10 +1,14 @@
 //! The variables of the image that a pod has, which its agent was started with: jobs there have them too, as in any container of
 //! the image.
 
+use model::pod::PROGRAM_DIR;
 use std::collections::HashSet;
 
 /// The agent's own.
 const OF_AGENT: [&str; 2] = ["SLUICE_STATE", "POD_IP"];
+
+/// Where programs are looked for, where neither the job nor the image says it.
+const USUAL_PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Adds the image's variables to a job's, whose own count before.
 pub(super) fn add(entries: &mut Vec<String>, image: impl Iterator<Item = (String, String)>) {
@@ -13,6 +17,15 @@ pub(super) fn add(entries: &mut Vec<String>, image: impl Iterator<Item = (String
     let added = image.filter(|(name, _)| !known.contains(name));
     let added = added.filter(|(name, _)| !OF_AGENT.contains(&name.as_str()));
     entries.extend(added.map(|(name, value)| format!("{name}={value}")));
+}
+
+/// Adds the folder that has the pod's links to Slurm's commands, after all others of the job.
+pub(super) fn add_commands(entries: &mut Vec<String>) {
+    let at = entries.iter().position(|entry| entry.starts_with("PATH=")).unwrap_or_else(|| {
+        entries.push(USUAL_PATH.to_owned());
+        entries.len() - 1
+    });
+    entries[at] += &format!(":{PROGRAM_DIR}");
 }
 
 /// What this process was started with, as far as it is text.
@@ -37,5 +50,10 @@ mod tests {
         ];
         add(&mut entries, image.into_iter());
         assert_eq!(entries, ["MODE=a=b", "EMPTY=", "PATH=/opt/bin:/bin"]);
+        add_commands(&mut entries);
+        assert_eq!(entries[2], "PATH=/opt/bin:/bin:/sluice");
+        let mut none = Vec::new();
+        add_commands(&mut none);
+        assert_eq!(none, [format!("{USUAL_PATH}:/sluice")]);
     }
 }

@@ -10,6 +10,7 @@ use crate::detect::CpuTopology;
 use crate::detect::cpu_map;
 use crate::error::AgentError;
 use crate::launch_request::LaunchRequest;
+use crate::privilege;
 use crate::spool::{LaunchRecord, Spool, group_name, site_group_names};
 use crate::supervisor::container;
 use crate::supervisor::folders::scratch::{self, ScratchLocation};
@@ -19,7 +20,6 @@ use model::id::AttemptId;
 use model::limits::{CgroupPolicy, Limits};
 use model::run::Usage;
 use model::site::Site;
-use nix::unistd::Uid;
 use ring::digest::{SHA256, digest};
 use std::collections::{BTreeSet, HashSet};
 use std::os::fd::OwnedFd;
@@ -132,6 +132,7 @@ impl Node {
         if self.host.in_pod {
             let of_image = image_environment::of_this_process();
             image_environment::add(&mut launch.environment, of_image);
+            image_environment::add_commands(&mut launch.environment);
         }
         let mut limits = Limits::of(&launch.share, &self.policy.limits);
         let places = if self.policy.limits.declared || self.host.in_pod {
@@ -146,7 +147,7 @@ impl Node {
         launch.end_limit = launch.end_limit.map(|end| skew.to_own(end));
         let mut site = self.policy.site.clone();
         let own = default_private::of_launch(&launch, &site, &self.folder);
-        let own = own.filter(|_| Uid::effective().is_root());
+        let own = own.filter(|_| privilege::is_root());
         let private_by_default = own.is_some();
         site.private = site.private.or(own);
         let record = LaunchRecord {

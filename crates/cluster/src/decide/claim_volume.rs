@@ -4,7 +4,7 @@ use super::volume::is_same_or_below;
 use crate::state::State;
 use crate::state::disk_use::DiskVolume;
 use model::cloud_source::SourceKind;
-use model::cloud_volume::CloudPlace;
+use model::cloud_volume::{ClaimTerms, CloudPlace};
 use model::pod::{OWN_PATHS, PodClaim, PodTemplate};
 use model::pod_source::{ACCESS_MODES, KubernetesConfig, USUAL_ACCESS_MODE};
 use model::reason::Refusal;
@@ -98,10 +98,12 @@ impl State {
 
     /// The claims that the pods of a job mount, which are all of its volumes or none.
     pub(super) fn claims_of(&self, spec: &JobSpec) -> Result<Vec<PodClaim>, Refusal> {
+        let nodes = spec.request().nodes;
+        let nodes = nodes.max.unwrap_or(nodes.min).max(1);
         let (mut claims, mut other) = (Vec::new(), None);
         for used in &spec.launch.volumes {
-            match self.claim_volume(used) {
-                Some(of) => claims.push(self.claim_of(spec, used, of)?),
+            match self.claim_volumes(used, nodes) {
+                Some(of) => claims.push(self.claim_of(used, &of, nodes)?),
                 None => other = other.or(Some(&used.name)),
             }
         }
@@ -113,29 +115,28 @@ impl State {
         }
     }
 
+    /// The claim of one use: one volume for all nodes of the job, or one for each rank, which are all of one source.
     fn claim_of(
         &self,
-        spec: &JobSpec,
         used: &VolumeUse,
-        of: DiskVolume<'_>,
+        of: &[DiskVolume<'_>],
+        nodes: u32,
     ) -> Result<PodClaim, Refusal> {
         let (name, path) = (&used.name, &used.path);
-        if used.is_by_rank() {
-            let why = "the pods of a job have the same claims: a rank is not for their names";
-            return Err(refused(format!("volume {name}: {why}")));
-        }
-        let place = of.volume.cloud();
-        let terms = place.and_then(|place| place.claim.as_deref()).cloned().unwrap_or_default();
-        let nodes = spec.request().nodes;
-        let nodes = nodes.max.unwrap_or(nodes.min);
-        if !terms.is_shared() && nodes > 1 {
+        let places: Vec<&CloudPlace> = of.iter().filter_map(|of| of.volume.cloud()).collect();
+        let terms: Vec<&ClaimTerms> =
+            places.iter().filter_map(|place| place.claim.as_deref()).collect();
+        let is_shared = terms.iter().all(|terms| terms.is_shared());
+        if !used.is_by_rank() && !is_shared && nodes > 1 {
+            let modes = terms.first().map(|terms| terms.access_modes.join(", "));
             return Err(refused(format!(
                 "volume {name} is one pod's at a time ({}), and the job is on {nodes} nodes: \
-                 expected one with the access mode ReadWriteMany",
-                terms.access_modes.join(", ")
+                 expected one with the access mode ReadWriteMany, or one for each, as in \
+                 {name}-${{{{ dstack.node_rank }}}}",
+                modes.unwrap_or_default()
             )));
         }
-        let source = place.map(|place| place.source.as_str()).unwrap_or_default();
+        let source = places.first().map(|place| place.source.as_str()).unwrap_or_default();
         let of_source = self.pod_sources().filter(|(name, _)| *name == source);
         let of_site = of_source.flat_map(|(_, config)| &config.claims);
         let mut taken = of_site.map(|mount| mount.path.as_str()).chain(OWN_PATHS);
@@ -145,22 +146,29 @@ impl State {
                 "volume {name} at {path}: pods of source {source} have {taken} already"
             )));
         }
-        let claim_name = of.volume.disk.as_ref().and_then(|disk| disk.id.clone());
-        let missing = || refused(format!("volume {name} is not made yet"));
+        let id = |of: &DiskVolume<'_>| {
+            let id = of.volume.disk.as_ref().and_then(|disk| disk.id.clone());
+            id.ok_or_else(|| refused(format!("volume {} is not made yet", of.name)))
+        };
+        let names: Vec<String> = of.iter().map(id).collect::<Result<_, Refusal>>()?;
+        let is_by_rank = names.len() > 1;
         Ok(PodClaim {
-            claim_name: claim_name.ok_or_else(missing)?,
+            claim_name: names.first().cloned().unwrap_or_default(),
+            of_ranks: if is_by_rank { names } else { Vec::new() },
             path: path.clone(),
-            read_only: used.read_only || terms.read_only,
-            is_own: place.is_some_and(|place| place.existing.is_none()),
-            is_exclusive: !terms.is_shared(),
+            read_only: used.read_only || terms.iter().any(|terms| terms.read_only),
+            is_own: places.iter().all(|place| place.existing.is_none()),
+            is_exclusive: is_by_rank || !is_shared,
         })
     }
 
-    /// Whether a pod of the source would have a claim that is one pod's at a time and is in another now.
-    pub(super) fn awaits_claim(&self, source: &str, pod: Option<&PodTemplate>) -> bool {
-        let claims = pod.into_iter().flat_map(|pod| &pod.claims);
-        let mut exclusive = claims.filter(|claim| claim.is_exclusive);
-        exclusive.any(|of| self.pods_with_claim(source, &of.claim_name).next().is_some())
+    /// The first rank whose pod can be made now: no claim of it that is one pod's at a time is in another pod of the source. `None`
+    /// while there is no such rank.
+    pub(super) fn free_rank(&self, source: &str, pod: &PodTemplate) -> Option<u32> {
+        (0..pod.ranks()).find(|rank| {
+            let mut exclusive = pod.claims.iter().filter(|claim| claim.is_exclusive);
+            !exclusive.any(|of| self.pods_with_claim(source, of.name_on(*rank)).next().is_some())
+        })
     }
 }
 

@@ -44,15 +44,24 @@ impl State {
         }
         let request = job.flatten().map(|job| job.spec.request());
         let choice = request.and_then(|request| request.machines.as_deref());
-        let makes_pods = source.reference().makes_pods;
-        // The claim is free when the pod that has it is gone.
-        if self.awaits_claim(&source.name, request.and_then(|request| request.pod.as_deref())) {
+        let reference = source.reference();
+        let pod = request.and_then(|request| request.pod.clone());
+        let pod = pod.filter(|_| reference.makes_pods);
+        // The site may have changed its mind since the plan was made.
+        let is_job_user = pod.as_ref().is_none_or(|pod| pod.user.is_job_user());
+        if !is_job_user && !reference.makes_root_pods {
+            return Ok(Decision::default());
+        }
+        let rank = pod.as_deref().map(|pod| self.free_rank(&source.name, pod));
+        // A claim is free when the pod that has it is gone.
+        if rank == Some(None) {
             return Ok(Decision::default());
         }
         let terms = MachineTerms {
             idle_s: choice.and_then(|choice| choice.idle_s),
             fleet: order.fleet.clone(),
-            pod: request.and_then(|request| request.pod.clone()).filter(|_| makes_pods),
+            rank: rank.flatten().filter(|_| pod.as_ref().is_some_and(|pod| pod.is_by_rank())),
+            pod,
             zone: choice
                 .and_then(|choice| choice.place.as_ref()?.zone.clone())
                 .or_else(|| self.zone_chosen(order, choice)),
@@ -81,7 +90,13 @@ impl State {
         context: &Context,
     ) -> Result<Machine, Refusal> {
         let begin = order.fleet.as_deref().unwrap_or(&source.name);
-        let name = |number: u32| format!("{begin}-{number}");
+        let rank = terms.rank;
+        // The nodes of a job are ranked in the order of their names. Each rank has a volume of its own: four digits are enough for as
+        // many as a project may have.
+        let name = |number: u32| match rank {
+            Some(rank) => format!("{begin}-{rank:04}-{number}"),
+            None => format!("{begin}-{number}"),
+        };
         let Some(number) = (last.saturating_add(1)..=u32::MAX)
             .find(|number| self.is_machine_name_free(&name(*number)))
         else {

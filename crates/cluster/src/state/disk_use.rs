@@ -36,9 +36,16 @@ impl State {
         volume.cloud().is_some().then_some(DiskVolume { project, name, volume })
     }
 
-    /// The volume of this use, where it is a claim of Kubernetes.
-    pub(crate) fn claim_volume(&self, used: &VolumeUse) -> Option<DiskVolume<'_>> {
-        self.disk_of(used, 0).filter(|of| of.volume.is_claim())
+    /// The volumes of this use on so many nodes, one for each rank where its name says so; `None` where they are not all claims of
+    /// Kubernetes.
+    pub(crate) fn claim_volumes(
+        &self,
+        used: &VolumeUse,
+        nodes: u32,
+    ) -> Option<Vec<DiskVolume<'_>>> {
+        let ranks = if used.is_by_rank() { nodes as usize } else { 1 };
+        let claim = |rank| self.disk_of(used, rank).filter(|of| of.volume.is_claim());
+        (0..ranks).map(claim).collect()
     }
 
     /// The pods of a source that have the claim, or will have it.
@@ -48,8 +55,7 @@ impl State {
         claim_name: &'s str,
     ) -> impl Iterator<Item = &'s Machine> {
         self.machines.values().filter(move |machine| {
-            let pod = machine.terms.pod.as_ref().filter(|_| machine.source == source);
-            machine.is_live() && pod.is_some_and(|pod| pod.mounts(claim_name))
+            machine.is_live() && machine.source == source && machine.terms.mounts(claim_name)
         })
     }
 
@@ -65,8 +71,9 @@ impl State {
     pub fn has_claim_at(&self, node: &str, volume: &Volume, path: &str) -> bool {
         let id = volume.disk.as_ref().and_then(|disk| disk.id.as_deref());
         self.pods_with(volume).filter(|machine| machine.node == node).any(|machine| {
+            let rank = machine.terms.rank.unwrap_or_default();
             let mut claims = machine.terms.pod.iter().flat_map(|pod| &pod.claims);
-            claims.any(|claim| Some(claim.claim_name.as_str()) == id && claim.path == path)
+            claims.any(|claim| Some(claim.name_on(rank)) == id && claim.path == path)
         })
     }
 
@@ -143,12 +150,14 @@ impl State {
     pub(crate) fn awaits_disk_of_others(&self, job: &Job) -> bool {
         let nodes = job.spec.request().nodes.min.max(1) as usize;
         let mut disks = job.spec.launch.volumes.iter().flat_map(|used| {
-            let ranks = if used.is_by_rank() { nodes } else { 1 };
-            (0..ranks).filter_map(move |rank| self.disk_of(used, rank))
+            let is_by_rank = used.is_by_rank();
+            let ranks = if is_by_rank { nodes } else { 1 };
+            (0..ranks).filter_map(move |rank| Some((is_by_rank, self.disk_of(used, rank)?)))
         });
-        disks.any(|of| {
+        disks.any(|(is_by_rank, of)| {
             let claim = of.volume.cloud().and_then(|place| place.claim.as_ref());
-            if claim.is_some_and(|claim| claim.is_shared()) {
+            // Claims of ranks are one job's at a time: one set of pods has them.
+            if !is_by_rank && claim.is_some_and(|claim| claim.is_shared()) {
                 return false;
             }
             let attachment = of.volume.disk.as_ref().and_then(|disk| disk.attachment.as_ref());

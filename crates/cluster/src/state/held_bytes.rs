@@ -231,7 +231,12 @@ fn request_bytes(request: &Request) -> u64 {
     let items = node_counts.len() + gres.len() + licenses.len();
     let lists =
         [partitions, node_list, exclude, node_pool].into_iter().map(|list| list_bytes(list));
-    let named = lists.chain(gres_texts).chain(license_texts).sum::<u64>();
+    let claims = request.pod.iter().flat_map(|pod| &pod.claims);
+    let claims = claims.map(|claim| {
+        let texts = claim.claim_name.len() + claim.path.len();
+        2 * ITEM_BYTES + texts as u64 + list_bytes(&claim.of_ranks)
+    });
+    let named = lists.chain(gres_texts).chain(license_texts).chain(claims).sum::<u64>();
     named + texts as u64 + ITEM_BYTES * items as u64
 }
 

@@ -48,6 +48,12 @@ impl State {
         self.source(name).map_or_else(|| SourceRef::named(name), SourceConfig::reference)
     }
 
+    /// Whether the node is a pod of Kubernetes.
+    pub fn is_pod(&self, node: &str) -> bool {
+        let machine = self.nodes.get(node).and_then(|node| node.config.machine.as_ref());
+        machine.is_some_and(|kind| !kind.pod.is_none())
+    }
+
     /// The source that makes the machine of a node of slurm.conf.
     pub fn backing(&self, node: &str) -> Option<&SourceConfig> {
         // Most nodes and machines are told by this, and no list of names is looked through.
@@ -188,6 +194,7 @@ impl State {
             name: source.name.clone(),
             backend: source.reference().backend.to_owned(),
             makes_pods: source.reference().makes_pods,
+            makes_root_pods: source.reference().makes_root_pods,
             features: source.features.clone(),
             offers: self.offers.get(&source.name).cloned().unwrap_or_default(),
             failed: self.failed_offers(&source.name, now),

@@ -12,6 +12,7 @@ use cluster::{Command, Reply};
 use model::amount::Bytes;
 use model::cloud_volume::{AttachmentState, ClaimTerms, CloudPlace};
 use model::fleet::MAIN_PROJECT;
+use model::machine::FailureKind;
 use model::machine_choice::MachineChoice;
 use model::pod_source::{ClaimMount, KubernetesConfig};
 use model::reason::Refusal;
@@ -138,11 +139,82 @@ fn claim_of_several_pods_is_in_all_of_a_jobs() {
     w.submit(with_data_at("/data").nodes(2));
     w.submit(with_data_at("/data"));
     asked(&mut w);
-    let pods = w.state.machines.values().filter_map(|of| of.terms.pod.as_ref());
-    assert_eq!(pods.filter(|pod| pod.mounts("claim-1")).count(), 3);
+    let pods = w.state.machines.values();
+    assert_eq!(pods.filter(|of| of.terms.mounts("claim-1")).count(), 3);
     let mut once = ready("ReadWriteOnce");
     let said = why(once.try_submit(with_data_at("/data").nodes(2)));
     assert!(said.contains("one pod's at a time (ReadWriteOnce)"), "{said}");
+}
+
+/// Two volumes for a job on two nodes, one for each rank.
+fn with_parts(mode: &str) -> World {
+    let mut w = open();
+    for rank in 0..2 {
+        let name = format!("part-{rank}");
+        try_create(&mut w, &name, place(mode)).expect("created");
+        let id = w.state.volumes_of(MAIN_PROJECT)[&name].id.clone();
+        let (claim, access_modes) = (format!("claim-{rank}"), vec![mode.to_owned()]);
+        let made = DiskMade { id: claim, access_modes, ..DiskMade::default() };
+        let (project, report) = (MAIN_PROJECT.to_owned(), VolumeReport::Made(made));
+        w.run(Command::VolumeReport { project, name, id, report });
+    }
+    w
+}
+
+fn by_rank() -> Ask {
+    let used = VolumeUse::new("part-${{ dstack.node_rank }}", "/part").expect("a use");
+    let ask = in_cloud().cpus(2).nodes(2);
+    ask.with(|spec| Arc::make_mut(&mut spec.launch).volumes = vec![used])
+}
+
+fn mounted(w: &World, number: u32) -> String {
+    machine(w, number).terms.own_pod().expect("a pod").claims[0].claim_name.clone()
+}
+
+#[test]
+fn pods_of_a_job_have_the_claims_of_their_ranks_also_when_one_is_made_anew() {
+    let mut w = with_parts("ReadWriteOnce");
+    let job = w.submit(by_rank());
+    assert_eq!(asked(&mut w).orders.len(), 2);
+    assert_eq!([mounted(&w, 1), mounted(&w, 2)], ["claim-0", "claim-1"]);
+    made(&mut w, 2);
+    let (kind, text) = (FailureKind::NoCapacity, "no place".to_owned());
+    report(&mut w, 1, MachineReport::NotMade { kind, text });
+    w.pass(31);
+    w.restart();
+    assert_eq!(asked(&mut w).orders.len(), 1);
+    assert_eq!(mounted(&w, 3), "claim-0", "the rank that has no pod");
+    made(&mut w, 3);
+    joins(&mut w, 2);
+    joins(&mut w, 3);
+    assert_eq!(w.plan().len(), 1);
+    assert_eq!(w.nodes_of(job), ["cloud-0000-3", "cloud-0001-2"], "ranks follow the names");
+    for (rank, node) in ["cloud-0000-3", "cloud-0001-2"].into_iter().enumerate() {
+        let volumes = w.state.volumes_of(MAIN_PROJECT);
+        let has = |name: &str| w.state.has_claim_at(node, &volumes[name], "/part");
+        assert_eq!([has("part-0"), has("part-1")], [rank == 0, rank == 1], "{node}");
+    }
+}
+
+#[test]
+fn claims_of_ranks_are_in_one_set_of_pods_at_a_time() {
+    for mode in ["ReadWriteOnce", "ReadWriteMany"] {
+        let mut w = with_parts(mode);
+        let first = w.submit(by_rank());
+        let second = w.submit(by_rank());
+        asked(&mut w);
+        assert_eq!(w.state.machines.len(), 2, "{mode}: no second set");
+        for number in [1, 2] {
+            made(&mut w, number);
+            joins(&mut w, number);
+        }
+        w.plan();
+        assert!(w.is(first) == JobState::Running && w.job(second).is_waiting(), "{mode}");
+        let nodes = w.nodes_of(first);
+        w.end(first, 0);
+        w.plan();
+        assert_eq!(w.nodes_of(second), nodes, "{mode}: the same pods");
+    }
 }
 
 #[test]

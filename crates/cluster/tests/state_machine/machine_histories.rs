@@ -1,5 +1,5 @@
-//! Random histories of machines on demand: calls are lost, made twice or late, machines vanish and are taken back, the server is
-//! started again. Whatever happened, no machine is paid for and forgotten.
+//! Random histories of machines on demand: calls are lost, made twice or late, machines vanish and are taken back, one or all at
+//! once, the server is started again. Whatever happened, no machine is paid for and forgotten.
 
 use crate::machines::{asked, in_cloud, joins, notice, open};
 use crate::testbed::{World, ended};
@@ -191,8 +191,20 @@ impl History {
         }
     }
 
+    /// The cloud takes all that it has back at once; some of the machines have heard of it before.
+    fn storm(&mut self) {
+        for machine in self.machines(|of| of.phase == MachinePhase::Joined) {
+            if self.is_there(&machine.node) && self.dice.below(2) == 0 {
+                self.w.run(notice(&machine.node));
+            }
+        }
+        while self.cloud.instances.values().any(|of| of.is_live) {
+            self.vanish();
+        }
+    }
+
     fn step(&mut self) {
-        match self.dice.below(14) {
+        match self.dice.below(15) {
             0 if self.jobs.len() < 8 => {
                 let ask = in_cloud().cpus(1 + self.dice.below(2) as u32);
                 let is_kept = self.dice.below(2) == 0;
@@ -232,6 +244,7 @@ impl History {
                     self.end(job);
                 }
             }
+            13 if self.dice.below(4) == 0 => self.storm(),
             _ => {
                 if self.dice.below(4) == 0 {
                     self.w.restart();

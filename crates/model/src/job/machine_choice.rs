@@ -49,12 +49,14 @@ pub struct SourceRef<'a> {
     pub backend: &'a str,
     /// Its machines are pods, each made for jobs of one sort.
     pub makes_pods: bool,
+    /// A job may be root in such a pod.
+    pub makes_root_pods: bool,
 }
 
 impl<'a> SourceRef<'a> {
     /// The source of this name, which says its backend.
     pub fn named(name: &'a str) -> Self {
-        Self { name, backend: backend_of(name), makes_pods: false }
+        Self { name, backend: backend_of(name), makes_pods: false, makes_root_pods: false }
     }
 }
 

@@ -8,6 +8,7 @@ use crate::machine_choice::{MachineKind, SourceRef};
 use crate::month::costs_by_month;
 use crate::node::{NodeConfig, NodeGres};
 use crate::pod::{PodKind, PodTemplate};
+use crate::pod_source::PodRoot;
 use crate::price::{Cost, Price};
 use crate::reason::Reason;
 use crate::time::Timestamp;
@@ -84,13 +85,16 @@ impl SourceConfig {
 
     /// The source as machines and runs know it.
     pub fn reference(&self) -> SourceRef<'_> {
-        match &self.kind {
-            SourceKind::Program(_) => SourceRef::named(&self.name),
-            kind => SourceRef {
-                name: &self.name,
-                backend: kind.name(),
-                makes_pods: matches!(kind, SourceKind::Kubernetes(_)),
-            },
+        let pods = match &self.kind {
+            SourceKind::Program(_) => return SourceRef::named(&self.name),
+            SourceKind::Kubernetes(config) => Some(config.root),
+            SourceKind::Aws(_) | SourceKind::Gcp(_) | SourceKind::Lambda(_) => None,
+        };
+        SourceRef {
+            name: &self.name,
+            backend: self.kind.name(),
+            makes_pods: pods.is_some(),
+            makes_root_pods: pods.is_some_and(|root| root != PodRoot::Never),
         }
     }
 }
@@ -169,7 +173,11 @@ impl Offer {
             zone: self.zone().map(str::to_owned),
             open_zone: self.zone().is_none(),
             spot: self.spot,
-            pod: if source.makes_pods { PodKind::ForAny } else { PodKind::NoPod },
+            pod: match source {
+                SourceRef { makes_root_pods: true, .. } => PodKind::ForAnyOrRoot,
+                SourceRef { makes_pods: true, .. } => PodKind::ForAny,
+                _ => PodKind::NoPod,
+            },
         }
     }
 
@@ -268,6 +276,9 @@ pub struct MachineTerms {
     /// What it is made with, where it is a pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod: Option<Box<PodTemplate>>,
+    /// The rank of the node of its job that it is made for, where the pods of the job have claims of their own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rank: Option<u32>,
     /// The zone that it must be in, where its offer is of a whole region: the disks of its job are there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub zone: Option<String>,
@@ -276,6 +287,17 @@ pub struct MachineTerms {
 impl MachineTerms {
     pub fn is_usual(&self) -> bool {
         *self == Self::default()
+    }
+
+    /// What the pod is made with, where it is one.
+    pub fn own_pod(&self) -> Option<PodTemplate> {
+        self.pod.as_ref().map(|pod| pod.of_rank(self.rank.unwrap_or_default()))
+    }
+
+    /// Whether it is a pod that has the claim.
+    pub fn mounts(&self, claim_name: &str) -> bool {
+        let rank = self.rank.unwrap_or_default();
+        self.pod.as_ref().is_some_and(|pod| pod.mounts(claim_name, rank))
     }
 }
 

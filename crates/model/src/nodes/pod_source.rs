@@ -11,6 +11,24 @@ pub const ACCESS_MODES: [&str; 4] =
 /// That of a claim that says none.
 pub const USUAL_ACCESS_MODE: &str = "ReadWriteOnce";
 
+/// Whether a job may be root in its pod, and who that root is on the node of Kubernetes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PodRoot {
+    #[default]
+    Never,
+    /// Nobody: the pod has a user namespace of its own.
+    Namespace,
+    /// Root, without most of its powers.
+    Host,
+}
+
+impl PodRoot {
+    /// As sluice.toml says it.
+    pub const NAMES: [(&str, Self); 3] =
+        [("never", Self::Never), ("namespace", Self::Namespace), ("host", Self::Host)];
+}
+
 /// It holds no secret: who calls is in the kubeconfig that it names, or in the files of the server's own pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -40,6 +58,8 @@ pub struct KubernetesConfig {
     pub gpu_price: Price,
     /// How long a pod may wait for a place, seconds.
     pub pending_s: u32,
+    /// Whether jobs that ask for it are root in their pods.
+    pub root: PodRoot,
 }
 
 /// A toleration of Kubernetes; what is not given is not written.

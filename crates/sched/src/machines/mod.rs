@@ -60,6 +60,8 @@ pub struct Source {
     pub backend: String,
     /// Its machines are pods, each of the size that its job asks for.
     pub makes_pods: bool,
+    /// A job may be root in such a pod.
+    pub makes_root_pods: bool,
     pub features: Vec<String>,
     pub offers: Arc<Vec<Offer>>,
     /// Offers that failed a short while ago, and how; all of them where the name is `None`.
@@ -103,7 +105,12 @@ impl Source {
     }
 
     pub fn reference(&self) -> SourceRef<'_> {
-        SourceRef { name: &self.name, backend: &self.backend, makes_pods: self.makes_pods }
+        SourceRef {
+            name: &self.name,
+            backend: &self.backend,
+            makes_pods: self.makes_pods,
+            makes_root_pods: self.makes_root_pods,
+        }
     }
 }
 

@@ -310,6 +310,9 @@ impl<'a> Packing<'a> {
         let name = format!("{}-new", of.name);
         let mut config = part.node_of(of.reference(), &name, &of.features);
         if let Some(kind) = &mut config.machine {
+            if !kind.pod.admits(Some(&template)) {
+                return None;
+            }
             kind.pod = PodKind::Of(template);
         }
         Some((Rc::new(part), Rc::new(config)))

@@ -14,7 +14,7 @@ use model::fleet::Blocks;
 use model::id::JobId;
 use model::machine::{FailureKind, HoldCause, MachineAnswer, Offer, SourceHold};
 use model::node::NodeConfig;
-use model::pod::PodTemplate;
+use model::pod::{PodTemplate, PodUser};
 use model::price::{Cost, Price};
 use model::range::Range;
 use model::request::Per;
@@ -45,6 +45,7 @@ fn source() -> Source {
         name: "cloud".into(),
         backend: "remote".into(),
         makes_pods: false,
+        makes_root_pods: false,
         features: vec!["cloud".into()],
         offers: Arc::new(vec![offer("large", 8, 4.0), offer("small", 2, 1.0)]),
         failed: Vec::new(),
@@ -237,8 +238,16 @@ fn machine_is_made_as_the_job_chooses() {
 fn pod_is_made_of_the_size_that_its_job_asks_for_and_for_no_job_that_cannot_be_in_one() {
     let mut there = there();
     there.sources[0].makes_pods = true;
-    let template =
-        PodTemplate { image: None, uid: 7, gid: 7, groups: Vec::new(), claims: Vec::new() };
+    let template = PodTemplate {
+        image: None,
+        uid: 7,
+        gid: 7,
+        groups: Vec::new(),
+        user: PodUser::JobUser,
+        has_registry_auth: false,
+        claims: Vec::new(),
+    };
+    let root = PodTemplate { user: PodUser::Root, ..template.clone() };
     let waiting =
         |pod: Option<PodTemplate>| job(1).asking(|request| request.pod = pod.map(Box::new));
     let plan = made(&site(Vec::new(), [waiting(Some(template))]), &there);
@@ -249,6 +258,11 @@ fn pod_is_made_of_the_size_that_its_job_asks_for_and_for_no_job_that_cannot_be_i
     let offered = machine_offers(&site(Vec::new(), []), &waiting(None).spec, &[0], &there, 10);
     let sizes: Vec<u32> = offered.iter().map(|offer| offer.node.cpus).collect();
     assert_eq!(sizes, [1, 1], "what is offered has the same size");
+    let plan = made(&site(Vec::new(), [waiting(Some(root.clone()))]), &there);
+    assert_eq!(answer(&plan, 1), Some(&MachineAnswer::NoOffer), "no root in pods of this source");
+    there.sources[0].makes_root_pods = true;
+    let plan = made(&site(Vec::new(), [waiting(Some(root))]), &there);
+    assert_eq!(plan.orders.len(), 1, "{plan:?}");
 }
 
 #[test]

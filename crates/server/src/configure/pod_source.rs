@@ -1,7 +1,7 @@
 //! `[source.kubernetes]` of sluice.toml: the Kubernetes cluster whose pods are a source's machines.
 
 use model::container::is_plain_path;
-use model::pod_source::{ACCESS_MODES, ClaimMount, KubernetesConfig, Toleration};
+use model::pod_source::{ACCESS_MODES, ClaimMount, KubernetesConfig, PodRoot, Toleration};
 use model::price::Price;
 use model::time::parse_duration;
 use serde::Deserialize;
@@ -36,6 +36,7 @@ pub(super) struct KubernetesToml {
     memory_price: Option<f64>,
     gpu_price: Option<f64>,
     pending: Option<String>,
+    root: Option<String>,
     /// Of dstack: the agent of a pod dials out, and nobody has to reach it.
     proxy_jump: Option<ProxyJumpToml>,
 }
@@ -84,6 +85,7 @@ impl KubernetesToml {
             text("image_pull_secrets", &Some(name.clone()))?;
         }
         check_tolerations(&tolerations)?;
+        let root = root(self.root.as_deref(), &claims)?;
         Ok(KubernetesConfig {
             kubeconfig,
             context: text("context", &self.context)?,
@@ -102,6 +104,7 @@ impl KubernetesToml {
             gib_price: price("memory_price", self.memory_price)?,
             gpu_price: price("gpu_price", self.gpu_price)?,
             pending_s: pending(self.pending.as_deref())?,
+            root,
         })
     }
 }
@@ -165,6 +168,25 @@ fn price(key: &str, given: Option<f64>) -> Result<Price, String> {
     })
 }
 
+/// Whether jobs may be root in their pods. Where they may, no pod has a claim of several users that it could write to: modes of files
+/// hold nobody back who is root.
+fn root(given: Option<&str>, claims: &[ClaimMount]) -> Result<PodRoot, String> {
+    let Some(text) = given else { return Ok(PodRoot::Never) };
+    let Some((_, root)) = PodRoot::NAMES.into_iter().find(|(name, _)| *name == text) else {
+        let names = PodRoot::NAMES.map(|(name, _)| name).join(", ");
+        return Err(format!("root: {text:?}: expected {names}"));
+    };
+    let is_open = |claim: &&ClaimMount| !claim.read_only && !claim.is_of_user();
+    match claims.iter().find(is_open).filter(|_| root != PodRoot::Never) {
+        Some(claim) => Err(format!(
+            "root: {text:?}: claim {} is several users' and can be written: \
+             expected read_only, or {{uid}} in its name",
+            claim.claim_name
+        )),
+        None => Ok(root),
+    }
+}
+
 fn pending(given: Option<&str>) -> Result<u32, String> {
     let Some(text) = given else { return Ok(PENDING_S) };
     match parse_duration(text) {
@@ -189,9 +211,10 @@ mod tests {
         let small = read(IMAGES).expect("it is good");
         assert_eq!((small.gpu_resource.as_str(), small.pending_s), (GPU_RESOURCE, PENDING_S));
         assert_eq!(small.kubeconfig, None, "the server is in the cluster");
+        assert_eq!(small.root, PodRoot::Never);
         let more = format!(
             "{IMAGES}kubeconfig = '/etc/sluice/kubeconfig'\ncontext = 'lab'\nnamespace = 'jobs'\n\
-             pending = '30s'\ncpu_price = 0.05\nnode_selector = {{ pool = 'jobs' }}\n\
+             root = 'namespace'\npending = '30s'\ncpu_price = 0.05\nnode_selector = {{ pool = 'jobs' }}\n\
              tolerations = [{{ key = 'gpu', operator = 'Exists', effect = 'NoSchedule' }}]\n\
              claims = [{{ claim_name = 'home-{{uid}}', path = '/home', size = '1Gi' }}]\nproxy_jump = {{ port = 32000 }}\n"
         );
@@ -200,6 +223,7 @@ mod tests {
         assert_eq!(Some(more.cpu_price), Price::from_dollars(0.05));
         assert!(more.tolerations[0].covers("gpu", "", "NoSchedule"));
         assert_eq!(more.claims[0].name_for(7), "home-7");
+        assert_eq!(more.root, PodRoot::Namespace);
     }
 
     #[test]
@@ -209,6 +233,11 @@ mod tests {
             ("namespace = 'two words'", "namespace: \"two words\": expected a plain name"),
             ("cpu_price = -1", "cpu_price: -1: expected dollars"),
             ("pending = 'soon'", "pending: \"soon\": expected a time"),
+            ("root = 'yes'", "root: \"yes\": expected never, namespace, host"),
+            (
+                "root = 'host'\nclaims = [{ claim_name = 'a', path = '/b' }]",
+                "root: \"host\": claim a is several users' and can be written",
+            ),
             ("tolerations = [{ operator = 'In' }]", "operator: \"In\": expected Exists or Equal"),
             ("claims = [{ claim_name = 'a', path = 'b' }]", "claims: \"b\": expected an absolute"),
             ("claims = [{ claim_name = 'a', path = '/b', size = '1' }]", "size: \"1\": expected"),

@@ -84,7 +84,10 @@ impl NodeUser {
         self.asked.check(state)?;
         let NodeClient { uid, user, .. } = &self.asked.client;
         let (node, here) = (self.asked.node(), &self.who.name);
-        if here != user {
+        // The users of an image are not those of the cluster: a pod calls its user by the id.
+        let is_pod = self.asked.client.nodes.iter().all(|node| state.is_pod(node));
+        let is_by_id = is_pod && *user == uid.to_string();
+        if here != user && !is_by_id {
             return Err(format!("user {uid} is {user} on node {node}, and {here} on the server"));
         }
         let unlimited = Principal { token_limit: None, ..self.who.clone() };
@@ -114,6 +117,8 @@ mod tests {
     use crate::testing::{NODE, TestServer, user};
     use cluster::Command;
     use cluster::command::JoinAttempt;
+    use model::machine_choice::MachineKind;
+    use model::pod::PodKind;
     use std::sync::Arc;
 
     const LOGIN: &str = "login1";
@@ -175,6 +180,21 @@ mod tests {
         claimed.asked.client.user = "bob".into();
         let why = claimed.check(&state).expect_err("another name");
         assert_eq!(why, "user 1000 is bob on node n1, and ada on the server");
+        claimed.asked.client.user = "1000".into();
+        claimed.check(&state).expect_err("a machine knows its users by their names");
+        let mut of_pod = state.clone();
+        let node = of_pod.nodes.get_mut(NODE).expect("a node");
+        Arc::make_mut(&mut node.config).machine = Some(Box::new(MachineKind {
+            source: "pods".into(),
+            backend: "kubernetes".into(),
+            offer: "4cpu".into(),
+            region: String::new(),
+            zone: None,
+            open_zone: false,
+            spot: false,
+            pod: PodKind::ForAny,
+        }));
+        claimed.check(&of_pod).expect("a pod knows its user by the id");
 
         let asked = through(NODE, &owner);
         state.agents.insert(NODE.into(), "its new certificate".into());

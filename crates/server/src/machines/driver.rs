@@ -13,12 +13,14 @@ use super::source::{
 use crate::agents::dynamic_node;
 use crate::auth::principal::server_principal;
 use crate::clock;
+use crate::secret::registry_auth;
 use crate::shared::Shared;
 use crate::vital_task;
 use cluster::command::MachineReport;
 use cluster::machine_reconcile::{self, CONSISTENCY_DELAY, Differences, MachineWork};
 use cluster::{Command, State};
 use model::machine::{FailureKind, Machine, MachinePhase, SourceConfig};
+use model::secret::RegistryAuth;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -464,9 +466,21 @@ async fn create_order(
         let fleet = machine.terms.fleet.as_ref().and_then(|fleet| state.fleets.get(fleet));
         fleet.and_then(|fleet| Some(fleet.cloud.as_ref()?.options.clone())).unwrap_or_default()
     };
-    let pod = machine.terms.pod.clone();
+    let pod = machine.terms.own_pod().map(Box::new);
     let zone = machine.terms.zone.clone();
-    Ok(CreateOrder { token, offer, node, conf, join, zone, options, pod })
+    let registry_auth = registry_auth_of(shared, machine);
+    Ok(CreateOrder { token, offer, node, conf, join, zone, options, pod, registry_auth })
+}
+
+/// The credentials that the job of a pod brings for its image. Where they cannot be had, as when a secret of theirs is gone, the pod is
+/// made without them and says itself that its image cannot be pulled: that is its job's failure, and not one of the source.
+fn registry_auth_of(shared: &Shared, machine: &Machine) -> Option<RegistryAuth> {
+    machine.terms.pod.as_ref().filter(|pod| pod.has_registry_auth)?;
+    let spec = shared.read().job(machine.job?).map(|job| job.spec.clone())?;
+    registry_auth::open(shared, &spec).unwrap_or_else(|why| {
+        tracing::warn!("machine {}: its image is pulled without credentials: {why}", machine.node);
+        None
+    })
 }
 
 async fn call<T: Send + 'static>(

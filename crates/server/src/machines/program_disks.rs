@@ -126,6 +126,31 @@ mod tests {
         assert_eq!(source.delete_disk(&order.disk), Ok(()));
     }
 
+    const EXAMPLE: &str = include_str!("../../../../examples/local_machines.py");
+
+    #[test]
+    fn up_example_program_makes_a_disk_once_lists_and_deletes_it() {
+        let (dir, source) =
+            source(r#"printf '%s' "$request" | python3 "$(dirname "$0")/example.py""#);
+        std::fs::write(dir.path().join("example.py"), EXAMPLE).expect("the example");
+        let settings = json!({"sluice": "none", "folder": dir.path().join("made"), "offers": []});
+        std::fs::write(dir.path().join("example.json"), settings.to_string()).expect("settings");
+        let mut disk = order().disk;
+        disk.place.existing = Some("v-9".into());
+        let foreign = source.create_disk(&disk).map_err(|error| error.kind);
+        assert_eq!(foreign.map(drop), Err(FailureKind::Refused), "none was there before");
+        disk.place.existing = None;
+        let made = source.create_disk(&disk).expect("it is made");
+        assert_eq!((made.id.as_str(), made.size), ("disk-t1", Some(Bytes::from_gib(10))));
+        let again = source.create_disk(&disk).expect("it is there");
+        assert_eq!(again.id, made.id);
+        let listed = source.describe_disks().expect("a list");
+        assert_eq!(listed, [SourceDisk { token: "t1".into(), id: "disk-t1".into() }]);
+        source.delete_disk(&disk).expect("it is deleted");
+        source.delete_disk(&disk).expect("it is gone");
+        assert_eq!(source.describe_disks().map(|all| all.len()), Ok(0));
+    }
+
     #[test]
     fn what_a_program_may_not_say_of_a_disk_is_no_answer() {
         for answer in [

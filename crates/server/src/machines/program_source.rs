@@ -264,6 +264,7 @@ pub(super) mod tests {
                 cluster: "lab".into(),
             },
             pod: None,
+            registry_auth: None,
             zone: None,
             options: Default::default(),
         }

@@ -7,6 +7,7 @@ use model::cloud_fleet::InstanceOptions;
 use model::cloud_volume::CloudPlace;
 use model::machine::{FailureKind, Offer};
 use model::pod::PodTemplate;
+use model::secret::RegistryAuth;
 use wire::link::JoinFile;
 
 /// Calls block; they are made off the runtime's threads.
@@ -122,6 +123,8 @@ pub struct CreateOrder {
     pub join: JoinFile,
     /// What it is made with, where it is a pod.
     pub pod: Option<Box<PodTemplate>>,
+    /// With what the image of a pod is pulled, where its job brings that.
+    pub registry_auth: Option<RegistryAuth>,
     /// The zone that it must be in, where the offer is of a whole region.
     pub zone: Option<String>,
     /// What its fleet says of its instances.

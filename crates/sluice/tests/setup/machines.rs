@@ -235,7 +235,7 @@ fn up_run_is_offered_machines_and_waits_for_the_one_that_is_made_for_it() {
     assert_eq!((&first["node"], &first["price"]), (&"small".into(), &3.6.into()), "{first}");
     assert_eq!(first["availability"], "available", "{first}");
     let small = "resources: {cpu: 1.., memory: 16MB.., disk: 0GB..}\n";
-    let task = format!("type: task\nname: one\ncommands: ['true']\n{small}");
+    let task = format!("type: task\nname: one\ncommands: ['sleep 1.1']\n{small}");
     cluster.write("task.dstack.yml", &task);
     let applied = cluster.sluice(&["apply", "-f", "task.dstack.yml", "-y", "-d"]);
     assert_eq!(applied.code, 0, "{applied:?}");
@@ -243,6 +243,11 @@ fn up_run_is_offered_machines_and_waits_for_the_one_that_is_made_for_it() {
         let said = site.shell("sacct -nXP -o JobName,State,NodeList,AllocTRES").stdout;
         said.contains("one|COMPLETED|cloud-1|").then_some(()).filter(|()| said.contains("cost="))
     });
+    let listed = cluster.sluice(&["ps", "-a", "--json"]).ok();
+    let listed: serde_json::Value = serde_json::from_str(&listed).expect("JSON");
+    assert!(listed["runs"][0]["cost"].as_f64().is_some_and(|cost| cost > 0.0), "{listed}");
+    let shown = cluster.sluice(&["ps", "-a", "-v"]).ok();
+    assert!(shown.contains("COST") && shown.contains("$0.00"), "{shown}");
     // A region that no offer has is refused in one line, and makes nothing.
     cluster.write("task.dstack.yml", &format!("{task}regions: [nowhere]\n"));
     let refused = cluster.sluice(&["apply", "-f", "task.dstack.yml", "-y", "-d"]);

@@ -4,11 +4,12 @@
 use super::Attempt;
 use super::prolog_epilog::{EndStage, Hook, RunningHook};
 use crate::in_job::SSH_RELAY;
+use crate::privilege;
 use crate::supervisor::container;
 use crate::supervisor::folders::namespaces::{NamespaceError, ShownVolumes};
 use crate::supervisor::folders::scratch::{Scratch, ScratchLocation};
 use crate::supervisor::folders::{JobFolders, internode_ssh, namespaces, shared_memory};
-use nix::unistd::{ForkResult, Uid, fork};
+use nix::unistd::{ForkResult, fork};
 
 impl Attempt {
     /// Makes the scratch and private folders. A job runs without scratch if it cannot be made, but not without the private
@@ -97,13 +98,13 @@ impl Attempt {
     pub(super) fn show_private(&mut self) -> Result<(), NamespaceError> {
         let folders = self.record.site.private.as_ref().zip(self.folders.private.as_ref());
         let mut memory = self.record.private_memory();
-        if memory.is_some() && !Uid::effective().is_root() {
+        if memory.is_some() && !privilege::is_root() {
             let why = "cannot make a private /dev/shm: the agent does not run as root";
             self.agents.report_refusal(why.to_owned());
             memory = None;
         }
         let volumes = self.record.node_volumes();
-        if !volumes.is_empty() && !Uid::effective().is_root() {
+        if !volumes.is_empty() && !privilege::is_root() {
             let why =
                 "volumes cannot be shown to a job without an image: the agent does not run as root";
             return Err(NamespaceError::Job(why.to_owned()));

@@ -4,6 +4,7 @@
 use super::Attempt;
 use super::prolog_epilog::{Hook, RunningHook};
 use crate::pidfd;
+use crate::privilege;
 use crate::spool::close_claim_in_child;
 use crate::supervisor::agent_connections;
 use crate::supervisor::owner::{self, OwnerAnswer};
@@ -13,7 +14,7 @@ use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::prctl;
 use nix::sys::signal::{SigHandler, Signal, signal};
-use nix::unistd::{ForkResult, Pid, Uid, fork};
+use nix::unistd::{ForkResult, Pid, fork};
 use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::os::fd::AsFd;
@@ -40,7 +41,7 @@ pub(in crate::supervisor) struct OwnerLookup {
 impl OwnerLookup {
     /// `None` without root: there is nothing to look up, the job runs as this process does.
     pub fn begin(user: &UserIds) -> nix::Result<Option<OwnerLookup>> {
-        if !Uid::effective().is_root() {
+        if !privilege::is_root() {
             return Ok(None);
         }
         let mut answer = File::from(memfd_create(c"owner", MFdFlags::MFD_CLOEXEC)?);
@@ -56,7 +57,7 @@ impl OwnerLookup {
 /// Loads the modules of the user database into this process, so that a lookup in a fork of it need not: but only after
 /// a child got its answers in time, as a database that does not answer must not stop this process.
 pub(in crate::supervisor) fn load_user_database() {
-    if !Uid::effective().is_root() {
+    if !privilege::is_root() {
         return;
     }
     let root = UserIds { name: "root".to_owned(), uid: 0, gid: 0, groups: Vec::new() };

@@ -49,6 +49,7 @@ mod writable;
 use crate::cdi::DeviceEdits;
 use crate::cgroup::{EntryFds, JobGroup};
 use crate::device_access::DeviceScope;
+use crate::privilege;
 use crate::spool::{AttemptDir, LaunchRecord};
 use crate::supervisor::job_context::JobContext;
 use crate::supervisor::workspace::RunWorkspace;
@@ -71,7 +72,6 @@ use model::site::ContainerSite;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg, OFlag, open};
 use nix::sys::stat::{Mode, umask};
-use nix::unistd::Uid;
 use program::Inside;
 use runtime::{Runtime, Traces};
 use runtime_config::{DeviceFile, ProcessUser, RuntimeConfig};
@@ -358,7 +358,7 @@ pub(crate) fn enter(
     environment: &[CString],
     progress: &mut (dyn FnMut(&str) + Send),
 ) -> Result<Entered, ContainerError> {
-    if !Uid::effective().is_root() {
+    if !privilege::is_root() {
         return Err("containers need an agent that runs as root".into());
     }
     check_privileged(spec)?;

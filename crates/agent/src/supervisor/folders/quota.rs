@@ -6,13 +6,13 @@
 //!
 //! The quota stops accidents, not evasion: the kernel lets a file's owner change its project, and exempts root.
 
+use crate::privilege;
 use model::amount::Bytes;
 use model::id::AttemptId;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg, OFlag, openat};
 use nix::sys::stat::Mode;
 use nix::sys::statvfs::fstatvfs;
-use nix::unistd::Uid;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::Path;
 
@@ -93,7 +93,7 @@ pub(crate) fn unsupported_at(path: &Path) -> Option<String> {
 fn unsupported(folder: BorrowedFd<'_>) -> Option<&'static str> {
     const NOT_THERE: &str = "its file system has no project quotas that are enforced \
                              (ext4: made with -O quota,project; ext4 and XFS: mounted with prjquota)";
-    if !Uid::effective().is_root() {
+    if !privilege::is_root() {
         return Some("only root sets quotas");
     }
     let mut state = QuotaStateBuffer([0; 256]);

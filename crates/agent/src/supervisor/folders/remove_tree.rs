@@ -1,12 +1,13 @@
 //! Removes a folder that a user has filled: by directory descriptors only and never through a symbolic link, whatever
 //! its names, depth, modes and mounts.
 
+use crate::privilege;
 use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat, renameat};
 use nix::mount::{MntFlags, umount2};
 use nix::sys::stat::{FchmodatFlags, Mode, SFlag, fchmod, fchmodat, fstat, fstatat};
-use nix::unistd::{Uid, UnlinkatFlags, unlinkat};
+use nix::unistd::{UnlinkatFlags, unlinkat};
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -134,7 +135,7 @@ fn enter(parent: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {
     let folder = match opened {
         Ok(folder) => folder,
         // Only without root: a symbolic link could then lead only where the user may write anyway.
-        Err(Errno::EACCES) if !Uid::effective().is_root() => {
+        Err(Errno::EACCES) if !privilege::is_root() => {
             fchmodat(parent, name, Mode::S_IRWXU, FchmodatFlags::FollowSymlink)?;
             openat(parent, name, FOLDER, Mode::empty())?
         }

@@ -1,9 +1,10 @@
 //! Removes System V objects and files in `/dev/shm` that a user has left. They belong to no process, so they are
 //! removed when the user's last process has ended, as systemd-logind does.
 
+use crate::privilege;
 use nix::fcntl::{AtFlags, OFlag, open};
 use nix::sys::stat::{Mode, fstatat};
-use nix::unistd::{Uid, UnlinkatFlags, unlinkat};
+use nix::unistd::{UnlinkatFlags, unlinkat};
 use std::ffi::CString;
 use std::os::unix::fs::MetadataExt;
 
@@ -30,7 +31,7 @@ impl IpcObjects {
 
 /// Finds the user's objects. Empty without root and for system accounts: those are never removed.
 pub(crate) fn owned_by(uid: u32) -> IpcObjects {
-    if uid < FIRST_USER || !Uid::effective().is_root() {
+    if uid < FIRST_USER || !privilege::is_root() {
         return IpcObjects::default();
     }
     let table = |name: &str| {

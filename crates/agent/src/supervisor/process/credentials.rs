@@ -1,12 +1,13 @@
 //! Acts as the job's user for a while, to open what the user named: root never opens a path that a user chose.
 
+use crate::privilege;
 use nix::errno::Errno;
 use nix::unistd::{Gid, Uid, setegid, seteuid, setgroups, setresgid, setresuid};
 use wire::order::UserIds;
 
 /// Does the work with the user's rights. The real user id stays root's, so that the user cannot signal this process.
 pub(crate) fn as_user<T>(user: &UserIds, work: impl FnOnce() -> T) -> nix::Result<T> {
-    if !Uid::effective().is_root() {
+    if !privilege::is_root() {
         return Ok(work());
     }
     let groups: Vec<Gid> = user.groups.iter().copied().map(Gid::from_raw).collect();
@@ -22,7 +23,7 @@ pub(crate) fn as_user<T>(user: &UserIds, work: impl FnOnce() -> T) -> nix::Resul
 
 /// Becomes the user for good.
 pub(crate) fn become_user(user: &UserIds) -> Result<(), Errno> {
-    if !Uid::effective().is_root() {
+    if !privilege::is_root() {
         // Without root the agent takes only orders of its own user.
         return Ok(());
     }

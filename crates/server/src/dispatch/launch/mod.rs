@@ -175,7 +175,7 @@ fn facts_of_one(shared: &Shared, state: &State, id: AttemptId, node: &str) -> Op
         task_user: state.config.site.containers.task_user,
         docker_image: state.config.site.containers.docker_image.clone(),
         has_whole_node: has_whole_node(state, job, &attempt.allocation, node_index),
-        in_pod: is_pod(state, node),
+        in_pod: state.is_pod(node),
         job: job.clone(),
         het_components: Vec::new(),
     })
@@ -235,11 +235,6 @@ fn has_whole_node(state: &State, job: &Job, granted: &Allocation, node_index: us
     let share = &granted.nodes[node_index];
     let cpus = state.nodes.get(&share.node).map(|node| node.config.cpus);
     exclusive || cpus.is_some_and(|cpus| share.sharers <= 1 && share.cpus.len() >= cpus)
-}
-
-fn is_pod(state: &State, node: &str) -> bool {
-    let machine = state.nodes.get(node).and_then(|node| node.config.machine.as_ref());
-    machine.is_some_and(|kind| !kind.pod.is_none())
 }
 
 /// How long the job may overrun its limit: as its partition says, else as the cluster does.

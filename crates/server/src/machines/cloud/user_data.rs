@@ -92,7 +92,8 @@ pub mod tests {
         };
         let (node, conf) = ("ec2-1".to_owned(), "CPUs=2 Feature=it's".to_owned());
         let (token, options) = ("1-ab".to_owned(), Default::default());
-        CreateOrder { token, offer, node, conf, join, zone: None, options, pod: None }
+        let (zone, pod, registry_auth) = (None, None, None);
+        CreateOrder { token, offer, node, conf, join, zone, options, pod, registry_auth }
     }
 
     #[test]

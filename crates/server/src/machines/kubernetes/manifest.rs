@@ -1,12 +1,11 @@
-//! The objects of a pod for the API: the pod, whose command is the agent, and the secret with its join file.
+//! The objects of a pod for the API: the pod, whose command is the agent, and the claims that it mounts.
 
 use super::offers::{PRODUCT_LABEL, REGION_LABEL, RUNNER_MEMORY, SPOT_LABELS};
 use crate::machines::source::{CreateOrder, SourceError};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use model::pod::{JOIN_DIR, PROGRAM_DIR, PodTemplate, STATE_DIR};
-use model::pod_source::{ClaimMount, KubernetesConfig, USUAL_ACCESS_MODE};
+use model::pod::{JOIN_DIR, PROGRAM_DIR, PodTemplate, PodUser, STATE_DIR};
+use model::pod_source::{ClaimMount, KubernetesConfig, PodRoot, USUAL_ACCESS_MODE};
 use serde_json::{Map, Value, json};
+use slurm::option::Command;
 use std::collections::BTreeSet;
 
 /// What is made by us says so.
@@ -18,6 +17,9 @@ pub const TOKEN_LABEL: &str = "sluice-token";
 
 /// How long a pod that is evicted has for the end of its jobs: the grace of an interruption and `KillWait` are in it.
 const GRACE_S: u32 = 60;
+
+/// The key of the join file in its secret, and the name of its file.
+pub const JOIN_KEY: &str = "join";
 
 /// The longest value of a label.
 const LABEL_BYTES_MAX: usize = 63;
@@ -39,7 +41,7 @@ pub fn cluster_label(cluster: &str) -> Result<&str, SourceError> {
     is_label.then_some(cluster).ok_or_else(wrong)
 }
 
-fn metadata(cluster: &str, order: &CreateOrder) -> Value {
+pub fn metadata(cluster: &str, order: &CreateOrder) -> Value {
     json!({
         "name": name(&order.token),
         "labels": {
@@ -51,19 +53,6 @@ fn metadata(cluster: &str, order: &CreateOrder) -> Value {
     })
 }
 
-/// The join token is good once, for this node alone.
-pub fn secret(cluster: &str, order: &CreateOrder) -> Result<Value, SourceError> {
-    let join = serde_json::to_vec(&order.join)
-        .map_err(|e| SourceError::refused(format!("the join file: {e}")))?;
-    Ok(json!({
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": metadata(cluster, order),
-        "type": "Opaque",
-        "data": {"join": STANDARD.encode(join)},
-    }))
-}
-
 /// `products`: the labels of the GPUs that the offer has.
 pub fn pod(
     config: &KubernetesConfig,
@@ -72,7 +61,7 @@ pub fn pod(
     template: &PodTemplate,
     products: &BTreeSet<String>,
 ) -> Value {
-    let is_root = template.uid == 0;
+    let may_be_root = template.uid == 0 || !template.user.is_job_user();
     let mut spec = json!({
         "restartPolicy": "Never",
         "hostname": order.node,
@@ -81,49 +70,41 @@ pub fn pod(
         // Another process than the agent is the first one, and reaps what jobs leave behind.
         "shareProcessNamespace": true,
         "terminationGracePeriodSeconds": GRACE_S,
-        "securityContext": {
-            "runAsUser": template.uid,
-            "runAsGroup": template.gid,
-            "runAsNonRoot": !is_root,
-            "supplementalGroups": template.groups,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": pod_security(config, template, may_be_root),
         "initContainers": [{
             "name": "program",
             "image": config.runner_image,
-            "command": [
-                "/bin/sh", "-c", format!("cp \"$(command -v sluice)\" {PROGRAM_DIR}/sluice"),
-            ],
+            "command": ["/bin/sh", "-c", copy_program()],
             "resources": resources(config, order),
-            "securityContext": security(is_root),
+            "securityContext": security(may_be_root),
             "volumeMounts": [{"name": "program", "mountPath": PROGRAM_DIR}],
         }],
         "containers": [{
             "name": "job",
             "image": template.image.as_deref().unwrap_or(&config.image),
-            "command": [
-                format!("{PROGRAM_DIR}/sluice"), "agent", "--pod",
-                "--join", format!("{JOIN_DIR}/join"),
-                "--node", order.node,
-                "--dynamic", "--conf", format!("{} NodeAddr=$(POD_IP)", order.conf),
-            ],
+            "command": agent_command(order, template),
             "env": [
                 {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
                 {"name": "SLUICE_STATE", "value": STATE_DIR},
             ],
             "resources": resources(config, order),
-            "securityContext": security(is_root),
+            "securityContext": security(may_be_root),
             "volumeMounts": mounts(config, template),
         }],
         "volumes": volumes(config, &order.token, template),
         "affinity": affinity(order, products),
     });
-    if owns_claims(config, template) {
-        spec["securityContext"]["fsGroup"] = json!(template.gid);
+    if !template.user.is_job_user() && config.root == PodRoot::Namespace {
+        spec["hostUsers"] = json!(false);
     }
     let selector = selector(config, order);
+    let own = order.registry_auth.as_ref().map(|_| name(&order.token));
     let references: Vec<Value> =
-        config.pull_secrets.iter().map(|name| json!({"name": name})).collect();
+        config.pull_secrets.iter().chain(&own).map(|name| json!({"name": name})).collect();
+    if own.is_some() {
+        // The registry is asked with the credentials of whoever asks, also where the node has the image.
+        spec["containers"][0]["imagePullPolicy"] = json!("Always");
+    }
     let more = [
         ("nodeSelector", (!selector.is_empty()).then_some(Value::Object(selector))),
         ("imagePullSecrets", (!references.is_empty()).then(|| references.into())),
@@ -142,6 +123,54 @@ pub fn pod(
         "metadata": metadata(cluster, order),
         "spec": spec,
     })
+}
+
+/// Who the processes of all containers are. Where nothing is said, they are whom their image says.
+fn pod_security(config: &KubernetesConfig, template: &PodTemplate, may_be_root: bool) -> Value {
+    let mut context = json!({
+        "runAsNonRoot": !may_be_root,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    });
+    let user = match template.user {
+        PodUser::JobUser => Some((template.uid, template.gid, template.groups.clone())),
+        PodUser::Root => Some((0, 0, Vec::new())),
+        PodUser::OfImage => None,
+    };
+    if let Some((uid, gid, groups)) = user {
+        context["runAsUser"] = json!(uid);
+        context["runAsGroup"] = json!(gid);
+        context["supplementalGroups"] = json!(groups);
+    }
+    if owns_claims(config, template) {
+        context["fsGroup"] = json!(template.gid);
+    }
+    context
+}
+
+fn agent_command(order: &CreateOrder, template: &PodTemplate) -> Vec<String> {
+    let mut words = vec![format!("{PROGRAM_DIR}/sluice"), "agent".into(), "--pod".into()];
+    if !template.user.is_job_user() {
+        words.extend(["--pod-user".into(), template.uid.to_string()]);
+    }
+    words.extend([
+        "--join".into(),
+        format!("{JOIN_DIR}/join"),
+        "--node".into(),
+        order.node.clone(),
+        "--dynamic".into(),
+        "--conf".into(),
+        format!("{} NodeAddr=$(POD_IP)", order.conf),
+    ]);
+    words
+}
+
+/// What the init container does: the program is copied, and each of Slurm's commands is a link to it.
+fn copy_program() -> String {
+    let names = Command::ALL.map(Command::name).join(" ");
+    format!(
+        "cp \"$(command -v sluice)\" {PROGRAM_DIR}/sluice && cd {PROGRAM_DIR} && \
+         for name in {names}; do ln -sf sluice $name; done"
+    )
 }
 
 /// Whether Kubernetes may give all that the pod mounts to its group, as a fresh claim needs it: what is in a claim of several users
@@ -165,8 +194,8 @@ fn resources(config: &KubernetesConfig, order: &CreateOrder) -> Value {
     json!({"requests": amounts, "limits": amounts})
 }
 
-fn security(is_root: bool) -> Value {
-    if is_root {
+fn security(may_be_root: bool) -> Value {
+    if may_be_root {
         return json!({"allowPrivilegeEscalation": false});
     }
     json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}})
@@ -248,7 +277,8 @@ pub fn claim_object(metadata: Value, size: &str, modes: &[String], class: Option
 
 fn volumes(config: &KubernetesConfig, token: &str, template: &PodTemplate) -> Value {
     // Whoever is in the pod is one user, who is not the owner of the file.
-    let secret = json!({"secretName": name(token), "defaultMode": 0o444});
+    let items = json!([{"key": JOIN_KEY, "path": JOIN_KEY}]);
+    let secret = json!({"secretName": name(token), "defaultMode": 0o444, "items": items});
     let own = [
         json!({"name": "program", "emptyDir": {}}),
         json!({"name": "join", "secret": secret}),
@@ -278,10 +308,14 @@ fn job_volume_name(at: usize) -> String {
 mod tests {
     use super::*;
     use crate::machines::cloud::user_data::tests::order;
+    use crate::machines::kubernetes::pod_secret::secret;
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
     use model::amount::Bytes;
     use model::machine::OfferedGpus;
     use model::pod::PodClaim;
     use model::pod_source::Toleration;
+    use model::secret::{RegistryAuth, SecretValue};
 
     fn template() -> PodTemplate {
         PodTemplate {
@@ -289,6 +323,8 @@ mod tests {
             uid: 1000,
             gid: 100,
             groups: vec![7],
+            user: PodUser::JobUser,
+            has_registry_auth: false,
             claims: Vec::new(),
         }
     }
@@ -358,6 +394,46 @@ mod tests {
     }
 
     #[test]
+    fn image_is_pulled_with_what_its_job_brings_which_is_no_file_of_the_pod() {
+        let mut order = order("16cpu", "", false);
+        let value = |text: &str| SecretValue(text.to_owned());
+        order.registry_auth =
+            Some(RegistryAuth { username: value("ann"), password: value("pass:word") });
+        let config = KubernetesConfig { pull_secrets: vec!["site".into()], ..config() };
+        let template = PodTemplate { has_registry_auth: true, ..template() };
+        let pod = pod(&config, "lab", &order, &template, &products());
+        let names = json!([{"name": "site"}, {"name": "sluice-1-ab"}]);
+        assert_eq!(pod["spec"]["imagePullSecrets"], names);
+        assert_eq!(pod["spec"]["containers"][0]["imagePullPolicy"], "Always");
+        let mounted = json!([{"key": "join", "path": "join"}]);
+        assert_eq!(pod["spec"]["volumes"][1]["secret"]["items"], mounted);
+        assert!(!pod.to_string().contains("pass:word"));
+    }
+
+    #[test]
+    fn job_that_is_root_in_its_pod_is_there_for_its_own_user_alone() {
+        let made = |root: PodRoot, user: PodUser| {
+            let config = KubernetesConfig { root, ..config() };
+            let template = PodTemplate { user, ..template() };
+            pod(&config, "lab", &order("16cpu", "", false), &template, &products())
+        };
+        let own = made(PodRoot::Namespace, PodUser::Root);
+        let host = made(PodRoot::Host, PodUser::Root);
+        let context = &own["spec"]["securityContext"];
+        assert_eq!((&context["runAsUser"], &context["runAsGroup"]), (&json!(0), &json!(0)));
+        assert_eq!(context["runAsNonRoot"], false);
+        assert_eq!(context["supplementalGroups"], json!([]));
+        let words = own["spec"]["containers"][0]["command"].as_array().expect("words");
+        assert_eq!(words[2..5], ["--pod", "--pod-user", "1000"]);
+        assert_eq!(own["spec"]["hostUsers"], false, "it is nobody on the node");
+        assert!(host["spec"].get("hostUsers").is_none());
+        let of_image = made(PodRoot::Namespace, PodUser::OfImage);
+        let context = &of_image["spec"]["securityContext"];
+        assert!(context.get("runAsUser").is_none() && context["runAsNonRoot"] == false);
+        assert_eq!(of_image["spec"]["hostUsers"], false);
+    }
+
+    #[test]
     fn claim_of_several_users_keeps_the_groups_of_its_files() {
         let group = |claim_name: &str, read_only: bool| {
             let mount = ClaimMount {
@@ -380,6 +456,7 @@ mod tests {
     fn pod_mounts_the_claims_that_its_job_names_beside_those_of_the_site() {
         let claim = |claim_name: &str, is_own: bool| PodClaim {
             claim_name: claim_name.to_owned(),
+            of_ranks: Vec::new(),
             path: format!("/volumes/{claim_name}"),
             read_only: false,
             is_own,

@@ -1,8 +1,8 @@
 //! Pods of a Kubernetes cluster as machines. A pod is made for one node of a job, of the job's image and with what the job asks
 //! for; its command is the agent, which dials the server and runs the job as processes of the pod.
 //!
-//! `access` and `exec_plugin` say who calls, `client` calls, `offers` is what nodes could hold, `manifest` what a pod is, `pod_state`
-//! what became of it, `watch` hears of it, and `claims` are the volumes that runs name. The calls are few, over the HTTP client that
+//! `access` and `exec_plugin` say who calls, `client` calls, `offers` is what nodes could hold, `manifest` what a pod is, `pod_secret`
+//! what it joins and pulls with, `pod_state` what became of it, `watch` hears of it, and `claims` are the volumes that runs name. The calls are few, over the HTTP client that
 //! clouds are called with: `kube` would bring a second one, its types of every object of Kubernetes, and a runtime of its own into
 //! calls that block.
 
@@ -12,6 +12,7 @@ mod client;
 mod exec_plugin;
 mod manifest;
 mod offers;
+mod pod_secret;
 mod pod_state;
 mod watch;
 
@@ -80,7 +81,7 @@ impl KubernetesSource {
 
     /// The join file, before its pod: where it is there from an earlier call, with the newer token.
     fn put_secret(&self, client: &Client, order: &CreateOrder) -> Result<(), SourceError> {
-        let secret = manifest::secret(&self.cluster, order)?;
+        let secret = pod_secret::secret(&self.cluster, order)?;
         let answer = client.call("POST", &client.path("secrets"), Some(&secret))?;
         if !is_there_already(&answer) {
             return answer.accepted("secret").map(drop).map_err(of_namespace);

@@ -57,6 +57,9 @@ pub struct AgentArgs {
     /// This is a pod of Kubernetes: its limits are the node's, no CPU is bound, and the jobs end when the pod is stopped
     #[arg(long, requires = "dynamic", conflicts_with = "spot")]
     pod: bool,
+    /// With --pod: jobs are root in this pod, which is for those of this user alone; the agent does nothing more for being root
+    #[arg(long, value_name = "UID", requires = "pod")]
+    pod_user: Option<u32>,
     /// The state folder; by default /var/lib/sluice for root, ~/.local/state/sluice for others
     #[arg(long, env = "SLUICE_STATE")]
     state: Option<PathBuf>,
@@ -139,6 +142,10 @@ pub fn run(args: AgentArgs) -> VerbResult {
     if args.keep {
         // An agent counts as working as soon as it runs: it waits for its server.
         AGENT_KEEPER.keep_in_background(&state)?.tell_ready();
+    }
+    // The launcher's processes are to know it.
+    if let Some(uid) = args.pod_user {
+        ::agent::set_pod_user(uid);
     }
     // The launcher is a fork of this process, so it is started before there are threads or open files.
     let launcher = Launcher::start().map_err(VerbError::file("the launcher"))?;

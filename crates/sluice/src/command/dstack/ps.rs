@@ -9,6 +9,7 @@ use ::dstack::run_summary::{self, Nodes, RunSummary};
 use ::dstack::table::{self, PsRow, ago};
 use clap::Args;
 use model::change::JobFilter;
+use model::price::Cost;
 use model::record::{HistoryOrder, JobRecord};
 use model::service::Service;
 use model::time::{Timestamp, format_iso};
@@ -82,9 +83,22 @@ impl Entry {
     /// Its lines in the table.
     pub fn rows(&self, nodes: &Nodes, now: Timestamp) -> Vec<PsRow> {
         let submitted = ago(self.submitted(), now);
-        match self {
+        let mut rows = match self {
             Self::Job(job) => run_summary::rows(job, nodes, &submitted),
             Self::Record(record) => vec![run_summary::record_row(record, nodes, &submitted)],
+        };
+        // The lines of a run's nodes follow its own.
+        if let (Some(run), Some(cost)) = (rows.first_mut(), self.cost(now)) {
+            run.cost = cost.to_string();
+        }
+        rows
+    }
+
+    /// What it has cost so far; `None` where its nodes have no price.
+    fn cost(&self, now: Timestamp) -> Option<Cost> {
+        match self {
+            Self::Job(job) => run_summary::job_cost(job, now),
+            Self::Record(record) => run_summary::record_cost(record, now),
         }
     }
 
@@ -143,7 +157,7 @@ impl Listing {
     /// The fields of dstack's own answer that are known here, and the job id.
     fn json(&self, project: &str) -> Value {
         let runs: Vec<Value> =
-            self.entries.iter().map(|entry| entry_json(entry, project)).collect();
+            self.entries.iter().map(|entry| entry_json(entry, project, self.now)).collect();
         json!({ "project": project, "runs": runs })
     }
 }
@@ -195,7 +209,7 @@ fn records(client: &mut Client, filter: HistoryFilter) -> Result<Vec<JobRecord>,
     }
 }
 
-pub(super) fn entry_json(entry: &Entry, project: &str) -> Value {
+pub(super) fn entry_json(entry: &Entry, project: &str, now: Timestamp) -> Value {
     let (summary, id, name, user) = match entry {
         Entry::Job(job) => (RunSummary::of_job(job), job.run, &*job.name, &job.spec.owner.name),
         Entry::Record(record) => {
@@ -242,6 +256,7 @@ pub(super) fn entry_json(entry: &Entry, project: &str) -> Value {
         "run_spec": { "run_name": name },
         "job_id": entry.id(),
         "attempts": restarts + 1,
+        "cost": entry.cost(now).map(|cost| cost.dollars()),
         "nodes": nodes,
         "ports": ports,
         "service": service,

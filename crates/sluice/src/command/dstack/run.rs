@@ -48,12 +48,12 @@ pub fn run(args: RunArgs) -> VerbResult {
         Some(id) => by_id(&mut client, id, &of)?,
         None => by_name(&mut client, &name.unwrap_or_default(), &of)?,
     };
-    if json {
-        print_json(&entry_json(&found, &of.project))?;
-        return Ok(ExitCode::SUCCESS);
-    }
     let cluster = cluster(&mut client)?;
     let now = cluster.now;
+    if json {
+        print_json(&entry_json(&found, &of.project, now))?;
+        return Ok(ExitCode::SUCCESS);
+    }
     print(&table::ps(&found.rows(&nodes_of(cluster), now), true))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -9,13 +9,13 @@ use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-const PROXY: &str = include_str!("ec2_proxy.py");
+pub(super) const PROXY: &str = include_str!("ec2_proxy.py");
 
 /// The address of moto's server, for the test as an ordinary user: that user may not reach the Python which moto is in.
 const MOTO_VARIABLE: &str = "SLUICE_TEST_MOTO";
 
 /// A machine that the cloud has taken back is in the books until it is missed.
-const SPOT_SLACK_MS: u64 = 60_000;
+pub(super) const SPOT_SLACK_MS: u64 = 60_000;
 
 /// moto's server.
 struct Moto {
@@ -51,8 +51,8 @@ impl Drop for Moto {
 }
 
 /// Runs a test with moto, and as an ordinary user: a server of root's gives root up, and the agents that the proxy starts
-/// could run nobody's jobs.
-fn with_moto(name: &str, test: impl FnOnce(&str)) {
+/// could run nobody's jobs. `module`: the file that the test is in.
+pub(super) fn with_moto(module: &str, name: &str, test: impl FnOnce(&str)) {
     if let Ok(address) = std::env::var(MOTO_VARIABLE) {
         return test(&address);
     }
@@ -60,7 +60,7 @@ fn with_moto(name: &str, test: impl FnOnce(&str)) {
         return skip("moto", "scripts/moto has not installed it");
     };
     if nix::unistd::getuid().is_root() {
-        let name = format!("clouds::ec2::{name}");
+        let name = format!("clouds::{module}::{name}");
         return run_as_ordinary_user_with(&name, &[(MOTO_VARIABLE, moto.address.as_str())]);
     }
     test(&moto.address);
@@ -88,13 +88,19 @@ fn make_stranger(moto: &str) {
 }
 
 /// A file with the keys for the API, as AWS's own tools write it.
-fn credentials(cloud: &Cloud, name: &str, id: &str, secret: &str) -> String {
+pub(super) fn credentials(cloud: &Cloud, name: &str, id: &str, secret: &str) -> String {
     let keys = format!("aws_access_key_id = {id}\naws_secret_access_key = {secret}\n");
     cloud.secret(name, &format!("[default]\n{keys}"))
 }
 
 /// A source of EC2 in sluice.toml. `more`: lines of its table of the cloud.
-fn source(cloud: &Cloud, name: &str, credentials: &str, machines: u32, more: &str) -> String {
+pub(super) fn source(
+    cloud: &Cloud,
+    name: &str,
+    credentials: &str,
+    machines: u32,
+    more: &str,
+) -> String {
     format!(
         "[[source]]\nname = '{name}'\nkind = 'aws'\nfeatures = ['cloud']\nmachines = {machines}\n\
          idle = '2s'\nboot = '80s'\n\
@@ -105,14 +111,14 @@ fn source(cloud: &Cloud, name: &str, credentials: &str, machines: u32, more: &st
     )
 }
 
-fn prices(cloud: &Cloud, prices: &Value) -> String {
+pub(super) fn prices(cloud: &Cloud, prices: &Value) -> String {
     cloud.prices("aws", "eu-west-1", prices)
 }
 
 #[test]
 fn up_queue_runs_on_machines_of_ec2_and_the_bill_is_the_clouds_log() {
     let name = "up_queue_runs_on_machines_of_ec2_and_the_bill_is_the_clouds_log";
-    with_moto(name, |moto| {
+    with_moto("ec2", name, |moto| {
         let mut site = Site::up(PROXY, &[moto], |cloud| {
             let key = credentials(cloud, "key", "AKIAGOOD", "secret");
             let prices = prices(
@@ -166,7 +172,7 @@ fn up_queue_runs_on_machines_of_ec2_and_the_bill_is_the_clouds_log() {
 #[test]
 fn up_job_of_a_spot_machine_is_warned_and_runs_again_when_the_cloud_takes_it_back() {
     let name = "up_job_of_a_spot_machine_is_warned_and_runs_again_when_the_cloud_takes_it_back";
-    with_moto(name, |moto| {
+    with_moto("ec2", name, |moto| {
         let site = Site::up(PROXY, &[moto], |cloud| {
             make_stranger(moto);
             let key = credentials(cloud, "key", "AKIAGOOD", "secret");
@@ -213,7 +219,7 @@ fn up_job_of_a_spot_machine_is_warned_and_runs_again_when_the_cloud_takes_it_bac
 #[test]
 fn up_volume_of_ec2_is_made_attached_to_the_machine_of_its_job_and_deleted() {
     let name = "up_volume_of_ec2_is_made_attached_to_the_machine_of_its_job_and_deleted";
-    with_moto(name, |moto| {
+    with_moto("ec2", name, |moto| {
         let site = Site::up(PROXY, &[moto], |cloud| {
             let key = credentials(cloud, "key", "AKIAGOOD", "secret");
             let prices = prices(cloud, &json!({"t3.small": {"on_demand": 3.6}}));
@@ -269,7 +275,7 @@ fn up_volume_of_ec2_is_made_attached_to_the_machine_of_its_job_and_deleted() {
 #[test]
 fn up_wrong_words_about_a_cloud_are_one_line_of_the_log_each() {
     let name = "up_wrong_words_about_a_cloud_are_one_line_of_the_log_each";
-    with_moto(name, |moto| {
+    with_moto("ec2", name, |moto| {
         let site = Site::up(PROXY, &[moto], |cloud| {
             let good = credentials(cloud, "good", "AKIAGOOD", "secret");
             let prices = prices(cloud, &json!({"none.such": {"on_demand": 1}}));
@@ -315,89 +321,5 @@ fn up_wrong_words_about_a_cloud_are_one_line_of_the_log_each() {
                 shown.lines().any(|line| line.contains(words)).then_some(())
             });
         }
-    });
-}
-
-/// How large a storm is: jobs, the seconds that each takes, machines, and at how many jobs that have ended the cloud takes all
-/// spot machines back, with a kill of the server where that is said.
-struct Storm {
-    jobs: usize,
-    seconds: u32,
-    machines: u32,
-    at: &'static [(usize, bool)],
-}
-
-/// Two hundred jobs on at most twenty spot machines, three storms that take all of them back, two kills of the server.
-#[test]
-#[ignore = "a long run: make soak"]
-fn root_soak_two_hundred_jobs_outlive_three_spot_storms_and_two_kills_of_the_server() {
-    let name = "root_soak_two_hundred_jobs_outlive_three_spot_storms_and_two_kills_of_the_server";
-    let at = &[(20, true), (70, false), (120, true)];
-    outlive(name, Storm { jobs: 200, seconds: 4, machines: 20, at });
-}
-
-/// The same in small.
-#[test]
-fn up_jobs_outlive_a_spot_storm_and_a_kill_of_the_server_and_each_ends_once() {
-    let name = "up_jobs_outlive_a_spot_storm_and_a_kill_of_the_server_and_each_ends_once";
-    outlive(name, Storm { jobs: 8, seconds: 1, machines: 3, at: &[(2, true)] });
-}
-
-/// Every job ends once, the machines end at zero, and the books are the cloud's log times the price file.
-fn outlive(name: &str, storm: Storm) {
-    with_moto(name, |moto| {
-        let Storm { jobs, seconds: length, machines, at } = storm;
-        let mut site = Site::up(PROXY, &[moto], |cloud| {
-            let key = credentials(cloud, "key", "AKIAGOOD", "secret");
-            let prices = prices(cloud, &json!({"t3.small": {"on_demand": 3.6}}));
-            let more = format!("prices = '{prices}'\ntypes = ['t3.small']\nspot = 'spot'");
-            let source = source(cloud, "ec2", &key, machines, &more);
-            // Without a partition of its own the fleet below is the only one that makes machines of it.
-            source.replace("features = ['cloud']", "features = ['of-fleets']")
-        });
-        let fleet = format!(
-            "type: fleet\nname: burst\nnodes: 0..{machines}\nspot_policy: spot\nidle_duration: 2s\n\
-             blocks: auto\n"
-        );
-        site.cluster.cluster().write("burst.dstack.yml", &fleet);
-        let apply = ["apply", "-f", "burst.dstack.yml", "-y", "-d"];
-        site.cluster.cluster().sluice(&apply).ok();
-        site.submit("-p burst", "true");
-        let line = format!(
-            "sbatch --parsable --requeue -p burst -n 1 --array=1-{jobs} \
-             --wrap 'sleep {length}; echo $SLURM_ARRAY_TASK_ID >> ended'"
-        );
-        let array = site.cluster.cluster().shell(&line).ok();
-        let ended = |site: &Site| {
-            let path = site.cluster.cluster().path("work/ended");
-            let text = std::fs::read_to_string(path).unwrap_or_default();
-            text.lines().filter_map(|line| line.parse::<u32>().ok()).collect::<Vec<u32>>()
-        };
-        for (part, kill) in at {
-            within(seconds(600), "a part of the jobs has ended", || {
-                (ended(&site).len() >= *part).then_some(())
-            });
-            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-            let now = now.expect("a time").as_millis() as u64;
-            site.cloud.control(&json!({"storm": {"before": now, "after": 3}}));
-            if *kill {
-                site.cluster.kill_server();
-                site.cluster.start_server();
-            }
-        }
-        within(seconds(1200), "all jobs have ended", || {
-            let line = format!("squeue -h -j {}", array.trim());
-            site.cluster.cluster().shell(&line).stdout.trim().is_empty().then_some(())
-        });
-        let line = format!("sacct -n -X -P -o State -j {}", array.trim());
-        let states = site.cluster.cluster().shell(&line).ok();
-        let (count, done) =
-            (states.lines().count(), states.lines().filter(|state| *state == "COMPLETED").count());
-        assert_eq!((count, done), (jobs, jobs), "every job ends once: {states}");
-        let numbers: BTreeSet<u32> = ended(&site).into_iter().collect();
-        assert_eq!(numbers.len(), jobs);
-        site.await_none(seconds(300));
-        let prices = BTreeMap::from([("t3.small@eu-west-1/spot", 500)]);
-        site.compare_bill(&prices, SPOT_SLACK_MS);
     });
 }

@@ -139,7 +139,7 @@ fn up_run_with_an_image_is_a_process_of_a_pod_of_that_image() {
         return run_as_ordinary_user_with(name, &[]);
     }
     let site = Site::up(API, &[], |cloud| {
-        source("pods", &kubeconfig(cloud, "kubeconfig", "pod-token"), "")
+        source("pods", &kubeconfig(cloud, "kubeconfig", "pod-token"), "root = 'namespace'")
     });
     let cluster = site.cluster.cluster();
     until("the source has told what it offers", || {
@@ -160,8 +160,20 @@ fn up_run_with_an_image_is_a_process_of_a_pod_of_that_image() {
     let said = cluster.sluice(&["logs", "one"]).ok();
     assert!(said.contains("from-a-pod-with variables-of-its-own"), "{said}");
     assert!(said.contains("/cat"), "the image's PATH: {said}");
-    let images: Vec<String> = pods(&site).iter().map(|line| text(line, "image")).collect();
-    assert_eq!(images, ["lab/tool:1"]);
+    // One that asks for root has a pod of its own. The processes that play pods are this user's all the same.
+    let root = task.replace("name: one", "name: two\nuser: root");
+    cluster.write("root.dstack.yml", &root);
+    let applied = cluster.sluice(&["apply", "-f", "root.dstack.yml", "-y", "-d"]);
+    assert_eq!(applied.code, 0, "{applied:?}");
+    until("it has run in its pod", || {
+        let said = cluster.shell("sacct -nXP -o JobName,State,NodeList").stdout;
+        said.contains("two|COMPLETED|pods-2").then_some(())
+    });
+    let made = pods(&site);
+    let images: Vec<String> = made.iter().map(|line| text(line, "image")).collect();
+    assert_eq!(images, ["lab/tool:1", "lab/tool:1"]);
+    let users: Vec<&Value> = made.iter().map(|line| &line["user"]).collect();
+    assert_eq!(users, [&Value::Null, &json!(0)], "the image's user, and root");
 }
 
 #[test]
@@ -223,6 +235,26 @@ fn up_volume_that_is_a_claim_is_in_the_pod_of_its_run_and_deleted_after_it() {
     site.cluster.start_server();
     site.cluster.cluster().write("go", "");
     await_state("COMPLETED", &site);
+    // Each pod of a job on two nodes has the claim of its rank.
+    for rank in 0..2 {
+        let name = format!("part-{rank}");
+        let part = volume.replace("name: data", &format!("name: {name}"));
+        site.cluster.cluster().write("part.dstack.yml", &part);
+        site.cluster.cluster().sluice(&["volume", "create", "-f", "part.dstack.yml"]).ok();
+        until("its claim is made", || status(&site, &name).filter(|of| of["status"] == "active"));
+    }
+    let line = "sbatch --parsable -N 2 -n 2 \
+                --volume 'part-${{ dstack.node_rank }}:/volumes/part' --wrap true";
+    let wide: u32 = site.cluster.cluster().shell(line).ok().trim().parse().expect("a job");
+    assert_eq!(site.cluster.cluster().await_end(wide), "COMPLETED|0:0");
+    let mut of_ranks = pods(&site)[1..].to_vec();
+    // Tokens begin with the number of their machine.
+    of_ranks.sort_by_key(|pod| text(pod, "token"));
+    let claims: Vec<String> =
+        site.cloud.logged("claim").iter().map(|line| text(line, "name")).collect();
+    let expected = claims[1..].iter().map(|claim| json!({"/volumes/part": claim}));
+    let mounted: Vec<Value> = of_ranks.iter().map(|pod| pod["claims"].clone()).collect();
+    assert_eq!(mounted, expected.collect::<Vec<Value>>());
     for name in ["data", "old"] {
         let deleted = site.cluster.cluster().sluice(&["volume", "delete", name, "-y"]);
         assert_eq!(deleted.code, 0, "{deleted:?}");
@@ -233,5 +265,5 @@ fn up_volume_that_is_a_claim_is_in_the_pod_of_its_run_and_deleted_after_it() {
     let deleted = site.cloud.logged("delete-claim");
     assert_eq!(deleted.len(), 1, "the registered one is left alone: {deleted:?}");
     assert_eq!((&deleted[0]["name"], &deleted[0]["used"]), (&json!(claim), &json!(false)));
-    assert_eq!(site.cloud.logged("claim").len(), 1, "it was made once");
+    assert_eq!(claims.len(), 3, "each was made once");
 }

@@ -39,6 +39,7 @@ SECURITY = {"allowPrivilegeEscalation": YES, "capabilities": {"drop": ANY}}
 CONTAINER = {
     "name": TEXT,
     "image": TEXT,
+    "imagePullPolicy": TEXT,
     "command": ANY,
     "env": [{"name": TEXT, "value": TEXT, "valueFrom": {"fieldRef": {"fieldPath": TEXT}}}],
     "resources": {"requests": ANY, "limits": ANY},
@@ -57,6 +58,7 @@ SCHEMAS = {
             "enableServiceLinks": YES,
             "automountServiceAccountToken": YES,
             "shareProcessNamespace": YES,
+            "hostUsers": YES,
             "terminationGracePeriodSeconds": NUMBER,
             "securityContext": {
                 "runAsUser": NUMBER,
@@ -72,7 +74,7 @@ SCHEMAS = {
                 {
                     "name": TEXT,
                     "emptyDir": {"medium": TEXT},
-                    "secret": {"secretName": TEXT, "defaultMode": NUMBER},
+                    "secret": {"secretName": TEXT, "defaultMode": NUMBER, "items": [{"key": TEXT, "path": TEXT}]},
                     "persistentVolumeClaim": {"claimName": TEXT, "readOnly": YES},
                 }
             ],
@@ -200,7 +202,7 @@ def run(pod):
     token = pod["metadata"]["labels"]["sluice-token"]
     claims = {of["name"]: of["persistentVolumeClaim"]["claimName"] for of in pod["spec"]["volumes"] if "persistentVolumeClaim" in of}
     mounts = {of["mountPath"]: claims[of["name"]] for of in job["volumeMounts"] if of["name"] in claims}
-    note("create", id=name, token=token, type=amounts["cpu"], memory=amounts["memory"], image=job["image"], claims=mounts)
+    note("create", id=name, token=token, type=amounts["cpu"], memory=amounts["memory"], image=job["image"], claims=mounts, user=pod["spec"]["securityContext"].get("runAsUser"))
     join = base64.b64decode(secret["data"]["join"]).decode()
     words = [word.replace("$(POD_IP)", "127.0.0.1") for word in job["command"][1:]]
     words = " ".join('"$HOME/join"' if word == "/sluice-join/join" else shlex.quote(word) for word in words)

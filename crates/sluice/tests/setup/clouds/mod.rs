@@ -2,6 +2,7 @@
 //! `kubernetes_api.py`), and the user data of each machine starts an agent on this machine (`machine_host.py`).
 
 mod ec2;
+mod ec2_storm;
 mod json_clouds;
 mod kubernetes;
 
