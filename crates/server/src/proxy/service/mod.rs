@@ -7,13 +7,14 @@
 //!
 //! - `scaler` brings replicas to the number that `autoscale` says, by what came (`arrivals`, `scale_state`).
 //! - `roller` replaces the deployment before the newest; `router` tells the router of a service its workers.
-//! - `request_head`: what the head of a request says; `gateway_routes`: what gateways are told of them; `models`: requests that name a model; `table`: the services that are active; `replica`: the connections to one; `balance`: which replica is next; `probe` and
+//! - `request_head`: what the head of a request says; `gateway_routes`: what gateways are told of them; `models`: requests that name a model; `table`: the services that are active; `live`: one of them; `replica`: the connections to one; `balance`: which replica is next; `probe` and
 //!   `readiness`: which replicas are ready.
 
 mod arrivals;
 mod autoscale;
 pub mod balance;
 mod gateway_routes;
+mod live;
 pub mod models;
 mod probe;
 mod readiness;
@@ -43,6 +44,7 @@ use axum::response::Response;
 use cluster::rights::Rights;
 use hyper::body::Body as _;
 use hyper::upgrade::OnUpgrade;
+use live::LiveService;
 use model::id::AttemptId;
 use request_head::{
     SANDBOX, ServicePath, TRIES_MAX, VIA, WHOLE_HOST, bounded_body, check_head, is_safe, refused,
@@ -52,7 +54,6 @@ use scale_state::{ScaleState, WaitingRequest};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use table::LiveService;
 pub use table::Services;
 use tokio::sync::Notify;
 

@@ -1,7 +1,8 @@
 //! Models of services: `/proxy/models/PROJECT/` speaks OpenAI's API for all of a project's services that serve one. A request is
 //! passed on to the service that has the model which it names.
 
-use super::table::{LiveService, Services, Table};
+use super::live::LiveService;
+use super::table::{Services, Table};
 use super::{Passed, exchange, member};
 use crate::proxy::exchange::said;
 use crate::shared::Shared;

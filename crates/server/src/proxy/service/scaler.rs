@@ -4,8 +4,8 @@
 //! more requests, and is requeued and held when it has answered those that it has.
 
 use super::autoscale::{self, Load};
+use super::live::{LiveGroup, LiveService};
 use super::replica::Replica;
-use super::table::{LiveGroup, LiveService};
 use crate::shared::Shared;
 use cluster::Command;
 use model::array::IndexSet;
