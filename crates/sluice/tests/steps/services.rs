@@ -47,6 +47,8 @@ fn up_service_answers_members_of_its_project_by_any_replica() {
     let (token, base) = (admin(&cluster), "/proxy/services/main/web");
     let said = apply(&cluster, free_port(), "replicas: 2");
     assert!(said.contains("/proxy/services/main/web/"), "{said}");
+    let first = get(&cluster, &format!("{base}/"), &[&token]);
+    assert_ne!(first.status, 404, "it is known once it was applied: {}", first.text());
     until("both replicas run", || (replicas(&cluster).len() == 2).then_some(()));
     let listed = cluster.sluice(&["ps", "--json"]).ok();
     let listed: serde_json::Value = serde_json::from_str(&listed).expect("JSON");
@@ -279,10 +281,10 @@ fn up_model_of_a_service_is_asked_by_its_name() {
     let cluster = Cluster::up(TWO_NODES);
     let (token, base) = (admin(&cluster), "/proxy/models/main");
     apply(&cluster, free_port(), "model: {name: tiny, format: openai, prefix: /api}");
-    answered(&cluster, "/proxy/services/main/web/", &[&token]);
     let listed = get(&cluster, &format!("{base}/models"), &[&token]);
     let models: serde_json::Value = serde_json::from_str(&listed.text()).expect("JSON");
     assert_eq!((listed.status, &models["data"][0]["id"]), (200, &"tiny".into()), "{models}");
+    answered(&cluster, "/proxy/services/main/web/", &[&token]);
     let ask = |model: &str, headers: &[&str]| {
         let body = format!("{{\"model\": \"{model}\", \"messages\": []}}");
         let path = format!("{base}/chat/completions");

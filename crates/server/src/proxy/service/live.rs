@@ -17,6 +17,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
+/// The place of a service in the table, as it is in a path.
+pub fn key(project: &str, run: &str) -> String {
+    format!("{project}/{run}")
+}
+
 /// A service that has not ended.
 pub struct LiveService {
     pub name: ServiceName,
@@ -72,6 +77,11 @@ impl LiveGroup {
 }
 
 impl LiveService {
+    /// Its place in the table.
+    pub fn key(&self) -> String {
+        key(&self.name.project, &self.name.run)
+    }
+
     /// The replica that gets the next request; none of those that were tried, and for a WebSocket none that has its part of them.
     pub fn choose(&self, tried: &[AttemptId], upgrades: bool) -> Option<Arc<Replica>> {
         let outstanding: Vec<usize> = self.replicas.iter().map(|one| one.outstanding()).collect();

@@ -44,7 +44,7 @@ use axum::response::Response;
 use cluster::rights::Rights;
 use hyper::body::Body as _;
 use hyper::upgrade::OnUpgrade;
-use live::LiveService;
+use live::{LiveService, key};
 use model::id::AttemptId;
 use request_head::{
     SANDBOX, ServicePath, TRIES_MAX, VIA, WHOLE_HOST, bounded_body, check_head, is_safe, refused,
@@ -134,7 +134,7 @@ fn look(shared: &Arc<Shared>, services: &Services) {
     }
     let table = services.table(shared);
     services.end_leaving(&shared.read());
-    gateways.keep_arrived(|name| table.contains_key(&table::key(&name.project, &name.run)));
+    gateways.keep_arrived(|name| table.contains_key(&key(&name.project, &name.run)));
     shared.volatile.probe_streaks.set(streaks);
 }
 
@@ -147,7 +147,7 @@ pub async fn service(
     let Some(asked) = ServicePath::parse(&path) else {
         return said(StatusCode::NOT_FOUND, "expected /proxy/services/PROJECT/RUN/");
     };
-    let live = services.table(&shared).get(asked.key).cloned();
+    let live = services.find(&shared, asked.key).await;
     let by_token = match admit(&shared, &request, asked.project, live.as_deref()) {
         Ok(by_token) => by_token,
         Err(response) => return *response,
@@ -170,7 +170,7 @@ pub async fn by_host(
     let domain = shared.read().config.proxy.domain.clone();
     let named = domain.and_then(|domain| service_of_host(host_of(&request)?, &domain));
     let Some((project, run)) = named else { return next.run(request).await };
-    let live = services.table(&shared).get(&table::key(&project, &run)).cloned();
+    let live = services.find(&shared, &key(&project, &run)).await;
     let by_token = match admit(&shared, &request, &project, live.as_deref()) {
         Ok(by_token) => by_token,
         Err(response) => return *response,
@@ -198,7 +198,7 @@ async fn exchange(
     let live = &passed.live;
     let entry = services.access_log.begin(|| Asked {
         client: client_address(&request),
-        service: table::key(&live.name.project, &live.name.run),
+        service: live.key(),
         method: request.method().clone(),
         path: request.uri().path().to_owned(),
     });
@@ -328,16 +328,23 @@ impl Passed<'_> {
         let mut was_lost = false;
         let mut live = self.live.clone();
         let mut wait = FirstReplica::new(&live, services, shared);
+        let mut is_current = false;
         let (answer, counted) = loop {
             let chosen = live.choose(&tried, upgrades).filter(|_| tried.len() < TRIES_MAX);
             let Some(replica) = chosen else {
                 // What may have ended a replica is not sent to one after the other until the time is over.
-                if was_lost || !wait.goes_on().await {
-                    return Err(self.no_replica(&live, &tried));
+                if !was_lost && wait.goes_on().await {
+                    live = services.again(shared, &live);
+                    tried.clear();
+                    continue;
                 }
-                live = services.again(shared, &live);
-                tried.clear();
-                continue;
+                // One may run since the table was made.
+                if live.replicas.is_empty() && !std::mem::replace(&mut is_current, true) {
+                    let table = services.current(shared).await;
+                    live = table.get(&live.key()).unwrap_or(&live).clone();
+                    continue;
+                }
+                return Err(self.no_replica(&live, &tried));
             };
             let outstanding = replica.enter();
             let websocket = upgrades.then(|| replica.enter_websocket());

@@ -38,7 +38,7 @@ pub async fn list(
     if let Err(response) = member(&shared, &request, &project) {
         return *response;
     }
-    let table = services.table(&shared);
+    let table = services.current(&shared).await;
     let mut models: Vec<Value> =
         served(&table, &project).map(|(live, model)| body(live, model)).collect();
     models.sort_by(|one, other| one["id"].as_str().cmp(&other["id"].as_str()));
@@ -64,6 +64,24 @@ fn served<'t>(
     of_project.filter_map(|live| Some((live, live.service.model.as_ref()?)))
 }
 
+/// The service of a project that serves a model, also one that has come since the table was made.
+async fn find(
+    services: &Services,
+    shared: &Shared,
+    project: &str,
+    model: &str,
+) -> Option<Arc<LiveService>> {
+    let named = |table: &Table| {
+        let mut all = served(table, project);
+        all.find(|(_, served)| served.name == model).map(|(live, _)| live.clone())
+    };
+    let known = named(&services.table(shared));
+    if known.is_some() {
+        return known;
+    }
+    named(&services.current(shared).await)
+}
+
 /// A chat completion, streamed where the request says so. The request's body is whole already (`body_limits`).
 pub async fn chat(
     State(shared): State<Arc<Shared>>,
@@ -81,9 +99,9 @@ pub async fn chat(
     let Ok(Asked { model }) = serde_json::from_slice(&bytes) else {
         return said(StatusCode::BAD_REQUEST, "expected JSON with the name of a `model`");
     };
-    let table = services.table(&shared);
-    let found = served(&table, &project).find(|(_, served)| served.name == model);
-    let Some((live, served)) = found else {
+    let live = find(&services, &shared, &project, &model).await;
+    let served = live.as_deref().and_then(|live| live.service.model.as_ref());
+    let (Some(live), Some(served)) = (&live, served) else {
         let why = format!("project {project} has no service with model {model:?}");
         return said(StatusCode::NOT_FOUND, &why);
     };

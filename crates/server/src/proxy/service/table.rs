@@ -1,6 +1,6 @@
 //! The services that are active, with their replicas, as the state of the cluster has them.
 
-use super::live::{LiveGroup, LiveService};
+use super::live::{LiveGroup, LiveService, key};
 use super::replica::Replica;
 use crate::proxy::access_log::AccessLog;
 use crate::proxy::forwarders::Forwarders;
@@ -55,25 +55,70 @@ impl Services {
         })
     }
 
+    /// The service at a key, `PROJECT/RUN`. One that the table does not have may have come since the table was made: whoever saw it in
+    /// the state finds it.
+    pub async fn find(&self, shared: &Shared, key: &str) -> Option<Arc<LiveService>> {
+        if let Some(live) = self.table(shared).get(key) {
+            return Some(live.clone());
+        }
+        self.current(shared).await.get(key).cloned()
+    }
+
     /// A service as it is now, or as it was where it is gone.
     pub fn again(&self, shared: &Shared, live: &Arc<LiveService>) -> Arc<LiveService> {
-        let key = key(&live.name.project, &live.name.run);
-        self.table(shared).get(&key).unwrap_or(live).clone()
+        self.table(shared).get(&live.key()).unwrap_or(live).clone()
     }
 
     /// The services of now, or of a moment ago.
     pub fn table(&self, shared: &Shared) -> Arc<Table> {
         let commit = *self.commits.borrow();
-        let mut known = self.known.lock().expect("no panic with the table held");
+        let mut known = self.known();
         let is_of_now = known.commit == Some(commit);
         if !is_of_now && (known.commit.is_none() || known.made.elapsed() >= AGE_MAX) {
-            let counts = &shared.volatile.service_counts;
-            let table = table_of(&shared.read(), &known.table, counts);
-            counts.keep(|name| table.contains_key(&key(&name.project, &name.run)));
-            self.note_leaving(&known.table, &table);
-            *known = Known { table: Arc::new(table), commit: Some(commit), made: Instant::now() };
+            self.make_anew(shared, &mut known);
         }
         known.table.clone()
+    }
+
+    /// The services of the state as it is when this is called, or later. A table is made once in `AGE_MAX`, whoever asks: this waits
+    /// until the next may be.
+    ///
+    /// The count of commits does not tell whether a table is of now: the state can be read before the commit is counted.
+    pub async fn current(&self, shared: &Shared) -> Arc<Table> {
+        let asked = Instant::now();
+        loop {
+            match self.made_since(shared, asked) {
+                Ok(table) => return table,
+                Err(rest) => tokio::time::sleep(rest).await,
+            }
+        }
+    }
+
+    /// A table that is not older than a time, or how long it is until one may be made.
+    fn made_since(&self, shared: &Shared, asked: Instant) -> Result<Arc<Table>, Duration> {
+        let mut known = self.known();
+        if known.made < asked {
+            let rest = AGE_MAX.saturating_sub(known.made.elapsed());
+            if !rest.is_zero() {
+                return Err(rest);
+            }
+            self.make_anew(shared, &mut known);
+        }
+        Ok(known.table.clone())
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().expect("no panic with the table held")
+    }
+
+    fn make_anew(&self, shared: &Shared, known: &mut Known) {
+        // Both before the state is read: what is committed from here on makes the table an older one.
+        let (commit, made) = (*self.commits.borrow(), Instant::now());
+        let counts = &shared.volatile.service_counts;
+        let table = table_of(&shared.read(), &known.table, counts);
+        counts.keep(|name| table.contains_key(&key(&name.project, &name.run)));
+        self.note_leaving(&known.table, &table);
+        *known = Known { table: Arc::new(table), commit: Some(commit), made };
     }
 }
 
@@ -103,10 +148,6 @@ impl Services {
             is_active
         });
     }
-}
-
-pub fn key(project: &str, run: &str) -> String {
-    format!("{project}/{run}")
 }
 
 /// The attempt of a replica that takes requests.
@@ -245,6 +286,24 @@ mod tests {
             job.special_exit = index == 1;
         }
         assert_eq!(one_of(&state).groups[0].parked, [ArrayTask { array, index: 0 }]);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn service_that_the_state_has_is_found_before_its_commit_is_counted() {
+        let server = TestServer::start().await;
+        let services = Services::new(&server.shared);
+        assert!(services.find(&server.shared, "main/web").await.is_none());
+        let (state, [job]) = state_of([(1000, 0)]).await;
+        let job = state.jobs.get(&job).expect("a job").clone();
+        {
+            let mut state = server.shared.state.write();
+            state.replicas.insert(job.id);
+            state.jobs.insert(job.id, job);
+        }
+        assert!(services.table(&server.shared).is_empty(), "nothing tells that it is there");
+        let live = services.find(&server.shared, "main/web").await.expect("the service");
+        assert_eq!((&*live.name.run, live.replicas.len()), ("web", 0));
+        assert_eq!(services.current(&server.shared).await.len(), 1);
     }
 
     #[tokio::test(flavor = "multi_thread")]
