@@ -15,7 +15,7 @@ use crate::proxy::pool::{AnswerBody, Outstanding, SendFailure, Sender, handshake
 use crate::proxy::service::client_address;
 use crate::proxy::service::request_head::{
     SANDBOX, ServicePath, TRIES_MAX, VIA, VIA_GATEWAY, WHOLE_HOST, bounded_body, check_head,
-    is_safe, refused,
+    is_safe, refused, too_long,
 };
 use crate::proxy::service::request_rate::Client;
 use axum::body::Body;
@@ -221,6 +221,7 @@ impl ToServer {
                 Err(retry_later(StatusCode::SERVICE_UNAVAILABLE, why))
             }
             Err(SendFailure::Lost) => Err(refused(StatusCode::BAD_GATEWAY, "the server was lost")),
+            Err(SendFailure::TooLong) => Err(too_long()),
             Err(SendFailure::TimedOut) => {
                 Err(refused(StatusCode::GATEWAY_TIMEOUT, "the server took too long"))
             }
@@ -286,6 +287,7 @@ async fn to_replica(
                 let why = format!("a replica of service {} was lost", service.route.run);
                 return Err(refused(StatusCode::BAD_GATEWAY, &why));
             }
+            Err(SendFailure::TooLong) => return Err(too_long()),
             Err(SendFailure::TimedOut) => {
                 let why = format!("a replica of service {} took too long", service.route.run);
                 return Err(refused(StatusCode::GATEWAY_TIMEOUT, &why));

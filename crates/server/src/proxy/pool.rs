@@ -4,10 +4,11 @@
 use axum::body::Body;
 use axum::http::StatusCode;
 use bytes::Bytes;
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, LengthLimitError};
 use hyper::body::{Body as _, Frame, Incoming, SizeHint};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
+use std::error::Error;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::AtomicUsize;
@@ -39,7 +40,15 @@ pub enum SendFailure {
     NotSent(Box<hyper::Request<Body>>),
     /// It was sent, in part at least, and the connection was lost, or what came was no answer.
     Lost,
+    /// Its body went on beyond the bound of `bounded_body`: it was given up in the middle.
+    TooLong,
     TimedOut,
+}
+
+/// Whether a request failed because its own body was longer than it may be.
+fn is_too_long(error: &(dyn Error + 'static)) -> bool {
+    let mut causes = std::iter::successors(Some(error), |error| error.source());
+    causes.any(|error| error.is::<LengthLimitError>())
 }
 
 /// A request that is not answered yet, until this is dropped.
@@ -162,6 +171,7 @@ impl ConnectionPool {
             let sent = sender.try_send_request(request).await;
             sent.map_err(|mut failure| match failure.take_message() {
                 Some(unsent) => SendFailure::NotSent(Box::new(unsent)),
+                None if is_too_long(failure.error()) => SendFailure::TooLong,
                 None => SendFailure::Lost,
             })
         };
@@ -293,6 +303,7 @@ impl hyper::body::Body for AnswerBody {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use http_body_util::Limited;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     /// A body that does not end, as that of a client that sends no more.
@@ -367,6 +378,31 @@ mod tests {
         while pool.idle().is_empty() {
             tokio::task::yield_now().await;
         }
+    }
+
+    #[tokio::test]
+    async fn body_that_goes_on_beyond_its_bound_is_told_from_a_lost_connection() {
+        // The other side takes so many bytes, never answers, and leaves.
+        let send = async |body: Body, most: usize| {
+            let (ours, mut theirs) = tokio::io::duplex(64);
+            let sender = handshake(ours, ()).await.expect("a connection");
+            let request = hyper::Request::post("/").body(body).expect("a request");
+            let pool = Arc::<ConnectionPool>::default();
+            let read = async move {
+                let (mut part, mut taken) = ([0; 64], 0);
+                while taken < most {
+                    match theirs.read(&mut part).await {
+                        Ok(count) if count > 0 => taken += count,
+                        _ => break,
+                    }
+                }
+            };
+            tokio::join!(pool.send(async { Some(sender) }, request, false), read).0.err()
+        };
+        let long = Body::new(Limited::new(Body::from(vec![0; 4096]), 1000));
+        assert!(matches!(send(long, usize::MAX).await, Some(SendFailure::TooLong)));
+        let cut = Body::from(vec![0; 4096]);
+        assert!(matches!(send(cut, 1).await, Some(SendFailure::Lost)));
     }
 
     #[tokio::test]

@@ -13,6 +13,9 @@ const PAGE: &str = "/proxy/services/main/web/";
 /// How many of the requests to one replica may be WebSockets.
 const WEBSOCKETS_MAX: usize = 120;
 
+/// Bytes of the body of a request.
+const BODY_BYTES_MAX: usize = 0x400_0000;
+
 /// Everything that the server answers to these bytes until it closes the connection, or says nothing for a while.
 fn exchange(cluster: &Cluster, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(address(cluster)).expect("the server");
@@ -67,6 +70,14 @@ fn up_bad_requests_to_a_service_are_refused_and_leave_it_to_others() {
         assert!(said.starts_with(&format!("HTTP/1.1 {status}")), "{lengths}: {said}");
         assert!(!said.contains("/hidden\n"), "{lengths}: {said}");
     }
+    // A body of chunks that goes on: as many bytes as there may be, and one more.
+    let mut long = format!("POST {PAGE}never HTTP/1.1\r\nHost: x\r\n{token}\r\n").into_bytes();
+    long.extend_from_slice(b"Transfer-Encoding: chunked\r\n\r\n4000000\r\n");
+    long.resize(long.len() + BODY_BYTES_MAX, b'x');
+    long.extend_from_slice(b"\r\n1\r\nx\r\n");
+    let said = exchange(&cluster, &long);
+    assert!(said.starts_with("HTTP/1.1 413"), "{said}");
+    assert!(said.trim_end().ends_with(&format!("at most {BODY_BYTES_MAX} bytes")), "{said}");
     // A head without an end, and one that goes round in circles.
     let flood =
         format!("GET {PAGE} HTTP/1.1\r\nHost: x\r\n{}", "X-Flood: 0123456789\r\n".repeat(8000));

@@ -1,13 +1,20 @@
 //! The web server that jobs and replicas of services run in these tests.
 
-/// A program that answers GET with what it was asked, echoes the bodies of POST, and echoes the bytes of an upgraded connection. It is
+/// A program that answers GET with what it was asked, echoes the bodies of POST, and echoes the bytes of an upgraded connection. Requests
+/// for `/never` are read and never answered. It is
 /// at the port of its argument, which replicas on this machine share; without one at any, which it writes to the file `port`.
 pub const WEB_SERVER: &str = r#"
 import http.server, os, socket, sys, time
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     def log_message(self, *args): pass
+    def never_answer(self):
+        while self.rfile.read1(65536): pass
+        self.close_connection = True
     def do_GET(self):
+        if self.path == "/never":
+            self.never_answer()
+            return
         if self.headers.get("Upgrade"):
             self.send_response(101)
             self.send_header("Connection", "Upgrade")
@@ -34,6 +41,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(text.encode())
     def do_POST(self):
+        if self.path == "/never":
+            self.never_answer()
+            return
         length = int(self.headers["Content-Length"])
         self.send_response(200)
         self.send_header("Content-Length", str(length))

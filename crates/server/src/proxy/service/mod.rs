@@ -48,6 +48,7 @@ use live::{LiveService, key};
 use model::id::AttemptId;
 use request_head::{
     SANDBOX, ServicePath, TRIES_MAX, VIA, WHOLE_HOST, bounded_body, check_head, is_safe, refused,
+    too_long,
 };
 use request_rate::Client;
 use scale_state::{ScaleState, WaitingRequest};
@@ -369,6 +370,7 @@ impl Passed<'_> {
                     }
                     head.with(Body::empty())
                 }
+                Err(SendFailure::TooLong) => return Err(too_long()),
                 Err(SendFailure::TimedOut) => {
                     let why = format!("a replica of service {} took too long", self.live.name.run);
                     return Err(refused(StatusCode::GATEWAY_TIMEOUT, &why));

@@ -65,8 +65,7 @@ pub fn check_head(headers: &HeaderMap) -> Result<(), Box<Response>> {
     let length = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
     let length = length.and_then(|length| length.parse::<u64>().ok());
     if length.is_some_and(|length| length > BODY_BYTES_MAX) {
-        let why = format!("a request has at most {BODY_BYTES_MAX} bytes");
-        return Err(refused(StatusCode::PAYLOAD_TOO_LARGE, &why));
+        return Err(too_long());
     }
     if loops(headers) >= LOOPS_MAX {
         return Err(refused(StatusCode::LOOP_DETECTED, "the request goes round in circles"));
@@ -74,7 +73,13 @@ pub fn check_head(headers: &HeaderMap) -> Result<(), Box<Response>> {
     Ok(())
 }
 
-/// The body of a request as a replica gets it. What does not say its length loses its connection at the bound.
+/// The answer to a request whose body is too long, by its head or in the middle.
+pub fn too_long() -> Box<Response> {
+    let why = format!("a request has at most {BODY_BYTES_MAX} bytes");
+    refused(StatusCode::PAYLOAD_TOO_LARGE, &why)
+}
+
+/// The body of a request as a replica gets it. One that does not say its length is given up at the bound (`SendFailure::TooLong`).
 pub fn bounded_body(body: Body) -> Body {
     // Most requests have none: nothing is put around it.
     if body.is_end_stream() {
