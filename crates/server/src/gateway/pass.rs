@@ -4,6 +4,7 @@ use super::Gateway;
 use super::routes::{Admission, RoutedReplica, RoutedService, Routes, key};
 use crate::auth::token;
 use crate::clock;
+use crate::connection_limits::ANSWER_TIMEOUT;
 use crate::http::authenticate::bearer;
 use crate::http::peer::{HeldSlot, Peer};
 use crate::metrics::scrape_services;
@@ -11,7 +12,9 @@ use crate::proxy::access_log::Asked;
 use crate::proxy::exchange::{OutgoingHead, inner_uri, join_upgraded, redirect, said};
 use crate::proxy::headers;
 use crate::proxy::origin::{host_of, service_of_host};
-use crate::proxy::pool::{AnswerBody, Outstanding, SendFailure, Sender, handshake, read_short};
+use crate::proxy::pool::{
+    AnswerBody, Outstanding, SendFailure, Sender, handshake, in_time, read_short,
+};
 use crate::proxy::service::client_address;
 use crate::proxy::service::request_head::{
     SANDBOX, ServicePath, TRIES_MAX, VIA, VIA_GATEWAY, WHOLE_HOST, bounded_body, check_head,
@@ -214,7 +217,8 @@ impl ToServer {
         }
         let outstanding = gateway.server_pool.enter();
         let connect = gateway.server.connect(routes.proxy_port, CONNECT_TIMEOUT);
-        match gateway.server_pool.send(connect, head.into_request(body), upgrades).await {
+        let sent = gateway.server_pool.send(connect, head.into_request(body), upgrades);
+        match in_time(ANSWER_TIMEOUT, sent).await {
             Ok(answer) => finish(answer, (outstanding, None), upgrade, slot, WHOLE_HOST, true),
             Err(SendFailure::NotSent(_)) => {
                 let why = "the service has no replica that can be reached, and the server is away";
@@ -263,12 +267,11 @@ async fn to_replica(
     while let Some(replica) = service.choose(&tried, upgrades).filter(|_| tried.len() < TRIES_MAX) {
         let outstanding = replica.pool.enter();
         let websocket = upgrades.then(|| replica.pool.enter_websocket());
-        let sent = replica.pool.send(connect(&replica), outgoing, upgrades).await;
-        let sent = match sent {
-            Ok(answer) if is_repeatable => read_short(answer).await,
-            sent => sent,
+        let exchange = async {
+            let answer = replica.pool.send(connect(&replica), outgoing, upgrades).await?;
+            if is_repeatable { read_short(answer).await } else { Ok(answer) }
         };
-        outgoing = match sent {
+        outgoing = match in_time(ANSWER_TIMEOUT, exchange).await {
             Ok(answer) => {
                 service.counts.note_request();
                 let counted = (outstanding, websocket);

@@ -23,8 +23,6 @@ use tokio::time::timeout;
 /// Connections that are kept open for the next requests, and for how long.
 const IDLE_MAX: usize = 128;
 const IDLE: Duration = Duration::from_secs(60);
-/// How long a request may take to be sent and to have the head of its answer.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(600);
 /// Bytes of an answer that is read whole before its client gets any of it, where its request can be made again.
 const SHORT_BYTES_MAX: u64 = 64 << 10;
 /// How long a connection may take to send the rest of a request that is answered already, before it is given up.
@@ -163,19 +161,16 @@ impl ConnectionPool {
         request: hyper::Request<Body>,
     ) -> Result<hyper::Response<AnswerBody>, SendFailure> {
         let has_body = !request.body().is_end_stream();
-        let sent = async {
-            // The task of a connection whose last answer was just read may not have taken note of that yet.
-            if sender.ready().await.is_err() {
-                return Err(SendFailure::NotSent(Box::new(request)));
-            }
-            let sent = sender.try_send_request(request).await;
-            sent.map_err(|mut failure| match failure.take_message() {
-                Some(unsent) => SendFailure::NotSent(Box::new(unsent)),
-                None if is_too_long(failure.error()) => SendFailure::TooLong,
-                None => SendFailure::Lost,
-            })
-        };
-        let answer = timeout(ANSWER_TIMEOUT, sent).await.unwrap_or(Err(SendFailure::TimedOut))?;
+        // The task of a connection whose last answer was just read may not have taken note of that yet.
+        if sender.ready().await.is_err() {
+            return Err(SendFailure::NotSent(Box::new(request)));
+        }
+        let sent = sender.try_send_request(request).await;
+        let answer = sent.map_err(|mut failure| match failure.take_message() {
+            Some(unsent) => SendFailure::NotSent(Box::new(unsent)),
+            None if is_too_long(failure.error()) => SendFailure::TooLong,
+            None => SendFailure::Lost,
+        })?;
         let becomes_websocket = answer.status() == StatusCode::SWITCHING_PROTOCOLS;
         let pool = self.clone();
         let connection = (!becomes_websocket).then_some(Connection { sender, pool, has_body });
@@ -197,19 +192,22 @@ pub async fn read_short(
         return Ok(answer);
     }
     let (head, body) = answer.into_parts();
-    match timeout(ANSWER_TIMEOUT, body.collect()).await {
-        Ok(Ok(read)) => {
-            let body = AnswerBody {
-                content: Content::Whole(Some(read.to_bytes())),
-                is_over: false,
-                connection: None,
-                _outstanding: None,
-            };
-            Ok(hyper::Response::from_parts(head, body))
-        }
-        Ok(Err(_)) => Err(SendFailure::Lost),
-        Err(_) => Err(SendFailure::TimedOut),
-    }
+    let read = body.collect().await.map_err(|_| SendFailure::Lost)?;
+    let body = AnswerBody {
+        content: Content::Whole(Some(read.to_bytes())),
+        is_over: false,
+        connection: None,
+        _outstanding: None,
+    };
+    Ok(hyper::Response::from_parts(head, body))
+}
+
+/// The outcome of an exchange, which is given up when its time is over.
+pub async fn in_time<T>(
+    limit: Duration,
+    exchange: impl Future<Output = Result<T, SendFailure>>,
+) -> Result<T, SendFailure> {
+    timeout(limit, exchange).await.unwrap_or(Err(SendFailure::TimedOut))
 }
 
 /// The body of an answer. When all of it was read, its connection is kept for the next request; one that was not is closed.
@@ -403,6 +401,20 @@ mod tests {
         assert!(matches!(send(long, usize::MAX).await, Some(SendFailure::TooLong)));
         let cut = Body::from(vec![0; 4096]);
         assert!(matches!(send(cut, 1).await, Some(SendFailure::Lost)));
+    }
+
+    #[tokio::test]
+    async fn answer_that_does_not_come_is_given_up_with_its_connection() {
+        let (ours, mut theirs) = tokio::io::duplex(4096);
+        let sender = handshake(ours, ()).await.expect("a connection");
+        let pool = Arc::<ConnectionPool>::default();
+        let request = hyper::Request::new(Body::empty());
+        let exchange = pool.send(async { Some(sender) }, request, false);
+        let sent = in_time(Duration::from_millis(20), exchange).await;
+        assert!(matches!(sent, Err(SendFailure::TimedOut)));
+        let mut asked = Vec::new();
+        theirs.read_to_end(&mut asked).await.expect("the connection is closed");
+        assert_eq!(pool.idle().len(), 0);
     }
 
     #[tokio::test]

@@ -3,7 +3,7 @@
 use crate::harness::{Cluster, TWO_NODES, until};
 use crate::load::under_load;
 use crate::services::{answered, apply, free_port, replicas};
-use crate::web_pages::{address, admin, get};
+use crate::web_pages::{address, admin, get, send};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
@@ -120,10 +120,25 @@ fn up_replica_that_answers_garbage_is_said_in_one_line() {
     cluster.sluice(&["apply", "-f", "web.dstack.yml", "-y", "-d"]).ok();
     let body = "Content-Length: 0";
     let answer = until("it answers with garbage", || {
-        let answer = crate::web_pages::send(&cluster, "POST", PAGE, &[&token, body], b"");
+        let answer = send(&cluster, "POST", PAGE, &[&token, body], b"");
         (answer.status == 502).then_some(answer)
     });
     assert_eq!(answer.text().lines().count(), 1, "{}", answer.text());
+}
+
+#[test]
+fn up_replica_that_never_answers_is_given_up_in_time() {
+    let cluster = Cluster::folder(TWO_NODES);
+    cluster.start_with(&[("SLUICE_DOORS", "answer_ms=2000")]);
+    let (token, never) = (admin(&cluster), format!("{PAGE}never"));
+    apply(&cluster, free_port(), "");
+    answered(&cluster, PAGE, &[&token]);
+    for (method, body) in [("GET", &b""[..]), ("POST", b"a request")] {
+        let answer = send(&cluster, method, &never, &[&token], body);
+        assert_eq!((answer.status, answer.text().lines().count()), (504, 1), "{}", answer.text());
+        assert!(answer.text().contains("took too long"), "{}", answer.text());
+    }
+    assert_eq!(get(&cluster, PAGE, &[&token]).status, 200, "and it answers others");
 }
 
 /// A server that passes each request on to the proxy, at its own address there.

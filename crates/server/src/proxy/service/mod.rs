@@ -31,7 +31,7 @@ use super::access_log::Asked;
 use super::exchange::{OutgoingHead, inner_uri, join_upgraded, redirect, said};
 use super::headers;
 use super::origin::{host_of, service_of_host};
-use super::pool::{AnswerBody, Outstanding, SendFailure, read_short};
+use super::pool::{AnswerBody, Outstanding, SendFailure, in_time, read_short};
 use crate::http::authenticate::{self, Caller};
 use crate::http::peer::{HeldSlot, Peer};
 use crate::shared::Shared;
@@ -351,12 +351,15 @@ impl Passed<'_> {
             let websocket = upgrades.then(|| replica.enter_websocket());
             let owner = &live.owner;
             let forwarders = &services.forwarders;
-            let sent = replica.send(shared, forwarders, owner, outgoing, upgrades).await;
-            let sent = match sent {
-                Ok(answer) if is_repeatable => replica.while_there(read_short(answer)).await,
-                sent => sent,
+            let exchange = async {
+                let answer = replica.send(shared, forwarders, owner, outgoing, upgrades).await?;
+                if is_repeatable {
+                    replica.while_there(read_short(answer)).await
+                } else {
+                    Ok(answer)
+                }
             };
-            outgoing = match sent {
+            outgoing = match in_time(services.answer_timeout, exchange).await {
                 Ok(answer) => break (answer, (outstanding, websocket)),
                 Err(SendFailure::NotSent(unsent)) => *unsent,
                 Err(SendFailure::Lost) => {

@@ -26,6 +26,8 @@ pub struct Services {
     pub forwarders: Arc<Forwarders>,
     pub access_log: Arc<AccessLog>,
     pub started: Instant,
+    /// How long a replica may take to answer.
+    pub answer_timeout: Duration,
     /// Told of a request that waits for the first replica of its service.
     pub awaited: Arc<Notify>,
     commits: watch::Receiver<u64>,
@@ -42,12 +44,13 @@ struct Known {
 }
 
 impl Services {
-    pub fn new(shared: &Shared) -> Arc<Self> {
+    pub fn new(shared: &Shared, answer_timeout: Duration) -> Arc<Self> {
         let known = Known { table: Arc::default(), commit: None, made: Instant::now() };
         Arc::new(Self {
             forwarders: Arc::new(Forwarders::of_services()),
             access_log: Arc::new(AccessLog::new(&shared.setup.server_dir)),
             started: Instant::now(),
+            answer_timeout,
             awaited: Arc::default(),
             commits: shared.commits.subscribe(),
             known: Mutex::new(known),
@@ -237,6 +240,7 @@ fn table_of(state: &State, before: &Table, counts: &ServiceCounts) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::connection_limits::ANSWER_TIMEOUT;
     use crate::testing::{TestServer, user};
     use model::id::JobId;
     use model::run::{ArrayTask, Hold};
@@ -291,7 +295,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn service_that_the_state_has_is_found_before_its_commit_is_counted() {
         let server = TestServer::start().await;
-        let services = Services::new(&server.shared);
+        let services = Services::new(&server.shared, ANSWER_TIMEOUT);
         assert!(services.find(&server.shared, "main/web").await.is_none());
         let (state, [job]) = state_of([(1000, 0)]).await;
         let job = state.jobs.get(&job).expect("a job").clone();
@@ -309,7 +313,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn requests_of_a_replica_end_with_its_attempt() {
         let server = TestServer::start().await;
-        let services = Services::new(&server.shared);
+        let services = Services::new(&server.shared, ANSWER_TIMEOUT);
         let attempt = AttemptId { job: JobId(1), number: 1 };
         let replica = Arc::new(Replica::new(attempt, None, &Service::at(80)));
         let live = LiveService::of_test(Service::at(80), vec![replica.clone()], 1);
