@@ -3,16 +3,13 @@
 use crate::harness::{Cluster, TWO_NODES, signal, skip, until, user_name};
 use crate::load::{ask, under_load};
 use crate::services::{answered, apply, free_port, replicas};
-use crate::web_pages::{address, admin, clients_address, get, send_to};
+use crate::web_pages::{address, admin, clients_address, get, send_to, token_of};
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
 /// A token of this user, with further options.
 fn token(cluster: &Cluster, options: &[&str]) -> String {
-    let user = user_name();
-    let args: Vec<&str> = ["token", "user", user.as_str()].iter().chain(options).copied().collect();
-    let said = cluster.sluice(&args).ok();
-    said.lines().find(|line| !line.trim().is_empty()).expect("a token").trim().to_owned()
+    token_of(cluster, &user_name(), options)
 }
 
 struct Gateway {

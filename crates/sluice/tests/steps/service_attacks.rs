@@ -3,7 +3,7 @@
 use crate::harness::{Cluster, TWO_NODES, until};
 use crate::load::under_load;
 use crate::services::{answered, apply, free_port, replicas};
-use crate::web_pages::{address, admin, get, send};
+use crate::web_pages::{address, admin, get, send, token_of};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
@@ -227,33 +227,48 @@ fn up_websockets_are_counted_and_leave_room_for_requests() {
     assert_eq!(websocket(&address, &token).expect("an answer").0, 101, "and there is room again");
 }
 
+/// Idle WebSockets that one user opens, or tries to.
+const IDLE_WEBSOCKETS: usize = 10_000;
+
 /// `make soak` runs it.
 #[test]
 #[ignore = "opens ten thousand connections: make soak"]
 fn root_soak_ten_thousand_idle_websockets_leave_requests_through() {
     let limit = nix::sys::resource::Resource::RLIMIT_NOFILE;
     let (_, hard) = nix::sys::resource::getrlimit(limit).expect("a limit");
+    assert!(hard > 2 * IDLE_WEBSOCKETS as u64, "{hard} descriptors are too few for this test");
     nix::sys::resource::setrlimit(limit, hard, hard).expect("the most that there is");
     let cluster = Cluster::up(TWO_NODES);
     let token = admin(&cluster);
     apply(&cluster, free_port(), "");
     answered(&cluster, PAGE, &[&token]);
     let address = address(&cluster);
-    let (mut open, mut refused) = (Vec::new(), 0);
-    for n in 0..10_000 {
-        // Beyond the bound of connections the server closes them at once.
-        match websocket(&address, &token) {
-            Ok((_, stream)) => open.push(stream),
-            Err(_) => refused += 1,
+    let other = format!("Authorization: Bearer {}", token_of(&cluster, "games", &[]));
+    // Each is kept as long as the server lets it: open, told that there is no room, or closed at once.
+    let (mut open, mut told, mut closed) = (Vec::new(), Vec::new(), 0);
+    for n in 0..IDLE_WEBSOCKETS {
+        match websocket(&address, &other) {
+            Ok((101, stream)) => open.push(stream),
+            Ok((503, stream)) => told.push(stream),
+            Ok((status, _)) => panic!("{n}: {status}"),
+            Err(_) => closed += 1,
         }
         if n % 500 == 0 {
-            assert_eq!(get(&cluster, PAGE, &[&token]).status, 200, "{n}, {refused} refused");
+            assert_eq!(get(&cluster, PAGE, &[&token]).status, 200, "{n}");
         }
     }
-    println!("{} answered, {refused} refused", open.len());
+    println!("{} open, {} told that there is no room, {closed} closed", open.len(), told.len());
+    assert_eq!(open.len(), WEBSOCKETS_MAX);
     assert_eq!(get(&cluster, PAGE, &[&token]).status, 200);
-    drop(open);
+    // Those that were open stay so, however many came after them.
+    for stream in &mut open {
+        stream.write_all(b"ping").expect("sent");
+        let mut back = [0; 4];
+        stream.read_exact(&mut back).expect("echoed");
+        assert_eq!(&back, b"ping");
+    }
+    drop((open, told));
     until("there is room again", || {
-        websocket(&address, &token).is_ok_and(|(status, _)| status == 101).then_some(())
+        websocket(&address, &other).is_ok_and(|(status, _)| status == 101).then_some(())
     });
 }

@@ -53,6 +53,13 @@ pub fn admin(cluster: &Cluster) -> String {
     format!("Authorization: Bearer {}", token.trim())
 }
 
+/// A new token of a user, with further options.
+pub fn token_of(cluster: &Cluster, user: &str, options: &[&str]) -> String {
+    let args: Vec<&str> = ["token", "user", user].iter().chain(options).copied().collect();
+    let said = cluster.sluice(&args).ok();
+    said.lines().find(|line| !line.trim().is_empty()).expect("a token").trim().to_owned()
+}
+
 /// One request on a connection of its own, to the port that its path is at.
 pub fn send(cluster: &Cluster, method: &str, path: &str, headers: &[&str], body: &[u8]) -> Answer {
     let is_proxied = path.starts_with("/proxy/");
@@ -192,10 +199,7 @@ fn up_link_lets_a_browser_in_once_and_leaves_no_secret_in_the_address() {
 fn root_web_page_of_another_users_job_is_refused() {
     let cluster = Cluster::up(TWO_NODES);
     let (job, port) = start(&cluster, "");
-    let token = cluster.sluice(&["token", "user", "games"]).ok();
-    let token =
-        token.lines().find(|line| !line.trim().is_empty()).expect("a token").trim().to_owned();
-    let token = format!("Authorization: Bearer {token}");
+    let token = format!("Authorization: Bearer {}", token_of(&cluster, "games", &[]));
     let refused = get(&cluster, &format!("/proxy/jobs/{job}/{port}/"), &[&token]);
     assert!(matches!(refused.status, 403 | 404), "{} {}", refused.status, refused.text());
     assert!(!refused.text().contains("x-forwarded-prefix"), "{}", refused.text());
