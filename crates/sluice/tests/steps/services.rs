@@ -18,15 +18,27 @@ pub fn free_port() -> u16 {
     listener.local_addr().expect("an address").port()
 }
 
-/// Applies a service `web` with these lines; what the command says.
+/// Applies a service `web` with these lines, whose replicas are the web server; what the command says.
 pub fn apply(cluster: &Cluster, port: u16, lines: &str) -> String {
+    apply_server(cluster, "web", port, lines)
+}
+
+/// The same for a service of another name.
+pub fn apply_server(cluster: &Cluster, name: &str, port: u16, lines: &str) -> String {
     cluster.write("serve.py", WEB_SERVER);
+    let lines = format!("commands: ['exec python3 serve.py {port}']\n{lines}");
+    apply_lines(cluster, name, port, &lines)
+}
+
+/// Applies a service that these lines say, with a request for little; what the command says.
+pub fn apply_lines(cluster: &Cluster, name: &str, port: u16, lines: &str) -> String {
     let text = format!(
-        "type: service\nname: web\nport: {port}\ncommands: ['exec python3 serve.py {port}']\n\
+        "type: service\nname: {name}\nport: {port}\n\
          resources: {{cpu: 1, memory: 64MB.., disk: 0GB..}}\n{lines}\n"
     );
-    cluster.write("web.dstack.yml", &text);
-    cluster.sluice(&["apply", "-f", "web.dstack.yml", "-y", "-d"]).ok()
+    let file = format!("{name}.dstack.yml");
+    cluster.write(&file, &text);
+    cluster.sluice(&["apply", "-f", &file, "-y", "-d"]).ok()
 }
 
 /// The first answer of a replica.
@@ -298,6 +310,15 @@ fn up_model_of_a_service_is_asked_by_its_name() {
     assert_eq!(ask("tiny", &[]).0.status, 401);
     let bad = send(&cluster, "POST", &format!("{base}/chat/completions"), &[&token], b"{}");
     assert_eq!(bad.status, 400, "{}", bad.text());
+    // TGI has OpenAI's API too; the end of its answers is the configuration's.
+    let lines = "model: {name: ended, format: tgi, eos_token: '</s>'}";
+    apply_server(&cluster, "tgi", free_port(), lines);
+    answered(&cluster, "/proxy/services/main/tgi/", &[&token]);
+    let (answer, _) = ask("ended", &[&token]);
+    let sent: serde_json::Value = serde_json::from_str(&answer.text()).expect("JSON");
+    let expected = serde_json::json!({"model": "ended", "messages": [], "stop": ["</s>"]});
+    assert_eq!((answer.status, sent), (200, expected));
+    assert_eq!(answer.header("x-path"), Some("/v1/chat/completions"), "{}", answer.head);
 }
 
 #[test]
