@@ -117,6 +117,7 @@ impl Drop for Held {
     }
 }
 
+/// A port that nobody listens at.
 pub fn free_port() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }

@@ -28,3 +28,4 @@ mod tasks;
 mod verbose;
 mod web_pages;
 mod web_server;
+mod websocket;

@@ -1,14 +1,14 @@
 //! What a service's clients and a service itself may send that is wrong, too much or too slow: it costs nobody else anything.
 
+use crate::harness::ssh_client::free_port;
 use crate::harness::{Cluster, TWO_NODES, until};
 use crate::load::under_load;
-use crate::services::{answered, apply, free_port, replicas};
+use crate::services::{PAGE, apply_lines, replicas, serve, serving};
 use crate::web_pages::{address, admin, get, send, token_of};
+use crate::websocket;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
-
-const PAGE: &str = "/proxy/services/main/web/";
 
 /// How many of the requests to one replica may be WebSockets.
 const WEBSOCKETS_MAX: usize = 120;
@@ -32,30 +32,14 @@ fn exchange(cluster: &Cluster, bytes: &[u8]) -> String {
     String::from_utf8_lossy(&all).into_owned()
 }
 
-/// Asks for a WebSocket; the status of the answer, and the connection.
-fn websocket(address: &str, token: &str) -> std::io::Result<(u16, TcpStream)> {
-    let mut stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(Duration::from_secs(60)))?;
-    let head = format!(
-        "GET {PAGE}socket HTTP/1.1\r\nHost: x\r\n{token}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
-    );
-    stream.write_all(head.as_bytes())?;
-    let (mut answer, mut byte) = (Vec::new(), [0]);
-    while !answer.ends_with(b"\r\n\r\n") {
-        stream.read_exact(&mut byte)?;
-        answer.push(byte[0]);
-    }
-    let text = String::from_utf8_lossy(&answer).into_owned();
-    let status = text.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0);
-    Ok((status, stream))
+/// Asks for a WebSocket of the service; the status of the answer, and the connection.
+fn open_websocket(address: &str, token: &str) -> std::io::Result<(u16, TcpStream)> {
+    websocket::open(address, &format!("{PAGE}socket"), &[token])
 }
 
 #[test]
 fn up_bad_requests_to_a_service_are_refused_and_leave_it_to_others() {
-    let cluster = Cluster::up(TWO_NODES);
-    let token = admin(&cluster);
-    apply(&cluster, free_port(), "");
-    answered(&cluster, PAGE, &[&token]);
+    let (cluster, token) = serving("");
     let begin = format!("POST {PAGE} HTTP/1.1\r\nHost: x\r\n{token}\r\n");
     let hidden = format!("GET {PAGE}hidden HTTP/1.1\r\nHost: x\r\n{token}\r\n\r\n");
     // One request that others might read as two.
@@ -112,12 +96,8 @@ fn up_replica_that_answers_garbage_is_said_in_one_line() {
         \x20   client.sendall(b'\\x00\\xff nothing of HTTP\\r\\n\\r\\n')\n\
         \x20   client.close()\n";
     cluster.write("garbage.py", garbage);
-    let text = format!(
-        "type: service\nname: web\nport: {port}\ncommands: ['exec python3 garbage.py {port}']\n\
-         resources: {{cpu: 1, memory: 64MB.., disk: 0GB..}}\n"
-    );
-    cluster.write("web.dstack.yml", &text);
-    cluster.sluice(&["apply", "-f", "web.dstack.yml", "-y", "-d"]).ok();
+    let lines = format!("commands: ['exec python3 garbage.py {port}']");
+    apply_lines(&cluster, "web", port, &lines);
     let body = "Content-Length: 0";
     let answer = until("it answers with garbage", || {
         let answer = send(&cluster, "POST", PAGE, &[&token, body], b"");
@@ -130,9 +110,7 @@ fn up_replica_that_answers_garbage_is_said_in_one_line() {
 fn up_replica_that_never_answers_is_given_up_in_time() {
     let cluster = Cluster::folder(TWO_NODES);
     cluster.start_with(&[("SLUICE_DOORS", "answer_ms=2000")]);
-    let (token, never) = (admin(&cluster), format!("{PAGE}never"));
-    apply(&cluster, free_port(), "");
-    answered(&cluster, PAGE, &[&token]);
+    let (token, never) = (serve(&cluster, ""), format!("{PAGE}never"));
     for (method, body) in [("GET", &b""[..]), ("POST", b"a request")] {
         let answer = send(&cluster, method, &never, &[&token], body);
         assert_eq!((answer.status, answer.text().lines().count()), (504, 1), "{}", answer.text());
@@ -171,12 +149,7 @@ fn up_service_that_asks_itself_through_the_proxy_ends_with_one_line() {
     cluster.write("circle.py", CIRCLE);
     let value = token.strip_prefix("Authorization: ").expect("a header");
     let command = format!("exec python3 circle.py {port} {} {PAGE} \"{value}\"", address(&cluster));
-    let text = format!(
-        "type: service\nname: web\nport: {port}\ncommands: ['{command}']\n\
-         resources: {{cpu: 1, memory: 64MB.., disk: 0GB..}}\n"
-    );
-    cluster.write("web.dstack.yml", &text);
-    cluster.sluice(&["apply", "-f", "web.dstack.yml", "-y", "-d"]).ok();
+    apply_lines(&cluster, "web", port, &format!("commands: ['{command}']"));
     let answer = until("the circle ends", || {
         Some(get(&cluster, PAGE, &[&token])).filter(|answer| answer.status == 508)
     });
@@ -187,11 +160,8 @@ fn up_service_that_asks_itself_through_the_proxy_ends_with_one_line() {
 
 #[test]
 fn up_killed_replica_loses_no_request_that_is_safe_to_repeat() {
-    let cluster = Cluster::up(TWO_NODES);
-    let token = admin(&cluster);
-    apply(&cluster, free_port(), "replicas: 2");
+    let (cluster, token) = serving("replicas: 2");
     until("both replicas run", || (replicas(&cluster).len() == 2).then_some(()));
-    answered(&cluster, PAGE, &[&token]);
     let server = address(&cluster);
     // A short answer that had begun when its replica was killed is asked for again, too.
     under_load(&[(&*server, PAGE); 3], &token, |more| {
@@ -204,14 +174,11 @@ fn up_killed_replica_loses_no_request_that_is_safe_to_repeat() {
 
 #[test]
 fn up_websockets_are_counted_and_leave_room_for_requests() {
-    let cluster = Cluster::up(TWO_NODES);
-    let token = admin(&cluster);
-    apply(&cluster, free_port(), "");
-    answered(&cluster, PAGE, &[&token]);
+    let (cluster, token) = serving("");
     let address = address(&cluster);
-    let open: Vec<(u16, TcpStream)> =
-        (0..WEBSOCKETS_MAX + 10).map(|_| websocket(&address, &token).expect("an answer")).collect();
-    let count = |status: u16| open.iter().filter(|(found, _)| *found == status).count();
+    let open = || open_websocket(&address, &token).expect("an answer");
+    let opened: Vec<(u16, TcpStream)> = (0..WEBSOCKETS_MAX + 10).map(|_| open()).collect();
+    let count = |status: u16| opened.iter().filter(|(found, _)| *found == status).count();
     assert_eq!((count(101), count(503)), (WEBSOCKETS_MAX, 10));
     assert_eq!(get(&cluster, PAGE, &[&token]).status, 200, "requests have their own part");
     let shown = |number: usize| {
@@ -222,9 +189,9 @@ fn up_websockets_are_counted_and_leave_room_for_requests() {
         });
     };
     shown(WEBSOCKETS_MAX);
-    drop(open);
+    drop(opened);
     shown(0);
-    assert_eq!(websocket(&address, &token).expect("an answer").0, 101, "and there is room again");
+    assert_eq!(open().0, 101, "and there is room again");
 }
 
 /// Idle WebSockets that one user opens, or tries to.
@@ -238,16 +205,13 @@ fn root_soak_ten_thousand_idle_websockets_leave_requests_through() {
     let (_, hard) = nix::sys::resource::getrlimit(limit).expect("a limit");
     assert!(hard > 2 * IDLE_WEBSOCKETS as u64, "{hard} descriptors are too few for this test");
     nix::sys::resource::setrlimit(limit, hard, hard).expect("the most that there is");
-    let cluster = Cluster::up(TWO_NODES);
-    let token = admin(&cluster);
-    apply(&cluster, free_port(), "");
-    answered(&cluster, PAGE, &[&token]);
+    let (cluster, token) = serving("");
     let address = address(&cluster);
     let other = format!("Authorization: Bearer {}", token_of(&cluster, "games", &[]));
     // Each is kept as long as the server lets it: open, told that there is no room, or closed at once.
     let (mut open, mut told, mut closed) = (Vec::new(), Vec::new(), 0);
     for n in 0..IDLE_WEBSOCKETS {
-        match websocket(&address, &other) {
+        match open_websocket(&address, &other) {
             Ok((101, stream)) => open.push(stream),
             Ok((503, stream)) => told.push(stream),
             Ok((status, _)) => panic!("{n}: {status}"),
@@ -261,14 +225,9 @@ fn root_soak_ten_thousand_idle_websockets_leave_requests_through() {
     assert_eq!(open.len(), WEBSOCKETS_MAX);
     assert_eq!(get(&cluster, PAGE, &[&token]).status, 200);
     // Those that were open stay so, however many came after them.
-    for stream in &mut open {
-        stream.write_all(b"ping").expect("sent");
-        let mut back = [0; 4];
-        stream.read_exact(&mut back).expect("echoed");
-        assert_eq!(&back, b"ping");
-    }
+    open.iter_mut().for_each(websocket::assert_echoes);
     drop((open, told));
     until("there is room again", || {
-        websocket(&address, &other).is_ok_and(|(status, _)| status == 101).then_some(())
+        open_websocket(&address, &other).is_ok_and(|(status, _)| status == 101).then_some(())
     });
 }

@@ -3,6 +3,7 @@
 
 use crate::harness::{Cluster, TWO_NODES, program, skip, until};
 use crate::web_server::WEB_SERVER;
+use crate::websocket;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
@@ -172,25 +173,7 @@ fn up_link_lets_a_browser_in_once_and_leaves_no_secret_in_the_address() {
     assert_eq!(get(&cluster, &base, &[&cookie, from_port]).status, 403);
     assert_eq!(get(&cluster, &base, &[&cookie, from_port, "Sec-Fetch-Mode: navigate"]).status, 200);
     // Another protocol on the same connection, as a websocket is.
-    let mut stream = TcpStream::connect(address(&cluster)).expect("the server");
-    let head = format!(
-        "GET {base}socket HTTP/1.1\r\nHost: {}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n{cookie}\r\n\r\n",
-        address(&cluster)
-    );
-    stream.write_all(head.as_bytes()).expect("sent");
-    let mut answer = Vec::new();
-    let mut byte = [0];
-    while !answer.ends_with(b"\r\n\r\n") {
-        stream.read_exact(&mut byte).expect("the head");
-        answer.push(byte[0]);
-    }
-    assert!(answer.starts_with(b"HTTP/1.1 101"), "{}", String::from_utf8_lossy(&answer));
-    for text in ["ping", "pong, and more"] {
-        stream.write_all(text.as_bytes()).expect("sent");
-        let mut back = vec![0; text.len()];
-        stream.read_exact(&mut back).expect("echoed");
-        assert_eq!(back, text.as_bytes());
-    }
+    websocket::assert_open(&address(&cluster), &format!("{base}socket"), &[&cookie]);
     let none = cluster.sluice(&["port", "9999", "80", "--web"]);
     assert!(none.code != 0 && none.stderr.lines().count() == 1, "{none:?}");
 }
