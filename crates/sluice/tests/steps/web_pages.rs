@@ -32,21 +32,14 @@ impl Answer {
     }
 }
 
-/// The address of one of the server's ports.
-fn port_of(cluster: &Cluster, name: &str) -> String {
-    let ports = std::fs::read_to_string(cluster.state().join("ports.json")).expect("the ports");
-    let ports: serde_json::Value = serde_json::from_str(&ports).expect("JSON");
-    ports[name].as_str().expect("the port").to_owned()
-}
-
 /// Where services and web pages of jobs are.
 pub fn address(cluster: &Cluster) -> String {
-    port_of(cluster, "proxy")
+    cluster.address_of("proxy")
 }
 
 /// Where everything else is.
 pub fn clients_address(cluster: &Cluster) -> String {
-    port_of(cluster, "listen")
+    cluster.address_of("listen")
 }
 
 pub fn admin(cluster: &Cluster) -> String {
