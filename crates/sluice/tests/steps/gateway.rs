@@ -1,5 +1,6 @@
 //! `sluice gateway`: requests to services at an address of its own, also while the server is away.
 
+use crate::event_stream;
 use crate::harness::ssh_client::free_port;
 use crate::harness::{Cluster, TWO_NODES, signal, skip, until, user_name};
 use crate::load::{ask, under_load};
@@ -111,6 +112,8 @@ fn up_gateway_asks_the_server_about_tokens_and_services_that_it_does_not_know() 
         send_to(&gateway.address, "GET", path, &["Host: x", header], b"").status
     };
     assert_eq!(status(PAGE, &user), 200, "made since the gateway last asked");
+    let events = format!("GET {PAGE}events HTTP/1.1\r\n{user}");
+    event_stream::assert_arrives_in_parts(&cluster, &gateway.address, &events, "");
     assert_eq!(status(PAGE, "Authorization: Bearer none"), 401);
     assert_eq!(status(PAGE, "X: y"), 401);
     assert_eq!(status("/proxy/services/main/none/", &user), 404);

@@ -7,6 +7,7 @@ mod allocation;
 mod code_server;
 mod cpu_bind;
 mod environment_and_shares;
+mod event_stream;
 mod gateway;
 mod het_steps;
 mod inactivity;

@@ -1,6 +1,7 @@
 //! Services through the server's proxy: replicas answer at one address, for members of the project or for everybody, also after one
 //! of them is gone.
 
+use crate::event_stream;
 use crate::harness::ssh_client::free_port;
 use crate::harness::{Cluster, TWO_NODES, until, within};
 use crate::web_pages::{Answer, address, admin, clients_address, get, send, send_to};
@@ -96,6 +97,8 @@ fn up_service_answers_members_of_its_project_by_any_replica() {
     assert!(policy.starts_with("sandbox") && !policy.contains("same-origin"), "{}", page.head);
     let bare = get(&cluster, base, &[&token]);
     assert_eq!((bare.status, bare.header("location")), (308, Some(&*format!("{base}/"))));
+    let events = format!("GET {base}/events HTTP/1.1\r\n{token}");
+    event_stream::assert_arrives_in_parts(&cluster, &address(&cluster), &events, "");
     let body: Vec<u8> = (0..3_000_000_u32).map(|n| (n % 251) as u8).collect();
     let echoed = send(&cluster, "POST", &format!("{base}/echo"), &[&token], &body);
     assert!(echoed.status == 200 && echoed.body() == body, "{}", echoed.status);
@@ -294,6 +297,9 @@ fn up_model_of_a_service_is_asked_by_its_name() {
     let (answer, body) = ask("tiny", &[&token]);
     assert_eq!((answer.status, answer.text()), (200, body));
     assert_eq!(answer.header("x-path"), Some("/api/chat/completions"), "{}", answer.head);
+    let streamed = format!("POST {base}/chat/completions HTTP/1.1\r\n{token}");
+    let body = r#"{"model": "tiny", "messages": [], "stream": true}"#;
+    event_stream::assert_arrives_in_parts(&cluster, &address(&cluster), &streamed, body);
     let (none, _) = ask("other", &[&token]);
     assert_eq!((none.status, none.text().lines().count()), (404, 1), "{}", none.text());
     assert_eq!(ask("tiny", &[]).0.status, 401);
