@@ -7,9 +7,10 @@
 //!
 //! - `scaler` brings replicas to the number that `autoscale` says, by what came (`arrivals`, `scale_state`).
 //! - `roller` replaces the deployment before the newest; `router` tells the router of a service its workers.
-//! - `request_head`: what the head of a request says; `gateway_routes`: what gateways are told of them; `models`: requests that name a model; `table`: the services that are active; `live`: one of them; `replica`: the connections to one; `balance`: which replica is next; `probe` and
+//! - `request_head`: what the head of a request says; `answer`: what the client gets; `gateway_routes`: what gateways are told of them; `models`: requests that name a model; `table`: the services that are active; `live`: one of them; `replica`: the connections to one; `balance`: which replica is next; `probe` and
 //!   `readiness`: which replicas are ready.
 
+pub mod answer;
 mod arrivals;
 mod autoscale;
 pub mod balance;
@@ -28,14 +29,15 @@ mod scaler;
 mod table;
 
 use super::access_log::Asked;
-use super::exchange::{OutgoingHead, inner_uri, join_upgraded, redirect, said};
+use super::exchange::{OutgoingHead, inner_uri, redirect, said};
 use super::headers;
 use super::origin::{host_of, service_of_host};
-use super::pool::{AnswerBody, Outstanding, SendFailure, in_time, read_short};
+use super::pool::{SendFailure, in_time, read_short};
 use crate::http::authenticate::{self, Caller};
 use crate::http::peer::{HeldSlot, Peer};
 use crate::shared::Shared;
 use crate::shared::gateways::Routes;
+use answer::AnswerTo;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
@@ -47,10 +49,9 @@ use hyper::upgrade::OnUpgrade;
 use live::{LiveService, key};
 use model::id::AttemptId;
 use request_head::{
-    SANDBOX, ServicePath, TRIES_MAX, VIA, WHOLE_HOST, bounded_body, check_head, is_safe, refused,
-    too_long,
+    ServicePath, TRIES_MAX, VIA, WHOLE_HOST, bounded_body, check_head, check_rate, client_address,
+    is_safe, refused, retry_later, too_long,
 };
-use request_rate::Client;
 use scale_state::{ScaleState, WaitingRequest};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -308,7 +309,8 @@ impl Passed<'_> {
         mut request: Request,
     ) -> Result<Response, Box<Response>> {
         check_head(request.headers())?;
-        self.check_rate(&request)?;
+        let (rates, limits) = (&self.live.rates, &self.live.service.rate_limits);
+        check_rate(rates, limits, &self.live.name.run, self.rest, &request)?;
         // What is refused is no load: it starts no replica.
         self.live.scale.arrivals.note(Instant::now());
         let upgrade = request.extensions_mut().remove::<OnUpgrade>();
@@ -330,7 +332,7 @@ impl Passed<'_> {
         let mut live = self.live.clone();
         let mut wait = FirstReplica::new(&live, services, shared);
         let mut is_current = false;
-        let (answer, counted) = loop {
+        let (answer, outstanding, websocket) = loop {
             let chosen = live.choose(&tried, upgrades).filter(|_| tried.len() < TRIES_MAX);
             let Some(replica) = chosen else {
                 // What may have ended a replica is not sent to one after the other until the time is over.
@@ -360,7 +362,7 @@ impl Passed<'_> {
                 }
             };
             outgoing = match in_time(services.answer_timeout, exchange).await {
-                Ok(answer) => break (answer, (outstanding, websocket)),
+                Ok(answer) => break (answer, outstanding, websocket),
                 Err(SendFailure::NotSent(unsent)) => *unsent,
                 Err(SendFailure::Lost) => {
                     let Some(head) = &again else {
@@ -381,52 +383,8 @@ impl Passed<'_> {
             };
             tried.push(replica.attempt);
         };
-        self.answer(answer, counted, upgrade, slot, is_whole)
-    }
-
-    /// Refuses a client that has made more requests than the service's rate limits allow.
-    fn check_rate(&self, request: &Request) -> Result<(), Box<Response>> {
-        let limits = &self.live.service.rate_limits;
-        if limits.is_empty() {
-            return Ok(());
-        }
-        let address = client_address(request);
-        let header = |name: &str| {
-            let value = request.headers().get(name)?.to_str().ok()?;
-            Some(value.to_owned())
-        };
-        let client = Client { address: &address, header: &header };
-        let path = format!("/{}", self.rest);
-        if self.live.rates.admit(limits, &path, &client, Instant::now()) {
-            return Ok(());
-        }
-        let why = format!("service {}: too many requests", self.live.name.run);
-        let mut response = refused(StatusCode::TOO_MANY_REQUESTS, &why);
-        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
-        Err(response)
-    }
-
-    fn answer(
-        &self,
-        mut answer: hyper::Response<AnswerBody>,
-        (outstanding, websocket): (Outstanding, Option<Outstanding>),
-        upgrade: Option<OnUpgrade>,
-        slot: Option<HeldSlot>,
-        is_whole: bool,
-    ) -> Result<Response, Box<Response>> {
-        let mut answer = if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
-            let of_client = upgrade.ok_or_else(|| self.failed("changed the protocol unasked"))?;
-            join_upgraded(&mut answer, of_client, (outstanding, websocket, slot));
-            answer.map(|_| Body::empty())
-        } else {
-            answer.map(|body| Body::new(body.counted(outstanding)))
-        };
-        headers::to_client(answer.headers_mut(), self.prefix, is_whole);
-        if self.prefix != WHOLE_HOST {
-            let sandbox = HeaderValue::from_static(SANDBOX);
-            answer.headers_mut().append(header::CONTENT_SECURITY_POLICY, sandbox);
-        }
-        Ok(answer)
+        let to = AnswerTo { outstanding, websocket, upgrade, slot, prefix: self.prefix, is_whole };
+        to.pass(answer).ok_or_else(|| self.failed("changed the protocol unasked"))
     }
 
     fn failed(&self, what: &str) -> Box<Response> {
@@ -446,18 +404,6 @@ impl Passed<'_> {
         } else {
             format!("no replica of service {run} takes connections at its port {port}")
         };
-        let mut response = refused(StatusCode::SERVICE_UNAVAILABLE, &why);
-        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
-        response
-    }
-}
-
-/// Where a request comes from. By a socket it is its user's, whom the kernel or a node knows.
-pub fn client_address(request: &Request) -> String {
-    match request.extensions().get::<Peer>() {
-        Some(Peer::Port { from, .. }) => from.to_canonical().to_string(),
-        Some(Peer::Socket(user)) => format!("user {}", user.uid),
-        Some(Peer::Node(user)) => format!("user {}", user.who.uid),
-        None => String::new(),
+        retry_later(StatusCode::SERVICE_UNAVAILABLE, &why)
     }
 }
