@@ -163,13 +163,36 @@ fn up_killed_replica_loses_no_request_that_is_safe_to_repeat() {
     let (cluster, token) = serving("replicas: 2");
     until("both replicas run", || (replicas(&cluster).len() == 2).then_some(()));
     let server = address(&cluster);
-    // A short answer that had begun when its replica was killed is asked for again, too.
-    under_load(&[(&*server, PAGE); 3], &token, |more| {
+    let kill_one = |left: usize| {
         let killed = replicas(&cluster).remove(0);
         cluster.sluice(&["scancel", "--full", "--signal=KILL", &killed]).ok();
-        until("one replica is left", || (replicas(&cluster).len() == 1).then_some(()));
+        until("a replica is gone", || (replicas(&cluster).len() == left).then_some(()));
+    };
+    // Requests that may not be repeated, one to each replica.
+    let posts = [(); 2].map(|()| {
+        let mut stream = TcpStream::connect(&server).expect("the server");
+        stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
+        let head = format!("POST {PAGE}never HTTP/1.1\r\nHost: x\r\nConnection: close\r\n");
+        let post = format!("{head}{token}\r\nContent-Length: 1\r\n\r\nx");
+        stream.write_all(post.as_bytes()).expect("sent");
+        stream
+    });
+    let count = cluster.path("work").join("never.count");
+    let count = || std::fs::read_to_string(&count).unwrap_or_default().len();
+    until("replicas have them", || (count() == 2).then_some(()));
+    // A short answer that had begun when its replica was killed is asked for again, too.
+    under_load(&[(&*server, PAGE); 3], &token, |more| {
+        kill_one(1);
         more(100);
     });
+    kill_one(0);
+    for mut post in posts {
+        let mut answer = String::new();
+        post.read_to_string(&mut answer).expect("an answer");
+        assert!(answer.starts_with("HTTP/1.1 502"), "{answer}");
+        assert!(answer.ends_with("ended without an answer\n"), "{answer}");
+    }
+    assert_eq!(count(), 2, "neither was sent again");
 }
 
 #[test]

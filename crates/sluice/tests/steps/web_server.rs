@@ -1,7 +1,7 @@
 //! The web server that jobs and replicas of services run in these tests.
 
 /// A program that answers GET with what it was asked, echoes the bodies of POST, and echoes the bytes of an upgraded connection. Requests
-/// for `/never` are read and never answered; `/events`, and a chat completion that is to be streamed, are two events, of which the second is
+/// for `/never` are counted in a file, read, and never answered; `/events`, and a chat completion that is to be streamed, are two events, of which the second is
 /// sent once the file `arrived` is there. It is
 /// at the port of its argument, which replicas on this machine share; without one at any, which it writes to the file `port`.
 pub const WEB_SERVER: &str = r#"
@@ -10,6 +10,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     def log_message(self, *args): pass
     def never_answer(self):
+        with open("never.count", "a") as file: file.write("x")
         while self.rfile.read1(65536): pass
         self.close_connection = True
     def send_events(self):
