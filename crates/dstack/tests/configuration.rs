@@ -407,8 +407,8 @@ fn commands_must_be_there_and_be_commands() {
 fn other_types_are_read_and_refused_at_apply() {
     let cases = [
         (
-            "type: service\nport: 80\ncommands: [x]\nmodel: {name: m, format: tgi}\n",
-            "4:26: `model.format`: the format `tgi` is not available yet",
+            "type: service\nport: 80\ncommands: [x]\nmodel: {name: m, format: tgi, chat_template: x}\n",
+            "4:46: `model.chat_template`: is not applied here",
         ),
         (
             "type: service\nport: 80\ncommands: [x]\nreplicas: 0\n",

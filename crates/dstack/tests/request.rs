@@ -440,10 +440,15 @@ fn replicas_of_a_service_are_tasks_of_an_array() {
     assert_eq!(indices.iter().collect::<Vec<_>>(), [0, 1, 2]);
     assert_eq!(task("").service, None);
     let model = |lines: &str| of(&service(lines)).and_then(|service| service.model);
-    let served =
-        |prefix: &str| Some(ServedModel { name: "m".to_owned(), prefix: prefix.to_owned() });
-    assert_eq!(model("model: m"), served("/v1"));
-    assert_eq!(model("model: {name: m, format: openai, prefix: /api/}"), served("/api"));
+    let served = |prefix: &str, eos_token: Option<&str>| {
+        let (name, prefix) = ("m".to_owned(), prefix.to_owned());
+        Some(ServedModel { name, prefix, eos_token: eos_token.map(str::to_owned) })
+    };
+    assert_eq!(model("model: m"), served("/v1", None));
+    assert_eq!(model("model: {name: m, format: openai, prefix: /api/}"), served("/api", None));
+    assert_eq!(model("model: {name: m, format: tgi}"), served("/v1", None));
+    let ending = model("model: {name: m, format: tgi, eos_token: '</s>'}");
+    assert_eq!(ending, served("/v1", Some("</s>")));
     assert_eq!((three.hold, three.spec.launch.service.is_some()), (None, true));
     let scaled = service(
         "replicas: 0..2\nscaling: {metric: rps, target: 2.5, window: 30s, scale_up_delay: 5s}",

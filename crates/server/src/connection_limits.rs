@@ -23,6 +23,10 @@ const CONNECTIONS_MAX: u64 = 20_000;
 const SSH_CONNECTIONS_MAX: u64 = 2048;
 const SSH_LOGINS_MAX: u64 = 128;
 
+/// How long a request that is passed on to a service may take to be sent and to have the head of its answer, and all of an answer that
+/// is read whole.
+pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(600);
+
 /// A listener that is full logs it this often at most.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -45,6 +49,8 @@ pub struct ConnectionLimits {
     /// A connection that is forwarded into a job, or an SSH connection with nothing open in it, is closed after so long without
     /// a byte: a client that is there and does nothing does not keep its place for ever.
     pub tunnel_idle: Duration,
+    /// A service that has not answered a request for this long is given up.
+    pub answer: Duration,
 }
 
 impl Default for ConnectionLimits {
@@ -56,6 +62,7 @@ impl Default for ConnectionLimits {
             stall: Duration::from_secs(60),
             stream_stall: Duration::from_secs(3600),
             tunnel_idle: Duration::from_secs(24 * 3600),
+            answer: ANSWER_TIMEOUT,
         }
     }
 }
@@ -68,7 +75,7 @@ impl FromStr for ConnectionLimits {
         for part in text.split(',').filter(|part| !part.is_empty()) {
             let expected = || {
                 format!(
-                    "'{part}': expected NAME=NUMBER with one of places, silence_ms, body_ms, stall_ms, stream_stall_ms, tunnel_idle_ms"
+                    "'{part}': expected NAME=NUMBER with one of places, silence_ms, body_ms, stall_ms, stream_stall_ms, tunnel_idle_ms, answer_ms"
                 )
             };
             let (name, value) = part.split_once('=').ok_or_else(expected)?;
@@ -81,6 +88,7 @@ impl FromStr for ConnectionLimits {
                 "stall_ms" => limits.stall = time,
                 "stream_stall_ms" => limits.stream_stall = time,
                 "tunnel_idle_ms" => limits.tunnel_idle = time,
+                "answer_ms" => limits.answer = time,
                 _ => return Err(expected()),
             }
         }

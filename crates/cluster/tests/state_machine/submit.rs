@@ -254,7 +254,8 @@ fn name_of_a_service_is_one_services_in_its_project() {
     assert_eq!(w.state.replicas.len(), 2, "the array's record, and the other service");
     let served = |name: &str| {
         service().named(name).with(|spec| {
-            let model = ServedModel { name: "llama".into(), prefix: "/v1".into() };
+            let (name, prefix) = ("llama".into(), "/v1".into());
+            let model = ServedModel { name, prefix, eos_token: None };
             let service = Service { model: Some(model), ..Service::at(80) };
             Arc::make_mut(&mut spec.launch).service = Some(Box::new(service));
         })
@@ -280,7 +281,8 @@ fn name_of_a_service_is_one_services_in_its_project() {
 fn service_comes_by_no_change_to_the_address_of_another() {
     let mut w = world(2);
     let service = |name: &str, model: &str| {
-        let model = ServedModel { name: model.into(), prefix: "/v1".into() };
+        let (name, prefix) = (model.into(), "/v1".into());
+        let model = ServedModel { name, prefix, eos_token: None };
         let service = Service { model: Some(model), ..Service::at(80) };
         ask().task().named(name).with(|spec| {
             Arc::make_mut(&mut spec.launch).service = Some(Box::new(service));

@@ -126,7 +126,8 @@ fn rate_limit(value: &Value) -> RateLimit {
 fn model(value: &Value) -> Option<ServedModel> {
     let name = value.get("name").as_owned_text()?;
     let prefix = value.get("prefix").as_text().unwrap_or("/v1");
-    Some(ServedModel { name, prefix: prefix.trim_end_matches('/').to_owned() })
+    let prefix = prefix.trim_end_matches('/').to_owned();
+    Some(ServedModel { name, prefix, eos_token: value.get("eos_token").as_owned_text() })
 }
 
 /// A probe, with dstack's values for what it leaves open.

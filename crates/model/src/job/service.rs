@@ -12,7 +12,7 @@ pub const PROBE_TEXT_BYTES_MAX: usize = 2048;
 /// Rate limits of one service, and bytes of the prefix of one.
 pub const RATE_LIMITS_MAX: usize = 16;
 const RATE_PREFIX_BYTES_MAX: usize = 4094;
-/// Bytes of the name of a model, and of its prefix.
+/// Bytes of each text of a model.
 const MODEL_TEXT_BYTES_MAX: usize = 256;
 /// The longest timeout and the longest interval of a probe.
 const PROBE_SECONDS_MAX: u32 = 3600;
@@ -169,12 +169,15 @@ pub struct ServedModel {
     pub name: String,
     /// The path of the API in the replica, as in `/v1`.
     pub prefix: String,
+    /// A text at which each answer ends, beside those that its request names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eos_token: Option<String>,
 }
 
 impl ServedModel {
     /// What is wrong with it, in one line.
     fn check(&self) -> Result<(), String> {
-        let Self { name, prefix } = self;
+        let Self { name, prefix, eos_token } = self;
         let is_text = |text: &str| text.bytes().all(|b| b.is_ascii_graphic());
         if name.is_empty() || name.len() > MODEL_TEXT_BYTES_MAX || !is_text(name) {
             return Err(format!("model name {name:?}: expected one such as meta/llama-3"));
@@ -185,7 +188,14 @@ impl ServedModel {
         if !is_path || prefix.len() > MODEL_TEXT_BYTES_MAX {
             return Err(format!("model prefix {prefix:?}: expected a path such as /v1"));
         }
-        Ok(())
+        // It may be of any script.
+        let is_token = |text: &str| (1..=MODEL_TEXT_BYTES_MAX).contains(&text.len());
+        match eos_token {
+            Some(text) if !is_token(text) => {
+                Err(format!("model eos_token {text:?}: expected one such as </s>"))
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -403,7 +413,13 @@ mod tests {
             Service { probes: vec![probe], ..Service::at(80) }
         };
         let model = |name: &str, prefix: &str| {
-            let model = ServedModel { name: name.into(), prefix: prefix.into() };
+            let (name, prefix) = (name.into(), prefix.into());
+            let model = ServedModel { name, prefix, eos_token: None };
+            Service { model: Some(model), ..Service::at(80) }
+        };
+        let ending = |eos_token: &str| {
+            let eos_token = Some(eos_token.to_owned());
+            let model = ServedModel { name: "m".into(), prefix: "/v1".into(), eos_token };
             Service { model: Some(model), ..Service::at(80) }
         };
         let limit = |prefix: &str, rps_milli| {
@@ -414,6 +430,7 @@ mod tests {
         assert_eq!(limit("/api", 1000).check(), Ok(()));
         assert_eq!(probe(|_| ()).check(), Ok(()));
         assert_eq!(model("meta/llama-3", "/v1").check(), Ok(()));
+        assert_eq!(ending("<｜end▁of▁sentence｜>").check(), Ok(()));
         for (service, part) in [
             (Service::at(0), "port 0"),
             (Service { replicas: 0, ..Service::at(80) }, "replicas 0"),
@@ -430,6 +447,8 @@ mod tests {
             (model("a b", "/v1"), "model name"),
             (model("m", "v1"), "model prefix"),
             (model("m", "/v1?x"), "model prefix"),
+            (ending(""), "model eos_token"),
+            (ending(&"x".repeat(257)), "model eos_token"),
         ] {
             let why = service.check().expect_err(part);
             assert!(why.contains(part) && !why.contains('\n'), "{why}");

@@ -4,20 +4,20 @@ use super::Gateway;
 use super::routes::{Admission, RoutedReplica, RoutedService, Routes, key};
 use crate::auth::token;
 use crate::clock;
+use crate::connection_limits::ANSWER_TIMEOUT;
 use crate::http::authenticate::bearer;
 use crate::http::peer::{HeldSlot, Peer};
 use crate::metrics::scrape_services;
 use crate::proxy::access_log::Asked;
-use crate::proxy::exchange::{OutgoingHead, inner_uri, join_upgraded, redirect, said};
+use crate::proxy::exchange::{OutgoingHead, inner_uri, redirect};
 use crate::proxy::headers;
 use crate::proxy::origin::{host_of, service_of_host};
-use crate::proxy::pool::{AnswerBody, Outstanding, SendFailure, Sender, handshake, read_short};
-use crate::proxy::service::client_address;
+use crate::proxy::pool::{SendFailure, Sender, handshake, in_time, read_short};
+use crate::proxy::service::answer::AnswerTo;
 use crate::proxy::service::request_head::{
-    SANDBOX, ServicePath, TRIES_MAX, VIA, VIA_GATEWAY, WHOLE_HOST, bounded_body, check_head,
-    is_safe, refused,
+    ServicePath, TRIES_MAX, VIA, VIA_GATEWAY, WHOLE_HOST, bounded_body, check_head, check_rate,
+    client_address, is_safe, refused, retry_later, too_long,
 };
-use crate::proxy::service::request_rate::Client;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::request::Parts;
@@ -109,7 +109,9 @@ async fn answer(gateway: &Gateway, request: Request) -> Result<Response, Box<Res
     let Some(service) = admitted else {
         return ToServer::of(gateway, &routes, request)?.send(gateway, &routes).await;
     };
-    check_rate(&service, &wanted, &request)?;
+    let (rates, limits) = (&service.counts.rates, &service.route.rate_limits);
+    let rest = wanted.rest.as_deref().unwrap_or_default();
+    check_rate(rates, limits, &wanted.run, rest, &request)?;
     let Some(rest) = &wanted.rest else {
         let query = request.uri().query().map(|query| format!("?{query}")).unwrap_or_default();
         let place = format!("{}{query}", wanted.prefix);
@@ -137,35 +139,6 @@ fn admits(routes: &Routes, service: &RoutedService, request: &Request) -> bool {
     let Some(text) = bearer(request) else { return false };
     let admission = routes.admit(&token::hash(text), &service.route.project, clock::now());
     admission == Admission::Member
-}
-
-fn check_rate(
-    service: &RoutedService,
-    wanted: &Wanted,
-    request: &Request,
-) -> Result<(), Box<Response>> {
-    let limits = &service.route.rate_limits;
-    if limits.is_empty() {
-        return Ok(());
-    }
-    let address = client_address(request);
-    let header = |name: &str| {
-        let value = request.headers().get(name)?.to_str().ok()?;
-        Some(value.to_owned())
-    };
-    let client = Client { address: &address, header: &header };
-    let path = format!("/{}", wanted.rest.as_deref().unwrap_or_default());
-    if service.counts.rates.admit(limits, &path, &client, Instant::now()) {
-        return Ok(());
-    }
-    let why = format!("service {}: too many requests", wanted.run);
-    Err(retry_later(StatusCode::TOO_MANY_REQUESTS, &why))
-}
-
-fn retry_later(status: StatusCode, why: &str) -> Box<Response> {
-    let mut response = refused(status, why);
-    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
-    response
 }
 
 /// A request as the server gets it, and what becomes of its connection.
@@ -214,13 +187,19 @@ impl ToServer {
         }
         let outstanding = gateway.server_pool.enter();
         let connect = gateway.server.connect(routes.proxy_port, CONNECT_TIMEOUT);
-        match gateway.server_pool.send(connect, head.into_request(body), upgrades).await {
-            Ok(answer) => finish(answer, (outstanding, None), upgrade, slot, WHOLE_HOST, true),
+        let sent = gateway.server_pool.send(connect, head.into_request(body), upgrades);
+        match in_time(ANSWER_TIMEOUT, sent).await {
+            Ok(answer) => {
+                let (websocket, prefix, is_whole) = (None, WHOLE_HOST, true);
+                let to = AnswerTo { outstanding, websocket, upgrade, slot, prefix, is_whole };
+                to.pass(answer).ok_or_else(unasked)
+            }
             Err(SendFailure::NotSent(_)) => {
                 let why = "the service has no replica that can be reached, and the server is away";
                 Err(retry_later(StatusCode::SERVICE_UNAVAILABLE, why))
             }
             Err(SendFailure::Lost) => Err(refused(StatusCode::BAD_GATEWAY, "the server was lost")),
+            Err(SendFailure::TooLong) => Err(too_long()),
             Err(SendFailure::TimedOut) => {
                 Err(refused(StatusCode::GATEWAY_TIMEOUT, "the server took too long"))
             }
@@ -262,16 +241,15 @@ async fn to_replica(
     while let Some(replica) = service.choose(&tried, upgrades).filter(|_| tried.len() < TRIES_MAX) {
         let outstanding = replica.pool.enter();
         let websocket = upgrades.then(|| replica.pool.enter_websocket());
-        let sent = replica.pool.send(connect(&replica), outgoing, upgrades).await;
-        let sent = match sent {
-            Ok(answer) if is_repeatable => read_short(answer).await,
-            sent => sent,
+        let exchange = async {
+            let answer = replica.pool.send(connect(&replica), outgoing, upgrades).await?;
+            if is_repeatable { read_short(answer).await } else { Ok(answer) }
         };
-        outgoing = match sent {
+        outgoing = match in_time(ANSWER_TIMEOUT, exchange).await {
             Ok(answer) => {
                 service.counts.note_request();
-                let counted = (outstanding, websocket);
-                return finish(answer, counted, upgrade, slot, prefix, is_whole);
+                let to = AnswerTo { outstanding, websocket, upgrade, slot, prefix, is_whole };
+                return to.pass(answer).ok_or_else(unasked);
             }
             Err(SendFailure::NotSent(unsent)) => *unsent,
             Err(SendFailure::Lost) if is_repeatable => {
@@ -286,6 +264,7 @@ async fn to_replica(
                 let why = format!("a replica of service {} was lost", service.route.run);
                 return Err(refused(StatusCode::BAD_GATEWAY, &why));
             }
+            Err(SendFailure::TooLong) => return Err(too_long()),
             Err(SendFailure::TimedOut) => {
                 let why = format!("a replica of service {} took too long", service.route.run);
                 return Err(refused(StatusCode::GATEWAY_TIMEOUT, &why));
@@ -333,30 +312,8 @@ fn watch_machine(stream: &TcpStream) -> nix::Result<()> {
     setsockopt(stream, sockopt::TcpUserTimeout, &UNACKNOWLEDGED_MS)
 }
 
-/// The answer as the client gets it.
-fn finish(
-    mut answer: hyper::Response<AnswerBody>,
-    (outstanding, websocket): (Outstanding, Option<Outstanding>),
-    upgrade: Option<OnUpgrade>,
-    slot: Option<HeldSlot>,
-    prefix: &str,
-    is_whole: bool,
-) -> Result<Response, Box<Response>> {
-    let mut answer = if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
-        let Some(of_client) = upgrade else {
-            return Err(Box::new(said(StatusCode::BAD_GATEWAY, "the protocol changed unasked")));
-        };
-        join_upgraded(&mut answer, of_client, (outstanding, websocket, slot));
-        answer.map(|_| Body::empty())
-    } else {
-        answer.map(|body| Body::new(body.counted(outstanding)))
-    };
-    headers::to_client(answer.headers_mut(), prefix, is_whole);
-    if prefix != WHOLE_HOST {
-        let sandbox = HeaderValue::from_static(SANDBOX);
-        answer.headers_mut().append(header::CONTENT_SECURITY_POLICY, sandbox);
-    }
-    Ok(answer)
+fn unasked() -> Box<Response> {
+    refused(StatusCode::BAD_GATEWAY, "the protocol changed unasked")
 }
 
 #[cfg(test)]

@@ -55,7 +55,7 @@ async fn is_gateway(shared: &Shared, hash: &str, is_loopback: bool) -> bool {
 mod tests {
     use super::*;
     use crate::http::tests::port;
-    use crate::proxy::service::client_address;
+    use crate::proxy::service::request_head::client_address;
     use crate::testing::TestServer;
     use axum::Router;
     use axum::body::Body;

@@ -52,6 +52,8 @@ pub mod volumes;
 pub mod vouch;
 mod web_links;
 
+#[cfg(test)]
+use crate::connection_limits::ANSWER_TIMEOUT;
 use crate::proxy;
 use crate::proxy::service::models;
 use crate::shared::Shared;
@@ -63,6 +65,7 @@ use axum::routing::{any, get, post};
 use body_limits::BodyLimits;
 use route::Route;
 use std::sync::Arc;
+use std::time::Duration;
 use wire::client::REQUEST_BYTES_MAX;
 
 /// What is served at each port.
@@ -73,8 +76,9 @@ pub struct Routers {
     pub proxy: Router,
 }
 
-pub fn routers(shared: Arc<Shared>, bodies: BodyLimits) -> Routers {
-    let services = proxy::service::Services::new(&shared);
+/// `answer_timeout`: how long a service may take to answer a request.
+pub fn routers(shared: Arc<Shared>, bodies: BodyLimits, answer_timeout: Duration) -> Routers {
+    let services = proxy::service::Services::new(&shared, answer_timeout);
     proxy::service::look_after(shared.clone(), &services);
     let by_host =
         middleware::from_fn_with_state((shared.clone(), services.clone()), proxy::service::by_host);
@@ -97,7 +101,7 @@ pub fn routers(shared: Arc<Shared>, bodies: BodyLimits) -> Routers {
 
 #[cfg(test)]
 pub fn router(shared: Arc<Shared>, bodies: BodyLimits) -> Router {
-    routers(shared, bodies).clients
+    routers(shared, bodies, ANSWER_TIMEOUT).clients
 }
 
 fn clients(

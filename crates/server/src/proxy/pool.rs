@@ -4,10 +4,11 @@
 use axum::body::Body;
 use axum::http::StatusCode;
 use bytes::Bytes;
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, LengthLimitError};
 use hyper::body::{Body as _, Frame, Incoming, SizeHint};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
+use std::error::Error;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::AtomicUsize;
@@ -22,8 +23,6 @@ use tokio::time::timeout;
 /// Connections that are kept open for the next requests, and for how long.
 const IDLE_MAX: usize = 128;
 const IDLE: Duration = Duration::from_secs(60);
-/// How long a request may take to be sent and to have the head of its answer.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(600);
 /// Bytes of an answer that is read whole before its client gets any of it, where its request can be made again.
 const SHORT_BYTES_MAX: u64 = 64 << 10;
 /// How long a connection may take to send the rest of a request that is answered already, before it is given up.
@@ -39,7 +38,15 @@ pub enum SendFailure {
     NotSent(Box<hyper::Request<Body>>),
     /// It was sent, in part at least, and the connection was lost, or what came was no answer.
     Lost,
+    /// Its body went on beyond the bound of `bounded_body`: it was given up in the middle.
+    TooLong,
     TimedOut,
+}
+
+/// Whether a request failed because its own body was longer than it may be.
+fn is_too_long(error: &(dyn Error + 'static)) -> bool {
+    let mut causes = std::iter::successors(Some(error), |error| error.source());
+    causes.any(|error| error.is::<LengthLimitError>())
 }
 
 /// A request that is not answered yet, until this is dropped.
@@ -154,18 +161,16 @@ impl ConnectionPool {
         request: hyper::Request<Body>,
     ) -> Result<hyper::Response<AnswerBody>, SendFailure> {
         let has_body = !request.body().is_end_stream();
-        let sent = async {
-            // The task of a connection whose last answer was just read may not have taken note of that yet.
-            if sender.ready().await.is_err() {
-                return Err(SendFailure::NotSent(Box::new(request)));
-            }
-            let sent = sender.try_send_request(request).await;
-            sent.map_err(|mut failure| match failure.take_message() {
-                Some(unsent) => SendFailure::NotSent(Box::new(unsent)),
-                None => SendFailure::Lost,
-            })
-        };
-        let answer = timeout(ANSWER_TIMEOUT, sent).await.unwrap_or(Err(SendFailure::TimedOut))?;
+        // The task of a connection whose last answer was just read may not have taken note of that yet.
+        if sender.ready().await.is_err() {
+            return Err(SendFailure::NotSent(Box::new(request)));
+        }
+        let sent = sender.try_send_request(request).await;
+        let answer = sent.map_err(|mut failure| match failure.take_message() {
+            Some(unsent) => SendFailure::NotSent(Box::new(unsent)),
+            None if is_too_long(failure.error()) => SendFailure::TooLong,
+            None => SendFailure::Lost,
+        })?;
         let becomes_websocket = answer.status() == StatusCode::SWITCHING_PROTOCOLS;
         let pool = self.clone();
         let connection = (!becomes_websocket).then_some(Connection { sender, pool, has_body });
@@ -187,19 +192,22 @@ pub async fn read_short(
         return Ok(answer);
     }
     let (head, body) = answer.into_parts();
-    match timeout(ANSWER_TIMEOUT, body.collect()).await {
-        Ok(Ok(read)) => {
-            let body = AnswerBody {
-                content: Content::Whole(Some(read.to_bytes())),
-                is_over: false,
-                connection: None,
-                _outstanding: None,
-            };
-            Ok(hyper::Response::from_parts(head, body))
-        }
-        Ok(Err(_)) => Err(SendFailure::Lost),
-        Err(_) => Err(SendFailure::TimedOut),
-    }
+    let read = body.collect().await.map_err(|_| SendFailure::Lost)?;
+    let body = AnswerBody {
+        content: Content::Whole(Some(read.to_bytes())),
+        is_over: false,
+        connection: None,
+        _outstanding: None,
+    };
+    Ok(hyper::Response::from_parts(head, body))
+}
+
+/// The outcome of an exchange, which is given up when its time is over.
+pub async fn in_time<T>(
+    limit: Duration,
+    exchange: impl Future<Output = Result<T, SendFailure>>,
+) -> Result<T, SendFailure> {
+    timeout(limit, exchange).await.unwrap_or(Err(SendFailure::TimedOut))
 }
 
 /// The body of an answer. When all of it was read, its connection is kept for the next request; one that was not is closed.
@@ -293,6 +301,7 @@ impl hyper::body::Body for AnswerBody {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use http_body_util::Limited;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     /// A body that does not end, as that of a client that sends no more.
@@ -367,6 +376,45 @@ mod tests {
         while pool.idle().is_empty() {
             tokio::task::yield_now().await;
         }
+    }
+
+    #[tokio::test]
+    async fn body_that_goes_on_beyond_its_bound_is_told_from_a_lost_connection() {
+        // The other side takes so many bytes, never answers, and leaves.
+        let send = async |body: Body, most: usize| {
+            let (ours, mut theirs) = tokio::io::duplex(64);
+            let sender = handshake(ours, ()).await.expect("a connection");
+            let request = hyper::Request::post("/").body(body).expect("a request");
+            let pool = Arc::<ConnectionPool>::default();
+            let read = async move {
+                let (mut part, mut taken) = ([0; 64], 0);
+                while taken < most {
+                    match theirs.read(&mut part).await {
+                        Ok(count) if count > 0 => taken += count,
+                        _ => break,
+                    }
+                }
+            };
+            tokio::join!(pool.send(async { Some(sender) }, request, false), read).0.err()
+        };
+        let long = Body::new(Limited::new(Body::from(vec![0; 4096]), 1000));
+        assert!(matches!(send(long, usize::MAX).await, Some(SendFailure::TooLong)));
+        let cut = Body::from(vec![0; 4096]);
+        assert!(matches!(send(cut, 1).await, Some(SendFailure::Lost)));
+    }
+
+    #[tokio::test]
+    async fn answer_that_does_not_come_is_given_up_with_its_connection() {
+        let (ours, mut theirs) = tokio::io::duplex(4096);
+        let sender = handshake(ours, ()).await.expect("a connection");
+        let pool = Arc::<ConnectionPool>::default();
+        let request = hyper::Request::new(Body::empty());
+        let exchange = pool.send(async { Some(sender) }, request, false);
+        let sent = in_time(Duration::from_millis(20), exchange).await;
+        assert!(matches!(sent, Err(SendFailure::TimedOut)));
+        let mut asked = Vec::new();
+        theirs.read_to_end(&mut asked).await.expect("the connection is closed");
+        assert_eq!(pool.idle().len(), 0);
     }
 
     #[tokio::test]

@@ -10,21 +10,8 @@ use std::time::Duration;
 /// A cluster with these connection limits.
 fn up(limits: &str) -> Cluster {
     let cluster = Cluster::folder(TWO_NODES);
-    let line = format!(
-        "SLUICE_DOORS={limits} {} up --detach --state {} --config {} --listen 127.0.0.1:0 --agents 127.0.0.1:0",
-        program(),
-        cluster.state().display(),
-        cluster.path("conf").display()
-    );
-    cluster.shell(&line).ok();
+    cluster.start_with(&[("SLUICE_DOORS", limits)]);
     cluster
-}
-
-/// An address from the server's `ports.json`: `listen` or `agents`.
-fn address(cluster: &Cluster, of: &str) -> String {
-    let text = std::fs::read_to_string(cluster.state().join("ports.json")).unwrap();
-    let ports: serde_json::Value = serde_json::from_str(&text).unwrap();
-    ports[of].as_str().unwrap().to_string()
 }
 
 fn connect(cluster: &Cluster) -> UnixStream {
@@ -69,7 +56,7 @@ fn up_ten_thousand_silent_connections_lock_nobody_out_and_time_out() {
     let each = (hard.saturating_sub(512) / 4).min(3400) as usize;
     let cluster = up("silence_ms=20000");
     let before = descriptors(&cluster);
-    let (port, agents) = (address(&cluster, "listen"), address(&cluster, "agents"));
+    let (port, agents) = (cluster.address_of("listen"), cluster.address_of("agents"));
     let mut sockets = Vec::new();
     let mut streams = Vec::new();
     for _ in 0..each {
@@ -113,7 +100,7 @@ fn up_connections_beyond_the_limit_are_refused_and_logged_once() {
     let token = std::fs::read_to_string(cluster.state().join("admin.token")).unwrap();
     let said = cluster
         .command(&["sinfo", "-h", "-p", "gpu", "-o", "%t"])
-        .env("SLUICE_SERVER", format!("http://{}", address(&cluster, "listen")))
+        .env("SLUICE_SERVER", format!("http://{}", cluster.address_of("listen")))
         .env("SLUICE_TOKEN", token.trim())
         .output()
         .unwrap();

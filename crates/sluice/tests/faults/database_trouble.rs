@@ -45,8 +45,7 @@ fn without_trouble(database: &TestDatabase) {
 fn up_full_database_refuses_submits_in_one_line_until_it_is_not() {
     let database = TestDatabase::start();
     let cluster = Cluster::folder(TWO_NODES);
-    let server = Server::start(&cluster, &database);
-    server.await_line("sluice is up");
+    let _server = Server::lead(&cluster, &database);
     let kept = submit(&cluster).ok();
     let full = "RAISE EXCEPTION 'could not extend file: No space left' USING ERRCODE = '53100';";
     before_commits(&database, full);
@@ -63,8 +62,7 @@ fn up_full_database_refuses_submits_in_one_line_until_it_is_not() {
 fn up_slow_database_is_waited_for_and_commits_go_together() {
     let database = TestDatabase::start();
     let cluster = Cluster::folder(TWO_NODES);
-    let server = Server::start(&cluster, &database);
-    server.await_line("sluice is up");
+    let _server = Server::lead(&cluster, &database);
     before_commits(&database, "PERFORM pg_sleep(1);");
     let spawn = |_| {
         let mut command = cluster.command(&["sbatch", "--parsable", "-H", "--wrap", "true"]);
@@ -86,8 +84,7 @@ fn up_slow_database_is_waited_for_and_commits_go_together() {
 fn up_database_that_becomes_read_only_refuses_changes_and_shows_what_it_has() {
     let database = TestDatabase::start();
     let cluster = Cluster::folder(TWO_NODES);
-    let server = Server::start(&cluster, &database);
-    server.await_line("sluice is up");
+    let _server = Server::lead(&cluster, &database);
     let kept = submit(&cluster).ok();
     database.execute("postgres", "ALTER DATABASE sluice SET default_transaction_read_only = on");
     end_sessions(&database);
@@ -160,8 +157,7 @@ fn up_clock_of_the_database_decides_who_leads_also_where_it_is_an_hour_off_and_i
 fn up_end_of_a_job_is_kept_on_its_node_until_the_database_is_back() {
     let mut database = TestDatabase::start();
     let cluster = Cluster::folder(TWO_NODES);
-    let server = Server::start(&cluster, &database);
-    server.await_line("sluice is up");
+    let _server = Server::lead(&cluster, &database);
     let _agent = agent("node1", &[&cluster]);
     let body = "echo run >> runs; until [ -e go ]; do sleep 0.05; done; echo ended >> runs; exit 3";
     let job = cluster.submit(&["-w", "node1", "--no-requeue", "-o", "/dev/null", "--wrap", body]);
@@ -180,12 +176,7 @@ fn up_replica_takes_the_databases_place_and_nothing_acknowledged_is_lost() {
     let replica = database.replica();
     let url = database.url_with(&replica);
     let cluster = Cluster::folder(TWO_NODES);
-    let start = || {
-        let mut command = cluster.command(&["server", "--store", &url, "--state"]);
-        command.arg(cluster.state()).arg("--config").arg(cluster.path("conf"));
-        command.args(["--listen", "127.0.0.1:0", "--agents", "127.0.0.1:0"]);
-        Server::spawn(&mut command)
-    };
+    let start = || Server::spawn(&mut server_command(&cluster, &url));
     let mut server = start();
     server.await_line("sluice is up");
     let id = |said: String| -> u32 { said.trim().parse().expect("an id") };

@@ -5,7 +5,7 @@ use crate::database::TestDatabase;
 use crate::harness::hosts::Hosts;
 use crate::harness::{Cluster, CommandOutput, TIMEOUT, program, within};
 use crate::server_hosts::{DATABASE_ADDRESS, address, cut_off, database, join, mend, start};
-use crate::servers::{Server, copy_keys, jobs};
+use crate::servers::{Server, await_backup, copy_keys, job_until_go, jobs};
 use std::collections::BTreeSet;
 
 const CONF: &str = "\
@@ -49,12 +49,8 @@ impl Site {
         Self { leader, standby, hosts, _database: database, first, second }
     }
 
-    /// A job that runs, notes that it does, and ends with 3 when the file `go` is there.
     fn running_job(&self) -> u32 {
-        let body = "echo run >> runs; until [ -e go ]; do sleep 0.05; done; exit 3";
-        let job = self.first.submit(&["--no-requeue", "-o", "/dev/null", "--wrap", body]);
-        self.first.await_file("runs", |text| !text.is_empty());
-        job
+        job_until_go(&self.first, &[])
     }
 
     /// Lets the job end, and waits until the second server has its end. The agent may have to find out first that its server is gone.
@@ -90,10 +86,7 @@ fn root_leader_that_is_cut_from_the_database_is_succeeded_and_its_job_goes_on() 
     let held = site.second.submit(&["-H", "--wrap", "true"]);
     assert_eq!(jobs(&site.second), BTreeSet::from([job, held]));
     // It can commit nothing, and ends.
-    let end = within(TIMEOUT, "the former leader ends", || {
-        site.leader.process.try_wait().expect("its end")
-    });
-    assert_eq!(end.code(), Some(70));
+    site.leader.await_succeeded();
     site.end_at_second(job);
     mend(&site.hosts, FIRST, DATABASE_ADDRESS);
     let back = start(&site.hosts, FIRST, &site.first, &[]);
@@ -105,9 +98,7 @@ fn root_leader_that_is_cut_from_the_database_is_succeeded_and_its_job_goes_on() 
 fn root_leader_that_is_cut_from_the_agents_hands_over_and_their_job_goes_on() {
     let site = Site::up();
     let job = site.running_job();
-    within(TIMEOUT, "the leader knows the standby", || {
-        site.first.sluice(&["scontrol", "ping"]).ok().contains("(backup1)").then_some(())
-    });
+    await_backup(&site.first);
     cut_off(&site.hosts, FIRST, &address(NODE));
     site.second.sluice(&["server", "handover"]).ok();
     site.standby.await_line("sluice is up");

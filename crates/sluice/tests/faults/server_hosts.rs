@@ -4,7 +4,7 @@
 use crate::database::TestDatabase;
 use crate::harness::hosts::Hosts;
 use crate::harness::{Cluster, program};
-use crate::servers::Server;
+use crate::servers::{Server, join_file};
 
 /// Where the database is: `scripts/netns-hosts` has its hub there.
 pub const DATABASE_ADDRESS: &str = "10.77.0.254";
@@ -35,11 +35,8 @@ pub fn start(hosts: &Hosts, host: u32, cluster: &Cluster, options: &[&str]) -> S
 
 /// Starts the agent of a node on a host, in a folder of the cluster that leads. It knows the servers on these hosts.
 pub fn join(hosts: &mut Hosts, host: u32, node: &str, cluster: &Cluster, servers: &[u32]) {
-    let join = cluster.sluice(&["token", "node", node]).ok();
-    let mut join: serde_json::Value = serde_json::from_str(&join).expect("JSON");
-    join["servers"] = servers.iter().map(|host| format!("{}:6821", address(*host))).collect();
-    let file = cluster.path(&format!("{node}.join"));
-    std::fs::write(&file, join.to_string()).expect("written");
+    let servers = servers.iter().map(|host| format!("{}:6821", address(*host)));
+    let file = join_file(cluster, node, servers);
     let file = file.to_str().expect("a path");
     hosts.agent(cluster, host, &format!("agent-{node}"), &["--join", file]);
 }

@@ -2,50 +2,49 @@
 
 use crate::database::TestDatabase;
 use crate::harness::{Cluster, TIMEOUT, TWO_NODES, signal, within};
-use crate::servers::{Server, agent, copy_keys, jobs, leader_and_standby, server_command};
+use crate::servers::{
+    Pair, Server, agent, await_backup, await_cancelled, copy_keys, job_until_go, jobs,
+    server_command,
+};
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
 #[test]
 fn up_standby_takes_over_every_acknowledged_job_from_a_killed_leader() {
-    let database = TestDatabase::start();
-    let (first, second) = (Cluster::folder(TWO_NODES), Cluster::folder(TWO_NODES));
-    let (mut leader, mut standby) = leader_and_standby(&first, &second, &database);
+    let mut pair = Pair::up();
+    let (first, second) = (&pair.first, &pair.second);
 
     let submit = |cluster: &Cluster| cluster.submit(&["-H", "--wrap", "echo kept"]);
-    let mut acknowledged: BTreeSet<u32> = (0..20).map(|_| submit(&first)).collect();
+    let mut acknowledged: BTreeSet<u32> = (0..20).map(|_| submit(first)).collect();
     assert_eq!(acknowledged.len(), 20);
-    leader.end("KILL");
-    standby.await_line("sluice is up");
-    assert_eq!(jobs(&second), acknowledged);
+    pair.leader.end("KILL");
+    pair.standby.await_line("sluice is up");
+    assert_eq!(jobs(second), acknowledged);
     for _ in 0..5 {
-        assert!(acknowledged.insert(submit(&second)), "an id was given out twice");
+        assert!(acknowledged.insert(submit(second)), "an id was given out twice");
     }
-    let checked = second.sluice(&["store", "check", "--store", &database.url()]).ok();
+    let checked = second.sluice(&["store", "check", "--store", &pair.database.url()]).ok();
     assert!(checked.contains(" is sound: 25 jobs as of event "), "{checked}");
     assert!(checked.lines().last().is_some_and(|line| line.ends_with(" leads")), "{checked}");
     // The script of a job that another server took.
-    let oldest = acknowledged.first().expect("a job").to_string();
-    let script = second.sluice(&["scontrol", "write", "batch_script", &oldest, "-"]).ok();
+    let oldest = *acknowledged.first().expect("a job");
+    let script = second.sluice(&["scontrol", "write", "batch_script", &oldest.to_string(), "-"]);
+    let script = script.ok();
     assert!(script.contains("echo kept"), "{script}");
     // What ended under one leader is in the books of the next.
-    second.sluice(&["scancel", &oldest]).ok();
-    let ended = |cluster: &Cluster| {
-        let said = cluster.sluice(&["sacct", "-X", "-n", "-P", "-j", &oldest, "-o", "State"]);
-        said.stdout.starts_with("CANCELLED").then_some(())
-    };
-    within(TIMEOUT, "the end is in the books", || ended(&second));
+    second.sluice(&["scancel", &oldest.to_string()]).ok();
+    await_cancelled(second, oldest);
 
     // The former leader waits now, and takes over when the other is told to stop.
-    let back = Server::start(&first, &database);
+    let back = Server::start(first, &pair.database);
     back.await_line("sluice waits as a standby");
-    standby.end("TERM");
+    pair.standby.end("TERM");
     back.await_line("sluice is up");
-    acknowledged.remove(&oldest.parse().expect("a job id"));
-    assert!(jobs(&first).is_superset(&acknowledged));
-    assert!(acknowledged.insert(submit(&first)), "an id was given out twice");
-    within(TIMEOUT, "the end is in the books of the first server too", || ended(&first));
+    acknowledged.remove(&oldest);
+    assert!(jobs(first).is_superset(&acknowledged));
+    assert!(acknowledged.insert(submit(first)), "an id was given out twice");
+    await_cancelled(first, oldest);
 }
 
 /// A server that has its cluster's keys from the database.
@@ -111,8 +110,7 @@ fn raw_call(cluster: &Cluster, call: &str) -> String {
 fn up_standby_answers_what_only_looks_and_passes_changes_on() {
     let database = TestDatabase::start();
     let (first, second) = (Cluster::folder(TWO_NODES), Cluster::folder(TWO_NODES));
-    let mut leader = Server::start(&first, &database);
-    leader.await_line("sluice is up");
+    let mut leader = Server::lead(&first, &database);
     copy_keys(&first, &second);
     let log = std::fs::File::create(second.path("server.log")).expect("a log");
     let mut command = server_command(&second, &database.url());
@@ -134,11 +132,7 @@ fn up_standby_answers_what_only_looks_and_passes_changes_on() {
     assert!(script.contains("true"), "the leader has it: {script}");
     second.sluice(&["scancel", &job.to_string()]).ok();
     assert!(jobs(&first).is_empty() && jobs(&second).is_empty());
-    within(TIMEOUT, "the end is in the books of the standby", || {
-        let id = job.to_string();
-        let said = second.sluice(&["sacct", "-X", "-n", "-P", "-j", &id, "-o", "State"]);
-        said.stdout.starts_with("CANCELLED").then_some(())
-    });
+    await_cancelled(&second, job);
     within(TIMEOUT, "each names both servers", || {
         let said = [&first, &second].map(|cluster| cluster.sluice(&["scontrol", "ping"]).ok());
         let both = |said: &String| {
@@ -170,12 +164,9 @@ fn up_standby_answers_what_only_looks_and_passes_changes_on() {
 
 #[test]
 fn up_tokens_hold_at_a_standby_as_at_the_leader() {
-    let database = TestDatabase::start();
-    let (first, second) = (Cluster::folder(TWO_NODES), Cluster::folder(TWO_NODES));
-    let (_leader, _standby) = leader_and_standby(&first, &second, &database);
-    let saved = std::fs::read(second.state().join("ports.json")).expect("the ports");
-    let saved: serde_json::Value = serde_json::from_slice(&saved).expect("JSON");
-    let port = saved["listen"].as_str().expect("an address").to_owned();
+    let pair = Pair::up();
+    let (first, second) = (&pair.first, &pair.second);
+    let port = second.address_of("listen");
     let token = std::fs::read_to_string(first.state().join("admin.token")).expect("a token");
     let ask = |path: &str, token: &str| {
         let head = format!("POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n");
@@ -201,16 +192,13 @@ fn up_tokens_hold_at_a_standby_as_at_the_leader() {
 
 #[test]
 fn up_running_job_goes_on_under_the_next_leader() {
-    let database = TestDatabase::start();
-    let (first, second) = (Cluster::folder(TWO_NODES), Cluster::folder(TWO_NODES));
-    let (mut leader, standby) = leader_and_standby(&first, &second, &database);
-    let _agent = agent("node1", &[&first, &second]);
+    let mut pair = Pair::up();
+    let (first, second) = (&pair.first, &pair.second);
+    let _agent = agent("node1", &[first, second]);
 
-    let body = "echo run >> runs; until [ -e go ]; do sleep 0.05; done; exit 3";
-    let job = first.submit(&["-w", "node1", "--no-requeue", "-o", "/dev/null", "--wrap", body]);
-    first.await_file("runs", |text| !text.is_empty());
-    leader.end("KILL");
-    standby.await_line("sluice is up");
+    let job = job_until_go(first, &["-w", "node1"]);
+    pair.leader.end("KILL");
+    pair.standby.await_line("sluice is up");
     assert_eq!(second.state_of(job), "RUNNING|None");
     first.write("go", "");
     assert_eq!(second.await_end(job), "FAILED|3:0");
@@ -219,10 +207,9 @@ fn up_running_job_goes_on_under_the_next_leader() {
 
 #[test]
 fn up_log_of_a_run_that_ended_is_read_from_the_next_leader() {
-    let database = TestDatabase::start();
-    let (first, second) = (Cluster::folder(TWO_NODES), Cluster::folder(TWO_NODES));
-    let (mut leader, standby) = leader_and_standby(&first, &second, &database);
-    let mut agent = agent("node1", &[&first, &second]);
+    let mut pair = Pair::up();
+    let (first, second) = (&pair.first, &pair.second);
+    let mut agent = agent("node1", &[first, second]);
     // Its node may not be up yet.
     let text = "type: task\nname: talks\ncommands: [seq 3000, echo last]\n\
                 retry: {on_events: [no-capacity], duration: 1h}\n\
@@ -232,65 +219,55 @@ fn up_log_of_a_run_that_ended_is_read_from_the_next_leader() {
     assert_eq!(first.await_end(job), "COMPLETED|0:0");
     let expected: String = (1..=3000).map(|n| format!("{n}\n")).chain(["last\n".into()]).collect();
     let log = |cluster: &Cluster| cluster.sluice(&["logs", "talks"]).stdout;
-    within(TIMEOUT, "the leader has the whole log", || (log(&first) == expected).then_some(()));
+    within(TIMEOUT, "the leader has the whole log", || (log(first) == expected).then_some(()));
     // The node is gone: whoever has the log has it from the database.
     agent.end("KILL");
-    leader.end("KILL");
-    standby.await_line("sluice is up");
-    assert_eq!(log(&second), expected);
+    pair.leader.end("KILL");
+    pair.standby.await_line("sluice is up");
+    assert_eq!(log(second), expected);
 }
 
 #[test]
 fn up_frozen_leader_writes_nothing_after_another_has_taken_over() {
-    let database = TestDatabase::start();
-    let (first, second) = (Cluster::folder(TWO_NODES), Cluster::folder(TWO_NODES));
-    let (mut leader, standby) = leader_and_standby(&first, &second, &database);
+    let mut pair = Pair::up();
+    let (first, second) = (&pair.first, &pair.second);
     let job = first.submit(&["-H", "--wrap", "true"]);
-    signal(leader.process.id() as i32, "STOP");
-    standby.await_line("sluice is up");
-    signal(leader.process.id() as i32, "CONT");
-    // It finds another in its place, and ends; its service manager starts it again.
-    let end =
-        within(TIMEOUT, "the former leader ends", || leader.process.try_wait().expect("its end"));
-    assert_eq!(end.code(), Some(70));
-    assert_eq!(jobs(&second), BTreeSet::from([job]));
+    signal(pair.leader.process.id() as i32, "STOP");
+    pair.standby.await_line("sluice is up");
+    signal(pair.leader.process.id() as i32, "CONT");
+    // It finds another in its place, and ends.
+    pair.leader.await_succeeded();
+    assert_eq!(jobs(second), BTreeSet::from([job]));
 }
 
 #[test]
 fn up_sbatch_that_loses_its_leader_is_one_job_under_the_next() {
-    let database = TestDatabase::start();
-    let (first, second) = (Cluster::folder(TWO_NODES), Cluster::folder(TWO_NODES));
-    let (leader, standby) = leader_and_standby(&first, &second, &database);
+    let pair = Pair::up();
+    let second = &pair.second;
     // Its standby cannot pass the submit on, and takes over while the command waits.
-    signal(leader.process.id() as i32, "STOP");
+    signal(pair.leader.process.id() as i32, "STOP");
     let job = second.submit(&["-H", "--wrap", "true"]);
-    standby.await_line("sluice is up");
-    assert_eq!(jobs(&second), BTreeSet::from([job]));
-    signal(leader.process.id() as i32, "CONT");
+    pair.standby.await_line("sluice is up");
+    assert_eq!(jobs(second), BTreeSet::from([job]));
+    signal(pair.leader.process.id() as i32, "CONT");
 }
 
 #[test]
 fn up_lead_is_handed_over_and_back_one_server_at_a_time() {
     let database = TestDatabase::start();
     let (first, second) = (Cluster::folder(TWO_NODES), Cluster::folder(TWO_NODES));
-    let mut leader = Server::start(&first, &database);
-    leader.await_line("sluice is up");
+    let mut leader = Server::lead(&first, &database);
     let alone = first.sluice(&["scontrol", "takeover"]);
     assert!(alone.stderr.contains("no other server waits"), "{}", alone.stderr);
-    copy_keys(&first, &second);
-    let mut standby = Server::start(&second, &database);
-    standby.await_line("sluice waits as a standby");
-    let waits = || first.sluice(&["scontrol", "ping"]).ok().contains("(backup1)").then_some(());
-    within(TIMEOUT, "the leader knows the standby", waits);
+    let mut standby = Server::wait_beside(&first, &second, &database);
+    await_backup(&first);
 
     let job = first.submit(&["-H", "--wrap", "true"]);
     // Asked of the standby, it is passed on.
     let said = second.sluice(&["server", "handover"]).ok();
     assert!(said.contains(" leads, in term "), "{said}");
     standby.await_line("sluice is up");
-    let ended = || leader.process.try_wait().expect("its end");
-    let end = within(TIMEOUT, "the leader of before ends", ended);
-    assert_eq!(end.code(), Some(70), "its service manager starts it again");
+    leader.await_succeeded();
     assert_eq!(jobs(&second), BTreeSet::from([job]));
     // A new program is started in its place, and leads when the other is upgraded.
     let upgraded = Server::start(&first, &database);
@@ -309,8 +286,7 @@ fn up_lead_is_handed_over_and_back_one_server_at_a_time() {
 fn up_database_that_is_away_refuses_submits_in_one_line_and_loses_none() {
     let mut database = TestDatabase::start();
     let cluster = Cluster::folder(TWO_NODES);
-    let server = Server::start(&cluster, &database);
-    server.await_line("sluice is up");
+    let _server = Server::lead(&cluster, &database);
     let submit = || cluster.sluice(&["sbatch", "--parsable", "-H", "--wrap", "true"]);
     let mut acknowledged = BTreeSet::from([submit().ok()]);
     database.crash();

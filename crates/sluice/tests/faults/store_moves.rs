@@ -1,16 +1,15 @@
 //! A state that moves between files and a database, the check of either, and stores that cannot be used.
 
 use crate::database::TestDatabase;
-use crate::harness::{Cluster, TIMEOUT, TWO_NODES, within};
-use crate::servers::{Server, copy_keys, jobs, server_command};
+use crate::harness::{Cluster, TWO_NODES};
+use crate::servers::{Server, await_cancelled, jobs, server_command};
 use std::collections::BTreeSet;
 
 #[test]
 fn up_store_that_cannot_be_used_is_refused_in_one_line() {
     let database = TestDatabase::start();
     let (first, other) = (Cluster::folder(TWO_NODES), Cluster::folder(TWO_NODES));
-    let server = Server::start(&first, &database);
-    server.await_line("sluice is up");
+    let _server = Server::lead(&first, &database);
     let refusal = |store: &str| {
         let said = server_command(&other, store).output().expect("the program runs");
         assert_ne!(said.status.code(), Some(0));
@@ -74,11 +73,7 @@ fn up_state_moves_to_a_database_and_back_with_its_books() {
         let script =
             cluster.sluice(&["scontrol", "write", "batch_script", &kept.to_string(), "-"]).ok();
         assert!(script.contains("echo kept"), "{script}");
-        let id = ended.to_string();
-        within(TIMEOUT, "the end is in the books", || {
-            let said = cluster.sluice(&["sacct", "-X", "-n", "-P", "-j", &id, "-o", "State"]);
-            said.stdout.starts_with("CANCELLED").then_some(())
-        });
+        await_cancelled(&cluster, ended);
     };
     seen();
     let url = database.url();
@@ -102,9 +97,7 @@ fn up_state_moves_to_a_database_and_back_with_its_books() {
     assert_ne!(led.code, 0, "a server runs");
     // The books of another server of the cluster are made from the database.
     let second = Cluster::folder(TWO_NODES);
-    copy_keys(&cluster, &second);
-    let standby = Server::start(&second, &database);
-    standby.await_line("sluice waits as a standby");
+    let standby = Server::wait_beside(&cluster, &second, &database);
     let id = ended.to_string();
     let said = second.sluice(&["sacct", "-X", "-n", "-P", "-j", &id, "-o", "State"]).ok();
     assert!(said.starts_with("CANCELLED"), "{said}");
@@ -126,8 +119,7 @@ fn up_store_check_reads_a_folder_and_a_database_and_names_the_damage() {
     let check = |store: &str| cluster.sluice(&["store", "check", "--store", store]);
     let said = check(&database.url());
     assert!(said.stderr.contains("no server has kept its state there"), "{}", said.stderr);
-    let mut server = Server::start(&cluster, &database);
-    server.await_line("sluice is up");
+    let mut server = Server::lead(&cluster, &database);
     cluster.submit(&["-H", "--wrap", "true"]);
     server.end("TERM");
     let sound = check(&database.url()).ok();

@@ -12,7 +12,7 @@ use crate::harness::hosts::Hosts;
 use crate::harness::{Cluster, TIMEOUT, TWO_NODES, signal, within};
 use crate::history::History;
 use crate::server_hosts;
-use crate::servers::{Server, agent, copy_keys};
+use crate::servers::{Server, agent, copy_keys, server_command_at};
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Child, Stdio};
 use std::time::Duration;
@@ -290,10 +290,9 @@ fn start_here(cluster: &Cluster, database: &TestDatabase) -> Server {
     let saved = std::fs::read(cluster.state().join("ports.json")).unwrap_or_default();
     let saved: serde_json::Value = serde_json::from_slice(&saved).unwrap_or_default();
     let at = |key: &str| saved[key].as_str().unwrap_or("127.0.0.1:0").to_owned();
-    let mut command = cluster.command(&["server", "--store", &database.url()]);
-    command.arg("--state").arg(cluster.state()).arg("--config").arg(cluster.path("conf"));
-    command.args(KEEP_JOURNAL);
-    Server::spawn(command.args(["--listen", &at("listen"), "--agents", &at("agents")]))
+    let (listen, agents) = (at("listen"), at("agents"));
+    let mut command = server_command_at(cluster, &database.url(), [&listen, &agents]);
+    Server::spawn(command.args(KEEP_JOURNAL))
 }
 
 #[test]

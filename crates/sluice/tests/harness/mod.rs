@@ -228,6 +228,13 @@ impl Cluster {
         std::fs::read_to_string(self.state().join(format!("{of}.log"))).unwrap_or_default()
     }
 
+    /// The address of one of the server's ports: `listen`, `agents`, `proxy` or `ssh`.
+    pub fn address_of(&self, port: &str) -> String {
+        let ports = std::fs::read(self.state().join("ports.json")).expect("the ports");
+        let ports: serde_json::Value = serde_json::from_slice(&ports).expect("JSON");
+        ports[port].as_str().unwrap_or_else(|| panic!("no {port} in {ports}")).to_owned()
+    }
+
     pub fn pid(&self, of: &str) -> i32 {
         let text = std::fs::read_to_string(self.state().join(format!("{of}.pid"))).unwrap();
         text.trim().parse().unwrap()

@@ -27,9 +27,7 @@ impl<'c> Ssh<'c> {
         }
         let public = key.with_extension("pub");
         std::fs::set_permissions(public, std::fs::Permissions::from_mode(0o644)).unwrap();
-        let ports = std::fs::read_to_string(cluster.state().join("ports.json")).unwrap();
-        let ports: serde_json::Value = serde_json::from_str(&ports).unwrap();
-        let address = ports["ssh"].as_str().expect("an endpoint").to_owned();
+        let address = cluster.address_of("ssh");
         let port = address.rsplit(':').next().unwrap().to_owned();
         Some(Self { cluster, key, port })
     }
@@ -117,6 +115,7 @@ impl Drop for Held {
     }
 }
 
+/// A port that nobody listens at.
 pub fn free_port() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }

@@ -125,7 +125,9 @@ fn up_a_qos_preempts_the_qos_it_names_after_the_exempt_time() {
         cluster.shell(&format!("sacctmgr -i {line}")).ok();
     }
     let safe = low(&cluster, &["--qos=safe", "--wrap", "sleep 600"]);
-    let other = cluster.submit(&["-w", "node2", "-n32", "--qos=low", "--wrap", "sleep 600"]);
+    // A replica of a service is a job as any other.
+    let served = ["--service=8000", "-J", "web", "-w", "node2", "-n32", "--qos=low"];
+    let other = cluster.submit(&[&served[..], &["--wrap", "sleep 600"]].concat());
     cluster.await_state(other, "RUNNING");
     let high = cluster.submit(&["-n32", "--qos=high", "--wrap", "true"]);
     let plain = cluster.submit(&["-n32", "--wrap", "sleep 600"]);

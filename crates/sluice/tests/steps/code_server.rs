@@ -4,8 +4,7 @@
 use crate::harness::ssh_client::free_port;
 use crate::harness::{Cluster, TWO_NODES, until};
 use crate::web_pages::{address, get};
-use std::io::{Read, Write};
-use std::net::TcpStream;
+use crate::websocket;
 
 const CODE_SERVER: &str = r#"#!/usr/bin/env python3
 import http.server, sys
@@ -71,22 +70,7 @@ fn up_code_server_in_a_dev_environment_is_used_in_a_browser() {
     let first = page("?folder=/work").text();
     let script = first.split('"').nth(1).and_then(|at| at.strip_prefix("./")).expect("a script");
     assert_eq!(page(script).text(), "the workbench", "{first}");
-    let mut socket = TcpStream::connect(address(&cluster)).expect("the server");
-    let head = format!(
-        "GET {base}stable-1?reconnectionToken=x HTTP/1.1\r\nHost: {0}\r\nOrigin: http://{0}\r\n\
-         Connection: Upgrade\r\nUpgrade: websocket\r\n{cookie}\r\n\r\n",
-        address(&cluster)
-    );
-    socket.write_all(head.as_bytes()).expect("sent");
-    let (mut answer, mut byte) = (Vec::new(), [0]);
-    while !answer.ends_with(b"\r\n\r\n") {
-        socket.read_exact(&mut byte).expect("the head");
-        answer.push(byte[0]);
-    }
-    assert!(answer.starts_with(b"HTTP/1.1 101"), "{}", String::from_utf8_lossy(&answer));
-    socket.write_all(b"a message").expect("sent");
-    let mut back = [0; 9];
-    socket.read_exact(&mut back).expect("echoed");
-    assert_eq!(&back, b"a message");
+    let (server, path) = (address(&cluster), format!("{base}stable-1?reconnectionToken=x"));
+    websocket::assert_open(&server, &path, &[&format!("Origin: http://{server}"), &cookie]);
     assert_eq!(get(&cluster, &base, &[]).status, 401, "nobody without the cookie");
 }

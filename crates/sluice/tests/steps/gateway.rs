@@ -1,48 +1,54 @@
 //! `sluice gateway`: requests to services at an address of its own, also while the server is away.
 
+use crate::event_stream;
+use crate::harness::ssh_client::free_port;
 use crate::harness::{Cluster, TWO_NODES, signal, skip, until, user_name};
 use crate::load::{ask, under_load};
-use crate::services::{answered, apply, free_port, replicas};
-use crate::web_pages::{address, admin, clients_address, get, send_to};
+use crate::services::{PAGE, answered, apply, replicas, serve};
+use crate::web_pages::{address, admin, clients_address, get, send_to, token_of};
 use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 /// A token of this user, with further options.
 fn token(cluster: &Cluster, options: &[&str]) -> String {
-    let user = user_name();
-    let args: Vec<&str> = ["token", "user", user.as_str()].iter().chain(options).copied().collect();
-    let said = cluster.sluice(&args).ok();
-    said.lines().find(|line| !line.trim().is_empty()).expect("a token").trim().to_owned()
+    token_of(cluster, &user_name(), options)
 }
 
 struct Gateway {
     process: Child,
     address: String,
+    dir: PathBuf,
 }
 
 impl Gateway {
     fn start(cluster: &Cluster, options: &[&str]) -> Self {
-        let file = cluster.path("gateway.token");
+        Self::start_as(cluster, "edge", options)
+    }
+
+    /// One of several, which have a name, a token and a folder each.
+    fn start_as(cluster: &Cluster, name: &str, options: &[&str]) -> Self {
+        let (file, dir) = (cluster.path(&format!("{name}.token")), cluster.path(name));
         if !file.exists() {
-            let text = token(cluster, &["--role", "gateway", "--name", "edge"]);
+            let text = token(cluster, &["--role", "gateway", "--name", name]);
             std::fs::write(&file, text).expect("written");
         }
         let server = format!("http://{}", clients_address(cluster));
-        let mut command = cluster.command(&["gateway", "--server", &server, "--name", "edge"]);
+        let mut command = cluster.command(&["gateway", "--server", &server, "--name", name]);
         command.args(["--listen", "127.0.0.1:0", "--token-file"]).arg(file);
-        command.arg("--dir").arg(cluster.path("gateway")).args(options);
+        command.arg("--dir").arg(&dir).args(options);
         let mut process = command.stdout(Stdio::piped()).spawn().expect("it runs");
         let mut line = String::new();
         let mut output = BufReader::new(process.stdout.take().expect("its output"));
         output.read_line(&mut line).expect("a line");
         let url = line.trim().strip_prefix("the gateway is up: ").expect(&line).to_owned();
         let address = url.split("//").nth(1).expect("an address").to_owned();
-        Self { process, address }
+        Self { process, address, dir }
     }
 
     /// Waits until it knows where the service listens.
-    fn await_route(&self, cluster: &Cluster, port: u16) {
-        let file = cluster.path("gateway").join("routes.json");
+    fn await_route(&self, port: u16) {
+        let file = self.dir.join("routes.json");
         let route = format!("\"port\":{port}");
         until("the gateway has the route", || {
             let text = std::fs::read_to_string(&file).unwrap_or_default();
@@ -58,16 +64,22 @@ impl Drop for Gateway {
     }
 }
 
+/// A cluster whose service `web` answers, a token for it, and a gateway with these options that knows both.
+fn behind_gateway(options: &[&str]) -> (Cluster, Gateway, String) {
+    let cluster = Cluster::up(TWO_NODES);
+    let port = free_port();
+    apply(&cluster, port, "");
+    answered(&cluster, PAGE, &[&admin(&cluster)]);
+    let user = format!("Authorization: Bearer {}", token(&cluster, &["--name", "plain"]));
+    let gateway = Gateway::start(&cluster, options);
+    gateway.await_route(port);
+    (cluster, gateway, user)
+}
+
 #[test]
 fn up_gateway_loses_no_request_while_the_server_is_killed_and_started_again() {
-    let cluster = Cluster::up(TWO_NODES);
-    let (port, page) = (free_port(), "/proxy/services/main/web/");
-    apply(&cluster, port, "");
-    answered(&cluster, page, &[&admin(&cluster)]);
-    let user = format!("Authorization: Bearer {}", token(&cluster, &["--name", "plain"]));
-    let gateway = Gateway::start(&cluster, &[]);
-    gateway.await_route(&cluster, port);
-    under_load(&[(&*gateway.address, page); 3], &user, |more| {
+    let (cluster, gateway, user) = behind_gateway(&[]);
+    under_load(&[(&*gateway.address, PAGE); 3], &user, |more| {
         cluster.kill("server");
         more(100);
         cluster.start();
@@ -77,22 +89,18 @@ fn up_gateway_loses_no_request_while_the_server_is_killed_and_started_again() {
     drop(gateway);
     cluster.kill("server");
     let again = Gateway::start(&cluster, &[]);
-    assert_eq!(ask(&again.address, page, &user), Ok(()));
+    assert_eq!(ask(&again.address, PAGE, &user), Ok(()));
     drop(again);
     cluster.start();
 }
 
 #[test]
 fn up_update_of_a_service_under_load_loses_no_request_by_the_server_or_a_gateway() {
-    let cluster = Cluster::up(TWO_NODES);
-    let (port, page) = (free_port(), "/proxy/services/main/web/");
-    apply(&cluster, port, "");
-    answered(&cluster, page, &[&admin(&cluster)]);
-    let user = format!("Authorization: Bearer {}", token(&cluster, &["--name", "plain"]));
-    let gateway = Gateway::start(&cluster, &[]);
-    gateway.await_route(&cluster, port);
+    let (cluster, gateway, user) = behind_gateway(&[]);
+    // It may ask the server at first.
+    let second = Gateway::start_as(&cluster, "edge2", &[]);
     let (before, server) = (replicas(&cluster), address(&cluster));
-    let targets = [(&*server, page), (&*server, page), (&*gateway.address, page)];
+    let targets = [(&*server, PAGE), (&*gateway.address, PAGE), (&*second.address, PAGE)];
     under_load(&targets, &user, |more| {
         apply(&cluster, free_port(), "env: [A=b]");
         until("the first replica is gone", || {
@@ -105,21 +113,18 @@ fn up_update_of_a_service_under_load_loses_no_request_by_the_server_or_a_gateway
 
 #[test]
 fn up_gateway_asks_the_server_about_tokens_and_services_that_it_does_not_know() {
-    let cluster = Cluster::up(TWO_NODES);
-    let (port, page) = (free_port(), "/proxy/services/main/web/");
-    apply(&cluster, port, "");
-    answered(&cluster, page, &[&admin(&cluster)]);
-    let gateway = Gateway::start(&cluster, &["--access-log"]);
-    gateway.await_route(&cluster, port);
+    let (cluster, gateway, _) = behind_gateway(&["--access-log"]);
     let user = format!("Authorization: Bearer {}", token(&cluster, &["--name", "late"]));
-    let own = std::fs::read_to_string(cluster.path("gateway.token")).expect("a token");
+    let own = std::fs::read_to_string(cluster.path("edge.token")).expect("a token");
     let own = format!("Authorization: Bearer {own}");
     let status = |path: &str, header: &str| {
         send_to(&gateway.address, "GET", path, &["Host: x", header], b"").status
     };
-    assert_eq!(status(page, &user), 200, "made since the gateway last asked");
-    assert_eq!(status(page, "Authorization: Bearer none"), 401);
-    assert_eq!(status(page, "X: y"), 401);
+    assert_eq!(status(PAGE, &user), 200, "made since the gateway last asked");
+    let events = format!("GET {PAGE}events HTTP/1.1\r\n{user}");
+    event_stream::assert_arrives_in_parts(&cluster, &gateway.address, &events, "");
+    assert_eq!(status(PAGE, "Authorization: Bearer none"), 401);
+    assert_eq!(status(PAGE, "X: y"), 401);
     assert_eq!(status("/proxy/services/main/none/", &user), 404);
     for path in ["/", "/healthz", "/api/v1/call", "/proxy/jobs/1/80/"] {
         assert_eq!(status(path, &user), 404, "{path}");
@@ -128,11 +133,11 @@ fn up_gateway_asks_the_server_about_tokens_and_services_that_it_does_not_know() 
     let line = "sluice_service_replicas{project=\"main\",run=\"web\"} 1";
     assert!(figures.lines().any(|have| have == line), "{line} in\n{figures}");
     // The gateway's own token opens neither a service nor the server.
-    assert_eq!(status(page, &own), 401);
-    for path in ["/metrics", "/api/v1/logs?job=1", page] {
+    assert_eq!(status(PAGE, &own), 401);
+    for path in ["/metrics", "/api/v1/logs?job=1", PAGE] {
         assert_eq!(get(&cluster, path, &[&own]).status, 401, "{path}");
     }
-    let log = cluster.path("gateway").join("access.log");
+    let log = gateway.dir.join("access.log");
     until("requests are logged", || {
         let text = std::fs::read_to_string(&log).unwrap_or_default();
         text.contains("\"GET /proxy/services/main/web/\" 200 ").then_some(())
@@ -219,9 +224,7 @@ fn up_gateway_orders_certificates_for_the_host_names_of_services() {
     let cluster = Cluster::folder(TWO_NODES);
     cluster.write_conf("sluice.toml", "[proxy]\ndomain = 'apps.test'\n");
     cluster.start();
-    let port = free_port();
-    apply(&cluster, port, "");
-    answered(&cluster, "/proxy/services/main/web/", &[&admin(&cluster)]);
+    serve(&cluster, "");
     let proofs = free_port();
     let (_authority, directory) = pebble(&cluster, proofs);
     let authority = cluster.path("work").join("pebble.pem").display().to_string();
@@ -229,7 +232,7 @@ fn up_gateway_orders_certificates_for_the_host_names_of_services() {
     let options =
         ["--acme", &directory, "--acme-authority", &authority, "--http", &http, "--access-log"];
     let gateway = Gateway::start(&cluster, &options);
-    let issued = cluster.path("gateway").join("acme").join("web.apps.test.pem");
+    let issued = gateway.dir.join("acme").join("web.apps.test.pem");
     until("the certificate is issued", || issued.exists().then_some(()));
     for file in ["web.apps.test.pem", "account.json"] {
         use std::os::unix::fs::PermissionsExt;

@@ -1,11 +1,17 @@
 //! Services whose replicas are of several kinds, and routers that pass requests on to the replicas of the other groups.
 
+use crate::harness::ssh_client::free_port;
 use crate::harness::{Cluster, TWO_NODES, until};
-use crate::services::{answered, free_port, replicas};
+use crate::services::{PAGE, answered, await_none, replicas};
 use crate::web_pages::{admin, get};
 use crate::web_server::WEB_SERVER;
 
-const PAGE: &str = "/proxy/services/main/web/";
+/// Applies a service `web` of these groups, with these lines; what the command says.
+fn apply_groups(cluster: &Cluster, port: u16, lines: &str, groups: &str) -> String {
+    let text = format!("type: service\nname: web\nport: {port}\n{lines}\ngroups:\n{groups}");
+    cluster.write("web.dstack.yml", &text);
+    cluster.sluice(&["apply", "-f", "web.dstack.yml", "-y", "-d"]).ok()
+}
 
 /// Applies a service of two groups, of which the second has two CPUs for each replica; what the command says.
 fn apply(cluster: &Cluster, port: u16, second: u32, lines: &str) -> String {
@@ -17,9 +23,7 @@ fn apply(cluster: &Cluster, port: u16, second: u32, lines: &str) -> String {
         )
     };
     let groups = group("small", 1, 1) + &group("large", second, 2);
-    let text = format!("type: service\nname: web\nport: {port}\n{lines}\ngroups:\n{groups}");
-    cluster.write("web.dstack.yml", &text);
-    cluster.sluice(&["apply", "-f", "web.dstack.yml", "-y", "-d"]).ok()
+    apply_groups(cluster, port, lines, &groups)
 }
 
 #[test]
@@ -45,10 +49,7 @@ fn up_groups_of_replicas_answer_at_one_address_and_are_updated_and_stopped_toget
     let again = apply(&cluster, port, 1, "env: [A=b]");
     assert!(again.contains("Detected no changes"), "{again}");
     cluster.sluice(&["stop", "-y", "web"]).ok();
-    until("all groups are gone", || {
-        let left = cluster.sluice(&["squeue", "-h", "-n", "web", "-o", "%i"]).ok();
-        left.trim().is_empty().then_some(())
-    });
+    await_none(&cluster);
 }
 
 /// A server that is a router and its workers: on this machine all of them share one port, so what the router knows is in a file.
@@ -108,9 +109,7 @@ fn up_router_of_a_service_is_told_its_workers_and_gets_all_requests() {
         )
     };
     let groups = group(", router: {type: sglang}") + &group("");
-    let text = format!("type: service\nname: web\nport: {port}\ngroups:\n{groups}");
-    cluster.write("web.dstack.yml", &text);
-    cluster.sluice(&["apply", "-f", "web.dstack.yml", "-y", "-d"]).ok();
+    apply_groups(&cluster, port, "", &groups);
     let page = answered(&cluster, PAGE, &[&token]);
     assert_eq!(page.text(), "routed\n");
     let file = cluster.path("work").join("workers.json");
@@ -148,9 +147,7 @@ fn up_workers_that_find_their_router_themselves_start_after_it_and_have_its_addr
     };
     let groups = group("while [ ! -e go ]; do sleep 0.1; done; ", ", router: {type: dynamo}")
         + &group("echo $DSTACK_ROUTER_INTERNAL_IP > router.address; ", "");
-    let text = format!("type: service\nname: web\nport: {port}\ngroups:\n{groups}");
-    cluster.write("web.dstack.yml", &text);
-    cluster.sluice(&["apply", "-f", "web.dstack.yml", "-y", "-d"]).ok();
+    apply_groups(&cluster, port, "", &groups);
     until("the router runs", || (replicas(&cluster).len() == 1).then_some(()));
     let waiting = cluster.sluice(&["squeue", "-h", "-n", "web", "-t", "PD", "-o", "%i"]).ok();
     assert_eq!(waiting.lines().count(), 1, "the worker waits: {waiting}");

@@ -1,17 +1,20 @@
 //! What a service's clients and a service itself may send that is wrong, too much or too slow: it costs nobody else anything.
 
+use crate::harness::ssh_client::free_port;
 use crate::harness::{Cluster, TWO_NODES, until};
 use crate::load::under_load;
-use crate::services::{answered, apply, free_port, replicas};
-use crate::web_pages::{address, admin, get};
+use crate::services::{PAGE, apply_lines, replicas, serve, serving};
+use crate::web_pages::{address, admin, get, send, token_of};
+use crate::websocket;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-const PAGE: &str = "/proxy/services/main/web/";
-
 /// How many of the requests to one replica may be WebSockets.
 const WEBSOCKETS_MAX: usize = 120;
+
+/// Bytes of the body of a request.
+const BODY_BYTES_MAX: usize = 0x400_0000;
 
 /// Everything that the server answers to these bytes until it closes the connection, or says nothing for a while.
 fn exchange(cluster: &Cluster, bytes: &[u8]) -> String {
@@ -29,30 +32,14 @@ fn exchange(cluster: &Cluster, bytes: &[u8]) -> String {
     String::from_utf8_lossy(&all).into_owned()
 }
 
-/// Asks for a WebSocket; the status of the answer, and the connection.
-fn websocket(address: &str, token: &str) -> std::io::Result<(u16, TcpStream)> {
-    let mut stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(Duration::from_secs(60)))?;
-    let head = format!(
-        "GET {PAGE}socket HTTP/1.1\r\nHost: x\r\n{token}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
-    );
-    stream.write_all(head.as_bytes())?;
-    let (mut answer, mut byte) = (Vec::new(), [0]);
-    while !answer.ends_with(b"\r\n\r\n") {
-        stream.read_exact(&mut byte)?;
-        answer.push(byte[0]);
-    }
-    let text = String::from_utf8_lossy(&answer).into_owned();
-    let status = text.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0);
-    Ok((status, stream))
+/// Asks for a WebSocket of the service; the status of the answer, and the connection.
+fn open_websocket(address: &str, token: &str) -> std::io::Result<(u16, TcpStream)> {
+    websocket::open(address, &format!("{PAGE}socket"), &[token])
 }
 
 #[test]
 fn up_bad_requests_to_a_service_are_refused_and_leave_it_to_others() {
-    let cluster = Cluster::up(TWO_NODES);
-    let token = admin(&cluster);
-    apply(&cluster, free_port(), "");
-    answered(&cluster, PAGE, &[&token]);
+    let (cluster, token) = serving("");
     let begin = format!("POST {PAGE} HTTP/1.1\r\nHost: x\r\n{token}\r\n");
     let hidden = format!("GET {PAGE}hidden HTTP/1.1\r\nHost: x\r\n{token}\r\n\r\n");
     // One request that others might read as two.
@@ -67,6 +54,14 @@ fn up_bad_requests_to_a_service_are_refused_and_leave_it_to_others() {
         assert!(said.starts_with(&format!("HTTP/1.1 {status}")), "{lengths}: {said}");
         assert!(!said.contains("/hidden\n"), "{lengths}: {said}");
     }
+    // A body of chunks that goes on: as many bytes as there may be, and one more.
+    let mut long = format!("POST {PAGE}never HTTP/1.1\r\nHost: x\r\n{token}\r\n").into_bytes();
+    long.extend_from_slice(b"Transfer-Encoding: chunked\r\n\r\n4000000\r\n");
+    long.resize(long.len() + BODY_BYTES_MAX, b'x');
+    long.extend_from_slice(b"\r\n1\r\nx\r\n");
+    let said = exchange(&cluster, &long);
+    assert!(said.starts_with("HTTP/1.1 413"), "{said}");
+    assert!(said.trim_end().ends_with(&format!("at most {BODY_BYTES_MAX} bytes")), "{said}");
     // A head without an end, and one that goes round in circles.
     let flood =
         format!("GET {PAGE} HTTP/1.1\r\nHost: x\r\n{}", "X-Flood: 0123456789\r\n".repeat(8000));
@@ -101,18 +96,27 @@ fn up_replica_that_answers_garbage_is_said_in_one_line() {
         \x20   client.sendall(b'\\x00\\xff nothing of HTTP\\r\\n\\r\\n')\n\
         \x20   client.close()\n";
     cluster.write("garbage.py", garbage);
-    let text = format!(
-        "type: service\nname: web\nport: {port}\ncommands: ['exec python3 garbage.py {port}']\n\
-         resources: {{cpu: 1, memory: 64MB.., disk: 0GB..}}\n"
-    );
-    cluster.write("web.dstack.yml", &text);
-    cluster.sluice(&["apply", "-f", "web.dstack.yml", "-y", "-d"]).ok();
+    let lines = format!("commands: ['exec python3 garbage.py {port}']");
+    apply_lines(&cluster, "web", port, &lines);
     let body = "Content-Length: 0";
     let answer = until("it answers with garbage", || {
-        let answer = crate::web_pages::send(&cluster, "POST", PAGE, &[&token, body], b"");
+        let answer = send(&cluster, "POST", PAGE, &[&token, body], b"");
         (answer.status == 502).then_some(answer)
     });
     assert_eq!(answer.text().lines().count(), 1, "{}", answer.text());
+}
+
+#[test]
+fn up_replica_that_never_answers_is_given_up_in_time() {
+    let cluster = Cluster::folder(TWO_NODES);
+    cluster.start_with(&[("SLUICE_DOORS", "answer_ms=2000")]);
+    let (token, never) = (serve(&cluster, ""), format!("{PAGE}never"));
+    for (method, body) in [("GET", &b""[..]), ("POST", b"a request")] {
+        let answer = send(&cluster, method, &never, &[&token], body);
+        assert_eq!((answer.status, answer.text().lines().count()), (504, 1), "{}", answer.text());
+        assert!(answer.text().contains("took too long"), "{}", answer.text());
+    }
+    assert_eq!(get(&cluster, PAGE, &[&token]).status, 200, "and it answers others");
 }
 
 /// A server that passes each request on to the proxy, at its own address there.
@@ -145,12 +149,7 @@ fn up_service_that_asks_itself_through_the_proxy_ends_with_one_line() {
     cluster.write("circle.py", CIRCLE);
     let value = token.strip_prefix("Authorization: ").expect("a header");
     let command = format!("exec python3 circle.py {port} {} {PAGE} \"{value}\"", address(&cluster));
-    let text = format!(
-        "type: service\nname: web\nport: {port}\ncommands: ['{command}']\n\
-         resources: {{cpu: 1, memory: 64MB.., disk: 0GB..}}\n"
-    );
-    cluster.write("web.dstack.yml", &text);
-    cluster.sluice(&["apply", "-f", "web.dstack.yml", "-y", "-d"]).ok();
+    apply_lines(&cluster, "web", port, &format!("commands: ['{command}']"));
     let answer = until("the circle ends", || {
         Some(get(&cluster, PAGE, &[&token])).filter(|answer| answer.status == 508)
     });
@@ -161,31 +160,48 @@ fn up_service_that_asks_itself_through_the_proxy_ends_with_one_line() {
 
 #[test]
 fn up_killed_replica_loses_no_request_that_is_safe_to_repeat() {
-    let cluster = Cluster::up(TWO_NODES);
-    let token = admin(&cluster);
-    apply(&cluster, free_port(), "replicas: 2");
+    let (cluster, token) = serving("replicas: 2");
     until("both replicas run", || (replicas(&cluster).len() == 2).then_some(()));
-    answered(&cluster, PAGE, &[&token]);
     let server = address(&cluster);
-    // A short answer that had begun when its replica was killed is asked for again, too.
-    under_load(&[(&*server, PAGE); 3], &token, |more| {
+    let kill_one = |left: usize| {
         let killed = replicas(&cluster).remove(0);
         cluster.sluice(&["scancel", "--full", "--signal=KILL", &killed]).ok();
-        until("one replica is left", || (replicas(&cluster).len() == 1).then_some(()));
+        until("a replica is gone", || (replicas(&cluster).len() == left).then_some(()));
+    };
+    // Requests that may not be repeated, one to each replica.
+    let posts = [(); 2].map(|()| {
+        let mut stream = TcpStream::connect(&server).expect("the server");
+        stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
+        let head = format!("POST {PAGE}never HTTP/1.1\r\nHost: x\r\nConnection: close\r\n");
+        let post = format!("{head}{token}\r\nContent-Length: 1\r\n\r\nx");
+        stream.write_all(post.as_bytes()).expect("sent");
+        stream
+    });
+    let count = cluster.path("work").join("never.count");
+    let count = || std::fs::read_to_string(&count).unwrap_or_default().len();
+    until("replicas have them", || (count() == 2).then_some(()));
+    // A short answer that had begun when its replica was killed is asked for again, too.
+    under_load(&[(&*server, PAGE); 3], &token, |more| {
+        kill_one(1);
         more(100);
     });
+    kill_one(0);
+    for mut post in posts {
+        let mut answer = String::new();
+        post.read_to_string(&mut answer).expect("an answer");
+        assert!(answer.starts_with("HTTP/1.1 502"), "{answer}");
+        assert!(answer.ends_with("ended without an answer\n"), "{answer}");
+    }
+    assert_eq!(count(), 2, "neither was sent again");
 }
 
 #[test]
 fn up_websockets_are_counted_and_leave_room_for_requests() {
-    let cluster = Cluster::up(TWO_NODES);
-    let token = admin(&cluster);
-    apply(&cluster, free_port(), "");
-    answered(&cluster, PAGE, &[&token]);
+    let (cluster, token) = serving("");
     let address = address(&cluster);
-    let open: Vec<(u16, TcpStream)> =
-        (0..WEBSOCKETS_MAX + 10).map(|_| websocket(&address, &token).expect("an answer")).collect();
-    let count = |status: u16| open.iter().filter(|(found, _)| *found == status).count();
+    let open = || open_websocket(&address, &token).expect("an answer");
+    let opened: Vec<(u16, TcpStream)> = (0..WEBSOCKETS_MAX + 10).map(|_| open()).collect();
+    let count = |status: u16| opened.iter().filter(|(found, _)| *found == status).count();
     assert_eq!((count(101), count(503)), (WEBSOCKETS_MAX, 10));
     assert_eq!(get(&cluster, PAGE, &[&token]).status, 200, "requests have their own part");
     let shown = |number: usize| {
@@ -196,10 +212,13 @@ fn up_websockets_are_counted_and_leave_room_for_requests() {
         });
     };
     shown(WEBSOCKETS_MAX);
-    drop(open);
+    drop(opened);
     shown(0);
-    assert_eq!(websocket(&address, &token).expect("an answer").0, 101, "and there is room again");
+    assert_eq!(open().0, 101, "and there is room again");
 }
+
+/// Idle WebSockets that one user opens, or tries to.
+const IDLE_WEBSOCKETS: usize = 10_000;
 
 /// `make soak` runs it.
 #[test]
@@ -207,27 +226,31 @@ fn up_websockets_are_counted_and_leave_room_for_requests() {
 fn root_soak_ten_thousand_idle_websockets_leave_requests_through() {
     let limit = nix::sys::resource::Resource::RLIMIT_NOFILE;
     let (_, hard) = nix::sys::resource::getrlimit(limit).expect("a limit");
+    assert!(hard > 2 * IDLE_WEBSOCKETS as u64, "{hard} descriptors are too few for this test");
     nix::sys::resource::setrlimit(limit, hard, hard).expect("the most that there is");
-    let cluster = Cluster::up(TWO_NODES);
-    let token = admin(&cluster);
-    apply(&cluster, free_port(), "");
-    answered(&cluster, PAGE, &[&token]);
+    let (cluster, token) = serving("");
     let address = address(&cluster);
-    let (mut open, mut refused) = (Vec::new(), 0);
-    for n in 0..10_000 {
-        // Beyond the bound of connections the server closes them at once.
-        match websocket(&address, &token) {
-            Ok((_, stream)) => open.push(stream),
-            Err(_) => refused += 1,
+    let other = format!("Authorization: Bearer {}", token_of(&cluster, "games", &[]));
+    // Each is kept as long as the server lets it: open, told that there is no room, or closed at once.
+    let (mut open, mut told, mut closed) = (Vec::new(), Vec::new(), 0);
+    for n in 0..IDLE_WEBSOCKETS {
+        match open_websocket(&address, &other) {
+            Ok((101, stream)) => open.push(stream),
+            Ok((503, stream)) => told.push(stream),
+            Ok((status, _)) => panic!("{n}: {status}"),
+            Err(_) => closed += 1,
         }
         if n % 500 == 0 {
-            assert_eq!(get(&cluster, PAGE, &[&token]).status, 200, "{n}, {refused} refused");
+            assert_eq!(get(&cluster, PAGE, &[&token]).status, 200, "{n}");
         }
     }
-    println!("{} answered, {refused} refused", open.len());
+    println!("{} open, {} told that there is no room, {closed} closed", open.len(), told.len());
+    assert_eq!(open.len(), WEBSOCKETS_MAX);
     assert_eq!(get(&cluster, PAGE, &[&token]).status, 200);
-    drop(open);
+    // Those that were open stay so, however many came after them.
+    open.iter_mut().for_each(websocket::assert_echoes);
+    drop((open, told));
     until("there is room again", || {
-        websocket(&address, &token).is_ok_and(|(status, _)| status == 101).then_some(())
+        open_websocket(&address, &other).is_ok_and(|(status, _)| status == 101).then_some(())
     });
 }

@@ -1,20 +1,15 @@
 //! Services while the server or a node of theirs is killed, under load: what is lost is counted.
 
 use crate::harness::hosts::Hosts;
-use crate::harness::{Cluster, TWO_NODES, program, until};
+use crate::harness::{Cluster, program, until};
 use crate::load::failures_under_load;
-use crate::services::{answered, apply, free_port};
+use crate::services::{PAGE, serving};
 use crate::web_pages::{address, admin};
 use crate::web_server::WEB_SERVER;
 
-const PAGE: &str = "/proxy/services/main/web/";
-
 #[test]
 fn up_killed_server_loses_the_requests_under_way_and_no_later_one() {
-    let cluster = Cluster::up(TWO_NODES);
-    let token = admin(&cluster);
-    apply(&cluster, free_port(), "");
-    answered(&cluster, PAGE, &[&token]);
+    let (cluster, token) = serving("");
     let server = address(&cluster);
     let targets = [(&*server, PAGE); 3];
     // Its keeper has the listening sockets, and starts it again: who connects meanwhile waits.

@@ -1,10 +1,10 @@
 //! A planned restart of the server under load: the service manager keeps the listening sockets, requests that are under way are
 //! answered, and those that come meanwhile wait for the next server. None is lost.
 
-use crate::harness::{Cluster, TWO_NODES, program};
+use crate::harness::{Cluster, program};
 use crate::load::under_load;
-use crate::services::{answered, apply, free_port};
-use crate::web_pages::{address, admin};
+use crate::services::{PAGE, answered, serving};
+use crate::web_pages::address;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
@@ -93,19 +93,16 @@ impl Drop for Manager {
 
 #[test]
 fn up_planned_restart_of_the_server_loses_no_request() {
-    let cluster = Cluster::up(TWO_NODES);
-    let (token, page) = (admin(&cluster), "/proxy/services/main/web/");
-    apply(&cluster, free_port(), "");
-    answered(&cluster, page, &[&token]);
+    let (cluster, token) = serving("");
     cluster.kill("server");
     let mut manager = Manager::start(&cluster);
     let kept = manager.line();
     for name in ["sluice-agents", "sluice-clients", "sluice-proxy", "sluice-socket"] {
         assert!(kept.contains(name), "{kept}: {}", cluster.log("server"));
     }
-    answered(&cluster, page, &[&token]);
-    let (address, slow) = (address(&cluster), format!("{page}slow"));
-    let targets = [(&*address, page), (&*address, page), (&*address, page), (&*address, &*slow)];
+    answered(&cluster, PAGE, &[&token]);
+    let (address, slow) = (address(&cluster), format!("{PAGE}slow"));
+    let targets = [(&*address, PAGE), (&*address, PAGE), (&*address, PAGE), (&*address, &*slow)];
     under_load(&targets, &token, |more| {
         for _ in 0..2 {
             manager.restart();

@@ -1,32 +1,57 @@
 //! Services through the server's proxy: replicas answer at one address, for members of the project or for everybody, also after one
 //! of them is gone.
 
+use crate::event_stream;
+use crate::harness::ssh_client::free_port;
 use crate::harness::{Cluster, TWO_NODES, until, within};
 use crate::web_pages::{Answer, address, admin, clients_address, get, send, send_to};
 use crate::web_server::WEB_SERVER;
+use crate::websocket;
 use bytes::Bytes;
 use http_body_util::Empty;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
-/// A port that nobody listens at.
-pub fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    listener.local_addr().expect("an address").port()
+/// Where the service `web` answers.
+pub const PAGE: &str = "/proxy/services/main/web/";
+
+/// A cluster with a service `web` of these lines that answers, and the administrator's token for it.
+pub fn serving(lines: &str) -> (Cluster, String) {
+    let cluster = Cluster::up(TWO_NODES);
+    let token = serve(&cluster, lines);
+    (cluster, token)
 }
 
-/// Applies a service `web` with these lines; what the command says.
+/// Applies a service `web` with these lines and waits until it answers; the administrator's token for it.
+pub fn serve(cluster: &Cluster, lines: &str) -> String {
+    let token = admin(cluster);
+    apply(cluster, free_port(), lines);
+    answered(cluster, PAGE, &[&token]);
+    token
+}
+
+/// Applies a service `web` with these lines, whose replicas are the web server; what the command says.
 pub fn apply(cluster: &Cluster, port: u16, lines: &str) -> String {
+    apply_server(cluster, "web", port, lines)
+}
+
+/// The same for a service of another name.
+pub fn apply_server(cluster: &Cluster, name: &str, port: u16, lines: &str) -> String {
     cluster.write("serve.py", WEB_SERVER);
+    let lines = format!("commands: ['exec python3 serve.py {port}']\n{lines}");
+    apply_lines(cluster, name, port, &lines)
+}
+
+/// Applies a service that these lines say, with a request for little; what the command says.
+pub fn apply_lines(cluster: &Cluster, name: &str, port: u16, lines: &str) -> String {
     let text = format!(
-        "type: service\nname: web\nport: {port}\ncommands: ['exec python3 serve.py {port}']\n\
+        "type: service\nname: {name}\nport: {port}\n\
          resources: {{cpu: 1, memory: 64MB.., disk: 0GB..}}\n{lines}\n"
     );
-    cluster.write("web.dstack.yml", &text);
-    cluster.sluice(&["apply", "-f", "web.dstack.yml", "-y", "-d"]).ok()
+    let file = format!("{name}.dstack.yml");
+    cluster.write(&file, &text);
+    cluster.sluice(&["apply", "-f", &file, "-y", "-d"]).ok()
 }
 
 /// The first answer of a replica.
@@ -41,12 +66,22 @@ pub fn replicas(cluster: &Cluster) -> Vec<String> {
     listed.lines().map(|line| line.trim().to_owned()).collect()
 }
 
+/// Waits until nothing of the service `web` is in the queue.
+pub fn await_none(cluster: &Cluster) {
+    until("the service is gone", || {
+        let left = cluster.sluice(&["squeue", "-h", "-n", "web", "-o", "%i"]).ok();
+        left.trim().is_empty().then_some(())
+    });
+}
+
 #[test]
 fn up_service_answers_members_of_its_project_by_any_replica() {
     let cluster = Cluster::up(TWO_NODES);
     let (token, base) = (admin(&cluster), "/proxy/services/main/web");
     let said = apply(&cluster, free_port(), "replicas: 2");
     assert!(said.contains("/proxy/services/main/web/"), "{said}");
+    let first = get(&cluster, &format!("{base}/"), &[&token]);
+    assert_ne!(first.status, 404, "it is known once it was applied: {}", first.text());
     until("both replicas run", || (replicas(&cluster).len() == 2).then_some(()));
     let listed = cluster.sluice(&["ps", "--json"]).ok();
     let listed: serde_json::Value = serde_json::from_str(&listed).expect("JSON");
@@ -62,6 +97,8 @@ fn up_service_answers_members_of_its_project_by_any_replica() {
     assert!(policy.starts_with("sandbox") && !policy.contains("same-origin"), "{}", page.head);
     let bare = get(&cluster, base, &[&token]);
     assert_eq!((bare.status, bare.header("location")), (308, Some(&*format!("{base}/"))));
+    let events = format!("GET {base}/events HTTP/1.1\r\n{token}");
+    event_stream::assert_arrives_in_parts(&cluster, &address(&cluster), &events, "");
     let body: Vec<u8> = (0..3_000_000_u32).map(|n| (n % 251) as u8).collect();
     let echoed = send(&cluster, "POST", &format!("{base}/echo"), &[&token], &body);
     assert!(echoed.status == 200 && echoed.body() == body, "{}", echoed.status);
@@ -95,10 +132,8 @@ fn up_service_answers_members_of_its_project_by_any_replica() {
 
 #[test]
 fn up_services_and_pages_of_jobs_have_another_origin_than_the_servers_own_page() {
-    let cluster = Cluster::up(TWO_NODES);
-    let (token, path) = (admin(&cluster), "/proxy/services/main/web/a?b=c");
-    apply(&cluster, free_port(), "");
-    answered(&cluster, path, &[&token]);
+    let (cluster, token) = serving("");
+    let path = "/proxy/services/main/web/a?b=c";
     let (clients, own) = (clients_address(&cluster), address(&cluster));
     assert_ne!(clients, own);
     // What a browser sends by itself is no token: it is led to the other port, with its query.
@@ -125,9 +160,7 @@ fn up_service_is_found_by_its_host_name() {
     let cluster = Cluster::folder(TWO_NODES);
     cluster.write_conf("sluice.toml", "[proxy]\ndomain = 'apps.test'\n");
     cluster.start();
-    let token = admin(&cluster);
-    apply(&cluster, free_port(), "");
-    answered(&cluster, "/proxy/services/main/web/", &[&token]);
+    let token = serve(&cluster, "");
     let ask = |host: &str, headers: &[&str]| {
         let host = format!("Host: {host}");
         let headers: Vec<&str> = [host.as_str()].iter().chain(headers).copied().collect();
@@ -154,10 +187,9 @@ fn up_requests_to_services_are_logged_where_the_site_wants_it() {
     let cluster = Cluster::folder(TWO_NODES);
     cluster.write_conf("sluice.toml", "[proxy]\naccess_log = true\n");
     cluster.start();
-    let token = admin(&cluster);
-    apply(&cluster, free_port(), "");
+    let token = serve(&cluster, "");
     let path = "/proxy/services/main/web/page?key=secret";
-    let page = answered(&cluster, path, &[&token]);
+    let page = get(&cluster, path, &[&token]);
     let file = cluster.state().join("server/access.log");
     let end = format!("\"GET /proxy/services/main/web/page\" 200 {} ", page.body().len());
     let log = until("the request is logged", || {
@@ -171,10 +203,7 @@ fn up_requests_to_services_are_logged_where_the_site_wants_it() {
 
 #[test]
 fn up_service_speaks_http_2_to_its_clients() {
-    let cluster = Cluster::up(TWO_NODES);
-    let (token, page) = (admin(&cluster), "/proxy/services/main/web/");
-    apply(&cluster, free_port(), "");
-    answered(&cluster, page, &[&token]);
+    let (cluster, token) = serving("");
     let bearer = token.strip_prefix("Authorization: ").expect("a header").to_owned();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let answers = runtime.expect("a runtime").block_on(async {
@@ -188,7 +217,7 @@ fn up_service_speaks_http_2_to_its_clients() {
         tokio::spawn(connection);
         let ask = |_| {
             let mut sender = sender.clone();
-            let request = hyper::Request::get(format!("http://x{page}"))
+            let request = hyper::Request::get(format!("http://x{PAGE}"))
                 .header("authorization", &bearer)
                 .body(Empty::<Bytes>::new())
                 .expect("a request");
@@ -213,44 +242,21 @@ fn up_open_service_answers_everybody_and_speaks_websocket() {
     let text = page.text();
     assert_eq!(text.lines().next(), Some(path), "the whole path: {text}");
     assert!(text.contains("authorization: Bearer its-own"), "its login is its own: {text}");
-    let mut stream = TcpStream::connect(address(&cluster)).expect("the server");
-    let head = format!(
-        "GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
-        address(&cluster)
-    );
-    stream.write_all(head.as_bytes()).expect("sent");
-    let (mut answer, mut byte) = (Vec::new(), [0]);
-    while !answer.ends_with(b"\r\n\r\n") {
-        stream.read_exact(&mut byte).expect("the head");
-        answer.push(byte[0]);
-    }
-    assert!(answer.starts_with(b"HTTP/1.1 101"), "{}", String::from_utf8_lossy(&answer));
-    for text in ["ping", "pong, and more"] {
-        stream.write_all(text.as_bytes()).expect("sent");
-        let mut back = vec![0; text.len()];
-        stream.read_exact(&mut back).expect("echoed");
-        assert_eq!(back, text.as_bytes());
-    }
+    websocket::assert_open(&address(&cluster), path, &[]);
 }
 
 #[test]
 fn up_service_without_a_replica_that_listens_is_unavailable_in_one_line() {
     let cluster = Cluster::up(TWO_NODES);
     let token = admin(&cluster);
-    let text = format!(
-        "type: service\nname: web\nport: {}\ncommands: [sleep 600]\n\
-         resources: {{cpu: 1, memory: 64MB.., disk: 0GB..}}\n",
-        free_port()
-    );
-    cluster.write("web.dstack.yml", &text);
-    cluster.sluice(&["apply", "-f", "web.dstack.yml", "-y", "-d"]).ok();
+    apply_lines(&cluster, "web", free_port(), "commands: [sleep 600]");
     let answer = until("the replica runs", || {
-        let answer = get(&cluster, "/proxy/services/main/web/", &[&token]);
+        let answer = get(&cluster, PAGE, &[&token]);
         answer.text().contains("takes connections").then_some(answer)
     });
     assert_eq!((answer.status, answer.text().lines().count()), (503, 1), "{}", answer.text());
     let long = "Content-Length: 67108865";
-    let refused = get(&cluster, "/proxy/services/main/web/", &[&token, long]);
+    let refused = get(&cluster, PAGE, &[&token, long]);
     assert_eq!(refused.status, 413, "{}", refused.text());
     let second = cluster.sluice(&["apply", "-f", "web.dstack.yml", "-y", "-d", "--json"]);
     assert!(second.stdout.contains("unchanged"), "{second:?}");
@@ -259,17 +265,17 @@ fn up_service_without_a_replica_that_listens_is_unavailable_in_one_line() {
 #[test]
 fn up_replica_gets_requests_while_its_probe_succeeds() {
     let cluster = Cluster::up(TWO_NODES);
-    let (token, page) = (admin(&cluster), "/proxy/services/main/web/");
+    let token = admin(&cluster);
     apply(&cluster, free_port(), "probes: [{type: http, url: /health, interval: 1s}]");
     let until_said = |part: &str| {
         until(part, || {
-            let answer = get(&cluster, page, &[&token]);
+            let answer = get(&cluster, PAGE, &[&token]);
             answer.text().contains(part).then_some(answer)
         })
     };
     assert_eq!(until_said("no replica of service web is ready").status, 503);
     cluster.write("healthy", "");
-    answered(&cluster, page, &[&token]);
+    answered(&cluster, PAGE, &[&token]);
     std::fs::remove_file(cluster.path("work").join("healthy")).expect("removed");
     assert_eq!(until_said("no replica of service web is ready").status, 503);
 }
@@ -279,10 +285,10 @@ fn up_model_of_a_service_is_asked_by_its_name() {
     let cluster = Cluster::up(TWO_NODES);
     let (token, base) = (admin(&cluster), "/proxy/models/main");
     apply(&cluster, free_port(), "model: {name: tiny, format: openai, prefix: /api}");
-    answered(&cluster, "/proxy/services/main/web/", &[&token]);
     let listed = get(&cluster, &format!("{base}/models"), &[&token]);
     let models: serde_json::Value = serde_json::from_str(&listed.text()).expect("JSON");
     assert_eq!((listed.status, &models["data"][0]["id"]), (200, &"tiny".into()), "{models}");
+    answered(&cluster, PAGE, &[&token]);
     let ask = |model: &str, headers: &[&str]| {
         let body = format!("{{\"model\": \"{model}\", \"messages\": []}}");
         let path = format!("{base}/chat/completions");
@@ -291,25 +297,33 @@ fn up_model_of_a_service_is_asked_by_its_name() {
     let (answer, body) = ask("tiny", &[&token]);
     assert_eq!((answer.status, answer.text()), (200, body));
     assert_eq!(answer.header("x-path"), Some("/api/chat/completions"), "{}", answer.head);
+    let streamed = format!("POST {base}/chat/completions HTTP/1.1\r\n{token}");
+    let body = r#"{"model": "tiny", "messages": [], "stream": true}"#;
+    event_stream::assert_arrives_in_parts(&cluster, &address(&cluster), &streamed, body);
     let (none, _) = ask("other", &[&token]);
     assert_eq!((none.status, none.text().lines().count()), (404, 1), "{}", none.text());
     assert_eq!(ask("tiny", &[]).0.status, 401);
     let bad = send(&cluster, "POST", &format!("{base}/chat/completions"), &[&token], b"{}");
     assert_eq!(bad.status, 400, "{}", bad.text());
+    // TGI has OpenAI's API too; the end of its answers is the configuration's.
+    let lines = "model: {name: ended, format: tgi, eos_token: '</s>'}";
+    apply_server(&cluster, "tgi", free_port(), lines);
+    answered(&cluster, "/proxy/services/main/tgi/", &[&token]);
+    let (answer, _) = ask("ended", &[&token]);
+    let sent: serde_json::Value = serde_json::from_str(&answer.text()).expect("JSON");
+    let expected = serde_json::json!({"model": "ended", "messages": [], "stop": ["</s>"]});
+    assert_eq!((answer.status, sent), (200, expected));
+    assert_eq!(answer.header("x-path"), Some("/v1/chat/completions"), "{}", answer.head);
 }
 
 #[test]
 fn up_client_beyond_a_rate_limit_is_refused() {
-    let cluster = Cluster::up(TWO_NODES);
-    let (token, base) = (admin(&cluster), "/proxy/services/main/web");
     // A request in a minute, and one more ahead of it.
-    let limit = "rate_limits: [{prefix: /slow, rps: 0.0167, burst: 1}]";
-    apply(&cluster, free_port(), limit);
-    answered(&cluster, &format!("{base}/"), &[&token]);
-    let statuses: Vec<u16> =
-        (0..4).map(|_| get(&cluster, &format!("{base}/slow"), &[&token]).status).collect();
+    let (cluster, token) = serving("rate_limits: [{prefix: /slow, rps: 0.0167, burst: 1}]");
+    let status = |page: &str| get(&cluster, &format!("{PAGE}{page}"), &[&token]).status;
+    let statuses: Vec<u16> = (0..4).map(|_| status("slow")).collect();
     assert_eq!(statuses, [200, 200, 429, 429]);
-    assert_eq!(get(&cluster, &format!("{base}/other"), &[&token]).status, 200);
+    assert_eq!(status("other"), 200);
 }
 
 #[test]
@@ -332,29 +346,26 @@ fn up_job_of_sbatch_is_a_service_by_its_name() {
 #[test]
 fn up_service_is_scaled_from_none_to_none_by_its_requests() {
     let cluster = Cluster::up(TWO_NODES);
-    let (token, page) = (admin(&cluster), "/proxy/services/main/web/");
+    let token = admin(&cluster);
     let scaling = "replicas: 0..2\n\
         scaling: {metric: rps, target: 1000, window: 30s, scale_up_delay: 1s, scale_down_delay: 1s}";
     apply(&cluster, free_port(), scaling);
     let held = cluster.sluice(&["squeue", "-h", "-n", "web", "-o", "%i %t"]).ok();
     assert!(held.contains("PD") && replicas(&cluster).is_empty(), "{held}");
     // The request waits for the first replica.
-    let answer = get(&cluster, page, &[&token]);
+    let answer = get(&cluster, PAGE, &[&token]);
     assert_eq!(answer.status, 200, "{}", answer.text());
     assert_eq!(replicas(&cluster).len(), 1, "no more than its load needs");
     // The window of 30 s must have passed without a request.
     within(Duration::from_secs(120), "no replica is left", || {
         replicas(&cluster).is_empty().then_some(())
     });
-    assert_eq!(get(&cluster, page, &[&token]).status, 200, "and it comes back");
+    assert_eq!(get(&cluster, PAGE, &[&token]).status, 200, "and it comes back");
 }
 
 #[test]
 fn up_update_of_a_service_loses_no_request() {
-    let cluster = Cluster::up(TWO_NODES);
-    let (token, page) = (admin(&cluster), "/proxy/services/main/web/");
-    apply(&cluster, free_port(), "");
-    answered(&cluster, page, &[&token]);
+    let (cluster, token) = serving("");
     let before = replicas(&cluster);
     assert_eq!(before.len(), 1);
     // At one port the old replica would answer for the new one on this machine, and take connections with it when it ends.
@@ -363,35 +374,23 @@ fn up_update_of_a_service_loses_no_request() {
     assert!(said.contains("replaced once the new replicas are ready"), "{said}");
     // Requests go on all the while.
     until("the first replica is gone", || {
-        let answer = get(&cluster, page, &[&token]);
+        let answer = get(&cluster, PAGE, &[&token]);
         assert_eq!(answer.status, 200, "{}", answer.text());
         let now = replicas(&cluster);
         (now.len() == 1 && now != before).then_some(())
     });
-    assert_eq!(get(&cluster, page, &[&token]).status, 200);
+    assert_eq!(get(&cluster, PAGE, &[&token]).status, 200);
     let again = apply(&cluster, port, "env: [A=b]");
     assert!(again.contains("Detected no changes"), "{again}");
 }
 
 #[test]
 fn up_stop_during_an_update_ends_both_deployments() {
-    let cluster = Cluster::up(TWO_NODES);
-    let (token, page) = (admin(&cluster), "/proxy/services/main/web/");
-    apply(&cluster, free_port(), "");
-    answered(&cluster, page, &[&token]);
+    let (cluster, token) = serving("");
     // The next deployment never listens: the one before it goes on, beside it.
-    let text = format!(
-        "type: service\nname: web\nport: {}\ncommands: [sleep 600]\n\
-         resources: {{cpu: 1, memory: 64MB.., disk: 0GB..}}\n",
-        free_port()
-    );
-    cluster.write("web.dstack.yml", &text);
-    cluster.sluice(&["apply", "-f", "web.dstack.yml", "-y", "-d"]).ok();
+    apply_lines(&cluster, "web", free_port(), "commands: [sleep 600]");
     until("both run", || (replicas(&cluster).len() == 2).then_some(()));
-    assert_eq!(get(&cluster, page, &[&token]).status, 200);
+    assert_eq!(get(&cluster, PAGE, &[&token]).status, 200);
     cluster.sluice(&["stop", "-y", "web"]).ok();
-    until("both are gone", || {
-        let left = cluster.sluice(&["squeue", "-h", "-n", "web", "-o", "%i"]).ok();
-        left.trim().is_empty().then_some(())
-    });
+    await_none(&cluster);
 }

@@ -3,6 +3,7 @@
 
 use crate::harness::{Cluster, TWO_NODES, program, skip, until};
 use crate::web_server::WEB_SERVER;
+use crate::websocket;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
@@ -31,26 +32,26 @@ impl Answer {
     }
 }
 
-/// The address of one of the server's ports.
-fn port_of(cluster: &Cluster, name: &str) -> String {
-    let ports = std::fs::read_to_string(cluster.state().join("ports.json")).expect("the ports");
-    let ports: serde_json::Value = serde_json::from_str(&ports).expect("JSON");
-    ports[name].as_str().expect("the port").to_owned()
-}
-
 /// Where services and web pages of jobs are.
 pub fn address(cluster: &Cluster) -> String {
-    port_of(cluster, "proxy")
+    cluster.address_of("proxy")
 }
 
 /// Where everything else is.
 pub fn clients_address(cluster: &Cluster) -> String {
-    port_of(cluster, "listen")
+    cluster.address_of("listen")
 }
 
 pub fn admin(cluster: &Cluster) -> String {
     let token = std::fs::read_to_string(cluster.state().join("admin.token")).expect("a token");
     format!("Authorization: Bearer {}", token.trim())
+}
+
+/// A new token of a user, with further options.
+pub fn token_of(cluster: &Cluster, user: &str, options: &[&str]) -> String {
+    let args: Vec<&str> = ["token", "user", user].iter().chain(options).copied().collect();
+    let said = cluster.sluice(&args).ok();
+    said.lines().find(|line| !line.trim().is_empty()).expect("a token").trim().to_owned()
 }
 
 /// One request on a connection of its own, to the port that its path is at.
@@ -165,25 +166,7 @@ fn up_link_lets_a_browser_in_once_and_leaves_no_secret_in_the_address() {
     assert_eq!(get(&cluster, &base, &[&cookie, from_port]).status, 403);
     assert_eq!(get(&cluster, &base, &[&cookie, from_port, "Sec-Fetch-Mode: navigate"]).status, 200);
     // Another protocol on the same connection, as a websocket is.
-    let mut stream = TcpStream::connect(address(&cluster)).expect("the server");
-    let head = format!(
-        "GET {base}socket HTTP/1.1\r\nHost: {}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n{cookie}\r\n\r\n",
-        address(&cluster)
-    );
-    stream.write_all(head.as_bytes()).expect("sent");
-    let mut answer = Vec::new();
-    let mut byte = [0];
-    while !answer.ends_with(b"\r\n\r\n") {
-        stream.read_exact(&mut byte).expect("the head");
-        answer.push(byte[0]);
-    }
-    assert!(answer.starts_with(b"HTTP/1.1 101"), "{}", String::from_utf8_lossy(&answer));
-    for text in ["ping", "pong, and more"] {
-        stream.write_all(text.as_bytes()).expect("sent");
-        let mut back = vec![0; text.len()];
-        stream.read_exact(&mut back).expect("echoed");
-        assert_eq!(back, text.as_bytes());
-    }
+    websocket::assert_open(&address(&cluster), &format!("{base}socket"), &[&cookie]);
     let none = cluster.sluice(&["port", "9999", "80", "--web"]);
     assert!(none.code != 0 && none.stderr.lines().count() == 1, "{none:?}");
 }
@@ -192,10 +175,7 @@ fn up_link_lets_a_browser_in_once_and_leaves_no_secret_in_the_address() {
 fn root_web_page_of_another_users_job_is_refused() {
     let cluster = Cluster::up(TWO_NODES);
     let (job, port) = start(&cluster, "");
-    let token = cluster.sluice(&["token", "user", "games"]).ok();
-    let token =
-        token.lines().find(|line| !line.trim().is_empty()).expect("a token").trim().to_owned();
-    let token = format!("Authorization: Bearer {token}");
+    let token = format!("Authorization: Bearer {}", token_of(&cluster, "games", &[]));
     let refused = get(&cluster, &format!("/proxy/jobs/{job}/{port}/"), &[&token]);
     assert!(matches!(refused.status, 403 | 404), "{} {}", refused.status, refused.text());
     assert!(!refused.text().contains("x-forwarded-prefix"), "{}", refused.text());

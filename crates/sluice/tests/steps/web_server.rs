@@ -1,13 +1,35 @@
 //! The web server that jobs and replicas of services run in these tests.
 
-/// A program that answers GET with what it was asked, echoes the bodies of POST, and echoes the bytes of an upgraded connection. It is
+/// A program that answers GET with what it was asked, echoes the bodies of POST, and echoes the bytes of an upgraded connection. Requests
+/// for `/never` are counted in a file, read, and never answered; `/events`, and a chat completion that is to be streamed, are two events, of which the second is
+/// sent once the file `arrived` is there. It is
 /// at the port of its argument, which replicas on this machine share; without one at any, which it writes to the file `port`.
 pub const WEB_SERVER: &str = r#"
 import http.server, os, socket, sys, time
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     def log_message(self, *args): pass
+    def never_answer(self):
+        with open("never.count", "a") as file: file.write("x")
+        while self.rfile.read1(65536): pass
+        self.close_connection = True
+    def send_events(self):
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        def send(data): self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+        send(b"data: first\n\n")
+        while not os.path.exists("arrived"): time.sleep(0.01)
+        send(b"data: second\n\n")
+        send(b"")
     def do_GET(self):
+        if self.path == "/events":
+            self.send_events()
+            return
+        if self.path == "/never":
+            self.never_answer()
+            return
         if self.headers.get("Upgrade"):
             self.send_response(101)
             self.send_header("Connection", "Upgrade")
@@ -34,11 +56,20 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(text.encode())
     def do_POST(self):
+        if self.path == "/never":
+            self.never_answer()
+            return
         length = int(self.headers["Content-Length"])
+        asked = self.rfile.read(length) if self.path.endswith("/chat/completions") else b""
+        if b'"stream": true' in asked:
+            self.send_events()
+            return
         self.send_response(200)
         self.send_header("Content-Length", str(length))
         self.send_header("X-Path", self.path)
         self.end_headers()
+        self.wfile.write(asked)
+        length -= len(asked)
         while length:
             data = self.rfile.read(min(length, 65536))
             length -= len(data)

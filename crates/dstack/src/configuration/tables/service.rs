@@ -5,7 +5,7 @@ use super::resources::RESOURCES;
 use super::run::{COMMANDS, OURS, RUN, SETUP_IGNORED};
 use crate::configuration::fault::Fault;
 use crate::configuration::field::Field;
-use crate::configuration::property::{Default, Form, Table, acts, acts_in_part, notice};
+use crate::configuration::property::{Default, Form, Table, acts, acts_in_part, notice, refused};
 use crate::configuration::reader::mapping;
 use crate::configuration::reading::Reading;
 use crate::configuration::shape::{network, policy, run};
@@ -75,13 +75,15 @@ static MODEL_OPENAI: Table = Table {
     ]],
 };
 
+/// A server of this format has OpenAI's API too, below `/v1`, and knows the template of its model. `eos_token` is one more `stop` of
+/// each request.
 static MODEL_TGI: Table = Table {
     of: "model",
     sections: &[&[
         acts("type", Form::Words(&["chat"])).or(Default::Written("chat")),
         acts("name", Form::Text).or(Default::Required("the model's name")),
         acts("format", Form::Words(&["tgi"])).or(Default::Required("openai or tgi")),
-        acts("chat_template", Form::Text),
+        refused("chat_template", Form::Text, NO_CHAT_TEMPLATE),
         acts("eos_token", Form::Text),
     ]],
 };
@@ -114,8 +116,8 @@ static REPLICA_GROUP: Table = Table {
 
 const GATEWAY_NOTICE: &str =
     "has no effect: every gateway, and the server itself, passes requests on";
-const NO_TGI: &str =
-    "the format `tgi` is not available yet: expected `openai`, which such servers speak too";
+const NO_CHAT_TEMPLATE: &str =
+    "is not applied here: TGI applies the model's own, or that of its `--tokenizer-config-path`";
 const HTTPS_NOTICE: &str = "has no effect: the server's port and gateways have TLS of their own";
 
 pub static SERVICE: Table = Table {
@@ -126,7 +128,7 @@ pub static SERVICE: Table = Table {
                 .or(Default::Required("the port that the service listens on")),
             notice("gateway", Form::Shape(gateway), GATEWAY_NOTICE),
             acts("strip_prefix", Form::Bool).or(Default::Written("true")),
-            // Its reader refuses the format `tgi`.
+            // Its reader refuses a template of the configuration's own.
             acts_in_part("model", Form::Shape(model)),
             notice("https", Form::Shape(https), HTTPS_NOTICE),
             acts("auth", Form::Bool).or(Default::Written("true")),
@@ -179,12 +181,8 @@ fn model(field: &Field<'_>, reading: &mut Reading) -> Result<Value, Fault> {
     let expected = "a model's name, or a mapping";
     if field.is_map() {
         let entries = field.entries(expected)?;
-        let format = entries.iter().find(|(key, ..)| *key == "format");
-        let tgi = format.filter(|(_, _, format)| format.text("") == Ok("tgi"));
-        if let Some((_, _, format)) = tgi {
-            reading.refuse(format, NO_TGI);
-        }
-        let is_tgi = tgi.is_some();
+        let mut formats = entries.iter().filter(|(key, ..)| *key == "format");
+        let is_tgi = formats.any(|(_, _, format)| format.text("") == Ok("tgi"));
         return mapping(field, if is_tgi { &MODEL_TGI } else { &MODEL_OPENAI }, reading);
     }
     Ok(Value::map([

@@ -138,7 +138,7 @@ async fn wrong_bodies_and_names_are_refused_in_the_clients_shapes() {
         ),
         (
             "/api/project/main/runs/apply",
-            json!({"plan": {"run_spec": {"configuration": {"type": "service", "port": 80, "commands": ["a"], "model": {"name": "m", "format": "tgi"}}}}}),
+            json!({"plan": {"run_spec": {"configuration": {"type": "service", "port": 80, "commands": ["a"], "model": {"name": "m", "format": "tgi", "chat_template": "x"}}}}}),
             StatusCode::BAD_REQUEST,
         ),
         (

@@ -1,7 +1,8 @@
 //! What gateways are told of services: where their replicas listen, as far as a gateway can connect to them.
 
+use super::live::LiveService;
 use super::replica::Replica;
-use super::table::{LiveService, Table};
+use super::table::Table;
 use crate::shared::agent_links::AgentLinks;
 use cluster::State;
 use wire::gateway::{ReplicaRoute, SERVICES_MAX, ServiceRoute};

@@ -7,13 +7,15 @@
 //!
 //! - `scaler` brings replicas to the number that `autoscale` says, by what came (`arrivals`, `scale_state`).
 //! - `roller` replaces the deployment before the newest; `router` tells the router of a service its workers.
-//! - `request_head`: what the head of a request says; `gateway_routes`: what gateways are told of them; `models`: requests that name a model; `table`: the services that are active; `replica`: the connections to one; `balance`: which replica is next; `probe` and
+//! - `request_head`: what the head of a request says; `answer`: what the client gets; `gateway_routes`: what gateways are told of them; `models`: requests that name a model; `table`: the services that are active; `live`: one of them; `replica`: the connections to one; `balance`: which replica is next; `probe` and
 //!   `readiness`: which replicas are ready.
 
+pub mod answer;
 mod arrivals;
 mod autoscale;
 pub mod balance;
 mod gateway_routes;
+mod live;
 pub mod models;
 mod probe;
 mod readiness;
@@ -27,14 +29,15 @@ mod scaler;
 mod table;
 
 use super::access_log::Asked;
-use super::exchange::{OutgoingHead, inner_uri, join_upgraded, redirect, said};
+use super::exchange::{OutgoingHead, inner_uri, redirect, said};
 use super::headers;
 use super::origin::{host_of, service_of_host};
-use super::pool::{AnswerBody, Outstanding, SendFailure, read_short};
+use super::pool::{SendFailure, in_time, read_short};
 use crate::http::authenticate::{self, Caller};
 use crate::http::peer::{HeldSlot, Peer};
 use crate::shared::Shared;
 use crate::shared::gateways::Routes;
+use answer::AnswerTo;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
@@ -43,16 +46,16 @@ use axum::response::Response;
 use cluster::rights::Rights;
 use hyper::body::Body as _;
 use hyper::upgrade::OnUpgrade;
+use live::{LiveService, key};
 use model::id::AttemptId;
 use request_head::{
-    SANDBOX, ServicePath, TRIES_MAX, VIA, WHOLE_HOST, bounded_body, check_head, is_safe, refused,
+    ServicePath, TRIES_MAX, VIA, WHOLE_HOST, bounded_body, check_head, check_rate, client_address,
+    is_safe, refused, retry_later, too_long,
 };
-use request_rate::Client;
 use scale_state::{ScaleState, WaitingRequest};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use table::LiveService;
 pub use table::Services;
 use tokio::sync::Notify;
 
@@ -133,7 +136,7 @@ fn look(shared: &Arc<Shared>, services: &Services) {
     }
     let table = services.table(shared);
     services.end_leaving(&shared.read());
-    gateways.keep_arrived(|name| table.contains_key(&table::key(&name.project, &name.run)));
+    gateways.keep_arrived(|name| table.contains_key(&key(&name.project, &name.run)));
     shared.volatile.probe_streaks.set(streaks);
 }
 
@@ -146,7 +149,7 @@ pub async fn service(
     let Some(asked) = ServicePath::parse(&path) else {
         return said(StatusCode::NOT_FOUND, "expected /proxy/services/PROJECT/RUN/");
     };
-    let live = services.table(&shared).get(asked.key).cloned();
+    let live = services.find(&shared, asked.key).await;
     let by_token = match admit(&shared, &request, asked.project, live.as_deref()) {
         Ok(by_token) => by_token,
         Err(response) => return *response,
@@ -169,7 +172,7 @@ pub async fn by_host(
     let domain = shared.read().config.proxy.domain.clone();
     let named = domain.and_then(|domain| service_of_host(host_of(&request)?, &domain));
     let Some((project, run)) = named else { return next.run(request).await };
-    let live = services.table(&shared).get(&table::key(&project, &run)).cloned();
+    let live = services.find(&shared, &key(&project, &run)).await;
     let by_token = match admit(&shared, &request, &project, live.as_deref()) {
         Ok(by_token) => by_token,
         Err(response) => return *response,
@@ -197,7 +200,7 @@ async fn exchange(
     let live = &passed.live;
     let entry = services.access_log.begin(|| Asked {
         client: client_address(&request),
-        service: table::key(&live.name.project, &live.name.run),
+        service: live.key(),
         method: request.method().clone(),
         path: request.uri().path().to_owned(),
     });
@@ -306,7 +309,8 @@ impl Passed<'_> {
         mut request: Request,
     ) -> Result<Response, Box<Response>> {
         check_head(request.headers())?;
-        self.check_rate(&request)?;
+        let (rates, limits) = (&self.live.rates, &self.live.service.rate_limits);
+        check_rate(rates, limits, &self.live.name.run, self.rest, &request)?;
         // What is refused is no load: it starts no replica.
         self.live.scale.arrivals.note(Instant::now());
         let upgrade = request.extensions_mut().remove::<OnUpgrade>();
@@ -327,28 +331,38 @@ impl Passed<'_> {
         let mut was_lost = false;
         let mut live = self.live.clone();
         let mut wait = FirstReplica::new(&live, services, shared);
-        let (answer, counted) = loop {
+        let mut is_current = false;
+        let (answer, outstanding, websocket) = loop {
             let chosen = live.choose(&tried, upgrades).filter(|_| tried.len() < TRIES_MAX);
             let Some(replica) = chosen else {
                 // What may have ended a replica is not sent to one after the other until the time is over.
-                if was_lost || !wait.goes_on().await {
-                    return Err(self.no_replica(&live, &tried));
+                if !was_lost && wait.goes_on().await {
+                    live = services.again(shared, &live);
+                    tried.clear();
+                    continue;
                 }
-                live = services.again(shared, &live);
-                tried.clear();
-                continue;
+                // One may run since the table was made.
+                if live.replicas.is_empty() && !std::mem::replace(&mut is_current, true) {
+                    let table = services.current(shared).await;
+                    live = table.get(&live.key()).unwrap_or(&live).clone();
+                    continue;
+                }
+                return Err(self.no_replica(&live, &tried));
             };
             let outstanding = replica.enter();
             let websocket = upgrades.then(|| replica.enter_websocket());
             let owner = &live.owner;
             let forwarders = &services.forwarders;
-            let sent = replica.send(shared, forwarders, owner, outgoing, upgrades).await;
-            let sent = match sent {
-                Ok(answer) if is_repeatable => replica.while_there(read_short(answer)).await,
-                sent => sent,
+            let exchange = async {
+                let answer = replica.send(shared, forwarders, owner, outgoing, upgrades).await?;
+                if is_repeatable {
+                    replica.while_there(read_short(answer)).await
+                } else {
+                    Ok(answer)
+                }
             };
-            outgoing = match sent {
-                Ok(answer) => break (answer, (outstanding, websocket)),
+            outgoing = match in_time(services.answer_timeout, exchange).await {
+                Ok(answer) => break (answer, outstanding, websocket),
                 Err(SendFailure::NotSent(unsent)) => *unsent,
                 Err(SendFailure::Lost) => {
                     let Some(head) = &again else {
@@ -361,6 +375,7 @@ impl Passed<'_> {
                     }
                     head.with(Body::empty())
                 }
+                Err(SendFailure::TooLong) => return Err(too_long()),
                 Err(SendFailure::TimedOut) => {
                     let why = format!("a replica of service {} took too long", self.live.name.run);
                     return Err(refused(StatusCode::GATEWAY_TIMEOUT, &why));
@@ -368,52 +383,8 @@ impl Passed<'_> {
             };
             tried.push(replica.attempt);
         };
-        self.answer(answer, counted, upgrade, slot, is_whole)
-    }
-
-    /// Refuses a client that has made more requests than the service's rate limits allow.
-    fn check_rate(&self, request: &Request) -> Result<(), Box<Response>> {
-        let limits = &self.live.service.rate_limits;
-        if limits.is_empty() {
-            return Ok(());
-        }
-        let address = client_address(request);
-        let header = |name: &str| {
-            let value = request.headers().get(name)?.to_str().ok()?;
-            Some(value.to_owned())
-        };
-        let client = Client { address: &address, header: &header };
-        let path = format!("/{}", self.rest);
-        if self.live.rates.admit(limits, &path, &client, Instant::now()) {
-            return Ok(());
-        }
-        let why = format!("service {}: too many requests", self.live.name.run);
-        let mut response = refused(StatusCode::TOO_MANY_REQUESTS, &why);
-        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
-        Err(response)
-    }
-
-    fn answer(
-        &self,
-        mut answer: hyper::Response<AnswerBody>,
-        (outstanding, websocket): (Outstanding, Option<Outstanding>),
-        upgrade: Option<OnUpgrade>,
-        slot: Option<HeldSlot>,
-        is_whole: bool,
-    ) -> Result<Response, Box<Response>> {
-        let mut answer = if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
-            let of_client = upgrade.ok_or_else(|| self.failed("changed the protocol unasked"))?;
-            join_upgraded(&mut answer, of_client, (outstanding, websocket, slot));
-            answer.map(|_| Body::empty())
-        } else {
-            answer.map(|body| Body::new(body.counted(outstanding)))
-        };
-        headers::to_client(answer.headers_mut(), self.prefix, is_whole);
-        if self.prefix != WHOLE_HOST {
-            let sandbox = HeaderValue::from_static(SANDBOX);
-            answer.headers_mut().append(header::CONTENT_SECURITY_POLICY, sandbox);
-        }
-        Ok(answer)
+        let to = AnswerTo { outstanding, websocket, upgrade, slot, prefix: self.prefix, is_whole };
+        to.pass(answer).ok_or_else(|| self.failed("changed the protocol unasked"))
     }
 
     fn failed(&self, what: &str) -> Box<Response> {
@@ -433,18 +404,6 @@ impl Passed<'_> {
         } else {
             format!("no replica of service {run} takes connections at its port {port}")
         };
-        let mut response = refused(StatusCode::SERVICE_UNAVAILABLE, &why);
-        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
-        response
-    }
-}
-
-/// Where a request comes from. By a socket it is its user's, whom the kernel or a node knows.
-pub fn client_address(request: &Request) -> String {
-    match request.extensions().get::<Peer>() {
-        Some(Peer::Port { from, .. }) => from.to_canonical().to_string(),
-        Some(Peer::Socket(user)) => format!("user {}", user.uid),
-        Some(Peer::Node(user)) => format!("user {}", user.who.uid),
-        None => String::new(),
+        retry_later(StatusCode::SERVICE_UNAVAILABLE, &why)
     }
 }

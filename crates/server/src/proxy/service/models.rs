@@ -1,7 +1,8 @@
 //! Models of services: `/proxy/models/PROJECT/` speaks OpenAI's API for all of a project's services that serve one. A request is
-//! passed on to the service that has the model which it names.
+//! passed on to the service that has the model which it names. Where the model has an `eos_token`, the request gets it as one more `stop`.
 
-use super::table::{LiveService, Services, Table};
+use super::live::LiveService;
+use super::table::{Services, Table};
 use super::{Passed, exchange, member};
 use crate::proxy::exchange::said;
 use crate::shared::Shared;
@@ -11,7 +12,9 @@ use axum::http::{HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use model::service::{ServedModel, Service};
 use serde::Deserialize;
+use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use wire::client::REQUEST_BYTES_MAX;
 
@@ -21,10 +24,41 @@ pub const LIST_ROUTES: [&str; 2] =
 pub const CHAT_ROUTES: [&str; 2] =
     ["/proxy/models/{project}/chat/completions", "/proxy/models/{project}/v1/chat/completions"];
 
+/// Bytes of the `stop` of a request that is read.
+const STOP_BYTES_MAX: usize = 64 << 10;
+
 /// What is read of a request.
 #[derive(Deserialize)]
 struct Asked {
     model: String,
+}
+
+/// OpenAI's `stop`: texts at which an answer ends.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Stop {
+    One(String),
+    Several(Vec<String>),
+}
+
+/// The request with one more text at which its answer ends; `None` where its `stop` is none. All else stays as it is written.
+fn with_stop(request: &[u8], end: &str) -> Option<Vec<u8>> {
+    let mut fields: BTreeMap<String, Box<RawValue>> = serde_json::from_slice(request).ok()?;
+    let said = fields.remove("stop");
+    let said = said.as_ref().map_or("null", |said| said.get());
+    if said.len() > STOP_BYTES_MAX {
+        return None;
+    }
+    let mut ends = match serde_json::from_str(said).ok()? {
+        None => Vec::new(),
+        Some(Stop::One(text)) => vec![text],
+        Some(Stop::Several(texts)) => texts,
+    };
+    if !ends.iter().any(|text| text == end) {
+        ends.push(end.to_owned());
+    }
+    fields.insert("stop".to_owned(), to_raw_value(&ends).ok()?);
+    serde_json::to_vec(&fields).ok()
 }
 
 /// The models of a project.
@@ -37,7 +71,7 @@ pub async fn list(
     if let Err(response) = member(&shared, &request, &project) {
         return *response;
     }
-    let table = services.table(&shared);
+    let table = services.current(&shared).await;
     let mut models: Vec<Value> =
         served(&table, &project).map(|(live, model)| body(live, model)).collect();
     models.sort_by(|one, other| one["id"].as_str().cmp(&other["id"].as_str()));
@@ -63,6 +97,24 @@ fn served<'t>(
     of_project.filter_map(|live| Some((live, live.service.model.as_ref()?)))
 }
 
+/// The service of a project that serves a model, also one that has come since the table was made.
+async fn find(
+    services: &Services,
+    shared: &Shared,
+    project: &str,
+    model: &str,
+) -> Option<Arc<LiveService>> {
+    let named = |table: &Table| {
+        let mut all = served(table, project);
+        all.find(|(_, served)| served.name == model).map(|(live, _)| live.clone())
+    };
+    let known = named(&services.table(shared));
+    if known.is_some() {
+        return known;
+    }
+    named(&services.current(shared).await)
+}
+
 /// A chat completion, streamed where the request says so. The request's body is whole already (`body_limits`).
 pub async fn chat(
     State(shared): State<Arc<Shared>>,
@@ -80,9 +132,9 @@ pub async fn chat(
     let Ok(Asked { model }) = serde_json::from_slice(&bytes) else {
         return said(StatusCode::BAD_REQUEST, "expected JSON with the name of a `model`");
     };
-    let table = services.table(&shared);
-    let found = served(&table, &project).find(|(_, served)| served.name == model);
-    let Some((live, served)) = found else {
+    let live = find(&services, &shared, &project, &model).await;
+    let served = live.as_deref().and_then(|live| live.service.model.as_ref());
+    let (Some(live), Some(served)) = (&live, served) else {
         let why = format!("project {project} has no service with model {model:?}");
         return said(StatusCode::NOT_FOUND, &why);
     };
@@ -95,9 +147,43 @@ pub async fn chat(
         parts.headers.insert(header::HOST, host);
     }
     parts.uri = uri;
-    let request = Request::from_parts(parts, Body::from(bytes));
+    let body = match &served.eos_token {
+        None => Body::from(bytes),
+        Some(end) => {
+            let Some(longer) = with_stop(&bytes, end) else {
+                return said(StatusCode::BAD_REQUEST, "expected `stop` as a text or a list of them");
+            };
+            parts.headers.remove(header::TRANSFER_ENCODING);
+            parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(longer.len()));
+            Body::from(longer)
+        }
+    };
+    let request = Request::from_parts(parts, body);
     let prefix = format!("{}/", Service::models_path(&project));
     let rest = path.trim_start_matches('/');
     let passed = Passed { live: live.clone(), prefix: &prefix, rest, by_token: true };
     exchange(&shared, &services, &passed, request).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn end_of_a_model_is_one_more_stop_of_its_requests() {
+        for (asked, expected) in [
+            (r#"{"model":"m"}"#, r#"{"model":"m","stop":["</s>"]}"#),
+            (r#"{"a":1.50,"stop":null}"#, r#"{"a":1.50,"stop":["</s>"]}"#),
+            (r#"{"stop":"x"}"#, r#"{"stop":["x","</s>"]}"#),
+            (r#"{"stop":["x","</s>"]}"#, r#"{"stop":["x","</s>"]}"#),
+            (r#"{"messages":[ {"role":"a"}]}"#, r#"{"messages":[ {"role":"a"}],"stop":["</s>"]}"#),
+        ] {
+            let found = with_stop(asked.as_bytes(), "</s>").expect(asked);
+            assert_eq!(String::from_utf8_lossy(&found), expected);
+        }
+        let long = format!(r#"{{"stop":["{}"]}}"#, "x".repeat(STOP_BYTES_MAX));
+        for bad in [r#"{"stop":7}"#, r#"{"stop":[7]}"#, "[]", long.as_str()] {
+            assert_eq!(with_stop(bad.as_bytes(), "</s>"), None, "{bad:.20}");
+        }
+    }
 }

@@ -1,7 +1,8 @@
 //! Probes of replicas: requests that are made again and again as long as the replica is there.
 
+use super::live::LiveService;
 use super::replica::Replica;
-use super::table::{LiveService, Services};
+use super::table::Services;
 use crate::proxy::forwarders::Forwarders;
 use crate::shared::Shared;
 use axum::body::Body;

@@ -1,11 +1,16 @@
 //! What the head of a request to a service says, and what is refused by it alone; the same for the server and for gateways.
 
+use super::request_rate::{Client, RequestRates};
+use crate::http::peer::Peer;
 use crate::proxy::exchange::said;
 use axum::body::Body;
-use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::extract::Request;
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::Response;
 use http_body_util::Limited;
 use hyper::body::Body as _;
+use model::service::RateLimit;
+use std::time::Instant;
 
 /// Bytes of a request's body.
 pub const BODY_BYTES_MAX: u64 = 64 << 20;
@@ -65,8 +70,7 @@ pub fn check_head(headers: &HeaderMap) -> Result<(), Box<Response>> {
     let length = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
     let length = length.and_then(|length| length.parse::<u64>().ok());
     if length.is_some_and(|length| length > BODY_BYTES_MAX) {
-        let why = format!("a request has at most {BODY_BYTES_MAX} bytes");
-        return Err(refused(StatusCode::PAYLOAD_TOO_LARGE, &why));
+        return Err(too_long());
     }
     if loops(headers) >= LOOPS_MAX {
         return Err(refused(StatusCode::LOOP_DETECTED, "the request goes round in circles"));
@@ -74,7 +78,13 @@ pub fn check_head(headers: &HeaderMap) -> Result<(), Box<Response>> {
     Ok(())
 }
 
-/// The body of a request as a replica gets it. What does not say its length loses its connection at the bound.
+/// The answer to a request whose body is too long, by its head or in the middle.
+pub fn too_long() -> Box<Response> {
+    let why = format!("a request has at most {BODY_BYTES_MAX} bytes");
+    refused(StatusCode::PAYLOAD_TOO_LARGE, &why)
+}
+
+/// The body of a request as a replica gets it. One that does not say its length is given up at the bound (`SendFailure::TooLong`).
 pub fn bounded_body(body: Body) -> Body {
     // Most requests have none: nothing is put around it.
     if body.is_end_stream() {
@@ -102,6 +112,47 @@ fn passed_by(headers: &HeaderMap) -> impl Iterator<Item = &str> {
 /// Methods that change nothing, by RFC 9110: a request may be sent again that was perhaps carried out.
 pub fn is_safe(method: &Method) -> bool {
     [Method::GET, Method::HEAD, Method::OPTIONS].contains(method)
+}
+
+/// Where a request comes from. By a socket it is its user's, whom the kernel or a node knows.
+pub fn client_address(request: &Request) -> String {
+    match request.extensions().get::<Peer>() {
+        Some(Peer::Port { from, .. }) => from.to_canonical().to_string(),
+        Some(Peer::Socket(user)) => format!("user {}", user.uid),
+        Some(Peer::Node(user)) => format!("user {}", user.who.uid),
+        None => String::new(),
+    }
+}
+
+/// Refuses a client that has made more requests to a service than its rate limits allow. `rest`: the path behind the service's own.
+pub fn check_rate(
+    rates: &RequestRates,
+    limits: &[RateLimit],
+    run: &str,
+    rest: &str,
+    request: &Request,
+) -> Result<(), Box<Response>> {
+    if limits.is_empty() {
+        return Ok(());
+    }
+    let address = client_address(request);
+    let header = |name: &str| {
+        let value = request.headers().get(name)?.to_str().ok()?;
+        Some(value.to_owned())
+    };
+    let client = Client { address: &address, header: &header };
+    if rates.admit(limits, &format!("/{rest}"), &client, Instant::now()) {
+        return Ok(());
+    }
+    let why = format!("service {run}: too many requests");
+    Err(retry_later(StatusCode::TOO_MANY_REQUESTS, &why))
+}
+
+/// An answer of the proxy itself that asks the client to come again.
+pub fn retry_later(status: StatusCode, why: &str) -> Box<Response> {
+    let mut response = refused(status, why);
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    response
 }
 
 /// An answer of the proxy itself.

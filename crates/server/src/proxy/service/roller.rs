@@ -1,9 +1,9 @@
 //! Updates of services in place: a newer deployment of a service runs beside the one before it until its replicas are ready. Then those
 //! of the one before get no more requests, and are ended when they have answered what they have.
 
+use super::live::{LiveGroup, LiveService};
 use super::replica::Replica;
 use super::scaler::DRAIN_MAX;
-use super::table::{LiveGroup, LiveService};
 use crate::shared::Shared;
 use cluster::Command;
 use cluster::command::CancelJobs;

@@ -5,9 +5,10 @@
 //! removed first. Workers of another kind of router find it by themselves: they start after it, and are told its address.
 
 use super::gateway_routes::route;
+use super::live::{LiveGroup, LiveService};
 use super::replica::Replica;
 use super::scaler::change;
-use super::table::{LiveGroup, LiveService, Services};
+use super::table::Services;
 use crate::proxy::forwarders::Forwarders;
 use crate::shared::Shared;
 use axum::body::Body;

@@ -4,8 +4,8 @@
 //! more requests, and is requeued and held when it has answered those that it has.
 
 use super::autoscale::{self, Load};
+use super::live::{LiveGroup, LiveService};
 use super::replica::Replica;
-use super::table::{LiveGroup, LiveService};
 use crate::shared::Shared;
 use cluster::Command;
 use model::array::IndexSet;
@@ -41,16 +41,18 @@ fn scale_group(shared: &Shared, live: &LiveService, group: &LiveGroup, now: Inst
         live.scale.note_change(group.index, now);
         give_up(shared, live, group, (current - wanted) as usize, now);
     }
-    for replica in draining {
-        let is_done = |since: Instant| {
-            live.outstanding(replica) == 0 || now.saturating_duration_since(since) >= DRAIN_MAX
-        };
-        if replica.drained_since().is_some_and(is_done)
-            && let Some(task) = replica.task
-        {
+    for replica in draining.into_iter().filter(|replica| is_drained(live, replica, now)) {
+        if let Some(task) = replica.task {
             change(shared, task, JobChange::Requeue(Requeue::HELD));
         }
     }
+}
+
+/// Whether a replica that gets no more requests has answered those that it had, or had its time for them.
+fn is_drained(live: &LiveService, replica: &Replica, now: Instant) -> bool {
+    let is_over = |since: Instant| now.saturating_duration_since(since) >= DRAIN_MAX;
+    let since = replica.drained_since();
+    since.is_some_and(|since| live.outstanding(replica) == 0 || is_over(since))
 }
 
 /// All requests count for each group: behind a router each of them needs a replica of every group.
@@ -97,25 +99,45 @@ pub fn change(shared: &Shared, ArrayTask { array, index }: ArrayTask, change: Jo
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::TestServer;
     use model::id::{AttemptId, JobId};
     use model::service::Service;
 
+    const SCALING: Scaling =
+        Scaling { min: 0, target_milli: 10_000, window_s: 60, up_delay_s: 300, down_delay_s: 600 };
+
+    fn replica(job: u32) -> Arc<Replica> {
+        let attempt = AttemptId { job: JobId(job), number: 1 };
+        Arc::new(Replica::new(attempt, None, &Service::at(80)))
+    }
+
     #[test]
     fn first_replica_of_a_deployment_starts_for_those_before_it() {
-        let scaling = Scaling {
-            min: 0,
-            target_milli: 10_000,
-            window_s: 60,
-            up_delay_s: 300,
-            down_delay_s: 600,
-        };
         let wanted = |deployment: u32| {
-            let attempt = AttemptId { job: JobId(1), number: 1 };
-            let old = Arc::new(Replica::new(attempt, None, &Service::at(80)));
-            let service = Service { deployment, scaling: Some(scaling), ..Service::at(80) };
-            let live = LiveService::of_test(service, vec![old], 0);
-            autoscale::wanted(&scaling, 5, &load(&scaling, &live, 0, 0, Instant::now()))
+            let service = Service { deployment, scaling: Some(SCALING), ..Service::at(80) };
+            let live = LiveService::of_test(service, vec![replica(1)], 0);
+            autoscale::wanted(&SCALING, 5, &load(&SCALING, &live, 0, 0, Instant::now()))
         };
         assert_eq!((wanted(1), wanted(0)), (1, 0));
+    }
+
+    #[tokio::test]
+    async fn replica_that_is_given_up_gets_no_more_requests_and_answers_those_that_it_has() {
+        let server = TestServer::without_writer();
+        let service = Service { replicas: 2, scaling: Some(SCALING), ..Service::at(80) };
+        let (first, last) = (replica(1), replica(2));
+        let live = LiveService::of_test(service, vec![first.clone(), last.clone()], 2);
+        let request = last.enter();
+        scale(&server.shared, &live, Instant::now());
+        assert!(last.is_open(), "the delay has not passed");
+        let now = Instant::now() + Duration::from_secs(SCALING.down_delay_s.into());
+        scale(&server.shared, &live, now);
+        assert!(first.is_open() && !last.is_open(), "one is left for the request");
+        let chosen = |_| live.choose(&[], false).map(|replica| replica.attempt);
+        assert!((0..4).map(chosen).all(|attempt| attempt == Some(first.attempt)));
+        assert!(!is_drained(&live, &last, now) && !is_drained(&live, &first, now));
+        assert!(is_drained(&live, &last, now + DRAIN_MAX), "it does not wait for ever");
+        drop(request);
+        assert!(is_drained(&live, &last, now));
     }
 }

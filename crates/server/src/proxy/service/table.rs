@@ -1,23 +1,16 @@
 //! The services that are active, with their replicas, as the state of the cluster has them.
 
-use super::balance::least_busy;
-use super::replica::{OUTSTANDING_MAX, Replica, WEBSOCKETS_MAX};
-use super::request_rate::RequestRates;
-use super::scale_state::ScaleState;
+use super::live::{LiveGroup, LiveService, key};
+use super::replica::Replica;
 use crate::proxy::access_log::AccessLog;
 use crate::proxy::forwarders::Forwarders;
 use crate::shared::Shared;
-use crate::shared::service_counts::{ServiceCount, ServiceCounts, ServiceName};
+use crate::shared::service_counts::{ServiceCounts, ServiceName};
 use cluster::{Job, State};
-use model::id::{AttemptId, JobId};
+use model::id::AttemptId;
 use model::principal::Principal;
-use model::replica_group::GroupRole;
-use model::run::{ArrayTask, Hold};
-use model::service::{REPLICAS_MAX, Service};
-use model::time::Timestamp;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering::Relaxed;
+use model::service::Service;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
@@ -28,173 +21,13 @@ const AGE_MAX: Duration = Duration::from_millis(50);
 /// By `PROJECT/RUN`, as it is in a path.
 pub type Table = HashMap<String, Arc<LiveService>>;
 
-/// A service that has not ended.
-pub struct LiveService {
-    pub name: ServiceName,
-    pub service: Service,
-    /// When it was submitted.
-    pub created: Timestamp,
-    /// The owner of the jobs; requests reach replicas through steps of this user.
-    pub owner: Principal,
-    /// The replicas that run, of all deployments.
-    pub replicas: Vec<Arc<Replica>>,
-    pub counts: Arc<ServiceCount>,
-    /// The clients, as its rate limits know them.
-    pub rates: Arc<RequestRates>,
-    /// The jobs of earlier deployments, which the newest replaces.
-    pub outdated: BTreeSet<JobId>,
-    /// The groups of the newest deployment; one where all replicas are alike.
-    pub groups: Vec<LiveGroup>,
-    pub scale: Arc<ScaleState>,
-    /// Grows with each request.
-    turn: Arc<AtomicUsize>,
-}
-
-/// Replicas of one kind, of the newest deployment.
-pub struct LiveGroup {
-    pub index: u32,
-    pub service: Service,
-    /// Replicas that hold resources and are not ending.
-    active: u32,
-    /// Replicas that are to start when there is a place for them.
-    pub queued: Vec<ArrayTask>,
-    /// Replicas that are held: it does not need them now.
-    pub parked: Vec<ArrayTask>,
-}
-
-impl LiveGroup {
-    /// The group of these jobs, which are all of one kind.
-    fn of(index: u32, service: &Service, jobs: &[&Job]) -> Self {
-        let is_active = |job: &&&Job| job.attempt().is_some_and(|attempt| attempt.ending.is_none());
-        let active = u32::try_from(jobs.iter().filter(is_active).count()).unwrap_or(u32::MAX);
-        let queued = jobs.iter().filter(|job| job.hold.is_none()).flat_map(|job| waiting(job));
-        // What an administrator holds stays held, and what somebody is to look at before it runs again.
-        let is_parked = |job: &&&Job| job.hold == Some(Hold::User) && !job.special_exit;
-        let held = jobs.iter().filter(is_parked);
-        let mut parked: Vec<ArrayTask> = held.flat_map(|job| waiting(job)).collect();
-        parked.sort_by_key(|task| task.index);
-        Self { index, service: service.clone(), active, queued: queued.collect(), parked }
-    }
-
-    /// How many replicas run or are to run.
-    pub fn wanted(&self) -> u32 {
-        self.active.saturating_add(u32::try_from(self.queued.len()).unwrap_or(u32::MAX))
-    }
-}
-
-impl LiveService {
-    /// The replica that gets the next request; none of those that were tried, and for a WebSocket none that has its part of them.
-    pub fn choose(&self, tried: &[AttemptId], upgrades: bool) -> Option<Arc<Replica>> {
-        let outstanding: Vec<usize> = self.replicas.iter().map(|one| one.outstanding()).collect();
-        // One whose server is not known to be up is for when there is no other.
-        let is_one_up = self.replicas.iter().any(|one| self.is_serving(one) && one.is_reached());
-        let is_left_out = |at: &usize| {
-            let replica = &self.replicas[*at];
-            let is_unknown = is_one_up && !replica.is_reached();
-            let is_full = upgrades && replica.websockets() >= WEBSOCKETS_MAX;
-            tried.contains(&replica.attempt) || !self.is_serving(replica) || is_unknown || is_full
-        };
-        let left_out: Vec<usize> = (0..self.replicas.len()).filter(is_left_out).collect();
-        let turn = self.turn.fetch_add(1, Relaxed);
-        let chosen = least_busy(&outstanding, &left_out, turn, OUTSTANDING_MAX)?;
-        Some(self.replicas[chosen].clone())
-    }
-
-    /// How many replicas take requests.
-    pub fn ready(&self) -> usize {
-        self.replicas.iter().filter(|replica| self.is_serving(replica)).count()
-    }
-
-    /// Whether a replica is to get requests. A router is once each group of its workers has one that it knows.
-    pub fn is_serving(&self, replica: &Replica) -> bool {
-        let is_for_clients = match replica.role {
-            GroupRole::Serves => true,
-            GroupRole::Worker => false,
-            GroupRole::Router(_) => (0..replica.group_count)
-                .filter(|index| *index != replica.group)
-                .all(|index| self.workers_of(replica).any(|one| one.group == index && one.is_up())),
-        };
-        is_for_clients && replica.is_open()
-    }
-
-    /// The replicas that a router passes requests on to.
-    pub fn workers_of(&self, router: &Replica) -> impl Iterator<Item = &Arc<Replica>> {
-        let deployment = router.deployment;
-        let is_worker = move |one: &&Arc<Replica>| {
-            one.role == GroupRole::Worker && one.deployment == deployment
-        };
-        self.replicas.iter().filter(is_worker)
-    }
-
-    pub fn routers(&self) -> impl Iterator<Item = &Arc<Replica>> {
-        self.replicas.iter().filter(|one| matches!(one.role, GroupRole::Router(_)))
-    }
-
-    /// Requests that a replica has not answered yet. Nobody but its router knows those of a worker: they are among the router's.
-    pub fn outstanding(&self, replica: &Replica) -> usize {
-        if replica.role != GroupRole::Worker {
-            return replica.outstanding();
-        }
-        let own = self.routers().filter(|router| router.deployment == replica.deployment);
-        // A worker that the router still knows may get another at any time.
-        own.map(|router| router.outstanding()).sum::<usize>() + usize::from(replica.is_joined())
-    }
-
-    /// Whether the replicas of a group of the newest deployment may start: some are told the address of the router, which runs first.
-    pub fn may_start(&self, group: &LiveGroup) -> bool {
-        let waits = group.service.group.as_ref().is_some_and(|place| place.waits_for_router);
-        let is_newest = |router: &&Arc<Replica>| router.deployment == self.service.deployment;
-        let mut routers = self.routers().filter(is_newest);
-        !waits || routers.any(|router| router.is_open() && router.is_reached())
-    }
-
-    /// Whether the number of replicas of one of its groups follows the load.
-    pub fn is_scaled(&self) -> bool {
-        self.groups.iter().any(|group| group.service.scaling.is_some())
-    }
-
-    /// The replicas of a group of the newest deployment.
-    pub fn newest_of(&self, group: u32) -> impl DoubleEndedIterator<Item = &Arc<Replica>> {
-        self.newest().filter(move |replica| replica.group == group)
-    }
-
-    /// The replicas of the newest deployment.
-    pub fn newest(&self) -> impl DoubleEndedIterator<Item = &Arc<Replica>> {
-        self.replicas.iter().filter(|replica| replica.deployment == self.service.deployment)
-    }
-
-    /// The replicas of earlier deployments.
-    pub fn older(&self) -> impl Iterator<Item = &Arc<Replica>> {
-        self.replicas.iter().filter(|replica| replica.deployment != self.service.deployment)
-    }
-}
-
-#[cfg(test)]
-impl LiveService {
-    /// A service in a test, of which so many replicas of the newest deployment have resources.
-    pub fn of_test(service: Service, replicas: Vec<Arc<Replica>>, active: u32) -> Self {
-        let jobs = replicas.iter().filter(|replica| replica.deployment != service.deployment);
-        Self {
-            name: ServiceName { project: "main".into(), run: "web".into() },
-            outdated: jobs.map(|replica| replica.attempt.job).collect(),
-            groups: vec![LiveGroup { active, ..LiveGroup::of(0, &service, &[]) }],
-            service,
-            created: Timestamp::from_secs(1),
-            owner: crate::testing::user(),
-            replicas,
-            counts: Arc::default(),
-            rates: Arc::default(),
-            scale: Arc::default(),
-            turn: Arc::default(),
-        }
-    }
-}
-
 /// Finds services. The table is made anew when something was committed since.
 pub struct Services {
     pub forwarders: Arc<Forwarders>,
     pub access_log: Arc<AccessLog>,
     pub started: Instant,
+    /// How long a replica may take to answer.
+    pub answer_timeout: Duration,
     /// Told of a request that waits for the first replica of its service.
     pub awaited: Arc<Notify>,
     commits: watch::Receiver<u64>,
@@ -211,12 +44,13 @@ struct Known {
 }
 
 impl Services {
-    pub fn new(shared: &Shared) -> Arc<Self> {
+    pub fn new(shared: &Shared, answer_timeout: Duration) -> Arc<Self> {
         let known = Known { table: Arc::default(), commit: None, made: Instant::now() };
         Arc::new(Self {
             forwarders: Arc::new(Forwarders::of_services()),
             access_log: Arc::new(AccessLog::new(&shared.setup.server_dir)),
             started: Instant::now(),
+            answer_timeout,
             awaited: Arc::default(),
             commits: shared.commits.subscribe(),
             known: Mutex::new(known),
@@ -224,25 +58,70 @@ impl Services {
         })
     }
 
+    /// The service at a key, `PROJECT/RUN`. One that the table does not have may have come since the table was made: whoever saw it in
+    /// the state finds it.
+    pub async fn find(&self, shared: &Shared, key: &str) -> Option<Arc<LiveService>> {
+        if let Some(live) = self.table(shared).get(key) {
+            return Some(live.clone());
+        }
+        self.current(shared).await.get(key).cloned()
+    }
+
     /// A service as it is now, or as it was where it is gone.
     pub fn again(&self, shared: &Shared, live: &Arc<LiveService>) -> Arc<LiveService> {
-        let key = key(&live.name.project, &live.name.run);
-        self.table(shared).get(&key).unwrap_or(live).clone()
+        self.table(shared).get(&live.key()).unwrap_or(live).clone()
     }
 
     /// The services of now, or of a moment ago.
     pub fn table(&self, shared: &Shared) -> Arc<Table> {
         let commit = *self.commits.borrow();
-        let mut known = self.known.lock().expect("no panic with the table held");
+        let mut known = self.known();
         let is_of_now = known.commit == Some(commit);
         if !is_of_now && (known.commit.is_none() || known.made.elapsed() >= AGE_MAX) {
-            let counts = &shared.volatile.service_counts;
-            let table = table_of(&shared.read(), &known.table, counts);
-            counts.keep(|name| table.contains_key(&key(&name.project, &name.run)));
-            self.note_leaving(&known.table, &table);
-            *known = Known { table: Arc::new(table), commit: Some(commit), made: Instant::now() };
+            self.make_anew(shared, &mut known);
         }
         known.table.clone()
+    }
+
+    /// The services of the state as it is when this is called, or later. A table is made once in `AGE_MAX`, whoever asks: this waits
+    /// until the next may be.
+    ///
+    /// The count of commits does not tell whether a table is of now: the state can be read before the commit is counted.
+    pub async fn current(&self, shared: &Shared) -> Arc<Table> {
+        let asked = Instant::now();
+        loop {
+            match self.made_since(shared, asked) {
+                Ok(table) => return table,
+                Err(rest) => tokio::time::sleep(rest).await,
+            }
+        }
+    }
+
+    /// A table that is not older than a time, or how long it is until one may be made.
+    fn made_since(&self, shared: &Shared, asked: Instant) -> Result<Arc<Table>, Duration> {
+        let mut known = self.known();
+        if known.made < asked {
+            let rest = AGE_MAX.saturating_sub(known.made.elapsed());
+            if !rest.is_zero() {
+                return Err(rest);
+            }
+            self.make_anew(shared, &mut known);
+        }
+        Ok(known.table.clone())
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().expect("no panic with the table held")
+    }
+
+    fn make_anew(&self, shared: &Shared, known: &mut Known) {
+        // Both before the state is read: what is committed from here on makes the table an older one.
+        let (commit, made) = (*self.commits.borrow(), Instant::now());
+        let counts = &shared.volatile.service_counts;
+        let table = table_of(&shared.read(), &known.table, counts);
+        counts.keep(|name| table.contains_key(&key(&name.project, &name.run)));
+        self.note_leaving(&known.table, &table);
+        *known = Known { table: Arc::new(table), commit: Some(commit), made };
     }
 }
 
@@ -274,10 +153,6 @@ impl Services {
     }
 }
 
-pub fn key(project: &str, run: &str) -> String {
-    format!("{project}/{run}")
-}
-
 /// The attempt of a replica that takes requests.
 fn serving(job: &Job) -> Option<AttemptId> {
     let attempt = job.attempt()?;
@@ -288,15 +163,6 @@ fn serving(job: &Job) -> Option<AttemptId> {
 /// Which deployment of its service a job belongs to.
 fn deployment(job: &Job) -> Option<u32> {
     job.spec.launch.service.as_ref().map(|service| service.deployment)
-}
-
-/// The tasks of an array that wait: the job's own, or those that its record holds.
-fn waiting(job: &Job) -> Vec<ArrayTask> {
-    let array = job.id;
-    let of_record = job.pending.iter().flat_map(|pending| pending.indices.iter());
-    let of_record = of_record.map(|index| ArrayTask { array, index });
-    let own = job.task.filter(|_| job.is_waiting());
-    own.into_iter().chain(of_record).take(REPLICAS_MAX as usize).collect()
 }
 
 /// The groups of one deployment, by the jobs of all of them.
@@ -374,7 +240,11 @@ fn table_of(state: &State, before: &Table, counts: &ServiceCounts) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::connection_limits::ANSWER_TIMEOUT;
     use crate::testing::{TestServer, user};
+    use model::id::JobId;
+    use model::run::{ArrayTask, Hold};
+    use std::collections::BTreeSet;
 
     /// A state with jobs that are services at one address, of these users and deployments.
     async fn state_of<const N: usize>(of: [(u32, u32); N]) -> (State, [JobId; N]) {
@@ -423,9 +293,27 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
+    async fn service_that_the_state_has_is_found_before_its_commit_is_counted() {
+        let server = TestServer::start().await;
+        let services = Services::new(&server.shared, ANSWER_TIMEOUT);
+        assert!(services.find(&server.shared, "main/web").await.is_none());
+        let (state, [job]) = state_of([(1000, 0)]).await;
+        let job = state.jobs.get(&job).expect("a job").clone();
+        {
+            let mut state = server.shared.state.write();
+            state.replicas.insert(job.id);
+            state.jobs.insert(job.id, job);
+        }
+        assert!(services.table(&server.shared).is_empty(), "nothing tells that it is there");
+        let live = services.find(&server.shared, "main/web").await.expect("the service");
+        assert_eq!((&*live.name.run, live.replicas.len()), ("web", 0));
+        assert_eq!(services.current(&server.shared).await.len(), 1);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
     async fn requests_of_a_replica_end_with_its_attempt() {
         let server = TestServer::start().await;
-        let services = Services::new(&server.shared);
+        let services = Services::new(&server.shared, ANSWER_TIMEOUT);
         let attempt = AttemptId { job: JobId(1), number: 1 };
         let replica = Arc::new(Replica::new(attempt, None, &Service::at(80)));
         let live = LiveService::of_test(Service::at(80), vec![replica.clone()], 1);

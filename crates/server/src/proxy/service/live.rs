@@ -1,0 +1,199 @@
+//! A service that is active: its replicas, which of them gets the next request, and its groups.
+
+use super::balance::least_busy;
+use super::replica::{OUTSTANDING_MAX, Replica, WEBSOCKETS_MAX};
+use super::request_rate::RequestRates;
+use super::scale_state::ScaleState;
+use crate::shared::service_counts::{ServiceCount, ServiceName};
+use cluster::Job;
+use model::id::{AttemptId, JobId};
+use model::principal::Principal;
+use model::replica_group::GroupRole;
+use model::run::{ArrayTask, Hold};
+use model::service::{REPLICAS_MAX, Service};
+use model::time::Timestamp;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// The place of a service in the table, as it is in a path.
+pub fn key(project: &str, run: &str) -> String {
+    format!("{project}/{run}")
+}
+
+/// A service that has not ended.
+pub struct LiveService {
+    pub name: ServiceName,
+    pub service: Service,
+    /// When it was submitted.
+    pub created: Timestamp,
+    /// The owner of the jobs; requests reach replicas through steps of this user.
+    pub owner: Principal,
+    /// The replicas that run, of all deployments.
+    pub replicas: Vec<Arc<Replica>>,
+    pub counts: Arc<ServiceCount>,
+    /// The clients, as its rate limits know them.
+    pub rates: Arc<RequestRates>,
+    /// The jobs of earlier deployments, which the newest replaces.
+    pub outdated: BTreeSet<JobId>,
+    /// The groups of the newest deployment; one where all replicas are alike.
+    pub groups: Vec<LiveGroup>,
+    pub scale: Arc<ScaleState>,
+    /// Grows with each request.
+    pub(super) turn: Arc<AtomicUsize>,
+}
+
+/// Replicas of one kind, of the newest deployment.
+pub struct LiveGroup {
+    pub index: u32,
+    pub service: Service,
+    /// Replicas that hold resources and are not ending.
+    active: u32,
+    /// Replicas that are to start when there is a place for them.
+    pub queued: Vec<ArrayTask>,
+    /// Replicas that are held: it does not need them now.
+    pub parked: Vec<ArrayTask>,
+}
+
+impl LiveGroup {
+    /// The group of these jobs, which are all of one kind.
+    pub(super) fn of(index: u32, service: &Service, jobs: &[&Job]) -> Self {
+        let is_active = |job: &&&Job| job.attempt().is_some_and(|attempt| attempt.ending.is_none());
+        let active = u32::try_from(jobs.iter().filter(is_active).count()).unwrap_or(u32::MAX);
+        let queued = jobs.iter().filter(|job| job.hold.is_none()).flat_map(|job| waiting(job));
+        // What an administrator holds stays held, and what somebody is to look at before it runs again.
+        let is_parked = |job: &&&Job| job.hold == Some(Hold::User) && !job.special_exit;
+        let held = jobs.iter().filter(is_parked);
+        let mut parked: Vec<ArrayTask> = held.flat_map(|job| waiting(job)).collect();
+        parked.sort_by_key(|task| task.index);
+        Self { index, service: service.clone(), active, queued: queued.collect(), parked }
+    }
+
+    /// How many replicas run or are to run.
+    pub fn wanted(&self) -> u32 {
+        self.active.saturating_add(u32::try_from(self.queued.len()).unwrap_or(u32::MAX))
+    }
+}
+
+impl LiveService {
+    /// Its place in the table.
+    pub fn key(&self) -> String {
+        key(&self.name.project, &self.name.run)
+    }
+
+    /// The replica that gets the next request; none of those that were tried, and for a WebSocket none that has its part of them.
+    pub fn choose(&self, tried: &[AttemptId], upgrades: bool) -> Option<Arc<Replica>> {
+        let outstanding: Vec<usize> = self.replicas.iter().map(|one| one.outstanding()).collect();
+        // One whose server is not known to be up is for when there is no other.
+        let is_one_up = self.replicas.iter().any(|one| self.is_serving(one) && one.is_reached());
+        let is_left_out = |at: &usize| {
+            let replica = &self.replicas[*at];
+            let is_unknown = is_one_up && !replica.is_reached();
+            let is_full = upgrades && replica.websockets() >= WEBSOCKETS_MAX;
+            tried.contains(&replica.attempt) || !self.is_serving(replica) || is_unknown || is_full
+        };
+        let left_out: Vec<usize> = (0..self.replicas.len()).filter(is_left_out).collect();
+        let turn = self.turn.fetch_add(1, Relaxed);
+        let chosen = least_busy(&outstanding, &left_out, turn, OUTSTANDING_MAX)?;
+        Some(self.replicas[chosen].clone())
+    }
+
+    /// How many replicas take requests.
+    pub fn ready(&self) -> usize {
+        self.replicas.iter().filter(|replica| self.is_serving(replica)).count()
+    }
+
+    /// Whether a replica is to get requests. A router is once each group of its workers has one that it knows.
+    pub fn is_serving(&self, replica: &Replica) -> bool {
+        let is_for_clients = match replica.role {
+            GroupRole::Serves => true,
+            GroupRole::Worker => false,
+            GroupRole::Router(_) => (0..replica.group_count)
+                .filter(|index| *index != replica.group)
+                .all(|index| self.workers_of(replica).any(|one| one.group == index && one.is_up())),
+        };
+        is_for_clients && replica.is_open()
+    }
+
+    /// The replicas that a router passes requests on to.
+    pub fn workers_of(&self, router: &Replica) -> impl Iterator<Item = &Arc<Replica>> {
+        let deployment = router.deployment;
+        let is_worker = move |one: &&Arc<Replica>| {
+            one.role == GroupRole::Worker && one.deployment == deployment
+        };
+        self.replicas.iter().filter(is_worker)
+    }
+
+    pub fn routers(&self) -> impl Iterator<Item = &Arc<Replica>> {
+        self.replicas.iter().filter(|one| matches!(one.role, GroupRole::Router(_)))
+    }
+
+    /// Requests that a replica has not answered yet. Nobody but its router knows those of a worker: they are among the router's.
+    pub fn outstanding(&self, replica: &Replica) -> usize {
+        if replica.role != GroupRole::Worker {
+            return replica.outstanding();
+        }
+        let own = self.routers().filter(|router| router.deployment == replica.deployment);
+        // A worker that the router still knows may get another at any time.
+        own.map(|router| router.outstanding()).sum::<usize>() + usize::from(replica.is_joined())
+    }
+
+    /// Whether the replicas of a group of the newest deployment may start: some are told the address of the router, which runs first.
+    pub fn may_start(&self, group: &LiveGroup) -> bool {
+        let waits = group.service.group.as_ref().is_some_and(|place| place.waits_for_router);
+        let is_newest = |router: &&Arc<Replica>| router.deployment == self.service.deployment;
+        let mut routers = self.routers().filter(is_newest);
+        !waits || routers.any(|router| router.is_open() && router.is_reached())
+    }
+
+    /// Whether the number of replicas of one of its groups follows the load.
+    pub fn is_scaled(&self) -> bool {
+        self.groups.iter().any(|group| group.service.scaling.is_some())
+    }
+
+    /// The replicas of a group of the newest deployment.
+    pub fn newest_of(&self, group: u32) -> impl DoubleEndedIterator<Item = &Arc<Replica>> {
+        self.newest().filter(move |replica| replica.group == group)
+    }
+
+    /// The replicas of the newest deployment.
+    pub fn newest(&self) -> impl DoubleEndedIterator<Item = &Arc<Replica>> {
+        self.replicas.iter().filter(|replica| replica.deployment == self.service.deployment)
+    }
+
+    /// The replicas of earlier deployments.
+    pub fn older(&self) -> impl Iterator<Item = &Arc<Replica>> {
+        self.replicas.iter().filter(|replica| replica.deployment != self.service.deployment)
+    }
+}
+
+/// The tasks of an array that wait: the job's own, or those that its record holds.
+fn waiting(job: &Job) -> Vec<ArrayTask> {
+    let array = job.id;
+    let of_record = job.pending.iter().flat_map(|pending| pending.indices.iter());
+    let of_record = of_record.map(|index| ArrayTask { array, index });
+    let own = job.task.filter(|_| job.is_waiting());
+    own.into_iter().chain(of_record).take(REPLICAS_MAX as usize).collect()
+}
+
+#[cfg(test)]
+impl LiveService {
+    /// A service in a test, of which so many replicas of the newest deployment have resources.
+    pub fn of_test(service: Service, replicas: Vec<Arc<Replica>>, active: u32) -> Self {
+        let jobs = replicas.iter().filter(|replica| replica.deployment != service.deployment);
+        Self {
+            name: ServiceName { project: "main".into(), run: "web".into() },
+            outdated: jobs.map(|replica| replica.attempt.job).collect(),
+            groups: vec![LiveGroup { active, ..LiveGroup::of(0, &service, &[]) }],
+            service,
+            created: Timestamp::from_secs(1),
+            owner: crate::testing::user(),
+            replicas,
+            counts: Arc::default(),
+            rates: Arc::default(),
+            scale: Arc::default(),
+            turn: Arc::default(),
+        }
+    }
+}
