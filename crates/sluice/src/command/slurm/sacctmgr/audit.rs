@@ -27,11 +27,13 @@ pub fn run(line: &CommandLine, parsed: &Parsed) -> Result<ExitCode, CommandError
     if let Some(term) = terms.first() {
         return Err(unknown_option(&term.typed));
     }
-    let all_time = line.flags.iter().any(|flag| flag == "all_time");
+    let all_time = line.has("all_time");
     if let Some(name) = line.names.first() {
         return Err(unknown_option(name));
     }
     let mut server = Server::find("sacctmgr: error")?;
+    let cluster = load(&mut server)?.cluster;
+    line.check_cluster(&cluster)?;
     let now = match server.ask(Call::Ping)? {
         Answer::Pong { now, .. } => now,
         other => return Err(CommandError::unexpected(&other)),
@@ -70,7 +72,6 @@ pub fn run(line: &CommandLine, parsed: &Parsed) -> Result<ExitCode, CommandError
         let yesterday = || parse_past_time_spec("yesterday", now, &tz).ok();
         let from = from.or_else(|| if all_time { None } else { yesterday() });
         let filter = audit::EventFilter { nodes, users, from, until };
-        let cluster = load(&mut server)?.cluster;
         audit::events(&found, &cluster, &filter, &tz, &options)
     };
     query::print(&text.map_err(|error| CommandError::message(error.to_string()))?)?;
