@@ -276,14 +276,24 @@ impl Cluster {
         until("a killed process is gone", || (!is_alive(pid)).then_some(()));
     }
 
-    /// Kills every daemon that there is, keepers first: a cluster that does not go down must not outlive its folder.
-    fn kill_all(&self) {
-        for of in ["server-keeper", "keeper", "server", "agent"] {
-            let pid = std::fs::read_to_string(self.state().join(format!("{of}.pid")));
-            if let Some(pid) = pid.ok().and_then(|text| text.trim().parse().ok()) {
-                signal(pid, "KILL");
-            }
-        }
+    /// Other state folders below the cluster's own folder in which something was started and not stopped.
+    fn other_states(&self) -> Vec<PathBuf> {
+        let below = |dir: &Path| -> Vec<PathBuf> {
+            let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+            let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+            folders.map(|entry| entry.path()).collect()
+        };
+        let mut folders = below(self.dir.path());
+        folders.extend(folders.clone().iter().flat_map(|folder| below(folder)));
+        folders.retain(|folder| {
+            // A link is one that a test has planted.
+            let is_file = |of: &&str| {
+                let found = folder.join(format!("{of}.pid")).symlink_metadata();
+                found.is_ok_and(|found| found.is_file())
+            };
+            DAEMONS.iter().any(is_file) && *folder != self.state()
+        });
+        folders
     }
 
     /// Starts an agent without a keeper. `down` ends it; the caller waits for the child.
@@ -505,6 +515,19 @@ pub fn is_alive(pid: i32) -> bool {
     }
 }
 
+/// The processes that have a pid file in a state folder, keepers first.
+const DAEMONS: [&str; 4] = ["server-keeper", "keeper", "server", "agent"];
+
+/// Kills every daemon of a state folder that there is: a cluster that does not go down must not outlive its folder.
+fn kill_all(state: &Path) {
+    for of in DAEMONS {
+        let pid = std::fs::read_to_string(state.join(format!("{of}.pid")));
+        if let Some(pid) = pid.ok().and_then(|text| text.trim().parse().ok()) {
+            signal(pid, "KILL");
+        }
+    }
+}
+
 impl Drop for Cluster {
     fn drop(&mut self) {
         if self.state().exists() {
@@ -520,7 +543,14 @@ impl Drop for Cluster {
                 let _ = self.try_start();
             }
             if self.sluice(&["down", "--jobs"]).code != 0 {
-                self.kill_all();
+                kill_all(&self.state());
+            }
+        }
+        // Those of a lab, a copy or another user, which a test that failed in its midst has left.
+        for state in self.other_states() {
+            let path = state.display().to_string();
+            if self.sluice(&["down", "--jobs", "--state", &path]).code != 0 {
+                kill_all(&state);
             }
         }
     }
