@@ -33,6 +33,13 @@ impl RateLimit {
         true
     }
 
+    /// How long it is until one may happen.
+    pub fn wait(&self, used: &RateUse, now: Instant) -> Duration {
+        let taken =
+            used.taken_until.map_or(Duration::ZERO, |until| until.saturating_duration_since(now));
+        (taken + self.interval).saturating_sub(self.interval * self.burst)
+    }
+
     /// Whether as much may happen as if nothing ever had.
     pub fn is_unused(&self, used: &RateUse, now: Instant) -> bool {
         used.taken_until.is_none_or(|until| until <= now)
@@ -51,6 +58,35 @@ impl OwnerRates {
             all.retain(|_, used| !limit.is_unused(used, now));
         }
         limit.take(all.entry(owner.to_owned()).or_default(), now)
+    }
+}
+
+/// What each of a bounded number of owners has used of a limit: owners that anybody can make up, as addresses are.
+pub struct BoundedRates<K> {
+    uses: Mutex<HashMap<K, RateUse>>,
+    max: usize,
+}
+
+impl<K: Hash + Eq + Clone> BoundedRates<K> {
+    pub fn new(max: usize) -> Self {
+        Self { uses: Mutex::default(), max }
+    }
+
+    /// Takes one of this owner's. The error is how long to wait until there is one.
+    pub fn take(&self, limit: RateLimit, owner: K, now: Instant) -> Result<(), Duration> {
+        let mut uses = self.uses.lock().expect("no panic with the rates held");
+        if uses.len() >= self.max && !uses.contains_key(&owner) {
+            uses.retain(|_, used| !limit.is_unused(used, now));
+            // Where all are in use, the one that has used least makes room.
+            if uses.len() >= self.max {
+                let least = uses.iter().min_by_key(|(_, used)| used.taken_until);
+                if let Some(least) = least.map(|(owner, _)| owner.clone()) {
+                    uses.remove(&least);
+                }
+            }
+        }
+        let used = uses.entry(owner).or_default();
+        if limit.take(used, now) { Ok(()) } else { Err(limit.wait(used, now)) }
     }
 }
 
@@ -95,5 +131,31 @@ mod tests {
         assert!(!at(100));
         assert!(!limit.is_unused(&used, start + Duration::from_secs(129)));
         assert!(limit.is_unused(&used, start + Duration::from_secs(130)));
+    }
+
+    #[test]
+    fn wait_is_the_time_until_the_next_one() {
+        let limit = RateLimit { burst: 2, interval: Duration::from_secs(10) };
+        let (mut used, start) = (RateUse::default(), Instant::now());
+        assert_eq!(limit.wait(&used, start), Duration::ZERO);
+        assert!(limit.take(&mut used, start) && limit.take(&mut used, start));
+        for (seconds, wait) in [(0, 10), (4, 6), (10, 0), (60, 0)] {
+            let now = start + Duration::from_secs(seconds);
+            assert_eq!(limit.wait(&used, now), Duration::from_secs(wait), "after {seconds} s");
+        }
+    }
+
+    #[test]
+    fn owners_are_bounded_and_who_has_used_most_is_remembered() {
+        let limit = RateLimit { burst: 3, interval: Duration::from_secs(10) };
+        let (rates, start) = (BoundedRates::new(4), Instant::now());
+        for _ in 0..3 {
+            assert_eq!(rates.take(limit, 0, start), Ok(()));
+        }
+        for stranger in 1..1_000 {
+            assert_eq!(rates.take(limit, stranger, start), Ok(()));
+            assert!(rates.uses.lock().expect("held").len() <= 4);
+        }
+        assert_eq!(rates.take(limit, 0, start), Err(limit.interval), "it is known still");
     }
 }
