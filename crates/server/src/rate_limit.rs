@@ -5,7 +5,7 @@ use std::hash::Hash;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// Owners that are remembered before those are looked for that need not be.
+/// Owners that are remembered.
 const OWNERS_MAX: usize = 4096;
 
 #[derive(Debug, Clone, Copy)]
@@ -46,53 +46,50 @@ impl RateLimit {
     }
 }
 
-/// What each owner has used of a limit.
-#[derive(Default)]
-pub struct OwnerRates(Mutex<HashMap<String, RateUse>>);
-
-impl OwnerRates {
-    /// Takes one of this owner's if it may happen now.
-    pub fn take(&self, limit: RateLimit, owner: &str, now: Instant) -> bool {
-        let mut all = self.0.lock().expect("no panic with the rates held");
-        if all.len() >= OWNERS_MAX {
-            all.retain(|_, used| !limit.is_unused(used, now));
-        }
-        limit.take(all.entry(owner.to_owned()).or_default(), now)
-    }
-}
-
-/// What each of a bounded number of owners has used of a limit: owners that anybody can make up, as addresses are.
-pub struct BoundedRates<K> {
+/// What each of a bounded number of owners has used of a limit. Anybody can make owners up, as addresses are.
+pub struct OwnerRates<K> {
     uses: Mutex<HashMap<K, RateUse>>,
-    max: usize,
+    owners_max: usize,
 }
 
-impl<K: Hash + Eq + Clone> BoundedRates<K> {
-    pub fn new(max: usize) -> Self {
-        Self { uses: Mutex::default(), max }
+impl<K> Default for OwnerRates<K> {
+    fn default() -> Self {
+        Self { uses: Mutex::default(), owners_max: OWNERS_MAX }
     }
+}
 
+impl<K: Hash + Eq + Clone> OwnerRates<K> {
     /// Takes one of this owner's. The error is how long to wait until there is one.
     pub fn take(&self, limit: RateLimit, owner: K, now: Instant) -> Result<(), Duration> {
         let mut uses = self.uses.lock().expect("no panic with the rates held");
-        if uses.len() >= self.max && !uses.contains_key(&owner) {
+        if uses.len() >= self.owners_max && !uses.contains_key(&owner) {
             uses.retain(|_, used| !limit.is_unused(used, now));
-            // Where all are in use, the one that has used least makes room.
-            if uses.len() >= self.max {
-                let least = uses.iter().min_by_key(|(_, used)| used.taken_until);
-                if let Some(least) = least.map(|(owner, _)| owner.clone()) {
-                    uses.remove(&least);
-                }
-            }
+            make_room(&mut uses, self.owners_max, |used| used.taken_until);
         }
         let used = uses.entry(owner).or_default();
         if limit.take(used, now) { Ok(()) } else { Err(limit.wait(used, now)) }
     }
 }
 
+/// Where there are as many owners as may be, the one that has used least makes room.
+fn make_room<K: Hash + Eq + Clone, V>(
+    owners: &mut HashMap<K, V>,
+    max: usize,
+    used: impl Fn(&V) -> Option<Instant>,
+) {
+    if owners.len() >= max {
+        let least = owners.iter().min_by_key(|(_, value)| used(value));
+        if let Some(least) = least.map(|(owner, _)| owner.clone()) {
+            owners.remove(&least);
+        }
+    }
+}
+
 /// Lines of the log by whom they are about. What is beyond the limit is counted, and not written.
-#[derive(Default)]
-pub struct LineRates<K>(Mutex<HashMap<K, Lines>>);
+pub struct LineRates<K> {
+    lines: Mutex<HashMap<K, Lines>>,
+    owners_max: usize,
+}
 
 #[derive(Default)]
 struct Lines {
@@ -100,12 +97,20 @@ struct Lines {
     unlogged: u64,
 }
 
-impl<K: Hash + Eq> LineRates<K> {
+impl<K> Default for LineRates<K> {
+    fn default() -> Self {
+        Self { lines: Mutex::default(), owners_max: OWNERS_MAX }
+    }
+}
+
+impl<K: Hash + Eq + Clone> LineRates<K> {
     /// How many lines were left out before this one; `None` where it is left out too.
     pub fn take(&self, limit: RateLimit, about: K, now: Instant) -> Option<u64> {
-        let mut all = self.0.lock().expect("no panic with the lines held");
-        if all.len() >= OWNERS_MAX {
+        let mut all = self.lines.lock().expect("no panic with the lines held");
+        if all.len() >= self.owners_max && !all.contains_key(&about) {
             all.retain(|_, lines| lines.unlogged > 0 || !limit.is_unused(&lines.used, now));
+            // What was left out of somebody's lines and was never told is forgotten with him.
+            make_room(&mut all, self.owners_max, |lines| lines.used.taken_until);
         }
         let lines = all.entry(about).or_default();
         if limit.take(&mut lines.used, now) {
@@ -148,7 +153,8 @@ mod tests {
     #[test]
     fn owners_are_bounded_and_who_has_used_most_is_remembered() {
         let limit = RateLimit { burst: 3, interval: Duration::from_secs(10) };
-        let (rates, start) = (BoundedRates::new(4), Instant::now());
+        let start = Instant::now();
+        let rates = OwnerRates { uses: Mutex::default(), owners_max: 4 };
         for _ in 0..3 {
             assert_eq!(rates.take(limit, 0, start), Ok(()));
         }
@@ -157,5 +163,19 @@ mod tests {
             assert!(rates.uses.lock().expect("held").len() <= 4);
         }
         assert_eq!(rates.take(limit, 0, start), Err(limit.interval), "it is known still");
+    }
+
+    #[test]
+    fn those_whom_lines_are_about_are_bounded_whatever_was_left_out() {
+        let limit = RateLimit { burst: 1, interval: Duration::from_secs(10) };
+        let start = Instant::now();
+        let lines = LineRates { lines: Mutex::default(), owners_max: 4 };
+        for about in 0..1_000 {
+            assert_eq!(lines.take(limit, about, start), Some(0));
+            assert_eq!(lines.take(limit, about, start), None);
+            assert!(lines.lines.lock().expect("held").len() <= 4);
+        }
+        let later = start + Duration::from_secs(100);
+        assert_eq!(lines.take(limit, 999, later), Some(1), "the newest are counted still");
     }
 }

@@ -1,7 +1,7 @@
 //! How often signing in fails, by where it comes from and for whom. Beyond a rate a failure is answered with the time after which to
 //! try again. Only failures are counted: a token that is good is taken from wherever it comes, so nobody can lock another out.
 
-use crate::rate_limit::{BoundedRates, RateLimit};
+use crate::rate_limit::{OwnerRates, RateLimit};
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
@@ -11,9 +11,6 @@ const FAILURES: RateLimit = RateLimit { burst: 20, interval: Duration::from_secs
 /// Browsers of one address that are sent to the identity provider. The places of those that are there are bounded, and the first
 /// makes room: nobody may fill them alone.
 const SIGN_ONS: RateLimit = RateLimit { burst: 60, interval: Duration::from_secs(1) };
-
-/// Addresses, and accounts, that are remembered.
-const REMEMBERED_MAX: usize = 4096;
 
 /// The account names that are told apart are at most this long.
 const ACCOUNT_CHARS_MAX: usize = 64;
@@ -28,20 +25,11 @@ pub struct FailedSignIn {
     pub account: Option<String>,
 }
 
+#[derive(Default)]
 pub struct FailedSignIns {
-    addresses: BoundedRates<IpAddr>,
-    accounts: BoundedRates<String>,
-    sign_ons: BoundedRates<IpAddr>,
-}
-
-impl Default for FailedSignIns {
-    fn default() -> Self {
-        Self {
-            addresses: BoundedRates::new(REMEMBERED_MAX),
-            accounts: BoundedRates::new(REMEMBERED_MAX),
-            sign_ons: BoundedRates::new(REMEMBERED_MAX),
-        }
-    }
+    addresses: OwnerRates<IpAddr>,
+    accounts: OwnerRates<String>,
+    sign_ons: OwnerRates<IpAddr>,
 }
 
 impl FailedSignIns {
