@@ -166,6 +166,31 @@ const SACCTMGR_WORDS: &[(&str, &str)] = &[
     ("withcoord", "sacctmgr show account"),
 ];
 
+/// Options of the other commands, with tests of their own: steps/input_output.rs, steps/sbcast.rs, scheduling/sdiag.rs. What is about
+/// the command itself is tried of every command.
+const APART: &[(Command, &[K])] = &[
+    (Command::Sattach, &[K::ErrorFilter, K::InputFilter, K::OutputFilter, K::Label]),
+    (Command::Sattach, &[K::Layout, K::Pty]),
+    (Command::Sbcast, &[K::Force, K::JobId, K::Preserve]),
+    (Command::Sdiag, &[K::Reset, K::SortById, K::SortByTime, K::SortByTime2, K::Clusters]),
+    (Command::Seff, &[]),
+];
+
+const ABOUT_THE_COMMAND: [K; 3] = [K::Help, K::Usage, K::Version];
+
+#[test]
+fn every_option_of_the_other_commands_that_is_said_to_act_has_a_test() {
+    for &(command, _) in APART {
+        let of_command = APART.iter().filter(|(of, _)| *of == command);
+        let tried: Vec<K> = of_command.flat_map(|(_, keys)| keys.iter().copied()).collect();
+        let acting = table::options(command).map(|spec| spec.key);
+        let acting = acting.filter(|key| verdict(command, *key) == Verdict::Acts);
+        for key in acting.filter(|key| !ABOUT_THE_COMMAND.contains(key)) {
+            assert!(tried.contains(&key), "{} {key:?}", command.name());
+        }
+    }
+}
+
 #[test]
 fn every_option_of_an_administrators_command_that_is_said_to_act_has_a_row() {
     for command in [Command::Scontrol, Command::Sacctmgr, Command::Strigger] {
@@ -280,6 +305,19 @@ fn up_every_option_and_command_of_scontrol_sacctmgr_and_strigger_acts() {
     assert_each_changes(SACCTMGR_CHANGES, &print);
     assert_shows(SACCTMGR_SHOWS);
     strigger(&print);
+    for command in Command::ALL.map(Command::name) {
+        let said = ["--help", "--usage", "--version"].map(|o| print(&format!("{command} {o}")));
+        let is_each_its_own = said[0] != said[1] && said[1] != said[2] && said[0] != said[2];
+        assert!(is_each_its_own && !said.contains(&String::new()), "{command}: {said:?}");
+    }
+    for command in ["sinfo", "sacct", "sshare", "sdiag"] {
+        let note = cluster.shell(&format!("{command} word")).stderr;
+        assert!(note.contains("\"word\" has no meaning here"), "{command}: {note}");
+    }
+    assert_eq!(print("sacctmgr -n show event event=cluster"), "");
+    for line in ["show transactions nodes=node2", "show event actor=root"] {
+        assert_eq!(cluster.shell(&format!("sacctmgr {line}")).code, 1, "{line}");
+    }
     let note = cluster.shell("strigger --get --offset=5").stderr;
     assert!(note.contains("--offset has no meaning with --get"), "{note}");
 }

@@ -147,6 +147,7 @@ const ROWS: &[(Commands, K, Verdict)] = &[
     (ACCT, K::Yaml, Refused("--json prints the same")),
     (QUEUE_INFO, K::Yaml, Refused("--json prints the same")),
     (ACCT, K::UseLocalUid, AlwaysSo("users are known by their names")),
+    (Commands::only(Command::Sattach), K::Quiet, AlwaysSo("nothing is said that --quiet would leave out")),
     (Commands::only(Command::Sattach), K::DebuggerTest, NoMeaning("debuggers are not waited for")),
     (CANCEL, K::Wckey, Refused("name the jobs, or filter otherwise")),
     (CANCEL, K::Ctld, AlwaysSo("signals always go through the server")),
