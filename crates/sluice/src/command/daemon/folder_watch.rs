@@ -47,15 +47,17 @@ impl OpenFolder {
 
     /// Ends this process when the folder is gone. The caller forks no more: this is a thread beside it.
     pub fn watch(self, of: &'static str) -> Result<(), VerbError> {
-        let look = move || {
-            while !self.is_gone() {
-                std::thread::sleep(LOOK_INTERVAL);
-            }
-            self.tell_gone(of);
-            std::process::exit(FOLDER_GONE);
-        };
         let named = std::thread::Builder::new().name("folder-watch".to_owned());
-        named.spawn(look).map(drop).map_err(VerbError::file("the watch of the state folder"))
+        let watch = named.spawn(move || self.end_when_gone(of)).map(drop);
+        watch.map_err(VerbError::file("the watch of the state folder"))
+    }
+
+    fn end_when_gone(&self, of: &str) {
+        while !self.is_gone() {
+            std::thread::sleep(LOOK_INTERVAL);
+        }
+        self.tell_gone(of);
+        std::process::exit(FOLDER_GONE)
     }
 }
 
