@@ -304,6 +304,8 @@ fn up_every_option_and_command_of_scontrol_sacctmgr_and_strigger_acts() {
     assert!(other.stderr.contains("there is one cluster, test"), "{}", other.stderr);
     assert_each_changes(SACCTMGR_CHANGES, &print);
     assert_shows(SACCTMGR_SHOWS);
+    // No trigger is to fire before it is listed.
+    print("scontrol update NodeName=node2 State=RESUME");
     strigger(&print);
     for command in Command::ALL.map(Command::name) {
         let said = ["--help", "--usage", "--version"].map(|o| print(&format!("{command} {o}")));
