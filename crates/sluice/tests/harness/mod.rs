@@ -17,6 +17,7 @@ pub mod ssh_hosts;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long a test waits for an expected state. It is reached only if something is broken.
@@ -38,6 +39,8 @@ pub struct Cluster {
     /// Declared before `dir`, so that disks in the folder are unmounted before it is removed.
     disks: Vec<SmallDisk>,
     dir: tempfile::TempDir,
+    /// Whether `sluice up` was called here. A server that a test runs by other means, as on another host, is not started by it.
+    was_up: AtomicBool,
 }
 
 /// A small file system in a cluster's folder.
@@ -131,7 +134,7 @@ impl Cluster {
     pub fn folder_in(parent: &Path, conf: &str) -> Self {
         let mut builder = tempfile::Builder::new();
         let dir = builder.prefix("sluice-test-").tempdir_in(parent).expect("a temp folder");
-        let cluster = Self { disks: Vec::new(), dir };
+        let cluster = Self { disks: Vec::new(), dir, was_up: AtomicBool::new(false) };
         for part in ["conf", "work", "bin"] {
             std::fs::create_dir(cluster.path(part)).unwrap();
         }
@@ -212,6 +215,7 @@ impl Cluster {
     }
 
     fn up_command(&self) -> Command {
+        self.was_up.store(true, Ordering::Relaxed);
         let (state, conf) = (self.state(), self.path("conf"));
         let ports = ["--listen", "127.0.0.1:0", "--agents", "127.0.0.1:0"];
         let again = state.join("ports.json").exists();
@@ -538,7 +542,7 @@ impl Drop for Cluster {
                     self.log("agent")
                 );
             }
-            if !is_running(&self.state()) {
+            if !is_running(&self.state()) && self.was_up.load(Ordering::Relaxed) {
                 // Only a running server can end the jobs.
                 let _ = self.try_start();
             }
