@@ -7,6 +7,7 @@ use crate::http::browser::{self, SESSION};
 use crate::http::peer::Peer;
 use crate::rate_limit::RateLimit;
 use crate::shared::Shared;
+use crate::shared::failed_sign_ins::FailedSignIn;
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::Next;
@@ -151,7 +152,11 @@ fn gateway(shared: &Shared, request: &Request) -> Option<Principal> {
 pub fn refusal(caller: Caller) -> Response {
     match caller {
         Caller::Known(_) | Caller::NoToken => refused(StatusCode::UNAUTHORIZED, UNKNOWN_TOKEN),
-        Caller::WrongToken(why) => refused(StatusCode::UNAUTHORIZED, why),
+        Caller::WrongToken(why) => {
+            let mut response = refused(StatusCode::UNAUTHORIZED, why);
+            response.extensions_mut().insert(FailedSignIn::default());
+            response
+        }
         Caller::NotVouched(why) => refused(StatusCode::FORBIDDEN, &why),
         Caller::TooMany(who) => too_many_connections(&who),
     }
@@ -232,6 +237,11 @@ fn known_token(state: &ClusterState, hash: &str) -> Option<UserToken> {
         session.sign_on_token()
     };
     state.user_tokens.get(hash).cloned().or_else(of_sign_on)
+}
+
+/// The user for whom a token with this hash was made, whether it holds or not.
+pub fn user_of_hash(shared: &Shared, hash: &str) -> Option<String> {
+    known_token(&shared.read(), hash).map(|known| known.user().to_owned())
 }
 
 /// Whether an administrator has shut this user out.

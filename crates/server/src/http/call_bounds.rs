@@ -16,10 +16,17 @@ struct FieldBounds {
     list: Bound,
     /// Whether its texts count to all texts of a request.
     counted: bool,
+    /// Whether a user chooses the names within it: a variable called `script` is no script.
+    has_free_names: bool,
 }
 
-const ANY: FieldBounds =
-    FieldBounds { fields: &[], text: bounds::TEXT_BYTES, list: bounds::LIST_ITEMS, counted: true };
+const ANY: FieldBounds = FieldBounds {
+    fields: &[],
+    text: bounds::TEXT_BYTES,
+    list: bounds::LIST_ITEMS,
+    counted: true,
+    has_free_names: false,
+};
 
 const FIELDS: &[FieldBounds] = &[
     FieldBounds { fields: &["script"], text: bounds::SCRIPT_BYTES, counted: false, ..ANY },
@@ -35,8 +42,10 @@ const FIELDS: &[FieldBounds] = &[
         counted: false,
         ..ANY
     },
-    // Commands and variables in a configuration that dstack's client sends.
-    FieldBounds { fields: &["commands", "init", "env"], text: bounds::ARGUMENT_BYTES, ..ANY },
+    // Commands, variables and tags in a configuration that dstack's client sends.
+    FieldBounds { fields: &["commands", "init"], text: bounds::ARGUMENT_BYTES, ..ANY },
+    FieldBounds { fields: &["env"], text: bounds::ARGUMENT_BYTES, has_free_names: true, ..ANY },
+    FieldBounds { fields: &["tags"], has_free_names: true, ..ANY },
     FieldBounds { fields: &["runs_names", "runs"], list: bounds::RUN_NAMES, ..ANY },
     // Each is compared with every project, and with every event of a page.
     FieldBounds {
@@ -179,7 +188,8 @@ impl<'de> Visitor<'de> for Value<'_> {
             count += 1;
             self.hold(self.bounds.list, count)?;
             self.text(&name)?;
-            let own = FIELDS.iter().find(|row| row.fields.contains(&&*name));
+            let has_row = |row: &&FieldBounds| row.fields.contains(&&*name);
+            let own = FIELDS.iter().find(has_row).filter(|_| !self.bounds.has_free_names);
             let bounds = own.unwrap_or(self.bounds);
             entries.next_value_seed(Value { bounds, field: &name, sums: self.sums })?;
         }
@@ -270,6 +280,20 @@ mod tests {
         assert!(refusal(&call("workspace", file(&long))).is_some_and(|said| said.contains("path")));
         let python = serde_json::json!({"python": long});
         assert!(refusal(&call("workspace", python)).is_some());
+    }
+
+    #[test]
+    fn names_that_a_user_chooses_lift_no_bound() {
+        for (field, bound) in [("env", bounds::ARGUMENT_BYTES), ("tags", bounds::TEXT_BYTES)] {
+            for name in ["script", "environment", "files", "archive", "any"] {
+                let with = |bytes: usize| {
+                    let value = serde_json::json!({ name: "x".repeat(bytes) });
+                    refusal(&call(field, value))
+                };
+                assert_eq!(with(bound.most), None, "{field} {name}");
+                assert!(with(bound.most + 1).is_some(), "{field} {name}");
+            }
+        }
     }
 
     #[test]

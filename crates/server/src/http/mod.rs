@@ -1,7 +1,7 @@
 //! HTTP for clients: on the local socket, where the kernel says who asks, on the port, where a token does, and from the
 //! sockets of nodes, which vouch for who asks.
 //!
-//! `serve` and `clients_port` take connections in (`port_tls` has the certificate), `authenticate` and `vouch` say who asks, `call` reads a call and `calls` answers it.
+//! `serve` and `clients_port` take connections in (`port_tls` has the certificate), `authenticate` and `vouch` say who asks (`sign_in_limit` how often that may fail), `call` reads a call and `calls` answers it.
 //! `hold`, `logs` and `step_stream` are streams, `metrics` is for Prometheus. `browser` is what browsers send by themselves: cookies, origins; `html` is for small pages.
 //! `slurm_rest` is slurmrestd's API; `batch_script` reads scripts that come over HTTP.
 
@@ -41,6 +41,7 @@ mod rights_tests;
 pub mod route;
 pub mod secrets;
 pub mod serve;
+pub mod sign_in_limit;
 mod slurm_rest;
 pub mod ssh_keys;
 pub mod stall_timeout;
@@ -88,14 +89,21 @@ pub fn routers(shared: Arc<Shared>, bodies: BodyLimits, answer_timeout: Duration
     let lead = middleware::from_fn_with_state(shared.clone(), proxy::origin::lead_to_own);
     let clients = clients(&shared, &bodies, passed_on.layer(lead));
     let account = middleware::from_fn_with_state(shared.clone(), authenticate::look_up_account);
+    let sign_ins = middleware::from_fn_with_state(shared.clone(), sign_in_limit::hold);
     let passed_on_by = middleware::from_fn_with_state(shared.clone(), from_gateway::mark);
     Routers {
         clients: clients
             .layer(limit)
             .layer(account.clone())
+            .layer(sign_ins.clone())
             .layer(passed_on_by.clone())
             .with_state(shared.clone()),
-        proxy: own.layer(limit).layer(account).layer(passed_on_by).with_state(shared),
+        proxy: own
+            .layer(limit)
+            .layer(account)
+            .layer(sign_ins)
+            .layer(passed_on_by)
+            .with_state(shared),
     }
 }
 

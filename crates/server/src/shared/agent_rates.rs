@@ -18,23 +18,23 @@ const STANDING: RateLimit = RateLimit { burst: 1, interval: Duration::from_secs(
 
 /// When each certificate began links.
 #[derive(Default)]
-pub struct LinkRates(OwnerRates);
+pub struct LinkRates(OwnerRates<String>);
 
 impl LinkRates {
     /// Whether this certificate, which speaks for a node, may begin a link now.
     pub fn take(&self, fingerprint: &str, now: Instant) -> bool {
-        self.0.take(LINKS, fingerprint, now)
+        self.0.take(LINKS, fingerprint.to_owned(), now).is_ok()
     }
 }
 
 /// When each dynamic node became what its agent said.
 #[derive(Default)]
-pub struct RegistrationRates(OwnerRates);
+pub struct RegistrationRates(OwnerRates<String>);
 
 impl RegistrationRates {
     /// Whether this node may become another now.
     pub fn take(&self, node: &str, now: Instant) -> bool {
-        self.0.take(REGISTRATIONS, node, now)
+        self.0.take(REGISTRATIONS, node.to_owned(), now).is_ok()
     }
 }
 

@@ -11,6 +11,7 @@ pub mod change_log;
 pub mod commit_watch;
 pub mod counters;
 pub mod dispatch_queue;
+pub mod failed_sign_ins;
 pub mod forecast_queue;
 pub mod gateways;
 pub mod health_reports;
@@ -63,6 +64,7 @@ use commit_watch::CommitWatch;
 use counters::Counters;
 use dispatch_queue::DispatchQueue;
 use foldhash::fast::RandomState;
+use failed_sign_ins::FailedSignIns;
 use forecast_queue::ForecastQueue;
 use gateways::Gateways;
 use health_reports::HealthReports;
@@ -175,6 +177,8 @@ pub struct Volatile {
     pub limit_lines: LineRates<String>,
     /// Lines of the log about keys and providers by which nobody can be let in.
     pub sign_in_lines: LineRates<&'static str>,
+    /// Sign-ins that failed lately, by address and by account.
+    pub failed_sign_ins: FailedSignIns,
     /// What exporters on nodes say of GPUs.
     pub relayed: RelayedSeries,
     /// The GPUs that agents found on their machines, by node.

@@ -1,5 +1,6 @@
 //! The form of answers to the page: JSON, or a refusal as `{"error": "…"}` with a status.
 
+use crate::shared::failed_sign_ins::FailedSignIn;
 use axum::body::Bytes;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -15,11 +16,23 @@ pub type WebResult = Result<Response, WebRefusal>;
 pub struct WebRefusal {
     pub status: StatusCode,
     pub text: String,
+    /// Set where somebody was not let in, whose attempts are counted.
+    pub failed_sign_in: Option<FailedSignIn>,
 }
 
 impl WebRefusal {
     pub fn new(status: StatusCode, text: impl Into<String>) -> Self {
-        Self { status, text: text.into() }
+        Self { status, text: text.into(), failed_sign_in: None }
+    }
+
+    /// Somebody is not let in; for whom he would have been taken, where that is known.
+    pub fn failed_sign_in(
+        status: StatusCode,
+        text: impl Into<String>,
+        account: Option<String>,
+    ) -> Self {
+        let failed_sign_in = Some(FailedSignIn { account });
+        Self { failed_sign_in, ..Self::new(status, text) }
     }
 
     /// Something was asked for that cannot be.
@@ -48,6 +61,9 @@ impl IntoResponse for WebRefusal {
     fn into_response(self) -> Response {
         let mut response = json_answer(&json!({ "error": self.text }));
         *response.status_mut() = self.status;
+        if let Some(failed) = self.failed_sign_in {
+            response.extensions_mut().insert(failed);
+        }
         response
     }
 }

@@ -11,6 +11,7 @@ use crate::http::authenticate;
 use crate::http::browser;
 use crate::http::html::escaped;
 use crate::http::peer::Peer;
+use crate::http::sign_in_limit;
 use crate::shared::Shared;
 use crate::shared::sign_ons::Attempt;
 use crate::web::answer::{WebRefusal, WebResult, json_answer};
@@ -79,7 +80,11 @@ async fn about(State(shared): State<Arc<Shared>>) -> Response {
 /// Sends the browser to the provider.
 async fn start(State(shared): State<Arc<Shared>>, request: Request) -> Response {
     let is_loopback = is_loopback(&request);
+    let wait = sign_in_limit::sign_on(&shared, &request).err();
     drop(request);
+    if let Some(wait) = wait {
+        return sign_in_limit::too_often(refusal_page(&WebRefusal::unexpected()), wait);
+    }
     let sent = match is_loopback {
         Ok(is_loopback) => sent_to_provider(&shared, is_loopback).await,
         Err(why) => Err(why),
@@ -146,7 +151,7 @@ async fn end_attempt(
     let attempt = shared.volatile.sign_ons.end(&state, secret, Instant::now());
     let attempt = attempt.ok_or_else(|| {
         let text = "this sign-in was not begun in this browser, or too long ago: begin again";
-        WebRefusal::new(StatusCode::FORBIDDEN, text)
+        WebRefusal::failed_sign_in(StatusCode::FORBIDDEN, text, None)
     })?;
     let Some(code) = returned.code.filter(|_| returned.error.is_none()) else {
         return Err(WebRefusal::new(StatusCode::FORBIDDEN, "the identity provider refused it"));
@@ -169,7 +174,12 @@ fn refusal_page(why: &WebRefusal) -> Response {
          <main class=\"sign-in\"><h1>Not signed in</h1><p class=\"error\" role=\"alert\">{text}</p>\n\
          <p><a href=\"/\">Sign in again</a></p></main></html>\n"
     );
-    (why.status, [(header::CONTENT_TYPE, "text/html; charset=utf-8")], page).into_response()
+    let kind = [(header::CONTENT_TYPE, "text/html; charset=utf-8")];
+    let mut response = (why.status, kind, page).into_response();
+    if let Some(failed) = &why.failed_sign_in {
+        response.extensions_mut().insert(failed.clone());
+    }
+    response
 }
 
 /// Asks the provider in a thread of its own. Anybody may have it asked: only so many questions are open at once.
@@ -235,7 +245,7 @@ async fn user(
         authenticate::log_unusable(shared, "single sign-on of a user", &why);
         let claim = &config.user_claim;
         let text = format!("the identity provider's {claim} is no user of this cluster");
-        WebRefusal::new(StatusCode::FORBIDDEN, text)
+        WebRefusal::failed_sign_in(StatusCode::FORBIDDEN, text, Some(name.to_owned()))
     })
 }
 
@@ -347,16 +357,16 @@ fn set_attempt(response: &mut Response, value: &str, is_loopback: bool) {
 /// What the provider said is in the log; a browser is told the kind of it.
 fn refused(shared: &Shared, error: &OidcError) -> WebRefusal {
     authenticate::log_unusable(shared, "single sign-on", error);
-    let (status, text) = match error {
+    match error {
         OidcError::Token(why) => {
-            (StatusCode::FORBIDDEN, format!("the identity token is not taken: {why}"))
+            let text = format!("the identity token is not taken: {why}");
+            WebRefusal::failed_sign_in(StatusCode::FORBIDDEN, text, None)
         }
-        _ => (
+        _ => WebRefusal::new(
             StatusCode::BAD_GATEWAY,
-            "the identity provider cannot be used now: the server's log says why".to_owned(),
+            "the identity provider cannot be used now: the server's log says why",
         ),
-    };
-    WebRefusal::new(status, text)
+    }
 }
 
 #[cfg(test)]

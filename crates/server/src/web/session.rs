@@ -43,8 +43,10 @@ pub async fn sign_in(State(shared): State<Arc<Shared>>, request: Request) -> Web
     let asked: SignIn = read(&whole(content).await?)?;
     let hash = token::hash(&asked.token);
     authenticate::prepare_account(&shared, &hash, is_loopback).await;
-    let by = authenticate::of_token_hash(&shared, &hash, is_loopback)
-        .map_err(|why| WebRefusal::new(StatusCode::UNAUTHORIZED, why))?;
+    let by = authenticate::of_token_hash(&shared, &hash, is_loopback).map_err(|why| {
+        let account = authenticate::user_of_hash(&shared, &hash);
+        WebRefusal::failed_sign_in(StatusCode::UNAUTHORIZED, why, account)
+    })?;
     job_pages::check(&shared, &head.headers, &by)?;
     let secret = open(&shared, &head.headers, &by, SignInProof::Token { hash }).await?;
     tracing::info!(user = by.name, "browser signed in");

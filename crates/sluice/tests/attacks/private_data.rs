@@ -1,6 +1,6 @@
 //! `PrivateData` and `DisableRootJobs` through the commands: what a second user, and root, get.
 
-use crate::harness::{Cluster, TWO_NODES};
+use crate::harness::{Cluster, TWO_NODES, program};
 
 const OWNER: &str = "man";
 const OTHER: &str = "games";
@@ -41,6 +41,32 @@ fn root_private_data_hides_the_jobs_and_the_cluster_from_a_second_user() {
         let said = cluster.shell_as(OTHER, line);
         assert!(!said.stdout.contains("gpu"), "{line}: {}", said.stdout);
         assert!(cluster.shell_as(OPERATOR, line).ok().contains("gpu"), "{line}");
+    }
+
+    // Reports, JSON and our own verbs tell no more: neither the job nor a node.
+    let verbs = ["ps -a", "ps -a --json", "top --once", "event", "fleet"];
+    let verbs = verbs.map(|verb| format!("{} {verb}", program()));
+    let reports = [
+        "sacct -a --json",
+        "sinfo --json",
+        "sinfo -N -l",
+        "sinfo -R",
+        "squeue --start",
+        "squeue -s",
+        "sprio -l",
+        "sreport user top",
+        "sreport cluster AccountUtilizationByUser",
+        "sacctmgr show transactions",
+        "sacctmgr show event",
+        "scontrol show step",
+        "scontrol show assoc_mgr",
+        "scontrol show topology",
+        "strigger --get",
+    ];
+    for line in verbs.into_iter().chain(reports.map(str::to_owned)) {
+        let said = cluster.shell_as(OTHER, &line);
+        let told = ["hush", "node1"].iter().any(|word| said.stdout.contains(word));
+        assert!(!told, "{line}: {}", said.stdout);
     }
 
     // By its id, which stands in no other text, it is as if there were no such job.

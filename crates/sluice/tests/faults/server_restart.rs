@@ -1,6 +1,7 @@
 //! A server that dies under `sluice up` is started again by its keeper. Clients wait for it, and jobs do not notice.
 
 use crate::harness::{Cluster, is_alive, signal, until};
+use std::process::Stdio;
 
 const ONE_NODE: &str = "\
 ClusterName=test
@@ -129,4 +130,41 @@ fn up_a_keeper_that_is_told_to_stop_stops_its_server() {
     let (keeper, server) = (cluster.pid(KEEPER), cluster.pid("server"));
     signal(server, "TERM");
     until("both have ended", || (!is_alive(keeper) && !is_alive(server)).then_some(()));
+}
+
+/// The exit code of a process whose state folder is gone.
+const FOLDER_GONE: i32 = 72;
+
+#[test]
+fn up_a_server_whose_folder_is_removed_or_replaced_ends_and_is_not_started_again() {
+    for is_replaced in [false, true] {
+        let cluster = Cluster::folder(ONE_NODE);
+        let (state, conf) = (cluster.state(), cluster.path("conf"));
+        let mut up = cluster.command(&["up", "--listen", "127.0.0.1:0", "--agents", "127.0.0.1:0"]);
+        up.arg("--state").arg(&state).arg("--config").arg(conf).stdin(Stdio::null());
+        let said = std::fs::File::create(cluster.path("said")).expect("a file");
+        up.stdout(said.try_clone().expect("a handle")).stderr(said);
+        let mut keeper = up.spawn().expect("the program runs");
+        let said = || std::fs::read_to_string(cluster.path("said")).unwrap_or_default();
+        until("it is up", || said().contains("sluice is up").then_some(()));
+        let others = ["server", "agent", "keeper"].map(|of| cluster.pid(of));
+
+        if is_replaced {
+            std::fs::rename(&state, cluster.path("aside")).expect("moved");
+            std::fs::create_dir(&state).expect("another folder");
+        } else {
+            // Server and agent may make files in the midst of it.
+            until("the folder is removed", || std::fs::remove_dir_all(&state).ok());
+        }
+        let ended = until("the keeper ends", || keeper.try_wait().expect("a child"));
+        assert_eq!(ended.code(), Some(FOLDER_GONE), "{}", said());
+        until("so do the others", || others.iter().all(|pid| !is_alive(*pid)).then_some(()));
+        let said = said();
+        let line = "was removed or replaced while the server ran: the server ends";
+        assert_eq!(said.matches(line).count(), 1, "{said}");
+        assert!(!said.contains("started again"), "{said}");
+        if is_replaced {
+            std::fs::remove_dir_all(&state).expect("no server is to be started there");
+        }
+    }
 }

@@ -18,6 +18,7 @@ pub mod ssh_hosts;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long a test waits for an expected state. It is reached only if something is broken.
@@ -39,6 +40,8 @@ pub struct Cluster {
     /// Declared before `dir`, so that disks in the folder are unmounted before it is removed.
     disks: Vec<SmallDisk>,
     dir: tempfile::TempDir,
+    /// Whether `sluice up` was called here. A server that a test runs by other means, as on another host, is not started by it.
+    was_up: AtomicBool,
 }
 
 /// A small file system in a cluster's folder.
@@ -132,7 +135,7 @@ impl Cluster {
     pub fn folder_in(parent: &Path, conf: &str) -> Self {
         let mut builder = tempfile::Builder::new();
         let dir = builder.prefix("sluice-test-").tempdir_in(parent).expect("a temp folder");
-        let cluster = Self { disks: Vec::new(), dir };
+        let cluster = Self { disks: Vec::new(), dir, was_up: AtomicBool::new(false) };
         for part in ["conf", "work", "bin"] {
             std::fs::create_dir(cluster.path(part)).unwrap();
         }
@@ -213,6 +216,7 @@ impl Cluster {
     }
 
     fn up_command(&self) -> Command {
+        self.was_up.store(true, Ordering::Relaxed);
         let (state, conf) = (self.state(), self.path("conf"));
         let ports = ["--listen", "127.0.0.1:0", "--agents", "127.0.0.1:0"];
         let again = state.join("ports.json").exists();
@@ -284,14 +288,24 @@ impl Cluster {
         until("a killed process is gone", || (!is_alive(pid)).then_some(()));
     }
 
-    /// Kills every daemon that there is, keepers first: a cluster that does not go down must not outlive its folder.
-    fn kill_all(&self) {
-        for of in ["server-keeper", "keeper", "server", "agent"] {
-            let pid = std::fs::read_to_string(self.state().join(format!("{of}.pid")));
-            if let Some(pid) = pid.ok().and_then(|text| text.trim().parse().ok()) {
-                signal(pid, "KILL");
-            }
-        }
+    /// Other state folders below the cluster's own folder in which something was started and not stopped.
+    fn other_states(&self) -> Vec<PathBuf> {
+        let below = |dir: &Path| -> Vec<PathBuf> {
+            let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+            let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+            folders.map(|entry| entry.path()).collect()
+        };
+        let mut folders = below(self.dir.path());
+        folders.extend(folders.clone().iter().flat_map(|folder| below(folder)));
+        folders.retain(|folder| {
+            // A link is one that a test has planted.
+            let is_file = |of: &&str| {
+                let found = folder.join(format!("{of}.pid")).symlink_metadata();
+                found.is_ok_and(|found| found.is_file())
+            };
+            DAEMONS.iter().any(is_file) && *folder != self.state()
+        });
+        folders
     }
 
     /// Starts an agent without a keeper. `down` ends it; the caller waits for the child.
@@ -513,6 +527,19 @@ pub fn is_alive(pid: i32) -> bool {
     }
 }
 
+/// The processes that have a pid file in a state folder, keepers first.
+const DAEMONS: [&str; 4] = ["server-keeper", "keeper", "server", "agent"];
+
+/// Kills every daemon of a state folder that there is: a cluster that does not go down must not outlive its folder.
+fn kill_all(state: &Path) {
+    for of in DAEMONS {
+        let pid = std::fs::read_to_string(state.join(format!("{of}.pid")));
+        if let Some(pid) = pid.ok().and_then(|text| text.trim().parse().ok()) {
+            signal(pid, "KILL");
+        }
+    }
+}
+
 impl Drop for Cluster {
     fn drop(&mut self) {
         if self.state().exists() {
@@ -523,12 +550,19 @@ impl Drop for Cluster {
                     self.log("agent")
                 );
             }
-            if !is_running(&self.state()) {
+            if !is_running(&self.state()) && self.was_up.load(Ordering::Relaxed) {
                 // Only a running server can end the jobs.
                 let _ = self.try_start();
             }
             if self.sluice(&["down", "--jobs"]).code != 0 {
-                self.kill_all();
+                kill_all(&self.state());
+            }
+        }
+        // Those of a lab, a copy or another user, which a test that failed in its midst has left.
+        for state in self.other_states() {
+            let path = state.display().to_string();
+            if self.sluice(&["down", "--jobs", "--state", &path]).code != 0 {
+                kill_all(&state);
             }
         }
     }

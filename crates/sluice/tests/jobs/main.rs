@@ -3,6 +3,7 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
+mod admin_options;
 mod bad_input;
 mod check_files;
 mod cpu_time;

@@ -25,7 +25,7 @@ const USER: &str = "daemon";
 
 /// An option, a line without it, and one with it. No line prints a time that passes. `@` is a format without one; `ENDED`,
 /// `STEP`, `STEPS` and `HET` are jobs.
-type Row = (K, &'static str, &'static str);
+pub type Row = (K, &'static str, &'static str);
 
 const SACCT: &[Row] = &[
     (K::Account, "sacct @", "sacct @ -A math"),
@@ -205,7 +205,7 @@ fn started() -> Cluster {
 }
 
 /// Asserts that each row's option changes what is printed.
-fn assert_all_act(rows: &[Row], print: &dyn Fn(&str) -> String) {
+pub fn assert_all_act(rows: &[Row], print: &dyn Fn(&str) -> String) {
     let mut idle = Vec::new();
     for &(key, without, with) in rows {
         let before = print(without);

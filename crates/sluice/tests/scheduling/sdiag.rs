@@ -61,6 +61,16 @@ fn up_jobs_plans_and_calls_are_counted_and_reset() {
         .filter_map(|line| line.split_once('(')?.1.split_once(')')?.0.trim().parse().ok())
         .collect();
     assert!(numbers.len() > 3 && numbers.is_sorted(), "{by_number}");
+    for (option, label) in [("-t", "total_time:"), ("-T", "ave_time:")] {
+        let text = cluster.shell(&format!("sdiag {option}")).ok();
+        let lines = text.lines().skip_while(|line| !line.contains("by message type"));
+        let lines = lines.take_while(|line| !line.is_empty());
+        let time = |line: &str| -> Option<u64> {
+            line.split(label).nth(1)?.split_whitespace().next()?.parse().ok()
+        };
+        let times: Vec<u64> = lines.filter_map(time).collect();
+        assert!(times.len() > 3 && times.is_sorted_by(|a, b| a >= b), "{option}: {text}");
+    }
     assert_eq!(cluster.shell("sdiag --reset").ok(), "Reset scheduling statistics\n");
     let text = cluster.shell("sdiag --all").ok();
     assert_eq!(figure(&text, "Jobs submitted"), 0, "{text}");

@@ -108,6 +108,15 @@ fn root_laptop_logs_in_and_its_commands_work_over_tls() {
     let said = site.log_in_by_hand(&format!("yes\\n{token}\\n"));
     assert!(said.stdout.contains(&format!("as {USER}")), "{}", said.stdout);
     site.run("squeue -h").ok();
+
+    // Who tries tokens is told to wait, and the right one is taken all the same.
+    std::fs::write(site.laptop.home().join("wrong"), "0".repeat(64)).unwrap();
+    until("a wrong token is told to wait", || {
+        let said = site.log_in("wrong");
+        assert_ne!(said.code, 0, "{}", said.stdout);
+        said.stderr.contains("429: too many sign-ins have failed").then_some(())
+    });
+    site.log_in("good").ok();
 }
 
 /// Jobs, their listings and their records. The script is a file of the laptop alone.

@@ -370,6 +370,28 @@ fn up_signals_reach_a_task_that_does_not_read_its_input() {
 }
 
 #[test]
+fn up_options_of_sattach_choose_tasks_and_streams() {
+    let cluster = Cluster::up(TWO_NODES);
+    let script = "echo out $SLURM_PROCID; read x; echo got $x; echo err $SLURM_PROCID >&2; exit 2";
+    let mut srun = Running::start(&cluster, &["srun", "-N1", "-n2", "sh", "-c", script]);
+    srun.await_output(|text| text.lines().count() == 2);
+    let terminal = cluster.sluice(&["sattach", "--pty", "--output-filter=0", "1.0"]);
+    assert!(terminal.code == 1 && terminal.stderr.contains("--pty cannot be"), "{terminal:?}");
+    let mut one = Running::start(&cluster, &["sattach", "--error-filter=1", "1.0"]);
+    let line = ["sattach", "--output-filter=0", "--input-filter=1", "1.0"];
+    let mut other = Running::start(&cluster, &line);
+    one.await_output(|text| text.lines().count() == 2);
+    other.await_output(|text| text == "out 0\n");
+    other.type_in("this\n");
+    srun.await_output(|text| text.contains("got this"));
+    srun.type_in("that\n");
+    let (srun, one, other) = (srun.end(), one.end(), other.end());
+    assert_eq!(sorted(&srun.stdout), "got that,got this,out 0,out 1", "task 1 alone was told");
+    assert_eq!(sorted(&other.stdout), "got that,out 0", "task 0 alone is shown");
+    assert!(one.stderr.contains("err 1") && !one.stderr.contains("err 0"), "{}", one.stderr);
+}
+
+#[test]
 fn up_sattach_works_beside_srun() {
     let cluster = Cluster::up(TWO_NODES);
     let script = "echo before $SLURM_PROCID; read x; echo got $x; exit 2";

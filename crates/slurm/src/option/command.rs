@@ -98,7 +98,7 @@ impl Command {
 
     /// Whether operands are refused.
     pub const fn refuses_operands(self) -> bool {
-        matches!(self, Command::Squeue | Command::Sprio)
+        matches!(self, Command::Squeue | Command::Sprio | Command::Strigger)
     }
 
     /// The exit code for an option that does not exist or lacks its argument.

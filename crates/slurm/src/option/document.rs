@@ -9,7 +9,7 @@ const HEAD: &str = "\
 
 Made from the option tables of the program; a test compares it, and `SLUICE_WRITE_DOCS=1 cargo nextest run --workspace --lib slurm_options` writes it anew.
 Each option is one of these: it **acts**; what it asks for **is so anyway**; it has **no meaning here**, and the command says so in one line; or it is **refused**, with what to do instead.
-Another test submits every option of `sbatch`, `srun` and `salloc` that is said to act and sees that something changed.
+Another test submits every option of `sbatch`, `srun` and `salloc` that is said to act and sees that something changed; others do the same through the program for the commands that list, report and administer.
 ";
 
 /// The whole page.

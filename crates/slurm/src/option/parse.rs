@@ -139,12 +139,12 @@ pub fn parse_components<S: AsRef<str>>(
     Ok(components)
 }
 
-/// `squeue -j 5`: an optional argument may be a word of its own if the command takes no operands.
+/// `squeue -j 5`, `strigger -n node1`: an optional argument may be a word of its own if the command takes no operands.
 fn adopt_operands(command: Command, parsed: &mut Parsed) {
     if !command.refuses_operands() {
         return;
     }
-    for key in [OptionKey::Jobs, OptionKey::Steps] {
+    for key in [OptionKey::Jobs, OptionKey::Steps, OptionKey::Nodelist] {
         let empty = parsed.values.iter_mut().rev().find(|s| s.key == key && s.value.is_none());
         if let Some(setting) = empty
             && !parsed.rest.is_empty()

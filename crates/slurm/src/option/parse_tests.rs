@@ -174,6 +174,13 @@ fn squeue_refuses_operands() {
 }
 
 #[test]
+fn a_word_after_the_node_option_of_strigger_is_its_value() {
+    let parsed = parse(Command::Strigger, &["--set", "-n", "node1", "--down"]).expect("right");
+    assert_eq!(parsed.text(K::Nodelist), Some("node1"));
+    assert!(parse(Command::Strigger, &["--set", "-n", "node1", "more"]).is_err());
+}
+
+#[test]
 fn a_colon_separates_components() {
     let run = parse_components(Command::Srun, &["-n1", "a", "b", ":", "-n2", "c"]).expect("right");
     let rests: Vec<_> = run.iter().map(|component| component.rest.join(" ")).collect();

@@ -50,6 +50,7 @@ mod volume;
 use crate::http::authenticate::{self, Caller};
 use crate::http::body_limits::{self, BodyLimits};
 use crate::shared::Shared;
+use crate::shared::failed_sign_ins::FailedSignIn;
 use answer::{Json, Refused};
 use axum::extract::{RawPathParams, Request, State};
 use axum::middleware::{self, Next};
@@ -182,7 +183,11 @@ async fn authenticated(
             request.extensions_mut().insert(principal);
             next.run(request).await
         }
-        Caller::WrongToken(_) => Refused(ApiError::invalid_token()).into_response(),
+        Caller::WrongToken(_) => {
+            let mut response = Refused(ApiError::invalid_token()).into_response();
+            response.extensions_mut().insert(FailedSignIn::default());
+            response
+        }
         Caller::NoToken => Refused(ApiError::not_authenticated()).into_response(),
         Caller::TooMany(who) => authenticate::too_many_connections(&who),
         Caller::NotVouched(why) => Refused(ApiError::denied(&why)).into_response(),

@@ -1,5 +1,6 @@
 //! `sluice agent`: this machine's nodes.
 
+use super::folder_watch::OpenFolder;
 use super::keeper::AGENT_KEEPER;
 use super::state_dir::StateDir;
 use super::{core_dump, folder_identity, listen_addresses, log};
@@ -152,6 +153,7 @@ pub fn run(args: AgentArgs) -> VerbResult {
     let _ = nix::sys::prctl::set_name(c"sluice-agent");
     state.claim("agent")?;
     folder_identity::save(&state)?;
+    OpenFolder::of(&state)?.watch("agent")?;
     // A file that was spent may be removed: it is a secret until then. That of `sluice up` is made anew with each server, which
     // may have another port.
     let is_needed = args.keep || !::agent::has_joined(&state.path);

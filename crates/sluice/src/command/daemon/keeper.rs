@@ -1,6 +1,7 @@
 //! The keeper: a process of one thread that starts a server or an agent, and starts it again when it dies. Jobs notice
 //! neither; without an agent their node would be considered lost, and without a server nobody gets an answer.
 
+use super::folder_watch::{FOLDER_GONE, OpenFolder};
 use super::state_dir::StateDir;
 use crate::command::verb::VerbError;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -96,6 +97,7 @@ impl Keeper {
     /// clients wait instead of being refused.
     pub fn keep(&self, state: &StateDir) -> Result<Kept, VerbError> {
         state.claim(self.name)?;
+        let folder = OpenFolder::of(state)?;
         // What lists of processes call it; the process that is kept has a name of its own.
         let _ = prctl::set_name(c"sluice-keeper");
         let mut signals = SigSet::empty();
@@ -123,6 +125,13 @@ impl Keeper {
             let is_ready = was_written(reader);
             was_ready |= is_ready;
             let how = match end {
+                // It has said so. The files at the folder's path are not this keeper's any more.
+                End::Failed(FOLDER_GONE) => exit_now(FOLDER_GONE),
+                // Started again, it would be an empty cluster in the place of the one that was there.
+                _ if folder.is_gone() => {
+                    folder.tell_gone(self.of);
+                    exit_now(FOLDER_GONE)
+                }
                 End::Stopped => self.stopped(state),
                 // A first start that fails has said why; it is for the caller to try again.
                 End::Failed(code) if !was_ready => {

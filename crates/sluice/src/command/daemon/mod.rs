@@ -6,6 +6,7 @@ pub(super) mod as_server_user;
 mod core_dump;
 pub mod down;
 mod folder_identity;
+mod folder_watch;
 pub mod gateway;
 mod handover;
 mod inherited_sockets;

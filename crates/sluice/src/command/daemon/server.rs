@@ -1,5 +1,6 @@
 //! `sluice server`: runs a server alone. Agents of other machines connect to it.
 
+use super::folder_watch::OpenFolder;
 use super::inherited_sockets::InheritedSockets;
 use super::keeper::SERVER_KEEPER;
 use super::last_start::{self, LastStart};
@@ -321,6 +322,7 @@ pub fn start(
     abort_on_panic();
     let _ = nix::sys::prctl::set_name(c"sluice-server");
     state.claim("server")?;
+    let folder = OpenFolder::of(&state)?;
     let servers = listen_addresses::reachable(bound.agents);
     let local = LocalNodes { nodes: site.local_nodes(), servers };
     before_root_is_given_up(&local)?;
@@ -360,6 +362,7 @@ pub fn start(
             .map(|h| h.to_string_lossy().into_owned())
             .unwrap_or_default(),
     };
+    folder.watch("server")?;
     ::server::run(options, bound.listeners, move || ready(listen))?;
     Ok(())
 }

@@ -174,6 +174,10 @@ fn make(
 ) -> Result<(), VerbError> {
     // Made before the token is: no token is left over that nobody has.
     let file = out.map(SecretFile::make).transpose()?;
+    if file.is_none() {
+        secret_file::close_to_others(std::io::stdout())
+            .map_err(VerbError::file("standard output"))?;
+    }
     let (text, login) = match ask(&mut server.client()?, call)? {
         Answer::Token { text, login } => (text, login),
         other => return Err(unexpected(&other)),

@@ -1,8 +1,11 @@
 //! A new file that only its owner can read, for a token.
 
 use crate::command::verb::VerbError;
+use nix::sys::stat::{Mode, SFlag, fchmod, fstat};
+use nix::unistd::geteuid;
 use std::fs::{File, OpenOptions};
-use std::io::Write;
+use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
@@ -40,10 +43,34 @@ impl Drop for SecretFile {
     }
 }
 
+/// Takes the rights of others from what a token is printed to, where that is a file of this user: a shell makes one that everybody
+/// can read. Pipes and terminals stay as they are.
+pub fn close_to_others(printed_to: impl AsFd) -> io::Result<()> {
+    let found = fstat(&printed_to)?;
+    let is_file = SFlag::from_bits_truncate(found.st_mode) & SFlag::S_IFMT == SFlag::S_IFREG;
+    let mode = Mode::from_bits_truncate(found.st_mode);
+    let others = Mode::S_IRWXG | Mode::S_IRWXO;
+    if is_file && found.st_uid == geteuid().as_raw() && mode.intersects(others) {
+        fchmod(&printed_to, mode - others)?;
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::os::unix::fs::{MetadataExt, symlink};
+
+    #[test]
+    fn file_that_a_token_is_printed_to_is_closed_to_others() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("n1.join");
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o644).open(&path);
+        close_to_others(file.expect("a file")).expect("closed");
+        assert_eq!(std::fs::metadata(&path).expect("there").mode() & 0o777, 0o600);
+        let (_reader, writer) = io::pipe().expect("a pipe");
+        close_to_others(writer).expect("a pipe is left alone");
+    }
 
     #[test]
     fn token_goes_to_a_new_file_that_only_its_owner_can_read() {

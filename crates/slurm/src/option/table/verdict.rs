@@ -42,6 +42,7 @@ const ALLOC: Commands = Commands::only(Command::Salloc);
 const SUBMIT: Commands = BATCH.and(RUN).and(ALLOC);
 const BCAST: Commands = Commands::only(Command::Sbcast);
 const REPORT: Commands = Commands::only(Command::Sreport);
+const MGR: Commands = Commands::only(Command::Sacctmgr);
 const TRIGGER: Commands = Commands::only(Command::Strigger);
 const CANCEL: Commands = Commands::only(Command::Scancel);
 const CONTROL: Commands = Commands::only(Command::Scontrol);
@@ -54,7 +55,7 @@ const LISTS: Commands = Commands::only(Command::Squeue)
     .and(Commands::only(Command::Sstat))
     .and(Commands::only(Command::Sacct))
     .and(Commands::only(Command::Sattach))
-    .and(Commands::only(Command::Sacctmgr))
+    .and(MGR)
     .and(CONTROL)
     .and(REPORT)
     .and(TRIGGER);
@@ -124,6 +125,7 @@ const ROWS: &[(Commands, K, Verdict)] = &[
     (RUN, K::Threads, NoMeaning("the server launches steps, on all nodes at once")),
     (RUN, K::Whole, AlwaysSo("a step has the whole of its job's nodes unless --exact says otherwise")),
     // Lists.
+    (MGR, K::Oneliner, AlwaysSo("a record is one line")),
     (REPORT, K::Immediate, NoMeaning("a report changes nothing")),
     (REPORT, K::Quiet, AlwaysSo("nothing is said that --quiet would leave out")),
     (LISTS.and(CANCEL), K::Clusters, ONE_CLUSTER),
@@ -145,6 +147,7 @@ const ROWS: &[(Commands, K, Verdict)] = &[
     (ACCT, K::Yaml, Refused("--json prints the same")),
     (QUEUE_INFO, K::Yaml, Refused("--json prints the same")),
     (ACCT, K::UseLocalUid, AlwaysSo("users are known by their names")),
+    (Commands::only(Command::Sattach), K::Quiet, AlwaysSo("nothing is said that --quiet would leave out")),
     (Commands::only(Command::Sattach), K::DebuggerTest, NoMeaning("debuggers are not waited for")),
     (CANCEL, K::Wckey, Refused("name the jobs, or filter otherwise")),
     (CANCEL, K::Ctld, AlwaysSo("signals always go through the server")),

@@ -84,6 +84,12 @@ pub fn options(command: Command, args: &[String]) -> Result<Option<Parsed>, Comm
             eprintln!("{}: {line}", command.name());
         }
     }
+    if help::operands(command).is_empty()
+        && let Some(word) = parsed.rest.first()
+    {
+        let name = command.name();
+        eprintln!("{name}: note: {word:?} has no meaning here: {name} takes options alone");
+    }
     let mut values = input_variables::settings(command, |name| std::env::var(name).ok());
     values.append(&mut parsed.values);
     Ok(Some(Parsed { values, ..parsed }))

@@ -1,6 +1,6 @@
 //! `sacctmgr show transactions` and `sacctmgr show event`.
 
-use super::command_line::{CommandLine, unknown_option};
+use super::command_line::{CommandLine, Term, unknown_option};
 use super::load;
 use super::show::layout;
 use crate::command::slurm::query::{self, CommandError, Server};
@@ -14,6 +14,10 @@ use model::time_spec::parse_past_time_spec;
 use std::process::ExitCode;
 use wire::client::{Answer, Call};
 
+/// Conditions that one of the two tables alone has: the other refuses them, and does not show more than was asked for.
+const OF_TRANSACTIONS: &[&str] = &["Actor", "Actors", "Action", "Actions"];
+const OF_EVENTS: &[&str] = &["User", "Users", "Node", "Nodes", "Event", "Events"];
+
 pub fn run(line: &CommandLine, parsed: &Parsed) -> Result<ExitCode, CommandError> {
     let mut terms = line.terms.clone();
     let mut take = |keys: &[&str]| CommandLine::take(&mut terms, keys);
@@ -23,15 +27,25 @@ pub fn run(line: &CommandLine, parsed: &Parsed) -> Result<ExitCode, CommandError
     let users = take(&["User", "Users"]);
     let nodes = take(&["Node", "Nodes"]);
     let (start, end) = (take(&["Start", "TimeStart"]), take(&["End", "TimeEnd"]));
-    take(&["Cluster", "Clusters", "Event"]);
+    let kinds = take(&["Event", "Events"]);
+    take(&["Cluster", "Clusters"]);
     if let Some(term) = terms.first() {
         return Err(unknown_option(&term.typed));
     }
-    let all_time = line.flags.iter().any(|flag| flag == "all_time");
+    let is_transaction = line.entity == Entity::Transaction;
+    let foreign = |term: &&Term| term.is(if is_transaction { OF_EVENTS } else { OF_TRANSACTIONS });
+    if let Some(term) = line.terms.iter().find(foreign) {
+        return Err(unknown_option(&term.typed));
+    }
+    // There are events of nodes alone.
+    let has_nodes = kinds.is_empty() || kinds.iter().any(|kind| kind.eq_ignore_ascii_case("node"));
+    let all_time = line.has("all_time");
     if let Some(name) = line.names.first() {
         return Err(unknown_option(name));
     }
     let mut server = Server::find("sacctmgr: error")?;
+    let cluster = load(&mut server)?.cluster;
+    line.check_cluster(&cluster)?;
     let now = match server.ask(Call::Ping)? {
         Answer::Pong { now, .. } => now,
         other => return Err(CommandError::unexpected(&other)),
@@ -49,7 +63,7 @@ pub fn run(line: &CommandLine, parsed: &Parsed) -> Result<ExitCode, CommandError
         layout: layout(parsed),
         ..Options::default()
     };
-    let text = if line.entity == Entity::Transaction {
+    let text = if is_transaction {
         let found =
             ask(&mut server, ActivityFilter { actors, from, until, ..ActivityFilter::default() })?;
         audit::transactions(&found, &actions, &tz, &options)
@@ -66,11 +80,10 @@ pub fn run(line: &CommandLine, parsed: &Parsed) -> Result<ExitCode, CommandError
             nodes: nodes.clone(),
             ..ActivityFilter::default()
         };
-        let found = ask(&mut server, about)?;
+        let found = if has_nodes { ask(&mut server, about)? } else { Vec::new() };
         let yesterday = || parse_past_time_spec("yesterday", now, &tz).ok();
         let from = from.or_else(|| if all_time { None } else { yesterday() });
         let filter = audit::EventFilter { nodes, users, from, until };
-        let cluster = load(&mut server)?.cluster;
         audit::events(&found, &cluster, &filter, &tz, &options)
     };
     query::print(&text.map_err(|error| CommandError::message(error.to_string()))?)?;

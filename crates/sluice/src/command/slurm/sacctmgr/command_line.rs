@@ -1,6 +1,7 @@
 //! The grammar of a `sacctmgr` command line: `VERB ENTITY [NAMES] [KEY=VALUE…] [where …] [set …]`.
 
 use crate::command::slurm::query::CommandError;
+use ::slurm::option::table::Verdict;
 use ::slurm::option::value;
 use ::slurm::output::sacctmgr::Entity;
 
@@ -75,20 +76,24 @@ pub struct CommandLine {
     pub flags: Vec<String>,
 }
 
-const FLAGS: [&str; 12] = [
-    "all_time",
-    "all_clusters",
-    "withassoc",
-    "withcoord",
-    "withcoordinator",
-    "withdeleted",
-    "wopinfo",
-    "woplimits",
-    "wolimits",
-    "tree",
-    "onlydefaults",
-    "withrawqos",
+/// The words that stand alone, and what becomes of each. Not formatted by rustfmt: a row is one line.
+#[rustfmt::skip]
+const FLAGS: &[(&str, Verdict)] = &[
+    ("all_time", Verdict::Acts),
+    ("all_clusters", Verdict::AlwaysSo("there is one cluster, this one")),
+    ("onlydefaults", Verdict::Acts),
+    ("tree", Verdict::NoMeaning("accounts are in the order of the tree, and ParentName is the one above")),
+    ("withassoc", Verdict::Acts),
+    ("withcoord", Verdict::Acts),
+    ("withcoordinator", Verdict::Acts),
+    ("withdeleted", Verdict::NoMeaning("what was deleted is in `sacctmgr show transactions`")),
+    ("withrawqos", Verdict::NoMeaning("QOS are known by their names")),
+    ("wolimits", Verdict::Acts),
+    ("wopinfo", Verdict::NoMeaning("format= names the columns")),
+    ("woplimits", Verdict::NoMeaning("limits of the accounts above are shown where an association has none")),
 ];
+
+const CLUSTER_KEYS: [&str; 2] = ["Cluster", "Clusters"];
 
 /// Keys whose value is a name.
 const NAME_KEYS: [&str; 2] = ["name", "names"];
@@ -135,7 +140,9 @@ impl CommandLine {
             match word.to_ascii_lowercase().as_str() {
                 "where" => setting = false,
                 "set" => setting = true,
-                flag if FLAGS.contains(&flag) => self.flags.push(flag.to_owned()),
+                flag if FLAGS.iter().any(|(name, _)| *name == flag) => {
+                    self.flags.push(flag.to_owned());
+                }
                 _ => match Term::parse(word) {
                     Some(term) if setting => self.set.push(term),
                     Some(term) if term.is(&NAME_KEYS) => {
@@ -148,6 +155,34 @@ impl CommandLine {
             }
         }
         Ok(())
+    }
+
+    pub fn has(&self, flag: &str) -> bool {
+        self.flags.iter().any(|said| said == flag)
+    }
+
+    /// A line for each word that stands alone and has no meaning here.
+    pub fn notes(&self) -> Vec<String> {
+        let row = |flag: &String| FLAGS.iter().find(|(name, _)| name == flag);
+        let note = |(name, verdict): &(&str, Verdict)| match verdict {
+            Verdict::NoMeaning(why) => {
+                Some(format!("sacctmgr: note: {name} has no meaning here: {why}"))
+            }
+            Verdict::Acts | Verdict::AlwaysSo(_) | Verdict::Refused(_) => None,
+        };
+        self.flags.iter().filter_map(row).filter_map(note).collect()
+    }
+
+    /// Refuses a line about another cluster: there is one, and nothing of it was meant.
+    pub fn check_cluster(&self, ours: &str) -> Result<(), CommandError> {
+        let terms = self.terms.iter().chain(&self.set).filter(|term| term.is(&CLUSTER_KEYS));
+        let mut named = terms.flat_map(|term| value::list(&term.value));
+        match named.find(|name| !name.eq_ignore_ascii_case(ours)) {
+            Some(other) => Err(CommandError::message(format!(
+                "sacctmgr: error: Cluster={other}: there is one cluster, {ours}"
+            ))),
+            None => Ok(()),
+        }
     }
 
     /// Removes the terms with one of these keys, and returns their values.
@@ -200,6 +235,24 @@ mod tests {
             (line.entity, line.flags),
             (Entity::Association, vec!["withassoc".into(), "tree".into()])
         );
+    }
+
+    #[test]
+    fn words_without_meaning_are_named_and_those_that_act_are_not() {
+        let notes = |text: &str| read(text).expect("right").notes();
+        assert!(notes("show assoc onlydefaults wolimits all_clusters").is_empty());
+        let said = notes("show assoc Tree withdeleted");
+        assert_eq!(said.len(), 2);
+        assert!(said[0].starts_with("sacctmgr: note: tree has no meaning here: "), "{said:?}");
+    }
+
+    #[test]
+    fn a_line_about_another_cluster_is_refused() {
+        let check = |text: &str| read(text).expect("right").check_cluster("lab");
+        assert!(check("delete user alice").is_ok());
+        assert!(check("delete user alice cluster=Lab").is_ok());
+        let error = check("delete user where name=alice cluster=other").expect_err("not ours");
+        assert_eq!(error.to_string(), "sacctmgr: error: Cluster=other: there is one cluster, lab");
     }
 
     #[test]

@@ -41,6 +41,9 @@ fn act(args: &[String]) -> Result<ExitCode, CommandError> {
         return Ok(ExitCode::SUCCESS);
     }
     let line = CommandLine::parse(&parsed.rest)?;
+    for note in line.notes() {
+        eprintln!("{note}");
+    }
     if line.verb == SacctmgrVerb::Show {
         return match line.entity {
             Entity::Transaction | Entity::Event => audit::run(&line, &parsed),
@@ -51,6 +54,7 @@ fn act(args: &[String]) -> Result<ExitCode, CommandError> {
         return Err(CommandError::message("Can't run this command in readonly mode."));
     }
     let mut books = Books::open(&parsed)?;
+    line.check_cluster(&books.view.cluster)?;
     match (line.entity, line.verb) {
         (Entity::Qos, SacctmgrVerb::Add) => qos::add(&mut books, &line),
         (Entity::Qos, SacctmgrVerb::Modify) => qos::modify(&mut books, &line),

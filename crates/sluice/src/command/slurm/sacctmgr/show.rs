@@ -16,6 +16,9 @@ const ACCOUNT_KEYS: [&str; 2] = ["Account", "Accounts"];
 const USER_KEYS: [&str; 2] = ["User", "Users"];
 const CLUSTER_KEYS: [&str; 2] = ["Cluster", "Clusters"];
 
+/// The columns of `show association wolimits`, as Slurm's manual names them.
+const WITHOUT_LIMITS: &str = "Cluster,Account,User";
+
 pub fn run(line: &CommandLine, parsed: &Parsed) -> Result<ExitCode, CommandError> {
     let mut terms = line.terms.clone();
     let format = CommandLine::take(&mut terms, &["Format"]);
@@ -27,11 +30,14 @@ pub fn run(line: &CommandLine, parsed: &Parsed) -> Result<ExitCode, CommandError
     }
     let mut server = Server::find("sacctmgr: error")?;
     let mut view = load(&mut server)?;
+    line.check_cluster(&view.cluster)?;
+    let unsaid = (line.entity == Entity::Association && line.has("wolimits"))
+        .then(|| WITHOUT_LIMITS.to_owned());
     let options = Options {
-        format: (!format.is_empty()).then(|| format.join(",")),
+        format: (!format.is_empty()).then(|| format.join(",")).or(unsaid),
         no_header: parsed.has(K::Noheader),
         layout: layout(parsed),
-        associations: parsed.has(K::Associations) || line.flags.iter().any(|f| f == "withassoc"),
+        associations: parsed.has(K::Associations) || line.has("withassoc"),
         coordinators: line.flags.iter().any(|flag| flag.starts_with("withcoord")),
         names: named(line, &accounts, &users),
     };
@@ -39,6 +45,9 @@ pub fn run(line: &CommandLine, parsed: &Parsed) -> Result<ExitCode, CommandError
         add_root(&mut view);
     }
     narrow(&mut view, &accounts, &users);
+    if line.has("onlydefaults") {
+        view.associations.retain(|association| association.default);
+    }
     let gres =
         if line.entity == Entity::Tres { query::gres_names(&mut server)? } else { Vec::new() };
     let control = match line.entity {
