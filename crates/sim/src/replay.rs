@@ -7,6 +7,7 @@ use crate::job_specs::{JobSpecs, Width};
 use crate::job_times::JobTimes;
 use crate::kinds;
 use crate::machine;
+use crate::quiet_ticks;
 use crate::summary::Summary;
 use crate::trace::{Trace, TraceJob};
 use crate::virtual_cluster::VirtualCluster;
@@ -57,7 +58,7 @@ pub fn replay(
     replay.measures = measures;
     let mut told = 0;
     while let Some(now) = replay.next_instant() {
-        replay.step(now)?;
+        replay.pass(now)?;
         if replay.ended >= told + PROGRESS_STEP {
             told = replay.ended;
             progress(told);
@@ -86,6 +87,12 @@ struct Replay<'t> {
     /// The clock decides something also while no job waits: usage decays.
     ticks_without_queue: bool,
     idle_ticks: u32,
+    /// Ticks are put off while nothing can start: see [`quiet_ticks`].
+    puts_off_ticks: bool,
+    /// The last tick that was put off.
+    tick_put_off: Option<Timestamp>,
+    /// The first job of the queue in the last plan, if that plan started nothing.
+    first_of_quiet_plan: Option<JobId>,
     processors: u64,
     /// CPUs times milliseconds that jobs held.
     cpu_ms: u128,
@@ -111,6 +118,7 @@ impl<'t> Replay<'t> {
             Width::Tasks
         };
         let processors = machine::processors(&config);
+        let puts_off_ticks = quiet_ticks::are_possible(trace, &config);
         let nodes = config.nodes.iter().map(|node| node.name.clone()).collect();
         let history = History { processors, nodes, ..History::default() };
         let begin = Timestamp::from_secs(trace.epoch_s + first_submit);
@@ -128,6 +136,9 @@ impl<'t> Replay<'t> {
             tick_period: by_time.then_some(period),
             ticks_without_queue,
             idle_ticks: 0,
+            puts_off_ticks,
+            tick_put_off: None,
+            first_of_quiet_plan: None,
             processors,
             cpu_ms: 0,
             measures: Measures::default(),
@@ -157,7 +168,33 @@ impl<'t> Replay<'t> {
         [end, submit, tick].into_iter().flatten().min()
     }
 
+    /// Takes the replay through this moment.
+    fn pass(&mut self, now: Timestamp) -> Result<(), SimError> {
+        if !self.is_quiet(now) {
+            return self.step(now);
+        }
+        self.ticks.clear();
+        self.tick_put_off = Some(now);
+        self.note_moment(now);
+        self.set_next_tick(now);
+        Ok(())
+    }
+
+    /// Whether nothing but a tick happens now, and nothing would start.
+    fn is_quiet(&self, now: Timestamp) -> bool {
+        let Some(first) = self.first_of_quiet_plan.filter(|_| self.puts_off_ticks) else {
+            return false;
+        };
+        let ends = self.ends.peek().is_some_and(|Reverse((time, ..))| *time <= now);
+        let next = self.trace.jobs.get(self.submitted);
+        let comes = next.is_some_and(|job| self.submit_time(job) <= now);
+        let runs = !self.cluster.state().active.is_empty();
+        let order = || self.cluster.first_in_queue(self.cluster.period_end_after(now));
+        runs && !ends && !comes && order() == Some(first)
+    }
+
     fn step(&mut self, now: Timestamp) -> Result<(), SimError> {
+        self.catch_up()?;
         self.cluster.advance_to(now);
         self.end_jobs(now)?;
         let first_new = self.submitted;
@@ -168,13 +205,31 @@ impl<'t> Replay<'t> {
         if self.measures.estimates {
             self.expect(first_new..self.submitted);
         }
+        self.note_moment(now);
+        let is_quiet = happened.is_empty() && self.puts_off_ticks;
+        let period_end = self.cluster.state().charged_usage.as_of;
+        let first = || self.cluster.first_in_queue(period_end);
+        self.first_of_quiet_plan = is_quiet.then(first).flatten();
+        self.set_next_tick(now);
+        Ok(())
+    }
+
+    /// Carries out the last tick that was put off. Those before it would have decided the same.
+    fn catch_up(&mut self) -> Result<(), SimError> {
+        if let Some(tick) = self.tick_put_off.take() {
+            self.cluster.advance_to(tick);
+            let happened = self.cluster.tick().map_err(SimError::plan)?;
+            self.take_in(&happened);
+        }
+        Ok(())
+    }
+
+    fn note_moment(&mut self, now: Timestamp) {
         if self.measures.history {
             let busy_processors = self.busy_processors;
             let waiting_jobs = self.cluster.state().queue.len() as u64;
             self.history.moments.push(Moment { time: now, busy_processors, waiting_jobs });
         }
-        self.set_next_tick(now);
-        Ok(())
     }
 
     /// Notes when these jobs are expected to start, if they wait.
@@ -339,11 +394,14 @@ mod tests {
     }
 
     fn starts(trace: &Trace, config: ClusterConfig) -> Vec<i64> {
-        let mut replay = Replay::new(trace, config).expect("a replay");
+        starts_of(Replay::new(trace, config).expect("a replay"))
+    }
+
+    fn starts_of(mut replay: Replay<'_>) -> Vec<i64> {
         while let Some(now) = replay.next_instant() {
-            replay.step(now).expect("a step");
+            replay.pass(now).expect("a moment");
         }
-        assert_eq!(replay.ended, trace.jobs.len());
+        assert_eq!(replay.ended, replay.trace.jobs.len());
         replay.starts.iter().map(|start| start.expect("all start").secs()).collect()
     }
 
@@ -391,6 +449,53 @@ mod tests {
         ]);
         let config = single_processor_nodes(4, Policy::Sluice);
         assert_eq!(starts(&five, config), [0, 1050, 1000, 1560, 1550]);
+    }
+
+    /// Jobs run for up to eight hours, and the clock decides every minute: most ticks start nothing. The order of the queue changes
+    /// all the same, and now and then a job starts because of it.
+    #[test]
+    fn ticks_that_are_put_off_start_nothing() {
+        for seed in 1..=4_u64 {
+            let mut drawn = seed;
+            let mut below = |bound: u64| {
+                drawn = drawn.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                (drawn >> 33) % bound
+            };
+            let mut submit_s = 0;
+            let jobs: Vec<Job> = (0..120)
+                .map(|_| {
+                    submit_s += below(1_500) as i64;
+                    let longest_s = if below(3) == 0 { 30_000 } else { 2_400 };
+                    let widest = if below(4) == 0 { 12 } else { 3 };
+                    let run_s = 60 + below(longest_s) as u32;
+                    let processors = 1 + below(widest) as u32;
+                    (submit_s, run_s, processors, run_s + below(9_000) as u32)
+                })
+                .collect();
+            let trace = trace(&jobs);
+            let replay = || {
+                let config = single_processor_nodes(12, Policy::Sluice);
+                Replay::new(&trace, config).expect("a replay")
+            };
+            assert!(replay().puts_off_ticks, "the policy lets ticks be put off");
+            let one_by_one = Replay { puts_off_ticks: false, ..replay() };
+            assert_eq!(starts_of(replay()), starts_of(one_by_one), "seed {seed}");
+        }
+    }
+
+    /// A tick that is put off costs no command: the cluster is told of few of them.
+    #[test]
+    fn most_ticks_of_a_long_wait_are_put_off() {
+        let two = trace(&[(0, 86_400, 4, 86_400), (10, 60, 4, 60)]);
+        let mut replay =
+            Replay::new(&two, single_processor_nodes(4, Policy::Sluice)).expect("a replay");
+        let (mut passed, mut put_off) = (0, 0);
+        while let Some(now) = replay.next_instant() {
+            replay.pass(now).expect("a moment");
+            passed += 1;
+            put_off += usize::from(replay.tick_put_off.is_some());
+        }
+        assert!(passed > 1_000 && passed - put_off < 10, "{put_off} of {passed}");
     }
 
     /// Jobs 4 and 5 overtake at once. Job 3 starts when job 4 has ended, at 253.

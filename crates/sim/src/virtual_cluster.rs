@@ -3,7 +3,8 @@
 
 use cluster::command::{AttemptReport, CancelJobs, Submit, plan_commands};
 use cluster::view::builder::ViewBuilder;
-use cluster::{ClusterConfig, Command, Context, Event, State};
+use cluster::view::priority::Ranking;
+use cluster::{ClusterConfig, Command, Context, Event, Job, State};
 use model::change::{JobFilter, JobRef};
 use model::id::JobId;
 use model::principal::{Principal, Role};
@@ -12,6 +13,7 @@ use model::run::{ExitStatus, Usage};
 use model::time::Timestamp;
 use sched::Memo;
 use sched::query::estimate::estimate_of;
+use std::cmp::Reverse;
 
 pub struct VirtualCluster {
     state: State,
@@ -102,6 +104,23 @@ impl VirtualCluster {
     /// What the passing of time brings. Records of jobs that have ended go.
     pub fn tick(&mut self) -> Result<Vec<Event>, Refusal> {
         self.run(&Command::Tick { booked: true })
+    }
+
+    /// The end of the last period of priorities, once the passing of time up to this tick is decided on.
+    pub fn period_end_after(&self, tick: Timestamp) -> Option<Timestamp> {
+        let is_due = self.state.usage_period_due(tick).is_some();
+        if is_due { Some(tick) } else { self.state.charged_usage.as_of }
+    }
+
+    /// The first job of the queue by expansion factor, if the last period of priorities ended then.
+    pub fn first_in_queue(&self, period_end: Option<Timestamp>) -> Option<JobId> {
+        let ranking = Ranking::with_period_end(&self.state, self.now, period_end);
+        let waiting = self.state.queue.iter().filter_map(|id| self.state.job(*id));
+        let turn = |job: &&Job| {
+            let priority = ranking.priorities(job, &[], self.now).into_iter().max();
+            (Reverse(priority), job.submit, job.id)
+        };
+        waiting.min_by_key(turn).map(|job| job.id)
     }
 
     /// Makes a plan and carries it out. Returns what happened.
