@@ -9,6 +9,7 @@ use crate::view::{DependencyState, PendingJob, View};
 use model::id::JobId;
 use model::request::{Request, Sharing};
 use model::time::Timestamp;
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -89,6 +90,14 @@ impl ShapeKey {
     }
 }
 
+/// Where the entries of the view were in the last queue.
+struct Moved {
+    /// For each entry of the view its position in the last queue, if it was there and is the same but for its priority.
+    from: Vec<Option<u32>>,
+    /// Some of them have another priority.
+    is_rekeyed: bool,
+}
+
 impl OrderedQueue {
     /// Takes over the view's queue. Unchanged entries keep what is known of them.
     pub fn refresh(
@@ -119,7 +128,8 @@ impl OrderedQueue {
                 switch_wait_s,
                 ..Self::default()
             };
-            self.move_slots(view, &vec![None; view.queue.len()], windows);
+            let all_new = Moved { from: vec![None; view.queue.len()], is_rekeyed: false };
+            self.move_slots(view, &all_new, windows);
         } else if let Some(moved) = &moved {
             self.move_slots(view, moved, windows);
         }
@@ -142,8 +152,8 @@ impl OrderedQueue {
         self.waiting_shapes.clear();
     }
 
-    /// For each entry of the view its position in the last queue, if it was there unchanged. `None` if nothing changed.
-    fn compare(&self, view: &View) -> Option<Vec<Option<u32>>> {
+    /// `None` if nothing changed.
+    fn compare(&self, view: &View) -> Option<Moved> {
         let same = |(a, b): (&Arc<PendingJob>, &Arc<PendingJob>)| Arc::ptr_eq(a, b);
         let volatile = self.summaries.iter().any(|summary| summary.is_volatile);
         if self.queue.len() == view.queue.len()
@@ -152,10 +162,12 @@ impl OrderedQueue {
         {
             return None;
         }
-        let mut at = 0;
+        let (mut at, mut is_rekeyed) = (0, false);
         let find = |waiting: &Arc<PendingJob>| {
             while let Some(old) = self.queue.get(at) {
-                if Arc::ptr_eq(old, waiting) {
+                let is_same = Arc::ptr_eq(old, waiting);
+                if is_same || old.differs_in_priority_at_most(waiting) {
+                    is_rekeyed |= !is_same;
                     at += 1;
                     return Some(at as u32 - 1)
                         .filter(|at| !self.summaries[*at as usize].is_volatile);
@@ -167,20 +179,22 @@ impl OrderedQueue {
             }
             None
         };
-        Some(view.queue.iter().map(find).collect())
+        let from = view.queue.iter().map(find).collect();
+        Some(Moved { from, is_rekeyed })
     }
 
-    fn take_entries(&mut self, view: &View, moved: &[Option<u32>]) {
+    fn take_entries(&mut self, view: &View, moved: &Moved) {
         let mut old = std::mem::take(&mut self.queue).into_iter().zip(0u32..);
         let summaries = std::mem::take(&mut self.summaries);
         self.queue.reserve(view.queue.len());
         self.summaries.reserve(view.queue.len());
-        for (waiting, from) in view.queue.iter().zip(moved) {
+        for (waiting, from) in view.queue.iter().zip(&moved.from) {
             // Positions only grow, because both queues have the same order.
             let known = from.and_then(|from| old.find(|(_, at)| *at == from));
             match known {
                 Some((known, at)) => {
-                    self.queue.push(known);
+                    let is_same = Arc::ptr_eq(&known, waiting);
+                    self.queue.push(if is_same { known } else { waiting.clone() });
                     self.summaries.push(summaries[at as usize]);
                 }
                 None => {
@@ -195,12 +209,12 @@ impl OrderedQueue {
         self.without_partition = without_partition.collect();
     }
 
-    fn move_slots(&mut self, view: &View, moved: &[Option<u32>], windows: &ReservationWindows) {
-        let known = std::mem::take(&mut self.slots);
-        let most = moved.iter().flatten().last().map_or(0, |last| *last as usize + 1);
+    fn move_slots(&mut self, view: &View, moved: &Moved, windows: &ReservationWindows) {
+        let mut known = std::mem::take(&mut self.slots);
+        let most = moved.from.iter().flatten().last().map_or(0, |last| *last as usize + 1);
         let mut now_at = vec![u32::MAX; most];
         let mut fresh = Vec::new();
-        for (from, at) in moved.iter().zip(0u32..) {
+        for (from, at) in moved.from.iter().zip(0u32..) {
             match from {
                 Some(from) => now_at[*from as usize] = at,
                 None => {
@@ -224,21 +238,22 @@ impl OrderedQueue {
             None | Some(&u32::MAX) => None,
             Some(at) => Some(*at),
         };
+        known.retain_mut(|slot| {
+            let at = new_at(slot);
+            slot.entry.waiting = at.unwrap_or(u32::MAX);
+            at.is_some()
+        });
+        if moved.is_rekeyed {
+            rekey(&mut known, view);
+        }
         if fresh.is_empty() {
             self.slots = known;
-            self.slots.retain_mut(|slot| {
-                let at = new_at(slot);
-                slot.entry.waiting = at.unwrap_or(u32::MAX);
-                at.is_some()
-            });
             return;
         }
         fresh.sort_unstable_by_key(|slot| slot.key);
         let mut fresh = fresh.into_iter().peekable();
         let mut slots = Vec::with_capacity(known.len() + fresh.len());
-        for mut slot in known {
-            let Some(at) = new_at(&slot) else { continue };
-            slot.entry.waiting = at;
+        for slot in known {
             while let Some(new) = fresh.next_if(|new| new.key < slot.key) {
                 slots.push(new);
             }
@@ -283,6 +298,30 @@ impl OrderedQueue {
         same_hash.push(at);
         at
     }
+}
+
+/// Takes over the priorities of these slots and puts them in order. What the last plan found holds for those that are in the same
+/// order among each other: a slot that comes before one which was ahead of it counts as new.
+fn rekey(slots: &mut Vec<QueueSlot>, view: &View) {
+    for slot in slots.iter_mut() {
+        let entry = &view.queue[slot.entry.waiting as usize];
+        slot.key.1 = Reverse(order::priority_in(entry, slot.key.4));
+    }
+    if slots.is_sorted_by_key(|slot| slot.key) {
+        return;
+    }
+    let mut ordered: Vec<(usize, QueueSlot)> =
+        std::mem::take(slots).into_iter().enumerate().collect();
+    ordered.sort_unstable_by_key(|(_, slot)| slot.key);
+    let mut first_behind = usize::MAX;
+    for (before, slot) in ordered.iter_mut().rev() {
+        if *before > first_behind {
+            slot.nothing_free = false;
+            slot.is_recorded = false;
+        }
+        first_behind = first_behind.min(*before);
+    }
+    slots.extend(ordered.into_iter().map(|(_, slot)| slot));
 }
 
 fn summary(waiting: &PendingJob) -> EntrySummary {
