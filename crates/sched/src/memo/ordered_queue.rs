@@ -21,6 +21,7 @@ pub struct OrderedQueue {
     pub summaries: Vec<EntrySummary>,
     /// One for each partition of each entry, in the order of the plan.
     pub slots: Vec<QueueSlot>,
+    pub traits: QueueTraits,
     /// Entries that are in no partition.
     pub without_partition: Vec<u32>,
     pub shapes: Vec<ShapeKey>,
@@ -31,6 +32,15 @@ pub struct OrderedQueue {
     by_user: bool,
     now: Timestamp,
     switch_wait_s: u32,
+}
+
+/// What some entries of the queue have, and most queues do not.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct QueueTraits {
+    /// Some entry is a component of a heterogeneous job.
+    pub has_het_jobs: bool,
+    wants_own_nodes: bool,
+    is_volatile: bool,
 }
 
 /// What the plan needs of an entry, in little memory.
@@ -115,14 +125,15 @@ impl OrderedQueue {
         }
         let by_user = owned_nodes
             || view.partitions.iter().any(|p| p.partition.exclusive_user)
-            || self.summaries.iter().any(|summary| summary.wants_own_nodes);
+            || self.traits.wants_own_nodes;
         if by_user != self.by_user || self.shapes.len() > 2 * view.queue.len() + 1_024 {
-            let Self { queue, summaries, without_partition, .. } = std::mem::take(self);
+            let Self { queue, summaries, traits, without_partition, .. } = std::mem::take(self);
             let switch_wait_s = view.policy.switch_wait_s;
             *self = Self {
                 by_user,
                 queue,
                 summaries,
+                traits,
                 without_partition,
                 now,
                 switch_wait_s,
@@ -155,10 +166,9 @@ impl OrderedQueue {
     /// `None` if nothing changed.
     fn compare(&self, view: &View) -> Option<Moved> {
         let same = |(a, b): (&Arc<PendingJob>, &Arc<PendingJob>)| Arc::ptr_eq(a, b);
-        let volatile = self.summaries.iter().any(|summary| summary.is_volatile);
         if self.queue.len() == view.queue.len()
             && self.queue.iter().zip(&view.queue).all(same)
-            && !volatile
+            && !self.traits.is_volatile
         {
             return None;
         }
@@ -184,6 +194,39 @@ impl OrderedQueue {
     }
 
     fn take_entries(&mut self, view: &View, moved: &Moved) {
+        let kept = moved.from.iter().take_while(|from| from.is_some()).count();
+        let (old, new) = moved.from.split_at(kept);
+        // Most often some have left and the last ones have come: those between stay where they are.
+        if !moved.is_rekeyed && new.iter().all(Option::is_none) {
+            self.retain_entries(old);
+            self.queue.extend_from_slice(&view.queue[kept..]);
+            self.summaries.extend(view.queue[kept..].iter().map(|waiting| summary(waiting)));
+        } else {
+            self.rebuild_entries(view, moved);
+        }
+        self.without_partition.clear();
+        self.traits = QueueTraits::default();
+        for (at, entry) in (0..).zip(&self.summaries) {
+            self.traits.has_het_jobs |= entry.is_het;
+            self.traits.wants_own_nodes |= entry.wants_own_nodes;
+            self.traits.is_volatile |= entry.is_volatile;
+            if entry.partition_count == 0 {
+                self.without_partition.push(at);
+            }
+        }
+    }
+
+    /// Retains the entries that were at these positions, which only grow.
+    fn retain_entries(&mut self, positions: &[Option<u32>]) {
+        let mut stays = vec![false; self.queue.len()];
+        positions.iter().flatten().for_each(|at| stays[*at as usize] = true);
+        let mut of_queue = stays.iter().copied();
+        self.queue.retain(|_| of_queue.next().unwrap_or(false));
+        let mut of_summaries = stays.iter().copied();
+        self.summaries.retain(|_| of_summaries.next().unwrap_or(false));
+    }
+
+    fn rebuild_entries(&mut self, view: &View, moved: &Moved) {
         let mut old = std::mem::take(&mut self.queue).into_iter().zip(0u32..);
         let summaries = std::mem::take(&mut self.summaries);
         self.queue.reserve(view.queue.len());
@@ -203,10 +246,6 @@ impl OrderedQueue {
                 }
             }
         }
-        let without_partition = |(_, summary): &(u32, &EntrySummary)| summary.partition_count == 0;
-        let without_partition =
-            (0..).zip(&self.summaries).filter(without_partition).map(|(at, _)| at);
-        self.without_partition = without_partition.collect();
     }
 
     fn move_slots(&mut self, view: &View, moved: &Moved, windows: &ReservationWindows) {
@@ -246,11 +285,14 @@ impl OrderedQueue {
         if moved.is_rekeyed {
             rekey(&mut known, view);
         }
-        if fresh.is_empty() {
+        fresh.sort_unstable_by_key(|slot| slot.key);
+        // Where new jobs come last, nothing before them moves.
+        let last = known.last().map(|last| last.key);
+        if fresh.first().is_none_or(|first| last.is_none_or(|last| last < first.key)) {
+            known.extend(fresh);
             self.slots = known;
             return;
         }
-        fresh.sort_unstable_by_key(|slot| slot.key);
         let mut fresh = fresh.into_iter().peekable();
         let mut slots = Vec::with_capacity(known.len() + fresh.len());
         for slot in known {
