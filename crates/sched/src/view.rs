@@ -211,6 +211,40 @@ pub struct PendingJob {
     pub het: Option<HetComponent>,
 }
 
+impl PendingJob {
+    /// Whether the other entry is this one, with another priority at most.
+    pub fn differs_in_priority_at_most(&self, other: &Self) -> bool {
+        let Self {
+            job,
+            tasks,
+            tasks_allowed,
+            spec,
+            priority: _,
+            priorities: _,
+            submit,
+            hold,
+            dependency,
+            begin,
+            partitions,
+            account,
+            qos,
+            association,
+            fixed_reason,
+            awaits,
+            awaits_any,
+            het,
+        } = self;
+        *job == other.job
+            && Arc::ptr_eq(spec, &other.spec)
+            && (tasks, tasks_allowed, submit) == (&other.tasks, &other.tasks_allowed, &other.submit)
+            && (hold, dependency, begin) == (&other.hold, &other.dependency, &other.begin)
+            && (partitions, association) == (&other.partitions, &other.association)
+            && (account, qos) == (&other.account, &other.qos)
+            && (fixed_reason, het) == (&other.fixed_reason, &other.het)
+            && (awaits, awaits_any) == (&other.awaits, &other.awaits_any)
+    }
+}
+
 /// An event of another job that a job waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AwaitedEvent {

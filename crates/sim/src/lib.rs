@@ -7,6 +7,7 @@
 //!   job_specs        a job of the trace as the cluster is asked for it
 //!   virtual_cluster  the state machine and the planner, driven as the server drives them
 //!   replay           a trace through the virtual cluster
+//!   quiet_moments    moments of a replay at which nothing can start
 //!   pod_replay       a list of pods onto a cluster that fills
 //!   job_times        how long jobs waited and ran, and means of it
 //!   summary          waits, slowdowns and utilisation of a replay
@@ -39,6 +40,7 @@ pub mod virtual_cluster;
 mod chance;
 mod job_specs;
 mod job_times;
+mod quiet_moments;
 
 pub use error::SimError;
 pub use pod_replay::{Arrivals, PodSummary, replay_pods};

@@ -7,6 +7,7 @@ use crate::job_specs::{JobSpecs, Width};
 use crate::job_times::JobTimes;
 use crate::kinds;
 use crate::machine;
+use crate::quiet_moments;
 use crate::summary::Summary;
 use crate::trace::{Trace, TraceJob};
 use crate::virtual_cluster::VirtualCluster;
@@ -57,7 +58,7 @@ pub fn replay(
     replay.measures = measures;
     let mut told = 0;
     while let Some(now) = replay.next_instant() {
-        replay.step(now)?;
+        replay.pass(now)?;
         if replay.ended >= told + PROGRESS_STEP {
             told = replay.ended;
             progress(told);
@@ -86,6 +87,14 @@ struct Replay<'t> {
     /// The clock decides something also while no job waits: usage decays.
     ticks_without_queue: bool,
     idle_ticks: u32,
+    /// No plan is made where nothing can start: see [`quiet_moments`].
+    has_quiet_moments: bool,
+    /// The queue is in the order of expansion factors, else in that of submission.
+    is_by_expansion: bool,
+    /// The last tick that was put off.
+    tick_put_off: Option<Timestamp>,
+    /// The first job of the queue in the last plan, if that plan started nothing and no job has ended since.
+    first_of_quiet_plan: Option<JobId>,
     processors: u64,
     /// CPUs times milliseconds that jobs held.
     cpu_ms: u128,
@@ -111,6 +120,8 @@ impl<'t> Replay<'t> {
             Width::Tasks
         };
         let processors = machine::processors(&config);
+        let has_quiet_moments = quiet_moments::are_possible(trace, &config);
+        let is_by_expansion = config.parameters.priority.expansion;
         let nodes = config.nodes.iter().map(|node| node.name.clone()).collect();
         let history = History { processors, nodes, ..History::default() };
         let begin = Timestamp::from_secs(trace.epoch_s + first_submit);
@@ -128,6 +139,10 @@ impl<'t> Replay<'t> {
             tick_period: by_time.then_some(period),
             ticks_without_queue,
             idle_ticks: 0,
+            has_quiet_moments,
+            is_by_expansion,
+            tick_put_off: None,
+            first_of_quiet_plan: None,
             processors,
             cpu_ms: 0,
             measures: Measures::default(),
@@ -157,24 +172,91 @@ impl<'t> Replay<'t> {
         [end, submit, tick].into_iter().flatten().min()
     }
 
+    /// Takes the replay through this moment.
+    fn pass(&mut self, now: Timestamp) -> Result<(), SimError> {
+        if !self.is_quiet_tick(now) {
+            return self.step(now);
+        }
+        self.ticks.clear();
+        self.tick_put_off = Some(now);
+        self.note_moment(now);
+        self.set_next_tick(now);
+        Ok(())
+    }
+
+    /// Whether nothing but a tick happens now, and nothing would start.
+    fn is_quiet_tick(&self, now: Timestamp) -> bool {
+        let ends = self.ends.peek().is_some_and(|Reverse((time, ..))| *time <= now);
+        let next = self.trace.jobs.get(self.submitted);
+        let comes = next.is_some_and(|job| self.submit_time(job) <= now);
+        let runs = !self.cluster.state().active.is_empty();
+        runs && !ends && !comes && self.starts_nothing(self.cluster.period_end_after(now))
+    }
+
+    /// Whether the last plan started nothing, and the same job is first in the queue once this period of priorities has ended.
+    fn starts_nothing(&self, period_end: Option<Timestamp>) -> bool {
+        let first = self.first_of_quiet_plan;
+        first.is_some() && first == self.first_in_queue(period_end)
+    }
+
+    fn first_in_queue(&self, period_end: Option<Timestamp>) -> Option<JobId> {
+        if self.is_by_expansion {
+            return self.cluster.first_in_queue(period_end);
+        }
+        self.cluster.state().queue.first().copied()
+    }
+
     fn step(&mut self, now: Timestamp) -> Result<(), SimError> {
+        self.catch_up()?;
         self.cluster.advance_to(now);
         self.end_jobs(now)?;
         let first_new = self.submitted;
         self.submit_jobs(now)?;
         self.tick(now)?;
-        let happened = self.cluster.plan().map_err(SimError::plan)?;
-        self.take_in(&happened);
+        if !self.is_hopeless(first_new..self.submitted) {
+            self.plan()?;
+        }
         if self.measures.estimates {
             self.expect(first_new..self.submitted);
         }
+        self.note_moment(now);
+        self.set_next_tick(now);
+        Ok(())
+    }
+
+    /// Whether nothing could start before these jobs came, and each of them asks for more than is free.
+    fn is_hopeless(&self, new: Range<usize>) -> bool {
+        let free = self.processors.saturating_sub(self.busy_processors);
+        let asks_more = |job: &TraceJob| u64::from(job.processors) > free;
+        self.trace.jobs[new].iter().all(asks_more)
+            && self.starts_nothing(self.cluster.state().charged_usage.as_of)
+    }
+
+    fn plan(&mut self) -> Result<(), SimError> {
+        let happened = self.cluster.plan().map_err(SimError::plan)?;
+        self.take_in(&happened);
+        let is_quiet = happened.is_empty() && self.has_quiet_moments;
+        let first = || self.first_in_queue(self.cluster.state().charged_usage.as_of);
+        self.first_of_quiet_plan = is_quiet.then(first).flatten();
+        Ok(())
+    }
+
+    /// Carries out the last tick that was put off. Those before it would have decided the same.
+    fn catch_up(&mut self) -> Result<(), SimError> {
+        if let Some(tick) = self.tick_put_off.take() {
+            self.cluster.advance_to(tick);
+            let happened = self.cluster.tick().map_err(SimError::plan)?;
+            self.take_in(&happened);
+        }
+        Ok(())
+    }
+
+    fn note_moment(&mut self, now: Timestamp) {
         if self.measures.history {
             let busy_processors = self.busy_processors;
             let waiting_jobs = self.cluster.state().queue.len() as u64;
             self.history.moments.push(Moment { time: now, busy_processors, waiting_jobs });
         }
-        self.set_next_tick(now);
-        Ok(())
     }
 
     /// Notes when these jobs are expected to start, if they wait.
@@ -200,6 +282,7 @@ impl<'t> Replay<'t> {
             if !self.cluster.end(job, attempt, is_cut).map_err(SimError::plan)? {
                 continue;
             }
+            self.first_of_quiet_plan = None;
             if let Some((start, cpus)) = held {
                 self.cpu_ms += now.since(start).as_millis() * u128::from(cpus);
                 self.busy_processors -= u64::from(cpus);
@@ -339,11 +422,14 @@ mod tests {
     }
 
     fn starts(trace: &Trace, config: ClusterConfig) -> Vec<i64> {
-        let mut replay = Replay::new(trace, config).expect("a replay");
+        starts_of(Replay::new(trace, config).expect("a replay"))
+    }
+
+    fn starts_of(mut replay: Replay<'_>) -> Vec<i64> {
         while let Some(now) = replay.next_instant() {
-            replay.step(now).expect("a step");
+            replay.pass(now).expect("a moment");
         }
-        assert_eq!(replay.ended, trace.jobs.len());
+        assert_eq!(replay.ended, replay.trace.jobs.len());
         replay.starts.iter().map(|start| start.expect("all start").secs()).collect()
     }
 
@@ -391,6 +477,70 @@ mod tests {
         ]);
         let config = single_processor_nodes(4, Policy::Sluice);
         assert_eq!(starts(&five, config), [0, 1050, 1000, 1560, 1550]);
+    }
+
+    /// Jobs run for up to eight hours. Under the policy whose clock decides every minute most ticks start nothing; the order of the
+    /// queue changes all the same, and now and then a job starts because of it.
+    #[test]
+    fn moments_without_a_plan_start_nothing() {
+        for (seed, policy) in (1..=2_u64).flat_map(|seed| Policy::ALL.map(|policy| (seed, policy)))
+        {
+            let mut drawn = seed;
+            let mut below = |bound: u64| {
+                drawn = drawn.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                (drawn >> 33) % bound
+            };
+            let mut submit_s = 0;
+            let jobs: Vec<Job> = (0..80)
+                .map(|_| {
+                    submit_s += below(1_500) as i64;
+                    let longest_s = if below(3) == 0 { 30_000 } else { 2_400 };
+                    let widest = if below(4) == 0 { 12 } else { 3 };
+                    let run_s = 60 + below(longest_s) as u32;
+                    let processors = 1 + below(widest) as u32;
+                    (submit_s, run_s, processors, run_s + below(9_000) as u32)
+                })
+                .collect();
+            let trace = trace(&jobs);
+            let replay =
+                || Replay::new(&trace, single_processor_nodes(12, policy)).expect("a replay");
+            assert!(replay().has_quiet_moments, "{policy}");
+            let with_all_plans = Replay { has_quiet_moments: false, ..replay() };
+            let (few, all) = (starts_of(replay()), starts_of(with_all_plans));
+            assert_eq!(few, all, "seed {seed}, {policy}");
+        }
+    }
+
+    /// Job 1 has three of four processors, and job 2 waits for two. Of those that come then job 3 may start, and job 4 cannot.
+    #[test]
+    fn no_plan_is_made_for_a_job_that_asks_for_more_than_is_free() {
+        let four = trace(&[(0, 100, 3, 100), (10, 10, 2, 10), (20, 10, 1, 10), (30, 10, 2, 10)]);
+        let mut replay =
+            Replay::new(&four, single_processor_nodes(4, Policy::Easy)).expect("a replay");
+        assert!(!replay.is_hopeless(0..1), "no plan was made yet");
+        while let Some(now) = replay.next_instant().filter(|now| now.secs() < 20) {
+            replay.pass(now).expect("a moment");
+        }
+        assert!(!replay.is_hopeless(2..3) && replay.is_hopeless(3..4));
+        while let Some(now) = replay.next_instant().filter(|now| now.secs() <= 100) {
+            replay.pass(now).expect("a moment");
+        }
+        assert!(!replay.is_hopeless(3..4), "jobs have ended");
+    }
+
+    /// A tick that is put off costs no command: the cluster is told of few of them.
+    #[test]
+    fn most_ticks_of_a_long_wait_are_put_off() {
+        let two = trace(&[(0, 86_400, 4, 86_400), (10, 60, 4, 60)]);
+        let mut replay =
+            Replay::new(&two, single_processor_nodes(4, Policy::Sluice)).expect("a replay");
+        let (mut passed, mut put_off) = (0, 0);
+        while let Some(now) = replay.next_instant() {
+            replay.pass(now).expect("a moment");
+            passed += 1;
+            put_off += usize::from(replay.tick_put_off.is_some());
+        }
+        assert!(passed > 1_000 && passed - put_off < 10, "{put_off} of {passed}");
     }
 
     /// Jobs 4 and 5 overtake at once. Job 3 starts when job 4 has ended, at 253.

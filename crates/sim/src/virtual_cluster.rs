@@ -3,7 +3,8 @@
 
 use cluster::command::{AttemptReport, CancelJobs, Submit, plan_commands};
 use cluster::view::builder::ViewBuilder;
-use cluster::{ClusterConfig, Command, Context, Event, State};
+use cluster::view::priority::Ranking;
+use cluster::{ClusterConfig, Command, Context, Event, Job, State};
 use model::change::{JobFilter, JobRef};
 use model::id::JobId;
 use model::principal::{Principal, Role};
@@ -12,6 +13,7 @@ use model::run::{ExitStatus, Usage};
 use model::time::Timestamp;
 use sched::Memo;
 use sched::query::estimate::estimate_of;
+use std::cmp::Reverse;
 
 pub struct VirtualCluster {
     state: State,
@@ -104,6 +106,23 @@ impl VirtualCluster {
         self.run(&Command::Tick { booked: true })
     }
 
+    /// The end of the last period of priorities, once the passing of time up to this tick is decided on.
+    pub fn period_end_after(&self, tick: Timestamp) -> Option<Timestamp> {
+        let is_due = self.state.usage_period_due(tick).is_some();
+        if is_due { Some(tick) } else { self.state.charged_usage.as_of }
+    }
+
+    /// The first job of the queue by expansion factor, if the last period of priorities ended then.
+    pub fn first_in_queue(&self, period_end: Option<Timestamp>) -> Option<JobId> {
+        let ranking = Ranking::with_period_end(&self.state, self.now, period_end);
+        let waiting = self.state.queue.iter().filter_map(|id| self.state.job(*id));
+        let turn = |job: &&Job| {
+            let priority = ranking.priorities(job, &[], self.now).into_iter().max();
+            (Reverse(priority), job.submit, job.id)
+        };
+        waiting.min_by_key(turn).map(|job| job.id)
+    }
+
     /// Makes a plan and carries it out. Returns what happened.
     pub fn plan(&mut self) -> Result<Vec<Event>, Refusal> {
         if self.state.queue.is_empty() {
@@ -171,6 +190,7 @@ mod tests {
             (drawn >> 33) % bound
         };
         let begin = Timestamp::from_secs(1_000_000);
+        let by_time = config.parameters.priority.is_computed();
         let mut virtual_cluster = VirtualCluster::new(config, begin).expect("a cluster");
         let first_job = virtual_cluster.state.next_job;
         let mut specs = JobSpecs::new(Width::Nodes);
@@ -199,6 +219,9 @@ mod tests {
             runs.push(Duration::from_secs(run_s.into()));
             virtual_cluster.submit(specs.submit(&job)).expect("a job");
             longest_queue = longest_queue.max(virtual_cluster.state.queue.len());
+            if by_time {
+                virtual_cluster.tick().expect("a tick");
+            }
             let anew = cluster::view::view(&virtual_cluster.state, now);
             let from_nothing = sched::plan(&anew, now, &mut Memo::default());
             let view = virtual_cluster.view_builder.update(&virtual_cluster.state, now);
@@ -219,9 +242,13 @@ mod tests {
     #[test]
     fn plans_made_step_by_step_are_those_made_from_nothing() {
         for seed in 1..=3 {
-            for policy in [Policy::Fcfs, Policy::Easy, Policy::Conservative] {
+            for policy in Policy::ALL {
                 assert_same_plans(single_processor_nodes(NODES, policy), seed);
             }
+            // With a slot for every job that waits: the order of the queue changes under the slots of the last plan.
+            let mut config = single_processor_nodes(NODES, Policy::Sluice);
+            config.parameters.backfill_slots_max = u32::MAX;
+            assert_same_plans(config, seed);
             let mut config = single_processor_nodes(NODES, Policy::Easy);
             config.parameters.backfill_limits.narrow_jobs_end_first = false;
             assert_same_plans(config, seed);

@@ -28,11 +28,13 @@ impl State {
                 log.note_job(attempt.job);
                 log.note_node(node);
             }
-            // Views show no steps and networks, nothing of jobs that have ended, and not who did what.
+            // Views show no steps and networks, nothing of jobs that have ended, and not who did what. They see by themselves that a
+            // period ended: it changes priorities alone.
             Event::StepStarted { .. }
             | Event::StepEndedOnNode { .. }
             | Event::NetworkMade { .. }
             | Event::Purged { .. }
+            | Event::UsagePeriodEnded { .. }
             | Event::Noted(_) => {}
             _ => log.note_anything(),
         }

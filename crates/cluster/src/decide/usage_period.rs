@@ -8,7 +8,7 @@ use model::time::Timestamp;
 
 impl State {
     /// `None` while the period lasts; else whether usage is reset at its end.
-    pub(crate) fn usage_period_due(&self, now: Timestamp) -> Option<bool> {
+    pub fn usage_period_due(&self, now: Timestamp) -> Option<bool> {
         let policy = &self.config.parameters.priority;
         let idle = self.active.is_empty() && self.charged_usage.associations.is_empty();
         let waits = policy.is_computed() && self.jobs.len() > self.ended.len();

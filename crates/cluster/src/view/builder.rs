@@ -19,7 +19,7 @@ use model::partition::Partition;
 use model::reservation::Reservation;
 use model::time::Timestamp;
 use sched::order::fair_tree::BranchRank;
-use sched::view::{NodeInfo, View};
+use sched::view::{NodeInfo, PendingJob, View};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -80,16 +80,27 @@ impl ViewInputs {
         }
     }
 
+    /// Whether all is the same from which entries are made, but for their priorities.
     fn is_unchanged(&self, state: &State, ranking: &Ranking<'_>) -> bool {
         Arc::ptr_eq(&self.config, &state.config)
             && are_same(&self.partitions, state.partitions.iter())
             && are_same(&self.qos, state.qos.values())
             && are_same(&self.reservations, state.reservations.values())
             && Arc::ptr_eq(&self.tree, &ranking.tree)
-            && Arc::ptr_eq(&self.fair_share_ranks, &ranking.fair_share_ranks)
+            && self.waits_for_nodes == state.restore_wait.is_some()
+    }
+
+    /// Whether priorities are worked out from the same.
+    fn has_priorities_of(&self, state: &State, ranking: &Ranking<'_>) -> bool {
+        Arc::ptr_eq(&self.fair_share_ranks, &ranking.fair_share_ranks)
             && Arc::ptr_eq(&self.priority_totals, &ranking.priority_totals)
             && self.priorities_of == state.charged_usage.as_of
-            && self.waits_for_nodes == state.restore_wait.is_some()
+    }
+
+    fn take_priorities_of(&mut self, state: &State, ranking: &Ranking<'_>) {
+        self.fair_share_ranks.clone_from(&ranking.fair_share_ranks);
+        self.priority_totals.clone_from(&ranking.priority_totals);
+        self.priorities_of = state.charged_usage.as_of;
     }
 
     /// Whether the state has the same nodes, whatever is on them.
@@ -118,11 +129,19 @@ impl ViewBuilder {
         let ranking = Ranking::new(state, now);
         let known = self.inputs.as_ref();
         let has_inputs = known.is_some_and(|inputs| inputs.is_unchanged(state, &ranking));
+        let has_priorities = known.is_some_and(|inputs| inputs.has_priorities_of(state, &ranking));
         let may_follow = has_inputs && self.followed < FOLLOWED_VIEWS_MAX;
         if may_follow && self.follow(state, &ranking, now) {
+            if !has_priorities {
+                self.set_priorities(state, &ranking, now);
+            }
+            debug_assert!(
+                !self.followed.is_multiple_of(CHECKED_VIEWS) || self.is_as_made_anew(state, now),
+                "a change of the state was not followed"
+            );
             self.followed += 1;
         } else {
-            self.compare(state, &ranking, now, has_inputs);
+            self.compare(state, &ranking, now, has_inputs && has_priorities);
             self.followed = 0;
         }
         self.position = Some(state.change_log.position());
@@ -172,11 +191,21 @@ impl ViewBuilder {
             update_entry(&mut self.queue, &mut self.view.queue, id, waiting, make);
             self.dependent.extend(waiting.filter(|job| depends_on_more(job, ranking)).map(|_| id));
         }
-        debug_assert!(
-            !self.followed.is_multiple_of(CHECKED_VIEWS) || self.is_as_made_anew(state, now),
-            "a change of the state was not followed"
-        );
         true
+    }
+
+    /// Works out the priorities of the queue, where nothing else is new: a period ended. Nothing of a running job depends on it.
+    fn set_priorities(&mut self, state: &State, ranking: &Ranking<'_>, now: Timestamp) {
+        for (job, entry) in self.queue.iter().zip(&mut self.view.queue) {
+            let in_partitions = ranking.priorities(job, &entry.partitions, now);
+            let (priority, priorities) = view::shown_priorities(in_partitions);
+            if (entry.priority, &entry.priorities) != (priority, &priorities) {
+                *entry = Arc::new(PendingJob { priority, priorities, ..(**entry).clone() });
+            }
+        }
+        if let Some(inputs) = &mut self.inputs {
+            inputs.take_priorities_of(state, ranking);
+        }
     }
 
     /// Brings every entry up to date. With other inputs all are made, and what comes out as it was stays the same `Arc`: a new

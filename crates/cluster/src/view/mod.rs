@@ -265,6 +265,12 @@ fn not_allowed(partition: &Partition, access: &Access, name: &str) -> Option<Box
     })
 }
 
+/// The priority of an entry, and that in each of its partitions where they differ.
+pub(crate) fn shown_priorities(in_partitions: Vec<u64>) -> (u64, Vec<u64>) {
+    let highest = in_partitions.iter().copied().max().unwrap_or(1);
+    (highest, if in_partitions.len() > 1 { in_partitions } else { Vec::new() })
+}
+
 /// One entry of the queue.
 pub fn waiting(
     state: &State,
@@ -290,7 +296,7 @@ pub fn waiting(
     let unreported = state.may_run_unknown(job).then_some(Reason::RestoredNodesAwaited);
     let has_volumes = !job.spec.launch.volumes.is_empty();
     let disk = (has_volumes && state.awaits_disk_of_others(job)).then_some(Reason::Resources);
-    let priorities = ranking.priorities(job, &partitions, now);
+    let (priority, priorities) = shown_priorities(ranking.priorities(job, &partitions, now));
     let first = partitions.first().map(|at| state.partitions[*at as usize].name.as_str());
     let (awaits, awaits_any) = match dependency_state {
         JobDependency::Waiting => ranking.dependencies.awaited_events(job),
@@ -302,8 +308,8 @@ pub fn waiting(
         tasks,
         tasks_allowed,
         spec: job.spec.clone(),
-        priority: priorities.iter().copied().max().unwrap_or(1),
-        priorities: if priorities.len() > 1 { priorities } else { Vec::new() },
+        priority,
+        priorities,
         submit: job.submit,
         hold: job.hold,
         dependency: dependency_state,

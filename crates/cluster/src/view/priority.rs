@@ -25,6 +25,8 @@ pub struct Ranking<'a> {
     pub(crate) tree: Arc<AssociationTree>,
     pub(crate) fair_share_ranks: Arc<Vec<BranchRank>>,
     pub(crate) priority_totals: Arc<PriorityTotals>,
+    /// The end of the last period: ages count up to then.
+    as_of: Option<Timestamp>,
     /// Some limit on how many jobs may age at a time is set.
     pub(crate) limits_ageing: bool,
     /// Jobs beyond such a limit, which do not age.
@@ -33,8 +35,14 @@ pub struct Ranking<'a> {
 
 impl<'a> Ranking<'a> {
     pub fn new(state: &'a State, now: Timestamp) -> Self {
+        Self::with_period_end(state, now, state.charged_usage.as_of)
+    }
+
+    /// The same as if the last period had ended at `as_of`.
+    pub fn with_period_end(state: &'a State, now: Timestamp, as_of: Option<Timestamp>) -> Self {
         let mut ranking = Self {
             state,
+            as_of,
             dependencies: Dependencies::new(state, now),
             tree: state.tree(),
             fair_share_ranks: state.fair_share_ranks(),
@@ -136,7 +144,7 @@ impl<'a> Ranking<'a> {
 
     /// Seconds that count towards the job's age, up to the end of the last period: priorities change only then.
     fn waited_s(&self, job: &Job, now: Timestamp) -> u64 {
-        let Some(as_of) = self.state.charged_usage.as_of else { return 0 };
+        let Some(as_of) = self.as_of else { return 0 };
         let from = if self.policy().flags.accrue_always {
             job.submit
         } else if self.ageless.contains(&job.id) || !self.ages(job, now) {

@@ -83,27 +83,15 @@ impl Allocation {
 
     /// The allocation as trackable resources, `billing` left to the books' weights.
     pub fn tres(&self) -> Tres {
-        let mut tres = Tres::default();
+        let mut tres = tres_of(&self.nodes);
         tres.add(TresKind::Node, self.nodes.len() as u64);
-        for share in &self.nodes {
-            tres.merge(&share.tres());
-        }
         tres
     }
 }
 
 impl NodeShare {
     pub fn tres(&self) -> Tres {
-        let mut tres = Tres::default();
-        tres.add(TresKind::Cpu, u64::from(self.cpus.len()));
-        tres.add(TresKind::Mem, self.memory.mib());
-        for gres in &self.gres {
-            tres.add(TresKind::Gres { name: gres.name.clone(), kind: None }, gres.count);
-        }
-        if let Some(price) = self.price {
-            tres.add(TresKind::Cost, price.units());
-        }
-        tres
+        tres_of(std::slice::from_ref(self))
     }
 
     /// What an hour of the share costs on this node: of the node's price the largest of the parts that the share has of the
@@ -122,6 +110,24 @@ impl NodeShare {
     pub fn gres_count(&self, name: &str) -> u64 {
         self.gres.iter().filter(|g| g.name == name).map(|g| g.count).sum()
     }
+}
+
+/// What these shares are of each resource. The amounts are summed before they are put down: jobs with many nodes are charged often.
+fn tres_of(shares: &[NodeShare]) -> Tres {
+    let mut tres = Tres::default();
+    if shares.is_empty() {
+        return tres;
+    }
+    tres.add(TresKind::Cpu, shares.iter().map(|share| u64::from(share.cpus.len())).sum());
+    tres.add(TresKind::Mem, shares.iter().map(|share| share.memory.mib()).sum());
+    for gres in shares.iter().flat_map(|share| &share.gres) {
+        tres.add(TresKind::gres(&gres.name, None), gres.count);
+    }
+    let prices = shares.iter().filter_map(|share| share.price);
+    if let Some(cost) = prices.map(Price::units).reduce(u64::saturating_add) {
+        tres.add(TresKind::Cost, cost);
+    }
+    tres
 }
 
 #[cfg(test)]
@@ -165,5 +171,14 @@ mod tests {
         let allocation = Allocation { partition: "main".into(), nodes: vec![paid.clone(), paid] };
         assert_eq!(Some(allocation.price()), Price::from_dollars(2.5));
         assert!(allocation.tres().to_string().ends_with(",cost=2.5"), "{}", allocation.tres());
+        // What is summed at once is what the shares have one by one.
+        let nodes = vec![share(8, 64, 1), share(2, 1, 0), share(1, 3, 2)];
+        let mut one_by_one = Tres::default();
+        nodes.iter().for_each(|share| one_by_one.merge(&share.tres()));
+        one_by_one.add(TresKind::Node, 3);
+        assert_eq!(Allocation { nodes, ..allocation }.tres(), one_by_one);
+        assert_eq!(one_by_one.to_string(), "cpu=11,mem=68G,node=3,gres/gpu=3");
+        let nothing = Allocation { partition: "main".into(), nodes: Vec::new() };
+        assert_eq!(nothing.tres().to_string(), "node=0");
     }
 }

@@ -22,16 +22,41 @@ const COUNTED_NODES_MAX: usize = 1_024;
 pub struct FreeNow {
     /// Nodes with a free core, before this plan takes any; worked out when first asked for.
     nodes: Option<Vec<u32>>,
-    /// By the address of the needs, which the memo holds as long as the plan lasts.
     counted: ByNeeds,
     /// The same, of the nodes that changed since the last plan.
     changed: ByNeeds,
 }
 
-/// By the address of the needs.
-type ByNeeds = HashMap<usize, FreeTimes, BuildHasherDefault<AddressHasher>>;
+/// What is known for each of the needs, by their address: the memo holds them as long as the plan lasts. Neighbours in the queue mostly
+/// have the same needs, so that those which were asked for last are looked at first.
+#[derive(Default)]
+struct ByNeeds {
+    times: Vec<FreeTimes>,
+    positions: HashMap<usize, usize, BuildHasherDefault<AddressHasher>>,
+    /// The address and the position.
+    last: Option<(usize, usize)>,
+}
 
-/// Every job of a long queue is looked up in every plan. Addresses are not chosen by anybody outside: a multiplication mixes them
+impl ByNeeds {
+    fn position(&mut self, address: usize) -> Option<usize> {
+        if let Some((_, at)) = self.last.filter(|(of, _)| *of == address) {
+            return Some(at);
+        }
+        let at = *self.positions.get(&address)?;
+        self.last = Some((address, at));
+        Some(at)
+    }
+
+    fn add(&mut self, address: usize, times: FreeTimes) -> usize {
+        let at = self.times.len();
+        self.times.push(times);
+        self.positions.insert(address, at);
+        self.last = Some((address, at));
+        at
+    }
+}
+
+/// Jobs of a long queue are looked up in every plan. Addresses are not chosen by anybody outside: a multiplication mixes them
 /// well enough.
 #[derive(Default)]
 struct AddressHasher(u64);
@@ -129,7 +154,11 @@ fn known<'k>(
     nodes: &[u32],
 ) -> &'k FreeTimes {
     let address = Arc::as_ptr(&shape.needs).addr();
-    let times = by_needs.entry(address).or_insert_with(|| FreeTimes::new(shape, plan, nodes));
+    let at = match by_needs.position(address) {
+        Some(at) => at,
+        None => by_needs.add(address, FreeTimes::new(shape, plan, nodes)),
+    };
+    let times = &mut by_needs.times[at];
     if !holds(times) {
         *times = FreeTimes::new(shape, plan, nodes);
     }

@@ -93,6 +93,16 @@ impl NodeNeeds {
         }
     }
 
+    /// Whether both take the same of the same nodes, whoever the users are.
+    pub fn takes_the_same_as(&self, other: &Self) -> bool {
+        let sharing = |needs: &Self| (needs.holder.whole_node, needs.holder.user_exclusive);
+        sharing(self) == sharing(other)
+            && self.needs == other.needs
+            && self.gres == other.gres
+            && (&self.only, &self.excluded) == (&other.only, &other.excluded)
+            && Arc::ptr_eq(&self.candidates, &other.candidates)
+    }
+
     pub fn fits(&self, class: ClassIndex, free: &[u64], presence: &Occupancy) -> bool {
         self.needs[class.at()].as_ref().is_some_and(|need| self.has(need, free, presence))
     }
@@ -181,6 +191,13 @@ impl NodeNeeds {
         }
         merged.extend(fresh);
         merged
+    }
+}
+
+/// Needs of one class: its configuration is the same.
+impl PartialEq for ClassNeed {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.amounts, &self.divided) == (&other.amounts, &other.divided)
     }
 }
 

@@ -143,6 +143,7 @@ impl<'a> Shape<'a> {
         needs_cache: &mut NeedsCache,
         baseline: &Baseline,
     ) -> &'s mut Search {
+        let needs = self.needs(scope, needs_cache, baseline);
         let of_length = match (&mut self.short, short) {
             (Some(search), true) => search,
             _ => &mut self.full,
@@ -153,9 +154,7 @@ impl<'a> Shape<'a> {
             NeedsScope::EachNode => &mut of_length.each,
         };
         slot.get_or_insert_with(|| {
-            let (demand, partition, uid) = (&self.demand, self.partition, self.uid);
-            let needs = needs_cache.get(demand, scope, partition, uid, baseline);
-            let order = needs_cache.order(demand, scope, partition, uid, baseline);
+            let order = needs_cache.order(&needs, baseline);
             Search::new(needs, order, self.access.clone(), length)
         })
     }

@@ -5,7 +5,7 @@ use crate::free::node_free::{NodeFree, gpus_shared_by};
 use crate::free::timeline::{
     CORES, GRES, Millis, NEVER, Occupancy, Timeline, Users, columns_free, columns_of,
 };
-use crate::view::{NodeInfo, RunningJob, View};
+use crate::view::{NodeInfo, NodeUse, RunningJob, View};
 use model::gres::GPU;
 use model::node::NodeConfig;
 use std::sync::Arc;
@@ -173,6 +173,9 @@ fn timeline(
     now: Millis,
 ) -> Timeline {
     let config = &*info.config;
+    if on.is_empty() && info.used == NodeUse::default() {
+        return Timeline::constant(whole.to_vec(), Occupancy::default());
+    }
     let mut free = columns_free(&NodeFree::of(info), config);
     let mut there = Occupancy {
         jobs: info.used.jobs,
@@ -254,4 +257,24 @@ fn users_after(
     let users = users.fold(Users::Nobody, |users, uid| users.and(*uid));
     let owns = |job| info.used.user_exclusive.iter().any(|(owner, _)| *owner == job);
     (users, staying().find(|running| owns(running.job)).map(|running| running.uid))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{cluster, gpu_node};
+    use model::cpuset::CpuSet;
+
+    #[test]
+    fn idle_node_has_what_an_empty_node_of_its_class_has() {
+        let mut node = gpu_node("n1");
+        (node.threads_per_core, node.cores_per_socket) = (2, 8);
+        node.cpus_reserved = CpuSet::first(2);
+        let view = cluster(vec![node]);
+        let info = &view.nodes[0];
+        let classes = NodeClasses::of_nodes(&view.nodes);
+        let idle = timeline(info, &classes.empty[0], &[], 0);
+        let free = columns_free(&NodeFree::of(info), &info.config);
+        assert_eq!(idle, Timeline::constant(free, Occupancy::default()));
+    }
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   baseline       what runs on each node, and its timeline: worked out again where the view changed
-//!   needs_cache    for each demand the nodes in the order in which they come free
+//!   needs_cache    for each demand the nodes in the order in which they come free; one order for all that take the same of a node
 //!   ordered_queue  the queue in order, with the shape of each entry
 //!   replay         which job had which backfill slot last time
 //! ```

@@ -17,6 +17,8 @@ const KEPT_MAX: usize = 1_024;
 #[derive(Debug, Clone, Default)]
 pub struct NeedsCache {
     known: HashMap<NeedsKey, CachedNeeds>,
+    /// One for all requests that take the same of a node: jobs on two and on twenty nodes differ in how many they take.
+    orders: Vec<CachedOrder>,
     partitions: Vec<PartitionNodes>,
     /// Nodes that changed, in order. An order is brought up to date when it is asked for.
     log: Vec<u32>,
@@ -46,10 +48,19 @@ struct PartitionNodes {
 #[derive(Debug, Clone)]
 struct CachedNeeds {
     needs: Arc<NodeNeeds>,
+    /// The last plan that asked for them.
+    used: u64,
+}
+
+/// The nodes in the order in which they come free for some needs.
+#[derive(Debug, Clone)]
+struct CachedOrder {
+    needs: Arc<NodeNeeds>,
+    /// Set only where it makes a difference.
+    uid: Option<u32>,
     order: Arc<FreeOrder>,
     /// The log's volume and length as of which the order is right; `None` while it is not sorted.
     as_of: Option<(u64, usize)>,
-    used: u64,
 }
 
 /// What the needs depend on. Times, reservations and switches do not change what a job takes of a node.
@@ -120,6 +131,7 @@ impl NeedsCache {
         let plan_count = self.plan_count;
         if self.known.len() > KEPT_MAX {
             self.known.retain(|_, known| known.used + 1 >= plan_count);
+            self.orders.retain(|known| Arc::strong_count(&known.needs) > 1);
         }
         if changed.is_empty() {
             return;
@@ -134,14 +146,14 @@ impl NeedsCache {
         }
     }
 
-    fn known(
+    pub fn get(
         &mut self,
         demand: &Demand<'_>,
         part: NeedsScope,
         partition: u32,
         uid: Option<u32>,
         baseline: &Baseline,
-    ) -> &mut CachedNeeds {
+    ) -> Arc<NodeNeeds> {
         let key = NeedsKey {
             request: Request {
                 partitions: Vec::new(),
@@ -153,46 +165,25 @@ impl NeedsCache {
             part,
             uid,
         };
-        let plan_count = self.plan_count;
-        let candidates = &self.partitions[partition as usize].nodes;
-        let known = self.known.entry(key).or_insert_with(|| {
+        let Self { known, orders, partitions, plan_count, .. } = self;
+        let candidates = &partitions[partition as usize].nodes;
+        let known = known.entry(key).or_insert_with(|| {
             let classes = &baseline.classes;
             let needs = NodeNeeds::new(demand, part, classes, candidates, &baseline.nodes);
-            CachedNeeds {
-                needs: Arc::new(needs),
-                order: Arc::default(),
-                as_of: None,
-                used: plan_count,
-            }
+            CachedNeeds { needs: shared(orders, needs, uid), used: *plan_count }
         });
-        known.used = plan_count;
-        known
+        known.used = *plan_count;
+        known.needs.clone()
     }
 
-    pub fn get(
-        &mut self,
-        demand: &Demand<'_>,
-        part: NeedsScope,
-        partition: u32,
-        uid: Option<u32>,
-        baseline: &Baseline,
-    ) -> Arc<NodeNeeds> {
-        self.known(demand, part, partition, uid, baseline).needs.clone()
-    }
-
-    /// The nodes in the order in which they come free for the demand.
-    pub fn order(
-        &mut self,
-        demand: &Demand<'_>,
-        part: NeedsScope,
-        partition: u32,
-        uid: Option<u32>,
-        baseline: &Baseline,
-    ) -> Arc<FreeOrder> {
-        let log = std::mem::take(&mut self.log);
-        let (volume, page) = (self.volume, log.len());
-        let known = self.known(demand, part, partition, uid, baseline);
-        let needs = known.needs.clone();
+    /// The nodes in the order in which they come free for these needs.
+    pub fn order(&mut self, needs: &Arc<NodeNeeds>, baseline: &Baseline) -> Arc<FreeOrder> {
+        let (volume, page, log) = (self.volume, self.log.len(), &self.log);
+        let sorted = || Arc::new(needs.sorted(|needs, node| first_free(needs, baseline, node)));
+        let Some(known) = self.orders.iter_mut().find(|known| Arc::ptr_eq(&known.needs, needs))
+        else {
+            return sorted();
+        };
         match known.as_of {
             Some(as_of) if as_of == (volume, page) => {}
             Some((of, from))
@@ -200,18 +191,24 @@ impl NeedsCache {
             {
                 let mut is_changed = vec![false; baseline.nodes.len()];
                 log[from..].iter().for_each(|&node| is_changed[node as usize] = true);
-                known.order = Arc::new(resorted(&needs, &known.order, &is_changed, baseline));
+                known.order = Arc::new(resorted(needs, &known.order, &is_changed, baseline));
             }
-            _ => {
-                let key = |needs: &NodeNeeds, node| first_free(needs, baseline, node);
-                known.order = Arc::new(needs.sorted(key));
-            }
+            _ => known.order = sorted(),
         }
         known.as_of = Some((volume, page));
-        let order = known.order.clone();
-        self.log = log;
-        order
+        known.order.clone()
     }
+}
+
+/// These needs, or the same ones that another request has.
+fn shared(orders: &mut Vec<CachedOrder>, needs: NodeNeeds, uid: Option<u32>) -> Arc<NodeNeeds> {
+    let is_same = |known: &&CachedOrder| known.uid == uid && known.needs.takes_the_same_as(&needs);
+    if let Some(known) = orders.iter().find(is_same) {
+        return known.needs.clone();
+    }
+    let needs = Arc::new(needs);
+    orders.push(CachedOrder { needs: needs.clone(), uid, order: Arc::default(), as_of: None });
+    needs
 }
 
 fn resorted(
@@ -235,4 +232,25 @@ fn first_free(needs: &NodeNeeds, baseline: &Baseline, node: u32) -> Option<i64> 
     }
     let first = needs.first_free(baseline.classes.of[at], &baseline.timelines[at]);
     first.map(|first| first.max(now_key(availability)))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Memo;
+    use crate::testing::{NOW, cluster, gpu_nodes, job};
+    use model::request::Per;
+
+    /// Wide and narrow jobs, of two users, that want whole GPUs of each of their nodes; and one that wants more.
+    #[test]
+    fn jobs_that_take_the_same_of_each_node_share_its_order() {
+        let wide = |id: u32, nodes: u32| job(id).nodes(nodes).gpus(Per::Node, 8);
+        let jobs = [wide(1, 4), wide(2, 2), wide(3, 3).of_user(1001), wide(4, 2).cpus(4)];
+        let view = cluster(gpu_nodes(4)).with_jobs(jobs);
+        let mut memo = Memo::default();
+        let plan = crate::plan(&view, NOW, &mut memo);
+        assert_eq!((plan.starts.len(), plan.reasons.len()), (1, 3));
+        assert_eq!(memo.needs_cache.known.len(), 4);
+        assert_eq!(memo.needs_cache.orders.len(), 2);
+        assert_eq!(plan, view.plan());
+    }
 }

@@ -9,6 +9,7 @@ use crate::view::{DependencyState, PendingJob, View};
 use model::id::JobId;
 use model::request::{Request, Sharing};
 use model::time::Timestamp;
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -20,6 +21,7 @@ pub struct OrderedQueue {
     pub summaries: Vec<EntrySummary>,
     /// One for each partition of each entry, in the order of the plan.
     pub slots: Vec<QueueSlot>,
+    pub traits: QueueTraits,
     /// Entries that are in no partition.
     pub without_partition: Vec<u32>,
     pub shapes: Vec<ShapeKey>,
@@ -30,6 +32,15 @@ pub struct OrderedQueue {
     by_user: bool,
     now: Timestamp,
     switch_wait_s: u32,
+}
+
+/// What some entries of the queue have, and most queues do not.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct QueueTraits {
+    /// Some entry is a component of a heterogeneous job.
+    pub has_het_jobs: bool,
+    wants_own_nodes: bool,
+    is_volatile: bool,
 }
 
 /// What the plan needs of an entry, in little memory.
@@ -89,6 +100,14 @@ impl ShapeKey {
     }
 }
 
+/// Where the entries of the view were in the last queue.
+struct Moved {
+    /// For each entry of the view its position in the last queue, if it was there and is the same but for its priority.
+    from: Vec<Option<u32>>,
+    /// Some of them have another priority.
+    is_rekeyed: bool,
+}
+
 impl OrderedQueue {
     /// Takes over the view's queue. Unchanged entries keep what is known of them.
     pub fn refresh(
@@ -106,20 +125,22 @@ impl OrderedQueue {
         }
         let by_user = owned_nodes
             || view.partitions.iter().any(|p| p.partition.exclusive_user)
-            || self.summaries.iter().any(|summary| summary.wants_own_nodes);
+            || self.traits.wants_own_nodes;
         if by_user != self.by_user || self.shapes.len() > 2 * view.queue.len() + 1_024 {
-            let Self { queue, summaries, without_partition, .. } = std::mem::take(self);
+            let Self { queue, summaries, traits, without_partition, .. } = std::mem::take(self);
             let switch_wait_s = view.policy.switch_wait_s;
             *self = Self {
                 by_user,
                 queue,
                 summaries,
+                traits,
                 without_partition,
                 now,
                 switch_wait_s,
                 ..Self::default()
             };
-            self.move_slots(view, &vec![None; view.queue.len()], windows);
+            let all_new = Moved { from: vec![None; view.queue.len()], is_rekeyed: false };
+            self.move_slots(view, &all_new, windows);
         } else if let Some(moved) = &moved {
             self.move_slots(view, moved, windows);
         }
@@ -142,20 +163,21 @@ impl OrderedQueue {
         self.waiting_shapes.clear();
     }
 
-    /// For each entry of the view its position in the last queue, if it was there unchanged. `None` if nothing changed.
-    fn compare(&self, view: &View) -> Option<Vec<Option<u32>>> {
+    /// `None` if nothing changed.
+    fn compare(&self, view: &View) -> Option<Moved> {
         let same = |(a, b): (&Arc<PendingJob>, &Arc<PendingJob>)| Arc::ptr_eq(a, b);
-        let volatile = self.summaries.iter().any(|summary| summary.is_volatile);
         if self.queue.len() == view.queue.len()
             && self.queue.iter().zip(&view.queue).all(same)
-            && !volatile
+            && !self.traits.is_volatile
         {
             return None;
         }
-        let mut at = 0;
+        let (mut at, mut is_rekeyed) = (0, false);
         let find = |waiting: &Arc<PendingJob>| {
             while let Some(old) = self.queue.get(at) {
-                if Arc::ptr_eq(old, waiting) {
+                let is_same = Arc::ptr_eq(old, waiting);
+                if is_same || old.differs_in_priority_at_most(waiting) {
+                    is_rekeyed |= !is_same;
                     at += 1;
                     return Some(at as u32 - 1)
                         .filter(|at| !self.summaries[*at as usize].is_volatile);
@@ -167,20 +189,55 @@ impl OrderedQueue {
             }
             None
         };
-        Some(view.queue.iter().map(find).collect())
+        let from = view.queue.iter().map(find).collect();
+        Some(Moved { from, is_rekeyed })
     }
 
-    fn take_entries(&mut self, view: &View, moved: &[Option<u32>]) {
+    fn take_entries(&mut self, view: &View, moved: &Moved) {
+        let kept = moved.from.iter().take_while(|from| from.is_some()).count();
+        let (old, new) = moved.from.split_at(kept);
+        // Most often some have left and the last ones have come: those between stay where they are.
+        if !moved.is_rekeyed && new.iter().all(Option::is_none) {
+            self.retain_entries(old);
+            self.queue.extend_from_slice(&view.queue[kept..]);
+            self.summaries.extend(view.queue[kept..].iter().map(|waiting| summary(waiting)));
+        } else {
+            self.rebuild_entries(view, moved);
+        }
+        self.without_partition.clear();
+        self.traits = QueueTraits::default();
+        for (at, entry) in (0..).zip(&self.summaries) {
+            self.traits.has_het_jobs |= entry.is_het;
+            self.traits.wants_own_nodes |= entry.wants_own_nodes;
+            self.traits.is_volatile |= entry.is_volatile;
+            if entry.partition_count == 0 {
+                self.without_partition.push(at);
+            }
+        }
+    }
+
+    /// Retains the entries that were at these positions, which only grow.
+    fn retain_entries(&mut self, positions: &[Option<u32>]) {
+        let mut stays = vec![false; self.queue.len()];
+        positions.iter().flatten().for_each(|at| stays[*at as usize] = true);
+        let mut of_queue = stays.iter().copied();
+        self.queue.retain(|_| of_queue.next().unwrap_or(false));
+        let mut of_summaries = stays.iter().copied();
+        self.summaries.retain(|_| of_summaries.next().unwrap_or(false));
+    }
+
+    fn rebuild_entries(&mut self, view: &View, moved: &Moved) {
         let mut old = std::mem::take(&mut self.queue).into_iter().zip(0u32..);
         let summaries = std::mem::take(&mut self.summaries);
         self.queue.reserve(view.queue.len());
         self.summaries.reserve(view.queue.len());
-        for (waiting, from) in view.queue.iter().zip(moved) {
+        for (waiting, from) in view.queue.iter().zip(&moved.from) {
             // Positions only grow, because both queues have the same order.
             let known = from.and_then(|from| old.find(|(_, at)| *at == from));
             match known {
                 Some((known, at)) => {
-                    self.queue.push(known);
+                    let is_same = Arc::ptr_eq(&known, waiting);
+                    self.queue.push(if is_same { known } else { waiting.clone() });
                     self.summaries.push(summaries[at as usize]);
                 }
                 None => {
@@ -189,18 +246,14 @@ impl OrderedQueue {
                 }
             }
         }
-        let without_partition = |(_, summary): &(u32, &EntrySummary)| summary.partition_count == 0;
-        let without_partition =
-            (0..).zip(&self.summaries).filter(without_partition).map(|(at, _)| at);
-        self.without_partition = without_partition.collect();
     }
 
-    fn move_slots(&mut self, view: &View, moved: &[Option<u32>], windows: &ReservationWindows) {
-        let known = std::mem::take(&mut self.slots);
-        let most = moved.iter().flatten().last().map_or(0, |last| *last as usize + 1);
+    fn move_slots(&mut self, view: &View, moved: &Moved, windows: &ReservationWindows) {
+        let mut known = std::mem::take(&mut self.slots);
+        let most = moved.from.iter().flatten().last().map_or(0, |last| *last as usize + 1);
         let mut now_at = vec![u32::MAX; most];
         let mut fresh = Vec::new();
-        for (from, at) in moved.iter().zip(0u32..) {
+        for (from, at) in moved.from.iter().zip(0u32..) {
             match from {
                 Some(from) => now_at[*from as usize] = at,
                 None => {
@@ -224,21 +277,25 @@ impl OrderedQueue {
             None | Some(&u32::MAX) => None,
             Some(at) => Some(*at),
         };
-        if fresh.is_empty() {
-            self.slots = known;
-            self.slots.retain_mut(|slot| {
-                let at = new_at(slot);
-                slot.entry.waiting = at.unwrap_or(u32::MAX);
-                at.is_some()
-            });
-            return;
+        known.retain_mut(|slot| {
+            let at = new_at(slot);
+            slot.entry.waiting = at.unwrap_or(u32::MAX);
+            at.is_some()
+        });
+        if moved.is_rekeyed {
+            rekey(&mut known, view);
         }
         fresh.sort_unstable_by_key(|slot| slot.key);
+        // Where new jobs come last, nothing before them moves.
+        let last = known.last().map(|last| last.key);
+        if fresh.first().is_none_or(|first| last.is_none_or(|last| last < first.key)) {
+            known.extend(fresh);
+            self.slots = known;
+            return;
+        }
         let mut fresh = fresh.into_iter().peekable();
         let mut slots = Vec::with_capacity(known.len() + fresh.len());
-        for mut slot in known {
-            let Some(at) = new_at(&slot) else { continue };
-            slot.entry.waiting = at;
+        for slot in known {
             while let Some(new) = fresh.next_if(|new| new.key < slot.key) {
                 slots.push(new);
             }
@@ -283,6 +340,30 @@ impl OrderedQueue {
         same_hash.push(at);
         at
     }
+}
+
+/// Takes over the priorities of these slots and puts them in order. What the last plan found holds for those that are in the same
+/// order among each other: a slot that comes before one which was ahead of it counts as new.
+fn rekey(slots: &mut Vec<QueueSlot>, view: &View) {
+    for slot in slots.iter_mut() {
+        let entry = &view.queue[slot.entry.waiting as usize];
+        slot.key.1 = Reverse(order::priority_in(entry, slot.key.4));
+    }
+    if slots.is_sorted_by_key(|slot| slot.key) {
+        return;
+    }
+    let mut ordered: Vec<(usize, QueueSlot)> =
+        std::mem::take(slots).into_iter().enumerate().collect();
+    ordered.sort_unstable_by_key(|(_, slot)| slot.key);
+    let mut first_behind = usize::MAX;
+    for (before, slot) in ordered.iter_mut().rev() {
+        if *before > first_behind {
+            slot.nothing_free = false;
+            slot.is_recorded = false;
+        }
+        first_behind = first_behind.min(*before);
+    }
+    slots.extend(ordered.into_iter().map(|(_, slot)| slot));
 }
 
 fn summary(waiting: &PendingJob) -> EntrySummary {

@@ -5,4 +5,4 @@ pub mod fair_tree;
 pub mod multifactor;
 mod queue;
 
-pub use queue::{JobInPartition, QueueKey, job_in_partitions};
+pub use queue::{JobInPartition, QueueKey, job_in_partitions, priority_in};

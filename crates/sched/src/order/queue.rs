@@ -1,6 +1,6 @@
 //! The sort key of the queue: tier, priority, submit time, job id.
 
-use crate::view::View;
+use crate::view::{PendingJob, View};
 use model::id::JobId;
 use model::time::Timestamp;
 use std::cmp::Reverse;
@@ -26,8 +26,13 @@ pub fn job_in_partitions(
     let entry = &view.queue[waiting as usize];
     entry.partitions.iter().enumerate().filter_map(move |(asked, &partition)| {
         let tier = view.partitions.get(partition as usize)?.partition.priority_tier;
-        let priority = entry.priorities.get(asked).copied().unwrap_or(entry.priority);
+        let priority = priority_in(entry, asked as u32);
         let key = (Reverse(tier), Reverse(priority), entry.submit, entry.job, asked as u32);
         Some((key, JobInPartition { waiting, partition }))
     })
+}
+
+/// The priority of an entry in the partition at this position among those that it asked for.
+pub fn priority_in(entry: &PendingJob, asked: u32) -> u64 {
+    entry.priorities.get(asked as usize).copied().unwrap_or(entry.priority)
 }

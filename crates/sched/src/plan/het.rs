@@ -42,7 +42,7 @@ pub(super) type HetGroups = HashMap<JobId, BTreeMap<u32, Vec<usize>>>;
 
 pub(super) fn groups(view: &View, queue: &OrderedQueue) -> HetGroups {
     let mut groups = HetGroups::new();
-    if !queue.summaries.iter().any(|entry| entry.is_het) {
+    if !queue.traits.has_het_jobs {
         return groups;
     }
     for (at, slot) in queue.slots.iter().enumerate() {

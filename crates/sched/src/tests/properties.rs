@@ -237,6 +237,12 @@ proptest! {
             if step % 2 == 0 {
                 view = view.with_jobs([more.with(|w| w.job = JobId(1_000 + step as u32))]);
             }
+            if step % 3 == 1 {
+                for waiting in &mut view.queue {
+                    let waiting = Arc::make_mut(waiting);
+                    waiting.priority = (7 * waiting.priority + u64::from(waiting.job.0)) % 11;
+                }
+            }
             view.running.sort_by_key(|running| running.job);
             now = Timestamp::from_secs(now.secs() + 60 * minutes);
         }

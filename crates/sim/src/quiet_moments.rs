@@ -1,0 +1,31 @@
+//! Moments of a replay at which nothing can start: no plan need be made of them.
+//!
+//! While no job ends, a plan that started nothing is followed by others that start nothing, as long as the first job of the queue is
+//! the same: what is free stays free, the jobs that have a backfill slot keep it, and beside it the others have ever less time. A job
+//! that comes and asks for more than is free changes nothing of that. Under `priority/sluice`, where the order of the queue is worked
+//! out anew every minute, most minutes of a trace are so: it is enough to ask who would be first, and to carry out the last of such
+//! ticks before the next thing that happens.
+
+use crate::trace::Trace;
+use cluster::ClusterConfig;
+use model::preempt::PreemptBy;
+
+/// Whether time decides nothing in this replay but the order of the queue, and that of no jobs but the first.
+pub fn are_possible(trace: &Trace, config: &ClusterConfig) -> bool {
+    let parameters = &config.parameters;
+    let limits = &parameters.backfill_limits;
+    let by_order_alone = !parameters.priority.multifactor
+        && parameters.preempt.by == PreemptBy::Nothing
+        && parameters.requeue_wait_s == 0
+        && !parameters.power.is_enabled()
+        && config.sources.is_empty();
+    let has_one_slot = !parameters.backfill || parameters.backfill_slots_max <= 1;
+    let by_first_alone = (has_one_slot || !parameters.priority.expansion)
+        && limits.age_min_s == 0
+        && limits.priority_min.is_none();
+    // With devices the jobs that are typical are counted at each tick.
+    let without_devices = config.nodes.iter().all(|node| node.gres.is_empty());
+    // A job that outlasts its limit moves the slots of others as it does.
+    let end_in_time = || trace.jobs.iter().all(|job| job.run_s <= job.estimate_s);
+    by_order_alone && by_first_alone && without_devices && end_in_time()
+}
