@@ -42,7 +42,8 @@ fn root_published_client_applies_lists_uses_and_deletes_a_fleet() {
     hosts.stop_sshd(1);
     let agents = hosts.agents(1);
     assert!(!agents.is_empty());
-    hosts.cluster.shell(&format!("kill -9 {agents}")).ok();
+    // One that served the job may have ended since: that the node falls silent is what counts.
+    hosts.cluster.shell(&format!("kill -9 {agents}"));
     hosts.await_states("lab", "lab-0 idle*");
     let listed = client.run(&["fleet", "list", "-v"]).ok();
     assert!(listed.contains("(unreachable)"), "{listed}");

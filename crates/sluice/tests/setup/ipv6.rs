@@ -74,7 +74,7 @@ fn root_hosts_without_ipv4_join_run_steps_and_take_logins() {
         hosts.in_hub(&cluster, "echo typed | srun -N2 -n2 sh -c 'read x; echo $x $(hostname)'");
     assert_eq!(sorted_lines(&said.stdout), ["typed node01", "typed node02"], "{}", said.stderr);
 
-    // The nodes dial the `srun` itself: the server is not in between.
+    // The nodes are told where the `srun` itself listens, by an address that they reach.
     let told = hosts.in_hub(&cluster, "srun -w node01 printenv SLURM_SRUN_COMM_HOST").ok();
     assert_eq!(told, "fd77::254\n");
 
