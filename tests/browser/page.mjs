@@ -56,8 +56,13 @@ function views(job) {
 /** The map does not wait for who is signed in, nor for the queue, which may be long. */
 async function asksForTheMapFirst(page) {
   await show(page, "overview", "Overview");
+  // What the page asks for before it is loaded again is not meant.
+  await shows(page, "Queue by partition");
   const asked = [];
-  const note = (request) => asked.push(new URL(request.url()).pathname);
+  const note = (request) => {
+    if (request.isNavigationRequest()) asked.length = 0;
+    asked.push(new URL(request.url()).pathname);
+  };
   page.on("request", note);
   await page.reload();
   await page.waitForSelector(".map .node");

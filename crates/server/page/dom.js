@@ -34,11 +34,18 @@ export function table(caption, heads, rows) {
       h("tbody", {}, rows.map((cells) => h("tr", {}, cells.map((cell) => h("td", {}, cell)))))));
 }
 
+/** The longest that `painted` waits: a browser may draw no frame of a window that is behind others, and does not say so. */
+const PAINT_MS = 500;
+
 /** Resolves when what was put into the page is on the screen; at once in a page that nobody sees. */
 export function painted() {
   return new Promise((resolve) => {
-    if (document.hidden) resolve();
-    else requestAnimationFrame(() => setTimeout(resolve));
+    if (document.hidden) {
+      resolve();
+      return;
+    }
+    requestAnimationFrame(() => setTimeout(resolve));
+    setTimeout(resolve, PAINT_MS);
   });
 }
 
