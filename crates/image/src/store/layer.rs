@@ -155,7 +155,7 @@ impl Store {
         fill: impl FnOnce(std::os::fd::BorrowedFd) -> Result<Unpacked>,
     ) -> Result<(PathBuf, Unpacked)> {
         let tmp = self.folders.tmp().join(name);
-        // A process that was killed at the same layer left this behind: its lock is ours now.
+        // The caller holds the lock of this name: what is here was left by a process that was killed.
         self.remove_folder(&tmp)?;
         let files = tmp.join("fs");
         std::fs::create_dir_all(&files).map_err(Error::at(&files))?;
