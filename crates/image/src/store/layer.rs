@@ -92,7 +92,8 @@ impl Store {
         self.admit(diff_id, requester)
     }
 
-    /// The same of what `open` gives, which takes so many bytes. Returns also whether that was read.
+    /// The layer that is there, or a new one of what `open` gives, which takes so many bytes. Returns also whether that was read:
+    /// who may have a file has only the layers that were.
     pub fn layer_from<R: Read + Send>(
         &self,
         what: &str,
@@ -102,11 +103,17 @@ impl Store {
         open: impl FnOnce() -> Result<R>,
     ) -> Result<(LayerHeld, bool)> {
         match self.layer_if_there(diff_id)? {
-            Some(held) if self.admits(diff_id, requester) => return Ok((held, false)),
-            Some(_) => {}
-            None => self.make_room(bytes)?,
+            Some(held) if self.admits(diff_id, requester) => Ok((held, false)),
+            Some(held) => {
+                self.verify_layer(what, diff_id, open()?, requester)?;
+                Ok((held, true))
+            }
+            None => {
+                self.make_room(bytes)?;
+                let (_, held) = self.import_layer(what, open()?, Some(diff_id), requester)?;
+                Ok((held, true))
+            }
         }
-        Ok((self.layer_of(what, diff_id, open()?, requester)?, true))
     }
 
     /// Unpacks an archive and keeps it under its digest, which must be `expected` where that is known. On an error nothing of it
