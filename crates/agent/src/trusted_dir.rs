@@ -114,8 +114,9 @@ impl AsFd for TrustedDir {
 }
 
 fn walk(path: &Path, make: bool) -> io::Result<TrustedDir> {
-    let absolute = std::env::current_dir()?.join(path);
-    let mut left = parts(&absolute);
+    // The folder that this process was started in may be gone: it is asked for only where it matters.
+    let mut left =
+        if path.is_absolute() { parts(path) } else { parts(&std::env::current_dir()?.join(path)) };
     let mut dir = root()?;
     let mut links = 0;
     while let Some(part) = left.pop_front() {

@@ -310,8 +310,14 @@ impl Store {
                 partial.remove();
                 return Ok(Arrival::There(held));
             }
-            download(blob, partial.file(), &|bytes| reporter.downloaded(at, bytes))
-                .map_err(|e| self.disk_full(e))?;
+            let progress = |bytes| reporter.downloaded(at, bytes);
+            if let Err(error) = download(blob, partial.file(), &progress) {
+                // There is nothing for the next process to take up.
+                if partial.file().metadata().is_ok_and(|file| file.len() == 0) {
+                    partial.remove();
+                }
+                return Err(self.disk_full(error));
+            }
             Ok(Arrival::Downloaded(Downloaded { at, partial }))
         };
         std::thread::scope(|scope| {

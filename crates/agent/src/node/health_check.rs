@@ -269,7 +269,7 @@ mod tests {
     #[test]
     fn hanging_check_is_no_zombie_of_the_agents_afterwards() {
         let site = Site::with("echo $$ > $(dirname $0)/pid; exec sleep 600");
-        assert!(run(&site.program(), "n1", None, Duration::from_secs(2)).is_some());
+        assert!(run(&site.program(), "n1", None, Duration::from_secs(4)).is_some());
         let pid = std::fs::read_to_string(site.0.path().join("pid")).expect("a pid");
         assert!(!Path::new("/proc").join(pid.trim()).exists(), "it was waited for");
     }

@@ -92,7 +92,8 @@ impl Store {
         self.admit(diff_id, requester)
     }
 
-    /// The same of what `open` gives, which takes so many bytes. Returns also whether that was read.
+    /// The layer that is there, or a new one of what `open` gives, which takes so many bytes. Returns also whether that was read:
+    /// who may have a file has only the layers that were.
     pub fn layer_from<R: Read + Send>(
         &self,
         what: &str,
@@ -102,11 +103,17 @@ impl Store {
         open: impl FnOnce() -> Result<R>,
     ) -> Result<(LayerHeld, bool)> {
         match self.layer_if_there(diff_id)? {
-            Some(held) if self.admits(diff_id, requester) => return Ok((held, false)),
-            Some(_) => {}
-            None => self.make_room(bytes)?,
+            Some(held) if self.admits(diff_id, requester) => Ok((held, false)),
+            Some(held) => {
+                self.verify_layer(what, diff_id, open()?, requester)?;
+                Ok((held, true))
+            }
+            None => {
+                self.make_room(bytes)?;
+                let (_, held) = self.import_layer(what, open()?, Some(diff_id), requester)?;
+                Ok((held, true))
+            }
         }
-        Ok((self.layer_of(what, diff_id, open()?, requester)?, true))
     }
 
     /// Unpacks an archive and keeps it under its digest, which must be `expected` where that is known. On an error nothing of it
@@ -155,7 +162,7 @@ impl Store {
         fill: impl FnOnce(std::os::fd::BorrowedFd) -> Result<Unpacked>,
     ) -> Result<(PathBuf, Unpacked)> {
         let tmp = self.folders.tmp().join(name);
-        // A process that was killed at the same layer left this behind: its lock is ours now.
+        // The caller holds the lock of this name: what is here was left by a process that was killed.
         self.remove_folder(&tmp)?;
         let files = tmp.join("fs");
         std::fs::create_dir_all(&files).map_err(Error::at(&files))?;

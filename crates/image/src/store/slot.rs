@@ -12,33 +12,22 @@ use crate::error::Result;
 
 /// Before the name of a file whose lock somebody holds who waits for a slot.
 const WAITING: &str = "waiting-";
+/// The file whose lock somebody holds who looks for a slot.
+const LOOK: &str = "look";
 
 impl Store {
     /// Waits for a slot; it is free again when what is returned is dropped. `on_wait` is told once, if there is none at first.
     pub(crate) fn wait_for_slot(&self, user: u32, on_wait: impl FnOnce()) -> Result<Lock> {
         let mut on_wait = Some(on_wait);
         let mut watcher = Watcher::new(self);
+        let slots = self.folders.slots();
         let own = format!("{WAITING}{}-{:?}", std::process::id(), std::thread::current().id());
-        let own = self.folders.slots().join(own);
+        let own = slots.join(own);
         let mut waiting: Option<Lock> = None;
         loop {
-            let slots = (0..self.options.pulls_max.max(1)).map(|number| self.folders.slot(number));
-            let (mut free, mut free_count, mut held) = (None, 0, Vec::new());
-            for path in slots {
-                match Lock::try_take(&path, Mode::Exclusive)? {
-                    Some(slot) => {
-                        free = free.or(Some(slot));
-                        free_count += 1;
-                    }
-                    None => held.extend(user_of(&path)),
-                }
-            }
-            let count = |user: u32| held.iter().filter(|one| **one == user).count();
-            let is_kept = free_count == 1 && count(user) > 0;
-            if let Some(mut slot) = free.filter(|_| !is_kept)
-                && !self.waiting_users(&own).any(|other| count(other) < count(user))
-            {
-                slot.write(&user.to_string())?;
+            // One process at a time: a slot that another one has just taken does not say yet whose it is.
+            let look = Lock::take(&slots.join(LOOK), Mode::Exclusive, || watcher.turn())?;
+            if let Some(slot) = self.slot_for(user, &own)? {
                 if let Some(waiting) = waiting {
                     waiting.remove();
                 }
@@ -49,12 +38,34 @@ impl Store {
                 lock.write(&user.to_string())?;
                 waiting = Some(lock);
             }
+            drop(look);
             if let Some(on_wait) = on_wait.take() {
                 on_wait();
             }
             watcher.turn();
             std::thread::sleep(POLL);
         }
+    }
+
+    /// A free slot, if it is this user's turn.
+    fn slot_for(&self, user: u32, own: &Path) -> Result<Option<Lock>> {
+        let (mut free, mut free_count, mut held) = (None, 0, Vec::new());
+        for number in 0..self.options.pulls_max.max(1) {
+            let path = self.folders.slot(number);
+            match Lock::try_take(&path, Mode::Exclusive)? {
+                Some(slot) => {
+                    free = free.or(Some(slot));
+                    free_count += 1;
+                }
+                None => held.extend(user_of(&path)),
+            }
+        }
+        let count = |user: u32| held.iter().filter(|one| **one == user).count();
+        let is_kept = free_count == 1 && count(user) > 0;
+        let is_turn = || !self.waiting_users(own).any(|other| count(other) < count(user));
+        let Some(mut slot) = free.filter(|_| !is_kept && is_turn()) else { return Ok(None) };
+        slot.write(&user.to_string())?;
+        Ok(Some(slot))
     }
 
     /// The users who wait for a slot, without the caller's own entry. Entries of the killed are removed.
@@ -142,5 +153,30 @@ mod tests {
         assert!(second.try_recv().is_err(), "it was kept for somebody else");
         drop(first);
         second.recv_timeout(TIMEOUT).expect("a slot for who has none any more");
+    }
+
+    /// As a user can bring it about: the tasks of an array want their images at the same time.
+    #[test]
+    fn pulls_that_begin_at_once_leave_the_last_slot_too() {
+        const PULLS: usize = 8;
+        let folder = tempfile::tempdir().unwrap();
+        let options = StoreOptions { pulls_max: 3, ..StoreOptions::bounded(1 << 20) };
+        let store = Store::open_with(folder.path(), options).unwrap();
+        let (got, slots) = channel();
+        for _ in 0..PULLS {
+            let (got, store) = (got.clone(), store.clone());
+            std::thread::spawn(move || got.send(store.wait_for_slot(1, || ()).unwrap()));
+        }
+        let next = || slots.recv_timeout(TIMEOUT).expect("somebody gets a slot");
+        let held = [next(), next()];
+        let deadline = Instant::now() + TIMEOUT;
+        while waiting(&store).len() < PULLS - 2 {
+            assert!(Instant::now() < deadline, "{:?} wait", waiting(&store));
+            std::thread::sleep(POLL);
+        }
+        let other = store.wait_for_slot(2, || ()).unwrap();
+        assert!(slots.try_recv().is_err(), "it was kept for somebody else");
+        drop((held, other));
+        (2..PULLS).for_each(|_| drop(next()));
     }
 }

@@ -62,6 +62,7 @@ impl<'a> Budget<'a> {
         }
         Ok(())
     }
+
     /// Counts a folder that no entry names. Its bounds are looked at with the next entry.
     pub fn charge_folder(&mut self) {
         self.disk_bytes += BLOCK_BYTES;
