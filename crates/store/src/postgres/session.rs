@@ -136,7 +136,7 @@ impl Incoming {
     }
 }
 
-/// Waits for the answer to what is asked.
+/// Waits for the answer to what is asked. One that came with the end of the connection counts: what is committed was kept.
 fn answer<T>(
     driver: &Driver,
     incoming: &mut Incoming,
@@ -146,7 +146,10 @@ fn answer<T>(
     let mut asked = pin!(asked);
     let answered = poll_fn(|context| match incoming.take_in(context) {
         Ok(()) => asked.as_mut().poll(context).map_err(DatabaseError::from),
-        Err(error) => Poll::Ready(Err(error)),
+        Err(error) => match asked.as_mut().poll(context) {
+            Poll::Ready(Ok(answered)) => Poll::Ready(Ok(answered)),
+            _ => Poll::Ready(Err(error)),
+        },
     });
     let Some(answered) = driver.run(deadline.at, answered) else {
         incoming.late += 1;
@@ -367,5 +370,16 @@ mod tests {
             }
         }
         assert!(incoming.is_over, "the next question has a new connection");
+    }
+
+    #[test]
+    fn answer_that_comes_with_the_end_of_the_connection_counts() {
+        let driver = Driver::new().expect("a driver");
+        let ended = || Incoming::new(Box::new(|_: &mut Context<'_>| Poll::Ready(None)));
+        let mut incoming = ended();
+        assert_eq!(answer(&driver, &mut incoming, soon(), ready(Ok(7))).expect("an answer"), 7);
+        assert!(incoming.is_over, "the next question has a new connection");
+        let lost = answer(&driver, &mut ended(), soon(), pending::<Result<(), Error>>());
+        assert!(matches!(lost, Err(DatabaseError::Unreachable(_))), "{lost:?}");
     }
 }
