@@ -67,9 +67,11 @@ BEGIN
     RETURN bounds;
 END $$;
 
--- Drops the months that end before this time and have nothing but records, a year of them at most; how many records they had.
+-- Drops the months that end before this time and have nothing but records, a year of them at most; how many records they had. A
+-- table that is dropped waits for all who read any month, as a dump does, and commits of the leader wait behind it: it is given up
+-- soon, before PostgreSQL would end the dump where the two wait for each other.
 CREATE FUNCTION sluice.drop_ended_months(purge_before bigint) RETURNS bigint
-LANGUAGE plpgsql SET search_path = pg_catalog SET lock_timeout = '3s' AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog SET lock_timeout = '200ms' AS $$
 DECLARE
     part_name text;
     is_needed boolean;

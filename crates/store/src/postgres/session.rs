@@ -34,6 +34,8 @@ const LEASE_FREE: &str = "lease";
 
 /// How long a transaction that is late waits for its end: long enough for the end to be sent.
 const ROLLBACK_TIMEOUT: Duration = Duration::from_millis(100);
+/// How many answers in a row may be late. What was asked is in memory until the database takes it.
+const LATE_MAX: u32 = 256;
 
 /// Until when an answer is waited for.
 #[derive(Clone, Copy)]
@@ -81,7 +83,7 @@ impl Driver {
         let connected = self.run(deadline.at, config.connect(tls));
         let (client, mut connection) = connected.ok_or_else(|| deadline.late())??;
         let poll = Box::new(move |context: &mut Context<'_>| connection.poll_message(context));
-        Ok((client, Incoming { poll, is_over: false, is_told: false, is_lease_free: false }))
+        Ok((client, Incoming::new(poll)))
     }
 }
 
@@ -101,12 +103,18 @@ struct Incoming {
     poll: Box<PollMessage>,
     /// A connection that has ended is not polled again.
     is_over: bool,
+    /// The answers that were late since the last one that was not.
+    late: u32,
     /// Whether a commit or the end of a lease was told since that was asked last, and whether it was the end of a lease.
     is_told: bool,
     is_lease_free: bool,
 }
 
 impl Incoming {
+    fn new(poll: Box<PollMessage>) -> Self {
+        Self { poll, is_over: false, late: 0, is_told: false, is_lease_free: false }
+    }
+
     /// Reads and writes as far as can be without waiting.
     fn take_in(&mut self, context: &mut Context<'_>) -> Result<(), DatabaseError> {
         while !self.is_over {
@@ -128,7 +136,7 @@ impl Incoming {
     }
 }
 
-/// Waits for the answer to what is asked.
+/// Waits for the answer to what is asked. One that came with the end of the connection counts: what is committed was kept.
 fn answer<T>(
     driver: &Driver,
     incoming: &mut Incoming,
@@ -138,9 +146,18 @@ fn answer<T>(
     let mut asked = pin!(asked);
     let answered = poll_fn(|context| match incoming.take_in(context) {
         Ok(()) => asked.as_mut().poll(context).map_err(DatabaseError::from),
-        Err(error) => Poll::Ready(Err(error)),
+        Err(error) => match asked.as_mut().poll(context) {
+            Poll::Ready(Ok(answered)) => Poll::Ready(Ok(answered)),
+            _ => Poll::Ready(Err(error)),
+        },
     });
-    driver.run(deadline.at, answered).unwrap_or_else(|| Err(deadline.late()))
+    let Some(answered) = driver.run(deadline.at, answered) else {
+        incoming.late += 1;
+        incoming.is_over |= incoming.late >= LATE_MAX;
+        return Err(deadline.late());
+    };
+    incoming.late = 0;
+    answered
 }
 
 pub(super) struct Session {
@@ -325,5 +342,44 @@ impl Drop for Transaction<'_> {
         }
         // A connection that fails here is found out by the next question.
         let _ = self.session.batch_execute("ROLLBACK");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::{pending, ready};
+
+    fn soon() -> Deadline {
+        Deadline::after(Duration::ZERO)
+    }
+
+    #[test]
+    fn session_that_answers_nothing_is_given_up_and_one_that_is_slow_is_not() {
+        let driver = Driver::new().expect("a driver");
+        let mut incoming = Incoming::new(Box::new(|_: &mut Context<'_>| Poll::Pending));
+        for times in [LATE_MAX - 1, LATE_MAX] {
+            assert!(!incoming.is_over);
+            for _ in 0..times {
+                let asked = pending::<Result<(), Error>>();
+                let late = answer(&driver, &mut incoming, soon(), asked).expect_err("no answer");
+                assert!(matches!(late, DatabaseError::Late(_)), "{late}");
+            }
+            if !incoming.is_over {
+                answer(&driver, &mut incoming, soon(), ready(Ok(()))).expect("an answer");
+            }
+        }
+        assert!(incoming.is_over, "the next question has a new connection");
+    }
+
+    #[test]
+    fn answer_that_comes_with_the_end_of_the_connection_counts() {
+        let driver = Driver::new().expect("a driver");
+        let ended = || Incoming::new(Box::new(|_: &mut Context<'_>| Poll::Ready(None)));
+        let mut incoming = ended();
+        assert_eq!(answer(&driver, &mut incoming, soon(), ready(Ok(7))).expect("an answer"), 7);
+        assert!(incoming.is_over, "the next question has a new connection");
+        let lost = answer(&driver, &mut ended(), soon(), pending::<Result<(), Error>>());
+        assert!(matches!(lost, Err(DatabaseError::Unreachable(_))), "{lost:?}");
     }
 }
