@@ -296,6 +296,8 @@ class Api(Handler):
             raise Fault(404, "NotFound", f'{kind} "{name}" not found')
         if self.command == "PUT":
             check(body, SCHEMAS[kind], "")
+            if body.get("type") != OBJECTS[kind][name].get("type"):
+                raise Fault(422, "Invalid", "type: field is immutable")
             OBJECTS[kind][name] |= {"data": body["data"]}
         if self.command == "PATCH":
             assert self.headers["Content-Type"] == "application/merge-patch+json"
