@@ -20,11 +20,29 @@ pub(crate) fn pod_user() -> Option<u32> {
 
 /// Whether it may act as every user.
 pub(crate) fn is_root() -> bool {
-    Uid::effective().is_root() && pod_user().is_none()
+    only_user().is_none()
 }
 
 /// The only user whose jobs it runs; `None` for one that runs every user's.
 pub(crate) fn only_user() -> Option<u32> {
-    let own = Uid::effective();
-    pod_user().or_else(|| (!own.is_root()).then(|| own.as_raw()))
+    only_user_of(Uid::effective(), pod_user())
+}
+
+fn only_user_of(own: Uid, pod_user: Option<u32>) -> Option<u32> {
+    pod_user.or_else(|| (!own.is_root()).then(|| own.as_raw()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_root_outside_of_a_pod_acts_as_every_user() {
+        let (root, other) = (Uid::from_raw(0), Uid::from_raw(7));
+        assert_eq!(only_user_of(root, None), None);
+        assert_eq!(only_user_of(other, None), Some(7));
+        // In a pod it is root, or the user of the image.
+        assert_eq!(only_user_of(root, Some(1000)), Some(1000));
+        assert_eq!(only_user_of(other, Some(1000)), Some(1000));
+    }
 }

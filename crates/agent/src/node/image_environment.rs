@@ -1,7 +1,7 @@
 //! The variables of the image that a pod has, which its agent was started with: jobs there have them too, as in any container of
 //! the image.
 
-use model::pod::PROGRAM_DIR;
+use model::pod::{PROGRAM_DIR, USER_VARIABLE};
 use std::collections::HashSet;
 
 /// The agent's own.
@@ -19,13 +19,14 @@ pub(super) fn add(entries: &mut Vec<String>, image: impl Iterator<Item = (String
     entries.extend(added.map(|(name, value)| format!("{name}={value}")));
 }
 
-/// Adds the folder that has the pod's links to Slurm's commands, after all others of the job.
-pub(super) fn add_commands(entries: &mut Vec<String>) {
+/// Adds what Slurm's commands need in a pod: the folder that has the links to them, after all others of the job, and whose job it is.
+pub(super) fn add_commands(entries: &mut Vec<String>, user: &str) {
     let at = entries.iter().position(|entry| entry.starts_with("PATH=")).unwrap_or_else(|| {
         entries.push(USUAL_PATH.to_owned());
         entries.len() - 1
     });
     entries[at] += &format!(":{PROGRAM_DIR}");
+    entries.push(format!("{USER_VARIABLE}={user}"));
 }
 
 /// What this process was started with, as far as it is text.
@@ -50,10 +51,10 @@ mod tests {
         ];
         add(&mut entries, image.into_iter());
         assert_eq!(entries, ["MODE=a=b", "EMPTY=", "PATH=/opt/bin:/bin"]);
-        add_commands(&mut entries);
-        assert_eq!(entries[2], "PATH=/opt/bin:/bin:/sluice");
+        add_commands(&mut entries, "ada");
+        assert_eq!(entries[2..], ["PATH=/opt/bin:/bin:/sluice", "SLUICE_USER=ada"]);
         let mut none = Vec::new();
-        add_commands(&mut none);
-        assert_eq!(none, [format!("{USUAL_PATH}:/sluice")]);
+        add_commands(&mut none, "ada");
+        assert_eq!(none[0], format!("{USUAL_PATH}:/sluice"));
     }
 }

@@ -132,7 +132,7 @@ impl Node {
         if self.host.in_pod {
             let of_image = image_environment::of_this_process();
             image_environment::add(&mut launch.environment, of_image);
-            image_environment::add_commands(&mut launch.environment);
+            image_environment::add_commands(&mut launch.environment, &launch.user.name);
         }
         let mut limits = Limits::of(&launch.share, &self.policy.limits);
         let places = if self.policy.limits.declared || self.host.in_pod {

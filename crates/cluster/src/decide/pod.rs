@@ -49,6 +49,10 @@ fn template(
     }
     let own = PodTemplate { claims, ..as_owner(&spec.owner) };
     let Some(container) = &launch.container else {
+        // They are for the image of a step, which needs a runtime.
+        if launch.registry_auth.is_some() {
+            return None;
+        }
         let takes_one = launch.kind == LaunchKind::Task && !launch.without_container;
         return match site.default_image.as_deref().filter(|_| takes_one) {
             Some(image) => Some(PodTemplate { image: Some(registry_image(image)?), ..own }),

@@ -1,6 +1,6 @@
 //! Pods as machines: each is of the size that its job asks for and for jobs of one sort, and what becomes of it is its jobs'.
 
-use crate::job_builder::{alice, bob};
+use crate::job_builder::{alice, ask, bob};
 use crate::machines::{agent_joins, asked, in_cloud, joins, machine, made, phase, report, small};
 use crate::testbed::{World, world_with};
 use cluster::Command;
@@ -10,6 +10,8 @@ use model::cloud_source::SourceKind;
 use model::machine::{FailureKind, MachineAnswer, MachinePhase, Offer, SourceConfig};
 use model::partition::{DynamicMembers, Partition};
 use model::pod_source::KubernetesConfig;
+use model::secret::Sealed;
+use std::sync::Arc;
 use std::time::Duration;
 
 fn open() -> World {
@@ -110,4 +112,17 @@ fn pod_that_is_refused_after_a_lost_answer_is_no_node_of_everybody() {
     report(&mut w, 2, refused());
     assert_eq!(phase(&w, 2), MachinePhase::Gone);
     assert!(!w.state.tokens.contains_key("of-a-second"), "its agent does not join later");
+}
+
+/// `srun --container-image` brings a login for the image of its step, which a pod cannot have.
+#[test]
+fn job_that_brings_a_login_for_the_image_of_a_step_is_in_no_pod() {
+    let mut w = open();
+    let plain = w.submit(ask());
+    let of_step = w.submit(ask().with(|spec| {
+        let login = Box::new(Sealed::new("k1", "login"));
+        Arc::make_mut(&mut spec.launch).registry_auth = Some(login);
+    }));
+    let has_pod = |job| w.job(job).spec.request().pod.is_some();
+    assert!(has_pod(plain) && !has_pod(of_step));
 }

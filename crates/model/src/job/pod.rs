@@ -9,6 +9,9 @@ pub const JOIN_DIR: &str = "/sluice-join";
 /// The agent's state: `/tmp` is the one folder that every image has and nobody can replace a folder in.
 pub const STATE_DIR: &str = "/tmp/sluice";
 
+/// Names the job's user to the commands in a pod: the users of its image are not those of the cluster.
+pub const USER_VARIABLE: &str = "SLUICE_USER";
+
 /// What no volume of a run may be at, below or above: the agent's own folders, and the kernel's.
 pub const OWN_PATHS: [&str; 6] = [PROGRAM_DIR, JOIN_DIR, STATE_DIR, "/dev", "/proc", "/sys"];
 

@@ -98,7 +98,7 @@ pub fn pod(
         spec["hostUsers"] = json!(false);
     }
     let selector = selector(config, order);
-    let own = order.registry_auth.as_ref().map(|_| name(&order.token));
+    let own = template.has_registry_auth.then(|| name(&order.token));
     let references: Vec<Value> =
         config.pull_secrets.iter().chain(&own).map(|name| json!({"name": name})).collect();
     if own.is_some() {

@@ -164,6 +164,7 @@ impl MachineSource for KubernetesSource {
                 None => BTreeSet::new(),
             };
             let pod = manifest::pod(&self.config, cluster, order, template, &products);
+            check_user_namespace(client, &pod)?;
             self.put_claims(client, template.uid)?;
             self.put_secret(client, order)?;
             let made = self.put_pod(client, &order.token, &pod)?;
@@ -224,6 +225,25 @@ fn list_nodes(client: &Client) -> Result<Vec<Value>, SourceError> {
         if next.is_empty() {
             return Ok(nodes);
         }
+    }
+}
+
+/// Refuses a pod that is to have a user namespace of its own where the cluster leaves that out, as one without the feature does and
+/// says nothing: its root would be the node's. The cluster is asked without making the pod, which would run until it were deleted.
+fn check_user_namespace(client: &Client, pod: &Value) -> Result<(), SourceError> {
+    if pod["spec"]["hostUsers"] != false {
+        return Ok(());
+    }
+    let answer = client.call("POST", &client.path("pods?dryRun=All"), Some(pod))?;
+    match answer.status {
+        200..300 if answer.value["spec"]["hostUsers"] != false => Err(SourceError::refused(
+            "pod: the cluster leaves hostUsers out, and root of the pod would be root of its node: \
+             expected a cluster with user namespaces",
+        )),
+        // For one of a webhook that cannot be asked so.
+        400 => Err(answer.failure("pod")),
+        // What is refused otherwise is refused by the call itself, which finds a pod that is there.
+        _ => Ok(()),
     }
 }
 

@@ -21,17 +21,22 @@ pub fn secret(cluster: &str, order: &CreateOrder) -> Result<Value, SourceError> 
         "type": "Opaque",
         "data": {JOIN_KEY: STANDARD.encode(join)},
     });
-    if let Some(auth) = &order.registry_auth {
-        let image = order.pod.as_ref().and_then(|pod| pod.image.as_deref()).unwrap_or_default();
+    if let Some(pod) = order.pod.as_ref().filter(|pod| pod.has_registry_auth) {
+        // Also where the login cannot be had any more: the type of a secret that is there never changes.
+        let image = pod.image.as_deref().unwrap_or_default();
+        let config = docker_config(image, order.registry_auth.as_ref());
         secret["type"] = json!("kubernetes.io/dockerconfigjson");
-        secret["data"][".dockerconfigjson"] = json!(STANDARD.encode(docker_config(image, auth)));
+        secret["data"][".dockerconfigjson"] = json!(STANDARD.encode(config));
     }
     Ok(secret)
 }
 
 /// A login as Docker's configuration has it.
-fn docker_config(image: &str, auth: &RegistryAuth) -> String {
-    let (username, password) = (&auth.username.0, &auth.password.0);
+fn docker_config(image: &str, auth: Option<&RegistryAuth>) -> String {
+    let Some(RegistryAuth { username, password }) = auth else {
+        return json!({"auths": {}}).to_string();
+    };
+    let (username, password) = (&username.0, &password.0);
     let both = STANDARD.encode(format!("{username}:{password}"));
     let login = json!({"username": username, "password": password, "auth": both});
     json!({"auths": {registry_of(image): login}}).to_string()
@@ -51,12 +56,8 @@ mod tests {
     use model::pod::{PodTemplate, PodUser};
     use model::secret::SecretValue;
 
-    #[test]
-    fn login_of_the_job_is_beside_the_join_file() {
-        let mut order = order("16cpu", "", false);
-        let plain = secret("lab", &order).expect("a secret");
-        assert_eq!(plain["type"], "Opaque");
-        order.pod = Some(Box::new(PodTemplate {
+    fn with_login() -> PodTemplate {
+        PodTemplate {
             image: Some("registry.lab:5000/tool:1".into()),
             uid: 1000,
             gid: 100,
@@ -64,7 +65,15 @@ mod tests {
             user: PodUser::JobUser,
             has_registry_auth: true,
             claims: Vec::new(),
-        }));
+        }
+    }
+
+    #[test]
+    fn login_of_the_job_is_beside_the_join_file() {
+        let mut order = order("16cpu", "", false);
+        let plain = secret("lab", &order).expect("a secret");
+        assert_eq!(plain["type"], "Opaque");
+        order.pod = Some(Box::new(with_login()));
         let value = |text: &str| SecretValue(text.to_owned());
         order.registry_auth =
             Some(RegistryAuth { username: value("ann"), password: value("pass:word") });
@@ -77,6 +86,16 @@ mod tests {
         let login = &config["auths"]["registry.lab:5000"];
         assert_eq!((&login["username"], &login["password"]), (&json!("ann"), &json!("pass:word")));
         assert_eq!(login["auth"], STANDARD.encode("ann:pass:word"));
+    }
+
+    #[test]
+    fn secret_is_of_the_same_type_when_the_login_is_gone() {
+        let mut order = order("16cpu", "", false);
+        order.pod = Some(Box::new(with_login()));
+        let secret = secret("lab", &order).expect("a secret");
+        assert_eq!(secret["type"], "kubernetes.io/dockerconfigjson");
+        let text = secret["data"][".dockerconfigjson"].as_str().expect("a text");
+        assert_eq!(STANDARD.decode(text).expect("base 64"), br#"{"auths":{}}"#);
     }
 
     #[test]

@@ -174,6 +174,14 @@ fn up_run_with_an_image_is_a_process_of_a_pod_of_that_image() {
     assert_eq!(images, ["lab/tool:1", "lab/tool:1"]);
     let users: Vec<&Value> = made.iter().map(|line| &line["user"]).collect();
     assert_eq!(users, [&Value::Null, &json!(0)], "the image's user, and root");
+    // A cluster without user namespaces would make it root of the node, and has no pod for it.
+    site.cloud.control(&json!({"without_user_namespaces": true}));
+    let other = root.replace("name: two", "name: three").replace("lab/tool:1", "lab/other:1");
+    cluster.write("root.dstack.yml", &other);
+    let applied = cluster.sluice(&["apply", "-f", "root.dstack.yml", "-y", "-d"]);
+    assert_eq!(applied.code, 0, "{applied:?}");
+    await_failure(&site, "the cluster leaves hostUsers out");
+    assert_eq!(pods(&site).len(), 2);
 }
 
 #[test]

@@ -165,13 +165,17 @@ def changed(kind, pod):
     CHANGED.notify_all()
 
 
-def create(kind, body):
+def create(kind, body, is_dry_run):
     check(body, SCHEMAS[kind], "")
     name = body["metadata"]["name"]
     if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", name):
         raise Fault(422, "Invalid", f"metadata.name: Invalid value: {name}")
     if name in OBJECTS[kind]:
         raise Fault(409, "AlreadyExists", f'{kind} "{name}" already exists')
+    if kind == "pods" and control().get("without_user_namespaces"):
+        body["spec"].pop("hostUsers", None)
+    if is_dry_run:
+        return body
     if kind == "pods":
         check_pod(body)
     body["metadata"]["uid"] = f"uid-{VERSION[0]}-{name}"
@@ -287,7 +291,7 @@ class Api(Handler):
             raise Fault(404, "NotFound", f"{url.path} not found")
         kind, name = found.group(2), found.group(3)
         if self.command == "POST":
-            return create(kind, body)
+            return create(kind, body, query.get("dryRun") == "All")
         if self.command == "DELETE":
             return delete(kind, name)
         if name is None:
@@ -296,6 +300,8 @@ class Api(Handler):
             raise Fault(404, "NotFound", f'{kind} "{name}" not found')
         if self.command == "PUT":
             check(body, SCHEMAS[kind], "")
+            if body.get("type") != OBJECTS[kind][name].get("type"):
+                raise Fault(422, "Invalid", "type: field is immutable")
             OBJECTS[kind][name] |= {"data": body["data"]}
         if self.command == "PATCH":
             assert self.headers["Content-Type"] == "application/merge-patch+json"

@@ -8,6 +8,7 @@ use ::slurm::option::{Command, OptionError, help, input_variables, parse, table}
 use ::slurm::words::refusal;
 use jiff::fmt::temporal::DateTimePrinter;
 use jiff::tz::TimeZone;
+use model::pod::USER_VARIABLE;
 use model::reason::Refusal;
 use nix::unistd::{Uid, User, getuid};
 use std::collections::BTreeSet;
@@ -208,9 +209,13 @@ pub fn is_root() -> bool {
     login_user().map_or_else(|| getuid().is_root(), |user| user == "root")
 }
 
-/// Whom a server on another machine takes the caller for.
+/// Whom the server takes the caller for, where that is not the user of this machine: by a login, or by the socket of a pod's agent.
 fn login_user() -> Option<String> {
-    let ServerLocation::Https(server) = ServerLocation::find().ok()? else { return None };
+    let server = match ServerLocation::find().ok()? {
+        ServerLocation::Https(server) => server,
+        ServerLocation::Socket(_) => return std::env::var(USER_VARIABLE).ok(),
+        ServerLocation::Http { .. } => return None,
+    };
     let login = login_file::read().ok()??;
     (login.server.address == server.address).then_some(login.user)
 }
