@@ -49,7 +49,7 @@ fn with_stop(request: &[u8], end: &str) -> Option<Vec<u8>> {
     if said.len() > STOP_BYTES_MAX {
         return None;
     }
-    let mut ends = match serde_json::from_str(said).ok()? {
+    let mut ends = match serde_json::from_str::<Option<Stop>>(said).ok()? {
         None => Vec::new(),
         Some(Stop::One(text)) => vec![text],
         Some(Stop::Several(texts)) => texts,
