@@ -294,7 +294,8 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn service_that_the_state_has_is_found_before_its_commit_is_counted() {
-        let server = TestServer::start().await;
+        // No commit of a writer is counted meanwhile.
+        let server = TestServer::without_writer();
         let services = Services::new(&server.shared, ANSWER_TIMEOUT);
         assert!(services.find(&server.shared, "main/web").await.is_none());
         let (state, [job]) = state_of([(1000, 0)]).await;
