@@ -23,15 +23,24 @@ const CONNECTIONS_MAX: u64 = 20_000;
 const SSH_CONNECTIONS_MAX: u64 = 2048;
 const SSH_LOGINS_MAX: u64 = 128;
 
-/// How long a request that is passed on to a service may take to be sent and to have the head of its answer, and all of an answer that
-/// is read whole.
-pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(600);
+/// What bounds a request to a service, by the server and by gateways.
+pub const SERVICE_LIMITS: ServiceLimits =
+    ServiceLimits { answer: Duration::from_secs(600), body_bytes: 64 << 20 };
 
 /// A listener that is full logs it this often at most.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// How long a listener pauses when the machine has no descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What bounds a request that is passed on to a service.
+#[derive(Debug, Clone, Copy)]
+pub struct ServiceLimits {
+    /// How long it may take to be sent and to have the head of its answer, and all of an answer that is read whole.
+    pub answer: Duration,
+    /// Bytes of its body.
+    pub body_bytes: u64,
+}
 
 /// Timeouts of connections, and a lower bound on their number where wanted; `places=100,silence_ms=500`.
 #[derive(Debug, Clone)]
@@ -49,8 +58,7 @@ pub struct ConnectionLimits {
     /// A connection that is forwarded into a job, or an SSH connection with nothing open in it, is closed after so long without
     /// a byte: a client that is there and does nothing does not keep its place for ever.
     pub tunnel_idle: Duration,
-    /// A service that has not answered a request for this long is given up.
-    pub answer: Duration,
+    pub service: ServiceLimits,
 }
 
 impl Default for ConnectionLimits {
@@ -62,7 +70,7 @@ impl Default for ConnectionLimits {
             stall: Duration::from_secs(60),
             stream_stall: Duration::from_secs(3600),
             tunnel_idle: Duration::from_secs(24 * 3600),
-            answer: ANSWER_TIMEOUT,
+            service: SERVICE_LIMITS,
         }
     }
 }
@@ -75,7 +83,7 @@ impl FromStr for ConnectionLimits {
         for part in text.split(',').filter(|part| !part.is_empty()) {
             let expected = || {
                 format!(
-                    "'{part}': expected NAME=NUMBER with one of places, silence_ms, body_ms, stall_ms, stream_stall_ms, tunnel_idle_ms, answer_ms"
+                    "'{part}': expected NAME=NUMBER with one of places, silence_ms, body_ms, stall_ms, stream_stall_ms, tunnel_idle_ms, answer_ms, service_body_bytes"
                 )
             };
             let (name, value) = part.split_once('=').ok_or_else(expected)?;
@@ -88,7 +96,8 @@ impl FromStr for ConnectionLimits {
                 "stall_ms" => limits.stall = time,
                 "stream_stall_ms" => limits.stream_stall = time,
                 "tunnel_idle_ms" => limits.tunnel_idle = time,
-                "answer_ms" => limits.answer = time,
+                "answer_ms" => limits.service.answer = time,
+                "service_body_bytes" => limits.service.body_bytes = value,
                 _ => return Err(expected()),
             }
         }

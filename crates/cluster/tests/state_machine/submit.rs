@@ -281,8 +281,7 @@ fn name_of_a_service_is_one_services_in_its_project() {
 fn service_comes_by_no_change_to_the_address_of_another() {
     let mut w = world(2);
     let service = |name: &str, model: &str| {
-        let (name, prefix) = (model.into(), "/v1".into());
-        let model = ServedModel { name, prefix, eos_token: None };
+        let model = ServedModel { name: model.into(), prefix: "/v1".into(), eos_token: None };
         let service = Service { model: Some(model), ..Service::at(80) };
         ask().task().named(name).with(|spec| {
             Arc::make_mut(&mut spec.launch).service = Some(Box::new(service));

@@ -4,7 +4,7 @@ use super::Gateway;
 use super::routes::{Admission, RoutedReplica, RoutedService, Routes, key};
 use crate::auth::token;
 use crate::clock;
-use crate::connection_limits::ANSWER_TIMEOUT;
+use crate::connection_limits::SERVICE_LIMITS;
 use crate::http::authenticate::bearer;
 use crate::http::peer::{HeldSlot, Peer};
 use crate::metrics::scrape_services;
@@ -91,7 +91,7 @@ impl Wanted {
 }
 
 async fn answer(gateway: &Gateway, request: Request) -> Result<Response, Box<Response>> {
-    check_head(request.headers())?;
+    check_head(request.headers(), SERVICE_LIMITS.body_bytes)?;
     let routes = gateway.routes();
     let Some(wanted) = Wanted::of(&routes, &request) else {
         if request.uri().path().starts_with(MODELS) {
@@ -174,7 +174,7 @@ impl ToServer {
             head.append(HeaderName::from_static(headers::CLIENT), client);
             head.append(HeaderName::from_static(headers::GATEWAY_TOKEN), token);
         }
-        let body = bounded_body(body);
+        let body = bounded_body(body, SERVICE_LIMITS.body_bytes);
         Ok(Self { head, is_by_host, body, upgrades, upgrade, slot })
     }
 
@@ -188,7 +188,7 @@ impl ToServer {
         let outstanding = gateway.server_pool.enter();
         let connect = gateway.server.connect(routes.proxy_port, CONNECT_TIMEOUT);
         let sent = gateway.server_pool.send(connect, head.into_request(body), upgrades);
-        match in_time(ANSWER_TIMEOUT, sent).await {
+        match in_time(SERVICE_LIMITS.answer, sent).await {
             Ok(answer) => {
                 let (websocket, prefix, is_whole) = (None, WHOLE_HOST, true);
                 let to = AnswerTo { outstanding, websocket, upgrade, slot, prefix, is_whole };
@@ -199,7 +199,7 @@ impl ToServer {
                 Err(retry_later(StatusCode::SERVICE_UNAVAILABLE, why))
             }
             Err(SendFailure::Lost) => Err(refused(StatusCode::BAD_GATEWAY, "the server was lost")),
-            Err(SendFailure::TooLong) => Err(too_long()),
+            Err(SendFailure::TooLong) => Err(too_long(SERVICE_LIMITS.body_bytes)),
             Err(SendFailure::TimedOut) => {
                 Err(refused(StatusCode::GATEWAY_TIMEOUT, "the server took too long"))
             }
@@ -235,7 +235,8 @@ async fn to_replica(
         OutgoingHead::of(parts, uri.clone(), service.route.auth, prefix)
     };
     let again = || head_of(clone_of(&original)).into_request(Body::empty());
-    let mut outgoing = head_of(parts).into_request(bounded_body(body));
+    let body = bounded_body(body, SERVICE_LIMITS.body_bytes);
+    let mut outgoing = head_of(parts).into_request(body);
     let mut tried: Vec<AttemptId> = Vec::new();
     let mut was_lost = false;
     while let Some(replica) = service.choose(&tried, upgrades).filter(|_| tried.len() < TRIES_MAX) {
@@ -245,7 +246,7 @@ async fn to_replica(
             let answer = replica.pool.send(connect(&replica), outgoing, upgrades).await?;
             if is_repeatable { read_short(answer).await } else { Ok(answer) }
         };
-        outgoing = match in_time(ANSWER_TIMEOUT, exchange).await {
+        outgoing = match in_time(SERVICE_LIMITS.answer, exchange).await {
             Ok(answer) => {
                 service.counts.note_request();
                 let to = AnswerTo { outstanding, websocket, upgrade, slot, prefix, is_whole };
@@ -264,7 +265,7 @@ async fn to_replica(
                 let why = format!("a replica of service {} was lost", service.route.run);
                 return Err(refused(StatusCode::BAD_GATEWAY, &why));
             }
-            Err(SendFailure::TooLong) => return Err(too_long()),
+            Err(SendFailure::TooLong) => return Err(too_long(SERVICE_LIMITS.body_bytes)),
             Err(SendFailure::TimedOut) => {
                 let why = format!("a replica of service {} took too long", service.route.run);
                 return Err(refused(StatusCode::GATEWAY_TIMEOUT, &why));

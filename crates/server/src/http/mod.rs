@@ -54,7 +54,8 @@ pub mod vouch;
 mod web_links;
 
 #[cfg(test)]
-use crate::connection_limits::ANSWER_TIMEOUT;
+use crate::connection_limits::SERVICE_LIMITS;
+use crate::connection_limits::ServiceLimits;
 use crate::proxy;
 use crate::proxy::service::models;
 use crate::shared::Shared;
@@ -66,7 +67,6 @@ use axum::routing::{any, get, post};
 use body_limits::BodyLimits;
 use route::Route;
 use std::sync::Arc;
-use std::time::Duration;
 use wire::client::REQUEST_BYTES_MAX;
 
 /// What is served at each port.
@@ -77,9 +77,8 @@ pub struct Routers {
     pub proxy: Router,
 }
 
-/// `answer_timeout`: how long a service may take to answer a request.
-pub fn routers(shared: Arc<Shared>, bodies: BodyLimits, answer_timeout: Duration) -> Routers {
-    let services = proxy::service::Services::new(&shared, answer_timeout);
+pub fn routers(shared: Arc<Shared>, bodies: BodyLimits, limits: ServiceLimits) -> Routers {
+    let services = proxy::service::Services::new(&shared, limits);
     proxy::service::look_after(shared.clone(), &services);
     let by_host =
         middleware::from_fn_with_state((shared.clone(), services.clone()), proxy::service::by_host);
@@ -109,7 +108,7 @@ pub fn routers(shared: Arc<Shared>, bodies: BodyLimits, answer_timeout: Duration
 
 #[cfg(test)]
 pub fn router(shared: Arc<Shared>, bodies: BodyLimits) -> Router {
-    routers(shared, bodies, ANSWER_TIMEOUT).clients
+    routers(shared, bodies, SERVICE_LIMITS).clients
 }
 
 fn clients(

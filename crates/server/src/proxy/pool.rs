@@ -45,7 +45,7 @@ pub enum SendFailure {
 
 /// Whether a request failed because its own body was longer than it may be.
 fn is_too_long(error: &(dyn Error + 'static)) -> bool {
-    let mut causes = std::iter::successors(Some(error), |error| error.source());
+    let mut causes = std::iter::successors(Some(error), |&error| error.source());
     causes.any(|error| error.is::<LengthLimitError>())
 }
 

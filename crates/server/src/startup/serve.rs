@@ -60,7 +60,7 @@ pub(super) async fn serve(
     let limits = &options.connection_limits;
     let slots = ListenerSlots::new(connection_limits::raise_descriptors(), limits);
     let bodies = BodyLimits::new(shared.clone(), limits);
-    let Routers { clients: router, proxy } = http::routers(shared.clone(), bodies, limits.answer);
+    let Routers { clients: router, proxy } = http::routers(shared.clone(), bodies, limits.service);
     let tls = PortTls::start(shared.clone())?;
     let (drainer, drain) = Drainer::new();
     let (ssh, logins, idle) = (slots.ssh, slots.ssh_logins, limits.tunnel_idle);

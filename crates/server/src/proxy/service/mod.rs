@@ -308,7 +308,8 @@ impl Passed<'_> {
         services: &Services,
         mut request: Request,
     ) -> Result<Response, Box<Response>> {
-        check_head(request.headers())?;
+        let body_bytes = services.limits.body_bytes;
+        check_head(request.headers(), body_bytes)?;
         let (rates, limits) = (&self.live.rates, &self.live.service.rate_limits);
         check_rate(rates, limits, &self.live.name.run, self.rest, &request)?;
         // What is refused is no load: it starts no replica.
@@ -326,7 +327,7 @@ impl Passed<'_> {
         let is_repeatable = is_safe(&parts.method) && body.is_end_stream();
         let head = OutgoingHead::of(parts, uri, self.by_token, self.prefix);
         let again = is_repeatable.then(|| head.clone());
-        let mut outgoing = head.into_request(bounded_body(body));
+        let mut outgoing = head.into_request(bounded_body(body, body_bytes));
         let mut tried: Vec<AttemptId> = Vec::new();
         let mut was_lost = false;
         let mut live = self.live.clone();
@@ -361,7 +362,7 @@ impl Passed<'_> {
                     Ok(answer)
                 }
             };
-            outgoing = match in_time(services.answer_timeout, exchange).await {
+            outgoing = match in_time(services.limits.answer, exchange).await {
                 Ok(answer) => break (answer, outstanding, websocket),
                 Err(SendFailure::NotSent(unsent)) => *unsent,
                 Err(SendFailure::Lost) => {
@@ -375,7 +376,7 @@ impl Passed<'_> {
                     }
                     head.with(Body::empty())
                 }
-                Err(SendFailure::TooLong) => return Err(too_long()),
+                Err(SendFailure::TooLong) => return Err(too_long(body_bytes)),
                 Err(SendFailure::TimedOut) => {
                     let why = format!("a replica of service {} took too long", self.live.name.run);
                     return Err(refused(StatusCode::GATEWAY_TIMEOUT, &why));

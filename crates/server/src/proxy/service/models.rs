@@ -11,10 +11,12 @@ use axum::extract::{Path, Request, State};
 use axum::http::{HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use model::service::{ServedModel, Service};
-use serde::Deserialize;
+use serde::de::{Error, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 use wire::client::REQUEST_BYTES_MAX;
 
@@ -24,8 +26,9 @@ pub const LIST_ROUTES: [&str; 2] =
 pub const CHAT_ROUTES: [&str; 2] =
     ["/proxy/models/{project}/chat/completions", "/proxy/models/{project}/v1/chat/completions"];
 
-/// Bytes of the `stop` of a request that is read.
+/// Bytes of the `stop` of a request that is read, and fields beside it: each takes more memory than bytes.
 const STOP_BYTES_MAX: usize = 64 << 10;
+const FIELDS_MAX: usize = 1024;
 
 /// What is read of a request.
 #[derive(Deserialize)]
@@ -41,15 +44,46 @@ enum Stop {
     Several(Vec<String>),
 }
 
-/// The request with one more text at which its answer ends; `None` where its `stop` is none. All else stays as it is written.
+/// The fields of a request, each as it is written.
+struct Fields(BTreeMap<String, Box<RawValue>>);
+
+impl<'de> Deserialize<'de> for Fields {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct OfRequest;
+
+        impl<'de> Visitor<'de> for OfRequest {
+            type Value = Fields;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a mapping of fields")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields, A::Error> {
+                let mut fields = BTreeMap::new();
+                while let Some((name, value)) = map.next_entry()? {
+                    fields.insert(name, value);
+                    if fields.len() > FIELDS_MAX {
+                        return Err(A::Error::custom("too many fields"));
+                    }
+                }
+                Ok(Fields(fields))
+            }
+        }
+
+        deserializer.deserialize_map(OfRequest)
+    }
+}
+
+/// The request with one more text at which its answer ends; `None` where its `stop` is none, or it has too many fields. All else stays
+/// as it is written.
 fn with_stop(request: &[u8], end: &str) -> Option<Vec<u8>> {
-    let mut fields: BTreeMap<String, Box<RawValue>> = serde_json::from_slice(request).ok()?;
+    let Fields(mut fields) = serde_json::from_slice(request).ok()?;
     let said = fields.remove("stop");
     let said = said.as_ref().map_or("null", |said| said.get());
     if said.len() > STOP_BYTES_MAX {
         return None;
     }
-    let mut ends = match serde_json::from_str(said).ok()? {
+    let mut ends = match serde_json::from_str::<Option<Stop>>(said).ok()? {
         None => Vec::new(),
         Some(Stop::One(text)) => vec![text],
         Some(Stop::Several(texts)) => texts,
@@ -151,7 +185,10 @@ pub async fn chat(
         None => Body::from(bytes),
         Some(end) => {
             let Some(longer) = with_stop(&bytes, end) else {
-                return said(StatusCode::BAD_REQUEST, "expected `stop` as a text or a list of them");
+                let why = format!(
+                    "expected `stop` as a text or a list of them, and {FIELDS_MAX} fields at most"
+                );
+                return said(StatusCode::BAD_REQUEST, &why);
             };
             parts.headers.remove(header::TRANSFER_ENCODING);
             parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(longer.len()));
@@ -182,7 +219,9 @@ mod tests {
             assert_eq!(String::from_utf8_lossy(&found), expected);
         }
         let long = format!(r#"{{"stop":["{}"]}}"#, "x".repeat(STOP_BYTES_MAX));
-        for bad in [r#"{"stop":7}"#, r#"{"stop":[7]}"#, "[]", long.as_str()] {
+        let fields: Vec<String> = (0..=FIELDS_MAX).map(|n| format!("\"{n}\":1")).collect();
+        let many = format!("{{{}}}", fields.join(","));
+        for bad in [r#"{"stop":7}"#, r#"{"stop":[7]}"#, "[]", &long, &many] {
             assert_eq!(with_stop(bad.as_bytes(), "</s>"), None, "{bad:.20}");
         }
     }

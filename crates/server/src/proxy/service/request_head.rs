@@ -12,8 +12,6 @@ use hyper::body::Body as _;
 use model::service::RateLimit;
 use std::time::Instant;
 
-/// Bytes of a request's body.
-pub const BODY_BYTES_MAX: u64 = 64 << 20;
 /// Replicas that one request is tried at.
 pub const TRIES_MAX: usize = 3;
 /// How often a request may come back to the proxy by a service that passes it on.
@@ -60,8 +58,8 @@ impl<'p> ServicePath<'p> {
     }
 }
 
-/// Refuses a body that is too long by its own account, or says two lengths, and a request that goes round in circles.
-pub fn check_head(headers: &HeaderMap) -> Result<(), Box<Response>> {
+/// Refuses a body of more bytes than these by its own account, or that says two lengths, and a request that goes round in circles.
+pub fn check_head(headers: &HeaderMap, body_bytes: u64) -> Result<(), Box<Response>> {
     let lengths = headers.get_all(header::CONTENT_LENGTH).iter().count();
     if lengths + usize::from(headers.contains_key(header::TRANSFER_ENCODING)) > 1 {
         // What comes behind the body by one of them is another request by the other.
@@ -69,8 +67,8 @@ pub fn check_head(headers: &HeaderMap) -> Result<(), Box<Response>> {
     }
     let length = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
     let length = length.and_then(|length| length.parse::<u64>().ok());
-    if length.is_some_and(|length| length > BODY_BYTES_MAX) {
-        return Err(too_long());
+    if length.is_some_and(|length| length > body_bytes) {
+        return Err(too_long(body_bytes));
     }
     if loops(headers) >= LOOPS_MAX {
         return Err(refused(StatusCode::LOOP_DETECTED, "the request goes round in circles"));
@@ -79,18 +77,18 @@ pub fn check_head(headers: &HeaderMap) -> Result<(), Box<Response>> {
 }
 
 /// The answer to a request whose body is too long, by its head or in the middle.
-pub fn too_long() -> Box<Response> {
-    let why = format!("a request has at most {BODY_BYTES_MAX} bytes");
+pub fn too_long(body_bytes: u64) -> Box<Response> {
+    let why = format!("a request has at most {body_bytes} bytes");
     refused(StatusCode::PAYLOAD_TOO_LARGE, &why)
 }
 
 /// The body of a request as a replica gets it. One that does not say its length is given up at the bound (`SendFailure::TooLong`).
-pub fn bounded_body(body: Body) -> Body {
+pub fn bounded_body(body: Body, body_bytes: u64) -> Body {
     // Most requests have none: nothing is put around it.
     if body.is_end_stream() {
         return Body::empty();
     }
-    Body::new(Limited::new(body, BODY_BYTES_MAX as usize))
+    Body::new(Limited::new(body, body_bytes as usize))
 }
 
 /// How often the request has come through the proxy already.
@@ -163,6 +161,7 @@ pub fn refused(status: StatusCode, why: &str) -> Box<Response> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::connection_limits::SERVICE_LIMITS;
 
     #[test]
     fn paths_name_a_project_and_a_run() {
@@ -185,12 +184,16 @@ mod tests {
 
     #[test]
     fn long_bodies_and_circles_are_refused_by_the_head() {
+        let check = |headers: &HeaderMap| {
+            let checked = check_head(headers, SERVICE_LIMITS.body_bytes);
+            checked.map_err(|response| response.status().as_u16())
+        };
         let head = |name: header::HeaderName, values: &[&str]| {
             let mut headers = HeaderMap::new();
             for value in values {
                 headers.append(&name, value.parse().expect("a value"));
             }
-            check_head(&headers).map_err(|response| response.status().as_u16())
+            check(&headers)
         };
         assert_eq!(head(header::CONTENT_LENGTH, &["67108864"]), Ok(()));
         assert_eq!(head(header::CONTENT_LENGTH, &["67108865"]), Err(413));
@@ -198,7 +201,7 @@ mod tests {
         let mut both = HeaderMap::new();
         both.insert(header::CONTENT_LENGTH, "5".parse().expect("a value"));
         both.insert(header::TRANSFER_ENCODING, "chunked".parse().expect("a value"));
-        assert_eq!(check_head(&both).map_err(|response| response.status().as_u16()), Err(400));
+        assert_eq!(check(&both), Err(400));
         assert_eq!(head(header::VIA, &["1.1 sluice", "1.0 other, 1.1 sluice,1.1 sluice"]), Ok(()));
         assert_eq!(head(header::VIA, &["1.1 sluice, 1.1 sluice", VIA, VIA]), Err(508));
         let mut passed = HeaderMap::new();

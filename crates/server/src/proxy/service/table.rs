@@ -2,6 +2,7 @@
 
 use super::live::{LiveGroup, LiveService, key};
 use super::replica::Replica;
+use crate::connection_limits::ServiceLimits;
 use crate::proxy::access_log::AccessLog;
 use crate::proxy::forwarders::Forwarders;
 use crate::shared::Shared;
@@ -26,8 +27,7 @@ pub struct Services {
     pub forwarders: Arc<Forwarders>,
     pub access_log: Arc<AccessLog>,
     pub started: Instant,
-    /// How long a replica may take to answer.
-    pub answer_timeout: Duration,
+    pub limits: ServiceLimits,
     /// Told of a request that waits for the first replica of its service.
     pub awaited: Arc<Notify>,
     commits: watch::Receiver<u64>,
@@ -44,13 +44,13 @@ struct Known {
 }
 
 impl Services {
-    pub fn new(shared: &Shared, answer_timeout: Duration) -> Arc<Self> {
+    pub fn new(shared: &Shared, limits: ServiceLimits) -> Arc<Self> {
         let known = Known { table: Arc::default(), commit: None, made: Instant::now() };
         Arc::new(Self {
             forwarders: Arc::new(Forwarders::of_services()),
             access_log: Arc::new(AccessLog::new(&shared.setup.server_dir)),
             started: Instant::now(),
-            answer_timeout,
+            limits,
             awaited: Arc::default(),
             commits: shared.commits.subscribe(),
             known: Mutex::new(known),
@@ -240,7 +240,7 @@ fn table_of(state: &State, before: &Table, counts: &ServiceCounts) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connection_limits::ANSWER_TIMEOUT;
+    use crate::connection_limits::SERVICE_LIMITS;
     use crate::testing::{TestServer, user};
     use model::id::JobId;
     use model::run::{ArrayTask, Hold};
@@ -294,8 +294,9 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn service_that_the_state_has_is_found_before_its_commit_is_counted() {
-        let server = TestServer::start().await;
-        let services = Services::new(&server.shared, ANSWER_TIMEOUT);
+        // No commit of a writer is counted meanwhile.
+        let server = TestServer::without_writer();
+        let services = Services::new(&server.shared, SERVICE_LIMITS);
         assert!(services.find(&server.shared, "main/web").await.is_none());
         let (state, [job]) = state_of([(1000, 0)]).await;
         let job = state.jobs.get(&job).expect("a job").clone();
@@ -313,7 +314,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn requests_of_a_replica_end_with_its_attempt() {
         let server = TestServer::start().await;
-        let services = Services::new(&server.shared, ANSWER_TIMEOUT);
+        let services = Services::new(&server.shared, SERVICE_LIMITS);
         let attempt = AttemptId { job: JobId(1), number: 1 };
         let replica = Arc::new(Replica::new(attempt, None, &Service::at(80)));
         let live = LiveService::of_test(Service::at(80), vec![replica.clone()], 1);
