@@ -25,14 +25,45 @@ static TRANSACTIONS: &[Field<TransactionRow>] = &[
     field("Info", "Info", 20, |r, c| c.push_str(&r.info)),
 ];
 
-/// The table of what people changed. `actions` keeps those whose action contains one of the words.
+/// Which transactions are shown; an empty list leaves none out.
+#[derive(Debug, Clone, Default)]
+pub struct TransactionFilter {
+    /// Those whose action contains one of these words.
+    pub actions: Vec<String>,
+    /// Those that are about one of these users.
+    pub users: Vec<String>,
+    /// Those that are about one of these accounts.
+    pub accounts: Vec<String>,
+}
+
+impl TransactionFilter {
+    fn admits(&self, activity: &Activity) -> bool {
+        let user = match (&activity.what, &activity.target) {
+            (ActivityKind::MemberSet(user) | ActivityKind::MemberRemoved(user), _) => Some(user),
+            (_, ActivityTarget::User(user)) => Some(user),
+            _ => None,
+        };
+        let account = match &activity.target {
+            ActivityTarget::Project(account) => Some(account),
+            _ => None,
+        };
+        let is_named = |names: &[String], name: Option<&String>| {
+            names.is_empty() || name.is_some_and(|name| names.contains(name))
+        };
+        is_named(&self.users, user) && is_named(&self.accounts, account)
+    }
+}
+
+/// The table of what people changed.
 pub fn transactions(
     activities: &[Activity],
-    actions: &[String],
+    filter: &TransactionFilter,
     tz: &TimeZone,
     options: &Options,
 ) -> Result<String, SacctmgrError> {
-    let rows = activities.iter().filter_map(|activity| transaction(activity, tz));
+    let activities = activities.iter().filter(|activity| filter.admits(activity));
+    let rows = activities.filter_map(|activity| transaction(activity, tz));
+    let actions = &filter.actions;
     let wanted = |row: &TransactionRow| {
         let action = row.action.to_ascii_lowercase();
         actions.is_empty() || actions.iter().any(|word| action.contains(&word.to_ascii_lowercase()))
@@ -178,7 +209,10 @@ mod tests {
             activity(2, None, node.clone(), ActivityKind::NodeDown),
             activity(3, Some("ann"), node, ActivityKind::NodeDrained("bad disk".into())),
         ];
-        let text = transactions(&list, &[], &TimeZone::UTC, &Options::default()).expect("a table");
+        let shown = |filter: &TransactionFilter| {
+            transactions(&list, filter, &TimeZone::UTC, &Options::default()).expect("a table")
+        };
+        let text = shown(&TransactionFilter::default());
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(
             lines[0],
@@ -193,9 +227,34 @@ mod tests {
             "{text}"
         );
         assert_eq!(lines.len(), 4);
-        let only = ["add".to_owned()];
-        let text =
-            transactions(&list, &only, &TimeZone::UTC, &Options::default()).expect("a table");
+        let actions = vec!["add".to_owned()];
+        let text = shown(&TransactionFilter { actions, ..TransactionFilter::default() });
         assert_eq!(text.lines().count(), 3);
+    }
+
+    #[test]
+    fn transactions_are_chosen_by_the_users_and_accounts_that_they_are_about() {
+        let physics = || ActivityTarget::Project("physics".into());
+        let list = [
+            activity(1, Some("root"), physics(), ActivityKind::Created),
+            activity(2, Some("root"), physics(), ActivityKind::MemberSet("ann".into())),
+            activity(3, Some("root"), ActivityTarget::User("ann".into()), ActivityKind::Changed),
+            activity(4, Some("ann"), ActivityTarget::User("bob".into()), ActivityKind::Changed),
+        ];
+        let options = Options { no_header: true, ..Options::default() };
+        let named = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
+        for (users, accounts, count) in [
+            (&[][..], &[][..], 4),
+            (&["ann"], &[], 2),
+            (&["ann", "bob"], &[], 3),
+            (&[], &["physics"], 2),
+            (&["ann"], &["physics"], 1),
+            (&["root"], &[], 0),
+        ] {
+            let (users, accounts) = (named(users), named(accounts));
+            let filter = TransactionFilter { users, accounts, ..TransactionFilter::default() };
+            let text = transactions(&list, &filter, &TimeZone::UTC, &options).expect("a table");
+            assert_eq!(text.lines().count(), count, "{filter:?}: {text}");
+        }
     }
 }
