@@ -149,7 +149,7 @@ const SACCTMGR_SHOWS: &[Change] = &[
     ("show account", "sacctmgr -n -P show account", "physics|"),
     ("show association", "sacctmgr -n -P show association", "test|root|"),
     ("show cluster", "sacctmgr -n -P show cluster", "test|"),
-    ("show event", "sacctmgr -n -P show event", "node2"),
+    ("show event", "sacctmgr -n -P show event reason=fan state=drain condflags=open", "node2"),
     ("show qos", "sacctmgr -n -P show qos", "normal|"),
     ("show runawayjobs", "sacctmgr show runawayjobs", "No runaway jobs"),
     ("show transaction", "sacctmgr -n -P show transaction", "Add Accounts"),

@@ -143,6 +143,11 @@ static EVENTS: &[Field<EventRow>] = &[
 pub struct EventFilter {
     pub nodes: Vec<String>,
     pub users: Vec<String>,
+    pub reasons: Vec<String>,
+    /// `DOWN`, `DRAIN` and `FAIL`, in any case.
+    pub states: Vec<String>,
+    /// Those that last still.
+    pub only_open: bool,
     /// Those that had not ended by then.
     pub from: Option<Timestamp>,
     pub until: Option<Timestamp>,
@@ -158,8 +163,12 @@ pub fn events(
     let wanted = |event: &Outage| {
         let listed =
             |list: &[String], name: &str| list.is_empty() || list.iter().any(|n| n == name);
+        let is_state = |name: &String| name.eq_ignore_ascii_case(event.kind.word());
         listed(&filter.nodes, &event.node)
             && listed(&filter.users, by(event))
+            && listed(&filter.reasons, &event.reason)
+            && (filter.states.is_empty() || filter.states.iter().any(is_state))
+            && (!filter.only_open || event.end.is_none())
             && event.end.is_none_or(|end| filter.from.is_none_or(|from| end >= from))
             && filter.until.is_none_or(|until| event.start <= until)
     };
@@ -230,6 +239,27 @@ mod tests {
         let actions = vec!["add".to_owned()];
         let text = shown(&TransactionFilter { actions, ..TransactionFilter::default() });
         assert_eq!(text.lines().count(), 3);
+    }
+
+    #[test]
+    fn events_are_chosen_by_reason_by_state_and_by_whether_they_last() {
+        let node = |name: &str| ActivityTarget::Node(name.into());
+        let list = [
+            activity(1, Some("ann"), node("n1"), ActivityKind::NodeDrained("disk".into())),
+            activity(2, Some("ann"), node("n1"), ActivityKind::NodeResumed),
+            activity(3, Some("ann"), node("n2"), ActivityKind::NodeSetDown("fan".into())),
+        ];
+        let options = Options { no_header: true, ..Options::default() };
+        let count = |filter: EventFilter| {
+            let text = events(&list, "lab", &filter, &TimeZone::UTC, &options).expect("a table");
+            text.lines().count()
+        };
+        let all = EventFilter::default;
+        assert_eq!(count(all()), 2);
+        assert_eq!(count(EventFilter { reasons: vec!["disk".into()], ..all() }), 1);
+        assert_eq!(count(EventFilter { states: vec!["down".into()], ..all() }), 1);
+        assert_eq!(count(EventFilter { states: vec!["fail".into()], ..all() }), 0);
+        assert_eq!(count(EventFilter { only_open: true, ..all() }), 1);
     }
 
     #[test]

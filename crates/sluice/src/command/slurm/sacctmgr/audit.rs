@@ -16,7 +16,11 @@ use wire::client::{Answer, Call};
 
 /// Conditions that one of the two tables alone has: the other refuses them, and does not show more than was asked for.
 const OF_TRANSACTIONS: &[&str] = &["Account", "Accounts", "Actor", "Actors", "Action", "Actions"];
-const OF_EVENTS: &[&str] = &["Node", "Nodes", "Event", "Events"];
+/// Not formatted by rustfmt: one line.
+#[rustfmt::skip]
+const OF_EVENTS: &[&str] = &[
+    "CondFlags", "Event", "Events", "Node", "Nodes", "Reason", "Reasons", "State", "States",
+];
 
 pub fn run(line: &CommandLine, parsed: &Parsed) -> Result<ExitCode, CommandError> {
     let mut terms = line.terms.clone();
@@ -27,6 +31,8 @@ pub fn run(line: &CommandLine, parsed: &Parsed) -> Result<ExitCode, CommandError
     let accounts = take(&["Account", "Accounts"]);
     let users = take(&["User", "Users"]);
     let nodes = take(&["Node", "Nodes"]);
+    let (reasons, states) = (take(&["Reason", "Reasons"]), take(&["State", "States"]));
+    let flags = take(&["CondFlags"]);
     let (start, end) = (take(&["Start", "TimeStart"]), take(&["End", "TimeEnd"]));
     let kinds = take(&["Event", "Events"]);
     take(&["Cluster", "Clusters"]);
@@ -37,6 +43,11 @@ pub fn run(line: &CommandLine, parsed: &Parsed) -> Result<ExitCode, CommandError
     let foreign = |term: &&Term| term.is(if is_transaction { OF_EVENTS } else { OF_TRANSACTIONS });
     if let Some(term) = line.terms.iter().find(foreign) {
         return Err(unknown_option(&term.typed));
+    }
+    if let Some(flag) = flags.iter().find(|flag| !flag.eq_ignore_ascii_case("open")) {
+        return Err(CommandError::message(format!(
+            "sacctmgr: error: CondFlags={flag}: expected Open"
+        )));
     }
     // There are events of nodes alone.
     let has_nodes = kinds.is_empty() || kinds.iter().any(|kind| kind.eq_ignore_ascii_case("node"));
@@ -85,7 +96,8 @@ pub fn run(line: &CommandLine, parsed: &Parsed) -> Result<ExitCode, CommandError
         let found = if is_here && has_nodes { ask(&mut server, about)? } else { Vec::new() };
         let yesterday = || parse_past_time_spec("yesterday", now, &tz).ok();
         let from = from.or_else(|| if all_time { None } else { yesterday() });
-        let filter = audit::EventFilter { nodes, users, from, until };
+        let only_open = !flags.is_empty();
+        let filter = audit::EventFilter { nodes, users, reasons, states, only_open, from, until };
         audit::events(&found, &cluster, &filter, &tz, &options)
     };
     query::print(&text.map_err(|error| CommandError::message(error.to_string()))?)?;
