@@ -216,7 +216,6 @@ impl Cluster {
     }
 
     fn up_command(&self) -> Command {
-        self.was_up.store(true, Ordering::Relaxed);
         let (state, conf) = (self.state(), self.path("conf"));
         let ports = ["--listen", "127.0.0.1:0", "--agents", "127.0.0.1:0"];
         let again = state.join("ports.json").exists();
@@ -317,6 +316,9 @@ impl Cluster {
 
     /// `sluice ARGS` in the work folder.
     pub fn command(&self, args: &[&str]) -> Command {
+        if args.first() == Some(&"up") {
+            self.was_up.store(true, Ordering::Relaxed);
+        }
         let mut command = Command::new(program());
         command.args(args).current_dir(self.path("work"));
         self.set_environment(&mut command);
@@ -530,14 +532,24 @@ pub fn is_alive(pid: i32) -> bool {
 /// The processes that have a pid file in a state folder, keepers first.
 const DAEMONS: [&str; 4] = ["server-keeper", "keeper", "server", "agent"];
 
-/// Kills every daemon of a state folder that there is: a cluster that does not go down must not outlive its folder.
+/// Kills every daemon of a state folder that there is: a cluster that does not go down must not outlive its folder. The number in
+/// a pid file of a copy, or one that a test has planted, may be anybody's.
 fn kill_all(state: &Path) {
     for of in DAEMONS {
         let pid = std::fs::read_to_string(state.join(format!("{of}.pid")));
-        if let Some(pid) = pid.ok().and_then(|text| text.trim().parse().ok()) {
+        let pid: Option<i32> = pid.ok().and_then(|text| text.trim().parse().ok());
+        if let Some(pid) = pid.filter(|pid| is_of_folder(*pid, state)) {
             signal(pid, "KILL");
         }
     }
+}
+
+/// Whether the process was started with this state folder, by its command line or its environment.
+fn is_of_folder(pid: i32, state: &Path) -> bool {
+    ["cmdline", "environ"].iter().any(|part| {
+        let bytes = std::fs::read(format!("/proc/{pid}/{part}")).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).contains(&*state.to_string_lossy())
+    })
 }
 
 impl Drop for Cluster {

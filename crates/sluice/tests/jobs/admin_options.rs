@@ -149,10 +149,11 @@ const SACCTMGR_SHOWS: &[Change] = &[
     ("show account", "sacctmgr -n -P show account", "physics|"),
     ("show association", "sacctmgr -n -P show association", "test|root|"),
     ("show cluster", "sacctmgr -n -P show cluster", "test|"),
-    ("show event", "sacctmgr -n -P show event", "node2"),
+    ("show event", "sacctmgr -n -P show event reason=fan state=drain condflags=open", "node2"),
     ("show qos", "sacctmgr -n -P show qos", "normal|"),
     ("show runawayjobs", "sacctmgr show runawayjobs", "No runaway jobs"),
     ("show transaction", "sacctmgr -n -P show transaction", "Add Accounts"),
+    ("show transaction", "sacctmgr -n -P show transaction user=daemon account=art", "user='daemon'"),
     ("show tres", "sacctmgr -n -P show tres", "cpu|"),
     ("show user", "sacctmgr -n -P show user", "daemon|"),
     ("version", "sacctmgr version", "slurm"),
@@ -161,7 +162,12 @@ const SACCTMGR_SHOWS: &[Change] = &[
 /// The words that choose among what `sacctmgr show` has, and a line without the word.
 const SACCTMGR_WORDS: &[(&str, &str)] = &[
     ("onlydefaults", "sacctmgr -n -P show assoc"),
+    ("tree", "sacctmgr -n -P show assoc"),
     ("wolimits", "sacctmgr -n -P show assoc"),
+    ("wopinfo", "sacctmgr -n -P show assoc format=account,parentname"),
+    ("woplimits", "sacctmgr -n -P show assoc user=daemon"),
+    ("woplimits withrawqos", "sacctmgr -n -P show assoc user=daemon format=qos"),
+    ("withsubaccounts", "sacctmgr -n -P show assoc account=root"),
     ("withassoc", "sacctmgr show user"),
     ("withcoord", "sacctmgr show account"),
 ];
@@ -292,7 +298,12 @@ fn up_every_option_and_command_of_scontrol_sacctmgr_and_strigger_acts() {
     assert_shows(SCONTROL_SHOWS);
     assert_each_changes(SCONTROL_CHANGES, &print);
 
-    for line in ["add account physics", "add account art", "add user daemon account=physics,art"] {
+    for line in [
+        "add account physics",
+        "add account art",
+        "add user daemon account=physics,art",
+        "modify account physics set MaxJobs=7",
+    ] {
         cluster.shell(&format!("sacctmgr -i {line}")).ok();
     }
     assert_all_act(SACCTMGR, &print);
@@ -317,6 +328,10 @@ fn up_every_option_and_command_of_scontrol_sacctmgr_and_strigger_acts() {
         assert!(note.contains("\"word\" has no meaning here"), "{command}: {note}");
     }
     assert_eq!(print("sacctmgr -n show event event=cluster"), "");
+    for table in ["event", "transactions", "assoc", "cluster"] {
+        assert_eq!(print(&format!("sacctmgr -n show {table} cluster=other")), "", "{table}");
+    }
+    assert_eq!(print("sacctmgr -n show transactions user=nobody"), "");
     for line in ["show transactions nodes=node2", "show event actor=root"] {
         assert_eq!(cluster.shell(&format!("sacctmgr {line}")).code, 1, "{line}");
     }

@@ -10,10 +10,14 @@ use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
-/// The exit code of a process whose state folder is gone. Neither a keeper nor a service manager starts the server again.
+/// The exit code of a process whose state folder is gone. No keeper starts it again, nor the server's service.
 pub const FOLDER_GONE: i32 = 72;
 
-const LOOK_INTERVAL: Duration = Duration::from_secs(2);
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// So many looks in a row must find it gone: one that was moved aside and back at once, or that a file server did not find for a
+/// moment, is there.
+const GONE_LOOKS: u32 = 3;
 
 /// The state folder, held open from before root is given up.
 pub struct OpenFolder {
@@ -25,15 +29,17 @@ impl OpenFolder {
         state.trusted().map(|folder| Self { folder })
     }
 
-    /// Whether the folder was removed, or its path leads nowhere or to another. A path that this user may not pass tells nothing.
+    /// Whether the folder was removed, or its path leads nowhere or to another. Where this user may not pass the path, a folder
+    /// without a link is a removed one; elsewhere the links tell nothing, as some file systems count none. Nor does another error.
     pub fn is_gone(&self) -> bool {
         let Ok(held) = fstat(&self.folder) else { return false };
-        if held.st_nlink == 0 {
-            return true;
-        }
         match std::fs::metadata(self.folder.path()) {
             Ok(there) => (there.dev(), there.ino()) != (held.st_dev, held.st_ino),
-            Err(error) => error.kind() == ErrorKind::NotFound,
+            Err(error) => match error.kind() {
+                ErrorKind::NotFound => true,
+                ErrorKind::PermissionDenied => held.st_nlink == 0,
+                _ => false,
+            },
         }
     }
 
@@ -53,8 +59,10 @@ impl OpenFolder {
     }
 
     fn end_when_gone(&self, of: &str) {
-        while !self.is_gone() {
+        let mut gone_looks = 0;
+        while gone_looks < GONE_LOOKS {
             std::thread::sleep(LOOK_INTERVAL);
+            gone_looks = if self.is_gone() { gone_looks + 1 } else { 0 };
         }
         self.tell_gone(of);
         std::process::exit(FOLDER_GONE)

@@ -127,11 +127,9 @@ impl Keeper {
             let how = match end {
                 // It has said so. The files at the folder's path are not this keeper's any more.
                 End::Failed(FOLDER_GONE) => exit_now(FOLDER_GONE),
-                // Started again, it would be an empty cluster in the place of the one that was there.
-                _ if folder.is_gone() => {
-                    folder.tell_gone(self.of);
-                    exit_now(FOLDER_GONE)
-                }
+                // Whoever stopped it has removed the folder since.
+                End::Stopped if folder.is_gone() => exit_now(0),
+                _ if folder.is_gone() => self.end_without(&folder),
                 End::Stopped => self.stopped(state),
                 // A first start that fails has said why; it is for the caller to try again.
                 End::Failed(code) if !was_ready => {
@@ -152,7 +150,17 @@ impl Keeper {
             if next_signal(&signal_fd, Some(Instant::now() + pause)) == Told::Stop {
                 self.stopped(state)
             }
+            if folder.is_gone() {
+                self.end_without(&folder)
+            }
         }
+    }
+
+    /// Ends the keeper where the state folder is gone: what it would start again would be an empty cluster in the place of the one
+    /// that was there.
+    fn end_without(&self, folder: &OpenFolder) -> ! {
+        folder.tell_gone(self.of);
+        exit_now(FOLDER_GONE)
     }
 
     /// Forks: the child's pid in the parent, `None` in the child.

@@ -25,14 +25,45 @@ static TRANSACTIONS: &[Field<TransactionRow>] = &[
     field("Info", "Info", 20, |r, c| c.push_str(&r.info)),
 ];
 
-/// The table of what people changed. `actions` keeps those whose action contains one of the words.
+/// Which transactions are shown; an empty list leaves none out.
+#[derive(Debug, Clone, Default)]
+pub struct TransactionFilter {
+    /// Those whose action contains one of these words.
+    pub actions: Vec<String>,
+    /// Those that are about one of these users.
+    pub users: Vec<String>,
+    /// Those that are about one of these accounts.
+    pub accounts: Vec<String>,
+}
+
+impl TransactionFilter {
+    fn admits(&self, activity: &Activity) -> bool {
+        let user = match (&activity.what, &activity.target) {
+            (ActivityKind::MemberSet(user) | ActivityKind::MemberRemoved(user), _) => Some(user),
+            (_, ActivityTarget::User(user)) => Some(user),
+            _ => None,
+        };
+        let account = match &activity.target {
+            ActivityTarget::Project(account) => Some(account),
+            _ => None,
+        };
+        let is_named = |names: &[String], name: Option<&String>| {
+            names.is_empty() || name.is_some_and(|name| names.contains(name))
+        };
+        is_named(&self.users, user) && is_named(&self.accounts, account)
+    }
+}
+
+/// The table of what people changed.
 pub fn transactions(
     activities: &[Activity],
-    actions: &[String],
+    filter: &TransactionFilter,
     tz: &TimeZone,
     options: &Options,
 ) -> Result<String, SacctmgrError> {
-    let rows = activities.iter().filter_map(|activity| transaction(activity, tz));
+    let activities = activities.iter().filter(|activity| filter.admits(activity));
+    let rows = activities.filter_map(|activity| transaction(activity, tz));
+    let actions = &filter.actions;
     let wanted = |row: &TransactionRow| {
         let action = row.action.to_ascii_lowercase();
         actions.is_empty() || actions.iter().any(|word| action.contains(&word.to_ascii_lowercase()))
@@ -112,6 +143,11 @@ static EVENTS: &[Field<EventRow>] = &[
 pub struct EventFilter {
     pub nodes: Vec<String>,
     pub users: Vec<String>,
+    pub reasons: Vec<String>,
+    /// `DOWN`, `DRAIN` and `FAIL`, in any case.
+    pub states: Vec<String>,
+    /// Those that last still.
+    pub only_open: bool,
     /// Those that had not ended by then.
     pub from: Option<Timestamp>,
     pub until: Option<Timestamp>,
@@ -127,8 +163,12 @@ pub fn events(
     let wanted = |event: &Outage| {
         let listed =
             |list: &[String], name: &str| list.is_empty() || list.iter().any(|n| n == name);
+        let is_state = |name: &String| name.eq_ignore_ascii_case(event.kind.word());
         listed(&filter.nodes, &event.node)
             && listed(&filter.users, by(event))
+            && listed(&filter.reasons, &event.reason)
+            && (filter.states.is_empty() || filter.states.iter().any(is_state))
+            && (!filter.only_open || event.end.is_none())
             && event.end.is_none_or(|end| filter.from.is_none_or(|from| end >= from))
             && filter.until.is_none_or(|until| event.start <= until)
     };
@@ -178,7 +218,10 @@ mod tests {
             activity(2, None, node.clone(), ActivityKind::NodeDown),
             activity(3, Some("ann"), node, ActivityKind::NodeDrained("bad disk".into())),
         ];
-        let text = transactions(&list, &[], &TimeZone::UTC, &Options::default()).expect("a table");
+        let shown = |filter: &TransactionFilter| {
+            transactions(&list, filter, &TimeZone::UTC, &Options::default()).expect("a table")
+        };
+        let text = shown(&TransactionFilter::default());
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(
             lines[0],
@@ -193,9 +236,55 @@ mod tests {
             "{text}"
         );
         assert_eq!(lines.len(), 4);
-        let only = ["add".to_owned()];
-        let text =
-            transactions(&list, &only, &TimeZone::UTC, &Options::default()).expect("a table");
+        let actions = vec!["add".to_owned()];
+        let text = shown(&TransactionFilter { actions, ..TransactionFilter::default() });
         assert_eq!(text.lines().count(), 3);
+    }
+
+    #[test]
+    fn events_are_chosen_by_reason_by_state_and_by_whether_they_last() {
+        let node = |name: &str| ActivityTarget::Node(name.into());
+        let list = [
+            activity(1, Some("ann"), node("n1"), ActivityKind::NodeDrained("disk".into())),
+            activity(2, Some("ann"), node("n1"), ActivityKind::NodeResumed),
+            activity(3, Some("ann"), node("n2"), ActivityKind::NodeSetDown("fan".into())),
+        ];
+        let options = Options { no_header: true, ..Options::default() };
+        let count = |filter: EventFilter| {
+            let text = events(&list, "lab", &filter, &TimeZone::UTC, &options).expect("a table");
+            text.lines().count()
+        };
+        let all = EventFilter::default;
+        assert_eq!(count(all()), 2);
+        assert_eq!(count(EventFilter { reasons: vec!["disk".into()], ..all() }), 1);
+        assert_eq!(count(EventFilter { states: vec!["down".into()], ..all() }), 1);
+        assert_eq!(count(EventFilter { states: vec!["fail".into()], ..all() }), 0);
+        assert_eq!(count(EventFilter { only_open: true, ..all() }), 1);
+    }
+
+    #[test]
+    fn transactions_are_chosen_by_the_users_and_accounts_that_they_are_about() {
+        let physics = || ActivityTarget::Project("physics".into());
+        let list = [
+            activity(1, Some("root"), physics(), ActivityKind::Created),
+            activity(2, Some("root"), physics(), ActivityKind::MemberSet("ann".into())),
+            activity(3, Some("root"), ActivityTarget::User("ann".into()), ActivityKind::Changed),
+            activity(4, Some("ann"), ActivityTarget::User("bob".into()), ActivityKind::Changed),
+        ];
+        let options = Options { no_header: true, ..Options::default() };
+        let named = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
+        for (users, accounts, count) in [
+            (&[][..], &[][..], 4),
+            (&["ann"], &[], 2),
+            (&["ann", "bob"], &[], 3),
+            (&[], &["physics"], 2),
+            (&["ann"], &["physics"], 1),
+            (&["root"], &[], 0),
+        ] {
+            let (users, accounts) = (named(users), named(accounts));
+            let filter = TransactionFilter { users, accounts, ..TransactionFilter::default() };
+            let text = transactions(&list, &filter, &TimeZone::UTC, &options).expect("a table");
+            assert_eq!(text.lines().count(), count, "{filter:?}: {text}");
+        }
     }
 }

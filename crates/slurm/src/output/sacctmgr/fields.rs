@@ -1,5 +1,6 @@
 //! The columns of `sacctmgr show`, one table for each kind of thing.
 
+use super::Options;
 use crate::output::table::field_table::NamedColumn;
 use crate::output::text::push;
 use model::account::{Account, Association, Qos, QosFlag};
@@ -160,23 +161,29 @@ pub struct AssociationRow {
     pub organization: String,
     /// The accounts that the user coordinates, if they were asked for.
     pub coordinated: String,
+    /// How deep it is in the tree, if that is shown.
+    depth: usize,
 }
 
 impl AssociationRow {
-    pub fn of(view: &AccountsView, association: &Association) -> Self {
+    pub fn of(view: &AccountsView, association: &Association, options: &Options) -> Self {
+        let own = options.own_limits || options.no_parents;
         Self {
             cluster: view.cluster.clone(),
             default_account: default_account(view, association).to_owned(),
             admin: admin(view, association.user.as_deref().unwrap_or_default()),
-            qos: qos(view, association),
+            qos: if options.own_qos { association.qos.join(",") } else { qos(view, association) },
             parent: match association.user {
-                Some(_) => String::new(),
-                None => parent(view, &association.account).unwrap_or_default().to_owned(),
+                None if !options.no_parents => {
+                    parent(view, &association.account).unwrap_or_default().to_owned()
+                }
+                _ => String::new(),
             },
             description: of_account(view, association, |a| &a.description),
             organization: of_account(view, association, |a| &a.organization),
             coordinated: String::new(),
-            association: inherited(view, association),
+            depth: if options.tree { depth(view, association) } else { 0 },
+            association: if own { association.clone() } else { inherited(view, association) },
         }
     }
 
@@ -236,6 +243,18 @@ fn fill(limits: &mut Tres, above: &Tres) {
     }
 }
 
+/// How many accounts an association is below; one of a user is below its account.
+fn depth(view: &AccountsView, association: &Association) -> usize {
+    let (mut depth, mut at) =
+        (usize::from(association.user.is_some()), association.account.as_str());
+    // Bounds the walk: no account is deeper than the number of accounts.
+    for _ in 0..view.accounts.len() {
+        let Some(above) = parent(view, at) else { break };
+        (depth, at) = (depth + 1, above);
+    }
+    depth
+}
+
 fn default_account<'a>(view: &'a AccountsView, association: &Association) -> &'a str {
     let of_user = || view.associations.iter().filter(|a| a.user == association.user);
     let default = of_user().find(|a| a.default).or_else(|| of_user().next());
@@ -285,7 +304,7 @@ pub static ASSOCIATION: &[Field<AssociationRow>] = &[
     field("AdminLevel", "Admin", 9, |m, c| c.push_str(m.admin)),
     field("Cluster", "Cluster", 10, |m, c| c.push_str(&m.cluster)),
     field("Coordinators", "Coord Accounts", 20, |m, c| c.push_str(&m.coordinated)),
-    field("Account", "Account", 10, |m, c| c.push_str(&m.association.account)),
+    field("Account", "Account", 10, |m, c| push!(c, "{:2$}{}", "", m.association.account, m.depth)),
     field("Partition", "Partition", 10, |m, c| c.push_str(m.association.partition.as_deref().unwrap_or(""))),
     field("Share", "Share", 9, |m, c| push!(c, "{}", m.association.shares)),
     field("Fairshare", "Share", 9, |m, c| push!(c, "{}", m.association.shares)),

@@ -91,9 +91,43 @@ pub struct Options {
     pub associations: bool,
     /// With accounts and users, the coordinators.
     pub coordinators: bool,
+    /// `tree`: the account of each association is as far to the right as it is deep.
+    pub tree: bool,
+    /// `wopinfo`: without what an association is below.
+    pub no_parents: bool,
+    /// `woplimits`: limits where they are set alone, and not below as well.
+    pub own_limits: bool,
+    /// The same of QOS: `withrawqos` with `woplimits`.
+    pub own_qos: bool,
+    pub filter: AssociationFilter,
     /// Show only these names; empty shows all.
     pub names: Vec<String>,
 }
+
+/// Which associations are shown, with what they have of the accounts above them, also of those that are not.
+#[derive(Debug, Clone, Default)]
+pub struct AssociationFilter {
+    /// Of these accounts; of all where it is empty.
+    pub accounts: Vec<String>,
+    /// Of these users; of all, and of the accounts themselves, where it is empty.
+    pub users: Vec<String>,
+    /// `onlydefaults`: those with the default account of their user.
+    pub only_defaults: bool,
+}
+
+impl AssociationFilter {
+    fn admits(&self, association: &Association) -> bool {
+        let is_named =
+            |names: &[String], name: &str| names.is_empty() || names.iter().any(|n| n == name);
+        is_named(&self.accounts, &association.account)
+            && is_named(&self.users, association.user.as_deref().unwrap_or_default())
+            && (!self.only_defaults || association.default)
+    }
+}
+
+/// The column that `tree` makes wide, with its text on the left.
+const TREE_COLUMN: &str = "Account";
+const TREE_WIDTH: i16 = -20;
 
 /// The address of the server, for `show cluster`.
 #[derive(Debug, Clone, Default)]
@@ -127,7 +161,7 @@ pub fn show(
             push(&mut text, QOS, first_names(QOS, QOS_DEFAULT), options, &rows)?;
         }
         Entity::Account if options.associations => {
-            let mut rows = associations(view);
+            let mut rows = associations(view, options);
             rows.retain(|m| is_shown(&m.association.account));
             rows.sort_by(|a, b| a.association.account.cmp(&b.association.account));
             push(&mut text, ASSOCIATION, ACCOUNT_WITH_ASSOCIATIONS.to_vec(), options, &rows)?;
@@ -149,7 +183,7 @@ pub fn show(
         }
         Entity::User => {
             let names = if options.associations { USER_WITH_ASSOCIATIONS } else { USER_DEFAULT };
-            let mut rows = users(view, options.associations);
+            let mut rows = users(view, options);
             rows.retain(|member| is_shown(member.user()));
             if options.coordinators {
                 rows.iter_mut().for_each(|row| row.coordinated = coordinated(view, row.user()));
@@ -163,7 +197,7 @@ pub fn show(
             )?;
         }
         Entity::Association => {
-            let mut rows = associations(view);
+            let mut rows = associations(view, options);
             rows.retain(|m| is_shown(&m.association.account) || is_shown(m.user()));
             push(&mut text, ASSOCIATION, ASSOCIATION_DEFAULT.to_vec(), options, &rows)?;
         }
@@ -177,7 +211,10 @@ pub fn show(
         }
         Entity::Cluster => {
             let ControlAddress { host, port } = control.clone();
-            let rows = [ClusterRow { name: view.cluster.clone(), host, port }];
+            let names = &options.names;
+            let is_named = names.iter().any(|name| name.eq_ignore_ascii_case(&view.cluster));
+            let mut rows = vec![ClusterRow { name: view.cluster.clone(), host, port }];
+            rows.retain(|_| names.is_empty() || is_named);
             push(&mut text, CLUSTER, first_names(CLUSTER, CLUSTER.len()), options, &rows)?;
         }
     }
@@ -221,11 +258,17 @@ fn push<T>(
     options: &Options,
     rows: &[T],
 ) -> Result<(), SacctmgrError> {
-    let columns: Vec<ChosenColumn<Field<T>>> = match &options.format {
+    let mut columns: Vec<ChosenColumn<Field<T>>> = match &options.format {
         Some(format) => field_table::parse(fields, format)
             .map_err(|unknown| SacctmgrError::UnknownField(unknown.0))?,
         None => field_table::default_columns(fields, &default_names),
     };
+    if options.tree {
+        let usual = columns.iter_mut().filter(|chosen| {
+            chosen.column.name() == TREE_COLUMN && chosen.width == chosen.column.width()
+        });
+        usual.for_each(|chosen| chosen.width = TREE_WIDTH);
+    }
     let table = Table { columns: &columns, layout: &options.layout };
     if !options.no_header {
         table.push_header(text);
@@ -237,23 +280,24 @@ fn push<T>(
 }
 
 /// One row for each user, or for each association of a user.
-fn users(view: &AccountsView, each_association: bool) -> Vec<AssociationRow> {
+fn users(view: &AccountsView, options: &Options) -> Vec<AssociationRow> {
     let mut members: Vec<AssociationRow> = view
         .associations
         .iter()
         .filter(|association| association.user.is_some())
         .filter(|association| view.only_user.is_none() || association.user == view.only_user)
-        .map(|association| AssociationRow::of(view, association))
+        .filter(|association| options.filter.admits(association))
+        .map(|association| AssociationRow::of(view, association, options))
         .collect();
     members.sort_by(|a, b| compare_names(a.user(), b.user()));
-    if !each_association {
+    if !options.associations {
         members.dedup_by(|a, b| a.user() == b.user());
     }
     members
 }
 
-/// All associations, each account before its users and before the accounts below it.
-fn associations(view: &AccountsView) -> Vec<AssociationRow> {
+/// The associations, each account before its users and before the accounts below it.
+fn associations(view: &AccountsView, options: &Options) -> Vec<AssociationRow> {
     let mut order: Vec<&str> = Vec::new();
     let mut seen: BTreeSet<&str> = BTreeSet::new();
     let mut stack: Vec<&str> = children(view, None);
@@ -264,13 +308,14 @@ fn associations(view: &AccountsView) -> Vec<AssociationRow> {
         }
     }
     let place = |account: &str| order.iter().position(|name| *name == account);
-    let mut rows: Vec<&Association> = view.associations.iter().collect();
+    let mut rows: Vec<&Association> =
+        view.associations.iter().filter(|a| options.filter.admits(a)).collect();
     // An association for one partition comes before the one for all.
     rows.sort_by_key(|a| {
         let at = place(&a.account).unwrap_or(usize::MAX);
         (at, a.user.clone(), a.partition.is_none(), a.partition.clone())
     });
-    rows.into_iter().map(|association| AssociationRow::of(view, association)).collect()
+    rows.into_iter().map(|association| AssociationRow::of(view, association, options)).collect()
 }
 
 /// The accounts under `parent` in reverse alphabetical order, for a stack.

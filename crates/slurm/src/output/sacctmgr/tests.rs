@@ -196,6 +196,57 @@ fn limits_of_an_account_are_shown_with_its_users_except_group_limits() {
     assert_eq!(lines[3], "physics|physics|lab|lab|root||1|7|5|||||||3||4||||normal|");
 }
 
+fn columns(format: &str) -> Options {
+    Options {
+        format: Some(format.to_owned()),
+        layout: Layout::Separated("|".into()),
+        no_header: true,
+        ..Options::default()
+    }
+}
+
+#[test]
+fn tree_has_each_account_as_far_to_the_right_as_it_is_deep() {
+    let options = Options { tree: true, ..columns("account,user") };
+    let expected = "root|\n root|root\n chem|\n  chem|bob\n physics|\n  physics|alice\n";
+    assert_eq!(shown(Entity::Association, &lab(), &options), expected);
+    let aligned = Options { layout: Layout::Aligned, ..options };
+    let text = shown(Entity::Association, &lab(), &aligned);
+    let line = format!("{:<20} {:>10} ", "  physics", "alice");
+    assert_eq!(text.lines().last(), Some(line.as_str()));
+}
+
+#[test]
+fn what_comes_from_above_is_shown_beside_a_filter_and_left_out_where_that_is_said() {
+    let mut view = lab();
+    view.associations[2].limits.max_jobs = Some(3);
+    let filter = AssociationFilter { users: vec!["alice".into()], ..AssociationFilter::default() };
+    let alice = Options { filter, ..columns("account,user,maxjobs") };
+    assert_eq!(shown(Entity::Association, &view, &alice), "physics|alice|3\n");
+    let own = Options { own_limits: true, ..alice };
+    assert_eq!(shown(Entity::Association, &view, &own), "physics|alice|\n");
+
+    let filter = || AssociationFilter { accounts: vec!["chem".into()], ..Default::default() };
+    let chem = Options { filter: filter(), ..columns("account,user,parentname,qos") };
+    let expected = "chem||root|normal\nchem|bob||capped,high,low,normal\n";
+    assert_eq!(shown(Entity::Association, &view, &chem), expected);
+    let own = Options { no_parents: true, own_qos: true, ..chem };
+    let expected = "chem|||\nchem|bob||capped,high,low,normal\n";
+    assert_eq!(shown(Entity::Association, &view, &own), expected);
+
+    let filter = AssociationFilter { only_defaults: true, ..filter() };
+    let defaults = Options { filter, ..columns("account,user") };
+    assert_eq!(shown(Entity::Association, &view, &defaults), "chem|bob\n");
+}
+
+#[test]
+fn a_cluster_of_another_name_is_not_shown() {
+    for (name, text) in [("Lab", "lab\n"), ("other", "")] {
+        let options = Options { names: vec![name.into()], ..columns("cluster") };
+        assert_eq!(shown(Entity::Cluster, &lab(), &options), text, "{name}");
+    }
+}
+
 #[test]
 fn an_unknown_field_is_refused() {
     let options = Options { format: Some("bogus".into()), ..Options::default() };

@@ -15,8 +15,12 @@ use std::process::ExitCode;
 use wire::client::{Answer, Call};
 
 /// Conditions that one of the two tables alone has: the other refuses them, and does not show more than was asked for.
-const OF_TRANSACTIONS: &[&str] = &["Actor", "Actors", "Action", "Actions"];
-const OF_EVENTS: &[&str] = &["User", "Users", "Node", "Nodes", "Event", "Events"];
+const OF_TRANSACTIONS: &[&str] = &["Account", "Accounts", "Actor", "Actors", "Action", "Actions"];
+/// Not formatted by rustfmt: one line.
+#[rustfmt::skip]
+const OF_EVENTS: &[&str] = &[
+    "CondFlags", "Event", "Events", "Node", "Nodes", "Reason", "Reasons", "State", "States",
+];
 
 pub fn run(line: &CommandLine, parsed: &Parsed) -> Result<ExitCode, CommandError> {
     let mut terms = line.terms.clone();
@@ -24,8 +28,11 @@ pub fn run(line: &CommandLine, parsed: &Parsed) -> Result<ExitCode, CommandError
     let format = take(&["Format"]);
     let actors = take(&["Actor", "Actors"]);
     let actions = take(&["Action", "Actions"]);
+    let accounts = take(&["Account", "Accounts"]);
     let users = take(&["User", "Users"]);
     let nodes = take(&["Node", "Nodes"]);
+    let (reasons, states) = (take(&["Reason", "Reasons"]), take(&["State", "States"]));
+    let flags = take(&["CondFlags"]);
     let (start, end) = (take(&["Start", "TimeStart"]), take(&["End", "TimeEnd"]));
     let kinds = take(&["Event", "Events"]);
     take(&["Cluster", "Clusters"]);
@@ -37,6 +44,11 @@ pub fn run(line: &CommandLine, parsed: &Parsed) -> Result<ExitCode, CommandError
     if let Some(term) = line.terms.iter().find(foreign) {
         return Err(unknown_option(&term.typed));
     }
+    if let Some(flag) = flags.iter().find(|flag| !flag.eq_ignore_ascii_case("open")) {
+        return Err(CommandError::message(format!(
+            "sacctmgr: error: CondFlags={flag}: expected Open"
+        )));
+    }
     // There are events of nodes alone.
     let has_nodes = kinds.is_empty() || kinds.iter().any(|kind| kind.eq_ignore_ascii_case("node"));
     let all_time = line.has("all_time");
@@ -45,7 +57,7 @@ pub fn run(line: &CommandLine, parsed: &Parsed) -> Result<ExitCode, CommandError
     }
     let mut server = Server::find("sacctmgr: error")?;
     let cluster = load(&mut server)?.cluster;
-    line.check_cluster(&cluster)?;
+    let is_here = !line.is_elsewhere(&cluster);
     let now = match server.ask(Call::Ping)? {
         Answer::Pong { now, .. } => now,
         other => return Err(CommandError::unexpected(&other)),
@@ -64,9 +76,10 @@ pub fn run(line: &CommandLine, parsed: &Parsed) -> Result<ExitCode, CommandError
         ..Options::default()
     };
     let text = if is_transaction {
-        let found =
-            ask(&mut server, ActivityFilter { actors, from, until, ..ActivityFilter::default() })?;
-        audit::transactions(&found, &actions, &tz, &options)
+        let about = ActivityFilter { actors, from, until, ..ActivityFilter::default() };
+        let found = if is_here { ask(&mut server, about)? } else { Vec::new() };
+        let filter = audit::TransactionFilter { actions, users, accounts };
+        audit::transactions(&found, &filter, &tz, &options)
     } else {
         // An event may have begun long before: all that happened to nodes is needed to know it.
         // A comma inside brackets does not end a name: the list is put together again first.
@@ -80,10 +93,11 @@ pub fn run(line: &CommandLine, parsed: &Parsed) -> Result<ExitCode, CommandError
             nodes: nodes.clone(),
             ..ActivityFilter::default()
         };
-        let found = if has_nodes { ask(&mut server, about)? } else { Vec::new() };
+        let found = if is_here && has_nodes { ask(&mut server, about)? } else { Vec::new() };
         let yesterday = || parse_past_time_spec("yesterday", now, &tz).ok();
         let from = from.or_else(|| if all_time { None } else { yesterday() });
-        let filter = audit::EventFilter { nodes, users, from, until };
+        let only_open = !flags.is_empty();
+        let filter = audit::EventFilter { nodes, users, reasons, states, only_open, from, until };
         audit::events(&found, &cluster, &filter, &tz, &options)
     };
     query::print(&text.map_err(|error| CommandError::message(error.to_string()))?)?;

@@ -82,15 +82,17 @@ const FLAGS: &[(&str, Verdict)] = &[
     ("all_time", Verdict::Acts),
     ("all_clusters", Verdict::AlwaysSo("there is one cluster, this one")),
     ("onlydefaults", Verdict::Acts),
-    ("tree", Verdict::NoMeaning("accounts are in the order of the tree, and ParentName is the one above")),
+    ("tree", Verdict::Acts),
     ("withassoc", Verdict::Acts),
     ("withcoord", Verdict::Acts),
     ("withcoordinator", Verdict::Acts),
     ("withdeleted", Verdict::NoMeaning("what was deleted is in `sacctmgr show transactions`")),
-    ("withrawqos", Verdict::NoMeaning("QOS are known by their names")),
+    ("withrawqos", Verdict::Acts),
+    ("withrawqoslevel", Verdict::Acts),
+    ("withsubaccounts", Verdict::Acts),
     ("wolimits", Verdict::Acts),
-    ("wopinfo", Verdict::NoMeaning("format= names the columns")),
-    ("woplimits", Verdict::NoMeaning("limits of the accounts above are shown where an association has none")),
+    ("wopinfo", Verdict::Acts),
+    ("woplimits", Verdict::Acts),
 ];
 
 const CLUSTER_KEYS: [&str; 2] = ["Cluster", "Clusters"];
@@ -173,11 +175,21 @@ impl CommandLine {
         self.flags.iter().filter_map(row).filter_map(note).collect()
     }
 
-    /// Refuses a line about another cluster: there is one, and nothing of it was meant.
-    pub fn check_cluster(&self, ours: &str) -> Result<(), CommandError> {
+    /// The clusters that the line names.
+    pub fn clusters(&self) -> impl Iterator<Item = String> {
         let terms = self.terms.iter().chain(&self.set).filter(|term| term.is(&CLUSTER_KEYS));
-        let mut named = terms.flat_map(|term| value::list(&term.value));
-        match named.find(|name| !name.eq_ignore_ascii_case(ours)) {
+        terms.flat_map(|term| value::list(&term.value))
+    }
+
+    /// Whether the line is about other clusters alone, of which nothing is known here.
+    pub fn is_elsewhere(&self, ours: &str) -> bool {
+        let named: Vec<String> = self.clusters().collect();
+        !named.is_empty() && !named.iter().any(|name| name.eq_ignore_ascii_case(ours))
+    }
+
+    /// Refuses a change of another cluster: there is one, and nothing of it was meant.
+    pub fn check_cluster(&self, ours: &str) -> Result<(), CommandError> {
+        match self.clusters().find(|name| !name.eq_ignore_ascii_case(ours)) {
             Some(other) => Err(CommandError::message(format!(
                 "sacctmgr: error: Cluster={other}: there is one cluster, {ours}"
             ))),
@@ -240,14 +252,18 @@ mod tests {
     #[test]
     fn words_without_meaning_are_named_and_those_that_act_are_not() {
         let notes = |text: &str| read(text).expect("right").notes();
-        assert!(notes("show assoc onlydefaults wolimits all_clusters").is_empty());
-        let said = notes("show assoc Tree withdeleted");
-        assert_eq!(said.len(), 2);
-        assert!(said[0].starts_with("sacctmgr: note: tree has no meaning here: "), "{said:?}");
+        assert!(notes("show assoc onlydefaults wolimits all_clusters Tree").is_empty());
+        let said = notes("show assoc tree WithDeleted");
+        assert_eq!(said.len(), 1);
+        let note = "sacctmgr: note: withdeleted has no meaning here: ";
+        assert!(said[0].starts_with(note), "{said:?}");
     }
 
     #[test]
-    fn a_line_about_another_cluster_is_refused() {
+    fn a_change_of_another_cluster_is_refused_and_a_list_of_it_is_empty() {
+        let is_elsewhere = |text: &str| read(text).expect("right").is_elsewhere("lab");
+        assert!(is_elsewhere("show assoc cluster=other"));
+        assert!(!is_elsewhere("show assoc cluster=other,Lab") && !is_elsewhere("show assoc"));
         let check = |text: &str| read(text).expect("right").check_cluster("lab");
         assert!(check("delete user alice").is_ok());
         assert!(check("delete user alice cluster=Lab").is_ok());

@@ -4,7 +4,9 @@ use super::command_line::{CommandLine, unknown_option};
 use super::load;
 use crate::command::slurm::query::{self, CommandError, Server};
 use ::slurm::option::{OptionKey as K, Parsed};
-use ::slurm::output::sacctmgr::{self as output, ControlAddress, Entity, Options, SacctmgrError};
+use ::slurm::output::sacctmgr::{
+    self as output, AssociationFilter, ControlAddress, Entity, Options, SacctmgrError,
+};
 use ::slurm::output::table::field_table::Layout;
 use model::account::{Association, ROOT_ACCOUNT};
 use std::io;
@@ -22,7 +24,7 @@ const WITHOUT_LIMITS: &str = "Cluster,Account,User";
 pub fn run(line: &CommandLine, parsed: &Parsed) -> Result<ExitCode, CommandError> {
     let mut terms = line.terms.clone();
     let format = CommandLine::take(&mut terms, &["Format"]);
-    let accounts = CommandLine::take(&mut terms, &ACCOUNT_KEYS);
+    let mut accounts = CommandLine::take(&mut terms, &ACCOUNT_KEYS);
     let users = CommandLine::take(&mut terms, &USER_KEYS);
     CommandLine::take(&mut terms, &CLUSTER_KEYS);
     if let Some(term) = terms.first() {
@@ -30,7 +32,18 @@ pub fn run(line: &CommandLine, parsed: &Parsed) -> Result<ExitCode, CommandError
     }
     let mut server = Server::find("sacctmgr: error")?;
     let mut view = load(&mut server)?;
-    line.check_cluster(&view.cluster)?;
+    if line.entity == Entity::Association {
+        add_root(&mut view);
+    }
+    if line.is_elsewhere(&view.cluster) {
+        view.associations.clear();
+    }
+    if line.has("withsubaccounts") {
+        add_below(&view, &mut accounts);
+    }
+    let names = named(line, &accounts, &users);
+    let own_limits = line.has("woplimits") || line.has("wopinfo");
+    let raw_qos = line.has("withrawqos") || line.has("withrawqoslevel");
     let unsaid = (line.entity == Entity::Association && line.has("wolimits"))
         .then(|| WITHOUT_LIMITS.to_owned());
     let options = Options {
@@ -39,15 +52,13 @@ pub fn run(line: &CommandLine, parsed: &Parsed) -> Result<ExitCode, CommandError
         layout: layout(parsed),
         associations: parsed.has(K::Associations) || line.has("withassoc"),
         coordinators: line.flags.iter().any(|flag| flag.starts_with("withcoord")),
-        names: named(line, &accounts, &users),
+        tree: line.entity == Entity::Association && line.has("tree"),
+        no_parents: line.has("wopinfo"),
+        own_limits,
+        own_qos: own_limits && raw_qos,
+        filter: AssociationFilter { accounts, users, only_defaults: line.has("onlydefaults") },
+        names,
     };
-    if line.entity == Entity::Association {
-        add_root(&mut view);
-    }
-    narrow(&mut view, &accounts, &users);
-    if line.has("onlydefaults") {
-        view.associations.retain(|association| association.default);
-    }
     let gres =
         if line.entity == Entity::Tres { query::gres_names(&mut server)? } else { Vec::new() };
     let control = match line.entity {
@@ -77,11 +88,12 @@ pub fn layout(parsed: &Parsed) -> Layout {
 /// The named entities: `show account physics` and `show account where account=physics` mean the same.
 fn named(line: &CommandLine, accounts: &[String], users: &[String]) -> Vec<String> {
     let same = match line.entity {
-        Entity::Account => accounts,
-        Entity::User => users,
-        _ => &[],
+        Entity::Account => accounts.to_vec(),
+        Entity::User => users.to_vec(),
+        Entity::Cluster => line.clusters().collect(),
+        _ => Vec::new(),
     };
-    line.names.iter().chain(same).cloned().collect()
+    line.names.iter().cloned().chain(same).collect()
 }
 
 /// Adds a row for the root account, which is shown even without an association of its own.
@@ -92,13 +104,18 @@ fn add_root(view: &mut AccountsView) {
     }
 }
 
-/// Keeps the associations of these accounts and users.
-fn narrow(view: &mut AccountsView, accounts: &[String], users: &[String]) {
-    view.associations.retain(|a| {
-        let user = a.user.as_deref().unwrap_or_default();
-        (accounts.is_empty() || accounts.contains(&a.account))
-            && (users.is_empty() || users.iter().any(|name| name == user))
-    });
+/// Adds the accounts below these.
+fn add_below(view: &AccountsView, accounts: &mut Vec<String>) {
+    let mut at = 0;
+    while let Some(above) = accounts.get(at).cloned() {
+        let below = view.accounts.iter().filter(|account| account.parent.as_ref() == Some(&above));
+        for account in below {
+            if !accounts.contains(&account.name) {
+                accounts.push(account.name.clone());
+            }
+        }
+        at += 1;
+    }
 }
 
 /// The controller's address. The port is 0: the server has no port that speaks Slurm's protocol.
@@ -111,24 +128,21 @@ fn control_address(server: &mut Server) -> Result<ControlAddress, CommandError> 
 
 #[cfg(test)]
 mod tests {
-    use super::super::association_key::{plain, view};
+    use super::super::association_key::view;
     use super::*;
+    use model::account::Account;
 
     #[test]
-    fn associations_are_filtered_by_account_and_user() {
-        let strings = |list: &[&str]| list.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>();
+    fn accounts_below_are_added_however_deep() {
+        let account = |name: &str, parent: &str| Account {
+            name: name.to_owned(),
+            parent: Some(parent.to_owned()),
+            ..view().accounts[0].clone()
+        };
         let mut view = view();
-        view.associations.push(plain("chem", Some("alice")));
-        let table = [
-            (&[][..], &[][..], 3),
-            (&["physics"], &[], 2),
-            (&[], &["alice"], 2),
-            (&["chem"], &["alice"], 1),
-        ];
-        for (accounts, users, left) in table {
-            let mut view = view.clone();
-            narrow(&mut view, &strings(accounts), &strings(users));
-            assert_eq!(view.associations.len(), left, "{accounts:?} {users:?}");
-        }
+        view.accounts.extend([account("optics", "physics"), account("lasers", "optics")]);
+        let mut accounts = vec!["physics".to_owned()];
+        add_below(&view, &mut accounts);
+        assert_eq!(accounts, ["physics", "optics", "lasers"]);
     }
 }
