@@ -27,7 +27,7 @@ const ENDED_MAX: usize = 256;
 const IDLE_TICKS_MAX: u32 = 1_000;
 
 /// Jobs between two calls of the progress function.
-const PROGRESS_STEP: usize = 1_024;
+const PROGRESS_STEP: usize = 128;
 
 /// What is measured beside waits and utilisation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
