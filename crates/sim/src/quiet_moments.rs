@@ -2,7 +2,8 @@
 //!
 //! While no job ends, a plan that started nothing is followed by others that start nothing, as long as the first job of the queue is
 //! the same: what is free stays free, the jobs that have a backfill slot keep it, and beside it the others have ever less time. A job
-//! that comes and asks for more than is free changes nothing of that. Under `priority/sluice`, where the order of the queue is worked
+//! that comes changes nothing of that if it asks for more than is free; nor if another waits that asks for no more processors and no
+//! more time, where all processors are alike: where that one cannot start, this one cannot. Under `priority/sluice`, where the order of the queue is worked
 //! out anew every minute, most minutes of a trace are so: it is enough to ask who would be first, and to carry out the last of such
 //! ticks before the next thing that happens.
 

@@ -11,6 +11,7 @@ use crate::quiet_moments;
 use crate::summary::Summary;
 use crate::trace::{Trace, TraceJob};
 use crate::virtual_cluster::VirtualCluster;
+use crate::waiting_sizes::WaitingSizes;
 use cluster::{ClusterConfig, Event};
 use model::id::JobId;
 use model::preempt::PreemptBy;
@@ -95,6 +96,9 @@ struct Replay<'t> {
     tick_put_off: Option<Timestamp>,
     /// The first job of the queue in the last plan, if that plan started nothing and no job has ended since.
     first_of_quiet_plan: Option<JobId>,
+    /// Jobs ask for nodes of one processor: any of them serves.
+    are_nodes_alike: bool,
+    waiting: WaitingSizes,
     processors: u64,
     /// CPUs times milliseconds that jobs held.
     cpu_ms: u128,
@@ -143,6 +147,8 @@ impl<'t> Replay<'t> {
             is_by_expansion,
             tick_put_off: None,
             first_of_quiet_plan: None,
+            are_nodes_alike: width == Width::Nodes,
+            waiting: WaitingSizes::default(),
             processors,
             cpu_ms: 0,
             measures: Measures::default(),
@@ -211,9 +217,9 @@ impl<'t> Replay<'t> {
         self.cluster.advance_to(now);
         self.end_jobs(now)?;
         let first_new = self.submitted;
-        self.submit_jobs(now)?;
+        let may_start = self.submit_jobs(now)?;
         self.tick(now)?;
-        if !self.is_hopeless(first_new..self.submitted) {
+        if may_start || !self.starts_nothing(self.cluster.state().charged_usage.as_of) {
             self.plan()?;
         }
         if self.measures.estimates {
@@ -224,12 +230,11 @@ impl<'t> Replay<'t> {
         Ok(())
     }
 
-    /// Whether nothing could start before these jobs came, and each of them asks for more than is free.
-    fn is_hopeless(&self, new: Range<usize>) -> bool {
+    /// Whether the job, which comes now, cannot start where nothing else can.
+    fn asks_too_much(&self, job: &TraceJob) -> bool {
         let free = self.processors.saturating_sub(self.busy_processors);
-        let asks_more = |job: &TraceJob| u64::from(job.processors) > free;
-        self.trace.jobs[new].iter().all(asks_more)
-            && self.starts_nothing(self.cluster.state().charged_usage.as_of)
+        u64::from(job.processors) > free
+            || (self.are_nodes_alike && self.waiting.has_one_within(job))
     }
 
     fn plan(&mut self) -> Result<(), SimError> {
@@ -294,8 +299,10 @@ impl<'t> Replay<'t> {
         Ok(())
     }
 
-    fn submit_jobs(&mut self, now: Timestamp) -> Result<(), SimError> {
+    /// Returns whether one of the jobs that come now may start, though nothing else can.
+    fn submit_jobs(&mut self, now: Timestamp) -> Result<bool, SimError> {
         let trace = self.trace;
+        let mut may_start = false;
         while let Some(job) = trace.jobs.get(self.submitted) {
             if self.submit_time(job) > now {
                 break;
@@ -306,8 +313,10 @@ impl<'t> Replay<'t> {
             let id = self.cluster.submit(submit).map_err(refused)?;
             debug_assert_eq!(self.index(id), self.submitted, "ids follow the trace");
             self.submitted += 1;
+            may_start |= !self.asks_too_much(job);
+            self.waiting.add(job);
         }
-        Ok(())
+        Ok(may_start)
     }
 
     fn tick(&mut self, now: Timestamp) -> Result<(), SimError> {
@@ -340,6 +349,7 @@ impl<'t> Replay<'t> {
                 Event::Started(started) => {
                     let index = self.index(started.attempt.job);
                     self.starts[index] = Some(now);
+                    self.waiting.remove(&self.trace.jobs[index]);
                     self.busy_processors += u64::from(started.allocation.cpu_count());
                     let run = Duration::from_secs(self.trace.jobs[index].run_s.into());
                     let attempt = started.attempt;
@@ -511,21 +521,37 @@ mod tests {
         }
     }
 
-    /// Job 1 has three of four processors, and job 2 waits for two. Of those that come then job 3 may start, and job 4 cannot.
+    fn pass_to(replay: &mut Replay<'_>, end_s: i64) {
+        while let Some(now) = replay.next_instant().filter(|now| now.secs() <= end_s) {
+            replay.pass(now).expect("a moment");
+        }
+    }
+
+    /// Job 1 has three of four processors until 100, and job 2 waits for all of them. Job 3 may start: it is done at 30. Job 4 asks for
+    /// more than is free. Job 5 would delay job 2, and so would job 6, which asks for no less.
     #[test]
-    fn no_plan_is_made_for_a_job_that_asks_for_more_than_is_free() {
-        let four = trace(&[(0, 100, 3, 100), (10, 10, 2, 10), (20, 10, 1, 10), (30, 10, 2, 10)]);
+    fn no_plan_is_made_for_a_job_that_asks_too_much() {
+        let six = trace(&[
+            (0, 100, 3, 100),
+            (10, 10, 4, 10),
+            (20, 10, 1, 10),
+            (40, 10, 2, 10),
+            (50, 10, 1, 200),
+            (60, 10, 1, 300),
+        ]);
+        let [_, _, third, fourth, fifth, sixth] = six.jobs[..] else { panic!("six jobs") };
         let mut replay =
-            Replay::new(&four, single_processor_nodes(4, Policy::Easy)).expect("a replay");
-        assert!(!replay.is_hopeless(0..1), "no plan was made yet");
-        while let Some(now) = replay.next_instant().filter(|now| now.secs() < 20) {
-            replay.pass(now).expect("a moment");
-        }
-        assert!(!replay.is_hopeless(2..3) && replay.is_hopeless(3..4));
-        while let Some(now) = replay.next_instant().filter(|now| now.secs() <= 100) {
-            replay.pass(now).expect("a moment");
-        }
-        assert!(!replay.is_hopeless(3..4), "jobs have ended");
+            Replay::new(&six, single_processor_nodes(4, Policy::Easy)).expect("a replay");
+        assert!(!replay.starts_nothing(None), "no plan was made yet");
+        pass_to(&mut replay, 10);
+        assert!(replay.starts_nothing(None) && !replay.asks_too_much(&third));
+        pass_to(&mut replay, 30);
+        assert!(replay.starts_nothing(None) && replay.asks_too_much(&fourth));
+        assert!(!replay.asks_too_much(&fifth), "one processor is free");
+        pass_to(&mut replay, 50);
+        assert!(replay.starts_nothing(None) && replay.asks_too_much(&sixth));
+        pass_to(&mut replay, 100);
+        assert!(!replay.starts_nothing(None), "jobs have ended, and others started");
     }
 
     /// A tick that is put off costs no command: the cluster is told of few of them.
