@@ -21,6 +21,14 @@ impl WaitingSizes {
         if *count == 0 {
             of_width.remove(&job.estimate_s);
         }
+        if of_width.is_empty() {
+            self.0.remove(&job.processors);
+        }
+    }
+
+    /// The fewest processors that one asks for.
+    pub fn narrowest(&self) -> Option<u32> {
+        self.0.keys().next().copied()
     }
 
     /// Whether a job waits that asks for no more than this one, for no longer.
@@ -55,5 +63,8 @@ mod tests {
         assert!(waiting.has_one_within(&job(2, 60)), "one of two is left");
         waiting.remove(&job(2, 60));
         assert!(!waiting.has_one_within(&job(2, 599)) && waiting.has_one_within(&job(2, 600)));
+        assert_eq!(waiting.narrowest(), Some(2));
+        waiting.remove(&job(2, 600));
+        assert_eq!(waiting.narrowest(), Some(8));
     }
 }
