@@ -1,11 +1,12 @@
 //! Moments of a replay at which nothing can start: no plan need be made of them.
 //!
-//! Nothing starts while every job that waits asks for more than is free. While no job ends, a plan that started nothing is followed by others that start nothing, as long as the first job of the queue is
-//! the same: what is free stays free, the jobs that have a backfill slot keep it, and beside it the others have ever less time. A job
-//! that comes changes nothing of that if it asks for more than is free; nor if another waits that asks for no more processors and no
-//! more time, where all processors are alike: where that one cannot start, this one cannot. Under `priority/sluice`, where the order of the queue is worked
-//! out anew every minute, most minutes of a trace are so: it is enough to ask who would be first, and to carry out the last of such
-//! ticks before the next thing that happens.
+//! Nothing starts while every job that waits asks for more than is free. While no job ends, a plan that started nothing is followed
+//! by others that start nothing, as long as the first job of the queue is the same: what is free stays free, the jobs that have a
+//! backfill slot keep it, and beside it the others have ever less time. A job that comes changes nothing of that if it asks for more
+//! than is free; nor if another waits that asks for no more processors and no more time, where all processors are alike: where that
+//! one cannot start, this one cannot. Under `priority/sluice`, where the order of the queue is worked out anew every minute, most
+//! minutes of a trace are so: it is enough to ask who would be first, and to carry out the last of such ticks before the next thing
+//! that happens.
 
 use crate::trace::Trace;
 use cluster::ClusterConfig;
