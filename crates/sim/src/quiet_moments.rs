@@ -10,6 +10,7 @@
 
 use crate::trace::Trace;
 use cluster::ClusterConfig;
+use model::partition::{OverSubscribe, Partition};
 use model::preempt::PreemptBy;
 
 /// Whether time decides nothing in this replay but the order of the queue, and that of no jobs but the first.
@@ -25,9 +26,39 @@ pub fn are_possible(trace: &Trace, config: &ClusterConfig) -> bool {
     let by_first_alone = (has_one_slot || !parameters.priority.expansion)
         && limits.age_min_s == 0
         && limits.priority_min.is_none();
+    // Where jobs share processors, one that is taken is free for others.
+    let is_shared = |p: &Partition| matches!(p.over_subscribe, OverSubscribe::Force(_));
+    let alone = !parameters.select.shares_cpus && !config.partitions.iter().any(is_shared);
     // With devices the jobs that are typical are counted at each tick.
     let without_devices = config.nodes.iter().all(|node| node.gres.is_empty());
     // A job that outlasts its limit moves the slots of others as it does.
     let end_in_time = || trace.jobs.iter().all(|job| job.run_s <= job.estimate_s);
-    by_order_alone && by_first_alone && without_devices && end_in_time()
+    by_order_alone && by_first_alone && alone && without_devices && end_in_time()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::single_processor_nodes;
+    use crate::policy::Policy;
+
+    fn are_possible_with(policy: Policy, change: impl FnOnce(&mut ClusterConfig)) -> bool {
+        let trace = Trace { jobs: Vec::new(), processors: None, epoch_s: 0, left_out: 0 };
+        let mut config = single_processor_nodes(4, policy);
+        change(&mut config);
+        are_possible(&trace, &config)
+    }
+
+    #[test]
+    fn every_plan_is_made_where_jobs_share_processors() {
+        for policy in Policy::ALL {
+            assert!(are_possible_with(policy, |_| {}), "{policy}");
+            let is_forced = are_possible_with(policy, |config| {
+                config.partitions[0].over_subscribe = OverSubscribe::Force(2);
+            });
+            let by_memory =
+                are_possible_with(policy, |config| config.parameters.select.shares_cpus = true);
+            assert!(!is_forced && !by_memory, "{policy}");
+        }
+    }
 }

@@ -4,6 +4,7 @@ use super::*;
 use crate::estimate_error::EstimateError;
 use crate::machine::single_processor_nodes;
 use crate::policy::Policy;
+use model::partition::OverSubscribe;
 
 /// Submit, run, processors, estimate; times in seconds.
 type Job = (i64, u32, u32, u32);
@@ -134,6 +135,15 @@ fn no_plan_is_made_for_a_job_that_asks_too_much() {
     assert_eq!(replay.starts[1], None);
     pass_to(&mut replay, 100);
     assert_eq!(replay.starts[1], Some(Timestamp::from_secs(100)), "job 1 has ended");
+}
+
+/// One processor that two jobs share: the second starts at once, though none is free.
+#[test]
+fn job_starts_on_a_processor_that_it_shares() {
+    let two = trace(&[(0, 100, 1, 100), (10, 100, 1, 100)]);
+    let mut config = single_processor_nodes(1, Policy::Easy);
+    config.partitions[0].over_subscribe = OverSubscribe::Force(2);
+    assert_eq!(starts(&two, config), [0, 10]);
 }
 
 /// A tick that is put off costs no command: the cluster is told of few of them.
