@@ -23,9 +23,10 @@ pub fn are_possible(trace: &Trace, config: &ClusterConfig) -> bool {
         && !parameters.power.is_enabled()
         && config.sources.is_empty();
     let has_one_slot = !parameters.backfill || parameters.backfill_slots_max <= 1;
-    let by_first_alone = (has_one_slot || !parameters.priority.expansion)
-        && limits.age_min_s == 0
-        && limits.priority_min.is_none();
+    // As time passes a slot comes within the window, and those behind it move.
+    let slots_stay = !parameters.priority.expansion && limits.window_min.is_none();
+    let by_first_alone =
+        (has_one_slot || slots_stay) && limits.age_min_s == 0 && limits.priority_min.is_none();
     // Where jobs share processors, one that is taken is free for others.
     let is_shared = |p: &Partition| matches!(p.over_subscribe, OverSubscribe::Force(_));
     let alone = !parameters.select.shares_cpus && !config.partitions.iter().any(is_shared);
@@ -60,5 +61,15 @@ mod tests {
                 are_possible_with(policy, |config| config.parameters.select.shares_cpus = true);
             assert!(!is_forced && !by_memory, "{policy}");
         }
+    }
+
+    #[test]
+    fn every_plan_is_made_where_slots_come_within_a_window() {
+        let with_window = |policy| {
+            are_possible_with(policy, |config| {
+                config.parameters.backfill_limits.window_min = Some(60);
+            })
+        };
+        assert!(with_window(Policy::Easy) && !with_window(Policy::Conservative));
     }
 }
