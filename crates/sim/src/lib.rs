@@ -8,6 +8,7 @@
 //!   virtual_cluster  the state machine and the planner, driven as the server drives them
 //!   replay           a trace through the virtual cluster
 //!   quiet_moments    moments of a replay at which nothing can start
+//!   waiting_sizes    the sizes of the jobs that wait in a replay
 //!   pod_replay       a list of pods onto a cluster that fills
 //!   job_times        how long jobs waited and ran, and means of it
 //!   summary          waits, slowdowns and utilisation of a replay
@@ -41,6 +42,7 @@ mod chance;
 mod job_specs;
 mod job_times;
 mod quiet_moments;
+mod waiting_sizes;
 
 pub use error::SimError;
 pub use pod_replay::{Arrivals, PodSummary, replay_pods};

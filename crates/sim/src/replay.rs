@@ -11,6 +11,7 @@ use crate::quiet_moments;
 use crate::summary::Summary;
 use crate::trace::{Trace, TraceJob};
 use crate::virtual_cluster::VirtualCluster;
+use crate::waiting_sizes::WaitingSizes;
 use cluster::{ClusterConfig, Event};
 use model::id::JobId;
 use model::preempt::PreemptBy;
@@ -27,7 +28,7 @@ const ENDED_MAX: usize = 256;
 const IDLE_TICKS_MAX: u32 = 1_000;
 
 /// Jobs between two calls of the progress function.
-const PROGRESS_STEP: usize = 1_024;
+const PROGRESS_STEP: usize = 128;
 
 /// What is measured beside waits and utilisation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -95,6 +96,9 @@ struct Replay<'t> {
     tick_put_off: Option<Timestamp>,
     /// The first job of the queue in the last plan, if that plan started nothing and no job has ended since.
     first_of_quiet_plan: Option<JobId>,
+    /// Jobs ask for nodes of one processor: any of them serves.
+    are_nodes_alike: bool,
+    waiting: WaitingSizes,
     processors: u64,
     /// CPUs times milliseconds that jobs held.
     cpu_ms: u128,
@@ -143,6 +147,8 @@ impl<'t> Replay<'t> {
             is_by_expansion,
             tick_put_off: None,
             first_of_quiet_plan: None,
+            are_nodes_alike: width == Width::Nodes,
+            waiting: WaitingSizes::default(),
             processors,
             cpu_ms: 0,
             measures: Measures::default(),
@@ -193,10 +199,20 @@ impl<'t> Replay<'t> {
         runs && !ends && !comes && self.starts_nothing(self.cluster.period_end_after(now))
     }
 
-    /// Whether the last plan started nothing, and the same job is first in the queue once this period of priorities has ended.
+    /// Whether a plan would start nothing of what has waited, with priorities as of the end of this period: all ask for more than is
+    /// free, or the last plan started nothing and the same job is first in the queue.
     fn starts_nothing(&self, period_end: Option<Timestamp>) -> bool {
+        if !self.has_quiet_moments {
+            return false;
+        }
+        let free = self.free_processors();
+        let fits = self.waiting.narrowest().is_some_and(|least| u64::from(least) <= free);
         let first = self.first_of_quiet_plan;
-        first.is_some() && first == self.first_in_queue(period_end)
+        !fits || (first.is_some() && first == self.first_in_queue(period_end))
+    }
+
+    fn free_processors(&self) -> u64 {
+        self.processors.saturating_sub(self.busy_processors)
     }
 
     fn first_in_queue(&self, period_end: Option<Timestamp>) -> Option<JobId> {
@@ -211,9 +227,9 @@ impl<'t> Replay<'t> {
         self.cluster.advance_to(now);
         self.end_jobs(now)?;
         let first_new = self.submitted;
-        self.submit_jobs(now)?;
+        let may_start = self.submit_jobs(now)?;
         self.tick(now)?;
-        if !self.is_hopeless(first_new..self.submitted) {
+        if may_start || !self.starts_nothing(self.cluster.state().charged_usage.as_of) {
             self.plan()?;
         }
         if self.measures.estimates {
@@ -224,12 +240,10 @@ impl<'t> Replay<'t> {
         Ok(())
     }
 
-    /// Whether nothing could start before these jobs came, and each of them asks for more than is free.
-    fn is_hopeless(&self, new: Range<usize>) -> bool {
-        let free = self.processors.saturating_sub(self.busy_processors);
-        let asks_more = |job: &TraceJob| u64::from(job.processors) > free;
-        self.trace.jobs[new].iter().all(asks_more)
-            && self.starts_nothing(self.cluster.state().charged_usage.as_of)
+    /// Whether the job, which comes now, cannot start where nothing else can.
+    fn asks_too_much(&self, job: &TraceJob) -> bool {
+        u64::from(job.processors) > self.free_processors()
+            || (self.are_nodes_alike && self.waiting.has_one_within(job))
     }
 
     fn plan(&mut self) -> Result<(), SimError> {
@@ -294,8 +308,10 @@ impl<'t> Replay<'t> {
         Ok(())
     }
 
-    fn submit_jobs(&mut self, now: Timestamp) -> Result<(), SimError> {
+    /// Returns whether one of the jobs that come now may start, though nothing else can.
+    fn submit_jobs(&mut self, now: Timestamp) -> Result<bool, SimError> {
         let trace = self.trace;
+        let mut may_start = false;
         while let Some(job) = trace.jobs.get(self.submitted) {
             if self.submit_time(job) > now {
                 break;
@@ -306,8 +322,10 @@ impl<'t> Replay<'t> {
             let id = self.cluster.submit(submit).map_err(refused)?;
             debug_assert_eq!(self.index(id), self.submitted, "ids follow the trace");
             self.submitted += 1;
+            may_start |= !self.asks_too_much(job);
+            self.waiting.add(job);
         }
-        Ok(())
+        Ok(may_start)
     }
 
     fn tick(&mut self, now: Timestamp) -> Result<(), SimError> {
@@ -340,6 +358,7 @@ impl<'t> Replay<'t> {
                 Event::Started(started) => {
                     let index = self.index(started.attempt.job);
                     self.starts[index] = Some(now);
+                    self.waiting.remove(&self.trace.jobs[index]);
                     self.busy_processors += u64::from(started.allocation.cpu_count());
                     let run = Duration::from_secs(self.trace.jobs[index].run_s.into());
                     let attempt = started.attempt;
@@ -398,230 +417,4 @@ impl<'t> Replay<'t> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::estimate_error::EstimateError;
-    use crate::machine::single_processor_nodes;
-    use crate::policy::Policy;
-
-    /// Submit, run, processors, estimate; times in seconds.
-    type Job = (i64, u32, u32, u32);
-
-    fn trace(jobs: &[Job]) -> Trace {
-        let job = |(line, &(submit_s, run_s, processors, estimate_s)): (usize, &Job)| TraceJob {
-            line: line as u64 + 1,
-            submit_s,
-            run_s,
-            is_cut: false,
-            processors,
-            estimate_s,
-            user: 1,
-        };
-        let jobs = jobs.iter().enumerate().map(job).collect();
-        Trace { jobs, processors: Some(4), epoch_s: 0, left_out: 0 }
-    }
-
-    fn starts(trace: &Trace, config: ClusterConfig) -> Vec<i64> {
-        starts_of(Replay::new(trace, config).expect("a replay"))
-    }
-
-    fn starts_of(mut replay: Replay<'_>) -> Vec<i64> {
-        while let Some(now) = replay.next_instant() {
-            replay.pass(now).expect("a moment");
-        }
-        assert_eq!(replay.ended, replay.trace.jobs.len());
-        replay.starts.iter().map(|start| start.expect("all start").secs()).collect()
-    }
-
-    /// Four processors and five jobs; what follows is worked out by hand.
-    ///
-    /// 1. Two processors from 0; expected to end at 100, and does at 80.
-    /// 2. Three processors for 100 s, from 1: the first that waits, expected to start at 100.
-    /// 3. All four for 50 s, from 2: waits behind job 2, expected to start at 200.
-    /// 4. One for 250 s, from 3: beside job 2 there is room for it, but it would delay job 3.
-    /// 5. One for 50 s, from 4: done before job 2 needs anything.
-    fn five_jobs() -> Trace {
-        trace(&[
-            (0, 80, 2, 100),
-            (1, 100, 3, 100),
-            (2, 50, 4, 50),
-            (3, 250, 1, 250),
-            (4, 50, 1, 50),
-        ])
-    }
-
-    /// In order: job 2 when job 1 has ended, job 3 when job 2 has, jobs 4 and 5 when job 3 has.
-    #[test]
-    fn five_jobs_in_order_start_when_worked_out_by_hand() {
-        let config = single_processor_nodes(4, Policy::Fcfs);
-        assert_eq!(starts(&five_jobs(), config), [0, 80, 180, 230, 230]);
-    }
-
-    /// All five take all four processors, one after another. Priorities are worked out at 70, 130 and so on, each minute from
-    /// when the first job waits.
-    ///
-    /// 1. From 0 to 1000.
-    /// 2. Has waited for 960 s at 970, with a limit of 6000: an expansion factor of 1.16.
-    /// 3. Has waited for 950 s at 970, with a limit of 60: 16.8. It starts at 1000, and job 2 at 1050, to 1550.
-    /// 4. Is expected to run for its limit of 700, since job 1 ran longer: at 1510 it has waited for 500, a factor of 1.71.
-    /// 5. Is expected to run for 525, the mean of jobs 1 and 3, whatever its limit: at 1510 it has waited for 450, a factor
-    ///    of 1.86. It starts at 1550, and job 4 at 1560.
-    #[test]
-    fn five_jobs_by_expansion_factor_start_when_worked_out_by_hand() {
-        let five = trace(&[
-            (0, 1000, 4, 1000),
-            (10, 500, 4, 6000),
-            (20, 50, 4, 60),
-            (1010, 100, 4, 700),
-            (1060, 10, 4, 100_000),
-        ]);
-        let config = single_processor_nodes(4, Policy::Sluice);
-        assert_eq!(starts(&five, config), [0, 1050, 1000, 1560, 1550]);
-    }
-
-    /// Jobs run for up to eight hours. Under the policy whose clock decides every minute most ticks start nothing; the order of the
-    /// queue changes all the same, and now and then a job starts because of it.
-    #[test]
-    fn moments_without_a_plan_start_nothing() {
-        for (seed, policy) in (1..=2_u64).flat_map(|seed| Policy::ALL.map(|policy| (seed, policy)))
-        {
-            let mut drawn = seed;
-            let mut below = |bound: u64| {
-                drawn = drawn.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-                (drawn >> 33) % bound
-            };
-            let mut submit_s = 0;
-            let jobs: Vec<Job> = (0..80)
-                .map(|_| {
-                    submit_s += below(1_500) as i64;
-                    let longest_s = if below(3) == 0 { 30_000 } else { 2_400 };
-                    let widest = if below(4) == 0 { 12 } else { 3 };
-                    let run_s = 60 + below(longest_s) as u32;
-                    let processors = 1 + below(widest) as u32;
-                    (submit_s, run_s, processors, run_s + below(9_000) as u32)
-                })
-                .collect();
-            let trace = trace(&jobs);
-            let replay =
-                || Replay::new(&trace, single_processor_nodes(12, policy)).expect("a replay");
-            assert!(replay().has_quiet_moments, "{policy}");
-            let with_all_plans = Replay { has_quiet_moments: false, ..replay() };
-            let (few, all) = (starts_of(replay()), starts_of(with_all_plans));
-            assert_eq!(few, all, "seed {seed}, {policy}");
-        }
-    }
-
-    /// Job 1 has three of four processors, and job 2 waits for two. Of those that come then job 3 may start, and job 4 cannot.
-    #[test]
-    fn no_plan_is_made_for_a_job_that_asks_for_more_than_is_free() {
-        let four = trace(&[(0, 100, 3, 100), (10, 10, 2, 10), (20, 10, 1, 10), (30, 10, 2, 10)]);
-        let mut replay =
-            Replay::new(&four, single_processor_nodes(4, Policy::Easy)).expect("a replay");
-        assert!(!replay.is_hopeless(0..1), "no plan was made yet");
-        while let Some(now) = replay.next_instant().filter(|now| now.secs() < 20) {
-            replay.pass(now).expect("a moment");
-        }
-        assert!(!replay.is_hopeless(2..3) && replay.is_hopeless(3..4));
-        while let Some(now) = replay.next_instant().filter(|now| now.secs() <= 100) {
-            replay.pass(now).expect("a moment");
-        }
-        assert!(!replay.is_hopeless(3..4), "jobs have ended");
-    }
-
-    /// A tick that is put off costs no command: the cluster is told of few of them.
-    #[test]
-    fn most_ticks_of_a_long_wait_are_put_off() {
-        let two = trace(&[(0, 86_400, 4, 86_400), (10, 60, 4, 60)]);
-        let mut replay =
-            Replay::new(&two, single_processor_nodes(4, Policy::Sluice)).expect("a replay");
-        let (mut passed, mut put_off) = (0, 0);
-        while let Some(now) = replay.next_instant() {
-            replay.pass(now).expect("a moment");
-            passed += 1;
-            put_off += usize::from(replay.tick_put_off.is_some());
-        }
-        assert!(passed > 1_000 && passed - put_off < 10, "{put_off} of {passed}");
-    }
-
-    /// Jobs 4 and 5 overtake at once. Job 3 starts when job 4 has ended, at 253.
-    #[test]
-    fn five_jobs_under_easy_backfill_start_when_worked_out_by_hand() {
-        let config = single_processor_nodes(4, Policy::Easy);
-        assert_eq!(starts(&five_jobs(), config), [0, 80, 253, 3, 4]);
-    }
-
-    /// Job 5 delays nobody and overtakes at once. Job 4 starts behind job 3.
-    #[test]
-    fn five_jobs_under_conservative_backfill_start_when_worked_out_by_hand() {
-        let config = single_processor_nodes(4, Policy::Conservative);
-        assert_eq!(starts(&five_jobs(), config), [0, 80, 180, 230, 4]);
-    }
-
-    /// Under EASY the waits are 0, 79, 251, 0 and 0 s, the slowdowns 1, 1.79, 6.02, 1 and 1; 960 of 4 times 303 processor
-    /// seconds are used.
-    #[test]
-    fn figures_of_five_jobs_are_those_worked_out_by_hand() {
-        let config = single_processor_nodes(4, Policy::Easy);
-        let measures = Measures { estimates: true, history: true, kinds: false };
-        let Outcome { figures, history } =
-            replay(&five_jobs(), config, measures, |_| {}).expect("a replay");
-        let expected = Summary {
-            jobs: 5,
-            utilisation: 0.792079,
-            mean_wait_s: 66.0,
-            max_wait_s: 251.0,
-            mean_bounded_slowdown: 2.162,
-            // Job 2 was expected at 100 and started at 80, job 3 at 200 and at 253.
-            estimate_errors: vec![EstimateError {
-                processors_min: 2,
-                processors_max: Some(8),
-                jobs: 2,
-                median_s: 20.0,
-                ninetieth_percentile_s: 53.0,
-            }],
-            kinds: Vec::new(),
-        };
-        assert_eq!(figures, expected);
-        // When job 5 comes all wait or run: two processors of job 1, one each of jobs 4 and 5.
-        let then = history.moments.iter().find(|moment| moment.time.secs() == 4).expect("a moment");
-        assert_eq!((then.busy_processors, then.waiting_jobs), (4, 2));
-        assert_eq!(history.moments.last().map(|moment| moment.busy_processors), Some(0));
-        let bars: Vec<_> = history.bars.iter().map(|bar| (bar.line, bar.nodes.len())).collect();
-        assert_eq!(bars, [(5, 1), (1, 2), (2, 3), (4, 1), (3, 4)]);
-    }
-
-    /// Job 3 would end at 62, a second after job 2 can start: in whole minutes there would be room for it.
-    #[test]
-    fn estimates_count_to_the_second() {
-        let jobs = trace(&[(0, 61, 1, 61), (1, 10, 2, 10), (2, 60, 1, 60)]);
-        assert_eq!(starts(&jobs, single_processor_nodes(2, Policy::Easy)), [0, 61, 71]);
-    }
-
-    #[test]
-    fn same_replay_twice_gives_the_same_figures() {
-        let once = || {
-            let jobs: Vec<_> = (0..400_u32)
-                .map(|n| {
-                    let run = 10 + n * 7919 % 500;
-                    (i64::from(n) * 40, run, 1 + n * 31 % 4, run + n * 13 % 300)
-                })
-                .collect();
-            let config = single_processor_nodes(4, Policy::Easy);
-            let replay = replay(&trace(&jobs), config, Measures::default(), |_| {});
-            replay.expect("a replay").figures
-        };
-        let first = once();
-        assert_eq!(first, once());
-        assert!(first.mean_wait_s > 0.0 && first.utilisation > 0.5, "{first:?}");
-    }
-
-    #[test]
-    fn job_that_never_starts_is_named_by_its_line() {
-        let mut config = single_processor_nodes(4, Policy::Easy);
-        config.partitions[0].max_nodes = Some(2);
-        let jobs = trace(&[(0, 5, 1, 5), (1, 5, 3, 5)]);
-        let said = replay(&jobs, config, Measures::default(), |_| {});
-        let said = said.expect_err("three nodes of two").to_string();
-        assert!(said.starts_with("line 2: "), "{said}");
-    }
-}
+mod tests;

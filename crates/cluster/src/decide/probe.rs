@@ -73,6 +73,7 @@ impl State {
         let job = Job::waiting(id, run, &spec, names, self.next_priority, context.now);
         let ranking = Ranking::new(self, context.now);
         let priorities = ranking.priorities(&job, partitions, context.now);
+        let (priority, priorities) = view::shown_priorities(priorities);
         let first = partitions.first().map(|at| self.partitions[*at as usize].name.as_str());
         sched::PendingJob {
             job: job.id,
@@ -80,8 +81,8 @@ impl State {
             tasks_allowed: None,
             association: ranking.association(&job, first),
             spec: job.spec,
-            priority: priorities.iter().copied().max().unwrap_or(1),
-            priorities: if priorities.len() > 1 { priorities } else { Vec::new() },
+            priority,
+            priorities,
             submit: context.now,
             hold: None,
             dependency: sched::view::DependencyState::Met,

@@ -17,6 +17,7 @@ use crate::view::NodeInfo;
 use model::cpuset::CpuSet;
 use model::node::NodeConfig;
 use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 #[derive(Debug, Clone)]
@@ -101,6 +102,16 @@ impl NodeNeeds {
             && self.gres == other.gres
             && (&self.only, &self.excluded) == (&other.only, &other.excluded)
             && Arc::ptr_eq(&self.candidates, &other.candidates)
+    }
+
+    /// A hash that is equal for needs that take the same.
+    pub fn taken_hash(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        for need in &self.needs {
+            need.as_ref().map(|need| (&need.amounts, &need.divided)).hash(&mut hasher);
+        }
+        (&self.only, &self.excluded).hash(&mut hasher);
+        hasher.finish()
     }
 
     pub fn fits(&self, class: ClassIndex, free: &[u64], presence: &Occupancy) -> bool {

@@ -311,8 +311,10 @@ impl SlotFinder<'_, '_> {
         from: Millis,
         before: &SlotRecord,
     ) -> SlotRecord {
+        // A slot that should have begun by now is looked for again: the job had to wait for more than nodes.
+        let is_past = before.slot.as_ref().is_some_and(|kept| kept.start < from);
         let settled = match (before.single, shape.mode) {
-            _ if !self.replay.is_active => None,
+            _ if is_past || !self.replay.is_active => None,
             (true, _) => self.single_as_before(shape, from, before),
             // Which nodes such a slot takes also depends on how many others serve when it begins.
             (false, PlacementMode::EqualNodes(_)) if self.timelines.narrow_jobs_end_first() => {

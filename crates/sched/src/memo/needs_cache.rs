@@ -17,8 +17,9 @@ const KEPT_MAX: usize = 1_024;
 #[derive(Debug, Clone, Default)]
 pub struct NeedsCache {
     known: HashMap<NeedsKey, CachedNeeds>,
-    /// One for all requests that take the same of a node: jobs on two and on twenty nodes differ in how many they take.
-    orders: Vec<CachedOrder>,
+    /// One for all requests that take the same of a node: jobs on two and on twenty nodes differ in how many they take. By the hash
+    /// of what is taken: where nodes are for one user at a time, there are as many as users and requests.
+    orders: HashMap<u64, Vec<CachedOrder>>,
     partitions: Vec<PartitionNodes>,
     /// Nodes that changed, in order. An order is brought up to date when it is asked for.
     log: Vec<u32>,
@@ -131,7 +132,10 @@ impl NeedsCache {
         let plan_count = self.plan_count;
         if self.known.len() > KEPT_MAX {
             self.known.retain(|_, known| known.used + 1 >= plan_count);
-            self.orders.retain(|known| Arc::strong_count(&known.needs) > 1);
+            self.orders.retain(|_, orders| {
+                orders.retain(|known| Arc::strong_count(&known.needs) > 1);
+                !orders.is_empty()
+            });
         }
         if changed.is_empty() {
             return;
@@ -180,8 +184,8 @@ impl NeedsCache {
     pub fn order(&mut self, needs: &Arc<NodeNeeds>, baseline: &Baseline) -> Arc<FreeOrder> {
         let (volume, page, log) = (self.volume, self.log.len(), &self.log);
         let sorted = || Arc::new(needs.sorted(|needs, node| first_free(needs, baseline, node)));
-        let Some(known) = self.orders.iter_mut().find(|known| Arc::ptr_eq(&known.needs, needs))
-        else {
+        let mut of_hash = self.orders.get_mut(&needs.taken_hash()).into_iter().flatten();
+        let Some(known) = of_hash.find(|known| Arc::ptr_eq(&known.needs, needs)) else {
             return sorted();
         };
         match known.as_of {
@@ -201,7 +205,12 @@ impl NeedsCache {
 }
 
 /// These needs, or the same ones that another request has.
-fn shared(orders: &mut Vec<CachedOrder>, needs: NodeNeeds, uid: Option<u32>) -> Arc<NodeNeeds> {
+fn shared(
+    orders: &mut HashMap<u64, Vec<CachedOrder>>,
+    needs: NodeNeeds,
+    uid: Option<u32>,
+) -> Arc<NodeNeeds> {
+    let orders = orders.entry(needs.taken_hash()).or_default();
     let is_same = |known: &&CachedOrder| known.uid == uid && known.needs.takes_the_same_as(&needs);
     if let Some(known) = orders.iter().find(is_same) {
         return known.needs.clone();
@@ -250,7 +259,7 @@ mod tests {
         let plan = crate::plan(&view, NOW, &mut memo);
         assert_eq!((plan.starts.len(), plan.reasons.len()), (1, 3));
         assert_eq!(memo.needs_cache.known.len(), 4);
-        assert_eq!(memo.needs_cache.orders.len(), 2);
+        assert_eq!(memo.needs_cache.orders.values().flatten().count(), 2);
         assert_eq!(plan, view.plan());
     }
 }

@@ -238,11 +238,7 @@ impl<'a> Planner<'a> {
         let claimant = self.has_limits.then(|| self.claimant(entry));
         self.may_start(&slot, &shape, claimant)?;
         let (now, partition) = (self.timelines.now, entry.partition as usize);
-        let starts_max =
-            self.view.policy.backfill_limits.starts_max.filter(|_| self.is_for_starts());
-        if (!self.view.policy.backfill && self.blocked[partition] > 0)
-            || starts_max.is_some_and(|most| self.starts.len() >= most as usize)
-        {
+        if (!self.view.policy.backfill && self.blocked[partition] > 0) || self.has_all_starts() {
             return Err(Reason::Resources);
         }
         let mut finder = self.own_finder();

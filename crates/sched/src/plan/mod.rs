@@ -317,7 +317,8 @@ impl<'a> Planner<'a> {
                 return Some(Reason::Licenses);
             }
             let Some((placement, time_limit)) = self.find_placement(entry, shape) else {
-                self.next_plan.nothing_free[self.at] = true;
+                // A job that only this plan may not start may find nodes free in the next.
+                self.next_plan.nothing_free[self.at] = !self.has_all_starts();
                 if self.preempt_for(entry, shape) {
                     return Some(Reason::Resources);
                 }

@@ -24,6 +24,12 @@ impl<'a> Planner<'a> {
         self.usage.broken_by_shares(claimant, shares(), time_limit)
     }
 
+    /// Whether the plan starts as many jobs as it may.
+    pub(super) fn has_all_starts(&self) -> bool {
+        let most = self.view.policy.backfill_limits.starts_max.filter(|_| self.is_for_starts());
+        most.is_some_and(|most| self.starts.len() >= most as usize)
+    }
+
     pub(super) fn find_placement(
         &mut self,
         entry: JobInPartition,
@@ -34,9 +40,7 @@ impl<'a> Planner<'a> {
             self.shape(shape).fail();
             return None;
         }
-        let starts_max =
-            self.view.policy.backfill_limits.starts_max.filter(|_| self.is_for_starts());
-        if starts_max.is_some_and(|most| self.starts.len() >= most as usize) {
+        if self.has_all_starts() {
             return None;
         }
         let nothing_free = self.queue.slots[self.at].nothing_free;

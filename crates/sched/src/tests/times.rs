@@ -92,3 +92,20 @@ fn backfill_slots_follow_the_scheduler_parameters() {
     starts.policy.backfill_limits.starts_max = Some(2);
     assert_eq!(starts.plan().starts.len(), 2);
 }
+
+/// The first two jobs go to one node and the third takes the whole other one. Only the most starts of a plan keep it from that:
+/// what a plan knows of the last one is not that the node was taken, nor that the job could begin back then.
+#[test]
+fn jobs_beyond_the_most_starts_of_a_plan_start_with_the_next() {
+    let mut view = cluster(gpu_nodes(2)).with_jobs([job(1), job(2), job(3).cpus(32)]);
+    view.policy.backfill_limits.starts_max = Some(1);
+    let mut memo = Memo::default();
+    for id in 1..=3_u32 {
+        let now = after_min(10 * i64::from(id));
+        let plan = crate::plan(&view, now, &mut memo);
+        assert_eq!(plan, crate::plan(&view, now, &mut Memo::default()));
+        let started: Vec<u32> = plan.starts.iter().map(|start| start.job.0).collect();
+        assert_eq!(started, [id]);
+        view.carry_out(&plan);
+    }
+}

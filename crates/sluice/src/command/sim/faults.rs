@@ -1,13 +1,14 @@
 //! `sluice sim faults`: histories of random faults, one for each seed. Needs no server.
 
-use super::{Progress, VerbResult};
+use super::VerbResult;
+use super::progress::Progress;
 use crate::command::verb::in_columns;
 use ::sim::faults::{self, Counts, Failure, Finished, Options};
 use clap::Args;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 #[derive(Args)]
 pub struct FaultArgs {
@@ -28,18 +29,14 @@ pub struct FaultArgs {
     cores: u64,
 }
 
-/// How often a line says how far it is where there is no terminal.
-const LINE_PERIOD: Duration = Duration::from_secs(10);
-
 /// Histories that failed and are shown; the seeds of the others are counted alone.
 const SHOWN_MAX: u64 = 3;
 
 pub fn run(args: &FaultArgs) -> VerbResult {
     let FaultArgs { seeds, seed: first, events, cores } = *args;
     let options = Options { events, ..Options::default() };
-    let mut progress = Progress::new(0);
+    let mut progress = Progress::new();
     let begun = Instant::now();
-    let mut line_due = begun + LINE_PERIOD;
     let (mut counts, mut failed, mut end) = (Counts::default(), 0, None);
     let mut done = 0;
     let mut take = |outcome: Result<Finished, Box<Failure>>| {
@@ -57,13 +54,7 @@ pub fn run(args: &FaultArgs) -> VerbResult {
             }
         }
         done += 1;
-        let line = format!("{done} of {seeds} histories, {failed} failed");
-        if progress.is_shown {
-            progress.write(&format!("\r{line}"));
-        } else if Instant::now() >= line_due {
-            line_due = Instant::now() + LINE_PERIOD;
-            eprintln!("{line}");
-        }
+        progress.say(&format!("{done} of {seeds} histories, {failed} failed"));
     };
     run_histories(first, seeds, cores, &options, &mut take);
     progress.clear();

@@ -2,6 +2,7 @@
 
 mod faults;
 mod live;
+mod progress;
 
 use super::verb::{ServerLocationArgs, VerbError, VerbResult, in_columns};
 use ::agent::trusted_dir::TrustedDir;
@@ -16,8 +17,8 @@ use ::sim::{
 };
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
+use progress::Progress;
 use std::fs::File;
-use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use wire::what_if::AddedNodes;
@@ -192,10 +193,11 @@ fn replay_trace(
     let config = configured
         .unwrap_or_else(|| machine::single_processor_nodes(trace.processors.unwrap_or(1), policy));
     let nodes = config.nodes.len();
-    let mut progress = Progress::new(trace.jobs.len());
+    let mut progress = Progress::new();
+    let all = trace.jobs.len();
     let measures =
         Measures { estimates: args.estimates, history: charts.is_some(), kinds: args.kinds };
-    let outcome = ::sim::replay(trace, config, measures, |ended| progress.show(ended));
+    let outcome = ::sim::replay(trace, config, measures, |ended| progress.jobs(ended, all));
     progress.clear();
     let Outcome { figures, history } = outcome.map_err(named)?;
     if let Some(folder) = &charts {
@@ -234,11 +236,9 @@ fn run_pods(args: &SimArgs, pod_path: &Path, nodes: &Path) -> VerbResult {
     let pod_list = pods::read_pods(open(pod_path)?).map_err(|error| named(pod_path, error))?;
     let arrivals =
         Arrivals { percent: args.arrive.unwrap_or(100), seed: args.seed.unwrap_or_default() };
-    let mut progress = Progress::new(0);
-    let summary = ::sim::replay_pods(&node_list, &pod_list, arrivals, |came, all| {
-        progress.jobs = all;
-        progress.show(came);
-    });
+    let mut progress = Progress::new();
+    let summary =
+        ::sim::replay_pods(&node_list, &pod_list, arrivals, |came, all| progress.jobs(came, all));
     progress.clear();
     let summary = summary.map_err(|error| named(nodes, error))?;
     if args.json {
@@ -335,35 +335,4 @@ fn kind_table(kinds: &[KindWaits]) -> String {
     };
     let rows = kinds.iter().map(row);
     in_columns(&std::iter::once(head.map(str::to_owned)).chain(rows).collect::<Vec<_>>())
-}
-
-/// A line on the terminal that says how far the replay is.
-struct Progress {
-    is_shown: bool,
-    jobs: usize,
-}
-
-impl Progress {
-    fn new(jobs: usize) -> Self {
-        Self { is_shown: std::io::stderr().is_terminal(), jobs }
-    }
-
-    fn show(&mut self, ended: usize) {
-        if self.is_shown {
-            let percent = 100 * ended / self.jobs.max(1);
-            self.write(&format!("\r{ended} of {} jobs, {percent} %", self.jobs));
-        }
-    }
-
-    fn clear(&mut self) {
-        if self.is_shown {
-            self.write("\r\x1b[K");
-        }
-    }
-
-    /// A terminal that is gone is no reason to end.
-    fn write(&self, text: &str) {
-        let mut out = std::io::stderr().lock();
-        let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-    }
 }
