@@ -14,6 +14,9 @@ use tokio::time::timeout;
 const LOOKUPS_MAX: usize = 16;
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The same for an account that is known: whoever asks again is not held up by a database or a machine that has no time.
+const KNOWN_LOOKUP_TIMEOUT: Duration = Duration::from_millis(100);
+
 /// How long an account is not looked up again, and how long it is known while nobody can look it up.
 const FRESH: Duration = Duration::from_secs(2);
 const KNOWN: Duration = Duration::from_secs(300);
@@ -25,9 +28,11 @@ const ROOT: u32 = 0;
 
 type LookUp = dyn Fn(u32, u32) -> Principal + Send + Sync;
 
+type FoundAccounts = HashMap<u32, FoundAccount>;
+
 pub struct Accounts {
     /// By user id: who has an account has its groups, whatever group a process of his is in.
-    found: Mutex<HashMap<u32, FoundAccount>>,
+    found: Arc<Mutex<FoundAccounts>>,
     lookups: Arc<Semaphore>,
     look_up: Arc<LookUp>,
 }
@@ -47,7 +52,7 @@ impl Default for Accounts {
 impl Accounts {
     fn found_by(look_up: impl Fn(u32, u32) -> Principal + Send + Sync + 'static) -> Self {
         let lookups = Arc::new(Semaphore::new(LOOKUPS_MAX));
-        Self { found: Mutex::default(), lookups, look_up: Arc::new(look_up) }
+        Self { found: Arc::default(), lookups, look_up: Arc::new(look_up) }
     }
 
     /// The user of a process; `None` where the database does not answer. Root is known without it.
@@ -69,37 +74,41 @@ impl Accounts {
                 timeout(LOOKUP_TIMEOUT, waits).await.ok()?.ok()?
             }
         };
-        let look_up = self.look_up.clone();
+        let (look_up, found) = (self.look_up.clone(), self.found.clone());
         let lookup = tokio::task::spawn_blocking(move || {
             // Kept until the database has answered, also when nobody waits for it any more.
             let _place = place;
-            look_up(uid, gid)
+            let who = look_up(uid, gid);
+            remember(&found, uid, &who);
+            who
         });
-        match timeout(LOOKUP_TIMEOUT, lookup).await {
-            Ok(Ok(who)) => {
-                self.remember(uid, &who);
-                Some(who)
-            }
+        let most = if otherwise.is_some() { KNOWN_LOOKUP_TIMEOUT } else { LOOKUP_TIMEOUT };
+        match timeout(most, lookup).await {
+            Ok(Ok(who)) => Some(who),
             _ => otherwise,
         }
     }
 
-    /// An id without an account is not remembered: there are too many of them.
-    fn remember(&self, uid: u32, who: &Principal) {
-        if who.name == uid.to_string() {
-            return;
-        }
-        let mut found = self.found();
-        if found.len() >= ACCOUNTS_MAX {
-            found.retain(|_, one| one.at.elapsed() < FRESH);
-        }
-        if found.len() < ACCOUNTS_MAX {
-            found.insert(uid, FoundAccount { who: who.clone(), at: Instant::now() });
-        }
+    fn found(&self) -> MutexGuard<'_, FoundAccounts> {
+        lock(&self.found)
     }
+}
 
-    fn found(&self) -> MutexGuard<'_, HashMap<u32, FoundAccount>> {
-        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(found: &Mutex<FoundAccounts>) -> MutexGuard<'_, FoundAccounts> {
+    found.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// An id without an account is not remembered: there are too many of them.
+fn remember(found: &Mutex<FoundAccounts>, uid: u32, who: &Principal) {
+    if who.name == uid.to_string() {
+        return;
+    }
+    let mut found = lock(found);
+    if found.len() >= ACCOUNTS_MAX {
+        found.retain(|_, one| one.at.elapsed() < FRESH);
+    }
+    if found.len() < ACCOUNTS_MAX {
+        found.insert(uid, FoundAccount { who: who.clone(), at: Instant::now() });
     }
 }
 
@@ -149,6 +158,8 @@ mod tests {
             let accounts = accounts.clone();
             tokio::spawn(async move { accounts.find(uid, 1).await.map(|who| who.uid) })
         };
+        // Its own lookup hangs, and is not waited for.
+        assert_eq!(ask(1000).await.expect("no panic"), Some(1000));
         let flood: Vec<_> = (0..LOOKUPS_MAX as u32).map(|n| ask(SUBORDINATE + n)).collect();
         while hung.load(Ordering::SeqCst) < LOOKUPS_MAX {
             tokio::task::yield_now().await;

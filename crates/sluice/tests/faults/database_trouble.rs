@@ -3,7 +3,7 @@
 use crate::database::TestDatabase;
 use crate::harness::clock::Clock;
 use crate::harness::{Cluster, CommandOutput, TIMEOUT, TWO_NODES, within};
-use crate::servers::{Server, agent, jobs, leader_and_standby, server_command};
+use crate::servers::{Server, agent, jobs, server_command};
 use std::collections::BTreeSet;
 use std::process::Stdio;
 
@@ -138,7 +138,8 @@ fn up_clock_of_the_database_decides_who_leads_also_where_it_is_an_hour_off_and_i
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("a time");
     database.execute("sluice", &is_off.replace("NOW", &now.as_secs().to_string()));
     let (first, second) = (Cluster::folder(TWO_NODES), Cluster::folder(TWO_NODES));
-    let (mut leader, standby) = leader_and_standby(&first, &second, &database);
+    let mut leader = Server::lead(&first, &database);
+    let standby = Server::wait_beside(&first, &second, &database);
     let id = |said: CommandOutput| -> u32 { said.ok().trim().parse().expect("an id") };
     let mut acknowledged = BTreeSet::from([id(submit(&first))]);
     leader.end("KILL");

@@ -153,7 +153,11 @@ const SACCTMGR_SHOWS: &[Change] = &[
     ("show qos", "sacctmgr -n -P show qos", "normal|"),
     ("show runawayjobs", "sacctmgr show runawayjobs", "No runaway jobs"),
     ("show transaction", "sacctmgr -n -P show transaction", "Add Accounts"),
-    ("show transaction", "sacctmgr -n -P show transaction user=daemon account=art", "user='daemon'"),
+    (
+        "show transaction",
+        "sacctmgr -n -P show transaction user=daemon account=art",
+        "user='daemon'",
+    ),
     ("show tres", "sacctmgr -n -P show tres", "cpu|"),
     ("show user", "sacctmgr -n -P show user", "daemon|"),
     ("version", "sacctmgr version", "slurm"),

@@ -27,10 +27,8 @@ while True:
 fn root_forwarded_ports_lead_to_the_jobs_node_and_never_to_the_servers_loopback() {
     let cluster = Cluster::folder(CONF);
     let key = cluster.path("key");
-    let made = Command::new("ssh-keygen")
-        .args(["-q", "-t", "ed25519", "-N", "", "-f"])
-        .arg(&key)
-        .status();
+    let made =
+        Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(&key).status();
     if !made.is_ok_and(|made| made.success()) {
         return skip("ssh-client", "no ssh-keygen");
     }

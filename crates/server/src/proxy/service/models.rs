@@ -146,7 +146,7 @@ async fn find(
     if known.is_some() {
         return known;
     }
-    named(&services.current(shared).await)
+    named(services.current(shared).await.as_ref())
 }
 
 /// A chat completion, streamed where the request says so. The request's body is whole already (`body_limits`).
