@@ -284,8 +284,8 @@ mod tests {
         let action = SigAction::new(handler, SaFlags::SA_RESTART, SigSet::empty());
         // SAFETY: the handler does nothing.
         unsafe { sigaction(Signal::SIGUSR1, &action) }.expect("a handler");
-        let site = Site::with("exec sleep 600");
-        let program = site.program();
+        let site = Site::with("touch $(dirname $0)/started; exec sleep 600");
+        let (program, started) = (site.program(), site.0.path().join("started"));
         let (thread_in, thread) = std::sync::mpsc::channel();
         let check = std::thread::spawn(move || {
             // SAFETY: it takes nothing.
@@ -293,10 +293,15 @@ mod tests {
             run(&program, "n1", None, Duration::from_secs(2))
         });
         let thread = thread.recv().expect("a thread");
+        // A fork that is interrupted again and again would never be done.
+        while !started.exists() {
+            std::thread::yield_now();
+        }
         while !check.is_finished() {
             // SAFETY: the thread is not joined yet, so that its number is its own.
             unsafe { libc::pthread_kill(thread, libc::SIGUSR1) };
-            std::thread::yield_now();
+            // Without a pause it would be in the handler and nowhere else.
+            std::thread::sleep(Duration::from_millis(1));
         }
         let failure = check.join().expect("no panic");
         assert_eq!(failure.as_deref(), Some("HealthCheckProgram: it took longer than 2 s"));

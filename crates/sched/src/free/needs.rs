@@ -76,11 +76,18 @@ impl NodeNeeds {
         };
         let request = demand.request;
         // A job of more nodes than were named may use others for the rest.
-        let only = match (scope, request.node_list.len()) {
-            _ if !request.node_pool.is_empty() => Some(named(&request.node_pool)),
+        let listed = match (scope, request.node_list.len()) {
             (_, 0) => None,
             (NeedsScope::EachNode, listed) if listed < demand.nodes_min as usize => None,
             _ => Some(named(&request.node_list)),
+        };
+        let pool = (!request.node_pool.is_empty()).then(|| named(&request.node_pool));
+        let only = match (pool, listed) {
+            (Some(mut pool), Some(listed)) => {
+                pool.retain(|node| listed.binary_search(node).is_ok());
+                Some(pool)
+            }
+            (pool, listed) => pool.or(listed),
         };
         let excluded =
             if request.exclude.is_empty() { Vec::new() } else { named(&request.exclude) };

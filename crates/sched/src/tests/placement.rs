@@ -181,12 +181,17 @@ fn nodes_are_of_a_pool_and_of_an_architecture() {
         job(2).asking(|r| r.architecture = Some(Architecture::X86)),
         job(3).asking(|r| r.node_pool = names(&["node4", "node3"])),
         job(4).nodes(2).asking(|r| r.node_pool = names(&["node2", "node4", "node1"])),
+        job(5).asking(|r| {
+            r.node_pool = names(&["node3", "node4"]);
+            r.node_list = names(&["node4"]);
+        }),
     ]);
     assert_snapshot!(plan_text(&view), @r#"
     1 starts: node2 cpu 0 mem 1024M x1
     2 starts: node1 cpu 0 mem 1024M x1
     3 starts: node3 cpu 0 mem 1024M x1
     4 starts: node1 cpu 1 mem 1024M x1; node2 cpu 1 mem 1024M x1
+    5 starts: node4 cpu 0 mem 1024M x1
     "#);
 }
 

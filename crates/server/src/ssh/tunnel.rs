@@ -156,6 +156,7 @@ pub async fn relay(
 ) {
     let Connected { number: connection, mut incoming, outgoing } = connected;
     let (activity, mut active) = watch::channel(());
+    let (has_ended, mut client_ended) = watch::channel(false);
     // Ends when the client has closed the channel.
     let inward = async {
         while let Some((item, _queued)) = input.recv().await {
@@ -163,6 +164,7 @@ pub async fn relay(
                 FromClient::Bytes(bytes) => bytes,
                 FromClient::End => {
                     let _ = orders.send(Order::End { connection }).await;
+                    has_ended.send_replace(true);
                     continue;
                 }
                 FromClient::Resize { .. } | FromClient::Signal(_) => continue,
@@ -187,8 +189,12 @@ pub async fn relay(
             let _ = orders.send(Order::Consumed { connection, bytes: length }).await;
         }
         let _ = output.eof().await;
-        // The other direction goes on until the client ends it, or the step does.
-        orders.closed().await;
+        // The other direction goes on until the client ends it, or the step does. A channel of which both have ended is closed
+        // here: `ssh -W` waits for it.
+        tokio::select! {
+            () = orders.closed() => {}
+            _ = client_ended.wait_for(|ended| *ended) => {}
+        }
     };
     let unused = async { while timeout(*idle, active.changed()).await.is_ok() {} };
     tokio::select! {

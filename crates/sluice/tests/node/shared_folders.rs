@@ -126,11 +126,12 @@ fn root_a_volume_in_a_shared_folder_is_the_same_on_every_host_that_has_it_mounte
         "sbatch --parsable --no-requeue -w node02 --volume data:{own} -o /dev/null --wrap true"
     );
     let job = as_user(&line).ok().trim().to_owned();
-    until("it is told", || {
-        let said = hosts.in_hub(&cluster, &format!("{} explain {job}", program())).stdout;
-        said.contains("has no volumes here: is it mounted?").then_some(())
+    until("it has left the queue", || {
+        let listed = hosts.in_hub(&cluster, &format!("squeue -h -j {job} -t PD,CF,R,CG")).stdout;
+        listed.is_empty().then_some(())
     });
-    as_user(&format!("scancel {job}"));
+    let said = hosts.in_hub(&cluster, &format!("{} explain {job}", program())).stdout;
+    assert!(said.contains("has no volumes here: is it mounted?"), "{said}");
     await_idle();
     let below = std::fs::read_dir(cluster.path("shared")).expect("the folder below the mount");
     assert_eq!(below.count(), 0);
