@@ -319,8 +319,15 @@ impl Cluster {
         if args.first() == Some(&"up") {
             self.was_up.store(true, Ordering::Relaxed);
         }
-        let mut command = Command::new(program());
-        command.args(args).current_dir(self.path("work"));
+        let mut command = self.command_of(program());
+        command.args(args);
+        command
+    }
+
+    /// Another program, which finds this cluster as a command of ours does.
+    pub fn command_of(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command.current_dir(self.path("work"));
         self.set_environment(&mut command);
         command
     }

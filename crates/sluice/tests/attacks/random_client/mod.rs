@@ -66,11 +66,6 @@ fn give_way() {
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 19) };
 }
 
-/// The users' programs are on other machines than jobs, whose sessions would each get as much of the CPUs as all of the test's.
-fn go_before_jobs() {
-    let _ = std::fs::write("/proc/self/autogroup", "-10");
-}
-
 /// Sets a flag when it goes out of scope, also by a failure: whoever waits for the flag ends too.
 struct SetOnDrop<'a>(&'a AtomicBool);
 
@@ -276,9 +271,8 @@ fn run(
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
-    go_before_jobs();
     let mut attack = Attack::new(seed);
-    let idle = (0..10).map(|_| watch::squeue(&attack.cluster, BYSTANDER)).max().expect("ten times");
+    let idle = watch::slowest_of_ten(&attack.cluster, BYSTANDER);
     let pids = ["server", "agent", "keeper"].map(|of| (of, attack.cluster.pid(of)));
     let fresh = attack.server_memory();
     let mut first = None;

@@ -1,39 +1,87 @@
 //! Whether the server still answers: `squeue`, again and again, as root and as an ordinary user.
 
-use crate::harness::Cluster;
-use std::os::unix::process::CommandExt;
-use std::process::Stdio;
+use crate::harness::{Cluster, program};
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// One that takes longer is printed, with the time that the server's log has too.
 const SLOW: Duration = Duration::from_millis(500);
 
-/// How long one `squeue` of this user took; it must succeed.
-pub fn squeue(cluster: &Cluster, user: &str) -> Duration {
-    let user = nix::unistd::User::from_name(user).unwrap().expect("a user of this machine");
-    let mut command = cluster.command(&["squeue"]);
-    command.uid(user.uid.as_raw()).gid(user.gid.as_raw());
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let begin = Instant::now();
-    let output = command.output().expect("squeue runs");
-    let took = begin.elapsed();
-    assert!(output.status.success(), "{}: {}", user.name, String::from_utf8_lossy(&output.stderr));
-    took
+/// Runs `squeue` as a user until its input ends, and prints how long each took. It is a process of its own, as users have: one that
+/// the attackers' process starts waits until all that they hold is copied for it, and for their threads. Its session goes before
+/// those of jobs, for users sit at other machines. It pauses between two, so that the watch is no load of its own.
+const WATCH: &str = r#"
+import os, select, subprocess, sys, time
+os.setsid()
+try:
+    with open("/proc/self/autogroup", "w") as share:
+        share.write("-10")
+except FileNotFoundError:
+    pass
+program, uid, gid = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+while not select.select([0], [], [], 0.1)[0]:
+    began = time.monotonic_ns()
+    done = subprocess.run([program, "squeue"], user=uid, group=gid, extra_groups=[], stdin=subprocess.DEVNULL,
+                          stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    took = time.monotonic_ns() - began
+    print(took, done.returncode, done.stderr.decode(errors="replace").replace("\n", " "), flush=True)
+"#;
+
+struct Watch {
+    user: String,
+    process: Child,
+    /// It ends when this is closed.
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
 }
 
-/// Runs `squeue` until it is told to stop; the time of each, in order of length.
+impl Watch {
+    fn start(cluster: &Cluster, user: &str) -> Self {
+        let account = nix::unistd::User::from_name(user).unwrap().expect("a user of this machine");
+        let mut command = cluster.command_of("python3");
+        command.args(["-c", WATCH, program()]);
+        command.args([account.uid.as_raw(), account.gid.as_raw()].map(|id| id.to_string()));
+        let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = piped.spawn().expect("python3 runs");
+        let (input, output) = (process.stdin.take(), process.stdout.take().expect("a pipe"));
+        Self { user: user.to_owned(), process, input, output: BufReader::new(output) }
+    }
+
+    /// How long the next `squeue` took, which must have succeeded.
+    fn next(&mut self) -> Duration {
+        let mut line = String::new();
+        self.output.read_line(&mut line).expect("a line");
+        let (took, rest) = line.split_once(' ').expect("the watch goes on");
+        assert!(rest.starts_with("0 "), "squeue of {}: {rest}", self.user);
+        let took = Duration::from_nanos(took.parse().expect("nanoseconds"));
+        if took > SLOW {
+            println!("squeue of {} took {took:?}, until {}", self.user, jiff::Timestamp::now());
+        }
+        took
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.input = None;
+        let _ = self.process.wait();
+    }
+}
+
+/// The longest of ten.
+pub fn slowest_of_ten(cluster: &Cluster, user: &str) -> Duration {
+    let mut watch = Watch::start(cluster, user);
+    (0..10).map(|_| watch.next()).max().expect("ten times")
+}
+
+/// The time of each `squeue` until it is told to stop.
 pub fn watch(cluster: &Cluster, user: &str, stop: &AtomicBool) -> Vec<Duration> {
+    let mut watch = Watch::start(cluster, user);
     let mut times = Vec::new();
     while !stop.load(Ordering::Relaxed) {
-        let took = squeue(cluster, user);
-        if took > SLOW {
-            println!("squeue of {user} took {took:?}, until {}", jiff::Timestamp::now());
-        }
-        times.push(took);
-        // Between two looks, so that the watch is no load of its own.
-        std::thread::sleep(Duration::from_millis(100));
+        times.push(watch.next());
     }
-    times.sort_unstable();
     times
 }
