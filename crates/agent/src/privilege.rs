@@ -4,7 +4,7 @@
 use nix::unistd::Uid;
 use std::sync::OnceLock;
 
-/// Whose jobs a pod is for, where they are root in it.
+/// The user whose jobs the pod of this agent runs, where they are root in it. Unset on a node that is no pod.
 static POD_USER: OnceLock<u32> = OnceLock::new();
 
 /// Says for whose jobs the pod is. It is to be said before the launcher is started: supervisors are forks of it.
@@ -13,7 +13,7 @@ pub fn set_pod_user(uid: u32) {
     let _ = POD_USER.set(uid);
 }
 
-/// Whose jobs the pod is for, where they are root in it.
+/// The user of the pod, as [`set_pod_user`] said it; `None` on a node that is no pod.
 pub(crate) fn pod_user() -> Option<u32> {
     POD_USER.get().copied()
 }

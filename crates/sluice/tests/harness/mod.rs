@@ -577,7 +577,7 @@ impl Drop for Cluster {
                 kill_all(&self.state());
             }
         }
-        // Those of a lab, a copy or another user, which a test that failed in its midst has left.
+        // Clusters below this folder (a lab, a copy, another user's) outlive a test that fails: they are ended with it.
         for state in self.other_states() {
             let path = state.display().to_string();
             if self.sluice(&["down", "--jobs", "--state", &path]).code != 0 {

@@ -250,7 +250,7 @@ fn root_soak_ten_thousand_idle_websockets_leave_requests_through() {
     println!("{} open, {} told that there is no room, {closed} closed", open.len(), told.len());
     assert_eq!(open.len(), WEBSOCKETS_MAX);
     assert_eq!(get(&cluster, PAGE, &[&token]).status, 200);
-    // Those that were open stay so, however many came after them.
+    // WebSockets that were open stay so, however many came after them.
     open.iter_mut().for_each(websocket::assert_echoes);
     drop((open, told));
     until("there is room again", || {

@@ -19,7 +19,7 @@ use tokio_postgres::{AsyncMessage, Client, Config, Error, NoTls, Row, Socket, St
 use super::error::DatabaseError;
 use super::url::DatabaseUrl;
 
-/// Of every session. A server that is frozen in a transaction holds nobody up for long. A site whose commits wait for more than
+/// What every session of ours sets. A server that is frozen in a transaction holds nobody up for long. A site whose commits wait for more than
 /// the database's own disk keeps that; one whose commits wait for nothing does not.
 const SESSION_SETUP: &str = "SET search_path = pg_catalog; \
     SET statement_timeout = '15s'; SET lock_timeout = '10s'; \

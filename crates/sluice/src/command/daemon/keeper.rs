@@ -127,7 +127,7 @@ impl Keeper {
             let how = match end {
                 // It has said so. The files at the folder's path are not this keeper's any more.
                 End::Failed(FOLDER_GONE) => exit_now(FOLDER_GONE),
-                // Whoever stopped it has removed the folder since.
+                // A daemon was stopped, and its folder removed right after: nothing is left to clear.
                 End::Stopped if folder.is_gone() => exit_now(0),
                 _ if folder.is_gone() => self.end_without(&folder),
                 End::Stopped => self.stopped(state),

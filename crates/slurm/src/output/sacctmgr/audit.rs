@@ -28,11 +28,11 @@ static TRANSACTIONS: &[Field<TransactionRow>] = &[
 /// Which transactions are shown; an empty list leaves none out.
 #[derive(Debug, Clone, Default)]
 pub struct TransactionFilter {
-    /// Those whose action contains one of these words.
+    /// Only transactions whose action contains one of these words.
     pub actions: Vec<String>,
-    /// Those that are about one of these users.
+    /// Only transactions about one of these users.
     pub users: Vec<String>,
-    /// Those that are about one of these accounts.
+    /// Only transactions about one of these accounts.
     pub accounts: Vec<String>,
 }
 
@@ -146,9 +146,9 @@ pub struct EventFilter {
     pub reasons: Vec<String>,
     /// `DOWN`, `DRAIN` and `FAIL`, in any case.
     pub states: Vec<String>,
-    /// Those that last still.
+    /// Only events that last still.
     pub only_open: bool,
-    /// Those that had not ended by then.
+    /// Only events that had not ended by then.
     pub from: Option<Timestamp>,
     pub until: Option<Timestamp>,
 }

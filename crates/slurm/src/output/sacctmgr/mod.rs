@@ -107,11 +107,11 @@ pub struct Options {
 /// Which associations are shown, with what they have of the accounts above them, also of those that are not.
 #[derive(Debug, Clone, Default)]
 pub struct AssociationFilter {
-    /// Of these accounts; of all where it is empty.
+    /// The accounts whose associations are shown; all where it is empty.
     pub accounts: Vec<String>,
-    /// Of these users; of all, and of the accounts themselves, where it is empty.
+    /// The users whose associations are shown; all, and those of the accounts themselves, where it is empty.
     pub users: Vec<String>,
-    /// `onlydefaults`: those with the default account of their user.
+    /// `onlydefaults`: only associations with the default account of their user.
     pub only_defaults: bool,
 }
 
