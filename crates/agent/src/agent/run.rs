@@ -16,7 +16,6 @@ use crate::order_gate::replay_guard::ReplayGuard;
 use crate::privilege;
 use crate::trusted_dir::TrustedDir;
 use crate::wall_clock;
-use jiff::tz::TimeZone;
 use model::dynamic_node::FutureMachine;
 use model::node::NodeConfig;
 use model::time::format_iso;
@@ -263,7 +262,7 @@ impl Outage {
     /// Says once what to do where the certificate has ended: no server takes it.
     fn log_end_of(&mut self, credentials: &Credentials) {
         let Some(end) = credentials.ended().filter(|_| !self.end_logged) else { return };
-        let (node, end) = (credentials.nodes.join(","), format_iso(end, &TimeZone::system()));
+        let (node, end) = (credentials.nodes.join(","), format_iso(end, &timezone::local()));
         tracing::error!("{}", AgentError::CertificateEnded { node, end });
         self.end_logged = true;
     }

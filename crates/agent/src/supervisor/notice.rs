@@ -3,7 +3,6 @@
 use crate::pidfd;
 use crate::spool::{LaunchRecord, close_claim_in_child};
 use crate::supervisor::agent_connections;
-use jiff::tz::TimeZone;
 use model::id::StepId;
 use model::time::{Timestamp, format_iso};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -27,7 +26,7 @@ pub(super) fn fill(
     }
     let mut line = words.to_owned();
     if line.contains("{time}") {
-        line = line.replace("{time}", &format_iso(now, &TimeZone::system()));
+        line = line.replace("{time}", &format_iso(now, &timezone::local()));
     }
     let id = format!("{}.{step}", record.attempt.job);
     Some(

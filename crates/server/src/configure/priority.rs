@@ -46,6 +46,6 @@ pub(super) fn priority_policy(conf: &slurm::conf::slurm_conf::globals::Priority)
             no_normal_tres: no_normal(PriorityFlag::NoNormalTres),
             small_relative_to_time: has(PriorityFlag::SmallRelativeToTime),
         },
-        utc_offset_s: jiff::Zoned::now().offset().seconds(),
+        utc_offset_s: timezone::now().offset().seconds(),
     }
 }

@@ -59,7 +59,7 @@ pub struct BatchScript<'s> {
 
 /// The job of a script, and what there is to say about it.
 pub fn read(wanted: &BatchScript<'_>, by: &Principal, host: &str) -> Result<Draft, Vec<String>> {
-    let context = RemoteContext { zone: TimeZone::system() };
+    let context = RemoteContext { zone: timezone::local() };
     let load = |_: Option<&str>| Ok(wanted.script.as_bytes().to_vec());
     let caller = Caller { variable: &|_| None, context: &context, load: &load };
     let lines = |error: OptionError| said(&error);

@@ -115,7 +115,7 @@ pub fn config(shared: &Shared, now: Timestamp) -> ConfigView {
     let mut values = state.config.shown.clone();
     values.insert("ClusterName".into(), state.config.name.clone());
     values.insert("NEXT_JOB_ID".into(), state.next_job.to_string());
-    let zone = jiff::tz::TimeZone::system();
+    let zone = timezone::local();
     let started = model::time::format_iso(shared.setup.started, &zone);
     values.insert("BOOT_TIME".into(), started);
     ConfigView { now, values }

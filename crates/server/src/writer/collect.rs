@@ -35,7 +35,7 @@ pub fn run(shared: &Arc<Shared>, kept: &BookReader) {
     loop {
         std::thread::sleep(PERIOD);
         shared.books.expire(retention(shared));
-        if let Some(purge) = job_purge(shared, jiff::Zoned::now()) {
+        if let Some(purge) = job_purge(shared, timezone::now()) {
             shared.books.purge(purge);
         }
         if shared.books.take_expired() {

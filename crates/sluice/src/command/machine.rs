@@ -3,7 +3,6 @@
 use super::verb::{ServerLocationArgs, VerbError, VerbResult, ask, in_columns, unexpected};
 use crate::client::Client;
 use clap::{Args, Subcommand};
-use jiff::tz::TimeZone;
 use model::machine::MachinePhase;
 use model::price::{Cost, Price};
 use model::printable::printable;
@@ -201,5 +200,5 @@ fn details(of: &MachineView) -> String {
 }
 
 fn time(at: Timestamp) -> String {
-    format_iso(at, &TimeZone::system())
+    format_iso(at, &timezone::local())
 }

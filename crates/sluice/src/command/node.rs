@@ -4,7 +4,6 @@ use super::verb::{ServerLocationArgs, VerbError, VerbResult, ask, in_columns, un
 use crate::client::Client;
 use ::slurm::words::node::{NodeState, reason_text};
 use clap::{Args, Subcommand};
-use jiff::tz::TimeZone;
 use model::printable::printable;
 use model::time::{Timestamp, format_iso};
 use serde_json::{Value, json};
@@ -190,7 +189,7 @@ fn word(method: JoinMethodView) -> &'static str {
 }
 
 fn shown(at: Option<Timestamp>) -> Option<String> {
-    at.map(|at| format_iso(at, &TimeZone::system()))
+    at.map(|at| format_iso(at, &timezone::local()))
 }
 
 fn details(row: &Row) -> String {

@@ -1,6 +1,5 @@
 //! What clients of slurmrestd send to submit a job: each property stands for the option of `sbatch` that says the same.
 
-use jiff::tz::TimeZone;
 use model::time::{Timestamp, format_iso};
 use serde_json::{Map, Value};
 
@@ -216,7 +215,7 @@ impl Kind {
             Self::Time => with(match value.as_i64() {
                 Some(seconds) => {
                     let time = Timestamp(seconds.checked_mul(1000)?);
-                    format_iso(time, &TimeZone::system())
+                    format_iso(time, &timezone::local())
                 }
                 None => value.as_str()?.to_owned(),
             }),

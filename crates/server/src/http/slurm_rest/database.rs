@@ -7,7 +7,6 @@ use crate::http::body_limits::HeldRequest;
 use axum::Extension;
 use axum::body::Bytes;
 use axum::extract::Path;
-use jiff::tz::TimeZone;
 use model::account::{Association, AssociationKey};
 use model::record::HistoryFilter;
 use model::run::JobState;
@@ -194,7 +193,7 @@ async fn recorded(client: &Client, filter: HistoryFilter) -> RestResult {
         _ => return Err(client.unexpected()),
     };
     let context = client.context();
-    let tz = TimeZone::system();
+    let tz = timezone::local();
     let moment = Moment { now: context.now, tz: &tz };
     client.send(block_in_place(|| rest::recorded_jobs(&context, moment, &records)))
 }

@@ -27,7 +27,6 @@ use ::dstack::status::RunStatus;
 use ::dstack::table::{self, Plan, PsRow, RunKind};
 use ::server::stored_form;
 use clap::{Args, Parser};
-use jiff::tz::TimeZone;
 use model::change::{JobChange, JobFilter, JobRef};
 use model::fleet::MAIN_PROJECT;
 use model::id::JobId;
@@ -539,7 +538,7 @@ fn not_submitted(name: &str, why: &str) -> VerbError {
 }
 
 fn time_of_day(time: Timestamp) -> String {
-    let text = model::time::format_iso(time, &TimeZone::system());
+    let text = model::time::format_iso(time, &timezone::local());
     text.get(11..16).unwrap_or_default().to_owned()
 }
 

@@ -85,7 +85,7 @@ pub fn run(args: EventArgs) -> VerbResult {
         print(&format!("{}\n", json!(all)))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let zone = TimeZone::system();
+    let zone = timezone::local();
     let mut shown: HashSet<String> = HashSet::new();
     loop {
         let lines: Vec<String> = all.iter().map(|one| line(one, &zone)).collect();

@@ -160,7 +160,7 @@ fn diagnose(
     let mut told = occurrence::of_records(records);
     told.retain(|one| one.targets.iter().any(is_asked) && since.is_none_or(|at| one.at >= at));
     told.sort_by_key(|one| (one.at, one.number));
-    let zone = jiff::tz::TimeZone::system();
+    let zone = timezone::local();
     print(&told.iter().map(|one| event::line(one, &zone)).collect::<String>())?;
     if error.is_empty() { Ok(()) } else { print(&format!("{error}\n")) }
 }

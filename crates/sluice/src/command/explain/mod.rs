@@ -10,7 +10,6 @@ use super::verb::{ServerLocationArgs, VerbError, VerbResult, ask, unexpected};
 use crate::client::{Client, ServerLocation};
 use ::slurm::output::Moment;
 use clap::Args;
-use jiff::tz::TimeZone;
 use lost_nodes::LostNodes;
 use model::change::JobRef;
 use model::id::JobId;
@@ -78,7 +77,7 @@ pub fn text_of(client: &mut Client, word: &str) -> Result<String, VerbError> {
 }
 
 fn text_of_all(client: &Client, subjects: &[Subject]) -> String {
-    let tz = TimeZone::system();
+    let tz = timezone::local();
     let moment = Moment { now: ::server::clock::now(), tz: &tz };
     let each = subjects.iter().map(|one| {
         let told = one.told_lines(client);

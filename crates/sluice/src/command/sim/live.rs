@@ -3,7 +3,6 @@
 use super::SimArgs;
 use crate::command::verb::{VerbError, VerbResult, ask, in_columns, unexpected};
 use ::slurm::output::Moment;
-use jiff::tz::TimeZone;
 use model::hostlist;
 use model::printable::printable;
 use model::time::Timestamp;
@@ -42,7 +41,7 @@ pub fn run(args: &SimArgs) -> VerbResult {
         let text = serde_json::to_string(&view);
         println!("{}", text.map_err(|error| VerbError::Message(error.to_string()))?);
     } else {
-        let tz = TimeZone::system();
+        let tz = timezone::local();
         print!("{}", table(&view, Moment { now: ::server::clock::now(), tz: &tz }));
     }
     Ok(ExitCode::SUCCESS)
@@ -96,6 +95,7 @@ fn table(view: &WhatIfView, moment: Moment<'_>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use jiff::tz::TimeZone;
 
     #[test]
     fn added_nodes_are_a_count_and_a_node_that_they_are_like() {

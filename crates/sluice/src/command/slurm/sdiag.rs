@@ -37,7 +37,7 @@ fn show(args: &[String]) -> Result<ExitCode, CommandError> {
         query::print("Reset scheduling statistics\n")?;
         return Ok(ExitCode::SUCCESS);
     }
-    let tz = query::time_zone();
+    let tz = timezone::local();
     query::print(&output::render(&view, order(&parsed), Moment { now: view.now, tz: &tz }))?;
     if let Ok(Answer::Pong { servers, .. }) = server.try_ask(Call::Ping)? {
         query::print(&output::servers(&servers))?;

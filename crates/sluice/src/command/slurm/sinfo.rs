@@ -35,7 +35,7 @@ fn list(args: &[String]) -> Result<ExitCode, CommandError> {
     if parsed.has(K::Reservations) {
         return reservations(!options.no_header);
     }
-    let tz = query::time_zone();
+    let tz = timezone::local();
     let mut server = Server::find(REQUEST)?;
     loop {
         let answer = server.ask(Call::Cluster)?;
@@ -64,7 +64,7 @@ fn list(args: &[String]) -> Result<ExitCode, CommandError> {
 /// `-T`: prints the reservations.
 fn reservations(header: bool) -> Result<ExitCode, CommandError> {
     let all = super::scontrol::reservation::load()?;
-    let tz = query::time_zone();
+    let tz = timezone::local();
     let mut text = String::new();
     if all.reservations.is_empty() {
         text.push_str(NO_RESERVATIONS);

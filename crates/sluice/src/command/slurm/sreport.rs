@@ -28,7 +28,7 @@ fn print(args: &[String]) -> Result<ExitCode, CommandError> {
     let Some(parsed) = query::options(Command::Sreport, args)? else {
         return Ok(ExitCode::SUCCESS);
     };
-    let tz = query::time_zone();
+    let tz = timezone::local();
     let question = Question::read(&parsed, ::server::clock::now(), &tz)?;
     let mut server = Server::find(REQUEST)?;
     let accounts = match server.ask(Call::Accounts)? {

@@ -20,7 +20,7 @@ pub fn json(tokens: &[TokenView]) -> String {
 }
 
 pub fn table(tokens: &[TokenView]) -> String {
-    let zone = TimeZone::system();
+    let zone = timezone::local();
     let mut lines = vec![HEAD.map(String::from)];
     lines.extend(tokens.iter().map(|token| row(token, &zone)));
     in_columns(&lines)

@@ -125,7 +125,7 @@ impl Screen {
             log: None,
             told: String::new(),
             lost: None,
-            tz: TimeZone::system(),
+            tz: timezone::local(),
         }
     }
 

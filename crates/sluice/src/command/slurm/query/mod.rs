@@ -168,14 +168,9 @@ pub fn gres_names(server: &mut Server) -> Result<Vec<String>, CommandError> {
     }
 }
 
-/// The time zone in which times are shown.
-pub fn time_zone() -> TimeZone {
-    TimeZone::system()
-}
-
 /// The name of a time zone, for a server on another machine; `None` for one that is only a file here.
 pub fn zone_name(zone: &TimeZone) -> Option<String> {
-    DateTimePrinter::new().time_zone_to_string(zone).ok()
+    DateTimePrinter::new().time_zone_to_string(zone).ok().filter(|name| !name.is_empty())
 }
 
 /// The name of a user of this machine.

@@ -48,7 +48,7 @@ fn list(args: &[String]) -> Result<ExitCode, CommandError> {
     if let Some(line) = refused_option(&parsed) {
         return Err(CommandError::message(line));
     }
-    let tz = query::time_zone();
+    let tz = timezone::local();
     let now = ::server::clock::now();
     let me = if query::is_root() { None } else { Some(query::own_user_name()) };
     let mut question = HistoryQuery::new(&parsed, now, &tz, me)?;

@@ -6,7 +6,6 @@ use super::show::layout;
 use crate::command::slurm::query::{self, CommandError, Server};
 use ::slurm::option::{OptionKey as K, Parsed};
 use ::slurm::output::sacctmgr::{Entity, Options, audit};
-use jiff::tz::TimeZone;
 use model::activity::{Activity, ActivityFilter};
 use model::hostlist;
 use model::time::Timestamp;
@@ -62,7 +61,7 @@ pub fn run(line: &CommandLine, parsed: &Parsed) -> Result<ExitCode, CommandError
         Answer::Pong { now, .. } => now,
         other => return Err(CommandError::unexpected(&other)),
     };
-    let tz = TimeZone::system();
+    let tz = timezone::local();
     let time = |given: &[String]| -> Result<Option<Timestamp>, CommandError> {
         let Some(text) = given.last() else { return Ok(None) };
         let read = parse_past_time_spec(text, now, &tz);

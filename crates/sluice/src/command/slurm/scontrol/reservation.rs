@@ -96,7 +96,7 @@ pub fn load() -> Result<ReservationsView, CommandError> {
 
 pub fn show(name: Option<&str>, options: Options) -> Result<ExitCode, CommandError> {
     let all = load()?;
-    let tz = query::time_zone();
+    let tz = timezone::local();
     let moment = Moment { now: all.now, tz: &tz };
     let mut text = String::new();
     let chosen = all.reservations.iter();
@@ -143,7 +143,7 @@ fn read_request<'a>(
     words: impl Iterator<Item = &'a String>,
     done: &str,
 ) -> Result<ReservationRequest, CommandError> {
-    let tz = query::time_zone();
+    let tz = timezone::local();
     let now = ::server::clock::now();
     let context = TimeContext { now, tz: &tz };
     let mut ask = ReservationRequest::default();

@@ -136,7 +136,7 @@ fn parse_named(name: Option<&str>) -> Result<Vec<NamedJob>, CommandError> {
 fn jobs(name: Option<&str>, options: Options) -> Result<ExitCode, CommandError> {
     let named = parse_named(name)?;
     let (jobs, now) = load(&named, false)?;
-    let tz = query::time_zone();
+    let tz = timezone::local();
     let mut text = String::new();
     for job in &jobs {
         output::job::push(&mut text, job, Moment { now, tz: &tz }, options);
@@ -154,7 +154,7 @@ fn steps(name: Option<&str>, options: Options) -> Result<ExitCode, CommandError>
     let named = parse_named(name)?;
     let (jobs, now) = load(&named, true)?;
     let wanted = named.first().and_then(|named| named.step);
-    let tz = query::time_zone();
+    let tz = timezone::local();
     let mut text = String::new();
     for job in &jobs {
         output::step::push(&mut text, job, wanted, Moment { now, tz: &tz }, options);
@@ -177,7 +177,7 @@ pub(super) fn cluster(server: &mut Server) -> Result<ClusterView, CommandError> 
 
 fn nodes(name: Option<&str>, options: Options) -> Result<ExitCode, CommandError> {
     let cluster = cluster(&mut Server::find("slurm_load_node error")?)?;
-    let tz = query::time_zone();
+    let tz = timezone::local();
     let moment = Moment { now: cluster.now, tz: &tz };
     let names: Vec<String> = match name {
         Some(list) => hostlist::expand(list).map_err(|e| CommandError::message(e.to_string()))?,
@@ -233,7 +233,7 @@ fn config() -> Result<ExitCode, CommandError> {
         Answer::Pong { hostname, .. } => hostname,
         other => return Err(CommandError::unexpected(&other)),
     };
-    let tz = query::time_zone();
+    let tz = timezone::local();
     let mut text = String::new();
     output::config::push(&mut text, &config, Moment { now: config.now, tz: &tz }, &hostname);
     query::print(&text)?;

@@ -76,7 +76,7 @@ fn update_named(
 }
 
 fn update_each(jobs: Vec<JobRef>, pairs: &[Pair]) -> Result<ExitCode, CommandError> {
-    let tz = query::time_zone();
+    let tz = timezone::local();
     let now = ::server::clock::now();
     let context = TimeContext { now, tz: &tz };
     // Every value is read before anything is sent, so that an invalid one changes nothing.

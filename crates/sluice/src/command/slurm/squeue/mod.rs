@@ -45,7 +45,7 @@ fn list(args: &[String]) -> Result<ExitCode, CommandError> {
     if parsed.has(K::Json) || listing.wants_estimates() {
         question.wanted.estimates_ms = ESTIMATES_MS;
     }
-    let tz = query::time_zone();
+    let tz = timezone::local();
     if !parsed.has(K::Json) && !question.narrows() {
         let lines = |zone| Box::new(ListingQuery { options: listing.options().clone(), zone });
         question.wanted.lines = query::zone_name(&tz).map(lines);

@@ -37,7 +37,7 @@ impl ValueContext for ProcessSurroundings {
     }
 
     fn time_zone(&self) -> &TimeZone {
-        self.zone.get_or_init(TimeZone::system)
+        self.zone.get_or_init(timezone::local)
     }
 
     fn is_root(&self) -> bool {

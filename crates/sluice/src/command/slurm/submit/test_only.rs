@@ -4,7 +4,6 @@ use super::messages::{failure, note_refused, print_error, print_line, refused, u
 use crate::client::{Client, ClientError};
 use ::slurm::option::{Command, JobOptions};
 use ::slurm::words::refusal;
-use jiff::tz::TimeZone;
 use model::hostlist;
 use model::reason::Refusal;
 use std::process::ExitCode;
@@ -61,7 +60,7 @@ pub fn tested(command: Command, answer: Answer) -> ExitCode {
 fn tested_lines(command: Command, parts: &[SubmitForecast]) -> Vec<String> {
     let begin = |part: &SubmitForecast, cpus: u32| {
         let job = part.job.map_or_else(|| "?".to_owned(), |job| job.to_string());
-        let start = model::time::format_iso(part.start, &TimeZone::system());
+        let start = model::time::format_iso(part.start, &timezone::local());
         format!("Job {job} to start at {start} using {cpus} processors on")
     };
     if let ([first, _, ..], Command::Sbatch) = (parts, command) {

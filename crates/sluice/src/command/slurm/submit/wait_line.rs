@@ -5,7 +5,6 @@ use crate::command::slurm::step::terminal;
 use ::slurm::option::Command;
 use ::slurm::output::Moment;
 use ::slurm::words::reason;
-use jiff::tz::TimeZone;
 use model::id::JobId;
 use model::printable::printable;
 use model::reason::Reason;
@@ -26,7 +25,7 @@ pub fn is_wanted(quiet: bool) -> bool {
 
 /// Writes the line over the one before it.
 pub fn show(command: Command, job: JobId, wait: &WaitView) {
-    let tz = TimeZone::system();
+    let tz = timezone::local();
     let moment = Moment { now: ::server::clock::now(), tz: &tz };
     let (_, columns) = terminal::size_of(io::stderr()).unwrap_or((0, COLUMNS));
     let text = format!("{}: {}", command.name(), text(job, wait, moment));
@@ -65,6 +64,7 @@ fn text(job: JobId, wait: &WaitView, moment: Moment<'_>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use jiff::tz::TimeZone;
     use model::time::Timestamp;
     use wire::explain::ExpectedStart;
 
