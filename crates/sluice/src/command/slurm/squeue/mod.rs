@@ -29,7 +29,7 @@ pub fn run(args: &[String]) -> ExitCode {
 
 fn list(args: &[String]) -> Result<ExitCode, CommandError> {
     let Some(parsed) = query::options(Command::Squeue, args)? else { return Ok(ExitCode::SUCCESS) };
-    let mut question = SqueueQuery::new(&parsed, &query::own_user_name(), query::user_name)?;
+    let mut question = SqueueQuery::new(&parsed, query::own_user_name, query::user_name)?;
     let every = iterate(&parsed)?;
     if parsed.has(K::Yaml) {
         return Err(CommandError::message("squeue: error: --yaml is not supported; --json is"));
@@ -51,7 +51,9 @@ fn list(args: &[String]) -> Result<ExitCode, CommandError> {
         question.wanted.lines = query::zone_name(&tz).map(lines);
     }
     let mut server = Server::find(REQUEST)?;
-    report_unknown_users(&mut server, &question.wanted.filter.users)?;
+    if question.names_users {
+        report_unknown_users(&mut server, &question.wanted.filter.users)?;
+    }
     loop {
         let mut out = io::stdout().lock();
         match server.ask_for_lines(Call::Jobs(question.wanted.clone()))? {
@@ -120,14 +122,17 @@ fn output_options(parsed: &Parsed) -> Options {
 #[derive(Debug, Default, PartialEq)]
 struct SqueueQuery {
     wanted: JobsQuery,
+    /// Whether its users are those of `-u`, and may be mistyped.
+    names_users: bool,
     steps: Vec<NamedJob>,
     licenses: Vec<String>,
 }
 
 impl SqueueQuery {
+    /// `me` looks up the caller's name, which may ask a directory in the network: it is called for `--me` alone.
     fn new(
         parsed: &Parsed,
-        me: &str,
+        me: impl FnOnce() -> String,
         name_of: impl Fn(u32) -> Option<String>,
     ) -> Result<Self, CommandError> {
         let list = |key| value::list(parsed.text(key).unwrap_or_default());
@@ -136,7 +141,7 @@ impl SqueueQuery {
         // The later one of `-u` and `--me` counts.
         let who = parsed.values.iter().rev().find(|s| matches!(s.key, K::Users | K::Me));
         let users = match who {
-            Some(setting) if setting.key == K::Me => vec![me.to_owned()],
+            Some(setting) if setting.key == K::Me => vec![me()],
             Some(setting) => job_names::parse_users(setting.text(), name_of),
             None => Vec::new(),
         };
@@ -157,6 +162,7 @@ impl SqueueQuery {
             without_deleted: false,
         };
         Ok(Self {
+            names_users: who.is_some_and(|setting| setting.key == K::Users),
             wanted: JobsQuery {
                 filter,
                 // The listing expands arrays itself, from one record.

@@ -8,7 +8,7 @@ use model::run::JobState;
 
 fn question(args: &[&str]) -> Result<SqueueQuery, CommandError> {
     let parsed = parse(Command::Squeue, args).expect("a right line");
-    SqueueQuery::new(&parsed, "alice", |uid| (uid == 1002).then(|| "bob".to_owned()))
+    SqueueQuery::new(&parsed, || "alice".to_owned(), |uid| (uid == 1002).then(|| "bob".to_owned()))
 }
 
 #[test]
@@ -32,6 +32,27 @@ fn every_squeue_filter_is_sent_to_the_server() {
     ];
     for (args, filter) in table {
         assert_eq!(question(args).expect("right").wanted.filter, filter, "{args:?}");
+    }
+}
+
+#[test]
+fn callers_name_is_looked_up_for_me_alone_and_only_named_users_may_be_unknown() {
+    let table = [
+        (&[][..], false, false),
+        (&["-u", "carol"], false, true),
+        (&["--me"], true, false),
+        (&["--me", "-u", "carol"], false, true),
+        (&["-u", "carol", "--me"], true, false),
+    ];
+    for (args, looks_up, names_users) in table {
+        let parsed = parse(Command::Squeue, args).expect("a right line");
+        let mut is_looked_up = false;
+        let me = || {
+            is_looked_up = true;
+            "alice".to_owned()
+        };
+        let asked = SqueueQuery::new(&parsed, me, |_| None).expect("right");
+        assert_eq!((is_looked_up, asked.names_users), (looks_up, names_users), "{args:?}");
     }
 }
 
