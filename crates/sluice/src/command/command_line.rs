@@ -52,6 +52,7 @@ fn option(spec: &OptionSpec) -> Arg {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::builder::StyledStr;
 
     /// clap checks a description when it is built: names that come twice, letters that two options have.
     #[test]
@@ -63,5 +64,24 @@ mod tests {
             assert!(longs >= 3, "{}: {longs} options", command.name());
             described.debug_assert();
         }
+    }
+
+    #[test]
+    fn options_of_a_verb_are_described_when_it_is_called_and_leave_its_own_words() {
+        let words = |command: &Command| {
+            let text = |words: Option<&StyledStr>| words.map(ToString::to_string);
+            let (about, after) = (command.get_about(), command.get_after_help());
+            [text(about), text(command.get_long_about()), text(after)]
+        };
+        let (at_start, mut whole) = (of_sluice(), of_sluice());
+        whole.build();
+        for verb in at_start.get_subcommands() {
+            let name = verb.get_name();
+            assert_eq!(verb.get_arguments().count(), 0, "{name}");
+            let described = whole.find_subcommand(name).expect(name);
+            assert_eq!(words(described), words(verb), "{name}");
+        }
+        let ps = whole.find_subcommand("ps").expect("a verb");
+        assert!(ps.get_arguments().any(|arg| arg.get_long() == Some("all")));
     }
 }

@@ -64,7 +64,10 @@ struct Cli {
     verb: Verb,
 }
 
+// The options of a verb are built when it is called, and not those of forty others with them. A doc comment on the type of a verb's
+// options would then stand in place of the verb's own line of help: such types have plain comments.
 #[derive(Subcommand)]
+#[command(defer = true)]
 enum Verb {
     /// Start the embedded cluster on this machine: a server and an agent
     #[command(after_help = verb_examples::UP)]

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use wire::client::{Answer, Call};
 
-/// Which server is meant.
+// Which server is meant.
 #[derive(Args, Clone, Default)]
 pub struct ServerLocationArgs {
     /// The server: https://HOST:PORT (with SLUICE_TOKEN, or after `sluice login`), http:// on loopback, or the path of its

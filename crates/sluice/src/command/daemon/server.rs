@@ -29,7 +29,7 @@ const BAD_CONFIGURATION: u8 = 78;
 /// The database of the state, and the key of what servers share there.
 pub type Store = (DatabaseUrl, Option<StoreKey>);
 
-/// `sluice server`, which runs one, and what is asked of one that runs.
+// `sluice server`, which runs one, and what is asked of one that runs.
 #[derive(Args)]
 pub struct ServerVerb {
     #[command(subcommand)]

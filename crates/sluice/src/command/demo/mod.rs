@@ -25,7 +25,7 @@ pub struct DemoArgs {
     step: Option<DemoStep>,
 }
 
-/// A step in the lab, which is started where it does not run.
+// A step in the lab, which is started where it does not run.
 #[derive(Subcommand)]
 enum DemoStep {
     /// A job with one GPU runs

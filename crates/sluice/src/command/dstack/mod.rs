@@ -78,7 +78,7 @@ fn nodes_of(cluster: ClusterView) -> Nodes {
     nodes.map(|config| (config.name.clone(), config)).collect()
 }
 
-/// The project that a verb is about.
+// The project that a verb is about.
 #[derive(Args)]
 pub struct OfProject {
     /// Only what is of this project; the main one has the runs of all

@@ -5,7 +5,7 @@ use clap::{Args, ValueEnum};
 use model::time::{Timestamp, parse_duration};
 use std::time::Duration;
 
-/// The form in which a verb prints.
+// The form in which a verb prints.
 #[derive(Args)]
 pub struct OutputArgs {
     /// The form of what is printed

@@ -85,7 +85,7 @@ pub struct SimArgs {
     json: bool,
 }
 
-/// What is simulated instead of a trace.
+// What is simulated instead of a trace.
 #[derive(Subcommand)]
 pub enum SimKind {
     /// Histories of random faults: killed servers, failing disks, lost nodes and messages. Exits with 1 if one does not hold
