@@ -8,6 +8,7 @@ use super::tls::{HttpsServer, Trust};
 use model::secret::SecretValue;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServerLocation {
@@ -44,8 +45,14 @@ pub fn default_state_dir() -> PathBuf {
 }
 
 impl ServerLocation {
-    /// By `SLUICE_SERVER` (with `SLUICE_TOKEN`), then `SLUICE_STATE`, then the user's login, then the default folders.
+    /// By `SLUICE_SERVER` (with `SLUICE_TOKEN`), then `SLUICE_STATE`, then the user's login, then the default folders. The files
+    /// are read once for all parts of a command.
     pub fn find() -> Result<Self, ClientError> {
+        static FOUND: OnceLock<ServerLocation> = OnceLock::new();
+        find_once(&FOUND, Self::look_up)
+    }
+
+    fn look_up() -> Result<Self, ClientError> {
         if let Ok(server) = std::env::var("SLUICE_SERVER") {
             return Self::from_server(&server);
         }
@@ -132,6 +139,17 @@ impl ServerLocation {
     }
 }
 
+/// What `find` finds, or has found before. A failure is not kept.
+fn find_once<T: Clone, E>(
+    found: &OnceLock<T>,
+    find: impl FnOnce() -> Result<T, E>,
+) -> Result<T, E> {
+    match found.get() {
+        Some(known) => Ok(known.clone()),
+        None => find().map(|new| found.get_or_init(|| new).clone()),
+    }
+}
+
 fn token_variable() -> Result<Option<SecretValue>, ClientError> {
     match std::env::var("SLUICE_TOKEN") {
         Ok(token) if login_file::is_plain(&token) => Ok(Some(SecretValue(token))),
@@ -143,6 +161,14 @@ fn token_variable() -> Result<Option<SecretValue>, ClientError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_found_is_not_looked_up_again_and_a_failure_is() {
+        let found = OnceLock::new();
+        assert_eq!(find_once(&found, || Err::<u32, _>("unreadable")), Err("unreadable"));
+        assert_eq!(find_once(&found, || Ok::<_, &str>(1)), Ok(1));
+        assert_eq!(find_once(&found, || Err("looked up again")), Ok(1));
+    }
 
     #[test]
     fn server_is_a_socket_path_or_an_address_and_plain_http_stays_on_this_machine() {

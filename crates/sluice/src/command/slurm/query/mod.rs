@@ -14,6 +14,7 @@ use nix::unistd::{Uid, User, getuid};
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::sync::OnceLock;
 use wire::client::{Answer, Call};
 
 /// Why a command ends early.
@@ -206,6 +207,11 @@ pub fn is_root() -> bool {
 
 /// Whom the server takes the caller for, where that is not the user of this machine: by a login, or by the socket of a pod's agent.
 fn login_user() -> Option<String> {
+    static USER: OnceLock<Option<String>> = OnceLock::new();
+    USER.get_or_init(look_up_login_user).clone()
+}
+
+fn look_up_login_user() -> Option<String> {
     let server = match ServerLocation::find().ok()? {
         ServerLocation::Https(server) => server,
         ServerLocation::Socket(_) => return std::env::var(USER_VARIABLE).ok(),
