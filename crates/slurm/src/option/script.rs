@@ -9,6 +9,9 @@ use super::setting::{Setting, Source};
 /// The largest script that is taken, in bytes (Slurm's `max_script_size`).
 pub const SCRIPT_BYTES_MAX: usize = model::bounds::SCRIPT_BYTES.most;
 
+/// Most scripts are shorter, and are read in one piece.
+const SCRIPT_BYTES_USUAL: usize = 4096;
+
 pub const DIRECTIVE: &str = "#SBATCH";
 /// Directives of other batch systems, which are not read.
 const FOREIGN: [&str; 2] = ["#PBS", "#BSUB"];
@@ -42,7 +45,7 @@ pub fn load(path: &str) -> Result<Vec<u8>, OptionError> {
 
 /// The bytes of a script from a stream. Reads at most one byte over the limit: enough for [`check`] to refuse it.
 pub fn load_from(source: impl Read) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
+    let mut bytes = Vec::with_capacity(SCRIPT_BYTES_USUAL);
     source.take(SCRIPT_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }

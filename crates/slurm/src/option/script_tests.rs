@@ -179,3 +179,24 @@ fn wrap_gives_a_script_with_the_command() {
     assert_eq!(script, b"#!/bin/sh\n# This script was created by sbatch --wrap.\n\necho hi\n");
     assert_eq!(check(&script), Ok(()));
 }
+
+/// A file that counts how often it is read.
+struct CountedReads<'a> {
+    text: &'a [u8],
+    reads: usize,
+}
+
+impl Read for CountedReads<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.reads += 1;
+        self.text.read(buffer)
+    }
+}
+
+#[test]
+fn usual_script_is_read_in_one_piece() {
+    let text = format!("#!/bin/sh\n{}", "#SBATCH --comment=x\n".repeat(100));
+    let mut file = CountedReads { text: text.as_bytes(), reads: 0 };
+    assert_eq!(load_from(&mut file).expect("memory can be read"), text.as_bytes());
+    assert_eq!(file.reads, 2, "the whole of it, and its end");
+}
