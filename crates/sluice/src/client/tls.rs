@@ -13,7 +13,7 @@ use rustls::{
 };
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use wire::proxy::{Proxy, ProxyAnswer};
 
@@ -100,8 +100,31 @@ pub fn client_config(trust: &Trust) -> io::Result<ClientConfig> {
     Ok(builder(provider)?.with_root_certificates(trust.roots()?).with_no_client_auth())
 }
 
+/// The configuration of the last connection. A step has several to one server: the machine's authorities are read and parsed for
+/// the first, and the others resume its session.
+struct ConfigCache(Mutex<Option<(Trust, Arc<ClientConfig>)>>);
+
+impl ConfigCache {
+    const fn new() -> Self {
+        Self(Mutex::new(None))
+    }
+
+    fn get(&self, trust: &Trust) -> io::Result<Arc<ClientConfig>> {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((known, config)) = &*last
+            && known == trust
+        {
+            return Ok(config.clone());
+        }
+        let config = Arc::new(client_config(trust)?);
+        *last = Some((trust.clone(), config.clone()));
+        Ok(config)
+    }
+}
+
 fn connect_within(address: &HostPort, trust: &Trust, timeout: Duration) -> io::Result<TlsSocket> {
-    let config = client_config(trust)?;
+    static CONFIG: ConfigCache = ConfigCache::new();
+    let config = CONFIG.get(trust)?;
     handshake(address, config, timeout).map_err(|error| explain(error, address, trust))
 }
 
@@ -113,7 +136,7 @@ pub fn shown_certificates(address: &HostPort) -> io::Result<Vec<CertificateDer<'
         .dangerous()
         .with_custom_certificate_verifier(recorder.clone())
         .with_no_client_auth();
-    match handshake(address, config, CONNECT_TIMEOUT) {
+    match handshake(address, Arc::new(config), CONNECT_TIMEOUT) {
         Err(error) if error.kind() != ErrorKind::InvalidData => return Err(error),
         Ok(_) | Err(_) => {}
     }
@@ -132,10 +155,14 @@ fn builder(
         .map_err(io::Error::other)
 }
 
-fn handshake(address: &HostPort, config: ClientConfig, timeout: Duration) -> io::Result<TlsSocket> {
+fn handshake(
+    address: &HostPort,
+    config: Arc<ClientConfig>,
+    timeout: Duration,
+) -> io::Result<TlsSocket> {
     let name = ServerName::try_from(address.host.clone())
         .map_err(|_| io::Error::new(ErrorKind::InvalidInput, "this is no name of a host"))?;
-    let mut session = ClientConnection::new(Arc::new(config), name).map_err(io::Error::other)?;
+    let mut session = ClientConnection::new(config, name).map_err(io::Error::other)?;
     let mut stream = dial(address, timeout)?;
     stream.set_read_timeout(Some(timeout))?;
     while session.is_handshaking() {
@@ -272,5 +299,24 @@ impl ServerCertVerifier for ChainRecorder {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_to_one_server_share_what_was_read_for_the_first() {
+        let cache = ConfigCache::new();
+        let get = |trust: &Trust| cache.get(trust).expect("a configuration");
+        let first = get(&Trust::Machine);
+        assert!(Arc::ptr_eq(&first, &get(&Trust::Machine)));
+        let made = rcgen::generate_simple_self_signed(vec!["head".to_owned()]).expect("a pair");
+        let authority = Trust::Authority(made.cert.pem());
+        let other = get(&authority);
+        assert!(!Arc::ptr_eq(&first, &other), "another server has another authority");
+        assert!(cache.get(&Trust::Authority("nothing".to_owned())).is_err());
+        assert!(Arc::ptr_eq(&other, &get(&authority)), "a failure is not kept");
     }
 }
