@@ -25,7 +25,7 @@ use model::time::Timestamp;
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 use serde_json::{Map, Value, json};
-use std::io;
+use std::io::{self, Write as _};
 use wire::view::{ClusterView, JobView};
 
 /// A version of slurmrestd's API.
@@ -113,6 +113,9 @@ fn meta(plugin: Plugin, version: Version, cluster: &str) -> Value {
     })
 }
 
+/// Documents are printed in pieces of this size: standard output would write each line by itself.
+const PIECE_BYTES: usize = 64 << 10;
+
 /// A document of v0.0.38, as commands print it.
 fn document(
     out: &mut impl io::Write,
@@ -127,8 +130,10 @@ fn document(
         items,
         more: &[],
     };
-    serde_json::to_writer_pretty(&mut *out, &document)?;
-    out.write_all(b"\n")
+    let mut pieces = io::BufWriter::with_capacity(PIECE_BYTES, out);
+    serde_json::to_writer_pretty(&mut pieces, &document)?;
+    pieces.write_all(b"\n")?;
+    pieces.flush()
 }
 
 /// Written piece by piece: a list of ten thousand jobs is never a tree in memory.

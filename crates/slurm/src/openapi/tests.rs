@@ -217,3 +217,33 @@ fn other_documents_follow_the_version_too() {
     let (_, one) = rest_document(rest::reservations(&late, shown), "reservations");
     assert_eq!(one[0]["start_time"]["number"], 5);
 }
+
+/// An output that counts how often it is written to.
+#[derive(Default)]
+struct CountedWrites {
+    text: Vec<u8>,
+    writes: usize,
+}
+
+impl io::Write for CountedWrites {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.writes += 1;
+        self.text.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn long_document_is_printed_in_large_pieces() {
+    let mut out = CountedWrites::default();
+    let items: Vec<u32> = (0..100_000).collect();
+    document(&mut out, CONTROLLER, "jobs", &items).expect("memory can be written");
+    let read: Value = serde_json::from_slice(&out.text).expect("a document");
+    assert_eq!(read["jobs"].as_array().map(Vec::len), Some(100_000));
+    assert!(out.text.ends_with(b"}\n"));
+    assert!(out.writes <= out.text.len() / PIECE_BYTES + 2, "{} writes", out.writes);
+}
