@@ -50,7 +50,7 @@ fn list(args: &[String]) -> Result<ExitCode, CommandError> {
     }
     let tz = timezone::local();
     let now = ::server::clock::now();
-    let me = if query::is_root() { None } else { Some(query::own_user_name()) };
+    let me = || (!query::is_root()).then(query::own_user_name);
     let mut question = HistoryQuery::new(&parsed, now, &tz, me)?;
     let mut options = output_options(&parsed)?;
     let mut server = Server::find(REQUEST)?;
@@ -197,12 +197,13 @@ struct HistoryQuery {
 }
 
 impl HistoryQuery {
-    /// `me` is the user whose jobs are shown by default; `None` shows everybody's.
+    /// `me` looks up the user whose jobs are shown by default; `None` shows everybody's. It may ask a directory in the network, and
+    /// is not called where jobs or users are named.
     fn new(
         parsed: &Parsed,
         now: Timestamp,
         tz: &TimeZone,
-        me: Option<String>,
+        me: impl FnOnce() -> Option<String>,
     ) -> Result<Self, CommandError> {
         let list = |key| value::list(parsed.text(key).unwrap_or_default());
         let jobs =
@@ -216,7 +217,7 @@ impl HistoryQuery {
         let users = match parsed.text(K::Users) {
             _ if parsed.has(K::AllUsers) => Vec::new(),
             Some(text) => job_names::parse_users(text, query::user_name),
-            None if jobs.is_empty() => me.into_iter().collect(),
+            None if jobs.is_empty() => me().into_iter().collect(),
             None => Vec::new(),
         };
         let (from, until) = window(parsed, now, tz)?;

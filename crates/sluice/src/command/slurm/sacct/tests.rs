@@ -10,7 +10,7 @@ const MIDNIGHT: Timestamp = Timestamp::from_secs(1_794_700_800);
 
 fn question(args: &[&str]) -> Result<HistoryQuery, CommandError> {
     let parsed = parse(Command::Sacct, args).expect("a right line");
-    HistoryQuery::new(&parsed, NOON, &TimeZone::UTC, Some("alice".to_owned()))
+    HistoryQuery::new(&parsed, NOON, &TimeZone::UTC, || Some("alice".to_owned()))
 }
 
 #[test]
@@ -28,6 +28,22 @@ fn the_default_period_depends_on_jobs_and_states() {
     for (args, from, until) in table {
         let filter = question(args).expect("right").filter;
         assert_eq!((filter.from, filter.until), (from, Some(until)), "{args:?}");
+    }
+}
+
+#[test]
+fn callers_name_is_looked_up_only_where_it_says_which_jobs_are_shown() {
+    for (args, looks_up) in
+        [(&[][..], true), (&["-j", "5"], false), (&["-u", "bob"], false), (&["-a"], false)]
+    {
+        let parsed = parse(Command::Sacct, args).expect("a right line");
+        let mut is_looked_up = false;
+        let me = || {
+            is_looked_up = true;
+            Some("alice".to_owned())
+        };
+        assert!(HistoryQuery::new(&parsed, NOON, &TimeZone::UTC, me).is_ok());
+        assert_eq!(is_looked_up, looks_up, "{args:?}");
     }
 }
 
