@@ -101,7 +101,7 @@ pub fn client_config(trust: &Trust) -> io::Result<ClientConfig> {
 }
 
 /// The configuration of the last connection. A step has several to one server: the machine's authorities are read and parsed for
-/// the first, and the others resume its session.
+/// the first alone.
 struct ConfigCache(Mutex<Option<(Trust, Arc<ClientConfig>)>>);
 
 impl ConfigCache {

@@ -7,7 +7,7 @@ use super::{
     TimeContext, job_key, node_key, partition_key, reservation, reservation_key, update_text,
 };
 use crate::command::slurm::query::job_names;
-use crate::command::slurm::query::{self, CommandError, Server};
+use crate::command::slurm::query::{CommandError, Server};
 use ::slurm::words::refusal;
 use model::change::{JobChange, JobField, JobRef};
 use model::time::TimeLimit;
