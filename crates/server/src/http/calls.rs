@@ -8,8 +8,8 @@ use crate::fleet::choice::open_fleets;
 use crate::http::await_job::{await_commit, await_end, await_start};
 use crate::http::dstack::kept_spec;
 use crate::http::{
-    delete_run, fleets, gateways, limit_log, machines, nodes, secrets, ssh_keys, tokens, volumes,
-    web_links,
+    backends, delete_run, fleets, gateways, limit_log, machines, nodes, secrets, ssh_keys, tokens,
+    volumes, web_links,
 };
 use crate::per_user::CountedUser;
 use crate::secret::{git_credentials, references, registry_auth};
@@ -364,6 +364,9 @@ async fn administer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<A
         | Call::RotateSecretKey) => return secrets::answer(shared, by, call).await,
         call @ (Call::Fleets | Call::ApplyFleet { .. } | Call::RemoveFleetHosts { .. }) => {
             return fleets::answer(shared, by, call).await;
+        }
+        call @ (Call::SetBackend { .. } | Call::RemoveBackends { .. }) => {
+            return backends::answer(shared, by, call).await;
         }
         Call::Machines => return machines::list(shared, &by),
         Call::DeleteMachine { name } => Command::DeleteMachine { node: name },

@@ -10,6 +10,7 @@ pub mod answer;
 mod attack_tests;
 pub mod authenticate;
 pub mod await_job;
+mod backends;
 mod backup;
 pub mod batch_script;
 pub mod body_limits;
