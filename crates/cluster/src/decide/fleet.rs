@@ -92,7 +92,7 @@ impl State {
             return refused("it is of hosts or of machines of a cloud: delete it first");
         }
         if set.cloud.is_some() && !self.has_sources() {
-            return refused("no source of machines is configured: `[[source]]` in sluice.toml, or a backend");
+            return refused("no source of machines is configured: `[[source]]` in sluice.toml");
         }
         if let Some(cloud) = &set.cloud {
             bounds::FLEET_INSTANCES.hold(cloud.target.max(cloud.min) as usize)?;
