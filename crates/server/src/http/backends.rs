@@ -9,6 +9,7 @@ use model::backend::Backend;
 use model::bounds;
 use model::principal::Principal;
 use model::reason::Refusal;
+use model::secret::{Sealed, SecretValue};
 use serde_json::Value;
 use std::sync::Arc;
 use wire::client::{Answer, Call};
@@ -47,7 +48,7 @@ pub async fn set(
     let source = given.source;
     let _sealing = shared.sealing.read().await;
     let credentials = match given.credentials {
-        GivenCredentials::Text(text) => Some(stored::seal(shared, &source.name, &text)?),
+        GivenCredentials::Text(text) => Some(sealed(shared, &source.name, &text)?),
         GivenCredentials::OfMachine => None,
         GivenCredentials::Unsaid { required } => {
             let state = shared.read();
@@ -63,4 +64,15 @@ pub async fn set(
     let backend = Backend { project, source, configuration, credentials };
     shared.writer.run(Command::SetBackend(Box::new(backend)), by).await?;
     Ok(())
+}
+
+/// The credentials as the state keeps them. Those that it has already stay in their form, so that the same backend changes nothing.
+fn sealed(shared: &Shared, source: &str, text: &SecretValue) -> Result<Sealed, Refusal> {
+    let known = shared.read().backends.get(source).and_then(|known| known.credentials.clone());
+    let is_same =
+        |sealed: &Sealed| stored::open(shared, source, sealed).is_ok_and(|known| known == *text);
+    match known.filter(is_same) {
+        Some(known) => Ok(known),
+        None => Ok(stored::seal(shared, source, text)?),
+    }
 }

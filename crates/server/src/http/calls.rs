@@ -8,8 +8,8 @@ use crate::fleet::choice::open_fleets;
 use crate::http::await_job::{await_commit, await_end, await_start};
 use crate::http::dstack::kept_spec;
 use crate::http::{
-    backends, delete_run, fleets, gateways, limit_log, machines, nodes, secrets, ssh_keys, tokens,
-    volumes, web_links,
+    backends, backends_file, delete_run, fleets, gateways, limit_log, machines, nodes, secrets,
+    ssh_keys, tokens, volumes, web_links,
 };
 use crate::per_user::CountedUser;
 use crate::secret::{git_credentials, references, registry_auth};
@@ -546,7 +546,9 @@ pub async fn reconfigure(
         (dir, _) => configure::load(dir, machine),
     };
     let config = config.map_err(|e| Refusal::Other(e.to_string()))?;
+    let projects = backends_file::projects(shared)?;
     shared.writer.run(Command::Configure(Box::new(config)), by).await?;
+    backends_file::make(shared, projects).await?;
     shared.volatile.config_is_remembered.store(false, Ordering::Relaxed);
     shared.agents.send_policies(&policies::policies(shared));
     let nodes: Vec<String> = shared.read().nodes.keys().cloned().collect();

@@ -11,6 +11,7 @@ mod attack_tests;
 pub mod authenticate;
 pub mod await_job;
 mod backends;
+pub mod backends_file;
 mod backup;
 pub mod batch_script;
 pub mod body_limits;

@@ -195,6 +195,15 @@ fn up_backend_that_is_made_by_the_api_makes_machines_at_once_and_after_a_restart
     assert!(kept.contains("ssh_key") && !kept.contains("lambda-key"), "{kept}");
     assert_eq!(ask_api(cluster, delete, &names).0, "200");
     assert_eq!(site.listed()["sources"], json!([]));
+    // dstack's own file beside slurm.conf has it made again.
+    let lines: String = yaml.lines().map(|line| format!("    {line}\n")).collect();
+    let lines = lines.replacen("    type", "  - type", 1);
+    let creds = "    creds: {type: api_key, api_key: lambda-key}\n";
+    let file = format!("projects:\n- name: main\n  backends:\n{lines}{creds}");
+    cluster.write_conf("config.yml", &file);
+    let path = cluster.path("conf").join("config.yml");
+    cluster.shell(&format!("chmod 600 {} && scontrol reconfigure", path.display())).ok();
+    assert_eq!(text(&site.listed()["sources"][0], "project"), "main");
     // Neither the journal nor the log has the key as it is.
     let state = cluster.state();
     let found = cluster.shell(&format!("grep -rlaF lambda-key {} server.out", state.display()));
