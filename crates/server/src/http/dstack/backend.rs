@@ -84,10 +84,23 @@ pub async fn get_yaml(
 ) -> ApiResult<ShownBackendYaml> {
     let (note, configuration) = shown(&shared, &by, &project, &name)?;
     let keys = configuration.as_object().into_iter().flatten();
-    // A value of JSON is one of YAML.
-    let lines = keys.map(|(key, value)| format!("{key}: {value}\n"));
+    let lines = keys.map(|(key, value)| format!("{key}: {}\n", flow(value)));
     let config_yaml = [note.to_owned()].into_iter().chain(lines).collect();
     Ok(Json(ShownBackendYaml { name, config_yaml }))
+}
+
+/// A value in YAML's flow style. Texts are as in JSON, whose escapes are YAML's.
+fn flow(value: &Value) -> String {
+    match value {
+        Value::Object(keys) => {
+            let entry = |(key, value): (&String, &Value)| format!("{}: {}", json!(key), flow(value));
+            format!("{{{}}}", keys.iter().map(entry).collect::<Vec<_>>().join(", "))
+        }
+        Value::Array(items) => {
+            format!("[{}]", items.iter().map(flow).collect::<Vec<_>>().join(", "))
+        }
+        plain => plain.to_string(),
+    }
 }
 
 pub async fn create(
