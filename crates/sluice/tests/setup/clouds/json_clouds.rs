@@ -205,7 +205,7 @@ fn up_backend_that_is_made_by_the_api_makes_machines_at_once_and_after_a_restart
     cluster.shell(&format!("chmod 600 {} && scontrol reconfigure", path.display())).ok();
     assert_eq!(text(&site.listed()["sources"][0], "project"), "main");
     // Neither the journal nor the log has the key as it is.
-    let state = cluster.state();
-    let found = cluster.shell(&format!("grep -rlaF lambda-key {} server.out", state.display()));
-    assert_eq!(found.stdout, "");
+    let (state, log) = (cluster.state(), cluster.path("server.out"));
+    let places = format!("{} {}", state.display(), log.display());
+    assert_eq!(cluster.shell(&format!("grep -rlaF lambda-key {places}")).stdout, "");
 }
