@@ -93,8 +93,11 @@ pub async fn get_yaml(
 fn flow(value: &Value) -> String {
     match value {
         Value::Object(keys) => {
-            let entries = keys.iter().map(|(key, value)| format!("{}: {}", json!(key), flow(value)));
-            format!("{{{}}}", entries.collect::<Vec<_>>().join(", "))
+            let entry = |(key, value): (&String, &Value)| {
+                let name = Value::from(key.as_str());
+                format!("{name}: {}", flow(value))
+            };
+            format!("{{{}}}", keys.iter().map(entry).collect::<Vec<_>>().join(", "))
         }
         Value::Array(items) => {
             format!("[{}]", items.iter().map(flow).collect::<Vec<_>>().join(", "))
