@@ -64,6 +64,12 @@ pub enum GivenCredentials {
     Unsaid { required: bool },
 }
 
+impl GivenCredentials {
+    fn of(text: Option<String>, required: bool) -> Self {
+        text.map_or(Self::Unsaid { required }, |text| Self::Text(SecretValue(text)))
+    }
+}
+
 /// Reads the backend of a project, or says what is wrong: the key, and what would be right. No line has a key or a token.
 pub fn read(given: &Value, project: &str) -> Result<GivenBackend, String> {
     let Some(given) = given.as_object() else {
@@ -129,9 +135,8 @@ fn take_credentials(
         let Some(given) = keys.remove("kubeconfig") else {
             return Ok((GivenCredentials::Unsaid { required: false }, None));
         };
-        let data = text_of(&given, "kubeconfig", "data")?;
-        let text = data.ok_or("kubeconfig.data: missing: expected the text of a kubeconfig")?;
-        return Ok((GivenCredentials::Text(SecretValue(text)), None));
+        let text = text_of(&given, "kubeconfig", "data")?;
+        return Ok((GivenCredentials::of(text, false), None));
     }
     let Some(given) = keys.remove("creds") else {
         return Ok((GivenCredentials::Unsaid { required: kind == "lambda" }, None));
@@ -162,15 +167,15 @@ fn take_credentials(
     if kind == "gcp" && text.as_ref().is_some_and(|text| !is_account(text)) {
         return Err("creds.data: expected a service account's key, as JSON".into());
     }
-    let unsaid = GivenCredentials::Unsaid { required: true };
-    Ok((text.map_or(unsaid, |text| GivenCredentials::Text(SecretValue(text))), Some(word)))
+    Ok((GivenCredentials::of(text, true), Some(word)))
 }
 
-/// One text of the credentials. A file is on the machine of whoever asks, and not on the server's.
+/// One text of the credentials; an empty one is none. A file is on the machine of whoever asks, and not on the server's.
 fn text_of(given: &Value, of: &str, key: &str) -> Result<Option<String>, String> {
-    match given[key].as_str().filter(|text| !text.is_empty()) {
+    let text = |key: &str| given[key].as_str().filter(|text| !text.is_empty());
+    match text(key) {
         Some(text) => Ok(Some(text.to_owned())),
-        None if key == "data" && given["filename"].is_string() => {
+        None if key == "data" && text("filename").is_some() => {
             Err(format!("{of}.filename: expected the file's text, as `data`"))
         }
         None => Ok(None),
@@ -237,6 +242,13 @@ mod tests {
         let found = of(&format!("{pods}kubeconfig: {{data: hush}}\n"), "main").expect("it is good");
         assert_eq!(found.credentials, GivenCredentials::Text(SecretValue("hush".into())));
         assert!(!found.configuration.to_string().contains("hush"));
+        // As dstack's clients send what was shown to them.
+        let shown = format!("{pods}kubeconfig: {{filename: '', data: ''}}\n");
+        let found = of(&shown, "main").expect("it is good");
+        assert_eq!(found.credentials, GivenCredentials::Unsaid { required: false });
+        let shown = "{type: access_key, access_key: '', secret_key: ''}";
+        let found = of(&format!("{aws}{shown}"), "main").expect("it is good");
+        assert_eq!(found.credentials, GivenCredentials::Unsaid { required: true });
     }
 
     #[test]

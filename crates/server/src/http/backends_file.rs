@@ -88,6 +88,9 @@ fn with_texts(given: &Value, dir: &Path) -> Result<Value, String> {
     for key in ["creds", "kubeconfig"] {
         let Some(of) = given.get_mut(key).and_then(Value::as_object_mut) else { continue };
         let Some(Value::String(file)) = of.remove("filename") else { continue };
+        if file.is_empty() {
+            continue;
+        }
         let wrong = |why: &str| format!("{key}.filename: {file}: {why}");
         let text = read_secret(&dir.join(&file)).map_err(|why| wrong(&why))?;
         let text = text.ok_or_else(|| wrong("there is no such file"))?;

@@ -548,11 +548,12 @@ pub async fn reconfigure(
     let config = config.map_err(|e| Refusal::Other(e.to_string()))?;
     let projects = backends_file::projects(shared)?;
     shared.writer.run(Command::Configure(Box::new(config)), by).await?;
-    backends_file::make(shared, projects).await?;
+    // The configuration holds also where a backend is refused: nodes are told of it first.
     shared.volatile.config_is_remembered.store(false, Ordering::Relaxed);
     shared.agents.send_policies(&policies::policies(shared));
     let nodes: Vec<String> = shared.read().nodes.keys().cloned().collect();
     hardware::check(shared, &nodes).await;
+    backends_file::make(shared, projects).await?;
     Ok(Answer::Done)
 }
 

@@ -9,6 +9,7 @@ use axum::extract::{Path, State};
 use cluster::authorise::{Act, authorise};
 use dstack::api::project::{BackendInfo, BackendYaml, DeleteBackends, ShownBackendYaml};
 use model::backend::source_name;
+use model::cloud_source::SourceKind;
 use model::machine::SourceConfig;
 use model::principal::Principal;
 use model::reason::Refusal;
@@ -38,15 +39,35 @@ pub fn listed(state: &cluster::State, project: &str) -> Vec<BackendInfo> {
     state.sources().filter(is_of_project).map(info).collect()
 }
 
-/// What everybody may know of a source.
+/// What everybody may know of a source, with what dstack's clients read none of its type without.
 fn summary(source: &SourceConfig) -> Value {
     let mut shown = json!({"type": source.kind.name()});
     if let Some(cloud) = source.kind.cloud() {
         shown["regions"] = json!(cloud.regions);
-        if let Some(id) = &cloud.project {
-            shown["project_id"] = json!(id);
-        }
     }
+    if let SourceKind::Gcp(cloud) = &source.kind {
+        shown["project_id"] = json!(cloud.project.as_deref().unwrap_or_default());
+    }
+    shown
+}
+
+/// The configuration with the form of its credentials, which dstack's clients read none without. The keys themselves are empty: those
+/// that the backend has stay when it is sent back so.
+fn with_creds(mut shown: Value, kind: &SourceKind, has_keys: bool) -> Value {
+    let creds = match kind {
+        SourceKind::Program(_) => return shown,
+        SourceKind::Kubernetes(_) => {
+            shown["kubeconfig"] = json!({"data": ""});
+            return shown;
+        }
+        SourceKind::Lambda(_) => json!({"type": "api_key", "api_key": ""}),
+        SourceKind::Aws(_) if has_keys => {
+            json!({"type": "access_key", "access_key": "", "secret_key": ""})
+        }
+        SourceKind::Gcp(_) if has_keys => json!({"type": "service_account", "data": ""}),
+        SourceKind::Aws(_) | SourceKind::Gcp(_) => json!({"type": "default"}),
+    };
+    shown["creds"] = creds;
     shown
 }
 
@@ -60,13 +81,17 @@ fn shown(
     let state = shared.read();
     authorise(&state, by, Act::Administer)?;
     if let Some(backend) = state.backend(project, name) {
-        let configuration = serde_json::from_str(&backend.configuration);
-        return Ok(("", configuration.map_err(|e| Refusal::Other(e.to_string()))?));
+        let configuration: Value = serde_json::from_str(&backend.configuration)
+            .map_err(|e| Refusal::Other(e.to_string()))?;
+        let has_keys = backend.credentials.is_some();
+        return Ok(("", with_creds(configuration, &backend.source.kind, has_keys)));
     }
     let of_file = state.config.sources.iter().find(|source| source.name == name);
     let unknown = || Refusal::UnknownThing { what: BACKEND.into(), name: name.into() };
     let source = of_file.ok_or_else(unknown)?;
-    Ok(("# A source of sluice.toml, which is changed there.\n", summary(source)))
+    let has_keys = source.kind.cloud().is_some_and(|cloud| cloud.credentials.is_some());
+    let shown = with_creds(summary(source), &source.kind, has_keys);
+    Ok(("# A source of sluice.toml, which is changed there.\n", shown))
 }
 
 pub async fn config_info(

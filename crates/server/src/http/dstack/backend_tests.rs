@@ -37,7 +37,7 @@ async fn backend_is_made_shown_without_its_keys_changed_and_deleted() {
     assert_eq!(status, StatusCode::FORBIDDEN, "{said}");
     let (status, said) = api.send(create, lambda(creds.clone()), Some(admin())).await;
     assert_eq!(status, StatusCode::OK, "{said}");
-    assert_eq!(said, lambda(json!({"creds": {"type": "api_key"}})));
+    assert_eq!(said, lambda(json!({"creds": {"type": "api_key", "api_key": ""}})));
     let (_, said) = api.send(create, lambda(creds), Some(admin())).await;
     assert_eq!(said["detail"][0]["code"], "resource_exists", "{said}");
     let sealed = api.server.shared.read().backends["lambda"].credentials.clone();
@@ -70,14 +70,25 @@ async fn backend_is_made_shown_without_its_keys_changed_and_deleted() {
 async fn source_of_sluice_toml_is_shown_and_not_changed() {
     let api = Api::empty().await;
     let mut config = (*api.server.shared.read().config).clone();
-    let cloud = CloudConfig { regions: vec!["us-west-1".into()], ..CloudConfig::default() };
-    let kind = SourceKind::Lambda(Box::new(cloud));
-    config.sources =
-        vec![SourceConfig::of_kind("lambda", kind), SourceConfig::new("own", "/opt/make")];
+    let cloud = |region: &str, project: Option<&str>| {
+        let (regions, project) = (vec![region.to_owned()], project.map(str::to_owned));
+        Box::new(CloudConfig { regions, project, ..CloudConfig::default() })
+    };
+    config.sources = vec![
+        SourceConfig::of_kind("lambda", SourceKind::Lambda(cloud("us-west-1", None))),
+        SourceConfig::of_kind("burst", SourceKind::Gcp(cloud("us-east1-b", Some("lab")))),
+        SourceConfig::new("own", "/opt/make"),
+    ];
     api.server.run(Command::Configure(Box::new(config))).await.expect("configured");
     let (_, project) = api.send("/api/projects/main/get", json!({}), Some(user())).await;
-    let shown = json!([{"name": "lambda", "config": {"type": "lambda", "regions": ["us-west-1"]}}]);
+    let lambda_shown = json!({"type": "lambda", "regions": ["us-west-1"]});
+    let gcp_shown = json!({"type": "gcp", "regions": ["us-east1-b"], "project_id": "lab"});
+    let shown = json!([{"name": "lambda", "config": lambda_shown},
+        {"name": "burst", "config": gcp_shown}]);
     assert_eq!(project["backends"], shown, "a program is of no type that clients know");
+    let path = "/api/project/main/backends/burst/config_info";
+    let (_, said) = api.send(path, json!({}), Some(admin())).await;
+    assert_eq!(said["creds"], json!({"type": "default"}), "{said}");
     let path = "/api/project/main/backends/lambda/get_yaml";
     let (_, said) = api.send(path, json!({}), Some(admin())).await;
     let yaml = said["config_yaml"].as_str().expect("a text");
