@@ -9,6 +9,7 @@ use model::allocation::NodeShare;
 use model::amount::Bytes;
 use model::array::ArraySpec;
 use model::attempt::EndCause;
+use model::backend::Backend;
 use model::change::{JobChange, JobFilter, JobRef, NodeChange, PartitionChange};
 use model::cloud_fleet::CloudFleet;
 use model::container::ContainerNetwork;
@@ -237,6 +238,19 @@ pub enum Command {
     },
     /// The same values under another key.
     ResealSecrets(Vec<ResealedSecret>),
+    /// Makes a backend, or changes it.
+    SetBackend(Box<Backend>),
+    /// Backends of a project, by kind: all that are named, or none.
+    RemoveBackends {
+        project: String,
+        names: Vec<String>,
+    },
+    /// The same credentials of a backend under another key. Those that were changed since are left alone.
+    ResealBackend {
+        source: String,
+        before: Sealed,
+        after: Sealed,
+    },
     /// The same private keys of a fleet under another key, by the form that they had before.
     ResealFleet {
         name: String,

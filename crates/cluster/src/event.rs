@@ -11,6 +11,7 @@ use model::activity::Activity;
 use model::allocation::Allocation;
 use model::array::IndexSet;
 use model::attempt::{Ending, PreemptionGrace};
+use model::backend::Backend;
 use model::change::{JobField, PartitionChange};
 use model::container::ContainerNetwork;
 use model::dynamic_node::DynamicNode;
@@ -382,6 +383,10 @@ pub enum Event {
         name: String,
         by: String,
         at: Timestamp,
+    },
+    BackendSet(Box<Backend>),
+    BackendRemoved {
+        source: String,
     },
     VolumeSet {
         project: String,

@@ -34,6 +34,14 @@ const CREDS: &[Creds] = &[
     creds("lambda", "api_key", "api_key"),
 ];
 
+/// How many machines a backend may have at once where nobody says it.
+pub const MACHINES: u32 = 8;
+
+/// The forms of `creds` of a backend.
+pub fn creds_words(backend: &str) -> Vec<&'static str> {
+    CREDS.iter().filter(|form| form.backend == backend).map(|form| form.word).collect()
+}
+
 /// The sources as the text of a sluice.toml, or the first fault of the file.
 pub fn sources(bytes: &[u8]) -> Result<String, Fault> {
     let tree = yaml::parse(bytes)?;
@@ -86,7 +94,7 @@ fn push_source(
         let program = format!("{FOLDER}/{name}.py");
         let _ = writeln!(text, "program = {}  # to be written: docs/machines.md", quoted(&program));
     }
-    let _ = writeln!(text, "machines = 8  # at most, at once");
+    let _ = writeln!(text, "machines = {MACHINES}  # at most, at once");
     if is_own {
         push_cloud(text, name, kind, backend)?;
     } else if kind == KUBERNETES {
@@ -156,7 +164,7 @@ const OTHER_ZONES: &[(&str, [&str; 3])] =
     &[("europe-west1", ["b", "c", "d"]), ("us-east1", ["b", "c", "d"])];
 
 /// The zones of one of Google's regions; a zone is itself. Sources name zones, in which machines are made.
-fn google_zones(place: &str) -> Vec<String> {
+pub fn google_zones(place: &str) -> Vec<String> {
     let is_letter = |text: &str| text.len() == 1 && text.bytes().all(|b| b.is_ascii_lowercase());
     let is_zone = |(_, last): (&str, &str)| is_letter(last);
     if place.rsplit_once('-').is_some_and(is_zone) {
@@ -173,8 +181,7 @@ fn push_credentials(
     kind: &str,
     backend: &Field<'_>,
 ) -> Result<(), Fault> {
-    let known: Vec<&'static str> =
-        CREDS.iter().filter(|form| form.backend == kind).map(|form| form.word).collect();
+    let known = creds_words(kind);
     let given = backend.child("creds").filter(|given| !given.is_nothing());
     let Some(given) = given else {
         text.push_str("# Without `creds`: those of the server's environment, or of its machine.\n");

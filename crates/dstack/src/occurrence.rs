@@ -334,6 +334,7 @@ fn site_word(kind: SiteThing) -> &'static str {
         SiteThing::Token => "token",
         SiteThing::Configuration => "configuration",
         SiteThing::Trigger => "trigger",
+        SiteThing::Backend => "backend",
     }
 }
 

@@ -56,7 +56,7 @@ const WITHOUT_EFFECT: &[&str] = &[
 const FILE_KEYS: &[(&str, &str)] = &[
     (
         "projects",
-        "projects are made with `sluice project`, and `sluice convert` writes backends as sources of machines",
+        "beside slurm.conf the file has its projects and backends made, and `sluice convert` writes backends as sources of machines",
     ),
     ("encryption", "secrets have a key of the server's own, `sluice secret rotate-key`"),
     ("default_permissions", "rights are those of docs/security.md"),

@@ -115,6 +115,8 @@ pub const FLEET_INSTANCES: Bound =
     items("machines that a fleet has where nothing runs", 10_000, "");
 pub const SECRETS: Bound = items("secrets of a project", 1000, "");
 pub const SECRET_BYTES: Bound = bytes("the value of a secret", 16 << 10, "");
+pub const BACKENDS: Bound = items("backends of all projects", 64, "");
+pub const BACKEND_BYTES: Bound = bytes("the configuration of a backend", 64 << 10, "");
 pub const VOLUMES: Bound = items("volumes of a project", 1000, "");
 pub const USER_VOLUMES: Bound = items("volumes of one user in a project", 100, "");
 pub const TRIGGERS: Bound = items("triggers of one user", 100, "");
@@ -194,6 +196,8 @@ pub const ALL: &[Bound] = &[
     FLEET_INSTANCES,
     SECRETS,
     SECRET_BYTES,
+    BACKENDS,
+    BACKEND_BYTES,
     VOLUMES,
     USER_VOLUMES,
     TRIGGERS,

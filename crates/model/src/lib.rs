@@ -31,9 +31,9 @@ pub use job::{
     streams,
 };
 pub use nodes::{
-    cloud_fleet, cloud_source, cloud_volume, dynamic_node, fleet, gpu_health, gpu_series, health,
-    machine, node, node_reason, partition, pod_source, power, reservation, reservation_request,
-    select, site, ssh_fleet, topology, trigger, volume,
+    backend, cloud_fleet, cloud_source, cloud_volume, dynamic_node, fleet, gpu_health, gpu_series,
+    health, machine, node, node_reason, partition, pod_source, power, reservation,
+    reservation_request, select, site, ssh_fleet, topology, trigger, volume,
 };
 pub use values::{
     amount, cpuset, cron, filename, grammar, hostlist, id, metadata_address, month, price,

@@ -459,6 +459,7 @@ fn machines(view: &View, seed: u64) {
         budget_left: None,
         boot: Duration::from_secs(600),
         own_first: true,
+        project: None,
         fleet: None,
     };
     let count = source.offers.len();

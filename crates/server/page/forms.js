@@ -112,6 +112,11 @@ export const FORMS = {
       call: (v) => ({ remove_fleet_hosts: { project: v.project || "main", name: v.name, numbers: [count(v.number)] } }) },
   ],
   backends: [
+    { title: "Set backend", least: "admin", fields: [["project", "Project", "optional"], ["config", "YAML, as type: aws", "verbatim"]],
+      hint: "Its creds are encrypted and not shown again; without them those that it has stay.",
+      call: (v) => ({ set_backend: { project: v.project || "main", config_yaml: v.config } }) },
+    { title: "Delete backend", least: "admin", fields: [["project", "Project", "optional"], ["name", "Type"]], ask: "Its offers and its credentials are gone. This cannot be undone.",
+      call: (v) => ({ remove_backends: { project: v.project || "main", names: [v.name] } }) },
     { title: "Delete machine", least: "operator", fields: [["name", "Node of the machine"]], ask: "Its jobs end, and the machine is deleted.",
       call: (v) => ({ delete_machine: { name: v.name } }) },
   ],

@@ -335,6 +335,16 @@ pub enum Call {
     DeleteMachine {
         name: String,
     },
+    /// Makes a backend of a project, or changes it: a source of machines, in dstack's words, with its credentials.
+    SetBackend {
+        project: String,
+        config_yaml: SecretValue,
+    },
+    /// Removes backends of a project, by their types: all that are named, or none.
+    RemoveBackends {
+        project: String,
+        names: Vec<String>,
+    },
     /// The fleets over SSH of the caller's projects.
     Fleets,
     /// Makes a fleet over SSH, or changes it in place.

@@ -282,8 +282,19 @@ fn machines_keep_their_names() {
         &Call::DeleteMachine { name: "cloud-1".into() },
         r#"{"delete_machine":{"name":"cloud-1"}}"#,
     );
+    travels(
+        &Call::SetBackend { project: "main".into(), config_yaml: SecretValue("type: aws".into()) },
+        r#"{"set_backend":{"project":"main","config_yaml":"type: aws"}}"#,
+    );
+    travels(
+        &Call::RemoveBackends { project: "main".into(), names: vec!["aws".into()] },
+        r#"{"remove_backends":{"project":"main","names":["aws"]}}"#,
+    );
     let source = SourceView {
         name: "cloud".into(),
+        kind: String::new(),
+        project: None,
+        regions: Vec::new(),
         offers: 2,
         machines: 1,
         machines_max: 4,

@@ -32,6 +32,14 @@ pub struct BudgetView {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceView {
     pub name: String,
+    /// `aws`, `gcp`, `lambda`, `kubernetes` or `program`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub kind: String,
+    /// The project whose backend it is; `None` for a source of sluice.toml.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub project: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub regions: Vec<String>,
     pub offers: u32,
     /// Machines that there are or may be, and what they cost in an hour.
     pub machines: u32,

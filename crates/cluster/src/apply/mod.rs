@@ -24,6 +24,7 @@ use crate::state::job::{Job, PendingTasks, Phase};
 use crate::state::node::Node;
 use model::allocation::{Allocation, NodeShare};
 use model::attempt::Attempt;
+use model::backend::Backend;
 use model::change::JobField;
 use model::id::{AttemptId, JobId, RunId};
 use model::node::{NodeConfig, SlotState};
@@ -190,6 +191,15 @@ impl State {
             Event::OffersSet { source, offers } => {
                 self.offers.insert(source.clone(), Arc::new(offers.clone()));
                 self.price_backed_nodes();
+                self.hardware.invalidate();
+            }
+            Event::BackendSet(backend) => {
+                self.backends.insert(backend.source.name.clone(), Backend::clone(backend));
+                self.hardware.invalidate();
+            }
+            Event::BackendRemoved { source } => {
+                self.backends.remove(source);
+                self.offers.remove(source);
                 self.hardware.invalidate();
             }
             Event::FleetSet { .. }

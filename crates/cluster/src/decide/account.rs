@@ -141,6 +141,10 @@ impl State {
             let text = format!("fleet {} belongs to it: delete that one first", fleet.name);
             return Err(Refusal::Other(text));
         }
+        if let Some(backend) = self.backends.values().find(|backend| backend.project == name) {
+            let text = format!("backend {} belongs to it: delete that one first", backend.name());
+            return Err(Refusal::Other(text));
+        }
         if let Some(volume) = self.volumes_of(name).keys().next() {
             return Err(Refusal::Other(format!(
                 "volume {volume} belongs to it: delete that one first"

@@ -82,6 +82,14 @@ impl State {
             Command::RemoveReservation { name } => {
                 site(SiteThing::Reservation, name, ActivityKind::Deleted, none())
             }
+            Command::SetBackend(backend) => {
+                let name = &backend.source.name;
+                site(SiteThing::Backend, name, set(self.backends.contains_key(name)), none())
+            }
+            Command::RemoveBackends { project, names } => {
+                let name = format!("{project}/{}", names.join(","));
+                site(SiteThing::Backend, &name, ActivityKind::Deleted, none())
+            }
             // Nodes that get a reason are noted with it.
             Command::ChangeNode { change: NodeChange::Resume | NodeChange::Undrain, .. } => {
                 let resumed = |event: &Event| match event {

@@ -43,7 +43,7 @@ fn checked_name(what: &str, name: &str) -> Result<(), Refusal> {
 
 impl State {
     fn pod_sources(&self) -> impl Iterator<Item = (&str, &KubernetesConfig)> {
-        self.config.sources.iter().filter_map(|source| match &source.kind {
+        self.sources().filter_map(|source| match &source.kind {
             SourceKind::Kubernetes(config) => Some((source.name.as_str(), &**config)),
             _ => None,
         })

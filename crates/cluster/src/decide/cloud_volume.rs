@@ -55,9 +55,11 @@ fn place_in(source: &SourceConfig, wanted: &CloudPlace) -> Option<CloudPlace> {
 }
 
 impl State {
-    /// Where the disk that is asked for will be: the first source of its backend that has the region makes it.
+    /// Where the disk that is asked for will be: the first source of its backend that is there for the project and has the region
+    /// makes it.
     pub(super) fn disk_place(
         &self,
+        project: &str,
         wanted: &CloudPlace,
         size: Option<Bytes>,
     ) -> Result<VolumePlace, Refusal> {
@@ -79,12 +81,16 @@ impl State {
             };
             return Err(refused(format!("a volume of {of} needs a `size` or a `{name}`")));
         }
-        let of_backend = |source: &&SourceConfig| source.reference().backend == wanted.backend;
-        let mut sources = self.config.sources.iter().filter(of_backend).peekable();
+        let of_backend = |source: &&SourceConfig| {
+            let only_for = self.project_of_source(&source.name);
+            source.reference().backend == wanted.backend
+                && only_for.is_none_or(|own| own == project)
+        };
+        let mut sources = self.sources().filter(of_backend).peekable();
         if sources.peek().is_none() {
             return Err(refused(format!(
                 "no source of the cluster is of the backend {}: the administrator names sources in \
-                 sluice.toml",
+                 sluice.toml, or makes backends",
                 wanted.backend
             )));
         }

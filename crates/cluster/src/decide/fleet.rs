@@ -91,7 +91,7 @@ impl State {
         if known.is_some_and(|known| known.cloud.is_some() != set.cloud.is_some()) {
             return refused("it is of hosts or of machines of a cloud: delete it first");
         }
-        if set.cloud.is_some() && self.config.sources.is_empty() {
+        if set.cloud.is_some() && !self.has_sources() {
             return refused("no source of machines is configured: `[[source]]` in sluice.toml");
         }
         if let Some(cloud) = &set.cloud {

@@ -480,6 +480,12 @@ impl State {
     /// Refuses a configuration without a source that has machines or disks, or with one that would not find them: nobody could
     /// delete them.
     pub(super) fn check_beside_machines(&self, config: &ClusterConfig) -> Result<(), Refusal> {
+        let is_backend = |source: &&SourceConfig| self.backends.contains_key(&source.name);
+        if let Some(SourceConfig { name, .. }) = config.sources.iter().find(is_backend) {
+            return Err(Refusal::Other(format!(
+                "sluice.toml: source {name}: a backend of a project has this name: expected another"
+            )));
+        }
         for Machine { source, node, .. } in self.machines.values().filter(|of| of.is_live()) {
             let Some(what) = self.source_loss(source, &config.sources) else { continue };
             return Err(Refusal::Other(format!(
@@ -491,6 +497,10 @@ impl State {
 
     /// What keeps the source of this name among those that are to come from finding what it has made.
     pub(super) fn source_loss(&self, name: &str, next: &[SourceConfig]) -> Option<String> {
+        // A backend is not of the configuration, and stays as it is.
+        if self.backends.contains_key(name) {
+            return None;
+        }
         let Some(next) = next.iter().find(|of| of.name == name) else {
             return Some("is missing".to_owned());
         };

@@ -4,6 +4,7 @@ mod account;
 mod activity;
 mod assign;
 mod backed_node;
+mod backend;
 mod cancel;
 mod change;
 mod claim_volume;
@@ -92,6 +93,13 @@ impl State {
             }
             Command::FleetHost { node, id, report } => {
                 self.decide_fleet_host(node, id, report, context)
+            }
+            Command::SetBackend(backend) => self.decide_set_backend(backend, context),
+            Command::RemoveBackends { project, names } => {
+                self.decide_remove_backends(project, names, context)
+            }
+            Command::ResealBackend { source, before, after } => {
+                self.decide_reseal_backend(source, before, after, context)
             }
             Command::ResealFleet { name, forms } => self.decide_reseal_fleet(name, forms, context),
             Command::Submit(submit) => self.decide_submit(submit, context),

@@ -12,7 +12,7 @@ use std::sync::Arc;
 impl State {
     /// Says of a new job which pod it would run in. What a client says of it does not count.
     pub(super) fn settle_pod(&self, spec: &mut JobSpec) -> Result<(), Refusal> {
-        let sources = || self.config.sources.iter().map(|source| source.reference());
+        let sources = || self.sources().map(|source| source.reference());
         let makes_pods = sources().any(|of| of.makes_pods);
         let may_be_root = sources().any(|of| of.makes_root_pods);
         let claims = self.claims_of(spec)?;

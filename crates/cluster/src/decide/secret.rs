@@ -44,7 +44,7 @@ impl State {
         self.secrets.get(project).unwrap_or(&NONE)
     }
 
-    /// Every encrypted value: the secrets, what jobs hold, and the keys of fleets.
+    /// Every encrypted value: the secrets, what jobs hold, the keys of fleets, and the credentials of backends.
     pub fn sealed_values(&self) -> impl Iterator<Item = &Sealed> {
         let of_jobs = self.jobs.values().flat_map(|job| {
             let launch = &job.spec.launch;
@@ -52,7 +52,8 @@ impl State {
         });
         let of_fleets = self.fleets.values().flat_map(|fleet| fleet.sealed_values());
         let of_secrets = self.secrets.values().flat_map(BTreeMap::values);
-        of_secrets.chain(of_jobs.flatten()).chain(of_fleets)
+        let of_backends = self.backends.values().filter_map(|backend| backend.credentials.as_ref());
+        of_secrets.chain(of_jobs.flatten()).chain(of_fleets).chain(of_backends)
     }
 
     fn secret_set(

@@ -419,7 +419,7 @@ impl State {
         plan: &sched::Plan,
         now: Timestamp,
     ) -> bool {
-        if spec.request().grant != Grant::Offer || self.config.sources.is_empty() {
+        if spec.request().grant != Grant::Offer || !self.has_sources() {
             return false;
         }
         let made = sched::machines::machines(probe, plan, now, &self.machine_view(now));

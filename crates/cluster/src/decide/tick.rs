@@ -167,7 +167,7 @@ impl State {
     /// Until when a run that is to start at once waits for the machine that is made for it: as long as the slowest source may
     /// take, and a little for its start.
     fn machine_deadline(&self, job: &Job) -> Option<Timestamp> {
-        let boot = self.config.sources.iter().map(|source| source.boot_s).max()?;
+        let boot = self.sources().map(|source| source.boot_s).max()?;
         let from = job.begin.map_or(job.submit, |begin| begin.max(job.submit));
         let is_held = job.hold.is_some();
         (!is_held).then(|| from + Duration::from_secs(boot.into()) + MACHINE_START)

@@ -132,7 +132,7 @@ impl State {
             VolumePlace::Shared(folder) if !self.config.shared_folders.contains_key(folder) => {
                 return Err(refused(self.not_shared(folder)));
             }
-            VolumePlace::Cloud(wanted) => self.disk_place(wanted, *size)?,
+            VolumePlace::Cloud(wanted) => self.disk_place(project, wanted, *size)?,
             place => place.clone(),
         };
         let by = &context.by;

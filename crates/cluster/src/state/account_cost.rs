@@ -114,7 +114,7 @@ impl State {
                 cost.price_hour = cost.price_hour + price;
             }
         }
-        for source in &self.config.sources {
+        for source in self.sources() {
             let Some(account) = &source.account else { continue };
             let idle = self.idle_cost(&source.name, now);
             for account in self.idle_accounts(account) {

@@ -39,8 +39,22 @@ fn is_for_its_job(machine: &Machine) -> bool {
 }
 
 impl State {
+    /// The sources of machines: those of sluice.toml, and the backends that calls have made.
+    pub fn sources(&self) -> impl Iterator<Item = &SourceConfig> {
+        self.config.sources.iter().chain(self.backends.values().map(|backend| &backend.source))
+    }
+
+    pub fn has_sources(&self) -> bool {
+        self.sources().next().is_some()
+    }
+
     pub fn source(&self, name: &str) -> Option<&SourceConfig> {
-        self.config.sources.iter().find(|source| source.name == name)
+        self.sources().find(|source| source.name == name)
+    }
+
+    /// The project that a source makes machines for alone; `None` for everybody.
+    pub fn project_of_source(&self, name: &str) -> Option<&str> {
+        self.backends.get(name)?.only_for()
     }
 
     /// A source as machines know it, also one that is not configured any more.
@@ -64,7 +78,7 @@ impl State {
 
     /// The sources whose machines are dynamic nodes.
     fn open_sources(&self) -> impl Iterator<Item = &SourceConfig> {
-        self.config.sources.iter().filter(|source| source.nodes.is_empty())
+        self.sources().filter(|source| source.nodes.is_empty())
     }
 
     /// The cheapest offer that has what a node of slurm.conf has, and is as its features say where they name a type, a region,
@@ -164,17 +178,19 @@ impl State {
         let of_fleets = self.fleets.values().filter_map(|fleet| {
             let cloud = CloudFleet::clone(fleet.cloud.as_ref()?);
             let machines = self.instances_of(&fleet.name);
-            Some(Arc::new(FleetPool { name: fleet.name.clone(), machines, cloud }))
+            let pool = FleetPool { name: fleet.name.clone(), machines, cloud };
+            Some((fleet.project.as_str(), Arc::new(pool)))
         });
         let of_fleets: Vec<Source> = of_fleets
-            .flat_map(|fleet| {
+            .flat_map(|(project, fleet)| {
                 let features = vec![fleet_feature(&fleet.name)];
                 let one = move |source: &Source| Source {
                     features: features.clone(),
                     fleet: Some(fleet.clone()),
                     ..source.clone()
                 };
-                plain.iter().map(one).collect::<Vec<_>>()
+                let serving = plain.iter().filter(|source| source.serves(project));
+                serving.map(one).collect::<Vec<_>>()
             })
             .collect();
         MachineView {
@@ -205,6 +221,7 @@ impl State {
             budget_left: source.budget_month.map(|budget| budget.less(spent())),
             boot: Duration::from_secs(source.boot_s.into()),
             own_first: source.own_first,
+            project: self.project_of_source(&source.name).map(str::to_owned),
             fleet: None,
         }
     }

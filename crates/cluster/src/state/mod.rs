@@ -35,6 +35,7 @@ use job::Job;
 use last_runs::LastRuns;
 use model::account::{Account, Association, NORMAL_QOS, Qos};
 use model::activity::Activities;
+use model::backend::Backend;
 use model::dynamic_node::DynamicNode;
 use model::hostlist;
 use model::id::{JobId, RunId};
@@ -114,6 +115,9 @@ pub struct State {
     /// By project and name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub secrets: BTreeMap<String, BTreeMap<String, Sealed>>,
+    /// Sources of machines that calls have made, by name. Those of sluice.toml are in `config`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub backends: BTreeMap<String, Backend>,
     /// Fleets over SSH, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub fleets: BTreeMap<String, SshFleet>,
@@ -240,6 +244,7 @@ impl Default for State {
             user_tokens: BTreeMap::new(),
             web_sessions: BTreeMap::new(),
             secrets: BTreeMap::new(),
+            backends: BTreeMap::new(),
             fleets: BTreeMap::new(),
             dynamic_nodes: BTreeMap::new(),
             machines: BTreeMap::new(),

@@ -4,6 +4,7 @@
 mod accounts;
 mod arrays;
 mod authorisation;
+mod backends;
 mod claim_volumes;
 mod cloud_nodes;
 mod dependencies;

@@ -2,6 +2,7 @@
 
 use super::time::Time;
 use crate::status::{GlobalRole, ProjectRole};
+use model::secret::SecretValue;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -11,10 +12,37 @@ pub struct Project {
     pub project_name: String,
     pub owner: User,
     pub created_at: Option<Time>,
-    pub backends: Vec<Value>,
+    pub backends: Vec<BackendInfo>,
     pub members: Vec<Member>,
     pub is_public: bool,
     pub templates_repo: Option<String>,
+}
+
+/// A source of machines of a project, without its credentials.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BackendInfo {
+    pub name: String,
+    pub config: Value,
+}
+
+/// `backends/create_yaml`, `backends/update_yaml`
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct BackendYaml {
+    pub config_yaml: SecretValue,
+}
+
+/// What `backends/{name}/get_yaml` answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ShownBackendYaml {
+    pub name: String,
+    pub config_yaml: String,
+}
+
+/// `backends/delete`
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(default)]
+pub struct DeleteBackends {
+    pub backends_names: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -89,6 +89,7 @@ pub enum SiteThing {
     Token,
     Configuration,
     Trigger,
+    Backend,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

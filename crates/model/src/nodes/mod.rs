@@ -1,6 +1,7 @@
 //! Where jobs run: nodes, the partitions and fleets over them, the network between them, reservations of them, and what
 //! the site has configured to be done on them; volumes.
 
+pub mod backend;
 pub mod cloud_fleet;
 pub mod cloud_source;
 pub mod cloud_volume;

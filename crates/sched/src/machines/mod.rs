@@ -76,6 +76,8 @@ pub struct Source {
     pub boot: Duration,
     /// A job waits for nodes that are expected to be free before a machine would be up.
     pub own_first: bool,
+    /// The project that it makes machines for alone; `None` for everybody.
+    pub project: Option<String>,
     /// Where its machines would be instances of a fleet: of which. The same source is there once for each fleet, and once for
     /// none.
     pub fleet: Option<Arc<FleetPool>>,
@@ -97,6 +99,11 @@ impl Source {
             Some(fleet) => partition.name == fleet.name,
             None => partition.dynamic_members.admits(&self.features),
         }
+    }
+
+    /// Whether it makes machines for jobs of this project, which is their account.
+    pub fn serves(&self, project: &str) -> bool {
+        self.project.as_deref().is_none_or(|own| own == project)
     }
 
     /// Whether the fleet, where there is one, may have such a machine.

@@ -53,6 +53,8 @@ struct Tally {
 /// A job with what it needs in each of its partitions.
 struct Wanted<'a> {
     job: JobId,
+    /// Its account, which is its project.
+    project: &'a str,
     demands: Vec<(u32, Demand<'a>, Size)>,
     /// Its accounts that have a budget.
     accounts: Vec<String>,
@@ -196,13 +198,14 @@ impl<'a> Packing<'a> {
         first
     }
 
-    /// The sources whose machines would be in one of the job's partitions.
+    /// The sources of the job's project whose machines would be in one of its partitions.
     fn feeding(&self, waiting: &PendingJob) -> Vec<&'a Source> {
         let takes = |source: &&Source| {
-            waiting.partitions.iter().any(|at| {
-                let info = self.view.partitions.get(*at as usize);
-                info.is_some_and(|info| source.feeds(&info.partition))
-            })
+            source.serves(&waiting.account)
+                && waiting.partitions.iter().any(|at| {
+                    let info = self.view.partitions.get(*at as usize);
+                    info.is_some_and(|info| source.feeds(&info.partition))
+                })
         };
         self.there.sources.iter().filter(takes).collect()
     }
@@ -216,10 +219,15 @@ impl<'a> Packing<'a> {
             Some((*at, demand, least))
         };
         let accounts = self.budgeted(waiting);
+        // A project may have sources of its own: the same request has another answer in another project.
+        let has_own = self.there.sources.iter().any(|source| source.project.is_some());
+        let told_apart = accounts.iter().chain(has_own.then_some(&waiting.account));
+        let told_apart = told_apart.cloned().collect();
         Wanted {
             job: waiting.job,
+            project: &waiting.account,
             demands: waiting.partitions.iter().filter_map(demand).collect(),
-            shape: (request.clone(), waiting.partitions.clone(), uid, accounts.clone()),
+            shape: (request.clone(), waiting.partitions.clone(), uid, told_apart),
             accounts,
         }
     }
@@ -262,8 +270,9 @@ impl<'a> Packing<'a> {
     /// Asks for machines of the cheapest offer that holds the job.
     fn order_for(&mut self, wanted: &Wanted<'_>, width: Width) -> MachineAnswer {
         let mut held: Vec<SourceHold> = Vec::new();
-        // Sources that could make no machine of this price, and so none of a higher one.
-        let mut closed = vec![false; self.there.sources.len()];
+        // Sources that make none for the job's project, or could make no machine of this price, and so none of a higher one.
+        let sources = self.there.sources.iter();
+        let mut closed: Vec<bool> = sources.map(|source| !source.serves(wanted.project)).collect();
         let choices = self.choices.clone();
         for choice in choices.iter() {
             for (at, demand, least) in &wanted.demands {

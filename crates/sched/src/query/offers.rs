@@ -81,7 +81,7 @@ pub fn machine_offers(
             (info, demand)
         })
         .collect();
-    let sources = there.sources.iter();
+    let sources = there.sources.iter().filter(|source| source.serves(spec.project()));
     let all = sources.flat_map(|source| source.offers.iter().map(move |offer| (source, offer)));
     let mut all: Vec<_> = all.filter(|(source, offer)| source.may_make(offer)).collect();
     all.sort_by_key(|(_, offer)| offer.price);

@@ -56,6 +56,7 @@ fn source() -> Source {
         budget_left: None,
         boot: Duration::from_secs(600),
         own_first: true,
+        project: None,
         fleet: None,
     }
 }
@@ -460,4 +461,20 @@ fn nothing_is_made_for_jobs_that_machines_could_not_start() {
     }
     let closed = cluster(Vec::new()).with_jobs([job(1)]);
     assert_eq!(made(&closed, &there()), MachinePlan::default(), "its partition takes none in");
+}
+
+#[test]
+fn source_of_a_project_makes_machines_for_its_jobs_alone() {
+    let mut there = there();
+    there.sources[0].project = Some("vision".into());
+    let of = |id: u32, account: &str| job(id).with(|waiting| waiting.account = account.into());
+    let view = site(Vec::new(), [of(1, "speech"), of(2, "vision"), of(3, "")]);
+    let plan = made(&view, &there);
+    assert_eq!(orders(&plan), "small for 2");
+    assert_eq!((answer(&plan, 1), answer(&plan, 3)), (None, None), "it is not there for them");
+    // Beside one for everybody, of higher prices, each job has what is there for it.
+    let offers = Arc::new(vec![offer("dear", 2, 9.0)]);
+    there.sources.push(Source { name: "all".into(), offers, ..source() });
+    let view = site(Vec::new(), [of(1, "speech"), of(2, "vision")].map(|job| job.cpus(2)));
+    assert_eq!(orders(&made(&view, &there)), "dear for 1, small for 2");
 }

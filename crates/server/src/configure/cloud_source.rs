@@ -37,6 +37,9 @@ pub(super) struct CloudToml {
     project: Option<String>,
     network: Option<String>,
     ssh_key: Option<String>,
+    /// The credentials are in no file: they are given beside the table.
+    #[serde(skip)]
+    pub(super) has_given_credentials: bool,
 }
 
 impl CloudToml {
@@ -94,6 +97,9 @@ impl CloudToml {
             ssh_key: name("ssh_key", self.ssh_key.as_ref())?,
         };
         check_needs(kind, &cloud)?;
+        if kind == "lambda" && cloud.credentials.is_none() && !self.has_given_credentials {
+            return Err("credentials: missing: expected a file with an API key".into());
+        }
         Ok(cloud)
     }
 
@@ -132,9 +138,6 @@ fn check_needs(kind: &str, cloud: &CloudConfig) -> Result<(), String> {
         }
         ("lambda", _) if cloud.ssh_key.is_none() => {
             Err("ssh_key: missing: expected the name of an SSH key of the account".into())
-        }
-        ("lambda", _) if cloud.credentials.is_none() => {
-            Err("credentials: missing: expected a file with an API key".into())
         }
         _ => Ok(()),
     }

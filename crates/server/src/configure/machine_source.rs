@@ -3,6 +3,7 @@
 use super::cloud_source::CloudToml;
 use super::pod_source::KubernetesToml;
 use cluster::ClusterConfig;
+use model::backend::SOURCE_NAME_BYTES_MAX;
 use model::cloud_source::SourceKind;
 use model::container::is_plain_path;
 use model::hostlist;
@@ -17,9 +18,6 @@ use std::time::Duration;
 /// The most sources, and the most machines of one.
 const SOURCES_MAX: usize = 64;
 const MACHINES_MAX: u32 = 10_000;
-
-/// The longest name: the names of its nodes begin with it.
-const NAME_BYTES_MAX: usize = 32;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -63,16 +61,25 @@ pub(super) fn sources(given: &[SourceToml]) -> Result<Vec<SourceConfig>, String>
     Ok(found)
 }
 
+/// The source of a backend, whose table is as one of the file, and whose credentials are given beside it.
+pub(super) fn of_backend(table: serde_json::Value) -> Result<SourceConfig, String> {
+    let mut given: SourceToml = serde_json::from_value(table).map_err(|e| e.to_string())?;
+    if let Some(cloud) = &mut given.cloud {
+        cloud.has_given_credentials = true;
+    }
+    given.source()
+}
+
 impl SourceToml {
     fn source(&self) -> Result<SourceConfig, String> {
         let first = self.name.bytes().next();
         let is_plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
         let is_name = first.is_some_and(|b| b.is_ascii_lowercase())
-            && self.name.len() <= NAME_BYTES_MAX
+            && self.name.len() <= SOURCE_NAME_BYTES_MAX
             && self.name.bytes().all(is_plain);
         if !is_name {
             return Err(format!(
-                "name: expected a letter and then small letters, digits and -, at most {NAME_BYTES_MAX}"
+                "name: expected a letter and then small letters, digits and -, at most {SOURCE_NAME_BYTES_MAX}"
             ));
         }
         if !(1..=MACHINES_MAX).contains(&self.machines) {

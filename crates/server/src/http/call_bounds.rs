@@ -68,6 +68,7 @@ const FIELDS: &[FieldBounds] = &[
         list: bounds::EVENT_IDS,
         ..ANY
     },
+    FieldBounds { fields: &["config_yaml"], text: bounds::BACKEND_BYTES, ..ANY },
     FieldBounds { fields: &["secret_variables"], list: bounds::SECRET_VARIABLES, ..ANY },
     FieldBounds { fields: &["name"], text: bounds::JOB_NAME_BYTES, ..ANY },
     FieldBounds { fields: &["comment", "admin_comment"], text: bounds::COMMENT_BYTES, ..ANY },

@@ -8,8 +8,8 @@ use crate::fleet::choice::open_fleets;
 use crate::http::await_job::{await_commit, await_end, await_start};
 use crate::http::dstack::kept_spec;
 use crate::http::{
-    delete_run, fleets, gateways, limit_log, machines, nodes, secrets, ssh_keys, tokens, volumes,
-    web_links,
+    backends, backends_file, delete_run, fleets, gateways, limit_log, machines, nodes, secrets,
+    ssh_keys, tokens, volumes, web_links,
 };
 use crate::per_user::CountedUser;
 use crate::secret::{git_credentials, references, registry_auth};
@@ -365,6 +365,9 @@ async fn administer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<A
         call @ (Call::Fleets | Call::ApplyFleet { .. } | Call::RemoveFleetHosts { .. }) => {
             return fleets::answer(shared, by, call).await;
         }
+        call @ (Call::SetBackend { .. } | Call::RemoveBackends { .. }) => {
+            return backends::answer(shared, by, call).await;
+        }
         Call::Machines => return machines::list(shared, &by),
         Call::DeleteMachine { name } => Command::DeleteMachine { node: name },
         Call::Triggers => return Ok(Answer::Triggers(triggers(shared, &by))),
@@ -543,11 +546,14 @@ pub async fn reconfigure(
         (dir, _) => configure::load(dir, machine),
     };
     let config = config.map_err(|e| Refusal::Other(e.to_string()))?;
+    let projects = backends_file::projects(shared)?;
     shared.writer.run(Command::Configure(Box::new(config)), by).await?;
+    // The configuration holds also where a backend is refused: nodes are told of it first.
     shared.volatile.config_is_remembered.store(false, Ordering::Relaxed);
     shared.agents.send_policies(&policies::policies(shared));
     let nodes: Vec<String> = shared.read().nodes.keys().cloned().collect();
     hardware::check(shared, &nodes).await;
+    backends_file::make(shared, projects).await?;
     Ok(Answer::Done)
 }
 

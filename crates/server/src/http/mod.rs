@@ -10,6 +10,8 @@ pub mod answer;
 mod attack_tests;
 pub mod authenticate;
 pub mod await_job;
+mod backends;
+pub mod backends_file;
 mod backup;
 pub mod batch_script;
 pub mod body_limits;

@@ -406,6 +406,12 @@ authorisation_table! { w;
         Call::DeleteVolume { project: MAIN_PROJECT.into(), name: "none".into() };
     Call::Machines => OPERATE, Call::Machines;
     Call::DeleteMachine { .. } => ADMINISTER, Call::DeleteMachine { name: "none".into() };
+    Call::SetBackend { .. } => ADMINISTER, {
+        let config_yaml = SecretValue("type: none".into());
+        Call::SetBackend { project: MAIN_PROJECT.into(), config_yaml }
+    };
+    Call::RemoveBackends { .. } => ADMINISTER,
+        Call::RemoveBackends { project: MAIN_PROJECT.into(), names: vec!["none".into()] };
     Call::Fleets => EVERYBODY, Call::Fleets;
     Call::ApplyFleet { .. } => ADMINISTER, {
         let configuration = FleetConfiguration(serde_json::json!({"type": "fleet"}));

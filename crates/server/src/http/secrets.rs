@@ -1,7 +1,7 @@
 //! The calls about secrets. A value is encrypted before it reaches the writer, and is in no answer but that to its own call.
 
 use crate::fleet::request::key_context;
-use crate::secret::{repository, stored};
+use crate::secret::{backend, repository, stored};
 use crate::shared::Shared;
 use cluster::Command;
 use cluster::authorise::{Act, authorise};
@@ -95,6 +95,7 @@ async fn rotate(shared: &Arc<Shared>, by: Principal) -> Result<Answer, Refusal> 
     let _alone = shared.sealing.write().await;
     repository::reseal_all(shared).await?;
     reseal_fleets(shared, &by).await?;
+    reseal_backends(shared, &by).await?;
     shared.secret_keys.retain(shared.read().sealed_values())?;
     Ok(Answer::Done)
 }
@@ -118,14 +119,48 @@ async fn reseal_fleets(shared: &Arc<Shared>, by: &Principal) -> Result<(), Refus
     Ok(())
 }
 
+/// The credentials of backends under the newest key. Nobody makes or changes one meanwhile.
+async fn reseal_backends(shared: &Arc<Shared>, by: &Principal) -> Result<(), Refusal> {
+    let backends: Vec<_> = shared.read().backends.values().cloned().collect();
+    for known in backends {
+        let (source, Some(before)) = (known.source.name, known.credentials) else { continue };
+        if shared.secret_keys.is_newest(&before) {
+            continue;
+        }
+        let value = backend::open(shared, &source, &before)?;
+        let after = backend::seal(shared, &source, &value)?;
+        let command = Command::ResealBackend { source, before, after };
+        shared.writer.run(command, by.clone()).await?;
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::auth::principal::server_principal;
+    use crate::http::backends;
     use crate::testing::TestServer;
     use cluster::command::SetFleet;
     use model::fleet::{Blocks, MAIN_PROJECT};
     use model::ssh_fleet::{FleetHost, SshLogin};
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn rotation_encrypts_the_credentials_of_backends_anew() {
+        let server = TestServer::start().await;
+        let shared = &server.shared;
+        let given = serde_json::json!({"type": "lambda", "regions": ["r"], "ssh_key": "lab",
+            "endpoint": "http://127.0.0.1:1", "creds": {"type": "api_key", "api_key": "hush"}});
+        let project = || MAIN_PROJECT.to_owned();
+        backends::set(shared, server_principal(), project(), &given).await.expect("a backend");
+        let before = shared.read().backends["lambda"].clone();
+        assert!(!format!("{before:?}").contains("hush"), "{before:?}");
+        rotate(shared, server_principal()).await.expect("rotated");
+        let after = shared.read().backends["lambda"].credentials.clone().expect("a key");
+        assert!(before.credentials != Some(after.clone()) && shared.secret_keys.is_newest(&after));
+        let key = backend::credentials(shared, "lambda").expect("readable").expect("a key");
+        assert_eq!(key.0, "hush");
+    }
 
     #[tokio::test(flavor = "multi_thread")]
     async fn rotation_encrypts_the_keys_of_fleets_anew() {

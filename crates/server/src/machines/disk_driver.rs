@@ -132,7 +132,7 @@ impl DiskDriver {
     fn begin_due(&mut self) {
         let (disks, lists) = {
             let state = self.shared.read();
-            if state.config.sources.is_empty() || state.volumes.is_empty() {
+            if !state.has_sources() || state.volumes.is_empty() {
                 return;
             }
             self.due(&state)
@@ -142,7 +142,7 @@ impl DiskDriver {
             let shared = self.shared.clone();
             let opened = self.open(&source);
             self.begin(key, async move {
-                carry_out(&shared, opened, task).await.map(|()| Outcome::Done)
+                carry_out(&shared, opened?, task).await.map(|()| Outcome::Done)
             });
         }
         for source in lists {
@@ -150,16 +150,15 @@ impl DiskDriver {
             let opened = self.open(&source);
             self.begin(key, async move {
                 let begun = clock::now();
-                let told = call(opened, |disks| disks.describe_disks()).await;
+                let told = call(opened?, |disks| disks.describe_disks()).await;
                 let told = told.map_err(|e| e.of("describe disks"))?;
                 Ok(Outcome::Listed(told, begun))
             });
         }
     }
 
-    fn open(&mut self, source: &SourceConfig) -> Arc<dyn MachineSource> {
-        let cluster = self.shared.read().config.name.clone();
-        self.sources.open(source, &cluster)
+    fn open(&mut self, source: &SourceConfig) -> Result<Arc<dyn MachineSource>, SourceError> {
+        self.sources.open(&self.shared, source)
     }
 
     /// The disks that something is to be done about, and the sources whose lists are to be compared.
@@ -184,7 +183,7 @@ impl DiskDriver {
             state.disk_volumes().any(|of| of.volume.cloud().is_some_and(of_source))
         };
         let is_listed = |source: &&SourceConfig| is_due(&Key::List(source.name.clone()));
-        let lists = state.config.sources.iter().filter(has_disks).filter(is_listed);
+        let lists = state.sources().filter(has_disks).filter(is_listed);
         (disks, lists.cloned().collect())
     }
 

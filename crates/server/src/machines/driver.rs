@@ -19,9 +19,10 @@ use crate::vital_task;
 use cluster::command::MachineReport;
 use cluster::machine_reconcile::{self, CONSISTENCY_DELAY, Differences, MachineWork};
 use cluster::{Command, State};
+use model::backend::Backend;
 use model::machine::{FailureKind, Machine, MachinePhase, SourceConfig};
 use model::secret::RegistryAuth;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -118,6 +119,22 @@ struct Progress {
     next: Instant,
 }
 
+/// The backends as they were when they were last looked at.
+#[derive(Default)]
+struct SeenBackends(BTreeMap<String, Backend>);
+
+impl SeenBackends {
+    /// Forgets when backends that are others since are to be asked for offers and machines: they are asked at once.
+    fn forget_changed(&mut self, state: &State, progress: &mut HashMap<Key, Progress>) {
+        if self.0 == state.backends {
+            return;
+        }
+        let is_same = |source: &str| self.0.get(source) == state.backends.get(source);
+        progress.retain(|key, of| key.call().is_none() || is_same(&of.source));
+        self.0.clone_from(&state.backends);
+    }
+}
+
 struct Driver {
     shared: Arc<Shared>,
     sources: OpenSources,
@@ -128,6 +145,7 @@ struct Driver {
     /// What an alarm was raised for, by source, token and id.
     strangers: HashSet<(String, String, String)>,
     budgets: BudgetWarning,
+    backends: SeenBackends,
     ended: mpsc::Sender<(Key, Outcome)>,
 }
 
@@ -145,6 +163,7 @@ pub async fn run(shared: Arc<Shared>) {
         missing: HashMap::new(),
         strangers: HashSet::new(),
         budgets: BudgetWarning::default(),
+        backends: SeenBackends::default(),
         ended,
     };
     loop {
@@ -161,7 +180,8 @@ impl Driver {
     fn begin_due(&mut self) {
         let due = {
             let state = self.shared.read();
-            if state.config.sources.is_empty() {
+            self.backends.forget_changed(&state, &mut self.progress);
+            if !state.has_sources() {
                 return;
             }
             for line in self.budgets.due(&state, clock::now()) {
@@ -182,7 +202,7 @@ impl Driver {
             known.is_none_or(|progress| !progress.is_running && progress.next <= instant)
         };
         let mut due = Vec::new();
-        for source in &state.config.sources {
+        for source in state.sources() {
             let running = self.progress.values();
             let is_calling = |of: &&Progress| of.is_running && of.is_call;
             let running = running.filter(is_calling).filter(|of| of.source == source.name).count();
@@ -226,14 +246,16 @@ impl Driver {
         });
         (progress.is_running, progress.is_call) = (true, work.is_call());
         let (shared, ended) = (self.shared.clone(), self.ended.clone());
-        let cluster = shared.read().config.name.clone();
-        let opened = self.sources.open(&source, &cluster);
+        let opened = self.sources.open(&shared, &source);
         vital_task::spawn("a call of a source of machines", async move {
             let token = match &key {
                 Key::Machine(token) => token.clone(),
                 Key::Offers(_) | Key::Describe(_) | Key::Failures(_) => String::new(),
             };
-            let outcome = carry_out(&shared, source, opened, token, work).await;
+            let outcome = match opened {
+                Ok(opened) => carry_out(&shared, source, opened, token, work).await,
+                Err(why) => Err(why),
+            };
             // The receiver lives as long as this task's loop.
             let _ = ended.send((key, outcome.unwrap_or_else(Outcome::Failed))).await;
         });

@@ -45,7 +45,7 @@ pub fn plan_once(shared: &Shared, view_builder: &mut ViewBuilder, memo: &mut sch
         let state = shared.read();
         let view = view_builder.update(&state, now);
         // The offers of a source are many: they are copied only for a plan that may need a machine.
-        let may_need = !state.config.sources.is_empty() && !view.queue.is_empty();
+        let may_need = state.has_sources() && !view.queue.is_empty();
         let machine_view = may_need.then(|| state.machine_view(now));
         (view, machine_view)
     };

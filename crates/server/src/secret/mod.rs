@@ -1,7 +1,8 @@
 //! Secrets in use: `stored` seals and opens their values, `references` checks and fills in `${{ secrets.NAME }}`,
 //! `registry_auth` and `git_credentials` keep the credentials with which a job's image is pulled and its repository cloned,
-//! `repository` those that a user has given for later jobs.
+//! `repository` those that a user has given for later jobs, `backend` those of sources that calls have made.
 
+pub mod backend;
 pub mod git_credentials;
 pub mod references;
 pub mod registry_auth;

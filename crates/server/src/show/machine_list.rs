@@ -7,11 +7,14 @@ use model::time::Timestamp;
 use wire::machine::{BudgetView, GONE_SHOWN_MAX, MachineView, MachinesView, SourceView};
 
 pub fn view(state: &State, statuses: &SourceStatuses, now: Timestamp) -> MachinesView {
-    let sources = state.config.sources.iter().map(|source| {
+    let sources = state.sources().map(|source| {
         let live = || state.live_machines_of(&source.name);
         let status = statuses.of(&source.name);
         SourceView {
             name: source.name.clone(),
+            kind: source.kind.name().to_owned(),
+            project: state.backends.get(&source.name).map(|backend| backend.project.clone()),
+            regions: source.kind.cloud().map_or_else(Vec::new, |cloud| cloud.regions.clone()),
             offers: state.offers.get(&source.name).map_or(0, |offers| offers.len()) as u32,
             machines: live().count() as u32,
             machines_max: source.machines_max,

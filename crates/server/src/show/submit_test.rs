@@ -99,7 +99,7 @@ pub fn offers(shared: &Shared, by: Principal, submission: Submission) -> Result<
         offers.truncate(1);
     }
     let state = shared.read();
-    if !state.config.sources.is_empty() {
+    if state.has_sources() {
         let there = state.machine_view(context.now);
         drop(state);
         let machines =

@@ -13,6 +13,7 @@ use crate::error::ServerError;
 use crate::fleet::installer;
 use crate::fleet::program::Program;
 use crate::http::Routers;
+use crate::http::backends_file;
 use crate::http::body_limits::BodyLimits;
 use crate::http::clients_port::ClientsPort;
 use crate::http::drain::{Drain, Drainer};
@@ -48,6 +49,7 @@ pub(super) async fn serve(
     ready: impl FnOnce(),
 ) -> Result<ServeEnd, ServerError> {
     prepare(&shared, &options, term).await?;
+    make_backends(&shared).await;
     let listening = |e| ServerError::Listen { address: shared.setup.listen.clone(), source: e };
     // Before anybody can know that there is a server to stop.
     let mut stop = StopSignals::listen().map_err(|e| ServerError::Other(e.to_string()))?;
@@ -175,6 +177,17 @@ pub(super) enum ServeEnd {
     Stopped,
     /// Another server is to lead.
     HandedOver,
+}
+
+/// Makes the projects and backends of `config.yml`. The server starts without those that are wrong.
+async fn make_backends(shared: &Arc<Shared>) {
+    let made = match backends_file::projects(shared) {
+        Ok(projects) => backends_file::make(shared, projects).await,
+        Err(why) => Err(why),
+    };
+    if let Err(why) = made {
+        tracing::error!("{why}");
+    }
 }
 
 /// SIGHUP is `scontrol reconfigure`: it reads the configuration again, and a bad one changes nothing.

@@ -204,8 +204,23 @@ async fn administration_is_by_the_same_calls_and_rights() {
     assert_eq!(jobs.status, StatusCode::BAD_REQUEST, "{}", jobs.text);
     let unread = admin.post(CALL, &json!({"call": {"explode": {}}})).await;
     assert_eq!(unread.status, StatusCode::BAD_REQUEST);
+    let text = "type: lambda\nregions: [r]\nssh_key: lab\nendpoint: http://127.0.0.1:1\n\
+                creds: {type: api_key, api_key: hush}\n";
+    let backend = json!({"set_backend": {"project": "main", "config_yaml": text}});
+    let set = admin.post(CALL, &json!({ "call": backend })).await;
+    assert_eq!(set.status, StatusCode::OK, "{}", set.text);
+    let listed = admin.get("/api/web/lists/backends").await;
+    let source = &listed.json()["machines"]["sources"][0];
+    assert_eq!(source["name"], "lambda", "{}", listed.text);
+    assert_eq!(source["project"], "main", "{}", listed.text);
+    assert!(!listed.text.contains("hush"), "{}", listed.text);
+    let remove = json!({"remove_backends": {"project": "main", "names": ["lambda"]}});
+    let removed = admin.post(CALL, &json!({ "call": remove })).await;
+    assert_eq!(removed.status, StatusCode::OK, "{}", removed.text);
     let user = Browser::signed_in(USER).await;
     for call in [
+        backend,
+        remove,
         json!({"update_node": drain}),
         json!({"create_project": {"name": "mine"}}),
         json!({"node_token": {"nodes": [crate::testing::NODE]}}),

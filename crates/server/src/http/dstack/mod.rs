@@ -3,9 +3,12 @@
 //! `answer` is the form of answers and `multipart` that of uploads, `client_version` refuses clients that are too new, `user` and `project` have users and projects, `file` and
 //! `repo` what runs bring along, `run` the runs
 //! (`run_request` from a configuration to a submission, `run_body` back, `run_bodies` those that were listed), `fleet` the nodes, `event` what happened, `log` the
-//! kept logs, `metric` what runs use, `secret` the secrets, `unavailable` what is not there. `pasted_run` reads what is pasted into the web page.
+//! kept logs, `metric` what runs use, `secret` the secrets, `backend` the sources of machines, `unavailable` what is not there. `pasted_run` reads what is pasted into the web page.
 
 mod answer;
+mod backend;
+#[cfg(test)]
+mod backend_tests;
 mod client_version;
 #[cfg(test)]
 mod error_tests;
@@ -88,7 +91,14 @@ const ROUTES: &[(&str, Handler)] = &[
     ("/api/projects/{project}/set_members", || post(project::set_members)),
     ("/api/projects/{project}/add_members", || post(project::add_members)),
     ("/api/projects/{project}/remove_members", || post(project::remove_members)),
-    ("/api/backends/list_types", || post(nothing)),
+    ("/api/backends/list_types", || post(backend::list_types)),
+    ("/api/project/{project}/backends/create", || post(backend::create)),
+    ("/api/project/{project}/backends/update", || post(backend::update)),
+    ("/api/project/{project}/backends/delete", || post(backend::delete)),
+    ("/api/project/{project}/backends/create_yaml", || post(backend::create_yaml)),
+    ("/api/project/{project}/backends/update_yaml", || post(backend::update_yaml)),
+    ("/api/project/{project}/backends/{backend}/config_info", || post(backend::config_info)),
+    ("/api/project/{project}/backends/{backend}/get_yaml", || post(backend::get_yaml)),
     ("/api/files/upload_archive", || post(file::upload_archive)),
     ("/api/files/get_archive_by_hash", || post(file::get_archive_by_hash)),
     ("/api/project/{project}/repos/init", || post(repo::init)),

@@ -1,7 +1,7 @@
 //! Projects: the main one, which is everybody's, and every account.
 
 use super::answer::{ApiResult, Json, Refused};
-use super::user;
+use super::{backend, user};
 use crate::shared::Shared;
 use crate::show::dstack_id::uuid;
 use crate::show::projects;
@@ -99,12 +99,13 @@ fn body(shared: &Shared, by: &Principal, view: ProjectView) -> Project {
     {
         members.push(member(&by.name, role));
     }
+    let backends = backend::listed(&state, &view.name);
     Project {
         project_id: uuid("project", &view.name),
         project_name: view.name,
         owner: user(view.owner.as_deref().unwrap_or(&by.name)),
         created_at: Some(view.created.unwrap_or(shared.setup.started).into()),
-        backends: Vec::new(),
+        backends,
         members,
         is_public: false,
         templates_repo: None,

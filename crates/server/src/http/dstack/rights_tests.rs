@@ -42,6 +42,25 @@ const TABLE: &[(&str, &[Caller], Sample)] = &[
     ("/api/projects/{project}/remove_members", EVERYBODY, NO_BODY),
     ("/api/projects/{project}/get", EVERYBODY, NO_BODY),
     ("/api/backends/list_types", EVERYBODY, NO_BODY),
+    ("/api/project/{project}/backends/create", ADMINISTER, |_| json!({"type": "none"})),
+    ("/api/project/{project}/backends/update", ADMINISTER, |_| json!({"type": "none"})),
+    (
+        "/api/project/{project}/backends/delete",
+        ADMINISTER,
+        |_| json!({"backends_names": ["none"]}),
+    ),
+    (
+        "/api/project/{project}/backends/create_yaml",
+        ADMINISTER,
+        |_| json!({"config_yaml": "type: none"}),
+    ),
+    (
+        "/api/project/{project}/backends/update_yaml",
+        ADMINISTER,
+        |_| json!({"config_yaml": "type: none"}),
+    ),
+    ("/api/project/{project}/backends/{backend}/config_info", ADMINISTER, NO_BODY),
+    ("/api/project/{project}/backends/{backend}/get_yaml", ADMINISTER, NO_BODY),
     (
         "/api/project/{project}/repos/init",
         EVERYBODY,

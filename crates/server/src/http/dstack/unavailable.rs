@@ -5,8 +5,6 @@ use axum::http::Method;
 use dstack::api::error::ApiError;
 
 /// What a client is told who asks for it.
-const BACKENDS: &str = "backends are `[[source]]` tables of the server's sluice.toml, and are not changed here: \
-     `sluice convert config.yml` writes such tables";
 const EXPORTS: &str =
     "exports are not available yet: the fleets of the cluster are for all its projects";
 const SSH_KEYS: &str = "ssh keys are registered by `sluice key add`";
@@ -20,13 +18,6 @@ pub const REFUSED: &[(&str, &str)] = &[
     ("/api/users/public_keys/add", SSH_KEYS),
     ("/api/users/public_keys/delete", SSH_KEYS),
     ("/api/sshproxy/get_upstream", SSH_PROXY),
-    ("/api/project/{project}/backends/create", BACKENDS),
-    ("/api/project/{project}/backends/update", BACKENDS),
-    ("/api/project/{project}/backends/delete", BACKENDS),
-    ("/api/project/{project}/backends/create_yaml", BACKENDS),
-    ("/api/project/{project}/backends/update_yaml", BACKENDS),
-    ("/api/project/{project}/backends/{backend}/config_info", BACKENDS),
-    ("/api/project/{project}/backends/{backend}/get_yaml", BACKENDS),
     ("/api/project/{project}/gateways/set_wildcard_domain", WILDCARD_DOMAIN),
     ("/api/project/{project}/exports/create", EXPORTS),
     ("/api/project/{project}/exports/update", EXPORTS),

@@ -6,7 +6,7 @@ use super::http::Http;
 use super::machine_facts::{free_disk, gpu_kind, visible_memory};
 use super::offer_id::{offer_id, type_of};
 use super::rest::{self, Call, shown, word};
-use super::secret::{self, SecretText};
+use super::secret::{CredentialText, SecretText};
 use super::user_data;
 use crate::machines::source::{
     CreateOrder, DeleteOrder, MachineSource, SourceError, SourceMachine,
@@ -32,6 +32,7 @@ const LIVE_STATES: [&str; 3] = ["active", "booting", "unhealthy"];
 pub struct LambdaSource {
     cluster: String,
     cloud: CloudConfig,
+    credentials: Option<CredentialText>,
     http: Http,
     launches: Launches,
 }
@@ -60,18 +61,28 @@ impl Launches {
 }
 
 impl LambdaSource {
-    pub fn new(config: &SourceConfig, cloud: &CloudConfig, cluster: &str) -> Self {
+    pub fn new(
+        config: &SourceConfig,
+        cloud: &CloudConfig,
+        cluster: &str,
+        given: Option<&SecretText>,
+    ) -> Self {
         let limit = Duration::from_secs(config.call_limit_s.into());
-        let http = Http::new(cloud, limit);
-        let launches = Launches::default();
-        Self { cluster: cluster.to_owned(), cloud: cloud.clone(), http, launches }
+        Self {
+            cluster: cluster.to_owned(),
+            cloud: cloud.clone(),
+            credentials: CredentialText::of(cloud.credentials.as_ref(), given),
+            http: Http::new(cloud, limit),
+            launches: Launches::default(),
+        }
     }
 
     fn key(&self) -> Result<SecretText, SourceError> {
-        let path = self.cloud.credentials.as_deref().unwrap_or_default();
-        let key = secret::read_file(path)?;
+        let missing = || SourceError::refused("credentials: missing: expected an API key");
+        let text = self.credentials.as_ref().ok_or_else(missing)?;
+        let (place, key) = (text.place(), text.read()?);
         match key.expose().trim() {
-            "" => Err(SourceError::refused(format!("credentials: {path}: expected an API key"))),
+            "" => Err(SourceError::refused(format!("credentials: {place}: expected an API key"))),
             key => Ok(SecretText::new(key)),
         }
     }
@@ -243,7 +254,7 @@ mod tests {
             ..CloudConfig::default()
         };
         let config = SourceConfig::new("lambda", "/none");
-        let source = LambdaSource::new(&config, &cloud, "lab");
+        let source = LambdaSource::new(&config, &cloud, "lab", None);
         let of = |regions: Value| {
             json!({
                 "instance_type": {

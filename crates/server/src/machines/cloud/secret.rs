@@ -31,6 +31,37 @@ impl fmt::Debug for SecretText {
     }
 }
 
+/// Where the credentials of a source are: in the file that it names, or given with it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CredentialText {
+    File(String),
+    Given(SecretText),
+}
+
+impl CredentialText {
+    /// What was given counts before what a file has.
+    pub fn of(file: Option<&String>, given: Option<&SecretText>) -> Option<Self> {
+        let of_file = || file.cloned().map(Self::File);
+        given.cloned().map(Self::Given).or_else(of_file)
+    }
+
+    /// What an error line calls it.
+    pub fn place(&self) -> &str {
+        match self {
+            Self::File(path) => path,
+            Self::Given(_) => "of the backend",
+        }
+    }
+
+    /// The text, which a file may have anew for each call.
+    pub fn read(&self) -> Result<SecretText, SourceError> {
+        match self {
+            Self::File(path) => read_file(path),
+            Self::Given(text) => Ok(text.clone()),
+        }
+    }
+}
+
 /// Reads a file of credentials, which is nobody else's.
 pub fn read_file(path: &str) -> Result<SecretText, SourceError> {
     read(path, |_| true)

@@ -4,7 +4,7 @@
 use super::exec_plugin::{ExecPlugin, IssuedCredential};
 use crate::configure::is_safe_address;
 use crate::machines::cloud::rest::word;
-use crate::machines::cloud::secret::{self, SecretText};
+use crate::machines::cloud::secret::{self, CredentialText, SecretText};
 use crate::machines::source::SourceError;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -35,11 +35,12 @@ impl Access {
     /// Reads it as the site says. `plugin` keeps what a credential plugin gave before.
     pub fn read(
         config: &KubernetesConfig,
+        kubeconfig: Option<&CredentialText>,
         plugin: &ExecPlugin,
         limit: Duration,
     ) -> Result<Self, SourceError> {
-        let mut access = match &config.kubeconfig {
-            Some(path) => Self::of_kubeconfig(path, config, plugin, limit)?,
+        let mut access = match kubeconfig {
+            Some(text) => Self::of_kubeconfig(text, config, plugin, limit)?,
             None => Self::of_pod()?,
         };
         if let Some(namespace) = &config.namespace {
@@ -71,13 +72,21 @@ impl Access {
     }
 
     fn of_kubeconfig(
-        path: &str,
+        given: &CredentialText,
         config: &KubernetesConfig,
         plugin: &ExecPlugin,
         limit: Duration,
     ) -> Result<Self, SourceError> {
-        let wrong = |why: String| SourceError::refused(format!("kubeconfig: {path}: {why}"));
-        let text = secret::read_own_file(path)?;
+        let place = given.place();
+        let wrong = |why: String| SourceError::refused(format!("kubeconfig: {place}: {why}"));
+        // One that came by a call names no file and no program of the server's machine.
+        let (text, folder) = match given {
+            CredentialText::File(path) => {
+                let folder = Path::new(path).parent().unwrap_or(Path::new("/"));
+                (secret::read_own_file(path)?, Some(folder))
+            }
+            CredentialText::Given(text) => (text.clone(), None),
+        };
         let file = dstack::yaml_file::values(text.expose().as_bytes());
         let file = file.map_err(|fault| wrong(fault.to_string()))?;
         let context = config.context.as_deref().unwrap_or_else(|| word(&file, "/current-context"));
@@ -100,7 +109,6 @@ impl Access {
         if !word(&cluster, "/tls-server-name").is_empty() {
             return Err(wrong("tls-server-name: not supported".to_owned()));
         }
-        let folder = Path::new(path).parent().unwrap_or(Path::new("/"));
         let namespace = match word(&context, "/namespace") {
             "" => "default",
             namespace => namespace,
@@ -118,9 +126,12 @@ impl Access {
         if let (Some(certificate), Some(key)) = (certificate, key) {
             access.identity = Some((certificate, SecretText::new(text_of(key))));
         }
-        if let Some(token) = token(&user, folder)? {
+        if let Some(token) = token(&user, folder).map_err(&wrong)? {
             access.bearer = Some(token);
         } else if user["exec"].is_object() {
+            if folder.is_none() {
+                return Err(wrong("exec: expected a token, or a client certificate".to_owned()));
+            }
             access.take(plugin.credential(&user["exec"], limit).map_err(&wrong)?);
         }
         Ok(access)
@@ -143,10 +154,10 @@ fn text_value(value: &Value) -> String {
 }
 
 /// The token of a user, written in the file or in one of its own.
-fn token(user: &Value, folder: &Path) -> Result<Option<SecretText>, SourceError> {
+fn token(user: &Value, folder: Option<&Path>) -> Result<Option<SecretText>, String> {
     let path = word(user, "/tokenFile");
     if !path.is_empty() {
-        let text = text_of(read(&folder.join(path))?);
+        let text = text_of(named_file("tokenFile", folder, path)?);
         return Ok(Some(SecretText::new(text.trim())));
     }
     let given = Some(&user["token"]).filter(|token| !token.is_null());
@@ -154,7 +165,7 @@ fn token(user: &Value, folder: &Path) -> Result<Option<SecretText>, SourceError>
 }
 
 /// What `KEY-data` has in base 64, or else the file that `KEY` names.
-fn material(of: &Value, key: &str, folder: &Path) -> Result<Option<Vec<u8>>, String> {
+fn material(of: &Value, key: &str, folder: Option<&Path>) -> Result<Option<Vec<u8>>, String> {
     let data = of[format!("{key}-data")].as_str().unwrap_or_default();
     if !data.is_empty() {
         let bytes = STANDARD.decode(data.trim()).map_err(|_| format!("{key}-data: no base 64"))?;
@@ -162,8 +173,14 @@ fn material(of: &Value, key: &str, folder: &Path) -> Result<Option<Vec<u8>>, Str
     }
     match of[key].as_str().unwrap_or_default() {
         "" => Ok(None),
-        path => read(&folder.join(path)).map(Some).map_err(|error| error.text),
+        path => named_file(key, folder, path).map(Some),
     }
+}
+
+/// What is in a file that a kubeconfig names, beside its own folder.
+fn named_file(key: &str, folder: Option<&Path>, path: &str) -> Result<Vec<u8>, String> {
+    let folder = folder.ok_or_else(|| format!("{key}: expected its text, and not a file"))?;
+    read(&folder.join(path)).map_err(|error| error.text)
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, SourceError> {
@@ -232,12 +249,14 @@ users:
             let mode = std::fs::Permissions::from_mode(mode);
             std::fs::set_permissions(path, mode).expect("a mode");
         }
-        let config = KubernetesConfig {
-            kubeconfig: Some(path.display().to_string()),
-            context: Some(context.to_owned()).filter(|name| !name.is_empty()),
-            ..KubernetesConfig::default()
-        };
-        Access::read(&config, &ExecPlugin::default(), LIMIT)
+        let text = CredentialText::File(path.display().to_string());
+        read_context(&text, context)
+    }
+
+    fn read_context(text: &CredentialText, context: &str) -> Result<Access, SourceError> {
+        let context = Some(context.to_owned()).filter(|name| !name.is_empty());
+        let config = KubernetesConfig { context, ..KubernetesConfig::default() };
+        Access::read(&config, Some(text), &ExecPlugin::default(), LIMIT)
     }
 
     #[test]
@@ -253,6 +272,20 @@ users:
         assert_eq!((&certificate[..], key.expose()), (&b"CARD"[..], "KEY"));
         let program = access("program").expect("it is good");
         assert_eq!(bearer(&program).as_deref(), Some("given-to-me"));
+    }
+
+    #[test]
+    fn kubeconfig_of_a_backend_names_no_file_and_no_program_of_the_server() {
+        let given = CredentialText::Given(SecretText::new(FILE));
+        let usual = read_context(&given, "").expect("it is good");
+        assert_eq!(usual.bearer.as_ref().map(SecretText::expose), Some("hush"));
+        for (context, words) in [
+            ("other", "client-certificate: expected its text, and not a file"),
+            ("program", "exec: expected a token, or a client certificate"),
+        ] {
+            let said = read_context(&given, context).err().expect(context).text;
+            assert!(said.contains("of the backend") && said.contains(words), "{said}");
+        }
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod pod_state;
 mod watch;
 
 use super::cloud::rest::word;
+use super::cloud::secret::{CredentialText, SecretText};
 use super::source::{
     CreateOrder, DeleteOrder, DiskSource, FailedMachine, MachineSource, SourceError, SourceMachine,
 };
@@ -46,16 +47,23 @@ const NODES_PAGE: usize = 500;
 pub struct KubernetesSource {
     cluster: String,
     config: KubernetesConfig,
+    kubeconfig: Option<CredentialText>,
     limit: Duration,
     plugin: ExecPlugin,
     pods: Mutex<PodCache>,
 }
 
 impl KubernetesSource {
-    pub fn new(config: &SourceConfig, pods: &KubernetesConfig, cluster: &str) -> Self {
+    pub fn new(
+        config: &SourceConfig,
+        pods: &KubernetesConfig,
+        cluster: &str,
+        given: Option<&SecretText>,
+    ) -> Self {
         Self {
             cluster: cluster.to_owned(),
             config: pods.clone(),
+            kubeconfig: CredentialText::of(pods.kubeconfig.as_ref(), given),
             limit: Duration::from_secs(config.call_limit_s.into()),
             plugin: ExecPlugin::default(),
             pods: Mutex::default(),
@@ -63,7 +71,9 @@ impl KubernetesSource {
     }
 
     fn client(&self, limit: Duration) -> Result<Client, SourceError> {
-        Client::new(Access::read(&self.config, &self.plugin, self.limit)?, limit)
+        let access =
+            Access::read(&self.config, self.kubeconfig.as_ref(), &self.plugin, self.limit)?;
+        Client::new(access, limit)
     }
 
     /// Makes a call. A credential that may not be accepted any more is asked for anew with the next one.

@@ -340,6 +340,10 @@ table_of_calls! { d;
     Call::Explain(_) => json!({"explain": {"jobs": [d.job_ref()]}});
     Call::Machines => json!("machines");
     Call::DeleteMachine { .. } => json!({"delete_machine": {"name": d.word(&["cloud-1", "none", ""])}});
+    // No source is made of it: nothing is dialled.
+    Call::SetBackend { .. } => json!({"set_backend": {"project": "main",
+        "config_yaml": d.word(&["type: aws", "type: none", "a: [", ""])}});
+    Call::RemoveBackends { .. } => json!({"remove_backends": {"project": "main", "names": [d.word(&["aws", "none"])]}});
     Call::Fleets => json!("fleets");
     // No key is one: nothing is dialled.
     Call::ApplyFleet { .. } => json!({"apply_fleet": {"project": "main", "configuration": {

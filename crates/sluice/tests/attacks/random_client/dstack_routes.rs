@@ -15,6 +15,14 @@ const ROUTES: &[(&str, Body)] = &[
     ("/api/projects/list", NO_FIELDS),
     ("/api/projects/{project}/get", NO_FIELDS),
     ("/api/backends/list_types", NO_FIELDS),
+    // No source is made of it: nothing is dialled.
+    ("/api/project/{project}/backends/create", |_| Some(json!({"type": "aws"}))),
+    ("/api/project/{project}/backends/update", |_| Some(json!({"type": "aws"}))),
+    ("/api/project/{project}/backends/delete", |_| Some(json!({"backends_names": ["aws"]}))),
+    ("/api/project/{project}/backends/create_yaml", |_| Some(json!({"config_yaml": "type: aws"}))),
+    ("/api/project/{project}/backends/update_yaml", |_| Some(json!({"config_yaml": "type: aws"}))),
+    ("/api/project/{project}/backends/{backend}/config_info", NO_FIELDS),
+    ("/api/project/{project}/backends/{backend}/get_yaml", NO_FIELDS),
     ("/api/project/{project}/repos/init", |_| {
         Some(json!({"repo_id": "a", "repo_info": {"repo_type": "virtual"}}))
     }),

@@ -1,8 +1,8 @@
 //! Machines of Google and of Lambda, as `json_clouds.py` plays them.
 
 use super::{BILL_SLACK_MS, Cloud, Site, run_as_ordinary_user_with, seconds, text};
-use crate::harness::{skip, until};
-use serde_json::json;
+use crate::harness::{Cluster, skip, until};
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 
@@ -127,4 +127,85 @@ fn up_jobs_run_on_machines_of_google_and_of_lambda() {
             lines.find(|line| line.contains(words)).map(drop)
         });
     }
+}
+
+/// Asks dstack's API as the administrator: the status, and what is answered.
+fn ask_api(cluster: &Cluster, path: &str, body: &Value) -> (String, Value) {
+    let token = std::fs::read_to_string(cluster.state().join("admin.token")).expect("a token");
+    cluster.write("body.json", &body.to_string());
+    let said = cluster.shell(&format!(
+        "curl -sS -w '\\n%{{http_code}}' -X POST -H 'Authorization: Bearer {}' \
+         -H 'Content-Type: application/json' -d @body.json http://{}/api/{path}",
+        token.trim(),
+        cluster.address_of("listen")
+    ));
+    let said = said.ok();
+    let (answer, status) = said.trim().rsplit_once('\n').expect("an answer and its status");
+    (status.to_owned(), serde_json::from_str(answer).expect("JSON"))
+}
+
+#[test]
+fn up_backend_that_is_made_by_the_api_makes_machines_at_once_and_after_a_restart() {
+    if nix::unistd::getuid().is_root() {
+        let name = "clouds::json_clouds::up_backend_that_is_made_by_the_api_makes_machines_at_once_and_after_a_restart";
+        return run_as_ordinary_user_with(name, &[]);
+    }
+    let mut site = Site::up(CLOUDS, &[], |_| String::new());
+    let yaml = format!(
+        "type: lambda\nregions: [us-west-1]\nssh_key: lab\nendpoint: http://{}/api/v1\n\
+         features: [cloud]\nmachines: 1\nidle: 2s\nboot: 80s\n",
+        site.cloud.address
+    );
+    let with_key = |key: &str| {
+        json!({"config_yaml": format!("{yaml}creds: {{type: api_key, api_key: {key}}}\n")})
+    };
+    let create = "project/main/backends/create_yaml";
+    let (status, said) = ask_api(site.cluster.cluster(), create, &with_key("another-key"));
+    assert_eq!((status.as_str(), said), ("200", Value::Null));
+    let (status, said) = ask_api(site.cluster.cluster(), create, &with_key("another-key"));
+    assert_eq!((status.as_str(), &said["detail"][0]["code"]), ("400", &json!("resource_exists")));
+    until("the wrong key is told", || {
+        let failure = &site.listed()["sources"][0]["failure"];
+        failure.as_str()?.contains("global/invalid-api-key").then_some(())
+    });
+    site.cluster.kill_server();
+    site.cluster.start_server();
+    let cluster = site.cluster.cluster();
+    let (status, project) = ask_api(cluster, "projects/main/get", &json!({}));
+    let shown = json!([{"name": "lambda", "config": {"type": "lambda", "regions": ["us-west-1"]}}]);
+    assert_eq!((status.as_str(), &project["backends"]), ("200", &shown));
+    let update = "project/main/backends/update_yaml";
+    assert_eq!(ask_api(cluster, update, &with_key("lambda-key")).0, "200");
+    // Its keys stay where none are said.
+    assert_eq!(ask_api(cluster, update, &json!({ "config_yaml": yaml })).0, "200");
+    let job = site.submit("", "until [ -e go ]; do sleep 0.1; done");
+    until("the job runs on its machine", || {
+        cluster.shell("squeue -h -t R -o %i").stdout.trim().parse::<u32>().ok()
+    });
+    let delete = "project/main/backends/delete";
+    let names = json!({"backends_names": ["lambda"]});
+    let (status, said) = ask_api(cluster, delete, &names);
+    let why = said["detail"][0]["msg"].as_str().unwrap_or_default();
+    assert!(status == "400" && why.starts_with("backend lambda has machine "), "{said}");
+    cluster.write("go", "");
+    assert_eq!(cluster.await_end(job), "COMPLETED|0:0");
+    site.await_none(seconds(60));
+    let (_, kept) = ask_api(cluster, "project/main/backends/lambda/get_yaml", &json!({}));
+    let kept = text(&kept, "config_yaml");
+    assert!(kept.contains("ssh_key") && !kept.contains("lambda-key"), "{kept}");
+    assert_eq!(ask_api(cluster, delete, &names).0, "200");
+    assert_eq!(site.listed()["sources"], json!([]));
+    // dstack's own file beside slurm.conf has it made again.
+    let lines: String = yaml.lines().map(|line| format!("    {line}\n")).collect();
+    let lines = lines.replacen("    type", "  - type", 1);
+    let creds = "    creds: {type: api_key, api_key: lambda-key}\n";
+    let file = format!("projects:\n- name: main\n  backends:\n{lines}{creds}");
+    cluster.write_conf("config.yml", &file);
+    let path = cluster.path("conf").join("config.yml");
+    cluster.shell(&format!("chmod 600 {} && scontrol reconfigure", path.display())).ok();
+    assert_eq!(text(&site.listed()["sources"][0], "project"), "main");
+    // Neither the journal nor the log has the key as it is.
+    let (state, log) = (cluster.state(), cluster.path("server.out"));
+    let places = format!("{} {}", state.display(), log.display());
+    assert_eq!(cluster.shell(&format!("grep -rlaF lambda-key {places}")).stdout, "");
 }

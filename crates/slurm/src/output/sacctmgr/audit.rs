@@ -116,6 +116,7 @@ fn site_words(kind: SiteThing) -> &'static str {
         SiteThing::Token => "Tokens",
         SiteThing::Configuration => "Configuration",
         SiteThing::Trigger => "Triggers",
+        SiteThing::Backend => "Backends",
     }
 }
 

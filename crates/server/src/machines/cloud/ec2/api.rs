@@ -2,6 +2,7 @@
 
 use super::super::http::{Http, Request, host_of};
 use super::super::rest::shown;
+use super::super::secret::SecretText;
 use super::credentials::Credentials;
 use super::sign::{self, Scope, amz_time, encode};
 use crate::clock;
@@ -116,11 +117,11 @@ pub struct Api {
 }
 
 impl Api {
-    pub fn new(cloud: &CloudConfig, limit: Duration) -> Self {
+    pub fn new(cloud: &CloudConfig, given: Option<&SecretText>, limit: Duration) -> Self {
         Self {
             http: Http::new(cloud, limit),
             endpoint: cloud.endpoint.clone(),
-            credentials: Credentials::new(cloud),
+            credentials: Credentials::new(cloud, given),
         }
     }
 

@@ -1,8 +1,8 @@
-//! Where the key for EC2 comes from: the file that the site names, the server's environment, or the role of the server's own
-//! machine. A role's key is kept until shortly before its end.
+//! Where the key for EC2 comes from: what was given with the source, or the file that the site names, the server's environment, or
+//! the role of the server's own machine. A role's key is kept until shortly before its end.
 
 use super::super::http::{Http, Request};
-use super::super::secret::{self, SecretText};
+use super::super::secret::{CredentialText, SecretText};
 use super::sign::AccessKey;
 use crate::clock;
 use crate::machines::source::SourceError;
@@ -22,7 +22,7 @@ const METADATA_LIMIT: Duration = Duration::from_secs(3);
 const RENEWAL: Duration = Duration::from_secs(300);
 
 pub struct Credentials {
-    file: Option<String>,
+    text: Option<CredentialText>,
     metadata: String,
     role: Mutex<Option<(AccessKey, Timestamp)>>,
 }
@@ -38,15 +38,17 @@ struct RoleKey {
 }
 
 impl Credentials {
-    pub fn new(cloud: &CloudConfig) -> Self {
+    pub fn new(cloud: &CloudConfig, given: Option<&SecretText>) -> Self {
         let metadata = cloud.metadata.clone().unwrap_or_else(|| METADATA.to_owned());
-        Self { file: cloud.credentials.clone(), metadata, role: Mutex::new(None) }
+        let text = CredentialText::of(cloud.credentials.as_ref(), given);
+        Self { text, metadata, role: Mutex::new(None) }
     }
 
     pub fn key(&self) -> Result<AccessKey, SourceError> {
-        if let Some(path) = &self.file {
-            return parse(secret::read_file(path)?.expose())
-                .map_err(|why| SourceError::refused(format!("credentials: {path}: {why}")));
+        if let Some(text) = &self.text {
+            return parse(text.read()?.expose()).map_err(|why| {
+                SourceError::refused(format!("credentials: {}: {why}", text.place()))
+            });
         }
         match of_environment() {
             Some(key) => Ok(key),

@@ -15,6 +15,7 @@ mod sign;
 mod tests;
 
 use super::offer_id::{place_of, type_of};
+use super::secret::SecretText;
 use super::user_data;
 use crate::machines::source::{
     CreateOrder, DeleteOrder, DiskSource, MachineSource, SourceError, SourceMachine,
@@ -63,12 +64,17 @@ struct Facts {
 }
 
 impl Ec2Source {
-    pub fn new(config: &SourceConfig, cloud: &CloudConfig, cluster: &str) -> Self {
+    pub fn new(
+        config: &SourceConfig,
+        cloud: &CloudConfig,
+        cluster: &str,
+        given: Option<&SecretText>,
+    ) -> Self {
         let limit = Duration::from_secs(config.call_limit_s.into());
         Self {
             name: config.name.clone(),
             cluster: cluster.to_owned(),
-            api: Api::new(cloud, limit),
+            api: Api::new(cloud, given, limit),
             cloud: cloud.clone(),
             facts: Mutex::default(),
         }

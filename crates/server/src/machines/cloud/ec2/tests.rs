@@ -54,7 +54,7 @@ fn played(answers: Vec<(u16, String)>, more: CloudConfig) -> Played {
         ..more
     };
     let config = SourceConfig::of_kind("ec2", SourceKind::Aws(Box::new(cloud.clone())));
-    Played { source: Ec2Source::new(&config, &cloud, "lab"), _folder: folder, asked }
+    Played { source: Ec2Source::new(&config, &cloud, "lab", None), _folder: folder, asked }
 }
 
 /// The body of a request.

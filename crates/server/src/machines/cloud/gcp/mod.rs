@@ -12,6 +12,7 @@ use super::machine_facts::free_disk;
 use super::offer_id::{offer_id, place_of, type_of};
 use super::prices::Prices;
 use super::rest::{self, Call, word};
+use super::secret::SecretText;
 use super::user_data;
 use crate::machines::source::{
     CreateOrder, DeleteOrder, DiskSource, MachineSource, SourceError, SourceMachine,
@@ -41,14 +42,19 @@ pub struct GcpSource {
 }
 
 impl GcpSource {
-    pub fn new(config: &SourceConfig, cloud: &CloudConfig, cluster: &str) -> Self {
+    pub fn new(
+        config: &SourceConfig,
+        cloud: &CloudConfig,
+        cluster: &str,
+        given: Option<&SecretText>,
+    ) -> Self {
         let limit = Duration::from_secs(config.call_limit_s.into());
         Self {
             name: config.name.clone(),
             cluster: cluster.to_owned(),
             cloud: cloud.clone(),
             http: Http::new(cloud, limit),
-            tokens: AccessTokens::new(cloud, limit),
+            tokens: AccessTokens::new(cloud, given, limit),
         }
     }
 

@@ -3,7 +3,7 @@
 
 use super::super::http::{Http, Request};
 use super::super::rest::{self, shown, word};
-use super::super::secret::{self, SecretText};
+use super::super::secret::{CredentialText, SecretText};
 use crate::clock;
 use crate::machines::source::SourceError;
 use base64::Engine;
@@ -37,17 +37,17 @@ struct KeyFile {
 }
 
 pub struct AccessTokens {
-    file: Option<String>,
+    text: Option<CredentialText>,
     metadata: String,
     http: Http,
     kept: Mutex<Option<(SecretText, Timestamp)>>,
 }
 
 impl AccessTokens {
-    pub fn new(cloud: &CloudConfig, limit: Duration) -> Self {
+    pub fn new(cloud: &CloudConfig, given: Option<&SecretText>, limit: Duration) -> Self {
         let metadata = cloud.metadata.clone().unwrap_or_else(|| METADATA.to_owned());
-        let (file, http) = (cloud.credentials.clone(), Http::new(cloud, limit));
-        Self { file, metadata, http, kept: Mutex::new(None) }
+        let text = CredentialText::of(cloud.credentials.as_ref(), given);
+        Self { text, metadata, http: Http::new(cloud, limit), kept: Mutex::new(None) }
     }
 
     pub fn token(&self) -> Result<SecretText, SourceError> {
@@ -58,18 +58,22 @@ impl AccessTokens {
             return Ok(token.clone());
         }
         let now = clock::now();
-        let (token, life_s) = match &self.file {
-            Some(path) => self.by_key(path, now)?,
+        let (token, life_s) = match &self.text {
+            Some(text) => self.by_key(text, now)?,
             None => self.of_machine()?,
         };
         *kept = Some((token.clone(), now + Duration::from_secs(life_s)));
         Ok(token)
     }
 
-    fn by_key(&self, path: &str, now: Timestamp) -> Result<(SecretText, u64), SourceError> {
-        let wrong = |why: &str| SourceError::refused(format!("credentials: {path}: {why}"));
-        let text = secret::read_file(path)?;
-        let file: KeyFile = serde_json::from_str(text.expose())
+    fn by_key(
+        &self,
+        text: &CredentialText,
+        now: Timestamp,
+    ) -> Result<(SecretText, u64), SourceError> {
+        let place = text.place();
+        let wrong = |why: &str| SourceError::refused(format!("credentials: {place}: {why}"));
+        let file: KeyFile = serde_json::from_str(text.read()?.expose())
             .map_err(|_| wrong("expected a service account's key, as JSON"))?;
         let key = Zeroizing::new(file.private_key);
         let key = pkcs8(&key).ok_or_else(|| wrong("private_key: expected PEM"))?;

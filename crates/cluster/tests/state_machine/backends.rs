@@ -1,0 +1,120 @@
+//! Backends: sources of machines that administrators make by calls, beside those of sluice.toml.
+
+use crate::job_builder::{alice, root};
+use crate::machines::{asked, in_cloud, machine, made, open, report, small};
+use crate::testbed::World;
+use cluster::command::MachineReport;
+use cluster::{Command, Event, Reply};
+use model::backend::{Backend, source_name};
+use model::cloud_source::{CloudConfig, SourceKind};
+use model::fleet::MAIN_PROJECT;
+use model::machine::SourceConfig;
+use model::reason::Refusal;
+use model::secret::Sealed;
+
+fn backend(project: &str, endpoint: &str) -> Backend {
+    let endpoint = Some(endpoint.to_owned());
+    let kind = SourceKind::Aws(Box::new(CloudConfig { endpoint, ..CloudConfig::default() }));
+    let source = SourceConfig {
+        features: vec!["cloud".into()],
+        ..SourceConfig::of_kind(&source_name("aws", project), kind)
+    };
+    let credentials = Some(Sealed::new("k1", "hush"));
+    Backend { project: project.to_owned(), source, configuration: "{}".into(), credentials }
+}
+
+fn set(w: &mut World, backend: Backend) -> Result<Reply, Refusal> {
+    w.try_as(root(), Command::SetBackend(Box::new(backend)))
+}
+
+fn remove(w: &mut World, project: &str, names: &[&str]) -> Result<Reply, Refusal> {
+    let names = names.iter().map(|name| (*name).to_owned()).collect();
+    w.try_as(root(), Command::RemoveBackends { project: project.to_owned(), names })
+}
+
+fn said(done: Result<Reply, Refusal>) -> String {
+    done.expect_err("it is refused").to_string()
+}
+
+#[test]
+fn backend_is_made_changed_and_removed_by_administrators() {
+    let mut w = open();
+    let by_alice = Command::SetBackend(Box::new(backend(MAIN_PROJECT, "https://a")));
+    assert_eq!(w.try_as(alice(), by_alice), Err(Refusal::AccessDenied));
+    set(&mut w, backend(MAIN_PROJECT, "https://a")).expect("made");
+    set(&mut w, backend(MAIN_PROJECT, "https://b")).expect("changed: it has made nothing");
+    let names: Vec<&str> = w.state.sources().map(|source| source.name.as_str()).collect();
+    assert_eq!(names, ["cloud", "aws"]);
+    assert!(said(set(&mut w, backend("none", "https://a"))).contains("none"));
+    let mut of_file = backend(MAIN_PROJECT, "https://a");
+    of_file.source.name = "cloud".into();
+    assert!(said(set(&mut w, of_file)).contains("a source of sluice.toml"));
+    assert!(said(remove(&mut w, MAIN_PROJECT, &["cloud"])).contains("a source of sluice.toml"));
+    // One that is not there: none is removed.
+    assert!(remove(&mut w, MAIN_PROJECT, &["aws", "gcp"]).is_err());
+    let mut config = (*w.state.config).clone();
+    w.run(Command::Configure(Box::new(config.clone())));
+    assert_eq!(w.state.sources().count(), 2, "the configuration is not what has it");
+    config.sources.push(SourceConfig::new("aws", "/opt/make"));
+    let refused = w.try_as(root(), Command::Configure(Box::new(config)));
+    assert!(said(refused).contains("a backend of a project has this name"));
+    let by_alice = Command::RemoveBackends { project: "main".into(), names: vec!["aws".into()] };
+    assert_eq!(w.try_as(alice(), by_alice), Err(Refusal::AccessDenied));
+    remove(&mut w, MAIN_PROJECT, &["aws"]).expect("removed");
+    assert!(w.state.backends.is_empty() && w.state.sealed_values().next().is_none());
+}
+
+#[test]
+fn backend_with_a_machine_stays_and_asks_the_same_cloud() {
+    let mut w = open();
+    set(&mut w, backend(MAIN_PROJECT, "https://a")).expect("made");
+    // The other source offers nothing: the machine is the backend's.
+    w.run(Command::SetOffers { source: "cloud".into(), offers: Vec::new() });
+    w.run(Command::SetOffers { source: "aws".into(), offers: vec![small()] });
+    w.submit(in_cloud().cpus(2));
+    asked(&mut w);
+    made(&mut w, 1);
+    assert_eq!(machine(&w, 1).source, "aws");
+    assert!(said(remove(&mut w, MAIN_PROJECT, &["aws"])).contains("has machine aws-1"));
+    assert!(said(set(&mut w, backend(MAIN_PROJECT, "https://b"))).contains("another endpoint"));
+    let key = Some(Sealed::new("k1", "another"));
+    let renewed = Backend { credentials: key, ..backend(MAIN_PROJECT, "https://a") };
+    set(&mut w, renewed).expect("its keys may be replaced");
+    w.run(Command::DeleteMachine { node: "aws-1".into() });
+    report(&mut w, 1, MachineReport::Deleted);
+    remove(&mut w, MAIN_PROJECT, &["aws"]).expect("removed");
+    assert!(!w.state.offers.contains_key("aws"));
+}
+
+#[test]
+fn backend_of_a_project_is_for_it_and_keeps_it() {
+    let mut w = open();
+    w.run(Command::CreateProject { name: "team".into() });
+    set(&mut w, backend("team", "https://a")).expect("made");
+    set(&mut w, backend(MAIN_PROJECT, "https://a")).expect("another one, of everybody's");
+    assert_eq!(w.state.project_of_source("aws-team"), Some("team"));
+    assert_eq!(w.state.project_of_source("aws"), None);
+    let refused = w.try_as(root(), Command::RemoveProject { name: "team".into() });
+    assert!(said(refused).contains("backend aws belongs to it"));
+    remove(&mut w, "team", &["aws"]).expect("removed");
+    w.run(Command::RemoveProject { name: "team".into() });
+    assert_eq!(w.state.backends.keys().collect::<Vec<_>>(), ["aws"]);
+}
+
+#[test]
+fn credentials_are_sealed_again_unless_they_were_changed_since() {
+    let mut w = open();
+    set(&mut w, backend(MAIN_PROJECT, "https://a")).expect("made");
+    let (before, after) = (Sealed::new("k1", "hush"), Sealed::new("k2", "hush"));
+    let reseal = |w: &mut World, before: &Sealed, after: &Sealed| {
+        let (before, after) = (before.clone(), after.clone());
+        w.run(Command::ResealBackend { source: "aws".into(), before, after });
+    };
+    reseal(&mut w, &before, &after);
+    assert_eq!(w.state.backends["aws"].credentials, Some(after.clone()));
+    reseal(&mut w, &before, &Sealed::new("k3", "late"));
+    assert_eq!(w.state.backends["aws"].credentials, Some(after));
+    let event = Event::BackendSet(Box::new(w.state.backends["aws"].clone()));
+    let text = serde_json::to_string(&event).expect("JSON");
+    assert_eq!(serde_json::from_str::<Event>(&text).expect("an event"), event);
+}

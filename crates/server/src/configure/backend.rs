@@ -1,0 +1,283 @@
+//! A backend as dstack's API gives it: dstack's own words, and beside them the keys of a `[[source]]` of sluice.toml, which are read
+//! by the same types as that file. Keys and tokens are parted from the rest, which may be shown.
+
+use super::machine_source;
+use dstack::backends_file::{self, MACHINES};
+use model::backend::source_name;
+use model::fleet::MAIN_PROJECT;
+use model::machine::SourceConfig;
+use model::secret::SecretValue;
+use serde_json::{Map, Value, json};
+
+/// The kinds of sources that calls make. A provider program is run as the server's user, who has the keys: files alone name one.
+pub const KINDS: [&str; 4] = ["aws", "gcp", "lambda", "kubernetes"];
+
+/// The keys of `[[source]]` itself; any other is one of the table below it.
+const OF_SOURCE: [&str; 9] = [
+    "features",
+    "machines",
+    "price_per_hour",
+    "budget_per_month",
+    "idle",
+    "min_life",
+    "boot",
+    "call_limit",
+    "own_nodes_first",
+];
+
+/// Keys that a backend does not have: they name files or nodes of the site, or follow from its project and its type.
+const OF_FILES: [&str; 10] = [
+    "name",
+    "kind",
+    "program",
+    "nodes",
+    "account",
+    "cloud",
+    "kubernetes",
+    "credentials",
+    "prices",
+    "project",
+];
+
+/// dstack's words for keys of ours, by kind.
+const WORDS: [(&str, &str, &str); 3] = [
+    ("gcp", "project_id", "project"),
+    ("gcp", "vm_service_account", "identity"),
+    ("aws", "iam_instance_profile", "identity"),
+];
+
+#[derive(Debug, PartialEq)]
+pub struct GivenBackend {
+    pub source: SourceConfig,
+    /// What was given, without keys and tokens.
+    pub configuration: Value,
+    pub credentials: GivenCredentials,
+}
+
+#[derive(Debug, PartialEq)]
+pub enum GivenCredentials {
+    /// The text that a file of credentials, or a kubeconfig, would have.
+    Text(SecretValue),
+    /// Those of the server's machine: `creds: {type: default}`.
+    OfMachine,
+    /// None are said: those that the backend has already stay. `required`: it cannot be without.
+    Unsaid { required: bool },
+}
+
+impl GivenCredentials {
+    fn of(text: Option<String>, required: bool) -> Self {
+        text.map_or(Self::Unsaid { required }, |text| Self::Text(SecretValue(text)))
+    }
+}
+
+/// Reads the backend of a project, or says what is wrong: the key, and what would be right. No line has a key or a token.
+pub fn read(given: &Value, project: &str) -> Result<GivenBackend, String> {
+    let Some(given) = given.as_object() else {
+        return Err("expected a mapping with a `type`".into());
+    };
+    let mut keys: Map<String, Value> = given.clone();
+    keys.retain(|_, value| !value.is_null());
+    let kind = keys.remove("type");
+    let kind = kind.as_ref().and_then(Value::as_str).unwrap_or_default();
+    let Some(kind) = KINDS.into_iter().find(|known| *known == kind) else {
+        return Err(format!(
+            "type: {kind:?}: expected {}; others are provider programs of sluice.toml",
+            KINDS.join(", ")
+        ));
+    };
+    let (credentials, creds) = take_credentials(kind, &mut keys)?;
+    if let Some(key) = OF_FILES.into_iter().find(|key| keys.contains_key(*key)) {
+        return Err(format!("{key}: a backend has none, only a source of sluice.toml"));
+    }
+    let mut configuration = keys.clone();
+    configuration.insert("type".into(), kind.into());
+    configuration.extend(creds.map(|word| ("creds".to_owned(), json!({"type": word}))));
+    let source = machine_source::of_backend(table(kind, project, keys))?;
+    Ok(GivenBackend { source, configuration: configuration.into(), credentials })
+}
+
+/// The backend as a `[[source]]`.
+fn table(kind: &str, project: &str, mut keys: Map<String, Value>) -> Value {
+    for (_, word, key) in WORDS.into_iter().filter(|(of, ..)| *of == kind) {
+        if let Some(value) = keys.remove(word) {
+            keys.insert(key.to_owned(), value);
+        }
+    }
+    // Sources name zones of Google, and dstack's backends regions.
+    if let Some(Value::Array(regions)) = keys.get_mut("regions").filter(|_| kind == "gcp") {
+        let zones = regions.iter().flat_map(|region| match region.as_str() {
+            Some(region) => {
+                backends_file::google_zones(region).into_iter().map(Value::from).collect()
+            }
+            None => vec![region.clone()],
+        });
+        *regions = zones.collect();
+    }
+    let (mut source, below): (Map<String, Value>, Map<String, Value>) =
+        keys.into_iter().partition(|(key, _)| OF_SOURCE.contains(&key.as_str()));
+    source.entry("machines").or_insert(MACHINES.into());
+    source.insert("name".into(), source_name(kind, project).into());
+    source.insert("kind".into(), kind.into());
+    if project != MAIN_PROJECT {
+        source.insert("account".into(), project.into());
+    }
+    let name = if kind == "kubernetes" { kind } else { "cloud" };
+    source.insert(name.into(), below.into());
+    source.into()
+}
+
+/// Takes the credentials out, with the word of their form.
+fn take_credentials(
+    kind: &str,
+    keys: &mut Map<String, Value>,
+) -> Result<(GivenCredentials, Option<&'static str>), String> {
+    if kind == "kubernetes" {
+        let Some(given) = keys.remove("kubeconfig") else {
+            return Ok((GivenCredentials::Unsaid { required: false }, None));
+        };
+        let text = text_of(&given, "kubeconfig", "data")?;
+        return Ok((GivenCredentials::of(text, false), None));
+    }
+    let Some(given) = keys.remove("creds") else {
+        return Ok((GivenCredentials::Unsaid { required: kind == "lambda" }, None));
+    };
+    let words = backends_file::creds_words(kind);
+    let asked = given["type"].as_str().unwrap_or_default();
+    let Some(word) = words.iter().copied().find(|word| *word == asked) else {
+        // The value may be a key: it is not shown.
+        return Err(format!("creds.type: expected {}", words.join(" or ")));
+    };
+    let value = |key: &str| text_of(&given, "creds", key);
+    let text = match (kind, word) {
+        (_, "default") => return Ok((GivenCredentials::OfMachine, Some(word))),
+        ("aws", _) => match (value("access_key")?, value("secret_key")?) {
+            (None, None) => None,
+            (Some(id), Some(secret)) if is_plain(&id) && is_plain(&secret) => {
+                Some(format!("aws_access_key_id = {id}\naws_secret_access_key = {secret}\n"))
+            }
+            _ => return Err("creds: expected access_key and secret_key, of letters".into()),
+        },
+        ("gcp", _) => value("data")?,
+        _ => value("api_key")?,
+    };
+    let is_account = |text: &str| {
+        let key: Value = serde_json::from_str(text).unwrap_or_default();
+        ["client_email", "private_key", "token_uri"].iter().all(|field| key[field].is_string())
+    };
+    if kind == "gcp" && text.as_ref().is_some_and(|text| !is_account(text)) {
+        return Err("creds.data: expected a service account's key, as JSON".into());
+    }
+    Ok((GivenCredentials::of(text, true), Some(word)))
+}
+
+/// One text of the credentials; an empty one is none. A file is on the machine of whoever asks, and not on the server's.
+fn text_of(given: &Value, of: &str, key: &str) -> Result<Option<String>, String> {
+    let text = |key: &str| given[key].as_str().filter(|text| !text.is_empty());
+    match text(key) {
+        Some(text) => Ok(Some(text.to_owned())),
+        None if key == "data" && text("filename").is_some() => {
+            Err(format!("{of}.filename: expected the file's text, as `data`"))
+        }
+        None => Ok(None),
+    }
+}
+
+fn is_plain(text: &str) -> bool {
+    text.bytes().all(|b| b.is_ascii_graphic())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::cloud_source::SourceKind;
+
+    fn of(text: &str, project: &str) -> Result<GivenBackend, String> {
+        let given = dstack::yaml_file::values(text.as_bytes()).expect("good YAML");
+        read(&given, project)
+    }
+
+    #[test]
+    fn backend_is_a_source_in_dstacks_words_and_ours() {
+        let text = "type: gcp\nproject_id: lab-1\nregions: [us-east1, us-west1-b]\nimage: images/lab\n\
+                    machines: 3\nidle: 1m\nspot: auto\n\
+                    creds: {type: service_account, data: '{\"client_email\": \"a\", \"private_key\": \"hush\", \"token_uri\": \"https://t\"}'}\n";
+        let found = of(text, "vision").expect("it is good");
+        let source = &found.source;
+        assert_eq!((source.name.as_str(), source.machines_max), ("gcp-vision", 3));
+        assert_eq!(source.idle_s, 60);
+        assert_eq!(source.account.as_deref(), Some("vision"));
+        let SourceKind::Gcp(cloud) = &source.kind else { panic!("{:?}", source.kind) };
+        assert_eq!(cloud.regions, ["us-east1-b", "us-east1-c", "us-east1-d", "us-west1-b"]);
+        assert_eq!((cloud.project.as_deref(), &cloud.credentials), (Some("lab-1"), &None));
+        let has_key =
+            matches!(&found.credentials, GivenCredentials::Text(key) if key.0.contains("hush"));
+        assert!(has_key);
+        let shown = found.configuration.to_string();
+        assert!(!shown.contains("hush") && !format!("{found:?}").contains("hush"), "{shown}");
+        assert_eq!(found.configuration["creds"], json!({"type": "service_account"}));
+        assert_eq!(found.configuration["regions"], json!(["us-east1", "us-west1-b"]));
+        // What is shown is good again, and leaves the credentials alone.
+        let again = read(&found.configuration, "vision").expect("it is good");
+        assert_eq!(again.source, found.source);
+        assert_eq!(again.credentials, GivenCredentials::Unsaid { required: true });
+    }
+
+    #[test]
+    fn credentials_have_dstacks_forms() {
+        let aws = "type: aws\nregions: [r]\nimage: ami-1\ncreds: ";
+        let key = "{type: access_key, access_key: A, secret_key: s/+=}";
+        let found = of(&format!("{aws}{key}"), "main");
+        let text = "aws_access_key_id = A\naws_secret_access_key = s/+=\n";
+        let text = GivenCredentials::Text(SecretValue(text.into()));
+        assert_eq!(found.expect("it is good").credentials, text);
+        let found = of(&format!("{aws}{{type: default}}"), "main").expect("it is good");
+        assert_eq!((found.source.name.as_str(), found.source.machines_max), ("aws", MACHINES));
+        assert_eq!(found.credentials, GivenCredentials::OfMachine);
+        let lambda = "type: lambda\nregions: [r]\nssh_key: lab\n";
+        let found = of(lambda, "main").expect("it is good");
+        assert_eq!(found.credentials, GivenCredentials::Unsaid { required: true });
+        let pods = "type: kubernetes\nimage: a\nrunner_image: b\nproxy_jump: {port: 32000}\n";
+        let found = of(pods, "main").expect("it is good");
+        assert_eq!(found.credentials, GivenCredentials::Unsaid { required: false });
+        let found = of(&format!("{pods}kubeconfig: {{data: hush}}\n"), "main").expect("it is good");
+        assert_eq!(found.credentials, GivenCredentials::Text(SecretValue("hush".into())));
+        assert!(!found.configuration.to_string().contains("hush"));
+        // As dstack's clients send what was shown to them.
+        let shown = format!("{pods}kubeconfig: {{filename: '', data: ''}}\n");
+        let found = of(&shown, "main").expect("it is good");
+        assert_eq!(found.credentials, GivenCredentials::Unsaid { required: false });
+        let shown = "{type: access_key, access_key: '', secret_key: ''}";
+        let found = of(&format!("{aws}{shown}"), "main").expect("it is good");
+        assert_eq!(found.credentials, GivenCredentials::Unsaid { required: true });
+    }
+
+    #[test]
+    fn faults_of_a_backend_are_one_line_without_its_keys() {
+        let aws = |more: &str| format!("type: aws\nregions: [r]\nimage: ami-1\n{more}\n");
+        let table = [
+            ("[a]".to_owned(), "expected a mapping"),
+            ("regions: [a]".to_owned(), "type: \"\": expected aws, gcp, lambda, kubernetes"),
+            ("type: runpod".to_owned(), "others are provider programs of sluice.toml"),
+            ("type: aws\nregions: [r]".to_owned(), "cloud.image: missing for r"),
+            (aws("program: /bin/sh"), "program: a backend has none"),
+            (aws("credentials: /etc/shadow"), "credentials: a backend has none"),
+            (aws("colour: red"), "unknown field `colour`"),
+            (aws("machines: many"), "expected u32"),
+            (aws("idle: soon"), "idle: \"soon\": expected a time"),
+            (aws("creds: {access_key: hush}"), "creds.type: expected access_key or default"),
+            (aws("creds: {type: access_key, access_key: hush}"), "access_key and secret_key"),
+            (
+                aws("creds: {type: access_key, access_key: hush, secret_key: \"a\\nb\"}"),
+                "access_key and secret_key",
+            ),
+            ("type: gcp\ncreds: {type: service_account, filename: a}".to_owned(), "as `data`"),
+            ("type: gcp\ncreds: {type: service_account, data: hush}".to_owned(), "as JSON"),
+            ("type: kubernetes\nkubeconfig: {filename: a}".to_owned(), "as `data`"),
+        ];
+        for (text, words) in table {
+            let said = of(&text, "main").expect_err(&text);
+            assert!(said.contains(words) && !said.contains("hush"), "{words}: {said}");
+            assert!(!said.contains('\n'), "{said}");
+        }
+    }
+}
