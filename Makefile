@@ -1,16 +1,19 @@
-# Three words that scripts rely on: up, check, test. `scripts/` does the work; this names it.
+# The names of what `scripts/` does; `make` alone lists them. Other scripts rely on up, check and test.
 SHELL := /bin/bash
 .PHONY: up down check test soak packages tarball bench bench-record build fmt help
 
 help:
-	@echo "make up      install what is missing, build, start a cluster on this machine"
-	@echo "make down    stop it"
-	@echo "make check   format, lints, unit and property tests: no root, no network"
-	@echo "make test    install what is missing and run every test"
-	@echo "make soak    the long runs: 10,000 histories of random faults and as many of machines on demand, an hour of random clients and a rogue node, fifty hosts of a fleet, PyTorch over three, 200 jobs in three spot storms, the packages with an older C library; MINUTES=N for another time"
-	@echo "make packages  .deb files, an archive for machines with glibc 2.28 or later, and an image, in target/packages"
-	@echo "make tarball   the archive alone, installed and run in a Debian with an older C library"
-	@echo "make bench   Sluice beside a real Slurm and a real dstack server, as tables of ratios; bench-record keeps it in SPECIFICATION.md"
+	@echo "make up            install what is missing, build, start a cluster on this machine"
+	@echo "make down          stop it; running jobs go on"
+	@echo "make check         format, lints, unit and property tests: no root, no network"
+	@echo "make test          install what is missing and run every test"
+	@echo "make soak          the long runs, as root; MINUTES=N for another time of the random clients than 60"
+	@echo "make bench         Sluice beside a real Slurm and a real dstack server, as tables"
+	@echo "make bench-record  the same, and keep the tables in SPECIFICATION.md"
+	@echo "make packages      .deb files, an archive for glibc 2.28 or later and an image, in target/packages"
+	@echo "make tarball       the archive alone, installed and run in a Debian with an older C library"
+	@echo "make build         a release build of the program, target/release/sluice"
+	@echo "make fmt           format the code"
 
 build:
 	@scripts/install build

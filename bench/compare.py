@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Sluice beside a real Slurm in one run: compare.py SLUICE SUBMIT_RATE BARE_LAUNCH [--alone] [--record FILE]
+"""Sluice beside a real Slurm in one run: compare.py SLUICE SUBMIT_RATE BARE_LAUNCH PLAN_SCALE CLUSTER_SCALE [--alone] [--record FILE]
 
 Both have two nodes of 32 CPUs, a control group and a hard memory limit for each job, and accounting.
 Every figure is wall time as a user sees it; CPU stands beside it where it can be told apart.
@@ -264,7 +264,7 @@ def table(ours, theirs, alone):
              f'- CPU of a job: {cpu:.1f} times a fork, exec and wait in the same groups ({alone["grouped_cpu_ms"]:.2f} ms; {alone["plain_cpu_ms"]:.2f} ms without groups).',
              f'- The launch path on a node, one job after another, from spool and supervisor to cleaning: {alone["launch_ratio"]:.1f} times the same (wanted at most 2.5), {alone["launch_wall_ms"]:.1f} ms from order to end (median, wanted under 10); a supervisor has {alone["supervisor_kb"]:,.0f} kB of its own (wanted at most 1,500).',
              f'- {node.JOBS_AT_ONCE} jobs at once on one node, all running after {alone["all started"]:.1f} s: {alone["contained"]} in groups of their own, {alone["limited"]} with their limit of memory; the agent has {alone["agent MB"]:.0f} MB (wanted under 60). Cancelled, all were gone after {alone["all ended"]:.1f} s, and {alone["left"]} groups were left.',
-             f'- A durable submit, one at a time: {sync:.1f} times one write and `fdatasync` ({alone["sync_us"]:.0f} µs), of which it makes two: the texts, then the event.',
+             f'- A durable submit, one at a time: {sync:.1f} times one write and `fdatasync` ({alone["sync_us"]:.0f} µs), of which it makes one: the texts go with the event.',
              f'- `squeue` of {MANY:,}: {ours["squeue"] / alone["copy_ms"]:.1f} times one `cat` of the same {ours["answer"] / 1e6:.1f} MB ({alone["copy_ms"]:.1f} ms).']
     return '\n'.join(rows)
 

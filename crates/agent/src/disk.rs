@@ -54,7 +54,7 @@ fn mount_within(
     if !is_mounted(home, name)? {
         mount_found(home, name, &find(devices, limit)?)?;
     }
-    // Also of one that is mounted: an agent may have ended between the two.
+    // A disk that is mounted already is given to its user again: an agent may have ended between the two.
     give(home, name, ids).map_err(|e| format!("cannot be given to its user: {}", e.desc()))
 }
 

@@ -56,9 +56,9 @@ pub struct TypicalJob {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TypicalGpus {
-    /// So many whole GPUs.
+    /// This many whole GPUs.
     Whole(u64),
-    /// So many shares of one GPU.
+    /// This many shares of one GPU.
     Shares(u64),
 }
 
@@ -327,7 +327,7 @@ pub struct BackfillLimits {
     pub age_min_s: u32,
     /// `bf_max_job_start`: starts in one plan.
     pub starts_max: Option<u32>,
-    /// Of jobs that are expected to end at the same moment the narrow ones count as ended first: a slot that begins then takes no
+    /// Narrow jobs count as ended before wide ones that are expected to end at the same moment: a slot that begins then takes no
     /// node of a wider one as long as the others suffice. Replays of traces count so; no site's configuration sets it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub narrow_jobs_end_first: bool,

@@ -101,7 +101,7 @@ pub fn migrate(dir: &Path, url: &DatabaseUrl, way: Direction) -> Result<Moved, S
             moved.and_then(|moved| state_place::leave_database(dir).map(|()| moved))
         }
     };
-    // Also after an error: a server may lead again.
+    // The lease is released after an error too: a server may lead again.
     lease.release()?;
     moved
 }

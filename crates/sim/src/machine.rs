@@ -13,7 +13,7 @@ use model::priority::PriorityPolicy;
 
 const PARTITION: &str = "main";
 
-/// So many nodes of one processor in one partition, with jobs in the order of submission. Memory is not counted.
+/// `count` nodes of one processor in one partition, with jobs in the order of submission. Memory is not counted.
 pub fn single_processor_nodes(count: u32, policy: Policy) -> ClusterConfig {
     // Names of equal length are in the order of their numbers.
     let width = count.to_string().len();

@@ -27,7 +27,7 @@ pub struct PodSummary {
     #[serde(rename = "jobs")]
     pub pods: usize,
     pub placed: usize,
-    /// Of all GPUs of the cluster; a part of a GPU counts as its part.
+    /// Allocated GPUs in per cent of all GPUs of the cluster; a part of a GPU counts as its part.
     pub gpu_allocated_percent: f64,
 }
 

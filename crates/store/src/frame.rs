@@ -46,7 +46,7 @@ pub(crate) struct SegmentHeader {
 }
 
 impl SegmentHeader {
-    /// Of the first segment of a new journal.
+    /// The header of the first segment of a new journal.
     pub const FIRST: Self = Self { number: 1, before: Position::START, term: 0 };
 
     pub fn encode(&self) -> [u8; SEGMENT_HEADER] {

@@ -194,7 +194,7 @@ impl Agent {
         self.reports.forget(key);
         let noted = self.gate.replay_guard(&key.node).map(|guard| guard.forget(key.attempt));
         if let Some(node) = self.nodes.get(&key.node) {
-            // Also if the disk was too full to note it: the removal frees space.
+            // The attempt is removed even if the disk was too full to note it: the removal frees space.
             node.spool.remove(key.attempt)?;
         }
         Ok(noted.unwrap_or(Ok(()))?)

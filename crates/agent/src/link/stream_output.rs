@@ -5,7 +5,7 @@ use tokio::sync::mpsc;
 #[derive(Debug)]
 pub(crate) enum StreamOutput {
     Bytes(Vec<u8>),
-    /// So many bytes from the server were passed on, and may be credited to it again.
+    /// The number of bytes from the server that were passed on, and may be credited to it again.
     Credit(u32),
     /// The stream has ended, with the error that ended it.
     End(Option<String>),

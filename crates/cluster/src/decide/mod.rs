@@ -1,4 +1,14 @@
-//! `decide`: from a command and the state to events, or to a refusal that changes nothing.
+//! `decide`: from a command and the state to events, or to a refusal that changes nothing. A file for each kind of command.
+//!
+//! - A new job: `submit`, with `assign` (account, QOS, partitions), `limits`, `names`, `room`, `het`, `replica_groups`, `probe`.
+//! - A job that waits: `field` and `change` (`scontrol`), `top`, `wait`, `cancel`, `delete_run`.
+//! - A job that starts, runs and ends: `start`, `step/`, `preempt`, `gang`, `report` (what agents say), `end`.
+//! - Nodes: `node`, `node_health`, `membership`, `dynamic_node`, `power`, `fleet`, `restore_wait`.
+//! - Machines on demand: `machine`, `backed_node`, `pod`, `interruption`.
+//! - Volumes: `volume`, `cloud_volume`, `claim_volume`.
+//! - Administration: `account`, `user`, `coordinator`, `project`, `partition`, `partition_change`, `reservation/`, `secret`, `token`, `trigger`,
+//!   `web_session`; `activity` is what is noted of it.
+//! - Time: `tick`, `usage_period`.
 
 mod account;
 mod activity;

@@ -1,4 +1,8 @@
 //! The state of the cluster: one value, changed only by `apply`.
+//!
+//! - What it holds: `job`, `node`, `machine`, `power`, `restore_wait`, `id_ranges`, `disk_use`.
+//! - What is charged: `association_tree`, `charged_usage`, `account_cost`, `held_bytes`.
+//! - What is derived and kept: `cache`, `change_log`, `hardware`, `priority_totals`, `last_runs`, `user_jobs`. `intern` shares equal parts of jobs.
 
 pub mod account_cost;
 pub mod association_tree;

@@ -30,7 +30,7 @@ pub struct Task {
     pub retry: Option<Retry>,
     /// `None` means no limit.
     pub max_duration: Option<Duration>,
-    /// Of a dev environment: how long it may go without a connection; `None` means no limit.
+    /// How long a dev environment may go without a connection; `None` means no limit.
     pub inactivity: Option<Duration>,
     /// From the signal that stops the run to the kill: by default the cluster's `KillWait`; `Some(None)` is `off`.
     pub stop_duration: Option<Option<Duration>>,

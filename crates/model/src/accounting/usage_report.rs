@@ -14,7 +14,7 @@ pub struct UsageQuery {
     /// Jobs of different numbers of CPUs have rows of their own.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub by_size: bool,
-    /// Also what the cluster had.
+    /// Whether the report has what the cluster had, too.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cluster: bool,
 }

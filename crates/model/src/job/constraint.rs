@@ -307,7 +307,7 @@ mod tests {
             ("[rack1|rack2]", "rack2", true),
             ("[rack1|rack2]", "rack3", false),
             ("gpu*2", "gpu", true),
-            // Of the other nodes nothing is asked.
+            // Nodes beyond the counted ones need no feature.
             ("gpu*2", "big", true),
             ("ib&gpu*2", "ib", true),
             ("ib&gpu*2", "gpu", false),

@@ -35,7 +35,7 @@ pub struct DependencyTerm {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum DependencyKind {
-    /// So many minutes after the start (or the cancelling) of the job.
+    /// Met this many minutes after the start (or the cancelling) of the job.
     After {
         minutes: u32,
     },

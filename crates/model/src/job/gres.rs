@@ -17,7 +17,7 @@ pub const GPU: &str = "gpu";
 
 const EXPECTED: &str = "NAME, NAME:COUNT, NAME:TYPE or NAME:TYPE:COUNT, as in gpu:h100:2";
 
-/// So many of a resource: `gpu:h100:2`. Without a kind any kind will do.
+/// A resource and how many of it: `gpu:h100:2`. Without a kind any kind will do.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct GresCount {
     pub name: String,

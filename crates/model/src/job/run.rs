@@ -354,7 +354,7 @@ pub struct Retry {
     /// for the next.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_s: Option<u64>,
-    /// Of all attempts, the first among them.
+    /// The most attempts, with the first counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempts_max: Option<u32>,
 }

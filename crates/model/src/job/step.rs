@@ -11,7 +11,7 @@ pub enum TaskDistribution {
     Block,
     /// Each rank goes to the next node.
     Cyclic,
-    /// So many ranks to a node, then to the next.
+    /// This many ranks to a node, then as many to the next.
     Plane(u32),
     /// One rank for each name of the node list, in its order.
     Arbitrary,

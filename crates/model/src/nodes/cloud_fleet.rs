@@ -12,9 +12,9 @@ use std::collections::BTreeMap;
 /// Which machines a fleet has made, and how many.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CloudFleet {
-    /// So many are kept, also where nothing runs.
+    /// How many instances are kept, even where nothing runs.
     pub min: u32,
-    /// So many are made when it is applied.
+    /// How many instances are made when the fleet is applied.
     pub target: u32,
     /// Whether there were so many since then, or as many as its sources could make: from then on `min` are kept.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -1,23 +1,23 @@
-//! Machines on demand: what a source offers, the machines that were asked of it, and why one is made or not.
+//! Machines on demand: their sources, and the machines that were asked of these. `offer` is what a source offers, `answer` why a
+//! machine is made for a waiting job or not.
 
-use crate::amount::Bytes;
+mod answer;
+mod offer;
+
+pub use answer::{HoldCause, MachineAnswer, SourceHold, is_for_nodes};
+pub use offer::{OFFERS_MAX, Offer, OfferedGpus};
+
 use crate::cloud_source::SourceKind;
-use crate::gres::GPU;
 use crate::id::JobId;
 use crate::machine_choice::{MachineKind, SourceRef};
 use crate::month::costs_by_month;
-use crate::node::{NodeConfig, NodeGres};
 use crate::pod::{PodKind, PodTemplate};
 use crate::pod_source::PodRoot;
 use crate::price::{Cost, Price};
-use crate::reason::Reason;
 use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
-
-/// The most offers of one source.
-pub const OFFERS_MAX: usize = 10_000;
 
 /// A source of machines, as the site configures it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,137 +95,6 @@ impl SourceConfig {
             backend: self.kind.name(),
             makes_pods: pods.is_some(),
             makes_root_pods: pods.is_some_and(|root| root != PodRoot::Never),
-        }
-    }
-}
-
-/// A kind of machine that a source can make.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Offer {
-    /// As the source calls it.
-    pub id: String,
-    pub cpus: u32,
-    pub memory: Bytes,
-    #[serde(default)]
-    pub disk: Bytes,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gpus: Option<OfferedGpus>,
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub region: String,
-    pub price: Price,
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub spot: bool,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OfferedGpus {
-    pub kind: String,
-    pub count: u32,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub memory: Option<Bytes>,
-}
-
-impl Offer {
-    /// The features of such a machine as a node: its source's, and words of its own by which `--constraint` chooses it: its
-    /// type, its region, and `spot` or `on-demand`.
-    pub fn features(&self, of_source: &[String]) -> Vec<String> {
-        let is_plain = |b: u8| b.is_ascii_alphanumeric() || b".-_".contains(&b);
-        let is_word = |word: &&str| (1..=64).contains(&word.len()) && word.bytes().all(is_plain);
-        let mut features = of_source.to_vec();
-        for word in self.words().into_iter().filter(is_word) {
-            if !features.iter().any(|known| known == word) {
-                features.push(word.to_owned());
-            }
-        }
-        features
-    }
-
-    /// Whether the word is one of the offer's own features.
-    pub fn is_called(&self, word: &str) -> bool {
-        !word.is_empty() && self.words().contains(&word)
-    }
-
-    /// Its type, region, zone and market; what it has none of is empty.
-    fn words(&self) -> [&str; 4] {
-        let market = if self.spot { "spot" } else { "on-demand" };
-        [self.type_name(), self.region.as_str(), self.zone().unwrap_or_default(), market]
-    }
-
-    /// The type of the machine. A source that has a type in several places names its offers `g5.xlarge@eu-west-1a`, and
-    /// `g5.xlarge@eu-west-1a/spot`.
-    pub fn type_name(&self) -> &str {
-        self.id.split('@').next().unwrap_or(&self.id)
-    }
-
-    /// The place in the offer's name, where it is not its region.
-    pub fn zone(&self) -> Option<&str> {
-        let (_, place) = self.id.split_once('@')?;
-        place.split('/').next().filter(|zone| !zone.is_empty() && *zone != self.region)
-    }
-
-    /// What a node is that is a machine of this kind.
-    pub fn kind(&self, source: SourceRef<'_>) -> MachineKind {
-        MachineKind {
-            source: source.name.to_owned(),
-            backend: source.backend.to_owned(),
-            offer: self.type_name().to_owned(),
-            region: self.region.clone(),
-            zone: self.zone().map(str::to_owned),
-            open_zone: self.zone().is_none(),
-            spot: self.spot,
-            pod: match source {
-                SourceRef { makes_root_pods: true, .. } => PodKind::ForAnyOrRoot,
-                SourceRef { makes_pods: true, .. } => PodKind::ForAny,
-                _ => PodKind::NoPod,
-            },
-        }
-    }
-
-    /// The same with less: a pod has what its job asks for, in whole MiB, as its agent says it. Its price is that of the largest
-    /// of its parts.
-    pub fn part(&self, cpus: u32, memory: Bytes, gpus: u32, disk: Bytes) -> Self {
-        let has = self.gpus.as_ref().map_or(0, |has| has.count);
-        let share = |part: u64, whole: u64| {
-            let units = u128::from(self.price.units()) * u128::from(part.min(whole));
-            u64::try_from(units.div_ceil(u128::from(whole.max(1)))).unwrap_or(u64::MAX)
-        };
-        let units = share(cpus.into(), self.cpus.into())
-            .max(share(memory.0, self.memory.0))
-            .max(share(gpus.into(), has.into()));
-        let whole = |amount: Bytes| Bytes::from_mib(amount.0.div_ceil(1 << 20));
-        Self {
-            cpus: cpus.min(self.cpus),
-            memory: whole(memory).min(self.memory),
-            disk: whole(disk).min(self.disk),
-            gpus: self
-                .gpus
-                .clone()
-                .filter(|_| gpus > 0)
-                .map(|has| OfferedGpus { count: gpus.min(has.count), ..has }),
-            price: Price::from_units(units),
-            ..self.clone()
-        }
-    }
-
-    /// The node that a machine of this source and kind would be.
-    pub fn node_of(&self, source: SourceRef<'_>, name: &str, features: &[String]) -> NodeConfig {
-        let machine = Some(Box::new(self.kind(source)));
-        NodeConfig { machine, ..self.node(name, features) }
-    }
-
-    /// The node that a machine of this kind would be.
-    pub fn node(&self, name: &str, features: &[String]) -> NodeConfig {
-        let gpus = self.gpus.iter().map(|gpus| NodeGres {
-            device_memory: gpus.memory,
-            ..NodeGres::plain(GPU, Some(&gpus.kind), u64::from(gpus.count))
-        });
-        NodeConfig {
-            tmp_disk: self.disk,
-            features: self.features(features),
-            gres: gpus.collect(),
-            price: Some(self.price),
-            dynamic: true,
-            ..NodeConfig::plain(name, self.cpus, self.memory)
         }
     }
 }
@@ -420,116 +289,6 @@ impl fmt::Display for FailureKind {
     }
 }
 
-/// Whether a machine is made for a waiting job, and why not.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum MachineAnswer {
-    /// One is asked for now.
-    Ordered { source: String, offer: String, price: Price },
-    /// One that was asked for already has room for it.
-    Coming,
-    /// Other nodes are expected to be free before a machine would be up.
-    NodesSooner,
-    /// The machine that was made for it has joined, and the job does not start there.
-    Unserved,
-    /// The job is to wait for what is there.
-    ReuseOnly,
-    /// No source of its partitions has an offer that could hold it.
-    NoOffer,
-    /// There are such offers, and these causes hold their sources back.
-    HeldBack(Vec<SourceHold>),
-}
-
-impl MachineAnswer {
-    /// Whether a machine is on its way that has room for the job.
-    pub fn is_coming(&self) -> bool {
-        matches!(self, Self::Ordered { .. } | Self::Coming)
-    }
-
-    /// Why the job waits, where a plan that knows of nodes alone says `planned`.
-    pub fn reason(&self, planned: &Reason) -> Reason {
-        match planned {
-            Reason::PartitionNodeLimit | Reason::NodesDown | Reason::BadConstraints
-                if !matches!(self, Self::NoOffer | Self::ReuseOnly) =>
-            {
-                Reason::Resources
-            }
-            planned => planned.clone(),
-        }
-    }
-}
-
-/// Whether more nodes could end the wait. Where a partition has too few nodes for a job, or none that could hold it, the reason
-/// is not `Resources`.
-pub fn is_for_nodes(reason: &Reason) -> bool {
-    matches!(
-        reason,
-        Reason::Resources
-            | Reason::Priority
-            | Reason::PartitionNodeLimit
-            | Reason::NodesDown
-            | Reason::BadConstraints
-    )
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SourceHold {
-    pub source: String,
-    pub cause: HoldCause,
-}
-
-/// What keeps a source from making one more machine.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum HoldCause {
-    /// It has as many machines as it may have.
-    Machines {
-        most: u32,
-    },
-    PriceHour {
-        most: Price,
-    },
-    /// An hour of it is more than the month's budget has left.
-    Budget,
-    /// An hour of it is more than the job's account, or one above it, has left of what its jobs may cost in the month.
-    AccountBudget {
-        account: String,
-        month: Cost,
-    },
-    /// The fleet has as many instances as it may have.
-    Fleet {
-        fleet: String,
-        most: u32,
-    },
-    /// `MaxNodeCount`
-    NodeCount,
-    /// It failed a short while ago, and is asked again later.
-    Failed {
-        kind: FailureKind,
-    },
-}
-
-impl fmt::Display for HoldCause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Machines { most } => write!(f, "it has {most} machines, as many as it may have"),
-            Self::PriceHour { most } => write!(f, "its machines may cost {most} an hour"),
-            Self::Budget => f.write_str("an hour of one more is beyond the month's budget"),
-            Self::AccountBudget { account, month } => {
-                write!(
-                    f,
-                    "jobs of account {account} may cost {month} a month, and an hour of one more is beyond it"
-                )
-            }
-            Self::Fleet { fleet, most } => {
-                write!(f, "fleet {fleet} has {most} instances, as many as it may have")
-            }
-            Self::NodeCount => f.write_str("MaxNodeCount leaves no room for one more node"),
-            Self::Failed { kind } => write!(f, "it failed a short while ago ({kind})"),
-        }
-    }
-}
-
 /// The feature by which the partition of a fleet takes its machines in.
 pub fn fleet_feature(fleet: &str) -> String {
     format!("fleet-{fleet}")
@@ -538,27 +297,8 @@ pub fn fleet_feature(fleet: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::amount::Bytes;
     use crate::cloud_source::CloudConfig;
-
-    #[test]
-    fn part_of_an_offer_is_in_whole_mebibytes_and_costs_the_largest_of_its_parts() {
-        let node = Offer {
-            id: "node".into(),
-            cpus: 16,
-            memory: Bytes::from_gib(64),
-            disk: Bytes::from_gib(10),
-            gpus: Some(OfferedGpus { kind: "a100".into(), count: 8, memory: None }),
-            region: String::new(),
-            price: Price::from_units(1600),
-            spot: false,
-        };
-        let small = node.part(2, Bytes(16_000_000), 0, Bytes(1));
-        assert_eq!((small.cpus, small.memory.mib(), small.disk.mib()), (2, 16, 1));
-        assert_eq!((small.gpus, small.price.units()), (None, 200));
-        let gpus = node.part(2, Bytes::from_gib(1), 4, Bytes(0));
-        assert_eq!((gpus.gpus.map(|gpus| gpus.count), gpus.price.units()), (Some(4), 800));
-        assert_eq!(node.part(64, Bytes::from_gib(640), 64, Bytes(0)).price, node.price);
-    }
 
     #[test]
     fn source_of_an_old_journal_is_that_of_its_program() {
@@ -621,28 +361,5 @@ mod tests {
         let expected = ["2026-10 $1.8000", "2026-11 $2592.0000", "2026-12 $3.6000"];
         assert_eq!(months, expected);
         assert_eq!(machine.cost_since(at(gone - 1000), at(gone)).to_string(), "$1.0000");
-    }
-
-    #[test]
-    fn machine_has_its_type_its_region_and_its_market_as_features() {
-        let offer = Offer {
-            id: "m5.large".into(),
-            cpus: 2,
-            memory: Bytes::from_gib(8),
-            disk: Bytes(0),
-            gpus: None,
-            region: "eu-west-1".into(),
-            price: Price::default(),
-            spot: true,
-        };
-        let cloud = ["cloud".to_owned(), "spot".to_owned()];
-        assert_eq!(offer.features(&cloud), ["cloud", "spot", "m5.large", "eu-west-1"]);
-        let in_zone = Offer { id: "m5.large@eu-west-1a/spot".into(), ..offer.clone() };
-        let words = ["m5.large", "eu-west-1", "eu-west-1a", "spot"];
-        assert_eq!(in_zone.features(&[]), words);
-        assert!(words.iter().all(|word| in_zone.is_called(word)) && !in_zone.is_called(""));
-        assert_eq!(in_zone.kind(SourceRef::named("aws")).zone.as_deref(), Some("eu-west-1a"));
-        let odd = Offer { id: "a b".into(), region: String::new(), spot: false, ..offer };
-        assert_eq!(odd.node("n", &cloud[..1]).features, ["cloud", "on-demand"]);
     }
 }

@@ -46,7 +46,7 @@ pub struct NodeConfig {
     /// The node's GPUs are those that its agent detects (`AutoDetect`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub gpus_detected: bool,
-    /// Of its processors, as its agent reported them; `None` until it has.
+    /// The architecture of its processors, as its agent reported it; `None` until it has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub architecture: Option<Architecture>,
     /// The fleet that owns the node.
@@ -219,7 +219,7 @@ pub struct NodeGres {
     /// The units are shares of the GPU with this index, which is granted whole or in shares.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share_of: Option<u32>,
-    /// Of GPUs whose vendor's library says it.
+    /// Known of GPUs whose vendor's library says it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compute_capability: Option<ComputeCapability>,
 }

@@ -40,7 +40,7 @@ pub struct Volume {
     pub size: Option<Bytes>,
     pub created: Timestamp,
     pub state: VolumeState,
-    /// Of a volume that is a disk of a cloud.
+    /// The disk of a cloud, where the volume is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<Box<Disk>>,
 }

@@ -2,14 +2,14 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Of Alibaba, Oracle and Azure.
+/// The metadata services of Alibaba, Oracle and Azure.
 const V4: [Ipv4Addr; 3] = [
     Ipv4Addr::new(100, 100, 100, 200),
     Ipv4Addr::new(192, 0, 0, 192),
     Ipv4Addr::new(168, 63, 129, 16),
 ];
 
-/// Of AWS and Google.
+/// The metadata services of AWS and Google.
 const V6: [Ipv6Addr; 2] = [
     Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254),
     Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254),

@@ -43,7 +43,7 @@ impl Price {
         Self(units)
     }
 
-    /// So much of `whole` of the price, rounded.
+    /// The price of `part` of `whole`, rounded.
     pub fn part(self, part: u64, whole: u64) -> Self {
         let whole = u128::from(whole.max(1));
         let units = (u128::from(self.0) * u128::from(part) + whole / 2) / whole;

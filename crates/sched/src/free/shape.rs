@@ -49,7 +49,7 @@ pub enum PlacementMode {
     Single,
     /// One node if it can be, else several.
     SingleFirst,
-    /// So many nodes, with the same amounts on each.
+    /// This many nodes, with the same amounts on each.
     EqualNodes(u32),
     /// A set of nodes that must be chosen as a whole.
     NodeSet,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 /// Nodes that come and go.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeChanges {
-    /// So many nodes like this one, in the same partitions.
+    /// How many nodes come, and the node that they are like, in the same partitions.
     pub added: Vec<(u32, String)>,
     /// Jobs on these run to their ends, and nothing more starts there.
     pub removed: Vec<String>,

@@ -205,7 +205,7 @@ fn begin_epoch(
     state.apply(&event);
     let last = journal.last_seq();
     journal.append(term, last, &[&bytes])?;
-    // Also settles where the history ends now.
+    // The lease also settles where the history ends now.
     journal.lease(u64::from(next_job))?;
     let awaited_nodes = state.restore_wait.as_ref().map_or(0, |wait| wait.nodes.len());
     Ok(Restored { manifest, jobs: state.jobs.len(), next_job, awaited_nodes })

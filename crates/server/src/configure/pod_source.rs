@@ -37,7 +37,7 @@ pub(super) struct KubernetesToml {
     gpu_price: Option<f64>,
     pending: Option<String>,
     root: Option<String>,
-    /// Of dstack: the agent of a pod dials out, and nobody has to reach it.
+    /// A key of dstack's without effect here: the agent of a pod dials out, and nobody has to reach it.
     proxy_jump: Option<ProxyJumpToml>,
 }
 

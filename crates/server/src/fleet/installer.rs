@@ -17,7 +17,7 @@ use tokio::time::Instant;
 /// Hosts at which something is done at the same time.
 const AT_ONCE: usize = 16;
 
-/// Of these: hosts that do not answer keep nobody from leaving.
+/// Places among [`AT_ONCE`] for removals alone: hosts that do not answer keep nobody from leaving.
 const KEPT_FOR_REMOVALS: usize = 2;
 
 /// How long an agent that has answered before may be silent until it is looked for: it dials again by itself.

@@ -1,9 +1,12 @@
 //! HTTP for clients: on the local socket, where the kernel says who asks, on the port, where a token does, and from the
 //! sockets of nodes, which vouch for who asks.
 //!
-//! `serve` and `clients_port` take connections in (`port_tls` has the certificate), `authenticate` and `vouch` say who asks (`sign_in_limit` how often that may fail), `call` reads a call and `calls` answers it.
-//! `hold`, `logs` and `step_stream` are streams, `metrics` is for Prometheus. `browser` is what browsers send by themselves: cookies, origins; `html` is for small pages.
-//! `slurm_rest` is slurmrestd's API; `batch_script` reads scripts that come over HTTP.
+//! - Connections: `serve` (the socket), `clients_port`, `port_tls` (its certificate), `peer`, `drain`, `stall_timeout`, `body_limits`.
+//! - Who asks: `authenticate`, `vouch`, `from_gateway`, `sign_in_limit` (how often that may fail). `browser` is what browsers send by themselves.
+//! - Calls of commands: `route`, `call` (reads one), `call_bounds`, `calls` (answers it), `counted_call`, `answer`, `await_job`, `limit_log`.
+//!   Calls about one subject: `delete_run`, `fleets`, `gateways`, `machines`, `nodes`, `secrets`, `ssh_keys`, `tokens`, `volumes`, `web_links`.
+//! - Streams: `hold`, `logs`, `step_stream`, `backup`. `metrics` is for Prometheus.
+//! - Other APIs: `dstack/`, and `slurm_rest/` for slurmrestd's. `batch_script` reads scripts that come over HTTP; `html` is for small pages.
 
 pub mod answer;
 #[cfg(test)]

@@ -25,7 +25,7 @@ const NODES_MAX: usize = 10_000;
 
 /// Jobs with series of their own: the newest. Each has eight, with long labels.
 const JOBS_MAX: usize = 1024;
-/// And of so many of their parts.
+/// The most parts of these jobs that have series of their own.
 const PARTS_MAX: usize = 4096;
 /// Names of runs are cut to so many bytes.
 const NAME_BYTES_MAX: usize = 128;

@@ -33,7 +33,7 @@ pub struct AgentBuild {
 pub struct AgentLinks {
     /// Node to its link. A newer link of the same node takes over.
     links: Mutex<HashMap<String, Link>>,
-    /// Also those that a newer one took over from.
+    /// All open links, with those that a newer one took over from.
     live: Mutex<LiveLinks>,
     next_link: AtomicU64,
     pub streams: Arc<StreamTable>,
@@ -44,7 +44,7 @@ pub struct AgentLinks {
 #[derive(Clone)]
 pub struct Link {
     pub number: u64,
-    /// Of the agent's certificate.
+    /// The fingerprint of the agent's certificate.
     pub fingerprint: Arc<str>,
     pub peer: LinkPeer,
     pub outbox: mpsc::Sender<ToAgent>,

@@ -11,7 +11,7 @@ use model::reason::Refusal;
 /// that blocks: with all of them taken, nobody would be answered.
 const AT_WORK_MAX: usize = 128;
 
-/// Those of one user. One answer may be made of a million records, and the books have one reader.
+/// The most long calls of one user at a time. One answer may be made of a million records, and the books have one reader.
 const BOOKS_OF_USER_MAX: usize = 2;
 const PLANS_OF_USER_MAX: usize = 4;
 

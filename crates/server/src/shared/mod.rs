@@ -1,5 +1,13 @@
 //! The handles that the server's threads and handlers share: the sending ends of queues, locks, caches.
 //!
+//! - The state and its threads: `state_lock`, `writer_queue`, `books_queue`, `dispatch_queue`, `planner_signal`, `forecast_queue`,
+//!   `log_queue`, `mail_queue`; who waits for a commit: `commit_watch`, `change_log`; other servers: `server_list`.
+//! - Agents: `agent_links`, `agent_streams`, `agent_rates`, `link_shutdown`, `health_reports`, `usage_queries`, `live_loads`, `relayed_series`.
+//! - Steps: `step_queue`, `step_launches`. Machines on demand: `source_status`.
+//! - Who signs in: `failed_sign_ins`, `token_uses`, `sign_ons`, `web_sessions`, `shell_tickets`, `proxy_sessions`, `ssh_keys`, `ssh_connections`.
+//! - Runs and services: `run_texts`, `uploads`, `probe_streaks`, `service_counts`, `gateways`.
+//! - Figures: `counters`, `totals`, `run_totals`, `load_history`, `scrapes`. Bounds on calls that take long: `long_calls`.
+//!
 //! Nothing in this folder knows the threads or handlers that use it. It imports only `auth`, `clock`, `configure`,
 //! `error`, `per_user`, `rate_limit`, `user_shares` and its own files, so that everything else may import it.
 

@@ -70,7 +70,7 @@ pub struct NamedSubmission {
     pub first_step: Option<Text>,
     pub configuration: Option<Text>,
     pub workspace: Option<Text>,
-    /// Those of each further group of replicas.
+    /// The texts of each further group of replicas.
     pub group_texts: Vec<NamedGroupTexts>,
 }
 

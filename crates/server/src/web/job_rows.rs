@@ -166,7 +166,7 @@ pub fn mark_services(state: &ClusterState, rows: &mut [JobRow]) {
     }
 }
 
-/// Those of these jobs of which the caller may know. The owner of a job that has left memory cannot be looked up: where jobs are
+/// Which of the jobs the caller may know of. The owner of a job that has left memory cannot be looked up: where jobs are
 /// private, its number is told to nobody.
 fn known_jobs<'j>(
     shared: &Shared,
@@ -182,7 +182,7 @@ fn known_jobs<'j>(
     jobs.filter(is_known).copied().collect()
 }
 
-/// Those of these jobs that are in the queue and are shown to the caller.
+/// Which of the jobs are in the queue and shown to the caller.
 fn changed_jobs(
     shared: &Shared,
     by: &Principal,

@@ -105,7 +105,7 @@ pub async fn check(
     Ok(json_answer(&Checked { language, errors, notes, starts, offers }))
 }
 
-/// None for a batch script: it is granted what it asks for.
+/// The offers for a configuration. A batch script has none: it is granted what it asks for.
 async fn offers(
     shared: &Arc<Shared>,
     by: &Principal,

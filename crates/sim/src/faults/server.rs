@@ -73,7 +73,7 @@ pub struct Batch {
 pub struct Server {
     pub state: State,
     journal: Box<dyn Journal>,
-    /// Of its lease, where the journal is in a database.
+    /// The epoch of its lease, where the journal is in a database.
     pub epoch: u64,
     snapshots: Snapshots,
     snapshot_seq: u64,

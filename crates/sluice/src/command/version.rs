@@ -24,7 +24,7 @@ pub struct VersionArgs {
 /// A server that cannot be asked is no error: the first line is true all the same.
 enum Asked {
     Versions(VersionsView),
-    /// Of a server of an earlier version, or to one who may not be told more.
+    /// What a server of an earlier version says, and any server to one who may not be told more.
     ServerOnly(String),
     Unknown(String),
 }

@@ -128,7 +128,7 @@ impl Folder<'_> {
         match pair.value.to_ascii_lowercase().as_str() {
             "" | "(null)" | "job_container/none" => return PrivateFolderConf::default(),
             "job_container/tmpfs" => {}
-            // Of Cray systems only.
+            // This plugin is for Cray systems only.
             "job_container/cncu" => {
                 let key = format!("{KEY}={}", pair.value);
                 self.findings.notice(&pair.place, key, NoticeKind::NoEffect);

@@ -42,7 +42,7 @@ pub enum MailEvent {
         run_s: u64,
     },
     TimeLimitReached,
-    /// So many percent of the time limit.
+    /// This many per cent of the time limit are over.
     TimeLimitNear(u32),
     InvalidDependency,
 }

@@ -102,7 +102,7 @@ struct Head {
 
 pub struct PostgresJournal {
     database: Arc<Database>,
-    /// Of the lease that this journal is written under.
+    /// The epoch of the lease that this journal is written under.
     epoch: i64,
     end: Position,
     term: u64,

@@ -10,7 +10,7 @@ const ROOM_PART: u64 = 16;
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Log {
-    /// Those that are written to come last.
+    /// Whether it is still written to: such logs come last.
     pub is_written: bool,
     pub attempt: AttemptId,
     /// `None` for a log of a build that did not say.

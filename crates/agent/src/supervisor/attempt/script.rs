@@ -8,9 +8,8 @@ use crate::supervisor::process::environment::{
     ProcessIdentity, merge_environment, process_variables, script_streams,
 };
 use crate::supervisor::process::path_variable::first_in_path;
-use crate::supervisor::process::spawn::{
-    Argv0, ProcessSpec, Readiness, Spawned, Stream, readiness, spawn,
-};
+use crate::supervisor::process::readiness::{Readiness, readiness};
+use crate::supervisor::process::spawn::{Argv0, ProcessSpec, Spawned, Stream, spawn};
 use model::reason::LaunchFailure;
 use model::run::ExitStatus;
 use nix::unistd::Pid;

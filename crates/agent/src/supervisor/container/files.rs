@@ -114,7 +114,7 @@ const HANDLE: OFlag = OFlag::O_PATH.union(OFlag::O_CLOEXEC);
 
 fn show(points: MountPoints, shown: Shown, target: &str) -> nix::Result<()> {
     let target = if shown.is_folder { points.folder(target)? } else { points.file(target)? };
-    // Also by a link of the image: what covers the root would be found in its place by all that follows as root.
+    // A target may be the root itself, by a link of the image: what covers the root would be found in its place by all that follows as root.
     if is_same_file(points.root, &target)? {
         return Err(Errno::EBUSY);
     }

@@ -1,4 +1,4 @@
-//! Runs inside a container that an engine made, as its first process and its user: asks the helper outside what to run,
+//! Runs inside a container that an engine made, as its first process and its user: asks the shim outside what to run,
 //! runs it, passes signals on to it and reaps what it leaves. An engine's own first process would be the program itself,
 //! which the kernel spares every signal that it does not handle.
 
@@ -16,13 +16,13 @@ use std::os::unix::net::UnixStream;
 
 /// The program's verb for it.
 pub const VERB: &str = "container-init";
-/// The folder of this process in the container, and the helper's socket in it.
+/// The folder of this process in the container, and the shim's socket in it.
 pub(super) const FOLDER: &str = "/run/sluice/process";
 pub(super) const SOCKET: &str = "socket";
-/// Bytes of what the helper says: a whole environment.
+/// Bytes of what the shim says: a whole environment.
 const ORDERS_BYTES_MAX: u32 = 64 << 20;
 
-/// What the helper says.
+/// What the shim says.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Orders {
@@ -47,11 +47,11 @@ pub fn run() -> i32 {
         eprintln!("sluice: the container is not told what to run: {e}");
         1
     };
-    let mut helper = match UnixStream::connect(format!("{FOLDER}/{SOCKET}")) {
+    let mut shim = match UnixStream::connect(format!("{FOLDER}/{SOCKET}")) {
         Ok(stream) => stream,
         Err(error) => return failed(error),
     };
-    let code = match read_orders(&mut helper) {
+    let code = match read_orders(&mut shim) {
         Ok(Orders::Run { arguments, environment, umask: mask, rlimits }) => {
             umask(Mode::from_bits_truncate(mask & 0o777));
             // A limit that the engine set lower stays.
@@ -64,17 +64,17 @@ pub fn run() -> i32 {
         }
         Err(error) => return failed(error),
     };
-    // The helper looks at the container's group while it is still there.
-    let _ = helper.write_all(b"e").and_then(|()| helper.read(&mut [0]));
+    // The shim looks at the container's group while it is still there.
+    let _ = shim.write_all(b"e").and_then(|()| shim.read(&mut [0]));
     code
 }
 
-fn read_orders(helper: &mut UnixStream) -> std::io::Result<Orders> {
+fn read_orders(shim: &mut UnixStream) -> std::io::Result<Orders> {
     let mut length = [0; 4];
-    helper.read_exact(&mut length)?;
+    shim.read_exact(&mut length)?;
     let length = u32::from_be_bytes(length).min(ORDERS_BYTES_MAX);
     let mut text = vec![0; length as usize];
-    helper.read_exact(&mut text)?;
+    shim.read_exact(&mut text)?;
     Ok(serde_json::from_slice(&text)?)
 }
 

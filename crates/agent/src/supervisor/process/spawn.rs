@@ -3,6 +3,10 @@
 //! The supervisor has one thread, so a forked child may allocate and open files before it executes. Output files are
 //! opened in the child, after it has become the user: root never opens a path that a user chose.
 
+pub(crate) use super::execute::Argv0;
+
+use super::execute::{culprit, execute};
+use super::readiness::{DIED, READY, failure_bytes, send};
 use super::{login_environment, nice, rlimits};
 use crate::cgroup::{EntryFds, Forked};
 use crate::spool::close_claim_in_child;
@@ -13,39 +17,22 @@ use crate::supervisor::process::binding::ProcessBinding;
 use crate::supervisor::process::credentials::{as_user, become_user};
 use crate::supervisor::prolog_epilog::task_prolog;
 use crate::supervisor::workspace::RunWorkspace;
-use model::container::ContainerNetwork;
 use model::limits::Limits;
 use model::printable::printable;
-use model::reason::{LaunchFailure, LaunchFault};
+use model::reason::LaunchFailure;
 use model::run::{LoginEnvironment, Rlimits, WORK_DIR_FALLBACK};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
 use nix::sys::signal::{SigHandler, SigSet, SigmaskHow, Signal, signal, sigprocmask};
-use nix::sys::socket::{
-    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr,
-    recv, recvmsg, sendmsg, socketpair,
-};
+use nix::sys::socket::{AddressFamily, ControlMessage, SockFlag, SockType, socketpair};
 use nix::sys::stat::{Mode, umask};
-use nix::unistd::{
-    Pid, chdir, dup2_stderr, dup2_stdin, dup2_stdout, execve, getcwd, getpid, setpgid, setsid,
-};
-use std::ffi::{CStr, CString, OsStr};
-use std::io::{IoSlice, IoSliceMut, Write};
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use nix::unistd::{Pid, chdir, dup2_stderr, dup2_stdin, dup2_stdout, getpid, setpgid, setsid};
+use std::ffi::CString;
+use std::io::Write;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use wire::order::{Niceness, Notices, UserIds};
-
-/// The longest error text that a child sends.
-const REASON_BYTES_MAX: usize = 4096;
-/// What a child says that is ready, where it has no network to name.
-const READY: &[u8] = b"R";
-/// Why nothing was executed, where nobody could say more.
-const DIED: &str = "the process died before it was executed";
-/// Bytes of a script that are searched for its interpreter.
-const INTERPRETER_BYTES_MAX: usize = 256;
 
 /// Message for a failed task prolog, where the launch brings none.
 const PROLOG_FAILED: &str = "sluice: the program before the task failed: {error}";
@@ -63,15 +50,6 @@ pub(crate) enum Stream {
     Fd(OwnedFd),
     /// For standard error only: the same file as standard output.
     SameAsStdout,
-}
-
-/// The `argv[0]` of a process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Argv0 {
-    /// The word as it was given in the command.
-    AsGiven,
-    /// The path at which the program was found, as Slurm's tasks have it.
-    ResolvedPath,
 }
 
 /// Everything that a process is started with.
@@ -118,18 +96,6 @@ pub(crate) struct Spawned {
     pub ready: OwnedFd,
 }
 
-#[derive(Debug)]
-pub(crate) enum Readiness {
-    /// The files are open; the program is executed next.
-    Ready {
-        stderr: OwnedFd,
-        /// The network of the container that it has made, where that is not the node's.
-        network: Option<ContainerNetwork>,
-    },
-    /// Nothing was executed.
-    Failed(LaunchFailure),
-}
-
 pub(crate) fn spawn(spec: ProcessSpec) -> Result<Spawned, Errno> {
     let (ready, report) =
         socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
@@ -151,71 +117,6 @@ pub(crate) fn spawn(spec: ProcessSpec) -> Result<Spawned, Errno> {
             unsafe { libc::_exit(code) }
         }
     }
-}
-
-/// Reads the child's message. Call it when [`Spawned::ready`] is readable, or when the child has ended: the copy of it that makes
-/// a container may still have said nothing then, and is not waited for.
-pub(crate) fn readiness(ready: &OwnedFd) -> Readiness {
-    let mut space = nix::cmsg_space!([RawFd; 1]);
-    let mut buffer = [0; REASON_BYTES_MAX];
-    let mut iov = [IoSliceMut::new(&mut buffer)];
-    let flags = MsgFlags::MSG_CMSG_CLOEXEC | MsgFlags::MSG_DONTWAIT;
-    let received = recvmsg::<UnixAddr>(ready.as_raw_fd(), &mut iov, Some(&mut space), flags);
-    let (length, passed) = match received {
-        Ok(message) => {
-            let fds = message.cmsgs().into_iter().flatten().find_map(|control| match control {
-                ControlMessageOwned::ScmRights(fds) => fds.first().copied(),
-                _ => None,
-            });
-            // SAFETY: the kernel has just installed this descriptor for us.
-            (message.bytes, fds.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }))
-        }
-        Err(errno) => {
-            let why = format!("no word from the process: {}", errno.desc());
-            return Readiness::Failed(why.into());
-        }
-    };
-    match passed {
-        Some(stderr) => {
-            Readiness::Ready { stderr, network: serde_json::from_slice(&buffer[..length]).ok() }
-        }
-        None => Readiness::Failed(failure_of(&buffer[..length])),
-    }
-}
-
-/// Whether nobody is left who could send the child's message, and none was sent: who would have was killed.
-pub(crate) fn is_silent(ready: &OwnedFd) -> bool {
-    peek(ready) == Ok(0)
-}
-
-/// Whether the child's message is there, and was not read yet.
-pub(crate) fn has_spoken(ready: &OwnedFd) -> bool {
-    peek(ready).is_ok_and(|bytes| bytes > 0)
-}
-
-/// A message has at least one byte; none are its end.
-fn peek(ready: &OwnedFd) -> nix::Result<usize> {
-    let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
-    recv(ready.as_raw_fd(), &mut [0], flags)
-}
-
-/// The parts of a launch, by the first byte of a child's message about its failure.
-const FAULTS: [LaunchFault; 4] =
-    [LaunchFault::Other, LaunchFault::Container, LaunchFault::Volume, LaunchFault::Ports];
-
-/// A child's message about its failure: the part, and the words up to the bound.
-fn failure_bytes(failure: &LaunchFailure) -> Vec<u8> {
-    let part = FAULTS.iter().position(|fault| *fault == failure.fault).unwrap_or(0);
-    let words = failure.what.as_bytes().iter().copied();
-    std::iter::once(part as u8).chain(words).take(REASON_BYTES_MAX).collect()
-}
-
-fn failure_of(message: &[u8]) -> LaunchFailure {
-    let Some((part, words)) = message.split_first() else {
-        return DIED.to_owned().into();
-    };
-    let fault = FAULTS.get(usize::from(*part)).copied().unwrap_or_default();
-    LaunchFailure::new(fault, String::from_utf8_lossy(words))
 }
 
 /// Runs in the child up to its program. Returns an exit code only if the program could not be executed.
@@ -335,11 +236,6 @@ fn place(
         environment.extend(CString::new(format!("{name}={value}")));
     }
     Ok(environment)
-}
-
-fn send(report: &OwnedFd, bytes: &[u8], passed: &[ControlMessage]) -> nix::Result<usize> {
-    let iov = [IoSlice::new(bytes)];
-    sendmsg::<UnixAddr>(report.as_raw_fd(), &iov, passed, MsgFlags::MSG_NOSIGNAL, None)
 }
 
 /// Sets up the child as a process of the job. Returns its environment. A process that is to run in a container opens its
@@ -476,80 +372,6 @@ fn open_stream(stream: Stream) -> Result<Option<OwnedFd>, String> {
         .map_err(|errno| format!("cannot open {path}: {}", errno.desc()))
 }
 
-/// Executes the program. Returns only on failure: the most telling error among the tried paths, and its path.
-fn execute(argv: &[String], environment: &[CString], argv0: Argv0) -> (Errno, String) {
-    let given = argv.first().cloned().unwrap_or_default();
-    let words: Result<Vec<CString>, _> =
-        argv.iter().map(|word| CString::new(word.as_str())).collect();
-    let Ok(mut words) = words else { return (Errno::EINVAL, given) };
-    let Some(program) = words.first().cloned() else { return (Errno::EINVAL, given) };
-    if program.is_empty() {
-        // An empty word joined to a folder of `PATH` would name the folder itself.
-        return (Errno::ENOENT, given);
-    }
-    let mut try_path = |path: &CString| {
-        if argv0 == Argv0::ResolvedPath {
-            words[0] = absolute(path);
-        }
-        match execve(path, &words, environment) {
-            Ok(never) => match never {},
-            Err(errno) => errno,
-        }
-    };
-    if given.contains('/') {
-        return (try_path(&program), given);
-    }
-    let path = environment.iter().find_map(|entry| entry.to_bytes().strip_prefix(b"PATH="));
-    let mut worst = (Errno::ENOENT, given);
-    for folder in path.unwrap_or(b"/usr/bin:/bin").split(|byte| *byte == b':') {
-        let folder = if folder.is_empty() { b".".as_slice() } else { folder };
-        let Ok(candidate) = CString::new([folder, b"/", program.to_bytes()].concat()) else {
-            continue;
-        };
-        match try_path(&candidate) {
-            Errno::ENOENT | Errno::ENOTDIR => {}
-            // EACCES counts only if the file exists: a folder that may not be searched says nothing about the program.
-            Errno::EACCES if is_file(&candidate) => worst = (Errno::EACCES, shown(&candidate)),
-            Errno::EACCES => {}
-            errno => return (errno, shown(&candidate)),
-        }
-    }
-    worst
-}
-
-fn shown(path: &CStr) -> String {
-    path.to_string_lossy().into_owned()
-}
-
-fn is_file(path: &CStr) -> bool {
-    Path::new(OsStr::from_bytes(path.to_bytes())).is_file()
-}
-
-/// The path as Slurm's tasks see it: absolute, but not normalised.
-fn absolute(path: &CStr) -> CString {
-    let bytes = path.to_bytes();
-    let here = if bytes.starts_with(b"/") { None } else { getcwd().ok() };
-    let joined = here.map(|here| [here.as_os_str().as_bytes(), b"/", bytes].concat());
-    joined.and_then(|joined| CString::new(joined).ok()).unwrap_or_else(|| path.to_owned())
-}
-
-/// The missing file behind ENOENT: the program itself, or the interpreter that its first line names.
-fn culprit(program: &str, errno: Errno) -> String {
-    let interpreter = || {
-        let mut head = vec![0; INTERPRETER_BYTES_MAX];
-        let length =
-            std::io::Read::read(&mut std::fs::File::open(program).ok()?, &mut head).ok()?;
-        let line =
-            head[..length].split(|byte| *byte == b'\n').next()?.strip_prefix(b"#!")?.to_vec();
-        let line = String::from_utf8_lossy(&line).into_owned();
-        line.split_whitespace().next().map(str::to_owned)
-    };
-    match (errno == Errno::ENOENT).then(interpreter).flatten() {
-        Some(interpreter) => format!("bad interpreter({interpreter})"),
-        None => program.to_owned(),
-    }
-}
-
 /// `what` may be a text of an image.
 fn write_notice(words: &str, what: &str, errno: Errno) {
     let what = &printable(what);
@@ -567,35 +389,5 @@ fn write_line_if_read(line: &str) {
     let mut fds = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];
     if poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0) {
         write_line(line);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn child_is_silent_when_it_has_ended_without_a_message() {
-        let pair = || {
-            socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
-                .expect("a pair")
-        };
-        let (ready, report) = pair();
-        assert!(!is_silent(&ready) && !has_spoken(&ready), "it may still speak");
-        let copy = report.try_clone().expect("a copy");
-        drop(report);
-        assert!(!is_silent(&ready), "its copy may still speak");
-        drop(copy);
-        // A child that another test has just forked may have one more for a moment.
-        let mut fds = [PollFd::new(ready.as_fd(), PollFlags::POLLIN)];
-        poll(&mut fds, PollTimeout::NONE).expect("an end");
-        assert!(is_silent(&ready) && !has_spoken(&ready));
-        let (ready, report) = pair();
-        let failure = LaunchFailure::from(String::from("no image"));
-        send(&report, &failure_bytes(&failure), &[]).expect("sent");
-        drop(report);
-        assert!(!is_silent(&ready) && has_spoken(&ready));
-        let Readiness::Failed(heard) = readiness(&ready) else { panic!("it has failed") };
-        assert_eq!(&*heard.what, "no image");
     }
 }

@@ -143,7 +143,7 @@ struct KeptGroup<'a> {
     nodes: Option<u32>,
     commands: Option<Vec<String>>,
     ports: Value,
-    /// Of a group of replicas.
+    /// The image of a group of replicas.
     image: Value,
     #[serde(borrow)]
     resources: Option<&'a RawValue>,

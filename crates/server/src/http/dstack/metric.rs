@@ -63,7 +63,7 @@ fn metrics(part: &Part, load: &Load, wanted: &Wanted) -> Vec<Metric> {
         timestamps: points.iter().map(|point| point.now.at.into()).collect(),
         values: points.iter().map(|point| value(point).into()).collect(),
     };
-    // Of GPUs that nobody reads there are no figures.
+    // GPUs that nobody reads have no figures.
     let read_gpus = || load.gpus.iter().enumerate().filter(|(_, gpu)| !gpu.readings.is_empty());
     let gpus = if read_gpus().next().is_none() { 0 } else { part.gpu_count() };
     let mut metrics = vec![

@@ -49,7 +49,7 @@ impl Access {
         Ok(access)
     }
 
-    /// Of the server's own pod.
+    /// The access that the server's own pod has.
     fn of_pod() -> Result<Self, SourceError> {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let host = variable("KUBERNETES_SERVICE_HOST");

@@ -299,7 +299,7 @@ fn volume_name(at: usize) -> String {
     format!("claim-{at}")
 }
 
-/// Of a claim that the job names.
+/// The name, in a pod, of the volume of a claim that its job names.
 fn job_volume_name(at: usize) -> String {
     format!("volume-{at}")
 }

@@ -22,7 +22,7 @@ pub fn secret(cluster: &str, order: &CreateOrder) -> Result<Value, SourceError> 
         "data": {JOIN_KEY: STANDARD.encode(join)},
     });
     if let Some(pod) = order.pod.as_ref().filter(|pod| pod.has_registry_auth) {
-        // Also where the login cannot be had any more: the type of a secret that is there never changes.
+        // The secret has this type even where the login cannot be had any more: the type of a secret that is there never changes.
         let image = pod.image.as_deref().unwrap_or_default();
         let config = docker_config(image, order.registry_auth.as_ref());
         secret["type"] = json!("kubernetes.io/dockerconfigjson");

@@ -121,7 +121,7 @@ pub struct World {
     /// Milliseconds since the epoch, as no machine sees them.
     now: i64,
     queue: BTreeMap<(i64, u64), Happening>,
-    /// Of the queue: what was put in first happens first.
+    /// The number of the queue's newest entry: of entries of one moment the first that was put in happens first.
     last_entry: u64,
     disks: Disks,
     server: Option<Server>,

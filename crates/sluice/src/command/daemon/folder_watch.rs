@@ -15,7 +15,7 @@ pub const FOLDER_GONE: i32 = 72;
 
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// So many looks in a row must find it gone: one that was moved aside and back at once, or that a file server did not find for a
+/// How many looks in a row must find the folder gone: one that was moved aside and back at once, or that a file server did not find for a
 /// moment, is there.
 const GONE_LOOKS: u32 = 3;
 

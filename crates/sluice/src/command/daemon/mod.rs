@@ -1,4 +1,11 @@
 //! The long-running processes: `sluice up`, `down`, `server`, `agent` and `gateway`, and the state folder they share.
+//!
+//! - The verbs: `up`, `down`, `server`, `handover` (`sluice server handover`), `agent`, `gateway`. `keeper` starts a dead server or agent again.
+//! - The state folder: `state_dir` (its layout), `folder_identity`, `folder_watch`, `last_start`, `process_lock`, `admin_token`.
+//! - The server's user: `server_user`, `as_server_user`, `state_mount`.
+//! - Sockets: `listen_addresses`, `inherited_sockets`, `service_manager`.
+//! - The log: `log`, `log_json`, `log_journal`, `log_journal_socket`.
+//! - The process itself: `core_dump`, `session_weight`.
 
 pub mod admin_token;
 pub mod agent;

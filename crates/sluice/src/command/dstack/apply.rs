@@ -1,46 +1,49 @@
-//! `sluice apply -f FILE`: shows the offers for a configuration, asks, submits, and follows the run.
+//! `sluice apply -f FILE`: shows the offers for a configuration, asks, submits, and follows the run. `active_run` is the run of the
+//! same name that is there already, `dependencies` the runs that a task names, `run_links` what of a run is opened beside its log.
+
+mod active_run;
+mod dependencies;
+mod run_links;
 
 use super::fleet_apply::{self, FleetApply};
 use super::log_output::LogOutput;
 use super::{
-    ask, attach, cluster, confirm, each_group, jobs, nodes_of, offer_json, own_name, print,
-    print_json, stop, task_file, unexpected, volume, workspace,
+    ask, attach, cluster, confirm, nodes_of, offer_json, print, print_json, stop, task_file,
+    unexpected, volume, workspace,
 };
 use crate::client::Client;
 use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
-use crate::command::web_link;
 use ::dstack::configuration::load::Override;
 use ::dstack::configuration::resources::Resources;
-use ::dstack::configuration::task::{Port, Task};
+use ::dstack::configuration::task::Task;
 use ::dstack::configuration::{Configuration, Loaded};
 use ::dstack::effective;
 use ::dstack::no_offer;
-use ::dstack::node_groups::{group_of, merge_records};
 use ::dstack::node_offer;
 use ::dstack::offer::Offer;
 use ::dstack::request::{
-    self, Draft, KnownInstances, NamedRun, RequestError, Submitter, is_same_run, next_deployment,
+    self, Draft, KnownInstances, RequestError, Submitter, is_same_run, next_deployment,
     set_deployment, update_in_place,
 };
 use ::dstack::run_summary::{self, Nodes, RunSummary};
 use ::dstack::status::RunStatus;
 use ::dstack::table::{self, Plan, PsRow, RunKind};
 use ::server::stored_form;
+use active_run::{active_run, first_of, group_specs, specs_of};
 use clap::{Args, Parser};
-use model::change::{JobChange, JobFilter, JobRef};
+use dependencies::resolve_dependencies;
+use model::change::{JobChange, JobRef};
 use model::fleet::MAIN_PROJECT;
 use model::id::JobId;
 use model::reason::Refusal;
-use model::record::{HistoryFilter, JobRecord};
-use model::run::{JobSpec, LaunchKind};
 use model::service::Service;
 use model::time::Timestamp;
+use run_links::RunLinks;
 use serde_json::json;
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
-use wire::client::{Answer, Call, Submission, WebLinkQuery};
-use wire::view::{ClusterView, JobView};
+use wire::client::{Answer, Call, Submission};
+use wire::view::ClusterView;
 
 /// A run that has not started by then is reported as waiting.
 const WAITING_AFTER_MS: u64 = 1_000;
@@ -261,52 +264,6 @@ fn prepare(
     Ok((task, draft, nodes_of(cluster)))
 }
 
-/// The caller's newest run of each name that the task depends on, whether it has ended or not, and has left the queue or not.
-fn resolve_dependencies(
-    client: &mut Client,
-    task: &mut Task,
-    args: &ApplyArgs,
-) -> Result<(), VerbError> {
-    let named = task.depends_on.iter().filter_map(|term| Some(term.split_once(':')?.1.to_owned()));
-    let names: Vec<String> = named.filter(|run| run.parse::<u32>().is_err()).collect();
-    if names.is_empty() {
-        return Ok(());
-    }
-    let users = vec![own_name(client)?];
-    let of_names = (names.clone(), users.clone());
-    let filter = JobFilter { names, users, all_states: true, ..JobFilter::default() };
-    let runs = jobs(client, filter)?;
-    let in_queue = |name: &str| {
-        let of_name = runs.iter().filter(|job| &*job.spec.name == name);
-        of_name.map(|job| first_of(job).0).max()
-    };
-    let (mut names, users) = of_names;
-    names.retain(|name| in_queue(name).is_none());
-    let mut booked = Vec::new();
-    if !names.is_empty() {
-        let filter = HistoryFilter { names, users, ended: true, ..HistoryFilter::default() };
-        booked = match ask(client, Call::History(filter))? {
-            Answer::History(records) => merge_records(records),
-            other => return Err(unexpected(&other)),
-        };
-    }
-    let newest = |name: &str| match in_queue(name) {
-        Some(job) => Some(NamedRun::Job(job)),
-        None => ended_as(&booked, name).map(NamedRun::Ended),
-    };
-    request::resolve_dependencies(task, newest)
-        .map_err(|error| VerbError::Message(format!("{}: {error}", args.file)))
-}
-
-/// How the newest run of this name ended; one with several tasks as the first of them that was not done.
-fn ended_as(booked: &[JobRecord], name: &str) -> Option<RunStatus> {
-    let of_name = || booked.iter().filter(|record| record.name == name);
-    let newest = of_name().max_by_key(|record| (record.submit, record.job))?;
-    let of_run = of_name().filter(|record| record.run == newest.run);
-    let mut statuses = of_run.map(|record| RunSummary::of_record(record).status);
-    Some(statuses.find(|status| *status != RunStatus::Done).unwrap_or(RunStatus::Done))
-}
-
 /// The names of the nodes that `instances` names otherwise. Errors begin with `what`.
 pub(super) fn resolve_instances(
     task: &mut Task,
@@ -471,44 +428,6 @@ fn confirm_submit(
     Ok(Action::Submit)
 }
 
-fn specs_of(jobs: &[JobView]) -> Vec<&JobSpec> {
-    jobs.iter().map(|job| &*job.spec).collect()
-}
-
-/// The specifications of a service: all replicas have one, which says how many there are, or those of each group.
-fn group_specs(replicas: &[JobView]) -> Vec<&JobSpec> {
-    let mut of_group = BTreeMap::new();
-    for job in replicas {
-        let group = job.spec.launch.service.as_ref().and_then(|service| service.group.as_ref());
-        of_group.entry(group.map_or(0, |group| group.index)).or_insert(&*job.spec);
-    }
-    of_group.into_values().collect()
-}
-
-/// The caller's own active run of this name: its job, all its groups, or all tasks of its array. Others may have runs of the
-/// same name, and jobs of `sbatch` are no runs.
-fn active_run(client: &mut Client, name: &str) -> Result<Vec<JobView>, VerbError> {
-    let (names, users) = (vec![name.to_owned()], vec![own_name(client)?]);
-    let filter = JobFilter { names, users, all_states: true, ..JobFilter::default() };
-    let mut found = each_group(client, filter)?;
-    found.retain(|job| job.spec.launch.kind == LaunchKind::Task);
-    let active = found.iter().filter(|job| !job.state.is_ended()).max_by_key(|job| job.id);
-    let run = active.map(first_of);
-    found.retain(|job| Some(first_of(job)) == run);
-    found.sort_by_key(|job| job.id);
-    Ok(found)
-}
-
-/// The number that a run goes by: that of its first group, or of its array, of which each group of replicas has one.
-fn first_of(job: &JobView) -> JobId {
-    let of_group = group_of(job.spec.launch.kind, job.het).map(|het| het.first);
-    let array = job.array.as_ref().map(|array| array.array);
-    let service = job.spec.launch.service.as_ref();
-    let replicas = service.and_then(|service| service.group.as_ref());
-    let array = array.map(|own| replicas.map_or(own, |group| group.first_array(own)));
-    of_group.or(array).unwrap_or(job.id)
-}
-
 /// Submits. The inner error says why a run that does not wait cannot start now.
 fn submit(client: &mut Client, submission: Submission) -> Result<Result<JobId, String>, VerbError> {
     match client.call(Call::Submit(Box::new(submission)))? {
@@ -540,51 +459,6 @@ fn not_submitted(name: &str, why: &str) -> VerbError {
 fn time_of_day(time: Timestamp) -> String {
     let text = model::time::format_iso(time, &timezone::local());
     text.get(11..16).unwrap_or_default().to_owned()
-}
-
-/// A port as `sluice port` takes it.
-fn port_word(port: &Port) -> String {
-    match port.local {
-        Some(local) if local != port.of_run => format!("{local}:{}", port.of_run),
-        _ => port.of_run.to_string(),
-    }
-}
-
-/// What of a run a person opens beside its log.
-struct RunLinks {
-    ide: Option<String>,
-    ports: Vec<u16>,
-    /// As `sluice port` takes them.
-    port_words: Vec<String>,
-}
-
-impl RunLinks {
-    fn of(task: &Task, loaded: &Loaded) -> Self {
-        let ide = loaded.value.get("ide").as_text().map(str::to_owned);
-        let ports = task.ports.iter().map(|port| port.of_run).collect();
-        Self { ide, ports, port_words: task.ports.iter().map(port_word).collect() }
-    }
-
-    /// Prints what there is; a server without an endpoint or a proxy has less.
-    fn print(&self, client: &mut Client, run: &JobView) -> Result<(), VerbError> {
-        let folder = &run.spec.launch.work_dir;
-        let editor = self.ide.as_ref().and_then(|ide| {
-            let link = web_link::editor_link(client, ide, run.id, folder)?;
-            Some(format!("{ide}: {link}\n"))
-        });
-        print(&editor.unwrap_or_default())?;
-        for port in &self.ports {
-            let wanted = WebLinkQuery { job: run.id, rank: 0, port: *port, whole_path: false };
-            if let Ok(link) = web_link::link(client, wanted) {
-                print(&format!("port {port}: {link}\n"))?;
-            }
-        }
-        if !self.port_words.is_empty() {
-            let (name, words) = (&run.name, self.port_words.join(" "));
-            eprintln!("its ports on this machine: sluice port {name} {words}");
-        }
-        Ok(())
-    }
 }
 
 /// Shows the run when it starts, its output, and its end. The exit code says whether it succeeded.

@@ -1,4 +1,9 @@
 //! dstack's verbs, and what they share.
+//!
+//! - A file for each verb: `apply`, `ps`, `run`, `logs`, `stop`, `delete`, `event`, `metrics`, `offer`, `fleet`, `project`, `secret`, `volume`.
+//! - Of `apply`: `task_file` (the configuration), `workspace` (what a run brings along), `fleet_apply`, `attach` (following a run).
+//! - Of `logs`: `all_logs`, `log_source`, `log_output`.
+//! - Options: `options`, `profile_options`, `published_options` (those of dstack's client that are not here). `offer_json`: offers as JSON.
 
 mod all_logs;
 pub mod apply;

@@ -171,7 +171,7 @@ fn keep_unfinished(entries: &mut Vec<Entry>) {
     }
 }
 
-/// So many of the last runs that have ended and are not known yet. Groups of one run, and known ones, make fewer of the
+/// The last `wanted` runs that have ended and are not known yet. Groups of one run, and known ones, make fewer of the
 /// records that were asked for: then more are.
 fn history(
     client: &mut Client,

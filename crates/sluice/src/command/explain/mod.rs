@@ -4,6 +4,7 @@ mod ended;
 mod last_lines;
 mod lost_nodes;
 mod text;
+mod wait_text;
 
 use super::slurm::query::job_names;
 use super::verb::{ServerLocationArgs, VerbError, VerbResult, ask, unexpected};

@@ -3,13 +3,18 @@ use crate::command::explain::lost_nodes::LostNodes;
 use jiff::tz::TimeZone;
 use model::activity::{Activity, ActivityKind, ActivityTarget};
 use model::id::JobId;
-use model::machine::{HoldCause, SourceHold};
+use model::machine::{HoldCause, MachineAnswer, SourceHold};
 use model::price::{Cost, Price};
-use model::reason::{Limit, LimitKind, LimitScope};
+use model::reason::{Limit, LimitKind, LimitScope, NeverFits};
 use model::run::{ExitStatus, Outcome};
+use model::shortage::{MissingResource, NodeClassReport, Shortage};
+use model::time::TimeLimit;
 use model::tres::TresKind;
 use serde_json::json;
-use wire::explain::{NamedJob, ReservationWindow};
+use wire::explain::{
+    ExpectedStart, LicenseShortage, LimitHolders, NamedJob, ReservationWindow, ResourceHolder,
+    TermJob, UnmetTerm, WaitView,
+};
 
 const NOW: Timestamp = Timestamp::from_secs(1_794_703_909);
 

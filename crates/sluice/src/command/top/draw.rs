@@ -109,7 +109,7 @@ fn list_title(screen: &Screen, pane: Pane, area: Rect, buffer: &mut Buffer) {
     };
     let is_current = screen.pane == pane && !screen.is_plain;
     let mark = if is_current { ">" } else { " " };
-    // Of a queue that is loaded in part, all jobs are counted.
+    // All jobs are counted, even where the queue is loaded in part.
     let count = match &screen.snapshot {
         Some(snapshot) if pane == Pane::Jobs && snapshot.is_part => snapshot.matching,
         _ => rows.order.len() as u64,

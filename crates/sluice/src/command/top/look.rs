@@ -162,7 +162,7 @@ impl Looker<'_> {
         match request {
             Request::Changed => due.is_changed = true,
             Request::Look(next) => {
-                // Of all jobs any order is made here.
+                // Where all jobs are loaded, any order is made here.
                 let order =
                     |scope: &Scope| scope.rows.map(|rows| (rows, scope.from_end, scope.order));
                 let asked =
@@ -266,7 +266,7 @@ pub fn snapshot(client: &mut Client, scope: Scope) -> Result<Snapshot, VerbError
         })) if (is_plain || matching.is_some()) && is_end == from_end => {
             (jobs, Some(JobCounts { running, waiting, matching, from_end }))
         }
-        // Of a server that does not know the call, or neither filters nor orders nor begins at the end, all jobs are asked.
+        // A server that does not know the call, or neither filters nor orders nor begins at the end, is asked for all jobs.
         _ => (all_jobs(client, users)?, None),
     };
     match ask(client, Call::Cluster)? {

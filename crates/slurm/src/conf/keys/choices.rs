@@ -61,7 +61,7 @@ macro_rules! choice {
 choice!(PriorityType {
     Basic = "priority/basic",
     Multifactor = "priority/multifactor",
-    /// Of our own: by expansion factor.
+    /// Sluice's own order, by expansion factor.
     Sluice = "priority/sluice",
 });
 

@@ -29,7 +29,7 @@ const PRIVATE_DATA: ValueKind = ValueKind::WordsOf(&[
     "usage",
     "users",
 ]);
-/// Of Slurm 23.02 and later.
+/// The states of Slurm 23.02 and later.
 const EXEMPT_STATES: ValueKind = ValueKind::WordsOf(&[
     "CLOUD",
     "DOWN",

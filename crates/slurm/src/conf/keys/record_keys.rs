@@ -43,7 +43,7 @@ pub const NODE: KeyTable = KeyTable {
         used("State", one_of::<NodeState>()),
         used("ThreadsPerCore", U16),
         used("TmpDisk", ValueKind::Megabytes),
-        // Of Slurm 24.05 and later.
+        // `Topology` is a key of Slurm 24.05 and later.
         used("Topology", ValueKind::Text),
         accepted("TRESWeights", ValueKind::Text),
         used("Weight", U32),

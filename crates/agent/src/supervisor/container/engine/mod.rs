@@ -1,22 +1,21 @@
 //! Docker and Podman as runtimes. The engine has the image and makes the container, inside the process's own group and as
 //! the job's user; it mounts nothing that a user named. It starts Sluice's own program, which waits: a process of root's beside it
-//! (`helper`) then mounts everything into the container by handle, as for an OCI runtime, and says what to run.
+//! (`shim`) then mounts everything into the container by handle, as for an OCI runtime, and says what to run.
 //!
 //! `call`: calls with a deadline; `inspect`: what an image says of itself; `login`: the user's, for a registry; `left`: what
 //! an engine did not remove.
 
 mod call;
-mod helper;
 mod inspect;
 pub(super) mod left;
 mod login;
+mod shim;
 
 use super::assembly::{self, ShownHandles};
 use super::files::{OWN, PROGRAM};
 use super::runtime_config::DeviceFile;
 use super::{ContainerError, ContainerSpec, group_trees, init, network, process_folder};
 use call::Patience;
-use helper::EngineHelper;
 use image::{Digest, Reference};
 use inspect::EngineImage;
 use login::{LOGIN, write_login};
@@ -24,6 +23,7 @@ use model::site::{EngineKind, NetworkPolicy};
 use nix::errno::Errno;
 use nix::unistd::execve;
 use serde::{Deserialize, Serialize};
+use shim::EngineShim;
 use std::ffi::CString;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -225,7 +225,7 @@ impl EngineProcess {
         };
         let words_of_run = self.words(spec, &folder, &name);
         let started = prepare().and_then(|()| {
-            let helper = EngineHelper {
+            let shim = EngineShim {
                 settings: &self.image.settings,
                 shown: self.shown,
                 rlimits: &self.rlimits,
@@ -234,7 +234,7 @@ impl EngineProcess {
                 id_file: ID_FILE,
                 exec_failed: words,
             };
-            helper.start(spec, &folder, argv, job_environment)
+            shim.start(spec, &folder, argv, job_environment)
         });
         if let Err(errno) = started {
             return (errno, folder.display().to_string());

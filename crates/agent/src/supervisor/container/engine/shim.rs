@@ -1,5 +1,5 @@
 //! The process of root's beside a container that an engine made. The engine has started Sluice's own program in it, which
-//! connects here and waits. The helper mounts what is shown in the container, says what to run, and counts what the
+//! connects here and waits. The shim mounts what is shown in the container, says what to run, and counts what the
 //! kernel killed before the engine removes the group that knows it.
 
 use crate::pidfd;
@@ -32,7 +32,7 @@ use std::path::Path;
 use std::time::Duration;
 use wire::order::UserIds;
 
-pub(super) struct EngineHelper<'a> {
+pub(super) struct EngineShim<'a> {
     pub settings: &'a ImageConfig,
     pub shown: ShownHandles,
     pub rlimits: &'a [(String, u64, u64)],
@@ -130,7 +130,7 @@ fn check_status(status: &str, user: &UserIds) -> Result<(), String> {
     Ok(())
 }
 
-impl EngineHelper<'_> {
+impl EngineShim<'_> {
     /// Starts it. It ends with this process, which becomes the engine's command.
     pub fn start(
         self,
