@@ -20,6 +20,9 @@ pub struct GatewayReport {
     /// The domain below which it has host names for services; empty for the server's.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub domain: String,
+    /// It has a certificate, by files or by ACME.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_tls: bool,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub loads: Vec<ServiceLoad>,
 }
@@ -48,6 +51,9 @@ pub struct GatewayRoutes {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub domain: Option<String>,
     pub services: Vec<ServiceRoute>,
+    /// Services that the gateway does not publish, as `PROJECT/RUN`: said by a server that is not settled, which takes no other away.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub withdrawn: Vec<String>,
     /// Who may use services that are not for everybody.
     pub tokens: Vec<TokenRoute>,
 }

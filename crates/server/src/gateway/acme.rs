@@ -9,7 +9,7 @@ use super::certificate::{Certificates, certified, parse};
 use crate::auth::identity::write_private;
 use crate::clock;
 use crate::error::ServerError;
-use crate::proxy::origin::is_label;
+use crate::show::service_address::is_label;
 use axum::Router;
 use axum::extract::{Path as PathPart, State};
 use axum::http::{StatusCode, Uri};

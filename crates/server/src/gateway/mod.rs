@@ -27,7 +27,7 @@ use certificate::Certificates;
 pub use cluster::CertificateFiles;
 use routes::Routes;
 pub use server_address::ServerAddress;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
@@ -63,6 +63,9 @@ pub struct GatewayOptions {
 
 /// What the requests of a gateway share.
 pub struct Gateway {
+    /// By which services choose it.
+    name: String,
+    has_tls: bool,
     routes: RwLock<Arc<Routes>>,
     server: ServerAddress,
     server_pool: Arc<ConnectionPool>,
@@ -109,14 +112,16 @@ async fn serve(options: GatewayOptions, ready: impl FnOnce()) -> Result<(), Serv
     let mut interrupt = signal(SignalKind::interrupt()).map_err(stopping)?;
     let log = Arc::new(AccessLog::new(&dir));
     log.turn(access_log);
+    let has_tls = certificate.is_some() || acme.is_some();
     let gateway = Arc::new(Gateway {
+        name,
+        has_tls,
         routes: RwLock::new(Arc::new(saved(&dir))),
         server,
         server_pool: Arc::default(),
         access_log: log,
     });
     let certificates = Arc::new(Certificates::default());
-    let has_tls = certificate.is_some() || acme.is_some();
     if let Some(files) = certificate {
         certificates.watch_files(files)?;
     }
@@ -153,7 +158,7 @@ async fn serve(options: GatewayOptions, ready: impl FnOnce()) -> Result<(), Serv
     listener.set_nonblocking(true).map_err(listening)?;
     let listener = tokio::net::TcpListener::from_std(listener).map_err(listening)?;
     tokio::spawn(Arc::new(port).serve(listener));
-    let reporter = Reporter { gateway, name, address: address.clone(), dir, ask };
+    let reporter = Reporter { gateway, address: found_at(&address), dir, ask };
     let thread = std::thread::Builder::new().name("sync".into());
     let spawned = thread.spawn(move || reporter.run());
     spawned.map_err(|e| ServerError::Other(format!("cannot start a thread: {e}")))?;
@@ -167,6 +172,16 @@ async fn serve(options: GatewayOptions, ready: impl FnOnce()) -> Result<(), Serv
     Ok(())
 }
 
+/// Where clients find a gateway that listens at this address: by the machine's name where it listens at all of them.
+fn found_at(address: &str) -> String {
+    let at = address.parse::<SocketAddr>().ok().filter(|at| at.ip().is_unspecified());
+    let host = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
+    match (at, host) {
+        (Some(at), Some(host)) => format!("{host}:{}", at.port()),
+        _ => address.to_owned(),
+    }
+}
+
 /// The routes of the last run. Without them, the first request waits for the server.
 fn saved(dir: &Path) -> Routes {
     let text = std::fs::read(dir.join(SAVED)).ok();
@@ -177,7 +192,6 @@ fn saved(dir: &Path) -> Routes {
 /// Asks the server for routes. It blocks, on a thread of its own.
 struct Reporter {
     gateway: Arc<Gateway>,
-    name: String,
     address: String,
     dir: PathBuf,
     ask: AskServer,
@@ -202,9 +216,10 @@ impl Reporter {
         let before = self.gateway.routes();
         let loads = before.take_loads();
         let report = GatewayReport {
-            name: self.name.clone(),
+            name: self.gateway.name.clone(),
             address: self.address.clone(),
             domain: before.domain.clone().unwrap_or_default(),
+            has_tls: self.gateway.has_tls,
             loads: loads.clone(),
         };
         match (self.ask)(report) {

@@ -169,9 +169,11 @@ impl ToServer {
         head.append(header::VIA, HeaderValue::from_static(VIA_GATEWAY));
         // The server's limits of clients are for each of them, and not for the gateway.
         let token = HeaderValue::from_str(&gateway.server.token.0).ok();
-        if let Some((client, mut token)) = client.zip(token) {
+        let name = HeaderValue::from_str(&gateway.name).ok();
+        if let Some(((client, mut token), name)) = client.zip(token).zip(name) {
             token.set_sensitive(true);
             head.append(HeaderName::from_static(headers::CLIENT), client);
+            head.append(HeaderName::from_static(headers::GATEWAY_NAME), name);
             head.append(HeaderName::from_static(headers::GATEWAY_TOKEN), token);
         }
         let body = bounded_body(body, SERVICE_LIMITS.body_bytes);
@@ -344,6 +346,8 @@ mod tests {
         let token = SecretValue("of-the-gateway".into());
         let server = ServerAddress { host: "127.0.0.1".into(), port: 1, tls: None, token };
         Gateway {
+            name: "edge".into(),
+            has_tls: false,
             routes: RwLock::default(),
             server,
             server_pool: Arc::default(),
@@ -379,6 +383,7 @@ mod tests {
             ("host", "head.example"),
             ("via", VIA_GATEWAY),
             (headers::CLIENT, "192.0.2.7"),
+            (headers::GATEWAY_NAME, "edge"),
             (headers::GATEWAY_TOKEN, "of-the-gateway"),
         ] {
             let found: Vec<_> = sent.headers().get_all(name).iter().collect();

@@ -3,6 +3,7 @@
 
 use crate::shared::service_counts::ServiceName;
 use model::id::AttemptId;
+use model::publication::GatewayChoice;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -27,16 +28,50 @@ struct Known {
 }
 
 /// The services as gateways get them.
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub struct Routes {
     pub is_settled: bool,
+    /// The gateway of services that name none, where the site names one.
+    pub default: Option<String>,
+    pub services: Vec<PublishedRoute>,
+}
+
+/// A service, and which gateways get it.
+pub struct PublishedRoute {
+    pub gateway: GatewayChoice,
+    pub route: ServiceRoute,
+}
+
+impl Routes {
+    /// The routes of one gateway.
+    fn of(&self, gateway: &str) -> OwnRoutes {
+        let default = self.default.as_deref();
+        let mut own = OwnRoutes { is_settled: self.is_settled, ..OwnRoutes::default() };
+        for PublishedRoute { gateway: choice, route } in &self.services {
+            if choice.includes(gateway, default) {
+                own.services.push(route.clone());
+            } else if !self.is_settled {
+                own.withdrawn.push(format!("{}/{}", route.project, route.run));
+            }
+        }
+        own
+    }
+}
+
+/// The routes of one gateway: of the services that it publishes.
+#[derive(Default)]
+pub struct OwnRoutes {
+    pub is_settled: bool,
     pub services: Vec<ServiceRoute>,
+    /// Services that others publish, as `PROJECT/RUN`. A gateway that is told all of its own needs none of them.
+    pub withdrawn: Vec<String>,
 }
 
 struct Gateway {
     heard: Instant,
     address: String,
     domain: String,
+    has_tls: bool,
     outstanding: HashMap<AttemptId, u32>,
 }
 
@@ -45,6 +80,8 @@ pub struct ListedGateway {
     pub name: String,
     pub address: String,
     pub domain: String,
+    /// It has a certificate, by files or by ACME.
+    pub has_tls: bool,
 }
 
 impl Gateways {
@@ -54,7 +91,7 @@ impl Gateways {
 
     /// Notes a report, and answers with the routes; `None` where there are too many gateways. A gateway that was not known gets routes
     /// that take nothing away from it until they were looked at for it.
-    pub fn report(&self, report: GatewayReport, now: Instant) -> Option<Routes> {
+    pub fn report(&self, report: GatewayReport, now: Instant) -> Option<OwnRoutes> {
         let mut known = self.held();
         known.forget_silent(now);
         let is_known = known.gateways.contains_key(&report.name);
@@ -72,10 +109,12 @@ impl Gateways {
                 *count = count.saturating_add(load.requests);
             }
         }
-        let GatewayReport { name, address, domain, .. } = report;
+        let GatewayReport { name, address, domain, has_tls, .. } = report;
         let [address, domain] = [address, domain].map(shown);
-        known.gateways.insert(name, Gateway { heard: now, address, domain, outstanding });
-        Some(known.routes.clone().unwrap_or_default())
+        let own = known.routes.as_ref().map(|routes| routes.of(&name));
+        let gateway = Gateway { heard: now, address, domain, has_tls, outstanding };
+        known.gateways.insert(name, gateway);
+        Some(own.unwrap_or_default())
     }
 
     /// Whether one passes requests on.
@@ -118,6 +157,7 @@ impl Gateways {
             name: name.clone(),
             address: one.address.clone(),
             domain: one.domain.clone(),
+            has_tls: one.has_tls,
         };
         known.gateways.iter().map(listed).collect()
     }
@@ -149,10 +189,52 @@ mod tests {
             gateways.report(report, now).expect("routes").is_settled
         };
         assert!(!ask(), "nobody has looked for it yet");
-        gateways.set_routes(Routes { is_settled: true, services: Vec::new() });
+        gateways.set_routes(Routes { is_settled: true, ..Routes::default() });
         assert!(ask());
         gateways.forget_routes();
         assert!(!ask(), "what is not settled takes nothing away from it");
+    }
+
+    #[test]
+    fn gateway_gets_the_services_that_it_publishes_alone() {
+        let gateways = Gateways::default();
+        let service = |run: &str, gateway: GatewayChoice| PublishedRoute {
+            gateway,
+            route: ServiceRoute {
+                project: "main".into(),
+                run: run.into(),
+                auth: true,
+                strip_prefix: true,
+                is_ready: true,
+                rate_limits: Vec::new(),
+                replicas: Vec::new(),
+            },
+        };
+        let all = |default: Option<&str>| Routes {
+            is_settled: true,
+            default: default.map(str::to_owned),
+            services: vec![
+                service("usual", GatewayChoice::Default),
+                service("required", GatewayChoice::Required),
+                service("off", GatewayChoice::Off),
+                service("named", GatewayChoice::Named("edge2".into())),
+            ],
+        };
+        let published = |gateway: &str| {
+            let report = GatewayReport { name: gateway.into(), ..Default::default() };
+            let routes = gateways.report(report, Instant::now()).expect("routes");
+            routes.services.into_iter().map(|route| route.run).collect::<Vec<String>>()
+        };
+        gateways.set_routes(all(None));
+        assert_eq!(published("edge1"), ["usual", "required"]);
+        assert_eq!(published("edge2"), ["usual", "required", "named"]);
+        gateways.set_routes(all(Some("edge1")));
+        assert_eq!(published("edge1"), ["usual", "required"]);
+        assert_eq!(published("edge2"), ["named"]);
+        gateways.set_routes(Routes { is_settled: false, ..all(None) });
+        let report = GatewayReport { name: "edge1".into(), ..Default::default() };
+        let routes = gateways.report(report, Instant::now()).expect("routes");
+        assert_eq!(routes.withdrawn, ["main/off", "main/named"]);
     }
 
     #[test]

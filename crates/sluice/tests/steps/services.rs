@@ -3,7 +3,7 @@
 
 use crate::event_stream;
 use crate::harness::ssh_client::free_port;
-use crate::harness::{Cluster, TWO_NODES, until, within};
+use crate::harness::{Cluster, CommandOutput, TWO_NODES, until, within};
 use crate::web_pages::{Answer, address, admin, clients_address, get, send, send_to};
 use crate::web_server::WEB_SERVER;
 use crate::websocket;
@@ -38,20 +38,29 @@ pub fn apply(cluster: &Cluster, port: u16, lines: &str) -> String {
 
 /// The same for a service of another name.
 pub fn apply_server(cluster: &Cluster, name: &str, port: u16, lines: &str) -> String {
+    try_apply_server(cluster, name, port, lines).ok()
+}
+
+/// The same where it may be refused.
+pub fn try_apply_server(cluster: &Cluster, name: &str, port: u16, lines: &str) -> CommandOutput {
     cluster.write("serve.py", WEB_SERVER);
     let lines = format!("commands: ['exec python3 serve.py {port}']\n{lines}");
-    apply_lines(cluster, name, port, &lines)
+    try_apply_lines(cluster, name, port, &lines)
 }
 
 /// Applies a service that these lines say, with a request for little; what the command says.
 pub fn apply_lines(cluster: &Cluster, name: &str, port: u16, lines: &str) -> String {
+    try_apply_lines(cluster, name, port, lines).ok()
+}
+
+fn try_apply_lines(cluster: &Cluster, name: &str, port: u16, lines: &str) -> CommandOutput {
     let text = format!(
         "type: service\nname: {name}\nport: {port}\n\
          resources: {{cpu: 1, memory: 64MB.., disk: 0GB..}}\n{lines}\n"
     );
     let file = format!("{name}.dstack.yml");
     cluster.write(&file, &text);
-    cluster.sluice(&["apply", "-f", &file, "-y", "-d"]).ok()
+    cluster.sluice(&["apply", "-f", &file, "-y", "-d"])
 }
 
 /// The first answer of a replica.

@@ -114,8 +114,6 @@ static REPLICA_GROUP: Table = Table {
     ]],
 };
 
-const GATEWAY_NOTICE: &str =
-    "has no effect: every gateway, and the server itself, passes requests on";
 const NO_CHAT_TEMPLATE: &str =
     "is not applied here: TGI applies the model's own, or that of its `--tokenizer-config-path`";
 const HTTPS_NOTICE: &str = "has no effect: the server's port and gateways have TLS of their own";
@@ -126,7 +124,7 @@ pub static SERVICE: Table = Table {
         &[
             acts("port", Form::Shape(network::service_port))
                 .or(Default::Required("the port that the service listens on")),
-            notice("gateway", Form::Shape(gateway), GATEWAY_NOTICE),
+            acts("gateway", Form::Shape(gateway)),
             acts("strip_prefix", Form::Bool).or(Default::Written("true")),
             // Its reader refuses a template of the configuration's own.
             acts_in_part("model", Form::Shape(model)),

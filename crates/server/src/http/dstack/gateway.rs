@@ -1,5 +1,5 @@
-//! Gateways: those that run (`sluice gateway`), as dstack's client lists them. Each passes on every service, so none is made or
-//! chosen by a call: a configuration names one that runs. Of dstack's backends `remote` means a gateway of ours.
+//! Gateways: those that run (`sluice gateway`), as dstack's client lists them. None is made by a call: a configuration names one that
+//! runs, and the site's configuration the default one. Of dstack's backends `remote` means a gateway of ours.
 
 use super::answer::{ApiResult, Json, Refused};
 use crate::shared::Shared;
@@ -25,7 +25,7 @@ const CLOUD_CERTIFICATE: &str = "`certificate`: `acm` and `gcp-cm` are a cloud's
      `lets-encrypt` or null; what a gateway shows is said by its --acme or --certificate";
 
 fn body(shared: &Shared, project: &str, gateway: &ListedGateway, is_default: bool) -> Value {
-    let ListedGateway { name, address, domain } = gateway;
+    let ListedGateway { name, address, domain, .. } = gateway;
     let host = address.rsplit_once(':').map_or(address.as_str(), |(host, _)| host);
     let domain = Some(domain).filter(|domain| !domain.is_empty());
     json!({
@@ -52,8 +52,13 @@ fn body(shared: &Shared, project: &str, gateway: &ListedGateway, is_default: boo
 
 fn all(shared: &Shared, project: &str) -> Vec<Value> {
     let listed = shared.volatile.gateways.list(Instant::now());
+    let default = shared.read().config.proxy.default_gateway.clone();
+    let is_default = |at: usize, name: &str| match &default {
+        Some(default) => default == name,
+        None => at == 0,
+    };
     let each = listed.iter().enumerate();
-    each.map(|(at, gateway)| body(shared, project, gateway, at == 0)).collect()
+    each.map(|(at, one)| body(shared, project, one, is_default(at, &one.name))).collect()
 }
 
 fn named(shared: &Shared, project: &str, name: &str) -> Option<Value> {
@@ -159,14 +164,20 @@ pub async fn delete(
     }
 }
 
-/// Every gateway passes on every service: each is as good a default as any.
+/// The site names its default gateway; where it names none, each is one.
 pub async fn set_default(
     State(shared): State<Arc<Shared>>,
     Path(project): Path<String>,
     Json(wanted): Json<ByName>,
 ) -> ApiResult<()> {
+    let default = shared.read().config.proxy.default_gateway.clone();
     match named(&shared, &project, &wanted.name) {
-        Some(_) => Ok(Json(())),
+        Some(_) => match default.filter(|default| *default != wanted.name) {
+            Some(default) => Err(Refused::because(format!(
+                "the default gateway is {default}, by `default_gateway` of [proxy] in sluice.toml"
+            ))),
+            None => Ok(Json(())),
+        },
         None => Err(Refused::not_found("Gateway not found")),
     }
 }
@@ -184,7 +195,7 @@ mod tests {
             name: "edge".into(),
             address: "10.0.0.7:443".into(),
             domain: "apps.example".into(),
-            loads: Vec::new(),
+            ..GatewayReport::default()
         };
         server.shared.volatile.gateways.report(report, Instant::now());
         let listed = all(&server.shared, "main");

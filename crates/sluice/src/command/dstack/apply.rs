@@ -188,10 +188,11 @@ pub fn run(args: ApplyArgs) -> VerbResult {
     };
     said["job_id"] = json!(job);
     let project = task.account.as_deref().unwrap_or(MAIN_PROJECT);
-    let service = task.service.as_ref().map(|_| Service::path(project, &name));
-    if let Some(path) = &service {
-        said["service"] = json!({ "url": path });
-        args.say(&format!("Service {name} is at {path} of the server's port\n"))?;
+    if task.service.is_some() {
+        let url = service_url(&mut client, job, &Service::path(project, &name));
+        let place = if url.starts_with('/') { " of the server's port" } else { "" };
+        args.say(&format!("Service {name} is at {url}{place}\n"))?;
+        said["service"] = json!({ "url": url });
     }
     if args.json {
         let mut code = ExitCode::SUCCESS;
@@ -470,6 +471,14 @@ fn confirm_submit(
         attach::await_end(client, part.id)?;
     }
     Ok(Action::Submit)
+}
+
+/// Where clients find a service that was submitted: an address, or its path at the server.
+fn service_url(client: &mut Client, job: JobId, path: &str) -> String {
+    let filter =
+        JobFilter { jobs: vec![JobRef::whole(job)], all_states: true, ..JobFilter::default() };
+    let found = each_group(client, filter).unwrap_or_default();
+    found.first().and_then(JobView::service_url).unwrap_or_else(|| path.to_owned())
 }
 
 fn specs_of(jobs: &[JobView]) -> Vec<&JobSpec> {
