@@ -12,7 +12,7 @@ use model::change::JobField;
 use model::gpu::{ComputeCapability, GpuVendor};
 use model::node::{Architecture, NodeConfig, NodeFacts};
 use model::partition::Partition;
-use model::publication::GatewayChoice;
+use model::publication::{GatewayChoice, HttpsChoice};
 use model::replica_group::{GroupRole, RouterKind};
 use model::request::WaitPolicy;
 use model::run::{Hold, LaunchKind};
@@ -448,6 +448,13 @@ fn replicas_of_a_service_are_tasks_of_an_array() {
         ("gateway: {name: edge1}", GatewayChoice::Named("edge1".into())),
     ] {
         assert_eq!(of(&service(lines)).expect("a service").gateway, expected, "{lines}");
+    }
+    for (lines, expected) in [
+        ("https: true", HttpsChoice::On),
+        ("https: false", HttpsChoice::Off),
+        ("https: auto", HttpsChoice::Auto),
+    ] {
+        assert_eq!(of(&service(lines)).expect("a service").https, expected, "{lines}");
     }
     let model = |lines: &str| of(&service(lines)).and_then(|service| service.model);
     let served = |prefix: &str, eos_token: Option<&str>| {

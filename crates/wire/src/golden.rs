@@ -248,6 +248,7 @@ fn reports_and_routes_of_gateways_keep_their_names() {
         run: "web".into(),
         auth: true,
         strip_prefix: true,
+        https: model::publication::HttpsChoice::Off,
         is_ready: true,
         rate_limits: Vec::new(),
         replicas: vec![ReplicaRoute { attempt, host: "n1".into(), port: 80 }],
@@ -263,7 +264,7 @@ fn reports_and_routes_of_gateways_keep_their_names() {
     };
     travels(
         &Answer::GatewayRoutes(Box::new(routes)),
-        r#"{"gateway_routes":{"is_settled":true,"proxy_port":6823,"services":[{"project":"main","run":"web","auth":true,"strip_prefix":true,"is_ready":true,"replicas":[{"attempt":{"job":12,"number":1},"host":"n1","port":80}]}],"withdrawn":["main/other"],"tokens":[{"hash":"h","projects":["main"]}]}}"#,
+        r#"{"gateway_routes":{"is_settled":true,"proxy_port":6823,"services":[{"project":"main","run":"web","auth":true,"strip_prefix":true,"https":"off","is_ready":true,"replicas":[{"attempt":{"job":12,"number":1},"host":"n1","port":80}]}],"withdrawn":["main/other"],"tokens":[{"hash":"h","projects":["main"]}]}}"#,
     );
 }
 

@@ -3,7 +3,7 @@
 use super::reading::Reading;
 use super::task::Task;
 use super::value::Value;
-use model::publication::GatewayChoice;
+use model::publication::{GatewayChoice, HttpsChoice};
 use model::replica_group::{GroupRole, ReplicaGroup, RouterKind};
 use model::service::{Probe, ProbeMethod, RateKey, RateLimit, Scaling, ServedModel, Service};
 
@@ -82,6 +82,7 @@ fn service(value: &Value) -> Service {
         auth: value.get("auth").as_bool().unwrap_or(true),
         strip_prefix: value.get("strip_prefix").as_bool().unwrap_or(true),
         gateway: gateway(value.get("gateway")),
+        https: https(value.get("https")),
         probes: value.get("probes").items().iter().map(probe).collect(),
         model: model(value.get("model")),
         rate_limits: value.get("rate_limits").items().iter().map(rate_limit).collect(),
@@ -98,6 +99,15 @@ fn gateway(value: &Value) -> GatewayChoice {
         (Some(false), _) => GatewayChoice::Off,
         (None, Some(name)) => GatewayChoice::Named(name),
         (None, None) => GatewayChoice::Default,
+    }
+}
+
+/// `auto` where it says nothing.
+fn https(value: &Value) -> HttpsChoice {
+    match value.as_bool() {
+        Some(true) => HttpsChoice::On,
+        Some(false) => HttpsChoice::Off,
+        None => HttpsChoice::Auto,
     }
 }
 

@@ -1,4 +1,4 @@
-//! How a service is published: which gateways pass requests to it on.
+//! How a service is published: which gateways pass requests to it on, and whether by HTTPS.
 
 use serde::{Deserialize, Serialize};
 
@@ -56,9 +56,57 @@ impl GatewayChoice {
     }
 }
 
+/// Whether gateways answer for a service by HTTPS.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HttpsChoice {
+    /// By HTTPS where the gateway has a certificate, and else by plain HTTP.
+    #[default]
+    Auto,
+    /// By HTTPS alone: a gateway without a certificate does not publish the service.
+    On,
+    /// By plain HTTP: no certificate is ordered for the service.
+    Off,
+}
+
+impl HttpsChoice {
+    pub fn is_usual(&self) -> bool {
+        *self == Self::Auto
+    }
+
+    /// Whether a gateway answers by plain HTTP. `has_tls`: it has a certificate, or orders them.
+    pub fn is_plain(self, has_tls: bool) -> bool {
+        match self {
+            Self::Auto => !has_tls,
+            Self::On => false,
+            Self::Off => true,
+        }
+    }
+
+    /// Whether a gateway can publish the service.
+    pub fn admits(self, has_tls: bool) -> bool {
+        has_tls || self != Self::On
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn https_is_the_gateways_own_where_a_service_does_not_say_it() {
+        for (choice, has_tls, is_plain, admits) in [
+            (HttpsChoice::Auto, true, false, true),
+            (HttpsChoice::Auto, false, true, true),
+            (HttpsChoice::On, true, false, true),
+            (HttpsChoice::On, false, false, false),
+            (HttpsChoice::Off, true, true, true),
+            (HttpsChoice::Off, false, true, true),
+        ] {
+            let found = (choice.is_plain(has_tls), choice.admits(has_tls));
+            assert_eq!(found, (is_plain, admits), "{choice:?} {has_tls}");
+        }
+    }
 
     #[test]
     fn service_is_published_by_the_gateways_that_it_names_alone() {

@@ -1,6 +1,6 @@
 //! Services: runs whose replicas answer HTTP requests. What the server must know of one to pass requests on to its replicas.
 
-use super::publication::GatewayChoice;
+use super::publication::{GatewayChoice, HttpsChoice};
 use super::replica_group::{GroupRole, ReplicaGroup};
 use serde::{Deserialize, Serialize};
 
@@ -36,6 +36,8 @@ pub struct Service {
     pub strip_prefix: bool,
     #[serde(default, skip_serializing_if = "GatewayChoice::is_usual")]
     pub gateway: GatewayChoice,
+    #[serde(default, skip_serializing_if = "HttpsChoice::is_usual")]
+    pub https: HttpsChoice,
     /// A replica gets requests once all of these have succeeded, and as long as they do.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub probes: Vec<Probe>,
@@ -312,6 +314,7 @@ impl Service {
             auth: true,
             strip_prefix: true,
             gateway: GatewayChoice::Default,
+            https: HttpsChoice::Auto,
             probes: Vec::new(),
             model: None,
             rate_limits: Vec::new(),

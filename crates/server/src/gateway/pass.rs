@@ -26,6 +26,7 @@ use axum::response::{IntoResponse, Response};
 use hyper::body::Body as _;
 use hyper::upgrade::OnUpgrade;
 use model::id::AttemptId;
+use model::publication::HttpsChoice;
 use nix::sys::socket::{setsockopt, sockopt};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -129,6 +130,14 @@ async fn answer(gateway: &Gateway, request: Request) -> Result<Response, Box<Res
     };
     figures.answered(status.as_u16(), began.elapsed());
     answered
+}
+
+/// Whether the port for plain HTTP answers a request: its service does without HTTPS, or the gateway has no certificate.
+pub fn is_plain(gateway: &Gateway, request: &Request) -> bool {
+    let routes = gateway.routes();
+    let wanted = Wanted::of(&routes, request);
+    let service = wanted.and_then(|wanted| routes.service(&key(&wanted.project, &wanted.run)));
+    service.map_or(HttpsChoice::Auto, |service| service.route.https).is_plain(gateway.has_tls)
 }
 
 /// Whether the gateway itself knows that the service is open to this request.

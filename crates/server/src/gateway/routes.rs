@@ -231,6 +231,7 @@ impl Routes {
 mod tests {
     use super::*;
     use model::id::JobId;
+    use model::publication::HttpsChoice;
 
     fn answer(is_settled: bool, replicas: &[u32]) -> GatewayRoutes {
         let replica = |job: &u32| ReplicaRoute {
@@ -243,6 +244,7 @@ mod tests {
             run: "web".into(),
             auth: true,
             strip_prefix: true,
+            https: HttpsChoice::Auto,
             is_ready: true,
             rate_limits: Vec::new(),
             replicas: replicas.iter().map(replica).collect(),

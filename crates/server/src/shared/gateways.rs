@@ -44,11 +44,11 @@ pub struct PublishedRoute {
 
 impl Routes {
     /// The routes of one gateway.
-    fn of(&self, gateway: &str) -> OwnRoutes {
+    fn of(&self, gateway: &str, has_tls: bool) -> OwnRoutes {
         let default = self.default.as_deref();
         let mut own = OwnRoutes { is_settled: self.is_settled, ..OwnRoutes::default() };
         for PublishedRoute { gateway: choice, route } in &self.services {
-            if choice.includes(gateway, default) {
+            if choice.includes(gateway, default) && route.https.admits(has_tls) {
                 own.services.push(route.clone());
             } else if !self.is_settled {
                 own.withdrawn.push(format!("{}/{}", route.project, route.run));
@@ -71,6 +71,7 @@ struct Gateway {
     heard: Instant,
     address: String,
     domain: String,
+    plain_address: String,
     has_tls: bool,
     outstanding: HashMap<AttemptId, u32>,
 }
@@ -80,6 +81,8 @@ pub struct ListedGateway {
     pub name: String,
     pub address: String,
     pub domain: String,
+    /// Where it answers plain HTTP; empty where it has no port for it.
+    pub plain_address: String,
     /// It has a certificate, by files or by ACME.
     pub has_tls: bool,
 }
@@ -109,10 +112,11 @@ impl Gateways {
                 *count = count.saturating_add(load.requests);
             }
         }
-        let GatewayReport { name, address, domain, has_tls, .. } = report;
-        let [address, domain] = [address, domain].map(shown);
-        let own = known.routes.as_ref().map(|routes| routes.of(&name));
-        let gateway = Gateway { heard: now, address, domain, has_tls, outstanding };
+        let GatewayReport { name, address, domain, plain_address, has_tls, .. } = report;
+        let [address, domain, plain_address] = [address, domain, plain_address].map(shown);
+        let own = known.routes.as_ref().map(|routes| routes.of(&name, has_tls));
+        let gateway =
+            Gateway { heard: now, address, domain, plain_address, has_tls, outstanding };
         known.gateways.insert(name, gateway);
         Some(own.unwrap_or_default())
     }
@@ -122,6 +126,11 @@ impl Gateways {
         let mut known = self.held();
         known.forget_silent(now);
         !known.gateways.is_empty()
+    }
+
+    /// Whether a gateway has a certificate. One that is not known yet is taken to have one: its routes say what it publishes.
+    pub fn has_tls(&self, name: &str) -> bool {
+        self.held().gateways.get(name).is_none_or(|one| one.has_tls)
     }
 
     /// The requests of a service that came since this was last asked.
@@ -157,6 +166,7 @@ impl Gateways {
             name: name.clone(),
             address: one.address.clone(),
             domain: one.domain.clone(),
+            plain_address: one.plain_address.clone(),
             has_tls: one.has_tls,
         };
         known.gateways.iter().map(listed).collect()
@@ -179,6 +189,7 @@ impl Known {
 mod tests {
     use super::*;
     use model::id::JobId;
+    use model::publication::HttpsChoice;
     use wire::gateway::ServiceLoad;
 
     #[test]
@@ -205,6 +216,7 @@ mod tests {
                 run: run.into(),
                 auth: true,
                 strip_prefix: true,
+                https: HttpsChoice::Auto,
                 is_ready: true,
                 rate_limits: Vec::new(),
                 replicas: Vec::new(),
@@ -231,6 +243,11 @@ mod tests {
         gateways.set_routes(all(Some("edge1")));
         assert_eq!(published("edge1"), ["usual", "required"]);
         assert_eq!(published("edge2"), ["named"]);
+        let mut secure = all(None);
+        secure.services.iter_mut().for_each(|one| one.route.https = HttpsChoice::On);
+        gateways.set_routes(secure);
+        assert!(published("edge2").is_empty(), "it has no certificate");
+        assert!(!gateways.has_tls("edge2") && gateways.has_tls("unknown"));
         gateways.set_routes(Routes { is_settled: false, ..all(None) });
         let report = GatewayReport { name: "edge1".into(), ..Default::default() };
         let routes = gateways.report(report, Instant::now()).expect("routes");

@@ -5,7 +5,7 @@ use crate::shared::gateways::ListedGateway;
 use cluster::State;
 use model::account::ROOT_ACCOUNT;
 use model::fleet::MAIN_PROJECT;
-use model::publication::GatewayChoice;
+use model::publication::{GatewayChoice, HttpsChoice};
 use model::reason::Refusal;
 use model::service::Service;
 use std::time::Instant;
@@ -14,12 +14,15 @@ use wire::client::Submission;
 /// Projects of which the cluster's own certificate has names.
 const CERTIFIED_PROJECTS_MAX: usize = 100;
 
-/// Refuses a service whose gateway does not run. A submission that is repeated was judged when it came first.
+/// Refuses a service whose gateway does not run, or has no certificate and needs one. A submission that is repeated was judged when it came first.
 pub fn check(shared: &Shared, submission: &Submission) -> Result<(), Refusal> {
     match submission.spec.launch.service.as_deref() {
         Some(service) if !submission.is_repeat => {
             let gateways = shared.volatile.gateways.list(Instant::now());
-            check_gateways(&shared.read(), &gateways, service).map_err(Refusal::Other)
+            let state = shared.read();
+            check_gateways(&state, &gateways, service)
+                .and_then(|()| check_https(&state, &gateways, service))
+                .map_err(Refusal::Other)
         }
         _ => Ok(()),
     }
@@ -49,6 +52,20 @@ fn check_gateways(
     ))
 }
 
+/// `https: true` needs a gateway with a certificate among those that are to publish the service.
+fn check_https(state: &State, gateways: &[ListedGateway], service: &Service) -> Result<(), String> {
+    let default = state.config.proxy.default_gateway.as_deref();
+    let is_own = |one: &&ListedGateway| service.gateway.includes(&one.name, default);
+    let mut own = gateways.iter().filter(is_own);
+    let can_publish = own.clone().any(|one| service.https.admits(one.has_tls));
+    match own.next().filter(|_| !can_publish).map(|bare| &bare.name) {
+        Some(name) => {
+            Err(format!("https: true: gateway {name} has neither --certificate nor --acme"))
+        }
+        None => Ok(()),
+    }
+}
+
 /// The gateway whose address is a service's: the one that it names, or the site's default. A service that needs one, where the
 /// site has no default, has the first that runs.
 fn chosen<'g>(
@@ -61,7 +78,9 @@ fn chosen<'g>(
         (GatewayChoice::Off, _) | (GatewayChoice::Default, None) => None,
         (GatewayChoice::Named(name), _) => named(name),
         (GatewayChoice::Default | GatewayChoice::Required, Some(default)) => named(default),
-        (GatewayChoice::Required, None) => gateways.first(),
+        (GatewayChoice::Required, None) => {
+            gateways.iter().find(|one| service.https.admits(one.has_tls))
+        }
     }
 }
 
@@ -72,12 +91,29 @@ pub fn address(state: &State, gateways: &[ListedGateway], service: &Service, pat
         return path.to_owned();
     }
     let by_host = by_host_name(state, path);
-    match chosen(state, gateways, service) {
-        Some(gateway) if by_host == path && !gateway.address.is_empty() => {
-            let scheme = if gateway.has_tls { "https" } else { "http" };
-            format!("{scheme}://{}{path}", gateway.address)
+    let chosen = chosen(state, gateways, service);
+    let has_tls = chosen.is_none_or(|gateway| gateway.has_tls);
+    let is_plain = !gateways.is_empty() && service.https.is_plain(has_tls);
+    match (by_host.strip_prefix("https://"), chosen) {
+        // Seen from outside, plain HTTP is at its usual port, whatever that of the domain is.
+        (Some(host), _) if is_plain => {
+            let host = host.trim_end_matches('/');
+            format!("http://{}/", host.rsplit_once(':').map_or(host, |(name, _)| name))
         }
+        (None, Some(gateway)) => at_gateway(gateway, is_plain, path),
         _ => by_host,
+    }
+}
+
+/// The path at a gateway's own address.
+fn at_gateway(gateway: &ListedGateway, is_plain: bool, path: &str) -> String {
+    if is_plain && !gateway.plain_address.is_empty() {
+        return format!("http://{}{path}", gateway.plain_address);
+    }
+    let scheme = if gateway.has_tls { "https" } else { "http" };
+    match gateway.address.as_str() {
+        "" => path.to_owned(),
+        address => format!("{scheme}://{address}{path}"),
     }
 }
 
@@ -122,7 +158,8 @@ mod tests {
 
     fn gateway(name: &str, has_tls: bool) -> ListedGateway {
         let address = format!("{name}.example:443");
-        ListedGateway { name: name.into(), address, domain: String::new(), has_tls }
+        let plain_address = format!("{name}.example:80");
+        ListedGateway { name: name.into(), address, domain: String::new(), plain_address, has_tls }
     }
 
     fn choosing(gateway: GatewayChoice) -> Service {
@@ -174,7 +211,7 @@ mod tests {
             (GatewayChoice::Default, Some("edge1"), at("https://edge1.example:443")),
             (GatewayChoice::Required, None, at("https://edge1.example:443")),
             (GatewayChoice::Off, None, at("")),
-            (named("edge2"), Some("edge1"), at("http://edge2.example:443")),
+            (named("edge2"), Some("edge1"), at("http://edge2.example:80")),
             (named("gone"), None, at("")),
         ] {
             let service = choosing(choice);
@@ -191,6 +228,52 @@ mod tests {
             (GatewayChoice::Off, &[], by_host),
         ] {
             assert_eq!(address(&state, gateways, &choosing(choice), path), expected);
+        }
+    }
+
+    #[test]
+    fn address_of_a_service_says_whether_it_is_by_https() {
+        let path = "/proxy/services/main/web/";
+        let running = [gateway("edge1", true), gateway("edge2", false)];
+        let mut state = with_default(Some("edge1"));
+        let at = |state: &State, name: &str, https: HttpsChoice| {
+            let service = Service { https, ..choosing(GatewayChoice::Named(name.into())) };
+            address(state, &running, &service, path)
+        };
+        let plain = format!("http://edge1.example:80{path}");
+        assert_eq!(at(&state, "edge1", HttpsChoice::Off), plain);
+        Arc::make_mut(&mut state.config).proxy.domain = Some("apps.example:6823".to_owned());
+        for (name, https, expected) in [
+            ("edge1", HttpsChoice::Auto, "https://web.apps.example:6823/"),
+            ("edge1", HttpsChoice::On, "https://web.apps.example:6823/"),
+            ("edge1", HttpsChoice::Off, "http://web.apps.example/"),
+            ("edge2", HttpsChoice::Auto, "http://web.apps.example/"),
+        ] {
+            assert_eq!(at(&state, name, https), expected, "{name} {https:?}");
+        }
+        let service = Service { https: HttpsChoice::Off, ..Service::at(80) };
+        let alone = address(&state, &[], &service, path);
+        assert_eq!(alone, "https://web.apps.example:6823/", "the server's own proxy has TLS");
+    }
+
+    #[test]
+    fn https_is_refused_by_the_name_of_a_gateway_without_a_certificate() {
+        let running = [gateway("edge1", true), gateway("edge2", false)];
+        let named = |name: &str| GatewayChoice::Named(name.into());
+        for (choice, https, gateways, is_refused) in [
+            (named("edge1"), HttpsChoice::On, &running[..], false),
+            (named("edge2"), HttpsChoice::On, &running, true),
+            (named("edge2"), HttpsChoice::Auto, &running, false),
+            (GatewayChoice::Default, HttpsChoice::On, &running, false),
+            (GatewayChoice::Default, HttpsChoice::On, &running[1..], true),
+            (GatewayChoice::Default, HttpsChoice::On, &[], false),
+            (GatewayChoice::Off, HttpsChoice::On, &running[1..], false),
+        ] {
+            let service = Service { https, ..choosing(choice) };
+            let checked = check_https(&with_default(None), gateways, &service);
+            let why = "https: true: gateway edge2 has neither --certificate nor --acme";
+            let expected = if is_refused { Err(why.to_owned()) } else { Ok(()) };
+            assert_eq!(checked, expected, "{:?} {https:?}", service.gateway);
         }
     }
 

@@ -182,6 +182,37 @@ fn up_service_is_published_by_the_gateway_that_it_names_alone() {
     assert!(listed_urls(&cluster).iter().any(|url| url == PAGE));
 }
 
+#[test]
+fn up_service_without_https_is_answered_by_plain_http_and_others_are_led_to_https() {
+    let cluster = Cluster::up(TWO_NODES);
+    let key = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("a pair");
+    let file = |name: &str, text: &str| cluster.write(name, text).display().to_string();
+    let certificate = file("edge.pem", &key.cert.pem());
+    let private = file("edge.key", &key.signing_key.serialize_pem());
+    let http = format!("127.0.0.1:{}", free_port());
+    let options = ["--certificate", &certificate, "--key", &private, "--http", &http];
+    let _secure = Gateway::start(&cluster, &options);
+    let _bare = Gateway::start_as(&cluster, "bare", &[]);
+    let refused = until("the gateway is known", || {
+        let lines = "gateway: bare\nhttps: true";
+        let refused = try_apply_server(&cluster, "web", free_port(), lines);
+        assert_ne!(refused.code, 0, "{}", refused.stdout);
+        (!refused.stderr.contains("no gateway bare runs")).then_some(refused.stderr)
+    });
+    assert!(refused.contains("gateway bare has neither --certificate nor --acme"), "{refused}");
+    let said = until("the other gateway is known", || {
+        let applied = try_apply_server(&cluster, "web", free_port(), "gateway: edge\nhttps: false");
+        (!applied.stderr.contains("no gateway edge runs")).then(|| applied.ok())
+    });
+    assert!(said.contains(&format!("http://{http}{PAGE}")), "{said}");
+    let user = format!("Authorization: Bearer {}", token(&cluster, &["--name", "plain"]));
+    let asked = || send_to(&http, "GET", PAGE, &["Host: x", &user], b"");
+    until("it answers by plain HTTP", || (asked().status == 200).then_some(()));
+    apply(&cluster, free_port(), "gateway: edge\nhttps: true");
+    let led = until("it is led to HTTPS", || Some(asked()).filter(|led| led.status == 308));
+    assert_eq!(led.header("location"), Some(&*format!("https://x{PAGE}")), "{}", led.head);
+}
+
 /// Answers every question for an address with that of this machine's loopback, so that any name is this machine's.
 const NAME_SERVER: &str = r#"
 import socket, struct, sys

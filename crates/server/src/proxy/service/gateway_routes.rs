@@ -24,6 +24,7 @@ fn service(state: &State, agents: &AgentLinks, live: &LiveService) -> ServiceRou
         run: live.name.run.clone(),
         auth: live.service.auth,
         strip_prefix: live.service.strip_prefix,
+        https: live.service.https,
         is_ready: live.ready() > 0,
         rate_limits: live.service.rate_limits.clone(),
         replicas: open.filter_map(|replica| route(state, agents, replica)).collect(),

@@ -37,7 +37,10 @@ impl RequestSource {
         let default = || shared.read().config.proxy.default_gateway.clone();
         match self {
             Self::Client => service.gateway.includes_server(),
-            Self::Gateway(Some(name)) => service.gateway.includes(name, default().as_deref()),
+            Self::Gateway(Some(name)) => {
+                service.gateway.includes(name, default().as_deref())
+                    && service.https.admits(shared.volatile.gateways.has_tls(name))
+            }
             Self::Gateway(None) => {
                 matches!(service.gateway, GatewayChoice::Default | GatewayChoice::Required)
             }
