@@ -4,8 +4,9 @@ use crate::event_stream;
 use crate::harness::ssh_client::free_port;
 use crate::harness::{Cluster, TWO_NODES, signal, skip, until, user_name};
 use crate::load::{ask, under_load};
-use crate::services::{PAGE, answered, apply, replicas, serve, try_apply_server};
+use crate::services::{PAGE, answered, apply, assert_http_2, replicas, serve, try_apply_server};
 use crate::web_pages::{address, admin, clients_address, get, send_to, token_of};
+use crate::websocket;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -142,6 +143,21 @@ fn up_gateway_asks_the_server_about_tokens_and_services_that_it_does_not_know() 
         let text = std::fs::read_to_string(&log).unwrap_or_default();
         text.contains("\"GET /proxy/services/main/web/\" 200 ").then_some(())
     });
+}
+
+#[test]
+fn up_gateway_speaks_http_2_and_websocket_and_follows_the_domain_of_the_site() {
+    let (cluster, gateway, user) = behind_gateway(&[]);
+    assert_http_2(&gateway.address, &user);
+    websocket::assert_open(&gateway.address, &format!("{PAGE}socket"), &[&user]);
+    let headers = ["Host: web.apps.test", &user];
+    let named = || send_to(&gateway.address, "GET", "/by/name", &headers, b"");
+    assert_eq!(named().status, 404, "no domain yet");
+    cluster.write_conf("sluice.toml", "[proxy]\ndomain = 'apps.test'\n");
+    cluster.shell("scontrol reconfigure").ok();
+    let page = until("it knows the domain", || Some(named()).filter(|page| page.status == 200));
+    assert_eq!(page.text().lines().next(), Some("/by/name"), "{}", page.text());
+    assert!(listed_urls(&cluster).iter().any(|url| url == "https://web.apps.test/"));
 }
 
 /// Where `sluice ps --json` says that the deployments of the service are.

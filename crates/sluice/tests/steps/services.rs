@@ -215,13 +215,12 @@ fn up_requests_to_services_are_logged_where_the_site_wants_it() {
     assert!(line.contains(" 127.0.0.1 main/web ") && !log.contains("secret"), "{log}");
 }
 
-#[test]
-fn up_service_speaks_http_2_to_its_clients() {
-    let (cluster, token) = serving("");
+/// Asks for the page twenty times at once on one connection of HTTP/2, which must answer all.
+pub fn assert_http_2(address: &str, token: &str) {
     let bearer = token.strip_prefix("Authorization: ").expect("a header").to_owned();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let answers = runtime.expect("a runtime").block_on(async {
-        let stream = tokio::net::TcpStream::connect(address(&cluster)).await.expect("connected");
+        let stream = tokio::net::TcpStream::connect(address).await.expect("connected");
         // As many at once as the server takes, which it says with its first frame.
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
             .initial_max_send_streams(8)
@@ -245,6 +244,12 @@ fn up_service_speaks_http_2_to_its_clients() {
         answers
     });
     assert_eq!(answers, [(200, hyper::Version::HTTP_2); 20]);
+}
+
+#[test]
+fn up_service_speaks_http_2_to_its_clients() {
+    let (cluster, token) = serving("");
+    assert_http_2(&address(&cluster), &token);
 }
 
 #[test]
