@@ -460,7 +460,7 @@ async fn submit_unlogged(
     settle_owner(shared, &mut submission, &by)?;
     open_fleets(&shared.read(), &mut submission);
     check_script_size(&shared.read(), &submission)?;
-    service_address::check(shared, &submission)?;
+    service_address::check(shared, &submission).await?;
     references::check_submission(&shared.read(), &submission)?;
     let _sealing = shared.sealing.read().await;
     registry_auth::seal(shared, &mut submission)?;

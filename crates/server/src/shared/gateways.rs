@@ -115,8 +115,7 @@ impl Gateways {
         let GatewayReport { name, address, domain, plain_address, has_tls, .. } = report;
         let [address, domain, plain_address] = [address, domain, plain_address].map(shown);
         let own = known.routes.as_ref().map(|routes| routes.of(&name, has_tls));
-        let gateway =
-            Gateway { heard: now, address, domain, plain_address, has_tls, outstanding };
+        let gateway = Gateway { heard: now, address, domain, plain_address, has_tls, outstanding };
         known.gateways.insert(name, gateway);
         Some(own.unwrap_or_default())
     }

@@ -1,5 +1,6 @@
 //! Where clients find a service: by its host name, at its gateway, or at the server; and what is refused of it when it is submitted.
 
+use crate::clock;
 use crate::shared::Shared;
 use crate::shared::gateways::ListedGateway;
 use cluster::State;
@@ -8,24 +9,36 @@ use model::fleet::MAIN_PROJECT;
 use model::publication::{GatewayChoice, HttpsChoice};
 use model::reason::Refusal;
 use model::service::Service;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use wire::client::Submission;
 
 /// Projects of which the cluster's own certificate has names.
 const CERTIFIED_PROJECTS_MAX: usize = 100;
 
-/// Refuses a service whose gateway does not run, or has no certificate and needs one. A submission that is repeated was judged when it came first.
-pub fn check(shared: &Shared, submission: &Submission) -> Result<(), Refusal> {
-    match submission.spec.launch.service.as_deref() {
-        Some(service) if !submission.is_repeat => {
-            let gateways = shared.volatile.gateways.list(Instant::now());
-            let state = shared.read();
-            check_gateways(&state, &gateways, service)
-                .and_then(|()| check_https(&state, &gateways, service))
-                .map_err(Refusal::Other)
+/// How long after the server's start gateways may take to be known, which ask once a second; and how often that is looked at.
+const GATEWAYS_TIMEOUT: Duration = Duration::from_secs(3);
+const GATEWAYS_LOOK: Duration = Duration::from_millis(100);
+
+/// Refuses a service whose gateway does not run, or has no certificate and needs one. A submission that is repeated was judged when it
+/// came first.
+pub async fn check(shared: &Shared, submission: &Submission) -> Result<(), Refusal> {
+    let service = submission.spec.launch.service.as_deref();
+    let Some(service) = service.filter(|_| !submission.is_repeat) else { return Ok(()) };
+    loop {
+        let checked = check_now(shared, service);
+        let is_new = clock::now().since(shared.setup.started) < GATEWAYS_TIMEOUT;
+        if checked.is_ok() || !is_new {
+            return checked.map_err(Refusal::Other);
         }
-        _ => Ok(()),
+        tokio::time::sleep(GATEWAYS_LOOK).await;
     }
+}
+
+fn check_now(shared: &Shared, service: &Service) -> Result<(), String> {
+    let gateways = shared.volatile.gateways.list(Instant::now());
+    let state = shared.read();
+    check_gateways(&state, &gateways, service)?;
+    check_https(&state, &gateways, service)
 }
 
 fn check_gateways(
@@ -107,11 +120,11 @@ pub fn address(state: &State, gateways: &[ListedGateway], service: &Service, pat
 
 /// The path at a gateway's own address.
 fn at_gateway(gateway: &ListedGateway, is_plain: bool, path: &str) -> String {
-    if is_plain && !gateway.plain_address.is_empty() {
-        return format!("http://{}{path}", gateway.plain_address);
-    }
-    let scheme = if gateway.has_tls { "https" } else { "http" };
-    match gateway.address.as_str() {
+    let has_plain_port = is_plain && !gateway.plain_address.is_empty();
+    let address = if has_plain_port { &gateway.plain_address } else { &gateway.address };
+    let (scheme, usual_port) =
+        if gateway.has_tls && !has_plain_port { ("https", ":443") } else { ("http", ":80") };
+    match address.strip_suffix(usual_port).unwrap_or(address) {
         "" => path.to_owned(),
         address => format!("{scheme}://{address}{path}"),
     }
@@ -208,10 +221,10 @@ mod tests {
         let at = |base: &str| format!("{base}{path}");
         for (choice, default, expected) in [
             (GatewayChoice::Default, None, at("")),
-            (GatewayChoice::Default, Some("edge1"), at("https://edge1.example:443")),
-            (GatewayChoice::Required, None, at("https://edge1.example:443")),
+            (GatewayChoice::Default, Some("edge1"), at("https://edge1.example")),
+            (GatewayChoice::Required, None, at("https://edge1.example")),
             (GatewayChoice::Off, None, at("")),
-            (named("edge2"), Some("edge1"), at("http://edge2.example:80")),
+            (named("edge2"), Some("edge1"), at("http://edge2.example")),
             (named("gone"), None, at("")),
         ] {
             let service = choosing(choice);
@@ -240,7 +253,7 @@ mod tests {
             let service = Service { https, ..choosing(GatewayChoice::Named(name.into())) };
             address(state, &running, &service, path)
         };
-        let plain = format!("http://edge1.example:80{path}");
+        let plain = format!("http://edge1.example{path}");
         assert_eq!(at(&state, "edge1", HttpsChoice::Off), plain);
         Arc::make_mut(&mut state.config).proxy.domain = Some("apps.example:6823".to_owned());
         for (name, https, expected) in [

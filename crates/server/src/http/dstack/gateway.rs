@@ -105,6 +105,9 @@ fn meant(
         return Err(Refused::because(why));
     }
     let name = configuration["name"].as_str().unwrap_or_default();
+    if configuration["default"] == true {
+        check_default(shared, name)?;
+    }
     named(shared, project, name).ok_or_else(|| {
         Refused::because(format!(
             "gateway {name:?} does not run: `sluice gateway --name NAME --server URL` starts one"
@@ -164,20 +167,24 @@ pub async fn delete(
     }
 }
 
+/// Refuses to make a gateway the default one where the site names another.
+fn check_default(shared: &Shared, name: &str) -> Result<(), Refused> {
+    match &shared.read().config.proxy.default_gateway {
+        Some(default) if default != name => Err(Refused::because(format!(
+            "the default gateway is {default}, by `default_gateway` of [proxy] in sluice.toml"
+        ))),
+        _ => Ok(()),
+    }
+}
+
 /// The site names its default gateway; where it names none, each is one.
 pub async fn set_default(
     State(shared): State<Arc<Shared>>,
     Path(project): Path<String>,
     Json(wanted): Json<ByName>,
 ) -> ApiResult<()> {
-    let default = shared.read().config.proxy.default_gateway.clone();
     match named(&shared, &project, &wanted.name) {
-        Some(_) => match default.filter(|default| *default != wanted.name) {
-            Some(default) => Err(Refused::because(format!(
-                "the default gateway is {default}, by `default_gateway` of [proxy] in sluice.toml"
-            ))),
-            None => Ok(Json(())),
-        },
+        Some(_) => check_default(&shared, &wanted.name).map(Json),
         None => Err(Refused::not_found("Gateway not found")),
     }
 }
@@ -186,6 +193,7 @@ pub async fn set_default(
 mod tests {
     use super::*;
     use crate::testing::TestServer;
+    use cluster::Command;
     use wire::gateway::GatewayReport;
 
     #[tokio::test(flavor = "multi_thread")]
@@ -212,6 +220,10 @@ mod tests {
             meant(&server.shared, "main", &configuration, &["configuration"])
         };
         assert_eq!(meant(json!({})).ok().map(|found| found["name"].clone()), Some("edge".into()));
+        assert!(meant(json!({"default": true})).is_ok(), "the site names no other");
+        let mut config = (*server.shared.read().config).clone();
+        config.proxy.default_gateway = Some("edge1".into());
+        server.run(Command::Configure(Box::new(config))).await.expect("configured");
         for changes in [
             json!({"name": "other"}),
             json!({"backend": "aws"}),
@@ -219,6 +231,7 @@ mod tests {
             json!({"certificate": {"type": "acm", "arn": "a"}}),
             json!({"certificate": {"type": "gcp-cm", "name": "a"}}),
             json!({"region": null}),
+            json!({"default": true}),
         ] {
             assert!(meant(changes.clone()).is_err(), "{changes}");
         }
