@@ -6,7 +6,7 @@ use crate::shared::gateways::ListedGateway;
 use cluster::State;
 use model::account::ROOT_ACCOUNT;
 use model::fleet::MAIN_PROJECT;
-use model::publication::{GatewayChoice, HttpsChoice};
+use model::publication::GatewayChoice;
 use model::reason::Refusal;
 use model::service::Service;
 use std::time::{Duration, Instant};
@@ -167,6 +167,7 @@ fn by_host_name(state: &State, path: &str) -> String {
 mod tests {
     use super::*;
     use model::account::Account;
+    use model::publication::HttpsChoice;
     use std::sync::Arc;
 
     fn gateway(name: &str, has_tls: bool) -> ListedGateway {
