@@ -143,6 +143,9 @@ pub struct ProxyConfig {
     pub domain: Option<String>,
     /// Each request to a service is logged.
     pub access_log: bool,
+    /// The gateway of services that name none; without it every gateway is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub default_gateway: Option<String>,
 }
 
 impl ProxyConfig {

@@ -12,6 +12,7 @@ use model::change::JobField;
 use model::gpu::{ComputeCapability, GpuVendor};
 use model::node::{Architecture, NodeConfig, NodeFacts};
 use model::partition::Partition;
+use model::publication::{GatewayChoice, HttpsChoice};
 use model::replica_group::{GroupRole, RouterKind};
 use model::request::WaitPolicy;
 use model::run::{Hold, LaunchKind};
@@ -439,6 +440,22 @@ fn replicas_of_a_service_are_tasks_of_an_array() {
     let indices = three.array.expect("an array").indices;
     assert_eq!(indices.iter().collect::<Vec<_>>(), [0, 1, 2]);
     assert_eq!(task("").service, None);
+    for (lines, expected) in [
+        ("gateway: true", GatewayChoice::Required),
+        ("gateway: false", GatewayChoice::Off),
+        ("gateway: edge1", GatewayChoice::Named("edge1".into())),
+        ("gateway: other/edge1", GatewayChoice::Named("edge1".into())),
+        ("gateway: {name: edge1}", GatewayChoice::Named("edge1".into())),
+    ] {
+        assert_eq!(of(&service(lines)).expect("a service").gateway, expected, "{lines}");
+    }
+    for (lines, expected) in [
+        ("https: true", HttpsChoice::On),
+        ("https: false", HttpsChoice::Off),
+        ("https: auto", HttpsChoice::Auto),
+    ] {
+        assert_eq!(of(&service(lines)).expect("a service").https, expected, "{lines}");
+    }
     let model = |lines: &str| of(&service(lines)).and_then(|service| service.model);
     let served = |prefix: &str, eos_token: Option<&str>| {
         let (name, prefix) = ("m".to_owned(), prefix.to_owned());

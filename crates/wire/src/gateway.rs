@@ -1,6 +1,7 @@
 //! What a gateway and the server tell each other: the gateway how many requests it passes on, the server where to.
 
 use model::id::AttemptId;
+use model::publication::HttpsChoice;
 use model::service::RateLimit;
 use model::time::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -20,6 +21,12 @@ pub struct GatewayReport {
     /// The domain below which it has host names for services; empty for the server's.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub domain: String,
+    /// Where clients find its port for plain HTTP; empty where it has none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub plain_address: String,
+    /// It has a certificate, by files or by ACME.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_tls: bool,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub loads: Vec<ServiceLoad>,
 }
@@ -48,6 +55,9 @@ pub struct GatewayRoutes {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub domain: Option<String>,
     pub services: Vec<ServiceRoute>,
+    /// Services that the gateway does not publish, as `PROJECT/RUN`: said by a server that is not settled, which takes no other away.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub withdrawn: Vec<String>,
     /// Who may use services that are not for everybody.
     pub tokens: Vec<TokenRoute>,
 }
@@ -58,6 +68,8 @@ pub struct ServiceRoute {
     pub run: String,
     pub auth: bool,
     pub strip_prefix: bool,
+    #[serde(default, skip_serializing_if = "HttpsChoice::is_usual")]
+    pub https: HttpsChoice,
     /// A replica of it is ready, also one that a gateway cannot connect to. Earlier servers do not say so.
     #[serde(default = "is_ready")]
     pub is_ready: bool,

@@ -237,16 +237,18 @@ fn reports_and_routes_of_gateways_keep_their_names() {
         requests: 3,
         outstanding: vec![(attempt, 2)],
     };
-    let report = GatewayReport { name: "edge".into(), loads: vec![load], ..Default::default() };
+    let (name, loads) = ("edge".into(), vec![load]);
+    let report = GatewayReport { name, loads, has_tls: true, ..Default::default() };
     travels(
         &Call::SyncGateway(report),
-        r#"{"sync_gateway":{"name":"edge","loads":[{"project":"main","run":"web","requests":3,"outstanding":[[{"job":12,"number":1},2]]}]}}"#,
+        r#"{"sync_gateway":{"name":"edge","has_tls":true,"loads":[{"project":"main","run":"web","requests":3,"outstanding":[[{"job":12,"number":1},2]]}]}}"#,
     );
     let service = ServiceRoute {
         project: "main".into(),
         run: "web".into(),
         auth: true,
         strip_prefix: true,
+        https: model::publication::HttpsChoice::Off,
         is_ready: true,
         rate_limits: Vec::new(),
         replicas: vec![ReplicaRoute { attempt, host: "n1".into(), port: 80 }],
@@ -257,11 +259,12 @@ fn reports_and_routes_of_gateways_keep_their_names() {
         proxy_port: Some(6823),
         domain: None,
         services: vec![service],
+        withdrawn: vec!["main/other".into()],
         tokens: vec![token],
     };
     travels(
         &Answer::GatewayRoutes(Box::new(routes)),
-        r#"{"gateway_routes":{"is_settled":true,"proxy_port":6823,"services":[{"project":"main","run":"web","auth":true,"strip_prefix":true,"is_ready":true,"replicas":[{"attempt":{"job":12,"number":1},"host":"n1","port":80}]}],"tokens":[{"hash":"h","projects":["main"]}]}}"#,
+        r#"{"gateway_routes":{"is_settled":true,"proxy_port":6823,"services":[{"project":"main","run":"web","auth":true,"strip_prefix":true,"https":"off","is_ready":true,"replicas":[{"attempt":{"job":12,"number":1},"host":"n1","port":80}]}],"withdrawn":["main/other"],"tokens":[{"hash":"h","projects":["main"]}]}}"#,
     );
 }
 
@@ -459,6 +462,7 @@ fn views_keep_their_names() {
         magnetic_reservation: Some("maint".into()),
         network: None,
         provisioning: false,
+        service_url: None,
     }));
     let json = serde_json::to_value(&job).unwrap();
     assert_eq!(json["together"], serde_json::json!({"first": 12, "offset": 0, "size": 2}));

@@ -12,6 +12,7 @@ use model::range::Range;
 use model::raw_usage::RawUsage;
 use model::reason::Reason;
 use model::run::{ExitStatus, HetComponent, Hold, JobSpec, JobState, Step, Usage};
+use model::service::Service;
 use model::time::{TimeLimit, Timestamp};
 use model::topology::Topology;
 use model::tres::Tres;
@@ -110,6 +111,9 @@ pub struct JobExtras {
     /// It waits for a machine that is being made.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub provisioning: bool,
+    /// Where clients find the service, where that is not its path at the server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub service_url: Option<String>,
 }
 
 impl JobView {
@@ -117,6 +121,13 @@ impl JobView {
     pub fn reservation(&self) -> Option<&str> {
         let drawn = self.extras.as_ref().and_then(|extras| extras.magnetic_reservation.as_deref());
         drawn.or(self.spec.request().reservation.as_deref())
+    }
+
+    /// Where clients find the service that it is a replica of: an address, or a path at the server.
+    pub fn service_url(&self) -> Option<String> {
+        self.spec.launch.service.as_ref()?;
+        let said = self.extras.as_ref().and_then(|extras| extras.service_url.clone());
+        Some(said.unwrap_or_else(|| Service::path(self.spec.project(), &self.spec.name)))
     }
 
     /// Seconds that it has run, without the time it was suspended.

@@ -3,6 +3,7 @@
 use super::reading::Reading;
 use super::task::Task;
 use super::value::Value;
+use model::publication::{GatewayChoice, HttpsChoice};
 use model::replica_group::{GroupRole, ReplicaGroup, RouterKind};
 use model::service::{Probe, ProbeMethod, RateKey, RateLimit, Scaling, ServedModel, Service};
 
@@ -80,12 +81,33 @@ fn service(value: &Value) -> Service {
         replicas: replicas.unwrap_or(1),
         auth: value.get("auth").as_bool().unwrap_or(true),
         strip_prefix: value.get("strip_prefix").as_bool().unwrap_or(true),
+        gateway: gateway(value.get("gateway")),
+        https: https(value.get("https")),
         probes: value.get("probes").items().iter().map(probe).collect(),
         model: model(value.get("model")),
         rate_limits: value.get("rate_limits").items().iter().map(rate_limit).collect(),
         // The first deployment; an update of a service that runs gets the next number when it is submitted.
         deployment: 0,
         group: None,
+    }
+}
+
+/// A gateway is every project's: of `PROJECT/NAME` the name alone counts.
+fn gateway(value: &Value) -> GatewayChoice {
+    match (value.as_bool(), value.get("name").as_owned_text()) {
+        (Some(true), _) => GatewayChoice::Required,
+        (Some(false), _) => GatewayChoice::Off,
+        (None, Some(name)) => GatewayChoice::Named(name),
+        (None, None) => GatewayChoice::Default,
+    }
+}
+
+/// `auto` where it says nothing.
+fn https(value: &Value) -> HttpsChoice {
+    match value.as_bool() {
+        Some(true) => HttpsChoice::On,
+        Some(false) => HttpsChoice::Off,
+        None => HttpsChoice::Auto,
     }
 }
 

@@ -16,6 +16,7 @@ pub mod mail;
 mod outcome;
 pub mod pod;
 mod process_policy;
+pub mod publication;
 pub mod reason;
 pub mod replica_group;
 pub mod request;

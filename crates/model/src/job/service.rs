@@ -1,5 +1,6 @@
 //! Services: runs whose replicas answer HTTP requests. What the server must know of one to pass requests on to its replicas.
 
+use super::publication::{GatewayChoice, HttpsChoice};
 use super::replica_group::{GroupRole, ReplicaGroup};
 use serde::{Deserialize, Serialize};
 
@@ -33,6 +34,10 @@ pub struct Service {
     /// Replicas see the path that follows the service's own address, and else the whole path.
     #[serde(default = "yes")]
     pub strip_prefix: bool,
+    #[serde(default, skip_serializing_if = "GatewayChoice::is_usual")]
+    pub gateway: GatewayChoice,
+    #[serde(default, skip_serializing_if = "HttpsChoice::is_usual")]
+    pub https: HttpsChoice,
     /// A replica gets requests once all of these have succeeded, and as long as they do.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub probes: Vec<Probe>,
@@ -308,6 +313,8 @@ impl Service {
             scaling: None,
             auth: true,
             strip_prefix: true,
+            gateway: GatewayChoice::Default,
+            https: HttpsChoice::Auto,
             probes: Vec::new(),
             model: None,
             rate_limits: Vec::new(),
@@ -335,6 +342,7 @@ impl Service {
             let found = self.replicas;
             return Err(format!("replicas {found}: expected a number from 1 to {REPLICAS_MAX}"));
         }
+        self.gateway.check()?;
         self.scaling.as_ref().map_or(Ok(()), |scaling| scaling.check(self.replicas))?;
         if self.probes.len() > PROBES_MAX {
             return Err(format!("a service has at most {PROBES_MAX} probes"));
@@ -434,6 +442,10 @@ mod tests {
         for (service, part) in [
             (Service::at(0), "port 0"),
             (Service { replicas: 0, ..Service::at(80) }, "replicas 0"),
+            (
+                Service { gateway: GatewayChoice::Named("a b".into()), ..Service::at(80) },
+                "gateway \"a b\"",
+            ),
             (Service { probes: vec![Probe::default(); 9], ..Service::at(80) }, "at most 8 probes"),
             (probe(|probe| probe.url = "http://elsewhere/".into()), "expected a path"),
             (probe(|probe| probe.url = "/a b".into()), "expected a path"),

@@ -14,6 +14,7 @@ use model::gpu_series::ExporterAddress;
 use model::hostlist;
 use model::machine::SourceConfig;
 use model::price::Price;
+use model::publication::check_gateway_name;
 use model::site::{
     AddressRange, ContainerSite, EngineKind, IdRanges, ImagePull, NetworkPolicy, PortRange,
     RuntimeKind, TaskUser,
@@ -105,6 +106,8 @@ struct Proxy {
     domain: Option<Domain>,
     /// Each request to a service has a line in `access.log`.
     access_log: bool,
+    /// The gateway of services that name none.
+    default_gateway: Option<GatewayName>,
 }
 
 impl Proxy {
@@ -158,6 +161,19 @@ impl TryFrom<String> for Domain {
             return Ok(Self(text.to_ascii_lowercase()));
         }
         Err(format!("{text:?}: expected a domain, as in apps.example.org"))
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(try_from = "String")]
+struct GatewayName(String);
+
+impl TryFrom<String> for GatewayName {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        check_gateway_name(&text)?;
+        Ok(Self(text))
     }
 }
 
@@ -356,6 +372,7 @@ impl SluiceToml {
             listen: self.proxy.listen.map(|listen| listen.0),
             domain: self.proxy.domain.map(|domain| domain.0),
             access_log: self.proxy.access_log,
+            default_gateway: self.proxy.default_gateway.map(|name| name.0),
         };
         config.server_addresses = self.server.addresses.into_iter().map(|one| one.0).collect();
         config.server_certificate = self.certificate_files;
@@ -516,14 +533,20 @@ mod tests {
         assert_eq!(proxy(""), ProxyConfig::default());
         let at = ProxyListen::At("0.0.0.0:6823".parse().expect("an address"));
         let text = "[proxy]\nlisten = '0.0.0.0:6823'\ndomain = 'Apps.example.org:6823'\n\
-                    access_log = true\n";
+                    access_log = true\ndefault_gateway = 'edge1'\n";
         let domain = Some("apps.example.org:6823".to_owned());
-        assert_eq!(proxy(text), ProxyConfig { listen: Some(at), domain, access_log: true });
+        let default_gateway = Some("edge1".to_owned());
+        let expected = ProxyConfig { listen: Some(at), domain, access_log: true, default_gateway };
+        assert_eq!(proxy(text), expected);
         assert_eq!(proxy("[proxy]\nlisten = 'off'\n").listen, Some(ProxyListen::Off));
         let both = "[proxy]\nlisten = 'off'\ndomain = 'apps.example.org'\n";
         let files = MemoryFiles::default().with("/etc/sluice/sluice.toml", both);
         let error = read(&files, Path::new("/etc/sluice")).expect_err("no host names there");
         assert!(error.to_string().contains("[proxy] domain"), "{error}");
+        let bad = "[proxy]\ndefault_gateway = 'a b'\n";
+        let files = MemoryFiles::default().with("/etc/sluice/sluice.toml", bad);
+        let error = read(&files, Path::new("/etc/sluice")).expect_err("no name of a gateway");
+        assert!(error.to_string().contains("edge1"), "{error}");
     }
 
     #[test]

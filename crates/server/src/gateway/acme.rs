@@ -9,12 +9,7 @@ use super::certificate::{Certificates, certified, parse};
 use crate::auth::identity::write_private;
 use crate::clock;
 use crate::error::ServerError;
-use crate::proxy::origin::is_label;
-use axum::Router;
-use axum::extract::{Path as PathPart, State};
-use axum::http::{StatusCode, Uri};
-use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use crate::show::service_address::is_label;
 use instant_acme::{
     Account, AccountCredentials, AuthorizationStatus, ChallengeType, Identifier, NewAccount,
     NewOrder, OrderStatus, RetryPolicy,
@@ -51,7 +46,6 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 const FOLDER: &str = "acme";
 const ACCOUNT: &str = "account.json";
-const CHALLENGE_PATH: &str = "/.well-known/acme-challenge/{token}";
 
 pub struct AcmeOptions {
     /// The URL of the authority's directory.
@@ -76,34 +70,10 @@ impl Challenges {
         self.0.lock().expect("no panic with the texts held").clear();
     }
 
-    fn get(&self, token: &str) -> Option<String> {
+    /// What the authority is answered.
+    pub fn get(&self, token: &str) -> Option<String> {
         self.0.lock().expect("no panic with the texts held").get(token).cloned()
     }
-
-    /// What is answered at port 80: the proof of a name, and for all else the way to HTTPS.
-    pub fn router(self) -> Router {
-        Router::new().route(CHALLENGE_PATH, get(prove)).fallback(to_https).with_state(self)
-    }
-}
-
-async fn prove(
-    State(challenges): State<Challenges>,
-    PathPart(token): PathPart<String>,
-) -> Response {
-    match challenges.get(&token) {
-        Some(text) => text.into_response(),
-        None => StatusCode::NOT_FOUND.into_response(),
-    }
-}
-
-async fn to_https(headers: axum::http::HeaderMap, uri: Uri) -> Response {
-    let host = headers.get("host").and_then(|host| host.to_str().ok()).unwrap_or_default();
-    let host = host.rsplit_once(':').map_or(host, |(name, _)| name);
-    let place = uri.path_and_query().map_or("/", |place| place.as_str());
-    crate::proxy::exchange::redirect(
-        StatusCode::PERMANENT_REDIRECT,
-        &format!("https://{host}{place}"),
-    )
 }
 
 /// Sees to it that each name has a certificate.
@@ -125,6 +95,15 @@ struct ServiceHost {
     project: String,
     /// A replica of it is ready.
     is_ready: bool,
+}
+
+impl ServiceHost {
+    /// `None` for a service that has no host name, or does without HTTPS.
+    fn of(route: &ServiceRoute, domain: &str) -> Option<Self> {
+        let ServiceRoute { project, run, is_ready, https, .. } = route;
+        let name = host_name(project, run, domain).filter(|_| !https.is_plain(true))?;
+        Some(Self { name, project: project.clone(), is_ready: *is_ready })
+    }
 }
 
 /// Which names have a certificate, or get one: those that have one first, then in turns by project, those with fewer before. A
@@ -280,12 +259,8 @@ impl AcmeKeeper {
         let routes = self.gateway.routes();
         let Some(domain) = routes.domain.as_deref() else { return Vec::new() };
         let domain = domain.rsplit_once(':').map_or(domain, |(name, _)| name);
-        let host = |route: &ServiceRoute| {
-            let ServiceRoute { project, run, is_ready, .. } = route;
-            let name = host_name(project, run, domain)?;
-            Some(ServiceHost { name, project: project.clone(), is_ready: *is_ready })
-        };
-        let all = routes.services().filter_map(|service| host(&service.route)).collect();
+        let of_route = |route: &ServiceRoute| ServiceHost::of(route, domain);
+        let all = routes.services().filter_map(|service| of_route(&service.route)).collect();
         chosen(all, |name| self.names.get(name).is_some_and(|known| known.renew_s.is_some()))
     }
 
@@ -414,6 +389,7 @@ async fn order(account: &Account, name: &str, challenges: &Challenges) -> Result
 #[cfg(test)]
 mod tests {
     use super::*;
+    use model::publication::HttpsChoice;
 
     #[test]
     fn services_have_host_names_where_their_names_are_labels() {
@@ -422,6 +398,28 @@ mod tests {
         assert_eq!(name("team", "web-1").as_deref(), Some("web-1.team.apps.example"));
         for (project, run) in [("main", "Web"), ("a_b", "web"), ("main", "-x"), ("main", "")] {
             assert_eq!(name(project, run), None, "{project} {run}");
+        }
+    }
+
+    #[test]
+    fn certificate_is_ordered_for_services_with_https_alone() {
+        for (https, expected) in [
+            (HttpsChoice::Auto, Some("web.apps.example")),
+            (HttpsChoice::On, Some("web.apps.example")),
+            (HttpsChoice::Off, None),
+        ] {
+            let route = ServiceRoute {
+                project: "main".into(),
+                run: "web".into(),
+                auth: true,
+                strip_prefix: true,
+                https,
+                is_ready: true,
+                rate_limits: Vec::new(),
+                replicas: Vec::new(),
+            };
+            let host = ServiceHost::of(&route, "apps.example").map(|host| host.name);
+            assert_eq!(host.as_deref(), expected, "{https:?}");
         }
     }
 

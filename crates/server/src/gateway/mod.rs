@@ -1,13 +1,14 @@
 //! `sluice gateway`: services behind another address than the server's, by as many processes as wanted. A gateway asks the server
 //! once a second for its routes, and keeps passing requests on by the last ones while the server is away.
 //!
-//! - `routes`: what the server said last; `pass`: one request; `certificate`: TLS towards clients; `acme`, `acme_http`: certificates
+//! - `routes`: what the server said last; `pass`: one request; `plain_port`: plain HTTP; `certificate`: TLS towards clients; `acme`, `acme_http`: certificates
 //!   that are ordered for host names; `server_address`: connections to the server, which gets what a gateway cannot pass on itself.
 
 mod acme;
 mod acme_http;
 mod certificate;
 mod pass;
+mod plain_port;
 mod routes;
 mod server_address;
 
@@ -15,7 +16,7 @@ use crate::auth::identity::write_private;
 use crate::connection_limits::{self, ConnectionLimits, ListenerSlots};
 use crate::error::ServerError;
 use crate::http::clients_port::ClientsPort;
-use crate::http::drain::{Drain, Drainer};
+use crate::http::drain::Drainer;
 use crate::http::port_tls::PortTls;
 use crate::proxy::access_log::AccessLog;
 use crate::proxy::pool::ConnectionPool;
@@ -27,7 +28,7 @@ use certificate::Certificates;
 pub use cluster::CertificateFiles;
 use routes::Routes;
 pub use server_address::ServerAddress;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
@@ -52,8 +53,10 @@ pub struct GatewayOptions {
     pub listener: TcpListener,
     /// Without one, clients of this machine alone are answered.
     pub certificate: Option<CertificateFiles>,
-    /// Certificates are ordered for the host names of services; the port where the authority proves them.
-    pub acme: Option<(AcmeOptions, TcpListener)>,
+    /// Certificates are ordered for the host names of services.
+    pub acme: Option<AcmeOptions>,
+    /// The port for plain HTTP, where an ACME authority proves names too.
+    pub http: Option<TcpListener>,
     /// Its own folder.
     pub dir: PathBuf,
     pub server: ServerAddress,
@@ -63,6 +66,9 @@ pub struct GatewayOptions {
 
 /// What the requests of a gateway share.
 pub struct Gateway {
+    /// By which services choose it.
+    name: String,
+    has_tls: bool,
     routes: RwLock<Arc<Routes>>,
     server: ServerAddress,
     server_pool: Arc<ConnectionPool>,
@@ -100,7 +106,7 @@ pub fn run(options: GatewayOptions, ready: impl FnOnce()) -> Result<(), ServerEr
 }
 
 async fn serve(options: GatewayOptions, ready: impl FnOnce()) -> Result<(), ServerError> {
-    let GatewayOptions { name, listener, certificate, acme, dir, server, access_log, ask } =
+    let GatewayOptions { name, listener, certificate, acme, http, dir, server, access_log, ask } =
         options;
     let address = listener.local_addr().map(|at| at.to_string()).unwrap_or_default();
     let listening = |e| ServerError::Listen { address: address.clone(), source: e };
@@ -109,14 +115,16 @@ async fn serve(options: GatewayOptions, ready: impl FnOnce()) -> Result<(), Serv
     let mut interrupt = signal(SignalKind::interrupt()).map_err(stopping)?;
     let log = Arc::new(AccessLog::new(&dir));
     log.turn(access_log);
+    let has_tls = certificate.is_some() || acme.is_some();
     let gateway = Arc::new(Gateway {
+        name,
+        has_tls,
         routes: RwLock::new(Arc::new(saved(&dir))),
         server,
         server_pool: Arc::default(),
         access_log: log,
     });
     let certificates = Arc::new(Certificates::default());
-    let has_tls = certificate.is_some() || acme.is_some();
     if let Some(files) = certificate {
         certificates.watch_files(files)?;
     }
@@ -124,6 +132,9 @@ async fn serve(options: GatewayOptions, ready: impl FnOnce()) -> Result<(), Serv
     let limits = ConnectionLimits::default();
     let slots = ListenerSlots::new(connection_limits::raise_descriptors(), &limits);
     let (drainer, drain) = Drainer::new();
+    let plain_address = http.as_ref().and_then(|http| http.local_addr().ok());
+    let plain_address = plain_address.map(|at| found_at(&at.to_string())).unwrap_or_default();
+    let http = http.map(|listener| (listener, drain.clone()));
     let port = ClientsPort {
         router: Router::new().fallback(pass::pass).with_state(gateway.clone()),
         slots: slots.proxy,
@@ -133,27 +144,29 @@ async fn serve(options: GatewayOptions, ready: impl FnOnce()) -> Result<(), Serv
         drain,
         is_plain: false,
     };
-    if let Some((options, listener)) = acme {
-        let challenges = Challenges::default();
-        let proofs = ClientsPort {
-            router: challenges.clone().router(),
+    let challenges = Challenges::default();
+    if let Some((listener, drain)) = http {
+        let plain = ClientsPort {
+            router: plain_port::router(gateway.clone(), challenges.clone()),
             slots: slots.port,
             handshakes: slots.handshakes,
             limits,
             tls: PortTls::fixed(None),
-            drain: Drain::never(),
+            drain,
             is_plain: true,
         };
         listener.set_nonblocking(true).map_err(listening)?;
         let listener = tokio::net::TcpListener::from_std(listener).map_err(listening)?;
-        tokio::spawn(Arc::new(proofs).serve(listener));
+        tokio::spawn(Arc::new(plain).serve(listener));
+    }
+    if let Some(options) = acme {
         let keeper = AcmeKeeper::new(options, gateway.clone(), certificates, challenges, &dir)?;
         tokio::spawn(keeper.run());
     }
     listener.set_nonblocking(true).map_err(listening)?;
     let listener = tokio::net::TcpListener::from_std(listener).map_err(listening)?;
     tokio::spawn(Arc::new(port).serve(listener));
-    let reporter = Reporter { gateway, name, address: address.clone(), dir, ask };
+    let reporter = Reporter { gateway, address: found_at(&address), plain_address, dir, ask };
     let thread = std::thread::Builder::new().name("sync".into());
     let spawned = thread.spawn(move || reporter.run());
     spawned.map_err(|e| ServerError::Other(format!("cannot start a thread: {e}")))?;
@@ -167,6 +180,16 @@ async fn serve(options: GatewayOptions, ready: impl FnOnce()) -> Result<(), Serv
     Ok(())
 }
 
+/// Where clients find a gateway that listens at this address: by the machine's name where it listens at all of them.
+fn found_at(address: &str) -> String {
+    let at = address.parse::<SocketAddr>().ok().filter(|at| at.ip().is_unspecified());
+    let host = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
+    match (at, host) {
+        (Some(at), Some(host)) => format!("{host}:{}", at.port()),
+        _ => address.to_owned(),
+    }
+}
+
 /// The routes of the last run. Without them, the first request waits for the server.
 fn saved(dir: &Path) -> Routes {
     let text = std::fs::read(dir.join(SAVED)).ok();
@@ -177,8 +200,8 @@ fn saved(dir: &Path) -> Routes {
 /// Asks the server for routes. It blocks, on a thread of its own.
 struct Reporter {
     gateway: Arc<Gateway>,
-    name: String,
     address: String,
+    plain_address: String,
     dir: PathBuf,
     ask: AskServer,
 }
@@ -202,9 +225,11 @@ impl Reporter {
         let before = self.gateway.routes();
         let loads = before.take_loads();
         let report = GatewayReport {
-            name: self.name.clone(),
+            name: self.gateway.name.clone(),
             address: self.address.clone(),
             domain: before.domain.clone().unwrap_or_default(),
+            plain_address: self.plain_address.clone(),
+            has_tls: self.gateway.has_tls,
             loads: loads.clone(),
         };
         match (self.ask)(report) {

@@ -26,6 +26,7 @@ use axum::response::{IntoResponse, Response};
 use hyper::body::Body as _;
 use hyper::upgrade::OnUpgrade;
 use model::id::AttemptId;
+use model::publication::HttpsChoice;
 use nix::sys::socket::{setsockopt, sockopt};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -131,6 +132,14 @@ async fn answer(gateway: &Gateway, request: Request) -> Result<Response, Box<Res
     answered
 }
 
+/// Whether the port for plain HTTP answers a request: its service does without HTTPS, or the gateway has no certificate.
+pub fn is_plain(gateway: &Gateway, request: &Request) -> bool {
+    let routes = gateway.routes();
+    let wanted = Wanted::of(&routes, request);
+    let service = wanted.and_then(|wanted| routes.service(&key(&wanted.project, &wanted.run)));
+    service.map_or(HttpsChoice::Auto, |service| service.route.https).is_plain(gateway.has_tls)
+}
+
 /// Whether the gateway itself knows that the service is open to this request.
 fn admits(routes: &Routes, service: &RoutedService, request: &Request) -> bool {
     if !service.route.auth {
@@ -169,9 +178,11 @@ impl ToServer {
         head.append(header::VIA, HeaderValue::from_static(VIA_GATEWAY));
         // The server's limits of clients are for each of them, and not for the gateway.
         let token = HeaderValue::from_str(&gateway.server.token.0).ok();
-        if let Some((client, mut token)) = client.zip(token) {
+        let name = HeaderValue::from_str(&gateway.name).ok();
+        if let Some(((client, mut token), name)) = client.zip(token).zip(name) {
             token.set_sensitive(true);
             head.append(HeaderName::from_static(headers::CLIENT), client);
+            head.append(HeaderName::from_static(headers::GATEWAY_NAME), name);
             head.append(HeaderName::from_static(headers::GATEWAY_TOKEN), token);
         }
         let body = bounded_body(body, SERVICE_LIMITS.body_bytes);
@@ -344,6 +355,8 @@ mod tests {
         let token = SecretValue("of-the-gateway".into());
         let server = ServerAddress { host: "127.0.0.1".into(), port: 1, tls: None, token };
         Gateway {
+            name: "edge".into(),
+            has_tls: false,
             routes: RwLock::default(),
             server,
             server_pool: Arc::default(),
@@ -379,6 +392,7 @@ mod tests {
             ("host", "head.example"),
             ("via", VIA_GATEWAY),
             (headers::CLIENT, "192.0.2.7"),
+            (headers::GATEWAY_NAME, "edge"),
             (headers::GATEWAY_TOKEN, "of-the-gateway"),
         ] {
             let found: Vec<_> = sent.headers().get_all(name).iter().collect();

@@ -6,7 +6,7 @@ use crate::proxy::service::request_rate::RequestRates;
 use crate::shared::service_counts::{ServiceCount, ServiceName, ServiceValues};
 use model::id::AttemptId;
 use model::time::Timestamp;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
@@ -129,7 +129,7 @@ impl Routes {
     /// The routes after an answer of the server. One that has just started knows neither all services nor their replicas: what was
     /// known before stays until it does.
     pub fn after(&self, answer: GatewayRoutes) -> Self {
-        let GatewayRoutes { is_settled, proxy_port, domain, services, tokens } = answer;
+        let GatewayRoutes { is_settled, proxy_port, domain, services, withdrawn, tokens } = answer;
         let mut next: HashMap<String, Arc<RoutedService>> = services
             .into_iter()
             .map(|route| {
@@ -139,7 +139,9 @@ impl Routes {
             })
             .collect();
         if !is_settled {
-            for (key, before) in &self.services {
+            let withdrawn: HashSet<String> = withdrawn.into_iter().collect();
+            let stay = self.services.iter().filter(|(key, _)| !withdrawn.contains(*key));
+            for (key, before) in stay {
                 next.entry(key.clone()).or_insert_with(|| before.clone());
             }
         }
@@ -192,7 +194,8 @@ impl Routes {
         let mut tokens: Vec<TokenRoute> = self.tokens.values().cloned().collect();
         tokens.sort_by(|a, b| a.hash.cmp(&b.hash));
         let (domain, proxy_port) = (self.domain.clone(), self.proxy_port);
-        GatewayRoutes { is_settled: true, proxy_port, domain, services, tokens }
+        let withdrawn = Vec::new();
+        GatewayRoutes { is_settled: true, proxy_port, domain, services, withdrawn, tokens }
     }
 
     /// What is reported, and counted anew from now on.
@@ -228,6 +231,7 @@ impl Routes {
 mod tests {
     use super::*;
     use model::id::JobId;
+    use model::publication::HttpsChoice;
 
     fn answer(is_settled: bool, replicas: &[u32]) -> GatewayRoutes {
         let replica = |job: &u32| ReplicaRoute {
@@ -240,6 +244,7 @@ mod tests {
             run: "web".into(),
             auth: true,
             strip_prefix: true,
+            https: HttpsChoice::Auto,
             is_ready: true,
             rate_limits: Vec::new(),
             replicas: replicas.iter().map(replica).collect(),
@@ -281,6 +286,9 @@ mod tests {
         };
         let none = bare(false);
         assert_eq!(jobs(&none), [1], "it knows no service yet");
+        let withdrawn = vec!["main/web".to_owned()];
+        let elsewhere = known.after(GatewayRoutes { withdrawn, ..GatewayRoutes::default() });
+        assert!(elsewhere.service("main/web").is_none(), "it knows that others publish it");
         assert_eq!(none.admit("h", "main", Timestamp(5)), Admission::Member);
         assert_eq!(bare(true).admit("h", "main", Timestamp(5)), Admission::Unknown);
         let revoked = known.after(GatewayRoutes::default());

@@ -61,6 +61,7 @@ fn is_loopback(host: &str) -> bool {
 mod tests {
     use super::*;
     use model::id::{AttemptId, JobId};
+    use model::publication::HttpsChoice;
     use wire::gateway::{ReplicaRoute, ServiceRoute};
 
     #[test]
@@ -72,6 +73,7 @@ mod tests {
             run: "web".into(),
             auth: true,
             strip_prefix: true,
+            https: HttpsChoice::Auto,
             is_ready: true,
             rate_limits: Vec::new(),
             replicas: vec![replica("127.0.0.1"), replica("10.0.0.7"), replica("localhost")],

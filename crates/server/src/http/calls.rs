@@ -18,7 +18,7 @@ use crate::shared::long_calls::{LongCall, LongWork};
 use crate::show::job_list::{self, EncodedAnswer, ListedJob};
 use crate::show::{
     activity_history, cluster_view, diagnostics, explain, history, kept_text, projects, queue_head,
-    reservations, shares, sstat, submit_test, usage_report, what_if,
+    reservations, service_address, shares, sstat, submit_test, usage_report, what_if,
 };
 use crate::step::create;
 use crate::user_shares::ShareOwner;
@@ -463,6 +463,7 @@ async fn submit_unlogged(
     settle_owner(shared, &mut submission, &by)?;
     open_fleets(&shared.read(), &mut submission);
     check_script_size(&shared.read(), &submission)?;
+    service_address::check(shared, &submission).await?;
     references::check_submission(&shared.read(), &submission)?;
     let _sealing = shared.sealing.read().await;
     registry_auth::seal(shared, &mut submission)?;

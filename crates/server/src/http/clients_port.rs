@@ -62,7 +62,7 @@ pub struct ClientsPort {
     pub limits: ConnectionLimits,
     pub tls: PortTls,
     pub drain: Drain,
-    /// Plain HTTP is answered to everybody: nothing that is said there is secret.
+    /// Plain HTTP is answered to everybody, as the site chose.
     pub is_plain: bool,
 }
 

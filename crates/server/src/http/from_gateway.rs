@@ -4,8 +4,9 @@ use crate::auth::{principal, token};
 use crate::http::authenticate;
 use crate::http::gateways;
 use crate::http::peer::Peer;
-use crate::proxy::headers::{CLIENT, GATEWAY_TOKEN};
+use crate::proxy::headers::{CLIENT, GATEWAY_NAME, GATEWAY_TOKEN};
 use crate::proxy::service::request_head::is_from_gateway;
+use crate::proxy::service::request_source::PassedBy;
 use crate::shared::Shared;
 use axum::extract::{Request, State};
 use axum::http::HeaderMap;
@@ -16,17 +17,21 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 /// A gateway on the server's own machine passes on what strangers ask: nothing that it passes on counts as from this machine,
-/// where `admin.token` is taken. Who says so of a request of his own loses by it alone. The address of a client is taken from a
-/// gateway that proves itself by its token, and nobody else's word for it goes on.
+/// where `admin.token` is taken. Who says so of a request of his own loses by it alone. The address of a client and the gateway's own
+/// name are taken from a gateway that proves itself by its token, and nobody else's word for them goes on.
 pub async fn mark(State(shared): State<Arc<Shared>>, mut request: Request, next: Next) -> Response {
     let is_passed_on = is_from_gateway(request.headers());
-    let said = take_client(request.headers_mut());
+    let said = GatewayClaim::take(request.headers_mut());
     let peer = request.extensions().get::<Peer>();
     let is_near = matches!(peer, Some(Peer::Port { is_loopback: true, .. }));
-    let client = match said {
-        Some((client, hash)) if is_gateway(&shared, &hash, is_near).await => Some(client),
+    let proved = match said {
+        Some(said) if is_gateway(&shared, &said.token_hash, is_near).await => Some(said),
         _ => None,
     };
+    let client = proved.as_ref().map(|proved| proved.client);
+    if let Some(proved) = proved {
+        request.extensions_mut().insert(PassedBy(proved.name));
+    }
     if let Some(Peer::Port { from, is_loopback, .. }) = request.extensions_mut().get_mut::<Peer>() {
         *is_loopback &= !is_passed_on;
         *from = client.unwrap_or(*from);
@@ -34,11 +39,23 @@ pub async fn mark(State(shared): State<Arc<Shared>>, mut request: Request, next:
     next.run(request).await
 }
 
-/// Takes out of a request whose it is by a gateway's word, with the hash of the token that comes with it.
-fn take_client(headers: &mut HeaderMap) -> Option<(IpAddr, String)> {
-    let (client, token) = (headers.remove(CLIENT), headers.remove(GATEWAY_TOKEN));
-    let client = client?.to_str().ok()?.parse().ok()?;
-    Some((client, token::hash(token?.to_str().ok()?)))
+/// What a request says of the gateway that has passed it on, and of its client.
+struct GatewayClaim {
+    client: IpAddr,
+    /// An earlier gateway says none.
+    name: Option<String>,
+    token_hash: String,
+}
+
+impl GatewayClaim {
+    /// Takes it out of a request.
+    fn take(headers: &mut HeaderMap) -> Option<Self> {
+        let [client, name, token] =
+            [CLIENT, GATEWAY_NAME, GATEWAY_TOKEN].map(|name| headers.remove(name));
+        let client = client?.to_str().ok()?.parse().ok()?;
+        let name = name.and_then(|name| name.to_str().ok().map(str::to_owned));
+        Some(Self { client, name, token_hash: token::hash(token?.to_str().ok()?) })
+    }
 }
 
 /// Whether the token with this hash is one of a gateway, and its user an operator.
@@ -66,8 +83,10 @@ mod tests {
     use tower_service::Service;
 
     async fn seen(request: Request) -> String {
-        let is_left = request.headers().contains_key(CLIENT);
-        format!("{} {is_left}", client_address(&request))
+        let headers = request.headers();
+        let is_left = headers.contains_key(CLIENT) || headers.contains_key(GATEWAY_NAME);
+        let by = request.extensions().get::<PassedBy>().and_then(|by| by.0.as_deref());
+        format!("{} {} {is_left}", client_address(&request), by.unwrap_or("-"))
     }
 
     #[tokio::test(flavor = "multi_thread")]
@@ -87,13 +106,13 @@ mod tests {
             .fallback(seen)
             .layer(middleware::from_fn_with_state(server.shared.clone(), mark));
         for (token, expected) in [
-            ("of-a-gateway", "192.0.2.7 false"),
-            ("of-root", "127.0.0.1 false"),
-            ("of-nobody", "127.0.0.1 false"),
+            ("of-a-gateway", "192.0.2.7 edge false"),
+            ("of-root", "127.0.0.1 - false"),
+            ("of-nobody", "127.0.0.1 - false"),
         ] {
             let request = Request::get("/").header(CLIENT, "192.0.2.7");
-            let mut request =
-                request.header(GATEWAY_TOKEN, token).body(Body::empty()).expect("a request");
+            let request = request.header(GATEWAY_NAME, "edge").header(GATEWAY_TOKEN, token);
+            let mut request = request.body(Body::empty()).expect("a request");
             request.extensions_mut().insert(port().expect("a peer"));
             let response = router.clone().call(request).await.expect("a response");
             let body = response.into_body().collect().await.expect("a body").to_bytes();

@@ -2,13 +2,14 @@
 
 use crate::clock;
 use crate::shared::Shared;
-use crate::shared::gateways::Routes;
+use crate::shared::gateways::OwnRoutes;
 use cluster::State;
 use cluster::authorise::{Act, authorise};
 use cluster::rights::{Rights, is_project, role_of};
 use cluster::token::{TokenStatus, UserToken};
 use model::fleet::MAIN_PROJECT;
 use model::principal::{Principal, Role};
+use model::publication::check_gateway_name;
 use model::reason::Refusal;
 use model::time::Timestamp;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -17,23 +18,14 @@ use tokio::task::block_in_place;
 use wire::client::Answer;
 use wire::gateway::{GatewayReport, GatewayRoutes, TokenRoute};
 
-/// Characters of a gateway's name.
-const NAME_CHARS_MAX: usize = 64;
 /// The most tokens that a gateway gets. The server judges the others.
 const TOKENS_MAX: usize = 10_000;
 
 pub fn sync(shared: &Shared, by: &Principal, report: GatewayReport) -> Result<Answer, Refusal> {
     check(&shared.read(), by)?;
-    let is_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    if report.name.is_empty()
-        || report.name.len() > NAME_CHARS_MAX
-        || !report.name.chars().all(is_name)
-    {
-        let name = report.name;
-        return Err(Refusal::Other(format!("gateway {name:?}: expected a name such as edge1")));
-    }
+    check_gateway_name(&report.name).map_err(Refusal::Other)?;
     let found = shared.volatile.gateways.report(report, Instant::now());
-    let Routes { is_settled, services } =
+    let OwnRoutes { is_settled, services, withdrawn } =
         found.ok_or_else(|| Refusal::Other("there are too many gateways".into()))?;
     // It takes long where there are many tokens: the thread answers nobody else meanwhile, and others take its place.
     let (domain, tokens) = block_in_place(|| {
@@ -46,6 +38,7 @@ pub fn sync(shared: &Shared, by: &Principal, report: GatewayReport) -> Result<An
         proxy_port: shared.setup.proxy.map(|at| at.port()),
         domain,
         services,
+        withdrawn,
         tokens,
     })))
 }

@@ -2,8 +2,8 @@
 
 use crate::auth::identity::{self, Identity};
 use crate::error::ServerError;
-use crate::proxy::origin::certified_projects;
 use crate::shared::Shared;
+use crate::show::service_address::certified_projects;
 use cluster::{CertificateFiles, ClusterConfig};
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;

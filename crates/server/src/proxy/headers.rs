@@ -11,8 +11,10 @@ const FORWARDED_PREFIX: &str = "x-forwarded-prefix";
 /// The cookie that says whose pages a browser shows.
 pub const BROWSER: &str = "sluice_browser";
 
-/// The address of the client whose request a gateway passes on, and the gateway's token, without which the server ignores it.
+/// The address of the client whose request a gateway passes on, the gateway's name, and its token, without which the server ignores
+/// both.
 pub const CLIENT: &str = "x-sluice-client";
+pub const GATEWAY_NAME: &str = "x-sluice-gateway-name";
 pub const GATEWAY_TOKEN: &str = "x-sluice-gateway";
 
 /// Headers that are of one connection only.
@@ -93,7 +95,7 @@ pub fn to_job(mut headers: HeaderMap, by_token: bool, prefix: &str) -> HeaderMap
     if by_token {
         headers.remove(header::AUTHORIZATION);
     }
-    for name in [FORWARDED_PREFIX, CLIENT, GATEWAY_TOKEN] {
+    for name in [FORWARDED_PREFIX, CLIENT, GATEWAY_NAME, GATEWAY_TOKEN] {
         headers.remove(name);
     }
     if let Ok(line) = HeaderValue::from_str(prefix)
@@ -188,6 +190,7 @@ mod tests {
             ("host", "head:6820"),
             ("x-sluice-gateway", "secret"),
             ("x-sluice-client", "secret"),
+            ("x-sluice-gateway-name", "secret"),
         ]);
         assert!(cookies(&asked, COOKIE).eq(["other", "secret"]));
         let sent = to_job(asked.clone(), true, "/proxy/jobs/1/80/");

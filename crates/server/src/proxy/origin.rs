@@ -13,14 +13,9 @@ use axum::http::uri::Authority;
 use axum::http::{StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
-use cluster::State as ClusterState;
-use model::account::ROOT_ACCOUNT;
 use model::fleet::MAIN_PROJECT;
 use std::net::SocketAddr;
 use std::sync::Arc;
-
-/// Projects of which the cluster's own certificate has names.
-const CERTIFIED_PROJECTS_MAX: usize = 100;
 
 /// Whether services and pages of jobs have another origin than the server's own page.
 pub fn is_own(shared: &Shared) -> bool {
@@ -44,44 +39,6 @@ fn base(shared: &Shared) -> String {
     match addresses.find_map(|address| address.rsplit_once(':')) {
         Some((host, _)) => format!("https://{host}:{}", at.port()),
         None => format!("https://{at}"),
-    }
-}
-
-/// The projects, beside the main one, whose services have names in the cluster's own certificate: those that are labels of a host
-/// name, as many as a certificate may name.
-pub fn certified_projects(state: &ClusterState) -> impl Iterator<Item = &str> {
-    let names = state.accounts.keys().map(String::as_str);
-    let is_named = |name: &&str| *name != ROOT_ACCOUNT && *name != MAIN_PROJECT && is_label(name);
-    names.filter(is_named).take(CERTIFIED_PROJECTS_MAX)
-}
-
-/// Whether a text is one label of a host name.
-pub fn is_label(text: &str) -> bool {
-    let is_good = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-    let is_inner = !text.starts_with('-') && !text.ends_with('-');
-    (1..=63).contains(&text.len()) && is_inner && text.bytes().all(is_good)
-}
-
-/// The address of a service by its host name, where the site has a domain for services and a certificate can have the name; else
-/// `path`, its path at this server.
-pub fn service_url(shared: &Shared, path: &str) -> String {
-    service_address(&shared.read(), path)
-}
-
-/// The same for who holds the state.
-pub fn service_address(state: &ClusterState, path: &str) -> String {
-    // A site's own certificate has the names that the site gave it.
-    let is_certified = |project: &str| match &state.config.server_certificate {
-        Some(_) => is_label(project),
-        None => certified_projects(state).any(|one| one == project),
-    };
-    let name = path.strip_prefix("/proxy/services/").map(|name| name.trim_end_matches('/'));
-    match (&state.config.proxy.domain, name.and_then(|name| name.split_once('/'))) {
-        (Some(domain), Some((MAIN_PROJECT, run))) => format!("https://{run}.{domain}/"),
-        (Some(domain), Some((project, run))) if is_certified(project) => {
-            format!("https://{run}.{project}.{domain}/")
-        }
-        _ => path.to_owned(),
     }
 }
 
@@ -127,33 +84,6 @@ pub async fn lead_to_own(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::account::Account;
-
-    #[test]
-    fn service_has_a_host_name_where_a_certificate_can_have_it() {
-        let mut state = ClusterState::default();
-        for name in ["team", "my_team", "root"] {
-            let account = Account {
-                name: name.to_owned(),
-                description: String::new(),
-                organization: String::new(),
-                parent: None,
-                coordinators: Vec::new(),
-            };
-            state.accounts.insert(name.to_owned(), account);
-        }
-        assert!(certified_projects(&state).eq(["team"]));
-        let path = "/proxy/services/team/web/";
-        assert_eq!(service_address(&state, path), path, "no domain");
-        Arc::make_mut(&mut state.config).proxy.domain = Some("apps.example".to_owned());
-        for (path, expected) in [
-            (path, "https://web.team.apps.example/"),
-            ("/proxy/services/main/web/", "https://web.apps.example/"),
-            ("/proxy/services/my_team/web/", "/proxy/services/my_team/web/"),
-        ] {
-            assert_eq!(service_address(&state, path), expected);
-        }
-    }
 
     #[test]
     fn host_names_below_the_domain_mean_services() {

@@ -3,6 +3,7 @@
 
 use crate::shared::service_counts::ServiceName;
 use model::id::AttemptId;
+use model::publication::GatewayChoice;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -27,16 +28,51 @@ struct Known {
 }
 
 /// The services as gateways get them.
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub struct Routes {
     pub is_settled: bool,
+    /// The gateway of services that name none, where the site names one.
+    pub default: Option<String>,
+    pub services: Vec<PublishedRoute>,
+}
+
+/// A service, and which gateways get it.
+pub struct PublishedRoute {
+    pub gateway: GatewayChoice,
+    pub route: ServiceRoute,
+}
+
+impl Routes {
+    /// The routes of one gateway.
+    fn of(&self, gateway: &str, has_tls: bool) -> OwnRoutes {
+        let default = self.default.as_deref();
+        let mut own = OwnRoutes { is_settled: self.is_settled, ..OwnRoutes::default() };
+        for PublishedRoute { gateway: choice, route } in &self.services {
+            if choice.includes(gateway, default) && route.https.admits(has_tls) {
+                own.services.push(route.clone());
+            } else if !self.is_settled {
+                own.withdrawn.push(format!("{}/{}", route.project, route.run));
+            }
+        }
+        own
+    }
+}
+
+/// The routes of one gateway: of the services that it publishes.
+#[derive(Default)]
+pub struct OwnRoutes {
+    pub is_settled: bool,
     pub services: Vec<ServiceRoute>,
+    /// Services that others publish, as `PROJECT/RUN`. A gateway that is told all of its own needs none of them.
+    pub withdrawn: Vec<String>,
 }
 
 struct Gateway {
     heard: Instant,
     address: String,
     domain: String,
+    plain_address: String,
+    has_tls: bool,
     outstanding: HashMap<AttemptId, u32>,
 }
 
@@ -45,6 +81,10 @@ pub struct ListedGateway {
     pub name: String,
     pub address: String,
     pub domain: String,
+    /// Where it answers plain HTTP; empty where it has no port for it.
+    pub plain_address: String,
+    /// It has a certificate, by files or by ACME.
+    pub has_tls: bool,
 }
 
 impl Gateways {
@@ -54,7 +94,7 @@ impl Gateways {
 
     /// Notes a report, and answers with the routes; `None` where there are too many gateways. A gateway that was not known gets routes
     /// that take nothing away from it until they were looked at for it.
-    pub fn report(&self, report: GatewayReport, now: Instant) -> Option<Routes> {
+    pub fn report(&self, report: GatewayReport, now: Instant) -> Option<OwnRoutes> {
         let mut known = self.held();
         known.forget_silent(now);
         let is_known = known.gateways.contains_key(&report.name);
@@ -72,10 +112,12 @@ impl Gateways {
                 *count = count.saturating_add(load.requests);
             }
         }
-        let GatewayReport { name, address, domain, .. } = report;
-        let [address, domain] = [address, domain].map(shown);
-        known.gateways.insert(name, Gateway { heard: now, address, domain, outstanding });
-        Some(known.routes.clone().unwrap_or_default())
+        let GatewayReport { name, address, domain, plain_address, has_tls, .. } = report;
+        let [address, domain, plain_address] = [address, domain, plain_address].map(shown);
+        let own = known.routes.as_ref().map(|routes| routes.of(&name, has_tls));
+        let gateway = Gateway { heard: now, address, domain, plain_address, has_tls, outstanding };
+        known.gateways.insert(name, gateway);
+        Some(own.unwrap_or_default())
     }
 
     /// Whether one passes requests on.
@@ -83,6 +125,11 @@ impl Gateways {
         let mut known = self.held();
         known.forget_silent(now);
         !known.gateways.is_empty()
+    }
+
+    /// Whether a gateway has a certificate. One that is not known yet is taken to have one: its routes say what it publishes.
+    pub fn has_tls(&self, name: &str) -> bool {
+        self.held().gateways.get(name).is_none_or(|one| one.has_tls)
     }
 
     /// The requests of a service that came since this was last asked.
@@ -118,6 +165,8 @@ impl Gateways {
             name: name.clone(),
             address: one.address.clone(),
             domain: one.domain.clone(),
+            plain_address: one.plain_address.clone(),
+            has_tls: one.has_tls,
         };
         known.gateways.iter().map(listed).collect()
     }
@@ -139,6 +188,7 @@ impl Known {
 mod tests {
     use super::*;
     use model::id::JobId;
+    use model::publication::HttpsChoice;
     use wire::gateway::ServiceLoad;
 
     #[test]
@@ -149,10 +199,58 @@ mod tests {
             gateways.report(report, now).expect("routes").is_settled
         };
         assert!(!ask(), "nobody has looked for it yet");
-        gateways.set_routes(Routes { is_settled: true, services: Vec::new() });
+        gateways.set_routes(Routes { is_settled: true, ..Routes::default() });
         assert!(ask());
         gateways.forget_routes();
         assert!(!ask(), "what is not settled takes nothing away from it");
+    }
+
+    #[test]
+    fn gateway_gets_the_services_that_it_publishes_alone() {
+        let gateways = Gateways::default();
+        let service = |run: &str, gateway: GatewayChoice| PublishedRoute {
+            gateway,
+            route: ServiceRoute {
+                project: "main".into(),
+                run: run.into(),
+                auth: true,
+                strip_prefix: true,
+                https: HttpsChoice::Auto,
+                is_ready: true,
+                rate_limits: Vec::new(),
+                replicas: Vec::new(),
+            },
+        };
+        let all = |default: Option<&str>| Routes {
+            is_settled: true,
+            default: default.map(str::to_owned),
+            services: vec![
+                service("usual", GatewayChoice::Default),
+                service("required", GatewayChoice::Required),
+                service("off", GatewayChoice::Off),
+                service("named", GatewayChoice::Named("edge2".into())),
+            ],
+        };
+        let published = |gateway: &str| {
+            let report = GatewayReport { name: gateway.into(), ..Default::default() };
+            let routes = gateways.report(report, Instant::now()).expect("routes");
+            routes.services.into_iter().map(|route| route.run).collect::<Vec<String>>()
+        };
+        gateways.set_routes(all(None));
+        assert_eq!(published("edge1"), ["usual", "required"]);
+        assert_eq!(published("edge2"), ["usual", "required", "named"]);
+        gateways.set_routes(all(Some("edge1")));
+        assert_eq!(published("edge1"), ["usual", "required"]);
+        assert_eq!(published("edge2"), ["named"]);
+        let mut secure = all(None);
+        secure.services.iter_mut().for_each(|one| one.route.https = HttpsChoice::On);
+        gateways.set_routes(secure);
+        assert!(published("edge2").is_empty(), "it has no certificate");
+        assert!(!gateways.has_tls("edge2") && gateways.has_tls("unknown"));
+        gateways.set_routes(Routes { is_settled: false, ..all(None) });
+        let report = GatewayReport { name: "edge1".into(), ..Default::default() };
+        let routes = gateways.report(report, Instant::now()).expect("routes");
+        assert_eq!(routes.withdrawn, ["main/off", "main/named"]);
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! A job as clients see it.
 
 use crate::shared::forecast_queue::Estimates;
+use crate::shared::gateways::ListedGateway;
 use crate::shared::{LastPlan, Shared};
+use crate::show::service_address;
 use crate::show::view_cache::{self, RequestSummary, ViewCache};
 use crate::task_groups;
 use cluster::Job;
@@ -15,10 +17,12 @@ use model::attempt::suspended_whole_s;
 use model::machine::MachineAnswer;
 use model::reason::Reason;
 use model::run::{Hold, JobSpec, Launch, LaunchKind, Outcome};
+use model::service::Service;
 use model::time::{TimeLimit, Timestamp};
 use model::tres::TresKind;
 use std::cell::RefCell;
 use std::sync::Arc;
+use std::time::Instant;
 use wire::client::Detail;
 use wire::view::{ArrayView, JobExtras, JobView};
 
@@ -26,6 +30,8 @@ use wire::view::{ArrayView, JobExtras, JobView};
 pub struct JobViews<'a> {
     state: &'a State,
     last_plan: Arc<LastPlan>,
+    /// The gateways that run, by which services are found.
+    gateways: Vec<ListedGateway>,
     ranking: Ranking<'a>,
     now: Timestamp,
     detail: Detail,
@@ -43,7 +49,8 @@ impl<'a> JobViews<'a> {
         cache: &'a RefCell<ViewCache>,
     ) -> Self {
         let (last_plan, ranking) = (shared.volatile.last_plan(), Ranking::new(state, now));
-        Self { state, last_plan, ranking, now, detail, cache, estimates: None }
+        let gateways = shared.volatile.gateways.list(Instant::now());
+        Self { state, last_plan, gateways, ranking, now, detail, cache, estimates: None }
     }
 
     pub fn with_estimates(self, estimates: Option<&'a Estimates>) -> Self {
@@ -60,6 +67,16 @@ impl<'a> JobViews<'a> {
             tres: Arc::new(tres),
             default_memory: view_cache::default_memory(self.state, job),
         }
+    }
+
+    /// Where clients find the service that the job is a replica of, where that is not its path at the server. A listing does not say
+    /// it.
+    fn service_url(&self, job: &Job) -> Option<String> {
+        let service = job.spec.launch.service.as_deref();
+        let service = service.filter(|_| self.detail == Detail::Full)?;
+        let path = Service::path(job.spec.project(), &job.spec.name);
+        let found = service_address::address(self.state, &self.gateways, service, &path);
+        Some(found).filter(|found| *found != path)
     }
 
     /// One job; `tasks` narrows which pending tasks of an array are shown.
@@ -118,7 +135,7 @@ impl<'a> JobViews<'a> {
             dependency,
             last_planned: self.last_plan.planned,
             default_memory,
-            extras: extras(job, &self.last_plan),
+            extras: extras(job, &self.last_plan, self.service_url(job)),
             sched_nodes: expected.map(|e| e.nodes.clone()),
             cancelled_by: match ended.map(|e| e.outcome) {
                 Some(Outcome::Cancelled { by }) => Some(by),
@@ -171,7 +188,7 @@ fn suspended_s(job: &Job, now: Timestamp) -> u64 {
     }
 }
 
-fn extras(job: &Job, last_plan: &LastPlan) -> Option<Box<JobExtras>> {
+fn extras(job: &Job, last_plan: &LastPlan, service_url: Option<String>) -> Option<Box<JobExtras>> {
     let machine = last_plan.machines.get(&job.id).filter(|_| job.is_waiting());
     let attempt = job.attempt();
     let suspend_time = attempt.and_then(|a| a.suspend_changed);
@@ -192,6 +209,7 @@ fn extras(job: &Job, last_plan: &LastPlan) -> Option<Box<JobExtras>> {
         magnetic_reservation,
         network: attempt.and_then(|a| a.network.clone()),
         provisioning: machine.is_some_and(MachineAnswer::is_coming),
+        service_url,
     };
     (extras != JobExtras::default()).then(|| Box::new(extras))
 }

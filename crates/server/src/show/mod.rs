@@ -14,6 +14,7 @@ pub mod machine_list;
 pub mod projects;
 pub mod queue_head;
 pub mod reservations;
+pub mod service_address;
 pub mod shares;
 pub mod sstat;
 pub mod submit_test;

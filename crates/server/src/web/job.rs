@@ -104,7 +104,7 @@ fn page(shared: &Shared, by: &Principal, explained: &ExplainedJob) -> JobPage {
     let may_enter = running.is_some_and(|job| shell::may_enter(&state, by, job));
     let expected = wait.and_then(|wait| wait.expected.as_ref().or(wait.backfill_slot.as_ref()));
     let mut row = JobRow::of(view);
-    job_rows::mark_services(&state, std::slice::from_mut(&mut row));
+    job_rows::mark_services(shared, &state, std::slice::from_mut(&mut row));
     JobPage {
         job: row,
         may_manage,

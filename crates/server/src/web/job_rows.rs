@@ -2,10 +2,10 @@
 
 use crate::clock;
 use crate::http::calls;
-use crate::proxy::origin;
 use crate::shared::Shared;
 use crate::shared::change_log::ChangeSeq;
 use crate::shared::long_calls::LongWork;
+use crate::show::service_address;
 use crate::web::answer::{WebRefusal, WebResult, json_answer};
 use axum::Extension;
 use axum::extract::{Query, State};
@@ -26,6 +26,7 @@ use slurm::output::text::job_text;
 use slurm::words;
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Instant;
 use wire::client::{Detail, JobsQuery};
 use wire::diagnostics::CallKind;
 use wire::view::JobView;
@@ -152,17 +153,20 @@ pub async fn rows(
     let unlisted = changed.iter().flatten().filter(|job| !listed.contains(*job));
     let gone = known_jobs(&shared, &by, unlisted);
     let mut rows: Vec<JobRow> = views.iter().map(JobRow::of).collect();
-    mark_services(&shared.read(), &mut rows);
+    mark_services(&shared, &shared.read(), &mut rows);
     Ok(json_answer(&Rows { seq, now, whole: changed.is_none(), cut, rows, gone }))
 }
 
 /// Fills in where replicas of services are reached.
-pub fn mark_services(state: &ClusterState, rows: &mut [JobRow]) {
+pub fn mark_services(shared: &Shared, state: &ClusterState, rows: &mut [JobRow]) {
+    let gateways = shared.volatile.gateways.list(Instant::now());
     for row in rows.iter_mut().filter(|row| row.run) {
         let spec = state.jobs.get(&row.id).map(|job| &job.spec);
-        let service = spec.filter(|spec| spec.launch.service.is_some());
-        let path = service.map(|spec| Service::path(spec.project(), &spec.name));
-        row.service = path.map(|path| origin::service_address(state, &path));
+        row.service = spec.and_then(|spec| {
+            let service = spec.launch.service.as_deref()?;
+            let path = Service::path(spec.project(), &spec.name);
+            Some(service_address::address(state, &gateways, service, &path))
+        });
     }
 }
 

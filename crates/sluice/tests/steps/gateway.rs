@@ -4,8 +4,9 @@ use crate::event_stream;
 use crate::harness::ssh_client::free_port;
 use crate::harness::{Cluster, TWO_NODES, signal, skip, until, user_name};
 use crate::load::{ask, under_load};
-use crate::services::{PAGE, answered, apply, replicas, serve};
+use crate::services::{PAGE, answered, apply, assert_http_2, replicas, serve, try_apply_server};
 use crate::web_pages::{address, admin, clients_address, get, send_to, token_of};
+use crate::websocket;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -142,6 +143,90 @@ fn up_gateway_asks_the_server_about_tokens_and_services_that_it_does_not_know() 
         let text = std::fs::read_to_string(&log).unwrap_or_default();
         text.contains("\"GET /proxy/services/main/web/\" 200 ").then_some(())
     });
+}
+
+#[test]
+fn up_gateway_speaks_http_2_and_websocket_and_follows_the_domain_of_the_site() {
+    let (cluster, gateway, user) = behind_gateway(&[]);
+    assert_http_2(&gateway.address, &user);
+    websocket::assert_open(&gateway.address, &format!("{PAGE}socket"), &[&user]);
+    let headers = ["Host: web.apps.test", &user];
+    let named = || send_to(&gateway.address, "GET", "/by/name", &headers, b"");
+    assert_eq!(named().status, 404, "no domain yet");
+    cluster.write_conf("sluice.toml", "[proxy]\ndomain = 'apps.test'\n");
+    cluster.shell("scontrol reconfigure").ok();
+    let page = until("it knows the domain", || Some(named()).filter(|page| page.status == 200));
+    assert_eq!(page.text().lines().next(), Some("/by/name"), "{}", page.text());
+    assert!(listed_urls(&cluster).iter().any(|url| url == "https://web.apps.test/"));
+}
+
+/// Where `sluice ps --json` says that the deployments of the service are.
+fn listed_urls(cluster: &Cluster) -> Vec<String> {
+    let listed = cluster.sluice(&["ps", "--json"]).ok();
+    let listed: serde_json::Value = serde_json::from_str(&listed).expect("JSON");
+    let url = |run: &serde_json::Value| run["service"]["url"].as_str().map(str::to_owned);
+    listed["runs"].as_array().expect("runs").iter().filter_map(url).collect()
+}
+
+#[test]
+fn up_service_is_published_by_the_gateway_that_it_names_alone() {
+    let cluster = Cluster::up(TWO_NODES);
+    let refused = try_apply_server(&cluster, "web", free_port(), "gateway: true");
+    let why = "gateway: true: no gateway runs";
+    assert!(refused.code != 0 && refused.stderr.contains(why), "{}", refused.stderr);
+    let [first, second] = ["edge", "edge2"].map(|name| Gateway::start_as(&cluster, name, &[]));
+    let port = free_port();
+    let said = until("the gateway is known", || {
+        let applied = try_apply_server(&cluster, "web", port, "gateway: edge2");
+        let is_unknown = applied.stderr.contains("no gateway edge2 runs");
+        (!is_unknown).then(|| applied.ok())
+    });
+    let own = format!("http://{}{PAGE}", second.address);
+    assert!(said.contains(&own), "{said}");
+    assert_eq!(listed_urls(&cluster), [own]);
+    let user = format!("Authorization: Bearer {}", token(&cluster, &["--name", "plain"]));
+    let server = address(&cluster);
+    let status = |at: &str| send_to(at, "GET", PAGE, &["Host: x", &user], b"").status;
+    until("it answers at its gateway", || (status(&second.address) == 200).then_some(()));
+    assert_eq!((status(&first.address), status(&server)), (404, 404));
+    // Through the server, where the gateway has no replica to connect to, and by its own routes.
+    second.await_route(port);
+    assert_eq!((status(&second.address), status(&first.address)), (200, 404));
+    apply(&cluster, free_port(), "gateway: false");
+    until("the gateway gives it up", || (status(&second.address) == 404).then_some(()));
+    assert_eq!((status(&first.address), status(&server)), (404, 200));
+    assert!(listed_urls(&cluster).iter().any(|url| url == PAGE));
+}
+
+#[test]
+fn up_service_without_https_is_answered_by_plain_http_and_others_are_led_to_https() {
+    let cluster = Cluster::up(TWO_NODES);
+    let key = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("a pair");
+    let file = |name: &str, text: &str| cluster.write(name, text).display().to_string();
+    let certificate = file("edge.pem", &key.cert.pem());
+    let private = file("edge.key", &key.signing_key.serialize_pem());
+    let http = format!("127.0.0.1:{}", free_port());
+    let options = ["--certificate", &certificate, "--key", &private, "--http", &http];
+    let _secure = Gateway::start(&cluster, &options);
+    let _bare = Gateway::start_as(&cluster, "bare", &[]);
+    let refused = until("the gateway is known", || {
+        let lines = "gateway: bare\nhttps: true";
+        let refused = try_apply_server(&cluster, "web", free_port(), lines);
+        assert_ne!(refused.code, 0, "{}", refused.stdout);
+        (!refused.stderr.contains("no gateway bare runs")).then_some(refused.stderr)
+    });
+    assert!(refused.contains("gateway bare has neither --certificate nor --acme"), "{refused}");
+    let said = until("the other gateway is known", || {
+        let applied = try_apply_server(&cluster, "web", free_port(), "gateway: edge\nhttps: false");
+        (!applied.stderr.contains("no gateway edge runs")).then(|| applied.ok())
+    });
+    assert!(said.contains(&format!("http://{http}{PAGE}")), "{said}");
+    let user = format!("Authorization: Bearer {}", token(&cluster, &["--name", "plain"]));
+    let asked = || send_to(&http, "GET", PAGE, &["Host: x", &user], b"");
+    until("it answers by plain HTTP", || (asked().status == 200).then_some(()));
+    apply(&cluster, free_port(), "gateway: edge\nhttps: true");
+    let led = until("it is led to HTTPS", || Some(asked()).filter(|led| led.status == 308));
+    assert_eq!(led.header("location"), Some(&*format!("https://x{PAGE}")), "{}", led.head);
 }
 
 /// Answers every question for an address with that of this machine's loopback, so that any name is this machine's.

@@ -3,7 +3,7 @@
 
 use crate::event_stream;
 use crate::harness::ssh_client::free_port;
-use crate::harness::{Cluster, TWO_NODES, until, within};
+use crate::harness::{Cluster, CommandOutput, TWO_NODES, until, within};
 use crate::web_pages::{Answer, address, admin, clients_address, get, send, send_to};
 use crate::web_server::WEB_SERVER;
 use crate::websocket;
@@ -38,20 +38,29 @@ pub fn apply(cluster: &Cluster, port: u16, lines: &str) -> String {
 
 /// The same for a service of another name.
 pub fn apply_server(cluster: &Cluster, name: &str, port: u16, lines: &str) -> String {
+    try_apply_server(cluster, name, port, lines).ok()
+}
+
+/// The same where it may be refused.
+pub fn try_apply_server(cluster: &Cluster, name: &str, port: u16, lines: &str) -> CommandOutput {
     cluster.write("serve.py", WEB_SERVER);
     let lines = format!("commands: ['exec python3 serve.py {port}']\n{lines}");
-    apply_lines(cluster, name, port, &lines)
+    try_apply_lines(cluster, name, port, &lines)
 }
 
 /// Applies a service that these lines say, with a request for little; what the command says.
 pub fn apply_lines(cluster: &Cluster, name: &str, port: u16, lines: &str) -> String {
+    try_apply_lines(cluster, name, port, lines).ok()
+}
+
+fn try_apply_lines(cluster: &Cluster, name: &str, port: u16, lines: &str) -> CommandOutput {
     let text = format!(
         "type: service\nname: {name}\nport: {port}\n\
          resources: {{cpu: 1, memory: 64MB.., disk: 0GB..}}\n{lines}\n"
     );
     let file = format!("{name}.dstack.yml");
     cluster.write(&file, &text);
-    cluster.sluice(&["apply", "-f", &file, "-y", "-d"]).ok()
+    cluster.sluice(&["apply", "-f", &file, "-y", "-d"])
 }
 
 /// The first answer of a replica.
@@ -206,13 +215,12 @@ fn up_requests_to_services_are_logged_where_the_site_wants_it() {
     assert!(line.contains(" 127.0.0.1 main/web ") && !log.contains("secret"), "{log}");
 }
 
-#[test]
-fn up_service_speaks_http_2_to_its_clients() {
-    let (cluster, token) = serving("");
+/// Asks for the page twenty times at once on one connection of HTTP/2, which must answer all.
+pub fn assert_http_2(address: &str, token: &str) {
     let bearer = token.strip_prefix("Authorization: ").expect("a header").to_owned();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let answers = runtime.expect("a runtime").block_on(async {
-        let stream = tokio::net::TcpStream::connect(address(&cluster)).await.expect("connected");
+        let stream = tokio::net::TcpStream::connect(address).await.expect("connected");
         // As many at once as the server takes, which it says with its first frame.
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
             .initial_max_send_streams(8)
@@ -236,6 +244,12 @@ fn up_service_speaks_http_2_to_its_clients() {
         answers
     });
     assert_eq!(answers, [(200, hyper::Version::HTTP_2); 20]);
+}
+
+#[test]
+fn up_service_speaks_http_2_to_its_clients() {
+    let (cluster, token) = serving("");
+    assert_http_2(&address(&cluster), &token);
 }
 
 #[test]

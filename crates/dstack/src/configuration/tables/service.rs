@@ -5,7 +5,7 @@ use super::resources::RESOURCES;
 use super::run::{COMMANDS, OURS, RUN, SETUP_IGNORED};
 use crate::configuration::fault::Fault;
 use crate::configuration::field::Field;
-use crate::configuration::property::{Default, Form, Table, acts, acts_in_part, notice, refused};
+use crate::configuration::property::{Default, Form, Table, acts, acts_in_part, refused};
 use crate::configuration::reader::mapping;
 use crate::configuration::reading::Reading;
 use crate::configuration::shape::{network, policy, run};
@@ -114,11 +114,8 @@ static REPLICA_GROUP: Table = Table {
     ]],
 };
 
-const GATEWAY_NOTICE: &str =
-    "has no effect: every gateway, and the server itself, passes requests on";
 const NO_CHAT_TEMPLATE: &str =
     "is not applied here: TGI applies the model's own, or that of its `--tokenizer-config-path`";
-const HTTPS_NOTICE: &str = "has no effect: the server's port and gateways have TLS of their own";
 
 pub static SERVICE: Table = Table {
     of: "service",
@@ -126,11 +123,11 @@ pub static SERVICE: Table = Table {
         &[
             acts("port", Form::Shape(network::service_port))
                 .or(Default::Required("the port that the service listens on")),
-            notice("gateway", Form::Shape(gateway), GATEWAY_NOTICE),
+            acts("gateway", Form::Shape(gateway)),
             acts("strip_prefix", Form::Bool).or(Default::Written("true")),
             // Its reader refuses a template of the configuration's own.
             acts_in_part("model", Form::Shape(model)),
-            notice("https", Form::Shape(https), HTTPS_NOTICE),
+            acts("https", Form::Shape(https)),
             acts("auth", Form::Bool).or(Default::Written("true")),
             acts("scaling", Form::Map(&SCALING)),
             acts("rate_limits", Form::List(&Form::Map(&RATE_LIMIT), "rate limits"))

@@ -1,5 +1,5 @@
-//! Gateways: those that run (`sluice gateway`), as dstack's client lists them. Each passes on every service, so none is made or
-//! chosen by a call: a configuration names one that runs. Of dstack's backends `remote` means a gateway of ours.
+//! Gateways: those that run (`sluice gateway`), as dstack's client lists them. None is made by a call: a configuration names one that
+//! runs, and the site's configuration the default one. Of dstack's backends `remote` means a gateway of ours.
 
 use super::answer::{ApiResult, Json, Refused};
 use crate::shared::Shared;
@@ -25,7 +25,7 @@ const CLOUD_CERTIFICATE: &str = "`certificate`: `acm` and `gcp-cm` are a cloud's
      `lets-encrypt` or null; what a gateway shows is said by its --acme or --certificate";
 
 fn body(shared: &Shared, project: &str, gateway: &ListedGateway, is_default: bool) -> Value {
-    let ListedGateway { name, address, domain } = gateway;
+    let ListedGateway { name, address, domain, .. } = gateway;
     let host = address.rsplit_once(':').map_or(address.as_str(), |(host, _)| host);
     let domain = Some(domain).filter(|domain| !domain.is_empty());
     json!({
@@ -52,8 +52,13 @@ fn body(shared: &Shared, project: &str, gateway: &ListedGateway, is_default: boo
 
 fn all(shared: &Shared, project: &str) -> Vec<Value> {
     let listed = shared.volatile.gateways.list(Instant::now());
+    let default = shared.read().config.proxy.default_gateway.clone();
+    let is_default = |at: usize, name: &str| match &default {
+        Some(default) => default == name,
+        None => at == 0,
+    };
     let each = listed.iter().enumerate();
-    each.map(|(at, gateway)| body(shared, project, gateway, at == 0)).collect()
+    each.map(|(at, one)| body(shared, project, one, is_default(at, &one.name))).collect()
 }
 
 fn named(shared: &Shared, project: &str, name: &str) -> Option<Value> {
@@ -100,6 +105,9 @@ fn meant(
         return Err(Refused::because(why));
     }
     let name = configuration["name"].as_str().unwrap_or_default();
+    if configuration["default"] == true {
+        check_default(shared, name)?;
+    }
     named(shared, project, name).ok_or_else(|| {
         Refused::because(format!(
             "gateway {name:?} does not run: `sluice gateway --name NAME --server URL` starts one"
@@ -159,14 +167,24 @@ pub async fn delete(
     }
 }
 
-/// Every gateway passes on every service: each is as good a default as any.
+/// Refuses to make a gateway the default one where the site names another.
+fn check_default(shared: &Shared, name: &str) -> Result<(), Refused> {
+    match &shared.read().config.proxy.default_gateway {
+        Some(default) if default != name => Err(Refused::because(format!(
+            "the default gateway is {default}, by `default_gateway` of [proxy] in sluice.toml"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// The site names its default gateway; where it names none, each is one.
 pub async fn set_default(
     State(shared): State<Arc<Shared>>,
     Path(project): Path<String>,
     Json(wanted): Json<ByName>,
 ) -> ApiResult<()> {
     match named(&shared, &project, &wanted.name) {
-        Some(_) => Ok(Json(())),
+        Some(_) => check_default(&shared, &wanted.name).map(Json),
         None => Err(Refused::not_found("Gateway not found")),
     }
 }
@@ -175,6 +193,7 @@ pub async fn set_default(
 mod tests {
     use super::*;
     use crate::testing::TestServer;
+    use cluster::Command;
     use wire::gateway::GatewayReport;
 
     #[tokio::test(flavor = "multi_thread")]
@@ -184,7 +203,7 @@ mod tests {
             name: "edge".into(),
             address: "10.0.0.7:443".into(),
             domain: "apps.example".into(),
-            loads: Vec::new(),
+            ..GatewayReport::default()
         };
         server.shared.volatile.gateways.report(report, Instant::now());
         let listed = all(&server.shared, "main");
@@ -201,6 +220,10 @@ mod tests {
             meant(&server.shared, "main", &configuration, &["configuration"])
         };
         assert_eq!(meant(json!({})).ok().map(|found| found["name"].clone()), Some("edge".into()));
+        assert!(meant(json!({"default": true})).is_ok(), "the site names no other");
+        let mut config = (*server.shared.read().config).clone();
+        config.proxy.default_gateway = Some("edge1".into());
+        server.run(Command::Configure(Box::new(config))).await.expect("configured");
         for changes in [
             json!({"name": "other"}),
             json!({"backend": "aws"}),
@@ -208,6 +231,7 @@ mod tests {
             json!({"certificate": {"type": "acm", "arn": "a"}}),
             json!({"certificate": {"type": "gcp-cm", "name": "a"}}),
             json!({"region": null}),
+            json!({"default": true}),
         ] {
             assert!(meant(changes.clone()).is_err(), "{changes}");
         }

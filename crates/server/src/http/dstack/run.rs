@@ -10,6 +10,7 @@ use super::{project, run_list};
 use crate::http::calls;
 use crate::shared::Shared;
 use crate::shared::long_calls::LongWork;
+use crate::show::service_address;
 use crate::writer::submission::stored_form;
 use axum::Extension;
 use axum::extract::{Path, State};
@@ -88,6 +89,7 @@ pub async fn plan(
     let purpose = if wanted.for_offers_only { Purpose::Offers } else { Purpose::Plan };
     let read = || run_request::read(&shared, &by, &project, wanted.run_spec, purpose);
     let asked = block_in_place(read)?;
+    service_address::check(&shared, &asked.submission).await?;
     let found = offers(&shared, &by, &asked.submission).await?;
     let groups = group_requests(&asked.submission);
     // A group of replicas is planned as one job.

@@ -166,7 +166,7 @@ mod tests {
             is_held_by_shell: false,
             configuration: None,
             updatable: None,
-            service_path: None,
+            service_url: None,
             served_model: None,
             deployment: 0,
             replica: 0,

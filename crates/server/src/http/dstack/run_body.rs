@@ -3,7 +3,6 @@
 use super::kept_spec::{Ide, KeptSpec, raw, with_updates};
 use super::run_bodies::{RunBodies, RunBody};
 use super::run_facts::{GPU, Part, RunFacts};
-use crate::proxy::origin;
 use crate::shared::Shared;
 use crate::show::dstack_id::{submission_id, uuid};
 use crate::ssh::access::upstream_id;
@@ -128,7 +127,7 @@ impl<'a> Bodies<'a> {
 
     /// Where a service is reached. A client puts the server's own address before what is a path.
     fn service(&self, run: &RunFacts) -> Option<Value> {
-        let url = origin::service_url(self.shared, run.service_path.as_ref()?);
+        let url = run.service_url.as_ref()?;
         let model = run
             .served_model
             .as_ref()

@@ -53,7 +53,7 @@ pub struct RunFacts {
     /// What is updated in place, as it is now; `None` for what has none of it, and for records.
     pub updatable: Option<Updatable>,
     /// Where a service is reached; `None` for what is none, and for records.
-    pub service_path: Option<String>,
+    pub service_url: Option<String>,
     /// The name of the model that it serves, and where it is asked for.
     pub served_model: Option<(String, String)>,
     /// Grows with each update of a service.
@@ -97,7 +97,7 @@ impl RunFacts {
             && self.replicas.is_empty()
             && self.nodes_min <= 1
             && self.start.is_none()
-            && self.service_path.is_none()
+            && self.service_url.is_none()
     }
 
     pub fn of_job(job: &JobView) -> Self {
@@ -140,10 +140,7 @@ impl RunFacts {
             updatable: spec
                 .dstack_priority
                 .map(|priority| Updatable { priority, inactivity_s: spec.inactivity_s }),
-            service_path: launch
-                .service
-                .as_ref()
-                .map(|_| Service::path(spec.project(), &spec.name)),
+            service_url: job.service_url(),
             deployment: launch.service.as_ref().map_or(0, |service| service.deployment),
             served_model: launch.service.as_ref().and_then(|service| {
                 let model = service.model.as_ref()?;
@@ -220,7 +217,7 @@ impl RunFacts {
             is_held_by_shell: is_salloc(record.kind, &record.submit_line),
             configuration: record.configuration,
             updatable: None,
-            service_path: None,
+            service_url: None,
             served_model: None,
             deployment: 0,
             replica: 0,

@@ -278,7 +278,7 @@ pub fn stopped_with(
     run: &RunFacts,
 ) -> Result<Vec<JobRef>, Refusal> {
     let mut jobs = BTreeSet::from([run.job]);
-    if run.service_path.is_some() {
+    if run.service_url.is_some() {
         let (names, accounts) = (vec![run.name.clone()], accounts(project));
         let filter = JobFilter { names, accounts, ..JobFilter::default() };
         let found = in_memory(shared, by, filter, |_| ())?.into_iter();

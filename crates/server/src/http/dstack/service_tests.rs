@@ -4,6 +4,8 @@ use super::tests::Api;
 use crate::testing::user;
 use axum::http::StatusCode;
 use serde_json::{Value, json};
+use std::time::Instant;
+use wire::gateway::GatewayReport;
 
 const APPLY: &str = "/api/project/main/runs/apply";
 
@@ -54,6 +56,31 @@ async fn replicas_of_a_service_are_one_run_with_a_job_each() {
     for ended in [&first, &stopped] {
         assert_ne!(ended["status"], "running", "both deployments end: {ended}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn service_is_applied_with_a_gateway_that_runs_and_found_there() {
+    let api = Api::empty().await;
+    api.server.node_up().await;
+    let report = GatewayReport {
+        name: "edge".into(),
+        address: "edge.example:443".into(),
+        has_tls: true,
+        ..GatewayReport::default()
+    };
+    api.server.shared.volatile.gateways.report(report, Instant::now());
+    let with = |gateway: Value| {
+        let mut body = service(1);
+        body["plan"]["run_spec"]["configuration"]["gateway"] = gateway;
+        body
+    };
+    let (status, refused) = api.send(APPLY, with(json!("other")), Some(user())).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST, "{refused}");
+    assert!(refused.to_string().contains("no gateway other runs"), "{refused}");
+    let (status, run) = api.send(APPLY, with(json!("edge")), Some(user())).await;
+    assert_eq!(status, StatusCode::OK, "{run}");
+    let url = "https://edge.example/proxy/services/main/web/";
+    assert_eq!(run["service"]["url"], url, "{run}");
 }
 
 /// Requests that name a model are read whole: as every other that is, they count, once it is known whose they are.

@@ -4,11 +4,17 @@ use super::live::LiveService;
 use super::replica::Replica;
 use super::table::Table;
 use crate::shared::agent_links::AgentLinks;
+use crate::shared::gateways::PublishedRoute;
 use cluster::State;
+use std::sync::Arc;
 use wire::gateway::{ReplicaRoute, SERVICES_MAX, ServiceRoute};
 
-pub fn of(state: &State, agents: &AgentLinks, table: &Table) -> Vec<ServiceRoute> {
-    table.values().take(SERVICES_MAX).map(|live| service(state, agents, live)).collect()
+pub fn of(state: &State, agents: &AgentLinks, table: &Table) -> Vec<PublishedRoute> {
+    let route = |live: &Arc<LiveService>| PublishedRoute {
+        gateway: live.service.gateway.clone(),
+        route: service(state, agents, live),
+    };
+    table.values().take(SERVICES_MAX).map(route).collect()
 }
 
 fn service(state: &State, agents: &AgentLinks, live: &LiveService) -> ServiceRoute {
@@ -18,6 +24,7 @@ fn service(state: &State, agents: &AgentLinks, live: &LiveService) -> ServiceRou
         run: live.name.run.clone(),
         auth: live.service.auth,
         strip_prefix: live.service.strip_prefix,
+        https: live.service.https,
         is_ready: live.ready() > 0,
         rate_limits: live.service.rate_limits.clone(),
         replicas: open.filter_map(|replica| route(state, agents, replica)).collect(),

@@ -7,7 +7,7 @@
 //!
 //! - `scaler` brings replicas to the number that `autoscale` says, by what came (`arrivals`, `scale_state`).
 //! - `roller` replaces the deployment before the newest; `router` tells the router of a service its workers.
-//! - `request_head`: what the head of a request says; `answer`: what the client gets; `gateway_routes`: what gateways are told of them; `models`: requests that name a model; `table`: the services that are active; `live`: one of them; `replica`: the connections to one; `balance`: which replica is next; `probe` and
+//! - `request_head`: what the head of a request says; `request_source`: the way by which it came; `answer`: what the client gets; `gateway_routes`: what gateways are told of them; `models`: requests that name a model; `table`: the services that are active; `live`: one of them; `replica`: the connections to one; `balance`: which replica is next; `probe` and
 //!   `readiness`: which replicas are ready.
 
 pub mod answer;
@@ -22,6 +22,7 @@ mod readiness;
 mod replica;
 pub mod request_head;
 pub mod request_rate;
+pub mod request_source;
 mod roller;
 mod router;
 mod scale_state;
@@ -52,6 +53,7 @@ use request_head::{
     ServicePath, TRIES_MAX, VIA, WHOLE_HOST, bounded_body, check_head, check_rate, client_address,
     is_safe, refused, retry_later, too_long,
 };
+use request_source::RequestSource;
 use scale_state::{ScaleState, WaitingRequest};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -105,8 +107,11 @@ fn look(shared: &Arc<Shared>, services: &Services) {
     if has_gateways {
         let (table, is_settled) =
             (services.table(shared), services.started.elapsed() >= SETTLED_AFTER);
-        let services = gateway_routes::of(&shared.read(), &shared.agents, &table);
-        gateways.set_routes(Routes { is_settled, services });
+        let state = shared.read();
+        let default = state.config.proxy.default_gateway.clone();
+        let services = gateway_routes::of(&state, &shared.agents, &table);
+        drop(state);
+        gateways.set_routes(Routes { is_settled, default, services });
     } else {
         gateways.forget_routes();
     }
@@ -154,6 +159,7 @@ pub async fn service(
         Ok(by_token) => by_token,
         Err(response) => return *response,
     };
+    let live = live.filter(|live| is_published(&shared, &request, live));
     let Some(live) = live else { return no_service(asked.project, asked.run) };
     let Some(rest) = asked.rest else {
         let query = request.uri().query().map(|query| format!("?{query}")).unwrap_or_default();
@@ -177,6 +183,7 @@ pub async fn by_host(
         Ok(by_token) => by_token,
         Err(response) => return *response,
     };
+    let live = live.filter(|live| is_published(&shared, &request, live));
     let Some(live) = live else { return no_service(&project, &run) };
     let path = request.uri().path().to_owned();
     let rest = path.trim_start_matches('/');
@@ -184,8 +191,14 @@ pub async fn by_host(
     exchange(&shared, &services, &passed, request).await
 }
 
+/// Whether the service is published by the way that a request came.
+fn is_published(shared: &Shared, request: &Request, live: &LiveService) -> bool {
+    let source = RequestSource::of(request.extensions(), request.headers());
+    source.finds(shared, &live.service)
+}
+
 fn no_service(project: &str, run: &str) -> Response {
-    let why = format!("project {project} has no service {run} that is active");
+    let why = format!("project {project} has no service {run} that is active and published here");
     said(StatusCode::NOT_FOUND, &why)
 }
 

@@ -2,6 +2,7 @@
 //! passed on to the service that has the model which it names. Where the model has an `eos_token`, the request gets it as one more `stop`.
 
 use super::live::LiveService;
+use super::request_source::RequestSource;
 use super::table::{Services, Table};
 use super::{Passed, exchange, member};
 use crate::proxy::exchange::said;
@@ -106,8 +107,10 @@ pub async fn list(
         return *response;
     }
     let table = services.current(&shared).await;
-    let mut models: Vec<Value> =
-        served(&table, &project).map(|(live, model)| body(live, model)).collect();
+    let source = RequestSource::of(request.extensions(), request.headers());
+    let is_found = |live: &LiveService| source.finds_model(&shared, &live.service);
+    let found = served(&table, &project).filter(|(live, _)| is_found(live));
+    let mut models: Vec<Value> = found.map(|(live, model)| body(live, model)).collect();
     models.sort_by(|one, other| one["id"].as_str().cmp(&other["id"].as_str()));
     let text = json!({"object": "list", "data": models}).to_string();
     ([(header::CONTENT_TYPE, "application/json")], text).into_response()
@@ -166,7 +169,9 @@ pub async fn chat(
     let Ok(Asked { model }) = serde_json::from_slice(&bytes) else {
         return said(StatusCode::BAD_REQUEST, "expected JSON with the name of a `model`");
     };
+    let source = RequestSource::of(&parts.extensions, &parts.headers);
     let live = find(&services, &shared, &project, &model).await;
+    let live = live.filter(|live| source.finds_model(&shared, &live.service));
     let served = live.as_deref().and_then(|live| live.service.model.as_ref());
     let (Some(live), Some(served)) = (&live, served) else {
         let why = format!("project {project} has no service with model {model:?}");

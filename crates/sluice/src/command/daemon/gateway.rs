@@ -51,8 +51,9 @@ pub struct GatewayArgs {
     /// The authorities (PEM) that the ACME server's own certificate may be of; without it, those of this machine
     #[arg(long, value_name = "FILE", requires = "acme")]
     acme_authority: Option<PathBuf>,
-    /// Where the authority proves names, and where clients are led to https: ADDR:PORT, seen from outside as port 80
-    #[arg(long, value_name = "ADDR:PORT", requires = "acme", value_parser = listen_addresses::address)]
+    /// Where services without https are answered, all others are led to it, and an ACME authority proves names: ADDR:PORT, seen
+    /// from outside as port 80
+    #[arg(long, value_name = "ADDR:PORT", value_parser = listen_addresses::address)]
     http: Option<SocketAddr>,
     /// The name by which the server lists it; without it, the short host name
     #[arg(long)]
@@ -64,7 +65,9 @@ pub struct GatewayArgs {
 
 pub fn run(args: GatewayArgs) -> VerbResult {
     let server = User::from_name(SERVER_ACCOUNT).ok().flatten().map(|account| account.uid);
-    check_user(nix::unistd::geteuid(), server, args.listen)?;
+    for listen in args.http.into_iter().chain([args.listen]) {
+        check_user(nix::unistd::geteuid(), server, listen)?;
+    }
     let mut inherited = InheritedSockets::take();
     let usual = || default_state_dir().with_file_name("sluice-gateway");
     let state = StateDir::prepare_empty(&args.dir.clone().unwrap_or_else(usual))?;
@@ -80,9 +83,11 @@ pub fn run(args: GatewayArgs) -> VerbResult {
         return Err(VerbError::Message(text));
     }
     let listener = inherited.tcp_or(GATEWAY, Some(args.listen), || bind(args.listen))?;
-    let acme = acme(&args, &mut inherited)?;
+    let acme = acme(&args)?;
+    let http = args.http.map(|at| inherited.tcp_or(GATEWAY_HTTP, Some(at), || bind(at)));
+    let http = http.transpose()?;
     inherited.keep(GATEWAY, &listener);
-    acme.iter().for_each(|(_, http)| inherited.keep(GATEWAY_HTTP, http));
+    http.iter().for_each(|http| inherited.keep(GATEWAY_HTTP, http));
     inherited.forget_rest();
     let listen = listener.local_addr().unwrap_or(args.listen);
     let path = |path: PathBuf| path.display().to_string();
@@ -98,6 +103,7 @@ pub fn run(args: GatewayArgs) -> VerbResult {
         listener,
         certificate,
         acme,
+        http,
         dir: state.path.clone(),
         server,
         access_log: args.access_log,
@@ -123,7 +129,7 @@ fn check_user(own: Uid, server: Option<Uid>, listen: SocketAddr) -> Result<(), V
     }
     if own.is_root() && !listen.ip().is_loopback() {
         let text = format!(
-            "--listen {listen}: a gateway that other machines reach does not run as root: \
+            "{listen}: a gateway that other machines reach does not run as root: \
              run it as a user of its own, such as sluice-gateway"
         );
         return Err(VerbError::Message(text));
@@ -137,11 +143,8 @@ fn bind(at: SocketAddr) -> Result<TcpListener, VerbError> {
 }
 
 /// How certificates are ordered, if they are.
-fn acme(
-    args: &GatewayArgs,
-    inherited: &mut InheritedSockets,
-) -> Result<Option<(AcmeOptions, TcpListener)>, VerbError> {
-    let (Some(directory), Some(http)) = (&args.acme, args.http) else { return Ok(None) };
+fn acme(args: &GatewayArgs) -> Result<Option<AcmeOptions>, VerbError> {
+    let Some(directory) = &args.acme else { return Ok(None) };
     let directory = match directory.as_str() {
         "lets-encrypt" => LETS_ENCRYPT.to_owned(),
         url if url.starts_with("https://") => url.to_owned(),
@@ -158,9 +161,7 @@ fn acme(
     };
     let tls = client_config(&trust).map_err(|e| VerbError::Message(format!("--acme: {e}")))?;
     let contact = args.acme_contact.as_ref().map(|mail| format!("mailto:{mail}"));
-    let options = AcmeOptions { directory, contact, tls: Arc::new(tls) };
-    let listener = inherited.tcp_or(GATEWAY_HTTP, Some(http), || bind(http))?;
-    Ok(Some((options, listener)))
+    Ok(Some(AcmeOptions { directory, contact, tls: Arc::new(tls) }))
 }
 
 fn short_host_name() -> String {

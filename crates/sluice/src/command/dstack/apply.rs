@@ -8,7 +8,7 @@ mod run_links;
 use super::fleet_apply::{self, FleetApply};
 use super::log_output::LogOutput;
 use super::{
-    ask, attach, cluster, confirm, nodes_of, offer_json, print, print_json, stop, task_file,
+    ask, attach, cluster, confirm, each_group, nodes_of, offer_json, print, print_json, stop, task_file,
     unexpected, volume, workspace,
 };
 use crate::client::Client;
@@ -32,7 +32,7 @@ use ::server::stored_form;
 use active_run::{active_run, first_of, group_specs, specs_of};
 use clap::{Args, Parser};
 use dependencies::resolve_dependencies;
-use model::change::{JobChange, JobRef};
+use model::change::{JobChange, JobFilter, JobRef};
 use model::fleet::MAIN_PROJECT;
 use model::id::JobId;
 use model::reason::Refusal;
@@ -43,7 +43,7 @@ use serde_json::json;
 use std::path::Path;
 use std::process::ExitCode;
 use wire::client::{Answer, Call, Submission};
-use wire::view::ClusterView;
+use wire::view::{ClusterView, JobView};
 
 /// A run that has not started by then is reported as waiting.
 const WAITING_AFTER_MS: u64 = 1_000;
@@ -190,10 +190,11 @@ pub fn run(args: ApplyArgs) -> VerbResult {
     };
     said["job_id"] = json!(job);
     let project = task.account.as_deref().unwrap_or(MAIN_PROJECT);
-    let service = task.service.as_ref().map(|_| Service::path(project, &name));
-    if let Some(path) = &service {
-        said["service"] = json!({ "url": path });
-        args.say(&format!("Service {name} is at {path} of the server's port\n"))?;
+    if task.service.is_some() {
+        let url = service_url(&mut client, job, &Service::path(project, &name));
+        let place = if url.starts_with('/') { " of the server's port" } else { "" };
+        args.say(&format!("Service {name} is at {url}{place}\n"))?;
+        said["service"] = json!({ "url": url });
     }
     if args.json {
         let mut code = ExitCode::SUCCESS;
@@ -426,6 +427,14 @@ fn confirm_submit(
         attach::await_end(client, part.id)?;
     }
     Ok(Action::Submit)
+}
+
+/// Where clients find a service that was submitted: an address, or its path at the server.
+fn service_url(client: &mut Client, job: JobId, path: &str) -> String {
+    let filter =
+        JobFilter { jobs: vec![JobRef::whole(job)], all_states: true, ..JobFilter::default() };
+    let found = each_group(client, filter).unwrap_or_default();
+    found.first().and_then(JobView::service_url).unwrap_or_else(|| path.to_owned())
 }
 
 /// Submits. The inner error says why a run that does not wait cannot start now.

@@ -11,7 +11,6 @@ use clap::Args;
 use model::change::JobFilter;
 use model::price::Cost;
 use model::record::{HistoryOrder, JobRecord};
-use model::service::Service;
 use model::time::{Timestamp, format_iso};
 use serde_json::{Value, json};
 use std::collections::HashSet;
@@ -230,12 +229,9 @@ pub(super) fn entry_json(entry: &Entry, project: &str, now: Timestamp) -> Value 
         .flat_map(|network| &network.ports)
         .map(|port| json!({ "container": port.container, "node": port.node }))
         .collect();
-    // A path of the server's own address, as in what `apply` prints.
+    // An address, or a path of the server's own, as in what `apply` prints.
     let service = match entry {
-        Entry::Job(job) => {
-            let url = || Service::path(job.spec.project(), &job.spec.name);
-            job.spec.launch.service.as_ref().map(|_| json!({ "url": url() }))
-        }
+        Entry::Job(job) => job.service_url().map(|url| json!({ "url": url })),
         Entry::Record(_) => None,
     };
     let restarts = match entry {
