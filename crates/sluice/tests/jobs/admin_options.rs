@@ -163,6 +163,14 @@ const SACCTMGR_SHOWS: &[Change] = &[
     ("version", "sacctmgr version", "slurm"),
 ];
 
+/// Lists of what the changes deleted, and a row that is there `withdeleted` alone.
+const SACCTMGR_DELETED: &[(&str, &str)] = &[
+    ("sacctmgr -n -P show account format=account,flags", "math|Deleted"),
+    ("sacctmgr -n -P show user format=user,flags", "games|Deleted"),
+    ("sacctmgr -n -P show assoc format=account,user,flags", "math|games|Deleted"),
+    ("sacctmgr -n -P show qos format=name,flags", "high|Deleted"),
+];
+
 /// The words that choose among what `sacctmgr show` has, and a line without the word.
 const SACCTMGR_WORDS: &[(&str, &str)] = &[
     ("onlydefaults", "sacctmgr -n -P show assoc"),
@@ -319,6 +327,14 @@ fn up_every_option_and_command_of_scontrol_sacctmgr_and_strigger_acts() {
     assert!(other.stderr.contains("there is one cluster, test"), "{}", other.stderr);
     assert_each_changes(SACCTMGR_CHANGES, &print);
     assert_shows(SACCTMGR_SHOWS);
+    for (look, row) in SACCTMGR_DELETED {
+        let (without, with) = (print(look), print(&format!("{look} withdeleted")));
+        let has = |text: &str| text.lines().any(|line| line == *row);
+        assert!(!has(&without) && has(&with), "{look}: {without} and {with}");
+    }
+    // What is there again is no longer among the deleted.
+    print("sacctmgr -i add qos high");
+    assert!(print("sacctmgr -n -P show qos withdeleted format=name,flags").contains("high|\n"));
     // No trigger is to fire before it is listed.
     print("scontrol update NodeName=node2 State=RESUME");
     strigger(&print);

@@ -41,6 +41,9 @@ fn list_of(client: &Client, word: &str, name: fn(List) -> &'static str) -> Resul
 /// The fields by which a query narrows a list: each is the name of a field of its objects.
 const NARROWED: &[&str] = &["account", "cluster", "name", "partition", "user", "with_deleted"];
 
+/// The words of a query that mean yes.
+const TRUE: [&str; 3] = ["true", "1", "yes"];
+
 pub async fn list(client: Client, Path(word): Path<String>, query: Query) -> RestResult {
     // One association has no name: it is the one of a query.
     let list = if word == List::Associations.singular() {
@@ -49,7 +52,10 @@ pub async fn list(client: Client, Path(word): Path<String>, query: Query) -> Res
         list_of(&client, &word, List::key)?
     };
     query::check(&client, &query, NARROWED)?;
-    let view = accounts(&client).await?;
+    let mut view = accounts(&client).await?;
+    if query.get("with_deleted").is_some_and(|word| TRUE.contains(&word.as_str())) {
+        view = view.with_deleted();
+    }
     let mut objects = accounts::objects(&client.context(), &view, list, None);
     let wanted = query.iter().filter(|(key, _)| *key != "with_deleted");
     for (key, _) in wanted {

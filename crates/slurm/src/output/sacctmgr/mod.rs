@@ -5,8 +5,8 @@ mod fields;
 
 use crate::output::table::field_table::{self, ChosenColumn, Layout, NamedColumn, Table};
 use fields::{
-    ACCOUNT, ACCOUNT_DEFAULT, ASSOCIATION, AssociationRow, CLUSTER, ClusterRow, Field, QOS,
-    QOS_DEFAULT, TRES, TRES_ALWAYS, TRES_GRES_FIRST, TresRow,
+    ACCOUNT, ACCOUNT_DEFAULT, ASSOCIATION, AssociationRow, CLUSTER, ClusterRow, Field, Listed,
+    QOS, QOS_DEFAULT, TRES, TRES_ALWAYS, TRES_GRES_FIRST, TresRow,
 };
 use model::account::{Account, Association, Qos};
 use model::hostlist::compare_names;
@@ -91,6 +91,8 @@ pub struct Options {
     pub associations: bool,
     /// With accounts and users, the coordinators.
     pub coordinators: bool,
+    /// `withdeleted`: the view has what was deleted, and a column says which that is.
+    pub deleted: bool,
     /// `tree`: the account of each association is as far to the right as it is deep.
     pub tree: bool,
     /// `wopinfo`: without what an association is below.
@@ -157,28 +159,33 @@ pub fn show(
     let mut text = String::new();
     match entity {
         Entity::Qos => {
-            let rows: Vec<Qos> = view.qos.iter().filter(|q| is_shown(&q.name)).cloned().collect();
+            let listed = |qos: &Qos| Listed {
+                deleted: view.deleted.has_qos(&qos.name),
+                entry: qos.clone(),
+            };
+            let rows: Vec<Listed<Qos>> =
+                view.qos.iter().filter(|q| is_shown(&q.name)).map(listed).collect();
             push(&mut text, QOS, first_names(QOS, QOS_DEFAULT), options, &rows)?;
         }
         Entity::Account if options.associations => {
             let mut rows = associations(view, options);
             rows.retain(|m| is_shown(&m.association.account));
             rows.sort_by(|a, b| a.association.account.cmp(&b.association.account));
-            push(&mut text, ASSOCIATION, ACCOUNT_WITH_ASSOCIATIONS.to_vec(), options, &rows)?;
+            let names = with_columns(ACCOUNT_WITH_ASSOCIATIONS.to_vec(), false, options);
+            push(&mut text, ASSOCIATION, names, options, &rows)?;
         }
         Entity::Account => {
-            let shown = |account: &Account| Account {
-                coordinators: if options.coordinators {
-                    coordinators(view, account)
-                } else {
-                    Vec::new()
-                },
-                ..account.clone()
+            let listed = |account: &Account| {
+                let coordinators =
+                    if options.coordinators { coordinators(view, account) } else { Vec::new() };
+                let deleted = view.deleted.has_account(&account.name);
+                Listed { entry: Account { coordinators, ..account.clone() }, deleted }
             };
-            let mut rows: Vec<Account> =
-                view.accounts.iter().filter(|a| is_shown(&a.name)).map(shown).collect();
+            let mut rows: Vec<Listed<Account>> =
+                view.accounts.iter().filter(|a| is_shown(&a.name)).map(listed).collect();
             rows.sort_by(|a, b| a.name.cmp(&b.name));
-            let names = with_coordinators(first_names(ACCOUNT, ACCOUNT_DEFAULT), options);
+            let names = first_names(ACCOUNT, ACCOUNT_DEFAULT);
+            let names = with_columns(names, options.coordinators, options);
             push(&mut text, ACCOUNT, names, options, &rows)?;
         }
         Entity::User => {
@@ -188,18 +195,14 @@ pub fn show(
             if options.coordinators {
                 rows.iter_mut().for_each(|row| row.coordinated = coordinated(view, row.user()));
             }
-            push(
-                &mut text,
-                ASSOCIATION,
-                with_coordinators(names.to_vec(), options),
-                options,
-                &rows,
-            )?;
+            let names = with_columns(names.to_vec(), options.coordinators, options);
+            push(&mut text, ASSOCIATION, names, options, &rows)?;
         }
         Entity::Association => {
             let mut rows = associations(view, options);
             rows.retain(|m| is_shown(&m.association.account) || is_shown(m.user()));
-            push(&mut text, ASSOCIATION, ASSOCIATION_DEFAULT.to_vec(), options, &rows)?;
+            let names = with_columns(ASSOCIATION_DEFAULT.to_vec(), false, options);
+            push(&mut text, ASSOCIATION, names, options, &rows)?;
         }
         Entity::Coordinator | Entity::Transaction | Entity::Event => {}
         // The books have a job's row when it has ended, by the queue's own word: there is never one.
@@ -221,8 +224,14 @@ pub fn show(
     Ok(out.write_all(text.as_bytes())?)
 }
 
-fn with_coordinators<'a>(mut names: Vec<&'a str>, options: &Options) -> Vec<&'a str> {
-    names.extend(options.coordinators.then_some("Coordinators"));
+/// The columns of a list with those that its words add.
+fn with_columns<'a>(
+    mut names: Vec<&'a str>,
+    coordinators: bool,
+    options: &Options,
+) -> Vec<&'a str> {
+    names.extend(coordinators.then_some("Coordinators"));
+    names.extend(options.deleted.then_some("Flags"));
     names
 }
 

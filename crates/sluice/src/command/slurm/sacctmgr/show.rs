@@ -32,6 +32,10 @@ pub fn run(line: &CommandLine, parsed: &Parsed) -> Result<ExitCode, CommandError
     }
     let mut server = Server::find("sacctmgr: error")?;
     let mut view = load(&mut server)?;
+    let deleted = line.has("withdeleted");
+    if deleted {
+        view = view.with_deleted();
+    }
     if line.entity == Entity::Association {
         add_root(&mut view);
     }
@@ -52,6 +56,7 @@ pub fn run(line: &CommandLine, parsed: &Parsed) -> Result<ExitCode, CommandError
         layout: layout(parsed),
         associations: parsed.has(K::Associations) || line.has("withassoc"),
         coordinators: line.flags.iter().any(|flag| flag.starts_with("withcoord")),
+        deleted,
         tree: line.entity == Entity::Association && line.has("tree"),
         no_parents: line.has("wopinfo"),
         own_limits,
