@@ -348,6 +348,15 @@ fn up_every_option_and_command_of_scontrol_sacctmgr_and_strigger_acts() {
         assert!(note.contains("\"word\" has no meaning here"), "{command}: {note}");
     }
     assert_eq!(print("sacctmgr -n show event event=cluster"), "");
+    let events = |condition: &str| print(&format!("sacctmgr -n -P show event {condition}"));
+    assert!(events("nodes=node2 mincpus=4 maxcpus=4").contains("node2"));
+    assert_eq!(events("mincpus=5") + &events("maxcpus=3"), "");
+    assert!(events("nodes=node2 format=nodename,tres,event").contains("node2|cpu=4,mem="));
+    for condition in ["mincpus=many", "state=bogus", "event=bogus"] {
+        let refused = cluster.shell(&format!("sacctmgr show event {condition}"));
+        let said = refused.stderr;
+        assert!(refused.code == 1 && said.contains("expected"), "{condition}: {said}");
+    }
     for table in ["event", "transactions", "assoc", "cluster"] {
         assert_eq!(print(&format!("sacctmgr -n show {table} cluster=other")), "", "{table}");
     }
