@@ -3,7 +3,9 @@
 pub(crate) mod fields;
 
 use crate::output::Moment;
-use crate::output::table::field_table::{self, ChosenColumn, Layout, Table, UnknownField};
+use crate::output::table::field_table::{
+    self, ChosenColumn, Layout, NamedColumn, Table, UnknownField,
+};
 use fields::{ACCT_FIELDS, AcctField, Row};
 use model::id::JobId;
 use model::record::JobRecord;
@@ -45,8 +47,17 @@ pub struct Options {
     pub units: Units,
 }
 
+/// Whether a format has the word `ALL`, which means all columns.
+pub fn names_all(format: &str) -> bool {
+    format.split(',').any(|name| name.trim().eq_ignore_ascii_case("all"))
+}
+
 fn columns(options: &Options) -> Result<Vec<ChosenColumn<AcctField>>, UnknownField> {
     match &options.format {
+        Some(text) if names_all(text) => {
+            let names: Vec<&str> = ACCT_FIELDS.iter().map(NamedColumn::name).collect();
+            Ok(field_table::default_columns(ACCT_FIELDS, &names))
+        }
         Some(text) => field_table::parse(ACCT_FIELDS, text),
         None if options.brief => Ok(field_table::default_columns(ACCT_FIELDS, BRIEF)),
         None if options.long => Ok(field_table::default_columns(ACCT_FIELDS, LONG)),

@@ -409,3 +409,14 @@ fn files_of_a_batch_job_are_columns_of_the_job() {
     });
     assert_eq!(shown(&options, &[job], at(1, 0, 0)).trim(), "/dev/null /a/out /a/err");
 }
+
+#[test]
+fn the_word_all_means_all_columns() {
+    let format = Some("jobid,ALL".to_owned());
+    let layout = Layout::Separated("|".into());
+    let options = Options { format, layout, ..Options::default() };
+    let mut out = Vec::new();
+    render(&mut out, &options, "lab", &[], moment(at(0, 46, 27))).expect("good fields");
+    let header = String::from_utf8(out).expect("text");
+    assert_eq!(header.trim_end().split('|').count(), ACCT_FIELDS.len());
+}
