@@ -201,6 +201,6 @@ async fn recorded(client: &Client, filter: HistoryFilter) -> RestResult {
     };
     let context = client.context();
     let tz = TimeZone::system();
-    let moment = Moment { now: context.now, tz: &tz };
+    let moment = Moment::at(context.now, &tz);
     client.send(block_in_place(|| rest::recorded_jobs(&context, moment, &records)))
 }

@@ -5,7 +5,6 @@ use super::query::{self, CommandError, Server};
 use ::slurm::openapi::accounting::{self, Setting};
 use ::slurm::option::table::{self, Verdict};
 use ::slurm::option::{Command, OptionError, OptionKey as K, Parsed, value};
-use ::slurm::output::Moment;
 use ::slurm::output::sacct::{self, Options, SacctError, Units};
 use ::slurm::output::table::field_table::Layout;
 use jiff::tz::TimeZone;
@@ -69,7 +68,7 @@ fn list(args: &[String]) -> Result<ExitCode, CommandError> {
     }
     let records = question.narrow(records);
     options.jobs_without_line = question.jobs_without_line(&records);
-    let moment = Moment { now, tz: &tz };
+    let moment = query::moment(now, &tz);
     if parsed.has(K::Json) {
         let (cluster, gres) = (query::cluster_name(&mut server)?, query::gres_names(&mut server)?);
         let with_steps = !options.allocations_only;

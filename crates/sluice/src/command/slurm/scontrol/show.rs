@@ -3,7 +3,6 @@
 use super::{reservation, show_assoc_mgr};
 use crate::command::slurm::query::job_names::{self, NamedJob};
 use crate::command::slurm::query::{self, CommandError, Server};
-use ::slurm::output::Moment;
 use ::slurm::output::scontrol::{self as output, Options};
 use model::change::JobFilter;
 use model::hostlist;
@@ -139,7 +138,7 @@ fn jobs(name: Option<&str>, options: Options) -> Result<ExitCode, CommandError> 
     let tz = query::time_zone();
     let mut text = String::new();
     for job in &jobs {
-        output::job::push(&mut text, job, Moment { now, tz: &tz }, options);
+        output::job::push(&mut text, job, query::moment(now, &tz), options);
     }
     if jobs.is_empty() && named.is_empty() {
         text.push_str(output::NO_JOBS);
@@ -157,7 +156,7 @@ fn steps(name: Option<&str>, options: Options) -> Result<ExitCode, CommandError>
     let tz = query::time_zone();
     let mut text = String::new();
     for job in &jobs {
-        output::step::push(&mut text, job, wanted, Moment { now, tz: &tz }, options);
+        output::step::push(&mut text, job, wanted, query::moment(now, &tz), options);
     }
     match (text.is_empty(), name) {
         (true, None) => text.push_str(output::NO_STEPS),
@@ -178,7 +177,7 @@ pub(super) fn cluster(server: &mut Server) -> Result<ClusterView, CommandError> 
 fn nodes(name: Option<&str>, options: Options) -> Result<ExitCode, CommandError> {
     let cluster = cluster(&mut Server::find("slurm_load_node error")?)?;
     let tz = query::time_zone();
-    let moment = Moment { now: cluster.now, tz: &tz };
+    let moment = query::moment(cluster.now, &tz);
     let names: Vec<String> = match name {
         Some(list) => hostlist::expand(list).map_err(|e| CommandError::message(e.to_string()))?,
         None => cluster.nodes.iter().map(|node| node.config.name.clone()).collect(),
@@ -235,7 +234,7 @@ fn config() -> Result<ExitCode, CommandError> {
     };
     let tz = query::time_zone();
     let mut text = String::new();
-    output::config::push(&mut text, &config, Moment { now: config.now, tz: &tz }, &hostname);
+    output::config::push(&mut text, &config, query::moment(config.now, &tz), &hostname);
     query::print(&text)?;
     Ok(ExitCode::SUCCESS)
 }
