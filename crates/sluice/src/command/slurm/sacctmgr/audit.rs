@@ -11,7 +11,7 @@ use model::activity::{Activity, ActivityFilter};
 use model::hostlist;
 use model::outage::OutageKind;
 use model::time::Timestamp;
-use model::time_spec::parse_past_time_spec;
+use model::time_spec::{parse_past_time_spec, start_of_yesterday};
 use std::process::ExitCode;
 use wire::client::{Answer, Call};
 
@@ -98,9 +98,9 @@ pub fn run(line: &CommandLine, parsed: &Parsed) -> Result<ExitCode, CommandError
             ..ActivityFilter::default()
         };
         let found = if is_here && has_nodes { ask(&mut server, about)? } else { Vec::new() };
-        let yesterday = || parse_past_time_spec("yesterday", now, &tz).ok();
-        let from = from.or_else(|| if all_time { None } else { yesterday() });
         let only_open = !flags.is_empty();
+        let ever = all_time || only_open;
+        let from = from.or_else(|| if ever { None } else { start_of_yesterday(now, &tz) });
         let filter = audit::EventFilter {
             nodes,
             users,
