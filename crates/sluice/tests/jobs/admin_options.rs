@@ -322,6 +322,19 @@ fn up_every_option_and_command_of_scontrol_sacctmgr_and_strigger_acts() {
     for (word, line) in SACCTMGR_WORDS {
         assert_ne!(print(line), print(&format!("{line} {word}")), "{word}");
     }
+    for (condition, line) in [
+        ("account=art", "sacctmgr -n -P show assoc"),
+        ("partition=main", "sacctmgr -n -P show assoc"),
+        ("parent=physics", "sacctmgr -n -P show account"),
+        ("organization=nobodys", "sacctmgr -n -P show account"),
+        ("description=nothing", "sacctmgr -n -P show qos"),
+        ("adminlevel=administrator", "sacctmgr -n -P show user"),
+        ("defaultaccount=art", "sacctmgr -n -P show user"),
+    ] {
+        assert_ne!(print(line), print(&format!("{line} {condition}")), "{condition}");
+    }
+    let foreign = cluster.shell("sacctmgr show qos account=art");
+    assert!(foreign.code == 1 && foreign.stderr.contains("account=art"), "{}", foreign.stderr);
     let other = cluster.shell("sacctmgr -i delete user daemon cluster=other");
     assert_eq!(other.code, 1, "{}", other.stdout);
     assert!(other.stderr.contains("there is one cluster, test"), "{}", other.stderr);

@@ -102,6 +102,7 @@ pub struct Options {
     /// The same of QOS: `withrawqos` with `woplimits`.
     pub own_qos: bool,
     pub filter: AssociationFilter,
+    pub conditions: Conditions,
     /// Show only these names; empty shows all.
     pub names: Vec<String>,
 }
@@ -113,8 +114,44 @@ pub struct AssociationFilter {
     pub accounts: Vec<String>,
     /// The users whose associations are shown; all, and those of the accounts themselves, where it is empty.
     pub users: Vec<String>,
+    /// The partitions whose associations are shown.
+    pub partitions: Vec<String>,
     /// `onlydefaults`: only associations with the default account of their user.
     pub only_defaults: bool,
+}
+
+/// Which accounts, users and QOS are shown; an empty list leaves none out. Letters are compared in any case.
+#[derive(Debug, Clone, Default)]
+pub struct Conditions {
+    /// Only accounts below one of these, and their associations.
+    pub parents: Vec<String>,
+    pub organizations: Vec<String>,
+    /// Of accounts and QOS.
+    pub descriptions: Vec<String>,
+    /// Of users: `none`, `operator`, `administrator`, or the beginning of one.
+    pub admin_levels: Vec<String>,
+    pub default_accounts: Vec<String>,
+}
+
+impl Conditions {
+    fn admits_account(&self, account: &Account) -> bool {
+        is_listed(&self.parents, account.parent.as_deref().unwrap_or_default())
+            && is_listed(&self.organizations, &account.organization)
+            && is_listed(&self.descriptions, &account.description)
+    }
+
+    fn admits_association(&self, row: &AssociationRow) -> bool {
+        let level = row.admin.to_ascii_lowercase();
+        let is_level = |word: &String| level.starts_with(&word.to_ascii_lowercase());
+        (self.parents.is_empty()
+            || (row.association.user.is_none() && is_listed(&self.parents, &row.parent)))
+            && is_listed(&self.default_accounts, &row.default_account)
+            && (self.admin_levels.is_empty() || self.admin_levels.iter().any(is_level))
+    }
+}
+
+fn is_listed(list: &[String], text: &str) -> bool {
+    list.is_empty() || list.iter().any(|wanted| wanted.eq_ignore_ascii_case(text))
 }
 
 impl AssociationFilter {
@@ -123,6 +160,7 @@ impl AssociationFilter {
             |names: &[String], name: &str| names.is_empty() || names.iter().any(|n| n == name);
         is_named(&self.accounts, &association.account)
             && is_named(&self.users, association.user.as_deref().unwrap_or_default())
+            && is_named(&self.partitions, association.partition.as_deref().unwrap_or_default())
             && (!self.only_defaults || association.default)
     }
 }
@@ -156,6 +194,7 @@ pub fn show(
     options: &Options,
 ) -> Result<(), SacctmgrError> {
     let is_shown = |name: &str| options.names.is_empty() || options.names.iter().any(|n| n == name);
+    let conditions = &options.conditions;
     let mut text = String::new();
     match entity {
         Entity::Qos => {
@@ -163,13 +202,15 @@ pub fn show(
                 deleted: view.deleted.has_qos(&qos.name),
                 entry: qos.clone(),
             };
-            let rows: Vec<Listed<Qos>> =
-                view.qos.iter().filter(|q| is_shown(&q.name)).map(listed).collect();
+            let is_wanted = |qos: &&Qos| {
+                is_shown(&qos.name) && is_listed(&conditions.descriptions, &qos.description)
+            };
+            let rows: Vec<Listed<Qos>> = view.qos.iter().filter(is_wanted).map(listed).collect();
             push(&mut text, QOS, first_names(QOS, QOS_DEFAULT), options, &rows)?;
         }
         Entity::Account if options.associations => {
             let mut rows = associations(view, options);
-            rows.retain(|m| is_shown(&m.association.account));
+            rows.retain(|m| is_shown(&m.association.account) && conditions.admits_association(m));
             rows.sort_by(|a, b| a.association.account.cmp(&b.association.account));
             let names = with_columns(ACCOUNT_WITH_ASSOCIATIONS.to_vec(), false, options);
             push(&mut text, ASSOCIATION, names, options, &rows)?;
@@ -183,6 +224,7 @@ pub fn show(
             };
             let mut rows: Vec<Listed<Account>> =
                 view.accounts.iter().filter(|a| is_shown(&a.name)).map(listed).collect();
+            rows.retain(|account| conditions.admits_account(account));
             rows.sort_by(|a, b| a.name.cmp(&b.name));
             let names = first_names(ACCOUNT, ACCOUNT_DEFAULT);
             let names = with_columns(names, options.coordinators, options);
@@ -191,7 +233,7 @@ pub fn show(
         Entity::User => {
             let names = if options.associations { USER_WITH_ASSOCIATIONS } else { USER_DEFAULT };
             let mut rows = users(view, options);
-            rows.retain(|member| is_shown(member.user()));
+            rows.retain(|member| is_shown(member.user()) && conditions.admits_association(member));
             if options.coordinators {
                 rows.iter_mut().for_each(|row| row.coordinated = coordinated(view, row.user()));
             }
@@ -201,6 +243,7 @@ pub fn show(
         Entity::Association => {
             let mut rows = associations(view, options);
             rows.retain(|m| is_shown(&m.association.account) || is_shown(m.user()));
+            rows.retain(|m| conditions.admits_association(m));
             let names = with_columns(ASSOCIATION_DEFAULT.to_vec(), false, options);
             push(&mut text, ASSOCIATION, names, options, &rows)?;
         }
