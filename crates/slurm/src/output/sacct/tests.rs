@@ -420,3 +420,16 @@ fn the_word_all_means_all_columns() {
     let header = String::from_utf8(out).expect("text");
     assert_eq!(header.trim_end().split('|').count(), ACCT_FIELDS.len());
 }
+
+#[test]
+fn names_of_later_versions_are_known() {
+    let format = Some("JobID,Planned%12,PlannedCPURAW,Restarts".to_owned());
+    let layout = Layout::Separated("|".into());
+    let options = Options { format, layout, ..Options::default() };
+    let mut job = record(3, "train", RecordState::Running);
+    (job.start, job.restarts, job.req_cpus) = (Some(at(0, 46, 29)), 2, 4);
+    let mut out = Vec::new();
+    render(&mut out, &options, "lab", &[job], moment(at(0, 47, 0))).expect("good fields");
+    let text = String::from_utf8(out).expect("text");
+    assert_eq!(text, "JobID|Planned|PlannedCPURAW|Restarts\n3|00:00:10|40|2\n");
+}
