@@ -340,6 +340,13 @@ fn options_that_steps_read_are_variables_of_the_job() {
 }
 
 #[test]
+fn a_hint_means_the_same_in_any_case() {
+    for hint in ["--hint=nomultithread", "--hint=NoMultiThread"] {
+        assert_eq!(asked(&[hint]).0.threads_per_core, Some(1), "{hint}");
+    }
+}
+
+#[test]
 fn components_are_named_wrap_if_any_has_a_wrapped_command() {
     let draft = sbatch(&["-n1", ":", "-n2", "--wrap", "true"]);
     assert_eq!(&*draft.submission.spec.name, "wrap");
