@@ -118,6 +118,7 @@ const SCONTROL_SHOWS: &[Change] = &[
     ("show topology", "scontrol show topology", "SwitchName=s1"),
     ("show hostnames", "scontrol show hostnames node[1-2]", "node1\nnode2\n"),
     ("show hostlist", "scontrol show hostlist node1,node2", "node[1-2]\n"),
+    ("show hostlist", "seq -f n%g 3 > $PWD/hosts && scontrol show hostlist $PWD/hosts", "n[1-3]\n"),
     ("show assoc_mgr", "scontrol show assoc_mgr", "QOS=normal"),
     ("listpids", "scontrol listpids RUNS node1", " RUNS "),
     ("token", "scontrol token", "SLURM_JWT="),

@@ -6,6 +6,8 @@ use crate::command::slurm::query::{self, CommandError, Server};
 use ::slurm::output::scontrol::{self as output, Options};
 use model::change::JobFilter;
 use model::hostlist;
+use std::fs::File;
+use std::io::{self, Read};
 use std::process::ExitCode;
 use wire::client::{Answer, Call, Detail, JobsQuery};
 use wire::job_list::JobList;
@@ -86,8 +88,14 @@ pub fn run(words: &[String], options: Options) -> Result<ExitCode, CommandError>
         Entity::Licenses => return reservation::show_licenses(name, options),
         Entity::Config => return config(),
         Entity::HostNames => return hosts(name, output::hostnames),
-        Entity::HostList => return hosts(name, output::host_list),
-        Entity::HostListSorted => return hosts(name, output::host_list_sorted),
+        Entity::HostList | Entity::HostListSorted => {
+            let listed = name.filter(|name| name.starts_with('/')).map(host_file).transpose()?;
+            let name = listed.as_deref().or(name);
+            return match entity {
+                Entity::HostList => hosts(name, output::host_list),
+                _ => hosts(name, output::host_list_sorted),
+            };
+        }
         Entity::Topology => topology(name)?,
         Entity::Aliases => aliases()?,
         Entity::AssocMgr => return show_assoc_mgr::run(rest),
@@ -259,6 +267,23 @@ fn aliases() -> Result<String, CommandError> {
 }
 
 /// Prints host lists, without a server. The default is the list of the job that this runs in.
+/// The longest file of host names that is read.
+const HOST_FILE_BYTES: u64 = 1 << 20;
+
+/// The names in a file, for `show hostlist` with an absolute path.
+fn host_file(path: &str) -> Result<String, CommandError> {
+    let unreadable =
+        |error: io::Error| CommandError::message(format!("scontrol: error: {path}: {error}"));
+    let mut names = String::new();
+    let file = File::open(path).map_err(unreadable)?;
+    file.take(HOST_FILE_BYTES + 1).read_to_string(&mut names).map_err(unreadable)?;
+    if names.len() as u64 > HOST_FILE_BYTES {
+        let text = format!("scontrol: error: {path}: expected at most {HOST_FILE_BYTES} bytes");
+        return Err(CommandError::message(text));
+    }
+    Ok(names)
+}
+
 fn hosts<E>(
     list: Option<&str>,
     render: impl Fn(&str) -> Result<String, E>,
@@ -295,6 +320,16 @@ mod tests {
         for (word, entity) in table {
             assert_eq!(lookup(ENTITIES, word).map(|(_, entity)| *entity), entity, "{word}");
         }
+    }
+
+    #[test]
+    fn host_names_are_read_from_a_file() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(file.path(), "n2\nn1\nn3\n").expect("its names are written");
+        let names = host_file(&file.path().display().to_string()).expect("its names");
+        assert_eq!(output::host_list_sorted(&names).expect("names"), "n[1-3]\n");
+        let missing = host_file("/no/such/file").expect_err("no file").to_string();
+        assert!(missing.starts_with("scontrol: error: /no/such/file: "), "{missing}");
     }
 
     #[test]
