@@ -146,6 +146,9 @@ impl<C: Column> Format<C> {
 
     /// All columns with a letter, with a bar between them.
     fn push_all(&mut self, columns: &'static [C], suffix: &str) {
+        if self.cells.len() > COLUMNS_MAX {
+            return;
+        }
         let lettered = columns.iter().filter(|column| column.letter().is_some());
         self.cells.extend(lettered.map(|column| FormatCell {
             column: Some(column),
