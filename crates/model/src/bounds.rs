@@ -82,6 +82,8 @@ pub const PROJECT_MEMBERS: Bound = items("members of a project", 1000, "");
 pub const ACTIVITIES: Bound = items("events beside those of runs", 1000, "");
 pub const KEPT_ACTIVITIES: Bound =
     items("entries of the audit trail in the books", 500_000, "`PurgeTXNAfter`, `PurgeEventAfter`");
+pub const DELETED_ENTRIES: Bound =
+    items("deleted accounts, associations and QOS that are kept, of each", 1000, "");
 pub const USAGE_SAMPLES: Bound =
     items("samples of a running job in an answer of a node", SAMPLES_MAX + 1, "");
 pub const STEPS: Bound = items("steps of a job", 40_000, "`MaxStepCount`, 40000");
@@ -174,6 +176,7 @@ pub const ALL: &[Bound] = &[
     PROJECT_MEMBERS,
     ACTIVITIES,
     KEPT_ACTIVITIES,
+    DELETED_ENTRIES,
     USAGE_SAMPLES,
     STEPS,
     OPEN_STEPS_BYTES,

@@ -21,8 +21,8 @@ mod nodes;
 mod values;
 
 pub use accounting::{
-    account, activity, budget, outage, preempt, priority, private_data, project, qos, raw_usage,
-    record, tres, usage_report,
+    account, activity, budget, deleted, outage, preempt, priority, private_data, project, qos,
+    raw_usage, record, tres, usage_report,
 };
 pub use enforcement::{allocation, binding, cpu_frequency, limits, load, usage};
 pub use job::{

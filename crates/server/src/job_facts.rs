@@ -21,6 +21,8 @@ pub fn for_site_program<'a>(
         account: &job.account,
         qos: &job.qos,
         restarts: job.restarts(),
+        start: job.attempt().map(|attempt| attempt.start),
+        end: job.attempt().and_then(|attempt| attempt.end_limit),
         default_memory: None,
         conf_file: None,
         submit_dir: None,

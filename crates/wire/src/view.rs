@@ -3,6 +3,7 @@
 use model::account::{Account, Association, Qos};
 use model::allocation::Allocation;
 use model::container::ContainerNetwork;
+use model::deleted::DeletedEntries;
 use model::id::{JobId, RunId};
 use model::node::{AdminState, NodeConfig, NodeFacts, SlotState};
 use model::node_reason::NodeReason;
@@ -279,4 +280,17 @@ pub struct AccountsView {
     /// The one user that is listed, where `PrivateData` hides the others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub only_user: Option<String>,
+    /// Accounts, associations and QOS that are no more.
+    #[serde(default, skip_serializing_if = "DeletedEntries::is_empty")]
+    pub deleted: DeletedEntries,
+}
+
+impl AccountsView {
+    /// The view with what was deleted at the end of each list.
+    pub fn with_deleted(mut self) -> Self {
+        self.accounts.extend(self.deleted.accounts.iter().cloned());
+        self.associations.extend(self.deleted.associations.iter().cloned());
+        self.qos.extend(self.deleted.qos.iter().cloned());
+        self
+    }
 }

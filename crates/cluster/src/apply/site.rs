@@ -153,27 +153,30 @@ impl State {
                 self.invalidate_configuration();
             }
             Event::AccountSet(account) => {
+                self.deleted.restore_account(&account.name);
                 self.accounts.insert(account.name.clone(), account.clone());
             }
             Event::AccountRemoved { name } => {
-                self.accounts.remove(name);
+                if let Some(account) = self.accounts.remove(name) {
+                    self.deleted.add_account(account);
+                }
                 self.projects.remove(name);
                 self.secrets.remove(name);
-                self.associations.retain(|a| a.account != *name);
+                self.remove_associations(|a| a.account == *name);
                 self.charged_usage.associations.retain(|key, _| key.account != *name);
             }
             Event::AssociationSet(set) => {
                 let key = set.key();
+                self.deleted.restore_association(set);
                 match self.associations.iter_mut().find(|a| a.key() == key) {
                     Some(known) => *known = (**set).clone(),
                     None => self.associations.push((**set).clone()),
                 }
             }
             Event::AssociationRemoved { account, user, partition } => {
-                let same = |a: &Association| {
+                self.remove_associations(|a| {
                     a.account == *account && a.user == *user && a.partition == *partition
-                };
-                self.associations.retain(|a| !same(a));
+                });
                 self.charged_usage.associations.retain(|key, _| {
                     key.account != *account || key.user != *user || key.partition != *partition
                 });
@@ -183,6 +186,7 @@ impl State {
             }
             Event::UsagePeriodEnded { at, reset } => self.end_usage_period(*at, *reset),
             Event::QosSet(qos) => {
+                self.deleted.restore_qos(&qos.name);
                 self.qos.insert(qos.name.clone(), Arc::new((**qos).clone()));
             }
             Event::QosRemoved { name } => self.remove_qos(name),
@@ -269,9 +273,17 @@ impl State {
         }
     }
 
+    fn remove_associations(&mut self, is_removed: impl Fn(&Association) -> bool) {
+        for association in self.associations.extract_if(.., |a| is_removed(a)) {
+            self.deleted.add_association(association);
+        }
+    }
+
     /// Removes a QOS, and its name from associations and from the QOS that preempt it.
     fn remove_qos(&mut self, name: &str) {
-        self.qos.remove(name);
+        if let Some(qos) = self.qos.remove(name) {
+            self.deleted.add_qos(Arc::unwrap_or_clone(qos));
+        }
         self.charged_usage.qos.remove(name);
         for association in &mut self.associations {
             association.qos.retain(|known| known != name);

@@ -40,6 +40,7 @@ use last_runs::LastRuns;
 use model::account::{Account, Association, NORMAL_QOS, Qos};
 use model::activity::Activities;
 use model::backend::Backend;
+use model::deleted::DeletedEntries;
 use model::dynamic_node::DynamicNode;
 use model::hostlist;
 use model::id::{JobId, RunId};
@@ -84,6 +85,9 @@ pub struct State {
     pub accounts: BTreeMap<String, Account>,
     pub associations: Vec<Association>,
     pub qos: BTreeMap<String, Arc<Qos>>,
+    /// What was deleted of these three.
+    #[serde(default, skip_serializing_if = "DeletedEntries::is_empty")]
+    pub deleted: DeletedEntries,
     pub roles: BTreeMap<String, Role>,
     /// By the name of their account; an account without an entry has no administrators of its own.
     #[serde(default)]
@@ -233,6 +237,7 @@ impl Default for State {
             accounts: [("root".to_string(), root_account())].into(),
             associations: Vec::new(),
             qos: [(NORMAL_QOS.to_string(), Arc::new(Qos::named(NORMAL_QOS)))].into(),
+            deleted: DeletedEntries::default(),
             roles: BTreeMap::new(),
             projects: BTreeMap::new(),
             users: BTreeMap::new(),

@@ -228,6 +228,10 @@ fn removed_qos_leaves_no_name_behind() {
     assert!(world.state.qos["high"].preempt.is_empty());
     // The other limits can be changed as before.
     set(&mut world, left);
+    // It is among what was deleted until there is one of its name again.
+    assert!(world.state.deleted.has_qos("t"));
+    qos(&mut world, |_| {});
+    assert!(!world.state.deleted.has_qos("t"));
 }
 
 #[test]

@@ -4,6 +4,7 @@
 pub mod account;
 pub mod activity;
 pub mod budget;
+pub mod deleted;
 pub mod outage;
 pub mod preempt;
 pub mod priority;

@@ -44,6 +44,14 @@ pub fn parse_past_time_spec(
     parse(text, now, tz, Side::Past)
 }
 
+/// The first moment of the day before, with which the periods of `sreport` and `sacctmgr show event` begin.
+pub fn start_of_yesterday(now: Timestamp, tz: &TimeZone) -> Option<Timestamp> {
+    let here = tz.to_datetime(jiff::Timestamp::from_second(now.secs()).ok()?);
+    let midnight = here.date().yesterday().ok()?.to_datetime(Time::midnight());
+    let instant = tz.to_ambiguous_timestamp(midnight).compatible().ok()?;
+    Some(Timestamp::from_secs(instant.as_second()))
+}
+
 fn parse(text: &str, now: Timestamp, tz: &TimeZone, side: Side) -> Result<Timestamp, GrammarError> {
     let lower = text.trim().to_ascii_lowercase();
     relative(&lower, now)
@@ -240,6 +248,12 @@ mod tests {
             Ok(when) => format_iso(when, &TimeZone::UTC),
             Err(error) => error.to_string(),
         }
+    }
+
+    #[test]
+    fn yesterday_begins_at_its_midnight() {
+        let start = start_of_yesterday(NOW, &TimeZone::UTC).expect("a day before");
+        assert_eq!(format_iso(start, &TimeZone::UTC), "2026-11-14T00:00:00");
     }
 
     #[test]

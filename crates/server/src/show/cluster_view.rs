@@ -6,6 +6,7 @@ use cluster::State;
 use cluster::visibility::Viewer;
 use model::account::Account;
 use model::allocation::GresShare;
+use model::deleted::DeletedEntries;
 use model::gpu_health::{self, Severity};
 use model::health::HealthSource;
 use model::node::NodeFacts;
@@ -124,21 +125,29 @@ pub fn config(shared: &Shared, now: Timestamp) -> ConfigView {
 pub fn accounts(shared: &Shared, by: &Principal) -> AccountsView {
     let state = shared.read();
     let viewer = Viewer::new(&state, by);
-    let mut accounts: Vec<Account> =
-        state.accounts.values().filter(|a| viewer.account(&a.name)).cloned().collect();
-    for account in &mut accounts {
-        let mut coordinators = std::mem::take(&mut account.coordinators);
+    let shown = |account: &Account| {
+        let mut coordinators = account.coordinators.clone();
         coordinators.retain(|name| viewer.coordinator(account, name));
-        account.coordinators = coordinators;
-    }
+        Account { coordinators, ..account.clone() }
+    };
+    let is_shown = |account: &&Account| viewer.account(&account.name);
+    let deleted = DeletedEntries {
+        accounts: state.deleted.accounts.iter().filter(is_shown).map(shown).collect(),
+        associations: {
+            let associations = state.deleted.associations.iter();
+            associations.filter(|a| viewer.association(a)).cloned().collect()
+        },
+        qos: state.deleted.qos.clone(),
+    };
     let associations = state.associations.iter().filter(|a| viewer.association(a));
     let roles = state.roles.iter().filter(|(name, _)| viewer.user(name));
     AccountsView {
         cluster: state.config.name.clone(),
-        accounts,
+        accounts: state.accounts.values().filter(is_shown).map(shown).collect(),
         associations: associations.cloned().collect(),
         qos: state.qos.values().map(|q| (**q).clone()).collect(),
         roles: roles.map(|(name, role)| (name.clone(), *role)).collect(),
         only_user: viewer.is_denied(PrivateKind::Users).then(|| by.name.clone()),
+        deleted,
     }
 }

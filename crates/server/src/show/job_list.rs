@@ -109,7 +109,7 @@ impl List<'_> {
     fn lines(&self, wanted: &ListingQuery) -> Option<String> {
         let zone = DateTimeParser::new().parse_time_zone(&wanted.zone).ok()?;
         let listing = Listing::new(wanted.options.clone()).ok()?;
-        let mut page = listing.page(Moment { now: self.now, tz: &zone }, LINES_BYTES_MAX);
+        let mut page = listing.page(Moment::at(self.now, &zone), LINES_BYTES_MAX);
         page.expect(self.chosen.len());
         let cache = RefCell::new(ViewCache::default());
         let mut views = Vec::with_capacity(CHUNK.min(self.chosen.len()));

@@ -118,6 +118,7 @@ const SCONTROL_SHOWS: &[Change] = &[
     ("show topology", "scontrol show topology", "SwitchName=s1"),
     ("show hostnames", "scontrol show hostnames node[1-2]", "node1\nnode2\n"),
     ("show hostlist", "scontrol show hostlist node1,node2", "node[1-2]\n"),
+    ("show hostlist", "seq -f n%g 3 > $PWD/hosts && scontrol show hostlist $PWD/hosts", "n[1-3]\n"),
     ("show assoc_mgr", "scontrol show assoc_mgr", "QOS=normal"),
     ("listpids", "scontrol listpids RUNS node1", " RUNS "),
     ("token", "scontrol token", "SLURM_JWT="),
@@ -161,6 +162,14 @@ const SACCTMGR_SHOWS: &[Change] = &[
     ("show tres", "sacctmgr -n -P show tres", "cpu|"),
     ("show user", "sacctmgr -n -P show user", "daemon|"),
     ("version", "sacctmgr version", "slurm"),
+];
+
+/// Lists of what the changes deleted, and a row that is there `withdeleted` alone.
+const SACCTMGR_DELETED: &[(&str, &str)] = &[
+    ("sacctmgr -n -P show account format=account,flags", "math|Deleted"),
+    ("sacctmgr -n -P show user format=user,flags", "games|Deleted"),
+    ("sacctmgr -n -P show assoc format=account,user,flags", "math|games|Deleted"),
+    ("sacctmgr -n -P show qos format=name,flags", "high|Deleted"),
 ];
 
 /// The words that choose among what `sacctmgr show` has, and a line without the word.
@@ -314,11 +323,32 @@ fn up_every_option_and_command_of_scontrol_sacctmgr_and_strigger_acts() {
     for (word, line) in SACCTMGR_WORDS {
         assert_ne!(print(line), print(&format!("{line} {word}")), "{word}");
     }
+    for (condition, line) in [
+        ("account=art", "sacctmgr -n -P show assoc"),
+        ("partition=main", "sacctmgr -n -P show assoc"),
+        ("parent=physics", "sacctmgr -n -P show account"),
+        ("organization=nobodys", "sacctmgr -n -P show account"),
+        ("description=nothing", "sacctmgr -n -P show qos"),
+        ("adminlevel=administrator", "sacctmgr -n -P show user"),
+        ("defaultaccount=art", "sacctmgr -n -P show user"),
+    ] {
+        assert_ne!(print(line), print(&format!("{line} {condition}")), "{condition}");
+    }
+    let foreign = cluster.shell("sacctmgr show qos account=art");
+    assert!(foreign.code == 1 && foreign.stderr.contains("account=art"), "{}", foreign.stderr);
     let other = cluster.shell("sacctmgr -i delete user daemon cluster=other");
     assert_eq!(other.code, 1, "{}", other.stdout);
     assert!(other.stderr.contains("there is one cluster, test"), "{}", other.stderr);
     assert_each_changes(SACCTMGR_CHANGES, &print);
     assert_shows(SACCTMGR_SHOWS);
+    for (look, row) in SACCTMGR_DELETED {
+        let (without, with) = (print(look), print(&format!("{look} withdeleted")));
+        let has = |text: &str| text.lines().any(|line| line == *row);
+        assert!(!has(&without) && has(&with), "{look}: {without} and {with}");
+    }
+    // What is there again is no longer among the deleted.
+    print("sacctmgr -i add qos high");
+    assert!(print("sacctmgr -n -P show qos withdeleted format=name,flags").contains("high|\n"));
     // No trigger is to fire before it is listed.
     print("scontrol update NodeName=node2 State=RESUME");
     strigger(&print);
@@ -332,6 +362,15 @@ fn up_every_option_and_command_of_scontrol_sacctmgr_and_strigger_acts() {
         assert!(note.contains("\"word\" has no meaning here"), "{command}: {note}");
     }
     assert_eq!(print("sacctmgr -n show event event=cluster"), "");
+    let events = |condition: &str| print(&format!("sacctmgr -n -P show event {condition}"));
+    assert!(events("nodes=node2 mincpus=4 maxcpus=4").contains("node2"));
+    assert_eq!(events("mincpus=5") + &events("maxcpus=3"), "");
+    assert!(events("nodes=node2 format=nodename,tres,event").contains("node2|cpu=4,mem="));
+    for condition in ["mincpus=many", "state=bogus", "event=bogus"] {
+        let refused = cluster.shell(&format!("sacctmgr show event {condition}"));
+        let said = refused.stderr;
+        assert!(refused.code == 1 && said.contains("expected"), "{condition}: {said}");
+    }
     for table in ["event", "transactions", "assoc", "cluster"] {
         assert_eq!(print(&format!("sacctmgr -n show {table} cluster=other")), "", "{table}");
     }

@@ -89,6 +89,11 @@ fn up_server_and_client_render_the_same_squeue_lines() {
     let (here, there): (u32, u32) = (hour(RULE).parse().unwrap(), hour("UTC").parse().unwrap());
     assert_eq!((here + 5) % 24, there);
     assert_eq!(hour(RULE), hour(&file));
+    for line in ["squeue -h -j 1 -o %V", "sacct -X -n -P -j 1 -o Submit"] {
+        let text = cluster.shell(&format!("SLURM_TIME_FORMAT=%s {line}")).ok();
+        let seconds = text.trim();
+        assert!(seconds.len() == 10 && seconds.bytes().all(|b| b.is_ascii_digit()), "{text}");
+    }
 }
 
 #[test]

@@ -15,24 +15,15 @@ pub struct LoginUser {
     pub shell: String,
 }
 
-/// The environment that is submitted with a job: the exported variables, and the options that the job knows only by a variable.
-pub fn submitted(own: &Environment, options: &JobOptions, login: &LoginUser) -> Environment {
-    let mut env = exported(own, options.export.as_ref(), login);
+/// The options of a job that its processes know only by a variable, with the values of those that were given.
+pub fn option_variables(options: &JobOptions) -> [(&'static str, Option<String>); 4] {
     let gpus = &options.gpus_per_node;
-    let variables = [
+    [
         ("SLURM_GPUS_PER_NODE", (!gpus.is_empty()).then(|| gpu_counts(gpus))),
         ("SLURM_GPU_BIND", options.gpu_bind.clone()),
         ("SLURM_HINT", options.hint.clone()),
-        ("SLURM_PROFILE", options.profile.clone()),
-    ];
-    for (name, value) in variables {
-        // Inside another job the variable may be that job's.
-        env.remove(name);
-        if let Some(value) = value {
-            env.set(name, value);
-        }
-    }
-    env
+        ("SLURM_JOB_DEPENDENCY", options.dependency.as_ref().map(ToString::to_string)),
+    ]
 }
 
 /// `2`, `h100:2`.

@@ -9,6 +9,7 @@ use model::id::JobId;
 use model::partition::DefaultMemory;
 use model::request::{GresRequest, Memory, Per, Request};
 use model::run::JobSpec;
+use model::time::Timestamp;
 use model::topology::Topology;
 use wire::order::ProcessVariable;
 
@@ -25,6 +26,9 @@ pub struct JobFacts<'a> {
     pub account: &'a str,
     pub qos: &'a str,
     pub restarts: u32,
+    pub start: Option<Timestamp>,
+    /// When its time limit ends it.
+    pub end: Option<Timestamp>,
     /// The memory of a job that did not ask for any.
     pub default_memory: Option<DefaultMemory>,
     /// `SLURM_CONF`; `None` when there is no such file.
@@ -95,6 +99,12 @@ pub fn allocation(facts: &JobFacts<'_>) -> Environment {
     }
     if facts.restarts > 0 {
         env.set("SLURM_RESTART_COUNT", facts.restarts);
+    }
+    // Of Slurm since 23.02: scripts that stop in time read them.
+    for (name, time) in [("SLURM_JOB_START_TIME", facts.start), ("SLURM_JOB_END_TIME", facts.end)] {
+        if let Some(time) = time {
+            env.set(name, time.secs());
+        }
     }
     set_request(&mut env, facts, spec.request());
     if let Some(array) = &facts.array {
@@ -204,7 +214,7 @@ pub(super) fn set_node(
 }
 
 /// Variables that only some jobs have. A job that was submitted inside another one does not inherit them.
-const OPTIONAL_VARIABLES: [&str; 20] = [
+const OPTIONAL_VARIABLES: [&str; 22] = [
     "SLURM_NTASKS",
     "SLURM_NPROCS",
     "SLURM_NTASKS_PER_NODE",
@@ -225,6 +235,8 @@ const OPTIONAL_VARIABLES: [&str; 20] = [
     "SLURM_MEM_PER_GPU",
     "SLURM_JOB_RESERVATION",
     "SLURM_RESTART_COUNT",
+    "SLURM_JOB_START_TIME",
+    "SLURM_JOB_END_TIME",
 ];
 
 fn is_of_another_job(name: &str) -> bool {

@@ -376,3 +376,14 @@ fn a_job_submitted_inside_a_job_inherits_none_of_its_variables() {
         assert_eq!(env.get(gone), None, "{gone}");
     }
 }
+
+#[test]
+fn a_job_knows_when_it_started_and_when_its_limit_ends_it() {
+    let spec = spec(Request::default());
+    let allocation = samples::allocation(vec![share("node1", 1, 1000, &[], 1)]);
+    let (start, end) = (Some(Timestamp::from_secs(60)), Some(Timestamp::from_secs(660)));
+    let facts = JobFacts { start, end, ..facts(81, &spec, &allocation) };
+    let env = super::allocation(&facts);
+    assert_eq!(env.get("SLURM_JOB_START_TIME"), Some("60"));
+    assert_eq!(env.get("SLURM_JOB_END_TIME"), Some("660"));
+}

@@ -28,6 +28,8 @@ pub fn facts<'a>(job: u32, spec: &'a JobSpec, allocation: &'a Allocation) -> Job
         account: "physics",
         qos: "normal",
         restarts: 0,
+        start: None,
+        end: None,
         default_memory: Some(DefaultMemory::PerCpu(Bytes::from_mib(1000))),
         conf_file: Some("/lab/etc/slurm.conf"),
         submit_dir: None,

@@ -1,10 +1,10 @@
 //! The environments of steps, what is exported, and the notices, against the captures.
 
-use super::export::{LoginUser, exported, submitted};
+use super::export::{LoginUser, exported};
 use super::notice::{self, Cause};
 use super::testing::{assert_variables, facts, two_nodes};
 use super::*;
-use crate::option::job_options::{Export, ExportVariable, JobOptions};
+use crate::option::job_options::{Export, ExportVariable};
 use model::id::{JobId, StepId};
 use wire::step::{StepInput, StepLaunch, StepLayout, StepNode};
 
@@ -163,16 +163,6 @@ fn export_passes_all_some_or_no_variables_on() {
     );
     assert!(!names(Some(&Export::None)).contains("FOO"));
     assert_eq!(names(Some(&Export::Nil)), "SLURM_CONF=/c SLURM_EXPORT_ENV=NIL");
-}
-
-#[test]
-fn options_without_a_request_field_are_exported_as_variables() {
-    let own: Environment = [("SLURM_GPU_BIND", "closest"), ("A", "1")].into_iter().collect();
-    let login = &alice_login();
-    let gpus_per_node = vec![model::gres::GresCount::new("gpu", Some("h100"), 2)];
-    let options = JobOptions { gpus_per_node, ..JobOptions::default() };
-    let env = submitted(&own, &options, login);
-    assert_variables(&env, &["A=1", "SLURM_GPUS_PER_NODE=h100:2"]);
 }
 
 #[test]

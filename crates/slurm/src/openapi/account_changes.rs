@@ -267,6 +267,7 @@ mod tests {
             qos: vec![Qos::named("normal")],
             roles: BTreeMap::new(),
             only_user: None,
+            deleted: Default::default(),
         }
     }
 

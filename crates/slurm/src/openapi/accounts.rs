@@ -20,6 +20,7 @@ struct UserRow {
     level: &'static str,
     associations: Vec<Association>,
     coordinates: Vec<String>,
+    deleted: bool,
 }
 
 /// Not formatted by rustfmt: a row is one line.
@@ -29,7 +30,7 @@ static USER: &[Field<UserRow>] = &[
     field("associations",        Plain,  Plain,  |c, u| Cell::Value(short_keys(c, &u.associations))),
     field("coordinators",        Plain,  Plain,  |c, u| Cell::Value(coordinators(c, &u.coordinates))),
     field("default",             Plain,  Plain,  |_, u| Cell::Value(json!({"account": default_account(u), "wckey": ""}))),
-    field("flags",               Plain,  Plain,  |_, _| Cell::Words(Vec::new())),
+    field("flags",               Plain,  Plain,  |_, u| deleted(u.deleted)),
     field("name",                Plain,  Plain,  |_, u| text(&*u.name)),
     field("old_name",            Absent, Plain,  |_, _| text("")),
     field("wckeys",              Absent, Plain,  |_, _| Cell::Words(Vec::new())),
@@ -38,6 +39,7 @@ static USER: &[Field<UserRow>] = &[
 struct AccountRow {
     account: Account,
     associations: Vec<Association>,
+    deleted: bool,
 }
 
 #[rustfmt::skip]
@@ -45,7 +47,7 @@ static ACCOUNT: &[Field<AccountRow>] = &[
     field("associations", Plain, Plain, |c, a| Cell::Value(short_keys(c, &a.associations))),
     field("coordinators", Plain, Plain, |c, a| Cell::Value(coordinators(c, &a.account.coordinators))),
     field("description",  Plain, Plain, |_, a| text(&*a.account.description)),
-    field("flags",        Plain, Plain, |_, _| Cell::Words(Vec::new())),
+    field("flags",        Plain, Plain, |_, a| deleted(a.deleted)),
     field("name",         Plain, Plain, |_, a| text(&*a.account.name)),
     field("organization", Plain, Plain, |_, a| text(&*a.account.organization)),
 ];
@@ -55,6 +57,7 @@ struct AssociationRow {
     association: Association,
     parent: Option<String>,
     id: u32,
+    deleted: bool,
 }
 
 #[rustfmt::skip]
@@ -65,7 +68,7 @@ static ASSOCIATION: &[Field<AssociationRow>] = &[
     field("cluster",        Plain,  Plain, |c, _| text(&*c.cluster)),
     field("comment",        Absent, Plain, |_, _| text("")),
     field("default",        Plain,  Plain, |_, a| Cell::Value(json!({"qos": a.association.default_qos.as_deref().unwrap_or("")}))),
-    field("flags",          Plain,  Plain, |_, _| Cell::Words(Vec::new())),
+    field("flags",          Plain,  Plain, |_, a| deleted(a.deleted)),
     field("id",             Absent, Plain, association_id),
     field("is_default",     Absent, Plain, |_, a| Cell::Bool(a.association.default)),
     field("lineage",        Absent, Plain, |_, a| text(lineage(a))),
@@ -82,12 +85,13 @@ static ASSOCIATION: &[Field<AssociationRow>] = &[
 struct QosRow {
     qos: Qos,
     id: u32,
+    deleted: bool,
 }
 
 #[rustfmt::skip]
 static QOS: &[Field<QosRow>] = &[
     field("description",     Plain, Plain, |_, q| text(&*q.qos.description)),
-    field("flags",           Plain, Plain, |_, q| Cell::Words(q.qos.flags.iter().map(|flag| flag_word(&flag.to_string())).collect())),
+    field("flags",           Plain, Plain, |_, q| Cell::Words(qos_flags(q))),
     field("id",              Plain, Plain, |_, q| number(q.id)),
     field("limits",          Plain, Plain, |c, q| Cell::Value(qos_limits(c, &q.qos))),
     field("name",            Plain, Plain, |_, q| text(&*q.qos.name)),
@@ -114,6 +118,11 @@ const QOS_FLAGS: &[(&str, &str)] = &[
 fn flag_word<'a>(word: &str) -> Cow<'a, str> {
     let row = QOS_FLAGS.iter().find(|(own, _)| own.eq_ignore_ascii_case(word));
     row.map_or_else(|| Cow::Owned(word.to_owned()), |(_, shown)| Cow::Borrowed(*shown))
+}
+
+fn qos_flags<'a>(row: &QosRow) -> Vec<Cow<'a, str>> {
+    let words = row.qos.flags.iter().map(|flag| flag_word(&flag.to_string()));
+    words.chain(row.deleted.then_some(DELETED)).collect()
 }
 
 /// What the paths of the accounting database have, each by the key of its document.
@@ -185,6 +194,7 @@ pub fn objects(
             let row = |account: &Account| AccountRow {
                 account: account.clone(),
                 associations: of_account(view, &account.name),
+                deleted: view.deleted.has_account(&account.name),
             };
             values(context, ACCOUNT, &known.map(row).collect::<Vec<_>>())
         }
@@ -200,8 +210,12 @@ pub fn objects(
         }
         List::Qos => {
             let known = view.qos.iter().zip(1..).filter(|(qos, _)| is_asked(&qos.name));
-            let rows: Vec<QosRow> =
-                known.map(|(qos, id)| QosRow { qos: qos.clone(), id }).collect();
+            let row = |(qos, id): (&Qos, u32)| QosRow {
+                qos: qos.clone(),
+                id,
+                deleted: view.deleted.has_qos(&qos.name),
+            };
+            let rows: Vec<QosRow> = known.map(row).collect();
             values(context, QOS, &rows)
         }
         List::Clusters if is_asked(&context.cluster) => vec![cluster(context)],
@@ -237,6 +251,7 @@ fn users(view: &AccountsView) -> Vec<UserRow> {
         level: level(view, name),
         associations: of_user(view, name),
         coordinates: coordinated(view, name),
+        deleted: is_deleted_user(view, name),
     };
     names.into_iter().filter(|name| is_listed(name)).map(row).collect()
 }
@@ -248,6 +263,19 @@ fn level(view: &AccountsView, user: &str) -> &'static str {
         _ if user == "root" => "Administrator",
         _ => "None",
     }
+}
+
+/// The flag of what `with_deleted` adds to a list.
+const DELETED: Cow<'static, str> = Cow::Borrowed("DELETED");
+
+fn deleted<'a>(is_deleted: bool) -> Cell<'a> {
+    Cell::Words(is_deleted.then_some(DELETED).into_iter().collect())
+}
+
+/// Whether all associations of a user are deleted, and he has no rights by his name.
+fn is_deleted_user(view: &AccountsView, user: &str) -> bool {
+    let mut own = view.associations.iter().filter(|one| one.user.as_deref() == Some(user));
+    !view.roles.contains_key(user) && own.all(|one| view.deleted.has_association(one))
 }
 
 fn of_user(view: &AccountsView, user: &str) -> Vec<Association> {
@@ -278,7 +306,8 @@ fn default_account(user: &UserRow) -> &str {
 fn association_row(view: &AccountsView, one: &Association, id: u32) -> AssociationRow {
     let account = view.accounts.iter().find(|account| account.name == one.account);
     let parent = account.filter(|_| one.user.is_none()).and_then(|account| account.parent.clone());
-    AssociationRow { association: one.clone(), parent, id }
+    let deleted = view.deleted.has_association(one);
+    AssociationRow { association: one.clone(), parent, id, deleted }
 }
 
 fn short_key(context: &Context, one: &Association, id: u32) -> Value {
@@ -484,12 +513,29 @@ mod tests {
             qos: vec![Qos::named("normal")],
             roles: BTreeMap::from([("carol".to_owned(), Role::Operator)]),
             only_user: None,
+            deleted: Default::default(),
         }
     }
 
     fn context(version: Version) -> Context {
         let (cluster, gres) = ("lab".to_owned(), vec!["gpu".to_owned()]);
         Context { version, cluster, gres, now: Timestamp(0) }
+    }
+
+    #[test]
+    fn what_was_deleted_has_its_flag() {
+        let mut view = view();
+        view.deleted.add_qos(Qos::named("gone"));
+        view.deleted.add_association(Association::plain("physics", Some("dave")));
+        let (view, later) = (view.with_deleted(), context(Version::V41));
+        let flags = |list: List, name: &str| {
+            let found = objects(&later, &view, list, Some(name));
+            found[0]["flags"].clone()
+        };
+        assert_eq!(flags(List::Qos, "gone"), json!(["DELETED"]));
+        assert_eq!(flags(List::Users, "dave"), json!(["DELETED"]));
+        assert_eq!(flags(List::Users, "alice"), json!([]));
+        assert_eq!(flags(List::Accounts, "physics"), json!([]));
     }
 
     #[test]

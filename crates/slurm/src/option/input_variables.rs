@@ -188,6 +188,10 @@ const VARIABLES: &[(Command, &str, K)] = &[
     (Srun, "SLURM_STDERRMODE", K::Error),
     (Srun, "SLURM_STDINMODE", K::Input),
     (Srun, "SLURM_STDOUTMODE", K::Output),
+    // The same three under the names that Slurm has had for them since 23.02.
+    (Srun, "SRUN_ERROR", K::Error),
+    (Srun, "SRUN_INPUT", K::Input),
+    (Srun, "SRUN_OUTPUT", K::Output),
     (Srun, "SLURM_TASK_EPILOG", K::TaskEpilog),
     (Srun, "SLURM_TASK_PROLOG", K::TaskProlog),
     (Srun, "SLURM_THREAD_SPEC", K::ThreadSpec),
@@ -331,6 +335,15 @@ mod tests {
             ]
         );
         assert_eq!(found[3].source, Source::Environment("SBATCH_TIMELIMIT"));
+        // The later of two names counts.
+        let both = |name: &str| match name {
+            "SLURM_STDOUTMODE" => Some("old.out".to_owned()),
+            "SRUN_OUTPUT" => Some("new.out".to_owned()),
+            _ => None,
+        };
+        let found = settings(Command::Srun, both);
+        let last = found.last().map(|setting| (setting.key, setting.text()));
+        assert_eq!(last, Some((K::Output, "new.out")));
     }
 
     #[test]

@@ -32,6 +32,13 @@ impl Parsed {
         self.last(key).map(Setting::text)
     }
 
+    /// The values of all settings of `key` with commas between them: a list that may be given in parts, as `-j 1 -j 2`.
+    pub fn joined(&self, key: OptionKey) -> Option<String> {
+        let of_key = self.values.iter().filter(|setting| setting.key == key);
+        let texts: Vec<&str> = of_key.map(Setting::text).collect();
+        (!texts.is_empty()).then(|| texts.join(","))
+    }
+
     pub fn has(&self, key: OptionKey) -> bool {
         self.last(key).is_some()
     }

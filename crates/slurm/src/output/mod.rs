@@ -19,21 +19,33 @@ pub mod sstat;
 pub mod strigger;
 pub mod table;
 pub mod text;
+pub mod time_format;
 
 use jiff::tz::TimeZone;
 use model::time::{Timestamp, format_iso};
+use time_format::TimeFormat;
 
-/// The time and time zone of a listing.
+/// The time and time zone of a listing, and how it writes times.
 #[derive(Debug, Clone, Copy)]
 pub struct Moment<'a> {
     pub now: Timestamp,
     pub tz: &'a TimeZone,
+    format: TimeFormat<'a>,
 }
 
-impl Moment<'_> {
-    /// `2026-11-15T00:46:19`
+impl<'a> Moment<'a> {
+    pub fn at(now: Timestamp, tz: &'a TimeZone) -> Self {
+        Self { now, tz, format: TimeFormat::Standard }
+    }
+
+    pub fn in_format(self, format: TimeFormat<'a>) -> Self {
+        Self { format, ..self }
+    }
+
+    /// `2026-11-15T00:46:19`, or the time in the format that was asked for.
     pub fn iso(&self, time: Timestamp) -> String {
-        format_iso(time, self.tz)
+        let asked = self.format.write(time, self.now, self.tz);
+        asked.unwrap_or_else(|| format_iso(time, self.tz))
     }
 
     /// `Sun Nov 15 00:46:21 2026`: the first line of long listings.

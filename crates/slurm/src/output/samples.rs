@@ -28,7 +28,7 @@ pub fn at(hours: i64, minutes: i64, seconds: i64) -> Timestamp {
 }
 
 pub fn moment(now: Timestamp) -> Moment<'static> {
-    Moment { now, tz: &UTC }
+    Moment::at(now, &UTC)
 }
 
 static UTC: TimeZone = TimeZone::UTC;

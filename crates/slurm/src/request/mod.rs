@@ -8,7 +8,7 @@ pub mod resources;
 pub mod step;
 
 use crate::environment::cpu_freq::set_cpu_frequency;
-use crate::environment::export::exported;
+use crate::environment::export::{exported, option_variables};
 use crate::environment::mem_bind::mem_bind_variables;
 use crate::environment::{Environment, PRIO_PROCESS};
 use crate::option::invocation::Batch;
@@ -331,14 +331,19 @@ fn allocation_environment(options: &JobOptions) -> Option<String> {
     (!options.secrets.is_empty()).then(|| env.to_block())
 }
 
-/// The script's environment, with the distribution and memory binding that its steps use. The distribution of a job that the
-/// submitter runs in is not inherited.
+/// The script's environment, with the options that its steps know by variables. Those of a job that the submitter runs in are
+/// not inherited.
 fn batch_environment(options: &JobOptions, submitter: &Submitter) -> String {
     let mut env = Environment::from_block(&environment(options, submitter));
     let inside_job = env.get("SLURM_JOB_ID").is_some();
     if inside_job || options.distribution.is_some() {
         env.remove("SLURM_DISTRIBUTION");
         env.remove("SLURM_DIST_PLANESIZE");
+    }
+    if inside_job {
+        for (name, _) in option_variables(options) {
+            env.remove(name);
+        }
     }
     set_step_variables(&mut env, options);
     env.to_block()
@@ -351,8 +356,10 @@ pub fn set_step_variables(env: &mut Environment, options: &JobOptions) {
     for (name, value) in distribution.into_iter().chain(memory).flatten() {
         env.set(name, value);
     }
-    if let Some(bind) = &options.gpu_bind {
-        env.set("SLURM_GPU_BIND", bind);
+    for (name, value) in option_variables(options) {
+        if let Some(value) = value {
+            env.set(name, value);
+        }
     }
     set_cpu_frequency(env, options.cpu_freq.as_ref());
 }

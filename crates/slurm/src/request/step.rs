@@ -239,12 +239,16 @@ fn shape(
     }
 }
 
-/// The generic resources of the step; `None` if no option names any. A total from the environment is the job's.
+/// The generic resources of the step; `None` if no option names any. A total from the environment is the job's, and so are GPUs of
+/// each node: a step that names none has those of its nodes.
 fn gres(options: &JobOptions) -> Option<Vec<model::request::GresRequest>> {
     let inherited = |key| options.step.inherited.contains(&key);
     let mut own = options.clone();
     if inherited(OptionKey::Gpus) {
         own.gpus.clear();
+    }
+    if inherited(OptionKey::GpusPerNode) {
+        own.gpus_per_node.clear();
     }
     let asked = resources::gres(&own);
     (!asked.is_empty() || options.step.no_gres).then_some(asked)

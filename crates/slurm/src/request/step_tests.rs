@@ -110,6 +110,8 @@ fn step_options_choose_how_the_allocation_is_shared() {
     assert_eq!((gres(&[], &[]), gres(&["--gres=none"], &[])), (None, Some(0)));
     assert_eq!(gres(&["--gpus-per-task=1"], &[]), Some(1));
     assert_eq!(gres(&[], &[("SLURM_GPUS", "4")]), None, "the job's total is not the step's");
+    let of_job = [("SLURM_GPUS_PER_NODE", "4")];
+    assert_eq!((gres(&[], &of_job), gres(&["--gres=gpu:1"], &of_job)), (None, Some(1)));
     let told = |args: &[&str]| given(args, &[]).0.distribution;
     let table = [
         ("block:cyclic", Some("block:cyclic")),

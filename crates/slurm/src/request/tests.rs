@@ -318,6 +318,35 @@ fn export_chooses_the_submitted_environment() {
 }
 
 #[test]
+fn options_that_steps_read_are_variables_of_the_job() {
+    let args = ["--gpus-per-node=h100:2", "--hint=nomultithread", "-d", "afterok:7:8"];
+    let draft = sbatch(&[&args[..], &["--wrap", "true"]].concat());
+    let given = [
+        "SLURM_GPUS_PER_NODE=h100:2",
+        "SLURM_HINT=nomultithread",
+        "SLURM_JOB_DEPENDENCY=afterok:7,afterok:8",
+    ];
+    let found = variables(&draft);
+    assert!(given.iter().all(|variable| found.contains(variable)), "{found:?}");
+    // A job that is submitted inside another has its own.
+    let outer = [("SLURM_JOB_ID", "9"), ("SLURM_GPUS_PER_NODE", "4"), ("SLURM_GPU_BIND", "none")];
+    let inside = Submitter { variables: pairs(&outer), ..submitter(Command::Sbatch) };
+    let Ok(Invocation::Submission(read)) = invocation::batch(&["--wrap", "true"], &caller()) else {
+        panic!("it is not read");
+    };
+    let draft = batch(&read, &inside).expect("it is taken");
+    let is_of_outer = |variable: &&str| variable.starts_with("SLURM_GPU");
+    assert!(!variables(&draft).iter().any(is_of_outer), "{:?}", variables(&draft));
+}
+
+#[test]
+fn a_hint_means_the_same_in_any_case() {
+    for hint in ["--hint=nomultithread", "--hint=NoMultiThread"] {
+        assert_eq!(asked(&[hint]).0.threads_per_core, Some(1), "{hint}");
+    }
+}
+
+#[test]
 fn components_are_named_wrap_if_any_has_a_wrapped_command() {
     let draft = sbatch(&["-n1", ":", "-n2", "--wrap", "true"]);
     assert_eq!(&*draft.submission.spec.name, "wrap");

@@ -57,6 +57,8 @@ pub(super) fn job_facts<'a>(facts: &'a Facts) -> JobFacts<'a> {
         account: &facts.job.account,
         qos: &facts.qos,
         restarts: facts.job.restarts(),
+        start: Some(facts.attempt().start),
+        end: facts.attempt().end_limit,
         default_memory: facts.default_memory,
         conf_file: None,
         submit_dir: None,

@@ -40,6 +40,9 @@ fn list_of(client: &Client, word: &str, name: fn(List) -> &'static str) -> Resul
 /// The fields by which a query narrows a list: each is the name of a field of its objects.
 const NARROWED: &[&str] = &["account", "cluster", "name", "partition", "user", "with_deleted"];
 
+/// The words of a query that mean yes.
+const TRUE: [&str; 3] = ["true", "1", "yes"];
+
 pub async fn list(client: Client, Path(word): Path<String>, query: Query) -> RestResult {
     // One association has no name: it is the one of a query.
     let list = if word == List::Associations.singular() {
@@ -48,7 +51,10 @@ pub async fn list(client: Client, Path(word): Path<String>, query: Query) -> Res
         list_of(&client, &word, List::key)?
     };
     query::check(&client, &query, NARROWED)?;
-    let view = accounts(&client).await?;
+    let mut view = accounts(&client).await?;
+    if query.get("with_deleted").is_some_and(|word| TRUE.contains(&word.as_str())) {
+        view = view.with_deleted();
+    }
     let mut objects = accounts::objects(&client.context(), &view, list, None);
     let wanted = query.iter().filter(|(key, _)| *key != "with_deleted");
     for (key, _) in wanted {
@@ -194,6 +200,6 @@ async fn recorded(client: &Client, filter: HistoryFilter) -> RestResult {
     };
     let context = client.context();
     let tz = timezone::local();
-    let moment = Moment { now: context.now, tz: &tz };
+    let moment = Moment::at(context.now, &tz);
     client.send(block_in_place(|| rest::recorded_jobs(&context, moment, &records)))
 }

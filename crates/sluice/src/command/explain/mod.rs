@@ -79,7 +79,7 @@ pub fn text_of(client: &mut Client, word: &str) -> Result<String, VerbError> {
 
 fn text_of_all(client: &Client, subjects: &[Subject]) -> String {
     let tz = timezone::local();
-    let moment = Moment { now: ::server::clock::now(), tz: &tz };
+    let moment = Moment::at(::server::clock::now(), &tz);
     let each = subjects.iter().map(|one| {
         let told = one.told_lines(client);
         text::explained(one, told.as_deref(), moment)

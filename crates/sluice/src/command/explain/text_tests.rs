@@ -47,7 +47,7 @@ fn text(wait: WaitView) -> String {
         wait: Some(Box::new(wait)),
     };
     let subject = Subject { explained: Some(waiting), ..Subject::default() };
-    explained(&subject, None, Moment { now: NOW, tz: &TimeZone::UTC })
+    explained(&subject, None, Moment::at(NOW, &TimeZone::UTC))
 }
 
 fn names(list: &str) -> Vec<String> {
@@ -248,7 +248,7 @@ Job 12 (train, alice, partition gpu) waits: Dependency
 fn running_job_is_explained() {
     let running = ExplainedJob { shown: "12".into(), job: job(JobState::Running), wait: None };
     let subject = Subject { explained: Some(running), ..Subject::default() };
-    let said = explained(&subject, None, Moment { now: NOW, tz: &TimeZone::UTC });
+    let said = explained(&subject, None, Moment::at(NOW, &TimeZone::UTC));
     assert!(said.contains("runs since 2026-11-15T00:51:49 on"), "{said}");
 }
 
@@ -349,7 +349,7 @@ fn lost_node_of_several_is_named() {
         trail.extend(more);
         let lost_nodes = LostNodes::noted(&ended, &trail);
         let subject = Subject { lost_nodes, ..of_books(vec![ended.clone()]) };
-        let said = explained(&subject, None, Moment { now: NOW, tz: &TimeZone::UTC });
+        let said = explained(&subject, None, Moment::at(NOW, &TimeZone::UTC));
         assert!(said.contains(cause), "{said}");
     }
 }
@@ -397,7 +397,7 @@ fn each_end_is_explained_by_its_cause() {
     ];
     for (outcome, exit, reason, cause) in table {
         let subject = of_books(vec![record(outcome, exit, reason)]);
-        let said = explained(&subject, None, Moment { now: NOW, tz: &TimeZone::UTC });
+        let said = explained(&subject, None, Moment::at(NOW, &TimeZone::UTC));
         let lines: Vec<&str> = said.lines().map(str::trim).collect();
         assert_eq!(lines[1], cause, "{said}");
         assert_eq!(
@@ -412,7 +412,7 @@ fn job_that_ran_as_long_as_it_might_reached_its_time_limit() {
     let ended = record(Outcome::Timeout, (0, 0), Reason::TimeLimit);
     let ended = JobRecord { time_limit: TimeLimit::Minutes(10), ..ended };
     let subject = of_books(vec![ended]);
-    let said = explained(&subject, None, Moment { now: NOW, tz: &TimeZone::UTC });
+    let said = explained(&subject, None, Moment::at(NOW, &TimeZone::UTC));
     assert!(said.contains("  It reached its time limit of 00:10:00.\n"), "{said}");
     assert!(said.contains("  To try: a longer limit (--time)"), "{said}");
 }
@@ -428,13 +428,13 @@ fn job_whose_dependency_failed_is_explained_with_what_it_depended_on() {
     let last = record(cancelled, (0, 0), Reason::DependencyNeverSatisfied);
     let one = ExplainedJob { shown: "12".into(), job: view, wait: None };
     let subject = Subject { explained: Some(one), ..of_books(vec![last]) };
-    let said = explained(&subject, None, Moment { now: NOW, tz: &TimeZone::UTC });
+    let said = explained(&subject, None, Moment::at(NOW, &TimeZone::UTC));
     let expected =
         "  It depended on afterok:11,afterany:9; `sluice explain 11` says how that job ended.\n";
     assert!(said.contains(expected), "{said}");
     let mut kept = record(cancelled, (0, 0), Reason::DependencyNeverSatisfied);
     kept.dependency = Some("afterok:11,afterany:9".into());
-    let said = explained(&of_books(vec![kept]), None, Moment { now: NOW, tz: &TimeZone::UTC });
+    let said = explained(&of_books(vec![kept]), None, Moment::at(NOW, &TimeZone::UTC));
     assert!(said.contains(expected), "{said}");
 }
 
@@ -443,7 +443,7 @@ fn requeued_job_is_explained_with_its_attempts() {
     let first = record(Outcome::NodeFail, (0, 0), Reason::NodeFail);
     let second = JobRecord { attempt: 2, ..record(Outcome::Failed, (1, 0), Reason::NonZeroExit) };
     let subject = of_books(vec![first, second]);
-    let said = explained(&subject, None, Moment { now: NOW, tz: &TimeZone::UTC });
+    let said = explained(&subject, None, Moment::at(NOW, &TimeZone::UTC));
     assert!(
         said.starts_with("Job 12 (train, alice, partition gpu) has ended: FAILED at 2026-11-15T00:51:49, after 00:10:00 on n1.\n"),
         "{said}"
@@ -455,7 +455,7 @@ fn requeued_job_is_explained_with_its_attempts() {
     let first = record(Outcome::Requeued, (0, 0), Reason::RequeuedBy(0));
     let second = JobRecord { attempt: 2, ..record(Outcome::Failed, (1, 0), Reason::NonZeroExit) };
     let subject = of_books(vec![first, second]);
-    let said = explained(&subject, None, Moment { now: NOW, tz: &TimeZone::UTC });
+    let said = explained(&subject, None, Moment::at(NOW, &TimeZone::UTC));
     assert!(said.contains("It was put back into the queue by root.\n"), "{said}");
 }
 
@@ -468,7 +468,7 @@ fn lines_that_the_server_told_stand_for_those_of_files_here() {
         stderr: "/far/err".into(),
     });
     let told = ["epoch 3".to_owned()];
-    let moment = Moment { now: NOW, tz: &TimeZone::UTC };
+    let moment = Moment::at(NOW, &TimeZone::UTC);
     let subject = of_books(vec![ended.clone()]);
     let said = explained(&subject, Some(&told), moment);
     let lines = "  Its output: /far/out\n    | epoch 3\n  Its output: /far/err\n";

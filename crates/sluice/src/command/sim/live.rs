@@ -42,7 +42,7 @@ pub fn run(args: &SimArgs) -> VerbResult {
         println!("{}", text.map_err(|error| VerbError::Message(error.to_string()))?);
     } else {
         let tz = timezone::local();
-        print!("{}", table(&view, Moment { now: ::server::clock::now(), tz: &tz }));
+        print!("{}", table(&view, Moment::at(::server::clock::now(), &tz)));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn changed_starts_are_told_in_a_table() {
-        let moment = Moment { now: Timestamp::from_secs(0), tz: &TimeZone::UTC };
+        let moment = Moment::at(Timestamp::from_secs(0), &TimeZone::UTC);
         let change = ChangedStart {
             job: "12".into(),
             name: "train".into(),

@@ -38,7 +38,7 @@ fn show(args: &[String]) -> Result<ExitCode, CommandError> {
         return Ok(ExitCode::SUCCESS);
     }
     let tz = timezone::local();
-    query::print(&output::render(&view, order(&parsed), Moment { now: view.now, tz: &tz }))?;
+    query::print(&output::render(&view, order(&parsed), Moment::at(view.now, &tz)))?;
     if let Ok(Answer::Pong { servers, .. }) = server.try_ask(Call::Ping)? {
         query::print(&output::servers(&servers))?;
     }

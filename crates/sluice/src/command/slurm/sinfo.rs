@@ -3,7 +3,6 @@
 use super::query::{self, CommandError, Server};
 use ::slurm::openapi;
 use ::slurm::option::{Command, OptionError, OptionKey as K, Parsed, value};
-use ::slurm::output::Moment;
 use ::slurm::output::scontrol::reservation::NO_RESERVATIONS;
 use ::slurm::output::sinfo::{self, Options};
 use ::slurm::words::node;
@@ -43,7 +42,7 @@ fn list(args: &[String]) -> Result<ExitCode, CommandError> {
             return Err(CommandError::unexpected(&answer));
         };
         cluster.notices.iter().for_each(|notice| eprintln!("sinfo: note: {notice}"));
-        let moment = Moment { now: cluster.now, tz: &tz };
+        let moment = query::moment(cluster.now, &tz);
         let mut out = io::stdout().lock();
         if parsed.has(K::Json) {
             openapi::nodes(&mut out, &cluster)?;
@@ -69,7 +68,7 @@ fn reservations(header: bool) -> Result<ExitCode, CommandError> {
     if all.reservations.is_empty() {
         text.push_str(NO_RESERVATIONS);
     } else {
-        let moment = Moment { now: all.now, tz: &tz };
+        let moment = query::moment(all.now, &tz);
         sinfo::reservations::push(&mut text, &all.reservations, moment, header);
     }
     query::print(&text)?;

@@ -10,7 +10,7 @@ use jiff::tz::TimeZone;
 use model::change::JobRef;
 use model::hostlist;
 use model::time::Timestamp;
-use model::time_spec::parse_past_time_spec;
+use model::time_spec::{parse_past_time_spec, start_of_yesterday};
 use model::tres::TresKind;
 use nix::unistd::User;
 use std::collections::BTreeMap;
@@ -267,12 +267,9 @@ fn period(
         })
     };
     let midnight = read("midnight")?;
-    // The middle of yesterday's last hour is yesterday, whatever the clocks were set to.
-    let yesterday =
-        || parse_past_time_spec("midnight", Timestamp(midnight.millis() - 1_800_000), tz);
     let from = match start {
         Some(text) => read(text)?,
-        None => yesterday().unwrap_or(Timestamp(midnight.millis() - 86_400_000)),
+        None => start_of_yesterday(now, tz).unwrap_or(midnight),
     };
     let until = match end {
         Some(text) => read(text)?,

@@ -23,10 +23,10 @@ fn list(args: &[String]) -> Result<ExitCode, CommandError> {
         query::print(&sstat::help_format())?;
         return Ok(ExitCode::SUCCESS);
     }
-    let Some(text) = parsed.text(K::Jobs).filter(|text| !text.is_empty()) else {
+    let Some(text) = parsed.joined(K::Jobs).filter(|text| !text.is_empty()) else {
         return Err(CommandError::message("sstat: error: You didn't give me any jobs to stat."));
     };
-    let named = job_names::parse_jobs(text).map_err(|word| {
+    let named = job_names::parse_jobs(&text).map_err(|word| {
         CommandError::message(format!("sstat: fatal: Bad job/step specified: {word}"))
     })?;
     let options = output_options(&parsed);

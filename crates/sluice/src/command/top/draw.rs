@@ -130,7 +130,7 @@ fn nodes(screen: &mut Screen, area: Rect, buffer: &mut Buffer) {
     let area = below(area);
     screen.nodes.scroll(usize::from(area.height));
     let Some(snapshot) = &screen.snapshot else { return };
-    let at = Moment { now: snapshot.now(), tz: &screen.tz };
+    let at = Moment::at(snapshot.now(), &screen.tz);
     let visible = screen.nodes.order.iter().enumerate().skip(screen.nodes.first);
     for (y, (place, index)) in (area.y..area.bottom()).zip(visible) {
         let node = &snapshot.nodes[*index as usize];
@@ -153,7 +153,7 @@ fn jobs(screen: &mut Screen, area: Rect, buffer: &mut Buffer) {
     let area = below(area);
     screen.jobs.scroll(usize::from(area.height));
     let Some(snapshot) = &screen.snapshot else { return };
-    let at = Moment { now: snapshot.now(), tz: &screen.tz };
+    let at = Moment::at(snapshot.now(), &screen.tz);
     let visible = screen.jobs.order.iter().enumerate().skip(screen.jobs.first);
     for (y, (place, index)) in (area.y..area.bottom()).zip(visible) {
         let job = &snapshot.jobs[*index as usize];

@@ -68,9 +68,10 @@ pub fn gpu_freq(text: &str) -> Result<String> {
     Err(OptionError::value(format!("Invalid --gpu-freq argument: gpu:{text}")))
 }
 
+/// In small letters, however it was written.
 pub fn hint(text: &str) -> Result<String> {
     if is_one_of(text, HINTS) {
-        return Ok(text.to_owned());
+        return Ok(text.to_ascii_lowercase());
     }
     let words = format!("unrecognized --hint argument \"{text}\", see --hint=help");
     Err(OptionError::failure(words))

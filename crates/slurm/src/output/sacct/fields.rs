@@ -166,6 +166,15 @@ pub static ACCT_FIELDS: &[AcctField] = &[
     field(20, "WorkDir", |r, c| of_job(r, c, |j, c| c.push_str(&j.work_dir))),
 ];
 
+/// Names of Slurm since 23.02, which `--helpformat` does not list: it is that of 22.05. Not formatted by rustfmt: a row is one line.
+#[rustfmt::skip]
+pub static LATER_FIELDS: &[AcctField] = &[
+    field(10, "Planned", |r, c| of_job(r, c, |j, c| c.push_str(&format_elapsed_full(waited_s(r, j))))),
+    field(10, "PlannedCPU", |r, c| of_job(r, c, |j, c| c.push_str(&format_elapsed_full(waited_s(r, j) * u64::from(j.req_cpus))))),
+    field(13, "PlannedCPURAW", |r, c| of_job(r, c, |j, c| push!(c, "{}", waited_s(r, j) * u64::from(j.req_cpus)))),
+    field(8, "Restarts", |r, c| of_job(r, c, |j, c| push!(c, "{}", j.restarts))),
+];
+
 /// Writes a value that only jobs have; it is empty in the lines of steps.
 fn frequency(row: &Row<'_>, cell: &mut String, part: FrequencyPart) {
     let asked = row.step.and_then(|step| step.cpu_frequency);

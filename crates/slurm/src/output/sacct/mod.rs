@@ -3,8 +3,10 @@
 pub(crate) mod fields;
 
 use crate::output::Moment;
-use crate::output::table::field_table::{self, ChosenColumn, Layout, Table, UnknownField};
-use fields::{ACCT_FIELDS, AcctField, Row};
+use crate::output::table::field_table::{
+    self, ChosenColumn, Layout, NamedColumn, Table, UnknownField,
+};
+use fields::{ACCT_FIELDS, AcctField, LATER_FIELDS, Row};
 use model::id::JobId;
 use model::record::JobRecord;
 use std::io;
@@ -45,9 +47,27 @@ pub struct Options {
     pub units: Units,
 }
 
+/// Whether a format has the word `ALL`, which means all columns.
+pub fn names_all(format: &str) -> bool {
+    format.split(',').any(|name| name.trim().eq_ignore_ascii_case("all"))
+}
+
+fn named(format: &str) -> Result<Vec<ChosenColumn<AcctField>>, UnknownField> {
+    let one = |part: &str| {
+        let known = field_table::parse(ACCT_FIELDS, part);
+        known.or_else(|unknown| field_table::parse(LATER_FIELDS, part).map_err(|_| unknown))
+    };
+    let columns: Result<Vec<_>, UnknownField> = format.split(',').map(one).collect();
+    columns.map(|columns| columns.into_iter().flatten().collect())
+}
+
 fn columns(options: &Options) -> Result<Vec<ChosenColumn<AcctField>>, UnknownField> {
     match &options.format {
-        Some(text) => field_table::parse(ACCT_FIELDS, text),
+        Some(text) if names_all(text) => {
+            let names: Vec<&str> = ACCT_FIELDS.iter().map(NamedColumn::name).collect();
+            Ok(field_table::default_columns(ACCT_FIELDS, &names))
+        }
+        Some(text) => named(text),
         None if options.brief => Ok(field_table::default_columns(ACCT_FIELDS, BRIEF)),
         None if options.long => Ok(field_table::default_columns(ACCT_FIELDS, LONG)),
         None => Ok(field_table::default_columns(ACCT_FIELDS, DEFAULT)),

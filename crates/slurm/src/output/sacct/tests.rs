@@ -409,3 +409,27 @@ fn files_of_a_batch_job_are_columns_of_the_job() {
     });
     assert_eq!(shown(&options, &[job], at(1, 0, 0)).trim(), "/dev/null /a/out /a/err");
 }
+
+#[test]
+fn the_word_all_means_all_columns() {
+    let format = Some("jobid,ALL".to_owned());
+    let layout = Layout::Separated("|".into());
+    let options = Options { format, layout, ..Options::default() };
+    let mut out = Vec::new();
+    render(&mut out, &options, "lab", &[], moment(at(0, 46, 27))).expect("good fields");
+    let header = String::from_utf8(out).expect("text");
+    assert_eq!(header.trim_end().split('|').count(), ACCT_FIELDS.len());
+}
+
+#[test]
+fn names_of_later_versions_are_known() {
+    let format = Some("JobID,Planned%12,PlannedCPURAW,Restarts".to_owned());
+    let layout = Layout::Separated("|".into());
+    let options = Options { format, layout, ..Options::default() };
+    let mut job = record(3, "train", RecordState::Running);
+    (job.start, job.restarts, job.req_cpus) = (Some(at(0, 46, 29)), 2, 4);
+    let mut out = Vec::new();
+    render(&mut out, &options, "lab", &[job], moment(at(0, 47, 0))).expect("good fields");
+    let text = String::from_utf8(out).expect("text");
+    assert_eq!(text, "JobID|Planned|PlannedCPURAW|Restarts\n3|00:00:10|40|2\n");
+}

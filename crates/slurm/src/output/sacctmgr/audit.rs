@@ -2,10 +2,14 @@
 
 use super::fields::{Field, field};
 use super::{Options, SacctmgrError, first_names, push};
+use crate::output::text::node_text;
 use jiff::tz::TimeZone;
 use model::activity::{Activity, ActivityKind, ActivityTarget, SiteThing};
-use model::outage::{Outage, outages};
-use model::time::{Timestamp, format_iso};
+use model::outage::{Outage, OutageKind, outages};
+use model::time::{Timestamp, format_elapsed_full, format_iso};
+use model::tres::{Tres, TresKind};
+use std::collections::BTreeMap;
+use wire::view::NodeView;
 
 pub struct TransactionRow {
     time: String,
@@ -23,7 +27,12 @@ static TRANSACTIONS: &[Field<TransactionRow>] = &[
     field("Actor", "Actor", 10, |r, c| c.push_str(&r.actor)),
     field("Where", "Where", 20, |r, c| c.push_str(&r.place)),
     field("Info", "Info", 20, |r, c| c.push_str(&r.info)),
+    // Another name of the first column.
+    field("TimeStamp", "Time", 19, |r, c| c.push_str(&r.time)),
 ];
+
+/// How many columns of [`TRANSACTIONS`] the default listing has.
+const TRANSACTIONS_DEFAULT: usize = 5;
 
 /// Which transactions are shown; an empty list leaves none out.
 #[derive(Debug, Clone, Default)]
@@ -70,7 +79,8 @@ pub fn transactions(
     };
     let rows: Vec<TransactionRow> = rows.filter(wanted).collect();
     let mut text = String::new();
-    push(&mut text, TRANSACTIONS, first_names(TRANSACTIONS, TRANSACTIONS.len()), options, &rows)?;
+    let names = first_names(TRANSACTIONS, TRANSACTIONS_DEFAULT);
+    push(&mut text, TRANSACTIONS, names, options, &rows)?;
     Ok(text)
 }
 
@@ -125,6 +135,10 @@ pub struct EventRow {
     cluster: String,
     start: String,
     end: String,
+    /// How long it lasted, or has lasted.
+    duration_s: u64,
+    /// What the node has; nothing for a node that is no more.
+    tres: Tres,
 }
 
 /// Not formatted by rustfmt: a row is one line.
@@ -137,7 +151,21 @@ static EVENTS: &[Field<EventRow>] = &[
     field("State", "State", 6, |r, c| c.push_str(r.outage.kind.word())),
     field("Reason", "Reason", 30, |r, c| c.push_str(&r.outage.reason)),
     field("User", "User", 10, |r, c| c.push_str(by(&r.outage))),
+    // Columns that are not in the default listing.
+    field("Start", "TimeStart", 19, |r, c| c.push_str(&r.start)),
+    field("End", "TimeEnd", 19, |r, c| c.push_str(&r.end)),
+    field("Duration", "Duration", 13, |r, c| c.push_str(&format_elapsed_full(r.duration_s))),
+    field("Event", "Event", 7, |_, c| c.push_str(NODE_EVENT)),
+    field("TRES", "TRES", 20, |r, c| c.push_str(&r.tres.to_string())),
+    // The nodes of an event of the whole cluster: there are events of nodes alone.
+    field("ClusterNodes", "Cluster Nodes", 20, |_, _| {}),
 ];
+
+/// How many columns of [`EVENTS`] the default listing has.
+const EVENTS_DEFAULT: usize = 7;
+
+/// The kind of every event.
+pub const NODE_EVENT: &str = "Node";
 
 /// Which events of nodes are shown.
 #[derive(Debug, Clone, Default)]
@@ -145,8 +173,10 @@ pub struct EventFilter {
     pub nodes: Vec<String>,
     pub users: Vec<String>,
     pub reasons: Vec<String>,
-    /// `DOWN`, `DRAIN` and `FAIL`, in any case.
-    pub states: Vec<String>,
+    pub states: Vec<OutageKind>,
+    /// Only events of nodes with at least so many CPUs.
+    pub min_cpus: Option<u64>,
+    pub max_cpus: Option<u64>,
     /// Only events that last still.
     pub only_open: bool,
     /// Only events that had not ended by then.
@@ -154,21 +184,57 @@ pub struct EventFilter {
     pub until: Option<Timestamp>,
 }
 
+impl EventFilter {
+    /// A node that is no more has no CPUs that are known: it is left out where they are asked for.
+    fn admits_cpus(&self, cpus: Option<u64>) -> bool {
+        if self.min_cpus.is_none() && self.max_cpus.is_none() {
+            return true;
+        }
+        cpus.is_some_and(|cpus| {
+            self.min_cpus.is_none_or(|min| min <= cpus)
+                && self.max_cpus.is_none_or(|max| cpus <= max)
+        })
+    }
+}
+
+/// The states that events have, with the words that choose them.
+pub const EVENT_STATES: &[(&str, OutageKind)] = &[
+    ("DOWN", OutageKind::Down),
+    ("DRAIN", OutageKind::Drain),
+    ("DRAINED", OutageKind::Drain),
+    ("DRAINING", OutageKind::Drain),
+    ("FAIL", OutageKind::Fail),
+    ("FAILING", OutageKind::Fail),
+];
+
+/// The cluster whose events they are.
+#[derive(Debug, Clone, Copy)]
+pub struct EventCluster<'a> {
+    pub name: &'a str,
+    pub nodes: &'a [NodeView],
+    pub now: Timestamp,
+}
+
 pub fn events(
     activities: &[Activity],
-    cluster: &str,
+    cluster: EventCluster<'_>,
     filter: &EventFilter,
     tz: &TimeZone,
     options: &Options,
 ) -> Result<String, SacctmgrError> {
+    let of_node = |node: &NodeView| {
+        (node.config.name.clone(), node_text::configured_tres(&node.config))
+    };
+    let tres: BTreeMap<String, Tres> = cluster.nodes.iter().map(of_node).collect();
     let wanted = |event: &Outage| {
+        let cpus = tres.get(&event.node).and_then(|tres| tres.get(&TresKind::Cpu));
         let listed =
             |list: &[String], name: &str| list.is_empty() || list.iter().any(|n| n == name);
-        let is_state = |name: &String| name.eq_ignore_ascii_case(event.kind.word());
         listed(&filter.nodes, &event.node)
             && listed(&filter.users, by(event))
             && listed(&filter.reasons, &event.reason)
-            && (filter.states.is_empty() || filter.states.iter().any(is_state))
+            && (filter.states.is_empty() || filter.states.contains(&event.kind))
+            && filter.admits_cpus(cpus)
             && (!filter.only_open || event.end.is_none())
             && event.end.is_none_or(|end| filter.from.is_none_or(|from| end >= from))
             && filter.until.is_none_or(|until| event.start <= until)
@@ -176,12 +242,14 @@ pub fn events(
     let row = |outage: Outage| EventRow {
         start: format_iso(outage.start, tz),
         end: outage.end.map_or_else(|| "Unknown".to_owned(), |end| format_iso(end, tz)),
-        cluster: cluster.to_owned(),
+        cluster: cluster.name.to_owned(),
+        duration_s: outage.end.unwrap_or(cluster.now).since(outage.start).as_secs(),
+        tres: tres.get(&outage.node).cloned().unwrap_or_default(),
         outage,
     };
     let rows: Vec<EventRow> = outages(activities).into_iter().filter(wanted).map(row).collect();
     let mut text = String::new();
-    push(&mut text, EVENTS, first_names(EVENTS, EVENTS.len()), options, &rows)?;
+    push(&mut text, EVENTS, first_names(EVENTS, EVENTS_DEFAULT), options, &rows)?;
     Ok(text)
 }
 
@@ -193,6 +261,8 @@ fn by(outage: &Outage) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::output::samples;
+    use crate::output::table::field_table::Layout;
 
     fn activity(
         second: i64,
@@ -243,7 +313,9 @@ mod tests {
     }
 
     #[test]
-    fn events_are_chosen_by_reason_by_state_and_by_whether_they_last() {
+    fn events_are_chosen_by_reason_state_cpus_and_by_whether_they_last() {
+        let mut nodes = ["n1", "n2"].map(samples::node);
+        (nodes[0].config.cpus, nodes[1].config.cpus) = (4, 8);
         let node = |name: &str| ActivityTarget::Node(name.into());
         let list = [
             activity(1, Some("ann"), node("n1"), ActivityKind::NodeDrained("disk".into())),
@@ -252,15 +324,32 @@ mod tests {
         ];
         let options = Options { no_header: true, ..Options::default() };
         let count = |filter: EventFilter| {
-            let text = events(&list, "lab", &filter, &TimeZone::UTC, &options).expect("a table");
+            let cluster = EventCluster { name: "lab", nodes: &nodes, now: Timestamp(9000) };
+            let text = events(&list, cluster, &filter, &TimeZone::UTC, &options).expect("a table");
             text.lines().count()
         };
         let all = EventFilter::default;
         assert_eq!(count(all()), 2);
         assert_eq!(count(EventFilter { reasons: vec!["disk".into()], ..all() }), 1);
-        assert_eq!(count(EventFilter { states: vec!["down".into()], ..all() }), 1);
-        assert_eq!(count(EventFilter { states: vec!["fail".into()], ..all() }), 0);
+        assert_eq!(count(EventFilter { states: vec![OutageKind::Down], ..all() }), 1);
+        assert_eq!(count(EventFilter { states: vec![OutageKind::Fail], ..all() }), 0);
         assert_eq!(count(EventFilter { only_open: true, ..all() }), 1);
+        assert_eq!(count(EventFilter { min_cpus: Some(5), ..all() }), 1);
+        assert_eq!(count(EventFilter { max_cpus: Some(3), ..all() }), 0);
+        let (min_cpus, max_cpus) = (Some(4), Some(8));
+        assert_eq!(count(EventFilter { min_cpus, max_cpus, ..all() }), 2);
+        let cluster = EventCluster { name: "lab", nodes: &nodes[..1], now: Timestamp(9000) };
+        let format = Some("nodename,duration,event,tres".to_owned());
+        let options = Options {
+            format,
+            layout: Layout::Separated("|".into()),
+            no_header: true,
+            ..Options::default()
+        };
+        let text = events(&list, cluster, &all(), &TimeZone::UTC, &options).expect("a table");
+        let (first, second) = text.split_once('\n').expect("two lines");
+        assert!(first.starts_with("n1|00:00:01|Node|cpu=4,mem="), "{text}");
+        assert_eq!(second, "n2|00:00:06|Node|\n", "a node that is no more");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use model::qos::Factor;
 use model::time::{TimeLimit, format_elapsed_full, format_limit_full};
 use model::tres::{Tres, TresKind};
 use std::fmt::Write;
+use std::ops::Deref;
 use wire::view::AccountsView;
 
 /// A column of a table whose rows are of type `T`.
@@ -61,11 +62,34 @@ fn tres(cell: &mut String, value: &Tres) {
     push!(cell, "{value}");
 }
 
-fn flags(cell: &mut String, value: &[QosFlag]) {
-    let mut flags = value.to_vec();
+fn flags(cell: &mut String, qos: &Listed<Qos>) {
+    let mut flags = qos.flags.clone();
     flags.sort_unstable();
-    let words: Vec<String> = flags.iter().map(QosFlag::to_string).collect();
+    let deleted = qos.deleted.then(|| DELETED.to_owned());
+    let words: Vec<String> = flags.iter().map(QosFlag::to_string).chain(deleted).collect();
     cell.push_str(&words.join(","));
+}
+
+/// The flag of what is listed by `withdeleted`.
+const DELETED: &str = "Deleted";
+
+fn deleted(cell: &mut String, is_deleted: bool) {
+    if is_deleted {
+        cell.push_str(DELETED);
+    }
+}
+
+/// An account or a QOS in a list.
+pub struct Listed<T> {
+    pub entry: T,
+    pub deleted: bool,
+}
+
+impl<T> Deref for Listed<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.entry
+    }
 }
 
 fn factor(cell: &mut String, value: Option<Factor>) {
@@ -82,14 +106,14 @@ fn elapsed(cell: &mut String, seconds: Option<u32>) {
 
 /// Not formatted by rustfmt: a row is one line.
 #[rustfmt::skip]
-pub static QOS: &[Field<Qos>] = &[
+pub static QOS: &[Field<Listed<Qos>>] = &[
     field("Name", "Name", 10, |q, c| c.push_str(&q.name)),
     field("Priority", "Priority", 10, |q, c| push!(c, "{}", q.priority)),
     field("GraceTime", "GraceTime", 10, |q, c| elapsed(c, Some(q.grace_time_s))),
     field("Preempt", "Preempt", 10, |q, c| c.push_str(&q.preempt.join(","))),
     field("PreemptExemptTime", "PreemptExemptTime", 19, |q, c| elapsed(c, q.preempt_exempt_s)),
     field("PreemptMode", "PreemptMode", 11, |q, c| c.push_str(&q.preempt_mode.as_deref().unwrap_or("cluster").to_ascii_lowercase())),
-    field("Flags", "Flags", 40, |q, c| flags(c, &q.flags)),
+    field("Flags", "Flags", 40, |q, c| flags(c, q)),
     field("UsageThreshold", "UsageThres", 10, |q, c| factor(c, q.usage_threshold)),
     field("UsageFactor", "UsageFactor", 11, |q, c| factor(c, Some(q.usage_factor))),
     field("GrpTRES", "GrpTRES", 13, |q, c| tres(c, &q.group_tres)),
@@ -137,12 +161,13 @@ pub const QOS_DEFAULT: usize = 26;
 
 /// Not formatted by rustfmt: a row is one line.
 #[rustfmt::skip]
-pub static ACCOUNT: &[Field<Account>] = &[
+pub static ACCOUNT: &[Field<Listed<Account>>] = &[
     field("Account", "Account", 10, |a, c| c.push_str(&a.name)),
     field("Description", "Descr", 20, |a, c| c.push_str(&a.description)),
     field("Organization", "Org", 20, |a, c| c.push_str(&a.organization)),
     field("ParentName", "Par Name", 10, |a, c| c.push_str(a.parent.as_deref().unwrap_or(""))),
     field("Coordinators", "Coord Accounts", 20, |a, c| c.push_str(&a.coordinators.join(","))),
+    field("Flags", "Flags", 20, |a, c| deleted(c, a.deleted)),
 ];
 
 /// How many columns of [`ACCOUNT`] the default listing has.
@@ -161,6 +186,7 @@ pub struct AssociationRow {
     pub organization: String,
     /// The accounts that the user coordinates, if they were asked for.
     pub coordinated: String,
+    pub deleted: bool,
     /// How deep it is in the tree, if that is shown.
     depth: usize,
 }
@@ -182,6 +208,7 @@ impl AssociationRow {
             description: of_account(view, association, |a| &a.description),
             organization: of_account(view, association, |a| &a.organization),
             coordinated: String::new(),
+            deleted: view.deleted.has_association(association),
             depth: if options.tree { depth(view, association) } else { 0 },
             association: if own { association.clone() } else { inherited(view, association) },
         }
@@ -336,6 +363,7 @@ pub static ASSOCIATION: &[Field<AssociationRow>] = &[
     field("GrpNodes", "GrpNodes", 8, |m, c| count(c, m.group(&TresKind::Node))),
     field("GrpCPUs", "GrpCPUs", 8, |m, c| count(c, m.group(&TresKind::Cpu))),
     field("GrpMem", "GrpMem", 7, |m, c| count(c, m.group(&TresKind::Mem))),
+    field("Flags", "Flags", 20, |m, c| deleted(c, m.deleted)),
     field("GrpCPUMins", "GrpCPUMins", 11, |m, c| if let Some(n) = m.association.limits.group_tres_minutes.get(&TresKind::Cpu) { push!(c, "{n}") }),
 ];
 

@@ -5,8 +5,8 @@ mod fields;
 
 use crate::output::table::field_table::{self, ChosenColumn, Layout, NamedColumn, Table};
 use fields::{
-    ACCOUNT, ACCOUNT_DEFAULT, ASSOCIATION, AssociationRow, CLUSTER, ClusterRow, Field, QOS,
-    QOS_DEFAULT, TRES, TRES_ALWAYS, TRES_GRES_FIRST, TresRow,
+    ACCOUNT, ACCOUNT_DEFAULT, ASSOCIATION, AssociationRow, CLUSTER, ClusterRow, Field, Listed,
+    QOS, QOS_DEFAULT, TRES, TRES_ALWAYS, TRES_GRES_FIRST, TresRow,
 };
 use model::account::{Account, Association, Qos};
 use model::hostlist::compare_names;
@@ -91,6 +91,8 @@ pub struct Options {
     pub associations: bool,
     /// With accounts and users, the coordinators.
     pub coordinators: bool,
+    /// `withdeleted`: the view has what was deleted, and a column says which that is.
+    pub deleted: bool,
     /// `tree`: the account of each association is as far to the right as it is deep.
     pub tree: bool,
     /// `wopinfo`: without what an association is below.
@@ -100,6 +102,7 @@ pub struct Options {
     /// The same of QOS: `withrawqos` with `woplimits`.
     pub own_qos: bool,
     pub filter: AssociationFilter,
+    pub conditions: Conditions,
     /// Show only these names; empty shows all.
     pub names: Vec<String>,
 }
@@ -111,8 +114,44 @@ pub struct AssociationFilter {
     pub accounts: Vec<String>,
     /// The users whose associations are shown; all, and those of the accounts themselves, where it is empty.
     pub users: Vec<String>,
+    /// The partitions whose associations are shown.
+    pub partitions: Vec<String>,
     /// `onlydefaults`: only associations with the default account of their user.
     pub only_defaults: bool,
+}
+
+/// Which accounts, users and QOS are shown; an empty list leaves none out. Letters are compared in any case.
+#[derive(Debug, Clone, Default)]
+pub struct Conditions {
+    /// Only accounts below one of these, and their associations.
+    pub parents: Vec<String>,
+    pub organizations: Vec<String>,
+    /// Of accounts and QOS.
+    pub descriptions: Vec<String>,
+    /// Of users: `none`, `operator`, `administrator`, or the beginning of one.
+    pub admin_levels: Vec<String>,
+    pub default_accounts: Vec<String>,
+}
+
+impl Conditions {
+    fn admits_account(&self, account: &Account) -> bool {
+        is_listed(&self.parents, account.parent.as_deref().unwrap_or_default())
+            && is_listed(&self.organizations, &account.organization)
+            && is_listed(&self.descriptions, &account.description)
+    }
+
+    fn admits_association(&self, row: &AssociationRow) -> bool {
+        let level = row.admin.to_ascii_lowercase();
+        let is_level = |word: &String| level.starts_with(&word.to_ascii_lowercase());
+        (self.parents.is_empty()
+            || (row.association.user.is_none() && is_listed(&self.parents, &row.parent)))
+            && is_listed(&self.default_accounts, &row.default_account)
+            && (self.admin_levels.is_empty() || self.admin_levels.iter().any(is_level))
+    }
+}
+
+fn is_listed(list: &[String], text: &str) -> bool {
+    list.is_empty() || list.iter().any(|wanted| wanted.eq_ignore_ascii_case(text))
 }
 
 impl AssociationFilter {
@@ -121,6 +160,7 @@ impl AssociationFilter {
             |names: &[String], name: &str| names.is_empty() || names.iter().any(|n| n == name);
         is_named(&self.accounts, &association.account)
             && is_named(&self.users, association.user.as_deref().unwrap_or_default())
+            && is_named(&self.partitions, association.partition.as_deref().unwrap_or_default())
             && (!self.only_defaults || association.default)
     }
 }
@@ -154,52 +194,58 @@ pub fn show(
     options: &Options,
 ) -> Result<(), SacctmgrError> {
     let is_shown = |name: &str| options.names.is_empty() || options.names.iter().any(|n| n == name);
+    let conditions = &options.conditions;
     let mut text = String::new();
     match entity {
         Entity::Qos => {
-            let rows: Vec<Qos> = view.qos.iter().filter(|q| is_shown(&q.name)).cloned().collect();
+            let listed = |qos: &Qos| Listed {
+                deleted: view.deleted.has_qos(&qos.name),
+                entry: qos.clone(),
+            };
+            let is_wanted = |qos: &&Qos| {
+                is_shown(&qos.name) && is_listed(&conditions.descriptions, &qos.description)
+            };
+            let rows: Vec<Listed<Qos>> = view.qos.iter().filter(is_wanted).map(listed).collect();
             push(&mut text, QOS, first_names(QOS, QOS_DEFAULT), options, &rows)?;
         }
         Entity::Account if options.associations => {
             let mut rows = associations(view, options);
-            rows.retain(|m| is_shown(&m.association.account));
+            rows.retain(|m| is_shown(&m.association.account) && conditions.admits_association(m));
             rows.sort_by(|a, b| a.association.account.cmp(&b.association.account));
-            push(&mut text, ASSOCIATION, ACCOUNT_WITH_ASSOCIATIONS.to_vec(), options, &rows)?;
+            let names = with_columns(ACCOUNT_WITH_ASSOCIATIONS.to_vec(), false, options);
+            push(&mut text, ASSOCIATION, names, options, &rows)?;
         }
         Entity::Account => {
-            let shown = |account: &Account| Account {
-                coordinators: if options.coordinators {
-                    coordinators(view, account)
-                } else {
-                    Vec::new()
-                },
-                ..account.clone()
+            let listed = |account: &Account| {
+                let coordinators =
+                    if options.coordinators { coordinators(view, account) } else { Vec::new() };
+                let deleted = view.deleted.has_account(&account.name);
+                Listed { entry: Account { coordinators, ..account.clone() }, deleted }
             };
-            let mut rows: Vec<Account> =
-                view.accounts.iter().filter(|a| is_shown(&a.name)).map(shown).collect();
+            let mut rows: Vec<Listed<Account>> =
+                view.accounts.iter().filter(|a| is_shown(&a.name)).map(listed).collect();
+            rows.retain(|account| conditions.admits_account(account));
             rows.sort_by(|a, b| a.name.cmp(&b.name));
-            let names = with_coordinators(first_names(ACCOUNT, ACCOUNT_DEFAULT), options);
+            let names = first_names(ACCOUNT, ACCOUNT_DEFAULT);
+            let names = with_columns(names, options.coordinators, options);
             push(&mut text, ACCOUNT, names, options, &rows)?;
         }
         Entity::User => {
             let names = if options.associations { USER_WITH_ASSOCIATIONS } else { USER_DEFAULT };
             let mut rows = users(view, options);
-            rows.retain(|member| is_shown(member.user()));
+            rows.retain(|member| is_shown(member.user()) && conditions.admits_association(member));
             if options.coordinators {
                 rows.iter_mut().for_each(|row| row.coordinated = coordinated(view, row.user()));
             }
-            push(
-                &mut text,
-                ASSOCIATION,
-                with_coordinators(names.to_vec(), options),
-                options,
-                &rows,
-            )?;
+            let names = with_columns(names.to_vec(), options.coordinators, options);
+            push(&mut text, ASSOCIATION, names, options, &rows)?;
         }
         Entity::Association => {
             let mut rows = associations(view, options);
             rows.retain(|m| is_shown(&m.association.account) || is_shown(m.user()));
-            push(&mut text, ASSOCIATION, ASSOCIATION_DEFAULT.to_vec(), options, &rows)?;
+            rows.retain(|m| conditions.admits_association(m));
+            let names = with_columns(ASSOCIATION_DEFAULT.to_vec(), false, options);
+            push(&mut text, ASSOCIATION, names, options, &rows)?;
         }
         Entity::Coordinator | Entity::Transaction | Entity::Event => {}
         // The books have a job's row when it has ended, by the queue's own word: there is never one.
@@ -221,8 +267,14 @@ pub fn show(
     Ok(out.write_all(text.as_bytes())?)
 }
 
-fn with_coordinators<'a>(mut names: Vec<&'a str>, options: &Options) -> Vec<&'a str> {
-    names.extend(options.coordinators.then_some("Coordinators"));
+/// The columns of a list with those that its words add.
+fn with_columns<'a>(
+    mut names: Vec<&'a str>,
+    coordinators: bool,
+    options: &Options,
+) -> Vec<&'a str> {
+    names.extend(coordinators.then_some("Coordinators"));
+    names.extend(options.deleted.then_some("Flags"));
     names
 }
 

@@ -41,6 +41,7 @@ fn lab() -> AccountsView {
         qos: vec![Qos::named("normal")],
         roles: Default::default(),
         only_user: None,
+        deleted: Default::default(),
     }
 }
 
@@ -269,4 +270,61 @@ fn entities_are_named_by_beginning_or_plural() {
     for (word, entity) in table {
         assert_eq!(Entity::parse(word), entity, "{word}");
     }
+}
+
+#[test]
+fn what_was_deleted_is_listed_with_its_flag() {
+    let mut view = lab();
+    view.deleted.add_account(account("optics", "light", "lab", Some("physics")));
+    view.deleted.add_association(association("optics", Some("carol"), &[]));
+    view.deleted.add_association(association("optics", Some("alice"), &[]));
+    view.deleted.add_qos(Qos::named("tmpq"));
+    let view = view.with_deleted();
+    let rows = |entity: Entity, format: &str| {
+        let (format, layout) = (Some(format.to_owned()), Layout::Separated("|".to_owned()));
+        let options = Options { format, layout, no_header: true, ..Options::default() };
+        shown(entity, &view, &options)
+    };
+    assert!(rows(Entity::Account, "account,flags").contains("\noptics|Deleted\n"));
+    assert!(rows(Entity::Account, "account,flags").contains("physics|\n"));
+    assert!(rows(Entity::Association, "account,user,flags").ends_with("optics|carol|Deleted\n"));
+    assert!(rows(Entity::Qos, "name,flags").ends_with("tmpq|Deleted\n"));
+    // A user who is in another account still is not deleted.
+    let users = rows(Entity::User, "user,defaultaccount,flags");
+    assert!(users.contains("alice|physics|\n") && users.contains("carol|optics|Deleted\n"));
+    let options = Options { deleted: true, ..Options::default() };
+    for entity in [Entity::Account, Entity::User, Entity::Association] {
+        let text = shown(entity, &view, &options);
+        assert!(text.lines().next().is_some_and(|head| head.trim_end().ends_with("Flags")));
+    }
+}
+
+#[test]
+fn accounts_users_and_qos_are_chosen_by_conditions() {
+    let mut view = lab();
+    view.accounts.push(account("optics", "light", "uni", Some("physics")));
+    let mut gpu = association("physics", Some("alice"), &[]);
+    (gpu.partition, gpu.default) = (Some("gpu".into()), false);
+    view.associations.push(gpu);
+    let rows = |entity: Entity, format: &str, filter: AssociationFilter, conditions: Conditions| {
+        let (format, layout) = (Some(format.to_owned()), Layout::Separated("|".to_owned()));
+        let shape = Options { format, layout, no_header: true, ..Options::default() };
+        shown(entity, &view, &Options { filter, conditions, ..shape })
+    };
+    let all = AssociationFilter::default;
+    let list = |word: &str| vec![word.to_owned()];
+    let below = || Conditions { parents: list("physics"), ..Conditions::default() };
+    assert_eq!(rows(Entity::Account, "account", all(), below()), "optics\n");
+    let at = Conditions { organizations: list("UNI"), ..Conditions::default() };
+    assert_eq!(rows(Entity::Account, "account", all(), at), "optics\n");
+    let described = Conditions { descriptions: list("chem"), ..Conditions::default() };
+    assert_eq!(rows(Entity::Account, "account", all(), described.clone()), "chem\n");
+    assert_eq!(rows(Entity::Qos, "name", all(), described), "");
+    let admins = Conditions { admin_levels: list("admin"), ..Conditions::default() };
+    assert_eq!(rows(Entity::User, "user", all(), admins), "root\n");
+    let charged = Conditions { default_accounts: list("chem"), ..Conditions::default() };
+    assert_eq!(rows(Entity::User, "user", all(), charged), "bob\n");
+    let gpu = AssociationFilter { partitions: list("gpu"), ..all() };
+    let found = rows(Entity::Association, "user,partition", gpu, Conditions::default());
+    assert_eq!(found, "alice|gpu\n");
 }

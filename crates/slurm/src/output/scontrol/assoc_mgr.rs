@@ -350,6 +350,7 @@ mod tests {
             qos: vec![Qos::named("normal"), capped],
             roles: BTreeMap::new(),
             only_user: None,
+            deleted: Default::default(),
         };
         let used = RawUsage { wall_s: 924.0, ..RawUsage::default() };
         let row = |id, depth, user| ShareView {

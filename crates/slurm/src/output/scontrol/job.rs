@@ -158,10 +158,13 @@ fn push_placement(record: &mut RecordWriter<'_>, job: &JobView, options: Options
     }
 }
 
-/// `2`, or `2-4` while a range is still open.
+/// `2`; while the job waits `2-4`, and `2-2` for `-N2`.
 fn node_counts(job: &JobView) -> String {
+    let is_given = job.state.is_waiting() && job.spec.request().nodes_given;
     match (&job.allocation, job.nodes.max) {
-        (None, Some(max)) if max > job.nodes.min => format!("{}-{max}", job.nodes.min),
+        (None, Some(max)) if max > job.nodes.min || is_given => {
+            format!("{}-{max}", job.nodes.min)
+        }
         _ => job_text::node_count(job).to_string(),
     }
 }

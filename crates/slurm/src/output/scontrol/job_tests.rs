@@ -159,6 +159,22 @@ fn a_pending_job_has_neither_nodes_nor_times() {
 }
 
 #[test]
+fn the_nodes_that_a_waiting_job_asked_for_are_a_range() {
+    let nodes = |asked: Range<u32>, nodes_given: bool| {
+        let mut view = pending(12, "wide", bob(), Reason::Resources);
+        let request = Request { nodes: asked, nodes_given, ..Request::default() };
+        view.spec = Arc::new(samples::spec("wide", bob(), request));
+        view.nodes = asked;
+        let text = shown(&view, at(0, 46, 27), PLAIN);
+        let (_, after) = text.split_once("NumNodes=").expect("the field");
+        after.split(' ').next().expect("a value").to_owned()
+    };
+    assert_eq!(nodes(Range::exactly(2), true), "2-2");
+    assert_eq!(nodes(Range::between(2, 4), true), "2-4");
+    assert_eq!(nodes(Range::exactly(1), false), "1");
+}
+
+#[test]
 fn array_tasks_are_named_by_array_and_index() {
     let now = at(0, 46, 52);
     let text = concat!(

@@ -45,7 +45,7 @@ fn captured() -> DiagnosticsView {
 }
 
 fn text(view: &DiagnosticsView, order: CallOrder) -> String {
-    let moment = Moment { now: view.now, tz: &TimeZone::UTC };
+    let moment = Moment::at(view.now, &TimeZone::UTC);
     render(view, order, moment)
 }
 

@@ -42,6 +42,7 @@ fn shown(report: Report, options: &Options) -> String {
         qos: Vec::new(),
         roles: BTreeMap::new(),
         only_user: None,
+        deleted: Default::default(),
     };
     let usage = UsageReport {
         cluster: "lab".into(),
@@ -170,6 +171,7 @@ fn unknown_field_is_named() {
         qos: Vec::new(),
         roles: BTreeMap::new(),
         only_user: None,
+        deleted: Default::default(),
     };
     let answer = Answer {
         from: Timestamp(0),

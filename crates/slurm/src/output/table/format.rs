@@ -32,6 +32,9 @@ pub(in crate::output) use column;
 /// The default width of a column of `-O`.
 const LONG_WIDTH: usize = 20;
 
+/// `%all` means all columns.
+const ALL: &str = "all";
+
 /// Bounds on the number of columns and on the width of one.
 const COLUMNS_MAX: usize = 1_000;
 const WIDTH_MAX: usize = 4_096;
@@ -82,6 +85,12 @@ impl<C: Column> Format<C> {
                 Some(rest) => (true, rest),
                 None => (false, rest),
             };
+            if let Some(suffix) = rest.strip_prefix(ALL).filter(|_| width == 0 && !grows)
+                && !suffix.starts_with(char::is_alphanumeric)
+            {
+                format.push_all(columns, suffix);
+                continue;
+            }
             let letter = rest.chars().next();
             let column = columns.iter().find(|c| c.letter().is_some() && c.letter() == letter);
             let suffix = match (column, letter) {
@@ -133,6 +142,23 @@ impl<C: Column> Format<C> {
             });
         }
         format
+    }
+
+    /// All columns with a letter, with a bar between them.
+    fn push_all(&mut self, columns: &'static [C], suffix: &str) {
+        if self.cells.len() > COLUMNS_MAX {
+            return;
+        }
+        let lettered = columns.iter().filter(|column| column.letter().is_some());
+        self.cells.extend(lettered.map(|column| FormatCell {
+            column: Some(column),
+            width: Width::Text,
+            align: Align::Left,
+            suffix: "|".to_owned(),
+        }));
+        if let Some(last) = self.cells.last_mut() {
+            suffix.clone_into(&mut last.suffix);
+        }
     }
 
     pub fn columns(&self) -> impl Iterator<Item = &'static C> + '_ {
@@ -202,8 +228,11 @@ mod tests {
         }
     }
 
-    static TEST_COLUMNS: [TestColumn; 2] =
-        [TestColumn(Some('a'), "Apple", "APPLE"), TestColumn(None, "Pear", "PEAR")];
+    static TEST_COLUMNS: [TestColumn; 3] = [
+        TestColumn(Some('a'), "Apple", "APPLE"),
+        TestColumn(None, "Pear", "PEAR"),
+        TestColumn(Some('p'), "Plum", "PLUM"),
+    ];
 
     fn header(format: &Format<TestColumn>) -> String {
         let mut out = String::new();
@@ -220,6 +249,9 @@ mod tests {
             ("%-7a", "APPLE  \n"),
             ("%3a%a", "APPAPPLE\n"),
             ("%a%%a%", "APPLEAPPLE\n"),
+            ("%all", "APPLE|PLUM\n"),
+            ("<%all>", "<APPLE|PLUM>\n"),
+            ("%allo", "APPLEllo\n"),
             ("no column", "no column\n"),
             ("", "\n"),
         ];

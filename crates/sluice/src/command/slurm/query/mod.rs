@@ -5,11 +5,14 @@ pub mod job_names;
 use crate::client::{Client, ClientError, ListingReply, ServerLocation, login_file};
 use ::slurm::option::parse::{Parsed, Question};
 use ::slurm::option::{Command, OptionError, help, input_variables, parse, table};
+use ::slurm::output::Moment;
+use ::slurm::output::time_format::TimeFormat;
 use ::slurm::words::refusal;
 use jiff::fmt::temporal::DateTimePrinter;
 use jiff::tz::TimeZone;
 use model::pod::USER_VARIABLE;
 use model::reason::Refusal;
+use model::time::Timestamp;
 use nix::unistd::{Uid, User, getuid};
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -167,6 +170,18 @@ pub fn gres_names(server: &mut Server) -> Result<Vec<String>, CommandError> {
         }
         other => Err(CommandError::unexpected(&other)),
     }
+}
+
+/// How times are written, by `SLURM_TIME_FORMAT`.
+pub fn time_format() -> TimeFormat<'static> {
+    static FORMAT: OnceLock<String> = OnceLock::new();
+    let text = FORMAT.get_or_init(|| std::env::var("SLURM_TIME_FORMAT").unwrap_or_default());
+    TimeFormat::parse(text)
+}
+
+/// The moment of a listing, with its times as the user wants them written.
+pub fn moment(now: Timestamp, tz: &TimeZone) -> Moment<'_> {
+    Moment::at(now, tz).in_format(time_format())
 }
 
 /// The name of a time zone, for a server on another machine; `None` for one that is only a file here.

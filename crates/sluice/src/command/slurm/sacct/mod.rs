@@ -5,7 +5,6 @@ use super::query::{self, CommandError, Server};
 use ::slurm::openapi::accounting::{self, Setting};
 use ::slurm::option::table::{self, Verdict};
 use ::slurm::option::{Command, OptionError, OptionKey as K, Parsed, value};
-use ::slurm::output::Moment;
 use ::slurm::output::sacct::{self, Options, SacctError, Units};
 use ::slurm::output::table::field_table::Layout;
 use jiff::tz::TimeZone;
@@ -69,7 +68,7 @@ fn list(args: &[String]) -> Result<ExitCode, CommandError> {
     }
     let records = question.narrow(records);
     options.jobs_without_line = question.jobs_without_line(&records);
-    let moment = Moment { now, tz: &tz };
+    let moment = query::moment(now, &tz);
     if parsed.has(K::Json) {
         let (cluster, gres) = (query::cluster_name(&mut server)?, query::gres_names(&mut server)?);
         let with_steps = !options.allocations_only;
@@ -105,8 +104,10 @@ fn refuse_unknown_users(server: &mut Server, users: &[String]) -> Result<(), Com
 
 /// The cluster's name, which is asked for only if a column shows it.
 fn shown_cluster(server: &mut Server, parsed: &Parsed) -> Result<String, CommandError> {
-    let named = parsed.text(K::Format).is_some_and(|f| f.to_ascii_lowercase().contains("cluster"));
-    if !named {
+    let is_shown = |format: &str| {
+        format.to_ascii_lowercase().contains("cluster") || sacct::names_all(format)
+    };
+    if !parsed.text(K::Format).is_some_and(is_shown) {
         return Ok(String::new());
     }
     query::cluster_name(server)
@@ -205,18 +206,20 @@ impl HistoryQuery {
         tz: &TimeZone,
         me: impl FnOnce() -> Option<String>,
     ) -> Result<Self, CommandError> {
-        let list = |key| value::list(parsed.text(key).unwrap_or_default());
-        let jobs =
-            job_names::parse_jobs(parsed.text(K::Jobs).unwrap_or_default()).map_err(|word| {
-                CommandError::message(format!("sacct: fatal: Bad job/step specified: {word}"))
-            })?;
-        let states = parsed.text(K::States).map_or(Ok(Some(Vec::new())), job_names::parse_states);
+        let list = |key| value::list(&parsed.joined(key).unwrap_or_default());
+        let jobs = parsed.joined(K::Jobs).unwrap_or_default();
+        let jobs = job_names::parse_jobs(&jobs).map_err(|word| {
+            CommandError::message(format!("sacct: fatal: Bad job/step specified: {word}"))
+        })?;
+        let states = parsed.joined(K::States);
+        let states =
+            states.map_or(Ok(Some(Vec::new())), |states| job_names::parse_states(&states));
         let states = states.map_err(|word| {
             CommandError::message(format!("sacct: fatal: unrecognized job state value '{word}'"))
         })?;
-        let users = match parsed.text(K::Users) {
+        let users = match parsed.joined(K::Users) {
             _ if parsed.has(K::AllUsers) => Vec::new(),
-            Some(text) => job_names::parse_users(text, query::user_name),
+            Some(text) => job_names::parse_users(&text, query::user_name),
             None if jobs.is_empty() => me().into_iter().collect(),
             None => Vec::new(),
         };

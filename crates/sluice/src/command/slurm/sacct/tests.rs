@@ -62,6 +62,16 @@ fn own_jobs_are_shown_unless_jobs_or_users_are_named() {
 }
 
 #[test]
+fn lists_that_are_given_in_parts_are_one_list() {
+    let args = ["-j", "5", "-j", "7,9", "-u", "bob", "-u", "carol", "-s", "CD", "-s", "F"];
+    let asked = question(&args).expect("right");
+    let jobs: Vec<u32> = asked.filter.jobs.iter().map(|job| job.id.0).collect();
+    assert_eq!(jobs, [5, 7, 9]);
+    assert_eq!(asked.filter.users, ["bob", "carol"]);
+    assert_eq!(asked.filter.states, [JobState::Completed, JobState::Failed]);
+}
+
+#[test]
 fn every_filter_is_sent_to_the_server() {
     let args =
         ["-A", "chem", "-r", "gpu", "--name", "a", "-q", "high", "-N", "n[1-2]", "-D", "-s", "r"];

@@ -188,6 +188,7 @@ pub fn view() -> AccountsView {
         qos: ["normal", "capped", "high"].map(Qos::named).to_vec(),
         roles: Default::default(),
         only_user: None,
+        deleted: Default::default(),
     }
 }
 

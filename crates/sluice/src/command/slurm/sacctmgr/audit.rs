@@ -8,8 +8,9 @@ use ::slurm::option::{OptionKey as K, Parsed};
 use ::slurm::output::sacctmgr::{Entity, Options, audit};
 use model::activity::{Activity, ActivityFilter};
 use model::hostlist;
+use model::outage::OutageKind;
 use model::time::Timestamp;
-use model::time_spec::parse_past_time_spec;
+use model::time_spec::{parse_past_time_spec, start_of_yesterday};
 use std::process::ExitCode;
 use wire::client::{Answer, Call};
 
@@ -18,7 +19,7 @@ const OF_TRANSACTIONS: &[&str] = &["Account", "Accounts", "Actor", "Actors", "Ac
 /// Not formatted by rustfmt: one line.
 #[rustfmt::skip]
 const OF_EVENTS: &[&str] = &[
-    "CondFlags", "Event", "Events", "Node", "Nodes", "Reason", "Reasons", "State", "States",
+    "CondFlags", "Event", "Events", "MaxCPUs", "MinCPUs", "Node", "Nodes", "Reason", "Reasons", "State", "States",
 ];
 
 pub fn run(line: &CommandLine, parsed: &Parsed) -> Result<ExitCode, CommandError> {
@@ -34,6 +35,7 @@ pub fn run(line: &CommandLine, parsed: &Parsed) -> Result<ExitCode, CommandError
     let flags = take(&["CondFlags"]);
     let (start, end) = (take(&["Start", "TimeStart"]), take(&["End", "TimeEnd"]));
     let kinds = take(&["Event", "Events"]);
+    let (min_cpus, max_cpus) = (take(&["MinCPUs"]), take(&["MaxCPUs"]));
     take(&["Cluster", "Clusters"]);
     if let Some(term) = terms.first() {
         return Err(unknown_option(&term.typed));
@@ -48,8 +50,10 @@ pub fn run(line: &CommandLine, parsed: &Parsed) -> Result<ExitCode, CommandError
             "sacctmgr: error: CondFlags={flag}: expected Open"
         )));
     }
-    // There are events of nodes alone.
-    let has_nodes = kinds.is_empty() || kinds.iter().any(|kind| kind.eq_ignore_ascii_case("node"));
+    let (min_cpus, max_cpus) = (count("MinCPUs", &min_cpus)?, count("MaxCPUs", &max_cpus)?);
+    let states = states.iter().map(|word| state(word)).collect::<Result<Vec<_>, _>>()?;
+    let kinds = kinds.iter().map(|word| is_of_nodes(word)).collect::<Result<Vec<_>, _>>()?;
+    let has_nodes = kinds.is_empty() || kinds.contains(&true);
     let all_time = line.has("all_time");
     if let Some(name) = line.names.first() {
         return Err(unknown_option(name));
@@ -93,14 +97,52 @@ pub fn run(line: &CommandLine, parsed: &Parsed) -> Result<ExitCode, CommandError
             ..ActivityFilter::default()
         };
         let found = if is_here && has_nodes { ask(&mut server, about)? } else { Vec::new() };
-        let yesterday = || parse_past_time_spec("yesterday", now, &tz).ok();
-        let from = from.or_else(|| if all_time { None } else { yesterday() });
         let only_open = !flags.is_empty();
-        let filter = audit::EventFilter { nodes, users, reasons, states, only_open, from, until };
-        audit::events(&found, &cluster, &filter, &tz, &options)
+        let ever = all_time || only_open;
+        let from = from.or_else(|| if ever { None } else { start_of_yesterday(now, &tz) });
+        let filter = audit::EventFilter {
+            nodes,
+            users,
+            reasons,
+            states,
+            min_cpus,
+            max_cpus,
+            only_open,
+            from,
+            until,
+        };
+        let known = match server.ask(Call::Cluster)? {
+            Answer::Cluster(view) => view.nodes,
+            other => return Err(CommandError::unexpected(&other)),
+        };
+        let cluster = audit::EventCluster { name: &cluster, nodes: &known, now };
+        audit::events(&found, cluster, &filter, &tz, &options)
     };
     query::print(&text.map_err(|error| CommandError::message(error.to_string()))?)?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn bad_value(key: &str, value: &str, expected: &str) -> CommandError {
+    CommandError::message(format!("sacctmgr: error: {key}={value}: expected {expected}"))
+}
+
+fn count(key: &str, given: &[String]) -> Result<Option<u64>, CommandError> {
+    let Some(text) = given.last() else { return Ok(None) };
+    text.parse().map(Some).map_err(|_| bad_value(key, text, "a number of CPUs"))
+}
+
+fn state(word: &str) -> Result<OutageKind, CommandError> {
+    let row = audit::EVENT_STATES.iter().find(|(known, _)| known.eq_ignore_ascii_case(word));
+    row.map(|(_, kind)| *kind).ok_or_else(|| bad_value("State", word, "DOWN, DRAIN or FAIL"))
+}
+
+/// Whether the kind of events is that of nodes: of clusters there are none.
+fn is_of_nodes(word: &str) -> Result<bool, CommandError> {
+    match word.to_ascii_lowercase().as_str() {
+        "all" | "node" => Ok(true),
+        "cluster" => Ok(false),
+        _ => Err(bad_value("Event", word, "All, Cluster or Node")),
+    }
 }
 
 fn ask(server: &mut Server, filter: ActivityFilter) -> Result<Vec<Activity>, CommandError> {

@@ -1,7 +1,6 @@
 //! The grammar of a `sacctmgr` command line: `VERB ENTITY [NAMES] [KEY=VALUE…] [where …] [set …]`.
 
 use crate::command::slurm::query::CommandError;
-use ::slurm::option::table::Verdict;
 use ::slurm::option::value;
 use ::slurm::output::sacctmgr::Entity;
 
@@ -76,23 +75,30 @@ pub struct CommandLine {
     pub flags: Vec<String>,
 }
 
-/// The words that stand alone, and what becomes of each. Not formatted by rustfmt: a row is one line.
+/// Entities whose rows are associations, or can be.
+const OF_ASSOCIATIONS: &[Entity] = &[Entity::Account, Entity::User, Entity::Association];
+
+/// The words of `show` that stand alone, and the entities whose list each changes: any other refuses it. Not formatted by
+/// rustfmt: a row is one line.
 #[rustfmt::skip]
-const FLAGS: &[(&str, Verdict)] = &[
-    ("all_time", Verdict::Acts),
-    ("all_clusters", Verdict::AlwaysSo("there is one cluster, this one")),
-    ("onlydefaults", Verdict::Acts),
-    ("tree", Verdict::Acts),
-    ("withassoc", Verdict::Acts),
-    ("withcoord", Verdict::Acts),
-    ("withcoordinator", Verdict::Acts),
-    ("withdeleted", Verdict::NoMeaning("what was deleted is in `sacctmgr show transactions`")),
-    ("withrawqos", Verdict::Acts),
-    ("withrawqoslevel", Verdict::Acts),
-    ("withsubaccounts", Verdict::Acts),
-    ("wolimits", Verdict::Acts),
-    ("wopinfo", Verdict::Acts),
-    ("woplimits", Verdict::Acts),
+const FLAGS: &[(&str, &[Entity])] = &[
+    ("all_time", &[Entity::Event]),
+    // There is one cluster, this one.
+    ("all_clusters", &[Entity::Event]),
+    ("onlydefaults", OF_ASSOCIATIONS),
+    ("tree", &[Entity::Association]),
+    ("withassoc", OF_ASSOCIATIONS),
+    ("withcoord", &[Entity::Account, Entity::User]),
+    ("withcoordinator", &[Entity::Account, Entity::User]),
+    ("withcoordinators", &[Entity::Account, Entity::User]),
+    // What is counted is never deleted.
+    ("withdeleted", &[Entity::Account, Entity::User, Entity::Association, Entity::Qos, Entity::Tres]),
+    ("withrawqos", OF_ASSOCIATIONS),
+    ("withrawqoslevel", OF_ASSOCIATIONS),
+    ("withsubaccounts", OF_ASSOCIATIONS),
+    ("wolimits", &[Entity::Association]),
+    ("wopinfo", OF_ASSOCIATIONS),
+    ("woplimits", OF_ASSOCIATIONS),
 ];
 
 const CLUSTER_KEYS: [&str; 2] = ["Cluster", "Clusters"];
@@ -142,8 +148,11 @@ impl CommandLine {
             match word.to_ascii_lowercase().as_str() {
                 "where" => setting = false,
                 "set" => setting = true,
-                flag if FLAGS.iter().any(|(name, _)| *name == flag) => {
-                    self.flags.push(flag.to_owned());
+                // Beside `show` it is a name like any other.
+                flag if self.verb == SacctmgrVerb::Show
+                    && FLAGS.iter().any(|(name, _)| *name == flag) =>
+                {
+                    self.add_flag(flag, word)?;
                 }
                 _ => match Term::parse(word) {
                     Some(term) if setting => self.set.push(term),
@@ -163,16 +172,16 @@ impl CommandLine {
         self.flags.iter().any(|said| said == flag)
     }
 
-    /// A line for each word that stands alone and has no meaning here.
-    pub fn notes(&self) -> Vec<String> {
-        let row = |flag: &String| FLAGS.iter().find(|(name, _)| name == flag);
-        let note = |(name, verdict): &(&str, Verdict)| match verdict {
-            Verdict::NoMeaning(why) => {
-                Some(format!("sacctmgr: note: {name} has no meaning here: {why}"))
-            }
-            Verdict::Acts | Verdict::AlwaysSo(_) | Verdict::Refused(_) => None,
+    /// Refuses a word that would change nothing in this entity's list.
+    fn add_flag(&mut self, flag: &str, typed: &str) -> Result<(), CommandError> {
+        let takes = |(name, entities): &(&str, &[Entity])| {
+            *name == flag && entities.contains(&self.entity)
         };
-        self.flags.iter().filter_map(row).filter_map(note).collect()
+        if !FLAGS.iter().any(takes) {
+            return Err(unknown_option(typed));
+        }
+        self.flags.push(flag.to_owned());
+        Ok(())
     }
 
     /// The clusters that the line names.
@@ -250,13 +259,22 @@ mod tests {
     }
 
     #[test]
-    fn words_without_meaning_are_named_and_those_that_act_are_not() {
-        let notes = |text: &str| read(text).expect("right").notes();
-        assert!(notes("show assoc onlydefaults wolimits all_clusters Tree").is_empty());
-        let said = notes("show assoc tree WithDeleted");
-        assert_eq!(said.len(), 1);
-        let note = "sacctmgr: note: withdeleted has no meaning here: ";
-        assert!(said[0].starts_with(note), "{said:?}");
+    fn words_that_would_change_nothing_are_refused() {
+        let flags = |text: &str| read(text).map(|line| line.flags);
+        let taken = flags("show assoc onlydefaults wolimits Tree WithDeleted").expect("right");
+        assert_eq!(taken, ["onlydefaults", "wolimits", "tree", "withdeleted"]);
+        for (text, word) in [
+            ("show qos tree", "tree"),
+            ("show event withdeleted", "withdeleted"),
+            ("show transactions WithAssoc", "WithAssoc"),
+            ("show user all_clusters", "all_clusters"),
+        ] {
+            let error = flags(text).expect_err(text).to_string();
+            assert!(error.starts_with(&format!(" Unknown option: {word}\n")), "{error}");
+        }
+        // The name of somebody who is not listed but made.
+        let line = read("add user tree account=physics").expect("right");
+        assert_eq!((line.names, line.flags), (vec!["tree".to_owned()], Vec::new()));
     }
 
     #[test]

@@ -41,9 +41,6 @@ fn act(args: &[String]) -> Result<ExitCode, CommandError> {
         return Ok(ExitCode::SUCCESS);
     }
     let line = CommandLine::parse(&parsed.rest)?;
-    for note in line.notes() {
-        eprintln!("{note}");
-    }
     if line.verb == SacctmgrVerb::Show {
         return match line.entity {
             Entity::Transaction | Entity::Event => audit::run(&line, &parsed),

@@ -1,11 +1,11 @@
 //! `sacctmgr show|list`.
 
-use super::command_line::{CommandLine, unknown_option};
+use super::command_line::{CommandLine, Term, unknown_option};
 use super::load;
 use crate::command::slurm::query::{self, CommandError, Server};
 use ::slurm::option::{OptionKey as K, Parsed};
 use ::slurm::output::sacctmgr::{
-    self as output, AssociationFilter, ControlAddress, Entity, Options, SacctmgrError,
+    self as output, AssociationFilter, Conditions, ControlAddress, Entity, Options, SacctmgrError,
 };
 use ::slurm::output::table::field_table::Layout;
 use model::account::{Association, ROOT_ACCOUNT};
@@ -14,9 +14,30 @@ use std::process::ExitCode;
 use wire::client::{Answer, Call};
 use wire::view::AccountsView;
 
-const ACCOUNT_KEYS: [&str; 2] = ["Account", "Accounts"];
-const USER_KEYS: [&str; 2] = ["User", "Users"];
-const CLUSTER_KEYS: [&str; 2] = ["Cluster", "Clusters"];
+const ACCOUNT_KEYS: &[&str] = &["Account", "Accounts"];
+const USER_KEYS: &[&str] = &["User", "Users"];
+const CLUSTER_KEYS: &[&str] = &["Cluster", "Clusters"];
+const PARTITION_KEYS: &[&str] = &["Partition", "Partitions"];
+const PARENT_KEYS: &[&str] = &["Parent", "Parents"];
+const ORGANIZATION_KEYS: &[&str] = &["Organization", "Organizations"];
+const DESCRIPTION_KEYS: &[&str] = &["Description", "Descriptions"];
+const ADMIN_KEYS: &[&str] = &["AdminLevel", "AdminLevels"];
+const DEFAULT_ACCOUNT_KEYS: &[&str] = &["DefaultAccount", "DefaultAccounts"];
+
+/// The conditions, and the entities whose lists they choose from: any other refuses them, and does not show more than was
+/// asked for. Not formatted by rustfmt: a row is one line.
+#[rustfmt::skip]
+const CONDITIONS: &[(&[&str], &[Entity])] = &[
+    (ACCOUNT_KEYS, &[Entity::Account, Entity::User, Entity::Association]),
+    (USER_KEYS, &[Entity::User, Entity::Association]),
+    (CLUSTER_KEYS, &[Entity::Account, Entity::User, Entity::Association, Entity::Cluster, Entity::RunawayJob]),
+    (PARTITION_KEYS, &[Entity::User, Entity::Association]),
+    (PARENT_KEYS, &[Entity::Account, Entity::Association]),
+    (ORGANIZATION_KEYS, &[Entity::Account]),
+    (DESCRIPTION_KEYS, &[Entity::Account, Entity::Qos]),
+    (ADMIN_KEYS, &[Entity::User]),
+    (DEFAULT_ACCOUNT_KEYS, &[Entity::User]),
+];
 
 /// The columns of `show association wolimits`, as Slurm's manual names them.
 const WITHOUT_LIMITS: &str = "Cluster,Account,User";
@@ -24,14 +45,30 @@ const WITHOUT_LIMITS: &str = "Cluster,Account,User";
 pub fn run(line: &CommandLine, parsed: &Parsed) -> Result<ExitCode, CommandError> {
     let mut terms = line.terms.clone();
     let format = CommandLine::take(&mut terms, &["Format"]);
-    let mut accounts = CommandLine::take(&mut terms, &ACCOUNT_KEYS);
-    let users = CommandLine::take(&mut terms, &USER_KEYS);
-    CommandLine::take(&mut terms, &CLUSTER_KEYS);
-    if let Some(term) = terms.first() {
+    let is_taken = |term: &Term| {
+        let of_entity = CONDITIONS.iter().filter(|(_, entities)| entities.contains(&line.entity));
+        of_entity.map(|(keys, _)| keys).any(|keys| term.is(keys))
+    };
+    if let Some(term) = terms.iter().find(|term| !is_taken(term)) {
         return Err(unknown_option(&term.typed));
     }
+    let mut take = |keys: &[&str]| CommandLine::take(&mut terms, keys);
+    let mut accounts = take(ACCOUNT_KEYS);
+    let users = take(USER_KEYS);
+    let partitions = take(PARTITION_KEYS);
+    let conditions = Conditions {
+        parents: take(PARENT_KEYS),
+        organizations: take(ORGANIZATION_KEYS),
+        descriptions: take(DESCRIPTION_KEYS),
+        admin_levels: take(ADMIN_KEYS),
+        default_accounts: take(DEFAULT_ACCOUNT_KEYS),
+    };
     let mut server = Server::find("sacctmgr: error")?;
     let mut view = load(&mut server)?;
+    let deleted = line.has("withdeleted");
+    if deleted {
+        view = view.with_deleted();
+    }
     if line.entity == Entity::Association {
         add_root(&mut view);
     }
@@ -52,11 +89,18 @@ pub fn run(line: &CommandLine, parsed: &Parsed) -> Result<ExitCode, CommandError
         layout: layout(parsed),
         associations: parsed.has(K::Associations) || line.has("withassoc"),
         coordinators: line.flags.iter().any(|flag| flag.starts_with("withcoord")),
+        deleted,
         tree: line.entity == Entity::Association && line.has("tree"),
         no_parents: line.has("wopinfo"),
         own_limits,
         own_qos: own_limits && raw_qos,
-        filter: AssociationFilter { accounts, users, only_defaults: line.has("onlydefaults") },
+        filter: AssociationFilter {
+            accounts,
+            users,
+            partitions,
+            only_defaults: line.has("onlydefaults"),
+        },
+        conditions,
         names,
     };
     let gres =

@@ -3,7 +3,6 @@
 use super::reservation_key::{self, KeyError};
 use super::{TimeContext, update_text};
 use crate::command::slurm::query::{self, CommandError, Server};
-use ::slurm::output::Moment;
 use ::slurm::output::scontrol::{Options, license, reservation as output};
 use model::reason::Refusal;
 use model::reservation::ReservationFlag;
@@ -97,7 +96,7 @@ pub fn load() -> Result<ReservationsView, CommandError> {
 pub fn show(name: Option<&str>, options: Options) -> Result<ExitCode, CommandError> {
     let all = load()?;
     let tz = timezone::local();
-    let moment = Moment { now: all.now, tz: &tz };
+    let moment = query::moment(all.now, &tz);
     let mut text = String::new();
     let chosen = all.reservations.iter();
     for view in chosen.filter(|view| name.is_none_or(|name| view.reservation.name == name)) {

@@ -3,10 +3,11 @@
 use super::{reservation, show_assoc_mgr};
 use crate::command::slurm::query::job_names::{self, NamedJob};
 use crate::command::slurm::query::{self, CommandError, Server};
-use ::slurm::output::Moment;
 use ::slurm::output::scontrol::{self as output, Options};
 use model::change::JobFilter;
 use model::hostlist;
+use std::fs::File;
+use std::io::{self, Read};
 use std::process::ExitCode;
 use wire::client::{Answer, Call, Detail, JobsQuery};
 use wire::job_list::JobList;
@@ -87,8 +88,14 @@ pub fn run(words: &[String], options: Options) -> Result<ExitCode, CommandError>
         Entity::Licenses => return reservation::show_licenses(name, options),
         Entity::Config => return config(),
         Entity::HostNames => return hosts(name, output::hostnames),
-        Entity::HostList => return hosts(name, output::host_list),
-        Entity::HostListSorted => return hosts(name, output::host_list_sorted),
+        Entity::HostList | Entity::HostListSorted => {
+            let listed = name.filter(|name| name.starts_with('/')).map(host_file).transpose()?;
+            let name = listed.as_deref().or(name);
+            return match entity {
+                Entity::HostList => hosts(name, output::host_list),
+                _ => hosts(name, output::host_list_sorted),
+            };
+        }
         Entity::Topology => topology(name)?,
         Entity::Aliases => aliases()?,
         Entity::AssocMgr => return show_assoc_mgr::run(rest),
@@ -139,7 +146,7 @@ fn jobs(name: Option<&str>, options: Options) -> Result<ExitCode, CommandError> 
     let tz = timezone::local();
     let mut text = String::new();
     for job in &jobs {
-        output::job::push(&mut text, job, Moment { now, tz: &tz }, options);
+        output::job::push(&mut text, job, query::moment(now, &tz), options);
     }
     if jobs.is_empty() && named.is_empty() {
         text.push_str(output::NO_JOBS);
@@ -157,7 +164,7 @@ fn steps(name: Option<&str>, options: Options) -> Result<ExitCode, CommandError>
     let tz = timezone::local();
     let mut text = String::new();
     for job in &jobs {
-        output::step::push(&mut text, job, wanted, Moment { now, tz: &tz }, options);
+        output::step::push(&mut text, job, wanted, query::moment(now, &tz), options);
     }
     match (text.is_empty(), name) {
         (true, None) => text.push_str(output::NO_STEPS),
@@ -178,7 +185,7 @@ pub(super) fn cluster(server: &mut Server) -> Result<ClusterView, CommandError> 
 fn nodes(name: Option<&str>, options: Options) -> Result<ExitCode, CommandError> {
     let cluster = cluster(&mut Server::find("slurm_load_node error")?)?;
     let tz = timezone::local();
-    let moment = Moment { now: cluster.now, tz: &tz };
+    let moment = query::moment(cluster.now, &tz);
     let names: Vec<String> = match name {
         Some(list) => hostlist::expand(list).map_err(|e| CommandError::message(e.to_string()))?,
         None => cluster.nodes.iter().map(|node| node.config.name.clone()).collect(),
@@ -235,7 +242,7 @@ fn config() -> Result<ExitCode, CommandError> {
     };
     let tz = timezone::local();
     let mut text = String::new();
-    output::config::push(&mut text, &config, Moment { now: config.now, tz: &tz }, &hostname);
+    output::config::push(&mut text, &config, query::moment(config.now, &tz), &hostname);
     query::print(&text)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -260,6 +267,23 @@ fn aliases() -> Result<String, CommandError> {
 }
 
 /// Prints host lists, without a server. The default is the list of the job that this runs in.
+/// The longest file of host names that is read.
+const HOST_FILE_BYTES: u64 = 1 << 20;
+
+/// The names in a file, for `show hostlist` with an absolute path.
+fn host_file(path: &str) -> Result<String, CommandError> {
+    let unreadable =
+        |error: io::Error| CommandError::message(format!("scontrol: error: {path}: {error}"));
+    let mut names = String::new();
+    let file = File::open(path).map_err(unreadable)?;
+    file.take(HOST_FILE_BYTES + 1).read_to_string(&mut names).map_err(unreadable)?;
+    if names.len() as u64 > HOST_FILE_BYTES {
+        let text = format!("scontrol: error: {path}: expected at most {HOST_FILE_BYTES} bytes");
+        return Err(CommandError::message(text));
+    }
+    Ok(names)
+}
+
 fn hosts<E>(
     list: Option<&str>,
     render: impl Fn(&str) -> Result<String, E>,
@@ -296,6 +320,16 @@ mod tests {
         for (word, entity) in table {
             assert_eq!(lookup(ENTITIES, word).map(|(_, entity)| *entity), entity, "{word}");
         }
+    }
+
+    #[test]
+    fn host_names_are_read_from_a_file() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(file.path(), "n2\nn1\nn3\n").expect("its names are written");
+        let names = host_file(&file.path().display().to_string()).expect("its names");
+        assert_eq!(output::host_list_sorted(&names).expect("names"), "n[1-3]\n");
+        let missing = host_file("/no/such/file").expect_err("no file").to_string();
+        assert!(missing.starts_with("scontrol: error: /no/such/file: "), "{missing}");
     }
 
     #[test]

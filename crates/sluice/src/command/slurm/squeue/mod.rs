@@ -5,8 +5,8 @@ use super::query::{self, CommandError, Server};
 use crate::client::ListingReply;
 use ::slurm::openapi;
 use ::slurm::option::{Command, OptionError, OptionKey as K, Parsed, value};
-use ::slurm::output::Moment;
 use ::slurm::output::squeue::{Listing, Options};
+use ::slurm::output::time_format::TimeFormat;
 use ::slurm::words;
 use model::change::JobFilter;
 use model::hostlist;
@@ -46,7 +46,9 @@ fn list(args: &[String]) -> Result<ExitCode, CommandError> {
         question.wanted.estimates_ms = ESTIMATES_MS;
     }
     let tz = timezone::local();
-    if !parsed.has(K::Json) && !question.narrows() {
+    // The server writes times in the standard format alone.
+    let is_standard = query::time_format() == TimeFormat::Standard;
+    if !parsed.has(K::Json) && !question.narrows() && is_standard {
         let lines = |zone| Box::new(ListingQuery { options: listing.options().clone(), zone });
         question.wanted.lines = query::zone_name(&tz).map(lines);
     }
@@ -67,7 +69,7 @@ fn list(args: &[String]) -> Result<ExitCode, CommandError> {
                     openapi::jobs(&mut out, &query::cluster_name(&mut server)?, &jobs)?;
                     return Ok(ExitCode::SUCCESS);
                 }
-                listing.render(&mut out, &jobs, Moment { now, tz: &tz })?;
+                listing.render(&mut out, &jobs, query::moment(now, &tz))?;
             }
         }
         let Some(every) = every else { return Ok(ExitCode::SUCCESS) };

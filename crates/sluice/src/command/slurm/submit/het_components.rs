@@ -48,6 +48,8 @@ pub fn variables(cluster: &str, view: &JobView, submit_dir: &str) -> Environment
         account: &view.account,
         qos: &view.qos,
         restarts: view.restarts,
+        start: view.start,
+        end: view.end,
         default_memory: view.default_memory,
         conf_file: None,
         submit_dir: Some(submit_dir),

@@ -26,7 +26,7 @@ pub fn is_wanted(quiet: bool) -> bool {
 /// Writes the line over the one before it.
 pub fn show(command: Command, job: JobId, wait: &WaitView) {
     let tz = timezone::local();
-    let moment = Moment { now: ::server::clock::now(), tz: &tz };
+    let moment = Moment::at(::server::clock::now(), &tz);
     let (_, columns) = terminal::size_of(io::stderr()).unwrap_or((0, COLUMNS));
     let text = format!("{}: {}", command.name(), text(job, wait, moment));
     // A line that reaches the last column would be continued on the next one, where no carriage return brings it back.
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn line_has_the_reason_the_position_and_the_expected_start() {
-        let moment = Moment { now: Timestamp(0), tz: &TimeZone::UTC };
+        let moment = Moment::at(Timestamp(0), &TimeZone::UTC);
         let line = |wait: &WaitView| text(JobId(12), wait, moment);
         let reason = |reason: Reason| WaitView { reason: Some(reason), ..WaitView::default() };
         assert_eq!(line(&WaitView::default()), "job 12 starts with the next plan");
