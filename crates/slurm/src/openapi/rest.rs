@@ -7,15 +7,16 @@ use super::partition::{PARTITION, PartitionTotals};
 use super::reservation::RESERVATION;
 use super::{
     CONTROLLER, DATABASE, Document, Objects, Plugin, Version, accounting, diag, job, meta, node,
+    shares,
 };
-use crate::output::Moment;
+use crate::output::{Moment, sshare};
 use model::id::JobId;
 use model::record::JobRecord;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use wire::diagnostics::DiagnosticsView;
 use wire::reservation::{LicenseView, ReservationView};
-use wire::view::{AccountsView, ClusterView, JobView};
+use wire::view::{AccountsView, ClusterView, JobView, SharesView};
 
 /// A document as it is sent, or why it could not be written.
 pub type Written = Result<Vec<u8>, serde_json::Error>;
@@ -142,7 +143,7 @@ fn of_controller<T>(context: &Context, key: &str, fields: &[Field<T>], items: &[
     written(context, CONTROLLER, key, &Objects { context, fields, items }, more)
 }
 
-/// `GET …/jobs`, `GET …/job/{job_id}`
+/// `GET …/jobs`, `GET …/jobs/state`, `GET …/job/{job_id}`
 pub fn jobs(context: &Context, jobs: &[JobView]) -> Written {
     of_controller(context, "jobs", job::JOB, jobs)
 }
@@ -168,6 +169,17 @@ pub fn reservations(context: &Context, reservations: &[ReservationView]) -> Writ
 /// `GET …/licenses`
 pub fn licenses(context: &Context, licenses: &[LicenseView]) -> Written {
     of_controller(context, "licenses", LICENSE, licenses)
+}
+
+/// `GET …/shares`
+pub fn shares(
+    context: &Context,
+    view: &SharesView,
+    accounts: &AccountsView,
+    wanted: &sshare::Options,
+) -> Written {
+    let shares = shares::document(context, view, accounts, wanted);
+    written(context, CONTROLLER, "shares", &shares, &[])
 }
 
 /// `GET …/diag`

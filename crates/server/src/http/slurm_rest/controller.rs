@@ -1,6 +1,7 @@
-//! What the controller has beside jobs: nodes, partitions, reservations, licenses, and its own counters.
+//! What the controller has beside jobs: nodes, partitions, reservations, licenses, shares, and its own counters and configuration.
 
 use super::client::{Client, Refused, RestResult};
+use super::database::accounts;
 use super::query::{self, Query};
 use crate::http::body_limits::HeldRequest;
 use axum::Extension;
@@ -9,6 +10,7 @@ use axum::extract::Path;
 use axum::response::Response;
 use serde_json::Value;
 use slurm::openapi::{rest, update};
+use slurm::output::sshare;
 use wire::client::{Answer, Call};
 use wire::reservation::ReservationView;
 use wire::view::ClusterView;
@@ -24,6 +26,30 @@ pub async fn diagnostics(client: Client) -> RestResult {
         Answer::Diagnostics(view) => client.send(rest::diagnostics(&client.context(), &view)),
         _ => Err(client.unexpected()),
     }
+}
+
+/// Reads the configuration again. Who asks with a token has no files to send: where the server's user may not read the folder, this
+/// is refused, and `scontrol reconfigure` is for it.
+pub async fn reconfigure(client: Client, query: Query) -> RestResult {
+    query::check(&client, &query, &[])?;
+    client.ask(Call::Reconfigure { files: None }).await?;
+    Ok(client.document(&rest::done(&client.context())))
+}
+
+/// What each association was promised and has used; of these accounts and users, as `sshare` chooses them.
+pub async fn shares(client: Client, query: Query) -> RestResult {
+    query::check(&client, &query, &["accounts", "users"])?;
+    let view = match client.ask(Call::Shares).await? {
+        Answer::Shares(view) => view,
+        _ => return Err(client.unexpected()),
+    };
+    let accounts = accounts(&client).await?;
+    let wanted = sshare::Options {
+        users: Some(query::list(&query, "users")).filter(|users| !users.is_empty()),
+        accounts: query::list(&query, "accounts"),
+        ..sshare::Options::default()
+    };
+    client.send(rest::shares(&client.context(), &view, &accounts, &wanted))
 }
 
 async fn cluster(client: &Client) -> Result<ClusterView, Refused> {

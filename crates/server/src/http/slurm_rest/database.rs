@@ -20,7 +20,7 @@ use tokio::task::block_in_place;
 use wire::client::{Answer, Call};
 use wire::view::AccountsView;
 
-async fn accounts(client: &Client) -> Result<AccountsView, Refused> {
+pub async fn accounts(client: &Client) -> Result<AccountsView, Refused> {
     match client.ask(Call::Accounts).await? {
         Answer::Accounts(view) => Ok(view),
         _ => Err(client.unexpected()),

@@ -11,7 +11,6 @@ use axum::body::Bytes;
 use axum::extract::Path;
 use model::change::{JobFilter, JobRef};
 use model::hostlist;
-use model::id::JobId;
 use serde::Deserialize;
 use serde_json::Value;
 use slurm::openapi::{rest, submit, update};
@@ -27,11 +26,27 @@ const LISTING: &[&str] = &["update_time", "flags"];
 
 pub async fn all(client: Client, query: Query) -> RestResult {
     query::check(&client, &query, LISTING)?;
+    every(&client).await
+}
+
+async fn every(client: &Client) -> RestResult {
     let _timer = client.shared.volatile.counters.begin_call(CallKind::Jobs, &client.by);
     // All of them are looked through and written: that is as much work as a plan.
     let begun = calls::begin_long(&client.shared, &client.by, LongWork::Plan).await;
     let _long = begun.map_err(|why| client.refusal(&why))?;
-    listed(&client, Vec::new())
+    listed(client, Vec::new())
+}
+
+/// The jobs of `?job_id=1,2_3`, or all. Slurm describes whole jobs here too.
+pub async fn states(client: Client, query: Query) -> RestResult {
+    query::check(&client, &query, &["job_id"])?;
+    let ids = query::list(&query, "job_id");
+    let jobs: Vec<JobRef> = ids.iter().map(|id| job_ref(&client, id)).collect::<Result<_, _>>()?;
+    if jobs.is_empty() {
+        return every(&client).await;
+    }
+    let _timer = client.shared.volatile.counters.begin_call(CallKind::Jobs, &client.by);
+    listed(&client, jobs)
 }
 
 pub async fn one(client: Client, Path(job): Path<String>) -> RestResult {
@@ -40,11 +55,12 @@ pub async fn one(client: Client, Path(job): Path<String>) -> RestResult {
     listed(&client, vec![job])
 }
 
-/// The job that a path names.
+/// The job that a path names: `12`, the task `12_3` of an array, the component `12+1`. A set of tasks is not taken: a short text could
+/// stand for more of them than the server would hold.
 pub fn job_ref(client: &Client, job: &str) -> Result<JobRef, Refused> {
-    let id = job.parse::<u32>().ok();
-    let bad = || client.bad(&format!("{job}: expected the number of a job"));
-    Ok(JobRef::whole(JobId(id.ok_or_else(bad)?)))
+    let is_one = job.chars().all(|c| c.is_ascii_digit() || "_+".contains(c));
+    let named = Some(job).filter(|_| is_one).and_then(JobRef::parse);
+    named.ok_or_else(|| client.bad(&format!("{job}: expected the number of a job")))
 }
 
 /// All jobs that are in memory, or those named.

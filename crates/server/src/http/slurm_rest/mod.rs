@@ -3,7 +3,7 @@
 //!
 //! - `client`: who asks in which version, and the forms of answers and refusals; `query`: what stands behind a path's question mark
 //! - `jobs`: jobs that are listed, submitted, changed and cancelled
-//! - `controller`: nodes, partitions, reservations, counters; `database`: accounts and the books
+//! - `controller`: nodes, partitions, reservations, shares, counters; `database`: accounts and the books
 
 mod client;
 mod controller;
@@ -44,7 +44,10 @@ type Handler = fn() -> MethodRouter<Arc<Shared>>;
 const ROUTES: &[(&str, &str, Handler)] = &[
     ("slurm",   "ping",               || get(controller::ping)),
     ("slurm",   "diag",               || get(controller::diagnostics)),
+    ("slurm",   "reconfigure",        || get(controller::reconfigure)),
+    ("slurm",   "shares",             || get(controller::shares)),
     ("slurm",   "jobs",               || get(jobs::all).delete(jobs::cancel_many)),
+    ("slurm",   "jobs/state",         || get(jobs::states)),
     ("slurm",   "job/submit",         || post(jobs::submit)),
     ("slurm",   "job/{job}",          || get(jobs::one).post(jobs::update).delete(jobs::cancel)),
     ("slurm",   "nodes",              || get(controller::nodes)),

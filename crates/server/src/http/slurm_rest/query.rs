@@ -8,13 +8,12 @@ pub type Query = axum::extract::Query<BTreeMap<String, String>>;
 
 /// Refuses a key that a path does not have: what it should have narrowed would be answered with more than was asked for.
 pub fn check(client: &Client, query: &Query, known: &[&str]) -> Result<(), Refused> {
-    match query.keys().find(|key| !known.contains(&key.as_str())) {
-        None => Ok(()),
-        Some(key) => Err(client.bad(&format!(
-            "{key}: this parameter is not taken; expected one of {}",
-            known.join(", ")
-        ))),
-    }
+    let Some(key) = query.keys().find(|key| !known.contains(&key.as_str())) else { return Ok(()) };
+    let expected = match known {
+        [] => "none".to_owned(),
+        known => format!("one of {}", known.join(", ")),
+    };
+    Err(client.bad(&format!("{key}: this parameter is not taken; expected {expected}")))
 }
 
 /// `alice,bob`; empty where the key is not there.

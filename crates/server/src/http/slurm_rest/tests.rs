@@ -131,6 +131,8 @@ async fn every_version_has_every_path() {
             ("slurm", "ping", "pings"),
             ("slurm", "diag", "statistics"),
             ("slurm", "jobs", "jobs"),
+            ("slurm", "jobs/state", "jobs"),
+            ("slurm", "shares", "shares"),
             ("slurm", "nodes", "nodes"),
             ("slurm", "partitions", "partitions"),
             ("slurm", "reservations", "reservations"),
@@ -205,6 +207,46 @@ async fn job_is_submitted_changed_and_cancelled_in_the_later_form() {
     let path = "/slurm/v0.0.42/job/submit";
     let (status, why) = client.send_to(Method::POST, path, "root", two).await;
     assert_eq!(status, StatusCode::BAD_REQUEST, "{why}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn states_of_named_jobs_are_asked_for_at_once() {
+    let client = Client::new("root").await;
+    let first = client.server.submit("name: one").await.expect("a job");
+    let second = client.server.submit("name: two").await.expect("a job");
+    client.server.submit("name: three").await.expect("a job");
+    let path = |ids: &str| format!("/slurm/v0.0.42/jobs/state/?job_id={ids}");
+    let (status, found) = client.get(&path(&format!("{first},{second}"))).await;
+    assert_eq!(status, StatusCode::OK, "{found}");
+    let jobs = found["jobs"].as_array().expect("jobs");
+    let mut ids: Vec<u64> = jobs.iter().filter_map(|job| job["job_id"].as_u64()).collect();
+    ids.sort_unstable();
+    assert_eq!(ids, [u64::from(first.0), u64::from(second.0)]);
+    assert_eq!(found["jobs"][0]["job_state"], json!(["PENDING"]));
+    let (_, all) = client.get("/slurm/v0.0.42/jobs/state/").await;
+    assert_eq!(all["jobs"].as_array().map(Vec::len), Some(3));
+    for (ids, expected) in [
+        ("x", StatusCode::BAD_REQUEST),
+        ("1_[0-4000000000:2]", StatusCode::BAD_REQUEST),
+        ("4000000000", StatusCode::NOT_FOUND),
+    ] {
+        let (status, why) = client.get(&path(&ids.replace('[', "%5B").replace(']', "%5D"))).await;
+        assert_eq!(status, expected, "{ids}: {why}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn configuration_is_read_again_for_administrators_alone() {
+    let path = "/slurm/v0.0.42/reconfigure/";
+    let other = Client::new("nobody").await;
+    let (status, why) = other.send_to(Method::GET, path, "nobody", json!({})).await;
+    assert_eq!((status, &why["errors"][0]["error_number"]), (StatusCode::FORBIDDEN, &json!(2002)));
+    // This server was started without a folder to read: the administrator is told so.
+    let client = Client::new("root").await;
+    let (status, why) = client.get(path).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+    let text = why["errors"][0]["error"].as_str().unwrap_or_default();
+    assert!(text.contains("slurm.conf"), "{why}");
 }
 
 /// A parameter that is not known would silently widen what was asked for: it is refused by its name, whatever it holds.

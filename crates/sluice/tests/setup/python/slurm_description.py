@@ -12,9 +12,6 @@ import urllib.request
 # Paths that are not here. Keys are texts of jobs, so that none has an object; the books are part of the server, which counts in /slurm
 # and is pinged there; the others are said in docs/web.md.
 ABSENT = {
-    "/slurm/reconfigure/",
-    "/slurm/shares",
-    "/slurm/jobs/state/",
     "/slurmdb/diag/",
     "/slurmdb/instance/",
     "/slurmdb/instances/",
