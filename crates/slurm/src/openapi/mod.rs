@@ -3,8 +3,9 @@
 //! - `field`: the tables of fields, one for each kind of object, and the form that each version gives them
 //! - `job`, `node`, `partition`, `reservation`, `license`, `shares`, `diag`: the objects of the controller
 //! - `accounting`, `accounting_later`: the jobs of the books; `accounts`: users, accounts, associations, QOS
-//! - `rest`: the documents of slurmrestd; `submit`, `update` and `account_changes`: what its clients send
+//! - `rest`: the documents of slurmrestd; `submit`, `update`, `account_changes` and `account_additions`: what its clients send
 
+pub mod account_additions;
 pub mod account_changes;
 pub mod accounting;
 mod accounting_later;

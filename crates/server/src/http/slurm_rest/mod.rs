@@ -57,10 +57,16 @@ const ROUTES: &[(&str, &str, Handler)] = &[
     ("slurm",   "reservations",       || get(controller::reservations)),
     ("slurm",   "reservation/{name}", || get(controller::reservation)),
     ("slurm",   "licenses",           || get(controller::licenses)),
-    ("slurmdb", "config",             || get(database::configuration)),
+    ("slurmdb", "ping",               || get(database::ping)),
+    ("slurmdb", "diag",               || get(database::diagnostics)),
+    ("slurmdb", "config",             || get(database::configuration).post(database::configure)),
+    ("slurmdb", "instances",          || get(database::instances)),
+    ("slurmdb", "instance",           || get(database::instances)),
+    ("slurmdb", "users_association",    || post(database::add_users)),
+    ("slurmdb", "accounts_association", || post(database::add_accounts)),
     ("slurmdb", "jobs",               || get(database::jobs)),
     ("slurmdb", "job/{job}",          || get(database::job)),
-    ("slurmdb", "{list}",             || get(database::list).post(database::change).delete(database::remove_association)),
+    ("slurmdb", "{list}",             || get(database::list).post(database::change).delete(database::remove_associations)),
     ("slurmdb", "{list}/{name}",      || get(database::one).delete(database::remove)),
 ];
 

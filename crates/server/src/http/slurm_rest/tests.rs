@@ -147,6 +147,10 @@ async fn every_version_has_every_path() {
             ("slurmdb", "tres", "tres"),
             ("slurmdb", "wckeys", "wckeys"),
             ("slurmdb", "config", "accounts"),
+            ("slurmdb", "ping", "pings"),
+            ("slurmdb", "diag", "statistics"),
+            ("slurmdb", "instances", "instances"),
+            ("slurmdb", "instance", "instances"),
         ] {
             for end in ["", "/"] {
                 // The one key whose letters changed.
@@ -349,4 +353,53 @@ async fn accounting_is_changed_by_administrators_and_by_nobody_else() {
         assert_eq!(status, StatusCode::OK, "{rest}: {done}");
     }
     assert_eq!(client.get(&path("account/chem")).await.0, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn users_and_accounts_are_added_many_at_once_and_removed_by_what_they_have() {
+    let client = Client::new("root").await;
+    let path = |rest: &str| format!("/slurmdb/v0.0.42/{rest}");
+    let send = |method: Method, rest: &str, body: Value| {
+        let path = path(rest);
+        let client = &client;
+        async move { client.send_to(method, &path, "root", body).await }
+    };
+    let limit = json!({"set": true, "infinite": false, "number": 4});
+    let association = json!({"maxjobs": limit});
+    let condition = json!({"accounts": ["chem", "bio"], "association": association});
+    let accounts = json!({"association_condition": condition, "account": {}});
+    let (status, done) = send(Method::POST, "accounts_association/", accounts).await;
+    assert_eq!((status, &done["added_accounts"]), (StatusCode::OK, &json!("chem,bio")), "{done}");
+    let condition =
+        json!({"users": ["ann", "bob"], "accounts": ["chem"], "association": association});
+    let users = json!({"association_condition": condition, "user": {"adminlevel": ["Operator"]}});
+    let other = Client::new("nobody").await;
+    let added = json!({"association_condition": {"accounts": ["chem"]}, "account": {}});
+    let (status, why) =
+        other.send_to(Method::POST, &path("accounts_association/"), "nobody", added).await;
+    assert_eq!(status, StatusCode::FORBIDDEN, "{why}");
+    let (status, done) = send(Method::POST, "users_association/", users).await;
+    assert_eq!((status, &done["added_users"]), (StatusCode::OK, &json!("ann,bob")), "{done}");
+    let (_, found) = client.get(&path("associations?user=ann")).await;
+    assert_eq!(found["associations"][0]["max"]["jobs"]["active"]["number"], 4, "{found}");
+    let (_, found) = client.get(&path("user/bob")).await;
+    assert_eq!(found["users"][0]["administrator_level"], json!(["Operator"]), "{found}");
+    let whole = json!({
+        "accounts": [{"name": "geo"}], "users": [{"name": "bob", "default": {"account": "geo"}}],
+    });
+    let (status, done) = send(Method::POST, "config", whole).await;
+    assert_eq!(status, StatusCode::OK, "{done}");
+    let (_, found) = client.get(&path("user/bob")).await;
+    assert_eq!(found["users"][0]["default"]["account"], "geo", "{found}");
+    for nothing in ["associations/", "associations/?user="] {
+        let (status, why) = send(Method::DELETE, nothing, json!({})).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{why}");
+    }
+    let (status, done) = send(Method::DELETE, "associations/?user=bob", json!({})).await;
+    assert_eq!(status, StatusCode::OK, "{done}");
+    assert_eq!(done["removed_associations"].as_array().map(Vec::len), Some(2), "{done}");
+    let (status, _) = send(Method::DELETE, "associations/?user=bob", json!({})).await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+    let (status, done) = send(Method::DELETE, "user/ann", json!({})).await;
+    assert_eq!((status, &done["removed_users"]), (StatusCode::OK, &Value::Null), "{done}");
 }
