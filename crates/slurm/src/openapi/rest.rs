@@ -67,6 +67,11 @@ pub fn submitted(context: &Context, job: JobId) -> Value {
     with(head(context, CONTROLLER), fields)
 }
 
+/// `POST …/job/allocate`
+pub fn allocated(context: &Context, job: JobId) -> Value {
+    with(head(context, CONTROLLER), json!({"job_id": job.0, "job_submit_user_msg": ""}))
+}
+
 /// `POST …/job/{job_id}`: the job was changed.
 pub fn updated(context: &Context, job: JobId) -> Value {
     let result = json!({

@@ -8,6 +8,7 @@ use axum::Extension;
 use axum::body::Bytes;
 use axum::extract::Path;
 use axum::response::Response;
+use model::change::NodeChange;
 use serde_json::Value;
 use slurm::openapi::{rest, update};
 use slurm::output::sshare;
@@ -82,14 +83,41 @@ pub async fn update_node(
 ) -> RestResult {
     let properties: Value = client.read(&body)?;
     let changes = update::node_changes(&properties).map_err(|why| client.bad(&why))?;
+    change_nodes(&client, held, vec![name], changes).await
+}
+
+/// The same of all nodes that the document names.
+pub async fn update_nodes(
+    client: Client,
+    Extension(held): Extension<HeldRequest>,
+    body: Bytes,
+) -> RestResult {
+    let properties: Value = client.read(&body)?;
+    let read = update::changes_of_nodes(&properties);
+    let (names, changes) = read.map_err(|why| client.bad(&why))?;
+    change_nodes(&client, held, names, changes).await
+}
+
+async fn change_nodes(
+    client: &Client,
+    held: HeldRequest,
+    names: Vec<String>,
+    changes: Vec<NodeChange>,
+) -> RestResult {
     for change in changes {
-        let call = Call::UpdateNode { nodes: vec![name.clone()], change };
+        let call = Call::UpdateNode { nodes: names.clone(), change };
         if let Answer::Updated(results) = client.ask_with(Some(held.clone()), call).await?
             && let Some(why) = results.into_iter().find_map(|(_, result)| result.err())
         {
             return Err(client.refusal(&why));
         }
     }
+    Ok(client.document(&rest::done(&client.context())))
+}
+
+/// Removes a node that no configuration file names.
+pub async fn delete_node(client: Client, Path(name): Path<String>) -> RestResult {
+    client.ask(Call::DeleteNodes { nodes: vec![name] }).await?;
     Ok(client.document(&rest::done(&client.context())))
 }
 

@@ -1,4 +1,4 @@
-//! Jobs: listed, submitted, changed and cancelled.
+//! Jobs: listed, submitted, allocated, changed and cancelled.
 
 use super::client::{Client, Refused, RestResult};
 use super::query::{self, Query};
@@ -120,6 +120,43 @@ pub async fn submit(
     match client.ask_with(Some(held), call).await? {
         Answer::Submitted { job, .. } => {
             Ok(client.document(&rest::submitted(&client.context(), job)))
+        }
+        _ => Err(client.unexpected()),
+    }
+}
+
+/// The job of an allocation. It has no process, so that its environment is that of its steps.
+#[derive(Deserialize)]
+struct Allocate {
+    #[serde(default)]
+    job: Value,
+    #[serde(default)]
+    hetjob: Option<Vec<Value>>,
+}
+
+pub async fn allocate(
+    client: Client,
+    Extension(held): Extension<HeldRequest>,
+    body: Bytes,
+) -> RestResult {
+    let wanted: Allocate = client.read(&body)?;
+    if wanted.hetjob.is_some_and(|jobs| !jobs.is_empty()) {
+        return Err(client.bad("hetjob: several jobs at once are asked for by salloc alone"));
+    }
+    if wanted.job["script"].as_str().is_some_and(|script| !script.is_empty()) {
+        return Err(client.bad("script: an allocation has none; expected job/submit"));
+    }
+    let read = || -> Result<Draft, String> {
+        let options = submit::options(&wanted.job)?;
+        let host = &client.shared.setup.hostname;
+        let draft = batch_script::allocation(options, &client.by, host);
+        draft.map_err(|lines| lines.join("; "))
+    };
+    let draft = block_in_place(read).map_err(|why| client.bad(&why))?;
+    let call = Call::Submit(Box::new(draft.submission));
+    match client.ask_with(Some(held), call).await? {
+        Answer::Submitted { job, .. } => {
+            Ok(client.document(&rest::allocated(&client.context(), job)))
         }
         _ => Err(client.unexpected()),
     }

@@ -311,9 +311,45 @@ async fn node_is_drained_and_resumed_by_administrators() {
     assert_eq!(client.send_to(Method::POST, &path, "root", resume).await.0, StatusCode::OK);
     let (status, _) = client.send_to(Method::POST, &path, "root", json!({"state": "x"})).await;
     assert_eq!(status, StatusCode::BAD_REQUEST);
+    let several = json!({"name": [NODE], "state": ["DOWN"], "reason": "all of them"});
+    let nodes = "/slurm/v0.0.42/nodes/";
+    let (status, done) = client.send_to(Method::POST, nodes, "root", several).await;
+    assert_eq!(status, StatusCode::OK, "{done}");
+    assert_eq!(client.get(&path).await.1["nodes"][0]["reason"], "all of them");
+    let unknown = json!({"name": ["none"], "state": ["RESUME"]});
+    let (status, why) = client.send_to(Method::POST, nodes, "root", unknown).await;
+    assert_eq!(status, StatusCode::NOT_FOUND, "{why}");
+    let (status, why) = client.send_to(Method::DELETE, &path, "root", json!({})).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST, "the configuration names it: {why}");
+    let none = "/slurm/v0.0.42/node/none";
+    let (status, _) = client.send_to(Method::DELETE, none, "root", json!({})).await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
     let other = Client::new("nobody").await;
-    let (status, why) = other.send_to(Method::POST, &path, "nobody", drain).await;
-    assert_eq!(status, StatusCode::FORBIDDEN, "{why}");
+    for (method, body) in [(Method::POST, drain), (Method::DELETE, json!({}))] {
+        let (status, why) = other.send_to(method, &path, "nobody", body).await;
+        assert_eq!(status, StatusCode::FORBIDDEN, "{why}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn allocation_is_asked_for_without_a_script() {
+    let client = Client::new("root").await;
+    let path = "/slurm/v0.0.42/job/allocate";
+    let wanted = json!({"job": {"tasks": 2, "current_working_directory": "/tmp"}});
+    let (status, done) = client.send_to(Method::POST, path, "root", wanted).await;
+    assert_eq!(status, StatusCode::OK, "{done}");
+    let (_, found) = client.get(&format!("/slurm/v0.0.42/job/{}", done["job_id"])).await;
+    let one = &found["jobs"][0];
+    assert_eq!((&one["name"], &one["batch_flag"]), (&json!("interactive"), &json!(false)));
+    for (bad, word) in [
+        (json!({"hetjob": [{}, {}]}), "hetjob"),
+        (json!({"job": {"script": "#!/bin/sh\n"}}), "script"),
+        (json!({"job": {"array": "1-4"}}), "array"),
+    ] {
+        let (status, why) = client.send_to(Method::POST, path, "root", bad).await;
+        let text = why["errors"][0]["error"].as_str().unwrap_or_default();
+        assert!(status == StatusCode::BAD_REQUEST && text.contains(word), "{why}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

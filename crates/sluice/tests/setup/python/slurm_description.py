@@ -164,6 +164,8 @@ def described_answer(operation):
 
 def described_operation(path, method):
     """What the description has of a path that names something."""
+    if method in paths.get(path, {}):
+        return paths[path][method]
     for described, operations in paths.items():
         pattern = re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(described))
         if method in operations and re.fullmatch(pattern, path):
@@ -203,11 +205,15 @@ held = wanted | {"hold": True}
 numbers = [request(f"/slurm/{version}/job/submit", {"script": "#!/bin/sh\ntrue\n", "job": held})[1]["job_id"] for _ in range(2)]
 
 # What is changed, each answer compared with its description; v0.0.38 does not have all of them, and describes no answer for some.
+allocation = [("post", f"slurm/{version}/job/allocate", {"job": {"name": "described", "hold": True}})] if version >= "v0.0.41" else []
 nobody = {"name": "nobody", "default": {"account": "described"}}
 for method, path, body in [
     ("post", f"slurm/{version}/job/{numbers[0]}", {"comment": "described"}),
     ("delete", f"slurm/{version}/job/{numbers[0]}", None),
-    ("delete", f"slurm/{version}/jobs/", {"jobs": [str(numbers[1])]}),
+    *allocation,
+    ("delete", f"slurm/{version}/jobs/", {"job_name": "described"}),
+    ("post", f"slurm/{version}/node/node2", {"weight": {"set": True, "infinite": False, "number": 1}}),
+    ("post", f"slurm/{version}/nodes/", {"name": ["node2"], "weight": {"set": True, "infinite": False, "number": 1}}),
     ("post", f"slurmdb/{version}/accounts/", {"accounts": [{"name": "described", "description": "of a test"}]}),
     ("post", f"slurmdb/{version}/qos/", {"qos": [{"name": "described", "priority": 5}]}),
     ("post", f"slurmdb/{version}/users/", {"users": [nobody]}),
