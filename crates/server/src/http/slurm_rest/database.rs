@@ -1,7 +1,9 @@
 //! The paths of the accounting database: users, accounts, associations and QOS, and the jobs of the books.
 
 use super::client::{Client, Refused, RestResult};
+use super::history_query::{self, Wanted};
 use super::jobs::job_ref;
+use super::list_query;
 use super::query::{self, Query};
 use crate::http::body_limits::HeldRequest;
 use axum::Extension;
@@ -11,13 +13,11 @@ use axum::response::Response;
 use jiff::tz::TimeZone;
 use model::account::{Association, AssociationKey};
 use model::record::HistoryFilter;
-use model::run::JobState;
 use serde_json::Value;
 use slurm::openapi::account_additions::{self, Additions};
 use slurm::openapi::accounts::{self, List};
 use slurm::openapi::{account_changes, rest};
 use slurm::output::Moment;
-use slurm::words;
 use tokio::task::block_in_place;
 use wire::client::{Answer, Call};
 use wire::view::AccountsView;
@@ -70,9 +70,6 @@ fn list_of(client: &Client, word: &str, name: fn(List) -> &'static str) -> Resul
     found.ok_or_else(|| client.unknown("path for", word))
 }
 
-/// The fields by which a query narrows a list: each is the name of a field of its objects.
-const NARROWED: &[&str] = &["account", "cluster", "name", "partition", "user", "with_deleted"];
-
 pub async fn list(client: Client, Path(word): Path<String>, query: Query) -> RestResult {
     // One association has no name: it is the one of a query.
     let list = if word == List::Associations.singular() {
@@ -80,17 +77,9 @@ pub async fn list(client: Client, Path(word): Path<String>, query: Query) -> Res
     } else {
         list_of(&client, &word, List::key)?
     };
-    query::check(&client, &query, NARROWED)?;
     let view = accounts(&client).await?;
     let mut objects = accounts::objects(&client.context(), &view, list, None);
-    let wanted = query.iter().filter(|(key, _)| *key != "with_deleted");
-    for (key, _) in wanted {
-        let words = query::list(&query, key);
-        let is_named = |object: &Value| {
-            object[key].as_str().is_none_or(|of| words.iter().any(|word| word == of))
-        };
-        objects.retain(is_named);
-    }
+    list_query::narrow(&client, list, &query, &mut objects)?;
     client.send(rest::list(&client.context(), list, &objects))
 }
 
@@ -257,55 +246,26 @@ async fn chosen(
     Ok(keys)
 }
 
-/// Ways to narrow the jobs of the books.
-const HISTORY: &[&str] = &[
-    "account",
-    "end_time",
-    "job_name",
-    "node",
-    "partition",
-    "qos",
-    "start_time",
-    "state",
-    "submit_time",
-    "users",
-];
-
 pub async fn jobs(client: Client, query: Query) -> RestResult {
-    query::check(&client, &query, HISTORY)?;
-    let state = |word: String| -> Result<JobState, Refused> {
-        let known = words::job::parse(&word);
-        known.ok_or_else(|| client.bad(&format!("state: {word}: expected a state of jobs")))
-    };
-    let states = query::list(&query, "state").into_iter().map(state);
-    let filter = HistoryFilter {
-        accounts: query::list(&query, "account"),
-        names: query::list(&query, "job_name"),
-        nodes: query::list(&query, "node"),
-        partitions: query::list(&query, "partition"),
-        qos: query::list(&query, "qos"),
-        states: states.collect::<Result<_, _>>()?,
-        users: query::list(&query, "users"),
-        from: query::time(&client, &query, "start_time")?,
-        until: query::time(&client, &query, "end_time")?,
-        submitted_from: query::time(&client, &query, "submit_time")?,
-        ..HistoryFilter::default()
-    };
-    recorded(&client, filter).await
+    let wanted = history_query::read(&client, &query)?;
+    recorded(&client, wanted).await
 }
 
 pub async fn job(client: Client, Path(job): Path<String>) -> RestResult {
     let jobs = vec![job_ref(&client, &job)?];
-    recorded(&client, HistoryFilter { jobs, ..HistoryFilter::default() }).await
+    recorded(&client, HistoryFilter { jobs, ..HistoryFilter::default() }.into()).await
 }
 
-async fn recorded(client: &Client, filter: HistoryFilter) -> RestResult {
-    let records = match client.ask(Call::History(filter)).await? {
+async fn recorded(client: &Client, wanted: Wanted) -> RestResult {
+    let mut records = match client.ask(Call::History(wanted.filter.clone())).await? {
         Answer::History(records) => records,
         _ => return Err(client.unexpected()),
     };
     let context = client.context();
     let tz = TimeZone::system();
     let moment = Moment { now: context.now, tz: &tz };
-    client.send(block_in_place(|| rest::recorded_jobs(&context, moment, &records)))
+    client.send(block_in_place(|| {
+        wanted.narrow(&context.cluster, &mut records);
+        rest::recorded_jobs(&context, moment, &records)
+    }))
 }

@@ -3,12 +3,15 @@
 //!
 //! - `client`: who asks in which version, and the forms of answers and refusals; `query`: what stands behind a path's question mark
 //! - `jobs`: jobs that are listed, submitted, changed and cancelled
-//! - `controller`: nodes, partitions, reservations, shares, counters; `database`: accounts and the books
+//! - `controller`: nodes, partitions, reservations, shares, counters
+//! - `database`: accounts and the books; `list_query`, `history_query`: how they are narrowed
 
 mod client;
 mod controller;
 mod database;
+mod history_query;
 mod jobs;
+mod list_query;
 mod query;
 #[cfg(test)]
 mod tests;

@@ -22,6 +22,18 @@ pub fn list(query: &Query, key: &str) -> Vec<String> {
     words.split(',').map(str::trim).filter(|word| !word.is_empty()).map(str::to_owned).collect()
 }
 
+/// Whether a key is there and is not denied: `true`, `1`, or without a value.
+pub fn flag(query: &Query, key: &str) -> bool {
+    query.get(key).is_some_and(|value| !["false", "0", "no"].contains(&value.as_str()))
+}
+
+/// A whole number.
+pub fn number(client: &Client, query: &Query, key: &str) -> Result<Option<u32>, Refused> {
+    let Some(value) = query.get(key) else { return Ok(None) };
+    let bad = || client.bad(&format!("{key}: {value}: expected a number"));
+    value.parse().map(Some).map_err(|_| bad())
+}
+
 /// Seconds since the epoch. Slurm's later clients write `uts` before them.
 pub fn time(client: &Client, query: &Query, key: &str) -> Result<Option<Timestamp>, Refused> {
     let Some(value) = query.get(key) else { return Ok(None) };

@@ -279,6 +279,47 @@ async fn queries_narrow_and_strange_ones_are_refused() {
     assert_eq!(found["associations"], json!([]));
 }
 
+/// Every parameter that Slurm describes narrows by what it names, asks for what is shown anyway, or is refused.
+#[tokio::test(flavor = "multi_thread")]
+async fn lists_and_records_are_narrowed_by_each_of_their_parameters() {
+    let client = Client::new("root").await;
+    let job = client.server.submit("name: one").await.expect("a job");
+    let whole = json!({
+        "accounts": [{"name": "chem", "description": "fumes"}, {"name": "bio"}],
+        "users": [
+            {"name": "ann", "administrator_level": ["Operator"], "default": {"account": "chem"}},
+            {"name": "bob", "default": {"account": "bio"}, "associations": [{"account": "chem"}]},
+        ],
+    });
+    let config = "/slurmdb/v0.0.42/config";
+    let (status, done) = client.send_to(Method::POST, config, "root", whole).await;
+    assert_eq!(status, StatusCode::OK, "{done}");
+    let of_job = format!("jobs?step={job}.0&cluster=&format=x&skip_steps=true");
+    for (path, key, count) in [
+        ("users?admin_level=Operator&name=ann,bob&with_assocs=true", "users", 1),
+        ("users?default_account=bio", "users", 1),
+        ("accounts?description=fumes&WithAssociations=1", "accounts", 1),
+        ("associations?account=chem&user=ann,bob", "associations", 2),
+        ("associations?user=ann,bob&only_defaults=true", "associations", 2),
+        ("associations?user=ann,bob&only_defaults=false&with_usage=true", "associations", 3),
+        ("qos?name=normal&preempt_mode=DISABLED", "qos", 1),
+        ("qos?id=4000", "qos", 0),
+        (of_job.as_str(), "jobs", 1),
+        ("jobs?cpus_min=100000", "jobs", 0),
+        ("jobs?cluster=another", "jobs", 0),
+        ("jobs?wckey=none", "jobs", 0),
+        ("jobs?nodes_max=100000&show_duplicates=true", "jobs", 1),
+    ] {
+        let (status, found) = client.get(&format!("/slurmdb/v0.0.42/{path}")).await;
+        assert_eq!(status, StatusCode::OK, "{path}: {found}");
+        assert_eq!(found[key].as_array().map(Vec::len), Some(count), "{path}: {found}");
+    }
+    for bad in ["qos?user=ann", "users?account=chem", "jobs?cpus_max=many", "jobs?association=1"] {
+        let (status, why) = client.get(&format!("/slurmdb/v0.0.42/{bad}")).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{bad}: {why}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn several_jobs_are_cancelled_by_what_they_have_and_never_all_by_accident() {
     let client = Client::new("root").await;
