@@ -17,6 +17,9 @@ const PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin
 
 const UMASK: u32 = 0o022;
 
+/// The default name of the second and later components of an allocation.
+const NAME_OF_COMPONENT: &str = "interactive";
+
 /// What options may know here: the time, and nothing of the server's own user or files.
 struct RemoteContext {
     zone: TimeZone,
@@ -87,7 +90,7 @@ pub fn allocation(
     by: &Principal,
     host: &str,
 ) -> Result<Draft, Vec<String>> {
-    options.push("--no-shell".to_owned());
+    options.insert(0, "--no-shell".to_owned());
     let context = RemoteContext { zone: TimeZone::system() };
     let load = |_: Option<&str>| Ok(Vec::new());
     let caller = Caller { variable: &|_| None, context: &context, load: &load };
@@ -96,10 +99,14 @@ pub fn allocation(
         Invocation::Submission(read) => read,
         Invocation::Question(_) => return Err(vec!["the options ask for help only".to_owned()]),
     };
-    let [(options, _)] = read.components.as_slice() else {
-        return Err(vec!["expected one component".to_owned()]);
+    let [(options, _), others @ ..] = read.components.as_slice() else {
+        return Err(vec!["expected a job".to_owned()]);
     };
-    request::allocation(options, &[], &submitter(Command::Salloc, by, host)).map_err(lines)
+    let submitter = submitter(Command::Salloc, by, host);
+    let mut draft = request::allocation(options, &[], &submitter).map_err(lines)?;
+    let others = others.iter().map(|(options, _)| (options, NAME_OF_COMPONENT));
+    draft.add_components(others, &submitter).map_err(lines)?;
+    Ok(draft)
 }
 
 /// The lines that the command would print, without its name.

@@ -85,20 +85,35 @@ struct Submit {
 }
 
 impl Submit {
-    /// The script, and the properties of the one job.
-    fn parts(self) -> Result<(String, Value), String> {
-        let job = match (self.job, self.jobs) {
-            (job, None) => job.unwrap_or_default(),
-            (None, Some(mut jobs)) if jobs.len() == 1 => jobs.remove(0),
-            (None, Some(_)) => {
-                return Err("jobs: several jobs at once are submitted by sbatch alone".to_owned());
-            }
+    /// The script, and the properties of the job, or of each component of a heterogeneous one.
+    fn parts(self) -> Result<(String, Vec<Value>), String> {
+        let jobs = match (self.job, self.jobs) {
+            (job, None) => vec![job.unwrap_or_default()],
+            (None, Some(jobs)) => jobs,
             (Some(_), Some(_)) => return Err("job and jobs: expected one of the two".to_owned()),
         };
-        let own = job["script"].as_str().map(str::to_owned);
+        let own = jobs.first().and_then(|job| job["script"].as_str()).map(str::to_owned);
         let script = own.or(self.script).ok_or("script: expected the text of a batch script")?;
-        Ok((script, job))
+        Ok((script, jobs))
     }
+}
+
+/// The most components of a heterogeneous job.
+const COMPONENTS_MAX: usize = 128;
+
+/// The options of a job, or of several components, which a command line has a `:` between.
+fn options(jobs: &[Value]) -> Result<Vec<String>, String> {
+    if jobs.is_empty() || jobs.len() > COMPONENTS_MAX {
+        return Err(format!("jobs: {}: expected from 1 to {COMPONENTS_MAX}", jobs.len()));
+    }
+    let mut options = Vec::new();
+    for (at, job) in jobs.iter().enumerate() {
+        if at > 0 {
+            options.push(":".to_owned());
+        }
+        options.extend(submit::options(job)?);
+    }
+    Ok(options)
 }
 
 pub async fn submit(
@@ -107,10 +122,10 @@ pub async fn submit(
     body: Bytes,
 ) -> RestResult {
     let wanted: Submit = client.read(&body)?;
-    let (script, job) = wanted.parts().map_err(|why| client.bad(&why))?;
+    let (script, jobs) = wanted.parts().map_err(|why| client.bad(&why))?;
     let read = || -> Result<Draft, String> {
-        let options = submit::options(&job)?;
-        let variables = submit::environment(&job)?;
+        let options = options(&jobs)?;
+        let variables = submit::environment(jobs.first().unwrap_or(&Value::Null))?;
         let script = BatchScript { script: &script, options, variables };
         let draft = batch_script::read(&script, &client.by, &client.shared.setup.hostname);
         draft.map_err(|lines| lines.join("; "))
@@ -125,11 +140,11 @@ pub async fn submit(
     }
 }
 
-/// The job of an allocation. It has no process, so that its environment is that of its steps.
+/// The job of an allocation, or its components. It has no process, so that its environment is that of its steps.
 #[derive(Deserialize)]
 struct Allocate {
     #[serde(default)]
-    job: Value,
+    job: Option<Value>,
     #[serde(default)]
     hetjob: Option<Vec<Value>>,
 }
@@ -140,14 +155,17 @@ pub async fn allocate(
     body: Bytes,
 ) -> RestResult {
     let wanted: Allocate = client.read(&body)?;
-    if wanted.hetjob.is_some_and(|jobs| !jobs.is_empty()) {
-        return Err(client.bad("hetjob: several jobs at once are asked for by salloc alone"));
-    }
-    if wanted.job["script"].as_str().is_some_and(|script| !script.is_empty()) {
+    let jobs = match (wanted.job, wanted.hetjob) {
+        (job, None) => vec![job.unwrap_or_default()],
+        (None, Some(jobs)) => jobs,
+        (Some(_), Some(_)) => return Err(client.bad("job and hetjob: expected one of the two")),
+    };
+    let has_script = |job: &Value| job["script"].as_str().is_some_and(|text| !text.is_empty());
+    if jobs.iter().any(has_script) {
         return Err(client.bad("script: an allocation has none; expected job/submit"));
     }
     let read = || -> Result<Draft, String> {
-        let options = submit::options(&wanted.job)?;
+        let options = options(&jobs)?;
         let host = &client.shared.setup.hostname;
         let draft = batch_script::allocation(options, &client.by, host);
         draft.map_err(|lines| lines.join("; "))
@@ -189,6 +207,21 @@ fn read_signal(client: &Client, word: Option<&str>) -> Result<Option<i32>, Refus
     Ok(Some(signal::number(word).ok_or_else(bad)?).filter(|number| *number != KILL))
 }
 
+/// Sets what the flags of a cancel ask for. Any other would do nothing here.
+fn set_flags(client: &Client, flags: &[String], cancel: &mut Cancel) -> Result<(), Refused> {
+    for flag in flags {
+        match flag.as_str() {
+            "BATCH_JOB" => cancel.batch_only = true,
+            "FULL_JOB" => cancel.full = true,
+            _ => {
+                let text = format!("flags: {flag}: expected BATCH_JOB or FULL_JOB");
+                return Err(client.bad(&text));
+            }
+        }
+    }
+    Ok(())
+}
+
 /// `?signal=` sends a signal instead; SIGKILL ends the job, as without it.
 pub async fn cancel(client: Client, Path(job): Path<String>, query: Query) -> RestResult {
     query::check(&client, &query, &["signal", "flags"])?;
@@ -196,7 +229,8 @@ pub async fn cancel(client: Client, Path(job): Path<String>, query: Query) -> Re
     let signal = read_signal(&client, query.get("signal").map(String::as_str))?;
     let id = named.id;
     let filter = JobFilter { jobs: vec![named], ..JobFilter::default() };
-    let cancel = Cancel { filter, step: None, signal, batch_only: false, full: false };
+    let mut cancel = Cancel { filter, step: None, signal, batch_only: false, full: false };
+    set_flags(&client, &query::list(&query, "flags"), &mut cancel)?;
     if let Answer::Cancelled(results) = client.ask(Call::Cancel(cancel)).await?
         && let Some(why) = results.into_iter().find_map(|result| result.refusal)
     {
@@ -271,13 +305,12 @@ pub async fn cancel_many(
     Extension(held): Extension<HeldRequest>,
     body: Bytes,
 ) -> RestResult {
-    let chosen: Chosen = client.read(&body)?;
-    if let Some(flag) = chosen.flags.first() {
-        return Err(client.bad(&format!("flags: {flag}: expected none")));
-    }
+    let mut chosen: Chosen = client.read(&body)?;
+    let flags = std::mem::take(&mut chosen.flags);
     let signal = read_signal(&client, chosen.signal.as_deref())?;
     let filter = chosen.filter(&client)?;
-    let cancel = Cancel { filter, step: None, signal, batch_only: false, full: false };
+    let mut cancel = Cancel { filter, step: None, signal, batch_only: false, full: false };
+    set_flags(&client, &flags, &mut cancel)?;
     let results = match client.ask_with(Some(held), Call::Cancel(cancel)).await? {
         Answer::Cancelled(results) => results,
         _ => return Err(client.unexpected()),

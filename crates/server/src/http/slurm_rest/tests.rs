@@ -209,8 +209,16 @@ async fn job_is_submitted_changed_and_cancelled_in_the_later_form() {
     }
     let two = json!({"jobs": [job.clone(), job], "script": "#!/bin/sh\n"});
     let path = "/slurm/v0.0.42/job/submit";
-    let (status, why) = client.send_to(Method::POST, path, "root", two).await;
-    assert_eq!(status, StatusCode::BAD_REQUEST, "{why}");
+    let (status, submitted) = client.send_to(Method::POST, path, "root", two).await;
+    assert_eq!(status, StatusCode::OK, "{submitted}");
+    let first = submitted["job_id"].as_u64().expect("a number");
+    let (_, found) = client.get(&format!("/slurm/v0.0.42/job/{}", first + 1)).await;
+    let one = &found["jobs"][0];
+    assert_eq!((&one["het_job_id"], &one["het_job_offset"]), (&set(first), &set(1)), "{found}");
+    for bad in [json!({"jobs": [], "script": "#!/bin/sh\n"}), json!({"jobs": [{}], "job": {}})] {
+        let (status, why) = client.send_to(Method::POST, path, "root", bad).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{why}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -326,7 +334,9 @@ async fn several_jobs_are_cancelled_by_what_they_have_and_never_all_by_accident(
     let first = client.server.submit("name: one").await.expect("a job");
     let second = client.server.submit("name: two").await.expect("a job");
     let path = "/slurm/v0.0.42/jobs/";
-    for bad in [json!({}), json!({"jobs": []}), json!({"all": true}), json!({"jobs": ["x"]})] {
+    let odd_flag = json!({"job_name": "one", "flags": ["CRON_JOBS"]});
+    let odd_job = json!({"jobs": ["x"]});
+    for bad in [json!({}), json!({"jobs": []}), json!({"all": true}), odd_job, odd_flag] {
         let (status, why) = client.send_to(Method::DELETE, path, "root", bad).await;
         assert_eq!(status, StatusCode::BAD_REQUEST, "{why}");
     }
@@ -382,8 +392,11 @@ async fn allocation_is_asked_for_without_a_script() {
     let (_, found) = client.get(&format!("/slurm/v0.0.42/job/{}", done["job_id"])).await;
     let one = &found["jobs"][0];
     assert_eq!((&one["name"], &one["batch_flag"]), (&json!("interactive"), &json!(false)));
+    let components = json!({"hetjob": [{"tasks": 1}, {"tasks": 1}]});
+    let (status, done) = client.send_to(Method::POST, path, "root", components).await;
+    assert_eq!(status, StatusCode::OK, "{done}");
     for (bad, word) in [
-        (json!({"hetjob": [{}, {}]}), "hetjob"),
+        (json!({"hetjob": [{}], "job": {}}), "hetjob"),
         (json!({"job": {"script": "#!/bin/sh\n"}}), "script"),
         (json!({"job": {"array": "1-4"}}), "array"),
     ] {
