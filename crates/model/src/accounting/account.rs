@@ -75,6 +75,37 @@ impl Association {
     }
 }
 
+/// The associations that are not there yet, of each user in each account, for each of the partitions or for all of them. A user's
+/// first account is its default unless another is given.
+pub fn missing_associations(
+    known: &[Association],
+    users: &[String],
+    accounts: &[String],
+    partitions: &[String],
+    default: Option<&str>,
+) -> Vec<Association> {
+    let mut added: Vec<Association> = Vec::new();
+    let partitions: Vec<Option<&String>> = match partitions {
+        [] => vec![None],
+        named => named.iter().map(Some).collect(),
+    };
+    let each = accounts.iter().flat_map(|a| partitions.iter().map(move |p| (a, *p)));
+    for (user, (account, partition)) in
+        users.iter().flat_map(|user| each.clone().map(move |pair| (user, pair)))
+    {
+        let of_user = |a: &&Association| a.user.as_deref() == Some(user);
+        let mut own = known.iter().chain(&added).filter(of_user).peekable();
+        let is_first = own.peek().is_none();
+        if own.any(|a| a.account == *account && a.partition.as_ref() == partition) {
+            continue;
+        }
+        let default = default.map_or(is_first, |default| default == account);
+        let partition = partition.cloned();
+        added.push(Association { default, partition, ..Association::plain(account, Some(user)) });
+    }
+    added
+}
+
 /// Account, user and partition: there is one association of each.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct AssociationKey {

@@ -26,7 +26,28 @@ pub struct JobRef {
     pub component_of: Option<JobId>,
 }
 
+/// The highest index that an array task may have.
+const TASK_MAX: u32 = u32::MAX - 2;
+
 impl JobRef {
+    /// `None` for a text that names no job.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (id, tasks) = match text.split_once('_') {
+            Some((id, "*")) => (id, Some(IndexSet::from_range(0, TASK_MAX))),
+            Some((id, tasks)) => (id, Some(IndexSet::parse(tasks, TASK_MAX).ok()?)),
+            None => (text, None),
+        };
+        // The id of a het component is the leader's plus its offset.
+        let (id, offset) = match id.split_once('+') {
+            Some((id, offset)) if tasks.is_none() => (id, offset.parse::<u32>().ok()?),
+            _ => (id, 0),
+        };
+        let first: u32 = id.parse().ok().filter(|id| *id > 0)?;
+        let id = JobId(first.checked_add(offset)?);
+        let component_of = (offset > 0).then_some(JobId(first));
+        Some(Self { id, tasks, component_of })
+    }
+
     pub fn whole(id: JobId) -> Self {
         Self { id, tasks: None, component_of: None }
     }

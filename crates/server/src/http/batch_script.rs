@@ -1,5 +1,6 @@
-//! A batch script that comes over HTTP, read as `sbatch` reads one: for the user who asks, in the user's home where nothing else
-//! is said, with the usual environment. No file of the server's machine is read for it.
+//! A batch script that comes over HTTP, read as `sbatch` reads one, and an allocation without one, as `salloc --no-shell` asks for it:
+//! for the user who asks, in the user's home where nothing else is said, with the usual environment. No file of the server's machine
+//! is read for it.
 
 use crate::clock;
 use jiff::tz::TimeZone;
@@ -15,6 +16,9 @@ use std::io;
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
 
 const UMASK: u32 = 0o022;
+
+/// The default name of the second and later components of an allocation.
+const NAME_OF_COMPONENT: &str = "interactive";
 
 /// What options may know here: the time, and nothing of the server's own user or files.
 struct RemoteContext {
@@ -62,7 +66,7 @@ pub fn read(wanted: &BatchScript<'_>, by: &Principal, host: &str) -> Result<Draf
     let context = RemoteContext { zone: timezone::local() };
     let load = |_: Option<&str>| Ok(wanted.script.as_bytes().to_vec());
     let caller = Caller { variable: &|_| None, context: &context, load: &load };
-    let lines = |error: OptionError| said(&error);
+    let lines = |error: OptionError| said(Command::Sbatch, &error);
     let batch = match invocation::batch(&wanted.options, &caller).map_err(lines)? {
         Invocation::Submission(batch) => batch,
         Invocation::Question(_) => return Err(vec!["the script asks for help only".to_owned()]),
@@ -70,7 +74,7 @@ pub fn read(wanted: &BatchScript<'_>, by: &Principal, host: &str) -> Result<Draf
     if batch.components.iter().any(|options| options.export_file.is_some()) {
         return Err(vec!["--export-file: there is no such file here; use sbatch".to_owned()]);
     }
-    let mut submitter = submitter(by, host);
+    let mut submitter = submitter(Command::Sbatch, by, host);
     for (name, value) in &wanted.variables {
         submitter.variables.retain(|(known, _)| known != name);
         submitter.variables.push((name.clone(), value.clone()));
@@ -80,18 +84,44 @@ pub fn read(wanted: &BatchScript<'_>, by: &Principal, host: &str) -> Result<Draf
     Ok(draft)
 }
 
-/// The lines that `sbatch` would print, without its name.
-fn said(error: &OptionError) -> Vec<String> {
-    let printed = error.render(Command::Sbatch);
+/// The allocation that options of `salloc` ask for. Nothing holds it: it lasts until it is cancelled or its time has passed.
+pub fn allocation(
+    mut options: Vec<String>,
+    by: &Principal,
+    host: &str,
+) -> Result<Draft, Vec<String>> {
+    options.insert(0, "--no-shell".to_owned());
+    let context = RemoteContext { zone: timezone::local() };
+    let load = |_: Option<&str>| Ok(Vec::new());
+    let caller = Caller { variable: &|_| None, context: &context, load: &load };
+    let lines = |error: OptionError| said(Command::Salloc, &error);
+    let read = match invocation::launch(Command::Salloc, &options, &caller).map_err(lines)? {
+        Invocation::Submission(read) => read,
+        Invocation::Question(_) => return Err(vec!["the options ask for help only".to_owned()]),
+    };
+    let [(options, _), others @ ..] = read.components.as_slice() else {
+        return Err(vec!["expected a job".to_owned()]);
+    };
+    let submitter = submitter(Command::Salloc, by, host);
+    let mut draft = request::allocation(options, &[], &submitter).map_err(lines)?;
+    let others = others.iter().map(|(options, _)| (options, NAME_OF_COMPONENT));
+    draft.add_components(others, &submitter).map_err(lines)?;
+    Ok(draft)
+}
+
+/// The lines that the command would print, without its name.
+fn said(command: Command, error: &OptionError) -> Vec<String> {
+    let printed = error.render(command);
     let lines = printed.lines().filter(|line| !line.starts_with("Try "));
+    let named = format!("{}: ", command.name());
     let plain = |line: &str| {
-        let line = line.strip_prefix("sbatch: ").unwrap_or(line);
+        let line = line.strip_prefix(&named).unwrap_or(line);
         line.strip_prefix("error: ").unwrap_or(line).to_owned()
     };
     lines.map(plain).collect()
 }
 
-fn submitter(by: &Principal, host: &str) -> Submitter {
+fn submitter(command: Command, by: &Principal, host: &str) -> Submitter {
     let user = User::from_uid(Uid::from_raw(by.uid)).ok().flatten();
     let text = |path: std::path::PathBuf| path.display().to_string();
     let login = LoginUser {
@@ -107,8 +137,8 @@ fn submitter(by: &Principal, host: &str) -> Submitter {
         ("PATH", &PATH.to_owned()),
     ];
     Submitter {
-        command: Command::Sbatch,
-        words: vec![Command::Sbatch.name().to_owned()],
+        command,
+        words: vec![command.name().to_owned()],
         owner: by.clone(),
         work_dir: login.home.clone(),
         host: host.to_owned(),
@@ -151,6 +181,18 @@ mod tests {
         assert_eq!(draft.submission.script.as_deref(), Some(script));
         let environment = draft.submission.environment.expect("an environment");
         assert!(environment.contains("USER=ada\0"), "{environment:?}");
+    }
+
+    #[test]
+    fn allocation_has_no_script_and_no_client_that_holds_it() {
+        let options = vec!["--ntasks=2".to_owned(), "--time=5".to_owned()];
+        let draft = allocation(options, &user(), "head").expect("an allocation");
+        let submission = draft.submission;
+        assert_eq!((&*submission.spec.name, submission.script), ("interactive", None));
+        assert!(submission.spec.launch.unattended);
+        let refused = allocation(vec!["--array=1-4".to_owned()], &user(), "head");
+        let said = refused.expect_err("salloc has no arrays");
+        assert!(said.iter().any(|line| line.contains("array")), "{said:?}");
     }
 
     #[test]

@@ -81,8 +81,9 @@ fn cluster_with_everything() -> (Cluster, u32) {
     (cluster, ended)
 }
 
-/// Holds every answer of these versions to the description that Debian's slurmrestd has of them.
-fn compare_with_description(versions: &[&str], which: &str) {
+/// Holds every answer of these versions to the description that Debian's slurmrestd has of them; each with the number of paths that
+/// it describes and that are read here.
+fn compare_with_description(versions: &[(&str, u32)], which: &str) {
     let (Some(python), Some(folder)) = (python(), description(which)) else { return };
     let (cluster, ended) = cluster_with_everything();
     let said = cluster.sluice(&["scontrol", "token", "lifespan=600"]).ok();
@@ -90,20 +91,21 @@ fn compare_with_description(versions: &[&str], which: &str) {
     let (url, user, ended) = (url(&cluster), user_name(), ended.to_string());
     let (program, work) =
         (script("slurm_description.py"), cluster.path("work").display().to_string());
-    for version in versions {
+    for (version, paths) in versions {
         let words: [&str; 8] = [&program, version, &url, token, &folder, &ended, &user, &work];
-        assert_eq!(run(&python, &words).ok(), "26\n", "the paths that {version} describes");
+        assert_eq!(run(&python, &words).ok(), format!("{paths}\n"), "the paths of {version}");
     }
 }
 
 #[test]
 fn up_answers_of_the_first_version_keep_to_slurms_own_description() {
-    compare_with_description(&["v0.0.38"], "first");
+    compare_with_description(&[("v0.0.38", 27)], "first");
 }
 
 #[test]
 fn up_answers_of_later_versions_keep_to_slurms_own_description() {
-    compare_with_description(&["v0.0.40", "v0.0.41", "v0.0.42"], "later");
+    let versions = [("v0.0.40", 32), ("v0.0.41", 32), ("v0.0.42", 33)];
+    compare_with_description(&versions, "later");
 }
 
 /// `pip install` from the repository, without a network, and used as a program would.

@@ -1,21 +1,27 @@
-//! What clients of slurmrestd send to change the accounting: accounts, associations, QOS and rights. A document says what is to be so of each;
-//! what it leaves out, or does not set, stays as it is, and an infinite limit is none.
+//! What clients of slurmrestd send to change the accounting: accounts, associations, QOS, users, or all of them at once. A document says
+//! what is to be so of each; what it leaves out, or does not set, stays as it is, and an infinite limit is none.
 
+use super::accounts::{List, PARENT_SHARES};
 use super::submit::{given, plain, words};
-use model::account::{Account, Association, AssociationLimits, Qos, ROOT_ACCOUNT, Shares};
+use model::account::{
+    Account, Association, AssociationKey, AssociationLimits, Qos, ROOT_ACCOUNT, Shares,
+    missing_associations,
+};
 use model::principal::Role;
 use model::qos::Factor;
 use model::time::TimeLimit;
 use model::tres::{Tres, TresKind};
 use serde_json::Value;
+use std::collections::BTreeSet;
+use wire::client::Call;
 use wire::view::AccountsView;
 
 /// Where a number of an object goes.
-type CountRow<T> = (&'static str, fn(&mut T) -> &mut Option<u32>);
+pub(super) type CountRow<T> = (&'static str, fn(&mut T) -> &mut Option<u32>);
 /// Where a time in minutes goes.
-type WallRow<T> = (&'static str, fn(&mut T) -> &mut Option<TimeLimit>);
+pub(super) type WallRow<T> = (&'static str, fn(&mut T) -> &mut Option<TimeLimit>);
 /// Where a list of resources goes.
-type TresRow<T> = (&'static str, fn(&mut T) -> &mut Tres);
+pub(super) type TresRow<T> = (&'static str, fn(&mut T) -> &mut Tres);
 
 const ASSOCIATION_COUNTS: &[CountRow<AssociationLimits>] = &[
     ("/max/jobs/accruing", |l| &mut l.max_jobs_accrue),
@@ -72,15 +78,67 @@ const QOS_TRES: &[TresRow<Qos>] = &[
     ("/limits/min/tres/per/job", |q| &mut q.min_tres_per_job),
 ];
 
+/// The calls that make a list as a document says; else what of it cannot be taken.
+pub fn calls(list: List, document: &Value, view: &AccountsView) -> Result<Vec<Call>, String> {
+    let made = match list {
+        List::Accounts => accounts(document, view)?.into_iter().map(Call::SetAccount).collect(),
+        List::Associations => {
+            associations(document, view)?.into_iter().map(Call::SetAssociation).collect()
+        }
+        List::Qos => qos(document, view)?.into_iter().map(Call::SetQos).collect(),
+        List::Users => users(document, view)?,
+        List::Clusters | List::Tres | List::WcKeys => {
+            return Err(format!("{}: it is as the configuration and the jobs make it", list.key()));
+        }
+    };
+    Ok(made)
+}
+
+/// The lists that `POST …/config` sets, each after those that it refers to.
+const SET_TOGETHER: [List; 4] = [List::Accounts, List::Qos, List::Associations, List::Users];
+
+/// `POST …/config`: every list that the document has, as `GET …/config` writes them. What the configuration and the jobs make is left
+/// as it is.
+pub fn configuration(document: &Value, view: &AccountsView) -> Result<Vec<Call>, String> {
+    let given: Vec<List> =
+        SET_TOGETHER.into_iter().filter(|list| objects(document, list.key()).is_ok()).collect();
+    if given.is_empty() {
+        let names = SET_TOGETHER.map(List::key).join(", ");
+        return Err(format!("there is nothing to set: expected one of {names}"));
+    }
+    let mut made = Vec::new();
+    for list in given {
+        // The users of the document are those whom its associations make known.
+        let view = &match list {
+            List::Users => with_associations(view, document)?,
+            _ => view.clone(),
+        };
+        made.extend(calls(list, document, view)?);
+    }
+    Ok(made)
+}
+
+/// The accounting as it will be with the document's associations.
+fn with_associations(view: &AccountsView, document: &Value) -> Result<AccountsView, String> {
+    let mut view = view.clone();
+    if objects(document, List::Associations.key()).is_ok() {
+        let set = associations(document, &view)?;
+        let keys: BTreeSet<AssociationKey> = set.iter().map(Association::key).collect();
+        view.associations.retain(|known| !keys.contains(&known.key()));
+        view.associations.extend(set);
+    }
+    Ok(view)
+}
+
 /// `POST …/accounts`: the accounts as they are to be.
-pub fn accounts(document: &Value, view: &AccountsView) -> Result<Vec<Account>, String> {
+fn accounts(document: &Value, view: &AccountsView) -> Result<Vec<Account>, String> {
     let one = |given: &Value| -> Result<Account, String> {
         let name = name(given)?;
         let known = view.accounts.iter().find(|account| account.name == name).cloned();
         let mut account = known.unwrap_or_else(|| Account {
             description: name.clone(),
             organization: name.clone(),
-            parent: Some(ROOT_ACCOUNT.to_owned()),
+            parent: (name != ROOT_ACCOUNT).then(|| ROOT_ACCOUNT.to_owned()),
             coordinators: Vec::new(),
             name,
         });
@@ -89,13 +147,17 @@ pub fn accounts(document: &Value, view: &AccountsView) -> Result<Vec<Account>, S
         if let Some(parent) = text_at(given, "/parent_account")? {
             account.parent = Some(parent);
         }
+        if let Some(coordinators) = value_at(given, "/coordinators") {
+            account.coordinators = names(&coordinators)
+                .ok_or(r#"coordinators: expected users as {"name": "alice"}"#)?;
+        }
         Ok(account)
     };
     objects(document, "accounts")?.iter().map(one).collect()
 }
 
 /// `POST …/associations`: the associations as they are to be.
-pub fn associations(document: &Value, view: &AccountsView) -> Result<Vec<Association>, String> {
+fn associations(document: &Value, view: &AccountsView) -> Result<Vec<Association>, String> {
     let one = |given: &Value| -> Result<Association, String> {
         let account = text_at(given, "/account")?.ok_or("account: expected a name")?;
         let mut wanted = Association::plain(&account, None);
@@ -103,8 +165,8 @@ pub fn associations(document: &Value, view: &AccountsView) -> Result<Vec<Associa
         wanted.partition = text_at(given, "/partition")?;
         let known = view.associations.iter().find(|one| one.key() == wanted.key()).cloned();
         let mut association = known.unwrap_or(wanted);
-        if let Some(shares) = count_at(given, "/shares_raw")? {
-            association.shares = shares.map_or(Shares::PARENT, Shares::Count);
+        if let Some(shares) = shares_at(given, "/shares_raw")? {
+            association.shares = shares;
         }
         if let Some(priority) = count_at(given, "/priority")? {
             association.priority = priority;
@@ -132,23 +194,84 @@ pub fn associations(document: &Value, view: &AccountsView) -> Result<Vec<Associa
     objects(document, "associations")?.iter().map(one).collect()
 }
 
-/// `POST …/users`: the rights of users. A user is made known by its associations.
-pub fn roles(document: &Value) -> Result<Vec<(String, Role)>, String> {
-    let one = |given: &Value| -> Result<(String, Role), String> {
-        let level = value_at(given, "/administrator_level").and_then(|value| words(&value));
-        let role = match level.as_deref() {
-            Some([word]) if word == "Administrator" => Role::Admin,
-            Some([word]) if word == "Operator" => Role::Operator,
-            Some([word]) if word == "None" => Role::User,
-            _ => return Err("administrator_level: expected None, Operator or Administrator".into()),
+/// `POST …/users`: the rights of users, the accounts that they are in, and which of these is the default. A user is made known by its
+/// associations: a document that has its name alone changes nothing.
+fn users(document: &Value, view: &AccountsView) -> Result<Vec<Call>, String> {
+    let mut calls = Vec::new();
+    for given in objects(document, "users")? {
+        let user = name(given)?;
+        let default = text_at(given, "/default/account")?;
+        let mut accounts = accounts_of(given)?;
+        accounts.extend(default.clone());
+        check_count(accounts.len())?;
+        let (known, own) = (&view.associations, [user.clone()]);
+        let missing = missing_associations(known, &own, &accounts, &[], default.as_deref());
+        let becomes_default = |one: &&Association| {
+            let is_own = one.user.as_ref() == Some(&user) && one.partition.is_none();
+            is_own && default.as_ref() == Some(&one.account) && !one.default
         };
-        Ok((name(given)?, role))
-    };
-    objects(document, "users")?.iter().map(one).collect()
+        let known = known.iter().filter(becomes_default).cloned();
+        let changed = known.map(|one| Association { default: true, ..one });
+        calls.extend(missing.into_iter().chain(changed).map(Call::SetAssociation));
+        if let Some(role) = role_at(given, "/administrator_level")? {
+            calls.push(Call::SetRole { name: user, role });
+        }
+    }
+    Ok(calls)
+}
+
+/// The most associations that are made of users, accounts and partitions together: each is compared with all that there are.
+const ASSOCIATIONS_MAX: usize = 1000;
+
+pub(super) fn check_count(associations: usize) -> Result<(), String> {
+    if associations > ASSOCIATIONS_MAX {
+        let most = ASSOCIATIONS_MAX;
+        return Err(format!("{associations} associations: expected at most {most} at once"));
+    }
+    Ok(())
+}
+
+/// The accounts that a user is to be in, in every partition.
+fn accounts_of(user: &Value) -> Result<Vec<String>, String> {
+    let mut accounts = Vec::new();
+    for short in user["associations"].as_array().into_iter().flatten() {
+        let account = text_at(short, "/account")?.ok_or("associations: expected an account")?;
+        if text_at(short, "/partition")?.is_none() {
+            accounts.push(account);
+        }
+    }
+    Ok(accounts)
+}
+
+/// The level of a user's rights; `None` where nothing is said.
+pub(super) fn role_at(object: &Value, place: &str) -> Result<Option<Role>, String> {
+    let Some(value) = value_at(object, place) else { return Ok(None) };
+    let level = words(&value);
+    match level.as_deref() {
+        Some([]) => Ok(None),
+        Some([word]) if word == "Not Set" => Ok(None),
+        Some([word]) if word == "Administrator" => Ok(Some(Role::Admin)),
+        Some([word]) if word == "Operator" => Ok(Some(Role::Operator)),
+        Some([word]) if word == "None" => Ok(Some(Role::User)),
+        _ => Err(format!("{}: expected None, Operator or Administrator", &place[1..])),
+    }
+}
+
+/// The names of objects; `None` where one has none.
+fn names(objects: &Value) -> Option<Vec<String>> {
+    objects.as_array()?.iter().map(|one| one["name"].as_str().map(str::to_owned)).collect()
+}
+
+/// A count of shares, or the number that stands for the parent's; `None` where nothing is said.
+pub(super) fn shares_at(object: &Value, place: &str) -> Result<Option<Shares>, String> {
+    Ok(count_at(object, place)?.map(|count| match count {
+        None | Some(PARENT_SHARES) => Shares::PARENT,
+        Some(count) => Shares::Count(count),
+    }))
 }
 
 /// `POST …/qos`: the qualities of service as they are to be.
-pub fn qos(document: &Value, view: &AccountsView) -> Result<Vec<Qos>, String> {
+fn qos(document: &Value, view: &AccountsView) -> Result<Vec<Qos>, String> {
     let one = |given: &Value| -> Result<Qos, String> {
         let name = name(given)?;
         let known = view.qos.iter().find(|qos| qos.name == name).cloned();
@@ -183,12 +306,12 @@ fn name(given: &Value) -> Result<String, String> {
 }
 
 /// What stands at a place, without the flags that later versions put around numbers.
-fn value_at(object: &Value, place: &str) -> Option<Value> {
+pub(super) fn value_at(object: &Value, place: &str) -> Option<Value> {
     object.pointer(place).and_then(given)
 }
 
 /// A text that is not empty.
-fn text_at(object: &Value, place: &str) -> Result<Option<String>, String> {
+pub(super) fn text_at(object: &Value, place: &str) -> Result<Option<String>, String> {
     let Some(value) = value_at(object, place) else { return Ok(None) };
     let text = value.as_str().ok_or_else(|| format!("{}: expected a text", &place[1..]))?;
     Ok(Some(text.to_owned()).filter(|text| !text.is_empty()))
@@ -202,7 +325,7 @@ fn set_text(object: &Value, place: &str, field: &mut String) -> Result<(), Strin
 }
 
 /// A number; `Some(None)` for one without a bound, and `None` where nothing is said.
-fn count_at(object: &Value, place: &str) -> Result<Option<Option<u32>>, String> {
+pub(super) fn count_at(object: &Value, place: &str) -> Result<Option<Option<u32>>, String> {
     let Some(value) = value_at(object, place) else { return Ok(None) };
     if value == "UNLIMITED" {
         return Ok(Some(None));
@@ -212,7 +335,7 @@ fn count_at(object: &Value, place: &str) -> Result<Option<Option<u32>>, String> 
     Ok(Some(Some(count)))
 }
 
-fn set_limits<T>(
+pub(super) fn set_limits<T>(
     given: &Value,
     limits: &mut T,
     counts: &[CountRow<T>],
@@ -251,81 +374,5 @@ fn tres(list: &Value) -> Option<Tres> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-    use std::collections::BTreeMap;
-
-    fn view() -> AccountsView {
-        let mut alice = Association::plain("physics", Some("alice"));
-        alice.limits.max_jobs = Some(4);
-        alice.limits.max_submit = Some(9);
-        AccountsView {
-            cluster: "lab".into(),
-            accounts: Vec::new(),
-            associations: vec![alice],
-            qos: vec![Qos::named("normal")],
-            roles: BTreeMap::new(),
-            only_user: None,
-            deleted: Default::default(),
-        }
-    }
-
-    #[test]
-    fn what_a_document_leaves_out_stays_as_it_is() {
-        let set = |number: u64| json!({"set": true, "infinite": false, "number": number});
-        let infinite = json!({"set": false, "infinite": true, "number": 0});
-        let limits = json!({
-            "jobs": {"active": set(2), "total": infinite, "per": {"wall_clock": set(60)}},
-            "tres": {"total": [{"type": "gres", "name": "gpu", "count": 8}]},
-        });
-        let document = json!({"associations": [{
-            "account": "physics", "user": "alice", "max": limits, "shares_raw": 3,
-        }]});
-        let found = associations(&document, &view()).expect("an association");
-        let [one] = found.as_slice() else { panic!("{found:?}") };
-        assert_eq!((one.limits.max_jobs, one.limits.max_submit), (Some(2), None));
-        assert_eq!(one.limits.max_wall, Some(TimeLimit::Minutes(60)));
-        assert_eq!(one.limits.group_tres.to_string(), "gres/gpu=8");
-        assert_eq!(one.shares, Shares::Count(3));
-        for key in ["qos", "QOS"] {
-            let given = json!({"account": "physics", "user": "alice", key: ["normal"]});
-            let found = associations(&json!({"associations": [given]}), &view()).expect("one");
-            assert_eq!(found[0].qos, ["normal"], "{key}");
-        }
-        let same = json!({"associations": [{"account": "physics", "user": "alice"}]});
-        assert_eq!(associations(&same, &view()).expect("one"), view().associations);
-    }
-
-    #[test]
-    fn accounts_and_qos_are_made_and_bad_ones_named() {
-        let document = json!({"accounts": [{"name": "chem", "description": "chemistry"}]});
-        let made = accounts(&document, &view()).expect("an account");
-        assert_eq!((&*made[0].description, made[0].parent.as_deref()), ("chemistry", Some("root")));
-        let document = json!({"qos": [{
-            "name": "high", "priority": 1000, "usage_factor": 0.5, "preempt": {"list": ["normal"]},
-            "limits": {"max": {"jobs": {"active_jobs": {"per": {"user": 7}}}}},
-        }]});
-        let made = qos(&document, &view()).expect("a QOS");
-        assert_eq!((made[0].priority, made[0].max_jobs_per_user), (1000, Some(7)));
-        assert_eq!((made[0].usage_factor.value(), made[0].preempt.len()), (0.5, 1));
-        for bad in [
-            json!({}),
-            json!({"accounts": []}),
-            json!({"accounts": [{"description": "x"}]}),
-            json!({"accounts": [{"name": 5}]}),
-        ] {
-            assert!(accounts(&bad, &view()).is_err(), "{bad}");
-        }
-        let users = json!({"users": [{"name": "ann", "administrator_level": ["Operator"]}]});
-        assert_eq!(roles(&users), Ok(vec![("ann".to_owned(), Role::Operator)]));
-        assert!(roles(&json!({"users": [{"name": "ann"}]})).is_err());
-        let bad = json!({"qos": [{"name": "x", "priority": "high"}]});
-        let why = qos(&bad, &view()).expect_err("refused");
-        assert!(why.contains("priority"), "{why}");
-        let bad =
-            json!({"associations": [{"account": "a", "max": {"tres": {"total": [{"count": 1}]}}}]});
-        let why = associations(&bad, &view()).expect_err("refused");
-        assert!(why.contains("max/tres/total"), "{why}");
-    }
-}
+#[path = "account_changes_tests.rs"]
+mod tests;

@@ -347,12 +347,12 @@ fn borrowed(names: &[String]) -> Vec<Cow<'_, str>> {
 }
 
 /// Slurm's number for a share that is its account's.
-const PARENT_SHARES: i64 = 2_147_483_647;
+pub(super) const PARENT_SHARES: u32 = 2_147_483_647;
 
 fn shares<'a>(shares: Shares) -> Cell<'a> {
     match shares {
         Shares::Count(count) => Cell::Int(count.into()),
-        Shares::Parent(_) => Cell::Int(PARENT_SHARES),
+        Shares::Parent(_) => Cell::Int(PARENT_SHARES.into()),
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the server has counted, as `GET …/diag` has it.
+//! What the server has counted, as `GET …/diag` of the controller and of the database have it.
 
 use super::Version;
 use super::field::Form::{Absent, Plain, Set};
@@ -117,4 +117,36 @@ fn by_user(context: &Context, view: &DiagnosticsView) -> Value {
         })
     };
     view.users.iter().map(row).collect()
+}
+
+/// What `GET /slurmdb/…/diag` has. The books are part of the server and count in no call of their own: the calls are all that it
+/// answered. Usage is summed when it is asked for, so that nothing was rolled up.
+pub fn of_database(context: &Context, view: &DiagnosticsView) -> Value {
+    let time = |total_us: u64, count: u64| {
+        json!({"average": mean(total_us, count), "total": total_us})
+    };
+    let call = |call: &wire::diagnostics::CallCount| {
+        let (name, _) = rpc::name(call.kind);
+        json!({"rpc": name, "count": call.count, "time": time(call.total_us, call.count)})
+    };
+    let user = |user: &wire::diagnostics::UserCount| {
+        json!({"user": user.name, "count": user.count, "time": time(user.total_us, user.count)})
+    };
+    json!({
+        "time_start": view.since.secs(),
+        "rollups": rollups(context.version),
+        "RPCs": view.calls.iter().map(call).collect::<Vec<_>>(),
+        "users": view.users.iter().map(user).collect::<Vec<_>>(),
+    })
+}
+
+/// A list at first, an object with each period since v0.0.41.
+fn rollups(version: Version) -> Value {
+    if version < Version::V41 {
+        return json!([]);
+    }
+    let none = json!({
+        "count": 0, "last_run": 0, "duration": {"last": 0, "max": 0, "time": 0},
+    });
+    json!({"hourly": none, "daily": none, "monthly": none})
 }

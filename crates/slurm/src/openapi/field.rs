@@ -98,6 +98,13 @@ pub enum Cell<'a> {
     Value(Value),
 }
 
+impl Cell<'_> {
+    /// The value in a form, for objects that are put together by hand.
+    pub fn value(self, form: Form) -> Value {
+        serde_json::to_value(Written { form, cell: self }).unwrap_or_default()
+    }
+}
+
 pub fn text<'a>(text: impl Into<Cow<'a, str>>) -> Cell<'a> {
     Cell::Text(text.into())
 }

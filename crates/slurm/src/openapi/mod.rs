@@ -1,10 +1,11 @@
 //! The objects of Slurm's OpenAPI, which `squeue --json`, `sinfo --json` and `sacct --json` print and slurmrestd answers with.
 //!
 //! - `field`: the tables of fields, one for each kind of object, and the form that each version gives them
-//! - `job`, `node`, `partition`, `reservation`, `license`, `diag`: the objects of the controller
+//! - `job`, `node`, `partition`, `reservation`, `license`, `shares`, `diag`: the objects of the controller
 //! - `accounting`, `accounting_later`: the jobs of the books; `accounts`: users, accounts, associations, QOS
-//! - `rest`: the documents of slurmrestd; `submit`, `update` and `account_changes`: what its clients send
+//! - `rest`: the documents of slurmrestd; `submit`, `update`, `account_changes` and `account_additions`: what its clients send
 
+pub mod account_additions;
 pub mod account_changes;
 pub mod accounting;
 mod accounting_later;
@@ -17,6 +18,7 @@ mod node;
 mod partition;
 mod reservation;
 pub mod rest;
+mod shares;
 pub mod submit;
 pub mod update;
 

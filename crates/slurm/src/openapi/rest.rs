@@ -7,15 +7,16 @@ use super::partition::{PARTITION, PartitionTotals};
 use super::reservation::RESERVATION;
 use super::{
     CONTROLLER, DATABASE, Document, Objects, Plugin, Version, accounting, diag, job, meta, node,
+    shares,
 };
-use crate::output::Moment;
+use crate::output::{Moment, sshare};
 use model::id::JobId;
 use model::record::JobRecord;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use wire::diagnostics::DiagnosticsView;
 use wire::reservation::{LicenseView, ReservationView};
-use wire::view::{AccountsView, ClusterView, JobView};
+use wire::view::{AccountsView, ClusterView, JobView, SharesView};
 
 /// A document as it is sent, or why it could not be written.
 pub type Written = Result<Vec<u8>, serde_json::Error>;
@@ -66,13 +67,24 @@ pub fn submitted(context: &Context, job: JobId) -> Value {
     with(head(context, CONTROLLER), fields)
 }
 
+/// `POST …/job/allocate`
+pub fn allocated(context: &Context, job: JobId) -> Value {
+    with(head(context, CONTROLLER), json!({"job_id": job.0, "job_submit_user_msg": ""}))
+}
+
 /// `POST …/job/{job_id}`: the job was changed.
 pub fn updated(context: &Context, job: JobId) -> Value {
     let result = json!({
         "job_id": job.0, "step_id": "", "error": "No error", "error_code": 0, "why": "",
     });
-    let fields =
-        if context.version.is_typed() { json!({ "results": [result] }) } else { json!({}) };
+    let fields = match context.version {
+        Version::V38 => json!({}),
+        Version::V40 | Version::V41 => json!({
+            "results": [result], "job_id": job.0.to_string(), "step_id": "",
+            "job_submit_user_msg": "",
+        }),
+        Version::V42 => json!({ "results": [result] }),
+    };
     with(head(context, CONTROLLER), fields)
 }
 
@@ -82,7 +94,8 @@ pub fn cancelled(context: &Context, job: JobId) -> Value {
         "job_id": context.number(job.0), "step_id": "", "federation": { "sibling": "" },
         "error": { "string": "", "code": 0, "message": "" },
     });
-    let fields = if context.version.is_typed() { json!({ "status": [status] }) } else { json!({}) };
+    let is_told = context.version >= Version::V42;
+    let fields = if is_told { json!({ "status": [status] }) } else { json!({}) };
     with(head(context, CONTROLLER), fields)
 }
 
@@ -100,10 +113,44 @@ pub fn cancelled_jobs(context: &Context, jobs: &[(String, Option<String>)]) -> V
     with(head(context, CONTROLLER), json!({ "status": status }))
 }
 
-/// `DELETE /slurmdb/…`: what is there no more, under the key of its list.
+/// `DELETE /slurmdb/…`: what is there no more, under the key of its list where the version tells it.
 pub fn removed(context: &Context, list: List, names: &[String]) -> Value {
+    let is_told = match list {
+        List::Associations => true,
+        List::Users => false,
+        _ => context.version.is_typed(),
+    };
     let key = format!("removed_{}", list.key());
-    with(head(context, DATABASE), json!({ key: names }))
+    let fields = if is_told { json!({ key: names }) } else { json!({}) };
+    with(head(context, DATABASE), fields)
+}
+
+/// `POST /slurmdb/…`: the accounting is as it was asked for.
+pub fn accounting_set(context: &Context) -> Value {
+    Value::Object(head(context, DATABASE))
+}
+
+/// `POST /slurmdb/…/users_association`, `…/accounts_association`: the names that are new.
+pub fn added(context: &Context, list: List, names: &[String]) -> Value {
+    let key = format!("added_{}", list.key());
+    with(head(context, DATABASE), json!({ key: names.join(",") }))
+}
+
+/// `GET /slurmdb/…/ping`: the books are part of the server.
+pub fn database_ping(context: &Context, hostname: &str) -> Value {
+    let server = json!({"hostname": hostname, "responding": true, "latency": 0, "primary": true});
+    with(head(context, DATABASE), json!({ "pings": [server] }))
+}
+
+/// `GET /slurmdb/…/diag`
+pub fn database_diagnostics(context: &Context, view: &DiagnosticsView) -> Value {
+    let statistics = diag::of_database(context, view);
+    with(head(context, DATABASE), json!({ "statistics": statistics }))
+}
+
+/// `GET /slurmdb/…/instances`, `…/instance`: machines of clouds that were nodes. The books have none.
+pub fn instances(context: &Context) -> Value {
+    with(head(context, DATABASE), json!({ "instances": [] }))
 }
 
 /// What was asked for is done, and there is nothing to show.
@@ -142,7 +189,7 @@ fn of_controller<T>(context: &Context, key: &str, fields: &[Field<T>], items: &[
     written(context, CONTROLLER, key, &Objects { context, fields, items }, more)
 }
 
-/// `GET …/jobs`, `GET …/job/{job_id}`
+/// `GET …/jobs`, `GET …/jobs/state`, `GET …/job/{job_id}`
 pub fn jobs(context: &Context, jobs: &[JobView]) -> Written {
     of_controller(context, "jobs", job::JOB, jobs)
 }
@@ -168,6 +215,17 @@ pub fn reservations(context: &Context, reservations: &[ReservationView]) -> Writ
 /// `GET …/licenses`
 pub fn licenses(context: &Context, licenses: &[LicenseView]) -> Written {
     of_controller(context, "licenses", LICENSE, licenses)
+}
+
+/// `GET …/shares`
+pub fn shares(
+    context: &Context,
+    view: &SharesView,
+    accounts: &AccountsView,
+    wanted: &sshare::Options,
+) -> Written {
+    let shares = shares::document(context, view, accounts, wanted);
+    written(context, CONTROLLER, "shares", &shares, &[])
 }
 
 /// `GET …/diag`

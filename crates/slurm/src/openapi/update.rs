@@ -119,6 +119,22 @@ pub fn node_changes(properties: &Value) -> Result<Vec<NodeChange>, String> {
     Ok(changes)
 }
 
+/// `POST …/nodes`: the nodes that a document names, and the changes of all of them.
+pub fn changes_of_nodes(properties: &Value) -> Result<(Vec<String>, Vec<NodeChange>), String> {
+    const NAME: &str = "name";
+    let expected = || format!("{NAME}: expected the names of nodes in an array");
+    let names = properties.get(NAME).and_then(given).ok_or_else(expected)?;
+    let names = hosts(&names).map_err(|why| format!("{NAME}: {why}"))?;
+    if names.is_empty() {
+        return Err(expected());
+    }
+    let mut others = properties.clone();
+    if let Some(others) = others.as_object_mut() {
+        others.remove(NAME);
+    }
+    Ok((names, node_changes(&others)?))
+}
+
 fn state_change(state: &Value, reason: Option<String>) -> Result<NodeChange, String> {
     let words = words(state).unwrap_or_default();
     let word = words.first().map(String::as_str).unwrap_or_default().to_ascii_uppercase();
@@ -211,6 +227,10 @@ mod tests {
         assert_eq!(node_changes(&drain), Ok(vec![NodeChange::Drain { reason: fans() }]));
         let early = json!({"state": "resume", "weight": {"set": true, "number": 3}});
         assert_eq!(node_changes(&early), Ok(vec![NodeChange::Resume, NodeChange::Weight(3)]));
+        let several = json!({"name": ["n[1-2]", "m"], "state": ["UNDRAIN"]});
+        let names = ["n1", "n2", "m"].map(str::to_owned).to_vec();
+        assert_eq!(changes_of_nodes(&several), Ok((names, vec![NodeChange::Undrain])));
+        assert!(changes_of_nodes(&drain).expect_err("no names").contains("name"));
         let reason = json!({ "reason": "fans" });
         assert_eq!(node_changes(&reason), Ok(vec![NodeChange::Reason(fans())]));
         for (bad, word) in [
@@ -220,6 +240,12 @@ mod tests {
             (json!({"port": 1}), "port"),
             (json!({}), "nothing to change"),
         ] {
+            let named = {
+                let mut named = bad.clone();
+                named["name"] = json!(["n[1-2]"]);
+                changes_of_nodes(&named).expect_err("refused")
+            };
+            assert!(named.contains(word), "{named}");
             let why = node_changes(&bad).expect_err("refused");
             assert!(why.contains(word), "{why}");
         }

@@ -1,29 +1,61 @@
 //! The paths of the accounting database: users, accounts, associations and QOS, and the jobs of the books.
 
 use super::client::{Client, Refused, RestResult};
+use super::history_query::{self, Wanted};
 use super::jobs::job_ref;
+use super::list_query;
 use super::query::{self, Query};
 use crate::http::body_limits::HeldRequest;
 use axum::Extension;
 use axum::body::Bytes;
 use axum::extract::Path;
+use axum::response::Response;
 use model::account::{Association, AssociationKey};
 use model::record::HistoryFilter;
-use model::run::JobState;
 use serde_json::Value;
+use slurm::openapi::account_additions::{self, Additions};
 use slurm::openapi::accounts::{self, List};
 use slurm::openapi::{account_changes, rest};
 use slurm::output::Moment;
-use slurm::words;
 use tokio::task::block_in_place;
 use wire::client::{Answer, Call};
 use wire::view::AccountsView;
 
-async fn accounts(client: &Client) -> Result<AccountsView, Refused> {
+pub async fn accounts(client: &Client) -> Result<AccountsView, Refused> {
     match client.ask(Call::Accounts).await? {
         Answer::Accounts(view) => Ok(view),
         _ => Err(client.unexpected()),
     }
+}
+
+pub async fn ping(client: Client) -> Response {
+    client.document(&rest::database_ping(&client.context(), &client.shared.setup.hostname))
+}
+
+pub async fn diagnostics(client: Client) -> RestResult {
+    match client.ask(Call::Diagnostics { reset: false }).await? {
+        Answer::Diagnostics(view) => {
+            Ok(client.document(&rest::database_diagnostics(&client.context(), &view)))
+        }
+        _ => Err(client.unexpected()),
+    }
+}
+
+/// Ways to narrow the machines of clouds.
+const INSTANCES: &[&str] = &[
+    "cluster",
+    "extra",
+    "format",
+    "instance_id",
+    "instance_type",
+    "node_list",
+    "time_end",
+    "time_start",
+];
+
+pub async fn instances(client: Client, query: Query) -> RestResult {
+    query::check(&client, &query, INSTANCES)?;
+    Ok(client.document(&rest::instances(&client.context())))
 }
 
 pub async fn configuration(client: Client) -> RestResult {
@@ -37,12 +69,6 @@ fn list_of(client: &Client, word: &str, name: fn(List) -> &'static str) -> Resul
     found.ok_or_else(|| client.unknown("path for", word))
 }
 
-/// The fields by which a query narrows a list: each is the name of a field of its objects.
-const NARROWED: &[&str] = &["account", "cluster", "name", "partition", "user", "with_deleted"];
-
-/// The words of a query that mean yes.
-const TRUE: [&str; 3] = ["true", "1", "yes"];
-
 pub async fn list(client: Client, Path(word): Path<String>, query: Query) -> RestResult {
     // One association has no name: it is the one of a query.
     let list = if word == List::Associations.singular() {
@@ -50,20 +76,12 @@ pub async fn list(client: Client, Path(word): Path<String>, query: Query) -> Res
     } else {
         list_of(&client, &word, List::key)?
     };
-    query::check(&client, &query, NARROWED)?;
     let mut view = accounts(&client).await?;
-    if query.get("with_deleted").is_some_and(|word| TRUE.contains(&word.as_str())) {
+    if list_query::wants_deleted(&query) {
         view = view.with_deleted();
     }
     let mut objects = accounts::objects(&client.context(), &view, list, None);
-    let wanted = query.iter().filter(|(key, _)| *key != "with_deleted");
-    for (key, _) in wanted {
-        let words = query::list(&query, key);
-        let is_named = |object: &Value| {
-            object[key].as_str().is_none_or(|of| words.iter().any(|word| word == of))
-        };
-        objects.retain(is_named);
-    }
+    list_query::narrow(&client, list, &query, &mut objects)?;
     client.send(rest::list(&client.context(), list, &objects))
 }
 
@@ -77,7 +95,21 @@ pub async fn one(client: Client, Path((kind, name)): Path<(String, String)>) -> 
     client.send(rest::list(&client.context(), list, &objects))
 }
 
-/// Sets what a document says of accounts, associations, QOS, or the rights of users.
+/// What a request's body says, and the accounting that it is to change.
+async fn read_change(client: &Client, body: &Bytes) -> Result<(Value, AccountsView), Refused> {
+    let document: Value = client.read(body)?;
+    Ok((document, accounts(client).await?))
+}
+
+/// Makes calls one after the other: the first that is refused says so, and those before it are done.
+async fn make(client: &Client, held: HeldRequest, calls: Vec<Call>) -> Result<(), Refused> {
+    for call in calls {
+        client.ask_with(Some(held.clone()), call).await?;
+    }
+    Ok(())
+}
+
+/// Sets what a document says of accounts, associations, QOS or users.
 pub async fn change(
     client: Client,
     Path(word): Path<String>,
@@ -85,26 +117,57 @@ pub async fn change(
     body: Bytes,
 ) -> RestResult {
     let list = list_of(&client, &word, List::key)?;
-    let document: Value = client.read(&body)?;
-    let view = accounts(&client).await?;
-    let calls: Result<Vec<Call>, String> = match list {
-        List::Accounts => account_changes::accounts(&document, &view)
-            .map(|all| all.into_iter().map(Call::SetAccount).collect()),
-        List::Associations => account_changes::associations(&document, &view)
-            .map(|all| all.into_iter().map(Call::SetAssociation).collect()),
-        List::Qos => account_changes::qos(&document, &view)
-            .map(|all| all.into_iter().map(Call::SetQos).collect()),
-        List::Users => account_changes::roles(&document)
-            .map(|all| all.into_iter().map(|(name, role)| Call::SetRole { name, role }).collect()),
-        List::Clusters | List::Tres | List::WcKeys => {
-            Err(format!("{word}: it is as the configuration and the jobs make it"))
-        }
-    };
-    // One after the other: the first that is refused says so, and those before it are done.
-    for call in calls.map_err(|why| client.bad(&why))? {
-        client.ask_with(Some(held.clone()), call).await?;
-    }
-    Ok(client.document(&rest::done(&client.context())))
+    let (document, view) = read_change(&client, &body).await?;
+    let calls = block_in_place(|| account_changes::calls(list, &document, &view));
+    make(&client, held, calls.map_err(|why| client.bad(&why))?).await?;
+    Ok(client.document(&rest::accounting_set(&client.context())))
+}
+
+/// Sets several lists by one document.
+pub async fn configure(
+    client: Client,
+    Extension(held): Extension<HeldRequest>,
+    body: Bytes,
+) -> RestResult {
+    let (document, view) = read_change(&client, &body).await?;
+    let calls = block_in_place(|| account_changes::configuration(&document, &view));
+    make(&client, held, calls.map_err(|why| client.bad(&why))?).await?;
+    Ok(client.document(&rest::accounting_set(&client.context())))
+}
+
+/// Adds users to accounts, all with the same limits.
+pub async fn add_users(
+    client: Client,
+    query: Query,
+    Extension(held): Extension<HeldRequest>,
+    body: Bytes,
+) -> RestResult {
+    query::check(&client, &query, &["update_time", "flags"])?;
+    let (document, view) = read_change(&client, &body).await?;
+    let added = block_in_place(|| account_additions::users(&document, &view));
+    add(&client, List::Users, held, added).await
+}
+
+/// Adds accounts, all with the same limits.
+pub async fn add_accounts(
+    client: Client,
+    Extension(held): Extension<HeldRequest>,
+    body: Bytes,
+) -> RestResult {
+    let (document, view) = read_change(&client, &body).await?;
+    let added = block_in_place(|| account_additions::accounts(&document, &view));
+    add(&client, List::Accounts, held, added).await
+}
+
+async fn add(
+    client: &Client,
+    list: List,
+    held: HeldRequest,
+    added: Result<Additions, String>,
+) -> RestResult {
+    let Additions { calls, names } = added.map_err(|why| client.bad(&why))?;
+    make(client, held, calls).await?;
+    Ok(client.document(&rest::added(&client.context(), list, &names)))
 }
 
 /// Removes an account, a QOS, or all associations of a user.
@@ -130,76 +193,81 @@ pub async fn remove(client: Client, Path((kind, name)): Path<(String, String)>) 
     Ok(client.document(&rest::removed(&client.context(), list, &[name])))
 }
 
-/// Removes the association that a query names.
-pub async fn remove_association(
+/// Removes the association that a query names, or with the path of the list all that it chooses.
+pub async fn remove_associations(
     client: Client,
     Path(word): Path<String>,
     query: Query,
 ) -> RestResult {
-    if list_of(&client, &word, List::singular)? != List::Associations {
+    let is_list = word == List::Associations.key();
+    if !is_list && word != List::Associations.singular() {
         return Err(client.bad(&format!("{word}: expected the name of one")));
     }
     query::check(&client, &query, &["account", "cluster", "partition", "user"])?;
     let text = |name: &str| query.get(name).filter(|text| !text.is_empty()).cloned();
-    let account = text("account").ok_or_else(|| client.bad("account: expected a name"))?;
-    let key = AssociationKey { account, user: text("user"), partition: text("partition") };
-    let shown = match &key.user {
-        Some(user) => format!("{}/{user}", key.account),
-        None => key.account.clone(),
+    let (account, user, partition) = (text("account"), text("user"), text("partition"));
+    let keys = match (is_list, account) {
+        (true, account) => chosen(&client, account, user, partition).await?,
+        (false, Some(account)) => vec![AssociationKey { account, user, partition }],
+        (false, None) => return Err(client.bad("account: expected a name")),
     };
-    client.ask(Call::RemoveAssociation(key)).await?;
-    Ok(client.document(&rest::removed(&client.context(), List::Associations, &[shown])))
+    let mut removed = Vec::new();
+    for key in keys {
+        removed.push(match &key.user {
+            Some(user) => format!("{}/{user}", key.account),
+            None => key.account.clone(),
+        });
+        client.ask(Call::RemoveAssociation(key)).await?;
+    }
+    Ok(client.document(&rest::removed(&client.context(), List::Associations, &removed)))
 }
 
-/// Ways to narrow the jobs of the books.
-const HISTORY: &[&str] = &[
-    "account",
-    "end_time",
-    "job_name",
-    "node",
-    "partition",
-    "qos",
-    "start_time",
-    "state",
-    "submit_time",
-    "users",
-];
+/// The associations of an account, a user, a partition, or of what is given of these together; users before the account itself.
+/// Nothing is no choice: all would be removed.
+async fn chosen(
+    client: &Client,
+    account: Option<String>,
+    user: Option<String>,
+    partition: Option<String>,
+) -> Result<Vec<AssociationKey>, Refused> {
+    if account.is_none() && user.is_none() && partition.is_none() {
+        return Err(client.bad("expected an account, a user or a partition"));
+    }
+    let view = accounts(client).await?;
+    let is_chosen = |one: &&Association| {
+        account.as_ref().is_none_or(|name| one.account == *name)
+            && (user.is_none() || one.user == user)
+            && (partition.is_none() || one.partition == partition)
+    };
+    let mut keys: Vec<AssociationKey> =
+        view.associations.iter().filter(is_chosen).map(Association::key).collect();
+    if keys.is_empty() {
+        return Err(client.unknown("association", "like this"));
+    }
+    keys.sort_by_key(|key| key.user.is_none());
+    Ok(keys)
+}
 
 pub async fn jobs(client: Client, query: Query) -> RestResult {
-    query::check(&client, &query, HISTORY)?;
-    let state = |word: String| -> Result<JobState, Refused> {
-        let known = words::job::parse(&word);
-        known.ok_or_else(|| client.bad(&format!("state: {word}: expected a state of jobs")))
-    };
-    let states = query::list(&query, "state").into_iter().map(state);
-    let filter = HistoryFilter {
-        accounts: query::list(&query, "account"),
-        names: query::list(&query, "job_name"),
-        nodes: query::list(&query, "node"),
-        partitions: query::list(&query, "partition"),
-        qos: query::list(&query, "qos"),
-        states: states.collect::<Result<_, _>>()?,
-        users: query::list(&query, "users"),
-        from: query::time(&client, &query, "start_time")?,
-        until: query::time(&client, &query, "end_time")?,
-        submitted_from: query::time(&client, &query, "submit_time")?,
-        ..HistoryFilter::default()
-    };
-    recorded(&client, filter).await
+    let wanted = history_query::read(&client, &query)?;
+    recorded(&client, wanted).await
 }
 
 pub async fn job(client: Client, Path(job): Path<String>) -> RestResult {
     let jobs = vec![job_ref(&client, &job)?];
-    recorded(&client, HistoryFilter { jobs, ..HistoryFilter::default() }).await
+    recorded(&client, HistoryFilter { jobs, ..HistoryFilter::default() }.into()).await
 }
 
-async fn recorded(client: &Client, filter: HistoryFilter) -> RestResult {
-    let records = match client.ask(Call::History(filter)).await? {
+async fn recorded(client: &Client, wanted: Wanted) -> RestResult {
+    let mut records = match client.ask(Call::History(wanted.filter.clone())).await? {
         Answer::History(records) => records,
         _ => return Err(client.unexpected()),
     };
     let context = client.context();
     let tz = timezone::local();
     let moment = Moment::at(context.now, &tz);
-    client.send(block_in_place(|| rest::recorded_jobs(&context, moment, &records)))
+    client.send(block_in_place(|| {
+        wanted.narrow(&context.cluster, &mut records);
+        rest::recorded_jobs(&context, moment, &records)
+    }))
 }

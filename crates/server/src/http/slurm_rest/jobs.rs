@@ -1,4 +1,4 @@
-//! Jobs: listed, submitted, changed and cancelled.
+//! Jobs: listed, submitted, allocated, changed and cancelled.
 
 use super::client::{Client, Refused, RestResult};
 use super::query::{self, Query};
@@ -11,7 +11,6 @@ use axum::body::Bytes;
 use axum::extract::Path;
 use model::change::{JobFilter, JobRef};
 use model::hostlist;
-use model::id::JobId;
 use serde::Deserialize;
 use serde_json::Value;
 use slurm::openapi::{rest, submit, update};
@@ -27,11 +26,27 @@ const LISTING: &[&str] = &["update_time", "flags"];
 
 pub async fn all(client: Client, query: Query) -> RestResult {
     query::check(&client, &query, LISTING)?;
+    every(&client).await
+}
+
+async fn every(client: &Client) -> RestResult {
     let _timer = client.shared.volatile.counters.begin_call(CallKind::Jobs, &client.by);
     // All of them are looked through and written: that is as much work as a plan.
     let begun = calls::begin_long(&client.shared, &client.by, LongWork::Plan).await;
     let _long = begun.map_err(|why| client.refusal(&why))?;
-    listed(&client, Vec::new())
+    listed(client, Vec::new())
+}
+
+/// The jobs of `?job_id=1,2_3`, or all. Slurm describes whole jobs here too.
+pub async fn states(client: Client, query: Query) -> RestResult {
+    query::check(&client, &query, &["job_id"])?;
+    let ids = query::list(&query, "job_id");
+    let jobs: Vec<JobRef> = ids.iter().map(|id| job_ref(&client, id)).collect::<Result<_, _>>()?;
+    if jobs.is_empty() {
+        return every(&client).await;
+    }
+    let _timer = client.shared.volatile.counters.begin_call(CallKind::Jobs, &client.by);
+    listed(&client, jobs)
 }
 
 pub async fn one(client: Client, Path(job): Path<String>) -> RestResult {
@@ -40,11 +55,12 @@ pub async fn one(client: Client, Path(job): Path<String>) -> RestResult {
     listed(&client, vec![job])
 }
 
-/// The job that a path names.
+/// The job that a path names: `12`, the task `12_3` of an array, the component `12+1`. A set of tasks is not taken: a short text could
+/// stand for more of them than the server would hold.
 pub fn job_ref(client: &Client, job: &str) -> Result<JobRef, Refused> {
-    let id = job.parse::<u32>().ok();
-    let bad = || client.bad(&format!("{job}: expected the number of a job"));
-    Ok(JobRef::whole(JobId(id.ok_or_else(bad)?)))
+    let is_one = job.chars().all(|c| c.is_ascii_digit() || "_+".contains(c));
+    let named = Some(job).filter(|_| is_one).and_then(JobRef::parse);
+    named.ok_or_else(|| client.bad(&format!("{job}: expected the number of a job")))
 }
 
 /// All jobs that are in memory, or those named.
@@ -69,20 +85,35 @@ struct Submit {
 }
 
 impl Submit {
-    /// The script, and the properties of the one job.
-    fn parts(self) -> Result<(String, Value), String> {
-        let job = match (self.job, self.jobs) {
-            (job, None) => job.unwrap_or_default(),
-            (None, Some(mut jobs)) if jobs.len() == 1 => jobs.remove(0),
-            (None, Some(_)) => {
-                return Err("jobs: several jobs at once are submitted by sbatch alone".to_owned());
-            }
+    /// The script, and the properties of the job, or of each component of a heterogeneous one.
+    fn parts(self) -> Result<(String, Vec<Value>), String> {
+        let jobs = match (self.job, self.jobs) {
+            (job, None) => vec![job.unwrap_or_default()],
+            (None, Some(jobs)) => jobs,
             (Some(_), Some(_)) => return Err("job and jobs: expected one of the two".to_owned()),
         };
-        let own = job["script"].as_str().map(str::to_owned);
+        let own = jobs.first().and_then(|job| job["script"].as_str()).map(str::to_owned);
         let script = own.or(self.script).ok_or("script: expected the text of a batch script")?;
-        Ok((script, job))
+        Ok((script, jobs))
     }
+}
+
+/// The most components of a heterogeneous job.
+const COMPONENTS_MAX: usize = 128;
+
+/// The options of a job, or of several components, which a command line has a `:` between.
+fn options(jobs: &[Value]) -> Result<Vec<String>, String> {
+    if jobs.is_empty() || jobs.len() > COMPONENTS_MAX {
+        return Err(format!("jobs: {}: expected from 1 to {COMPONENTS_MAX}", jobs.len()));
+    }
+    let mut options = Vec::new();
+    for (at, job) in jobs.iter().enumerate() {
+        if at > 0 {
+            options.push(":".to_owned());
+        }
+        options.extend(submit::options(job)?);
+    }
+    Ok(options)
 }
 
 pub async fn submit(
@@ -91,10 +122,10 @@ pub async fn submit(
     body: Bytes,
 ) -> RestResult {
     let wanted: Submit = client.read(&body)?;
-    let (script, job) = wanted.parts().map_err(|why| client.bad(&why))?;
+    let (script, jobs) = wanted.parts().map_err(|why| client.bad(&why))?;
     let read = || -> Result<Draft, String> {
-        let options = submit::options(&job)?;
-        let variables = submit::environment(&job)?;
+        let options = options(&jobs)?;
+        let variables = submit::environment(jobs.first().unwrap_or(&Value::Null))?;
         let script = BatchScript { script: &script, options, variables };
         let draft = batch_script::read(&script, &client.by, &client.shared.setup.hostname);
         draft.map_err(|lines| lines.join("; "))
@@ -104,6 +135,46 @@ pub async fn submit(
     match client.ask_with(Some(held), call).await? {
         Answer::Submitted { job, .. } => {
             Ok(client.document(&rest::submitted(&client.context(), job)))
+        }
+        _ => Err(client.unexpected()),
+    }
+}
+
+/// The job of an allocation, or its components. It has no process, so that its environment is that of its steps.
+#[derive(Deserialize)]
+struct Allocate {
+    #[serde(default)]
+    job: Option<Value>,
+    #[serde(default)]
+    hetjob: Option<Vec<Value>>,
+}
+
+pub async fn allocate(
+    client: Client,
+    Extension(held): Extension<HeldRequest>,
+    body: Bytes,
+) -> RestResult {
+    let wanted: Allocate = client.read(&body)?;
+    let jobs = match (wanted.job, wanted.hetjob) {
+        (job, None) => vec![job.unwrap_or_default()],
+        (None, Some(jobs)) => jobs,
+        (Some(_), Some(_)) => return Err(client.bad("job and hetjob: expected one of the two")),
+    };
+    let has_script = |job: &Value| job["script"].as_str().is_some_and(|text| !text.is_empty());
+    if jobs.iter().any(has_script) {
+        return Err(client.bad("script: an allocation has none; expected job/submit"));
+    }
+    let read = || -> Result<Draft, String> {
+        let options = options(&jobs)?;
+        let host = &client.shared.setup.hostname;
+        let draft = batch_script::allocation(options, &client.by, host);
+        draft.map_err(|lines| lines.join("; "))
+    };
+    let draft = block_in_place(read).map_err(|why| client.bad(&why))?;
+    let call = Call::Submit(Box::new(draft.submission));
+    match client.ask_with(Some(held), call).await? {
+        Answer::Submitted { job, .. } => {
+            Ok(client.document(&rest::allocated(&client.context(), job)))
         }
         _ => Err(client.unexpected()),
     }
@@ -136,6 +207,21 @@ fn read_signal(client: &Client, word: Option<&str>) -> Result<Option<i32>, Refus
     Ok(Some(signal::number(word).ok_or_else(bad)?).filter(|number| *number != KILL))
 }
 
+/// Sets what the flags of a cancel ask for. Any other would do nothing here.
+fn set_flags(client: &Client, flags: &[String], cancel: &mut Cancel) -> Result<(), Refused> {
+    for flag in flags {
+        match flag.as_str() {
+            "BATCH_JOB" => cancel.batch_only = true,
+            "FULL_JOB" => cancel.full = true,
+            _ => {
+                let text = format!("flags: {flag}: expected BATCH_JOB or FULL_JOB");
+                return Err(client.bad(&text));
+            }
+        }
+    }
+    Ok(())
+}
+
 /// `?signal=` sends a signal instead; SIGKILL ends the job, as without it.
 pub async fn cancel(client: Client, Path(job): Path<String>, query: Query) -> RestResult {
     query::check(&client, &query, &["signal", "flags"])?;
@@ -143,7 +229,8 @@ pub async fn cancel(client: Client, Path(job): Path<String>, query: Query) -> Re
     let signal = read_signal(&client, query.get("signal").map(String::as_str))?;
     let id = named.id;
     let filter = JobFilter { jobs: vec![named], ..JobFilter::default() };
-    let cancel = Cancel { filter, step: None, signal, batch_only: false, full: false };
+    let mut cancel = Cancel { filter, step: None, signal, batch_only: false, full: false };
+    set_flags(&client, &query::list(&query, "flags"), &mut cancel)?;
     if let Answer::Cancelled(results) = client.ask(Call::Cancel(cancel)).await?
         && let Some(why) = results.into_iter().find_map(|result| result.refusal)
     {
@@ -218,13 +305,12 @@ pub async fn cancel_many(
     Extension(held): Extension<HeldRequest>,
     body: Bytes,
 ) -> RestResult {
-    let chosen: Chosen = client.read(&body)?;
-    if let Some(flag) = chosen.flags.first() {
-        return Err(client.bad(&format!("flags: {flag}: expected none")));
-    }
+    let mut chosen: Chosen = client.read(&body)?;
+    let flags = std::mem::take(&mut chosen.flags);
     let signal = read_signal(&client, chosen.signal.as_deref())?;
     let filter = chosen.filter(&client)?;
-    let cancel = Cancel { filter, step: None, signal, batch_only: false, full: false };
+    let mut cancel = Cancel { filter, step: None, signal, batch_only: false, full: false };
+    set_flags(&client, &flags, &mut cancel)?;
     let results = match client.ask_with(Some(held), Call::Cancel(cancel)).await? {
         Answer::Cancelled(results) => results,
         _ => return Err(client.unexpected()),

@@ -3,12 +3,15 @@
 //!
 //! - `client`: who asks in which version, and the forms of answers and refusals; `query`: what stands behind a path's question mark
 //! - `jobs`: jobs that are listed, submitted, changed and cancelled
-//! - `controller`: nodes, partitions, reservations, counters; `database`: accounts and the books
+//! - `controller`: nodes, partitions, reservations, shares, counters
+//! - `database`: accounts and the books; `list_query`, `history_query`: how they are narrowed
 
 mod client;
 mod controller;
 mod database;
+mod history_query;
 mod jobs;
+mod list_query;
 mod query;
 #[cfg(test)]
 mod tests;
@@ -44,20 +47,30 @@ type Handler = fn() -> MethodRouter<Arc<Shared>>;
 const ROUTES: &[(&str, &str, Handler)] = &[
     ("slurm",   "ping",               || get(controller::ping)),
     ("slurm",   "diag",               || get(controller::diagnostics)),
+    ("slurm",   "reconfigure",        || get(controller::reconfigure)),
+    ("slurm",   "shares",             || get(controller::shares)),
     ("slurm",   "jobs",               || get(jobs::all).delete(jobs::cancel_many)),
+    ("slurm",   "jobs/state",         || get(jobs::states)),
     ("slurm",   "job/submit",         || post(jobs::submit)),
+    ("slurm",   "job/allocate",       || post(jobs::allocate)),
     ("slurm",   "job/{job}",          || get(jobs::one).post(jobs::update).delete(jobs::cancel)),
-    ("slurm",   "nodes",              || get(controller::nodes)),
-    ("slurm",   "node/{node}",        || get(controller::node).post(controller::update_node)),
+    ("slurm",   "nodes",              || get(controller::nodes).post(controller::update_nodes)),
+    ("slurm",   "node/{node}",        || get(controller::node).post(controller::update_node).delete(controller::delete_node)),
     ("slurm",   "partitions",         || get(controller::partitions)),
     ("slurm",   "partition/{name}",   || get(controller::partition)),
     ("slurm",   "reservations",       || get(controller::reservations)),
     ("slurm",   "reservation/{name}", || get(controller::reservation)),
     ("slurm",   "licenses",           || get(controller::licenses)),
-    ("slurmdb", "config",             || get(database::configuration)),
+    ("slurmdb", "ping",               || get(database::ping)),
+    ("slurmdb", "diag",               || get(database::diagnostics)),
+    ("slurmdb", "config",             || get(database::configuration).post(database::configure)),
+    ("slurmdb", "instances",          || get(database::instances)),
+    ("slurmdb", "instance",           || get(database::instances)),
+    ("slurmdb", "users_association",    || post(database::add_users)),
+    ("slurmdb", "accounts_association", || post(database::add_accounts)),
     ("slurmdb", "jobs",               || get(database::jobs)),
     ("slurmdb", "job/{job}",          || get(database::job)),
-    ("slurmdb", "{list}",             || get(database::list).post(database::change).delete(database::remove_association)),
+    ("slurmdb", "{list}",             || get(database::list).post(database::change).delete(database::remove_associations)),
     ("slurmdb", "{list}/{name}",      || get(database::one).delete(database::remove)),
 ];
 

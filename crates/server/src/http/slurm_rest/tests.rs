@@ -131,6 +131,8 @@ async fn every_version_has_every_path() {
             ("slurm", "ping", "pings"),
             ("slurm", "diag", "statistics"),
             ("slurm", "jobs", "jobs"),
+            ("slurm", "jobs/state", "jobs"),
+            ("slurm", "shares", "shares"),
             ("slurm", "nodes", "nodes"),
             ("slurm", "partitions", "partitions"),
             ("slurm", "reservations", "reservations"),
@@ -145,6 +147,10 @@ async fn every_version_has_every_path() {
             ("slurmdb", "tres", "tres"),
             ("slurmdb", "wckeys", "wckeys"),
             ("slurmdb", "config", "accounts"),
+            ("slurmdb", "ping", "pings"),
+            ("slurmdb", "diag", "statistics"),
+            ("slurmdb", "instances", "instances"),
+            ("slurmdb", "instance", "instances"),
         ] {
             for end in ["", "/"] {
                 // The one key whose letters changed.
@@ -203,8 +209,56 @@ async fn job_is_submitted_changed_and_cancelled_in_the_later_form() {
     }
     let two = json!({"jobs": [job.clone(), job], "script": "#!/bin/sh\n"});
     let path = "/slurm/v0.0.42/job/submit";
-    let (status, why) = client.send_to(Method::POST, path, "root", two).await;
-    assert_eq!(status, StatusCode::BAD_REQUEST, "{why}");
+    let (status, submitted) = client.send_to(Method::POST, path, "root", two).await;
+    assert_eq!(status, StatusCode::OK, "{submitted}");
+    let first = submitted["job_id"].as_u64().expect("a number");
+    let (_, found) = client.get(&format!("/slurm/v0.0.42/job/{}", first + 1)).await;
+    let one = &found["jobs"][0];
+    assert_eq!((&one["het_job_id"], &one["het_job_offset"]), (&set(first), &set(1)), "{found}");
+    for bad in [json!({"jobs": [], "script": "#!/bin/sh\n"}), json!({"jobs": [{}], "job": {}})] {
+        let (status, why) = client.send_to(Method::POST, path, "root", bad).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{why}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn states_of_named_jobs_are_asked_for_at_once() {
+    let client = Client::new("root").await;
+    let first = client.server.submit("name: one").await.expect("a job");
+    let second = client.server.submit("name: two").await.expect("a job");
+    client.server.submit("name: three").await.expect("a job");
+    let path = |ids: &str| format!("/slurm/v0.0.42/jobs/state/?job_id={ids}");
+    let (status, found) = client.get(&path(&format!("{first},{second}"))).await;
+    assert_eq!(status, StatusCode::OK, "{found}");
+    let jobs = found["jobs"].as_array().expect("jobs");
+    let mut ids: Vec<u64> = jobs.iter().filter_map(|job| job["job_id"].as_u64()).collect();
+    ids.sort_unstable();
+    assert_eq!(ids, [u64::from(first.0), u64::from(second.0)]);
+    assert_eq!(found["jobs"][0]["job_state"], json!(["PENDING"]));
+    let (_, all) = client.get("/slurm/v0.0.42/jobs/state/").await;
+    assert_eq!(all["jobs"].as_array().map(Vec::len), Some(3));
+    for (ids, expected) in [
+        ("x", StatusCode::BAD_REQUEST),
+        ("1_[0-4000000000:2]", StatusCode::BAD_REQUEST),
+        ("4000000000", StatusCode::NOT_FOUND),
+    ] {
+        let (status, why) = client.get(&path(&ids.replace('[', "%5B").replace(']', "%5D"))).await;
+        assert_eq!(status, expected, "{ids}: {why}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn configuration_is_read_again_for_administrators_alone() {
+    let path = "/slurm/v0.0.42/reconfigure/";
+    let other = Client::new("nobody").await;
+    let (status, why) = other.send_to(Method::GET, path, "nobody", json!({})).await;
+    assert_eq!((status, &why["errors"][0]["error_number"]), (StatusCode::FORBIDDEN, &json!(2002)));
+    // This server was started without a folder to read: the administrator is told so.
+    let client = Client::new("root").await;
+    let (status, why) = client.get(path).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+    let text = why["errors"][0]["error"].as_str().unwrap_or_default();
+    assert!(text.contains("slurm.conf"), "{why}");
 }
 
 /// A parameter that is not known would silently widen what was asked for: it is refused by its name, whatever it holds.
@@ -233,13 +287,56 @@ async fn queries_narrow_and_strange_ones_are_refused() {
     assert_eq!(found["associations"], json!([]));
 }
 
+/// Every parameter that Slurm describes narrows by what it names, asks for what is shown anyway, or is refused.
+#[tokio::test(flavor = "multi_thread")]
+async fn lists_and_records_are_narrowed_by_each_of_their_parameters() {
+    let client = Client::new("root").await;
+    let job = client.server.submit("name: one").await.expect("a job");
+    let whole = json!({
+        "accounts": [{"name": "chem", "description": "fumes"}, {"name": "bio"}],
+        "users": [
+            {"name": "ann", "administrator_level": ["Operator"], "default": {"account": "chem"}},
+            {"name": "bob", "default": {"account": "bio"}, "associations": [{"account": "chem"}]},
+        ],
+    });
+    let config = "/slurmdb/v0.0.42/config";
+    let (status, done) = client.send_to(Method::POST, config, "root", whole).await;
+    assert_eq!(status, StatusCode::OK, "{done}");
+    let of_job = format!("jobs?step={job}.0&cluster=&format=x&skip_steps=true");
+    for (path, key, count) in [
+        ("users?admin_level=Operator&name=ann,bob&with_assocs=true", "users", 1),
+        ("users?default_account=bio", "users", 1),
+        ("accounts?description=fumes&WithAssociations=1", "accounts", 1),
+        ("associations?account=chem&user=ann,bob", "associations", 2),
+        ("associations?user=ann,bob&only_defaults=true", "associations", 2),
+        ("associations?user=ann,bob&only_defaults=false&with_usage=true", "associations", 3),
+        ("qos?name=normal&preempt_mode=DISABLED", "qos", 1),
+        ("qos?id=4000", "qos", 0),
+        (of_job.as_str(), "jobs", 1),
+        ("jobs?cpus_min=100000", "jobs", 0),
+        ("jobs?cluster=another", "jobs", 0),
+        ("jobs?wckey=none", "jobs", 0),
+        ("jobs?nodes_max=100000&show_duplicates=true", "jobs", 1),
+    ] {
+        let (status, found) = client.get(&format!("/slurmdb/v0.0.42/{path}")).await;
+        assert_eq!(status, StatusCode::OK, "{path}: {found}");
+        assert_eq!(found[key].as_array().map(Vec::len), Some(count), "{path}: {found}");
+    }
+    for bad in ["qos?user=ann", "users?account=chem", "jobs?cpus_max=many", "jobs?association=1"] {
+        let (status, why) = client.get(&format!("/slurmdb/v0.0.42/{bad}")).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{bad}: {why}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn several_jobs_are_cancelled_by_what_they_have_and_never_all_by_accident() {
     let client = Client::new("root").await;
     let first = client.server.submit("name: one").await.expect("a job");
     let second = client.server.submit("name: two").await.expect("a job");
     let path = "/slurm/v0.0.42/jobs/";
-    for bad in [json!({}), json!({"jobs": []}), json!({"all": true}), json!({"jobs": ["x"]})] {
+    let odd_flag = json!({"job_name": "one", "flags": ["CRON_JOBS"]});
+    let odd_job = json!({"jobs": ["x"]});
+    for bad in [json!({}), json!({"jobs": []}), json!({"all": true}), odd_job, odd_flag] {
         let (status, why) = client.send_to(Method::DELETE, path, "root", bad).await;
         assert_eq!(status, StatusCode::BAD_REQUEST, "{why}");
     }
@@ -265,9 +362,48 @@ async fn node_is_drained_and_resumed_by_administrators() {
     assert_eq!(client.send_to(Method::POST, &path, "root", resume).await.0, StatusCode::OK);
     let (status, _) = client.send_to(Method::POST, &path, "root", json!({"state": "x"})).await;
     assert_eq!(status, StatusCode::BAD_REQUEST);
+    let several = json!({"name": [NODE], "state": ["DOWN"], "reason": "all of them"});
+    let nodes = "/slurm/v0.0.42/nodes/";
+    let (status, done) = client.send_to(Method::POST, nodes, "root", several).await;
+    assert_eq!(status, StatusCode::OK, "{done}");
+    assert_eq!(client.get(&path).await.1["nodes"][0]["reason"], "all of them");
+    let unknown = json!({"name": ["none"], "state": ["RESUME"]});
+    let (status, why) = client.send_to(Method::POST, nodes, "root", unknown).await;
+    assert_eq!(status, StatusCode::NOT_FOUND, "{why}");
+    let (status, why) = client.send_to(Method::DELETE, &path, "root", json!({})).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST, "the configuration names it: {why}");
+    let none = "/slurm/v0.0.42/node/none";
+    let (status, _) = client.send_to(Method::DELETE, none, "root", json!({})).await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
     let other = Client::new("nobody").await;
-    let (status, why) = other.send_to(Method::POST, &path, "nobody", drain).await;
-    assert_eq!(status, StatusCode::FORBIDDEN, "{why}");
+    for (method, body) in [(Method::POST, drain), (Method::DELETE, json!({}))] {
+        let (status, why) = other.send_to(method, &path, "nobody", body).await;
+        assert_eq!(status, StatusCode::FORBIDDEN, "{why}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn allocation_is_asked_for_without_a_script() {
+    let client = Client::new("root").await;
+    let path = "/slurm/v0.0.42/job/allocate";
+    let wanted = json!({"job": {"tasks": 2, "current_working_directory": "/tmp"}});
+    let (status, done) = client.send_to(Method::POST, path, "root", wanted).await;
+    assert_eq!(status, StatusCode::OK, "{done}");
+    let (_, found) = client.get(&format!("/slurm/v0.0.42/job/{}", done["job_id"])).await;
+    let one = &found["jobs"][0];
+    assert_eq!((&one["name"], &one["batch_flag"]), (&json!("interactive"), &json!(false)));
+    let components = json!({"hetjob": [{"tasks": 1}, {"tasks": 1}]});
+    let (status, done) = client.send_to(Method::POST, path, "root", components).await;
+    assert_eq!(status, StatusCode::OK, "{done}");
+    for (bad, word) in [
+        (json!({"hetjob": [{}], "job": {}}), "hetjob"),
+        (json!({"job": {"script": "#!/bin/sh\n"}}), "script"),
+        (json!({"job": {"array": "1-4"}}), "array"),
+    ] {
+        let (status, why) = client.send_to(Method::POST, path, "root", bad).await;
+        let text = why["errors"][0]["error"].as_str().unwrap_or_default();
+        assert!(status == StatusCode::BAD_REQUEST && text.contains(word), "{why}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -307,4 +443,53 @@ async fn accounting_is_changed_by_administrators_and_by_nobody_else() {
         assert_eq!(status, StatusCode::OK, "{rest}: {done}");
     }
     assert_eq!(client.get(&path("account/chem")).await.0, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn users_and_accounts_are_added_many_at_once_and_removed_by_what_they_have() {
+    let client = Client::new("root").await;
+    let path = |rest: &str| format!("/slurmdb/v0.0.42/{rest}");
+    let send = |method: Method, rest: &str, body: Value| {
+        let path = path(rest);
+        let client = &client;
+        async move { client.send_to(method, &path, "root", body).await }
+    };
+    let limit = json!({"set": true, "infinite": false, "number": 4});
+    let association = json!({"maxjobs": limit});
+    let condition = json!({"accounts": ["chem", "bio"], "association": association});
+    let accounts = json!({"association_condition": condition, "account": {}});
+    let (status, done) = send(Method::POST, "accounts_association/", accounts).await;
+    assert_eq!((status, &done["added_accounts"]), (StatusCode::OK, &json!("chem,bio")), "{done}");
+    let condition =
+        json!({"users": ["ann", "bob"], "accounts": ["chem"], "association": association});
+    let users = json!({"association_condition": condition, "user": {"adminlevel": ["Operator"]}});
+    let other = Client::new("nobody").await;
+    let added = json!({"association_condition": {"accounts": ["chem"]}, "account": {}});
+    let (status, why) =
+        other.send_to(Method::POST, &path("accounts_association/"), "nobody", added).await;
+    assert_eq!(status, StatusCode::FORBIDDEN, "{why}");
+    let (status, done) = send(Method::POST, "users_association/", users).await;
+    assert_eq!((status, &done["added_users"]), (StatusCode::OK, &json!("ann,bob")), "{done}");
+    let (_, found) = client.get(&path("associations?user=ann")).await;
+    assert_eq!(found["associations"][0]["max"]["jobs"]["active"]["number"], 4, "{found}");
+    let (_, found) = client.get(&path("user/bob")).await;
+    assert_eq!(found["users"][0]["administrator_level"], json!(["Operator"]), "{found}");
+    let whole = json!({
+        "accounts": [{"name": "geo"}], "users": [{"name": "bob", "default": {"account": "geo"}}],
+    });
+    let (status, done) = send(Method::POST, "config", whole).await;
+    assert_eq!(status, StatusCode::OK, "{done}");
+    let (_, found) = client.get(&path("user/bob")).await;
+    assert_eq!(found["users"][0]["default"]["account"], "geo", "{found}");
+    for nothing in ["associations/", "associations/?user="] {
+        let (status, why) = send(Method::DELETE, nothing, json!({})).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{why}");
+    }
+    let (status, done) = send(Method::DELETE, "associations/?user=bob", json!({})).await;
+    assert_eq!(status, StatusCode::OK, "{done}");
+    assert_eq!(done["removed_associations"].as_array().map(Vec::len), Some(2), "{done}");
+    let (status, _) = send(Method::DELETE, "associations/?user=bob", json!({})).await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+    let (status, done) = send(Method::DELETE, "user/ann", json!({})).await;
+    assert_eq!((status, &done["removed_users"]), (StatusCode::OK, &Value::Null), "{done}");
 }

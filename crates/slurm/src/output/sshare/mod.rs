@@ -101,6 +101,14 @@ fn level(row: &Row<'_>, cell: &mut String) {
 
 /// All resources that the cluster counts, with zeros.
 fn every_tres(cell: &mut String, view: &SharesView, amount: impl Fn(&TresKind) -> u64) {
+    for (at, kind) in counted_kinds(&view.gres).into_iter().enumerate() {
+        let comma = if at == 0 { "" } else { "," };
+        push!(cell, "{comma}{kind}={}", amount(&kind));
+    }
+}
+
+/// The resources that a cluster with these generic resources counts.
+pub fn counted_kinds(gres: &[String]) -> Vec<TresKind> {
     let always = [
         TresKind::Cpu,
         TresKind::Mem,
@@ -111,11 +119,7 @@ fn every_tres(cell: &mut String, view: &SharesView, amount: impl Fn(&TresKind) -
         TresKind::Vmem,
         TresKind::Pages,
     ];
-    let generic = view.gres.iter().map(|name| TresKind::gres(name, None));
-    for (at, kind) in always.into_iter().chain(generic).enumerate() {
-        let comma = if at == 0 { "" } else { "," };
-        push!(cell, "{comma}{kind}={}", amount(&kind));
-    }
+    always.into_iter().chain(gres.iter().map(|name| TresKind::gres(name, None))).collect()
 }
 
 /// The names of all columns, four on a line.
@@ -161,7 +165,8 @@ fn columns(options: &Options) -> Result<Vec<ChosenColumn<Field>>, SshareError> {
     Ok(field_table::default_columns(FIELDS, &names))
 }
 
-fn is_shown(share: &ShareView, options: &Options) -> bool {
+/// Whether the options choose an association.
+pub fn is_shown(share: &ShareView, options: &Options) -> bool {
     let association = &share.association;
     let account = options.accounts.is_empty() || options.accounts.contains(&association.account);
     let user = match &association.user {

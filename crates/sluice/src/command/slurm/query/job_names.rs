@@ -1,13 +1,9 @@
 //! How jobs are named on a command line: ids with array tasks and steps, states, users.
 
 use ::slurm::words;
-use model::array::IndexSet;
 use model::change::JobRef;
-use model::id::{JobId, StepId};
+use model::id::StepId;
 use model::run::JobState;
-
-/// The highest index that an array task may have.
-const TASK_MAX: u32 = u32::MAX - 2;
 
 /// `12`, `12_3`, `12_[1-5]`, `12+1`, `12.0`, `12_3.batch`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,20 +18,7 @@ pub fn parse_job(word: &str) -> Option<NamedJob> {
         Some((job, step)) => (job, Some(parse_step(step)?)),
         None => (word, None),
     };
-    let (id, tasks) = match job.split_once('_') {
-        Some((id, "*")) => (id, Some(IndexSet::from_range(0, TASK_MAX))),
-        Some((id, tasks)) => (id, Some(IndexSet::parse(tasks, TASK_MAX).ok()?)),
-        None => (job, None),
-    };
-    // The id of a het component is the leader's plus its offset.
-    let (id, offset) = match id.split_once('+') {
-        Some((id, offset)) if tasks.is_none() => (id, offset.parse::<u32>().ok()?),
-        _ => (id, 0),
-    };
-    let first: u32 = id.parse().ok().filter(|id| *id > 0)?;
-    let id = JobId(first.checked_add(offset)?);
-    let component_of = (offset > 0).then_some(JobId(first));
-    Some(NamedJob { job: JobRef { id, tasks, component_of }, step })
+    Some(NamedJob { job: JobRef::parse(job)?, step })
 }
 
 fn parse_step(word: &str) -> Option<StepId> {
@@ -83,9 +66,11 @@ pub fn parse_users(text: &str, name_of: impl Fn(u32) -> Option<String>) -> Vec<S
 #[cfg(test)]
 mod tests {
     use super::*;
+    use model::array::IndexSet;
+    use model::id::JobId;
 
     fn job(id: u32, tasks: Option<&str>, step: Option<StepId>) -> NamedJob {
-        let tasks = tasks.map(|text| IndexSet::parse(text, TASK_MAX).expect("indices"));
+        let tasks = tasks.map(|text| IndexSet::parse(text, 100).expect("indices"));
         NamedJob { job: JobRef { id: JobId(id), tasks, component_of: None }, step }
     }
 

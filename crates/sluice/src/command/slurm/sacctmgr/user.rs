@@ -5,7 +5,7 @@ use super::association_key as key;
 use super::command_line::{CommandLine, Term, unknown_option};
 use super::value;
 use crate::command::slurm::query::CommandError;
-use model::account::Association;
+use model::account::{Association, missing_associations};
 use model::principal::Role;
 use model::raw_usage::UsageOwner;
 use std::collections::BTreeSet;
@@ -50,8 +50,9 @@ pub fn add(books: &mut Books, line: &CommandLine) -> Result<ExitCode, CommandErr
         );
         return books.nothing(" Nothing new added.\n");
     }
+    let known = &books.view.associations;
     let added =
-        new_associations(&books.view, &line.names, &accounts, &partitions, default.as_deref());
+        missing_associations(known, &line.names, &accounts, &partitions, default.as_deref());
     if added.is_empty() {
         return books.nothing(" Nothing new added.\n");
     }
@@ -70,37 +71,6 @@ pub fn add(books: &mut Books, line: &CommandLine) -> Result<ExitCode, CommandErr
     }
     said.push_str(&format!(" Non Default Settings\n{lines}"));
     books.commit(&said, calls)
-}
-
-/// The associations to add: each user in each account that it is not in yet. A user's first account is its default unless
-/// another is given.
-fn new_associations(
-    view: &AccountsView,
-    users: &[String],
-    accounts: &[String],
-    partitions: &[String],
-    default: Option<&str>,
-) -> Vec<Association> {
-    let mut added: Vec<Association> = Vec::new();
-    let partitions: Vec<Option<&String>> = match partitions {
-        [] => vec![None],
-        named => named.iter().map(Some).collect(),
-    };
-    let each = accounts.iter().flat_map(|a| partitions.iter().map(move |p| (a, *p)));
-    for (user, (account, partition)) in
-        users.iter().flat_map(|user| each.clone().map(move |pair| (user, pair)))
-    {
-        let of_user = |a: &&Association| a.user.as_deref() == Some(user);
-        let mut known = view.associations.iter().chain(&added).filter(of_user).peekable();
-        let first = known.peek().is_none();
-        if known.any(|a| a.account == *account && a.partition.as_ref() == partition) {
-            continue;
-        }
-        let default = default.map_or(first, |default| default == account);
-        let partition = partition.cloned();
-        added.push(Association { default, partition, ..key::plain(account, Some(user)) });
-    }
-    added
 }
 
 fn added_text(view: &AccountsView, added: &[Association]) -> String {
@@ -277,10 +247,15 @@ mod tests {
         list.iter().map(|s| (*s).to_owned()).collect()
     }
 
+    fn missing(user: &str, accounts: &[&str], default: Option<&str>) -> Vec<Association> {
+        let (known, users) = (key::view().associations, strings(&[user]));
+        missing_associations(&known, &users, &strings(accounts), &[], default)
+    }
+
     #[test]
     fn a_new_user_is_shown_as_slurm_shows_it() {
         let view = key::view();
-        let added = new_associations(&view, &strings(&["bob"]), &strings(&["physics"]), &[], None);
+        let added = missing("bob", &["physics"], None);
         assert!(added[0].default, "the first account of a user is its default");
         assert_eq!(
             added_text(&view, &added),
@@ -290,12 +265,10 @@ mod tests {
 
     #[test]
     fn a_user_is_added_once_to_an_account() {
-        let view = key::view();
-        let users = strings(&["alice"]);
-        assert!(new_associations(&view, &users, &strings(&["physics"]), &[], None).is_empty());
-        let more = new_associations(&view, &users, &strings(&["physics", "chem"]), &[], None);
+        assert!(missing("alice", &["physics"], None).is_empty());
+        let more = missing("alice", &["physics", "chem"], None);
         assert_eq!((more.len(), more[0].account.as_str(), more[0].default), (1, "chem", false));
-        let more = new_associations(&view, &users, &strings(&["chem"]), &[], Some("chem"));
+        let more = missing("alice", &["chem"], Some("chem"));
         assert!(more[0].default);
     }
 
