@@ -8,7 +8,7 @@ use crate::free::class::NodeClasses;
 use crate::free::cores;
 use crate::free::node_free::{NodeFree, ShareHolder};
 use crate::free::timeline::{
-    CORES, GRES, MEMORY, Millis, Occupancy, Timeline, columns_free, cores_shared,
+    CORES, Columns, GRES, MEMORY, Millis, Occupancy, Timeline, columns_free, cores_shared,
 };
 use crate::index::{ClassIndex, Rank};
 use crate::place::demand::{Demand, GresDemand};
@@ -145,9 +145,9 @@ impl NodeNeeds {
     }
 
     /// What the job takes of a node with so much free, by column.
-    pub fn amounts(&self, class: ClassIndex, free: &[u64]) -> Vec<u64> {
-        let Some(need) = &self.needs[class.at()] else { return Vec::new() };
-        let mut amounts = need.amounts.to_vec();
+    pub fn amounts(&self, class: ClassIndex, free: &[u64]) -> Columns {
+        let Some(need) = &self.needs[class.at()] else { return Columns::new() };
+        let mut amounts = Columns::from_slice(&need.amounts);
         if let Some(counts) = &need.divided
             && let Some(units) = self.divide(need, counts, free)
         {
