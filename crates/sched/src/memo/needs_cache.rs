@@ -195,7 +195,8 @@ impl NeedsCache {
             {
                 let mut is_changed = vec![false; baseline.nodes.len()];
                 log[from..].iter().for_each(|&node| is_changed[node as usize] = true);
-                known.order = Arc::new(resorted(needs, &known.order, &is_changed, baseline));
+                // The searches of earlier plans are gone: nobody else has the order, and it is changed in place.
+                resort(needs, Arc::make_mut(&mut known.order), &is_changed, baseline);
             }
             _ => known.order = sorted(),
         }
@@ -220,17 +221,12 @@ fn shared(
     needs
 }
 
-fn resorted(
-    needs: &NodeNeeds,
-    order: &FreeOrder,
-    is_changed: &[bool],
-    baseline: &Baseline,
-) -> FreeOrder {
+fn resort(needs: &NodeNeeds, order: &mut FreeOrder, is_changed: &[bool], baseline: &Baseline) {
     let ranked = needs.candidates.iter().zip(Rank::all());
     let fresh = ranked
         .filter(|(node, _)| is_changed[**node as usize])
         .filter_map(|(&node, rank)| Some((first_free(needs, baseline, node)?, rank)));
-    needs.resorted(order, is_changed, fresh.collect())
+    needs.resort(order, is_changed, fresh.collect());
 }
 
 fn first_free(needs: &NodeNeeds, baseline: &Baseline, node: u32) -> Option<i64> {
