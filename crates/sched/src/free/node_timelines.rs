@@ -16,6 +16,7 @@ use crate::memo::{Baseline, NodeScratch};
 use crate::place::{FreeNodes, Placement};
 use crate::reservation::{ReservationAccess, ReservationWindows};
 use crate::view::{Availability, RunningJob, View};
+use foldhash::fast::RandomState;
 use model::allocation::NodeShare;
 use model::amount::Bytes;
 use model::gres::GPU;
@@ -42,7 +43,7 @@ pub struct NodeTimelines<'a> {
     /// The nodes that were compared for all jobs that this plan starts.
     pub compared_nodes: usize,
     /// The very cores and devices that are free now, for nodes that this plan has looked into.
-    free_now: HashMap<u32, NodeFree>,
+    free_now: HashMap<u32, NodeFree, RandomState>,
     /// How often something was released. A release makes times that were found before it possibly too late.
     pub releases: u32,
     /// Nodes that a preempted job will leave before its time limit.
@@ -120,7 +121,7 @@ impl<'a> NodeTimelines<'a> {
             versions,
             modifications: 0,
             compared_nodes: 0,
-            free_now: HashMap::new(),
+            free_now: HashMap::default(),
             releases: 0,
             vacated: HashSet::new(),
             windows,

@@ -7,6 +7,7 @@ use crate::index::{ClassIndex, Rank};
 use crate::place::candidates;
 use crate::place::demand::Demand;
 use crate::view::View;
+use foldhash::fast::RandomState;
 use model::request::Request;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,10 +17,10 @@ const KEPT_MAX: usize = 1_024;
 
 #[derive(Debug, Clone, Default)]
 pub struct NeedsCache {
-    known: HashMap<NeedsKey, CachedNeeds>,
+    known: HashMap<NeedsKey, CachedNeeds, RandomState>,
     /// One for all requests that take the same of a node: jobs on two and on twenty nodes differ in how many they take. By the hash
     /// of what is taken: where nodes are for one user at a time, there are as many as users and requests.
-    orders: HashMap<u64, Vec<CachedOrder>>,
+    orders: HashMap<u64, Vec<CachedOrder>, RandomState>,
     partitions: Vec<PartitionNodes>,
     /// Nodes that changed, in order. An order is brought up to date when it is asked for.
     log: Vec<u32>,
@@ -207,7 +208,7 @@ impl NeedsCache {
 
 /// These needs, or the same ones that another request has.
 fn shared(
-    orders: &mut HashMap<u64, Vec<CachedOrder>>,
+    orders: &mut HashMap<u64, Vec<CachedOrder>, RandomState>,
     needs: NodeNeeds,
     uid: Option<u32>,
 ) -> Arc<NodeNeeds> {
