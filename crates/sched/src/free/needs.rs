@@ -261,20 +261,21 @@ fn need(
 mod tests {
     use super::*;
 
+    /// These times, with ranks from `first` on.
+    fn order(times: &[i64], first: u32) -> FreeOrder {
+        times.iter().copied().zip((first..).map(Rank)).collect()
+    }
+
     #[test]
     fn new_times_come_where_they_belong() {
-        let times = |times: &[i64]| -> FreeOrder { times.iter().copied().zip(Rank::all()).collect() };
         let sets: [&[i64]; 5] = [&[], &[3], &[1, 5], &[4, 4, 9], &[-2, 0, 7, 8]];
         for known in sets {
-            for fresh in sets {
-                // The ranks of the new ones are others: a node is in an order once.
-                let fresh: FreeOrder =
-                    times(fresh).into_iter().map(|(time, rank)| (time, Rank(rank.0 + 10))).collect();
-                let mut expected = [times(known), fresh.clone()].concat();
+            for new in sets {
+                let (mut merged, fresh) = (order(known, 0), order(new, 10));
+                let mut expected = [merged.clone(), fresh.clone()].concat();
                 expected.sort_unstable();
-                let mut order = times(known);
-                merge(&mut order, &fresh);
-                assert_eq!(order, expected);
+                merge(&mut merged, &fresh);
+                assert_eq!(merged, expected);
             }
         }
     }

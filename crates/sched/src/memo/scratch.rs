@@ -1,5 +1,5 @@
-//! Lists of an earlier plan, for their allocations: each is as long as the queue or the list of nodes. A plan reads nothing of them that
-//! it has not set.
+//! Lists of an earlier plan, for their allocations: each is as long as the queue or the list of nodes. A plan reads nothing of
+//! them that it has not set.
 
 use crate::free::timeline::Timeline;
 
