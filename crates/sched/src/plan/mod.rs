@@ -315,7 +315,7 @@ impl<'a> Planner<'a> {
                 return Some(Reason::ArrayTaskLimit);
             }
             if let Some(claimant) = claimant {
-                let Some(known) = self.shapes.get(shape) else { return None };
+                let known = self.shapes.get(shape)?;
                 let broken = self.usage.broken_by(claimant, &known.least, known.time_limit);
                 if let Some(limit) = broken {
                     return Some(Reason::Limit(Box::new(limit)));
