@@ -40,10 +40,6 @@ impl ShapeIndex {
     pub fn at(self) -> usize {
         self.0 as usize
     }
-
-    pub fn all() -> impl Iterator<Item = Self> {
-        (0..).map(Self)
-    }
 }
 
 impl ReservationIndex {

@@ -8,7 +8,7 @@ use crate::free::needs::{NeedsScope, NodeNeeds};
 use crate::free::node_timelines::FreeDuring;
 use crate::free::shape::{PlacementMode, Shape};
 use crate::free::slot_finder::SlotFinder;
-use crate::free::timeline::{BEGINNING, CORES, Millis, NEVER, Timeline, columns_of};
+use crate::free::timeline::{BEGINNING, CORES, Columns, Millis, NEVER, Timeline, columns_of};
 use crate::index::{Rank, ShapeIndex};
 use crate::place::place;
 use crate::view::{PreemptBy, Preemption, RunningJob, View};
@@ -50,9 +50,9 @@ pub struct PreemptRights<'a> {
 pub struct PreemptionPlan {
     pub victims: Vec<Preemption>,
     /// What the job takes of each node, by column.
-    pub parts: Vec<(u32, Vec<u64>)>,
+    pub parts: Vec<(u32, Columns)>,
     /// What ending jobs release: the node, until when they would have held it, how much.
-    pub left: Vec<(u32, Millis, Vec<u64>)>,
+    pub left: Vec<(u32, Millis, Columns)>,
     pub start: Millis,
 }
 
@@ -187,9 +187,9 @@ impl<'a> PreemptionSearch<'a> {
     fn released_by(
         &mut self,
         finder: &SlotFinder<'_, 'a>,
-        parts: &[(u32, Vec<u64>)],
+        parts: &[(u32, Columns)],
         victims: &[Arc<RunningJob>],
-    ) -> Vec<(u32, Millis, Vec<u64>)> {
+    ) -> Vec<(u32, Millis, Columns)> {
         let on_nodes = parts.iter().flat_map(|(node, _)| finder.baseline.on_node(*node));
         let ending = on_nodes.map(|(running, _)| running).filter(|running| running.is_ending);
         let mut left = Vec::new();
@@ -211,7 +211,7 @@ impl<'a> PreemptionSearch<'a> {
         finder: &SlotFinder<'_, 'a>,
         node: u32,
         (running, share): OnNode<'_>,
-    ) -> Vec<u64> {
+    ) -> Columns {
         let config = finder.timelines.config(node);
         let mut given = columns_of(config, &running.shares[*share as usize].1);
         if !running.is_ending && self.mode(running) == PreemptMode::Suspend {
@@ -394,7 +394,7 @@ impl<'a> PreemptionSearch<'a> {
 }
 
 /// What the job takes of which nodes, and the victims.
-type PreemptionChoice = (Vec<(u32, Vec<u64>)>, Vec<Arc<RunningJob>>);
+type PreemptionChoice = (Vec<(u32, Columns)>, Vec<Arc<RunningJob>>);
 
 fn end_at(running: &RunningJob, now: Millis) -> Millis {
     running.end.map_or(NEVER, |end| end.millis()).max(now + 1)

@@ -1,7 +1,7 @@
 //! How many jobs a minute a replay takes through the real state machine and scheduler.
 //!
 //! `cargo run --release -p sim --example replay_rate [JOBS [DAYS]]`: a synthetic load of 70 % on 1,000 nodes, all of it submitted in
-//! the first half of every ten days, so that some hundred jobs wait in the mean. With more days the queue is longer.
+//! the first half of every week, so that about 500 jobs wait in the mean. With more days the queue is longer.
 //! `… replay_rate TRACE POLICY` replays a trace.
 
 use sim::machine::single_processor_nodes;
@@ -12,7 +12,7 @@ use std::time::Instant;
 const NODES: u32 = 1_000;
 const LOAD: f64 = 0.7;
 const DAY_S: f64 = 86_400.0;
-const PERIOD_DAYS: f64 = 10.0;
+const PERIOD_DAYS: f64 = 7.0;
 const JOBS: u64 = 100_000;
 
 /// A pseudo-random sequence, the same in every run.

@@ -48,13 +48,13 @@ pub(super) fn aborting(job: &Job) -> Option<Event> {
 pub(super) fn closing(
     parameters: &Parameters,
     job: &Job,
-    attempt: &Attempt,
+    attempt: Attempt,
     ending: &Ending,
     at: Timestamp,
 ) -> Event {
     let outcome = match requeue::recorded_outcome(job, ending) {
         // An `srun` knows only that its task failed; the nodes have said why.
-        Outcome::Failed if is_out_of_memory(job, attempt) => Outcome::OutOfMemory,
+        Outcome::Failed if is_out_of_memory(job, &attempt) => Outcome::OutOfMemory,
         other => other,
     };
     let exit = match outcome {
@@ -73,9 +73,7 @@ pub(super) fn closing(
         derived_exit: derived.map(|s| s.exit).max().unwrap_or_default(),
         start: Some(attempt.start),
         end,
-        allocation: Some(attempt.allocation.clone()),
-        steps: changed_steps(job, attempt),
-        usage: attempt.usage.clone(),
+        steps: changed_steps(job, &attempt),
         reason: match ending.cause {
             EndCause::UserRefused(fault) => Reason::UserRefused(fault),
             EndCause::GpusUnderused => Reason::GpusUnderused,
@@ -95,6 +93,8 @@ pub(super) fn closing(
             },
         },
         suspended_ms: attempt.suspended_total_ms(end),
+        allocation: Some(attempt.allocation),
+        usage: attempt.usage,
     });
     let Some(requeue) = ending.requeue else {
         return Event::Ended { job: job.id, ended };

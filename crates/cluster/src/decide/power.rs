@@ -366,7 +366,7 @@ impl State {
                 step.waiting.clear();
                 step.end = Some(StepEnd { time: now, outcome: Outcome::Cancelled { by: 0 } });
             }
-            more.push(closing(&self.config.parameters, job, &closed, ending, now));
+            more.push(closing(&self.config.parameters, job, closed, ending, now));
         }
         events.extend(more);
     }

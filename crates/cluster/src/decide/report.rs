@@ -330,7 +330,7 @@ impl ReportedShare<'_> {
             self.finish_steps(&mut active, &verdict, forced);
             // The last share to end unasked decides the job's outcome.
             let ending = ending.unwrap_or(Ending::new(verdict.outcome, self.at, None));
-            events.push(closing(self.parameters, self.job, &active, &ending, self.at));
+            events.push(closing(self.parameters, self.job, active, &ending, self.at));
         }
         events
     }
@@ -410,7 +410,7 @@ pub(super) fn nodes_failed(
             step.waiting.clear();
             step.end = Some(StepEnd { time: at, outcome: Outcome::Cancelled { by: 0 } });
         }
-        events.push(closing(parameters, job, &closed, &ending, at));
+        events.push(closing(parameters, job, closed, &ending, at));
     }
     events
 }

@@ -21,7 +21,7 @@ use model::time::Timestamp;
 use sched::order::fair_tree::BranchRank;
 use sched::view::{NodeInfo, PendingJob, View};
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// With more jobs to look at than this, a comparison of all is quicker than a search for each.
 const FOLLOWED_JOBS_MAX: usize = 64;
@@ -40,12 +40,30 @@ pub struct ViewBuilder {
     position: Option<LogPosition>,
     view: View,
     /// The jobs of the view's running entries, in the same order, and those of its queue.
-    running: Vec<Arc<Job>>,
-    queue: Vec<Arc<Job>>,
+    running: Vec<SeenJob>,
+    queue: Vec<SeenJob>,
     /// Waiting jobs whose entries depend on other jobs or on the time, by id.
     dependent: Vec<JobId>,
     /// Views since the last one that was compared with the whole state.
     followed: u32,
+}
+
+/// A job as it was when its entry was made. The reference is weak, so that the state changes the job's record without a copy of it. A
+/// record that changed is at another address: the reference keeps the old address from being used again.
+#[derive(Debug)]
+struct SeenJob {
+    id: JobId,
+    record: Weak<Job>,
+}
+
+impl SeenJob {
+    fn of(job: &Arc<Job>) -> Self {
+        Self { id: job.id, record: Arc::downgrade(job) }
+    }
+
+    fn is(&self, job: &Arc<Job>) -> bool {
+        std::ptr::eq(self.record.as_ptr(), Arc::as_ptr(job))
+    }
 }
 
 /// What a job's entry is built from besides the job itself and the use of nodes.
@@ -145,8 +163,7 @@ impl ViewBuilder {
             self.followed = 0;
         }
         self.position = Some(state.change_log.position());
-        let View { nodes, partitions, running, queue, .. } = std::mem::take(&mut self.view);
-        self.view = View { nodes, partitions, running, queue, ..view::site(state) };
+        view::set_site(&mut self.view, state);
         &self.view
     }
 
@@ -196,7 +213,8 @@ impl ViewBuilder {
 
     /// Works out the priorities of the queue, where nothing else is new: a period ended. Nothing of a running job depends on it.
     fn set_priorities(&mut self, state: &State, ranking: &Ranking<'_>, now: Timestamp) {
-        for (job, entry) in self.queue.iter().zip(&mut self.view.queue) {
+        for entry in &mut self.view.queue {
+            let Some(job) = state.job(entry.job) else { continue };
             let in_partitions = ranking.priorities(job, &entry.partitions, now);
             let (priority, priorities) = view::shown_priorities(in_partitions);
             if (entry.priority, &entry.priorities) != (priority, &priorities) {
@@ -229,7 +247,8 @@ impl ViewBuilder {
         let is_independent = |job: &Job| is_comparable && !depends_on_more(job, ranking);
         let (jobs, entries) = (&mut self.queue, &mut self.view.queue);
         update_entries(jobs, entries, state, &state.queue, is_independent, waiting);
-        let dependent = self.queue.iter().filter(|job| depends_on_more(job, ranking));
+        let waiting = self.queue.iter().filter_map(|seen| state.job(seen.id));
+        let dependent = waiting.filter(|job| depends_on_more(job, ranking));
         self.dependent = dependent.map(|job| job.id).collect();
     }
 
@@ -274,17 +293,17 @@ fn depends_on_more(job: &Job, ranking: &Ranking<'_>) -> bool {
 
 /// Brings the entry of one job up to date; `job` is `None` if it has none any more. The entry is replaced only if it differs.
 fn update_entry<T: PartialEq>(
-    jobs: &mut Vec<Arc<Job>>,
+    jobs: &mut Vec<SeenJob>,
     entries: &mut Vec<Arc<T>>,
     id: JobId,
     job: Option<&Arc<Job>>,
     make: impl FnOnce(&Job) -> Option<T>,
 ) {
-    let known = jobs.binary_search_by_key(&id, |job| job.id);
-    let fresh = job.and_then(|job| Some((job.clone(), make(job)?)));
+    let known = jobs.binary_search_by_key(&id, |seen| seen.id);
+    let fresh = job.and_then(|job| Some((SeenJob::of(job), make(job)?)));
     match (known, fresh) {
-        (Ok(at), Some((job, fresh))) => {
-            jobs[at] = job;
+        (Ok(at), Some((seen, fresh))) => {
+            jobs[at] = seen;
             if *entries[at] != fresh {
                 entries[at] = Arc::new(fresh);
             }
@@ -293,8 +312,8 @@ fn update_entry<T: PartialEq>(
             jobs.remove(at);
             entries.remove(at);
         }
-        (Err(at), Some((job, fresh))) => {
-            jobs.insert(at, job);
+        (Err(at), Some((seen, fresh))) => {
+            jobs.insert(at, seen);
             entries.insert(at, Arc::new(fresh));
         }
         (Err(_), None) => {}
@@ -304,7 +323,7 @@ fn update_entry<T: PartialEq>(
 /// Brings the entries of these jobs up to date. An entry is rebuilt if the job changed or its entry depends on more than
 /// the job, and replaced only if it differs.
 fn update_entries<T: PartialEq + std::fmt::Debug>(
-    jobs: &mut Vec<Arc<Job>>,
+    jobs: &mut Vec<SeenJob>,
     entries: &mut Vec<Arc<T>>,
     state: &State,
     ids: &BTreeSet<JobId>,
@@ -321,7 +340,7 @@ fn update_entries<T: PartialEq + std::fmt::Debug>(
         while known.next_if(|(before, _)| before.id < *id).is_some() {}
         let before = known.next_if(|(before, _)| before.id == *id);
         let shown = match before {
-            Some((before, shown)) if Arc::ptr_eq(&before, job) && is_independent(job) => {
+            Some((before, shown)) if before.is(job) && is_independent(job) => {
                 debug_assert_eq!(Some(&*shown), make(job).as_ref(), "job {id} was not followed");
                 shown
             }
@@ -331,7 +350,7 @@ fn update_entries<T: PartialEq + std::fmt::Debug>(
                 same.unwrap_or_else(|| Arc::new(fresh))
             }
         };
-        jobs.push(job.clone());
+        jobs.push(SeenJob::of(job));
         entries.push(shown);
     }
 }

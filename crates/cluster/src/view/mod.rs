@@ -87,16 +87,35 @@ pub(crate) fn partitions(state: &State) -> Vec<PartitionInfo> {
 
 /// The parts of the view that are neither nodes, partitions nor jobs.
 pub(crate) fn site(state: &State) -> View {
-    View {
-        qos: state.qos.values().cloned().collect(),
-        reservations: state.reservations.values().cloned().collect(),
-        licenses: state.licenses_free(),
-        accounting: state.accounting(),
-        topology: state.topology(),
-        typical_jobs: state.typical_jobs(),
-        policy: policy(state),
-        ..View::default()
-    }
+    let mut view = View::default();
+    set_site(&mut view, state);
+    view
+}
+
+/// Brings those parts of a view up to date.
+pub(crate) fn set_site(view: &mut View, state: &State) {
+    let View {
+        nodes: _,
+        partitions: _,
+        running: _,
+        queue: _,
+        qos,
+        accounting,
+        reservations,
+        licenses,
+        topology,
+        typical_jobs,
+        policy: of_site,
+    } = view;
+    qos.clear();
+    qos.extend(state.qos.values().cloned());
+    reservations.clear();
+    reservations.extend(state.reservations.values().cloned());
+    *licenses = state.licenses_free();
+    *accounting = state.accounting();
+    *topology = state.topology();
+    *typical_jobs = state.typical_jobs();
+    *of_site = policy(state);
 }
 
 pub(crate) fn policy(state: &State) -> SchedulerPolicy {

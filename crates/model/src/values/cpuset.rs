@@ -2,15 +2,19 @@
 
 use crate::grammar::GrammarError;
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 use std::fmt;
 use std::str::FromStr;
 
 /// More CPUs than any node has; a list that names a higher one is refused.
 pub const CPU_MAX: u32 = 65_536;
 
+/// Words of 64 CPUs that a set holds in itself: the sets of most nodes need no allocation, and every plan and every share copies some.
+const INLINE_WORDS: usize = 2;
+
 #[derive(Clone, PartialEq, Eq, Hash, Default)]
 pub struct CpuSet {
-    words: Vec<u64>,
+    words: SmallVec<[u64; INLINE_WORDS]>,
 }
 
 impl CpuSet {
@@ -20,7 +24,12 @@ impl CpuSet {
 
     /// The CPUs `0..count`.
     pub fn first(count: u32) -> Self {
-        (0..count).collect()
+        assert!(count <= CPU_MAX, "{count} CPUs are beyond the bound {CPU_MAX}");
+        let mut words = SmallVec::from_elem(u64::MAX, count as usize / 64);
+        if !count.is_multiple_of(64) {
+            words.push((1 << (count % 64)) - 1);
+        }
+        Self { words }
     }
 
     pub fn insert(&mut self, cpu: u32) {
@@ -52,9 +61,8 @@ impl CpuSet {
     }
 
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
-        self.words.iter().enumerate().flat_map(|(i, w)| {
-            (0..64).filter(move |b| w & (1 << b) != 0).map(move |b| i as u32 * 64 + b)
-        })
+        let firsts = (0..).step_by(64);
+        firsts.zip(&self.words).flat_map(|(first, word)| bits(*word).map(move |bit| first + bit))
     }
 
     pub fn union(&mut self, other: &Self) {
@@ -87,6 +95,14 @@ impl CpuSet {
             self.words.pop();
         }
     }
+}
+
+/// The positions of the bits that are set, the lowest first.
+fn bits(word: u64) -> impl Iterator<Item = u32> {
+    let non_zero = |word: u64| (word != 0).then_some(word);
+    // Each step takes out the lowest bit.
+    std::iter::successors(non_zero(word), move |word| non_zero(word & (word - 1)))
+        .map(u64::trailing_zeros)
 }
 
 impl FromIterator<u32> for CpuSet {
@@ -168,6 +184,16 @@ mod tests {
         }
         for bad in ["x", "3-1", "1-", "70000"] {
             assert!(bad.parse::<CpuSet>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn first_cpus_are_those_below_the_count() {
+        for count in [0, 1, 63, 64, 65, 128, 200] {
+            let first = CpuSet::first(count);
+            assert_eq!(first, (0..count).collect(), "{count}");
+            assert!(first.iter().eq(0..count), "{count}");
+            assert_eq!(first.len(), count);
         }
     }
 

@@ -1,13 +1,13 @@
 //! A backfill slot: what a waiting job has reserved of its nodes for later.
 
-use super::timeline::{Millis, NEVER};
+use super::timeline::{Columns, Millis, NEVER};
 
 /// The amounts that a job takes of each of its nodes, by column, from `start` to `end`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackfillSlot {
     pub start: Millis,
     pub end: Millis,
-    pub amounts: Vec<(u32, Vec<u64>)>,
+    pub amounts: Vec<(u32, Columns)>,
 }
 
 impl BackfillSlot {

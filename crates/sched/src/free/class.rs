@@ -31,7 +31,7 @@ impl NodeClasses {
                 Some(class) => *class,
                 None => {
                     let empty = columns_free(&NodeFree::empty(&node.config), &node.config);
-                    classes.empty.push(empty.into());
+                    classes.empty.push(empty.into_boxed_slice());
                     classes.samples.push(node.config.clone());
                     let class = ClassIndex(classes.samples.len() as u32 - 1);
                     same_hash.push(class);

@@ -8,7 +8,7 @@ use crate::free::class::NodeClasses;
 use crate::free::cores;
 use crate::free::node_free::{NodeFree, ShareHolder};
 use crate::free::timeline::{
-    CORES, GRES, MEMORY, Millis, Occupancy, Timeline, columns_free, cores_shared,
+    CORES, Columns, GRES, MEMORY, Millis, Occupancy, Timeline, columns_free, cores_shared,
 };
 use crate::index::{ClassIndex, Rank};
 use crate::place::demand::{Demand, GresDemand};
@@ -145,9 +145,9 @@ impl NodeNeeds {
     }
 
     /// What the job takes of a node with so much free, by column.
-    pub fn amounts(&self, class: ClassIndex, free: &[u64]) -> Vec<u64> {
-        let Some(need) = &self.needs[class.at()] else { return Vec::new() };
-        let mut amounts = need.amounts.to_vec();
+    pub fn amounts(&self, class: ClassIndex, free: &[u64]) -> Columns {
+        let Some(need) = &self.needs[class.at()] else { return Columns::new() };
+        let mut amounts = Columns::from_slice(&need.amounts);
         if let Some(counts) = &need.divided
             && let Some(units) = self.divide(need, counts, free)
         {
@@ -190,25 +190,24 @@ impl NodeNeeds {
         self.only.as_ref().is_none_or(|only| is_in(only)) && !is_in(&self.excluded)
     }
 
-    /// Merges the new times of the changed nodes into the order.
-    pub fn resorted(
-        &self,
-        order: &FreeOrder,
-        is_changed: &[bool],
-        mut fresh: FreeOrder,
-    ) -> FreeOrder {
+    /// Puts the new times of the changed nodes into the order, instead of their old ones.
+    pub fn resort(&self, order: &mut FreeOrder, is_changed: &[bool], mut fresh: FreeOrder) {
+        order.retain(|(_, rank)| !is_changed[self.candidate(*rank) as usize]);
         fresh.sort_unstable();
-        let mut merged = Vec::with_capacity(order.len() + fresh.len());
-        let mut fresh = fresh.into_iter().peekable();
-        let stays = |(_, rank): &&(Millis, Rank)| !is_changed[self.candidate(*rank) as usize];
-        for entry in order.iter().filter(stays) {
-            while let Some(new) = fresh.next_if(|new| new < entry) {
-                merged.push(new);
-            }
-            merged.push(*entry);
-        }
-        merged.extend(fresh);
-        merged
+        merge(order, &fresh);
+    }
+}
+
+/// Puts the new times, which are sorted, into the order.
+fn merge(order: &mut FreeOrder, fresh: &[(Millis, Rank)]) {
+    let mut end = order.len();
+    order.extend_from_slice(fresh);
+    // The last one first: what comes behind it moves up at once, by one place for it and one for each new one before it.
+    for (before, new) in fresh.iter().enumerate().rev() {
+        let first_behind = order[..end].partition_point(|known| known < new);
+        order.copy_within(first_behind..end, first_behind + before + 1);
+        order[first_behind + before] = *new;
+        end = first_behind;
     }
 }
 
@@ -256,4 +255,28 @@ fn need(
     }
     let divided = several.then(|| amounts.gres.clone().into_boxed_slice());
     Some(ClassNeed { amounts: columns.into(), divided, config: config.clone() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// These times, with ranks from `first` on.
+    fn order(times: &[i64], first: u32) -> FreeOrder {
+        times.iter().copied().zip((first..).map(Rank)).collect()
+    }
+
+    #[test]
+    fn new_times_come_where_they_belong() {
+        let sets: [&[i64]; 5] = [&[], &[3], &[1, 5], &[4, 4, 9], &[-2, 0, 7, 8]];
+        for known in sets {
+            for new in sets {
+                let (mut merged, fresh) = (order(known, 0), order(new, 10));
+                let mut expected = [merged.clone(), fresh.clone()].concat();
+                expected.sort_unstable();
+                merge(&mut merged, &fresh);
+                assert_eq!(merged, expected);
+            }
+        }
+    }
 }

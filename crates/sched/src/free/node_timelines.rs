@@ -12,10 +12,11 @@ use crate::free::timeline::{
 };
 use crate::free::timeline::{CORE, CORES, NEVER};
 use crate::index::{ClassIndex, Rank, ReservationIndex};
-use crate::memo::Baseline;
+use crate::memo::{Baseline, NodeScratch};
 use crate::place::{FreeNodes, Placement};
 use crate::reservation::{ReservationAccess, ReservationWindows};
 use crate::view::{Availability, RunningJob, View};
+use foldhash::fast::RandomState;
 use model::allocation::NodeShare;
 use model::amount::Bytes;
 use model::gres::GPU;
@@ -32,17 +33,17 @@ pub struct NodeTimelines<'a> {
     pub classes: &'a NodeClasses,
     base: &'a [Timeline],
     /// For each node the position of its timeline in `modified`, counted from one; zero while it is not modified.
-    modified_at: Vec<u32>,
+    modified_at: &'a mut Vec<u32>,
     modified: &'a mut Vec<Timeline>,
     modified_used: usize,
     /// For each node how often this plan has changed its timeline.
-    versions: Vec<u32>,
+    versions: &'a mut Vec<u32>,
     /// How often this plan has changed any timeline.
     pub modifications: u64,
     /// The nodes that were compared for all jobs that this plan starts.
     pub compared_nodes: usize,
     /// The very cores and devices that are free now, for nodes that this plan has looked into.
-    free_now: Vec<Option<Box<NodeFree>>>,
+    free_now: HashMap<u32, NodeFree, RandomState>,
     /// How often something was released. A release makes times that were found before it possibly too late.
     pub releases: u32,
     /// Nodes that a preempted job will leave before its time limit.
@@ -52,7 +53,7 @@ pub struct NodeTimelines<'a> {
     unused_portions: HashMap<(u32, ReservationIndex), Vec<u64>>,
     /// The nodes that this plan has reserved for backfill slots, in the order of the queue; some slots may be released since.
     reserved: Vec<u32>,
-    is_reserved: Vec<bool>,
+    is_reserved: &'a mut Vec<bool>,
     /// Where narrow jobs count as ended first: for each node the job that this plan starts there, and its end.
     started: HashMap<u32, (Millis, EndingJob)>,
 }
@@ -85,7 +86,7 @@ impl SlotRank {
 
 /// The state of some nodes, to go back to.
 pub struct Checkpoint {
-    nodes: Vec<(u32, Timeline, Option<Box<NodeFree>>)>,
+    nodes: Vec<(u32, Timeline, Option<NodeFree>)>,
     unused_portions: HashMap<(u32, ReservationIndex), Vec<u64>>,
 }
 
@@ -97,29 +98,36 @@ impl<'a> NodeTimelines<'a> {
         view: &'a View,
         now: Millis,
         baseline: &'a Baseline,
-        modified: &'a mut Vec<Timeline>,
+        scratch: &'a mut NodeScratch,
         windows: &'a ReservationWindows,
     ) -> Self {
         let (classes, base) = (&baseline.classes, &baseline.timelines);
+        let NodeScratch { modified, modified_at, versions, is_reserved } = scratch;
+        for list in [&mut *modified_at, &mut *versions] {
+            list.clear();
+            list.resize(base.len(), 0);
+        }
+        is_reserved.clear();
+        is_reserved.resize(base.len(), false);
         let mut timelines = Self {
             view,
             now,
             baseline,
             classes,
             base,
-            modified_at: vec![0; base.len()],
+            modified_at,
             modified,
             modified_used: 0,
-            versions: vec![0; base.len()],
+            versions,
             modifications: 0,
             compared_nodes: 0,
-            free_now: vec![None; base.len()],
+            free_now: HashMap::default(),
             releases: 0,
             vacated: HashSet::new(),
             windows,
             unused_portions: HashMap::new(),
             reserved: Vec::new(),
-            is_reserved: vec![false; base.len()],
+            is_reserved,
             started: HashMap::new(),
         };
         timelines.reserve_portions();
@@ -326,7 +334,7 @@ impl<'a> NodeTimelines<'a> {
     /// The very cores and devices that are free now.
     pub fn free_now(&mut self, node: u32) -> &NodeFree {
         let info = &self.view.nodes[node as usize];
-        self.free_now[node as usize].get_or_insert_with(|| Box::new(NodeFree::of(info)))
+        self.free_now.entry(node).or_insert_with(|| NodeFree::of(info))
     }
 
     /// What a job that starts at `start` may use of a node until its end.
@@ -385,7 +393,7 @@ impl<'a> NodeTimelines<'a> {
             let config = self.config(*node);
             let mut amounts = columns_of(config, share);
             add_first_gpu_shares(&mut amounts, config, share, self.free_now(*node));
-            if let Some(exact) = &mut self.free_now[*node as usize] {
+            if let Some(exact) = self.free_now.get_mut(node) {
                 exact.take(config, share, holder);
             }
             self.use_reserved_portion(*node, access, &amounts);
@@ -406,7 +414,7 @@ impl<'a> NodeTimelines<'a> {
         for (node, share) in &running.shares {
             let config = self.config(*node);
             self.free_now(*node);
-            if let Some(exact) = &mut self.free_now[*node as usize] {
+            if let Some(exact) = self.free_now.get_mut(node) {
                 exact.cpus.subtract(&share.cpus);
             }
             let mut amounts = columns_of(config, share);
@@ -434,7 +442,7 @@ impl<'a> NodeTimelines<'a> {
 
     /// Saves the state of these nodes.
     pub fn checkpoint(&self, nodes: impl Iterator<Item = u32>) -> Checkpoint {
-        let one = |node| (node, self.of_node(node).clone(), self.free_now[node as usize].clone());
+        let one = |node| (node, self.of_node(node).clone(), self.free_now.get(&node).cloned());
         Checkpoint {
             nodes: nodes.map(one).collect(),
             unused_portions: self.unused_portions.clone(),
@@ -446,7 +454,10 @@ impl<'a> NodeTimelines<'a> {
         self.releases += 1;
         for (node, timeline, exact) in saved.nodes {
             self.modified(node).clone_from(&timeline);
-            self.free_now[node as usize] = exact;
+            match exact {
+                Some(exact) => self.free_now.insert(node, exact),
+                None => self.free_now.remove(&node),
+            };
         }
         self.unused_portions = saved.unused_portions;
     }

@@ -10,6 +10,7 @@ use model::allocation::{GresShare, NodeShare};
 use model::cpuset::CpuSet;
 use model::gres::GPU;
 use model::node::{NodeConfig, NodeGres};
+use smallvec::{SmallVec, smallvec};
 
 /// Milliseconds, as in `Timestamp`. A segment begins at its start and ends before the next segment's.
 pub type Millis = i64;
@@ -43,6 +44,9 @@ pub const NEVER: Millis = Millis::MAX;
 pub const CORES: usize = 0;
 pub const MEMORY: usize = 1;
 pub const GRES: usize = 2;
+
+/// Amounts by column. Nodes with up to two GRES lines need no allocation: a plan makes one for every node that it looks into.
+pub type Columns = SmallVec<[u64; 4]>;
 
 /// What one core counts for in its column. A core that `n` jobs may share counts for an `n`-th for each of them.
 pub const CORE: u64 = 1_000_000;
@@ -111,8 +115,8 @@ impl Occupancy {
 }
 
 /// The amounts of a share in the columns of its node.
-pub fn columns_of(config: &NodeConfig, share: &NodeShare) -> Vec<u64> {
-    let mut columns = vec![0; GRES + config.gres.len()];
+pub fn columns_of(config: &NodeConfig, share: &NodeShare) -> Columns {
+    let mut columns: Columns = smallvec![0; GRES + config.gres.len()];
     let cores = share.cpus.len().div_ceil(cores::threads(config));
     columns[CORES] = cores_shared(cores, share.sharers);
     columns[MEMORY] = share.memory.0;
@@ -155,8 +159,8 @@ fn units_of(line: &NodeGres, gres: &GresShare, left: u64) -> u64 {
 }
 
 /// The amounts in the columns of a node with so much free.
-pub fn columns_free(free: &NodeFree, config: &NodeConfig) -> Vec<u64> {
-    let mut columns = Vec::with_capacity(GRES + free.gres.len());
+pub fn columns_free(free: &NodeFree, config: &NodeConfig) -> Columns {
+    let mut columns = Columns::with_capacity(GRES + free.gres.len());
     let threads = cores::threads(config);
     let unused = u64::from(cores::count(&free.cpus, threads)) * CORE;
     columns.push(unused + left_of_shared(&free.shared, threads));
@@ -197,8 +201,24 @@ impl Clone for Timeline {
 
 impl Timeline {
     /// A timeline that never changes.
-    pub fn constant(free: Vec<u64>, presence: Occupancy) -> Self {
-        Self { width: free.len(), starts: vec![BEGINNING], free, presence: vec![presence] }
+    pub fn constant(free: &[u64], presence: Occupancy) -> Self {
+        Self {
+            width: free.len(),
+            starts: vec![BEGINNING],
+            free: free.to_vec(),
+            presence: vec![presence],
+        }
+    }
+
+    /// The same, with the allocations of `self`.
+    pub fn reset(&mut self, free: &[u64], presence: Occupancy) {
+        self.width = free.len();
+        self.starts.clear();
+        self.starts.push(BEGINNING);
+        self.free.clear();
+        self.free.extend_from_slice(free);
+        self.presence.clear();
+        self.presence.push(presence);
     }
 
     /// Appends a segment.
@@ -278,9 +298,9 @@ impl Timeline {
     }
 
     /// The least that is free at any moment from `start` to `end`, and everybody who is on the node then.
-    pub fn least_free(&self, start: Millis, end: Millis) -> (Vec<u64>, Occupancy) {
+    pub fn least_free(&self, start: Millis, end: Millis) -> (Columns, Occupancy) {
         let first = self.at(start);
-        let mut least = self.free(first).to_vec();
+        let mut least = Columns::from_slice(self.free(first));
         let mut presence = self.presence[first];
         for at in first + 1..self.starts.len() {
             if self.starts[at] >= end {

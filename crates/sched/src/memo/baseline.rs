@@ -8,6 +8,7 @@ use crate::free::timeline::{
 use crate::view::{NodeInfo, NodeUse, RunningJob, View};
 use model::gres::GPU;
 use model::node::NodeConfig;
+use smallvec::SmallVec;
 use std::sync::Arc;
 
 #[derive(Debug, Clone, Default)]
@@ -90,24 +91,18 @@ impl Baseline {
         }
         let changed: Vec<u32> =
             (0..view.nodes.len() as u32).filter(|&n| changed[n as usize]).collect();
-        let timeline = |node: u32| {
-            let at = node as usize;
-            let empty = &self.classes.empty[self.classes.of[at].at()];
-            timeline(&self.nodes[at], empty, &self.on_node[at], now)
-        };
-        let next_change = |timeline: &Timeline| timeline.next_change().unwrap_or(NEVER);
-        let free_cores = |timeline: &Timeline| timeline.free(0)[CORES];
         if self.timelines.is_empty() {
-            self.timelines = changed.iter().map(|&node| timeline(node)).collect();
-            self.next_changes = self.timelines.iter().map(next_change).collect();
-            self.free_cores = self.timelines.iter().map(free_cores).collect();
-        } else {
-            for &node in &changed {
-                let fresh = timeline(node);
-                self.next_changes[node as usize] = next_change(&fresh);
-                self.free_cores[node as usize] = free_cores(&fresh);
-                self.timelines[node as usize] = fresh;
-            }
+            let nothing = Timeline::constant(&[], Occupancy::default());
+            self.timelines = vec![nothing; view.nodes.len()];
+            self.next_changes = vec![NEVER; view.nodes.len()];
+            self.free_cores = vec![0; view.nodes.len()];
+        }
+        for at in changed.iter().map(|node| *node as usize) {
+            let whole = &self.classes.empty[self.classes.of[at].at()];
+            let timeline = &mut self.timelines[at];
+            set_timeline(timeline, &self.nodes[at], whole, &self.on_node[at], now);
+            self.next_changes[at] = timeline.next_change().unwrap_or(NEVER);
+            self.free_cores[at] = timeline.free(0)[CORES];
         }
         changed
     }
@@ -165,16 +160,19 @@ pub fn is_resumable(running: &RunningJob) -> bool {
     running.resume_when_free && !running.is_ending
 }
 
-/// One node's timeline: free now what is not used, and more as each job ends; `whole` is what the empty node has.
-fn timeline(
+/// Sets one node's timeline: free now what is not used, and more as each job ends; `whole` is what the empty node has. The timeline
+/// of before gives its allocations.
+fn set_timeline(
+    timeline: &mut Timeline,
     info: &NodeInfo,
     whole: &[u64],
     on: &[(Arc<RunningJob>, u32)],
     now: Millis,
-) -> Timeline {
+) {
     let config = &*info.config;
     if on.is_empty() && info.used == NodeUse::default() {
-        return Timeline::constant(whole.to_vec(), Occupancy::default());
+        timeline.reset(whole, Occupancy::default());
+        return;
     }
     let mut free = columns_free(&NodeFree::of(info), config);
     let mut there = Occupancy {
@@ -184,8 +182,8 @@ fn timeline(
         owner: info.used.user_exclusive.first().map(|(_, uid)| *uid),
     };
     let in_shares = config.gres.iter().any(|line| line.share_of.is_some());
-    let mut timeline = Timeline::constant(free.clone(), there);
-    let mut ends: Vec<(Millis, &(Arc<RunningJob>, u32))> = on
+    timeline.reset(&free, there);
+    let mut ends: SmallVec<[(Millis, &OnNode); 4]> = on
         .iter()
         // A job over its time limit will end, but has not yet.
         .filter_map(|on| Some((on.0.end?.millis().max(now + 1), on)))
@@ -210,7 +208,6 @@ fn timeline(
         (there.users, there.owner) = users_after(info, on, *end);
         timeline.push(*end, &free, there);
     }
-    timeline
 }
 
 type OnNode = (Arc<RunningJob>, u32);
@@ -273,8 +270,9 @@ mod tests {
         let view = cluster(vec![node]);
         let info = &view.nodes[0];
         let classes = NodeClasses::of_nodes(&view.nodes);
-        let idle = timeline(info, &classes.empty[0], &[], 0);
+        let mut idle = Timeline::constant(&[], Occupancy::default());
+        set_timeline(&mut idle, info, &classes.empty[0], &[], 0);
         let free = columns_free(&NodeFree::of(info), &info.config);
-        assert_eq!(idle, Timeline::constant(free, Occupancy::default()));
+        assert_eq!(idle, Timeline::constant(&free, Occupancy::default()));
     }
 }

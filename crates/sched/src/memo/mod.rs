@@ -5,6 +5,7 @@
 //!   needs_cache    for each demand the nodes in the order in which they come free; one order for all that take the same of a node
 //!   ordered_queue  the queue in order, with the shape of each entry
 //!   replay         which job had which backfill slot last time
+//!   scratch        lists of an earlier plan, for their allocations
 //! ```
 //!
 //! All of it is a function of the view and the time alone. What is pointed to by the same `Arc` as
@@ -14,13 +15,14 @@ mod baseline;
 mod needs_cache;
 mod ordered_queue;
 mod replay;
+mod scratch;
 
 pub(crate) use baseline::{Baseline, is_resumable};
 pub(crate) use needs_cache::NeedsCache;
 pub(crate) use ordered_queue::{OrderedQueue, QueueSlot, ShapeKey};
 pub(crate) use replay::{Replay, ReplayLog, SlotRecord};
+pub(crate) use scratch::{NodeScratch, Scratch};
 
-use crate::free::timeline::Timeline;
 use crate::reservation::ReservationWindows;
 use crate::topology::Switches;
 use crate::view::{PartitionInfo, SchedulerPolicy, View};
@@ -33,8 +35,7 @@ pub struct Memo {
     pub(crate) needs_cache: NeedsCache,
     pub(crate) queue: OrderedQueue,
     pub(crate) replay_log: ReplayLog,
-    /// Timelines of an earlier plan, for their allocations.
-    pub(crate) scratch: Vec<Timeline>,
+    pub(crate) scratch: Scratch,
     partitions: Vec<PartitionInfo>,
     policy: SchedulerPolicy,
     pub(crate) windows: ReservationWindows,

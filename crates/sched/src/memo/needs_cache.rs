@@ -7,6 +7,7 @@ use crate::index::{ClassIndex, Rank};
 use crate::place::candidates;
 use crate::place::demand::Demand;
 use crate::view::View;
+use foldhash::fast::RandomState;
 use model::request::Request;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,10 +17,10 @@ const KEPT_MAX: usize = 1_024;
 
 #[derive(Debug, Clone, Default)]
 pub struct NeedsCache {
-    known: HashMap<NeedsKey, CachedNeeds>,
+    known: HashMap<NeedsKey, CachedNeeds, RandomState>,
     /// One for all requests that take the same of a node: jobs on two and on twenty nodes differ in how many they take. By the hash
     /// of what is taken: where nodes are for one user at a time, there are as many as users and requests.
-    orders: HashMap<u64, Vec<CachedOrder>>,
+    orders: HashMap<u64, Vec<CachedOrder>, RandomState>,
     partitions: Vec<PartitionNodes>,
     /// Nodes that changed, in order. An order is brought up to date when it is asked for.
     log: Vec<u32>,
@@ -195,7 +196,8 @@ impl NeedsCache {
             {
                 let mut is_changed = vec![false; baseline.nodes.len()];
                 log[from..].iter().for_each(|&node| is_changed[node as usize] = true);
-                known.order = Arc::new(resorted(needs, &known.order, &is_changed, baseline));
+                // The searches of earlier plans are gone: nobody else has the order, and it is changed in place.
+                resort(needs, Arc::make_mut(&mut known.order), &is_changed, baseline);
             }
             _ => known.order = sorted(),
         }
@@ -206,7 +208,7 @@ impl NeedsCache {
 
 /// These needs, or the same ones that another request has.
 fn shared(
-    orders: &mut HashMap<u64, Vec<CachedOrder>>,
+    orders: &mut HashMap<u64, Vec<CachedOrder>, RandomState>,
     needs: NodeNeeds,
     uid: Option<u32>,
 ) -> Arc<NodeNeeds> {
@@ -220,17 +222,12 @@ fn shared(
     needs
 }
 
-fn resorted(
-    needs: &NodeNeeds,
-    order: &FreeOrder,
-    is_changed: &[bool],
-    baseline: &Baseline,
-) -> FreeOrder {
+fn resort(needs: &NodeNeeds, order: &mut FreeOrder, is_changed: &[bool], baseline: &Baseline) {
     let ranked = needs.candidates.iter().zip(Rank::all());
     let fresh = ranked
         .filter(|(node, _)| is_changed[**node as usize])
         .filter_map(|(&node, rank)| Some((first_free(needs, baseline, node)?, rank)));
-    needs.resorted(order, is_changed, fresh.collect())
+    needs.resort(order, is_changed, fresh.collect());
 }
 
 fn first_free(needs: &NodeNeeds, baseline: &Baseline, node: u32) -> Option<i64> {

@@ -6,12 +6,13 @@ use crate::order::{self, JobInPartition, QueueKey};
 use crate::reservation::{ReservationAccess, ReservationWindows};
 use crate::topology::is_waived;
 use crate::view::{DependencyState, PendingJob, View};
+use foldhash::fast::RandomState;
 use model::id::JobId;
 use model::request::{Request, Sharing};
 use model::time::Timestamp;
 use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::BuildHasher;
 use std::sync::Arc;
 
 #[derive(Debug, Clone, Default)]
@@ -27,7 +28,8 @@ pub struct OrderedQueue {
     pub shapes: Vec<ShapeKey>,
     /// By the index of the shape; shorter than `shapes` while nothing is known of the last ones.
     waiting_shapes: Vec<Option<WaitingShape>>,
-    by_hash: HashMap<u64, Vec<ShapeIndex>>,
+    by_hash: HashMap<u64, Vec<ShapeIndex>, RandomState>,
+    hasher: RandomState,
     /// Whether jobs of different users can have different answers.
     by_user: bool,
     now: Timestamp,
@@ -315,10 +317,9 @@ impl OrderedQueue {
         let access = windows.access_of(waiting);
         let waived =
             is_waived(waiting.spec.request(), waiting.submit, self.now, self.switch_wait_s);
-        let mut hasher = DefaultHasher::new();
         let limit_s = waiting.spec.launch.limit_s;
-        (waiting.spec.request(), limit_s, partition, uid, &access, waived).hash(&mut hasher);
-        let same_hash = self.by_hash.entry(hasher.finish()).or_default();
+        let asked = (waiting.spec.request(), limit_s, partition, uid, &access, waived);
+        let same_hash = self.by_hash.entry(self.hasher.hash_one(asked)).or_default();
         let is_same = |at: &&ShapeIndex| {
             let known = &self.shapes[at.at()];
             (known.partition, known.uid, &known.access, known.switches_waived)

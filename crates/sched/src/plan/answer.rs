@@ -117,12 +117,10 @@ impl<'a> Planner<'a> {
     fn waiting_shapes(&mut self) -> Vec<(ShapeIndex, WaitingShape)> {
         let (queue, baseline) = (self.queue, self.baseline);
         let needs_cache = &mut *self.needs_cache;
-        // Few shapes are worked out in a plan: whether they are known is asked of those alone.
-        let shapes = self.shapes.iter_mut().zip(ShapeIndex::all());
-        let worked_out = shapes.filter_map(|(shape, at)| Some((shape.as_mut()?, at)));
-        let unknown = worked_out.filter(|(_, at)| queue.waiting_shape(*at).is_none());
+        let worked_out = self.shapes.iter_mut();
+        let unknown = worked_out.filter(|(at, _)| queue.waiting_shape(*at).is_none());
         let waiting =
-            unknown.filter_map(|(shape, at)| Some((at, shape.waiting(needs_cache, baseline)?)));
+            unknown.filter_map(|(at, shape)| Some((at, shape.waiting(needs_cache, baseline)?)));
         waiting.collect()
     }
 

@@ -3,7 +3,7 @@
 use super::{Planner, Purpose};
 use crate::free::backfill_slot::BackfillSlot;
 use crate::free::cores;
-use crate::free::timeline::{CORE, CORES};
+use crate::free::timeline::{CORE, CORES, Columns};
 use crate::index::ShapeIndex;
 use crate::memo::{QueueSlot, SlotRecord};
 use crate::order::JobInPartition;
@@ -155,7 +155,7 @@ impl<'a> Planner<'a> {
         start: i64,
         kept: &BackfillSlot,
     ) -> Estimate {
-        let of_node = |(node, amounts): &(u32, Vec<u64>)| {
+        let of_node = |(node, amounts): &(u32, Columns)| {
             let config = self.timelines.config(*node);
             let cores = amounts[CORES].div_ceil(CORE) as u32;
             (config.name.clone(), cores * cores::threads(config))

@@ -19,6 +19,7 @@ mod het;
 mod licenses;
 mod preemption;
 mod reservations;
+mod shapes;
 mod start;
 
 use crate::free::backfill_slot::BackfillSlot;
@@ -30,7 +31,9 @@ use crate::free::waiting_shape::WaitingShape;
 use crate::gate;
 use crate::gate::limits::{Claimant, Usage};
 use crate::index::ShapeIndex;
-use crate::memo::{Baseline, Memo, NeedsCache, OrderedQueue, QueueSlot, Replay, SlotRecord};
+use crate::memo::{
+    Baseline, Memo, NeedsCache, OrderedQueue, QueueSlot, Replay, Scratch, SlotRecord,
+};
 use crate::order::JobInPartition;
 use crate::preempt::PreemptionSearch;
 use crate::topology::Switches;
@@ -38,6 +41,7 @@ use crate::view::{Estimate, Plan, Preemption, RunningJob, Start, View};
 use model::id::JobId;
 use model::reason::Reason;
 use model::time::Timestamp;
+use shapes::PlanShapes;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -94,12 +98,11 @@ pub struct Planner<'a> {
     timelines: NodeTimelines<'a>,
     usage: Usage<'a>,
     has_limits: bool,
-    /// By the index of their key in the queue; `None` until first asked for.
-    shapes: Vec<Option<Box<Shape<'a>>>>,
+    shapes: PlanShapes<'a>,
     /// For each entry of the queue the tasks that have not started.
-    left: Vec<u32>,
+    left: &'a mut Vec<u32>,
     /// For each entry how many more tasks its throttle lets start now.
-    allowed: Vec<u32>,
+    allowed: &'a mut Vec<u32>,
     /// In queue order.
     reasons: Vec<(JobId, Reason)>,
     /// For entries with several slots the position of their reason.
@@ -147,6 +150,11 @@ impl<'a> Planner<'a> {
     ) -> Self {
         let Memo { baseline, needs_cache, queue, scratch, windows, switches, .. } = memo;
         let (baseline, queue, windows) = (&*baseline, &*queue, &*windows);
+        let Scratch { nodes, shape_positions, left, allowed } = scratch;
+        left.clear();
+        left.extend(queue.summaries.iter().map(|entry| entry.tasks));
+        allowed.clear();
+        allowed.extend(queue.summaries.iter().map(|entry| entry.tasks_allowed));
         let recorded = queue.slots.iter().filter(|slot| slot.is_recorded);
         replay.retain_jobs(recorded.map(|slot| slot.job()));
         // Which jobs a reservation's window admits changes as time passes.
@@ -158,14 +166,14 @@ impl<'a> Planner<'a> {
             purpose,
             view,
             now,
-            timelines: NodeTimelines::new(view, now.millis(), baseline, scratch, windows),
+            timelines: NodeTimelines::new(view, now.millis(), baseline, nodes, windows),
             baseline,
             needs_cache,
             has_limits: usage.has_limits(),
             usage,
-            shapes: queue.shapes.iter().map(|_| None).collect(),
-            left: queue.summaries.iter().map(|entry| entry.tasks).collect(),
-            allowed: queue.summaries.iter().map(|entry| entry.tasks_allowed).collect(),
+            shapes: PlanShapes::new(shape_positions, queue.shapes.len()),
+            left,
+            allowed,
             reasons: Vec::with_capacity(queue.summaries.len()),
             reason_at: HashMap::new(),
             at: 0,
@@ -252,7 +260,7 @@ impl<'a> Planner<'a> {
     /// free.
     fn has_nothing_free(&mut self, slot: &QueueSlot) -> bool {
         // Once the shape is worked out in this plan, its own search is quicker.
-        if let Some(shape) = &self.shapes[slot.shape.at()] {
+        if let Some(shape) = self.shapes.get(slot.shape) {
             return shape.is_settled();
         }
         let queue = self.queue;
@@ -307,7 +315,7 @@ impl<'a> Planner<'a> {
                 return Some(Reason::ArrayTaskLimit);
             }
             if let Some(claimant) = claimant {
-                let Some(Some(known)) = self.shapes.get(shape.at()) else { return None };
+                let known = self.shapes.get(shape)?;
                 let broken = self.usage.broken_by(claimant, &known.least, known.time_limit);
                 if let Some(limit) = broken {
                     return Some(Reason::Limit(Box::new(limit)));
@@ -339,16 +347,16 @@ impl<'a> Planner<'a> {
 
     fn shape(&mut self, shape: ShapeIndex) -> &mut Shape<'a> {
         let (view, queue, switches) = (self.view, self.queue, self.switches.as_ref());
-        self.shapes[shape.at()]
-            .get_or_insert_with(|| Box::new(Shape::new(view, &queue.shapes[shape.at()], switches)))
+        self.shapes
+            .get_or_insert_with(shape, || Shape::new(view, &queue.shapes[shape.at()], switches))
     }
 
     /// The shape, and the search for it.
     fn finder(&mut self, shape: ShapeIndex) -> (&mut Shape<'a>, SlotFinder<'_, 'a>) {
         let (view, queue, switches) = (self.view, self.queue, self.switches.as_ref());
-        let slot = &mut self.shapes[shape.at()];
-        let shape = slot
-            .get_or_insert_with(|| Box::new(Shape::new(view, &queue.shapes[shape.at()], switches)));
+        let shape = self
+            .shapes
+            .get_or_insert_with(shape, || Shape::new(view, &queue.shapes[shape.at()], switches));
         let finder = SlotFinder {
             timelines: &mut self.timelines,
             needs_cache: self.needs_cache,

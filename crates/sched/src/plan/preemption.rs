@@ -41,9 +41,9 @@ impl<'a> Planner<'a> {
         let priority = waiting.priority;
         let rights = PreemptRights { tier, qos: &waiting.qos, priority };
         let (view, queue, switches) = (self.view, self.queue, self.switches.as_ref());
-        let slot = &mut self.shapes[shape.at()];
-        let known = slot
-            .get_or_insert_with(|| Box::new(Shape::new(view, &queue.shapes[shape.at()], switches)));
+        let known = self
+            .shapes
+            .get_or_insert_with(shape, || Shape::new(view, &queue.shapes[shape.at()], switches));
         let mut finder = SlotFinder {
             timelines: &mut self.timelines,
             needs_cache: self.needs_cache,
