@@ -316,21 +316,40 @@ pub fn recounts(state: &State) -> Checked {
     hold(uses.is_empty(), || "jobs hold nodes that do not exist".to_owned())
 }
 
+/// A view that was made from nothing, and what its plan remembers.
+pub struct FromNothing {
+    view: View,
+    memo: Memo,
+}
+
 /// A plan that was made step by step equals one that is made from nothing.
-pub fn plan_from_nothing(state: &State, now: Timestamp, view: &View, plan: &Plan) -> Checked {
+pub fn plan_from_nothing(
+    state: &State,
+    now: Timestamp,
+    view: &View,
+    plan: &Plan,
+) -> Result<FromNothing, Broken> {
     let anew = cluster::view::view(state, now);
     let is_followed = view.queue == anew.queue && view.running == anew.running;
     hold(is_followed, || "the view was not followed".to_owned())?;
-    let from_nothing = sched::plan(&anew, now, &mut Memo::default());
+    let mut memo = Memo::default();
+    let from_nothing = sched::plan(&anew, now, &mut memo);
     hold(*plan == from_nothing, || {
         format!("the plan {plan:?} differs from the one made from nothing: {from_nothing:?}")
-    })
+    })?;
+    Ok(FromNothing { view: anew, memo })
 }
 
-/// What is explained of a waiting job is true.
-pub fn explanation(state: &State, now: Timestamp, view: &View, job: JobId) -> Checked {
+/// What is explained of a waiting job is true. The explanation goes on from the plan that was made from nothing.
+pub fn explanation(
+    state: &State,
+    now: Timestamp,
+    from_nothing: FromNothing,
+    job: JobId,
+) -> Checked {
     let Some(known) = state.job(job) else { return Ok(()) };
-    let explained = sched::explain(view, now, &mut Memo::default(), job);
+    let FromNothing { view, mut memo } = from_nothing;
+    let explained = sched::explain(&view, now, &mut memo, job);
     let Some(explained) = explained else {
         return Err(Broken(format!("job {job} waits, and nothing explains it")));
     };

@@ -327,12 +327,13 @@ impl World {
         if server.plan_under_way {
             return Ok(());
         }
-        let view = server.view_builder.view(&server.state, now);
+        let Server { state, view_builder, memo, .. } = &mut *server;
+        let view = view_builder.update(state, now);
         let resumes = view.running.iter().any(|running| running.resume_when_free);
         if view.queue.is_empty() && !resumes {
             return Ok(());
         }
-        let plan = sched::plan(&view, now, &mut server.memo);
+        let plan = sched::plan(view, now, memo);
         let commands = plan_commands(plan, now);
         if commands.is_empty() {
             return Ok(());
@@ -364,13 +365,14 @@ impl World {
     fn check_all(&mut self) -> Checked {
         let now = self.server_time();
         let Some(server) = &mut self.server else { return Ok(()) };
-        checks::recounts(&server.state)?;
-        let view = server.view_builder.view(&server.state, now);
-        let plan = sched::plan(&view, now, &mut server.memo);
-        checks::plan_from_nothing(&server.state, now, &view, &plan)?;
+        let Server { state, view_builder, memo, .. } = server;
+        checks::recounts(state)?;
+        let view = view_builder.update(state, now);
+        let plan = sched::plan(view, now, memo);
+        let from_nothing = checks::plan_from_nothing(state, now, view, &plan)?;
         let waiting = self.chance.pick(&view.queue).map(|waiting| waiting.job);
         match waiting {
-            Some(job) => checks::explanation(&server.state, now, &view, job),
+            Some(job) => checks::explanation(state, now, from_nothing, job),
             None => Ok(()),
         }
     }
