@@ -128,49 +128,6 @@ fn up_server_waits_for_a_database_that_has_no_session_left() {
 }
 
 #[test]
-fn up_leader_without_a_session_refuses_submits_in_one_line_while_jobs_run_on() {
-    let database = TestDatabase::start();
-    // The limit of a role is not for a superuser, as the tests' own user is one.
-    database.execute("postgres", "CREATE ROLE limited LOGIN");
-    database.execute("postgres", "ALTER DATABASE sluice OWNER TO limited");
-    let url = database.url().replace("user=sluice", "user=limited");
-    let cluster = Cluster::folder(TWO_NODES);
-    let log = || {
-        let mut options = std::fs::OpenOptions::new();
-        options.create(true).append(true).open(cluster.path("server.log")).expect("a log")
-    };
-    let start = || {
-        let server = Server::spawn_with_log(&mut server_command(&cluster, &url), log().into());
-        server.await_line("sluice is up");
-        server
-    };
-    let mut server = start();
-    let _agent = agent("node1", &[&cluster]);
-    let body = "echo run >> runs; until [ -e go ]; do sleep 0.05; done; echo ended >> runs; exit 3";
-    let job = cluster.submit(&["-w", "node1", "--no-requeue", "-o", "/dev/null", "--wrap", body]);
-    cluster.await_file("runs", |text| !text.is_empty());
-    database.execute("postgres", "ALTER ROLE limited CONNECTION LIMIT 0");
-    end_sessions(&database);
-    refused(&submit(&cluster), "");
-    within(TIMEOUT, "the server says that no session is left", || {
-        let log = std::fs::read_to_string(cluster.path("server.log")).unwrap_or_default();
-        log.contains("too many connections for role").then_some(())
-    });
-    cluster.write("go", "");
-    cluster.await_file("runs", |text| text.contains("ended"));
-    database.execute("postgres", "ALTER ROLE limited CONNECTION LIMIT -1");
-    // A server that had no session for long has ended, and its service manager starts it again.
-    within(TIMEOUT, "submits are taken again", || {
-        if server.process.try_wait().expect("its end").is_some() {
-            server = start();
-        }
-        (submit(&cluster).code == 0).then_some(())
-    });
-    assert_eq!(cluster.await_end(job), "FAILED|3:0");
-    assert_eq!(cluster.read("runs"), "run\nended\n");
-}
-
-#[test]
 fn up_clock_of_the_database_decides_who_leads_also_where_it_is_an_hour_off_and_is_set() {
     let mut database = TestDatabase::start();
     let clock = Clock::make(database.folder());
