@@ -214,6 +214,7 @@ impl Agent {
         let held = self.attempts.contains_key(&attempt);
         let was_taken = matches!(&refusal, Refusal::Stale(stale) if stale.was_taken());
         let order = match (&refusal, is_launch) {
+            (_, true) if held && bugs.has(Bug::RepeatedLaunchFails) => RefusedOrder::Launch,
             // A repeated launch of an attempt that is here: its own reports follow.
             (_, true) if held => RefusedOrder::Other,
             (_, true) if was_taken => RefusedOrder::LaunchedBefore,

@@ -1,5 +1,5 @@
-//! Bugs that are put in on purpose, to show that the simulator finds such. They are compiled into tests alone, and with the
-//! feature `deliberate-bugs`.
+//! Bugs that are put in on purpose, to show that the simulator finds such: invented ones, and defects that the server or the agent
+//! once had. They are compiled into tests alone, and with the feature `deliberate-bugs`.
 
 /// One deliberate bug.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,15 +14,27 @@ pub enum Bug {
     DoubledLaunch,
     /// A report counts for the job's present attempt, whichever attempt it is about.
     StaleReportTaken,
+    /// Once in the agents' sessions: a link whose hello could not be kept lives on.
+    UnkeptHelloLinkLives,
+    /// Once in the writer: nodes do not say hello again after a failed commit that the disk has.
+    KeptCommitUnsent,
+    /// Once in the dispatcher: a node that the configuration names again keeps its link, and says no hello.
+    NamedAgainWithoutHello,
+    /// Once in the agent: a repeated launch of an attempt that is here is reported as a launch that failed.
+    RepeatedLaunchFails,
 }
 
 impl Bug {
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 9] = [
         Self::AckBeforeCommit,
         Self::MissingFence,
         Self::LostRelease,
         Self::DoubledLaunch,
         Self::StaleReportTaken,
+        Self::UnkeptHelloLinkLives,
+        Self::KeptCommitUnsent,
+        Self::NamedAgainWithoutHello,
+        Self::RepeatedLaunchFails,
     ];
 }
 

@@ -50,10 +50,16 @@ fn same_seed_gives_the_same_history_to_the_last_byte() {
     assert_ne!(chain(3), chain(4));
 }
 
-/// The first seed that finds the bug.
+/// What the first seed says that finds the bug.
 fn found(bug: Bug) -> String {
+    found_from(0, bug)
+}
+
+/// The same from a seed on that has found the bug before. Where histories go another way since, a later seed finds it.
+fn found_from(first: u64, bug: Bug) -> String {
     let options = Options { bugs: Bugs::with(bug), ..Options::default() };
-    let failures = (0..SEEDS).find_map(|seed| history(seed, &options).err());
+    let mut seeds = first..first + SEEDS;
+    let failures = seeds.find_map(|seed| history(seed, &options).err());
     let failure = failures.unwrap_or_else(|| panic!("{bug:?} is not found within {SEEDS} seeds"));
     let text = failure.to_string();
     assert!(text.contains(&format!("again: sluice sim faults --seed {}", failure.seed)), "{text}");
@@ -86,4 +92,28 @@ fn doubled_launch_is_found() {
 #[test]
 fn stale_report_that_is_taken_is_found() {
     found(Bug::StaleReportTaken);
+}
+
+#[test]
+fn link_that_lives_on_after_a_hello_that_was_not_kept_is_found() {
+    let what = found_from(53, Bug::UnkeptHelloLinkLives);
+    assert!(what.contains("does not come to rest"), "{what}");
+}
+
+#[test]
+fn kept_commit_whose_orders_are_never_sent_is_found() {
+    let what = found_from(57, Bug::KeptCommitUnsent);
+    assert!(what.contains("does not come to rest"), "{what}");
+}
+
+#[test]
+fn node_that_is_named_again_and_says_no_hello_is_found() {
+    let what = found_from(6, Bug::NamedAgainWithoutHello);
+    assert!(what.contains("does not come to rest"), "{what}");
+}
+
+#[test]
+fn repeated_launch_that_is_reported_as_failed_is_found() {
+    let what = found_from(4, Bug::RepeatedLaunchFails);
+    assert!(what.contains("which runs there"), "{what}");
 }

@@ -76,6 +76,10 @@ impl World {
                 server.dispatcher.signal(seen, signal, &mut out);
             }
         }
+        // So far these are nodes that the configuration names again.
+        if self.bugs.has(Bug::NamedAgainWithoutHello) {
+            out.cut.clear();
+        }
         let wakes = batch.events.iter().any(Event::may_start_jobs);
         self.answer_clients(&batch);
         for (to, answer) in batch.answers {
@@ -197,10 +201,12 @@ impl World {
             self.ledger.published(&server.state, &batch.events);
         }
         self.ledger.jobs_are_kept(&server.state)?;
-        let mut nodes = if is_kept { server.dispatcher.links() } else { Vec::new() };
+        let is_sent_again = is_kept && !self.bugs.has(Bug::KeptCommitUnsent);
+        let mut nodes = if is_sent_again { server.dispatcher.links() } else { Vec::new() };
         for (to, _) in batch.answers {
             match to {
                 AnswerTo::Nobody | AnswerTo::Client => {}
+                AnswerTo::Hello { .. } if self.bugs.has(Bug::UnkeptHelloLinkLives) => {}
                 AnswerTo::Report { node, .. } | AnswerTo::Hello { node, .. } => nodes.push(node),
             }
         }
