@@ -328,6 +328,8 @@ fn up_every_option_and_command_of_scontrol_sacctmgr_and_strigger_acts() {
         ("partition=main", "sacctmgr -n -P show assoc"),
         ("parent=physics", "sacctmgr -n -P show account"),
         ("organization=nobodys", "sacctmgr -n -P show account"),
+        ("organization=nobodys", "sacctmgr -n -P show account withassoc"),
+        ("user=daemon", "sacctmgr -n -P show account withassoc"),
         ("description=nothing", "sacctmgr -n -P show qos"),
         ("adminlevel=administrator", "sacctmgr -n -P show user"),
         ("defaultaccount=art", "sacctmgr -n -P show user"),

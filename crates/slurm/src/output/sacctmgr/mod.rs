@@ -145,6 +145,8 @@ impl Conditions {
         let is_level = |word: &String| level.starts_with(&word.to_ascii_lowercase());
         (self.parents.is_empty()
             || (row.association.user.is_none() && is_listed(&self.parents, &row.parent)))
+            && is_listed(&self.organizations, &row.organization)
+            && is_listed(&self.descriptions, &row.description)
             && is_listed(&self.default_accounts, &row.default_account)
             && (self.admin_levels.is_empty() || self.admin_levels.iter().any(is_level))
     }

@@ -25,7 +25,8 @@ const ADMIN_KEYS: &[&str] = &["AdminLevel", "AdminLevels"];
 const DEFAULT_ACCOUNT_KEYS: &[&str] = &["DefaultAccount", "DefaultAccounts"];
 
 /// The conditions, and the entities whose lists they choose from: any other refuses them, and does not show more than was
-/// asked for. Not formatted by rustfmt: a row is one line.
+/// asked for. Accounts and users that are listed with their associations take those of associations too. Not formatted by
+/// rustfmt: a row is one line.
 #[rustfmt::skip]
 const CONDITIONS: &[(&[&str], &[Entity])] = &[
     (ACCOUNT_KEYS, &[Entity::Account, Entity::User, Entity::Association]),
@@ -45,11 +46,8 @@ const WITHOUT_LIMITS: &str = "Cluster,Account,User";
 pub fn run(line: &CommandLine, parsed: &Parsed) -> Result<ExitCode, CommandError> {
     let mut terms = line.terms.clone();
     let format = CommandLine::take(&mut terms, &["Format"]);
-    let is_taken = |term: &Term| {
-        let of_entity = CONDITIONS.iter().filter(|(_, entities)| entities.contains(&line.entity));
-        of_entity.map(|(keys, _)| keys).any(|keys| term.is(keys))
-    };
-    if let Some(term) = terms.iter().find(|term| !is_taken(term)) {
+    let associations = parsed.has(K::Associations) || line.has("withassoc");
+    if let Some(term) = terms.iter().find(|term| !is_condition(term, line.entity, associations)) {
         return Err(unknown_option(&term.typed));
     }
     let mut take = |keys: &[&str]| CommandLine::take(&mut terms, keys);
@@ -87,7 +85,7 @@ pub fn run(line: &CommandLine, parsed: &Parsed) -> Result<ExitCode, CommandError
         format: (!format.is_empty()).then(|| format.join(",")).or(unsaid),
         no_header: parsed.has(K::Noheader),
         layout: layout(parsed),
-        associations: parsed.has(K::Associations) || line.has("withassoc"),
+        associations,
         coordinators: line.flags.iter().any(|flag| flag.starts_with("withcoord")),
         deleted,
         tree: line.entity == Entity::Association && line.has("tree"),
@@ -117,6 +115,15 @@ pub fn run(line: &CommandLine, parsed: &Parsed) -> Result<ExitCode, CommandError
         }
         Err(SacctmgrError::Write(error)) => Err(error.into()),
     }
+}
+
+fn is_condition(term: &Term, entity: Entity, with_associations: bool) -> bool {
+    let lists_associations = with_associations && matches!(entity, Entity::Account | Entity::User);
+    let takes = |entities: &[Entity]| {
+        entities.contains(&entity)
+            || (lists_associations && entities.contains(&Entity::Association))
+    };
+    CONDITIONS.iter().any(|(keys, entities)| term.is(keys) && takes(entities))
 }
 
 pub fn layout(parsed: &Parsed) -> Layout {
@@ -175,6 +182,27 @@ mod tests {
     use super::super::association_key::view;
     use super::*;
     use model::account::Account;
+
+    #[test]
+    fn conditions_of_associations_are_taken_where_associations_are_listed() {
+        let takes = |entity: &str, condition: &str, with_associations: bool| {
+            let words = ["show", entity, condition].map(str::to_owned);
+            let line = CommandLine::parse(&words).expect("right");
+            is_condition(&line.terms[0], line.entity, with_associations)
+        };
+        for (entity, condition) in
+            [("account", "user=alice"), ("account", "Partition=gpu"), ("user", "parent=physics")]
+        {
+            assert!(takes(entity, condition, true), "{entity} {condition}");
+            assert!(!takes(entity, condition, false), "{entity} {condition}");
+        }
+        assert!(takes("account", "cluster=lab", false) && takes("assoc", "user=alice", false));
+        for (entity, condition) in
+            [("qos", "user=alice"), ("account", "adminlevel=none"), ("user", "bogus=1")]
+        {
+            assert!(!takes(entity, condition, true), "{entity} {condition}");
+        }
+    }
 
     #[test]
     fn accounts_below_are_added_however_deep() {

@@ -266,7 +266,6 @@ fn aliases() -> Result<String, CommandError> {
     Ok(format!("{}\n", names.join(" ")))
 }
 
-/// Prints host lists, without a server. The default is the list of the job that this runs in.
 /// The longest file of host names that is read.
 const HOST_FILE_BYTES: u64 = 1 << 20;
 
@@ -284,6 +283,7 @@ fn host_file(path: &str) -> Result<String, CommandError> {
     Ok(names)
 }
 
+/// Prints host lists, without a server. The default is the list of the job that this runs in.
 fn hosts<E>(
     list: Option<&str>,
     render: impl Fn(&str) -> Result<String, E>,
