@@ -98,9 +98,8 @@ impl State {
     /// A machine or a disk that the source has made, in words: without the source nobody could delete it.
     fn made_by(&self, source: &str) -> Option<String> {
         let machine = self.live_machines_of(source).next();
-        let of_source = |of: &DiskVolume<'_>| {
-            of.volume.cloud().is_some_and(|place| place.source == source)
-        };
+        let of_source =
+            |of: &DiskVolume<'_>| of.volume.cloud().is_some_and(|place| place.source == source);
         let disk = || Some(format!("volume {}", self.disk_volumes().find(of_source)?.name));
         machine.map(|machine| format!("machine {}", machine.node)).or_else(disk)
     }

@@ -22,10 +22,8 @@ const COUNTS: &[CountRow<AssociationLimits>] = &[
     ("/minpriothresh", |l| &mut l.min_priority_threshold),
 ];
 
-const WALLS: &[WallRow<AssociationLimits>] = &[
-    ("/grpwall", |l| &mut l.group_wall),
-    ("/maxwalldurationperjob", |l| &mut l.max_wall),
-];
+const WALLS: &[WallRow<AssociationLimits>] =
+    &[("/grpwall", |l| &mut l.group_wall), ("/maxwalldurationperjob", |l| &mut l.max_wall)];
 
 const AMOUNTS: &[TresRow<AssociationLimits>] = &[
     ("/grptres", |l| &mut l.group_tres),

@@ -109,11 +109,8 @@ fn whole_configuration_is_set_in_the_order_of_what_refers_to_what() {
         "tres": [{"type": "cpu", "id": 1}],
     });
     let made = configuration(&document, &view()).expect("changes");
-    let [
-        Call::SetAccount(account),
-        Call::SetAssociation(first),
-        Call::SetAssociation(as_default),
-    ] = made.as_slice()
+    let [Call::SetAccount(account), Call::SetAssociation(first), Call::SetAssociation(as_default)] =
+        made.as_slice()
     else {
         panic!("{made:?}")
     };

@@ -122,16 +122,13 @@ fn by_user(context: &Context, view: &DiagnosticsView) -> Value {
 /// What `GET /slurmdb/…/diag` has. The books are part of the server and count in no call of their own: the calls are all that it
 /// answered. Usage is summed when it is asked for, so that nothing was rolled up.
 pub fn of_database(context: &Context, view: &DiagnosticsView) -> Value {
-    let time = |total_us: u64, count: u64| {
-        json!({"average": mean(total_us, count), "total": total_us})
-    };
+    let time =
+        |total_us: u64, count: u64| json!({"average": mean(total_us, count), "total": total_us});
     let call = |call: &wire::diagnostics::CallCount| {
         let (name, _) = rpc::name(call.kind);
         json!({"rpc": name, "count": call.count, "time": time(call.total_us, call.count)})
     };
-    let user = |user: &wire::diagnostics::UserCount| {
-        json!({"user": user.name, "count": user.count, "time": time(user.total_us, user.count)})
-    };
+    let user = |user: &wire::diagnostics::UserCount| json!({"user": user.name, "count": user.count, "time": time(user.total_us, user.count)});
     json!({
         "time_start": view.since.secs(),
         "rollups": rollups(context.version),

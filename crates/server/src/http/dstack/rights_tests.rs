@@ -44,11 +44,7 @@ const TABLE: &[(&str, &[Caller], Sample)] = &[
     ("/api/backends/list_types", EVERYBODY, NO_BODY),
     ("/api/project/{project}/backends/create", ADMINISTER, |_| json!({"type": "none"})),
     ("/api/project/{project}/backends/update", ADMINISTER, |_| json!({"type": "none"})),
-    (
-        "/api/project/{project}/backends/delete",
-        ADMINISTER,
-        |_| json!({"backends_names": ["none"]}),
-    ),
+    ("/api/project/{project}/backends/delete", ADMINISTER, |_| json!({"backends_names": ["none"]})),
     (
         "/api/project/{project}/backends/create_yaml",
         ADMINISTER,

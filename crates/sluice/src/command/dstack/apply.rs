@@ -8,8 +8,8 @@ mod run_links;
 use super::fleet_apply::{self, FleetApply};
 use super::log_output::LogOutput;
 use super::{
-    ask, attach, cluster, confirm, each_group, nodes_of, offer_json, print, print_json, stop, task_file,
-    unexpected, volume, workspace,
+    ask, attach, cluster, confirm, each_group, nodes_of, offer_json, print, print_json, stop,
+    task_file, unexpected, volume, workspace,
 };
 use crate::client::Client;
 use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};

@@ -156,9 +156,7 @@ fn up_backend_that_is_made_by_the_api_makes_machines_at_once_and_after_a_restart
          features: [cloud]\nmachines: 1\nidle: 2s\nboot: 80s\n",
         site.cloud.address
     );
-    let with_key = |key: &str| {
-        json!({"config_yaml": format!("{yaml}creds: {{type: api_key, api_key: {key}}}\n")})
-    };
+    let with_key = |key: &str| json!({"config_yaml": format!("{yaml}creds: {{type: api_key, api_key: {key}}}\n")});
     let create = "project/main/backends/create_yaml";
     let (status, said) = ask_api(site.cluster.cluster(), create, &with_key("another-key"));
     assert_eq!((status.as_str(), said), ("200", Value::Null));

@@ -222,9 +222,8 @@ pub fn events(
     tz: &TimeZone,
     options: &Options,
 ) -> Result<String, SacctmgrError> {
-    let of_node = |node: &NodeView| {
-        (node.config.name.clone(), node_text::configured_tres(&node.config))
-    };
+    let of_node =
+        |node: &NodeView| (node.config.name.clone(), node_text::configured_tres(&node.config));
     let tres: BTreeMap<String, Tres> = cluster.nodes.iter().map(of_node).collect();
     let wanted = |event: &Outage| {
         let cpus = tres.get(&event.node).and_then(|tres| tres.get(&TresKind::Cpu));

@@ -5,8 +5,8 @@ mod fields;
 
 use crate::output::table::field_table::{self, ChosenColumn, Layout, NamedColumn, Table};
 use fields::{
-    ACCOUNT, ACCOUNT_DEFAULT, ASSOCIATION, AssociationRow, CLUSTER, ClusterRow, Field, Listed,
-    QOS, QOS_DEFAULT, TRES, TRES_ALWAYS, TRES_GRES_FIRST, TresRow,
+    ACCOUNT, ACCOUNT_DEFAULT, ASSOCIATION, AssociationRow, CLUSTER, ClusterRow, Field, Listed, QOS,
+    QOS_DEFAULT, TRES, TRES_ALWAYS, TRES_GRES_FIRST, TresRow,
 };
 use model::account::{Account, Association, Qos};
 use model::hostlist::compare_names;
@@ -200,10 +200,8 @@ pub fn show(
     let mut text = String::new();
     match entity {
         Entity::Qos => {
-            let listed = |qos: &Qos| Listed {
-                deleted: view.deleted.has_qos(&qos.name),
-                entry: qos.clone(),
-            };
+            let listed =
+                |qos: &Qos| Listed { deleted: view.deleted.has_qos(&qos.name), entry: qos.clone() };
             let is_wanted = |qos: &&Qos| {
                 is_shown(&qos.name) && is_listed(&conditions.descriptions, &qos.description)
             };

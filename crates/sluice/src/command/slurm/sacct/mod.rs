@@ -104,9 +104,8 @@ fn refuse_unknown_users(server: &mut Server, users: &[String]) -> Result<(), Com
 
 /// The cluster's name, which is asked for only if a column shows it.
 fn shown_cluster(server: &mut Server, parsed: &Parsed) -> Result<String, CommandError> {
-    let is_shown = |format: &str| {
-        format.to_ascii_lowercase().contains("cluster") || sacct::names_all(format)
-    };
+    let is_shown =
+        |format: &str| format.to_ascii_lowercase().contains("cluster") || sacct::names_all(format);
     if !parsed.text(K::Format).is_some_and(is_shown) {
         return Ok(String::new());
     }
@@ -212,8 +211,7 @@ impl HistoryQuery {
             CommandError::message(format!("sacct: fatal: Bad job/step specified: {word}"))
         })?;
         let states = parsed.joined(K::States);
-        let states =
-            states.map_or(Ok(Some(Vec::new())), |states| job_names::parse_states(&states));
+        let states = states.map_or(Ok(Some(Vec::new())), |states| job_names::parse_states(&states));
         let states = states.map_err(|word| {
             CommandError::message(format!("sacct: fatal: unrecognized job state value '{word}'"))
         })?;

@@ -174,9 +174,8 @@ impl CommandLine {
 
     /// Refuses a word that would change nothing in this entity's list.
     fn add_flag(&mut self, flag: &str, typed: &str) -> Result<(), CommandError> {
-        let takes = |(name, entities): &(&str, &[Entity])| {
-            *name == flag && entities.contains(&self.entity)
-        };
+        let takes =
+            |(name, entities): &(&str, &[Entity])| *name == flag && entities.contains(&self.entity);
         if !FLAGS.iter().any(takes) {
             return Err(unknown_option(typed));
         }
