@@ -2,6 +2,7 @@
 
 use model::time::{Timestamp, format_iso};
 use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 
 /// The type of a property's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -293,6 +294,54 @@ pub fn environment(properties: &Value) -> Result<Vec<(String, String)>, String> 
     }
 }
 
+/// The batch script in a job's properties; `None` where it is left out or empty.
+pub fn script(properties: &Value) -> Result<Option<&str>, String> {
+    match &properties["script"] {
+        Value::Null => Ok(None),
+        Value::String(text) => Ok(Some(text.as_str()).filter(|text| !text.is_empty())),
+        _ => Err("script: expected the text of a batch script".to_owned()),
+    }
+}
+
+/// Refuses what a later component of a batch job says of the script or the environment otherwise than the job: the batch script runs in
+/// the first component alone, and a job that `sbatch` submits has one of each.
+pub fn check_components(script: &str, jobs: &[Value]) -> Result<(), String> {
+    let variables = |job: &Value| -> Result<BTreeMap<String, String>, String> {
+        Ok(environment(job)?.into_iter().collect())
+    };
+    let Some((first, later)) = jobs.split_first() else { return Ok(()) };
+    let of_first = variables(first)?;
+    for (at, job) in (1..).zip(later) {
+        let other = |field: &str| {
+            let place = format!("jobs[{at}]");
+            format!("{field}: {place}: expected none, or the job's, which is that of jobs[0]")
+        };
+        if self::script(job)?.is_some_and(|own| own != script) {
+            return Err(other("script"));
+        }
+        let own = variables(job)?;
+        if !own.is_empty() && own != of_first {
+            return Err(other("environment"));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a script and an environment of an allocation, or of a component of one: nothing is started in it. As with `salloc`, its steps
+/// bring their environment.
+pub fn check_allocation(jobs: &[Value]) -> Result<(), String> {
+    for job in jobs {
+        if script(job)?.is_some() {
+            return Err("script: an allocation has none; expected job/submit".to_owned());
+        }
+        if !environment(job)?.is_empty() {
+            let why = "environment: an allocation has none: its steps bring theirs";
+            return Err(format!("{why}; expected job/submit"));
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -360,6 +409,39 @@ mod tests {
         for name in REFUSED {
             let why = options(&json!({ *name: "1" })).expect_err(name);
             assert!(why.starts_with(name), "{why}");
+        }
+    }
+
+    #[test]
+    fn components_have_the_script_and_environment_of_their_job() {
+        let text = "#!/bin/sh\n";
+        let first = json!({"script": text, "environment": ["A=1", "B=2"]});
+        for same in [
+            json!({}),
+            json!({"script": "", "environment": []}),
+            json!({"script": text, "environment": {"B": "2", "A": "1"}}),
+        ] {
+            assert_eq!(check_components(text, &[first.clone(), same]), Ok(()));
+        }
+        for (other, field) in [
+            (json!({"script": "#!/bin/bash\n"}), "script: jobs[2]"),
+            (json!({"script": 5}), "script: expected"),
+            (json!({"environment": ["A=1"]}), "environment: jobs[2]"),
+            (json!({"environment": 5}), "environment: 5"),
+        ] {
+            let jobs = [first.clone(), json!({}), other];
+            let why = check_components(text, &jobs).expect_err(field);
+            assert!(why.starts_with(field) && !why.contains('\n'), "{why}");
+        }
+    }
+
+    #[test]
+    fn allocation_has_neither_script_nor_environment() {
+        let empty = json!({"tasks": 2, "script": "", "environment": []});
+        assert_eq!(check_allocation(&[empty.clone(), json!({})]), Ok(()));
+        for (name, value) in [("script", json!("#!/bin/sh\n")), ("environment", json!(["A=1"]))] {
+            let why = check_allocation(&[empty.clone(), json!({ name: value })]);
+            assert!(why.expect_err(name).starts_with(name));
         }
     }
 

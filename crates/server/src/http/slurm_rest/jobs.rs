@@ -92,7 +92,7 @@ impl Submit {
             (None, Some(jobs)) => jobs,
             (Some(_), Some(_)) => return Err("job and jobs: expected one of the two".to_owned()),
         };
-        let own = jobs.first().and_then(|job| job["script"].as_str()).map(str::to_owned);
+        let own = jobs.first().map(submit::script).transpose()?.flatten().map(str::to_owned);
         let script = own.or(self.script).ok_or("script: expected the text of a batch script")?;
         Ok((script, jobs))
     }
@@ -125,6 +125,7 @@ pub async fn submit(
     let (script, jobs) = wanted.parts().map_err(|why| client.bad(&why))?;
     let read = || -> Result<Draft, String> {
         let options = options(&jobs)?;
+        submit::check_components(&script, &jobs)?;
         let variables = submit::environment(jobs.first().unwrap_or(&Value::Null))?;
         let script = BatchScript { script: &script, options, variables };
         let draft = batch_script::read(&script, &client.by, &client.shared.setup.hostname);
@@ -140,7 +141,7 @@ pub async fn submit(
     }
 }
 
-/// The job of an allocation, or its components. It has no process, so that its environment is that of its steps.
+/// The job of an allocation, or its components.
 #[derive(Deserialize)]
 struct Allocate {
     #[serde(default)]
@@ -160,11 +161,8 @@ pub async fn allocate(
         (None, Some(jobs)) => jobs,
         (Some(_), Some(_)) => return Err(client.bad("job and hetjob: expected one of the two")),
     };
-    let has_script = |job: &Value| job["script"].as_str().is_some_and(|text| !text.is_empty());
-    if jobs.iter().any(has_script) {
-        return Err(client.bad("script: an allocation has none; expected job/submit"));
-    }
     let read = || -> Result<Draft, String> {
+        submit::check_allocation(&jobs)?;
         let options = options(&jobs)?;
         let host = &client.shared.setup.hostname;
         let draft = batch_script::allocation(options, &client.by, host);

@@ -215,7 +215,9 @@ async fn job_is_submitted_changed_and_cancelled_in_the_later_form() {
     let (_, found) = client.get(&format!("/slurm/v0.0.42/job/{}", first + 1)).await;
     let one = &found["jobs"][0];
     assert_eq!((&one["het_job_id"], &one["het_job_offset"]), (&set(first), &set(1)), "{found}");
-    for bad in [json!({"jobs": [], "script": "#!/bin/sh\n"}), json!({"jobs": [{}], "job": {}})] {
+    let other = json!({"jobs": [{}, {"environment": ["A=2"]}], "script": "#!/bin/sh\n"});
+    let none = json!({"jobs": [], "script": "#!/bin/sh\n"});
+    for bad in [none, json!({"jobs": [{}], "job": {}}), other] {
         let (status, why) = client.send_to(Method::POST, path, "root", bad).await;
         assert_eq!(status, StatusCode::BAD_REQUEST, "{why}");
     }
@@ -398,6 +400,7 @@ async fn allocation_is_asked_for_without_a_script() {
     for (bad, word) in [
         (json!({"hetjob": [{}], "job": {}}), "hetjob"),
         (json!({"job": {"script": "#!/bin/sh\n"}}), "script"),
+        (json!({"hetjob": [{}, {"environment": ["A=1"]}]}), "environment"),
         (json!({"job": {"array": "1-4"}}), "array"),
     ] {
         let (status, why) = client.send_to(Method::POST, path, "root", bad).await;
