@@ -83,6 +83,7 @@ pub fn accounts(document: &Value, view: &AccountsView) -> Result<Additions, Stri
     if names.is_empty() {
         return Err("accounts: expected names in an array".to_owned());
     }
+    check_count(names.len())?;
     let given = &condition["association"];
     let parent = text_at(given, "/parent")?.unwrap_or_else(|| ROOT_ACCOUNT.to_owned());
     let described = |place: &str, otherwise: &str| -> Result<String, String> {
@@ -235,6 +236,9 @@ mod tests {
         let many: Vec<String> = (0..40).map(|number| format!("n{number}")).collect();
         let many = of(json!({"accounts": many, "users": many}));
         assert!(users(&many, &view()).expect_err("refused").contains("at most 1000"));
+        let many: Vec<String> = (0..1001).map(|number| format!("n{number}")).collect();
+        let many = of(json!({ "accounts": many }));
+        assert!(accounts(&many, &view()).expect_err("refused").contains("at most 1000"));
         let nobody = of(json!({"accounts": ["physics"]}));
         assert!(users(&nobody, &view()).expect_err("refused").contains("users"));
     }

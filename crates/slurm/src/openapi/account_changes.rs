@@ -198,12 +198,11 @@ fn associations(document: &Value, view: &AccountsView) -> Result<Vec<Association
 /// associations: a document that has its name alone changes nothing.
 fn users(document: &Value, view: &AccountsView) -> Result<Vec<Call>, String> {
     let mut calls = Vec::new();
+    check_count(new_associations(document, view)?)?;
     for given in objects(document, "users")? {
         let user = name(given)?;
         let default = text_at(given, "/default/account")?;
-        let mut accounts = accounts_of(given)?;
-        accounts.extend(default.clone());
-        check_count(accounts.len())?;
+        let accounts = accounts_of(given)?;
         let (known, own) = (&view.associations, [user.clone()]);
         let missing = missing_associations(known, &own, &accounts, &[], default.as_deref());
         let becomes_default = |one: &&Association| {
@@ -220,9 +219,27 @@ fn users(document: &Value, view: &AccountsView) -> Result<Vec<Call>, String> {
     Ok(calls)
 }
 
-/// The most associations that are made of users, accounts and partitions together: each is compared with all that there are.
+/// How many associations that are not there yet the users of a document have. Known ones do not count: what `GET …/config` wrote can be
+/// sent back, however many users there are.
+fn new_associations(document: &Value, view: &AccountsView) -> Result<usize, String> {
+    let known: BTreeSet<AssociationKey> = view.associations.iter().map(Association::key).collect();
+    let mut new = BTreeSet::new();
+    for given in objects(document, "users")? {
+        let user = name(given)?;
+        let key = |account: String| AssociationKey {
+            account,
+            user: Some(user.clone()),
+            partition: None,
+        };
+        new.extend(accounts_of(given)?.into_iter().map(key).filter(|key| !known.contains(key)));
+    }
+    Ok(new.len())
+}
+
+/// The most associations that one document makes of users, accounts and partitions: each is compared with all that there are.
 const ASSOCIATIONS_MAX: usize = 1000;
 
+/// Refuses a document that makes more associations than are taken at once.
 pub(super) fn check_count(associations: usize) -> Result<(), String> {
     if associations > ASSOCIATIONS_MAX {
         let most = ASSOCIATIONS_MAX;
@@ -231,7 +248,7 @@ pub(super) fn check_count(associations: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// The accounts that a user is to be in, in every partition.
+/// The accounts that a user is to be in, in every partition, and its default one.
 fn accounts_of(user: &Value) -> Result<Vec<String>, String> {
     let mut accounts = Vec::new();
     for short in user["associations"].as_array().into_iter().flatten() {
@@ -240,6 +257,7 @@ fn accounts_of(user: &Value) -> Result<Vec<String>, String> {
             accounts.push(account);
         }
     }
+    accounts.extend(text_at(user, "/default/account")?);
     Ok(accounts)
 }
 

@@ -100,6 +100,28 @@ fn users_are_put_into_accounts_with_a_default_and_rights() {
     assert_eq!(alice.limits.max_jobs, Some(4), "what it had stays");
 }
 
+/// The bound is that of the document, whether one user or many have the associations.
+#[test]
+fn users_have_a_bounded_count_of_new_associations_together() {
+    let user = |number: usize, account: &str| {
+        let associations = json!([{"account": account}, {"account": "chem"}]);
+        json!({"name": format!("u{number}"), "associations": associations})
+    };
+    let of = |count: usize| {
+        let users: Vec<Value> = (0..count).map(|number| user(number, "physics")).collect();
+        json!({ "users": users })
+    };
+    assert_eq!(users(&of(500), &view()).expect("changes").len(), 1000);
+    let why = users(&of(501), &view()).expect_err("refused");
+    assert!(why.contains("1002") && why.contains("at most 1000"), "{why}");
+    let mut view = view();
+    for call in users(&of(500), &view).expect("changes") {
+        let Call::SetAssociation(association) = call else { panic!("{call:?}") };
+        view.associations.push(association);
+    }
+    assert_eq!(users(&of(501), &view).expect("known ones do not count").len(), 2);
+}
+
 #[test]
 fn whole_configuration_is_set_in_the_order_of_what_refers_to_what() {
     let document = json!({
