@@ -101,7 +101,7 @@ const SET_TOGETHER: [List; 4] = [List::Accounts, List::Qos, List::Associations, 
 /// as it is.
 pub fn configuration(document: &Value, view: &AccountsView) -> Result<Vec<Call>, String> {
     let given: Vec<List> =
-        SET_TOGETHER.into_iter().filter(|list| objects(document, list.key()).is_ok()).collect();
+        SET_TOGETHER.into_iter().filter(|list| has_list(document, *list)).collect();
     if given.is_empty() {
         let names = SET_TOGETHER.map(List::key).join(", ");
         return Err(format!("there is nothing to set: expected one of {names}"));
@@ -118,10 +118,17 @@ pub fn configuration(document: &Value, view: &AccountsView) -> Result<Vec<Call>,
     Ok(made)
 }
 
+/// Whether a document has a list. An empty one counts as left out, as `GET …/config` writes what there is none of; what is no list is
+/// there, and refused when it is read.
+fn has_list(document: &Value, list: List) -> bool {
+    let value = &document[list.key()];
+    !value.is_null() && value.as_array().is_none_or(|objects| !objects.is_empty())
+}
+
 /// The accounting as it will be with the document's associations.
 fn with_associations(view: &AccountsView, document: &Value) -> Result<AccountsView, String> {
     let mut view = view.clone();
-    if objects(document, List::Associations.key()).is_ok() {
+    if has_list(document, List::Associations) {
         let set = associations(document, &view)?;
         let keys: BTreeSet<AssociationKey> = set.iter().map(Association::key).collect();
         view.associations.retain(|known| !keys.contains(&known.key()));

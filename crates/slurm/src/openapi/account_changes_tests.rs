@@ -140,4 +140,14 @@ fn whole_configuration_is_set_in_the_order_of_what_refers_to_what() {
     assert_eq!((first.shares, first.default), (Shares::Count(7), false));
     assert_eq!((as_default.shares, as_default.default), (Shares::Count(7), true));
     assert!(configuration(&json!({"tres": [{"type": "cpu"}]}), &view()).is_err());
+    for list in ["accounts", "associations", "qos"] {
+        let user = json!({"name": "ann", "default": {"account": "physics"}});
+        let empty = json!({"users": [user], list: []});
+        assert_eq!(configuration(&empty, &view()).expect("one change").len(), 1);
+        for malformed in [json!({"name": "chem"}), json!("chem"), json!(5)] {
+            let document = json!({"users": [user], list: malformed});
+            let why = configuration(&document, &view()).expect_err(list);
+            assert!(why.starts_with(list), "{why}");
+        }
+    }
 }
