@@ -80,8 +80,7 @@ pub async fn list(client: Client, Path(word): Path<String>, query: Query) -> Res
     if list_query::wants_deleted(&query) {
         view = view.with_deleted();
     }
-    let mut objects = accounts::objects(&client.context(), &view, list, None);
-    list_query::narrow(&client, list, &query, &mut objects)?;
+    let objects = list_query::objects(&client, list, &query, &view)?;
     client.send(rest::list(&client.context(), list, &objects))
 }
 

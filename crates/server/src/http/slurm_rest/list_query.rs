@@ -1,10 +1,14 @@
 //! How a query narrows a list of the accounting. Each parameter that Slurm describes is a row: it names a field of the list's objects,
-//! or asks for more or less of each object. What there is of an object is always shown.
+//! or asks for more or less of each object. What there is of an object is always shown. The fields are those of the latest version: a
+//! parameter means the same in all of them, also where v0.0.38 has the field by another name (`QOS`) or does not show it.
 
 use super::client::{Client, Refused};
 use super::query::{self, Query};
 use serde_json::Value;
 use slurm::openapi::accounts::List::{self, Accounts, Associations, Clusters, Qos, Users, WcKeys};
+use slurm::openapi::field::Context;
+use slurm::openapi::{Version, accounts};
+use wire::view::AccountsView;
 
 /// What a parameter does to a list.
 enum Effect {
@@ -56,28 +60,33 @@ pub fn wants_deleted(query: &Query) -> bool {
     WITH_DELETED.iter().any(|key| query::flag(query, key))
 }
 
-/// Leaves the objects that a query asks for; refuses a parameter that the list does not have.
-pub fn narrow(
+/// The objects that a query asks for, as the client's version writes them; refuses a parameter that the list does not have.
+pub fn objects(
     client: &Client,
     list: List,
     query: &Query,
-    objects: &mut Vec<Value>,
-) -> Result<(), Refused> {
+    view: &AccountsView,
+) -> Result<Vec<Value>, Refused> {
+    let context = client.context();
+    let shown = accounts::objects(&context, view, list, None);
+    let latest = Context { version: Version::V42, ..context };
+    let fields = accounts::objects(&latest, view, list, None);
+    let mut rows: Vec<(Value, Value)> = fields.into_iter().zip(shown).collect();
     for key in query.keys() {
         match effect(list, key) {
             None => return Err(client.bad(&unknown(list, key))),
             Some(Effect::Nothing) => {}
             Some(Effect::Field(place)) => {
                 let words = query::list(query, key);
-                objects.retain(|object| object.pointer(place).is_some_and(|v| is_one(v, &words)));
+                rows.retain(|(fields, _)| fields.pointer(place).is_some_and(|v| is_one(v, &words)));
             }
             Some(Effect::Only(place)) if query::flag(query, key) => {
-                objects.retain(|object| object.pointer(place) == Some(&Value::Bool(true)));
+                rows.retain(|(fields, _)| fields.pointer(place) == Some(&Value::Bool(true)));
             }
             Some(Effect::Only(_)) => {}
         }
     }
-    Ok(())
+    Ok(rows.into_iter().map(|(_, shown)| shown).collect())
 }
 
 fn effect(list: List, key: &str) -> Option<&'static Effect> {
@@ -101,8 +110,6 @@ fn is_one(value: &Value, words: &[String]) -> bool {
         Value::String(text) => is_word(text),
         Value::Number(number) => is_word(&number.to_string()),
         Value::Array(items) => items.iter().any(|item| is_one(item, words)),
-        // v0.0.40 has the whole key of an association for its number.
-        Value::Object(parts) => parts.get("id").is_some_and(|id| is_one(id, words)),
-        Value::Bool(_) | Value::Null => false,
+        Value::Object(_) | Value::Bool(_) | Value::Null => false,
     }
 }

@@ -324,6 +324,29 @@ async fn lists_and_records_are_narrowed_by_each_of_their_parameters() {
         assert_eq!(status, StatusCode::OK, "{path}: {found}");
         assert_eq!(found[key].as_array().map(Vec::len), Some(count), "{path}: {found}");
     }
+    let of_ann = json!({"account": "chem", "user": "ann", "qos": ["normal"]});
+    let wanted = json!({ "associations": [of_ann] });
+    let path = "/slurmdb/v0.0.42/associations";
+    let (status, done) = client.send_to(Method::POST, path, "root", wanted).await;
+    assert_eq!(status, StatusCode::OK, "{done}");
+    let (_, found) = client.get(&format!("{path}?account=chem&user=ann")).await;
+    let id = found["associations"][0]["id"].as_u64().expect("a number");
+    // v0.0.38 shows neither the number nor the default, and v0.0.40 the number within the whole key.
+    for version in Version::ALL {
+        let by_id = format!("id={id}");
+        for (query, count) in [
+            (by_id.as_str(), 1),
+            ("id=4000", 0),
+            ("user=ann,bob&qos=normal", 1),
+            ("user=ann,bob&only_defaults=true", 2),
+        ] {
+            let path = format!("/slurmdb/{}/associations?{query}", version.name());
+            let (status, found) = client.get(&path).await;
+            assert_eq!(status, StatusCode::OK, "{path}: {found}");
+            let found_count = found["associations"].as_array().map(Vec::len);
+            assert_eq!(found_count, Some(count), "{path}: {found}");
+        }
+    }
     for bad in ["qos?user=ann", "users?account=chem", "jobs?cpus_max=many", "jobs?association=1"] {
         let (status, why) = client.get(&format!("/slurmdb/v0.0.42/{bad}")).await;
         assert_eq!(status, StatusCode::BAD_REQUEST, "{bad}: {why}");
