@@ -14,7 +14,7 @@ use store::books::{BooksError, RecordTest};
 use wire::client::HistoryFilter;
 
 /// The most records that one `sacct` gets.
-const HISTORY_MAX: u32 = 1_000_000;
+pub const HISTORY_MAX: u32 = 1_000_000;
 
 /// The records that are read at once: others read the books in between.
 const PAGE: usize = 2_000;

@@ -128,6 +128,7 @@ fn document(
     let document = Document {
         meta: meta(plugin, Version::V38, ""),
         version: Version::V38,
+        warnings: &[],
         key,
         items,
         more: &[],
@@ -142,6 +143,8 @@ fn document(
 struct Document<'a, T> {
     meta: Value,
     version: Version,
+    /// What the answer does not hold although it was asked for. v0.0.38 has no place for it.
+    warnings: &'a [Value],
     key: &'a str,
     items: &'a T,
     more: &'a [(&'static str, Value)],
@@ -153,7 +156,7 @@ impl<T: Serialize> Serialize for Document<'_, T> {
         map.serialize_entry("meta", &self.meta)?;
         map.serialize_entry("errors", &[(); 0])?;
         if self.version.is_typed() {
-            map.serialize_entry("warnings", &[(); 0])?;
+            map.serialize_entry("warnings", self.warnings)?;
         }
         for (key, value) in self.more {
             map.serialize_entry(key, value)?;

@@ -174,7 +174,8 @@ fn written(
     more: &[(&'static str, Value)],
 ) -> Written {
     let meta = meta(plugin, context.version, &context.cluster);
-    serde_json::to_vec(&Document { meta, version: context.version, key, items, more })
+    let version = context.version;
+    serde_json::to_vec(&Document { meta, version, warnings: &[], key, items, more })
 }
 
 /// Documents of the controller say in later versions when what they show last changed: it is as of now.
@@ -250,7 +251,21 @@ pub fn configuration(context: &Context, view: &AccountsView) -> Value {
     with(head(context, DATABASE), Value::Object(lists))
 }
 
-/// `GET /slurmdb/…/jobs`, `GET /slurmdb/…/job/{job_id}`
-pub fn recorded_jobs(context: &Context, moment: Moment<'_>, records: &[JobRecord]) -> Written {
-    written(context, DATABASE, "jobs", &accounting::objects(context, moment, records), &[])
+/// `GET /slurmdb/…/jobs`, `GET /slurmdb/…/job/{job_id}`; with a warning, where jobs may be missing.
+pub fn recorded_jobs(
+    context: &Context,
+    moment: Moment<'_>,
+    records: &[JobRecord],
+    warning: Option<&str>,
+) -> Written {
+    let version = context.version;
+    let warning = warning.map(|text| json!({"description": text, "source": ""}));
+    serde_json::to_vec(&Document {
+        meta: meta(DATABASE, version, &context.cluster),
+        version,
+        warnings: warning.as_slice(),
+        key: "jobs",
+        items: &accounting::objects(context, moment, records),
+        more: &[],
+    })
 }

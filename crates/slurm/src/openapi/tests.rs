@@ -1,6 +1,7 @@
 //! The JSON against facts of the captures: the same keys with the same values.
 
 use super::*;
+use crate::output::Moment;
 use crate::output::samples::{busy_node, cluster, node, sweep_pending, train};
 
 /// The keys of a job and of a node in what Slurm 22.05 prints.
@@ -121,6 +122,20 @@ fn rest_document(written: rest::Written, key: &str) -> (Value, Value) {
     let value = parsed(&written.expect("a document"));
     let items = value[key].clone();
     (value, items)
+}
+
+/// An answer that may not be whole says so, where the version has a place for it.
+#[test]
+fn warning_stands_in_documents_of_later_versions() {
+    let zone = jiff::tz::TimeZone::UTC;
+    let moment = Moment::at(Timestamp(0), &zone);
+    for version in Version::ALL {
+        let written = rest::recorded_jobs(&context(version), moment, &[], Some("too many"));
+        let (document, _) = rest_document(written, "jobs");
+        let shown = json!([{"description": "too many", "source": ""}]);
+        let expected = if version.is_typed() { shown } else { Value::Null };
+        assert_eq!(document["warnings"], expected, "{version:?}");
+    }
 }
 
 #[test]

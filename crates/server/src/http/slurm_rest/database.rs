@@ -262,11 +262,18 @@ async fn recorded(client: &Client, wanted: Wanted) -> RestResult {
         Answer::History(records) => records,
         _ => return Err(client.unexpected()),
     };
+    let warning = wanted.warning(records.len());
+    if let Some(text) = warning
+        && !client.version.is_typed()
+    {
+        // The documents of v0.0.38 have no warnings.
+        return Err(client.bad(text));
+    }
     let context = client.context();
     let tz = timezone::local();
     let moment = Moment::at(context.now, &tz);
     client.send(block_in_place(|| {
         wanted.narrow(&context.cluster, &mut records);
-        rest::recorded_jobs(&context, moment, &records)
+        rest::recorded_jobs(&context, moment, &records, warning)
     }))
 }

@@ -3,6 +3,7 @@
 use super::client::{Client, Refused};
 use super::jobs::job_ref;
 use super::query::{self, Query};
+use crate::show::history::HISTORY_MAX;
 use model::hostlist;
 use model::record::{HistoryFilter, JobRecord};
 use model::run::JobState;
@@ -119,7 +120,18 @@ impl From<HistoryFilter> for Wanted {
     }
 }
 
+/// The books have more jobs than are looked through: some that a parameter asks for may be among those that were not.
+const CUT: &str = "the books have more jobs of this time than are looked through: some may be \
+    missing; expected start_time and end_time closer together";
+
 impl Wanted {
+    /// What is to be said about an answer of the books with so many records. The books leave out what is beyond the most that they
+    /// answer with before the records are looked at here.
+    pub fn warning(&self, records: usize) -> Option<&'static str> {
+        let is_looked_at = !self.words.is_empty() || !self.amounts.is_empty();
+        (is_looked_at && records >= HISTORY_MAX as usize).then_some(CUT)
+    }
+
     /// Leaves the records that are asked for, of those that the books selected.
     pub fn narrow(&self, cluster: &str, records: &mut Vec<JobRecord>) {
         if !self.clusters.is_empty() && !self.clusters.iter().any(|name| name == cluster) {
@@ -142,5 +154,26 @@ impl Wanted {
                 && most.is_none_or(|most| amount.is_some_and(|amount| amount <= most))
         };
         self.words.iter().all(has_word) && self.amounts.iter().all(is_within)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_that_are_looked_at_after_the_books_were_cut_are_warned_about() {
+        let most = HISTORY_MAX as usize;
+        let amounts = vec![(BOUNDED[0].2, Some(4), None)];
+        let words = vec![(COMPARED[0].1, vec!["gpu".to_owned()])];
+        let by_amount = Wanted { amounts, ..Wanted::default() };
+        let by_word = Wanted { words, ..Wanted::default() };
+        for wanted in [by_amount, by_word] {
+            assert_eq!(wanted.warning(most - 1), None);
+            let text = wanted.warning(most).expect("a warning");
+            assert!(text.contains("start_time") && !text.contains('\n'), "{text}");
+        }
+        let skips_steps = Wanted { skips_steps: true, ..Wanted::default() };
+        assert_eq!(skips_steps.warning(most), None, "the books selected by all that was asked");
     }
 }
