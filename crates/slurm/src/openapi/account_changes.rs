@@ -233,11 +233,8 @@ fn new_associations(document: &Value, view: &AccountsView) -> Result<usize, Stri
     let mut new = BTreeSet::new();
     for given in objects(document, "users")? {
         let user = name(given)?;
-        let key = |account: String| AssociationKey {
-            account,
-            user: Some(user.clone()),
-            partition: None,
-        };
+        let key =
+            |account: String| AssociationKey { account, user: Some(user.clone()), partition: None };
         new.extend(accounts_of(given)?.into_iter().map(key).filter(|key| !known.contains(key)));
     }
     Ok(new.len())

@@ -65,7 +65,8 @@ mod tests {
     fn times_are_written_in_the_format_that_was_asked_for() {
         let day = 86_400;
         let written = |format: &str, after: i64| {
-            let moment = Moment::at(NOW, &TimeZone::UTC).in_format(TimeFormat::parse(format));
+            let utc = TimeZone::UTC;
+            let moment = Moment::at(NOW, &utc).in_format(TimeFormat::parse(format));
             moment.iso(Timestamp::from_secs(NOW.secs() + after))
         };
         let table = [

@@ -468,7 +468,8 @@ fn lines_that_the_server_told_stand_for_those_of_files_here() {
         stderr: "/far/err".into(),
     });
     let told = ["epoch 3".to_owned()];
-    let moment = Moment::at(NOW, &TimeZone::UTC);
+    let utc = TimeZone::UTC;
+    let moment = Moment::at(NOW, &utc);
     let subject = of_books(vec![ended.clone()]);
     let said = explained(&subject, Some(&told), moment);
     let lines = "  Its output: /far/out\n    | epoch 3\n  Its output: /far/err\n";

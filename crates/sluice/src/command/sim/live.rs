@@ -120,7 +120,8 @@ mod tests {
 
     #[test]
     fn changed_starts_are_told_in_a_table() {
-        let moment = Moment::at(Timestamp::from_secs(0), &TimeZone::UTC);
+        let utc = TimeZone::UTC;
+        let moment = Moment::at(Timestamp::from_secs(0), &utc);
         let change = ChangedStart {
             job: "12".into(),
             name: "train".into(),

@@ -39,7 +39,8 @@ fn licence() -> ReservationView {
 
 fn shown(view: &ReservationView, oneliner: bool) -> String {
     let mut text = String::new();
-    let moment = Moment::at(view.reservation.start, &TimeZone::UTC);
+    let utc = TimeZone::UTC;
+    let moment = Moment::at(view.reservation.start, &utc);
     push(&mut text, view, moment, Options { oneliner, details: false });
     text
 }
@@ -61,7 +62,8 @@ ReservationName=maint StartTime=2026-11-15T01:48:39 EndTime=2026-11-15T02:48:39 
 
 #[test]
 fn sinfo_widens_the_column_to_the_longest_name() {
-    let moment = Moment::at(Timestamp::from_secs(0), &TimeZone::UTC);
+    let utc = TimeZone::UTC;
+    let moment = Moment::at(Timestamp::from_secs(0), &utc);
     let listing = |views: &[ReservationView], header| {
         let mut text = String::new();
         reservations::push(&mut text, views, moment, header);

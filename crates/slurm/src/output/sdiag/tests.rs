@@ -45,7 +45,8 @@ fn captured() -> DiagnosticsView {
 }
 
 fn text(view: &DiagnosticsView, order: CallOrder) -> String {
-    let moment = Moment::at(view.now, &TimeZone::UTC);
+    let utc = TimeZone::UTC;
+    let moment = Moment::at(view.now, &utc);
     render(view, order, moment)
 }
 

@@ -70,7 +70,8 @@ mod tests {
 
     #[test]
     fn line_has_the_reason_the_position_and_the_expected_start() {
-        let moment = Moment::at(Timestamp(0), &TimeZone::UTC);
+        let utc = TimeZone::UTC;
+        let moment = Moment::at(Timestamp(0), &utc);
         let line = |wait: &WaitView| text(JobId(12), wait, moment);
         let reason = |reason: Reason| WaitView { reason: Some(reason), ..WaitView::default() };
         assert_eq!(line(&WaitView::default()), "job 12 starts with the next plan");
