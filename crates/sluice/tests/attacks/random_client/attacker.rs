@@ -1,7 +1,7 @@
 //! One attacker: a user on one connection after another, with calls, broken requests and streams drawn from its own dice.
 
 use super::broken_http;
-use super::calls::{CALLS, Draw, starts_processes};
+use super::calls::{CALLS, Draw, is_fixed_for_root};
 use super::connection::{Connection, Entry};
 use super::dstack_routes::DstackRequest;
 use super::mutation;
@@ -34,7 +34,7 @@ pub struct Attacker {
     pub dice: Dice,
     pub work_dir: String,
     pub conf: String,
-    /// Whether it is root: it then mutates nothing that would start processes as root.
+    /// Whether it is root: it then mutates nothing that would start processes as root, or remove a node that runs jobs.
     pub root: bool,
 }
 
@@ -109,7 +109,7 @@ impl Attacker {
             sample(&mut draw)
         };
         let is_submit = call.get("submit").is_some();
-        let may_mutate = !(self.root && starts_processes(&call));
+        let may_mutate = !(self.root && is_fixed_for_root(&call));
         let mut envelope = json!({"version": PROTOCOL, "call": call});
         let body = if may_mutate && self.dice.one_in(2) {
             for _ in 0..1 + self.dice.below(3) {

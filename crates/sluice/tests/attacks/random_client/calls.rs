@@ -373,6 +373,26 @@ pub fn starts_processes(call: &Value) -> bool {
     ["submit", "create_step", "launch_step"].iter().any(|kind| call.get(kind).is_some())
 }
 
+/// Whether root sends it only as it was drawn: a mutated one could start processes as root, or remove a node that runs jobs here,
+/// whose certificate then speaks for nobody until it joins again.
+pub fn is_fixed_for_root(call: &Value) -> bool {
+    let removals = ["remove_node", "rejoin_node"];
+    starts_processes(call) || removals.iter().any(|kind| call.get(kind).is_some())
+}
+
+#[test]
+fn no_call_of_root_removes_a_node_that_runs_jobs() {
+    let mut dice = Dice::new(1);
+    let mut is_named_by_a_mutation = false;
+    for _ in 0..100_000 {
+        let mut call = json!({"remove_node": {"name": "spare1"}});
+        assert!(is_fixed_for_root(&call), "{call}");
+        super::mutation::mutate(&mut call, &mut dice);
+        is_named_by_a_mutation |= call["remove_node"]["name"] == "node1";
+    }
+    assert!(is_named_by_a_mutation, "a mutation names it: the call has to be fixed");
+}
+
 #[test]
 fn every_drawn_call_is_one_of_its_row() {
     let mut dice = Dice::new(1);
