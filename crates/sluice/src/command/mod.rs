@@ -156,7 +156,7 @@ enum Verb {
     /// Nodes, queue and logs on the whole screen, with keys to cancel, hold and explain jobs
     #[command(after_help = verb_examples::TOP)]
     Top(top::TopArgs),
-    /// Why a job waits, and when it is expected to start
+    /// Why a job waits and when it is expected to start, or why it ended
     #[command(after_help = verb_examples::EXPLAIN)]
     Explain(explain::ExplainArgs),
     /// Say what is wrong with batch scripts, slurm.conf folders and .dstack.yml files

@@ -19,7 +19,7 @@ fn await_status(cluster: &Cluster, name: &str, message: &str) -> Value {
 #[test]
 fn up_a_failed_run_is_tried_again_after_a_pause() {
     let cluster = Cluster::up(TWO_NODES);
-    let command = "echo x >> tries; [ $(wc -l < tries) -ge 3 ]";
+    let command = "echo x >> tries; wc -l < tries; [ $(wc -l < tries) -ge 3 ]";
     apply(&cluster, "flaky", command, "{on_events: [error], duration: 1h}");
     for (attempt, pause_s) in [(1, 15), (2, 30)] {
         let waits = until("it waits for its next attempt", || {
@@ -32,6 +32,12 @@ fn up_a_failed_run_is_tried_again_after_a_pause() {
             (&waits["status"], &waits["attempts"]),
             (&"pending".into(), &(attempt + 1).into())
         );
+        for options in [&["logs", "flaky"][..], &["logs", "flaky", "-a"]] {
+            until("the log of its last attempt is shown", || {
+                let said = cluster.sluice(options).ok();
+                (said == format!("{attempt}\n")).then_some(())
+            });
+        }
         let job = waits["job_id"].to_string();
         let shown = cluster.sluice(&["scontrol", "show", "job", &job]).ok();
         assert!(shown.contains(&format!("Restarts={attempt} ")), "{shown}");

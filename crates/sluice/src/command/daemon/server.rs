@@ -201,7 +201,9 @@ pub fn run(mut args: ServerArgs) -> VerbResult {
 pub fn refuse_a_second(state: &StateDir) -> Result<(), VerbError> {
     let path = state.path.display();
     if let Some(pid) = state.running_pid("server") {
-        let text = format!("a server runs in {path} already, as process {pid}");
+        let text = format!(
+            "a server runs in {path} already, as process {pid}: `sluice down` stops it, another `SLUICE_STATE` is another cluster"
+        );
         return Err(VerbError::Message(text));
     }
     if let Some(pid) = state.running_pid(SERVER_KEEPER.name) {

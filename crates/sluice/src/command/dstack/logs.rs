@@ -78,7 +78,10 @@ pub fn run(args: LogsArgs) -> VerbResult {
         }
         return Ok(ExitCode::SUCCESS);
     };
-    if args.all {
+    // A run that waits to be tried again, or ended so, has the log of its last attempt alone.
+    let is_task = job.spec.launch.kind == LaunchKind::Task;
+    let was_tried = is_task && job.allocation.is_none() && job.restarts > 0;
+    if args.all && !was_tried {
         let AllLogs { shown, left_out } = all_logs::print(&mut client, &job, &args.wanted(since))?;
         if shown == 0 {
             eprintln!("{}: note: nothing of {} has started", program_name(), args.run);
@@ -117,7 +120,7 @@ pub fn run(args: LogsArgs) -> VerbResult {
         LaunchKind::Task | LaunchKind::Batch if args.follow => {
             attach::follow(&mut client, job.id, args.job, output)?;
         }
-        LaunchKind::Task if job.allocation.is_none() => {}
+        LaunchKind::Task if job.allocation.is_none() && !was_tried => {}
         LaunchKind::Task => kept(&client, &log, output)?,
         LaunchKind::Batch => file(&client, &job, Log { node: 0, ..log }, output)?,
         LaunchKind::Interactive => return Err(without_log(job.id)),

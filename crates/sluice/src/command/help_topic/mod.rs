@@ -1,6 +1,7 @@
 //! `sluice help TOPIC`: short texts, one file each; without a topic the list of them.
 
 use super::verb::{VerbError, VerbResult};
+use ::slurm::option::Command as SlurmCommand;
 use clap::{Args, CommandFactory};
 use std::io::Write;
 use std::process::ExitCode;
@@ -50,6 +51,9 @@ fn overview<C: CommandFactory>() -> String {
 }
 
 fn unknown(topic: &str) -> String {
+    if SlurmCommand::from_name(topic).is_some() {
+        return format!("{topic} has help of its own: {topic} --help");
+    }
     let names: Vec<&str> = TOPICS.iter().map(|(name, ..)| *name).collect();
     format!("no help on {topic:?}: the topics are {}; or name a verb", names.join(", "))
 }
@@ -57,6 +61,12 @@ fn unknown(topic: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn commands_of_slurm_are_said_to_have_help_of_their_own() {
+        assert_eq!(unknown("sbatch"), "sbatch has help of its own: sbatch --help");
+        assert!(unknown("sbotch").starts_with("no help on \"sbotch\": the topics are "));
+    }
 
     #[test]
     fn texts_fit_a_terminal_and_end_with_a_line() {
