@@ -58,9 +58,9 @@ pub struct GivenBackend {
 pub enum GivenCredentials {
     /// The text that a file of credentials, or a kubeconfig, would have.
     Text(SecretValue),
-    /// Those of the server's machine: `creds: {type: default}`.
+    /// `creds: {type: default}`: the server uses the credentials of the machine that it runs on.
     OfMachine,
-    /// None are said: those that the backend has already stay. `required`: it cannot be without.
+    /// No credentials were given: a backend that exists keeps its own. A new one is refused if its kind is `required` to have some.
     Unsaid { required: bool },
 }
 

@@ -126,9 +126,9 @@ pub struct Conditions {
     /// Only accounts below one of these, and their associations.
     pub parents: Vec<String>,
     pub organizations: Vec<String>,
-    /// Of accounts and QOS.
+    /// Only accounts and QOS with one of these descriptions.
     pub descriptions: Vec<String>,
-    /// Of users: `none`, `operator`, `administrator`, or the beginning of one.
+    /// Only users with one of these administrator levels: `none`, `operator`, `administrator`, or the beginning of one.
     pub admin_levels: Vec<String>,
     pub default_accounts: Vec<String>,
 }
