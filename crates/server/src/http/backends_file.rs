@@ -110,6 +110,9 @@ fn read_secret(path: &Path) -> Result<Option<String>, String> {
     if facts.mode() & 0o007 != 0 {
         return Err("others may read or change it: chmod o-rwx".into());
     }
+    if facts.len() > FILE_BYTES_MAX {
+        return Err(format!("{} bytes: expected at most {FILE_BYTES_MAX}", facts.len()));
+    }
     let mut text = String::new();
     file.take(FILE_BYTES_MAX).read_to_string(&mut text).map_err(|e| e.to_string())?;
     Ok(Some(text))
@@ -175,6 +178,9 @@ projects:
         std::fs::set_permissions(dir.path().join("kubeconfig"), mode).expect("a mode");
         let said = read(dir.path()).expect_err("others read it");
         assert!(said.contains("kubeconfig.filename: kubeconfig: others may read"), "{said}");
+        let long = "#".repeat(FILE_BYTES_MAX as usize + 1);
+        let said = read(folder(&[(FILE, &long)]).path()).expect_err("too long");
+        assert!(said.contains("config.yml: 1048577 bytes: expected at most 1048576"), "{said}");
         assert_eq!(read(tempfile::tempdir().expect("a folder").path()), Ok(Vec::new()));
     }
 
