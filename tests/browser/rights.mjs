@@ -1,7 +1,7 @@
 // Another user's page: nothing of a job that is not his is changed or read by it, and what he may not do is not offered.
 
 import assert from "node:assert/strict";
-import { MARKUP, ask, check, isSound, newPage, run, settings, show, signIn } from "./harness.mjs";
+import { MARKUP, ask, check, isSound, newPage, run, settings, show, shows, signIn } from "./harness.mjs";
 
 run(async (browser) => {
   const { job, own } = await ask("jobs");
@@ -22,6 +22,8 @@ run(async (browser) => {
   });
   await check("forms of administrators are not offered, and their calls are refused", async () => {
     await show(page, "overview", "Overview");
+    // What is below the map comes after it.
+    await shows(page, "Utilisation");
     assert.equal(await page.locator("form[aria-label='Drain']").count(), 0);
     await show(page, "lists/accounts", "Accounts");
     assert.equal(await page.locator("form[aria-label='Set role']").count(), 0);

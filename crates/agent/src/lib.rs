@@ -14,7 +14,7 @@
 //! What they share: `spool/` (the attempts on disk), `cgroup/` (control groups), `detect/` (the machine's processors,
 //! memory and GPUs), `device_access` (which device files a job may open), `cdi/` (what vendors' files say of devices), `volume` and `disk` (folders and disks of volumes). Small pieces: `launch_request`, `attempt_key`,
 //! `ownership` (files given to the user), `privilege` (whether the agent acts as every user), `trusted_dir` (where root may make files), `pidfd`, `killed_child`, `kernel_file` (reads `/proc`),
-//! `network_stack` (whose loopback it is), `wall_clock`, `cpu_frequency`. `load/` is for benchmarks and tests, with the feature `load`.
+//! `network_stack` (whose loopback it is), `wall_clock`, `cpu_frequency`, `refused_nodes` (what `sluice doctor` shows of the server's answer). `load/` is for benchmarks and tests, with the feature `load`.
 //!
 //! Where the next things belong: container runtimes start a process and go to `supervisor/container/`; the store of
 //! their images is the agent's, `images/`; metrics of jobs on GPUs are sampled with the processes' own usage, `supervisor/attempt/sampling.rs`.
@@ -51,6 +51,7 @@ mod order_gate;
 mod ownership;
 mod pidfd;
 mod privilege;
+mod refused_nodes;
 mod spool;
 mod supervisor;
 mod volume;
@@ -65,3 +66,4 @@ pub use error::AgentError;
 pub use launcher::Launcher;
 pub use network_stack::network_stack;
 pub use privilege::set_pod_user;
+pub use refused_nodes::read as refused_nodes;

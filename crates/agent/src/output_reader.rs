@@ -6,6 +6,7 @@
 
 use crate::supervisor::owner::{self, OwnerAnswer};
 use crate::wall_clock;
+use model::os_text;
 use nix::fcntl::OFlag;
 use nix::unistd::{Gid, Uid, alarm, geteuid, setgid, setgroups, setuid};
 use serde::{Deserialize, Serialize};
@@ -73,8 +74,8 @@ fn become_owner(ordered: &UserIds, only_user: Option<u32>) -> Result<(), String>
 fn copy(request: &ReadRequest, mut out: impl Write) -> io::Result<()> {
     // A pipe is not waited for, and a terminal does not become ours.
     let flags = OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
-    let mut file: File =
-        OpenOptions::new().read(true).custom_flags(flags.bits()).open(&request.path)?;
+    let path = os_text::to_os(&request.path);
+    let mut file: File = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)?;
     if !file.metadata()?.is_file() {
         return Err(io::Error::other("it is not a file"));
     }

@@ -2,16 +2,18 @@
 //! only there: a path is walked one part at a time by handle, and a part that another user made, owns or could replace
 //! is refused.
 
+use crate::supervisor::folders::remove_tree::remove_tree;
 use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat, readlinkat, renameat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat, fstatat, mkdirat};
 use nix::unistd::{Gid, Uid, UnlinkatFlags, mkdtemp, unlinkat};
 use std::collections::VecDeque;
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 /// Links on one path; more is a circle.
@@ -99,6 +101,19 @@ impl TrustedDir {
         let mut file = self.create_new(&fresh, mode)?;
         file.write_all(content)?;
         Ok(renameat(&self.fd, fresh.as_str(), &self.fd, name)?)
+    }
+
+    /// Removes the folder with all that is in it, by handle. Nothing is removed where its name is another's by now.
+    pub fn remove(self) -> io::Result<()> {
+        let parent = openat(&self.fd, "..", HANDLE, Mode::empty())?;
+        let name = self.path.file_name().ok_or(Errno::EBUSY)?;
+        let name = CString::new(name.as_bytes())?;
+        let named = fstatat(&parent, name.as_c_str(), AtFlags::AT_SYMLINK_NOFOLLOW)?;
+        let own = fstat(&self.fd)?;
+        if (own.st_dev, own.st_ino) != (named.st_dev, named.st_ino) {
+            return Err(refused(format!("{} was replaced", self.path.display())));
+        }
+        Ok(remove_tree(parent.as_fd(), &name)?)
     }
 
     fn open_file(&self, name: &Path, how: OFlag, mode: u32) -> io::Result<File> {
@@ -335,6 +350,26 @@ mod tests {
             [(); 2].map(|()| TrustedDir::make_temporary("sluice-test-").expect("made"));
         let mode = std::fs::metadata(one.path()).expect("it exists").permissions().mode();
         assert!(mode & 0o777 == 0o700 && one.path() != other.path());
-        [one, other].iter().for_each(|dir| std::fs::remove_dir(dir.path()).expect("removed"));
+        for dir in [one, other] {
+            dir.remove().expect("removed");
+        }
+    }
+
+    #[test]
+    fn folder_is_removed_whole_and_no_other_of_its_name() {
+        let base = tempfile::tempdir().expect("a folder");
+        let (kept, path) = (base.path().join("kept"), base.path().join("dir"));
+        std::fs::create_dir(&kept).expect("a folder");
+        let dir = TrustedDir::make(&path).expect("made");
+        std::fs::create_dir_all(path.join("a/b")).expect("folders");
+        std::fs::write(path.join("a/b/file"), "").expect("a file");
+        symlink(&kept, path.join("a/link")).expect("a link");
+        dir.remove().expect("removed");
+        assert!(!path.exists() && kept.exists());
+        let dir = TrustedDir::make(&path).expect("made");
+        std::fs::rename(&path, base.path().join("moved")).expect("moved");
+        std::fs::create_dir(&path).expect("another");
+        assert!(dir.remove().expect_err("refused").to_string().contains("was replaced"));
+        assert!(path.exists() && base.path().join("moved").exists());
     }
 }

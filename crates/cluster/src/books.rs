@@ -15,6 +15,7 @@ use model::run::{LaunchKind, Outcome, Step};
 use model::streams::Streams;
 use model::time::Timestamp;
 use model::tres::TresKind;
+use std::borrow::Borrow;
 
 /// The record of `id` as it is now, or as it ends with `ended`.
 pub fn record_of(state: &State, id: JobId, ended: Option<&EndRecord>) -> JobRecord {
@@ -33,7 +34,8 @@ pub fn record_of(state: &State, id: JobId, ended: Option<&EndRecord>) -> JobReco
         alloc_tres.set(TresKind::Billing, billed);
     }
     let start = start_of(job, ended);
-    let steps = job.attempt().map(|a| &a.steps).or(ended.map(|e| &e.steps));
+    let stored = job.attempt().map_or(&[][..], |attempt| &attempt.steps);
+    let steps = with_changed_steps(stored, ended.map_or(&[][..], |ended| &ended.steps));
     let record_state = match ended {
         Some(ended) => RecordState::Ended(ended.outcome),
         None if job.attempt().is_some_and(|a| a.suspended) => RecordState::Suspended,
@@ -106,10 +108,23 @@ pub fn record_of(state: &State, id: JobId, ended: Option<&EndRecord>) -> JobReco
             .unwrap_or_default(),
         steps: steps
             .into_iter()
-            .flatten()
             .map(|step| step_record(step, ended.map(|e| (e.outcome, e.end))))
             .collect(),
     }
+}
+
+/// The steps of an attempt, with those in `changed` as they are there: an end carries the steps that ended with it, and no others.
+/// Both are in the order of their creation.
+pub(crate) fn with_changed_steps<T: Borrow<Step>>(
+    stored: impl IntoIterator<Item = T>,
+    changed: impl IntoIterator<Item = T>,
+) -> Vec<T> {
+    let id = |step: &T| <T as Borrow<Step>>::borrow(step).id;
+    let mut changed = changed.into_iter().peekable();
+    let as_changed = |step: T| changed.next_if(|other| id(other) == id(&step)).unwrap_or(step);
+    let mut steps: Vec<T> = stored.into_iter().map(as_changed).collect();
+    steps.extend(changed);
+    steps
 }
 
 /// The files of a batch job. A run of dstack's language has a log instead.

@@ -37,7 +37,7 @@ use model::volume::{Volume, VolumeId, VolumePlace};
 use sched::machines::MachineOrder;
 use sched::view::Preemption;
 use sched::{Plan, Start};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 /// Time and randomness, which come in from outside: deciding reads no clock.
 #[derive(Debug, Clone)]
@@ -153,6 +153,11 @@ pub enum Command {
         members: Members,
         change: MembersChange,
     },
+    /// The gateway of a project's services that name none; `None` for the site's.
+    SetDefaultGateway {
+        project: String,
+        gateway: Option<String>,
+    },
     SetTrigger(Box<TriggerRequest>),
     ClearTriggers(TriggerFilter),
     /// A trigger has fired and does not stay, or can never fire.
@@ -244,6 +249,10 @@ pub enum Command {
     RemoveBackends {
         project: String,
         names: Vec<String>,
+    },
+    /// `config.yml` names these sources, and no others: what came from it before is removed.
+    RetainFileBackends {
+        sources: BTreeSet<String>,
     },
     /// The same credentials of a backend under another key. Those that were changed since are left alone.
     ResealBackend {

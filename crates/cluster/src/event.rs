@@ -224,6 +224,11 @@ pub enum Event {
         name: String,
         project: Project,
     },
+    DefaultGatewaySet {
+        project: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        gateway: Option<String>,
+    },
     UserSet {
         name: String,
         user: KnownUser,

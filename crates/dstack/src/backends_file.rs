@@ -34,6 +34,16 @@ const CREDS: &[Creds] = &[
     creds("lambda", "api_key", "api_key"),
 ];
 
+/// dstack's words for keys of a source, by backend.
+pub const WORDS: [(&str, &str, &str); 3] = [
+    ("gcp", "project_id", "project"),
+    ("gcp", "vm_service_account", "identity"),
+    ("aws", "iam_instance_profile", "identity"),
+];
+
+/// Words of a backend that are written otherwise than by the table above.
+const OTHER_WORDS: [&str; 6] = ["type", "regions", "creds", "tags", "vpc_name", "vpc_project_id"];
+
 /// How many machines a backend may have at once where nobody says it.
 pub const MACHINES: u32 = 8;
 
@@ -120,15 +130,61 @@ fn push_cloud(text: &mut String, name: &str, kind: &str, backend: &Field<'_>) ->
     };
     let _ = writeln!(text, "regions = [{}]{note}", listed.join(", "));
     if kind == "gcp" {
-        let id = required(backend, "project_id", "the id of the cloud's project")?;
-        let _ = writeln!(text, "project = {}", quoted(id));
+        required(backend, "project_id", "the id of the cloud's project")?;
     }
+    push_words(text, kind, backend)?;
     if kind != "lambda" {
         text.push_str("image = \"\"  # an image that has the program\n");
     } else {
         text.push_str("ssh_key = \"\"  # the name of an SSH key of the account\n");
     }
     push_credentials(text, name, kind, backend)
+}
+
+/// What a backend says beside its regions and credentials. What a source has no word for is said.
+fn push_words(text: &mut String, kind: &str, backend: &Field<'_>) -> Result<(), Fault> {
+    let given = |word: &str| backend.child(word).filter(|given| !given.is_nothing());
+    let own = || WORDS.into_iter().filter(|(of, ..)| *of == kind);
+    for (_, word, key) in own() {
+        if let Some(value) = given(word) {
+            let _ = writeln!(text, "{key} = {}", quoted(value.text("a name")?));
+        }
+    }
+    // Networks are Google's alone by name, and Lambda has no tags.
+    let is_missing = |word: &str| match kind {
+        "gcp" => false,
+        "lambda" => word.starts_with("vpc_") || word == "tags",
+        _ => word.starts_with("vpc_"),
+    };
+    if let Some(name) = given("vpc_name").filter(|_| !is_missing("vpc_name")) {
+        let project = given("vpc_project_id");
+        let project = project.as_ref().map(|project| project.text("a project")).transpose()?;
+        let network = google_network(name.text("the network's name")?, project);
+        let _ = writeln!(text, "network = {}", quoted(&network));
+    }
+    if let Some(tags) = given("tags").filter(|_| !is_missing("tags")) {
+        let mut pairs = Vec::new();
+        for (key, _, value) in tags.entries("tags with their values")? {
+            pairs.push(format!("{} = {}", quoted(key), quoted(value.text("a text")?)));
+        }
+        let _ = writeln!(text, "tags = {{ {} }}", pairs.join(", "));
+    }
+    let is_known = |word: &str| {
+        let is_written = OTHER_WORDS.contains(&word) && !is_missing(word);
+        is_written || own().any(|(_, known, _)| known == word)
+    };
+    for (word, ..) in backend.entries("a backend")? {
+        if !is_known(word) {
+            let _ = writeln!(text, "# `{}`: a source has no word for it.", printable(word));
+        }
+    }
+    Ok(())
+}
+
+/// The path by which Google's API knows a network, of this project where it is another's.
+pub fn google_network(name: &str, project: Option<&str>) -> String {
+    let path = format!("global/networks/{name}");
+    project.map_or_else(|| path.clone(), |project| format!("projects/{project}/{path}"))
 }
 
 /// `kubeconfig` has the file, or its text, which is not written; `proxy_jump` is not needed, because agents of pods dial out.
@@ -229,10 +285,16 @@ projects:
   backends:
   - type: aws
     regions: [eu-west-1, us-east-1]
+    iam_instance_profile: nodes
+    tags: {team: vision}
+    public_ips: false
+    vpc_name: lab
     creds: {type: access_key, access_key: AKIA123, secret_key: hush}
   - type: gcp
     project_id: lab-1
     regions: [europe-west4, us-east1, us-west1-b]
+    vpc_name: lab
+    vpc_project_id: net
     creds: {type: service_account, filename: /etc/keys/gcp.json}
   - type: lambda
     creds: {type: api_key, api_key: hush}
@@ -262,6 +324,11 @@ projects:
             "credentials = \"/etc/sluice/aws\"  # a file of mode 600 with access_key and secret_key, as AWS's tools write them",
             "regions = [\"europe-west4-a\", \"europe-west4-b\", \"europe-west4-c\", \"us-east1-b\", \"us-east1-c\", \"us-east1-d\", \"us-west1-b\"]  # zones, where backends of dstack name regions",
             "project = \"lab-1\"",
+            "identity = \"nodes\"",
+            "tags = { \"team\" = \"vision\" }",
+            "# `public_ips`: a source has no word for it.",
+            "# `vpc_name`: a source has no word for it.",
+            "network = \"projects/net/global/networks/lab\"",
             "credentials = \"/etc/keys/gcp.json\"",
             "credentials = \"/etc/sluice/lambda\"  # a file of mode 600 with api_key",
             "program = \"/etc/sluice/nebius.py\"  # to be written: docs/machines.md",

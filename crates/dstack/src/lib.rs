@@ -11,7 +11,7 @@
 //! - `server_settings`: what of the settings of dstack's own server acts here.
 //! - `node_groups`: the groups of a task as one run.
 //! - `run_summary`: a job of the cluster in dstack's words (`status`); `node_offer` and `offer`: a share of a node as an
-//!   offer (`offer_groups`: by kind of GPU), `no_offer`: why there is none; `table`: what `ps` and `apply` print;
+//!   offer (`offer_groups`: by kind of GPU; `offer_size`: why it is larger than asked for), `no_offer`: why there is none; `table`: what `ps` and `apply` print;
 //!   `yaml_file`: any YAML file as values.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
@@ -30,6 +30,7 @@ pub mod node_offer;
 pub mod occurrence;
 pub mod offer;
 pub mod offer_groups;
+pub mod offer_size;
 pub mod request;
 pub mod run_summary;
 pub mod script;

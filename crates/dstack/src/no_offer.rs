@@ -1,23 +1,77 @@
 //! Why a request has no offer, in words for whoever wrote it.
 
 use crate::configuration::resources::Resources;
-use model::reason::Refusal;
+use model::reason::{NeverFits, Refusal, UnmetConstraint};
 
 /// The answer to a run for which nothing is free, and whose `retry` does not say that it waits.
 pub const WOULD_WAIT: &str =
     "nothing is free for it now; with `retry: {on_events: [no-capacity]}` it would wait";
 
-/// What is missing, and where that may be it, that a value without dots asks for exactly so much.
+/// What is missing. Where larger amounts are there, and values without dots rule them out, it says so.
 pub fn explained(why: &Refusal, resources: &Resources) -> String {
-    let exact = exact(resources);
-    if exact.is_empty() {
-        return why.to_string();
-    }
-    let (verb, first) = if let [one] = &exact[..] { ("is", one) } else { ("are", &exact[0]) };
+    let missing = missing(why, resources);
+    let exact = ruling_out(why, resources);
+    let Some((name, value)) = exact.first() else { return missing };
+    let verb = if exact.len() == 1 { "is" } else { "are" };
     let names: Vec<String> = exact.iter().map(|(name, _)| format!("`{name}`")).collect();
-    let (name, value) = first;
     let names = names.join(", ");
-    format!("{why} ({names} {verb} exact: `{name}: {value}..` would be that or more)")
+    format!("{missing} ({names} {verb} exact: `{name}: {value}..` would be that or more)")
+}
+
+/// What no node has, in dstack's words.
+pub fn missing(why: &Refusal, resources: &Resources) -> String {
+    const NEVER: &str = "no node can ever satisfy the request";
+    let constraint = match why {
+        Refusal::UnknownGres(_) => {
+            let asked = resources.gpu.as_ref().map(|gpu| format!("; `gpu: {gpu}` is asked for"));
+            return format!("no node of this cluster has GPUs{}", asked.unwrap_or_default());
+        }
+        Refusal::NodeConfiguration(UnmetConstraint { why, .. }) => why,
+        other => return other.to_string(),
+    };
+    match constraint {
+        NeverFits::Gres { name, asked, most, .. } => {
+            let gpus = gpus(*asked, name);
+            format!("{NEVER}: {gpus} on one node, the largest has {most}")
+        }
+        NeverFits::Nodes { most: 0, .. } => format!("{NEVER}: none has {resources} together"),
+        NeverFits::Nodes { asked, most } => {
+            format!("{NEVER}: {asked} nodes, there are {most} that fit")
+        }
+        _ => why.to_string(),
+    }
+}
+
+/// `2 GPUs A100 with 80GB of memory`, of the name that the scheduler has for it: `gpu:A100 with 80GB of memory`.
+fn gpus(count: u64, name: &str) -> String {
+    let sort = name.strip_prefix("gpu").unwrap_or(name);
+    let sort = sort.strip_prefix(':').map_or_else(|| sort.to_owned(), |kind| format!(" {kind}"));
+    let s = if count == 1 { "" } else { "s" };
+    format!("{count} GPU{s}{sort}")
+}
+
+/// The exact amounts, each with its value, that rule out what is there: as ranges they would have an offer.
+fn ruling_out(why: &Refusal, resources: &Resources) -> Vec<(&'static str, String)> {
+    let Refusal::NodeConfiguration(UnmetConstraint { why, .. }) = why else { return Vec::new() };
+    let exact = exact(resources);
+    let only = |name: &str| -> Vec<(&'static str, String)> {
+        exact.iter().filter(|(of, _)| *of == name).cloned().collect()
+    };
+    match why {
+        // Whole cores are more than the value, and a node has so many.
+        NeverFits::Cpus { asked, most } => {
+            let value = u64::from(resources.cpu.count.min);
+            if *asked > value && *most >= value { only("cpu") } else { Vec::new() }
+        }
+        NeverFits::Memory { asked_mib, most_mib } => {
+            let value = resources.memory.min.mib();
+            if *asked_mib > value && *most_mib >= value { only("memory") } else { Vec::new() }
+        }
+        NeverFits::Gres { larger_memory: true, .. } => only("gpu.memory"),
+        // No amount is lacking by itself: the shares that nodes give do not have all of them.
+        NeverFits::Nodes { most: 0, .. } => exact,
+        _ => Vec::new(),
+    }
 }
 
 /// The amounts that are asked for exactly, each with its value.
@@ -44,29 +98,58 @@ fn exact(resources: &Resources) -> Vec<(&'static str, String)> {
 mod tests {
     use super::*;
     use crate::configuration::{Configuration, parse};
-    use model::reason::NeverFits;
+
+    fn said(why: &Refusal, resources: &str) -> String {
+        let text = format!("type: task\ncommands: [a]\nresources: {resources}\n");
+        let loaded = parse("t.yml", text.as_bytes()).expect("a task");
+        let Configuration::Task(task) = loaded.configuration else { panic!("no task") };
+        explained(why, &task.resources)
+    }
 
     #[test]
-    fn missing_amount_is_named_and_exact_ones_are_pointed_at() {
-        let said = |resources: &str| {
-            let text = format!("type: task\ncommands: [a]\nresources: {resources}\n");
-            let loaded = parse("t.yml", text.as_bytes()).expect("a task");
-            let Configuration::Task(task) = loaded.configuration else { panic!("no task") };
-            let why = NeverFits::Cpus { asked: 64, most: 8 };
-            explained(&Refusal::NodeConfiguration(why.into()), &task.resources)
+    fn exact_amount_is_pointed_at_only_where_it_rules_out_what_is_there() {
+        let never = |why: NeverFits, resources: &str| {
+            let text = said(&Refusal::NodeConfiguration(why.into()), resources);
+            let text = text.strip_prefix("no node can ever satisfy the request: ");
+            text.expect("what it is about").to_owned()
         };
-        let missing =
-            "no node can ever satisfy the request: 64 CPUs on one node, the largest has 8";
-        assert_eq!(said("{cpu: 64.., memory: 1GB..}"), missing);
+        let cpus = |asked, most| NeverFits::Cpus { asked, most };
+        // More than 64 are on no node either.
+        let text = never(cpus(64, 8), "{cpu: 64, memory: 1GB}");
+        assert_eq!(text, "64 CPUs on one node, the largest has 8");
+        // A core has two threads, and is not divided.
         assert_eq!(
-            said("{cpu: 64, memory: 1GB..}"),
-            format!("{missing} (`cpu` is exact: `cpu: 64..` would be that or more)")
+            never(cpus(2, 1), "{cpu: 1, memory: 1GB}"),
+            "2 CPUs on one node, the largest has 1 (`cpu` is exact: `cpu: 1..` would be that or more)"
+        );
+        let disk = NeverFits::Disk { asked_mib: 10, most_mib: 5 };
+        let text = never(disk, "{cpu: 1, memory: 1GB}");
+        assert_eq!(text, "10 MiB of local disk, the largest node has 5");
+        let gpus = |larger_memory| NeverFits::Gres {
+            name: "gpu with 24GB of memory".into(),
+            asked: 1,
+            most: 0,
+            larger_memory,
+        };
+        let text = "1 GPU with 24GB of memory on one node, the largest has 0";
+        assert_eq!(never(gpus(false), "{cpu: 1, gpu: '24GB'}"), text);
+        assert_eq!(
+            never(gpus(true), "{cpu: 1, gpu: '24GB'}"),
+            format!("{text} (`gpu.memory` is exact: `gpu.memory: 24GB..` would be that or more)")
         );
         assert_eq!(
-            said("{cpu: 64.., memory: 1GB, gpu: '24GB'}"),
-            format!(
-                "{missing} (`memory`, `gpu.memory` are exact: `memory: 1GB..` would be that or more)"
-            )
+            never(NeverFits::Nodes { asked: 1, most: 0 }, "{cpu: 3, memory: 1GB, disk: 9GB..}"),
+            "none has cpu=3 mem=1GB disk=9GB.. together \
+             (`cpu`, `memory` are exact: `cpu: 3..` would be that or more)"
         );
+    }
+
+    #[test]
+    fn missing_gpus_are_named_as_dstack_names_them() {
+        let none = Refusal::UnknownGres("gpu".into());
+        let text = said(&none, "{cpu: 1, gpu: A100}");
+        assert!(text.starts_with("no node of this cluster has GPUs; `gpu: "), "{text}");
+        assert!(text.ends_with("A100:1..` is asked for"), "{text}");
+        assert_eq!(gpus(2, "gpu:h100 of nvidia"), "2 GPUs h100 of nvidia");
     }
 }

@@ -12,6 +12,7 @@ use model::printable::printable;
 use model::reason::{LaunchFault, Reason};
 use model::record::{JobRecord, RecordState};
 use model::run::{ExitStatus, JobState, Outcome, Retry};
+use model::service::ProbeProgress;
 use model::time::Timestamp;
 use model::tres::TresKind;
 use std::collections::BTreeMap;
@@ -226,6 +227,7 @@ pub fn rows(job: &JobView, nodes: &Nodes, submitted: &str) -> Vec<PsRow> {
         name: shown_name(job),
         error: summary.run_error(),
         status: summary.message,
+        probes: probe_signs(job),
         submitted: submitted.to_owned(),
         job: shown_id(job),
         user: job.spec.owner.name.clone(),
@@ -246,6 +248,17 @@ pub fn rows(job: &JobView, nodes: &Nodes, submitted: &str) -> Vec<PsRow> {
             std::iter::once(run.clone()).chain(of_node).collect()
         }
     }
+}
+
+/// The PROBES column, in the signs of dstack's client.
+fn probe_signs(job: &JobView) -> String {
+    let probes = job.extras.iter().flat_map(|extras| &extras.probes);
+    let sign = |probe: &ProbeProgress| match probe {
+        ProbeProgress::Ready => '✓',
+        ProbeProgress::Succeeding => '~',
+        ProbeProgress::Failing => '×',
+    };
+    probes.map(sign).collect()
 }
 
 fn with_offer(row: PsRow, offer: &Offer) -> PsRow {
@@ -308,6 +321,7 @@ pub fn record_row(record: &JobRecord, nodes: &Nodes, submitted: &str) -> PsRow {
         price: text(crate::offer::price(price)),
         error: summary.run_error(),
         status: summary.message,
+        probes: String::new(),
         submitted: submitted.to_owned(),
         job: match (record.array_job, record.array_task) {
             (Some(array), Some(task)) => format!("{array}_{task}"),
@@ -315,6 +329,7 @@ pub fn record_row(record: &JobRecord, nodes: &Nodes, submitted: &str) -> PsRow {
         },
         user: record.user.clone(),
         cost: String::new(),
+        url: String::new(),
     }
 }
 

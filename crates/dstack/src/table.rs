@@ -28,6 +28,8 @@ pub struct PsRow {
     pub instance_type: String,
     pub price: String,
     pub status: String,
+    /// A sign for each probe of a replica.
+    pub probes: String,
     /// [`ago`] for `ps`, the time of day while `apply` waits.
     pub submitted: String,
     pub error: String,
@@ -35,6 +37,8 @@ pub struct PsRow {
     pub job: String,
     pub user: String,
     pub cost: String,
+    /// Where a service is.
+    pub url: String,
 }
 
 struct PsColumn {
@@ -48,6 +52,8 @@ enum Shown {
     Always,
     Brief,
     Verbose,
+    /// With more of each run, where one of them has it.
+    VerboseWhereSaid,
 }
 
 const fn column(header: &'static str, shown: Shown, cell: fn(&PsRow) -> &str) -> PsColumn {
@@ -67,17 +73,23 @@ const PS_COLUMNS: &[PsColumn] = &[
     column("INSTANCE TYPE", Shown::Verbose, |row| &row.instance_type),
     column("PRICE", Shown::Always, |row| or_dash(&row.price)),
     column("STATUS", Shown::Always, |row| &row.status),
-    column("PROBES", Shown::Verbose, |_| ""),
+    column("PROBES", Shown::Verbose, |row| &row.probes),
     column("SUBMITTED", Shown::Always, |row| &row.submitted),
     column("ERROR", Shown::Verbose, |row| &row.error),
     column("JOB", Shown::Always, |row| &row.job),
     column("USER", Shown::Always, |row| &row.user),
     column("COST", Shown::Verbose, |row| or_dash(&row.cost)),
+    column("SERVICE", Shown::VerboseWhereSaid, |row| &row.url),
 ];
 
 pub fn ps(rows: &[PsRow], verbose: bool) -> String {
-    let left_out = if verbose { Shown::Brief } else { Shown::Verbose };
-    let columns: Vec<&PsColumn> = PS_COLUMNS.iter().filter(|c| c.shown != left_out).collect();
+    let is_shown = |column: &&PsColumn| match column.shown {
+        Shown::Always => true,
+        Shown::Brief => !verbose,
+        Shown::Verbose => verbose,
+        Shown::VerboseWhereSaid => verbose && rows.iter().any(|row| !(column.cell)(row).is_empty()),
+    };
+    let columns: Vec<&PsColumn> = PS_COLUMNS.iter().filter(is_shown).collect();
     let header = columns.iter().map(|c| c.header.to_owned()).collect();
     let cells = |row| columns.iter().map(|c| (c.cell)(row).to_owned()).collect();
     let mut lines: Vec<Vec<String>> = vec![header];
@@ -133,6 +145,8 @@ pub struct Plan<'a> {
     pub kind: RunKind,
     /// For each of the groups that differ in what they ask for, or for all nodes; the best ones first.
     pub offers: &'a [Vec<Offer>],
+    /// After what time the cluster ends the run, whatever it says itself.
+    pub cluster_limit: Option<Duration>,
 }
 
 /// The type of a configuration that is run.
@@ -284,7 +298,13 @@ fn plan_properties(plan: &Plan<'_>) -> Vec<Vec<String>> {
         ("Max price", profile.max_price.map_or("off".to_owned(), offer::price)),
         ("Retry policy", task.retry.as_ref().map_or("off".to_owned(), retry_text)),
         ("Idle duration", duration(profile.idle_duration.unwrap_or(Some(IDLE_DURATION)))),
-        ("Max duration", duration(task.max_duration)),
+        (
+            "Max duration",
+            match (task.max_duration, plan.cluster_limit) {
+                (None, Some(limit)) => format!("{} (the cluster's limit)", duration(Some(limit))),
+                (own, _) => duration(own),
+            },
+        ),
     ];
     rows.map(|(name, value)| vec![name.to_owned(), value]).to_vec()
 }

@@ -220,13 +220,12 @@ fn variable_missing_at_the_client_is_named_with_its_position() {
 }
 
 #[test]
-fn property_without_effect_is_kept_and_noticed() {
+fn properties_of_the_client_and_of_the_profile_are_kept() {
     let loaded = load(
         "type: task\ncommands: [x]\nports: [8080, '80:8080', '*:9000']\nspot_policy: auto\nresources: {shm_size: 8GB}\nidle_duration: off\nregions: []\n",
     );
     let said: Vec<String> = loaded.notices.iter().map(|n| n.to_string()).collect();
-    let ports = "are reached from this machine while the run runs: sluice port RUN PORT";
-    assert_eq!(said, [format!("3:8: `ports`: {ports}")]);
+    assert_eq!(said, [""; 0]);
     let Configuration::Task(task) = loaded.configuration else { panic!("{loaded:?}") };
     let port = |local, of_run| Port { local, of_run };
     let ports = [port(Some(8080), 8080), port(Some(80), 8080), port(None, 9000)];
@@ -636,4 +635,31 @@ fn overrides_stand_in_place_of_what_the_file_says() {
     let error =
         parse_with("t.yml", b"type: task\ncommands: [a]\n", None, &wrong).expect_err("a name");
     assert!(error.to_string().starts_with("t.yml: `name`: invalid \"Bad_Name\""), "{error}");
+}
+
+#[test]
+fn variables_of_the_command_line_come_before_those_of_the_file() {
+    use dstack::configuration::load::parse_with_env;
+    let words = ["A=new".to_owned(), "B=x=y".to_owned(), "C".to_owned()];
+    for env in ["env: {A: old, D: kept}\n", "env: [A=old, D=kept]\n", "env: [C=old]\n", ""] {
+        let text = format!("type: task\ncommands: [a]\n{env}");
+        let loaded = parse_with_env("t.yml", text.as_bytes(), None, &[], &words).expect(env);
+        let Configuration::Task(task) = loaded.configuration else { panic!("no task") };
+        let client = |name: &str| (name == "C").then(|| "of the client".to_owned());
+        let set = task.env.resolve(client).expect("all are known");
+        let value = |name: &str| {
+            let found = set.iter().find(|variable| variable.name == name);
+            found.map(|variable| variable.value.clone())
+        };
+        assert_eq!(value("A").as_deref(), Some("new"), "{env}");
+        assert_eq!(value("B").as_deref(), Some("x=y"), "{env}");
+        assert_eq!(value("C").as_deref(), Some("of the client"), "{env}");
+        assert_eq!(value("D").is_some(), env.contains("kept"), "{env}");
+        // dstack's own form has them too.
+        assert_eq!(loaded.value.get("env").get("A").as_text(), Some("new"), "{env}");
+    }
+    let wrong = ["1A=b".to_owned()];
+    let error = parse_with_env("t.yml", b"type: task\ncommands: [a]\n", None, &[], &wrong);
+    let error = error.expect_err("a name").to_string();
+    assert!(error.starts_with("t.yml: `env`: invalid \"1A\""), "{error}");
 }

@@ -140,6 +140,7 @@ fn run_gets_name_folder_priority_and_script_of_the_file() {
     assert_eq!(spec.comment.as_deref(), Some("team=a,x=b"));
     assert!(spec.owner.name.is_empty(), "the server says who asks");
     let script = draft.submission.script.expect("a script");
+    let script = script.shown();
     assert!(script.starts_with("#!/bin/bash\n") && script.contains("make test"), "{script}");
 
     let unnamed = drafted("");
@@ -211,7 +212,7 @@ fn entrypoint_runs_in_place_of_a_shell_with_the_commands_as_arguments() {
     assert_eq!(command(lines), ["python", "-m", "my app", "a b", "c"]);
     let on_node = drafted("entrypoint: echo 'x y'\ncommands: [\"it's\"]").submission;
     let script = on_node.script.expect("a script");
-    assert_eq!(script, "#!/bin/sh\n\nexec 'echo' 'x y' 'it'\\''s'\n");
+    assert_eq!(script.shown(), "#!/bin/sh\n\nexec 'echo' 'x y' 'it'\\''s'\n");
 }
 
 #[test]
@@ -227,6 +228,7 @@ fn docker_is_a_privileged_container_whose_daemon_starts_before_the_commands() {
     let container = submission.spec.launch.container.clone().expect("a container");
     assert!(container.docker && container.privileged && container.image.is_none());
     let script = submission.script.expect("a script");
+    let script = script.shown();
     let starts = script.find("dockerd").expect("it starts the daemon");
     assert!(script.starts_with("#!/bin/bash\n") && starts < script.find("docker ps").unwrap());
     let plain = drafted("image: app").submission.spec.launch.container.clone().unwrap();
@@ -400,6 +402,21 @@ fn run_is_the_same_whoever_submits_it_and_whenever() {
     for other in ["name: train\nretry: true\npriority: 1", "name: train\nretry: true\nnodes: 2"] {
         assert!(!is_same_run([&first], [&spec(other, 1_000)]), "{other}");
     }
+    assert!(!is_same_run([&first], [&later, &later]) && !is_same_run([&first, &first], [&later]));
+}
+
+#[test]
+fn run_of_a_build_that_kept_no_ports_of_the_client_is_the_same() {
+    let spec = |lines| {
+        let draft = try_drafted(lines, Timestamp::from_secs(1_000)).expect(lines);
+        draft.submission.spec
+    };
+    let asked = spec("name: train\nports: ['8080:80']");
+    let mut active = asked.clone();
+    std::sync::Arc::make_mut(&mut active.launch).port_forwards = None;
+    assert!(is_same_run([&active], [&asked]));
+    let other = spec("name: train\nports: ['9090:80']");
+    assert!(!is_same_run([&asked], [&other]), "the client has them elsewhere");
 }
 
 #[test]
@@ -524,8 +541,11 @@ fn groups_of_replicas_have_their_own_requests_commands_and_scaling() {
         assert!(asked.het_components.is_empty() && asked.group_texts.is_empty());
     }
     let [texts] = &submission.group_texts[..] else { panic!("a script of the second group") };
-    assert!(submission.script.is_some_and(|script| script.contains("route")));
-    assert!(texts.script.contains("work") && texts.environment.contains("A=b"), "{texts:?}");
+    assert!(submission.script.is_some_and(|script| script.shown().contains("route")));
+    assert!(
+        texts.script.shown().contains("work") && texts.environment.contains("A=b"),
+        "{texts:?}"
+    );
     assert_eq!(worker.name, submission.spec.name);
     assert_eq!((&submission.workspace, &texts.workspace), (&None, &None));
 }

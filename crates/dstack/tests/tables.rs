@@ -38,11 +38,13 @@ fn row(name: &str, blocks: u32, status: &str, secs_ago: i64) -> PsRow {
         instance_type: offer.instance_text(),
         price: offer.price_text(),
         status: status.into(),
+        probes: String::new(),
         submitted: ago(Timestamp::from_secs(0), Timestamp::from_secs(secs_ago)),
         error: String::new(),
         job: "12".into(),
         user: "ada".into(),
         cost: "$0.0125".into(),
+        url: String::new(),
     }
 }
 
@@ -111,6 +113,7 @@ fn the_plan_is_the_captured_one() {
         task: &task,
         kind: RunKind::Task,
         offers: &[vec![offer(2)]],
+        cluster_limit: None,
     });
     insta::assert_snapshot!(with_ends(&shown), @r"
      Project        main                                          |
@@ -140,6 +143,7 @@ fn the_plan_says_policies_and_counts_what_it_does_not_show() {
             task: &task,
             kind: RunKind::Task,
             offers: &[offers],
+            cluster_limit: Some(Duration::from_secs(86_400)),
         })
     };
     let shown = view(vec![offer(1); 5]);
@@ -162,8 +166,15 @@ fn the_plan_has_the_offers_of_each_group() {
         "type: task\ncommands: [x]\ngroups:\n  - {name: head, resources: {cpu: 2, gpu: 0}}\n  - {nodes: 2, resources: {cpu: 2, gpu: 'H100:2'}}\n",
     );
     let offers = &[Vec::new(), vec![offer(2)]];
-    let shown =
-        plan(&Plan { project: "main", user: "admin", task: &task, kind: RunKind::Task, offers });
+    let shown = plan(&Plan {
+        project: "main",
+        user: "admin",
+        task: &task,
+        kind: RunKind::Task,
+        offers,
+        cluster_limit: Some(Duration::from_secs(86_400)),
+    });
+    assert!(shown.contains(" Max duration   1d (the cluster's limit) "), "{shown}");
     let groups = shown.lines().skip(9).collect::<Vec<_>>().join("\n");
     assert!(shown.contains(" Resources      of 2 groups, below "), "{shown}");
     insta::assert_snapshot!(with_ends(&groups), @r"
@@ -219,4 +230,16 @@ fn durations_are_said_in_the_largest_exact_unit() {
         assert_eq!(duration(Some(Duration::from_secs(secs))), expected);
     }
     assert_eq!(duration(None), "off");
+}
+
+#[test]
+fn address_of_a_service_is_a_column_of_the_long_table_where_a_run_has_one() {
+    let plain = row("train", 1, "running", 60);
+    let at = "http://127.0.0.1:6823/proxy/services/main/web/";
+    let service = PsRow { name: "web".into(), url: at.into(), ..plain.clone() };
+    assert!(!ps(std::slice::from_ref(&plain), true).contains("SERVICE"));
+    let both = ps(&[plain, service], true);
+    assert!(both.lines().next().is_some_and(|head| head.trim_end().ends_with("SERVICE")), "{both}");
+    assert!(both.lines().any(|line| line.trim_end().ends_with(at)), "{both}");
+    assert!(!ps(&[row("web", 1, "running", 60)], false).contains("SERVICE"));
 }

@@ -27,8 +27,8 @@ pub use accounting::{
 pub use enforcement::{allocation, binding, cpu_frequency, limits, load, usage};
 pub use job::{
     array, attempt, change, constraint, container, dependency, gpu, gpu_model, gres, interpolation,
-    machine_choice, mail, pod, publication, reason, replica_group, request, run, service, shortage,
-    step, streams,
+    machine_choice, mail, pod, port_forward, publication, reason, replica_group, request, run,
+    service, shortage, step, streams,
 };
 pub use nodes::{
     backend, cloud_fleet, cloud_source, cloud_volume, dynamic_node, fleet, gpu_health, gpu_series,
@@ -36,6 +36,6 @@ pub use nodes::{
     reservation_request, select, site, ssh_fleet, topology, trigger, volume,
 };
 pub use values::{
-    amount, cpuset, cron, filename, grammar, hostlist, id, metadata_address, month, price,
+    amount, cpuset, cron, filename, grammar, hostlist, id, metadata_address, month, os_text, price,
     principal, printable, range, search_path, secret, shell, time, time_spec,
 };

@@ -141,6 +141,7 @@ fn spec(request: Request, uid: u32) -> JobSpec {
             first_step: None,
             configuration: None,
             service: None,
+            port_forwards: None,
             secret_variables: Vec::new(),
             has_project_secrets: false,
             volumes: Vec::new(),

@@ -329,6 +329,7 @@ pub fn spec(request: Request) -> JobSpec {
             sample_s: None,
             container: None,
             service: None,
+            port_forwards: None,
         }),
         dependency: None,
         kill_on_invalid_dependency: false,

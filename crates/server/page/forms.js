@@ -22,6 +22,12 @@ const fleet = (v) => ({
   ssh_config: { user: v.user, ssh_key: { public: "", private: v.key }, hosts: names(v.hosts) },
 });
 
+/** A fleet whose machines sources make, in dstack's words; what is left out is as dstack's configuration has it. */
+const machineFleet = (v) => ({
+  type: "fleet", name: v.name, nodes: v.nodes, placement: v.placement, spot_policy: v.spot,
+  resources: v.gpu ? { gpu: v.gpu } : undefined, idle_duration: v.idle || undefined, max_price: v.price || undefined,
+});
+
 function account(v, current) {
   const before = current?.accounts.accounts.find((one) => one.name === v.name) ?? { name: v.name, parent: "root" };
   return edited(before, { description: optional(v.description), organization: optional(v.organization), parent: optional(v.parent) });
@@ -74,6 +80,9 @@ export const FORMS = {
       call: (v) => ({ set_members: { project: v.project, members: { [v.user]: v.role }, change: "add" } }) },
     { title: "Remove member", fields: [["project", "Project"], ["user", "User"]], ask: "The user is no longer a member.",
       call: (v) => ({ set_members: { project: v.project, members: { [v.user]: "user" }, change: "remove" } }) },
+    { title: "Set default gateway", fields: [["project", "Project", "optional"], ["gateway", "Gateway", "optional"]],
+      hint: "Of services that name none; without a name the site's.",
+      call: (v) => ({ set_default_gateway: { project: v.project || "main", gateway: v.gateway || null } }) },
     { title: "Remove project", fields: [["name", "Name"]], ask: "This cannot be undone.", call: (v) => ({ remove_project: { name: v.name } }) },
   ],
   tokens: [
@@ -106,6 +115,10 @@ export const FORMS = {
     { title: "Set fleet over SSH", least: "admin",
       fields: [["project", "Project", "optional"], ["name", "Name"], ["hosts", "Hosts"], ["user", "User there"], ["placement", "Placement", ["any", "cluster"]], ["key", "Private key", "verbatim"]],
       call: (v) => ({ apply_fleet: { project: v.project || "main", configuration: fleet(v) } }) },
+    { title: "Set fleet of machines", least: "admin", hint: "Sources and backends make its machines.",
+      fields: [["project", "Project", "optional"], ["name", "Name"], ["nodes", "Nodes, as 0..8"], ["gpu", "GPU, as H100:8", "optional"],
+        ["spot", "Spot", ["on-demand", "spot", "auto"]], ["price", "Dollars an hour at most", "optional"], ["idle", "Idle, as 10m", "optional"], ["placement", "Placement", ["any", "cluster"]]],
+      call: (v) => ({ apply_fleet: { project: v.project || "main", configuration: machineFleet(v) } }) },
     { title: "Remove fleet", fields: [["project", "Project", "optional"], ["name", "Name"]], ask: "Its hosts leave the cluster; jobs that run there end.",
       call: (v) => ({ remove_fleet_hosts: { project: v.project || "main", name: v.name } }) },
     { title: "Remove host of a fleet", fields: [["project", "Project", "optional"], ["name", "Fleet"], ["number", "Number of the host"]], ask: "The host leaves the cluster; jobs that run there end.",

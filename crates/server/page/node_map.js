@@ -34,10 +34,11 @@ export class NodeMap {
       this.#drawn.delete(name);
     }
     const added = document.createDocumentFragment();
+    const alike = new Map();
     for (const node of nodes) {
       const known = this.#drawn.get(node.name);
       if (known && isAsDrawn(known, node)) continue;
-      const element = nodeElement(node, this.#user);
+      const element = nodeElement(node, this.#user, alike);
       if (known) known.element.replaceWith(element);
       else added.append(element);
       this.#drawn.set(node.name, { node, content: null, element });
@@ -54,11 +55,23 @@ function isAsDrawn(known, node) {
   return known.content === contentOf(node);
 }
 
-function nodeElement(node, user) {
+/** A node as it is shown. Nodes that differ in their names alone are copies of the first of them, which is kept in `alike`: most of a
+ * cluster is idle. */
+function nodeElement(node, user, alike) {
+  const { state, available, reason, cpus, cpus_used, memory, memory_used, gpus } = node;
+  const shown = JSON.stringify([state, available, reason, cpus, cpus_used, memory, memory_used, gpus]);
+  const first = alike.get(shown);
+  const element = first ? first.cloneNode(true) : unnamedElement(node, user);
+  if (!first) alike.set(shown, element);
+  element.firstChild.firstChild.textContent = node.name;
+  return element;
+}
+
+/** A node without its name. Listeners would not be copied with it: it has none. */
+function unnamedElement(node, user) {
   const element = NODE.cloneNode(true);
   const [head, gpus, words] = element.children;
   if (!node.available) element.classList.add("out");
-  head.firstChild.textContent = node.name;
   head.lastChild.textContent = node.state;
   words.textContent = `${node.cpus_used} of ${node.cpus} CPUs, ${bytes(node.memory_used)} of ${bytes(node.memory)}`;
   if (node.gpus.length) gpus.append(...runs(node.gpus).map((run) => runElement(run, node, user)));

@@ -1,12 +1,10 @@
 // The cluster at a glance: totals, the map of nodes, how long jobs wait, and utilisation.
 
-import { forms } from "./administer.js";
 import { get } from "./api.js";
 import { h, painted } from "./dom.js";
 import { bytes, setClock, time } from "./format.js";
 import { NodeMap } from "./node_map.js";
 import { queue } from "./queue_store.js";
-import { Utilisation, waits } from "./utilisation.js";
 
 /** A change of a job changes the map too: it is fetched no more often than this. */
 const INTERVAL_MS = 2_000;
@@ -14,8 +12,9 @@ const INTERVAL_MS = 2_000;
 export function overview(_, profile) {
   const totals = h("dl", { class: "totals" });
   const map = new NodeMap(profile.user);
-  const utilisation = new Utilisation();
-  const queues = h("div");
+  const below = h("div");
+  let belowMap = null;
+  let isClosed = false;
   let answer = null;
   let due = null;
 
@@ -32,8 +31,16 @@ export function overview(_, profile) {
     }, INTERVAL_MS);
   };
   const queueChanged = () => {
-    queues.replaceChildren(waits(queue.rows.values()));
+    belowMap?.drawWaits(queue.rows.values());
     if (answer) drawTotals(totals, answer.nodes);
+  };
+  const loadBelow = async () => {
+    const { BelowMap } = await import("./below_map.js");
+    if (isClosed) return;
+    belowMap = new BelowMap(profile, load);
+    belowMap.drawWaits(queue.rows.values());
+    below.replaceChildren(belowMap.element);
+    await belowMap.utilisation.load();
   };
   queue.addEventListener("change", queueChanged);
   const drawn = load().then(painted);
@@ -43,17 +50,18 @@ export function overview(_, profile) {
     element: h("section", {}, h("h1", {}, "Overview"), totals,
       h("p", { class: "legend" },
         legend("free", "free"), legend("busy", "busy, a colour for each user"), legend("own", "yours"), legend("out", "out of service"), legend("failing", "reports a fault")),
-      map.element, forms("nodes", profile, load), queues, utilisation.element),
+      map.element, below),
     drawn,
-    // The map comes first: the queue may be long.
-    ready: drawn.then(() => Promise.all([queue.refresh().then(queueChanged), utilisation.load()])),
+    // The map comes first: the queue may be long, and what is below the map has modules of its own.
+    ready: drawn.then(() => Promise.all([queue.refresh().then(queueChanged), loadBelow()])),
     update: (what) => {
       if (what.jobs) queue.refresh().catch(() => {});
       if (what.jobs || what.nodes) later();
     },
     close: () => {
+      isClosed = true;
       clearTimeout(due);
-      utilisation.close();
+      belowMap?.utilisation.close();
       queue.removeEventListener("change", queueChanged);
     },
   };

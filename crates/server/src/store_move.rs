@@ -239,18 +239,26 @@ fn copy_files(from: &dyn Disk, to: &dyn Disk, folder: &str) -> Result<usize, Ser
     Ok(count)
 }
 
+/// Copies a file to the same length. Zeros at its end are not written: a pack has its whole length from the beginning, and in a database
+/// what was written there takes room and is in the way of what goes with a commit.
 fn copy_file(from: &dyn Disk, to: &dyn Disk, path: &str) -> std::io::Result<()> {
     let (source, target) = (from.open(path)?, to.create(path)?);
     let len = source.len()?;
     let mut buffer = vec![0; COPY_BYTES];
-    let mut at = 0;
+    let (mut at, mut end) = (0, 0);
     while at < len {
         let read = source.read_at(at, &mut buffer)?;
         if read == 0 {
             return Err(std::io::ErrorKind::UnexpectedEof.into());
         }
-        target.write_at(at, &buffer[..read])?;
+        if let Some(last) = buffer[..read].iter().rposition(|byte| *byte != 0) {
+            target.write_at(at, &buffer[..=last])?;
+            end = at + last as u64 + 1;
+        }
         at += read as u64;
+    }
+    if end < len {
+        target.preallocate(len)?;
     }
     target.sync_data()
 }
@@ -269,9 +277,13 @@ mod tests {
             let file = from.create(path).expect("a file");
             file.write_at(0, bytes).expect("written");
         }
-        assert_eq!(copy_files(&from, &to, "").expect("copied"), 3);
+        let set_aside = from.create("packs/2").expect("a file");
+        set_aside.preallocate(2 * COPY_BYTES as u64).expect("set aside");
+        set_aside.write_at(3, b"record").expect("written");
+        assert_eq!(copy_files(&from, &to, "").expect("copied"), 4);
         let read = |path: &str| to.open(path).expect(path).read_all().expect(path);
         assert_eq!(read("packs/1"), long);
+        assert_eq!(read("packs/2"), set_aside.read_all().expect("read"), "zeros and all");
         assert_eq!((read("top"), read("empty")), (b"x".to_vec(), Vec::new()));
     }
 }

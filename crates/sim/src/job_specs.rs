@@ -17,6 +17,10 @@ use std::sync::Arc;
 /// Users of a trace are numbered from here on: below are the accounts of the system.
 const FIRST_UID: u32 = 1_000;
 
+/// Jobs of which the trace does not say whose they are have users from here on, one each: what the last of them ran says nothing
+/// about the next.
+const FIRST_UNKNOWN_UID: u32 = 1 << 31;
+
 /// How a number of processors is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Width {
@@ -39,7 +43,12 @@ impl JobSpecs {
     }
 
     pub fn submit(&mut self, job: &TraceJob) -> Submit {
-        let owner = self.owners.entry(job.user).or_insert_with(|| Arc::new(owner(job.user)));
+        let owner = if job.user < 0 {
+            Arc::new(unknown_owner(job.line))
+        } else {
+            let known = self.owners.entry(job.user);
+            known.or_insert_with(|| Arc::new(owner(job.user))).clone()
+        };
         let launch = self.launches.entry(job.estimate_s).or_insert_with(|| {
             let limit_s = Some(job.estimate_s);
             Arc::new(Launch { limit_s, ..Launch::empty(LaunchKind::Batch) })
@@ -48,7 +57,7 @@ impl JobSpecs {
             .requests
             .entry((job.processors, job.estimate_s))
             .or_insert_with(|| [Component { request: Arc::new(request(self.width, job)) }].into());
-        submit_of(spec(owner.clone(), launch.clone(), components.clone()))
+        submit_of(spec(owner, launch.clone(), components.clone()))
     }
 }
 
@@ -123,6 +132,16 @@ fn owner(user: i64) -> Principal {
         Some(uid) => (uid, format!("user{user}")),
         None => (FIRST_UID, "unknown".to_owned()),
     };
+    user_account(uid, name)
+}
+
+/// The owner of the job on this line, of whom nothing is known.
+fn unknown_owner(line: u64) -> Principal {
+    let number = (line % u64::from(FIRST_UNKNOWN_UID)) as u32;
+    user_account(FIRST_UNKNOWN_UID + number, "unknown".to_owned())
+}
+
+fn user_account(uid: u32, name: String) -> Principal {
     Principal {
         group: name.clone(),
         name,
@@ -172,5 +191,29 @@ fn spec(owner: Arc<Principal>, launch: Arc<Launch>, components: Arc<[Component]>
         utilization: None,
         inactivity_s: None,
         call: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jobs_of_one_user_are_known_as_such_and_those_of_unknown_ones_are_not() {
+        let mut specs = JobSpecs::new(Width::Nodes);
+        let mut uid = |line: u64, user: i64| {
+            let job = TraceJob {
+                line,
+                submit_s: 0,
+                run_s: 60,
+                is_cut: false,
+                processors: 1,
+                estimate_s: 60,
+                user,
+            };
+            specs.submit(&job).spec.owner.uid
+        };
+        assert_eq!([uid(1, 7), uid(2, 7)], [1_007, 1_007]);
+        assert_ne!(uid(3, -1), uid(4, -1));
     }
 }

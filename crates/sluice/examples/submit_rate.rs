@@ -1,8 +1,9 @@
-//! Durable submits over few HTTP/2 connections: `submit_rate SOCKET JOBS IN_FLIGHT [equal] [ready] [sleep=SECONDS]`.
+//! Durable submits over few HTTP/2 connections: `submit_rate SOCKET JOBS IN_FLIGHT [equal] [ready] [sleep=SECONDS] [rate=N]`.
 //!
 //! Held jobs with a script of 1 kB and an environment of 4 kB each; every one has a script and an
-//! environment of its own, unless `equal` is said. With `ready` they are not held, and with `sleep` they last. Prints submits a second, and the CPU that this
-//! client took for each.
+//! environment of its own, also among several runs, unless `equal` is said: a server stores what it knows no second time.
+//! With `ready` they are not held, and with `sleep` they last. With `rate` at most so many are sent a second. Prints submits a second,
+//! and the CPU that this client took for each.
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -12,7 +13,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 const SCRIPT_BYTES: usize = 1 << 10;
 const ENVIRONMENT_BYTES: usize = 4 << 10;
@@ -25,9 +26,8 @@ type Failure = Box<dyn Error + Send + Sync>;
 async fn main() -> Result<(), Failure> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [socket, jobs, in_flight, rest @ ..] = args.as_slice() else {
-        return Err(
-            "usage: submit_rate SOCKET JOBS IN_FLIGHT [equal] [ready] [sleep=SECONDS]".into()
-        );
+        let words = "SOCKET JOBS IN_FLIGHT [equal] [ready] [sleep=SECONDS] [rate=N]";
+        return Err(format!("usage: submit_rate {words}").into());
     };
     let (jobs, in_flight): (usize, usize) = (jobs.parse()?, in_flight.parse()?);
     let equal = rest.iter().any(|word| word == "equal");
@@ -35,6 +35,10 @@ async fn main() -> Result<(), Failure> {
     let sleep_s: u32 = match rest.iter().find_map(|word| word.strip_prefix("sleep=")) {
         Some(seconds) => seconds.parse()?,
         None => 0,
+    };
+    let apart = match rest.iter().find_map(|word| word.strip_prefix("rate=")) {
+        Some(rate) => Duration::from_secs(1) / rate.parse::<u32>()?.max(1),
+        None => Duration::ZERO,
     };
     let mut senders = Vec::new();
     for _ in 0..in_flight.div_ceil(STREAMS) {
@@ -46,6 +50,7 @@ async fn main() -> Result<(), Failure> {
         tokio::spawn(connection);
         senders.push(sender);
     }
+    let run = if equal { 0 } else { SystemTime::now().duration_since(UNIX_EPOCH)?.as_micros() };
     let next = Arc::new(AtomicUsize::new(0));
     let begin = Instant::now();
     let workers: Vec<_> = (0..in_flight)
@@ -57,7 +62,11 @@ async fn main() -> Result<(), Failure> {
                     if number >= jobs {
                         return Ok::<(), Failure>(());
                     }
-                    let body = submission(if equal { 0 } else { number }, ready, sleep_s);
+                    if !apart.is_zero() {
+                        tokio::time::sleep_until((begin + apart * number as u32).into()).await;
+                    }
+                    let own = if equal { 0 } else { number };
+                    let body = submission(&format!("{run}.{own}"), ready, sleep_s);
                     let request = Request::post("http://sluice/api/v1/call").body(body.into())?;
                     let response = sender.send_request(request).await?;
                     let answer = response.into_body().collect().await?.to_bytes();
@@ -82,21 +91,22 @@ async fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// One job, as a program would send it.
-fn submission(number: usize, ready: bool, sleep_s: u32) -> Vec<u8> {
-    let mut script = format!("#!/bin/bash\n#SBATCH --comment={number}\n");
+/// One job, as a program would send it. Its script and its environment are of this name.
+fn submission(name: &str, ready: bool, sleep_s: u32) -> Vec<u8> {
+    let mut script = format!("#!/bin/bash\n#SBATCH --comment={name}\n");
     while script.len() < SCRIPT_BYTES {
         script.push_str("# the work of this job is described here, line by line\n");
     }
     if sleep_s > 0 {
         script.push_str(&format!("sleep {sleep_s}\n"));
     }
-    let mut environment = format!("NUMBER={number}\\u0000");
-    for name in 0.. {
+    let mut environment = format!("NUMBER={name}\\u0000");
+    for number in 0.. {
         if environment.len() >= ENVIRONMENT_BYTES {
             break;
         }
-        environment.push_str(&format!("VARIABLE_{name}=/opt/software/{name}/lib/python\\u0000"));
+        let variable = format!("VARIABLE_{number}=/opt/software/{number}/lib/python\\u0000");
+        environment.push_str(&variable);
     }
     let script = script.replace('\n', "\\n");
     let hold = if ready { "" } else { r#""hold":"user","# };

@@ -20,7 +20,7 @@ fn version() -> String {
 
 fn main() -> ExitCode {
     wire::version::set_program(version());
-    let mut args = std::env::args();
+    let mut args = std::env::args_os().map(model::os_text::from_os);
     let called_as = args.next().unwrap_or_default();
     let name = called_as.rsplit('/').next().unwrap_or_default().to_string();
     let args: Vec<String> = args.collect();

@@ -41,12 +41,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// One connection, one row a transaction: the least that a durable commit of so many bytes takes in this database.
+/// One connection, one row a transaction, stored as the tables of the journal are: the least that a durable commit of so many bytes
+/// takes in this database.
 fn plain_commits(text: &str, bytes: usize) -> Result<f64, Box<dyn Error>> {
     let mut client = postgres::Client::connect(text, postgres::NoTls)?;
     client.batch_execute(
         "CREATE TABLE IF NOT EXISTS plain_commit (bytes bytea NOT NULL);
-         ALTER TABLE plain_commit ALTER COLUMN bytes SET STORAGE EXTERNAL",
+         ALTER TABLE plain_commit ALTER COLUMN bytes SET STORAGE EXTERNAL;
+         ALTER TABLE plain_commit SET (toast_tuple_target = 8160)",
     )?;
     let insert = client.prepare("INSERT INTO plain_commit VALUES ($1)")?;
     let row = noise(bytes);

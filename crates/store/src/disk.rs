@@ -49,6 +49,11 @@ pub trait DiskFile: Send + Sync {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
     fn sync_data(&self) -> io::Result<()>;
 
+    /// Where the bytes end that may be other than zero: the file's length, where the disk knows no better.
+    fn written_end(&self) -> io::Result<u64> {
+        self.len()
+    }
+
     /// Writes bytes that have to be durable no sooner than the next commit of the journal in the same store. Returns true where they
     /// go with that commit, and are lost with it if it fails; false where they are durable now.
     fn write_with_journal(&self, offset: u64, bytes: &[u8]) -> io::Result<bool> {

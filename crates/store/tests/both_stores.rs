@@ -225,7 +225,63 @@ fn up_scripts_are_there_with_the_commit_that_needs_them_or_can_be_stored_again()
 }
 
 #[test]
-fn up_file_grows_by_what_goes_with_a_commit() {
+fn up_script_and_its_event_are_one_transaction_of_the_database() {
+    let mut server = TestDatabase::start();
+    // Nothing else takes the number of a transaction meanwhile.
+    server.serve_with(&["autovacuum=off"], None);
+    let database = connect(&server.url());
+    prepare(&database, CLUSTER).expect("a schema");
+    let epoch = lead(&database, "one").epoch();
+    let folder = Arc::new(PostgresFolder::new(database.clone(), "blobs", epoch));
+    let mut blobs = Blobs::open(folder, Default::default()).expect("blobs").0;
+    let journal = PostgresJournal::open(database, epoch, Position::START, |_| Ok(()));
+    let mut journal = journal.expect("empty").0;
+    let mut submit = |seq: u64| {
+        blobs.stage(format!("script {seq}").as_bytes(), 1).expect("staged");
+        blobs.commit_staged_with_journal().expect("written");
+        journal.append(1, seq, &[b"event"]).expect("kept");
+        blobs.note_journal(true);
+    };
+    let observer = postgres::Client::connect(&server.url(), postgres::NoTls);
+    let mut observer = observer.expect("a session");
+    let mut number = || -> i64 {
+        let row = observer.query_one("SELECT txid_current()", &[]);
+        row.expect("a number").get(0)
+    };
+    // The first makes the pack.
+    submit(0);
+    let before = number();
+    (1..=10).for_each(submit);
+    assert_eq!(number() - before, 11, "ten, and the one that asks");
+}
+
+#[test]
+fn up_any_part_of_a_file_is_read_as_it_was_written() {
+    for place in [Place::files(), Place::postgres()] {
+        let file = place.folder("blobs").create("parts").expect("a file");
+        file.preallocate(16).expect("set aside");
+        file.write_at(0, b"abcdefgh").expect("written");
+        file.write_at(10, b"xyz").expect("written");
+        let whole = b"abcdefgh\0\0xyz\0\0\0";
+        for start in 0..=whole.len() {
+            for len in 1..=8 {
+                let mut part = vec![7; len];
+                let read = file.read_at(start as u64, &mut part).expect("read");
+                let expected = &whole[start..whole.len().min(start + len)];
+                assert_eq!(&part[..read], expected, "{len} bytes at {start}");
+            }
+        }
+        // As the unfinished end of a pack is cleared at a start: what goes with a commit takes its place.
+        file.write_at(10, &[0; 3]).expect("cleared");
+        let (mut journal, ..) = place.open(Position::START).expect("a journal");
+        file.write_with_journal(9, b"tail").expect("written");
+        journal.append(1, 0, &[b"a"]).expect("kept");
+        assert_eq!(file.read_all().expect("read"), b"abcdefgh\0tail\0\0\0");
+    }
+}
+
+#[test]
+fn up_file_grows_by_what_a_commit_needs() {
     for place in [Place::files(), Place::postgres()] {
         let (mut journal, ..) = place.open(Position::START).expect("a journal");
         // As a pack that was cut after a failed write, and is the newest at the next start.
@@ -233,7 +289,48 @@ fn up_file_grows_by_what_goes_with_a_commit() {
         file.write_with_journal(0, b"script").expect("written");
         journal.append(1, 0, &[b"a"]).expect("kept");
         assert_eq!(file.read_all().expect("read"), b"script");
+        assert_eq!(file.written_end().expect("its end"), 6);
     }
+}
+
+#[test]
+fn up_standby_reads_of_a_pack_what_is_written_and_not_what_is_set_aside() {
+    let place = Place::postgres();
+    let folder = place.folder("blobs");
+    let (mut blobs, _) = Blobs::open(folder.clone(), Default::default()).expect("blobs");
+    let mut index = BlobIndex::default();
+    let mut known = Vec::new();
+    for content in [&b"first"[..], b"second"] {
+        known.push(blobs.put(content, 1).expect("stored"));
+        // A pack is many times as long from the beginning.
+        assert!(!index.read_on(&*folder, 1 << 10).expect("read"), "that was all");
+    }
+    drop(blobs);
+    let (blobs, recovery) = Blobs::open_indexed(folder, Default::default(), index).expect("blobs");
+    assert!(known.iter().all(|id| blobs.contains(id)));
+    assert!(recovery.damaged.is_empty() && recovery.torn_tail.is_none(), "{recovery:?}");
+}
+
+#[test]
+fn up_record_that_ends_in_zeros_nobody_wrote_is_read() {
+    let server = TestDatabase::start();
+    let database = connect(&server.url());
+    prepare(&database, CLUSTER).expect("a schema");
+    let epoch = lead(&database, "one").epoch();
+    let open = || {
+        let folder = Arc::new(PostgresFolder::new(database.clone(), "blobs", epoch));
+        Blobs::open(folder, Default::default()).expect("blobs")
+    };
+    let content = [&b"text"[..], &[0; 16]].concat();
+    let known = open().0.put(&content, 1).expect("stored");
+    // As a state is moved there: its zeros at the end, and those that fill the record up.
+    let cut = "UPDATE sluice.extent SET bytes = substring(bytes for octet_length(bytes) - 20)";
+    server.execute("sluice", cut);
+    let (mut blobs, recovery) = open();
+    assert_eq!(blobs.get(&known).expect("read").as_deref(), Some(&content[..]));
+    assert!(recovery.damaged.is_empty() && recovery.torn_tail.is_none(), "{recovery:?}");
+    let later = blobs.put(b"later", 2).expect("stored");
+    assert!(open().0.contains(&later) && open().0.contains(&known));
 }
 
 #[test]
@@ -278,6 +375,7 @@ fn up_file_that_is_removed_takes_its_bytes_along_and_gets_no_more() {
         // Over what is there.
         file.write_at(3, b"over").expect("written");
     }
+    gone.preallocate(64).expect("set aside");
     folder.remove("gone").expect("removed");
     gone.write_at(7, b"late").expect_err("it is gone");
     let journal =
@@ -438,6 +536,15 @@ fn up_servers_see_one_another_and_who_leads() {
     let seen = SeenServer::list(&database).expect("a list");
     let named: Vec<_> = seen.iter().map(|s| (&s.address, s.is_leader)).collect();
     assert_eq!(named, [(&leader, true), (&standby, false)]);
+    let ago = |name: &str| {
+        let seen = SeenServer::list(&database).expect("a list");
+        seen.into_iter().find(|server| server.address.name == name).expect(name).seen_ago
+    };
+    assert!(ago("b") < Duration::from_secs(1800));
+    // As where the clock was set back since: one that is gone does not seem to be there.
+    server.execute("sluice", "UPDATE sluice.server SET seen = seen + interval '1 hour'");
+    standby.note(&database, 0, 0).expect("noted");
+    assert!(ago("a") > Duration::from_secs(1800) && ago("b") < Duration::from_secs(1800));
     lease.release().expect("released");
     leader.remove(&database).expect("removed");
     let seen = SeenServer::list(&database).expect("a list");

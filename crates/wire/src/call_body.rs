@@ -1,5 +1,6 @@
 //! What calls of clients and the answers to them carry, where it has a type of its own.
 
+use crate::byte_text::ByteText;
 use crate::listing::ListingQuery;
 use crate::step::StepLaunch;
 use crate::workspace::Workspace;
@@ -84,7 +85,7 @@ impl Offer {
 /// The script and the environment of a further group of replicas; stored by content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupTexts {
-    pub script: String,
+    pub script: ByteText,
     /// `NAME=value`, each ended by NUL.
     pub environment: String,
     /// How its replicas are prepared, without what the run brings along.
@@ -124,7 +125,7 @@ pub struct Submission {
     pub requeue_unsaid: bool,
     /// The script's bytes; stored by content.
     #[serde(default)]
-    pub script: Option<String>,
+    pub script: Option<ByteText>,
     /// `NAME=value`, each ended by NUL; stored by content.
     #[serde(default)]
     pub environment: Option<String>,
@@ -149,6 +150,9 @@ pub struct Submission {
     /// For its repository; kept encrypted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub git_credentials: Option<GitCredentials>,
+    /// The call's id stands for this submission and no other: it may come again, under that id.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_only_of_call: bool,
     /// Set by the server for [`Call::Resubmit`](crate::client::Call::Resubmit).
     #[serde(skip)]
     pub is_repeat: bool,

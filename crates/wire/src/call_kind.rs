@@ -19,6 +19,7 @@ impl Call {
             | Self::ActivityHistory(_)
             | Self::Accounts
             | Self::Shares
+            | Self::SubmitChoices
             | Self::Projects
             | Self::Reservations
             | Self::Licenses
@@ -66,6 +67,7 @@ impl Call {
             | Self::CreateProject { .. }
             | Self::RemoveProject { .. }
             | Self::SetMembers { .. }
+            | Self::SetDefaultGateway { .. }
             | Self::ForgetUsage(_) => CallKind::ChangeAccounts,
             Self::Shares => CallKind::Shares,
             Self::Priorities => CallKind::Priorities,

@@ -1,6 +1,7 @@
 //! The calls of clients and the server's answers: `POST /api/v1/call`, JSON both ways.
 
 use crate::agent_view::{AgentView, NewNodes};
+use crate::byte_text::ByteText;
 pub use crate::call_body::{
     Cancel, CancelResult, CreateStep, Detail, GroupTexts, JobUsage, JobsQuery, LOADS_MAX, Offer,
     QueueHead, QueueOrder, SERVER_SILENCE_MS, STANDBY_LAG_HEADER, ServerView, StepUsage,
@@ -18,7 +19,9 @@ use crate::ssh::{SshAnswer, SshRequest};
 use crate::step::{SrunPrologEpilog, StepLaunch, StepLayout};
 use crate::token::{LoginHint, TokenLife, TokenView};
 use crate::version::VersionsView;
-use crate::view::{AccountsView, ClusterView, ConfigView, JobView, PrioritiesView, SharesView};
+use crate::view::{
+    AccountsView, ClusterView, ConfigView, JobView, PrioritiesView, SharesView, SubmitChoices,
+};
 use crate::volume::VolumeView;
 use crate::what_if::{WhatIfQuery, WhatIfView};
 use model::account::{Account, Association, AssociationKey, Qos};
@@ -186,6 +189,8 @@ pub enum Call {
     Shares,
     /// `sprio`: what the priorities of pending jobs are made of.
     Priorities,
+    /// What the caller may name at a submit, after a name was refused.
+    SubmitChoices,
     SetAccount(Account),
     RemoveAccount {
         name: String,
@@ -215,6 +220,11 @@ pub enum Call {
         project: String,
         members: Members,
         change: MembersChange,
+    },
+    /// The gateway of a project's services that name none, one that runs; `None` for the site's.
+    SetDefaultGateway {
+        project: String,
+        gateway: Option<String>,
     },
     /// `RawUsage=0`: what an account and all below it, or a QOS, have used is forgotten.
     ForgetUsage(UsageOwner),
@@ -469,21 +479,25 @@ pub enum Answer {
     Projects(Vec<ProjectView>),
     Usage(Vec<JobUsage>),
     Script {
-        text: String,
+        text: ByteText,
     },
     /// `None` where the job had none, or it is not kept.
     KeptText {
-        text: Option<String>,
+        text: Option<ByteText>,
     },
     Step(StepLayout),
     Accounts(AccountsView),
     Shares(SharesView),
     Priorities(PrioritiesView),
+    SubmitChoices(SubmitChoices),
     Token {
         text: String,
         /// How its user logs in from another machine, if others reach the clients' port.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         login: Option<LoginHint>,
+        /// The server's machine does not know its user: the token is refused until it does.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        user_unknown: bool,
     },
     Tokens(Vec<TokenView>),
     Agents(Vec<AgentView>),

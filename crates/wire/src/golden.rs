@@ -22,7 +22,7 @@ use crate::step::{SrunPrologEpilog, StepLayout, StepNode};
 use crate::stream::StreamKind;
 use crate::token::TokenLife;
 use crate::version::{AgentVersion, VersionsView};
-use crate::view::JobExtras;
+use crate::view::{JobExtras, SubmitChoices};
 use crate::volume::{LaunchVolume, VolumeAction, VolumeOrder, VolumeView};
 use crate::what_if::{AddedNodes, ChangedStart, WhatIfQuery, WhatIfView};
 use model::amount::Bytes;
@@ -32,6 +32,7 @@ use model::machine::{Machine, MachinePhase, Offer as MachineOffer};
 use model::price::{Cost, Price};
 use model::run::HetComponent;
 use model::secret::SecretValue;
+use model::service::ProbeProgress;
 use model::time::Timestamp;
 use model::volume::{VolumeFolder, VolumePlace, VolumeState};
 use serde::Serialize;
@@ -43,6 +44,17 @@ fn travels<T: Serialize + DeserializeOwned>(value: &T, json: &str) {
     assert_eq!(serde_json::to_string(value).unwrap(), json);
     let read: T = serde_json::from_str(json).unwrap();
     assert_eq!(serde_json::to_string(&read).unwrap(), json);
+}
+
+#[test]
+fn choices_at_a_submit_keep_their_names() {
+    travels(&Call::SubmitChoices, r#""submit_choices""#);
+    let (partitions, accounts) = (vec!["gpu".into()], vec!["physics".into()]);
+    let choices = SubmitChoices { partitions, accounts, qos: vec!["normal".into()] };
+    travels(
+        &Answer::SubmitChoices(choices),
+        r#"{"submit_choices":{"partitions":["gpu"],"accounts":["physics"],"qos":["normal"]}}"#,
+    );
 }
 
 #[test]
@@ -463,11 +475,13 @@ fn views_keep_their_names() {
         network: None,
         provisioning: false,
         service_url: None,
+        probes: vec![ProbeProgress::Ready, ProbeProgress::Succeeding, ProbeProgress::Failing],
     }));
     let json = serde_json::to_value(&job).unwrap();
     assert_eq!(json["together"], serde_json::json!({"first": 12, "offset": 0, "size": 2}));
     let extras = serde_json::json!({"suspend_time": 4, "ran_before_s": 3, "preempt_time": null,
-        "admin_comment": null, "drawn_into": "maint"});
+        "admin_comment": null, "drawn_into": "maint",
+        "probes": ["ready", "succeeding", "failing"]});
     assert_eq!(json["further"], extras);
     assert_eq!(json["spec"]["components"][0]["request"]["patience"], "forever");
     assert_eq!(serde_json::from_value::<crate::view::JobView>(json).unwrap(), job);

@@ -7,6 +7,7 @@
 //! - Supervisor and `srun`: [`step`], encrypted and proven by [`step_channel`]. Byte streams over the agent's link with credit: [`stream`]; bytes that are resent
 //!   after a broken connection: [`resume`]. A file for the nodes of a job: [`file_copy`].
 //! - Machines whose server is behind a proxy: [`proxy`]. Gateways of services: [`gateway`].
+//! - Texts of users, which need not be UTF-8: [`byte_text`].
 //! - All of them: [`frame`] (length, channel, payload) and [`version`].
 //!
 //! `golden` holds the JSON of each kind of message, word for word.
@@ -14,6 +15,7 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 pub mod agent_view;
+pub mod byte_text;
 mod call_body;
 mod call_kind;
 pub mod client;

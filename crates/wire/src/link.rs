@@ -257,6 +257,9 @@ pub struct Hello {
     /// The renewals that led to the agent's certificate, the newest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub renewals: Vec<SignedRenewal>,
+    /// The agent takes scripts that are not UTF-8 ([`crate::byte_text`]), and arguments, variables and file names (`model::os_text`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub takes_bytes: bool,
 }
 
 /// The most renewals that an agent keeps, and that a server looks at.
@@ -320,6 +323,17 @@ pub struct Welcome {
     /// When the agent is to ask for a new certificate; a server that renews none says nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub renew: Option<Timestamp>,
+    /// The nodes of the hello that the server does not take from this agent; the first [`NODES_PER_MESSAGE`] of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<RefusedNode>,
+}
+
+/// A node that the server does not take from an agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusedNode {
+    pub node: String,
+    /// With the node's name, and what to do.
+    pub why: String,
 }
 
 /// What the configuration says of a node's enforcement.

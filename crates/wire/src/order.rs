@@ -1,5 +1,6 @@
 //! Orders from the server to an agent, each signed for one job, attempt, node and user, until a time.
 
+use crate::byte_text::ByteText;
 use crate::ssh::InternodeSsh;
 use crate::step::StepLaunch;
 use crate::volume::{LaunchVolume, VolumeOrder};
@@ -84,9 +85,9 @@ pub struct JobLaunch {
     /// How many nodes the job has.
     #[serde(default = "one")]
     pub nodes: u32,
-    /// The script's text; none where nothing is started by the launch itself.
+    /// The script; none where nothing is started by the launch itself.
     #[serde(default)]
-    pub script: Option<String>,
+    pub script: Option<ByteText>,
     /// The script waits for `Begin`; that the node is ready for it is said.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub deferred: bool,

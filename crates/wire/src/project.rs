@@ -15,4 +15,7 @@ pub struct ProjectView {
     /// The members that the caller may see: `PrivateData` may hide the others.
     #[serde(default)]
     pub members: Members,
+    /// The gateway of its services that name none, where it has one of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default_gateway: Option<String>,
 }

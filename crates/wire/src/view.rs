@@ -13,7 +13,7 @@ use model::range::Range;
 use model::raw_usage::RawUsage;
 use model::reason::Reason;
 use model::run::{ExitStatus, HetComponent, Hold, JobSpec, JobState, Step, Usage};
-use model::service::Service;
+use model::service::{ProbeProgress, Service};
 use model::time::{TimeLimit, Timestamp};
 use model::topology::Topology;
 use model::tres::Tres;
@@ -115,6 +115,9 @@ pub struct JobExtras {
     /// Where clients find the service, where that is not its path at the server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service_url: Option<String>,
+    /// How each probe of a replica goes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub probes: Vec<ProbeProgress>,
 }
 
 impl JobView {
@@ -195,6 +198,9 @@ pub struct ClusterView {
     /// What everybody should know of the server itself, a sentence each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notices: Vec<String>,
+    /// Where services and web pages of jobs are found, without a path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proxy_url: Option<String>,
 }
 
 /// `scontrol show config`: canonical key to value.
@@ -266,6 +272,14 @@ pub struct PriorityView {
     /// Somebody set it: there are no factors.
     pub set: bool,
     pub factors: Factors,
+}
+
+/// The names that a user may give at a submit.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SubmitChoices {
+    pub partitions: Vec<String>,
+    pub accounts: Vec<String>,
+    pub qos: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

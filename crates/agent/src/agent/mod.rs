@@ -32,6 +32,7 @@ use crate::login_listener::Login;
 use crate::node::facts::{GresOfNode, MachineLoad};
 use crate::node::{Host, Node, facts};
 use crate::order_gate::Gate;
+use crate::refused_nodes;
 use crate::supervisor::folders::scratch::ScratchLocation;
 use crate::wall_clock::{self, ServerClock, Skew};
 use device_layout::{DeviceLayout, DividedGpus};
@@ -56,7 +57,7 @@ use std::time::Instant;
 use supervisor_connection::AttemptUpdate;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, watch};
-use wire::link::{NodeHello, NodePolicy, SpooledAttempt, ToServer};
+use wire::link::{NodeHello, NodePolicy, RefusedNode, SpooledAttempt, ToServer};
 use wire::supervisor::ToSupervisor;
 
 /// Updates of attempts, and messages to the server, that may wait.
@@ -249,6 +250,13 @@ impl Agent {
                 tracing::info!(node = node.name, %error, "its groups stay");
             }
             node.folders(&node.policy.site).iter().for_each(ScratchLocation::remove);
+        }
+    }
+
+    /// Keeps for `sluice doctor` which nodes the server does not take from this agent.
+    pub fn keep_refused(&self, refused: &[RefusedNode]) {
+        if let Some(state) = self.nodes.values().next().and_then(Node::state) {
+            refused_nodes::keep(state, refused);
         }
     }
 

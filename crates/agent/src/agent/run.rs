@@ -17,6 +17,7 @@ use crate::privilege;
 use crate::trusted_dir::TrustedDir;
 use crate::wall_clock;
 use model::dynamic_node::FutureMachine;
+use model::hostlist;
 use model::node::NodeConfig;
 use model::time::format_iso;
 use nix::fcntl::{Flock, FlockArg};
@@ -29,6 +30,7 @@ use std::time::Duration;
 use tokio::io::unix::AsyncFd;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
+use wire::link::RefusedNode;
 
 /// How an agent is set up.
 pub struct AgentConfig {
@@ -143,6 +145,10 @@ async fn run_async(mut config: AgentConfig, launcher: Launcher) -> Result<(), Ag
         };
         if backoff.is_reset() {
             credentials.settle(&folder);
+        }
+        if let Err(AgentError::Refused { why }) = &ended {
+            let (node, why) = (hostlist::compress(agent.nodes.keys()), why.clone());
+            agent.keep_refused(&[RefusedNode { node, why }]);
         }
         match ended {
             Err(lost @ AgentError::LauncherLost) => return Err(lost),

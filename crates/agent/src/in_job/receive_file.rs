@@ -1,6 +1,7 @@
 //! Writes the file that an `sbcast` sends. The process has the rights of the job's user and nothing more: which places may be
 //! written is the kernel's to say. The file has its name only once all of it has arrived.
 
+use model::os_text;
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, open, openat, renameat};
 use nix::sys::stat::{Mode, SFlag, fchmod, fstatat, futimens};
@@ -39,7 +40,8 @@ fn words(error: &io::Error) -> String {
 }
 
 fn write(copy: &FileCopy, input: impl Read) -> io::Result<()> {
-    let path = Path::new(&copy.destination);
+    let destination = os_text::to_os(&copy.destination);
+    let path = Path::new(&*destination);
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(Errno::EISDIR.into());
     };

@@ -143,7 +143,7 @@ fn launch(number: u32, script: &str) -> JobLaunch {
         share,
         node_index: 0,
         nodes: 1,
-        script: Some(script.to_owned()),
+        script: Some(script.into()),
         deferred: false,
         arguments: Vec::new(),
         environment: (0..40).map(|i| format!("SLURM_VARIABLE_{i}=some value")).collect(),

@@ -195,8 +195,8 @@ impl QuietAgent {
             let part = std::mem::replace(&mut nodes, rest);
             let (version, more) = (PROTOCOL, !nodes.is_empty());
             let program = "many agents".to_owned();
-            let renewals = Vec::new();
-            let hello = Hello { version, program, nodes: part, more, renewals };
+            let (renewals, takes_bytes) = (Vec::new(), true);
+            let hello = Hello { version, program, nodes: part, more, renewals, takes_bytes };
             link.send(&ToServer::Hello(hello))?;
         }
         link.flush().await?;

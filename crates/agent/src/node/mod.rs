@@ -27,6 +27,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use wire::byte_text::ByteText;
 use wire::link::NodePolicy;
 use wire::order::JobLaunch;
 use wire::version::PROTOCOL;
@@ -165,7 +166,7 @@ impl Node {
             site,
             private_by_default,
         };
-        let dir = self.spool.create(&record, script.as_deref())?;
+        let dir = self.spool.create(&record, script.as_ref().map(ByteText::as_bytes))?;
         Ok(LaunchRequest {
             folder: dir.path().to_path_buf(),
             group_root: self.group_root.clone(),

@@ -74,7 +74,7 @@ impl AttemptDir {
     pub(super) fn fill(
         &self,
         record: &LaunchRecord,
-        script: Option<&str>,
+        script: Option<&[u8]>,
     ) -> Result<(), AgentError> {
         let failed = |file| move |e| AgentError::file("write", self.path.join(file), e);
         let json = serde_json::to_vec(record).map_err(|e| AgentError::Content {
@@ -84,7 +84,7 @@ impl AttemptDir {
         if let Some(script) = script {
             let user = &record.launch.user;
             let write = |mut file: File| {
-                file.write_all(script.as_bytes())?;
+                file.write_all(script)?;
                 Ok(give_to_user(&file, user.uid, user.gid)?)
             };
             self.make(SCRIPT, 0o700).and_then(write).map_err(failed(SCRIPT))?;

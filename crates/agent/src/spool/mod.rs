@@ -130,7 +130,7 @@ impl Spool {
     pub fn create(
         &self,
         record: &LaunchRecord,
-        script: Option<&str>,
+        script: Option<&[u8]>,
     ) -> Result<AttemptDir, AgentError> {
         let name = record.attempt.to_string();
         let path = self.path.join(&name);

@@ -105,7 +105,7 @@ pub fn record(attempt: AttemptId) -> LaunchRecord {
 fn attempt_is_listed_from_create_to_remove() {
     let state = tempfile::tempdir().expect("a scratch folder");
     let spool = spool_of(state.path()).expect("a spool");
-    let dir = spool.create(&record(attempt(12, 1)), Some("#!/bin/sh\n")).expect("a folder");
+    let dir = spool.create(&record(attempt(12, 1)), Some(b"#!/bin/sh\n")).expect("a folder");
     assert_eq!(dir.read_launch().expect("a launch"), record(attempt(12, 1)));
     assert_eq!(dir.read_status().expect("no status yet"), None);
     let event = SupervisorEvent { number: 1, at: Timestamp(5), event: ReportEvent::Started };

@@ -221,7 +221,7 @@ impl Cluster {
             },
             node_index: 0,
             nodes: 1,
-            script: Some(script.to_owned()),
+            script: Some(script.into()),
             deferred: false,
             arguments: Vec::new(),
             environment: vec!["PATH=/usr/bin:/bin".into(), "GREETING=hello".into()],

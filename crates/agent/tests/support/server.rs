@@ -111,6 +111,7 @@ impl FakeServer {
                 nodes: Vec::new(),
                 more: false,
                 renewals: Vec::new(),
+                takes_bytes: false,
             };
             let mut link =
                 FakeLink { stream, decoder: Decoder::default(), frames: VecDeque::new(), hello };
@@ -138,6 +139,7 @@ impl FakeServer {
                         heartbeat_interval_ms: 1_000,
                         policies: BTreeMap::from([(NODE.to_owned(), self.policy.clone())]),
                         renew: None,
+                        refused: Vec::new(),
                     };
                     link.send(&ToAgent::Welcome(welcome)).await;
                     return link;

@@ -5,7 +5,6 @@ use crate::state::State;
 use crate::state::job::{EndRecord, Phase};
 use model::id::JobId;
 use model::record::JobRecord;
-use model::run::Step;
 use model::time::Timestamp;
 
 impl State {
@@ -26,7 +25,8 @@ impl State {
         let mut ended = ended.clone();
         let job = self.job_mut(id);
         if let Phase::Active(attempt) = &mut job.phase {
-            ended.steps = with_changed_steps(std::mem::take(&mut attempt.steps), ended.steps);
+            let stored = std::mem::take(&mut attempt.steps);
+            ended.steps = books::with_changed_steps(stored, ended.steps);
         }
         job.phase = Phase::Ended(Box::new(ended));
         record
@@ -43,15 +43,4 @@ impl State {
             self.last_runs.note(job.spec.owner.uid, run_s);
         }
     }
-}
-
-/// The steps of an attempt, with those in `changed` as they are there. Both are in the order of their creation.
-fn with_changed_steps(stored: Vec<Step>, changed: Vec<Step>) -> Vec<Step> {
-    let mut changed = changed.into_iter().peekable();
-    let mut steps: Vec<Step> = stored
-        .into_iter()
-        .map(|step| changed.next_if(|other| other.id == step.id).unwrap_or(step))
-        .collect();
-    steps.extend(changed);
-    steps
 }

@@ -40,6 +40,14 @@ impl State {
             Event::ProjectSet { name, project } => {
                 self.projects.insert(name.clone(), project.clone());
             }
+            Event::DefaultGatewaySet { project, gateway } => match gateway {
+                Some(gateway) => {
+                    self.default_gateways.insert(project.clone(), gateway.clone());
+                }
+                None => {
+                    self.default_gateways.remove(project);
+                }
+            },
             Event::UserSet { name, user } => {
                 self.users.insert(name.clone(), user.clone());
             }
@@ -161,6 +169,7 @@ impl State {
                     self.deleted.add_account(account);
                 }
                 self.projects.remove(name);
+                self.default_gateways.remove(name);
                 self.secrets.remove(name);
                 self.remove_associations(|a| a.account == *name);
                 self.charged_usage.associations.retain(|key, _| key.account != *name);

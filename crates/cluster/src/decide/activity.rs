@@ -90,6 +90,15 @@ impl State {
                 let name = format!("{project}/{}", names.join(","));
                 site(SiteThing::Backend, &name, ActivityKind::Deleted, none())
             }
+            Command::RetainFileBackends { .. } => {
+                let removed = decision.events.iter().filter_map(|event| match event {
+                    Event::BackendRemoved { source } => Some(source),
+                    _ => None,
+                });
+                let noted =
+                    |name: &String| site(SiteThing::Backend, name, ActivityKind::Deleted, none());
+                removed.flat_map(noted).collect()
+            }
             // Nodes that get a reason are noted with it.
             Command::ChangeNode { change: NodeChange::Resume | NodeChange::Undrain, .. } => {
                 let resumed = |event: &Event| match event {

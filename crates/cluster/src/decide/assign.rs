@@ -66,8 +66,8 @@ impl State {
         });
         let mut found: Vec<_> = own.collect();
         let hardware = self.hardware();
-        let can_hold: Vec<_> =
-            found.iter().copied().filter(|(_, at)| hardware.check(spec, &[*at]).is_ok()).collect();
+        let holds = |at: u32| hardware.check(spec, &account, &[at]).is_ok();
+        let can_hold: Vec<_> = found.iter().copied().filter(|(_, at)| holds(*at)).collect();
         if !can_hold.is_empty() {
             found = can_hold;
         }

@@ -6,7 +6,7 @@ use crate::event::Event;
 use crate::rights::is_project;
 use crate::state::State;
 use crate::state::disk_use::DiskVolume;
-use model::backend::Backend;
+use model::backend::{Backend, BackendOrigin};
 use model::bounds;
 use model::reason::Refusal;
 use model::secret::Sealed;
@@ -72,6 +72,38 @@ impl State {
             }
         });
         Ok(removed.collect::<Result<Vec<Event>, Refusal>>()?.into())
+    }
+
+    /// Removes the backends that `config.yml` named once and does not name any more. One that has machines or disks makes no
+    /// more of them, and goes with the last.
+    pub(super) fn decide_retain_file_backends(
+        &self,
+        sources: &BTreeSet<String>,
+        context: &Context,
+    ) -> Result<Decision, Refusal> {
+        authorise(self, &context.by, Act::Administer)?;
+        let from_file = self.backends.iter().filter(|(_, of)| of.origin == BackendOrigin::File);
+        let left_out = from_file.filter(|(source, _)| !sources.contains(*source));
+        let dropped = left_out.map(|(source, backend)| match self.made_by(source) {
+            None => Event::BackendRemoved { source: source.clone() },
+            Some(_) => {
+                let origin = BackendOrigin::DroppedFromFile;
+                Event::BackendSet(Box::new(Backend { origin, ..backend.clone() }))
+            }
+        });
+        Ok(dropped.chain(self.dropped_backend_events()).collect::<Vec<Event>>().into())
+    }
+
+    /// The end of backends that `config.yml` does not name any more, and that have nothing left.
+    pub(super) fn dropped_backend_events(&self) -> impl Iterator<Item = Event> {
+        let empty = self.dropped_backends().filter(|(_, held)| held.is_none());
+        empty.map(|(backend, _)| Event::BackendRemoved { source: backend.source.name.clone() })
+    }
+
+    /// The backends that `config.yml` does not name any more, each with what it still has, in words.
+    pub fn dropped_backends(&self) -> impl Iterator<Item = (&Backend, Option<String>)> {
+        let dropped = self.backends.values().filter(|backend| backend.is_dropped());
+        dropped.map(move |backend| (backend, self.made_by(&backend.source.name)))
     }
 
     pub(super) fn decide_reseal_backend(

@@ -82,11 +82,10 @@ impl State {
             return Err(refused(format!("a volume of {of} needs a `size` or a `{name}`")));
         }
         let of_backend = |source: &&SourceConfig| {
-            let only_for = self.project_of_source(&source.name);
-            source.reference().backend == wanted.backend
-                && only_for.is_none_or(|own| own == project)
+            let reference = self.source_ref(&source.name);
+            reference.backend == wanted.backend && reference.serves(project)
         };
-        let mut sources = self.sources().filter(of_backend).peekable();
+        let mut sources = self.making_sources().filter(of_backend).peekable();
         if sources.peek().is_none() {
             return Err(refused(format!(
                 "no source of the cluster is of the backend {}: the administrator names sources in \

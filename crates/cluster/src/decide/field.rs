@@ -1,6 +1,6 @@
 //! `scontrol update`: which fields of a job may be set, by whom, and to what.
 
-use super::submit::{RUN_PRIORITY_MAX, check_access, run_priority_refused};
+use super::submit::{check_access, run_priority_refused};
 use crate::authorise::{Act, authorise};
 use crate::command::Context;
 use crate::dependency;
@@ -14,6 +14,7 @@ use model::change::JobField;
 use model::constraint::Constraint;
 use model::dependency::Dependency;
 use model::id::JobId;
+use model::priority::RUN_PRIORITY_MAX;
 use model::range::Range;
 use model::reason::Refusal;
 use model::run::{Hold, JobSpec, LaunchKind};
@@ -181,7 +182,7 @@ impl State {
             JobField::Partition(names) => names.iter().try_for_each(|name| {
                 let partition = self.partition(name);
                 let partition = partition.ok_or_else(|| Refusal::UnknownPartition(name.clone()))?;
-                check_access(partition, &job.spec)?;
+                check_access(partition, &job.spec.owner)?;
                 self.check_fleet_use(name, &job.spec)
             }),
             JobField::NodeList(names) | JobField::Exclude(names) => {
@@ -226,7 +227,7 @@ impl State {
         if job.hold.is_some() {
             return Err(Refusal::JobHeld(job.id));
         }
-        let now = Ranking::new(self, context.now).shown(job, context.now);
+        let now = Ranking::shown_of_one(self, job, context.now);
         if self.operates(context) {
             Ok(())
         } else if priority > now {

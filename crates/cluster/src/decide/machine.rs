@@ -38,8 +38,8 @@ impl State {
         let job = order.job.map(|job| self.job(job).filter(|job| job.is_waiting()));
         let is_fleet_gone =
             order.fleet.as_ref().is_some_and(|fleet| !self.fleets.contains_key(fleet));
-        // Its job has started, or has ended.
-        if is_fleet_gone || matches!(job, Some(None)) {
+        // Its job has started, or has ended; or `config.yml` has dropped the source since the plan was made.
+        if is_fleet_gone || matches!(job, Some(None)) || self.is_dropped(&source.name) {
             return Ok(Decision::default());
         }
         let request = job.flatten().map(|job| job.spec.request());

@@ -1,6 +1,7 @@
 //! `decide`: from a command and the state to events, or to a refusal that changes nothing. A file for each kind of command.
 //!
-//! - A new job: `submit`, with `assign` (account, QOS, partitions), `limits`, `names`, `room`, `het`, `replica_groups`, `probe`.
+//! - A new job: `submit`, with `assign` (account, QOS, partitions), `limits`, `names`, `room`, `het`, `replica_groups`, `probe`;
+//!   `submit_choices` is what it may name.
 //! - A job that waits: `field` and `change` (`scontrol`), `top`, `wait`, `cancel`, `delete_run`.
 //! - A job that starts, runs and ends: `start`, `step/`, `preempt`, `gang`, `report` (what agents say), `end`.
 //! - Nodes: `node`, `node_health`, `membership`, `dynamic_node`, `power`, `fleet`, `restore_wait`.
@@ -50,6 +51,7 @@ mod secret;
 mod start;
 mod step;
 mod submit;
+mod submit_choices;
 mod tick;
 mod token;
 mod top;
@@ -108,6 +110,9 @@ impl State {
             Command::RemoveBackends { project, names } => {
                 self.decide_remove_backends(project, names, context)
             }
+            Command::RetainFileBackends { sources } => {
+                self.decide_retain_file_backends(sources, context)
+            }
             Command::ResealBackend { source, before, after } => {
                 self.decide_reseal_backend(source, before, after, context)
             }
@@ -123,6 +128,9 @@ impl State {
             Command::RemoveProject { name } => self.decide_remove_project(name, context),
             Command::SetMembers { project, members, change } => {
                 self.decide_set_members(project, members, *change, context)
+            }
+            Command::SetDefaultGateway { project, gateway } => {
+                self.decide_set_default_gateway(project, gateway.as_deref(), context)
             }
             Command::SetUser(set) => self.decide_set_user(set, context),
             Command::RemoveUsers { names } => self.decide_remove_users(names, context),

@@ -13,6 +13,7 @@ use model::fleet::MAIN_PROJECT;
 use model::project::{
     Members, MembersChange, PROJECT_NAME_RULE, Project, ProjectRole, is_project_name,
 };
+use model::publication::check_gateway_name;
 use model::reason::Refusal;
 
 impl State {
@@ -64,6 +65,34 @@ impl State {
         let removed = self.account_removed(name)?;
         let target = ActivityTarget::Project(name.into());
         Ok(vec![removed, noted(context, target, ActivityKind::Deleted)].into())
+    }
+
+    pub(super) fn decide_set_default_gateway(
+        &self,
+        project: &str,
+        gateway: Option<&str>,
+        context: &Context,
+    ) -> Result<Decision, Refusal> {
+        authorise(self, &context.by, Act::InProject(project, ProjectRole::Admin))?;
+        if !is_project(self, project) {
+            return Err(Refusal::UnknownThing { what: "project".into(), name: project.into() });
+        }
+        gateway.map_or(Ok(()), check_gateway_name).map_err(Refusal::Other)?;
+        if self.default_gateways.get(project).map(String::as_str) == gateway {
+            return Ok(Decision::default());
+        }
+        let set = Event::DefaultGatewaySet {
+            project: project.into(),
+            gateway: gateway.map(str::to_owned),
+        };
+        let target = ActivityTarget::Project(project.into());
+        Ok(vec![set, noted(context, target, ActivityKind::Changed)].into())
+    }
+
+    /// The gateway of a project's services that name none: the project's own, else the site's. `None` where neither names one.
+    pub fn default_gateway(&self, project: &str) -> Option<&str> {
+        let own = self.default_gateways.get(project);
+        own.or(self.config.proxy.default_gateway.as_ref()).map(String::as_str)
     }
 
     /// Refuses what is no project, and the one that has no account.

@@ -424,9 +424,11 @@ fn outcome_of(exit: ExitStatus, oom: bool, timed_out: bool) -> Outcome {
     }
 }
 
-/// A step that a signal ended counts as cancelled, whoever sent it, while its job has failed.
+/// A step that a signal ended counts as cancelled, whoever sent it, while its job has failed; so does the script of a job that a
+/// node could not start.
 fn of_step(outcome: Outcome, exit: ExitStatus) -> Outcome {
     match outcome {
+        Outcome::LaunchFailed => Outcome::Cancelled { by: 0 },
         Outcome::Failed if exit.signal > 0 && exit != ExitStatus::NOT_LAUNCHED => {
             Outcome::Cancelled { by: 0 }
         }

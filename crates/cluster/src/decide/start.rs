@@ -70,7 +70,7 @@ impl State {
         let of_task = job.spec.launch.exact_limit(start.time_limit).map(|d| context.now + d);
         let end_without_pull = end_limit.into_iter().chain(of_task).chain(leaves).min();
         let is_computed = self.config.parameters.priority.is_computed();
-        let priority = is_computed.then(|| Ranking::new(self, context.now).shown(job, context.now));
+        let priority = is_computed.then(|| Ranking::shown_of_one(self, job, context.now));
         let step = first_step(job, &start.allocation, context.now);
         let kind = job.spec.launch.kind;
         let needs_image = kind == LaunchKind::Task && job.spec.launch.container.is_some();

@@ -10,6 +10,8 @@ use model::account::{NORMAL_QOS, QosFlag, ROOT_ACCOUNT};
 use model::bounds;
 use model::id::{JobId, RunId};
 use model::partition::{Partition, PartitionState};
+use model::principal::Principal;
+use model::priority::RUN_PRIORITY_MAX;
 use model::reason::{NeverFits, PartitionBound, Refusal};
 use model::request::{Grant, Request, WaitPolicy};
 use model::run::{Hold, JobSpec, LaunchKind, RunKind};
@@ -18,9 +20,6 @@ use std::sync::Arc;
 
 const PRIVILEGED_NOT_ALLOWED: &str = "privileged containers, docker: true among them, are not allowed here: \
      the administrator allows them with privileged = true below [containers] in sluice.toml";
-
-/// The most that dstack's `priority` may be.
-pub(super) const RUN_PRIORITY_MAX: u8 = 100;
 
 pub(super) fn run_priority_refused(priority: u8) -> Refusal {
     Refusal::InvalidValue {
@@ -315,7 +314,7 @@ impl State {
         if matches!(partition.state, PartitionState::Drain | PartitionState::Inactive) {
             return Err(Refusal::PartitionNotAvailable(partition.name.clone()));
         }
-        check_access(partition, spec)?;
+        check_access(partition, &spec.owner)?;
         self.check_fleet_use(&partition.name, spec)?;
         let request = spec.request();
         if partition.require_reservation && request.reservation.is_none() {
@@ -389,7 +388,7 @@ impl State {
         if request.deadline.is_some_and(|d| d < request.begin.unwrap_or(context.now)) {
             return Err(Refusal::DeadlineImpossible);
         }
-        self.hardware().check(spec, partitions)?;
+        self.hardware().check(spec, account, partitions)?;
         self.check_alone(spec, account, qos, partitions, context)
     }
 
@@ -498,7 +497,8 @@ impl State {
     /// Why the request can never be granted, even alone; for dstack's plan.
     pub fn never_fits(&self, spec: &JobSpec) -> Option<NeverFits> {
         let partitions = self.partition_indices(&spec.request().partitions)?;
-        match self.hardware().check(spec, &partitions) {
+        let account = self.effective_account(spec).ok()?;
+        match self.hardware().check(spec, &account, &partitions) {
             Err(Refusal::NodeConfiguration(unmet)) => Some(unmet.why),
             _ => None,
         }
@@ -520,11 +520,11 @@ fn time_min_fits(request: &Request, least: TimeLimit, now: Timestamp) -> bool {
     request.time_limit.is_none_or(|limit| least <= limit) && request.deadline.is_none_or(in_time)
 }
 
-/// Whether the partition is open to the job's owner.
-pub(super) fn check_access(partition: &Partition, spec: &JobSpec) -> Result<(), Refusal> {
-    let root = spec.owner.uid == 0;
-    let further = spec.owner.groups.iter().any(|g| partition.allow_group_ids.contains(g));
-    let group_ok = root || further || partition.allow_groups.admits(&spec.owner.group);
+/// Whether the partition is open to a job's owner.
+pub(super) fn check_access(partition: &Partition, owner: &Principal) -> Result<(), Refusal> {
+    let root = owner.uid == 0;
+    let further = owner.groups.iter().any(|g| partition.allow_group_ids.contains(g));
+    let group_ok = root || further || partition.allow_groups.admits(&owner.group);
     if !root && partition.root_only {
         return Err(Refusal::AccessDenied);
     }

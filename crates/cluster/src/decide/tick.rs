@@ -84,6 +84,7 @@ impl State {
         events.extend(self.reservation_events(context.now));
         events.extend(self.machine_events(context.now));
         events.extend(self.volume_cleanup_events(context));
+        events.extend(self.dropped_backend_events());
         // Machines are numbered from the last one on: one kind of them at a time.
         let of_fleets = self.fleet_machine_events(context);
         let of_nodes = || self.backed_node_events(context);

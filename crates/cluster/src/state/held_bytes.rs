@@ -185,13 +185,14 @@ fn launch_bytes(launch: &Launch) -> u64 {
     let container = launch.container.as_ref().map_or(0, |container| container_bytes(container));
     let files = [command, stdin, stdout, stderr].into_iter().flatten().map(|file| file.len());
     let sealed = [&launch.registry_auth, &launch.git_credentials];
+    let ports = launch.port_forwards.as_ref().map_or(0, |ports| ports.len());
     list_bytes(arguments)
         + list_bytes(&launch.secret_variables)
         + launch.volumes.iter().map(volume_bytes).sum::<u64>()
         + container
         + sealed.into_iter().flatten().map(|sealed| sealed.0.len() as u64).sum::<u64>()
         + (work_dir.len() + files.sum::<usize>()) as u64
-        + ITEM_BYTES * rlimits.len() as u64
+        + ITEM_BYTES * (rlimits.len() + ports) as u64
 }
 
 fn volume_bytes(volume: &VolumeUse) -> u64 {

@@ -2,6 +2,7 @@
 //! back.
 
 use crate::state::State;
+use model::backend::Backend;
 use model::cloud_fleet::CloudFleet;
 use model::gres::GPU;
 use model::machine::{
@@ -52,14 +53,16 @@ impl State {
         self.sources().find(|source| source.name == name)
     }
 
-    /// The project that a source makes machines for alone; `None` for everybody.
+    /// The project that a source makes machines for alone, and whose jobs alone they take; `None` for everybody.
     pub fn project_of_source(&self, name: &str) -> Option<&str> {
         self.backends.get(name)?.only_for()
     }
 
     /// A source as machines know it, also one that is not configured any more.
     pub fn source_ref<'s>(&'s self, name: &'s str) -> SourceRef<'s> {
-        self.source(name).map_or_else(|| SourceRef::named(name), SourceConfig::reference)
+        let source = self.source(name);
+        let reference = source.map_or_else(|| SourceRef::named(name), SourceConfig::reference);
+        SourceRef { project: self.project_of_source(name), ..reference }
     }
 
     /// Whether the node is a pod of Kubernetes.
@@ -76,9 +79,19 @@ impl State {
         sources.find(|source| source.nodes.iter().any(|name| name == node))
     }
 
+    /// Whether the source is a backend that `config.yml` has dropped: it makes nothing new.
+    pub(crate) fn is_dropped(&self, source: &str) -> bool {
+        self.backends.get(source).is_some_and(Backend::is_dropped)
+    }
+
+    /// The sources that may make something.
+    pub(crate) fn making_sources(&self) -> impl Iterator<Item = &SourceConfig> {
+        self.sources().filter(move |source| !self.is_dropped(&source.name))
+    }
+
     /// The sources whose machines are dynamic nodes.
     fn open_sources(&self) -> impl Iterator<Item = &SourceConfig> {
-        self.sources().filter(|source| source.nodes.is_empty())
+        self.making_sources().filter(|source| source.nodes.is_empty())
     }
 
     /// The cheapest offer that has what a node of slurm.conf has, and is as its features say where they name a type, a region,
@@ -206,11 +219,12 @@ impl State {
         let live = || self.live_machines_of(&source.name);
         let hour: Cost = live().map(|machine| machine.offer.price.for_time(HOUR)).sum();
         let spent = || self.machine_costs(&source.name, now) + hour;
+        let reference = self.source_ref(&source.name);
         Source {
             name: source.name.clone(),
-            backend: source.reference().backend.to_owned(),
-            makes_pods: source.reference().makes_pods,
-            makes_root_pods: source.reference().makes_root_pods,
+            backend: reference.backend.to_owned(),
+            makes_pods: reference.makes_pods,
+            makes_root_pods: reference.makes_root_pods,
             features: source.features.clone(),
             offers: self.offers.get(&source.name).cloned().unwrap_or_default(),
             failed: self.failed_offers(&source.name, now),
@@ -221,7 +235,7 @@ impl State {
             budget_left: source.budget_month.map(|budget| budget.less(spent())),
             boot: Duration::from_secs(source.boot_s.into()),
             own_first: source.own_first,
-            project: self.project_of_source(&source.name).map(str::to_owned),
+            project: reference.project.map(str::to_owned),
             fleet: None,
         }
     }
@@ -273,10 +287,11 @@ impl State {
             let offers = offers.unwrap_or_default();
             let share = (OFFERED_NODES_MAX / offers.len().max(1)).max(1);
             let each = share.min(source.machines_max as usize);
+            let reference = self.source_ref(&source.name);
             for offer in offers {
                 let name = |number| format!("{}:{}:{number}", source.name, offer.id);
                 let features = self.features_for(source, offer);
-                let node = |at| offer.node_of(source.reference(), &name(at), &features);
+                let node = |at| offer.node_of(reference, &name(at), &features);
                 nodes.extend((0..each).map(node));
             }
         }

@@ -92,6 +92,9 @@ pub struct State {
     /// By the name of their account; an account without an entry has no administrators of its own.
     #[serde(default)]
     pub projects: BTreeMap<String, Project>,
+    /// The default gateways of projects that have one of their own.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub default_gateways: BTreeMap<String, String>,
     #[serde(default)]
     pub users: BTreeMap<String, KnownUser>,
     /// What was done beside the jobs.
@@ -240,6 +243,7 @@ impl Default for State {
             deleted: DeletedEntries::default(),
             roles: BTreeMap::new(),
             projects: BTreeMap::new(),
+            default_gateways: BTreeMap::new(),
             users: BTreeMap::new(),
             activities: Activities::default(),
             reservations: BTreeMap::new(),

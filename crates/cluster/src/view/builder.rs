@@ -13,6 +13,7 @@ use crate::state::node::Node;
 use crate::state::priority_totals::PriorityTotals;
 use crate::view;
 use crate::view::priority::Ranking;
+use foldhash::fast::RandomState;
 use model::account::Qos;
 use model::id::JobId;
 use model::partition::Partition;
@@ -20,7 +21,7 @@ use model::reservation::Reservation;
 use model::time::Timestamp;
 use sched::order::fair_tree::BranchRank;
 use sched::view::{NodeInfo, PendingJob, View};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Weak};
 
 /// With more jobs to look at than this, a comparison of all is quicker than a search for each.
@@ -77,13 +78,16 @@ struct ViewInputs {
     fair_share_ranks: Arc<Vec<BranchRank>>,
     priority_totals: Arc<PriorityTotals>,
     priorities_of: Option<Timestamp>,
+    longest_waiting: Vec<JobId>,
     nodes: Vec<String>,
+    /// Each node's position in the view: every start and every end asks for those of its nodes.
+    positions: HashMap<String, u32, RandomState>,
     /// Jobs of before a restore wait for nodes.
     waits_for_nodes: bool,
 }
 
 impl ViewInputs {
-    fn of(state: &State, ranking: &Ranking<'_>) -> Self {
+    fn of(state: &State, ranking: &Ranking<'_>, now: Timestamp) -> Self {
         Self {
             config: state.config.clone(),
             partitions: state.partitions.clone(),
@@ -93,7 +97,9 @@ impl ViewInputs {
             fair_share_ranks: ranking.fair_share_ranks.clone(),
             priority_totals: ranking.priority_totals.clone(),
             priorities_of: state.charged_usage.as_of,
+            longest_waiting: ranking.longest_waiting(now).to_vec(),
             nodes: state.nodes.keys().cloned().collect(),
+            positions: state.nodes.keys().cloned().zip(0..).collect(),
             waits_for_nodes: state.restore_wait.is_some(),
         }
     }
@@ -109,16 +115,18 @@ impl ViewInputs {
     }
 
     /// Whether priorities are worked out from the same.
-    fn has_priorities_of(&self, state: &State, ranking: &Ranking<'_>) -> bool {
+    fn has_priorities_of(&self, state: &State, ranking: &Ranking<'_>, now: Timestamp) -> bool {
         Arc::ptr_eq(&self.fair_share_ranks, &ranking.fair_share_ranks)
             && Arc::ptr_eq(&self.priority_totals, &ranking.priority_totals)
             && self.priorities_of == state.charged_usage.as_of
+            && self.longest_waiting == ranking.longest_waiting(now)
     }
 
-    fn take_priorities_of(&mut self, state: &State, ranking: &Ranking<'_>) {
+    fn take_priorities_of(&mut self, state: &State, ranking: &Ranking<'_>, now: Timestamp) {
         self.fair_share_ranks.clone_from(&ranking.fair_share_ranks);
         self.priority_totals.clone_from(&ranking.priority_totals);
         self.priorities_of = state.charged_usage.as_of;
+        self.longest_waiting = ranking.longest_waiting(now).to_vec();
     }
 
     /// Whether the state has the same nodes, whatever is on them.
@@ -127,8 +135,8 @@ impl ViewInputs {
     }
 
     /// A node's position in the view.
-    fn node(&self, name: &str) -> Option<usize> {
-        self.nodes.binary_search_by(|known| known.as_str().cmp(name)).ok()
+    fn node(&self, name: &str) -> Option<u32> {
+        self.positions.get(name).copied()
     }
 }
 
@@ -147,7 +155,8 @@ impl ViewBuilder {
         let ranking = Ranking::new(state, now);
         let known = self.inputs.as_ref();
         let has_inputs = known.is_some_and(|inputs| inputs.is_unchanged(state, &ranking));
-        let has_priorities = known.is_some_and(|inputs| inputs.has_priorities_of(state, &ranking));
+        let has_priorities =
+            known.is_some_and(|inputs| inputs.has_priorities_of(state, &ranking, now));
         let may_follow = has_inputs && self.followed < FOLLOWED_VIEWS_MAX;
         if may_follow && self.follow(state, &ranking, now) {
             if !has_priorities {
@@ -194,10 +203,10 @@ impl ViewBuilder {
             let (Some(at), Some(node)) = (inputs.node(name), state.nodes.get(name)) else {
                 return false;
             };
-            update_node(&mut self.view.nodes[at], node);
+            update_node(&mut self.view.nodes[at as usize], node);
         }
         self.dependent.clear();
-        let position = |name: &str| inputs.node(name).map(|at| at as u32);
+        let position = |name: &str| inputs.node(name);
         for id in jobs {
             let job = state.jobs.get(&id);
             let active = job.filter(|_| state.active.contains(&id));
@@ -211,7 +220,8 @@ impl ViewBuilder {
         true
     }
 
-    /// Works out the priorities of the queue, where nothing else is new: a period ended. Nothing of a running job depends on it.
+    /// Works out the priorities of the queue, where nothing else is new: a period ended, or others wait longest. Nothing of a
+    /// running job depends on it.
     fn set_priorities(&mut self, state: &State, ranking: &Ranking<'_>, now: Timestamp) {
         for entry in &mut self.view.queue {
             let Some(job) = state.job(entry.job) else { continue };
@@ -222,7 +232,7 @@ impl ViewBuilder {
             }
         }
         if let Some(inputs) = &mut self.inputs {
-            inputs.take_priorities_of(state, ranking);
+            inputs.take_priorities_of(state, ranking, now);
         }
     }
 
@@ -235,7 +245,7 @@ impl ViewBuilder {
         }
         let is_comparable = has_inputs && has_nodes;
         if !is_comparable {
-            self.inputs = Some(ViewInputs::of(state, ranking));
+            self.inputs = Some(ViewInputs::of(state, ranking, now));
             self.view.partitions = view::partitions(state);
         }
         self.update_nodes(state);

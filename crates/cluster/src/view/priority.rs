@@ -7,6 +7,7 @@ use crate::state::State;
 use crate::state::association_tree::AssociationTree;
 use crate::state::job::Job;
 use crate::state::priority_totals::PriorityTotals;
+use foldhash::fast::RandomState;
 use model::dependency::DependencyState;
 use model::id::JobId;
 use model::priority::{Factors, PriorityPolicy};
@@ -15,7 +16,8 @@ use model::tres::TresKind;
 use sched::order::expansion;
 use sched::order::fair_tree::BranchRank;
 use sched::order::multifactor::{self, PriorityInputs};
-use std::collections::{BTreeMap, HashSet};
+use std::cell::OnceCell;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 /// Computes priorities; its inputs are collected once for a view.
@@ -31,6 +33,8 @@ pub struct Ranking<'a> {
     pub(crate) limits_ageing: bool,
     /// Jobs beyond such a limit, which do not age.
     ageless: HashSet<JobId>,
+    /// By expansion factor: the jobs that come first because they have waited longest, by id; found when first asked for.
+    longest_waiting: OnceCell<Vec<JobId>>,
 }
 
 impl<'a> Ranking<'a> {
@@ -49,6 +53,7 @@ impl<'a> Ranking<'a> {
             priority_totals: state.priority_totals(),
             limits_ageing: false,
             ageless: HashSet::new(),
+            longest_waiting: OnceCell::new(),
         };
         ranking.limits_ageing = ranking.has_accrual_limits();
         if ranking.limits_ageing {
@@ -98,6 +103,14 @@ impl<'a> Ranking<'a> {
         self.priorities(job, &partitions, now).into_iter().max().unwrap_or(job.priority)
     }
 
+    /// The same of one job alone, without a look at the whole queue: every start asks for one.
+    pub fn shown_of_one(state: &'a State, job: &Job, now: Timestamp) -> u64 {
+        let ranking = Self::new(state, now);
+        let first = ranking.is_longest_waiting(job, now).then_some(job.id);
+        let longest_waiting = OnceCell::from(Vec::from_iter(first));
+        Self { longest_waiting, ..ranking }.shown(job, now)
+    }
+
     /// The priority by expansion factor. A job is expected to run no longer than it may.
     fn by_expansion(&self, job: &Job, now: Timestamp) -> u64 {
         let limit = effective_limit(self.state, job).zero_is_unlimited();
@@ -105,9 +118,58 @@ impl<'a> Ranking<'a> {
         let most_s = exact_s.or(limit.secs()).unwrap_or(u64::MAX);
         let expected_s = job.expected_s.map_or(most_s, |s| most_s.min(s.into()));
         let waited_s = self.waited_s(job, now);
-        let priority = expansion::priority(waited_s, expected_s, self.policy().max_age_s);
+        let max_age_s = self.policy().max_age_s;
+        let is_first = || self.longest_waiting(now).binary_search(&job.id).is_ok();
+        let is_longest = waited_s >= max_age_s && is_first();
+        let priority = expansion::priority(waited_s, expected_s, max_age_s, is_longest);
         let shift = i64::from(job.site_factor) - i64::from(job.spec.nice);
         priority.saturating_add_signed(shift).clamp(1, u64::from(u32::MAX))
+    }
+
+    /// The jobs that come first because of their age, by id: of those that have waited for the maximum age, the first few that were
+    /// submitted to the same partitions.
+    pub(crate) fn longest_waiting(&self, now: Timestamp) -> &[JobId] {
+        self.longest_waiting.get_or_init(|| {
+            let mut longest = Vec::new();
+            if !self.policy().expansion {
+                return longest;
+            }
+            let mut counts: HashMap<&[String], usize, RandomState> = HashMap::default();
+            for job in self.state.queue.iter().filter_map(|id| self.state.job(*id)) {
+                let count = counts.entry(&job.spec.request().partitions).or_default();
+                if *count < expansion::FIRST_MAX && self.is_aged(job, now) {
+                    *count += 1;
+                    longest.push(job.id);
+                }
+            }
+            longest
+        })
+    }
+
+    /// Whether the job is among those, without a look at the jobs behind it.
+    fn is_longest_waiting(&self, job: &Job, now: Timestamp) -> bool {
+        if !self.policy().expansion || !self.is_aged(job, now) {
+            return false;
+        }
+        let partitions = &job.spec.request().partitions;
+        let before = self.state.queue.range(..job.id).filter_map(|id| self.state.job(*id));
+        let of_partitions = before.filter(|other| other.spec.request().partitions == *partitions);
+        let aged = of_partitions.filter(|other| self.is_aged(other, now));
+        aged.take(expansion::FIRST_MAX).count() < expansion::FIRST_MAX
+    }
+
+    /// Whether the job has waited for the maximum age and takes a place among the first. A job that may not start yet takes none,
+    /// and the components of a het job take one.
+    fn is_aged(&self, job: &Job, now: Timestamp) -> bool {
+        let Some(as_of) = self.as_of else { return false };
+        let max_age_s = self.policy().max_age_s;
+        let since_submit_s = (as_of.secs() - job.submit.secs()).max(0) as u64;
+        // No job has waited for longer than since it was submitted, which is quicker to see.
+        since_submit_s >= max_age_s
+            && !job.priority_set
+            && job.het.is_none_or(|component| component.is_leader())
+            && self.ages(job, now)
+            && self.waited_s(job, now) >= max_age_s
     }
 
     /// The priority factors of a job in one partition.

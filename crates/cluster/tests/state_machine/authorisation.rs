@@ -16,6 +16,30 @@ use std::time::Duration;
 
 const DENIED: Refusal = Refusal::AccessDenied;
 
+#[test]
+fn default_gateway_is_a_projects_own_by_its_administrators_and_else_the_sites() {
+    let (mut w, olga, _) = staffed();
+    w.try_as(olga.clone(), Command::CreateProject { name: "atlas".into() }).expect("made");
+    let set = |project: &str, gateway: Option<&str>| Command::SetDefaultGateway {
+        project: project.into(),
+        gateway: gateway.map(str::to_owned),
+    };
+    let mut config = (*w.state.config).clone();
+    config.proxy.default_gateway = Some("edge1".into());
+    w.run(Command::Configure(Box::new(config)));
+    assert_eq!(w.try_as(alice(), set("main", Some("edge2"))), Err(DENIED));
+    assert!(w.try_as(olga.clone(), set("none", Some("edge2"))).is_err(), "no such project");
+    assert!(w.try_as(olga.clone(), set("atlas", Some("a b"))).is_err(), "no such name");
+    w.try_as(olga.clone(), set("atlas", Some("edge2"))).expect("set");
+    assert_eq!(w.state.default_gateway("atlas"), Some("edge2"));
+    assert_eq!(w.state.default_gateway("main"), Some("edge1"), "the site's");
+    w.try_as(olga.clone(), set("atlas", None)).expect("unset");
+    assert_eq!(w.state.default_gateway("atlas"), Some("edge1"));
+    w.try_as(olga.clone(), set("atlas", Some("edge2"))).expect("set");
+    w.try_as(olga, Command::RemoveProject { name: "atlas".into() }).expect("removed");
+    assert!(w.state.default_gateways.is_empty());
+}
+
 /// A world with `olga` as an operator and `adam` as an administrator, by the journal.
 fn staffed() -> (World, Principal, Principal) {
     let mut w = world(1);

@@ -1,16 +1,17 @@
 //! Backends: sources of machines that administrators make by calls, beside those of sluice.toml.
 
 use crate::job_builder::{alice, root};
-use crate::machines::{asked, in_cloud, machine, made, open, report, small};
+use crate::machines::{asked, in_cloud, joins, machine, made, open, report, small};
 use crate::testbed::World;
 use cluster::command::MachineReport;
 use cluster::{Command, Event, Reply};
-use model::backend::{Backend, source_name};
+use model::backend::{Backend, BackendOrigin, source_name};
 use model::cloud_source::{CloudConfig, SourceKind};
 use model::fleet::MAIN_PROJECT;
 use model::machine::SourceConfig;
 use model::reason::Refusal;
 use model::secret::Sealed;
+use std::collections::BTreeSet;
 
 fn backend(project: &str, endpoint: &str) -> Backend {
     let endpoint = Some(endpoint.to_owned());
@@ -20,7 +21,9 @@ fn backend(project: &str, endpoint: &str) -> Backend {
         ..SourceConfig::of_kind(&source_name("aws", project), kind)
     };
     let credentials = Some(Sealed::new("k1", "hush"));
-    Backend { project: project.to_owned(), source, configuration: "{}".into(), credentials }
+    let (project, configuration) = (project.to_owned(), "{}".to_owned());
+    let origin = BackendOrigin::Call;
+    Backend { project, shared: false, origin, source, configuration, credentials }
 }
 
 fn set(w: &mut World, backend: Backend) -> Result<Reply, Refusal> {
@@ -99,6 +102,77 @@ fn backend_of_a_project_is_for_it_and_keeps_it() {
     remove(&mut w, "team", &["aws"]).expect("removed");
     w.run(Command::RemoveProject { name: "team".into() });
     assert_eq!(w.state.backends.keys().collect::<Vec<_>>(), ["aws"]);
+}
+
+#[test]
+fn machine_of_a_projects_backend_takes_its_jobs_alone_unless_it_is_shared() {
+    let of = |account: &str| in_cloud().cpus(2).with(|spec| spec.account = Some(account.into()));
+    for shared in [false, true] {
+        let mut w = open();
+        w.run(Command::CreateProject { name: "team".into() });
+        w.run(Command::CreateProject { name: "other".into() });
+        set(&mut w, Backend { shared, ..backend("team", "https://a") }).expect("made");
+        // The other source offers nothing: the machine is the backend's.
+        w.run(Command::SetOffers { source: "cloud".into(), offers: Vec::new() });
+        w.run(Command::SetOffers { source: "aws-team".into(), offers: vec![small()] });
+        let own = w.submit(of("team"));
+        asked(&mut w);
+        made(&mut w, 1);
+        joins(&mut w, 1);
+        w.plan();
+        let node = vec![machine(&w, 1).node.clone()];
+        assert_eq!(w.nodes_of(own), node);
+        w.end(own, 0);
+        let other = w.try_submit(of("other"));
+        if shared {
+            w.plan();
+            assert_eq!(w.nodes_of(other.expect("it may be there")), node);
+            continue;
+        }
+        let why = other.expect_err("no node is for it").to_string();
+        assert!(why.contains("no node is for jobs of this project"), "{why}");
+    }
+}
+
+#[test]
+fn backend_that_config_yml_drops_makes_no_more_and_goes_with_its_last_machine() {
+    let mut w = open();
+    w.run(Command::CreateProject { name: "team".into() });
+    let of_file = |project: &str| {
+        let mut of_file = backend(project, "https://a");
+        (of_file.origin, of_file.source.machines_max) = (BackendOrigin::File, 2);
+        of_file
+    };
+    set(&mut w, of_file(MAIN_PROJECT)).expect("made");
+    set(&mut w, of_file("team")).expect("made");
+    w.run(Command::CreateProject { name: "other".into() });
+    set(&mut w, backend("other", "https://a")).expect("made by a call");
+    w.run(Command::SetOffers { source: "cloud".into(), offers: Vec::new() });
+    w.run(Command::SetOffers { source: "aws".into(), offers: vec![small()] });
+    w.submit(in_cloud().cpus(2));
+    let plan = asked(&mut w);
+    made(&mut w, 1);
+    w.submit(in_cloud().cpus(2));
+    let retain = |w: &mut World, names: &[&str]| {
+        let sources: BTreeSet<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        w.run(Command::RetainFileBackends { sources });
+    };
+    retain(&mut w, &["aws", "aws-team"]);
+    assert_eq!(w.state.backends.len(), 3, "the file names them");
+    retain(&mut w, &[]);
+    let names: Vec<&String> = w.state.backends.keys().collect();
+    assert_eq!(names, ["aws", "aws-other"], "that of a call stays");
+    let left: Vec<String> = w.state.dropped_backends().filter_map(|(_, held)| held).collect();
+    assert_eq!(left, ["machine aws-1"]);
+    assert!(asked(&mut w).orders.is_empty(), "it makes no more");
+    w.run(Command::AskMachine(Box::new(plan.orders[0].clone())));
+    assert_eq!(w.state.machines.len(), 1, "nor by a plan of before");
+    w.tick();
+    assert!(w.state.backends.contains_key("aws"), "somebody has to delete its machine");
+    w.run(Command::DeleteMachine { node: "aws-1".into() });
+    report(&mut w, 1, MachineReport::Deleted);
+    w.tick();
+    assert_eq!(w.state.backends.keys().collect::<Vec<_>>(), ["aws-other"]);
 }
 
 #[test]

@@ -52,6 +52,14 @@ fn last_report_decides_the_outcome() {
         let record = &w.records[0];
         assert_eq!((record.state, record.exit), (RecordState::Ended(outcome), end.exit));
         assert!(record.steps.iter().all(|s| s.end.is_some()), "{:?}", record.steps);
+        // The books have the script as the job's own record has it: 0:53 beside 0:53.
+        let batch = record.steps.first().map(|s| (s.state, s.exit));
+        let ended_step = end.steps.first().expect("the script");
+        let step_outcome = ended_step.end.as_ref().expect("it has ended").outcome;
+        assert_eq!(batch, Some((RecordState::Ended(step_outcome), ended_step.exit)), "{report:?}");
+        if outcome == Outcome::LaunchFailed {
+            assert_eq!((step_outcome, ended_step.exit), (Outcome::Cancelled { by: 0 }, end.exit));
+        }
     }
 }
 

@@ -49,6 +49,28 @@ fn short_jobs_pass_long_ones_as_they_wait_until_one_has_waited_too_long() {
 }
 
 #[test]
+fn of_a_queue_that_is_all_too_old_the_three_longest_waits_come_first() {
+    let mut world = by_expansion();
+    let running = world.started(whole_node(600)).job;
+    let long: Vec<JobId> = (0..5).map(|_| world.submit(whole_node(600))).collect();
+    let short = world.submit(whole_node(10));
+    world.pass(3_600);
+    assert_eq!(order(&world), [long[0], long[1], long[2], short, long[3], long[4]]);
+    let first = cluster::view::view(&world.state, world.now).queue[0].priority;
+    // When one of the three starts, the next job takes its place among them at once.
+    world.planned();
+    world.end(running, 0);
+    let started: Vec<JobId> = world.plan().iter().map(|attempt| attempt.job).collect();
+    assert_eq!(started, [long[0]]);
+    assert_eq!(world.job(long[0]).priority, first, "as the queue had it");
+    world.planned();
+    assert_eq!(order(&world), [long[1], long[2], long[3], short, long[4]]);
+    // After five times as long every job comes first.
+    world.pass(4 * 3_600);
+    assert_eq!(order(&world), [long[1], long[2], long[3], long[4], short]);
+}
+
+#[test]
 fn length_of_a_job_is_expected_from_its_owners_last_two() {
     let mut world = by_expansion();
     for run_s in [600, 60, 120] {

@@ -61,6 +61,7 @@ pub fn ask() -> Ask {
         first_step: None,
         configuration: None,
         service: None,
+        port_forwards: None,
         secret_variables: Vec::new(),
         has_project_secrets: false,
         volumes: Vec::new(),

@@ -88,14 +88,52 @@ pub fn parse_with(
     profile: Option<&Value>,
     overrides: &[Override],
 ) -> Result<Loaded, ConfigurationError> {
+    parse_with_env(file, bytes, profile, overrides, &[])
+}
+
+/// Reads the same with further variables of the run, `NAME=VALUE` or `NAME`, each in place of the file's own of its name.
+pub fn parse_with_env(
+    file: &str,
+    bytes: &[u8],
+    profile: Option<&Value>,
+    overrides: &[Override],
+    variables: &[String],
+) -> Result<Loaded, ConfigurationError> {
     let read = || {
         let (mut document, mut reading) = document(bytes)?;
         for Override { path, value } in overrides {
             set(&mut document, path, json::tree(value)?);
         }
+        for variable in variables {
+            set_variable(&mut document, variable)?;
+        }
         read(&document, &mut reading, profile)
     };
     read().map_err(|faults| faults.in_file(file))
+}
+
+/// Puts a variable into `env`, which is a list of such words or a mapping.
+fn set_variable(document: &mut Node, word: &str) -> Result<(), Fault> {
+    let name_of = |word: &str| word.split('=').next().unwrap_or_default().to_owned();
+    let name = name_of(word);
+    if let tree::Value::Map(entries) = &mut document.value
+        && let Some(env) = entries.iter_mut().find(|entry| entry.key == "env")
+        && let tree::Value::List(items) = &mut env.value.value
+    {
+        let is_other = |item: &Node| match &item.value {
+            tree::Value::Scalar { text, .. } => name_of(text) != name,
+            _ => true,
+        };
+        items.retain(is_other);
+        items.push(json::tree(&word.into())?);
+        return Ok(());
+    }
+    let value = match word.split_once('=') {
+        Some((_, value)) => value.into(),
+        None => serde_json::json!({ "key": name }),
+    };
+    set(document, &["env", &name], json::tree(&value)?);
+    Ok(())
 }
 
 /// Puts a value at this path. What is no mapping on the way is left as it is, to be refused by its reader.

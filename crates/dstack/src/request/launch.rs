@@ -3,10 +3,12 @@
 use super::{RequestError, Submitter};
 use crate::configuration::env::ResolvedVariable;
 use crate::configuration::policy::StopCriteria;
-use crate::configuration::task::{self, Task};
+use crate::configuration::task::{self, Port, Task};
 use crate::script;
 use model::container::{Container, ContainerPorts, ContainerUser, Mount, Variables};
 use model::interpolation::{self, Piece, Place, Reference};
+use model::os_text;
+use model::port_forward::{PortForward, PortForwards};
 use model::replica_group::GroupRole;
 use model::run::{Launch, LaunchKind};
 use model::secret::{RegistryAuth, SecretValue};
@@ -76,6 +78,7 @@ pub(super) fn launch(
     submitter: &Submitter<'_>,
 ) -> Result<Launch, RequestError> {
     let with_secrets = own.iter().filter(|variable| variable.has_secrets);
+    let work_dir = task.working_dir.as_deref().unwrap_or(submitter.work_dir).to_owned();
     Ok(Launch {
         secret_variables: with_secrets.map(|variable| variable.name.clone()).collect(),
         has_project_secrets: false,
@@ -86,7 +89,7 @@ pub(super) fn launch(
         script: None,
         environment: None,
         arguments: Vec::new(),
-        work_dir: task.working_dir.as_deref().unwrap_or(submitter.work_dir).into(),
+        work_dir: os_text::from_text(work_dir).into(),
         command: submitter.file.as_deref().map(Into::into),
         stdin: None,
         stdout: None,
@@ -110,6 +113,7 @@ pub(super) fn launch(
         sample_s: None,
         container: container(task)?.map(Box::new),
         service: task.service.clone().map(Box::new),
+        port_forwards: port_forwards(task)?.map(Box::new),
     })
 }
 
@@ -151,6 +155,15 @@ fn container(task: &Task) -> Result<Option<Container>, RequestError> {
         isolated: true,
         ..Container::default()
     }))
+}
+
+/// The ports that a client which is attached to the run brings to its machine.
+fn port_forwards(task: &Task) -> Result<Option<PortForwards>, RequestError> {
+    if task.ports.is_empty() {
+        return Ok(None);
+    }
+    let forward = |port: &Port| PortForward { of_run: port.of_run, local: port.local };
+    Ok(Some(PortForwards::new(task.ports.iter().map(forward).collect())?))
 }
 
 /// The ports of the run; those that its groups name are of runs on several nodes, which have their nodes' network. A router connects to
@@ -216,5 +229,5 @@ pub(super) fn environment(
     for ResolvedVariable { name, value, .. } in own {
         text.push_str(&format!("{name}={value}\0"));
     }
-    text
+    os_text::from_text(text)
 }

@@ -194,7 +194,7 @@ fn draft_one(task: &Task, submitter: &Submitter<'_>) -> Result<Draft, RequestErr
         hold: is_scaled.then_some(Hold::User),
         priority: None,
         requeue_unsaid: false,
-        script: Some(script(task)?),
+        script: Some(script(task)?.into()),
         environment: Some(environment),
         group_texts: Vec::new(),
         first_step: None,
@@ -203,6 +203,7 @@ fn draft_one(task: &Task, submitter: &Submitter<'_>) -> Result<Draft, RequestErr
         registry_auth: registry_auth(task),
         workspace: workspace(task).map(Box::new),
         git_credentials: None,
+        is_only_of_call: false,
         is_repeat: false,
     };
     Ok(Draft { submission, notices: notices(task) })
@@ -288,6 +289,7 @@ fn without_texts(submission: &Submission, spec: JobSpec) -> Submission {
         registry_auth: None,
         workspace: None,
         git_credentials: None,
+        is_only_of_call: false,
         is_repeat: false,
     }
 }

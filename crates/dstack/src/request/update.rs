@@ -7,13 +7,31 @@ use model::run::JobSpec;
 use std::sync::Arc;
 use wire::client::Submission;
 
-/// Whether both would run the same in all their groups: equal but for the submitter, the time and the host.
+/// Whether an active run is the one that is asked for, in all its groups: equal but for the submitter, the time and the host.
 /// Scripts and environments are stored by content, and compared by their names.
 pub fn is_same_run<'a>(
-    one: impl IntoIterator<Item = &'a JobSpec>,
-    other: impl IntoIterator<Item = &'a JobSpec>,
+    active: impl IntoIterator<Item = &'a JobSpec>,
+    asked: impl IntoIterator<Item = &'a JobSpec>,
 ) -> bool {
-    one.into_iter().map(essence).eq(other.into_iter().map(essence))
+    let (mut active, mut asked) = (active.into_iter(), asked.into_iter());
+    loop {
+        match (active.next(), asked.next()) {
+            (None, None) => return true,
+            (Some(active), Some(asked)) if is_same(active, asked) => {}
+            _ => return false,
+        }
+    }
+}
+
+fn is_same(active: &JobSpec, asked: &JobSpec) -> bool {
+    let (mut active, asked) = (essence(active), essence(asked));
+    // A run of a build that did not keep them names none, whatever its configuration says. They are for its client alone: those
+    // that a container opens are compared with it.
+    if active.launch.port_forwards.is_none() {
+        let forwards = asked.launch.port_forwards.clone();
+        Arc::make_mut(&mut active.launch).port_forwards = forwards;
+    }
+    active == asked
 }
 
 /// What a run that is active would have to change to be the other, where all of that is changed in place: its priority, and

@@ -4,6 +4,9 @@ use crate::tres::{Tres, TresKind};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
+/// The most that dstack's `priority` may be.
+pub const RUN_PRIORITY_MAX: u8 = 100;
+
 /// `Priority*` of slurm.conf.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -13,8 +16,8 @@ pub struct PriorityPolicy {
     /// `priority/sluice`: by expansion factor. Without it and without `multifactor`, the order of submission.
     pub expansion: bool,
     pub weights: Weights,
-    /// The wait after which the age counts in full. By expansion factor, a job that has waited so long comes before those that
-    /// have not.
+    /// The wait after which the age counts in full. By expansion factor, of the jobs that have waited so long the few that were
+    /// submitted first come first.
     pub max_age_s: u64,
     pub favor_small: bool,
     /// How often usage decays and priorities are worked out anew.
@@ -61,7 +64,7 @@ pub struct Weights {
     pub job_size: u32,
     pub partition: u32,
     pub qos: u32,
-    /// dstack's priority of 0 to 100.
+    /// dstack's priority of 0 to [`RUN_PRIORITY_MAX`].
     pub dstack: u32,
     pub tres: Vec<(TresKind, f64)>,
 }

@@ -51,13 +51,26 @@ pub struct SourceRef<'a> {
     pub makes_pods: bool,
     /// A job may be root in such a pod.
     pub makes_root_pods: bool,
+    /// The project whose jobs alone its machines are for; `None` for everybody's.
+    pub project: Option<&'a str>,
 }
 
 impl<'a> SourceRef<'a> {
     /// The source of this name, which says its backend.
     pub fn named(name: &'a str) -> Self {
-        Self { name, backend: backend_of(name), makes_pods: false, makes_root_pods: false }
+        let backend = backend_of(name);
+        Self { name, backend, makes_pods: false, makes_root_pods: false, project: None }
     }
+
+    /// Whether its machines are for jobs of this project, which is their account.
+    pub fn serves(&self, project: &str) -> bool {
+        is_for(self.project, project)
+    }
+}
+
+/// Whether what belongs to a project, or to nobody, is for jobs of this project.
+fn is_for(owner: Option<&str>, project: &str) -> bool {
+    owner.is_none_or(|owner| owner == project)
 }
 
 /// What a node is that is a machine of a source.
@@ -80,6 +93,16 @@ pub struct MachineKind {
     pub spot: bool,
     #[serde(default, skip_serializing_if = "PodKind::is_none")]
     pub pod: PodKind,
+    /// The project whose jobs alone it takes: that of the backend which made it. `None` for everybody's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub project: Option<String>,
+}
+
+impl MachineKind {
+    /// Whether it takes jobs of this project, which is their account.
+    pub fn serves(&self, project: &str) -> bool {
+        is_for(self.project.as_deref(), project)
+    }
 }
 
 /// Where the disks of a job are: it may be on machines there alone.
@@ -187,7 +210,16 @@ mod tests {
             open_zone: true,
             spot,
             pod: PodKind::NoPod,
+            project: None,
         }
+    }
+
+    #[test]
+    fn machine_of_a_project_takes_its_jobs_alone() {
+        let of_everybody = kind("aws", false);
+        assert!(of_everybody.serves("vision") && of_everybody.serves(""));
+        let own = MachineKind { project: Some("vision".into()), ..of_everybody };
+        assert!(own.serves("vision") && !own.serves("speech") && !own.serves(""));
     }
 
     #[test]

@@ -15,6 +15,7 @@ pub mod machine_choice;
 pub mod mail;
 mod outcome;
 pub mod pod;
+pub mod port_forward;
 mod process_policy;
 pub mod publication;
 pub mod reason;

@@ -383,8 +383,15 @@ pub enum NeverFits {
     Cpus { asked: u64, most: u64 },
     #[error("{asked_mib} MiB of memory on one node, the largest has {most_mib}")]
     Memory { asked_mib: u64, most_mib: u64 },
+    /// `larger_memory`: devices are there that would serve, had they not more memory each than the request allows.
     #[error("{asked} of {name} on one node, the largest has {most}")]
-    Gres { name: String, asked: u64, most: u64 },
+    Gres {
+        name: String,
+        asked: u64,
+        most: u64,
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        larger_memory: bool,
+    },
     #[error("{asked} nodes, the partition has {most} that fit")]
     Nodes { asked: u64, most: u64 },
     /// All nodes of a run must be below one switch.
@@ -404,6 +411,9 @@ pub enum NeverFits {
         "no node is of the backends, regions, instance types and spot policy that are asked for"
     )]
     Machines,
+    /// Every node that could is a machine of another project's backend.
+    #[error("no node is for jobs of this project: a backend's machines are for its own")]
+    OtherProject,
     /// Sockets, cores per socket and threads per core.
     #[error("no node is built of {0}")]
     Layout(String),

@@ -11,6 +11,7 @@ use crate::dependency::Dependency;
 use crate::fleet::MAIN_PROJECT;
 use crate::id::{BlobRef, CallId, JobId, RunId, StepId};
 use crate::mail::Mail;
+use crate::port_forward::PortForwards;
 use crate::principal::Principal;
 use crate::request::Request;
 use crate::secret::Sealed;
@@ -211,6 +212,9 @@ pub struct Launch {
     /// The job is a replica of a service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<Box<Service>>,
+    /// The ports that a client which is attached to the run brings to its machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port_forwards: Option<Box<PortForwards>>,
 }
 
 /// Which nodes of a task on several nodes start first. The others start when all of these have.
@@ -318,6 +322,7 @@ impl Launch {
             sample_s: None,
             container: None,
             service: None,
+            port_forwards: None,
         }
     }
 }

@@ -266,10 +266,33 @@ impl Default for Probe {
     }
 }
 
+/// How a probe of a replica goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProbeProgress {
+    /// It failed the last time, or has not been made yet.
+    Failing,
+    /// It succeeds, but not often enough in a row yet.
+    Succeeding,
+    /// It has succeeded often enough in a row.
+    Ready,
+}
+
 impl Probe {
+    /// How it goes, by how often it has succeeded in a row.
+    pub fn progress(&self, streak: u32) -> ProbeProgress {
+        match streak {
+            _ if streak >= self.ready_after => ProbeProgress::Ready,
+            0 => ProbeProgress::Failing,
+            _ => ProbeProgress::Succeeding,
+        }
+    }
+
     /// What is wrong with it, in one line.
     fn check(&self) -> Result<(), String> {
-        let is_path = |url: &str| url.starts_with('/') && url.bytes().all(|b| b.is_ascii_graphic());
+        // The head of a request takes no others: a probe that cannot be sent would never succeed.
+        let is_path_byte = |b: u8| b.is_ascii_graphic() && !b"\"#<>`".contains(&b);
+        let is_path = |url: &str| url.starts_with('/') && url.bytes().all(is_path_byte);
         if !is_path(&self.url) || self.url.len() > PROBE_TEXT_BYTES_MAX {
             return Err(format!("probe url {:?}: expected a path such as /health", self.url));
         }
@@ -414,6 +437,14 @@ mod tests {
     }
 
     #[test]
+    fn probe_is_ready_when_it_has_succeeded_often_enough_in_a_row() {
+        let probe = Probe { ready_after: 2, ..Probe::default() };
+        let found = [0, 1, 2, 3].map(|streak| probe.progress(streak));
+        let ready = ProbeProgress::Ready;
+        assert_eq!(found, [ProbeProgress::Failing, ProbeProgress::Succeeding, ready, ready]);
+    }
+
+    #[test]
     fn what_cannot_be_served_is_refused_in_one_line() {
         let probe = |set: fn(&mut Probe)| {
             let mut probe = Probe::default();
@@ -449,6 +480,8 @@ mod tests {
             (Service { probes: vec![Probe::default(); 9], ..Service::at(80) }, "at most 8 probes"),
             (probe(|probe| probe.url = "http://elsewhere/".into()), "expected a path"),
             (probe(|probe| probe.url = "/a b".into()), "expected a path"),
+            (probe(|probe| probe.url = "/a#b".into()), "expected a path"),
+            (probe(|probe| probe.url = "/<a>".into()), "expected a path"),
             (probe(|probe| probe.headers = vec![("a b".into(), "c".into())]), "header \"a b\""),
             (probe(|probe| probe.headers = vec![("a".into(), "b\r\nc: d".into())]), "header a"),
             (probe(|probe| probe.interval_s = 0), "from 1 s"),

@@ -24,14 +24,15 @@ pub enum Stream {
 }
 
 impl Stream {
-    /// Its file; `None` for a job whose streams are those of its `srun` or `salloc`.
+    /// Its file; `None` for a job whose streams are those of its `srun` or `salloc`, and for a run of dstack's, whose log the server
+    /// has.
     pub fn path(
         self,
         launch: &Launch,
         is_array: bool,
         context: &FilenameContext<'_>,
     ) -> Option<String> {
-        if launch.kind == LaunchKind::Interactive {
+        if launch.kind != LaunchKind::Batch {
             return None;
         }
         let default =
@@ -51,7 +52,7 @@ impl Stream {
 }
 
 impl Streams {
-    /// `None` for a job whose streams are those of its `srun` or `salloc`.
+    /// `None` for a job that has no files, as [`Stream::path`] says.
     pub fn of(launch: &Launch, is_array: bool, context: &FilenameContext<'_>) -> Option<Self> {
         let path = |stream: Stream| stream.path(launch, is_array, context);
         Some(Self {
@@ -89,7 +90,9 @@ mod tests {
         assert_eq!(of(&launch, false), ["/dev/null", one, one]);
         launch.stderr = Some("/tmp/%x.err".into());
         assert_eq!(of(&launch, true), ["/dev/null", "/lab/slurm-12_3.out", "/tmp/train.err"]);
-        launch.kind = LaunchKind::Interactive;
-        assert_eq!(Streams::of(&launch, false, &context), None);
+        for without_files in [LaunchKind::Interactive, LaunchKind::Task] {
+            launch.kind = without_files;
+            assert_eq!(Streams::of(&launch, false, &context), None);
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! A backend: a source of machines that an administrator made by a call, with its credentials. It is kept in the journal, where a
 //! source of sluice.toml is kept in that file.
 
-use crate::fleet::MAIN_PROJECT;
+use crate::fleet::{self, MAIN_PROJECT};
 use crate::machine::SourceConfig;
 use crate::secret::Sealed;
 use serde::{Deserialize, Serialize};
@@ -9,10 +9,34 @@ use serde::{Deserialize, Serialize};
 /// The longest name of a source: the names of its nodes begin with it.
 pub const SOURCE_NAME_BYTES_MAX: usize = 32;
 
+/// Who has a backend made, changed and removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BackendOrigin {
+    /// Administrators, by calls.
+    #[default]
+    Call,
+    /// dstack's `config.yml`, which names it.
+    File,
+    /// `config.yml` named it once. It makes no machines and disks any more, and is removed when those that it has are gone.
+    DroppedFromFile,
+}
+
+impl BackendOrigin {
+    fn is_call(&self) -> bool {
+        *self == Self::Call
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Backend {
-    /// The project whose jobs machines are made for; those of the main project are made for everybody's.
+    /// The project whose jobs machines are made for and taken by; those of the main project are everybody's.
     pub project: String,
+    /// The site says that its machines are everybody's, though it is a project's.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shared: bool,
+    #[serde(default, skip_serializing_if = "BackendOrigin::is_call")]
+    pub origin: BackendOrigin,
     pub source: SourceConfig,
     /// What was given, as JSON, without keys and tokens.
     pub configuration: String,
@@ -27,9 +51,14 @@ impl Backend {
         self.source.kind.name()
     }
 
-    /// The project that alone has its machines made; `None` for everybody.
+    /// It makes nothing new, and is removed when nothing of it is left.
+    pub fn is_dropped(&self) -> bool {
+        self.origin == BackendOrigin::DroppedFromFile
+    }
+
+    /// The project for whose jobs alone its machines are made, and which alone they take; `None` for everybody's.
     pub fn only_for(&self) -> Option<&str> {
-        Some(self.project.as_str()).filter(|project| *project != MAIN_PROJECT)
+        fleet::only_for(&self.project).filter(|_| !self.shared)
     }
 }
 

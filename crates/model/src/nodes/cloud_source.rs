@@ -121,6 +121,9 @@ pub struct CloudConfig {
     pub network: Option<String>,
     /// Lambda: the name of the SSH key that it makes no machine without.
     pub ssh_key: Option<String>,
+    /// EC2: tags of each machine. Google: labels.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub tags: BTreeMap<String, String>,
 }
 
 /// Which machines a source may make: those that stay, those that the cloud may take back, or both, the cheaper first.
@@ -147,6 +150,15 @@ impl CloudConfig {
     /// Whether machines of this type may be made.
     pub fn takes_type(&self, name: &str) -> bool {
         self.types.is_empty() || self.types.iter().any(|pattern| is_like(pattern, name))
+    }
+
+    /// The tags of a machine: the source's, and those of its fleet, which count before them.
+    pub fn tags_with<'a>(
+        &'a self,
+        of_fleet: &'a BTreeMap<String, String>,
+    ) -> BTreeMap<&'a str, &'a str> {
+        let both = self.tags.iter().chain(of_fleet);
+        both.map(|(key, value)| (key.as_str(), value.as_str())).collect()
     }
 
     pub fn image(&self, region: &str) -> Option<&str> {

@@ -95,6 +95,7 @@ impl SourceConfig {
             backend: self.kind.name(),
             makes_pods: pods.is_some(),
             makes_root_pods: pods.is_some_and(|root| root != PodRoot::Never),
+            project: None,
         }
     }
 }

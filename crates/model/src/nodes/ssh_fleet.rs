@@ -2,7 +2,7 @@
 
 use crate::amount::Bytes;
 use crate::cloud_fleet::CloudFleet;
-use crate::fleet::{Blocks, MAIN_PROJECT};
+use crate::fleet::{Blocks, only_for};
 use crate::machine::fleet_feature;
 use crate::node::NodeConfig;
 use crate::partition::{Access, OverSubscribe, Partition};
@@ -129,8 +129,8 @@ impl SshFleet {
     pub fn partition(&self) -> Partition {
         let nodes = self.nodes().map(|(number, _)| self.node_name(number)).collect();
         let mut partition = Partition::over(&self.name, nodes);
-        if self.project != MAIN_PROJECT {
-            partition.allow_accounts = Access::Only(vec![self.project.clone()]);
+        if let Some(project) = only_for(&self.project) {
+            partition.allow_accounts = Access::Only(vec![project.to_owned()]);
         }
         if let Some(cloud) = &self.cloud {
             partition.dynamic_members.features = vec![fleet_feature(&self.name)];

@@ -10,6 +10,7 @@ pub mod hostlist;
 pub mod id;
 pub mod metadata_address;
 pub mod month;
+pub mod os_text;
 pub mod price;
 pub mod principal;
 pub mod printable;

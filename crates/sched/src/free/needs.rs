@@ -32,6 +32,7 @@ pub struct NodeNeeds {
     excluded: Vec<u32>,
     /// The partition's nodes in the order in which they are tried.
     pub candidates: Arc<[u32]>,
+    taken_hash: u64,
 }
 
 /// When each candidate is first free, with its rank among the candidates; sorted.
@@ -91,12 +92,14 @@ impl NodeNeeds {
         };
         let excluded =
             if request.exclude.is_empty() { Vec::new() } else { named(&request.exclude) };
+        let needs: Vec<Option<ClassNeed>> = classes.samples.iter().map(need).collect();
         Self {
+            taken_hash: taken_hash(&needs, only.as_deref(), &excluded),
             only,
             excluded,
             holder: demand.holder,
             gres: demand.gres.clone(),
-            needs: classes.samples.iter().map(need).collect(),
+            needs,
             candidates: candidates.clone(),
         }
     }
@@ -113,12 +116,7 @@ impl NodeNeeds {
 
     /// A hash that is equal for needs that take the same.
     pub fn taken_hash(&self) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        for need in &self.needs {
-            need.as_ref().map(|need| (&need.amounts, &need.divided)).hash(&mut hasher);
-        }
-        (&self.only, &self.excluded).hash(&mut hasher);
-        hasher.finish()
+        self.taken_hash
     }
 
     pub fn fits(&self, class: ClassIndex, free: &[u64], presence: &Occupancy) -> bool {
@@ -196,6 +194,15 @@ impl NodeNeeds {
         fresh.sort_unstable();
         merge(order, &fresh);
     }
+}
+
+fn taken_hash(needs: &[Option<ClassNeed>], only: Option<&[u32]>, excluded: &[u32]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for need in needs {
+        need.as_ref().map(|need| (&need.amounts, &need.divided)).hash(&mut hasher);
+    }
+    (only, excluded).hash(&mut hasher);
+    hasher.finish()
 }
 
 /// Puts the new times, which are sorted, into the order.

@@ -425,6 +425,7 @@ impl<'a> NodeTimelines<'a> {
     }
 
     pub fn reserve(&mut self, kept: &BackfillSlot, holder: ShareHolder) {
+        self.reserved.reserve(kept.amounts.len());
         for (node, amounts) in &kept.amounts {
             if !std::mem::replace(&mut self.is_reserved[*node as usize], true) {
                 self.reserved.push(*node);

@@ -240,8 +240,11 @@ impl Search {
             key if key >= from => Some(key),
             key => search.time(timelines, (key, drawn.rank), from),
         };
-        let mut times: Vec<Option<Millis>> =
-            self.drawn.iter().map(|drawn| time_of(self, drawn, from)).collect();
+        // At least so many nodes are drawn where the job can start at all: the lists do not grow node by node.
+        let least = count.min(self.order.len());
+        self.drawn.reserve(least);
+        let mut times: Vec<Option<Millis>> = Vec::with_capacity(self.drawn.len() + least);
+        times.extend(self.drawn.iter().map(|drawn| time_of(self, drawn, from)));
         let mut time = from;
         loop {
             while self.peek().is_some_and(|(key, _)| key <= time) {

@@ -20,24 +20,23 @@ use model::run::Launch;
 use model::time::TimeLimit;
 use model::tres::Tres;
 use std::borrow::Cow;
+use std::cell::OnceCell;
 use std::sync::Arc;
 
 pub struct Shape<'a> {
     pub demand: Demand<'a>,
     pub partition: u32,
-    pub uid: Option<u32>,
     pub access: ReservationAccess,
     /// Why the partition's policy holds the shape back, if it does.
     pub gate: Option<Reason>,
-    pub least: Tres,
+    /// The least that it is charged for; worked out when first asked for.
+    least: OnceCell<Tres>,
     pub time_limit: TimeLimit,
-    launch: &'a Launch,
+    key: &'a ShapeKey,
     pub mode: PlacementMode,
     pub full: DurationSearch,
     /// With `--time-min` the shortest time limit that it may be cut to.
     pub short: Option<DurationSearch>,
-    whole: Option<Arc<NodeNeeds>>,
-    each: Option<Arc<NodeNeeds>>,
     /// Why it could not start even on empty nodes; worked out when first asked for.
     never: Option<Option<Reason>>,
 }
@@ -101,6 +100,7 @@ impl<'a> Shape<'a> {
         let request = key.request();
         let uid = key.uid.unwrap_or(key.spec.owner.uid);
         let mut demand = Demand::new(request, &info.partition, &view.policy, uid);
+        demand.project = key.project.as_deref();
         demand.switches = switches.filter(|known| known.matter_to(request)).cloned();
         let most = request.switches.filter(|_| !key.switches_waived);
         demand.switches_max = most.map(|most| most.count);
@@ -114,17 +114,14 @@ impl<'a> Shape<'a> {
         let search = |limit| DurationSearch::of(length(launch, limit, &view.policy));
         Self {
             partition: key.partition,
-            uid: key.uid,
             access: key.access.clone(),
             gate: gate::partition(info, &demand),
-            least: demand.least(),
+            least: OnceCell::new(),
             time_limit,
             mode: mode(&demand),
             full: search(time_limit),
             short: short.map(search),
-            launch,
-            whole: None,
-            each: None,
+            key,
             never: None,
             demand,
         }
@@ -132,7 +129,7 @@ impl<'a> Shape<'a> {
 
     /// How long after its start a job of the shape is sure to be gone if it starts with this limit.
     pub fn length_of(&self, limit: TimeLimit, policy: &SchedulerPolicy) -> Millis {
-        length(self.launch, limit, policy)
+        length(&self.key.spec.launch, limit, policy)
     }
 
     /// The search for nodes for this part of the job, for its full length or the short one.
@@ -159,19 +156,22 @@ impl<'a> Shape<'a> {
         })
     }
 
+    /// The least that a job of the shape is charged for. Limits are checked against it before nodes are looked for.
+    pub fn least(&self) -> &Tres {
+        self.least.get_or_init(|| self.demand.least())
+    }
+
     /// What this part of the job takes of a node, without a search.
     pub fn needs(
-        &mut self,
+        &self,
         scope: NeedsScope,
         needs_cache: &mut NeedsCache,
         baseline: &Baseline,
     ) -> Arc<NodeNeeds> {
-        let slot = match scope {
-            NeedsScope::WholeJob => &mut self.whole,
-            NeedsScope::EachNode => &mut self.each,
-        };
-        let (demand, partition, uid) = (&self.demand, self.partition, self.uid);
-        slot.get_or_insert_with(|| needs_cache.get(demand, scope, partition, uid, baseline)).clone()
+        let ShapeKey { partition, uid, .. } = *self.key;
+        let known = self.key.needs(scope);
+        let find = || needs_cache.get(&self.demand, scope, partition, uid, baseline);
+        known.get_or_init(find).clone()
     }
 
     /// No job of the shape starts in this plan.

@@ -5,7 +5,7 @@
 //! delays a job with a slot.
 
 use crate::free::backfill_slot::{BackfillSlot, end_of};
-use crate::free::gpu_loss::GpuLoss;
+use crate::free::gpu_loss::{GpuLoss, NodeLoss};
 use crate::free::needs::{FreeOrder, NeedsScope, NodeNeeds};
 use crate::free::node_timelines::{FreeDuring, NodeTimelines, SlotRank};
 use crate::free::shape::{ChangedNodes, PlacementMode, Shape, over_time};
@@ -137,7 +137,8 @@ impl SlotFinder<'_, '_> {
     }
 
     /// These nodes in the order in which the job takes them: by power state, weight and price, then by what becomes unusable for
-    /// typical jobs; a job of one CPU from the last in order, where the site says so.
+    /// typical jobs, and where that is equal the one with the fewest GPUs left; a job of one CPU from the last in order, where the
+    /// site says so.
     fn best_first(&self, shape: &Shape<'_>, needs: &NodeNeeds, ready: &[u32]) -> Vec<u32> {
         let timelines = &*self.timelines;
         let from_last = self.is_packed_at_end(shape);
@@ -148,10 +149,11 @@ impl SlotFinder<'_, '_> {
             let power = now_key(timelines.availability(node));
             let position = i64::from(rank.0);
             let choice = if from_last {
-                (-position, 0, 0)
+                (-position, 0, 0, 0)
             } else {
-                let lost = loss.added_by(timelines, node, needs);
-                (lost, timelines.free_until(node, needs, &shape.access), position)
+                let NodeLoss { added, gpus_left } = loss.on_node(timelines, node, needs);
+                let free_until = timelines.free_until(node, needs, &shape.access);
+                (added, free_until, gpus_left, position)
             };
             Some((power, weight, price, choice, node))
         };
@@ -284,7 +286,9 @@ impl SlotFinder<'_, '_> {
         }
         let length = shape.search_of_length(short).length;
         let access = &shape.access;
-        for (at, &node) in self.replay.changed_nodes().iter().enumerate() {
+        let changed = self.replay.changed_nodes();
+        asked.answers.reserve(changed.len().saturating_sub(asked.answers.len()));
+        for (at, &node) in changed.iter().enumerate() {
             let version = self.timelines.version(node);
             if asked.answers.get(at).is_some_and(|(of, _)| *of == version) {
                 continue;

@@ -103,7 +103,7 @@ impl Source {
 
     /// Whether it makes machines for jobs of this project, which is their account.
     pub fn serves(&self, project: &str) -> bool {
-        self.project.as_deref().is_none_or(|own| own == project)
+        self.reference().serves(project)
     }
 
     /// Whether the fleet, where there is one, may have such a machine.
@@ -117,6 +117,7 @@ impl Source {
             backend: &self.backend,
             makes_pods: self.makes_pods,
             makes_root_pods: self.makes_root_pods,
+            project: self.project.as_deref(),
         }
     }
 }

@@ -214,7 +214,8 @@ impl<'a> Packing<'a> {
         let (request, uid) = (waiting.spec.request(), waiting.spec.owner.uid);
         let demand = |at: &u32| {
             let info = self.view.partitions.get(*at as usize)?;
-            let demand = Demand::new(request, &info.partition, &self.view.policy, uid);
+            let demand = Demand::new(request, &info.partition, &self.view.policy, uid)
+                .of_project(&waiting.account);
             let least = Size::least(&demand);
             Some((*at, demand, least))
         };

@@ -9,6 +9,7 @@ use crate::view::{NodeInfo, NodeUse, RunningJob, View};
 use model::gres::GPU;
 use model::node::NodeConfig;
 use smallvec::SmallVec;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 #[derive(Debug, Clone, Default)]
@@ -26,6 +27,8 @@ pub struct Baseline {
     next_changes: Vec<Millis>,
     free_cores: Vec<u64>,
     running: Vec<Arc<RunningJob>>,
+    /// The list of the last view but one, for its allocation.
+    spare_running: Vec<Arc<RunningJob>>,
     /// For each node the jobs on it, with the index of the node's share in the job's shares.
     on_node: Vec<Vec<(Arc<RunningJob>, u32)>>,
 }
@@ -42,6 +45,12 @@ impl Baseline {
     /// Whether a node takes jobs of one user only.
     pub fn has_user_exclusive_nodes(&self) -> bool {
         self.user_exclusive_nodes > 0
+    }
+
+    /// The projects that have nodes for their jobs alone.
+    pub fn projects_with_nodes(&self) -> BTreeSet<String> {
+        let machines = self.classes.samples.iter().filter_map(|config| config.machine.as_ref());
+        machines.filter_map(|kind| kind.project.clone()).collect()
     }
 
     /// Whether a job was suspended by a preemption and resumes once its cores are free.
@@ -71,31 +80,31 @@ impl Baseline {
                 ..Self::default()
             };
         }
-        let mut changed = vec![self.timelines.is_empty(); view.nodes.len()];
-        self.take_running(view, &mut changed);
-        self.availability_changed = false;
-        for (at, node) in view.nodes.iter().enumerate() {
-            let known = &mut self.nodes[at];
-            if !Arc::ptr_eq(known, node) {
-                let availability_changed = known.availability != node.availability;
-                self.availability_changed |= availability_changed;
-                changed[at] |= availability_changed || known.used != node.used;
-                self.user_exclusive_nodes += usize::from(is_user_exclusive(node));
-                self.user_exclusive_nodes -= usize::from(is_user_exclusive(known));
-                *known = node.clone();
-            }
-        }
-        // Where a job should have ended by now.
-        for (changed, next) in changed.iter_mut().zip(&self.next_changes) {
-            *changed |= *next <= now;
-        }
-        let changed: Vec<u32> =
-            (0..view.nodes.len() as u32).filter(|&n| changed[n as usize]).collect();
+        let mut is_changed = vec![self.timelines.is_empty(); view.nodes.len()];
         if self.timelines.is_empty() {
             let nothing = Timeline::constant(&[], Occupancy::default());
             self.timelines = vec![nothing; view.nodes.len()];
             self.next_changes = vec![NEVER; view.nodes.len()];
             self.free_cores = vec![0; view.nodes.len()];
+        }
+        self.take_running(view, &mut is_changed);
+        self.availability_changed = false;
+        let mut changed = Vec::new();
+        // One pass over all nodes: every plan makes it, and few nodes have changed.
+        let nodes = view.nodes.iter().zip(&mut self.nodes).zip(&self.next_changes);
+        for ((((node, known), next), mut is_changed), at) in nodes.zip(is_changed).zip(0u32..) {
+            if !Arc::ptr_eq(known, node) {
+                let availability_changed = known.availability != node.availability;
+                self.availability_changed |= availability_changed;
+                is_changed |= availability_changed || known.used != node.used;
+                self.user_exclusive_nodes += usize::from(is_user_exclusive(node));
+                self.user_exclusive_nodes -= usize::from(is_user_exclusive(known));
+                *known = node.clone();
+            }
+            // Where a job should have ended by now, the timeline is another too.
+            if is_changed || *next <= now {
+                changed.push(at);
+            }
         }
         for at in changed.iter().map(|node| *node as usize) {
             let whole = &self.classes.empty[self.classes.of[at].at()];
@@ -115,9 +124,9 @@ impl Baseline {
         {
             return;
         }
-        let mut known = std::mem::take(&mut self.running).into_iter().peekable();
+        std::mem::swap(&mut self.running, &mut self.spare_running);
+        let mut known = self.spare_running.drain(..).peekable();
         let (mut gone, mut come) = (Vec::new(), Vec::new());
-        self.running.reserve(view.running.len());
         for running in &view.running {
             let is_other =
                 |old: &Arc<RunningJob>| !Arc::ptr_eq(old, running) && old.job <= running.job;

@@ -3,7 +3,7 @@
 //! ```text
 //!   baseline       what runs on each node, and its timeline: worked out again where the view changed
 //!   needs_cache    for each demand the nodes in the order in which they come free; one order for all that take the same of a node
-//!   ordered_queue  the queue in order, with the shape of each entry
+//!   ordered_queue  the queue in order, with the shape of each entry, and what each shape takes of a node
 //!   replay         which job had which backfill slot last time
 //!   scratch        lists of an earlier plan, for their allocations
 //! ```
@@ -77,7 +77,9 @@ impl Memo {
             self.replay_log.forget();
             self.queue.forget_waiting_shapes();
         }
-        self.queue.refresh(view, self.baseline.has_user_exclusive_nodes(), &self.windows, now);
+        let (owned_nodes, projects) =
+            (self.baseline.has_user_exclusive_nodes(), self.baseline.projects_with_nodes());
+        self.queue.refresh(view, owned_nodes, projects, &self.windows, now);
     }
 }
 

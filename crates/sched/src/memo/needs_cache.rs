@@ -72,6 +72,7 @@ struct NeedsKey {
     partition: u32,
     part: NeedsScope,
     uid: Option<u32>,
+    project: Option<String>,
 }
 
 impl NeedsCache {
@@ -169,6 +170,7 @@ impl NeedsCache {
             partition,
             part,
             uid,
+            project: demand.project.map(str::to_owned),
         };
         let Self { known, orders, partitions, plan_count, .. } = self;
         let candidates = &partitions[partition as usize].nodes;
@@ -243,8 +245,10 @@ fn first_free(needs: &NodeNeeds, baseline: &Baseline, node: u32) -> Option<i64> 
 #[cfg(test)]
 mod tests {
     use crate::Memo;
+    use crate::free::needs::NeedsScope;
     use crate::testing::{NOW, cluster, gpu_nodes, job};
     use model::request::Per;
+    use std::sync::Arc;
 
     /// Wide and narrow jobs, of two users, that want whole GPUs of each of their nodes; and one that wants more.
     #[test]
@@ -258,5 +262,21 @@ mod tests {
         assert_eq!(memo.needs_cache.known.len(), 4);
         assert_eq!(memo.needs_cache.orders.values().flatten().count(), 2);
         assert_eq!(plan, view.plan());
+    }
+
+    #[test]
+    fn shape_keeps_from_plan_to_plan_what_it_takes_of_a_node() {
+        let jobs = [1, 2].map(|id| job(id).nodes(1).gpus(Per::Node, 8));
+        let view = cluster(gpu_nodes(1)).with_jobs(jobs);
+        let mut memo = Memo::default();
+        let mut needs_after_plan = || {
+            let plan = crate::plan(&view, NOW, &mut memo);
+            assert_eq!(plan, view.plan());
+            let scopes = [NeedsScope::WholeJob, NeedsScope::EachNode];
+            let needs = scopes.map(|scope| memo.queue.shapes[0].needs(scope).get().cloned());
+            needs.into_iter().flatten().next().expect("what the shape takes is known")
+        };
+        let first = needs_after_plan();
+        assert!(Arc::ptr_eq(&first, &needs_after_plan()));
     }
 }

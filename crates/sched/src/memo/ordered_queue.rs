@@ -1,5 +1,6 @@
 //! The queue in the order of the plan, and the shape of each of its entries.
 
+use crate::free::needs::{NeedsScope, NodeNeeds};
 use crate::free::waiting_shape::WaitingShape;
 use crate::index::ShapeIndex;
 use crate::order::{self, JobInPartition, QueueKey};
@@ -11,9 +12,9 @@ use model::id::JobId;
 use model::request::{Request, Sharing};
 use model::time::Timestamp;
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::hash::BuildHasher;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 #[derive(Debug, Clone, Default)]
 pub struct OrderedQueue {
@@ -32,6 +33,8 @@ pub struct OrderedQueue {
     hasher: RandomState,
     /// Whether jobs of different users can have different answers.
     by_user: bool,
+    /// Projects that have nodes for their jobs alone.
+    projects: BTreeSet<String>,
     now: Timestamp,
     switch_wait_s: u32,
 }
@@ -85,18 +88,30 @@ impl QueueSlot {
 }
 
 /// What the answer to a job depends on. Jobs with equal keys get the same answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct ShapeKey {
     pub spec: Arc<model::run::JobSpec>,
     pub partition: u32,
     /// Set only where it makes a difference.
     pub uid: Option<u32>,
+    /// The job's project, where nodes are for its jobs alone.
+    pub project: Option<String>,
     pub access: ReservationAccess,
     /// The job has waited for its `--switches` long enough.
     pub switches_waived: bool,
+    /// What the whole job takes of a node, and what the least part of it does; found when first asked for. They are as long the
+    /// same as the key is known: with other nodes, partitions or policies everything is forgotten.
+    needs: [OnceLock<Arc<NodeNeeds>>; 2],
 }
 
 impl ShapeKey {
+    pub fn needs(&self, scope: NeedsScope) -> &OnceLock<Arc<NodeNeeds>> {
+        match scope {
+            NeedsScope::WholeJob => &self.needs[0],
+            NeedsScope::EachNode => &self.needs[1],
+        }
+    }
+
     pub fn request(&self) -> &Request {
         self.spec.request()
     }
@@ -111,11 +126,12 @@ struct Moved {
 }
 
 impl OrderedQueue {
-    /// Takes over the view's queue. Unchanged entries keep what is known of them.
+    /// Takes over the view's queue. Unchanged entries keep what is known of them. `projects`: those with nodes of their own.
     pub fn refresh(
         &mut self,
         view: &View,
         owned_nodes: bool,
+        projects: BTreeSet<String>,
         windows: &ReservationWindows,
         now: Timestamp,
     ) {
@@ -128,11 +144,13 @@ impl OrderedQueue {
         let by_user = owned_nodes
             || view.partitions.iter().any(|p| p.partition.exclusive_user)
             || self.traits.wants_own_nodes;
-        if by_user != self.by_user || self.shapes.len() > 2 * view.queue.len() + 1_024 {
+        let is_other = by_user != self.by_user || projects != self.projects;
+        if is_other || self.shapes.len() > 2 * view.queue.len() + 1_024 {
             let Self { queue, summaries, traits, without_partition, .. } = std::mem::take(self);
             let switch_wait_s = view.policy.switch_wait_s;
             *self = Self {
                 by_user,
+                projects,
                 queue,
                 summaries,
                 traits,
@@ -314,16 +332,19 @@ impl OrderedQueue {
         windows: &ReservationWindows,
     ) -> ShapeIndex {
         let uid = self.by_user.then_some(waiting.spec.owner.uid);
+        let account = Some(&waiting.account);
+        let project = account.filter(|account| self.projects.contains(*account)).cloned();
         let access = windows.access_of(waiting);
         let waived =
             is_waived(waiting.spec.request(), waiting.submit, self.now, self.switch_wait_s);
         let limit_s = waiting.spec.launch.limit_s;
-        let asked = (waiting.spec.request(), limit_s, partition, uid, &access, waived);
+        let asked = (waiting.spec.request(), limit_s, partition, uid, &project, &access, waived);
         let same_hash = self.by_hash.entry(self.hasher.hash_one(asked)).or_default();
         let is_same = |at: &&ShapeIndex| {
             let known = &self.shapes[at.at()];
             (known.partition, known.uid, &known.access, known.switches_waived)
                 == (partition, uid, &access, waived)
+                && known.project == project
                 && known.spec.launch.limit_s == limit_s
                 && known.request() == waiting.spec.request()
         };
@@ -334,8 +355,10 @@ impl OrderedQueue {
             spec: waiting.spec.clone(),
             partition,
             uid,
+            project,
             access,
             switches_waived: waived,
+            needs: Default::default(),
         });
         let at = ShapeIndex(self.shapes.len() as u32 - 1);
         same_hash.push(at);

@@ -5,7 +5,7 @@
 //!            + Σ tres·W − nice
 //! ```
 
-use model::priority::{Factors, PriorityPolicy, Weights};
+use model::priority::{Factors, PriorityPolicy, RUN_PRIORITY_MAX, Weights};
 use model::tres::{Tres, TresKind};
 
 /// The highest priority that there is.
@@ -38,7 +38,7 @@ pub struct PriorityInputs<'a> {
     pub tres: &'a Tres,
     /// The TRES that the partition has in all.
     pub partition_tres: &'a Tres,
-    /// 0 to 100.
+    /// 0 to [`RUN_PRIORITY_MAX`].
     pub dstack: u8,
     pub site: i64,
     pub nice: i64,
@@ -58,7 +58,7 @@ pub fn factors(policy: &PriorityPolicy, scale: &Scale, job: &PriorityInputs<'_>)
         job_size: job_size(policy, scale, job),
         partition: part(job.partition_priority, scale.partition, flags.no_normal_partition),
         qos: part(job.qos_priority, scale.qos, flags.no_normal_qos),
-        dstack: f64::from(job.dstack.min(100)) / 100.0,
+        dstack: f64::from(job.dstack.min(RUN_PRIORITY_MAX)) / f64::from(RUN_PRIORITY_MAX),
         tres: policy
             .weights
             .tres

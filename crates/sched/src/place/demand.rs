@@ -43,6 +43,8 @@ pub struct Demand<'a> {
     /// How many jobs may be on its CPUs at once, itself included.
     pub sharers: u32,
     pub holder: ShareHolder,
+    /// The job's account, which is its project. `None` where it is not known, or no node is for one project alone.
+    pub project: Option<&'a str>,
     /// The network between the nodes, where it decides which nodes the job gets.
     pub switches: Option<Arc<Switches>>,
     /// The most leaf switches that the job may span.
@@ -137,10 +139,16 @@ impl<'a> Demand<'a> {
                 whole_node,
                 user_exclusive: request.sharing == Sharing::User || partition.exclusive_user,
             },
+            project: None,
             switches: None,
             switches_max: None,
             switch_level: None,
         }
+    }
+
+    /// The same demand of a job of this project.
+    pub fn of_project(self, project: &'a str) -> Self {
+        Self { project: Some(project), ..self }
     }
 
     /// Slurm gives as many nodes of `-N 2-4` as there are, and as few as will do where no count was given.

@@ -34,9 +34,16 @@ pub fn is_of_class(demand: &Demand<'_>, config: &NodeConfig) -> bool {
         && is_of_architecture(request, config)
         && is_within_price(request, config)
         && request.allows_machine(config.machine.as_deref())
+        && is_for_project(demand, config)
         && request.sockets_per_node.is_none_or(|sockets| sockets <= config.sockets)
         && request.cores_per_socket.is_none_or(|cores| cores <= config.cores_per_socket)
         && request.threads_per_core.is_none_or(|threads| threads <= config.threads_per_core)
+}
+
+/// A machine of a project's backend is for jobs of that project alone; any other node is for everybody's.
+pub fn is_for_project(demand: &Demand<'_>, config: &NodeConfig) -> bool {
+    let project = demand.project.unwrap_or_default();
+    config.machine.as_ref().is_none_or(|kind| kind.serves(project))
 }
 
 /// A node that has never answered may be of any architecture.

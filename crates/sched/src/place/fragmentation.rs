@@ -78,9 +78,14 @@ impl Remainder {
         remainder
     }
 
+    /// All that is free of the GPUs.
+    fn all(&self) -> u64 {
+        self.gpus.iter().map(GpuRemainder::amount).sum()
+    }
+
     /// How much of the free GPUs the job could not use.
     fn lost_to(&self, job: &TypicalJob, config: &NodeConfig) -> u64 {
-        let all: u64 = self.gpus.iter().map(GpuRemainder::amount).sum();
+        let all = self.all();
         let has_rest = self.cpus >= u64::from(job.cpus)
             && self.memory_mib >= job.memory_mib
             && is_of_kind(config, job);
@@ -121,6 +126,11 @@ fn is_of_kind(config: &NodeConfig, job: &TypicalJob) -> bool {
 pub fn growth(config: &NodeConfig, free: &[u64], taken: &[u64], typical: &[TypicalJob]) -> i64 {
     let before = Remainder::of(config, free).lost(config, typical);
     Remainder::after(config, free, taken).lost(config, typical) - before
+}
+
+/// How much of its GPUs a node with so much free has left, in thousandths of one.
+pub fn gpus_left(config: &NodeConfig, free: &[u64]) -> u64 {
+    Remainder::of(config, free).all()
 }
 
 #[cfg(test)]
@@ -183,6 +193,13 @@ mod tests {
         assert_eq!((lost([10, 10], &half), lost([10, 10], &whole)), (0, 0));
         assert_eq!((lost([10, 4], &half), lost([10, 4], &whole)), (400, 400));
         assert_eq!((lost([6, 4], &half), lost([6, 4], &whole)), (400, 1_000));
+    }
+
+    #[test]
+    fn whole_gpus_and_parts_are_left() {
+        assert_eq!(gpus_left(&node(false), &free(8, &[2])), 2_000);
+        assert_eq!(gpus_left(&node(true), &free(8, &[1, 10, 4])), 1_400);
+        assert_eq!(gpus_left(&node(true), &free(8, &[0, 0, 0])), 0);
     }
 
     /// A GPU for itself costs the pair; a share of a GPU that is broken into already costs nothing.

@@ -5,16 +5,23 @@ use crate::free::shape::Shape;
 use crate::free::slot_finder::SlotFinder;
 use crate::free::waiting_shape::WaitingShape;
 use crate::index::ShapeIndex;
+use crate::memo::QueueSlot;
 use crate::view::{Estimate, Plan, Start};
 use model::id::JobId;
 use model::reason::Reason;
 use std::collections::{HashMap, HashSet};
 
 impl<'a> Planner<'a> {
-    /// Walks until the job's estimate is known.
+    /// Walks until the job's estimate is known: the same as [`Self::into_estimates`] has after a walk over all.
     pub fn expect(&mut self, job: JobId) -> Option<Estimate> {
         let slots = &self.queue.slots;
-        let last = slots.iter().rposition(|slot| slot.job() == job)?;
+        let entry = |slot: &QueueSlot| slot.entry.waiting as usize;
+        let group = |slot: &QueueSlot| self.view.queue[entry(slot)].het.map(|het| het.first);
+        let of_job = group(slots.iter().find(|slot| slot.job() == job)?);
+        // The components of a heterogeneous job get their slots together, at the turn of the first.
+        let is_of_job =
+            |slot: &QueueSlot| slot.job() == job || (of_job.is_some() && group(slot) == of_job);
+        let last = slots.iter().rposition(is_of_job)?;
         for at in 0..=last {
             self.visit(at);
         }
@@ -23,13 +30,12 @@ impl<'a> Planner<'a> {
             for at in last + 1..self.queue.slots.len() {
                 self.visit(at);
             }
+            self.resume_down_to(0);
             self.forecast_deferred();
         }
-        let found = self.estimates.iter().find(|estimate| estimate.job == job).cloned();
-        found.or_else(|| {
-            let start = self.starts.iter().find(|start| start.job == job)?;
-            Some(self.estimate_now(start))
-        })
+        let now = self.starts.iter().find(|start| start.job == job);
+        let now = now.map(|start| self.estimate_now(start));
+        now.or_else(|| self.estimates.iter().find(|estimate| estimate.job == job).cloned())
     }
 
     fn estimate_now(&self, start: &Start) -> Estimate {

@@ -64,6 +64,9 @@ struct PlacedComponent<'a> {
     licenses: &'a [(String, u32)],
 }
 
+/// The shape of a component in each of its partitions.
+type ComponentShapes<'a> = Vec<(JobInPartition, Shape<'a>)>;
+
 /// A component with a backfill slot, which is taken from the timelines already.
 struct ReservedComponent {
     entry: JobInPartition,
@@ -113,7 +116,7 @@ impl<'a> Planner<'a> {
         // The large first, because small components fit beside large ones more often than the other way round.
         members.sort_by_cached_key(|slots| {
             let shape = self.own_shape(&self.queue.slots[slots[0]]);
-            Reverse(shape.least.amount(&TresKind::Cpu))
+            Reverse(shape.least().amount(&TresKind::Cpu))
         });
         for slots in &members {
             let waiting = &self.view.queue[self.queue.slots[slots[0]].entry.waiting as usize];
@@ -287,7 +290,7 @@ impl<'a> Planner<'a> {
             if let Some(reason) = self.usage.threshold_reason(claimant) {
                 return Err(reason);
             }
-            if let Some(limit) = self.usage.broken_by(claimant, &shape.least, shape.time_limit) {
+            if let Some(limit) = self.usage.broken_by(claimant, shape.least(), shape.time_limit) {
                 return Err(Reason::Limit(Box::new(limit)));
             }
         }
@@ -306,8 +309,15 @@ impl<'a> Planner<'a> {
     /// moments serves.
     fn reserve_all(&mut self, members: &[&[usize]]) {
         let mut from = self.timelines.now;
+        // Worked out once for all moments. What their searches know is void after a moment in vain: it ends with a release.
+        let of_slot = |at: &usize| {
+            let slot = &self.queue.slots[*at];
+            (slot.entry, self.own_shape(slot))
+        };
+        let mut members: Vec<ComponentShapes<'a>> =
+            members.iter().map(|slots| slots.iter().map(of_slot).collect()).collect();
         for _ in 0..MOMENTS_MAX {
-            let Some(all) = self.find_slots_for_all(members, from) else { return };
+            let Some(all) = self.find_slots_for_all(&mut members, from) else { return };
             let latest = all.iter().map(|later| later.kept.start).max().unwrap_or(from);
             if all.iter().any(|later| later.kept.start < latest) {
                 all.into_iter().rev().for_each(|later| self.timelines.restore(later.saved));
@@ -338,23 +348,22 @@ impl<'a> Planner<'a> {
     /// Takes a slot for each component from `from` on. Returns `None`, with nothing taken, if a component never fits.
     fn find_slots_for_all(
         &mut self,
-        members: &[&[usize]],
+        members: &mut [ComponentShapes<'a>],
         from: i64,
     ) -> Option<Vec<ReservedComponent>> {
         let mut all: Vec<ReservedComponent> = Vec::with_capacity(members.len());
-        for slots in members {
-            let options = slots.iter().filter_map(|at| {
-                let slot = self.queue.slots[*at];
-                let mut shape = self.own_shape(&slot);
-                let kept = self.own_finder().find_slot(&mut shape, from).slot?;
-                (kept.start <= shape.latest_start()).then_some((slot.entry, kept, shape))
+        for shapes in members {
+            let options = shapes.iter_mut().filter_map(|(entry, shape)| {
+                let kept = self.own_finder().find_slot(shape, from).slot?;
+                let holder = shape.demand.holder;
+                (kept.start <= shape.latest_start()).then_some((*entry, kept, holder))
             });
-            let Some((entry, kept, shape)) = options.min_by_key(|(_, kept, _)| kept.start) else {
+            let Some((entry, kept, holder)) = options.min_by_key(|(_, kept, _)| kept.start) else {
                 all.into_iter().rev().for_each(|later| self.timelines.restore(later.saved));
                 return None;
             };
             let saved = self.timelines.checkpoint(kept.nodes());
-            self.timelines.reserve(&kept, shape.demand.holder);
+            self.timelines.reserve(&kept, holder);
             all.push(ReservedComponent { entry, kept, saved });
         }
         Some(all)

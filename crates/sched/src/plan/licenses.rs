@@ -6,11 +6,11 @@ use crate::index::ShapeIndex;
 impl<'a> Planner<'a> {
     /// Whether the shape's licenses are free, beside those that advance reservations withhold from it.
     pub(super) fn has_licenses(&mut self, shape: ShapeIndex) -> bool {
-        let known = self.shape(shape);
-        let wanted = &known.demand.request.licenses;
+        let wanted = &self.queue.shapes[shape.at()].request().licenses;
         if wanted.is_empty() {
             return true;
         }
+        let known = self.shape(shape);
         let (access, end) = (known.access.clone(), known.full.length);
         let (windows, now) = (self.timelines.windows, self.timelines.now);
         let free = |name: &str| {

@@ -206,18 +206,19 @@ impl<'a> Planner<'a> {
 
     pub fn walk(&mut self) {
         for at in 0..self.queue.slots.len() {
-            if !self.suspended.is_empty() {
-                let Reverse(tier) = self.queue.slots[at].key.0;
-                self.resume_down_to(tier);
-            }
             self.visit(at);
         }
         self.resume_down_to(0);
     }
 
+    /// Visits one queue slot, after the suspended jobs that come before it.
     fn visit(&mut self, at: usize) {
         self.at = at;
         let slot = &self.queue.slots[at];
+        if !self.suspended.is_empty() {
+            let Reverse(tier) = slot.key.0;
+            self.resume_down_to(tier);
+        }
         if slot.is_plain && self.waits_like_others(slot) {
             return;
         }
@@ -316,7 +317,7 @@ impl<'a> Planner<'a> {
             }
             if let Some(claimant) = claimant {
                 let known = self.shapes.get(shape)?;
-                let broken = self.usage.broken_by(claimant, &known.least, known.time_limit);
+                let broken = self.usage.broken_by(claimant, known.least(), known.time_limit);
                 if let Some(limit) = broken {
                     return Some(Reason::Limit(Box::new(limit)));
                 }

@@ -18,8 +18,13 @@ use std::collections::{BTreeSet, HashSet};
 
 /// Whether the job can start one day in at least one of the partitions (positions in
 /// `View::partitions`). More nodes than a partition has are no refusal: the job waits with
-/// `PartitionNodeLimit`, as in Slurm.
-pub fn check(view: &View, spec: &JobSpec, partitions: &[u32]) -> Result<(), Refusal> {
+/// `PartitionNodeLimit`, as in Slurm. `project`: the job's, which is its account.
+pub fn check(
+    view: &View,
+    spec: &JobSpec,
+    project: &str,
+    partitions: &[u32],
+) -> Result<(), Refusal> {
     if spec.components.len() != 1 {
         return Err(Refusal::Other(format!(
             "a job of {} components cannot be started together yet: one is right",
@@ -30,7 +35,7 @@ pub fn check(view: &View, spec: &JobSpec, partitions: &[u32]) -> Result<(), Refu
     check_names(view, request)?;
     let mut why = None;
     for &partition in partitions {
-        match never_fits(view, request, partition, spec.owner.uid) {
+        match never_fits(view, request, partition, (spec.owner.uid, project)) {
             None => return Ok(()),
             Some(never) => why = why.or(Some((partition, never))),
         }
@@ -72,9 +77,14 @@ fn check_names(view: &View, request: &Request) -> Result<(), Refusal> {
     }
 }
 
-fn never_fits(view: &View, request: &Request, partition: u32, uid: u32) -> Option<NeverFits> {
+fn never_fits(
+    view: &View,
+    request: &Request,
+    partition: u32,
+    (uid, project): (u32, &str),
+) -> Option<NeverFits> {
     let info = view.partitions.get(partition as usize)?;
-    let mut demand = Demand::new(request, &info.partition, &view.policy, uid);
+    let mut demand = Demand::new(request, &info.partition, &view.policy, uid).of_project(project);
     let candidates = candidates(view, partition);
     if gate::exceeds_nodes(info, &demand) {
         demand.nodes_min = demand.nodes_min.min(info.nodes.len() as u32).max(1);
@@ -140,6 +150,9 @@ fn diagnose(view: &View, demand: &Demand<'_>, candidates: &[u32]) -> NeverFits {
     {
         return NeverFits::Machines;
     }
+    if all().next().is_some() && !all().any(|config| fit::is_for_project(demand, config)) {
+        return NeverFits::OtherProject;
+    }
     if let Some(layout) = layout_nowhere(request, all()) {
         return layout;
     }
@@ -187,11 +200,23 @@ fn gres_nowhere(demand: &Demand<'_>, nodes: &[&NodeConfig]) -> Option<NeverFits>
         wanted.per_job == 0 || nodes.iter().any(serves)
     };
     let wanted = demand.gres.iter().find(|wanted| !served(wanted))?;
-    Some(NeverFits::Gres { name: gres_name(wanted, nodes), asked: wanted.per_job, most: 0 })
+    Some(gres_lack(wanted, nodes, wanted.per_job, 0))
 }
 
 /// The sizes of memory that are named where none is what was asked for.
 const SIZES_NAMED: usize = 4;
+
+/// The refusal for a GRES of which no node has as many as are asked of one.
+fn gres_lack(wanted: &GresDemand, nodes: &[&NodeConfig], asked: u64, most: u64) -> NeverFits {
+    let mut unbounded = wanted.clone();
+    if let Some(memory) = &mut unbounded.device_memory {
+        memory.max = None;
+    }
+    let mut lines = nodes.iter().flat_map(|config| &config.gres).filter(|line| line.count > 0);
+    let larger_memory =
+        lines.any(|line| gres::serves(line, &unbounded) && !gres::serves(line, wanted));
+    NeverFits::Gres { name: gres_name(wanted, nodes), asked, most, larger_memory }
+}
 
 /// What the devices of this name have, where there are some and how much memory each has was asked for: the number that fit is zero
 /// then, and does not say why.
@@ -277,10 +302,10 @@ fn lack_on_every_node(demand: &Demand<'_>, nodes: &[&NodeConfig]) -> Option<Neve
             let lines = config.gres.iter().filter(|line| gres::serves(line, wanted));
             lines.map(|line| line.count).sum()
         };
-        nodes.iter().all(|config| asked(config).gres[at] > has(config)).then(|| NeverFits::Gres {
-            name: gres_name(wanted, nodes),
-            asked: nodes.iter().map(|config| asked(config).gres[at]).min().unwrap_or(0),
-            most: nodes.iter().map(|config| has(config)).max().unwrap_or(0),
+        nodes.iter().all(|config| asked(config).gres[at] > has(config)).then(|| {
+            let asked = nodes.iter().map(|config| asked(config).gres[at]).min();
+            let most = nodes.iter().map(|config| has(config)).max();
+            gres_lack(wanted, nodes, asked.unwrap_or(0), most.unwrap_or(0))
         })
     })
 }

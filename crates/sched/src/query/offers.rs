@@ -23,14 +23,15 @@ pub struct NodeOffer {
 }
 
 /// The nodes that could serve the job, in the order in which `plan` tries them. A node in several partitions is listed
-/// once. A total over the job's nodes is listed as if one node gave all of it.
-pub fn offers(view: &View, spec: &JobSpec, partitions: &[u32]) -> Vec<NodeOffer> {
+/// once. A total over the job's nodes is listed as if one node gave all of it. `project`: the job's, which is its account.
+pub fn offers(view: &View, spec: &JobSpec, project: &str, partitions: &[u32]) -> Vec<NodeOffer> {
     let request = spec.request();
     let mut seen = HashSet::new();
     let mut offers = Vec::new();
     for &partition in partitions {
         let Some(info) = view.partitions.get(partition as usize) else { continue };
-        let demand = Demand::new(request, &info.partition, &view.policy, spec.owner.uid);
+        let demand =
+            Demand::new(request, &info.partition, &view.policy, spec.owner.uid).of_project(project);
         let (tasks, totals) = (demand.tasks_on_each(), demand.job_totals());
         for &node in candidates(view, partition).iter() {
             let info = &view.nodes[node as usize];
@@ -66,6 +67,7 @@ pub struct MachineOffer {
 pub fn machine_offers(
     view: &View,
     spec: &JobSpec,
+    project: &str,
     partitions: &[u32],
     there: &MachineView,
     most: usize,
@@ -77,11 +79,12 @@ pub fn machine_offers(
     let infos = partitions.iter().filter_map(|at| view.partitions.get(*at as usize));
     let demands: Vec<_> = infos
         .map(|info| {
-            let demand = Demand::new(request, &info.partition, &view.policy, spec.owner.uid);
+            let demand = Demand::new(request, &info.partition, &view.policy, spec.owner.uid)
+                .of_project(project);
             (info, demand)
         })
         .collect();
-    let sources = there.sources.iter().filter(|source| source.serves(spec.project()));
+    let sources = there.sources.iter().filter(|source| source.serves(project));
     let all = sources.flat_map(|source| source.offers.iter().map(move |offer| (source, offer)));
     let mut all: Vec<_> = all.filter(|(source, offer)| source.may_make(offer)).collect();
     all.sort_by_key(|(_, offer)| offer.price);

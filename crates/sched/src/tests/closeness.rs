@@ -184,7 +184,7 @@ fn two_trees() -> View {
 fn distributed_run_that_no_switch_can_hold_is_refused_at_submit() {
     let refusal = |view: &View, nodes: u32| {
         let run = below_one(9, nodes);
-        let refused = crate::query::feasible::check(view, &run.spec, &run.partitions);
+        let refused = crate::query::feasible::check(view, &run.spec, "", &run.partitions);
         refused.err().map(|why| why.to_string())
     };
     let never = "no node can ever satisfy the request: 4 nodes below one switch, the largest has 3 that fit";

@@ -5,6 +5,7 @@ use crate::view::{Availability, PendingJob};
 use model::amount::Bytes;
 use model::constraint::Constraint;
 use model::range::Range;
+use model::reason::{NeverFits, Refusal};
 use model::request::{Grant, GresRequest, Memory, Per};
 
 fn refusal(job: PendingJob) -> Option<String> {
@@ -15,7 +16,7 @@ fn refusal(job: PendingJob) -> Option<String> {
     std::sync::Arc::make_mut(&mut view.nodes[0]).availability = Availability::Down;
     let all = view.nodes[1].config.usable_cpus();
     std::sync::Arc::make_mut(&mut view.nodes[1]).used.cpus = all;
-    crate::query::feasible::check(&view, &job.spec, &job.partitions)
+    crate::query::feasible::check(&view, &job.spec, &job.account, &job.partitions)
         .err()
         .map(|refusal| refusal.to_string())
 }
@@ -92,6 +93,24 @@ fn slurms_refusals_and_what_slurm_lets_wait() {
 }
 
 #[test]
+fn refusal_says_whether_devices_with_more_memory_than_allowed_are_there() {
+    let larger = |gpu: GresRequest| {
+        let job = job(1).asking(|r| r.gres = vec![gpu]);
+        let view = cluster(gpu_nodes(1));
+        match crate::query::feasible::check(&view, &job.spec, &job.account, &job.partitions) {
+            Err(Refusal::NodeConfiguration(unmet)) => match unmet.why {
+                NeverFits::Gres { larger_memory, .. } => larger_memory,
+                other => panic!("{other}"),
+            },
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(larger(gpu_of(24)) && !larger(gpu_of(900)));
+    // GPUs of another kind than is asked for do not serve, whatever memory they have.
+    assert!(!larger(GresRequest { kinds: vec!["v100".into()], ..gpu_of(24) }));
+}
+
+#[test]
 fn job_of_several_requests_is_refused() {
     let gang = job(1).with(|w| {
         let spec = std::sync::Arc::make_mut(&mut w.spec);
@@ -114,7 +133,7 @@ fn offers_list_each_node_once_and_say_what_is_free() {
     nodes[2].gres.clear();
     let mut view = cluster(nodes).with_partition("one", &[0], |_| {});
     std::sync::Arc::make_mut(&mut view.nodes[0]).used.cpus = "0-29".parse().unwrap();
-    let listed: Vec<String> = crate::query::offers::offers(&view, &run.spec, &[1, 0])
+    let listed: Vec<String> = crate::query::offers::offers(&view, &run.spec, "", &[1, 0])
         .into_iter()
         .map(|o| {
             let gpus = o.share.gres_count("gpu");

@@ -27,7 +27,13 @@ fn job_takes_the_gpu_whose_loss_typical_jobs_feel_least() {
     let one_gpu = || job(2).gpus(Per::Node, 1);
     assert_eq!(node_of(one_gpu(), vec![]), "node1", "the first in order");
     assert_eq!(node_of(one_gpu(), vec![typical(8, 8)]), "node2", "the other stays whole");
-    assert_eq!(node_of(one_gpu(), vec![typical(1, 1)]), "node1", "nothing is lost on either");
+}
+
+/// A node on which a GPU is taken is filled before one on which none is, whatever jobs are typical.
+#[test]
+fn job_takes_the_node_with_the_fewest_gpus_left_where_nothing_is_lost() {
+    assert_eq!(node_of(job(2).gpus(Per::Node, 1), vec![typical(1, 1)]), "node2");
+    assert_eq!(node_of(job(2).cpus(1), vec![typical(1, 1)]), "node2");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use crate::machines::{
     AccountBudget, Coming, FleetPool, MachineOrder, MachinePlan, MachineView, Source, fleet_orders,
     machines,
 };
-use crate::query::offers::machine_offers;
+use crate::query::offers::{machine_offers, offers};
 use crate::testing::*;
 use crate::view::{DependencyState, PendingJob, View};
 use model::amount::Bytes;
@@ -17,6 +17,7 @@ use model::node::NodeConfig;
 use model::pod::{PodTemplate, PodUser};
 use model::price::{Cost, Price};
 use model::range::Range;
+use model::reason::NeverFits;
 use model::request::Per;
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -256,7 +257,8 @@ fn pod_is_made_of_the_size_that_its_job_asks_for_and_for_no_job_that_cannot_be_i
     assert_eq!((offers.len(), offers[0].cpus), (1, 1), "{plan:?}");
     let plan = made(&site(Vec::new(), [waiting(None)]), &there);
     assert_eq!((orders(&plan), answer(&plan, 1)), (String::new(), Some(&MachineAnswer::NoOffer)));
-    let offered = machine_offers(&site(Vec::new(), []), &waiting(None).spec, &[0], &there, 10);
+    let view = site(Vec::new(), []);
+    let offered = machine_offers(&view, &waiting(None).spec, "", &[0], &there, 10);
     let sizes: Vec<u32> = offered.iter().map(|offer| offer.node.cpus).collect();
     assert_eq!(sizes, [1, 1], "what is offered has the same size");
     let plan = made(&site(Vec::new(), [waiting(Some(root.clone()))]), &there);
@@ -270,7 +272,7 @@ fn pod_is_made_of_the_size_that_its_job_asks_for_and_for_no_job_that_cannot_be_i
 fn machines_that_could_be_made_are_offered_by_their_price() {
     let view = site(Vec::new(), []);
     let offered = |waiting: PendingJob| {
-        let found = machine_offers(&view, &waiting.spec, &[0], &there(), 10);
+        let found = machine_offers(&view, &waiting.spec, "", &[0], &there(), 10);
         found.iter().map(|offer| offer.node.name.clone()).collect::<Vec<_>>()
     };
     assert_eq!(offered(job(1)), ["cloud:small", "cloud:large"]);
@@ -461,6 +463,26 @@ fn nothing_is_made_for_jobs_that_machines_could_not_start() {
     }
     let closed = cluster(Vec::new()).with_jobs([job(1)]);
     assert_eq!(made(&closed, &there()), MachinePlan::default(), "its partition takes none in");
+}
+
+#[test]
+fn machine_of_a_project_takes_its_jobs_alone_and_explain_says_so() {
+    let source = Source { project: Some("vision".into()), ..source() };
+    let machine = offer("small", 2, 1.0).node_of(source.reference(), "c0", &[]);
+    let of = |id: u32, account: &str| job(id).with(|waiting| waiting.account = account.into());
+    // The same request in two projects, and of nobody's: the machine is idle, and the own node is small.
+    let jobs = [of(1, "speech"), of(2, ""), of(3, "vision")].map(|job| job.cpus(2));
+    let view = cluster(vec![NodeConfig::plain("n1", 1, Bytes::from_gib(4)), machine]);
+    let view = view.with_jobs(jobs);
+    let plan = view.plan();
+    let started: Vec<u32> = plan.starts.iter().map(|start| start.job.0).collect();
+    assert_eq!(started, [3]);
+    let offered = |project: &str| offers(&view, &view.queue[0].spec, project, &[0]).len();
+    assert_eq!((offered("speech"), offered("vision")), (0, 1));
+    let memo = &mut crate::Memo::default();
+    let explained = crate::query::explain::explain(&view, NOW, memo, JobId(1)).expect("it waits");
+    let other = explained.classes.iter().find(|class| class.nodes == ["c0"]).expect("its class");
+    assert_eq!(other.never, Some(NeverFits::OtherProject));
 }
 
 #[test]

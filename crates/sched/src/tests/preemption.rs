@@ -188,6 +188,10 @@ fn suspended_job_keeps_its_devices_and_resumes_when_its_cores_are_free() {
     let after = after.with_jobs([job(20).cpus(4)]);
     let plan = plan(&after, NOW, &mut Memo::default());
     assert_eq!((plan.resumes, plan.starts.len()), (vec![JobId(2)], 0));
+    let all = crate::estimates(&after, NOW, &mut Memo::default());
+    let told = crate::explain(&after, NOW, &mut Memo::default(), JobId(20));
+    let told = told.and_then(|explanation| explanation.expected);
+    assert_eq!(told.as_ref(), all.first(), "what resumes is before it in both");
     let first = after.with_jobs([urgent(21).cpus(4)]).plan();
     assert_eq!((first.resumes, first.starts.len()), (vec![], 2), "the higher tier comes first");
 }

@@ -292,4 +292,17 @@ proptest! {
             prop_assert!(has || !can || endless, "{} {:?}", job, reason);
         }
     }
+
+    #[test]
+    fn explanation_expects_a_job_when_the_estimates_of_all_do(mut view in view()) {
+        view.queue.sort_by_key(|w| w.job);
+        let all = crate::estimates(&view, NOW, &mut Memo::default());
+        let mut memo = Memo::default();
+        for waiting in &view.queue {
+            let of_all = all.iter().find(|e| e.job == waiting.job);
+            let explanation = crate::explain(&view, NOW, &mut memo, waiting.job);
+            let told = explanation.and_then(|explanation| explanation.expected);
+            prop_assert_eq!(told.as_ref(), of_all);
+        }
+    }
 }

@@ -193,7 +193,7 @@ mod tests {
         let link = Link {
             number: 1,
             fingerprint: "certificate".into(),
-            peer: LinkPeer { address, build, since: clock::now() },
+            peer: LinkPeer { address, build, since: clock::now(), takes_bytes: true },
             outbox,
             data: mpsc::channel(1).0,
             cut: Default::default(),

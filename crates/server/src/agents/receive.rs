@@ -344,7 +344,8 @@ mod tests {
             let (data, _bytes) = mpsc::channel(1);
             let (cut, shutdown) = (Arc::default(), Arc::default());
             let build = AgentBuild { program: "sluice".into(), protocol: 1 };
-            let peer = LinkPeer { address: [192, 0, 2, last].into(), build, since: begun };
+            let (address, takes_bytes) = ([192, 0, 2, last].into(), true);
+            let peer = LinkPeer { address, build, since: begun, takes_bytes };
             let fingerprint = "one".into();
             let link = Link { number, fingerprint, peer, outbox, data, cut, shutdown };
             server.shared.agents.add(&own, &link);
@@ -385,7 +386,8 @@ mod tests {
         };
         let renewal = SignedRenewal { body: "b".into(), signature: "s".into() };
         let renewals = vec![renewal; 100];
-        let hello = Hello { version: 1, program: long, nodes: vec![node], more: false, renewals };
+        let (nodes, more, takes_bytes) = (vec![node], false, true);
+        let hello = Hello { version: 1, program: long, nodes, more, renewals, takes_bytes };
         let mut message = ToServer::Hello(hello);
         assert!(message_bounds::cut_to_bounds("a test", &mut message).is_some());
         let ToServer::Hello(hello) = message else { panic!("it stays a hello") };

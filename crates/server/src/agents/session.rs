@@ -26,7 +26,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc};
 use tokio_rustls::server::TlsStream;
 use wire::frame::{self, Decoder};
-use wire::link::{self, Hello, NODES_PER_MESSAGE, NodeHello, ToAgent, Welcome};
+use wire::link::{self, Hello, NODES_PER_MESSAGE, NodeHello, RefusedNode, ToAgent, Welcome};
 
 /// Messages under way to one agent; an agent that does not read is cut off beyond it.
 const OUTBOX: usize = 16_384;
@@ -36,39 +36,50 @@ const BEAT_INTERVAL: Duration = Duration::from_secs(5);
 /// Between two attempts to mark a node as lost.
 const MARK_PAUSE: Duration = Duration::from_millis(200);
 
-/// The nodes of a hello that this certificate may speak for; why not, if there is none.
+/// What a certificate may speak for.
+struct Authorised {
+    nodes: Vec<String>,
+    /// The nodes of the hello that it may not speak for.
+    refused: Vec<RefusedNode>,
+}
+
+/// Divides the nodes of a hello into those that this certificate may speak for and those that it may not. An error says why it may
+/// speak for none.
 fn authorised_nodes(
     shared: &Shared,
     hello: &Hello,
     fingerprint: &str,
-) -> Result<Vec<String>, String> {
+) -> Result<Authorised, String> {
     if !wire::version::compatible(hello.version) {
         return Err(format!("protocol {} is not spoken here", hello.version));
     }
     let state = shared.read();
     let mut nodes = Vec::new();
     let mut refused = Vec::new();
-    for node in &hello.nodes {
-        if !state.has_machine(&node.name) {
-            refused.push(format!("node {} is not in the configuration", node.name));
-        } else if !state.speaks_for(&node.name, fingerprint) {
-            refused.push(format!(
-                "this certificate does not speak for node {0}, which was removed or has joined again: `sluice token node {0}` makes a join file",
-                node.name
-            ));
+    for name in hello.nodes.iter().map(|node| &node.name) {
+        let mut why = if !state.has_machine(name) {
+            format!("node {name} is not in the configuration")
+        } else if !state.speaks_for(name, fingerprint) {
+            format!(
+                "this certificate does not speak for node {name}, which was removed or has joined again: `sluice token node {name}` makes a join file"
+            )
         } else {
-            nodes.push(node.name.clone());
-        }
+            nodes.push(name.clone());
+            continue;
+        };
+        bounds::cut(&mut why, bounds::NODE_TEXT_BYTES);
+        refused.push(RefusedNode { node: name.clone(), why });
     }
-    let mut refused = refused.join("; ");
-    bounds::cut(&mut refused, bounds::NODE_TEXT_BYTES);
+    let mut said = refused.iter().map(|one| one.why.as_str()).collect::<Vec<_>>().join("; ");
+    bounds::cut(&mut said, bounds::NODE_TEXT_BYTES);
     if nodes.is_empty() {
-        return Err(refused);
+        return Err(said);
     }
-    if !refused.is_empty() {
-        shared.volatile.agent_warnings.warn_of_stranger(&format!("an agent's hello: {refused}"));
+    if !said.is_empty() {
+        shared.volatile.agent_warnings.warn_of_stranger(&format!("an agent's hello: {said}"));
     }
-    Ok(nodes)
+    refused.truncate(NODES_PER_MESSAGE);
+    Ok(Authorised { nodes, refused })
 }
 
 /// Keeps what the agent found on its machine; needed before the policies are made.
@@ -88,7 +99,8 @@ fn first_message(nodes: &[String]) -> (&[String], &[String]) {
     nodes.split_at(nodes.len().min(NODES_PER_MESSAGE))
 }
 
-fn welcome(shared: &Shared, nodes: &[String], fingerprint: &str) -> ToAgent {
+fn welcome(shared: &Shared, authorised: &Authorised, fingerprint: &str) -> ToAgent {
+    let Authorised { nodes, refused } = authorised;
     // Apart: who has the state and asks for it once more waits for a writer that waits for him.
     let term = shared.read().term;
     let policies = policies::of_nodes(shared, first_message(nodes).0);
@@ -99,6 +111,7 @@ fn welcome(shared: &Shared, nodes: &[String], fingerprint: &str) -> ToAgent {
         heartbeat_interval_ms: BEAT_INTERVAL.as_millis() as u64,
         policies,
         renew: Some(join::renewal_time(shared, nodes, fingerprint)),
+        refused: refused.clone(),
     })
 }
 
@@ -167,8 +180,8 @@ pub(super) async fn serve(
     mut hello: Hello,
     (fingerprint, address): (&str, IpAddr),
 ) -> io::Result<()> {
-    let nodes = match authorised_nodes(shared, &hello, fingerprint) {
-        Ok(nodes) => nodes,
+    let authorised = match authorised_nodes(shared, &hello, fingerprint) {
+        Ok(authorised) => authorised,
         Err(why) => {
             let line = format!("an agent's hello is refused: {why}");
             shared.volatile.agent_warnings.warn_of_stranger(&line);
@@ -179,7 +192,7 @@ pub(super) async fn serve(
     if !shared.volatile.link_rates.take(fingerprint, Instant::now()) {
         return Err(io::Error::other("it begins links too often"));
     }
-    let own: HashSet<String> = nodes.iter().cloned().collect();
+    let own: HashSet<String> = authorised.nodes.iter().cloned().collect();
     hello.nodes.retain(|node| own.contains(&node.name));
     // The host of a fleet, or a dynamic node, is nobody's own machine: what it says of itself is held to what can be, before it is kept anywhere.
     for node in &mut hello.nodes {
@@ -200,7 +213,8 @@ pub(super) async fn serve(
     }
     let number = shared.agents.next_number();
     note_devices(shared, &hello);
-    send(&mut stream, &welcome(shared, &nodes, fingerprint)).await?;
+    send(&mut stream, &welcome(shared, &authorised, fingerprint)).await?;
+    let nodes = authorised.nodes;
     for part in first_message(&nodes).1.chunks(NODES_PER_MESSAGE) {
         send(&mut stream, &ToAgent::Policies(policies::of_nodes(shared, part))).await?;
     }
@@ -209,7 +223,8 @@ pub(super) async fn serve(
     let cut = Arc::new(Notify::new());
     let shutdown = Arc::new(LinkShutdown::default());
     let build = AgentBuild { program: version_of(&hello.program).into(), protocol: hello.version };
-    let peer = LinkPeer { address, build, since: clock::now() };
+    let (since, takes_bytes) = (clock::now(), hello.takes_bytes);
+    let peer = LinkPeer { address, build, since, takes_bytes };
     let link = Link {
         number,
         fingerprint: fingerprint.into(),
@@ -221,7 +236,8 @@ pub(super) async fn serve(
     };
     shared.agents.add(&nodes, &link);
     // Who lost the right to speak for a node before the link was known was not cut off with the others.
-    if authorised_nodes(shared, &hello, fingerprint).as_ref() != Ok(&nodes) {
+    let now = authorised_nodes(shared, &hello, fingerprint);
+    if !now.is_ok_and(|now| now.nodes == nodes) {
         shared.agents.remove(number, &nodes);
         return Err(io::Error::other("it speaks for its nodes no longer"));
     }
@@ -340,32 +356,56 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn agent_is_told_of_each_node_that_it_may_not_speak_for() {
+        const FINGERPRINT: &str = "f1";
+        let server = TestServer::start().await;
+        server.shared.state.write().agents.insert(NODE.into(), FINGERPRINT.into());
+        let both = hello(vec![node_hello("unknown"), node_hello(NODE)]);
+        let both = authorised_nodes(&server.shared, &both, FINGERPRINT);
+        let Ok(Authorised { nodes, refused }) = both else { panic!("one of them is its own") };
+        assert_eq!(nodes, [NODE]);
+        let [refused] = &refused[..] else { panic!("{refused:?}") };
+        assert_eq!(refused.node, "unknown");
+        assert_eq!(refused.why, "node unknown is not in the configuration");
+        let none = authorised_nodes(&server.shared, &hello(vec![node_hello(NODE)]), "f2");
+        assert!(none.is_err_and(|why| why.contains("does not speak for")));
+    }
+
+    fn node_hello(name: &str) -> NodeHello {
+        NodeHello {
+            name: name.into(),
+            facts: NodeFacts::default(),
+            detected: NodeConfig::plain(name, 4, Bytes::from_gib(16)),
+            attempts: Vec::new(),
+            device_change: None,
+            dynamic: None,
+        }
+    }
+
+    fn hello(nodes: Vec<NodeHello>) -> Hello {
+        Hello {
+            version: wire::version::PROTOCOL,
+            program: "sluice".into(),
+            nodes,
+            more: false,
+            renewals: Vec::new(),
+            takes_bytes: true,
+        }
+    }
+
+    #[tokio::test]
     async fn link_of_a_hello_that_could_not_be_kept_is_cut() {
         let server = TestServer::start().await;
         let (outbox, _orders) = mpsc::channel(8);
         let (data, _bytes) = mpsc::channel(1);
         let (cut, shutdown) = (Arc::new(Notify::new()), Arc::default());
         let build = AgentBuild { program: "sluice".into(), protocol: wire::version::PROTOCOL };
-        let peer = LinkPeer { address: [127, 0, 0, 1].into(), build, since: clock::now() };
+        let (address, since) = ([127, 0, 0, 1].into(), clock::now());
+        let peer = LinkPeer { address, build, since, takes_bytes: true };
         let fingerprint = "certificate".into();
         let link = Link { number: 1, fingerprint, peer, outbox, data, cut, shutdown };
-        let node = NodeHello {
-            name: NODE.into(),
-            facts: NodeFacts::default(),
-            detected: NodeConfig::plain(NODE, 4, Bytes::from_gib(16)),
-            attempts: Vec::new(),
-            device_change: None,
-            dynamic: None,
-        };
-        let hello = Hello {
-            version: wire::version::PROTOCOL,
-            program: "sluice".into(),
-            nodes: vec![node],
-            more: false,
-            renewals: Vec::new(),
-        };
         server.journal.fail_write_at(1);
-        reconcile(&server.shared, hello, &link).await;
+        reconcile(&server.shared, hello(vec![node_hello(NODE)]), &link).await;
         let is_cut = tokio::select! {
             biased;
             () = link.cut.notified() => true,

@@ -2,7 +2,7 @@
 //! by the same types as that file. Keys and tokens are parted from the rest, which may be shown.
 
 use super::machine_source;
-use dstack::backends_file::{self, MACHINES};
+use dstack::backends_file::{self, MACHINES, WORDS};
 use model::backend::source_name;
 use model::fleet::MAIN_PROJECT;
 use model::machine::SourceConfig;
@@ -39,16 +39,11 @@ const OF_FILES: [&str; 10] = [
     "project",
 ];
 
-/// dstack's words for keys of ours, by kind.
-const WORDS: [(&str, &str, &str); 3] = [
-    ("gcp", "project_id", "project"),
-    ("gcp", "vm_service_account", "identity"),
-    ("aws", "iam_instance_profile", "identity"),
-];
-
 #[derive(Debug, PartialEq)]
 pub struct GivenBackend {
     pub source: SourceConfig,
+    /// `shared: true`: its machines are made for jobs of every project, and take them.
+    pub shared: bool,
     /// What was given, without keys and tokens.
     pub configuration: Value,
     pub credentials: GivenCredentials,
@@ -92,8 +87,13 @@ pub fn read(given: &Value, project: &str) -> Result<GivenBackend, String> {
     let mut configuration = keys.clone();
     configuration.insert("type".into(), kind.into());
     configuration.extend(creds.map(|word| ("creds".to_owned(), json!({"type": word}))));
+    let shared = match keys.remove("shared") {
+        None => false,
+        Some(Value::Bool(shared)) => shared,
+        Some(_) => return Err("shared: expected true or false".into()),
+    };
     let source = machine_source::of_backend(table(kind, project, keys))?;
-    Ok(GivenBackend { source, configuration: configuration.into(), credentials })
+    Ok(GivenBackend { source, shared, configuration: configuration.into(), credentials })
 }
 
 /// The backend as a `[[source]]`.
@@ -102,6 +102,9 @@ fn table(kind: &str, project: &str, mut keys: Map<String, Value>) -> Value {
         if let Some(value) = keys.remove(word) {
             keys.insert(key.to_owned(), value);
         }
+    }
+    if kind == "gcp" {
+        name_network(&mut keys);
     }
     // Sources name zones of Google, and dstack's backends regions.
     if let Some(Value::Array(regions)) = keys.get_mut("regions").filter(|_| kind == "gcp") {
@@ -124,6 +127,16 @@ fn table(kind: &str, project: &str, mut keys: Map<String, Value>) -> Value {
     let name = if kind == "kubernetes" { kind } else { "cloud" };
     source.insert(name.into(), below.into());
     source.into()
+}
+
+/// dstack names Google's network, and its project where that is another; sources have the path that the API knows it by.
+fn name_network(keys: &mut Map<String, Value>) {
+    let text = |key: &str| keys.get(key).and_then(Value::as_str);
+    let Some(name) = text("vpc_name") else { return };
+    let network = backends_file::google_network(name, text("vpc_project_id"));
+    keys.remove("vpc_name");
+    keys.remove("vpc_project_id");
+    keys.insert("network".into(), network.into());
 }
 
 /// Takes the credentials out, with the word of their form.
@@ -199,16 +212,18 @@ mod tests {
     #[test]
     fn backend_is_a_source_in_dstacks_words_and_ours() {
         let text = "type: gcp\nproject_id: lab-1\nregions: [us-east1, us-west1-b]\nimage: images/lab\n\
-                    machines: 3\nidle: 1m\nspot: auto\n\
+                    machines: 3\nidle: 1m\nspot: auto\nvpc_name: lab\nvpc_project_id: net\ntags: {team: my team}\n\
                     creds: {type: service_account, data: '{\"client_email\": \"a\", \"private_key\": \"hush\", \"token_uri\": \"https://t\"}'}\n";
         let found = of(text, "vision").expect("it is good");
         let source = &found.source;
         assert_eq!((source.name.as_str(), source.machines_max), ("gcp-vision", 3));
         assert_eq!(source.idle_s, 60);
-        assert_eq!(source.account.as_deref(), Some("vision"));
+        assert_eq!((source.account.as_deref(), found.shared), (Some("vision"), false));
         let SourceKind::Gcp(cloud) = &source.kind else { panic!("{:?}", source.kind) };
         assert_eq!(cloud.regions, ["us-east1-b", "us-east1-c", "us-east1-d", "us-west1-b"]);
         assert_eq!((cloud.project.as_deref(), &cloud.credentials), (Some("lab-1"), &None));
+        assert_eq!(cloud.network.as_deref(), Some("projects/net/global/networks/lab"));
+        assert_eq!(cloud.tags, [("team".to_owned(), "my team".to_owned())].into());
         let has_key =
             matches!(&found.credentials, GivenCredentials::Text(key) if key.0.contains("hush"));
         assert!(has_key);
@@ -216,6 +231,8 @@ mod tests {
         assert!(!shown.contains("hush") && !format!("{found:?}").contains("hush"), "{shown}");
         assert_eq!(found.configuration["creds"], json!({"type": "service_account"}));
         assert_eq!(found.configuration["regions"], json!(["us-east1", "us-west1-b"]));
+        let shared = of(&format!("{text}shared: true\n"), "vision").expect("it is good");
+        assert!(shared.shared && shared.configuration["shared"] == json!(true));
         // What is shown is good again, and leaves the credentials alone.
         let again = read(&found.configuration, "vision").expect("it is good");
         assert_eq!(again.source, found.source);
@@ -262,6 +279,9 @@ mod tests {
             (aws("program: /bin/sh"), "program: a backend has none"),
             (aws("credentials: /etc/shadow"), "credentials: a backend has none"),
             (aws("colour: red"), "unknown field `colour`"),
+            (aws("shared: 1"), "shared: expected true or false"),
+            (aws("tags: {'': a}"), "tags: expected at most 40 names"),
+            (aws("vpc_name: lab"), "unknown field `vpc_name`"),
             (aws("machines: many"), "expected u32"),
             (aws("idle: soon"), "idle: \"soon\": expected a time"),
             (aws("creds: {access_key: hush}"), "creds.type: expected access_key or default"),

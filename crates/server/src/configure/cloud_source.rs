@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 const REGIONS_MAX: usize = 64;
 const LIST_MAX: usize = 256;
 const NAME_BYTES_MAX: usize = 128;
+/// EC2 takes 50, of which some are the cluster's own and some a fleet's.
+const TAGS_MAX: usize = 40;
 const DISK_GB_MAX: u32 = 64 << 10;
 const DISK_GB: u32 = 100;
 
@@ -37,6 +39,7 @@ pub(super) struct CloudToml {
     project: Option<String>,
     network: Option<String>,
     ssh_key: Option<String>,
+    tags: Option<BTreeMap<String, String>>,
     /// The credentials are in no file: they are given beside the table.
     #[serde(skip)]
     pub(super) has_given_credentials: bool,
@@ -68,6 +71,10 @@ impl CloudToml {
         }
         let security_groups = self.security_groups.clone().unwrap_or_default();
         names("security_groups", &security_groups)?;
+        let tags = self.tags.clone().unwrap_or_default();
+        if tags.len() > TAGS_MAX || !tags.iter().all(is_tag) {
+            return Err(format!("tags: expected at most {TAGS_MAX} names, each with a short text"));
+        }
         let disk_gb = self.disk_gb.unwrap_or(DISK_GB);
         if !(1..=DISK_GB_MAX).contains(&disk_gb) {
             return Err(format!("disk_gb: {disk_gb}: expected 1 to {DISK_GB_MAX}"));
@@ -95,6 +102,7 @@ impl CloudToml {
             project: name("project", self.project.as_ref())?,
             network: name("network", self.network.as_ref())?,
             ssh_key: name("ssh_key", self.ssh_key.as_ref())?,
+            tags,
         };
         check_needs(kind, &cloud)?;
         if kind == "lambda" && cloud.credentials.is_none() && !self.has_given_credentials {
@@ -105,7 +113,7 @@ impl CloudToml {
 
     /// Refuses a key that this kind of cloud does not have.
     fn check_keys(&self, kind: &str) -> Result<(), String> {
-        let table: [(&str, bool, &[&str]); 10] = [
+        let table: [(&str, bool, &[&str]); 11] = [
             ("metadata", self.metadata.is_some(), &["aws", "gcp"]),
             ("spot", self.spot.is_some(), &["aws", "gcp"]),
             ("subnets", self.subnets.is_some(), &["aws"]),
@@ -116,6 +124,7 @@ impl CloudToml {
             ("project", self.project.is_some(), &["gcp"]),
             ("network", self.network.is_some(), &["gcp"]),
             ("ssh_key", self.ssh_key.is_some(), &["lambda"]),
+            ("tags", self.tags.is_some(), &["aws", "gcp"]),
         ];
         match table.iter().find(|(_, is_given, kinds)| *is_given && !kinds.contains(&kind)) {
             Some((key, _, kinds)) => {
@@ -152,6 +161,12 @@ fn is_zone(text: &str) -> bool {
 fn is_name(text: &str) -> bool {
     let is_wrong = |c: char| is_unprintable(c) || c.is_whitespace() || "\"'\\<>&".contains(c);
     (1..=NAME_BYTES_MAX).contains(&text.len()) && !text.contains(is_wrong)
+}
+
+/// Whether a tag is as clouds take them: a name of up to 128 bytes, a text of up to 256, on one line.
+fn is_tag((key, value): (&String, &String)) -> bool {
+    let is_line = |text: &str| !text.chars().any(char::is_control);
+    (1..=128).contains(&key.len()) && value.len() <= 256 && is_line(key) && is_line(value)
 }
 
 fn names<'a>(key: &str, given: impl IntoIterator<Item = &'a String>) -> Result<(), String> {
@@ -241,6 +256,7 @@ mod tests {
             ("aws", "regions = ['r']\nendpoint = 'ftp://a'", "endpoint: \"ftp://a\": expected"),
             ("aws", "regions = ['r']\nsubnets = { za = 'subnet-1' }", "subnets: \"za\": expected"),
             ("aws", "regions = ['r']\ndisk_gb = 0", "disk_gb: 0: expected 1 to"),
+            ("aws", "regions = ['r']\ntags = { \"\" = 'a' }", "tags: expected at most 40 names"),
             ("aws", "colour = 'red'", "unknown field `colour`"),
             ("gcp", "regions = ['us-central1']\nimage = 'i'", "expected zones, as us-central1-a"),
             ("gcp", "regions = ['us-central1-a']\nimage = 'i'", "project: missing"),

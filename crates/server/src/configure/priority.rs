@@ -1,10 +1,12 @@
 //! The multifactor priority, from `Priority*` in slurm.conf.
 
-use model::priority::{PriorityFlags, PriorityPolicy, UsageReset, Weights};
+use model::priority::{PriorityFlags, PriorityPolicy, RUN_PRIORITY_MAX, UsageReset, Weights};
 use model::tres::TresKind;
 use slurm::conf::keys::choices::{PriorityFlag, PriorityType};
 
-/// dstack's priority weighs as much as the QOS.
+/// dstack's priority weighs as much as the QOS. Where the site gives the QOS less weight than a run's highest priority, each
+/// unit of the run's priority is a point, as each unit of `--nice` is: so it orders runs that are equal otherwise, and the
+/// site's own weights still come before it.
 pub(super) fn priority_policy(conf: &slurm::conf::slurm_conf::globals::Priority) -> PriorityPolicy {
     let has = |flag| conf.flags.contains(&flag);
     let no_normal = |flag| has(flag) || has(PriorityFlag::NoNormalAll);
@@ -21,7 +23,7 @@ pub(super) fn priority_policy(conf: &slurm::conf::slurm_conf::globals::Priority)
             job_size: conf.weight_job_size,
             partition: conf.weight_partition,
             qos: conf.weight_qos,
-            dstack: conf.weight_qos,
+            dstack: conf.weight_qos.max(RUN_PRIORITY_MAX.into()),
             tres: tres.collect(),
         },
         max_age_s: minute(conf.max_age_min),
@@ -47,5 +49,23 @@ pub(super) fn priority_policy(conf: &slurm::conf::slurm_conf::globals::Priority)
             small_relative_to_time: has(PriorityFlag::SmallRelativeToTime),
         },
         utc_offset_s: timezone::now().offset().seconds(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn priority_of_a_run_counts_also_where_the_qos_has_no_weight() {
+        let weight = |weight_qos| {
+            let conf = slurm::conf::slurm_conf::globals::Priority {
+                kind: PriorityType::Multifactor,
+                weight_qos,
+                ..Default::default()
+            };
+            priority_policy(&conf).weights.dstack
+        };
+        assert_eq!((weight(0), weight(7), weight(10_000)), (100, 100, 10_000));
     }
 }

@@ -243,7 +243,8 @@ impl DispatchThread {
         if power::is_booting(shared, attempt) || !self.prolog_done(shared, attempt) {
             return;
         }
-        match launch::job_launch(shared, attempt, node) {
+        let launch = launch::job_launch(shared, attempt, node);
+        match launch.and_then(|launch| launch::for_agent_of(shared, node, launch)) {
             Ok(Some(launch)) => {
                 let uid = launch.user.uid;
                 self.send(shared, node, attempt, uid, Action::Launch(Box::new(launch)));

@@ -1,7 +1,7 @@
 //! The dispatcher under a played agent: which orders go out, and what a node is told when it says hello.
 
 use super::DispatchThread;
-use super::launch::job_launch;
+use super::launch::{for_agent_of, job_launch};
 use crate::clock;
 use crate::shared::agent_links::{AgentBuild, Link, LinkPeer};
 use crate::shared::dispatch_queue::DispatchWork;
@@ -10,6 +10,7 @@ use cluster::command::CancelJobs;
 use cluster::{Command, Event};
 use model::change::{JobFilter, JobRef};
 use model::id::{AttemptId, JobId};
+use model::os_text;
 use model::partition::OverSubscribe;
 use model::request::Sharing;
 use model::site::ID_RANGES;
@@ -17,7 +18,7 @@ use std::sync::Arc;
 use tokio::sync::{Notify, mpsc};
 use wire::client::Submission;
 use wire::link::ToAgent;
-use wire::order::{Action, IdRange, Order};
+use wire::order::{Action, IdRange, JobLaunch, Order};
 
 /// A server with a job that was just started, its dispatcher, and the link of the job's node.
 struct Started {
@@ -70,11 +71,16 @@ impl Started {
 }
 
 fn connect(server: &TestServer, number: u64) -> mpsc::Receiver<ToAgent> {
+    connect_agent(server, number, true)
+}
+
+fn connect_agent(server: &TestServer, number: u64, takes_bytes: bool) -> mpsc::Receiver<ToAgent> {
     let (outbox, orders) = mpsc::channel(64);
     let (data, _) = mpsc::channel(1);
     let (cut, shutdown) = (Arc::new(Notify::new()), Arc::default());
     let build = AgentBuild { program: "sluice".into(), protocol: 1 };
-    let peer = LinkPeer { address: [127, 0, 0, 1].into(), build, since: clock::now() };
+    let (address, since) = ([127, 0, 0, 1].into(), clock::now());
+    let peer = LinkPeer { address, build, since, takes_bytes };
     let fingerprint = "certificate".into();
     let link = Link { number, fingerprint, peer, outbox, data, cut, shutdown };
     server.shared.agents.add(&[NODE.into()], &link);
@@ -110,11 +116,34 @@ async fn started_attempt_is_launched_on_its_node_once() {
     let [order] = &orders[..] else { panic!("{orders:?}") };
     assert_eq!((order.attempt, &*order.node, order.term), (started.attempt, NODE, 1));
     let Action::Launch(launch) = &order.action else { panic!("{order:?}") };
-    assert!(launch.script.as_deref().is_some_and(|text| text.contains("make")));
+    assert!(launch.script.as_ref().is_some_and(|text| text.shown().contains("make")));
     assert_eq!((&*launch.user.name, order.uid), ("ada", 1000));
     assert!(launch.environment.iter().any(|entry| entry == "DSTACK_RUN_NAME=train"));
     // The hello may have been sent before the launch arrived: on the same link it is not sent again.
     assert_eq!(started.reconcile(&[]), [""; 0]);
+}
+
+#[tokio::test]
+async fn agent_of_an_earlier_version_gets_no_bytes_that_it_cannot_read() {
+    let started = Started::new().await;
+    let shared = &started.server.shared;
+    let launch = job_launch(shared, started.attempt, NODE).expect("a launch").expect("it runs");
+    let green = os_text::from_bytes(b"G=gr\xfcn".to_vec());
+    let variable = JobLaunch { environment: vec!["A=1".into(), green.clone()], ..launch.clone() };
+    let script = Some(b"#!/bin/sh\n# gr\xfcn\n".to_vec().into());
+    let script = JobLaunch { script, ..launch.clone() };
+    let argument = JobLaunch { arguments: vec![green], ..launch };
+    for sent in [&variable, &script, &argument] {
+        let sent = Some(sent.clone());
+        assert_eq!(for_agent_of(shared, NODE, sent.clone()).expect("it is read"), sent);
+    }
+    let _orders = connect_agent(&started.server, 2, false);
+    let sent = for_agent_of(shared, NODE, Some(variable)).expect("it is read").expect("a launch");
+    assert_eq!(sent.environment, ["A=1"]);
+    for sent in [script, argument] {
+        let refused = for_agent_of(shared, NODE, Some(sent)).expect_err("it is not read");
+        assert!(refused.to_string().contains("it has to be upgraded"), "{refused}");
+    }
 }
 
 /// The state may already have an attempt when an event of the attempt before is dispatched: a node that got an order for

@@ -16,7 +16,7 @@ use crate::proxy::pool::{SendFailure, Sender, handshake, in_time, read_short};
 use crate::proxy::service::answer::AnswerTo;
 use crate::proxy::service::request_head::{
     ServicePath, TRIES_MAX, VIA, VIA_GATEWAY, WHOLE_HOST, bounded_body, check_head, check_rate,
-    client_address, is_safe, refused, retry_later, too_long,
+    client_address, is_safe, note_client, refused, retry_later, too_long,
 };
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -237,12 +237,14 @@ async fn to_replica(
     let upgrade = request.extensions_mut().remove::<OnUpgrade>();
     let slot = request.extensions().get::<HeldSlot>().cloned();
     let upgrades = headers::is_upgrade(request.headers());
+    let client = client_address(&request);
     let (parts, body) = request.into_parts();
     let is_repeatable = is_safe(&parts.method) && body.is_end_stream();
     // As it came: for another try, and for the server where no replica takes it.
     let original = clone_of(&parts);
     let head_of = |mut parts: Parts| {
         parts.headers.append(header::VIA, HeaderValue::from_static(VIA));
+        note_client(&mut parts.headers, &client);
         OutgoingHead::of(parts, uri.clone(), service.route.auth, prefix)
     };
     let again = || head_of(clone_of(&original)).into_request(Body::empty());

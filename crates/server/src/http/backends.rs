@@ -5,7 +5,7 @@ use crate::secret::backend as stored;
 use crate::shared::Shared;
 use cluster::Command;
 use cluster::authorise::{Act, authorise};
-use model::backend::Backend;
+use model::backend::{Backend, BackendOrigin, source_name};
 use model::bounds;
 use model::principal::Principal;
 use model::reason::Refusal;
@@ -35,12 +35,27 @@ pub fn values(text: &str) -> Result<Value, Refusal> {
     values.map_err(|fault| Refusal::Other(format!("backend: {fault}")))
 }
 
-/// Makes a backend, or changes it. Credentials that are not said are those that it has.
+/// Makes a backend by a call, or changes it. One of `config.yml` stays that file's.
 pub async fn set(
     shared: &Arc<Shared>,
     by: Principal,
     project: String,
     given: &Value,
+) -> Result<(), Refusal> {
+    let name = source_name(given["type"].as_str().unwrap_or_default(), &project);
+    let known = shared.read().backends.get(&name).map(|known| known.origin);
+    let is_of_file = known == Some(BackendOrigin::File);
+    let origin = if is_of_file { BackendOrigin::File } else { BackendOrigin::Call };
+    set_from(shared, by, project, given, origin).await
+}
+
+/// Makes a backend, or changes it. Credentials that are not said are those that it has.
+pub async fn set_from(
+    shared: &Arc<Shared>,
+    by: Principal,
+    project: String,
+    given: &Value,
+    origin: BackendOrigin,
 ) -> Result<(), Refusal> {
     authorise(&shared.read(), &by, Act::Administer)?;
     let refused = |why: String| Refusal::Other(format!("backend: {why}"));
@@ -61,7 +76,9 @@ pub async fn set(
         }
     };
     let configuration = given.configuration.to_string();
-    let backend = Backend { project, source, configuration, credentials };
+    let is_shared = given.shared;
+    let backend =
+        Backend { project, shared: is_shared, origin, source, configuration, credentials };
     shared.writer.run(Command::SetBackend(Box::new(backend)), by).await?;
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! dstack's `config.yml` in the folder of the configuration: its projects and their backends are made, or changed, at a start and by
-//! `scontrol reconfigure`. It is read as the calls about backends are; credentials may be in files that it names.
+//! `scontrol reconfigure`, and backends that it named before and does not name any more are removed. It is read as the calls about
+//! backends are; credentials may be in files that it names.
 
 use crate::auth::principal::server_principal;
 use crate::configure::{self, backend};
@@ -7,8 +8,10 @@ use crate::http::backends;
 use crate::shared::Shared;
 use cluster::Command;
 use cluster::rights::is_project;
+use model::backend::{BackendOrigin, source_name};
 use model::reason::Refusal;
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::MetadataExt;
@@ -27,15 +30,21 @@ pub struct ProjectOfFile {
     backends: Vec<Value>,
 }
 
-/// What the file says, where there is one, or what is wrong with it.
-pub fn projects(shared: &Shared) -> Result<Vec<ProjectOfFile>, Refusal> {
+/// What the file says, or what is wrong with it; `None` where there is no file.
+pub fn projects(shared: &Shared) -> Result<Option<Vec<ProjectOfFile>>, Refusal> {
     // A folder that the server's user may not read has its files sent by administrators, and this one is not among them.
     let dir = shared.setup.config_dir.as_deref().filter(|dir| configure::may_read(dir));
-    dir.map_or(Ok(Vec::new()), read).map_err(Refusal::Other)
+    dir.map_or(Ok(None), read).map_err(Refusal::Other)
 }
 
-/// Makes and changes what the file says. What it does not name stays: backends are deleted by a call.
-pub async fn make(shared: &Arc<Shared>, projects: Vec<ProjectOfFile>) -> Result<(), Refusal> {
+/// Makes and changes what the file says, and removes backends that it named before. Those that calls have made stay, and so do all
+/// where there is no file: one that is lost must not take the backends along.
+pub async fn make(
+    shared: &Arc<Shared>,
+    projects: Option<Vec<ProjectOfFile>>,
+) -> Result<(), Refusal> {
+    let Some(projects) = projects else { return Ok(()) };
+    let mut sources = BTreeSet::new();
     for ProjectOfFile { name, backends } in projects {
         let is_known = is_project(&shared.read(), &name);
         if !is_known {
@@ -43,17 +52,37 @@ pub async fn make(shared: &Arc<Shared>, projects: Vec<ProjectOfFile>) -> Result<
             shared.writer.run(create, server_principal()).await?;
         }
         for given in backends {
-            let set = backends::set(shared, server_principal(), name.clone(), &given).await;
+            let (by, origin) = (server_principal(), BackendOrigin::File);
+            let set = backends::set_from(shared, by, name.clone(), &given, origin).await;
             set.map_err(|why| Refusal::Other(format!("{FILE}: project {name}: {why}")))?;
+            sources.insert(source_name(given["type"].as_str().unwrap_or_default(), &name));
         }
     }
-    Ok(())
+    shared.writer.run(Command::RetainFileBackends { sources }, server_principal()).await?;
+    still_there(shared)
 }
 
-/// The projects of the file, each backend with the text of the files that it names.
-fn read(dir: &Path) -> Result<Vec<ProjectOfFile>, String> {
+/// Refuses, in one line, to remove backends that have machines or disks: they go with the last of those.
+fn still_there(shared: &Shared) -> Result<(), Refusal> {
+    let state = shared.read();
+    let lines = state.dropped_backends().filter_map(|(backend, held)| {
+        let (name, project) = (backend.name(), &backend.project);
+        Some(format!("backend {name} of project {project} has {}", held?))
+    });
+    let lines: Vec<String> = lines.collect();
+    if lines.is_empty() {
+        return Ok(());
+    }
+    Err(Refusal::Other(format!(
+        "{FILE}: {}: it is not in the file any more, makes nothing new, and is removed when that is gone",
+        lines.join("; ")
+    )))
+}
+
+/// The projects of the file, where there is one, each backend with the text of the files that it names.
+fn read(dir: &Path) -> Result<Option<Vec<ProjectOfFile>>, String> {
     let wrong = |why: String| format!("{FILE}: {why}");
-    let Some(text) = read_secret(&dir.join(FILE)).map_err(wrong)? else { return Ok(Vec::new()) };
+    let Some(text) = read_secret(&dir.join(FILE)).map_err(wrong)? else { return Ok(None) };
     let file = dstack::yaml_file::values(text.as_bytes());
     let file = file.map_err(|fault| wrong(fault.to_string()))?;
     let mut found = Vec::new();
@@ -70,7 +99,7 @@ fn read(dir: &Path) -> Result<Vec<ProjectOfFile>, String> {
         }
         found.push(ProjectOfFile { name: name.to_owned(), backends });
     }
-    Ok(found)
+    Ok(Some(found))
 }
 
 /// A list, which may be missing or empty.
@@ -122,6 +151,7 @@ fn read_secret(path: &Path) -> Result<Option<String>, String> {
 mod tests {
     use super::*;
     use crate::testing::TestServer;
+    use serde_json::json;
     use std::os::unix::fs::PermissionsExt;
 
     const TEXT: &str = "\
@@ -181,7 +211,18 @@ projects:
         let long = "#".repeat(FILE_BYTES_MAX as usize + 1);
         let said = read(folder(&[(FILE, &long)]).path()).expect_err("too long");
         assert!(said.contains("config.yml: 1048577 bytes: expected at most 1048576"), "{said}");
-        assert_eq!(read(tempfile::tempdir().expect("a folder").path()), Ok(Vec::new()));
+        let empty = tempfile::tempdir().expect("a folder");
+        assert_eq!(read(empty.path()), Ok(None));
+        // A backend that the file names no more is removed; one that a call has made stays, and all where there is no file.
+        let pods = json!({"type": "kubernetes", "image": "lab/base", "runner_image": "lab/sluice"});
+        backends::set(shared, server_principal(), "empty".into(), &pods).await.expect("by a call");
+        make(shared, read(empty.path()).expect("no file")).await.expect("nothing");
+        assert_eq!(shared.read().backends.len(), 3);
+        let dir = folder(&[(FILE, "projects: [{name: vision}]")]);
+        make(shared, read(dir.path()).expect("it is good")).await.expect("removed");
+        let state = shared.read();
+        assert_eq!(state.backends.keys().collect::<Vec<_>>(), ["kubernetes-empty"]);
+        assert!(is_project(&state, "main") && is_project(&state, "vision"), "projects stay");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 use crate::clock;
 use jiff::tz::TimeZone;
+use model::os_text;
 use model::principal::Principal;
 use model::time::Timestamp;
 use nix::unistd::{Uid, User};
@@ -67,7 +68,8 @@ pub fn read(wanted: &BatchScript<'_>, by: &Principal, host: &str) -> Result<Draf
     let load = |_: Option<&str>| Ok(wanted.script.as_bytes().to_vec());
     let caller = Caller { variable: &|_| None, context: &context, load: &load };
     let lines = |error: OptionError| said(Command::Sbatch, &error);
-    let batch = match invocation::batch(&wanted.options, &caller).map_err(lines)? {
+    let options: Vec<String> = wanted.options.iter().cloned().map(os_text::from_text).collect();
+    let batch = match invocation::batch(&options, &caller).map_err(lines)? {
         Invocation::Submission(batch) => batch,
         Invocation::Question(_) => return Err(vec!["the script asks for help only".to_owned()]),
     };
@@ -76,8 +78,9 @@ pub fn read(wanted: &BatchScript<'_>, by: &Principal, host: &str) -> Result<Draf
     }
     let mut submitter = submitter(Command::Sbatch, by, host);
     for (name, value) in &wanted.variables {
-        submitter.variables.retain(|(known, _)| known != name);
-        submitter.variables.push((name.clone(), value.clone()));
+        let (name, value) = (os_text::from_text(name.clone()), os_text::from_text(value.clone()));
+        submitter.variables.retain(|(known, _)| *known != name);
+        submitter.variables.push((name, value));
     }
     let mut draft = request::batch(&batch, &submitter).map_err(lines)?;
     draft.notes.splice(0..0, batch.notes);
@@ -85,11 +88,8 @@ pub fn read(wanted: &BatchScript<'_>, by: &Principal, host: &str) -> Result<Draf
 }
 
 /// The allocation that options of `salloc` ask for. Nothing holds it: it lasts until it is cancelled or its time has passed.
-pub fn allocation(
-    mut options: Vec<String>,
-    by: &Principal,
-    host: &str,
-) -> Result<Draft, Vec<String>> {
+pub fn allocation(options: Vec<String>, by: &Principal, host: &str) -> Result<Draft, Vec<String>> {
+    let mut options: Vec<String> = options.into_iter().map(os_text::from_text).collect();
     options.insert(0, "--no-shell".to_owned());
     let context = RemoteContext { zone: timezone::local() };
     let load = |_: Option<&str>| Ok(Vec::new());
@@ -178,7 +178,7 @@ mod tests {
         let script = "#!/bin/sh\n#SBATCH -J train --cpus-per-task=2 -t 10\nhostname\n";
         let draft = read_script(script).expect("a job");
         assert_eq!(&*draft.submission.spec.name, "train");
-        assert_eq!(draft.submission.script.as_deref(), Some(script));
+        assert_eq!(draft.submission.script, Some(script.into()));
         let environment = draft.submission.environment.expect("an environment");
         assert!(environment.contains("USER=ada\0"), "{environment:?}");
     }

@@ -12,6 +12,7 @@ use crate::http::{
     ssh_keys, tokens, volumes, web_links,
 };
 use crate::per_user::CountedUser;
+use crate::proxy;
 use crate::secret::{git_credentials, references, registry_auth};
 use crate::shared::Shared;
 use crate::shared::long_calls::{LongCall, LongWork};
@@ -41,9 +42,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::task::block_in_place;
+use wire::byte_text::ByteText;
 use wire::client::{Answer, Call, Cancel, CancelResult, JobsQuery, Submission};
 use wire::version::{AgentVersion, VersionsView};
-use wire::view::JobView;
+use wire::view::{ClusterView, JobView};
 
 /// The answer as bytes: JSON, or lines of text. A long list is encoded while it is gathered.
 pub async fn call(
@@ -222,8 +224,13 @@ async fn full_answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<
         Call::QueueHead(wanted) => {
             block_in_place(|| queue_head::queue_head(shared, &by, wanted, now))
         }
-        Call::Cluster => Ok(Answer::Cluster(cluster_view::cluster(shared, &by, now))),
+        Call::Cluster => {
+            let proxy_url = Some(proxy::origin::base(shared)).filter(|base| !base.is_empty());
+            let view = cluster_view::cluster(shared, &by, now);
+            Ok(Answer::Cluster(ClusterView { proxy_url, ..view }))
+        }
         Call::Config => Ok(Answer::Config(cluster_view::config(shared, now))),
+        Call::SubmitChoices => Ok(Answer::SubmitChoices(cluster_view::submit_choices(shared, &by))),
         Call::Cancel(cancel) => cancel_jobs(shared, by, cancel).await,
         Call::UpdateJob { job, change } => {
             change_answer(shared.writer.run(Command::ChangeJob { job, change }, by).await?)
@@ -391,6 +398,10 @@ async fn administer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<A
         Call::SetMembers { project, members, change } => {
             Command::SetMembers { project, members, change }
         }
+        Call::SetDefaultGateway { project, gateway } => {
+            gateways::set_default(shared, by, project, gateway).await?;
+            return Ok(Answer::Done);
+        }
         Call::ForgetUsage(of) => Command::ForgetUsage(of),
         Call::SetQos(qos) => Command::SetQos(Box::new(qos)),
         Call::RemoveQos { name } => Command::RemoveQos { name },
@@ -499,7 +510,7 @@ fn beyond_partition(state: &State, by: &Principal, id: JobId) -> Option<Partitio
 fn check_script_size(state: &State, submission: &Submission) -> Result<(), Refusal> {
     let most = state.config.parameters.max_script_bytes;
     let of_groups = submission.group_texts.iter().map(|texts| texts.script.len());
-    let longest = submission.script.iter().map(String::len).chain(of_groups).max();
+    let longest = submission.script.iter().map(ByteText::len).chain(of_groups).max();
     match (longest, most) {
         (Some(bytes), Some(most)) if bytes > most as usize => Err(Refusal::InvalidValue {
             what: "script".into(),
@@ -566,6 +577,6 @@ fn script(shared: &Shared, by: &Principal, job: JobId) -> Result<Answer, Refusal
         found.spec.launch.script
     };
     let missing = || Refusal::Other(format!("job {job} has no script"));
-    let text = shared.blob_text(&blob.ok_or_else(missing)?);
-    Ok(Answer::Script { text: text.map_err(|e| Refusal::Other(e.to_string()))? })
+    let bytes = shared.blob_bytes(&blob.ok_or_else(missing)?);
+    Ok(Answer::Script { text: bytes.map_err(|e| Refusal::Other(e.to_string()))?.into() })
 }

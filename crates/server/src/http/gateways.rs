@@ -3,12 +3,13 @@
 use crate::clock;
 use crate::shared::Shared;
 use crate::shared::gateways::OwnRoutes;
-use cluster::State;
 use cluster::authorise::{Act, authorise};
 use cluster::rights::{Rights, is_project, role_of};
 use cluster::token::{TokenStatus, UserToken};
+use cluster::{Command, State};
 use model::fleet::MAIN_PROJECT;
 use model::principal::{Principal, Role};
+use model::project::ProjectRole;
 use model::publication::check_gateway_name;
 use model::reason::Refusal;
 use model::time::Timestamp;
@@ -41,6 +42,23 @@ pub fn sync(shared: &Shared, by: &Principal, report: GatewayReport) -> Result<An
         withdrawn,
         tokens,
     })))
+}
+
+/// Makes a gateway that runs the default one of a project; `None`: the site's is.
+pub async fn set_default(
+    shared: &Shared,
+    by: Principal,
+    project: String,
+    gateway: Option<String>,
+) -> Result<(), Refusal> {
+    authorise(&shared.read(), &by, Act::InProject(&project, ProjectRole::Admin))?;
+    let running = shared.volatile.gateways.list(Instant::now());
+    let is_running = |name: &String| running.iter().any(|one| one.name == *name);
+    if let Some(name) = gateway.as_ref().filter(|name| !is_running(name)) {
+        return Err(Refusal::UnknownThing { what: "gateway".into(), name: name.clone() });
+    }
+    shared.writer.run(Command::SetDefaultGateway { project, gateway }, by).await?;
+    Ok(())
 }
 
 /// Refuses whoever is no gateway. Its token is an operator's, and limited to this.

@@ -275,6 +275,7 @@ authorisation_table! { w;
     Call::Accounts => EVERYBODY, Call::Accounts, shows Accounts Users;
     Call::Shares => EVERYBODY, Call::Shares, shows Accounts Usage Users;
     Call::Priorities => EVERYBODY, Call::Priorities, shows Jobs;
+    Call::SubmitChoices => EVERYBODY, Call::SubmitChoices, shows Partitions;
     Call::Diagnostics { reset: false } => EVERYBODY, Call::Diagnostics { reset: false }, shows Users;
 
     Call::Script { .. } => AS_OWNER, Call::Script { job: w.batch };
@@ -321,6 +322,8 @@ authorisation_table! { w;
         members: [("idle".to_owned(), ProjectRole::User)].into(),
         change: MembersChange::Add,
     };
+    Call::SetDefaultGateway { .. } => OPERATE,
+        Call::SetDefaultGateway { project: "lab".into(), gateway: None };
     Call::CreateProject { .. } => OPERATE, Call::CreateProject { name: "atlas".into() };
     Call::RemoveProject { .. } => OPERATE, Call::RemoveProject { name: "lab".into() };
 

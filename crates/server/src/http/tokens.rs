@@ -128,8 +128,19 @@ async fn user_token(
         },
         ..wanted
     };
-    shared.writer.run(Command::SetUserToken(Box::new(made)), by).await?;
-    Ok(Answer::Token { text, login: hint(shared) })
+    shared.writer.run(Command::SetUserToken(Box::new(made.clone())), by).await?;
+    // A directory of users may have its user later: the token is made all the same.
+    let user_unknown = !is_user_known(shared, &made).await;
+    Ok(Answer::Token { text, login: hint(shared), user_unknown })
+}
+
+/// Whether the token stands for somebody. The user directory may be slow: threads that answer others do not wait for it.
+async fn is_user_known(shared: &Shared, token: &UserToken) -> bool {
+    let accounts = &shared.volatile.token_accounts;
+    if token.user() != principal::ROOT {
+        accounts.prepare(token.user()).await;
+    }
+    principal::of_token(token, |name| accounts.find(name)).is_some()
 }
 
 /// The longest life of a JSON Web Token: nobody can revoke a single one.
@@ -155,20 +166,16 @@ async fn rest_token(
         return Err(Refusal::Other(format!("lifespan={life_s}: expected 1 to {most} seconds")));
     }
     let found = UserToken { name: name.clone(), ..UserToken::default() };
-    // The user directory and the file of the key may be slow: threads that answer others wait for neither.
-    let accounts = &shared.volatile.token_accounts;
-    if name != principal::ROOT {
-        accounts.prepare(&name).await;
-    }
-    if principal::of_token(&found, |name| accounts.find(name)).is_none() {
+    if !is_user_known(shared, &found).await {
         return Err(Refusal::UnknownThing { what: "user".into(), name });
     }
+    // The file of the key may be slow: threads that answer others do not wait for it.
     let signer = shared.clone();
     let key = move || json_web_token::key_to_sign(&place, &signer.key_files);
     let key = spawn_blocking(key).await.map_err(|error| Refusal::Other(error.to_string()))?;
     let key = key.map_err(|error| Refusal::Other(error.to_string()))?;
     let text = json_web_token::sign(&key, &name, clock::now(), life);
-    Ok(Answer::Token { text, login: None })
+    Ok(Answer::Token { text, login: None, user_unknown: false })
 }
 
 /// Where a user of another machine logs in, and the authority to expect there; of a server that listens on loopback alone, the
@@ -207,7 +214,7 @@ fn join_life(life: TokenLife) -> Duration {
 
 fn join_answer(file: &JoinFile) -> Result<Answer, Refusal> {
     let text = serde_json::to_string_pretty(file).map_err(|e| Refusal::Other(e.to_string()))?;
-    Ok(Answer::Token { text: text + "\n", login: None })
+    Ok(Answer::Token { text: text + "\n", login: None, user_unknown: false })
 }
 
 /// All tokens for an administrator; their own for others.

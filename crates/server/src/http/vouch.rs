@@ -193,6 +193,7 @@ mod tests {
             open_zone: false,
             spot: false,
             pod: PodKind::ForAny,
+            project: None,
         }));
         claimed.check(&of_pod).expect("a pod knows its user by the id");
 

@@ -8,6 +8,8 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 pub const COOKIE: &str = "sluice_proxy";
 /// Tells the job where the client finds it; left out where it has a whole host.
 const FORWARDED_PREFIX: &str = "x-forwarded-prefix";
+/// Tells a service the address of its client, behind those that proxies before this one have said.
+pub const FORWARDED_FOR: &str = "x-forwarded-for";
 /// The cookie that says whose pages a browser shows.
 pub const BROWSER: &str = "sluice_browser";
 
@@ -31,7 +33,8 @@ const OF_CONNECTION: [&str; 8] = [
 
 /// Headers that a client cannot have left out by naming them in `Connection`: they say whom a request is for and from, how long it
 /// is, and which way it came.
-const OF_REQUEST: [&str; 5] = ["host", "content-length", "authorization", "via", "cookie"];
+const OF_REQUEST: [&str; 6] =
+    ["host", "content-length", "authorization", "via", "cookie", FORWARDED_FOR];
 
 /// Headers of an answer by which one page would speak for all of the host.
 const OF_HOST: [&str; 5] = [
@@ -210,12 +213,14 @@ mod tests {
     #[test]
     fn connection_does_not_take_away_what_a_request_is_judged_by() {
         let asked = headers(&[
-            ("connection", "Host, content-length, authorization, via, cookie, x-own"),
+            ("connection", "Host, content-length, authorization, via, cookie"),
+            ("connection", "x-forwarded-for, x-own"),
             ("host", "web.apps.example"),
             ("content-length", "5"),
             ("authorization", "Bearer of-the-job"),
             ("via", "1.1 sluice-gateway"),
             ("cookie", "a=1"),
+            ("x-forwarded-for", "192.0.2.1"),
             ("x-own", "1"),
         ]);
         let sent = to_job(asked, false, "/");

@@ -28,7 +28,7 @@ pub fn job_page_url(shared: &Shared, target: ProxyTarget, is_whole: bool, secret
 }
 
 /// The address at which other machines find the proxy, without a path. One that listens on loopback is found on this machine alone.
-fn base(shared: &Shared) -> String {
+pub fn base(shared: &Shared) -> String {
     let clients = shared.setup.listen.parse::<SocketAddr>().ok();
     let Some(at) = shared.setup.proxy.or(clients) else { return String::new() };
     if at.ip().is_loopback() {

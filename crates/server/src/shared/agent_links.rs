@@ -63,6 +63,8 @@ pub struct LinkPeer {
     /// The agent's program, as it says.
     pub build: AgentBuild,
     pub since: Timestamp,
+    /// It takes texts that are not UTF-8.
+    pub takes_bytes: bool,
 }
 
 impl AgentLinks {
@@ -251,6 +253,7 @@ mod tests {
             address: [127, 0, 0, 1].into(),
             build: AgentBuild { program: "sluice".into(), protocol: 1 },
             since: Timestamp(0),
+            takes_bytes: true,
         };
         (Link { number, fingerprint, peer, outbox, data, cut, shutdown }, inbox)
     }

@@ -31,24 +31,23 @@ struct Known {
 #[derive(Default)]
 pub struct Routes {
     pub is_settled: bool,
-    /// The gateway of services that name none, where the site names one.
-    pub default: Option<String>,
     pub services: Vec<PublishedRoute>,
 }
 
 /// A service, and which gateways get it.
 pub struct PublishedRoute {
     pub gateway: GatewayChoice,
+    /// The default gateway of its project, or of the site.
+    pub default: Option<String>,
     pub route: ServiceRoute,
 }
 
 impl Routes {
     /// The routes of one gateway.
     fn of(&self, gateway: &str, has_tls: bool) -> OwnRoutes {
-        let default = self.default.as_deref();
         let mut own = OwnRoutes { is_settled: self.is_settled, ..OwnRoutes::default() };
-        for PublishedRoute { gateway: choice, route } in &self.services {
-            if choice.includes(gateway, default) && route.https.admits(has_tls) {
+        for PublishedRoute { gateway: choice, default, route } in &self.services {
+            if choice.includes(gateway, default.as_deref()) && route.https.admits(has_tls) {
                 own.services.push(route.clone());
             } else if !self.is_settled {
                 own.withdrawn.push(format!("{}/{}", route.project, route.run));
@@ -208,8 +207,9 @@ mod tests {
     #[test]
     fn gateway_gets_the_services_that_it_publishes_alone() {
         let gateways = Gateways::default();
-        let service = |run: &str, gateway: GatewayChoice| PublishedRoute {
+        let service = |run: &str, gateway: GatewayChoice, default: Option<&str>| PublishedRoute {
             gateway,
+            default: default.map(str::to_owned),
             route: ServiceRoute {
                 project: "main".into(),
                 run: run.into(),
@@ -223,12 +223,11 @@ mod tests {
         };
         let all = |default: Option<&str>| Routes {
             is_settled: true,
-            default: default.map(str::to_owned),
             services: vec![
-                service("usual", GatewayChoice::Default),
-                service("required", GatewayChoice::Required),
-                service("off", GatewayChoice::Off),
-                service("named", GatewayChoice::Named("edge2".into())),
+                service("usual", GatewayChoice::Default, default),
+                service("required", GatewayChoice::Required, default),
+                service("off", GatewayChoice::Off, default),
+                service("named", GatewayChoice::Named("edge2".into()), default),
             ],
         };
         let published = |gateway: &str| {

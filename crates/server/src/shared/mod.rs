@@ -337,12 +337,16 @@ impl Shared {
         }
     }
 
-    /// A blob's text. It was checked to be text when it was stored.
-    pub fn blob_text(&self, blob: &BlobRef) -> Result<String, ServerError> {
-        let missing = || ServerError::Other(format!("blob {blob} is missing"));
+    pub fn blob_bytes(&self, blob: &BlobRef) -> Result<Vec<u8>, ServerError> {
         let id = blob.into();
         let blobs = self.blobs.lock().expect("no panic with the blobs held");
-        let bytes = blobs.get(&id)?.ok_or_else(missing)?;
-        String::from_utf8(bytes).map_err(|_| missing())
+        blobs.get(&id)?.ok_or_else(|| ServerError::Other(format!("blob {blob} is missing")))
+    }
+
+    /// The text of a blob that is UTF-8: of any but the script of a batch job.
+    pub fn blob_text(&self, blob: &BlobRef) -> Result<String, ServerError> {
+        let bytes = self.blob_bytes(blob)?;
+        let not_text = |_| ServerError::Other(format!("blob {blob} is not UTF-8 text"));
+        String::from_utf8(bytes).map_err(not_text)
     }
 }

@@ -2,23 +2,24 @@
 
 use model::id::JobId;
 use std::collections::HashMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
+
+/// One number for each probe of a replica; none for a job that has no probes, or does not run.
+pub type Streaks = HashMap<JobId, Vec<u32>>;
 
 #[derive(Default)]
-pub struct ProbeStreaks(Mutex<HashMap<JobId, Vec<u32>>>);
+pub struct ProbeStreaks(Mutex<Arc<Streaks>>);
 
 impl ProbeStreaks {
-    pub fn set(&self, streaks: HashMap<JobId, Vec<u32>>) {
-        *self.0.lock().expect("no panic with the streaks held") = streaks;
+    pub fn set(&self, streaks: Streaks) {
+        *self.0.lock().expect("no panic with the streaks held") = Arc::new(streaks);
     }
 
-    /// One number for each probe; none for a job that has no probes, or does not run.
+    pub fn all(&self) -> Arc<Streaks> {
+        self.0.lock().expect("no panic with the streaks held").clone()
+    }
+
     pub fn of(&self, job: JobId) -> Vec<u32> {
-        self.0
-            .lock()
-            .expect("no panic with the streaks held")
-            .get(&job)
-            .cloned()
-            .unwrap_or_default()
+        self.all().get(&job).cloned().unwrap_or_default()
     }
 }

@@ -12,6 +12,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use store::{BlobId, BooksCopy, CopiedFile, JournalCopy};
 use tokio::sync::oneshot;
 use tokio::task::block_in_place;
+use wire::byte_text::ByteText;
 use wire::client::{GroupTexts, Submission};
 use wire::step::StepLaunch;
 use wire::workspace::Workspace;
@@ -95,12 +96,13 @@ impl NamedGroupTexts {
 
 pub struct Text {
     pub name: BlobId,
-    pub content: String,
+    pub content: Vec<u8>,
 }
 
 impl Text {
-    fn new(content: String) -> Self {
-        Self { name: BlobId::of(content.as_bytes()), content }
+    fn new(content: impl Into<Vec<u8>>) -> Self {
+        let content = content.into();
+        Self { name: BlobId::of(&content), content }
     }
 }
 
@@ -149,8 +151,8 @@ impl WriterQueue {
     }
 
     pub async fn submit(&self, submission: Box<Submission>, by: Principal) -> Answer {
-        let texts = [&submission.script, &submission.environment];
-        let bytes: usize = texts.into_iter().flatten().map(String::len).sum();
+        let script = submission.script.as_ref().map_or(0, ByteText::len);
+        let bytes = script + submission.environment.as_ref().map_or(0, String::len);
         let has_more = submission.workspace.is_some() || !submission.group_texts.is_empty();
         let is_long = bytes > LONG_TEXT_BYTES || has_more;
         let name = || NamedSubmission::new(*submission);

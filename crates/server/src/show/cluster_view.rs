@@ -17,7 +17,7 @@ use model::run::JobState;
 use model::time::Timestamp;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering;
-use wire::view::{AccountsView, ClusterView, ConfigView, NodeView};
+use wire::view::{AccountsView, ClusterView, ConfigView, NodeView, SubmitChoices};
 
 pub fn cluster(shared: &Shared, by: &Principal, now: Timestamp) -> ClusterView {
     let state = shared.read();
@@ -81,6 +81,7 @@ pub fn cluster_of(
         partitions: partitions().map(|p| (**p).clone()).collect(),
         topology: state.topology().filter(|_| viewer.nodes()),
         notices: Vec::new(),
+        proxy_url: None,
     }
 }
 
@@ -120,6 +121,15 @@ pub fn config(shared: &Shared, now: Timestamp) -> ConfigView {
     let started = model::time::format_iso(shared.setup.started, &zone);
     values.insert("BOOT_TIME".into(), started);
     ConfigView { now, values }
+}
+
+pub fn submit_choices(shared: &Shared, by: &Principal) -> SubmitChoices {
+    let state = shared.read();
+    SubmitChoices {
+        partitions: state.partition_choices(by),
+        accounts: state.account_choices(by),
+        qos: state.qos_choices(by),
+    }
 }
 
 pub fn accounts(shared: &Shared, by: &Principal) -> AccountsView {

@@ -2,6 +2,7 @@
 
 use crate::shared::forecast_queue::Estimates;
 use crate::shared::gateways::ListedGateway;
+use crate::shared::probe_streaks::Streaks;
 use crate::shared::{LastPlan, Shared};
 use crate::show::service_address;
 use crate::show::view_cache::{self, RequestSummary, ViewCache};
@@ -17,7 +18,7 @@ use model::attempt::suspended_whole_s;
 use model::machine::MachineAnswer;
 use model::reason::Reason;
 use model::run::{Hold, JobSpec, Launch, LaunchKind, Outcome};
-use model::service::Service;
+use model::service::{ProbeProgress, Service};
 use model::time::{TimeLimit, Timestamp};
 use model::tres::TresKind;
 use std::cell::RefCell;
@@ -32,6 +33,8 @@ pub struct JobViews<'a> {
     last_plan: Arc<LastPlan>,
     /// The gateways that run, by which services are found.
     gateways: Vec<ListedGateway>,
+    /// How the probes of replicas went.
+    streaks: Arc<Streaks>,
     ranking: Ranking<'a>,
     now: Timestamp,
     detail: Detail,
@@ -50,7 +53,8 @@ impl<'a> JobViews<'a> {
     ) -> Self {
         let (last_plan, ranking) = (shared.volatile.last_plan(), Ranking::new(state, now));
         let gateways = shared.volatile.gateways.list(Instant::now());
-        Self { state, last_plan, gateways, ranking, now, detail, cache, estimates: None }
+        let streaks = shared.volatile.probe_streaks.all();
+        Self { state, last_plan, gateways, streaks, ranking, now, detail, cache, estimates: None }
     }
 
     pub fn with_estimates(self, estimates: Option<&'a Estimates>) -> Self {
@@ -79,6 +83,16 @@ impl<'a> JobViews<'a> {
         Some(found).filter(|found| *found != path)
     }
 
+    /// How each probe of a replica that runs goes.
+    fn probes(&self, job: &Job) -> Vec<ProbeProgress> {
+        let streaks = job.attempt().and_then(|_| self.streaks.get(&job.id));
+        let (Some(service), Some(streaks)) = (&job.spec.launch.service, streaks) else {
+            return Vec::new();
+        };
+        let probes = service.probes.iter().zip(streaks);
+        probes.map(|(probe, streak)| probe.progress(*streak)).collect()
+    }
+
     /// One job; `tasks` narrows which pending tasks of an array are shown.
     pub fn job(&self, job: &Job, tasks: Option<&IndexSet>) -> JobView {
         let state = self.state;
@@ -88,7 +102,9 @@ impl<'a> JobViews<'a> {
         let allocation =
             attempt.map(|a| &a.allocation).or(ended.and_then(|e| e.allocation.as_ref()));
         let expected = self.estimates.filter(|_| job.is_waiting()).and_then(|e| e.of(job.id));
-        let planned = || self.last_plan.estimates.get(&job.id).copied();
+        // The plan's slot is the start of a job that no estimates have looked at; else it would be a second opinion.
+        let is_estimated = self.estimates.is_some_and(|e| e.made >= job.shown_submit());
+        let planned = || self.last_plan.estimates.get(&job.id).copied().filter(|_| !is_estimated);
         let estimate = expected.map(|e| e.start).or_else(planned);
         let start = attempt.map(|a| a.start).or(ended.and_then(|e| e.start)).or(estimate);
         let RequestSummary { partition, limit, tres, default_memory } = match allocation {
@@ -135,13 +151,41 @@ impl<'a> JobViews<'a> {
             dependency,
             last_planned: self.last_plan.planned,
             default_memory,
-            extras: extras(job, &self.last_plan, self.service_url(job)),
+            extras: self.extras(job),
             sched_nodes: expected.map(|e| e.nodes.clone()),
             cancelled_by: match ended.map(|e| e.outcome) {
                 Some(Outcome::Cancelled { by }) => Some(by),
                 _ => None,
             },
         }
+    }
+
+    /// What few jobs have; `None` for the others.
+    fn extras(&self, job: &Job) -> Option<Box<JobExtras>> {
+        let machine = self.last_plan.machines.get(&job.id).filter(|_| job.is_waiting());
+        let attempt = job.attempt();
+        let suspend_time = attempt.and_then(|a| a.suspend_changed);
+        let pre_suspend_s = attempt.zip(suspend_time).map_or(0, |(attempt, at)| {
+            let ran = at.since(attempt.start).as_millis() as u64;
+            ran.saturating_sub(attempt.suspended_ms) / 1000
+        });
+        let preempt_time = attempt.and_then(|a| a.preemption_grace).map(|leaving| leaving.since);
+        let admin_comment = job.admin_comment.clone();
+        let magnetic_reservation = attempt.and_then(|a| a.reservation.clone());
+        let magnetic_reservation =
+            magnetic_reservation.filter(|_| job.spec.request().reservation.is_none());
+        let extras = JobExtras {
+            suspend_time,
+            pre_suspend_s,
+            preempt_time,
+            admin_comment,
+            magnetic_reservation,
+            network: attempt.and_then(|a| a.network.clone()),
+            provisioning: machine.is_some_and(MachineAnswer::is_coming),
+            service_url: self.service_url(job),
+            probes: self.probes(job),
+        };
+        (extras != JobExtras::default()).then(|| Box::new(extras))
     }
 }
 
@@ -186,32 +230,6 @@ fn suspended_s(job: &Job, now: Timestamp) -> u64 {
         }
         (None, None) => 0,
     }
-}
-
-fn extras(job: &Job, last_plan: &LastPlan, service_url: Option<String>) -> Option<Box<JobExtras>> {
-    let machine = last_plan.machines.get(&job.id).filter(|_| job.is_waiting());
-    let attempt = job.attempt();
-    let suspend_time = attempt.and_then(|a| a.suspend_changed);
-    let pre_suspend_s = attempt.zip(suspend_time).map_or(0, |(attempt, at)| {
-        let ran = at.since(attempt.start).as_millis() as u64;
-        ran.saturating_sub(attempt.suspended_ms) / 1000
-    });
-    let preempt_time = attempt.and_then(|a| a.preemption_grace).map(|leaving| leaving.since);
-    let admin_comment = job.admin_comment.clone();
-    let magnetic_reservation = attempt.and_then(|a| a.reservation.clone());
-    let magnetic_reservation =
-        magnetic_reservation.filter(|_| job.spec.request().reservation.is_none());
-    let extras = JobExtras {
-        suspend_time,
-        pre_suspend_s,
-        preempt_time,
-        admin_comment,
-        magnetic_reservation,
-        network: attempt.and_then(|a| a.network.clone()),
-        provisioning: machine.is_some_and(MachineAnswer::is_coming),
-        service_url,
-    };
-    (extras != JobExtras::default()).then(|| Box::new(extras))
 }
 
 pub(crate) fn array_view(job: &Job, tasks: Option<&IndexSet>) -> Option<Box<ArrayView>> {

@@ -8,6 +8,7 @@ use model::change::JobRef;
 use model::id::BlobRef;
 use model::principal::Principal;
 use model::reason::Refusal;
+use wire::byte_text::ByteText;
 use wire::client::{Answer, HistoryFilter, KeptText};
 
 pub fn kept_text(
@@ -21,7 +22,7 @@ pub fn kept_text(
     let records = history::history(shared, by, &filter)?;
     let owner = records.first().ok_or(unknown)?.uid;
     authorise(&shared.read(), by, Act::ReadTextsOf(owner))?;
-    let named = |blob: Option<BlobRef>| blob.and_then(|blob| shared.blob_text(&blob).ok());
+    let named = |blob: Option<BlobRef>| blob.and_then(|blob| shared.blob_bytes(&blob).ok());
     let text = records.into_iter().filter(|record| record.uid == owner).find_map(|record| {
         // A job in memory has it, whatever its record keeps.
         let in_memory = shared.read().job(record.job).map(|job| job.spec.launch.clone());
@@ -32,5 +33,5 @@ pub fn kept_text(
             }
         }
     });
-    Ok(Answer::KeptText { text })
+    Ok(Answer::KeptText { text: text.map(ByteText::from) })
 }

@@ -33,5 +33,6 @@ pub fn view(state: &State, by: &Principal, name: &str) -> ProjectView {
         owner: known.map(|known| known.owner.clone()).filter(|owner| is_shown(owner)),
         created: known.map(|known| known.created),
         members,
+        default_gateway: state.default_gateways.get(name).cloned(),
     }
 }

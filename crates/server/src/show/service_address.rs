@@ -26,7 +26,7 @@ pub async fn check(shared: &Shared, submission: &Submission) -> Result<(), Refus
     let Some(service) = service.filter(|_| !submission.is_repeat) else { return Ok(()) };
     let asked = Instant::now();
     loop {
-        let checked = check_now(shared, service);
+        let checked = check_now(shared, submission.spec.project(), service);
         // A clock that is set back would make the server new for as long: the call waits no longer than by its own time.
         let is_new = clock::now().since(shared.setup.started) < GATEWAYS_TIMEOUT
             && asked.elapsed() < GATEWAYS_TIMEOUT;
@@ -37,26 +37,27 @@ pub async fn check(shared: &Shared, submission: &Submission) -> Result<(), Refus
     }
 }
 
-fn check_now(shared: &Shared, service: &Service) -> Result<(), String> {
+fn check_now(shared: &Shared, project: &str, service: &Service) -> Result<(), String> {
     let gateways = shared.volatile.gateways.list(Instant::now());
     let state = shared.read();
-    check_gateways(&state, &gateways, service)?;
-    check_https(&state, &gateways, service)
+    let default = state.default_gateway(project);
+    check_gateways(default, &gateways, service)?;
+    check_https(default, &gateways, service)
 }
 
+/// `default`: the default gateway of the service's project, or of the site.
 fn check_gateways(
-    state: &State,
+    default: Option<&str>,
     gateways: &[ListedGateway],
     service: &Service,
 ) -> Result<(), String> {
-    let default = state.config.proxy.default_gateway.as_deref();
     let (said, name) = match (&service.gateway, default) {
         (GatewayChoice::Named(name), _) => (name.as_str(), name.as_str()),
         (GatewayChoice::Required, Some(default)) => ("true", default),
         (GatewayChoice::Required, None) => ("true", "NAME"),
         (GatewayChoice::Default | GatewayChoice::Off, _) => return Ok(()),
     };
-    if chosen(state, gateways, service).is_some() {
+    if chosen(default, gateways, service).is_some() {
         return Ok(());
     }
     let missing = match (&service.gateway, default) {
@@ -69,8 +70,11 @@ fn check_gateways(
 }
 
 /// `https: true` needs a gateway with a certificate among those that are to publish the service.
-fn check_https(state: &State, gateways: &[ListedGateway], service: &Service) -> Result<(), String> {
-    let default = state.config.proxy.default_gateway.as_deref();
+fn check_https(
+    default: Option<&str>,
+    gateways: &[ListedGateway],
+    service: &Service,
+) -> Result<(), String> {
     let is_own = |one: &&ListedGateway| service.gateway.includes(&one.name, default);
     let mut own = gateways.iter().filter(is_own);
     let can_publish = own.clone().any(|one| service.https.admits(one.has_tls));
@@ -82,15 +86,15 @@ fn check_https(state: &State, gateways: &[ListedGateway], service: &Service) -> 
     }
 }
 
-/// The gateway whose address is a service's: the one that it names, or the site's default. A service that needs one, where the
-/// site has no default, has the first that runs.
+/// The gateway whose address is a service's: the one that it names, or the default. A service that needs one, where there is no
+/// default, has the first that runs.
 fn chosen<'g>(
-    state: &State,
+    default: Option<&str>,
     gateways: &'g [ListedGateway],
     service: &Service,
 ) -> Option<&'g ListedGateway> {
     let named = |name: &str| gateways.iter().find(|one| one.name == name);
-    match (&service.gateway, state.config.proxy.default_gateway.as_deref()) {
+    match (&service.gateway, default) {
         (GatewayChoice::Off, _) | (GatewayChoice::Default, None) => None,
         (GatewayChoice::Named(name), _) => named(name),
         (GatewayChoice::Default | GatewayChoice::Required, Some(default)) => named(default),
@@ -107,7 +111,8 @@ pub fn address(state: &State, gateways: &[ListedGateway], service: &Service, pat
         return path.to_owned();
     }
     let by_host = by_host_name(state, path);
-    let chosen = chosen(state, gateways, service);
+    let project = named(path).map_or(MAIN_PROJECT, |(project, _)| project);
+    let chosen = chosen(state.default_gateway(project), gateways, service);
     let has_tls = chosen.is_none_or(|gateway| gateway.has_tls);
     let is_plain = !gateways.is_empty() && service.https.is_plain(has_tls);
     match (by_host.strip_prefix("https://"), chosen) {
@@ -148,6 +153,11 @@ pub fn is_label(text: &str) -> bool {
     (1..=63).contains(&text.len()) && is_inner && text.bytes().all(is_good)
 }
 
+/// The project and the run of a service, by its path at this server.
+fn named(path: &str) -> Option<(&str, &str)> {
+    path.strip_prefix("/proxy/services/")?.trim_end_matches('/').split_once('/')
+}
+
 /// The address of a service by its host name, where the site has a domain for services and a certificate can have the name; else
 /// `path`, its path at this server.
 fn by_host_name(state: &State, path: &str) -> String {
@@ -156,8 +166,7 @@ fn by_host_name(state: &State, path: &str) -> String {
         Some(_) => is_label(project),
         None => certified_projects(state).any(|one| one == project),
     };
-    let name = path.strip_prefix("/proxy/services/").map(|name| name.trim_end_matches('/'));
-    match (&state.config.proxy.domain, name.and_then(|name| name.split_once('/'))) {
+    match (&state.config.proxy.domain, named(path)) {
         (Some(domain), Some((MAIN_PROJECT, run))) => format!("https://{run}.{domain}/"),
         (Some(domain), Some((project, run))) if is_certified(project) => {
             format!("https://{run}.{project}.{domain}/")
@@ -206,7 +215,7 @@ mod tests {
             (GatewayChoice::Required, Some("edge2"), &running, Some("no gateway edge2 runs")),
         ] {
             let service = choosing(choice);
-            let checked = check_gateways(&with_default(default), gateways, &service);
+            let checked = check_gateways(default, gateways, &service);
             match (checked, part) {
                 (Ok(()), None) => {}
                 (Err(why), Some(part)) => {
@@ -235,6 +244,10 @@ mod tests {
             let found = address(&with_default(default), &running, &service, path);
             assert_eq!(found, expected, "{:?}", service.gateway);
         }
+        let mut state = with_default(Some("edge2"));
+        state.default_gateways.insert("main".into(), "edge1".into());
+        let found = address(&state, &running, &choosing(GatewayChoice::Default), path);
+        assert_eq!(found, at("https://edge1.example"), "the project's own comes first");
         let mut state = with_default(None);
         Arc::make_mut(&mut state.config).proxy.domain = Some("apps.example".to_owned());
         let by_host = "https://web.apps.example/";
@@ -287,7 +300,7 @@ mod tests {
             (GatewayChoice::Off, HttpsChoice::On, &running[1..], false),
         ] {
             let service = Service { https, ..choosing(choice) };
-            let checked = check_https(&with_default(None), gateways, &service);
+            let checked = check_https(None, gateways, &service);
             let why = "https: true: gateway edge2 has neither --certificate nor --acme";
             let expected = if is_refused { Err(why.to_owned()) } else { Ok(()) };
             assert_eq!(checked, expected, "{:?} {https:?}", service.gateway);

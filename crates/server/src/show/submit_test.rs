@@ -73,12 +73,14 @@ pub async fn test_submit(
 }
 
 pub fn offers(shared: &Shared, by: Principal, submission: Submission) -> Result<Answer, Refusal> {
-    let (submit, (view, _), partitions, context) = probe(shared, &by, submission)?;
+    let (submit, (view, jobs), partitions, context) = probe(shared, &by, submission)?;
+    let probed = view.queue.iter().find(|waiting| jobs.contains(&waiting.job));
+    let project = probed.map_or_else(String::new, |waiting| waiting.account.clone());
     // Offers are where the volumes are; what is wrong with a volume is said at submit.
     let mut spec = submit.spec.clone();
     let settled = shared.read().settle_volumes(&mut spec, !submit.het_components.is_empty());
     let spec = if settled.is_ok() { spec } else { submit.spec };
-    let offers = query::offers::offers(&view, &spec, &partitions);
+    let offers = query::offers::offers(&view, &spec, &project, &partitions);
     let offers = offers.into_iter().map(|offer| {
         let node = view.nodes.iter().find(|n| n.config.name == offer.share.node);
         let gpus = offer.share.gres.iter().filter(|g| g.name == "gpu");
@@ -102,8 +104,9 @@ pub fn offers(shared: &Shared, by: Principal, submission: Submission) -> Result<
     if state.has_sources() {
         let there = state.machine_view(context.now);
         drop(state);
+        let most = MACHINE_OFFERS_MAX;
         let machines =
-            query::offers::machine_offers(&view, &spec, &partitions, &there, MACHINE_OFFERS_MAX);
+            query::offers::machine_offers(&view, &spec, &project, &partitions, &there, most);
         offers.extend(machines.into_iter().map(machine_offer));
     }
     Ok(Answer::Offers(offers))

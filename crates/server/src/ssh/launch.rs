@@ -5,6 +5,7 @@ use crate::dispatch::launch::session_environment;
 use crate::shared::Shared;
 use model::binding::{CpuBind, CpuBinding};
 use model::id::{AttemptId, JobId};
+use model::os_text;
 use model::reason::Refusal;
 use model::step::StepShape;
 use ring::rand::{SecureRandom, SystemRandom};
@@ -98,7 +99,7 @@ pub fn launch(
         .map_err(|error| Refusal::Other(error.to_string()))?;
     let mut variables = Environment::from_block(&environment);
     for (name, value) in &request.variables {
-        variables.set(name, value);
+        variables.set(name, os_text::from_text(value.clone()));
     }
     if let Some(terminal) = &request.terminal {
         variables.set("TERM", &terminal.name);
@@ -106,7 +107,7 @@ pub fn launch(
     let (key, ticket) = key_and_ticket()?;
     Ok(StepLaunch {
         name: request.program.name().into(),
-        argv: request.program.arguments(),
+        argv: request.program.arguments().into_iter().map(os_text::from_text).collect(),
         environment: variables.to_block(),
         secret_variables: spec.launch.secret_variables.clone(),
         registry_auth: None,

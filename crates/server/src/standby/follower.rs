@@ -1,6 +1,7 @@
 //! Takes in the history that another server writes, and with it the books: so a takeover begins with the state of the moment.
 
 use super::freshness::Freshness;
+use super::read_pause::ReadPause;
 use crate::error::ServerError;
 use crate::repeated_failure::RepeatedFailure;
 use crate::shared::Shared;
@@ -63,8 +64,9 @@ pub struct Follower {
     purged_at: Instant,
     blobs: PostgresFolder,
     blob_index: BlobIndex,
-    /// Whether the state is that of the reader's position.
+    /// Whether the state is that of the reader's position. One that is not is read anew, after a pause.
     is_whole: bool,
+    read_pause: ReadPause,
     failures: RepeatedFailure,
 }
 
@@ -88,6 +90,7 @@ impl Follower {
             purged_at: Instant::now(),
             blob_index: BlobIndex::default(),
             is_whole: true,
+            read_pause: ReadPause::default(),
             failures: RepeatedFailure::new("the standby's state"),
         };
         Ok((follower, state))
@@ -100,6 +103,9 @@ impl Follower {
     /// Takes in what is committed until `time` has passed or the lease was given up.
     pub fn follow(&mut self, shared: &Shared, freshness: &Freshness, time: Duration) {
         let end = Instant::now() + time;
+        if !self.is_whole && !self.read_pause.is_over(Instant::now()) {
+            return std::thread::sleep(time.min(FAILURE_PAUSE));
+        }
         loop {
             let caught_up = match self.catch_up(shared, freshness) {
                 Ok(caught_up) => caught_up,
@@ -194,11 +200,13 @@ impl Follower {
 
     /// Reads the state from the newest snapshot: commits that this server lacks were removed, or one could not be applied.
     fn read_anew(&mut self, shared: &Shared) -> Result<(), ServerError> {
+        let begun = Instant::now();
         let (state, position) = newest_state(&mut Snapshots::new(snapshots(&self.database)))?;
         *shared.state.write() = state;
         self.reader = PostgresReader::new(self.database.clone(), position);
         self.records.clear();
         self.is_whole = true;
+        self.read_pause.begin(begun, Instant::now());
         Ok(())
     }
 

@@ -1,18 +1,21 @@
 //! A server that waits for the lead: it follows the history that the leader writes, holds the state, answers what only looks, and
 //! passes everything else on to the leader.
 //!
-//! `follower` takes the history in, `view` is the state as handlers see it, `freshness` how old it is, `reasons` why jobs wait,
-//! `router` what is answered here, `pass_on` and `leader_link` the way to the leader. When the server takes over, the state goes with it (`HotState`).
+//! `follower` takes the history in, `read_pause` is when it may read the whole state once more, `view` is the state as handlers see
+//! it, `freshness` how old it is, `reasons` why jobs wait, `router` what is answered here, `pass_on` and `leader_link` the way to the
+//! leader. When the server takes over, the state goes with it (`HotState`).
 
 mod follower;
 mod freshness;
 mod leader_link;
 mod pass_on;
+mod read_pause;
 mod reasons;
 mod router;
 mod view;
 
 pub use follower::HotState;
+pub use read_pause::ReadPause;
 
 use crate::auth::accounts::Accounts;
 use crate::connection_limits::{self, ConnectionLimits, ListenerSlots};

@@ -10,7 +10,7 @@ use super::presence::Presence;
 use crate::error::ServerError;
 use crate::repeated_failure::RepeatedFailure;
 use crate::shared::server_list::ServerList;
-use crate::standby::{HotState, StandbyOptions, StandbyServer};
+use crate::standby::{HotState, ReadPause, StandbyOptions, StandbyServer};
 use crate::vital_task::CANNOT_GO_ON;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -126,7 +126,7 @@ fn await_lease(
     presence: &mut Presence,
 ) -> Result<(Lease, Option<HotState>), ServerError> {
     let mut failures = RepeatedFailure::new("the lease");
-    let mut standby = OwnStandby { waiting, running: None, tried: None };
+    let mut standby = OwnStandby::new(waiting);
     let mut is_told = false;
     loop {
         match Lease::take(database, &waiting.address.name, LEASE_LIFE) {
@@ -165,25 +165,38 @@ struct OwnStandby<'a> {
     waiting: &'a Waiting<'a>,
     running: Option<StandbyServer>,
     tried: Option<Instant>,
+    read_pause: ReadPause,
 }
 
-impl OwnStandby<'_> {
+impl<'a> OwnStandby<'a> {
+    fn new(waiting: &'a Waiting<'a>) -> Self {
+        Self { waiting, running: None, tried: None, read_pause: ReadPause::default() }
+    }
+
     fn seq(&self) -> u64 {
         self.running.as_ref().map_or(0, StandbyServer::seq)
     }
 
     fn start(&mut self, servers: &Arc<ServerList>) {
-        let is_due = self.tried.is_none_or(|tried| tried.elapsed() >= STANDBY_INTERVAL);
+        let begun = Instant::now();
+        let is_due = self.tried.is_none_or(|tried| tried.elapsed() >= STANDBY_INTERVAL)
+            && self.read_pause.is_over(begun);
         if self.running.is_some() || !is_due {
             return;
         }
-        self.tried = Some(Instant::now());
+        self.tried = Some(begun);
         let Listeners { socket, port, .. } = self.waiting.listeners;
         let started = (self.waiting.standby)(servers.clone())
             .and_then(|options| StandbyServer::start(options, socket, port));
         match started {
             Ok(running) => self.running = Some(running),
-            Err(error) => tracing::warn!("the standby answers nobody yet: {error}"),
+            Err(error) => {
+                tracing::warn!("the standby answers nobody yet: {error}");
+                // A database that is away is asked again soon, however long it took to find out.
+                if DatabaseError::cause_of(&error).is_none() {
+                    self.read_pause.begin(begun, Instant::now());
+                }
+            }
         }
     }
 

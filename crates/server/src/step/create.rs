@@ -129,7 +129,7 @@ pub fn resend_launch(
 fn check_texts(launch: &StepLaunch) -> Result<(), Refusal> {
     let programs = launch.programs.iter().flatten();
     let texts = launch.argv.iter().chain(programs).map(String::as_str);
-    fits_an_order(texts.chain([launch.environment.as_str()]), 0)
+    fits_an_order(texts.chain([launch.environment.as_str()]).map(str::as_bytes), 0)
 }
 
 /// Refuses a step that refers to secrets which its job's project does not have.

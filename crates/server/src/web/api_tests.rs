@@ -174,6 +174,15 @@ async fn administration_is_by_the_same_calls_and_rights() {
     let call = json!({"apply_fleet": {"project": "main", "configuration": fleet}});
     let refused = admin.post(CALL, &json!({ "call": call })).await;
     assert!(refused.text.contains("private key"), "{}", refused.text);
+    // The same of machines: it is read as far as what would make them.
+    let fleet = json!({"type": "fleet", "name": "burst", "nodes": "0..8", "placement": "any",
+        "spot_policy": "auto", "resources": {"gpu": "H100:8"}, "idle_duration": "10m", "max_price": "20.5"});
+    let call = json!({"apply_fleet": {"project": "main", "configuration": fleet}});
+    let refused = admin.post(CALL, &json!({ "call": call })).await;
+    assert!(refused.text.contains("no source of machines"), "{}", refused.text);
+    let gateway = json!({"project": "atlas", "gateway": "none"});
+    let unknown = admin.post(CALL, &json!({"call": {"set_default_gateway": gateway}})).await;
+    assert!(unknown.text.contains("none"), "{}", unknown.text);
     let partition = admin.get("/api/web/nodes").await.json()["partitions"][0].clone();
     for call in [
         json!({"update_partition": {"name": partition, "change": {"state": "down"}}}),

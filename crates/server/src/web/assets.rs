@@ -33,6 +33,7 @@ static ASSETS: &[Asset] = &[
     script("administer.js", include_str!("../../page/administer.js")),
     script("api.js", include_str!("../../page/api.js")),
     script("app.js", include_str!("../../page/app.js")),
+    script("below_map.js", include_str!("../../page/below_map.js")),
     script("changes.js", include_str!("../../page/changes.js")),
     script("changes_worker.js", include_str!("../../page/changes_worker.js")),
     script("chart.js", include_str!("../../page/chart.js")),
@@ -270,6 +271,7 @@ mod tests {
         let mut first = BTreeSet::new();
         needed("app.js", &mut first);
         assert!(first.contains("overview.js") && !first.contains("queue.js"), "{first:?}");
+        assert!(!first.contains("below_map.js"), "what is below the map waits for it: {first:?}");
         // They have elements of their own.
         let begun = ["app.js", "first_requests.js"];
         let preloaded: BTreeSet<&str> = INDEX

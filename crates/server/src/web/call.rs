@@ -66,6 +66,7 @@ fn only_looks(call: &Call) -> bool {
             | Call::Accounts
             | Call::Shares
             | Call::Priorities
+            | Call::SubmitChoices
             | Call::Triggers
             | Call::Projects
             | Call::Agents

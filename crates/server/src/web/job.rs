@@ -102,7 +102,7 @@ fn page(shared: &Shared, by: &Principal, explained: &ExplainedJob) -> JobPage {
     let may_read = job.is_some_and(|job| authorise(&state, by, Act::ActAsOwner(job)).is_ok());
     let running = job.filter(|job| job.attempt().is_some());
     let may_enter = running.is_some_and(|job| shell::may_enter(&state, by, job));
-    let expected = wait.and_then(|wait| wait.expected.as_ref().or(wait.backfill_slot.as_ref()));
+    let expected = wait.and_then(|wait| wait.expected.as_ref());
     let mut row = JobRow::of(view);
     job_rows::mark_services(shared, &state, std::slice::from_mut(&mut row));
     JobPage {
@@ -184,14 +184,14 @@ pub async fn usage(
     Ok(json_answer(&ask(&shared, &by, call).await?))
 }
 
-/// `GET /api/web/jobs/{job}/script`
+/// `GET /api/web/jobs/{job}/script`, as characters.
 pub async fn script(
     State(shared): State<Arc<Shared>>,
     Extension(by): Extension<Principal>,
     Path(id): Path<u32>,
 ) -> WebResult {
     match ask(&shared, &by, Call::Script { job: JobId(id) }).await? {
-        Answer::Script { text } => Ok(json_answer(&json!({ "text": text }))),
+        Answer::Script { text } => Ok(json_answer(&json!({ "text": text.shown() }))),
         _ => Err(WebRefusal::unexpected()),
     }
 }

@@ -5,16 +5,16 @@ use crate::http::calls;
 use crate::shared::Shared;
 use crate::shared::long_calls::LongWork;
 use crate::show::cluster_view;
-use crate::web::answer::{WebRefusal, WebResult, json_answer};
+use crate::web::answer::{WebResult, json_answer};
 use axum::Extension;
 use axum::extract::State;
+use cluster::State as ClusterState;
+use cluster::visibility::Viewer;
 use model::allocation::GresShare;
-use model::change::JobFilter;
 use model::gpu_health::{GpuReading, Severity};
 use model::gres::GPU;
 use model::id::JobId;
 use model::principal::Principal;
-use model::run::JobState;
 use model::time::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -22,16 +22,11 @@ use slurm::words::node::{NodeState, reason_text};
 use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::task::block_in_place;
-use wire::client::{Detail, JobsQuery};
 use wire::diagnostics::CallKind;
-use wire::view::{JobView, NodeView};
+use wire::view::NodeView;
 
 /// The most GPUs of one node that are shown; slices of MIG may be many.
 const GPUS_MAX: usize = 512;
-
-/// States in which a job holds what it was allocated.
-const HOLDING: [JobState; 4] =
-    [JobState::Configuring, JobState::Running, JobState::Suspended, JobState::Completing];
 
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Nodes {
@@ -94,29 +89,32 @@ pub async fn nodes(
     let _timer = shared.volatile.counters.begin_call(CallKind::Cluster, &by);
     // All jobs that hold something are looked through: that is as much work as a plan.
     let _long = calls::begin_long(&shared, &by, LongWork::Plan).await?;
-    let answer = block_in_place(|| {
-        let now = clock::now();
-        let cluster = cluster_view::cluster(&shared, &by, now);
-        let filter = JobFilter { states: HOLDING.to_vec(), ..JobFilter::default() };
-        let wanted = JobsQuery { filter, detail: Detail::Listing, ..JobsQuery::default() };
-        let jobs = calls::jobs(&shared, &by, &wanted, |_| ())?;
-        let held = held(&jobs);
-        let nodes = cluster.nodes.iter().map(|node| row(node, held.get(node.config.name.as_str())));
-        let nodes = nodes.collect();
-        let partitions = cluster.partitions.iter().map(|known| known.name.clone()).collect();
-        Ok::<_, WebRefusal>(Nodes { cluster: cluster.name, now, partitions, nodes })
-    })?;
-    Ok(json_answer(&answer))
+    Ok(block_in_place(|| json_answer(&answer(&shared, &by))))
+}
+
+/// All of it as of one moment. The jobs that hold something are few of those that there are, and no view is made of them.
+fn answer(shared: &Shared, by: &Principal) -> Nodes {
+    let now = clock::now();
+    let state = shared.read();
+    let facts = shared.volatile.facts.read().expect("no panic while writing facts");
+    let cluster = cluster_view::cluster_of(&state, &facts, by, now);
+    drop(facts);
+    let held = held(&state, &Viewer::new(&state, by));
+    let nodes = cluster.nodes.iter().map(|node| row(node, held.get(node.config.name.as_str())));
+    let nodes = nodes.collect();
+    let partitions = cluster.partitions.iter().map(|known| known.name.clone()).collect();
+    Nodes { cluster: cluster.name, now, partitions, nodes }
 }
 
 /// The shares of GPUs that jobs hold on a node.
 type HeldGpus<'j> = Vec<(&'j GresShare, Holder)>;
 
-fn held(jobs: &[JobView]) -> HashMap<&str, HeldGpus<'_>> {
+fn held<'s>(state: &'s ClusterState, viewer: &Viewer<'_>) -> HashMap<&'s str, HeldGpus<'s>> {
     let mut held: HashMap<&str, HeldGpus<'_>> = HashMap::new();
-    for job in jobs {
+    let active = state.active.iter().filter_map(|id| state.jobs.get(id));
+    for job in active.filter(|job| viewer.job(job)) {
         let user: Arc<str> = job.spec.owner.name.as_str().into();
-        for node in job.allocation.iter().flat_map(|allocation| &allocation.nodes) {
+        for node in job.allocation().into_iter().flat_map(|allocation| &allocation.nodes) {
             for share in node.gres.iter().filter(|share| share.name == GPU) {
                 let holder = Holder { job: job.id, user: user.clone() };
                 held.entry(&node.node).or_default().push((share, holder));

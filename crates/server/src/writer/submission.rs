@@ -11,6 +11,7 @@ use model::reason::Refusal;
 use model::run::{BlobBytes, JobSpec, Launch, LaunchKind};
 use std::sync::Arc;
 use store::BlobId;
+use wire::byte_text::ByteText;
 use wire::client::{GroupTexts, SCRIPT_BYTES_MAX, Submission};
 use wire::workspace::{self, Workspace};
 
@@ -21,7 +22,7 @@ const ORDER_TEXT_MAX: usize = wire::frame::PAYLOAD_MAX - (2 << 20);
 /// it meanwhile.
 pub fn check_texts(submission: &Submission) -> Result<(), Refusal> {
     let further = submission.group_texts.iter().map(|texts| texts.script.len());
-    let size = submission.script.as_ref().map_or(0, String::len);
+    let size = submission.script.as_ref().map_or(0, ByteText::len);
     let size = further.fold(size, usize::max);
     if size > SCRIPT_BYTES_MAX {
         return Err(Refusal::InvalidValue {
@@ -31,15 +32,17 @@ pub fn check_texts(submission: &Submission) -> Result<(), Refusal> {
         });
     }
     check_group_texts(submission)?;
+    let script = submission.script.as_ref().map_or(&[][..], ByteText::as_bytes);
     let environment = submission.environment.as_deref().unwrap_or_default();
     let step = submission.first_step.as_deref();
-    let texts = [submission.script.as_deref().unwrap_or_default(), environment];
     let step_text = step.map_or("", |s| s.environment.as_str());
     let workspace_bytes = submission.workspace.as_deref().map_or(Ok(0), check_workspace)?;
     for GroupTexts { script, environment, .. } in &submission.group_texts {
-        fits_an_order([script.as_str(), environment].into_iter(), workspace_bytes)?;
+        let texts = [script.as_bytes(), environment.as_bytes()];
+        fits_an_order(texts.into_iter(), workspace_bytes)?;
     }
-    fits_an_order(texts.into_iter().chain([step_text]), workspace_bytes)
+    let texts = [script, environment.as_bytes(), step_text.as_bytes()];
+    fits_an_order(texts.into_iter(), workspace_bytes)
 }
 
 /// Groups of replicas bring a script and an environment each, and nothing else does.
@@ -161,12 +164,11 @@ fn follower(first: &Launch) -> Launch {
 
 /// The specifications of all groups as they are stored: script and environment by the names of their contents.
 pub fn stored_form(submission: &Submission) -> Vec<JobSpec> {
-    let blob = |text: &Option<String>| {
-        text.as_ref().map(|text| BlobRef::from(&BlobId::of(text.as_bytes())))
-    };
+    let named = |text: &[u8]| BlobRef::from(&BlobId::of(text));
+    let blob = |text: &Option<String>| text.as_ref().map(|text| named(text.as_bytes()));
     let mut spec = submission.spec.clone();
     let launch = Arc::make_mut(&mut spec.launch);
-    launch.script = blob(&submission.script);
+    launch.script = submission.script.as_ref().map(|script| named(script.as_bytes()));
     launch.environment = blob(&submission.environment);
     // As the writer names it.
     let workspace = submission.workspace.as_ref().and_then(|w| serde_json::to_string(w).ok());
@@ -176,10 +178,10 @@ pub fn stored_form(submission: &Submission) -> Vec<JobSpec> {
         ..other.clone()
     };
     let mut others: Vec<JobSpec> = submission.het_components.iter().map(of_group).collect();
-    let named = |text: &str| Some(BlobRef::from(&BlobId::of(text.as_bytes())));
     for (other, texts) in others.iter_mut().zip(&submission.group_texts) {
         let launch = Arc::make_mut(&mut other.launch);
-        (launch.script, launch.environment) = (named(&texts.script), named(&texts.environment));
+        launch.script = Some(named(texts.script.as_bytes()));
+        launch.environment = Some(named(texts.environment.as_bytes()));
         let workspace = texts.workspace_with(submission.workspace.as_deref());
         let workspace = workspace.and_then(|own| serde_json::to_string(&own).ok());
         launch.workspace = blob(&workspace).map(Box::new);
@@ -222,21 +224,29 @@ fn check_workspace(workspace: &Workspace) -> Result<usize, Refusal> {
 
 /// Refuses texts that would not fit into the order that carries them to a node, beside so many other bytes.
 pub fn fits_an_order<'a>(
-    texts: impl Iterator<Item = &'a str>,
+    texts: impl Iterator<Item = &'a [u8]>,
     other_bytes: usize,
 ) -> Result<(), Refusal> {
     // An order is JSON within JSON: a quote takes four bytes there, a control character seven.
-    let encoded_len = |byte: u8| match byte {
+    let byte_len = |byte: &u8| match byte {
         b'"' | b'\\' => 4,
         0..0x20 => 7,
         _ => 1,
     };
+    // What is not UTF-8 travels in base 64.
+    let encoded_len = |text: &[u8]| {
+        if std::str::from_utf8(text).is_ok() {
+            text.iter().map(byte_len).sum::<usize>()
+        } else {
+            text.len().div_ceil(3) * 4
+        }
+    };
     let most = ORDER_TEXT_MAX - other_bytes;
-    let texts: Vec<&str> = texts.collect();
+    let texts: Vec<&[u8]> = texts.collect();
     if texts.iter().map(|text| text.len()).sum::<usize>() <= most / 7 {
         return Ok(());
     }
-    let bytes: usize = texts.into_iter().flat_map(str::bytes).map(encoded_len).sum();
+    let bytes: usize = texts.into_iter().map(encoded_len).sum();
     if bytes <= most {
         return Ok(());
     }
@@ -273,13 +283,17 @@ mod tests {
     #[test]
     fn text_that_no_order_could_carry_is_refused() {
         let plain = "x".repeat(ORDER_TEXT_MAX);
-        assert!(fits_an_order([plain.as_str()].into_iter(), 0).is_ok());
+        assert!(fits_an_order([plain.as_bytes()].into_iter(), 0).is_ok());
         // A quote takes four bytes in JSON within JSON.
         let quotes = "\"".repeat(ORDER_TEXT_MAX / 4 + 1);
-        let refused = fits_an_order([quotes.as_str()].into_iter(), 0);
+        let refused = fits_an_order([quotes.as_bytes()].into_iter(), 0);
         assert!(matches!(refused, Err(Refusal::InvalidValue { .. })));
+        // Three bytes that are not UTF-8 take four.
+        let bytes = vec![0xff; ORDER_TEXT_MAX / 4 * 3 + 3];
+        assert!(fits_an_order([&bytes[3..]].into_iter(), 0).is_ok());
+        assert!(fits_an_order([&bytes[..]].into_iter(), 0).is_err());
         let mut long = submission("");
-        long.script = Some("x".repeat(SCRIPT_BYTES_MAX + 1));
+        long.script = Some("x".repeat(SCRIPT_BYTES_MAX + 1).into());
         assert!(check_texts(&long).is_err());
     }
 

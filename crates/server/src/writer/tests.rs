@@ -79,7 +79,8 @@ async fn commit_that_the_disk_has_after_all_is_booked_and_its_nodes_say_hello_ag
     let (data, _bytes) = mpsc::channel(1);
     let (cut, shutdown) = (Arc::new(Notify::new()), Arc::default());
     let build = AgentBuild { program: "sluice".into(), protocol: 1 };
-    let peer = LinkPeer { address: [127, 0, 0, 1].into(), build, since: clock::now() };
+    let (address, since) = ([127, 0, 0, 1].into(), clock::now());
+    let peer = LinkPeer { address, build, since, takes_bytes: true };
     let fingerprint = "certificate".into();
     let link = Link { number: 1, fingerprint, peer, outbox, data, cut: cut.clone(), shutdown };
     server.shared.agents.add(&[NODE.into()], &link);
@@ -139,7 +140,7 @@ async fn script_and_environment_are_stored_as_blobs_by_their_content() {
     let script = submission("").script.expect("a script");
     let job = server.submit("").await.expect("a job");
     let blob = server.shared.read().jobs[&job].spec.launch.script.expect("a blob");
-    assert_eq!(server.shared.blob_text(&blob).expect("its text"), script);
+    assert_eq!(server.shared.blob_bytes(&blob).expect("its text"), script.as_bytes());
     assert_eq!(server.shared.read().jobs[&job].spec.owner.name, user().name);
 }
 
@@ -370,7 +371,7 @@ async fn texts_that_are_kept_stay_until_their_time_is_over_and_only_their_owner_
     };
     let environment = read(&user(), KeptText::Environment).expect("the owner's");
     let Answer::KeptText { text: Some(text) } = environment else { panic!("{environment:?}") };
-    assert!(text.split('\0').any(|line| line == "TOKEN=of-kept"), "{text}");
+    assert!(text.shown().split('\0').any(|line| line == "TOKEN=of-kept"), "{text:?}");
     let script = read(&user(), KeptText::Script);
     assert!(matches!(script, Ok(Answer::KeptText { text: None })), "{script:?}");
     let operator = Principal { uid: 2000, name: "op".into(), role: Role::Operator, ..user() };

@@ -14,7 +14,7 @@ use crate::shared::writer_queue::{Answer, NamedSubmission, StateCopy, Text, Work
 use crate::step::ask::step_ask;
 use crate::writer::commit::{EncodedEvent, PendingBatch, PendingCommit};
 use crate::writer::recover::{Recovered, ReplayedEntry, StateDisks};
-use crate::writer::resubmit;
+use crate::writer::resubmit::{self, Repeats};
 use crate::writer::snapshot::SnapshotWriter;
 use crate::writer::submission::group;
 use cluster::books::deleted_runs;
@@ -64,6 +64,8 @@ pub struct WriterThread {
     /// Told when the last batch is on disk.
     stopped: Option<oneshot::Sender<()>>,
     pub(super) failed_commits: RepeatedFailure,
+    /// Submissions that came again: what comes of the first of them is the same job.
+    repeats: Repeats,
     /// What a commit says to the books that failed and that the disk has after all.
     pub(super) kept: Option<Vec<ReplayedEntry>>,
 }
@@ -88,6 +90,7 @@ impl WriterThread {
             copies: Vec::new(),
             stopped: None,
             failed_commits: RepeatedFailure::new("commits"),
+            repeats: Repeats::default(),
             kept: None,
         };
         (state, thread, records)
@@ -220,10 +223,18 @@ impl WriterThread {
             workspace,
             group_texts,
         } = named;
-        if submission.is_repeat
+        let Submission { is_repeat, is_only_of_call, .. } = submission;
+        let is_late = !is_repeat && is_only_of_call && self.repeats.has(&submission.spec);
+        if is_repeat {
+            self.repeats.note(&submission.spec, context.now);
+        }
+        if (is_repeat || is_late)
             && let Some(job) = resubmit::find(state, &submission.spec, context.now)
         {
             return Ok(Reply::Submitted { job: job.id, run: job.run });
+        }
+        if is_late {
+            return Err(Refusal::Other("it was sent again, and answered then".into()));
         }
         let unique_name = submission.unique_name;
         let Submission {
@@ -273,14 +284,14 @@ impl WriterThread {
         let now_s = context.now.secs() as u64;
         // The step's key is in it.
         if let Some(Text { name, content }) = first_step {
-            blobs.stage_private(name, content.as_bytes(), now_s).map_err(full)?;
+            blobs.stage_private(name, &content, now_s).map_err(full)?;
         }
         let texts = [script, environment, configuration, workspace];
         let of_groups = group_texts.into_iter().flat_map(|texts| {
             [Some(texts.script), Some(texts.environment), texts.workspace].into_iter().flatten()
         });
         for Text { name, content } in texts.into_iter().flatten().chain(of_groups) {
-            blobs.stage_named(name, content.as_bytes(), now_s).map_err(full)?;
+            blobs.stage_named(name, &content, now_s).map_err(full)?;
         }
         drop(blobs);
         self.carry_out(state, &command, decision, context, pending, shared)

@@ -133,6 +133,7 @@ impl Agent {
             nodes: vec![node],
             more: false,
             renewals: Vec::new(),
+            takes_bytes: true,
         })
     }
 

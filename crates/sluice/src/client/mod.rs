@@ -85,11 +85,12 @@ impl Client {
     }
 
     /// Submits. An answer that is lost, as when another server takes over, is asked for again under the same id for a while: the
-    /// job is made once.
-    pub fn submit(&mut self, submission: Box<Submission>) -> Result<Answer, ClientError> {
+    /// job is made once, whichever comes first.
+    pub fn submit(&mut self, mut submission: Box<Submission>) -> Result<Answer, ClientError> {
         if !call_id::is_own_of_one_submit() {
             return self.call(Call::Submit(submission));
         }
+        submission.is_only_of_call = true;
         match self.call(Call::Submit(submission.clone())) {
             Err(ClientError::Unreachable { was_asked: true, .. }) => {}
             answered => return answered,

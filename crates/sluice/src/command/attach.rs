@@ -1,7 +1,7 @@
 //! `sluice attach JOB`: `ssh` into a running job, with the key that the server holds for the caller.
 
 use super::dstack::options::check_replica;
-use super::dstack::{OfProject, find_run, logs, own_name};
+use super::dstack::{OfProject, find_run, find_unended, logs, own_name, refuse_ended};
 use super::key;
 use super::port_mapping::{self, LOOPBACK};
 use super::verb::{VerbError, VerbResult};
@@ -12,7 +12,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, ExitStatus};
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicI32, Ordering};
 use wire::ssh::{SshEndpoint, SshRequest};
 
@@ -74,18 +74,18 @@ pub fn run(args: &AttachArgs) -> VerbResult {
         return logs::follow(&mut Client::find()?, &args.run, &args.of, args.job.unwrap_or(0));
     }
     let ports = port_mapping::parse_all(&args.port)?;
+    let mut client = Client::find()?;
     let run = if args.of.is_main() {
         args.run.clone()
     } else {
-        find_run(&mut Client::find()?, &args.run, &args.of)?.id.to_string()
+        find_run(&mut client, &args.run, &args.of)?.id.to_string()
     };
-    let mut login = Login::new()?;
+    refuse_ended(&mut client, without_rank(&run))?;
+    let mut login = Login::new(&mut client)?;
     if let Some(file) = &args.ssh_identity {
         login.ssh.arg("-i").arg(file);
     }
-    for (local, port) in ports {
-        login.ssh.arg("-L").arg(format!("{}:{local}:localhost:{port}", args.host));
-    }
+    login.forward(&args.host, &ports);
     login.ssh.args(args.local.iter().flat_map(|forward| ["-L", forward]));
     login.ssh.args(args.remote.iter().flat_map(|forward| ["-R", forward]));
     if args.forward_agent {
@@ -110,8 +110,8 @@ pub(super) struct Login {
 }
 
 impl Login {
-    pub fn new() -> Result<Self, VerbError> {
-        let answer = key::ask_about_keys(&mut Client::find()?, None, SshRequest::Connect)?;
+    pub fn new(client: &mut Client) -> Result<Self, VerbError> {
+        let answer = key::ask_about_keys(client, None, SshRequest::Connect)?;
         let no_endpoint = "the server has no SSH endpoint: start it with --ssh ADDR:PORT";
         let endpoint = answer.endpoint.ok_or_else(|| VerbError::Message(no_endpoint.into()))?;
         let private_key = answer.private_key.map(|key| key.0);
@@ -130,10 +130,36 @@ impl Login {
         Ok(Self { ssh, endpoint, _files: files })
     }
 
+    /// Brings ports of the job to an address of this machine: of each pair, the port here and the job's.
+    pub fn forward(&mut self, address: &str, ports: &[(u16, u16)]) {
+        for (local, port) in ports {
+            self.ssh.arg("-L").arg(format!("{address}:{local}:localhost:{port}"));
+        }
+    }
+
+    /// Names the job to `ssh`, behind all options.
+    fn name(&mut self, job: &str) {
+        let Self { ssh, endpoint, .. } = self;
+        ssh.args(["-p", &endpoint.port.to_string(), "-l", job, "--", &endpoint.host]);
+    }
+
+    /// Starts `ssh` beside this program, with its standard output to be read. It ends with this program.
+    pub fn spawn(&mut self, job: &str) -> io::Result<Child> {
+        self.name(job);
+        // SAFETY: setting a disposition is async-signal-safe and touches no memory of this process.
+        unsafe {
+            self.ssh.pre_exec(|| {
+                nix::sys::prctl::set_pdeathsig(Signal::SIGTERM)?;
+                Ok(())
+            });
+        }
+        self.ssh.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()
+    }
+
     /// Goes into the job, and ends as `ssh` does.
     pub fn run(mut self, job: &str, command: &[String]) -> VerbResult {
-        let Self { ssh, endpoint, .. } = &mut self;
-        ssh.args(["-p", &endpoint.port.to_string(), "-l", job, "--", &endpoint.host]);
+        self.name(job);
+        let ssh = &mut self.ssh;
         ssh.args(command);
         let ended = wait_for(ssh).map_err(VerbError::file("ssh"))?;
         let code = ended.code().map_or(SSH_FAILED, |code| code as u8);
@@ -149,18 +175,20 @@ const SSH_FAILED: u8 = 255;
 
 /// The endpoint tells nobody why it refuses a name. Who asks the server as its user gets the reason.
 fn check_is_own(word: &str) -> Result<(), VerbError> {
-    let of_rank = |(run, rank): &(&str, &str)| !run.is_empty() && rank.parse::<u32>().is_ok();
-    let name = word.rsplit_once('.').filter(of_rank).map_or(word, |(run, _)| run);
+    let name = without_rank(word);
     let mut client = Client::find()?;
-    let run = find_run(&mut client, name, &OfProject::main())?;
+    let run = find_unended(&mut client, name, &OfProject::main())?;
     let owner = &run.spec.owner.name;
     if *owner != own_name(&mut client)? {
         return Err(VerbError::Message(format!("run {name} is {owner}'s: only its owner gets in")));
     }
-    if run.state.is_ended() {
-        return Err(VerbError::Message(format!("run {name} has ended")));
-    }
     Ok(())
+}
+
+/// The run of `RUN.RANK`.
+pub(super) fn without_rank(word: &str) -> &str {
+    let of_rank = |(run, rank): &(&str, &str)| !run.is_empty() && rank.parse::<u32>().is_ok();
+    word.rsplit_once('.').filter(of_rank).map_or(word, |(run, _)| run)
 }
 
 /// Runs `ssh` to its end. What interrupts it is for it alone, and ends this process by its end: the files are removed.

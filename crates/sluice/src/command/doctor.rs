@@ -15,6 +15,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::ExitCode;
 use wire::client::{Answer, Call, ServerView};
+use wire::link::RefusedNode;
 use wire::view::{ClusterView, NodeView};
 
 #[derive(Args)]
@@ -128,6 +129,7 @@ pub fn run(args: DoctorArgs) -> VerbResult {
             found.problem(error.to_string(), remedy);
         }
     }
+    found.take_refused(::agent::refused_nodes(&args.server.state_dir()));
     let is_anothers = found.cluster.is_some() && !found.root && !socket.is_some_and(is_own_file);
     if !is_anothers {
         found.groups = Some(groups());
@@ -180,6 +182,14 @@ impl Findings {
             self.problem("no server leads".into(), "scontrol ping");
         }
         self.servers = servers;
+    }
+
+    /// The nodes of this machine's agent that the server does not take from it.
+    fn take_refused(&mut self, refused: Vec<RefusedNode>) {
+        for RefusedNode { node, why } in refused {
+            let problem = format!("the server refuses this machine's agent: {}", printable(&why));
+            self.problem(problem, &format!("sluice node show {}", printable(&node)));
+        }
     }
 
     fn problem(&mut self, problem: String, remedy: &str) {

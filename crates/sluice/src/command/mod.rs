@@ -31,6 +31,7 @@ mod man;
 mod node;
 mod other_language;
 mod port;
+mod port_forward;
 mod port_mapping;
 mod program_name;
 mod progress;
@@ -51,6 +52,7 @@ use dstack::published_options;
 
 use ::slurm::option::Command as SlurmCommand;
 use clap::{Parser, Subcommand};
+use model::os_text;
 use std::process::ExitCode;
 
 /// The exit code of a command line that cannot be read, as clap has it.
@@ -215,7 +217,7 @@ pub fn run(name: &str, args: Vec<String>) -> ExitCode {
     // What is said of a wrong line names the program as it was called.
     let called = program_name::note(name);
     let words: Vec<String> = std::iter::once(called.to_string()).chain(args).collect();
-    let cli = match Cli::try_parse_from(&words) {
+    let cli = match Cli::try_parse_from(words.iter().map(|word| os_text::to_os(word))) {
         Ok(cli) => cli,
         Err(error) => match published_options::refusal(&words[1..], &error) {
             Some(why) => {

@@ -1,17 +1,20 @@
 //! `sluice port JOB PORT…`: ports of a running job on this machine, until it is interrupted.
 
-use super::attach::Login;
+use super::attach::{Login, without_rank};
+use super::dstack::{OfProject, find_run, refuse_ended};
 use super::port_mapping::{self, LOOPBACK};
-use super::verb::VerbResult;
+use super::verb::{VerbError, VerbResult};
 use super::web_link;
+use crate::client::Client;
 use clap::Args;
+use model::port_forward::PortForward;
 
 #[derive(Args)]
 pub struct PortArgs {
     /// A run's name or a job's number; JOB.RANK for another of its nodes
     job: String,
-    /// A port of the job; LOCAL:PORT for another number on this machine
-    #[arg(required = true, value_name = "[LOCAL:]PORT")]
+    /// A port of the job; LOCAL:PORT for another number on this machine than the run's `ports` name. Without one, all of those
+    #[arg(value_name = "[LOCAL:]PORT")]
     ports: Vec<String>,
     /// Print a link for a browser in place of a port here: it is good once, and the server passes the page on
     #[arg(long)]
@@ -22,25 +25,48 @@ pub struct PortArgs {
 }
 
 pub fn run(args: &PortArgs) -> VerbResult {
+    let job = &args.job;
+    if args.web && args.ports.is_empty() {
+        return Err(which(job, "--web"));
+    }
     if args.web {
         return web_link::print_links(&args.job, &args.ports, args.whole_path);
     }
-    let ports = port_mapping::parse_all(&args.ports)?;
-    let mut login = Login::new()?;
-    login.ssh.args(["-N", "-o", "ExitOnForwardFailure=yes"]);
-    for (local, port) in &ports {
-        login.ssh.arg("-L").arg(format!("{LOOPBACK}:{local}:localhost:{port}"));
+    // What is wrong with a port is said before anybody is asked.
+    port_mapping::parse_all(&args.ports)?;
+    let mut client = Client::find()?;
+    refuse_ended(&mut client, without_rank(job))?;
+    let ports = port_mapping::of_run(&args.ports, &named_ports(&mut client, &args.job))?;
+    if ports.is_empty() {
+        return Err(which(job, "its configuration names no `ports`"));
     }
+    let mut login = Login::new(&mut client)?;
+    login.ssh.args(["-N", "-o", "ExitOnForwardFailure=yes"]);
+    login.forward(LOOPBACK, &ports);
     // Said by `ssh` itself, once it is in.
-    let leads = |(local, port): &(u16, u16)| {
-        format!("{LOOPBACK}:{local} leads to port {port} of {}", args.job)
-    };
-    let said: Vec<String> = ports.iter().map(leads).collect();
+    let said: Vec<String> = ports.iter().map(|ports| leads(ports, &args.job)).collect();
     if is_plain(&args.job) {
         login.ssh.args(["-o", "PermitLocalCommand=yes", "-o"]);
         login.ssh.arg(format!("LocalCommand=echo '{}'", said.join("; ")));
     }
     login.run(&args.job, &[])
+}
+
+/// No port was said, and there is none to be taken for it.
+fn which(job: &str, why: &str) -> VerbError {
+    VerbError::Message(format!("port {job}: {why}: say which, as in `sluice port {job} 8080`"))
+}
+
+/// `127.0.0.1:8080 leads to port 80 of web`
+pub(super) fn leads((local, port): &(u16, u16), job: &str) -> String {
+    format!("{LOOPBACK}:{local} leads to port {port} of {job}")
+}
+
+/// The ports that the run's configuration names. A run that is not found is left to the endpoint, which knows more names.
+fn named_ports(client: &mut Client, job: &str) -> Vec<PortForward> {
+    let found = find_run(client, without_rank(job), &OfProject::main());
+    let forwards = found.ok().and_then(|run| run.spec.launch.port_forwards.clone());
+    forwards.map(|ports| ports.to_vec()).unwrap_or_default()
 }
 
 /// Whether a shell and `ssh` take the word as it is.

@@ -1,17 +1,37 @@
 //! Ports of a job on this machine, as `sluice port` and `sluice attach -p` name them.
 
 use super::verb::VerbError;
+use model::port_forward::PortForward;
+use std::net::TcpListener;
 
 /// The address of this machine on which a job's ports listen.
 pub const LOOPBACK: &str = "127.0.0.1";
 
 /// The port of this machine and the job's, of each mapping.
 pub fn parse_all(said: &[String]) -> Result<Vec<(u16, u16)>, VerbError> {
-    said.iter().map(|one| parse(one)).collect()
+    said.iter().map(|one| parse(one, &[])).collect()
 }
 
-fn parse(said: &str) -> Result<(u16, u16), VerbError> {
-    let (local, port) = said.split_once(':').unwrap_or((said, said));
+/// The same of a run whose configuration names ports: one that is said without a port of this machine gets the
+/// configuration's. Without a word, all that the configuration names.
+pub fn of_run(said: &[String], named: &[PortForward]) -> Result<Vec<(u16, u16)>, VerbError> {
+    if said.is_empty() {
+        return named.iter().map(local_of).collect();
+    }
+    said.iter().map(|one| parse(one, named)).collect()
+}
+
+fn parse(said: &str, named: &[PortForward]) -> Result<(u16, u16), VerbError> {
+    let (local, port) = match said.split_once(':') {
+        Some((local, port)) => (local, port),
+        None => {
+            let port = said.parse::<u16>().ok();
+            match named.iter().find(|known| Some(known.of_run) == port) {
+                Some(known) => return local_of(known),
+                None => (said, said),
+            }
+        }
+    };
     match (local.parse(), port.parse()) {
         (Ok(local), Ok(port)) if local > 0 && port > 0 => Ok((local, port)),
         _ => {
@@ -21,16 +41,49 @@ fn parse(said: &str) -> Result<(u16, u16), VerbError> {
     }
 }
 
+/// The configuration's port of this machine, or any that is free.
+pub fn local_of(port: &PortForward) -> Result<(u16, u16), VerbError> {
+    let local = match port.local {
+        Some(local) => local,
+        None => free_port().map_err(VerbError::file(LOOPBACK))?,
+    };
+    Ok((local, port.of_run))
+}
+
+fn free_port() -> std::io::Result<u16> {
+    Ok(TcpListener::bind((LOOPBACK, 0))?.local_addr()?.port())
+}
+
+/// Why the caller cannot listen there on this machine: something does already, or it is a port for root.
+pub fn refusal(local: u16) -> Option<std::io::Error> {
+    TcpListener::bind((LOOPBACK, local)).err()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn ports_are_one_number_or_two() {
+        let parse = |said: &str| parse(said, &[]);
         assert_eq!(parse("8080").ok(), Some((8080, 8080)));
         assert_eq!(parse("80:8080").ok(), Some((80, 8080)));
         for bad in ["", "0", "a", "80:", ":80", "1:2:3", "65536", "80:0"] {
             assert!(parse(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn port_without_one_of_this_machine_gets_that_of_the_configuration() {
+        let port = |local, of_run| PortForward { of_run, local };
+        let named = [port(Some(8080), 80), port(Some(9000), 9000), port(None, 7000)];
+        let of = |said: &[&str]| {
+            let said: Vec<String> = said.iter().map(|&word| word.to_owned()).collect();
+            of_run(&said, &named).expect("ports")
+        };
+        assert_eq!(of(&["80", "81", "82:80"]), [(8080, 80), (81, 81), (82, 80)]);
+        let all = of(&[]);
+        assert_eq!(all[..2], [(8080, 80), (9000, 9000)]);
+        assert!(all[2].0 > 0 && all[2].1 == 7000, "{all:?}");
     }
 }

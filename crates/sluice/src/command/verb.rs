@@ -1,21 +1,22 @@
 //! What the verbs of `sluice` share: the options that say where the server is, and how a verb fails.
 
 use super::program_name::program_name;
-use crate::client::{Client, ClientError, ServerLocation};
+use crate::client::{Client, ClientError, ServerLocation, default_state_dir};
 use clap::Args;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use wire::client::{Answer, Call};
 
-// Which server is meant.
+// Which server is meant. The environment is read by `ServerLocation::find`: what an option reads from it would be shown as given in
+// the usage line of every mistake, and a variable could win over the other option.
 #[derive(Args, Clone, Default)]
 pub struct ServerLocationArgs {
     /// The server: https://HOST:PORT (with SLUICE_TOKEN, or after `sluice login`), http:// on loopback, or the path of its
-    /// socket
-    #[arg(long, env = "SLUICE_SERVER")]
+    /// socket; else SLUICE_SERVER says it
+    #[arg(long)]
     pub server: Option<String>,
-    /// The state folder of a server on this machine
-    #[arg(long, env = "SLUICE_STATE")]
+    /// The state folder of a server on this machine; else SLUICE_STATE says it
+    #[arg(long)]
     pub state: Option<PathBuf>,
 }
 
@@ -26,6 +27,12 @@ impl ServerLocationArgs {
             (None, Some(state)) => Ok(Client::at(ServerLocation::in_state(state))),
             (None, None) => Client::find(),
         }
+    }
+
+    /// The state folder of a server on this machine.
+    pub fn state_dir(&self) -> PathBuf {
+        let named = || std::env::var_os("SLUICE_STATE").map(PathBuf::from);
+        self.state.clone().or_else(named).unwrap_or_else(default_state_dir)
     }
 }
 

@@ -61,6 +61,7 @@ Examples:
   sluice attach train nvidia-smi     a command in a run";
 pub const PORT: &str = "\
 Examples:
+  sluice port train                  the ports that its configuration names
   sluice port 13 8080                its port 8080 at the same one here
   sluice port 13 9000:8080           at port 9000";
 pub const KEY: &str = "\

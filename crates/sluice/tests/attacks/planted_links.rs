@@ -64,11 +64,14 @@ fn root_demo_does_not_follow_the_links_of_a_user_who_guesses_its_folder() {
         std::fs::create_dir(&conf).unwrap();
         open.plant_link(&conf.join("slurm.conf"), &open.target);
     }
-    let said = open.run(&["demo"]);
+    let out = open.cluster.path("evidence").display().to_string();
+    let said = open.run(&["demo", "--out", &out]).ok();
     open.assert_untouched("the demo");
-    let evidence = said.ok().lines().find_map(|l| l.strip_prefix("evidence: ").map(PathBuf::from));
-    let base = evidence.unwrap().parent().unwrap().to_path_buf();
-    assert_eq!(std::fs::metadata(base).unwrap().mode() & 0o777, 0o700);
+    assert!(said.contains("\nevidence: "), "{said}");
+    assert!(open.cluster.path("evidence").join("sacct.txt").exists(), "{said}");
+    let names = std::fs::read_dir(&open.path).unwrap().flatten().map(|entry| entry.file_name());
+    let left = names.filter(|name| name.to_string_lossy().starts_with("sluice-demo-")).count();
+    assert_eq!(left, GUESSES as usize, "the demo's own folder is gone, and no other");
 }
 
 /// The names under which root's processes keep files in a state folder, or make them beside their own.

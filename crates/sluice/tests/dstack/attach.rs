@@ -1,6 +1,7 @@
 //! The published client attached to its runs, by the server's SSH endpoint.
 
 use crate::dstack_client::DstackClient;
+use crate::harness::ssh_client::{Held, free_port};
 use crate::harness::{Cluster, CommandOutput, TWO_NODES, program, until};
 use std::io::{Read, Write};
 use std::process::Command;
@@ -64,10 +65,65 @@ fn up_attached_client_forwards_ports_and_a_plain_ssh_comes_into_the_run() {
     assert!(!ended.success());
 }
 
+/// What a port of this machine answers.
+fn answer_at(port: u16) -> Option<String> {
+    let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).ok()?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).ok().filter(|_| !text.is_empty())?;
+    Some(text)
+}
+
+#[test]
+fn up_our_client_brings_the_ports_that_a_configuration_names_here() {
+    let cluster = Cluster::up(TWO_NODES);
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let inside = listener.local_addr().expect("its address").port();
+    std::thread::spawn(move || {
+        while let Ok((mut stream, _)) = listener.accept() {
+            let _ = stream.write_all(b"from the port");
+        }
+    });
+    let local = free_port();
+    let task = |name: &str| {
+        let wait = "until [ -e enough ]; do sleep 0.1; done";
+        let ports = format!("ports: ['{local}:{inside}']");
+        let text =
+            format!("type: task\nname: {name}\ncommands: ['{wait}']\n{ports}\n{RESOURCES}\n");
+        cluster.write("task.dstack.yml", &text);
+    };
+    task("held");
+    let attached = cluster.spawn(&["apply", "-y", "-f", "task.dstack.yml"]);
+    let answer = until("the port is here", || answer_at(local));
+    assert_eq!(answer, "from the port");
+    cluster.write("enough", "");
+    let ended = attached.wait_with_output().expect("it ends with the run");
+    assert!(ended.status.success(), "{ended:?}");
+    until("the port goes with the run", || answer_at(local).is_none().then_some(()));
+
+    std::fs::remove_file(cluster.path("work/enough")).expect("the file");
+    task("again");
+    let said = cluster.sluice(&["apply", "-y", "-d", "-f", "task.dstack.yml"]);
+    assert!(!said.stderr.contains("ports"), "{said:?}");
+    said.ok();
+    until("it runs", || (cluster.listed_run("again")["status"] == "running").then_some(()));
+    let inside = inside.to_string();
+    for words in [&["port", "again"][..], &["port", "again", &inside]] {
+        let held = Held(cluster.spawn(words));
+        assert_eq!(until("the named port is here", || answer_at(local)), "from the port");
+        drop(held);
+        until("the port goes with the command", || answer_at(local).is_none().then_some(()));
+    }
+    cluster.write("enough", "");
+    let job = cluster.submit_sleeper("-n1");
+    cluster.await_state(job, "RUNNING");
+    let said = cluster.sluice(&["port", &job.to_string()]);
+    assert!(said.code != 0 && said.stderr.contains("names no `ports`"), "{said:?}");
+}
+
 /// `ssh` says of every name that it was denied.
 #[test]
 fn up_attach_says_why_it_does_not_get_in() {
-    let cluster = Cluster::up(TWO_NODES);
+    let cluster = Cluster::up(&format!("{TWO_NODES}MinJobAge=2\n"));
     let job = cluster.submit(&["--wrap", "true"]);
     assert_eq!(cluster.await_end(job), "COMPLETED|0:0");
     let reasons = [
@@ -79,6 +135,22 @@ fn up_attach_says_why_it_does_not_get_in() {
         assert_ne!(said.code, 0, "{name}");
         assert!(said.stderr.contains(&reason), "{name}: {}", said.stderr);
     }
+    // Nothing else is said of one that has ended.
+    let job = job.to_string();
+    let line = format!(
+        "sluice: error: run {job} has ended (exited (0)): `sluice logs {job}` has its log\n"
+    );
+    let assert_told = || {
+        for command in [&["attach", &*job][..], &["port", &job, "80"], &["metrics", &job]] {
+            let said = cluster.sluice(command);
+            assert_eq!((said.code, said.stderr.as_str()), (1, line.as_str()), "{command:?}");
+        }
+    };
+    assert_told();
+    until("only the books have it", || {
+        cluster.sluice(&["squeue", "-h", "-t", "all"]).ok().is_empty().then_some(())
+    });
+    assert_told();
 }
 
 /// As Airflow's and Prefect's operators do it: a shell script that ends with the first command that fails.

@@ -133,6 +133,19 @@ fn up_events_of_volumes_and_single_fleets_are_shown() {
 #[test]
 fn up_attach_prints_the_log_of_a_run_until_its_end() {
     let cluster = Cluster::up(TWO_NODES);
+    // A variable of the command line comes before the file's.
+    let resources = "resources: {cpu: 1.., memory: 64MB.., disk: 0GB..}";
+    let text = format!(
+        "type: task\nname: told\nenv: [A=old, B=kept]\ncommands: [echo $A $B $C]\n{resources}\n"
+    );
+    cluster.write("told.dstack.yml", &text);
+    let mut told = cluster.command(&["apply", "-y", "-f", "told.dstack.yml", "-e", "A=new"]);
+    let told: CommandOutput =
+        told.args(["--env", "C"]).env("C", "here").output().expect("the program runs").into();
+    assert!(told.stdout.contains("\nnew kept here\n"), "{told:?}");
+    let unset = cluster.sluice(&["apply", "-y", "-f", "told.dstack.yml", "-e", "NOT_SET_HERE"]);
+    let words = "told.dstack.yml: `NOT_SET_HERE` is to be taken from the environment";
+    assert!(unset.code != 0 && unset.stderr.contains(words), "{unset:?}");
     run_to_its_end(&cluster, "talks", "echo one, echo two");
     assert_eq!(cluster.sluice(&["attach", "talks", "--logs", "--job", "0"]).ok(), "one\ntwo\n");
     let refused = cluster.sluice(&["attach", "talks", "--logs", "--since", "5m"]);

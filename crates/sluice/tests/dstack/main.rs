@@ -17,6 +17,7 @@ mod mpi;
 mod multi_node;
 mod offers;
 mod other_language;
+mod priority;
 mod published_client;
 mod published_services;
 mod retry;

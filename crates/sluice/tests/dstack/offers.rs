@@ -115,6 +115,14 @@ fn up_plan_says_which_type_a_configuration_has() {
     file(&cluster, "it", "", "");
     let asked = cluster.sluice(&["apply", "-f", "task.dstack.yml"]);
     assert!(asked.stdout.contains("task (nodes=1)"), "{asked:?}");
+    // Beside the least CPU and memory that it asks for stands what it would get, with the reason.
+    let larger = "\n More is offered than is asked for: the run gets ";
+    assert!(asked.stdout.contains(larger), "{asked:?}");
+    let exact = "resources: {cpu: 2, memory: 64MB, disk: 0GB..}\n";
+    let text = format!("type: task\nname: it\ncommands: [sleep 600]\n{exact}");
+    cluster.write("task.dstack.yml", &text);
+    let asked = cluster.sluice(&["apply", "-f", "task.dstack.yml"]);
+    assert!(!asked.stdout.contains(larger), "{asked:?}");
     assert_eq!(cluster.sluice(&["squeue", "-h"]).ok(), "", "nobody has answered");
 }
 

@@ -217,7 +217,7 @@ fn up_published_client_runs_a_dev_environment_in_a_project_and_shows_its_events(
             assert!(said.contains(line), "{line}\n{said}");
         }
     }
-    let all = cluster.sluice(&["event"]).ok();
+    let all = cluster.sluice(&["event", "--all"]).ok();
     assert!(all.contains("[project atlas] Project created"), "{all}");
     let members = cluster.sluice(&["project", "add", "atlas", "nobody", "--role", "boss"]);
     assert!(members.stderr.contains("expected user, manager or admin"), "{members:?}");

@@ -41,6 +41,7 @@ fn up_a_failed_run_is_tried_again_after_a_pause() {
         let job = waits["job_id"].to_string();
         let shown = cluster.sluice(&["scontrol", "show", "job", &job]).ok();
         assert!(shown.contains(&format!("Restarts={attempt} ")), "{shown}");
+        assert!(!shown.contains("StdOut="), "the server has its log, and no file: {shown}");
         let time = |key: &str| {
             let word = shown.split_whitespace().find_map(|word| word.strip_prefix(key));
             let word = word.unwrap_or_else(|| panic!("{key} in {shown}"));

@@ -1,8 +1,9 @@
-//! A database that is slow, full, read-only or away: commands are refused in one line or wait, jobs run on, and nothing is lost.
+//! A database that is slow, full, read-only, away or out of sessions: commands are refused in one line or wait, jobs run on, and nothing
+//! is lost.
 
 use crate::database::TestDatabase;
 use crate::harness::clock::Clock;
-use crate::harness::{Cluster, CommandOutput, TIMEOUT, TWO_NODES, within};
+use crate::harness::{Cluster, CommandOutput, TIMEOUT, TWO_NODES, signal, within};
 use crate::servers::{Server, agent, jobs, server_command};
 use std::collections::BTreeSet;
 use std::process::Stdio;
@@ -23,6 +24,14 @@ fn end_sessions(database: &TestDatabase) {
     let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
                WHERE application_name = 'sluice' AND pid <> pg_backend_pid()";
     database.execute("postgres", end);
+}
+
+/// A job of node1 that runs, and ends with 3 when the file `go` is there. The file `runs` has its begin and its end.
+fn job_that_notes_its_end(cluster: &Cluster) -> u32 {
+    let body = "echo run >> runs; until [ -e go ]; do sleep 0.05; done; echo ended >> runs; exit 3";
+    let job = cluster.submit(&["-w", "node1", "--no-requeue", "-o", "/dev/null", "--wrap", body]);
+    cluster.await_file("runs", |text| !text.is_empty());
+    job
 }
 
 /// Makes every commit of the journal do this first.
@@ -106,11 +115,7 @@ fn up_server_waits_for_a_database_that_has_no_session_left() {
     let mut database = TestDatabase::start();
     let settings = ["max_connections=6", "superuser_reserved_connections=0", "max_wal_senders=0"];
     database.serve_with(&settings, None);
-    let mut idle = Vec::new();
-    within(TIMEOUT, "no session is left", || {
-        idle.push(database.idle_session());
-        (!database.takes_sessions()).then_some(())
-    });
+    let held = database.take_sessions("sluice", 6);
     let cluster = Cluster::folder(TWO_NODES);
     let log = std::fs::File::create(cluster.path("server.log")).expect("a log");
     let mut command = server_command(&cluster, &database.url());
@@ -119,12 +124,44 @@ fn up_server_waits_for_a_database_that_has_no_session_left() {
         let log = std::fs::read_to_string(cluster.path("server.log")).unwrap_or_default();
         log.contains("too many clients").then_some(())
     });
-    for mut session in idle {
-        session.kill().expect("killed");
-        session.wait().expect("ended");
-    }
+    drop(held);
     server.await_line("sluice is up");
     submit(&cluster).ok();
+}
+
+#[test]
+fn up_leader_that_finds_no_session_left_refuses_in_one_line_while_its_job_runs_on() {
+    let mut database = TestDatabase::start();
+    let settings = ["max_connections=8", "superuser_reserved_connections=3", "max_wal_senders=0"];
+    database.serve_with(&settings, None);
+    // The tests' own user is a superuser, who always has a session left to end those of others.
+    database.execute("postgres", "CREATE ROLE ordinary LOGIN");
+    database.execute("postgres", "ALTER DATABASE sluice OWNER TO ordinary");
+    let cluster = Cluster::folder(TWO_NODES);
+    let store = format!("[store]\nurl = '{}'\n", database.url_as("ordinary"));
+    cluster.write_conf("sluice.toml", &store);
+    // With a keeper: a server that ends because it had no session for long is started again, with the same ports.
+    cluster.start();
+    let job = job_that_notes_its_end(&cluster);
+    // It is frozen until all sessions are taken: else it would have those again that it loses.
+    let server = cluster.pid("server");
+    signal(server, "STOP");
+    end_sessions(&database);
+    let held = database.take_sessions("ordinary", 5);
+    signal(server, "CONT");
+    refused(&submit(&cluster), "");
+    within(TIMEOUT, "the server finds no session left", || {
+        cluster.log("server").contains("connection slots are reserved").then_some(())
+    });
+    cluster.write("go", "");
+    cluster.await_file("runs", |text| text.contains("ended"));
+    drop(held);
+    within(TIMEOUT, "submits are taken again", || (submit(&cluster).code == 0).then_some(()));
+    assert_eq!(cluster.await_end(job), "FAILED|3:0");
+    let id = job.to_string();
+    let records = cluster.sluice(&["sacct", "-n", "-X", "-D", "-P", "-j", &id, "-o", "State"]);
+    assert_eq!(records.ok(), "FAILED\n", "its end is in the books once");
+    assert_eq!(cluster.read("runs"), "run\nended\n");
 }
 
 #[test]
@@ -160,9 +197,7 @@ fn up_end_of_a_job_is_kept_on_its_node_until_the_database_is_back() {
     let cluster = Cluster::folder(TWO_NODES);
     let _server = Server::lead(&cluster, &database);
     let _agent = agent("node1", &[&cluster]);
-    let body = "echo run >> runs; until [ -e go ]; do sleep 0.05; done; echo ended >> runs; exit 3";
-    let job = cluster.submit(&["-w", "node1", "--no-requeue", "-o", "/dev/null", "--wrap", body]);
-    cluster.await_file("runs", |text| !text.is_empty());
+    let job = job_that_notes_its_end(&cluster);
     database.crash();
     cluster.write("go", "");
     cluster.await_file("runs", |text| text.contains("ended"));

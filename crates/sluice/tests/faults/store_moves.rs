@@ -93,6 +93,11 @@ fn up_state_moves_to_a_database_and_back_with_its_books() {
 
     let mut server = start(Some(&url));
     seen();
+    // The first script that is stored behind those that were moved.
+    let stored = cluster.submit(&["-H", "--wrap", "echo behind"]).to_string();
+    let script = cluster.sluice(&["scontrol", "write", "batch_script", &stored, "-"]).ok();
+    assert!(script.contains("echo behind"), "{script}");
+    cluster.sluice(&["scancel", &stored]).ok();
     let led = migrate(&url, &state);
     assert_ne!(led.code, 0, "a server runs");
     // The books of another server of the cluster are made from the database.

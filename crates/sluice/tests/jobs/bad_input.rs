@@ -172,7 +172,7 @@ const QUESTIONS: &[Row] = &[
         "squeue: unrecognized option '--bogus'\nTry \"squeue --help\" for more information\n",
     ),
     ("squeue -j 999999", 1, "", "slurm_load_jobs error: Invalid job id specified\n"),
-    ("squeue -h -p nosuch", 0, "", ""),
+    ("squeue -h -p nosuch", 0, "", "squeue: note: there is no partition nosuch\n"),
     ("sinfo -O bogus", 0, "\n\n", "sinfo: error: Invalid job format specification: bogus\n"),
     (
         "sinfo -n nosuch",

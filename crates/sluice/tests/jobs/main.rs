@@ -5,6 +5,7 @@ mod harness;
 
 mod admin_options;
 mod bad_input;
+mod byte_texts;
 mod check_files;
 mod cpu_time;
 mod held_allocations;

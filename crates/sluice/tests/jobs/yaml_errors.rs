@@ -75,6 +75,15 @@ fn up_a_bad_yaml_configuration_is_reported_by_line_and_column() {
     let said = cluster.sluice(&["apply", "-f", "t.dstack.yml", "-y", "-d"]);
     assert_eq!(said.code, 1, "{said:?}");
     assert!(said.stderr.contains("run large was not submitted"), "{}", said.stderr);
+    // What would be right is said where a file or a repository is missing.
+    let said = cluster.sluice(&["apply", "-y"]);
+    let line = "sluice: error: .dstack.yml is not here: name the configuration with -f FILE\n";
+    assert_eq!((said.code, said.stderr.as_str()), (1, line));
+    cluster.write("t.dstack.yml", "type: task\nname: cloned\ncommands: [a]\nrepos: [.]\n");
+    let said = cluster.sluice(&["apply", "-f", "t.dstack.yml", "-y", "-d"]);
+    assert!(said.code == 1 && said.stderr.starts_with("sluice: error: `repos`: .: "), "{said:?}");
+    let words = "; `files: [.]` brings a folder along as it is\n";
+    assert!(said.stderr.ends_with(words) && said.stderr.lines().count() == 1, "{said:?}");
     for verb in ["logs", "stop"] {
         let said = cluster.sluice(&[verb, "nosuch"]);
         assert_eq!((said.code, said.stderr.as_str()), (1, "sluice: error: Run nosuch not found\n"));

@@ -89,6 +89,32 @@ fn root_images_that_cannot_be_run_are_one_line_each() {
     assert_nothing_is_left(&cluster);
 }
 
+/// The runtime that the site names is not on the node: a step, a script and a run of dstack's each say so.
+#[test]
+fn root_a_runtime_that_is_not_there_is_one_line_and_leaves_nothing() {
+    let cluster = cluster("[containers]\nruntime = '/nowhere/runc'\n");
+    let why = "container runtime /nowhere/runc: no such file";
+    let rootfs = cluster.path("work/rootfs");
+    let root = rootfs.display();
+    let said = cluster.shell_as(USER, &format!("srun --container={root} true"));
+    assert_ne!(said.code, 0);
+    assert!(said.stderr.contains(why), "{}", said.stderr);
+    assert!(said.stderr.lines().count() <= 2, "{}", said.stderr);
+    let job = cluster.submit_as(USER, &format!("-o out --container={root} --wrap true"));
+    assert!(!cluster.await_end(job).starts_with("COMPLETED"));
+    let out = cluster.read("out");
+    assert!(out.contains(why) && out.lines().count() == 1, "{out}");
+    let task = format!(
+        "type: task\nname: none\nimage: {root}\ncommands: [true]\n\
+         resources: {{cpu: 1, memory: 100MB}}\n"
+    );
+    cluster.write("task.dstack.yml", &task);
+    let said = cluster.sluice(&["apply", "-y", "-f", "task.dstack.yml"]);
+    let all = format!("{}{}", said.stdout, said.stderr);
+    assert!(said.code != 0 && all.contains(why), "{all}");
+    assert_nothing_is_left(&cluster);
+}
+
 /// Archives that name what is outside of them, and some that are cut off: the layer is refused in one line, or what it names is
 /// inside of it.
 #[test]

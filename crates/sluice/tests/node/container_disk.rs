@@ -100,6 +100,14 @@ fn root_shared_memory_has_the_size_that_is_asked_for_without_a_container_too() {
     let said = task("");
     assert!(said.contains(&format!("\n{}\n", 20 << 20)), "{said}");
     assert!(!path.exists(), "it is the run's own where no size is asked for, too");
+    let text = format!(
+        "type: task\nname: inside\nimage: {}\ncommands: ['grep \" /dev/shm \" /proc/mounts']\n\
+         resources: {{cpu: 1, memory: 100MB, shm_size: 10MB}}\n",
+        cluster.path("work/rootfs").display()
+    );
+    cluster.write("task.dstack.yml", &text);
+    let said = cluster.sluice(&["apply", "-y", "-f", "task.dstack.yml"]).stdout;
+    assert!(said.contains("size=10240k"), "in a container: {said}");
 }
 
 /// A server that is started anew has a new socket.

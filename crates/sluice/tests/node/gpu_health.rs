@@ -154,7 +154,7 @@ fn up_what_a_job_does_with_its_gpus_is_in_sstat_sacct_and_metrics() {
         assert!(line.is_some_and(|line| line.contains(used)), "{id}: {booked}");
     }
     let ended = cluster.sluice(&["metrics", "train"]);
-    assert_eq!((ended.code, ended.stderr.contains("run train is not running")), (1, true));
+    assert_eq!((ended.code, ended.stderr.contains("run train has ended (")), (1, true));
 }
 
 /// Answers every request with this text, or with nothing for as long as the test runs.

@@ -34,7 +34,7 @@ Job 3 (sleeper, me, partition gpu) waits: Resources
   Its turn has come; not enough is free for it.
   2 nodes node[1-2]: at most 2 of 8 GPUs free, 4 asked.
   On them: job 2 (me) until TIME at the latest; job 1 (me) until TIME at the latest.
-  A place is kept for it: TIME on node2 (partition gpu).
+  A place is kept for it: jobs behind it may not delay it.
   Expected start: TIME on node2 (partition gpu).
 "
     );
@@ -46,7 +46,7 @@ Job 4 (sleeper, me, partition gpu) waits: Priority
   2 nodes node[1-2]: at most 2 of 8 GPUs free, 3 asked.
   On them: job 2 (me) until TIME at the latest; job 1 (me) until TIME at the latest.
   Ahead of it: 1 job; first 3 (me).
-  A place is kept for it: TIME on node2 (partition gpu).
+  A place is kept for it: jobs behind it may not delay it.
   Expected start: TIME on node2 (partition gpu).
 "
     );
@@ -209,7 +209,8 @@ fn up_a_refusal_names_the_constraint_that_no_node_meets() {
         (
             "sbatch -p nosuch --wrap true",
             format!(
-                "sbatch: error: invalid partition specified: nosuch\n{}",
+                "sbatch: error: invalid partition specified: nosuch\n\
+                 {}sbatch: note: partitions that you may use: gpu, debug\n",
                 sbatch("Invalid partition name specified")
             ),
         ),
@@ -324,8 +325,14 @@ fn up_ended_jobs_are_explained_by_their_cause() {
     assert!(text.contains("  It ended with exit code 3.\n"), "{text}");
     assert!(text.contains("out.txt\n    | begun\n    | no such epoch\n"), "{text}");
 
-    let unwritable = cluster.submit(&["-o", "/nonexist/x.out", "--wrap", "true"]);
+    let said = cluster.sluice(&["sbatch", "--parsable", "-o", "/nonexist/x.out", "--wrap", "true"]);
+    let note = "sbatch: note: there is no folder /nonexist here: on a node without it";
+    assert!(said.stderr.starts_with(note), "{}", said.stderr);
+    let unwritable: u32 = said.ok().trim().parse().expect("a job id");
     assert_eq!(cluster.await_end(unwritable), "FAILED|0:53");
+    let rows = cluster.shell(&format!("sacct -nP -j {unwritable} -o JobID,State,ExitCode")).ok();
+    let script = format!("{unwritable}|FAILED|0:53\n{unwritable}.batch|CANCELLED|0:53\n");
+    assert_eq!(rows, script, "as Slurm has it");
     let text = explained(&cluster, &unwritable.to_string());
     assert!(text.contains("could not be started on node1: "), "{text}");
     assert!(text.contains("/nonexist/x.out"), "{text}");

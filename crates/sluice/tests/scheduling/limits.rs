@@ -192,15 +192,20 @@ fn up_submits_over_a_limit_are_refused_in_slurms_words_and_leave_no_job() {
     }
     manage(&cluster, "modify qos t set Flags=RequiresReservation").ok();
     let refused = [
-        ("--qos=t", "Invalid qos specification"),
-        ("--qos=nosuch", "Invalid qos specification"),
-        ("-A nosuch", "Invalid account or account/partition combination specified"),
+        ("--qos=t", "Invalid qos specification", "QOS that you may use: high"),
+        ("--qos=nosuch", "Invalid qos specification", "QOS that you may use: high"),
+        (
+            "-A nosuch",
+            "Invalid account or account/partition combination specified",
+            "accounts that you may use: chem",
+        ),
     ];
-    for (args, sentence) in refused {
+    for (args, sentence, names) in refused {
         let said = cluster.shell(&format!("sbatch {args} --wrap true"));
         let expected = format!("sbatch: error: Batch job submission failed: {sentence}\n");
         assert_eq!(said.code, 1, "{args}");
         assert!(said.stderr.starts_with(&expected), "{args}: {}", said.stderr);
+        assert!(said.stderr.contains(&format!("note: {names}, ")), "{args}: {}", said.stderr);
     }
     assert_eq!(
         cluster.shell("squeue -h -t all").ok().lines().filter(|l| l.contains("PD")).count(),

@@ -48,6 +48,13 @@ fn up_every_job_that_can_ever_start_has_an_estimate() {
     let head = "             JOBID PARTITION     NAME     USER ST          START_TIME  NODES SCHEDNODES           NODELIST(REASON)";
     assert_eq!(listing.lines().next(), Some(head));
     assert_eq!(listing.lines().count(), 6, "{listing}");
+    // A plan keeps a place for one task of the array at a time, and an earlier one for a job behind it.
+    let last = cluster.submit_sleeper("-t 10 -n 32");
+    let start = cluster.shell(&format!("squeue --start -h -j {last} -o %S")).ok();
+    let told = cluster.sluice(&["explain", &last.to_string()]).ok();
+    assert!(told.contains(&format!("  Expected start: {} on ", start.trim())), "{start} {told}");
+    let kept = "  A place is kept for it: jobs behind it may not delay it.\n";
+    assert!(told.contains(kept), "{told}");
 }
 
 #[test]
@@ -81,6 +88,9 @@ fn up_test_only_estimates_a_start_behind_all_pending_jobs() {
         (!said.stderr.contains(&two)).then_some(())
     });
     cluster.shell("scontrol update node=node[1-2] state=drain reason=test").ok();
+    let unknown = cluster.shell("sbatch --test-only -p nosuch --wrap true");
+    let names = "sbatch: note: partitions that you may use: gpu, debug\n";
+    assert!(unknown.code == 1 && unknown.stderr.ends_with(names), "{}", unknown.stderr);
     let never = "allocation failure: Requested node configuration is not available\n\
                  sbatch: note: as things stand it would not start at all: Nodes required for job are \
                  DOWN, DRAINED or reserved for jobs in higher priority partitions\n";

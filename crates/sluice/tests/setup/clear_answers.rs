@@ -70,6 +70,9 @@ fn up_queue_of_a_user_who_does_not_exist_says_so() {
     assert_eq!(said.stdout, "");
     let known = cluster.sluice(&["squeue", "-h", "-u", "daemon"]);
     assert_eq!((known.code, known.stderr.as_str()), (0, ""));
+    let said = cluster.sluice(&["squeue", "-p", "gpu,gpus", "-w", "node[1,9]"]);
+    let notes = "squeue: note: there is no partition gpus\nsqueue: note: there is no node node9\n";
+    assert_eq!((said.code, said.stderr.as_str()), (0, notes), "{}", said.stdout);
 }
 
 #[test]
@@ -261,6 +264,17 @@ fn up_token_on_loopback_comes_with_the_fingerprint_and_where_it_works() {
         "{}",
         said.stderr
     );
+}
+
+#[test]
+fn up_token_of_an_unknown_user_is_made_with_a_note() {
+    let cluster = Cluster::up(TWO_NODES);
+    let said = cluster.sluice(&["token", "user", "no-such-user"]);
+    assert_eq!((said.code, said.stdout.lines().count()), (0, 1), "{}", said.stderr);
+    let note = "note: the server's machine has no user \"no-such-user\": the token is refused";
+    assert!(said.stderr.contains(note), "{}", said.stderr);
+    let known = cluster.sluice(&["token", "user", "root"]);
+    assert!(!known.stderr.contains("note: "), "{}", known.stderr);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::power::PowerCluster;
 use crate::harness::hosts::Hosts;
-use crate::harness::{Cluster, CommandOutput, program, until};
+use crate::harness::{Cluster, CommandOutput, TWO_NODES, program, until};
 use serde_json::Value;
 use std::path::Path;
 
@@ -264,6 +264,22 @@ fn root_certificate_renews_itself_and_one_that_has_ended_says_what_to_do() {
     site.hosts.stop(off);
     site.agent(1, "one", &["--join", &file]);
     site.await_state("node01", "idle");
+}
+
+#[test]
+fn up_agent_and_doctor_say_which_of_its_nodes_the_server_refuses() {
+    let cluster = Cluster::up(TWO_NODES);
+    assert!(!cluster.sluice(&["doctor"]).stdout.contains("refuses"));
+    cluster.sluice(&["node", "remove", "node2"]).ok();
+    let words = "this certificate does not speak for node node2";
+    let log =
+        until("the agent says it", || Some(cluster.log("agent")).filter(|log| log.contains(words)));
+    let lines: Vec<&str> = log.lines().filter(|line| line.contains("refuses a node")).collect();
+    assert!(lines.iter().all(|line| line.contains("node=\"node2\"")), "{lines:?}");
+    let found = cluster.sluice(&["doctor"]);
+    assert_eq!(found.code, 1, "{found:?}");
+    assert!(found.stdout.contains(&format!("agent: {words}")), "{found:?}");
+    assert!(found.stdout.contains("sluice node show node2"), "{found:?}");
 }
 
 /// The machines of a site start in any order. What no later server changes ends an agent, as before.

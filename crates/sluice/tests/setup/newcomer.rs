@@ -13,6 +13,10 @@ fn up_help_has_topics_and_the_help_of_verbs() {
     assert!(cluster.sluice(&["help", "exit", "codes"]).ok().contains("0:125"));
     assert!(cluster.sluice(&["help", "top"]).ok().contains("--once"));
     assert!(cluster.sluice(&["logs", "--help"]).ok().contains("Examples:\n  sluice logs "));
+    // The environment names a server here: that is no option that was given.
+    let said = cluster.sluice(&["explain"]);
+    assert!(said.code == 2 && said.stderr.contains("Usage: sluice explain "), "{said:?}");
+    assert!(!said.stderr.contains("--state") && !said.stderr.contains("--server"), "{said:?}");
     let said = cluster.sluice(&["help", "nonsense"]);
     assert_eq!(said.code, 1);
     assert!(said.stderr.contains("the topics are resources, limits"), "{}", said.stderr);
@@ -43,6 +47,14 @@ fn up_job_that_asks_for_more_than_its_partition_gives_is_noted_and_explained_wit
     assert_eq!(said.code, 0, "{}", said.stderr);
     let note = "sbatch: note: partition gpu gives a job at most 2 nodes, 3 asked: the job waits";
     assert!(said.stderr.starts_with(note), "{}", said.stderr);
+    for command in ["srun", "salloc"] {
+        let file = format!("{command}.err");
+        let mut waits = cluster.spawn_shell(&format!("{command} -N3 -J wide true 2> {file}"));
+        let note = note.replace("sbatch: ", &format!("{command}: "));
+        cluster.await_file(&file, |text| text.contains(&note));
+        cluster.sluice(&["scancel", "-n", "wide"]).ok();
+        waits.wait().expect("it was waited for");
+    }
     let explain = |job: u32, what: &str| {
         until(what, || {
             let said = cluster.sluice(&["explain", &job.to_string()]).stdout;
@@ -78,6 +90,16 @@ PartitionName=main Nodes=n1 Default=YES
     let said = cluster.sluice(&["sbatch", "--gres=gpu:1", "--wrap", "true"]);
     assert_eq!(said.code, 1, "{}", said.stdout);
     assert!(said.stderr.contains("note: no node of this cluster has GPUs"), "{}", said.stderr);
+    // dstack's side says it in dstack's words, and points at no amount that is not to blame.
+    let task =
+        "type: task\nname: train\ncommands: [a]\nresources: {cpu: 1, memory: 64MB, gpu: A100}\n";
+    cluster.write("train.dstack.yml", task);
+    let refused = cluster.sluice(&["apply", "-y", "-f", "train.dstack.yml"]);
+    let words = "no node of this cluster has GPUs; `gpu: ";
+    assert!(refused.code != 0 && refused.stdout.contains(words), "{refused:?}");
+    let words = format!("run train was not submitted: {words}");
+    assert!(refused.stderr.contains(&words), "{refused:?}");
+    assert!(!format!("{refused:?}").contains("is exact"), "{refused:?}");
 }
 
 #[test]
@@ -98,7 +120,11 @@ fn up_doctor_fails_where_a_node_is_out_of_service_and_says_alike_nodes_once() {
             "remedy": "scontrol update NodeName=node1 State=RESUME",
         }])
     );
-    cluster.sluice(&["down"]).ok();
+    let job = cluster.submit_sleeper("");
+    cluster.await_state(job, "RUNNING");
+    let said = cluster.sluice(&["down"]).ok();
+    let left = format!("sluice is down\n1 job goes on running: {job}. After the next `sluice up`,");
+    assert!(said.starts_with(&left), "{said}");
     assert_eq!(cluster.sluice(&["doctor"]).code, 1, "no server answers");
 }
 
@@ -123,9 +149,14 @@ fn up_making_a_project_does_not_change_what_its_makers_other_jobs_are_charged_to
 #[test]
 fn up_logs_take_tasks_of_arrays_and_say_which_one_they_show() {
     let cluster = Cluster::up(TWO_NODES);
-    let array = cluster.submit(&["-a", "1-2", "--wrap", "echo task-$SLURM_ARRAY_TASK_ID"]);
+    let array = cluster.submit(&["-a", "1-11", "--wrap", "echo task-$SLURM_ARRAY_TASK_ID"]);
+    (1..=11).for_each(|task| drop(cluster.await_end(format!("{array}_{task}"))));
+    let listed = cluster.sluice(&["ps", "-a"]).ok();
+    let is_task = |word: &&str| word.starts_with(&format!("{array}_"));
+    let tasks: Vec<&str> = listed.split_whitespace().filter(is_task).collect();
+    let in_order: Vec<String> = (1..=11).map(|task| format!("{array}_{task}")).collect();
+    assert_eq!(tasks, in_order, "{listed}");
     for task in [1, 2] {
-        cluster.await_end(format!("{array}_{task}"));
         let said = cluster.sluice(&["logs", &format!("{array}_{task}")]);
         assert_eq!((said.stdout, said.stderr), (format!("task-{task}\n"), String::new()));
     }

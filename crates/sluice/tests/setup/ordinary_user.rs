@@ -91,11 +91,17 @@ fn doctor_ends_quietly_when_its_reader_has_gone() {
 #[test]
 fn root_the_demo_works_for_an_ordinary_user() {
     let cluster = Cluster::folder(TWO_NODES);
-    let said = cluster.shell_as(USER, &format!("HOME=/tmp TMPDIR=/tmp {} demo", program()));
+    let (uid, gid) = ids();
+    let home = cluster.path("home");
+    std::fs::create_dir(&home).unwrap();
+    chown(&home, Some(uid), Some(gid)).unwrap();
+    let line = format!("HOME={} TMPDIR=/tmp {} demo", home.display(), program());
+    let said = cluster.shell_as(USER, &line);
     assert_eq!(said.code, 0, "{}\n{}", said.stdout, said.stderr);
     assert!(said.stdout.contains("every scene went as it must"));
     let folder = said.stdout.lines().find_map(|l| l.strip_prefix("evidence: ")).unwrap();
-    std::fs::remove_dir_all(std::path::Path::new(folder).parent().unwrap()).unwrap();
+    assert!(folder.ends_with("/home/.local/state/sluice-demo"), "beside his state: {folder}");
+    assert!(std::path::Path::new(folder).join("sacct.txt").exists(), "{}", said.stdout);
 }
 
 #[test]

@@ -156,7 +156,9 @@ fn up_gateway_speaks_http_2_and_websocket_and_follows_the_domain_of_the_site() {
     cluster.write_conf("sluice.toml", "[proxy]\ndomain = 'apps.test'\n");
     cluster.shell("scontrol reconfigure").ok();
     let page = until("it knows the domain", || Some(named()).filter(|page| page.status == 200));
-    assert_eq!(page.text().lines().next(), Some("/by/name"), "{}", page.text());
+    let text = page.text();
+    assert_eq!(text.lines().next(), Some("/by/name"), "{text}");
+    assert!(text.contains("x-forwarded-for: 127.0.0.1\n"), "{text}");
     assert!(listed_urls(&cluster).iter().any(|url| url == "https://web.apps.test/"));
 }
 
@@ -196,7 +198,15 @@ fn up_service_is_published_by_the_gateway_that_it_names_alone() {
     until("the gateway gives it up", || (status(&second.address) == 404).then_some(()));
     until("it answers at the server", || (status(&server) == 200).then_some(()));
     assert_eq!(status(&first.address), 404);
-    assert!(listed_urls(&cluster).iter().any(|url| url == PAGE));
+    let at_the_server = format!("http://{}{PAGE}", cluster.address_of("proxy"));
+    assert!(listed_urls(&cluster).contains(&at_the_server), "{:?}", listed_urls(&cluster));
+    // The default gateway of its project publishes what names none, and no other does.
+    let unknown = cluster.sluice(&["project", "gateway", "main", "gone"]);
+    assert!(unknown.code != 0 && unknown.stderr.contains("gone"), "{}", unknown.stderr);
+    cluster.sluice(&["project", "gateway", "main", "edge"]).ok();
+    apply(&cluster, free_port(), "gateway: true");
+    until("its project's gateway answers", || (status(&first.address) == 200).then_some(()));
+    assert_eq!(status(&second.address), 404);
 }
 
 #[test]

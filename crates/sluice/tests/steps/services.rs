@@ -88,20 +88,37 @@ fn up_service_answers_members_of_its_project_by_any_replica() {
     let cluster = Cluster::up(TWO_NODES);
     let (token, base) = (admin(&cluster), "/proxy/services/main/web");
     let said = apply(&cluster, free_port(), "replicas: 2");
-    assert!(said.contains("/proxy/services/main/web/"), "{said}");
+    let whole = format!("http://{}{base}/", cluster.address_of("proxy"));
+    assert!(said.contains(&format!("Service web is at {whole}\n")), "{said}");
     let first = get(&cluster, &format!("{base}/"), &[&token]);
     assert_ne!(first.status, 404, "it is known once it was applied: {}", first.text());
     until("both replicas run", || (replicas(&cluster).len() == 2).then_some(()));
     let listed = cluster.sluice(&["ps", "--json"]).ok();
     let listed: serde_json::Value = serde_json::from_str(&listed).expect("JSON");
     for run in listed["runs"].as_array().expect("runs") {
-        assert_eq!(run["service"]["url"], "/proxy/services/main/web/", "{run}");
+        assert_eq!(run["service"]["url"], whole, "{run}");
     }
+    for command in [&["ps", "-v"][..], &["run", "get", "web"], &["run", "get", "web", "--json"]] {
+        let shown = cluster.sluice(command).ok();
+        assert!(shown.contains(&whole), "{command:?}: {shown}");
+    }
+    // Who reaches the server by an address has the service below that, as by dstack's client.
+    let server = format!("http://{}", cluster.address_of("listen"));
+    let secret = std::fs::read_to_string(cluster.state().join("admin.token")).expect("a token");
+    let mut listing = cluster.command(&["ps", "--json", "--server", &server]);
+    let listed: CommandOutput =
+        listing.env("SLUICE_TOKEN", secret.trim()).output().expect("the program runs").into();
+    let listed = listed.ok();
+    assert!(listed.contains(&format!("\"url\":\"{server}{base}/\"")), "{listed}");
     let page = answered(&cluster, &format!("{base}/a/b?c=d"), &[&token]);
     let text = page.text();
     assert_eq!(text.lines().next(), Some("/a/b?c=d"), "{text}");
     assert!(!text.contains("authorization"), "the token is not the service's to see: {text}");
     assert!(text.contains(&format!("x-forwarded-prefix: {base}/")), "{text}");
+    assert!(text.contains("x-forwarded-for: 127.0.0.1\n"), "{text}");
+    let forged = ["Connection: x-forwarded-for", "X-Forwarded-For: 192.0.2.1", &*token];
+    let text = get(&cluster, &format!("{base}/"), &forged).text();
+    assert!(text.contains("x-forwarded-for: 192.0.2.1, 127.0.0.1\n"), "{text}");
     let policy = page.header("content-security-policy").unwrap_or_default();
     assert!(policy.starts_with("sandbox") && !policy.contains("same-origin"), "{}", page.head);
     let bare = get(&cluster, base, &[&token]);
@@ -292,9 +309,14 @@ fn up_replica_gets_requests_while_its_probe_succeeds() {
             answer.text().contains(part).then_some(answer)
         })
     };
+    let until_shown = |sign: &str| {
+        until(sign, || cluster.sluice(&["ps", "-v"]).ok().contains(sign).then_some(()));
+    };
     assert_eq!(until_said("no replica of service web is ready").status, 503);
+    until_shown(" × ");
     cluster.write("healthy", "");
     answered(&cluster, PAGE, &[&token]);
+    until_shown(" ✓ ");
     std::fs::remove_file(cluster.path("work").join("healthy")).expect("removed");
     assert_eq!(until_said("no replica of service web is ready").status, 503);
 }
@@ -333,6 +355,15 @@ fn up_model_of_a_service_is_asked_by_its_name() {
     let expected = serde_json::json!({"model": "ended", "messages": [], "stop": ["</s>"]});
     assert_eq!((answer.status, sent), (200, expected));
     assert_eq!(answer.header("x-path"), Some("/v1/chat/completions"), "{}", answer.head);
+    // A name that another service claims, and a template that TGI would not be given.
+    for (lines, why) in [
+        ("model: tiny", "service web of main has model tiny"),
+        ("model: {name: m, format: tgi, chat_template: x}", "`model.chat_template`: is not"),
+    ] {
+        let refused = try_apply_server(&cluster, "second", free_port(), lines);
+        assert!(refused.code != 0 && refused.stderr.contains(why), "{lines}: {}", refused.stderr);
+    }
+    assert_eq!(cluster.sluice(&["squeue", "-h", "-n", "second", "-t", "all"]).ok(), "");
 }
 
 #[test]
@@ -401,6 +432,27 @@ fn up_update_of_a_service_loses_no_request() {
     assert_eq!(get(&cluster, PAGE, &[&token]).status, 200);
     let again = apply(&cluster, port, "env: [A=b]");
     assert!(again.contains("Detected no changes"), "{again}");
+}
+
+/// There is a place for three replicas, and the service has two.
+#[test]
+fn up_update_needs_the_place_of_one_replica_alone() {
+    let cluster = Cluster::up(
+        "ClusterName=test\nSlurmdParameters=config_overrides\nDefMemPerCPU=16\nKillWait=1\n\
+         NodeName=node1 CPUs=3 RealMemory=1000\nPartitionName=main Nodes=node1 Default=YES State=UP\n",
+    );
+    let token = admin(&cluster);
+    apply(&cluster, free_port(), "replicas: 2");
+    let before = until("both replicas run", || {
+        Some(replicas(&cluster)).filter(|running| running.len() == 2)
+    });
+    apply(&cluster, free_port(), "replicas: 2\nenv: [A=b]");
+    until("both replicas are new", || {
+        let running = replicas(&cluster);
+        let is_new = |job: &String| !before.contains(job);
+        (running.len() == 2 && running.iter().all(is_new)).then_some(())
+    });
+    assert_eq!(get(&cluster, PAGE, &[&token]).status, 200);
 }
 
 #[test]

@@ -88,7 +88,8 @@ pub fn calls(list: List, document: &Value, view: &AccountsView) -> Result<Vec<Ca
         List::Qos => qos(document, view)?.into_iter().map(Call::SetQos).collect(),
         List::Users => users(document, view)?,
         List::Clusters | List::Tres | List::WcKeys => {
-            return Err(format!("{}: it is as the configuration and the jobs make it", list.key()));
+            let why = list.why_fixed().unwrap_or_default();
+            return Err(format!("{}: nothing to change: {why}", list.key()));
         }
     };
     Ok(made)

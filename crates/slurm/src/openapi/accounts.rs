@@ -173,6 +173,16 @@ impl List {
             Self::WcKeys => "wckey",
         }
     }
+
+    /// Why nobody changes the list, in words; `None` for one that is changed.
+    pub fn why_fixed(self) -> Option<&'static str> {
+        match self {
+            Self::Clusters => Some("there is one, which slurm.conf names"),
+            Self::Tres => Some("they are as the configuration makes them"),
+            Self::WcKeys => Some("they are texts of jobs, and no list of them is kept"),
+            Self::Users | Self::Accounts | Self::Associations | Self::Qos => None,
+        }
+    }
 }
 
 /// The objects of a list; of one name, where one is asked for.

@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use super::error::OptionError;
 use super::parse::{self, Word};
 use super::setting::{Setting, Source};
+use model::os_text;
 
 /// The largest script that is taken, in bytes (Slurm's `max_script_size`).
 pub const SCRIPT_BYTES_MAX: usize = model::bounds::SCRIPT_BYTES.most;
@@ -30,13 +31,16 @@ pub struct Script {
 
 /// The script of `--wrap`.
 pub fn wrap(command: &str) -> Vec<u8> {
-    format!("#!/bin/sh\n# This script was created by sbatch --wrap.\n\n{command}\n").into_bytes()
+    let mut script = b"#!/bin/sh\n# This script was created by sbatch --wrap.\n\n".to_vec();
+    script.extend_from_slice(&os_text::to_bytes(command));
+    script.push(b'\n');
+    script
 }
 
 /// The bytes of a script file. A directory reads as empty, as it does for Slurm.
 pub fn load(path: &str) -> Result<Vec<u8>, OptionError> {
     let unreadable = || OptionError::failure(format!("Unable to open file {path}"));
-    let file = std::fs::File::open(path).map_err(|_| unreadable())?;
+    let file = std::fs::File::open(os_text::to_os(path)).map_err(|_| unreadable())?;
     match load_from(file) {
         Err(error) if error.kind() == io::ErrorKind::IsADirectory => Ok(Vec::new()),
         read => read.map_err(|_| unreadable()),
@@ -103,7 +107,7 @@ fn header(name: &str, bytes: &[u8]) -> Result<Header, OptionError> {
     let mut components = vec![Vec::new()];
     let mut notes = Vec::new();
     for (line, number) in bytes.split(|byte| *byte == b'\n').zip(1u32..) {
-        let text = String::from_utf8_lossy(line);
+        let text = os_text::from_bytes(line.to_vec());
         if let Some(directive) = text.strip_prefix(DIRECTIVE) {
             let words = split_words(name, number, directive)?;
             if words.first().is_some_and(|word| COMPONENT.contains(&word.as_str())) {

@@ -145,6 +145,15 @@ fn bad_scripts_are_refused_in_slurms_words() {
 }
 
 #[test]
+fn a_script_is_bytes() {
+    let bytes = b"#!/bin/sh\n# gr\xfcn\n#SBATCH -J gr\xfcn # gr\xfcn\necho gr\xfcn\n".to_vec();
+    let script = read("job.sh", bytes.clone()).expect("a right script");
+    assert_eq!(script.bytes, bytes);
+    let [name] = &script.components[0][..] else { panic!("{:?}", script.components) };
+    assert_eq!(&*os_text::to_bytes(name.text()), b"gr\xfcn");
+}
+
+#[test]
 fn a_script_may_be_as_large_as_the_limit_and_no_larger() {
     let mut bytes = b"#!/bin/sh\n".to_vec();
     bytes.resize(SCRIPT_BYTES_MAX, b'#');

@@ -134,6 +134,7 @@ pub fn cluster(nodes: Vec<NodeView>) -> ClusterView {
         partitions: partitions(),
         topology: None,
         notices: Vec::new(),
+        proxy_url: None,
     }
 }
 
@@ -213,6 +214,7 @@ pub fn spec(name: &str, owner: Principal, request: Request) -> JobSpec {
             sample_s: None,
             container: None,
             service: None,
+            port_forwards: None,
         }
         .into(),
         dependency: None,

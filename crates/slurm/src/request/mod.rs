@@ -83,10 +83,6 @@ pub struct Draft {
 /// The job of an `sbatch`.
 pub fn batch(batch: &Batch, submitter: &Submitter) -> Result<Draft, OptionError> {
     let options = first(&batch.components);
-    let script = String::from_utf8(batch.script.clone()).map_err(|error| {
-        let at = error.utf8_error().valid_up_to();
-        OptionError::failure(format!("Batch script is not UTF-8 text (byte {at})"))
-    })?;
     // Any component may have `--wrap`.
     let wrapped = batch.components.iter().any(|options| options.wrap.is_some());
     let name = match &batch.script_name {
@@ -108,7 +104,7 @@ pub fn batch(batch: &Batch, submitter: &Submitter) -> Result<Draft, OptionError>
         let why = "a container has the environment of its image";
         draft.notes.push(format!("note: --get-user-env has no meaning here: {why}"));
     }
-    draft.submission.script = Some(script);
+    draft.submission.script = Some(batch.script.clone().into());
     draft.submission.environment = Some(batch_environment(options, submitter));
     Ok(draft)
 }
@@ -227,6 +223,7 @@ fn draft(
         workspace: None,
         git_credentials: None,
         group_texts: Vec::new(),
+        is_only_of_call: false,
         is_repeat: false,
     };
     Ok(Draft { submission, notes })
@@ -276,6 +273,7 @@ fn launch(kind: LaunchKind, options: &JobOptions, submitter: &Submitter) -> Laun
         // The script of a batch job runs in it; of an allocation, each `srun` brings its own.
         container: options.container.clone().filter(|_| kind == LaunchKind::Batch).map(Box::new),
         service: None,
+        port_forwards: None,
     }
 }
 

@@ -9,6 +9,10 @@ use model::reason::{
 };
 use model::time::{TimeLimit, format_limit_full};
 use model::tres::TresKind;
+use wire::view::SubmitChoices;
+
+/// How many names are listed that could have been given.
+const CHOICES_MAX: usize = 12;
 
 /// The constraint that was not met; `None` when Slurm's own sentence names it or nothing more is known.
 pub fn text(refusal: &Refusal) -> Option<String> {
@@ -53,6 +57,39 @@ pub fn text(refusal: &Refusal) -> Option<String> {
              `sacctmgr show assoc user=NAME` lists the accounts of a user"
         )),
         _ => None,
+    }
+}
+
+/// The kind of a name that was refused, and that another could be given for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RefusedName {
+    Partition,
+    Account,
+    Qos,
+}
+
+impl RefusedName {
+    pub fn of(refusal: &Refusal) -> Option<Self> {
+        match refusal {
+            Refusal::UnknownPartition(_) | Refusal::PartitionAccess(_) => Some(Self::Partition),
+            Refusal::InvalidAccount(Some(_)) => Some(Self::Account),
+            Refusal::InvalidQos(_) => Some(Self::Qos),
+            _ => None,
+        }
+    }
+
+    /// The names that could have been given, the first few of many.
+    pub fn choices(self, valid: &SubmitChoices) -> Option<String> {
+        let (what, names) = match self {
+            Self::Partition => ("partitions", &valid.partitions),
+            Self::Account => ("accounts", &valid.accounts),
+            Self::Qos => ("QOS", &valid.qos),
+        };
+        let mut listed = names.iter().take(CHOICES_MAX).cloned().collect::<Vec<_>>().join(", ");
+        if names.len() > CHOICES_MAX {
+            listed += &format!(" and {} more", names.len() - CHOICES_MAX);
+        }
+        (!names.is_empty()).then(|| format!("{what} that you may use: {listed}"))
     }
 }
 
@@ -128,11 +165,11 @@ fn unmet_text(unmet: &UnmetConstraint) -> String {
             let (most, asked) = (memory(*most_mib), memory(*asked_mib));
             format!("no node{place} has more than {most} of memory; {asked} asked on one node")
         }
-        NeverFits::Gres { name, asked, most: 0 } => {
+        NeverFits::Gres { name, asked, most: 0, .. } => {
             let asked = units(*asked, name);
             format!("no node{place} has any {}; {asked} asked", plural(name))
         }
-        NeverFits::Gres { name, asked, most } => {
+        NeverFits::Gres { name, asked, most, .. } => {
             let most = units(*most, name);
             format!("no node{place} has more than {most}; {asked} asked on one node")
         }
@@ -162,6 +199,9 @@ fn unmet_text(unmet: &UnmetConstraint) -> String {
         NeverFits::Architecture(asked) => format!("no node{place} has {asked} processors"),
         NeverFits::Machines => format!(
             "no node{place} is of the backends, regions, instance types and spot policy that are asked for"
+        ),
+        NeverFits::OtherProject => format!(
+            "no node{place} is for jobs of this project: machines of a project's backend are for its own"
         ),
         NeverFits::Price { most } => format!("no node{place} costs {most} an hour or less"),
         NeverFits::Layout(asked) => format!("no node{place} has {asked}"),
@@ -246,11 +286,30 @@ mod tests {
     use super::*;
 
     #[test]
+    fn valid_names_are_listed_up_to_a_bound() {
+        let names = |count: usize| (1..=count).map(|at| format!("p{at}")).collect::<Vec<_>>();
+        let valid = |partitions| SubmitChoices { partitions, ..SubmitChoices::default() };
+        let unknown = RefusedName::of(&Refusal::UnknownPartition("nosuch".into()));
+        let unknown = unknown.expect("a name");
+        let said = unknown.choices(&valid(names(2)));
+        assert_eq!(said.as_deref(), Some("partitions that you may use: p1, p2"));
+        let many = unknown.choices(&valid(names(14))).expect("a note");
+        assert!(many.ends_with(", p11, p12 and 2 more"), "{many}");
+        assert_eq!(unknown.choices(&valid(names(0))), None);
+        assert_eq!(RefusedName::of(&Refusal::InvalidArray), None);
+    }
+
+    #[test]
     fn an_unmet_constraint_is_named_with_the_most_there_is_and_the_amount_asked() {
         let on_gpu = |why| {
             Refusal::NodeConfiguration(UnmetConstraint { partition: Some("gpu".to_owned()), why })
         };
-        let gpus = |name: &str, asked, most| NeverFits::Gres { name: name.into(), asked, most };
+        let gpus = |name: &str, asked, most| NeverFits::Gres {
+            name: name.into(),
+            asked,
+            most,
+            larger_memory: false,
+        };
         let bound = PartitionBound { partition: "debug".into(), most: 30, asked: 90 };
         let table = [
             (

@@ -104,7 +104,9 @@ impl IndexedPack {
     /// Reads on behind the last sound record; whether there is more.
     fn read_on(&mut self, file: &dyn DiskFile, bytes_max: usize) -> io::Result<bool> {
         let len = usize::try_from(file.len()?).map_err(io::Error::other)?;
-        let mut wanted = len.saturating_sub(self.end).min(bytes_max);
+        // A pack has its whole length from the beginning: what nobody has written yet is not read.
+        let mut written = usize::try_from(file.written_end()?).map_err(io::Error::other)?;
+        let mut wanted = written.saturating_sub(self.end).min(bytes_max);
         loop {
             let mut bytes = vec![0; wanted];
             let read = file.read_at(self.end as u64, &mut bytes)?;
@@ -122,13 +124,18 @@ impl IndexedPack {
             self.gaps.extend(shifted);
             self.end = base + scan.end;
             self.tail = scan.tail;
-            let is_all = base + read >= len || read < wanted;
+            let is_all = base + read >= written || read < wanted;
+            if is_all && scan.tail > 0 && written < len {
+                // The last record may end in zeros that nobody had to write.
+                (written, wanted) = (len, len.saturating_sub(self.end));
+                continue;
+            }
             if is_all || scan.end > 0 {
-                self.seen = if is_all { base + read } else { self.end };
+                self.seen = if is_all { len } else { self.end };
                 return Ok(!is_all);
             }
             // Bad bytes, or a record that is longer: the rest is looked through at once.
-            wanted = len - base;
+            wanted = written - base;
         }
     }
 }

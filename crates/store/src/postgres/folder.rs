@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::connection::{Database, Extent};
 use super::error::DatabaseError;
@@ -32,12 +33,19 @@ const WRITE_BEHIND: &str = "WITH leads AS (SELECT 1 FROM sluice.lease WHERE epoc
         UPDATE sluice.file SET len = $5::bigint
         WHERE id = $2 AND len < $5 AND EXISTS (SELECT 1 FROM put))
     SELECT count(*) FROM put";
-/// The length, and the extents from the one that covers the start to the end; one row without them if there are none.
-const READ: &str = "SELECT f.len, e.begins, e.bytes FROM sluice.file f
+/// The length, and of the extents from the one that covers the start to the end what lies between the two; one row without bytes if
+/// there are none. An extent has the scripts of many jobs: who reads one does not fetch the others.
+const READ: &str = "SELECT f.len, greatest(e.begins, $2::bigint),
+        substring(e.bytes FROM greatest(least($2::bigint - e.begins, 2147483646), 0)::int + 1
+            FOR ($3::bigint - greatest(e.begins, $2::bigint))::int)
+    FROM sluice.file f
     LEFT JOIN sluice.extent e ON e.file = f.id AND e.begins < $3
         AND e.begins >= coalesce(
             (SELECT max(begins) FROM sluice.extent WHERE file = $1 AND begins <= $2), 0)
     WHERE f.id = $1 ORDER BY e.begins";
+/// Where the last extent ends.
+const WRITTEN_END: &str = "SELECT begins + octet_length(bytes) FROM sluice.extent
+    WHERE file = $1 ORDER BY begins DESC LIMIT 1";
 const OVERLAPPING: &str = "SELECT begins, bytes FROM sluice.extent
     WHERE file = $1 AND begins < $3 AND begins + octet_length(bytes) > $2";
 const INSERT_EXTENT: &str = "INSERT INTO sluice.extent (file, begins, bytes) VALUES ($1, $2, $3)";
@@ -60,8 +68,13 @@ impl PostgresFolder {
         Ok(format!("{}/{}", self.name, checked(path)?))
     }
 
-    fn file(&self, id: i64) -> Box<dyn DiskFile> {
-        Box::new(PostgresFile { database: self.database.clone(), id, epoch: self.epoch })
+    fn file(&self, id: i64, len: i64) -> Box<dyn DiskFile> {
+        Box::new(PostgresFile {
+            database: self.database.clone(),
+            id,
+            epoch: self.epoch,
+            reserved: AtomicU64::new(from_bigint(len)),
+        })
     }
 }
 
@@ -72,10 +85,10 @@ fn not_found(path: &str) -> io::Error {
 impl Disk for PostgresFolder {
     fn open(&self, path: &str) -> io::Result<Box<dyn DiskFile>> {
         let stored = self.stored(path)?;
-        let sql = "SELECT id FROM sluice.file WHERE path = $1";
+        let sql = "SELECT id, len FROM sluice.file WHERE path = $1";
         let rows = self.database.ask(move |session| session.query(sql, &[&stored]))?;
         let row = rows.first().ok_or_else(|| not_found(path))?;
-        Ok(self.file(row.get(0)))
+        Ok(self.file(row.get(0), row.get(1)))
     }
 
     fn create(&self, path: &str) -> io::Result<Box<dyn DiskFile>> {
@@ -88,7 +101,7 @@ impl Disk for PostgresFolder {
             transaction.commit()?;
             Ok(id)
         })?;
-        Ok(self.file(id))
+        Ok(self.file(id, 0))
     }
 
     /// A folder is there as soon as a file is in it.
@@ -166,6 +179,8 @@ struct PostgresFile {
     database: Arc<Database>,
     id: i64,
     epoch: i64,
+    /// The file is known to be so long at least: what goes with a commit of the journal lies within it.
+    reserved: AtomicU64,
 }
 
 impl PostgresFile {
@@ -191,7 +206,10 @@ impl PostgresFile {
                 return Err(DatabaseError::Unfit("the file was removed from the database".into()));
             }
             cut(transaction, id, begins, end)?;
-            transaction.execute(INSERT_EXTENT, &[&id, &begins, &content])?;
+            // What no extent covers is zero: an extent of zeros would be in the way of what goes with a commit there.
+            if content.iter().any(|byte| *byte != 0) {
+                transaction.execute(INSERT_EXTENT, &[&id, &begins, &content])?;
+            }
             Ok(())
         })
     }
@@ -275,15 +293,18 @@ impl DiskFile for PostgresFile {
 
     /// The length alone: what is not written takes no space.
     fn preallocate(&self, len: u64) -> io::Result<()> {
-        let (id, len) = (self.id, to_bigint(len));
+        let (id, wanted) = (self.id, to_bigint(len));
         self.change(move |transaction| {
             let sql = "UPDATE sluice.file SET len = greatest(len, $2) WHERE id = $1";
-            transaction.execute(sql, &[&id, &len])?;
+            transaction.execute(sql, &[&id, &wanted])?;
             Ok(())
-        })
+        })?;
+        self.reserved.fetch_max(len, Ordering::Relaxed);
+        Ok(())
     }
 
     fn truncate(&self, len: u64) -> io::Result<()> {
+        self.reserved.fetch_min(len, Ordering::Relaxed);
         let (id, len) = (self.id, to_bigint(len));
         self.change(move |transaction| {
             cut(transaction, id, len, i64::MAX)?;
@@ -319,8 +340,17 @@ impl DiskFile for PostgresFile {
         Ok(())
     }
 
+    fn written_end(&self) -> io::Result<u64> {
+        let id = self.id;
+        let rows = self.database.ask(move |session| session.query(WRITTEN_END, &[&id]))?;
+        Ok(rows.first().map_or(0, |row| from_bigint(row.get(0))))
+    }
+
+    /// What lies within the length that the file has needs no change of the file's own row: a commit that takes it along has one row
+    /// less to write.
     fn write_with_journal(&self, offset: u64, bytes: &[u8]) -> io::Result<bool> {
-        if bytes.len() <= EXTENT_BYTES {
+        let end = offset.saturating_add(bytes.len() as u64);
+        if bytes.len() <= EXTENT_BYTES && end <= self.reserved.load(Ordering::Relaxed) {
             let begins = to_bigint(offset);
             let extent = Extent { file: self.id, begins, bytes: bytes.to_vec() };
             if self.database.leave_to_journal(extent) {

@@ -25,12 +25,15 @@ const APPEND: &str = "WITH moved AS (
         WHERE seq = $4 AND term <= $3 AND epoch = $5 RETURNING 1)
     INSERT INTO sluice.journal (last_seq, frame) SELECT $1::bigint, $6::bytea FROM moved
     RETURNING pg_notify('sluice', '')";
-/// The same with an extent of a file that goes with the commit, as the bytes of scripts do. One of a file that is gone, or that would
-/// lie over another, is not written, and nothing else either: the last extent that begins before its end must end before it begins.
+/// The same with an extent of a file that goes with the commit, as the bytes of scripts do. One of a file that is gone or not so long,
+/// or that would lie over another, is not written, and nothing else either: the last extent that begins before its end must end before
+/// it begins.
 const APPEND_WITH_EXTENT: &str = "WITH moved AS (
         UPDATE sluice.head SET seq = $1, chain = $2, term = $3
         WHERE seq = $4 AND term <= $3 AND epoch = $5
-            AND EXISTS (SELECT 1 FROM sluice.file WHERE id = $7::bigint) AND NOT EXISTS (
+            AND EXISTS (SELECT 1 FROM sluice.file
+                WHERE id = $7::bigint AND len >= $8::bigint + octet_length($9::bytea))
+            AND NOT EXISTS (
             SELECT 1 FROM (
                 SELECT begins + octet_length(bytes) AS ends FROM sluice.extent
                 WHERE file = $7::bigint AND begins < $8::bigint + octet_length($9::bytea)
@@ -39,11 +42,7 @@ const APPEND_WITH_EXTENT: &str = "WITH moved AS (
         RETURNING 1),
     put AS (
         INSERT INTO sluice.extent (file, begins, bytes)
-        SELECT $7::bigint, $8::bigint, $9::bytea FROM moved),
-    grown AS (
-        UPDATE sluice.file SET len = $8::bigint + octet_length($9::bytea)
-        WHERE id = $7::bigint AND len < $8::bigint + octet_length($9::bytea)
-            AND EXISTS (SELECT 1 FROM moved))
+        SELECT $7::bigint, $8::bigint, $9::bytea FROM moved)
     INSERT INTO sluice.journal (last_seq, frame) SELECT $1::bigint, $6::bytea FROM moved
     RETURNING pg_notify('sluice', '')";
 const HEAD: &str = "SELECT epoch, seq, chain, term, leased_ids, mark_seq, mark_chain,

@@ -10,13 +10,15 @@ const NOTE: &str = "INSERT INTO sluice.server (name, clients, agents, version, e
     VALUES ($1, $2, $3, $4, $5, $6, clock_timestamp())
     ON CONFLICT (name, clients) DO UPDATE SET agents = EXCLUDED.agents,
         version = EXCLUDED.version, epoch = EXCLUDED.epoch, seq = EXCLUDED.seq, seen = EXCLUDED.seen";
+/// A server that was seen later than now was seen before the clock was set back: one that is there has said so since.
 const LIST: &str = "SELECT s.name, s.clients, s.agents, s.version, s.seq,
-        extract(epoch FROM clock_timestamp() - s.seen)::float8,
+        abs(extract(epoch FROM clock_timestamp() - s.seen)::float8),
         s.epoch > 0 AND s.epoch = l.epoch AND l.valid_until > clock_timestamp(), h.seq, h.term
     FROM sluice.server s CROSS JOIN sluice.lease l CROSS JOIN sluice.head h
     ORDER BY s.name, s.clients";
 /// A server that has said nothing for so long is no server of the cluster any more.
-const FORGET: &str = "DELETE FROM sluice.server WHERE seen < clock_timestamp() - interval '1 day'";
+const FORGET: &str = "DELETE FROM sluice.server WHERE seen NOT BETWEEN
+    clock_timestamp() - interval '1 day' AND clock_timestamp() + interval '1 day'";
 const REMOVE: &str = "DELETE FROM sluice.server WHERE name = $1 AND clients = $2";
 
 /// Where a server is found, and which one it is.

@@ -154,20 +154,28 @@ impl TestDatabase {
         path.display().to_string()
     }
 
-    /// Whether it takes a session.
+    /// The address of the same database for another user of it.
     #[allow(dead_code, reason = "the tests of the program use it")]
-    pub fn takes_sessions(&self) -> bool {
-        let mut asked = self.psql("postgres", "SELECT 1");
-        asked.stderr(Stdio::null()).status().expect("psql").success()
+    pub fn url_as(&self, user: &str) -> String {
+        self.url().replace("user=sluice", &format!("user={user}"))
     }
 
-    /// A session that waits for what is typed, until it is killed.
+    /// Takes so many sessions of a user, which are held until they are dropped. One that is refused is asked for again: a session that
+    /// was told to end has its place for a moment longer.
     #[allow(dead_code, reason = "the tests of the program use it")]
-    pub fn idle_session(&self) -> Child {
-        let mut session = program("psql", self.folder.path());
-        session.args(["-X", "-q", "-U", "sluice", "-d", "postgres", "-h"]).arg(self.folder.path());
-        session.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-        session.spawn().expect("psql")
+    pub fn take_sessions(&self, user: &str, count: usize) -> Vec<postgres::Client> {
+        let (began, url) = (Instant::now(), self.url_as(user));
+        let mut taken = Vec::new();
+        while taken.len() < count {
+            match postgres::Client::connect(&url, postgres::NoTls) {
+                Ok(session) => taken.push(session),
+                Err(error) => {
+                    assert!(began.elapsed() < START_TIMEOUT, "{} of {count}: {error}", taken.len());
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+            }
+        }
+        taken
     }
 
     fn psql(&self, database: &str, sql: &str) -> Command {

@@ -3,8 +3,8 @@
 use super::travels;
 use crate::file_copy::{FileCopy, FileTimes};
 use crate::link::{
-    Hello, JoinRequest, NodeHello, NodeSsh, PassedClient, PassedFrom, RefusedOrder, SpooledAttempt,
-    ToAgent, ToServer, Welcome,
+    Hello, JoinRequest, NodeHello, NodeSsh, PassedClient, PassedFrom, RefusedNode, RefusedOrder,
+    SpooledAttempt, ToAgent, ToServer, Welcome,
 };
 use crate::order::{Action, EndOrder, Order, SignalOrder, SignedOrder};
 use crate::report::{AttemptEnd, Report, ReportEvent};
@@ -77,6 +77,11 @@ fn launch_of_a_job_keeps_its_names() {
     let Action::Launch(launch) = serde_json::from_str(json).unwrap() else { panic!("a launch") };
     assert_eq!(launch.prolog_epilog.environment, ["B=2"]);
     travels(&Action::Launch(launch), json);
+    // A script that is not UTF-8.
+    let json = json.replace(r#""script":"true""#, r#""script":{"base64":"/w=="}"#);
+    let Action::Launch(launch) = serde_json::from_str(&json).unwrap() else { panic!("a launch") };
+    assert_eq!(launch.script.as_ref().map(|script| script.as_bytes()), Some(&[0xff][..]));
+    travels(&Action::Launch(launch), &json);
 }
 
 #[test]
@@ -188,8 +193,12 @@ fn messages_of_the_agent_link_keep_their_names() {
         dynamic: None,
     };
     let (program, renewals) = ("sluice 1".into(), Vec::new());
-    let hello = Hello { version: 1, program, nodes: vec![node], more: false, renewals };
+    let (more, takes_bytes) = (false, true);
+    let hello = Hello { version: 1, program, nodes: vec![node], more, renewals, takes_bytes };
     let json = serde_json::to_value(ToServer::Hello(hello)).unwrap();
+    assert_eq!(json["hello"]["takes_bytes"], true);
+    let earlier = r#"{"version":1,"program":"sluice 1","nodes":[]}"#;
+    travels(&serde_json::from_str::<Hello>(earlier).unwrap(), earlier);
     let attempts = &json["hello"]["nodes"][0]["attempts"];
     assert_eq!(attempts.to_string(), r#"[{"alive":true,"attempt":{"job":12,"number":1}}]"#);
     let ssh = NodeSsh { version: 1, nodes: vec!["n1".into()], login: "12.1".into() };
@@ -237,10 +246,19 @@ fn messages_of_the_agent_link_keep_their_names() {
         heartbeat_interval_ms: 1000,
         policies: BTreeMap::new(),
         renew: Some(Timestamp(9)),
+        refused: Vec::new(),
     };
     travels(
-        &ToAgent::Welcome(welcome),
+        &ToAgent::Welcome(welcome.clone()),
         r#"{"welcome":{"version":1,"term":2,"now":5,"beat_interval_ms":1000,"policies":{},"renew":9}}"#,
+    );
+    let refused = vec![RefusedNode { node: "n2".into(), why: "it left".into() }];
+    travels(
+        &ToAgent::Welcome(Welcome { renew: None, refused, ..welcome }),
+        concat!(
+            r#"{"welcome":{"version":1,"term":2,"now":5,"beat_interval_ms":1000,"policies":{},"#,
+            r#""refused":[{"node":"n2","why":"it left"}]}}"#
+        ),
     );
     travels(&ToAgent::Ack { serial: 7 }, r#"{"ack":{"serial":7}}"#);
     let role = StepRole::Srun { key: "k".into(), received: 9 };

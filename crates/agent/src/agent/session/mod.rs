@@ -22,8 +22,8 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until, timeout};
 use wire::frame::{self, Frame};
 use wire::link::{
-    CHANNEL_CONTROL, CHANNEL_STREAM, Hello, NODES_PER_MESSAGE, SignedRenewal, ToAgent, ToServer,
-    Welcome,
+    CHANNEL_CONTROL, CHANNEL_STREAM, Hello, NODES_PER_MESSAGE, RefusedNode, SignedRenewal, ToAgent,
+    ToServer, Welcome,
 };
 use wire::version::{PROTOCOL, compatible};
 
@@ -65,6 +65,7 @@ pub(super) async fn serve(
             nodes: part,
             more: !nodes.is_empty(),
             renewals: std::mem::take(&mut renewals),
+            takes_bytes: true,
         }))?;
     }
     link.flush().await?;
@@ -84,7 +85,11 @@ pub(super) async fn serve(
     agent.reports.reconnect();
     agent.gpus.reconnect();
     backoff.reset();
+    agent.keep_refused(&welcome.refused);
     tracing::info!(server = address, term = welcome.term, "connected");
+    for RefusedNode { node, why } in &welcome.refused {
+        tracing::warn!(node, why, "the server refuses a node of this agent");
+    }
     let mut session =
         Session::new(link, Duration::from_millis(welcome.heartbeat_interval_ms.max(100)));
     session.renewal = welcome.renew.map(|at| {

@@ -5,6 +5,7 @@
 use super::assembly::WORKSPACE;
 use super::files::{ENTER, own_program};
 use crate::supervisor::workspace::RunWorkspace;
+use model::os_text;
 use nix::errno::Errno;
 use nix::unistd::{chdir, execvp};
 use std::env::set_var;
@@ -44,15 +45,16 @@ pub fn run(args: &[String]) -> i32 {
         all => (false, all),
     };
     let [work_dir, argv @ ..] = args else { return Errno::EINVAL as i32 };
+    let folder = os_text::to_os(work_dir);
     let failed = |what: &str, name: &str, errno: Errno| {
         eprintln!("sluice: cannot {what} {name}: {}", errno.desc());
         errno as i32
     };
     if places {
         // What cannot be made is said when it is entered.
-        let _ = std::fs::create_dir_all(work_dir);
+        let _ = std::fs::create_dir_all(&*folder);
     }
-    if let Err(errno) = chdir(work_dir.as_str()) {
+    if let Err(errno) = chdir(&*folder) {
         return failed("enter the working directory", work_dir, errno);
     }
     if places {
@@ -66,7 +68,7 @@ pub fn run(args: &[String]) -> i32 {
         }
     }
     let words: Result<Vec<CString>, _> =
-        argv.iter().map(|word| CString::new(word.as_str())).collect();
+        argv.iter().map(|word| CString::new(os_text::to_bytes(word))).collect();
     let (Ok(words), Some(program)) = (words, argv.first()) else { return Errno::EINVAL as i32 };
     match execvp(&words[0], &words) {
         Ok(never) => match never {},

@@ -1,5 +1,6 @@
 //! Executes a program, searched for as a shell does, and names what is missing where that fails.
 
+use model::os_text;
 use nix::errno::Errno;
 use nix::unistd::{execve, getcwd};
 use std::ffi::{CStr, CString, OsStr};
@@ -22,7 +23,7 @@ pub(crate) enum Argv0 {
 pub(super) fn execute(argv: &[String], environment: &[CString], argv0: Argv0) -> (Errno, String) {
     let given = argv.first().cloned().unwrap_or_default();
     let words: Result<Vec<CString>, _> =
-        argv.iter().map(|word| CString::new(word.as_str())).collect();
+        argv.iter().map(|word| CString::new(os_text::to_bytes(word))).collect();
     let Ok(mut words) = words else { return (Errno::EINVAL, given) };
     let Some(program) = words.first().cloned() else { return (Errno::EINVAL, given) };
     if program.is_empty() {

@@ -18,8 +18,9 @@ use crate::supervisor::process::credentials::{as_user, become_user};
 use crate::supervisor::prolog_epilog::task_prolog;
 use crate::supervisor::workspace::RunWorkspace;
 use model::limits::Limits;
+use model::os_text;
 use model::printable::printable;
-use model::reason::LaunchFailure;
+use model::reason::{LaunchFailure, LaunchFault};
 use model::run::{LoginEnvironment, Rlimits, WORK_DIR_FALLBACK};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
@@ -146,10 +147,16 @@ fn begin_program(
             let environment = place(workspace, work_dir, environment)?;
             return Ok((environment, None));
         };
-        match container::enter(container, &environment, &mut write_line_if_read) {
+        let entered = if argv.iter().any(|word| os_text::has_bytes(word)) {
+            let why = "an argument is not UTF-8 text, as those of a container are";
+            Err(LaunchFailure::new(LaunchFault::Container, why))
+        } else {
+            container::enter(container, &environment, &mut write_line_if_read)
+                .map_err(LaunchFailure::from)
+        };
+        match entered {
             Ok(entered) => Ok((environment, Some((container, entered)))),
             Err(failure) => {
-                let failure = LaunchFailure::from(failure);
                 // An `srun` prints the reason itself; a script has only its file.
                 if container.script.is_some() {
                     write_line(&format!("sluice: {}", failure.what));
@@ -323,12 +330,12 @@ fn prepare(
     let with_pid = spec.pid_variables.iter().map(|name| format!("{name}={pid}"));
     let whole = spec.environment.into_iter().chain(with_pid);
     // A variable with a NUL inside cannot exist in an environment.
-    Ok(whole.filter_map(|entry| CString::new(entry).ok()).collect())
+    Ok(whole.filter_map(|entry| CString::new(os_text::to_bytes(&entry)).ok()).collect())
 }
 
 /// Enters the working directory or the fallback. Returns the error where the fallback was needed.
 fn enter_work_dir(work_dir: &str) -> Result<Option<Errno>, String> {
-    match chdir(work_dir) {
+    match chdir(&*os_text::to_os(work_dir)) {
         Ok(()) => Ok(None),
         Err(errno) => match chdir(WORK_DIR_FALLBACK) {
             Ok(()) => Ok(Some(errno)),
@@ -367,7 +374,8 @@ fn open_stream(stream: Stream) -> Result<Option<OwnedFd>, String> {
         Stream::Write { path, append: true } => (path, write | OFlag::O_APPEND),
         Stream::Write { path, append: false } => (path, write | OFlag::O_TRUNC),
     };
-    open(path.as_str(), flags | OFlag::O_NOCTTY, Mode::from_bits_truncate(0o666))
+    let flags = flags | OFlag::O_NOCTTY;
+    open(&*os_text::to_os(&path), flags, Mode::from_bits_truncate(0o666))
         .map(Some)
         .map_err(|errno| format!("cannot open {path}: {}", errno.desc()))
 }

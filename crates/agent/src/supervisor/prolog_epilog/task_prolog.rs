@@ -2,6 +2,7 @@
 //! may change the task's environment or be shown to the user.
 
 use crate::supervisor::process::credentials::become_user;
+use model::os_text;
 use nix::sys::prctl::set_no_new_privs;
 use std::ffi::{CString, OsStr};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -42,7 +43,7 @@ fn output_of(
         let at = bytes.iter().position(|byte| *byte == b'=')?;
         Some((OsStr::from_bytes(&bytes[..at]), OsStr::from_bytes(&bytes[at + 1..])))
     });
-    let mut command = Command::new(program);
+    let mut command = Command::new(os_text::to_os(program));
     command.env_clear().envs(pairs).stdin(Stdio::null()).stdout(Stdio::piped());
     if let Some(owner) = owner.cloned() {
         // SAFETY: this process has one thread, so that its forked child may allocate.

@@ -8,8 +8,9 @@ use crate::configuration::shape::{amount, env, mount, network, run};
 const FOR_CLIENT: &str =
     "is for the client, which prints a link: nothing of it is installed in the run";
 
-/// What becomes of ports.
-const PORTS_NOTICE: &str = "are reached from this machine while the run runs: sluice port RUN PORT";
+/// A client is attached to the first node of a run.
+const GROUP_PORTS: &str =
+    "of a group come to your machine by `sluice port RUN.NODE PORT` alone, while the run runs";
 
 pub const PORTS: Form = Form::List(&Form::Shape(network::port), "ports");
 pub const COMMANDS: Form = Form::List(&Form::Shape(run::command), "shell commands");
@@ -82,7 +83,7 @@ pub static NODE_GROUP: Table = Table {
         acts("nodes", Form::Integer(1, u32::MAX as i64)).or(Default::Written("1")),
         acts("resources", Form::Map(&RESOURCES)).or(Default::Empty),
         acts("commands", COMMANDS).or(Default::Empty),
-        notice("ports", PORTS, PORTS_NOTICE).or(Default::Empty),
+        notice("ports", PORTS, GROUP_PORTS).or(Default::Empty),
     ]],
 };
 
@@ -92,7 +93,7 @@ pub static TASK: Table = Table {
         &[
             acts("nodes", Form::Shape(amount::task_nodes)),
             acts("groups", Form::List(&Form::Map(&NODE_GROUP), "groups")),
-            notice("ports", PORTS, PORTS_NOTICE).or(Default::Empty),
+            acts("ports", PORTS).or(Default::Empty),
             acts("commands", COMMANDS).or(Default::Empty),
             acts("type", Form::Text),
         ],
@@ -111,7 +112,7 @@ pub static DEV_ENVIRONMENT: Table = Table {
             notice("version", Form::Text, FOR_CLIENT),
             acts("init", COMMANDS).or(Default::Empty),
             acts("inactivity_duration", Form::IdleDuration),
-            notice("ports", PORTS, PORTS_NOTICE).or(Default::Empty),
+            acts("ports", PORTS).or(Default::Empty),
             acts("type", Form::Text),
         ],
         RUN,

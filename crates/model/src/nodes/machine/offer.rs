@@ -90,6 +90,7 @@ impl Offer {
                 SourceRef { makes_pods: true, .. } => PodKind::ForAny,
                 _ => PodKind::NoPod,
             },
+            project: source.project.map(str::to_owned),
         }
     }
 

@@ -276,7 +276,7 @@ impl<'a> Planner<'a> {
             if self.usage.threshold_reason(claimant).is_some() {
                 return RetryResult::Never;
             }
-            let (least, limit) = (self.shape(shape).least.clone(), self.shape(shape).time_limit);
+            let (least, limit) = (self.shape(shape).least().clone(), self.shape(shape).time_limit);
             if let Some(broken) = self.usage.broken_by(claimant, &least, limit) {
                 return Blocker::of(self.view, &broken, claimant)
                     .map_or(RetryResult::Never, RetryResult::Blocked);
@@ -335,7 +335,7 @@ impl<'a> Planner<'a> {
         nodes: &[u32],
     ) -> Option<(Claimant<'a>, JobUsage)> {
         let claimant = Some(self.claimant(slot.entry)).filter(|c| self.usage.is_limited(*c))?;
-        let least = self.shape(slot.shape).least.clone();
+        let least = self.shape(slot.shape).least().clone();
         let names = nodes.iter().map(|node| self.timelines.config(*node).name.clone()).collect();
         Some((claimant, JobUsage::new(self.view, claimant, least, claimant.time, names)))
     }

@@ -1,6 +1,7 @@
 //! The launch of a job on a node: the environment in the job's dialect (`variables`), the script's text, the output files; and how it
-//! is ended from outside (`ending`).
+//! is ended from outside (`ending`). `earlier_agent`: what an agent of an earlier version cannot read.
 
+mod earlier_agent;
 mod ending;
 pub mod internode_ssh;
 mod process_policy;
@@ -14,6 +15,7 @@ use crate::secret::{git_credentials, references, registry_auth};
 use crate::shared::Shared;
 use crate::task_groups::has_preparing_nodes;
 use cluster::{Job, State, view};
+pub use earlier_agent::for_agent_of;
 pub use ending::{end_notices, interruption_s, step_notice, stop_s};
 use model::allocation::{Allocation, NodeShare};
 use model::array::IndexSet;
@@ -278,9 +280,9 @@ pub fn job_launch(
     };
     let script = match (&launch.script, runs_here) {
         (Some(blob), true) if launch.kind == LaunchKind::Task => {
-            Some(with_addresses(&shared.blob_text(blob)?, &facts.task.addresses)?)
+            Some(with_addresses(&shared.blob_text(blob)?, &facts.task.addresses)?.into())
         }
-        (Some(blob), true) => Some(shared.blob_text(blob)?),
+        (Some(blob), true) => Some(shared.blob_bytes(blob)?.into()),
         _ => None,
     };
     let base = match &launch.environment {

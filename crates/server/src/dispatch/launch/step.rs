@@ -2,7 +2,7 @@
 
 use super::process_policy;
 use super::variables::{job_facts, set_state_folder};
-use super::{Facts, facts};
+use super::{Facts, earlier_agent, facts};
 use crate::agents::devices;
 use crate::secret::{references, registry_auth};
 use crate::shared::Shared;
@@ -38,7 +38,8 @@ fn gpus_of(shared: &Shared, state: &State, node: &str, step: &Step) -> NodeGpus 
     }
 }
 
-/// The orders of a step for each of its nodes. A step whose secrets cannot be had is over before it starts.
+/// The orders of a step for each of its nodes. A step whose secrets cannot be had, or that the agent of a node
+/// could not read, is over before it starts.
 pub fn step_orders(
     shared: &Shared,
     id: JobId,
@@ -58,7 +59,10 @@ pub fn step_orders(
     let starts = launch.starts.settled(state.config.site.srun_prolog.is_some());
     drop(state);
     let uid = facts.job.spec.owner.uid;
-    let launch = &match filled_in(shared, &facts.job.spec, step, launch) {
+    let nodes = record.layout.iter().map(|(node, _)| node.as_str());
+    let filled = filled_in(shared, &facts.job.spec, step, launch);
+    let launch = filled.and_then(|launch| earlier_agent::for_agents_of(shared, nodes, launch));
+    let launch = &match launch {
         Ok(launch) => launch,
         Err(why) => {
             tracing::error!("step {id}.{step} cannot be launched: {why}");
@@ -97,6 +101,9 @@ pub fn step_orders(
         if nice.is_some() {
             exported.remove(PRIO_PROCESS);
             own.environment = exported.to_block();
+        }
+        if !earlier_agent::takes_bytes(shared, &node.node) {
+            own.environment = earlier_agent::without_bytes(&own.environment);
         }
         let order = StepOrder {
             step,

@@ -131,42 +131,28 @@ fn flow(value: &Value) -> String {
     }
 }
 
-pub async fn create(
+/// Makes a backend of JSON, or changes it, by the path that was asked for.
+pub async fn change(
+    Extension(change): Extension<Change>,
     State(shared): State<Arc<Shared>>,
     Extension(by): Extension<Principal>,
     Path(project): Path<String>,
     Json(given): Json<Value>,
 ) -> ApiResult<Value> {
-    set(&shared, by, project, &given, Change::Create).await
+    set(&shared, by, project, &given, change).await
 }
 
-pub async fn update(
-    State(shared): State<Arc<Shared>>,
-    Extension(by): Extension<Principal>,
-    Path(project): Path<String>,
-    Json(given): Json<Value>,
-) -> ApiResult<Value> {
-    set(&shared, by, project, &given, Change::Update).await
-}
-
-pub async fn create_yaml(
+/// The same of YAML. Who may not is told so before what is wrong with the text.
+pub async fn change_yaml(
+    Extension(change): Extension<Change>,
     State(shared): State<Arc<Shared>>,
     Extension(by): Extension<Principal>,
     Path(project): Path<String>,
     Json(BackendYaml { config_yaml }): Json<BackendYaml>,
 ) -> ApiResult<()> {
-    let given = backends::values(&config_yaml.0);
-    set_given(&shared, by, project, given, Change::Create).await
-}
-
-pub async fn update_yaml(
-    State(shared): State<Arc<Shared>>,
-    Extension(by): Extension<Principal>,
-    Path(project): Path<String>,
-    Json(BackendYaml { config_yaml }): Json<BackendYaml>,
-) -> ApiResult<()> {
-    let given = backends::values(&config_yaml.0);
-    set_given(&shared, by, project, given, Change::Update).await
+    authorise(&shared.read(), &by, Act::Administer)?;
+    set(&shared, by, project, &backends::values(&config_yaml.0)?, change).await?;
+    Ok(Json(()))
 }
 
 pub async fn delete(
@@ -179,23 +165,11 @@ pub async fn delete(
     Ok(Json(()))
 }
 
+/// What a path does with a backend: its route says it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Change {
+pub enum Change {
     Create,
     Update,
-}
-
-/// Who may not is told so before what is wrong with the text.
-async fn set_given(
-    shared: &Arc<Shared>,
-    by: Principal,
-    project: String,
-    given: Result<Value, Refusal>,
-    change: Change,
-) -> ApiResult<()> {
-    authorise(&shared.read(), &by, Act::Administer)?;
-    set(shared, by, project, &given?, change).await?;
-    Ok(Json(()))
 }
 
 /// A backend that is to be made must not be there, and one that is to be changed must.

@@ -2,7 +2,7 @@
 
 use super::answer::{ApiResult, Json, Refused};
 use super::machines;
-use super::run_body::{backend, instance_name, price, region, whole_node};
+use super::run_body::{backend, instance_name, instance_project, price, region, whole_node};
 use crate::http::calls;
 use crate::shared::Shared;
 use crate::show::dstack_id::uuid;
@@ -249,7 +249,7 @@ fn instance(shared: &Shared, node: &NodeView, fleet: Option<&str>, number: u32) 
     let state = InstanceState::of(node);
     Instance {
         id: uuid("instance", &config.name),
-        project_name: MAIN_PROJECT.to_owned(),
+        project_name: instance_project(config).to_owned(),
         backend: Some(backend(Some(config)).to_owned()),
         instance_type: Some(InstanceType {
             name: instance_name(config).to_owned(),

@@ -1,7 +1,8 @@
 //! Gateways: those that run (`sluice gateway`), as dstack's client lists them. None is made by a call: a configuration names one that
-//! runs, and the site's configuration the default one. Of dstack's backends `remote` means a gateway of ours.
+//! runs. A project has its own default one, or the site's. Of dstack's backends `remote` means a gateway of ours.
 
 use super::answer::{ApiResult, Json, Refused};
+use crate::http::gateways;
 use crate::shared::Shared;
 use crate::shared::gateways::ListedGateway;
 use crate::show::dstack_id::uuid;
@@ -52,7 +53,7 @@ fn body(shared: &Shared, project: &str, gateway: &ListedGateway, is_default: boo
 
 fn all(shared: &Shared, project: &str) -> Vec<Value> {
     let listed = shared.volatile.gateways.list(Instant::now());
-    let default = shared.read().config.proxy.default_gateway.clone();
+    let default = shared.read().default_gateway(project).map(str::to_owned);
     let is_default = |at: usize, name: &str| match &default {
         Some(default) => default == name,
         None => at == 0,
@@ -105,9 +106,6 @@ fn meant(
         return Err(Refused::because(why));
     }
     let name = configuration["name"].as_str().unwrap_or_default();
-    if configuration["default"] == true {
-        check_default(shared, name)?;
-    }
     named(shared, project, name).ok_or_else(|| {
         Refused::because(format!(
             "gateway {name:?} does not run: `sluice gateway --name NAME --server URL` starts one"
@@ -137,19 +135,38 @@ pub async fn plan(
 /// `gateways/apply`: the configuration is at `plan.spec`.
 pub async fn apply(
     State(shared): State<Arc<Shared>>,
+    Extension(by): Extension<Principal>,
     Path(project): Path<String>,
     Json(wanted): Json<Value>,
 ) -> ApiResult<Value> {
     let place = &["plan", "spec", "configuration"];
-    Ok(Json(meant(&shared, &project, &wanted["plan"]["spec"]["configuration"], place)?))
+    set(&shared, by, project, &wanted["plan"]["spec"]["configuration"], place).await
 }
 
 pub async fn create(
     State(shared): State<Arc<Shared>>,
+    Extension(by): Extension<Principal>,
     Path(project): Path<String>,
     Json(wanted): Json<CreateVolume>,
 ) -> ApiResult<Value> {
-    Ok(Json(meant(&shared, &project, &wanted.configuration, &["configuration"])?))
+    set(&shared, by, project, &wanted.configuration, &["configuration"]).await
+}
+
+/// The gateway that a configuration means, which is the project's default one from now on where it says so.
+async fn set(
+    shared: &Shared,
+    by: Principal,
+    project: String,
+    configuration: &Value,
+    place: &[&str],
+) -> ApiResult<Value> {
+    let found = meant(shared, &project, configuration, place)?;
+    if configuration["default"] != true {
+        return Ok(Json(found));
+    }
+    let name = configuration["name"].as_str().map(str::to_owned);
+    gateways::set_default(shared, by, project.clone(), name).await?;
+    Ok(Json(meant(shared, &project, configuration, place)?))
 }
 
 /// One that runs is stopped where it runs; what does not run need not be deleted.
@@ -167,32 +184,22 @@ pub async fn delete(
     }
 }
 
-/// Refuses to make a gateway the default one where the site names another.
-fn check_default(shared: &Shared, name: &str) -> Result<(), Refused> {
-    match &shared.read().config.proxy.default_gateway {
-        Some(default) if default != name => Err(Refused::because(format!(
-            "the default gateway is {default}, by `default_gateway` of [proxy] in sluice.toml"
-        ))),
-        _ => Ok(()),
-    }
-}
-
-/// The site names its default gateway; where it names none, each is one.
+/// Makes a gateway the project's default one.
 pub async fn set_default(
     State(shared): State<Arc<Shared>>,
+    Extension(by): Extension<Principal>,
     Path(project): Path<String>,
     Json(wanted): Json<ByName>,
 ) -> ApiResult<()> {
-    match named(&shared, &project, &wanted.name) {
-        Some(_) => check_default(&shared, &wanted.name).map(Json),
-        None => Err(Refused::not_found("Gateway not found")),
-    }
+    gateways::set_default(&shared, by, project, Some(wanted.name)).await?;
+    Ok(Json(()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::TestServer;
+    use crate::auth::principal::server_principal;
+    use crate::testing::{TestServer, user};
     use cluster::Command;
     use wire::gateway::GatewayReport;
 
@@ -220,7 +227,7 @@ mod tests {
             meant(&server.shared, "main", &configuration, &["configuration"])
         };
         assert_eq!(meant(json!({})).ok().map(|found| found["name"].clone()), Some("edge".into()));
-        assert!(meant(json!({"default": true})).is_ok(), "the site names no other");
+        assert!(meant(json!({"default": true})).is_ok());
         let mut config = (*server.shared.read().config).clone();
         config.proxy.default_gateway = Some("edge1".into());
         server.run(Command::Configure(Box::new(config))).await.expect("configured");
@@ -231,9 +238,28 @@ mod tests {
             json!({"certificate": {"type": "acm", "arn": "a"}}),
             json!({"certificate": {"type": "gcp-cm", "name": "a"}}),
             json!({"region": null}),
-            json!({"default": true}),
         ] {
             assert!(meant(changes.clone()).is_err(), "{changes}");
         }
+        // The site has another default: this one is the project's alone once it is made so, by its administrators.
+        let is_default = |project: &str| all(&server.shared, project)[0]["default"] == true;
+        assert!(!is_default("main"));
+        let configuration = json!({"type": "gateway", "name": "edge", "backend": "remote",
+            "region": "here", "default": true});
+        let apply = async |by: Principal| {
+            set(&server.shared, by, "main".to_owned(), &configuration, &["configuration"]).await
+        };
+        assert!(apply(user()).await.is_err(), "he may not");
+        let Ok(Json(applied)) = apply(server_principal()).await else { panic!("it is refused") };
+        assert_eq!(applied["default"], true);
+        assert!(is_default("main") && !is_default("other"));
+        let unknown = gateways::set_default(
+            &server.shared,
+            server_principal(),
+            "main".into(),
+            Some("none".into()),
+        );
+        assert!(unknown.await.is_err(), "it does not run");
+        assert!(is_default("main"));
     }
 }

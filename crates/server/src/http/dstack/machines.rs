@@ -1,13 +1,12 @@
 //! Machines on demand that are no nodes, as instances: being made, or on their way out.
 
-use super::run_body::{backend, instance_name, price, region, whole_node};
+use super::run_body::{backend, instance_name, instance_project, price, region, whole_node};
 use crate::shared::Shared;
 use crate::show::dstack_id::uuid;
 use cluster::State;
 use cluster::visibility::Viewer;
 use dstack::api::instance::{Instance, InstanceType};
 use dstack::status::{HealthStatus, InstanceStatus};
-use model::fleet::MAIN_PROJECT;
 use model::machine::{Machine, MachinePhase};
 use model::principal::Principal;
 
@@ -39,7 +38,7 @@ fn instance(state: &State, machine: &Machine, number: u32) -> Instance {
     let fleet = machine.terms.fleet.as_ref();
     Instance {
         id: uuid("instance", &machine.node),
-        project_name: MAIN_PROJECT.to_owned(),
+        project_name: instance_project(&node).to_owned(),
         backend: Some(backend(Some(&node)).to_owned()),
         instance_type: Some(InstanceType {
             name: instance_name(&node).to_owned(),

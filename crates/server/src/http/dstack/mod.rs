@@ -60,6 +60,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use axum::{Extension, Router};
+use backend::Change;
 use dstack::api::error::ApiError;
 use dstack::api::project::ServerInfo;
 use model::principal::Principal;
@@ -92,11 +93,19 @@ const ROUTES: &[(&str, Handler)] = &[
     ("/api/projects/{project}/add_members", || post(project::add_members)),
     ("/api/projects/{project}/remove_members", || post(project::remove_members)),
     ("/api/backends/list_types", || post(backend::list_types)),
-    ("/api/project/{project}/backends/create", || post(backend::create)),
-    ("/api/project/{project}/backends/update", || post(backend::update)),
+    ("/api/project/{project}/backends/create", || {
+        post(backend::change).layer(Extension(Change::Create))
+    }),
+    ("/api/project/{project}/backends/update", || {
+        post(backend::change).layer(Extension(Change::Update))
+    }),
     ("/api/project/{project}/backends/delete", || post(backend::delete)),
-    ("/api/project/{project}/backends/create_yaml", || post(backend::create_yaml)),
-    ("/api/project/{project}/backends/update_yaml", || post(backend::update_yaml)),
+    ("/api/project/{project}/backends/create_yaml", || {
+        post(backend::change_yaml).layer(Extension(Change::Create))
+    }),
+    ("/api/project/{project}/backends/update_yaml", || {
+        post(backend::change_yaml).layer(Extension(Change::Update))
+    }),
     ("/api/project/{project}/backends/{backend}/config_info", || post(backend::config_info)),
     ("/api/project/{project}/backends/{backend}/get_yaml", || post(backend::get_yaml)),
     ("/api/files/upload_archive", || post(file::upload_archive)),

@@ -114,7 +114,7 @@ const TABLE: &[(&str, &[Caller], Sample)] = &[
     ("/api/project/{project}/gateways/apply", EVERYBODY, NO_BODY),
     ("/api/project/{project}/gateways/create", EVERYBODY, NO_BODY),
     ("/api/project/{project}/gateways/delete", EVERYBODY, NO_BODY),
-    ("/api/project/{project}/gateways/set_default", EVERYBODY, NO_BODY),
+    ("/api/project/{project}/gateways/set_default", OPERATE, |_| json!({"name": "none"})),
     ("/api/project/{project}/templates/list", EVERYBODY, NO_BODY),
     ("/api/projects/list_only_no_fleets", EVERYBODY, NO_BODY),
     ("/api/users/public_keys/list", EVERYBODY, NO_BODY),

@@ -17,6 +17,7 @@ use dstack::api::time::Time;
 use dstack::status::OfferStatus;
 use model::amount::{Bytes, GIB, MIB};
 use model::container::PortMapping;
+use model::fleet::MAIN_PROJECT;
 use model::gpu::GpuVendor;
 use model::gpu_model;
 use model::node::{NodeConfig, NodeGres};
@@ -371,6 +372,12 @@ pub fn backend(node: Option<&NodeConfig>) -> &str {
     machine.map_or(BACKEND, |machine| &machine.backend)
 }
 
+/// The project that an instance is of: that of the backend which made it, and which alone has jobs there; else the main one.
+pub fn instance_project(node: &NodeConfig) -> &str {
+    let machine = node.machine.as_deref();
+    machine.and_then(|machine| machine.project.as_deref()).unwrap_or(MAIN_PROJECT)
+}
+
 pub fn region(node: Option<&NodeConfig>) -> &str {
     let machine = node.and_then(|node| node.machine.as_deref());
     let region = machine.map(|machine| machine.region.as_str());
@@ -512,6 +519,15 @@ fn gpu_line<'n>(node: &'n NodeConfig, kind: &str) -> Option<&'n NodeGres> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn instance_is_of_the_project_whose_backend_made_it() {
+        let mut node = NodeConfig::plain("aws-vision-1", 2, Bytes::from_gib(4));
+        assert_eq!(instance_project(&node), MAIN_PROJECT);
+        let kind = json!({"source": "aws-vision", "offer": "m5.large", "project": "vision"});
+        node.machine = Some(Box::new(serde_json::from_value(kind).expect("a kind")));
+        assert_eq!(instance_project(&node), "vision");
+    }
 
     #[test]
     fn gpus_have_the_vendor_that_their_kind_or_files_tell() {

@@ -88,7 +88,8 @@ pub async fn one(client: Client, Path((kind, name)): Path<(String, String)>) -> 
     let list = list_of(&client, &kind, List::singular)?;
     let view = accounts(&client).await?;
     let objects = accounts::objects(&client.context(), &view, list, Some(&name));
-    if objects.is_empty() {
+    // No key is kept: whichever is asked for, the list of it is empty.
+    if objects.is_empty() && list != List::WcKeys {
         return Err(client.unknown(&kind, &name));
     }
     client.send(rest::list(&client.context(), list, &objects))
@@ -172,6 +173,9 @@ async fn add(
 /// Removes an account, a QOS, or all associations of a user.
 pub async fn remove(client: Client, Path((kind, name)): Path<(String, String)>) -> RestResult {
     let list = list_of(&client, &kind, List::singular)?;
+    if let Some(why) = list.why_fixed() {
+        return Err(client.bad(&format!("{kind} {name}: nothing to remove: {why}")));
+    }
     let calls = match list {
         List::Accounts => vec![Call::RemoveAccount { name: name.clone() }],
         List::Qos => vec![Call::RemoveQos { name: name.clone() }],
@@ -181,7 +185,7 @@ pub async fn remove(client: Client, Path((kind, name)): Path<(String, String)>) 
             let own = view.associations.iter().filter(of_user);
             own.map(|one| Call::RemoveAssociation(one.key())).collect()
         }
-        _ => return Err(client.bad(&format!("{kind}: it cannot be removed"))),
+        _ => return Err(client.bad(&format!("{kind} {name}: name its account and user instead"))),
     };
     if calls.is_empty() {
         return Err(client.unknown(&kind, &name));

@@ -146,6 +146,7 @@ async fn every_version_has_every_path() {
             ("slurmdb", "clusters", "clusters"),
             ("slurmdb", "tres", "tres"),
             ("slurmdb", "wckeys", "wckeys"),
+            ("slurmdb", "wckey/1", "wckeys"),
             ("slurmdb", "config", "accounts"),
             ("slurmdb", "ping", "pings"),
             ("slurmdb", "diag", "statistics"),
@@ -456,11 +457,18 @@ async fn accounting_is_changed_by_administrators_and_by_nobody_else() {
     for (method, rest, body) in [
         (Method::POST, "accounts/", json!({"accounts": [{}]})),
         (Method::POST, "tres/", json!({})),
+        (Method::POST, "clusters/", json!({"clusters": [{"name": "other"}]})),
+        (Method::POST, "wckeys/", json!({"wckeys": [{"name": "other"}]})),
+        (Method::DELETE, "cluster/other", json!({})),
+        (Method::DELETE, "wckey/1", json!({})),
         (Method::DELETE, "association/?user=nobody", json!({})),
     ] {
         let (status, why) = send(method, rest, &body).await;
         assert_eq!(status, StatusCode::BAD_REQUEST, "{rest}: {why}");
     }
+    let (_, why) = send(Method::DELETE, "cluster/other", &json!({})).await;
+    let text = why["errors"][0].to_string();
+    assert!(text.contains("cluster other: nothing to remove: there is one"), "{text}");
     let other = Client::new("nobody").await;
     let (status, why) = other.send_to(Method::POST, &path("accounts/"), "nobody", accounts).await;
     assert_eq!(status, StatusCode::FORBIDDEN, "{why}");

@@ -44,10 +44,11 @@ impl Arrivals {
         }
     }
 
-    /// How many came within the window before now.
+    /// How many came within the window before now: in as many seconds as it has, of which the last is not over yet. One more would
+    /// make a steady load look like more than it is.
     pub fn within(&self, window: Duration, now: Instant) -> u64 {
         let second = now.saturating_duration_since(self.start).as_secs();
-        let from = second.saturating_sub(window.as_secs());
+        let from = (second + 1).saturating_sub(window.as_secs());
         let held = self.held();
         let within = held.iter().filter(|(at, _)| *at >= from);
         // A gateway may report any number.
@@ -66,7 +67,8 @@ mod tests {
         for second in [0, 0, 10, 40] {
             arrivals.note(at(second));
         }
-        assert_eq!(arrivals.within(Duration::from_secs(30), at(40)), 2);
+        assert_eq!(arrivals.within(Duration::from_secs(30), at(40)), 1);
+        assert_eq!(arrivals.within(Duration::from_secs(31), at(40)), 2);
         assert_eq!(arrivals.within(Duration::from_secs(300), at(40)), 4);
         assert_eq!(arrivals.within(Duration::from_secs(30), at(100)), 0);
         arrivals.note_many(u64::MAX, at(999));
@@ -74,5 +76,16 @@ mod tests {
         assert_eq!(arrivals.within(Duration::from_secs(30), at(1000)), u64::MAX);
         arrivals.note(at(2000));
         assert_eq!(arrivals.held().len(), 1, "what no window needs is gone");
+    }
+
+    #[test]
+    fn steady_load_never_looks_like_more_than_it_is() {
+        let (arrivals, window) = (Arrivals::default(), Duration::from_secs(30));
+        for tenth in 0..1000 {
+            let now = arrivals.start + Duration::from_millis(100 * tenth);
+            arrivals.note(now);
+            let found = arrivals.within(window, now);
+            assert!(found <= 300 && (tenth < 300 || found > 290), "{found} at {tenth}");
+        }
     }
 }

@@ -12,6 +12,7 @@ use wire::gateway::{ReplicaRoute, SERVICES_MAX, ServiceRoute};
 pub fn of(state: &State, agents: &AgentLinks, table: &Table) -> Vec<PublishedRoute> {
     let route = |live: &Arc<LiveService>| PublishedRoute {
         gateway: live.service.gateway.clone(),
+        default: state.default_gateway(&live.name.project).map(str::to_owned),
         route: service(state, agents, live),
     };
     table.values().take(SERVICES_MAX).map(route).collect()

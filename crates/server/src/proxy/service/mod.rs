@@ -51,7 +51,7 @@ use live::{LiveService, key};
 use model::id::AttemptId;
 use request_head::{
     ServicePath, TRIES_MAX, VIA, WHOLE_HOST, bounded_body, check_head, check_rate, client_address,
-    is_safe, refused, retry_later, too_long,
+    is_safe, note_client, refused, retry_later, too_long,
 };
 use request_source::RequestSource;
 use scale_state::{ScaleState, WaitingRequest};
@@ -108,10 +108,9 @@ fn look(shared: &Arc<Shared>, services: &Services) {
         let (table, is_settled) =
             (services.table(shared), services.started.elapsed() >= SETTLED_AFTER);
         let state = shared.read();
-        let default = state.config.proxy.default_gateway.clone();
         let services = gateway_routes::of(&state, &shared.agents, &table);
         drop(state);
-        gateways.set_routes(Routes { is_settled, default, services });
+        gateways.set_routes(Routes { is_settled, services });
     } else {
         gateways.forget_routes();
     }
@@ -194,7 +193,7 @@ pub async fn by_host(
 /// Whether the service is published by the way that a request came.
 fn is_published(shared: &Shared, request: &Request, live: &LiveService) -> bool {
     let source = RequestSource::of(request.extensions(), request.headers());
-    source.finds(shared, &live.service)
+    source.finds(shared, &live.name.project, &live.service)
 }
 
 fn no_service(project: &str, run: &str) -> Response {
@@ -334,8 +333,10 @@ impl Passed<'_> {
             if is_whole { request.uri().path().to_owned() } else { format!("/{}", self.rest) };
         let uri = inner_uri(&path, request.uri().query())
             .ok_or_else(|| refused(StatusCode::BAD_REQUEST, "the path cannot be read"))?;
+        let client = client_address(&request);
         let (mut parts, body) = request.into_parts();
         parts.headers.append(header::VIA, HeaderValue::from_static(VIA));
+        note_client(&mut parts.headers, &client);
         let upgrades = headers::is_upgrade(&parts.headers);
         let is_repeatable = is_safe(&parts.method) && body.is_end_stream();
         let head = OutgoingHead::of(parts, uri, self.by_token, self.prefix);

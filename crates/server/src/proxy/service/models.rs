@@ -108,7 +108,7 @@ pub async fn list(
     }
     let table = services.current(&shared).await;
     let source = RequestSource::of(request.extensions(), request.headers());
-    let is_found = |live: &LiveService| source.finds_model(&shared, &live.service);
+    let is_found = |live: &LiveService| source.finds_model(&shared, &project, &live.service);
     let found = served(&table, &project).filter(|(live, _)| is_found(live));
     let mut models: Vec<Value> = found.map(|(live, model)| body(live, model)).collect();
     models.sort_by(|one, other| one["id"].as_str().cmp(&other["id"].as_str()));
@@ -171,7 +171,7 @@ pub async fn chat(
     };
     let source = RequestSource::of(&parts.extensions, &parts.headers);
     let live = find(&services, &shared, &project, &model).await;
-    let live = live.filter(|live| source.finds_model(&shared, &live.service));
+    let live = live.filter(|live| source.finds_model(&shared, &project, &live.service));
     let served = live.as_deref().and_then(|live| live.service.model.as_ref());
     let (Some(live), Some(served)) = (&live, served) else {
         let why = format!("project {project} has no service with model {model:?}");

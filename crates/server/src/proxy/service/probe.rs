@@ -100,6 +100,19 @@ fn request(probe: &Probe) -> Option<hyper::Request<Body>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use model::service::Service;
+
+    #[test]
+    fn every_probe_that_a_service_may_have_can_be_sent() {
+        for sign in (0..=127_u8).map(char::from) {
+            let probe = Probe { url: format!("/a{sign}?b{sign}"), ..Probe::default() };
+            let service = Service { probes: vec![probe.clone()], ..Service::at(80) };
+            if service.check().is_ok() {
+                let made = request(&probe).expect(&probe.url);
+                assert_eq!(made.uri().to_string(), probe.url);
+            }
+        }
+    }
 
     #[test]
     fn probe_is_the_request_that_it_says() {

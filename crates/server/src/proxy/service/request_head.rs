@@ -3,6 +3,7 @@
 use super::request_rate::{Client, RequestRates};
 use crate::http::peer::Peer;
 use crate::proxy::exchange::said;
+use crate::proxy::headers::FORWARDED_FOR;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
@@ -10,6 +11,7 @@ use axum::response::Response;
 use http_body_util::Limited;
 use hyper::body::Body as _;
 use model::service::RateLimit;
+use std::net::IpAddr;
 use std::time::Instant;
 
 /// Replicas that one request is tried at.
@@ -122,6 +124,18 @@ pub fn client_address(request: &Request) -> String {
     }
 }
 
+/// Tells the service where a request comes from (`client_address`): the last entry of the line is this proxy's own word, whatever
+/// its client has said before it.
+pub fn note_client(headers: &mut HeaderMap, client: &str) {
+    // Who comes by a socket has no address.
+    let own = if client.parse::<IpAddr>().is_ok() { client } else { "unknown" };
+    let before = headers.get_all(FORWARDED_FOR).iter().filter_map(|line| line.to_str().ok());
+    let line = before.chain([own]).collect::<Vec<_>>().join(", ");
+    if let Ok(line) = HeaderValue::from_str(&line) {
+        headers.insert(FORWARDED_FOR, line);
+    }
+}
+
 /// Refuses a client that has made more requests to a service than its rate limits allow. `rest`: the path behind the service's own.
 pub fn check_rate(
     rates: &RequestRates,
@@ -209,6 +223,19 @@ mod tests {
         assert!(!is_from_gateway(&passed));
         passed.append(header::VIA, "1.0 other, 1.1 sluice-gateway".parse().expect("a value"));
         assert!(is_from_gateway(&passed));
+    }
+
+    #[test]
+    fn client_is_the_last_of_those_that_a_request_was_forwarded_for() {
+        let mut headers = HeaderMap::new();
+        note_client(&mut headers, "192.0.2.7");
+        assert_eq!(headers[FORWARDED_FOR], "192.0.2.7");
+        headers.append(FORWARDED_FOR, "10.0.0.1".parse().expect("a value"));
+        note_client(&mut headers, "2001:db8::1");
+        assert_eq!(headers[FORWARDED_FOR], "192.0.2.7, 10.0.0.1, 2001:db8::1");
+        assert_eq!(headers.get_all(FORWARDED_FOR).iter().count(), 1);
+        note_client(&mut headers, "user 7");
+        assert!(headers[FORWARDED_FOR].to_str().is_ok_and(|line| line.ends_with(", unknown")));
     }
 
     #[test]

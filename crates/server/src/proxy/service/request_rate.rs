@@ -1,8 +1,9 @@
 //! `rate_limits` of services: how many requests a second one client may make.
 
 use model::service::{RateKey, RateLimit};
+use percent_encoding::percent_decode_str;
 use ring::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -29,7 +30,8 @@ impl RequestRates {
         self.0.lock().expect("no panic with the clients held")
     }
 
-    /// Whether a request to this path is within its limit. The limit with the longest prefix of the path counts.
+    /// Whether a request to this path is within its limit. The limit with the longest prefix of the path counts; of a path that can be
+    /// read in several ways, that of each of them.
     pub fn admit(
         &self,
         limits: &[RateLimit],
@@ -37,10 +39,18 @@ impl RequestRates {
         client: &Client<'_>,
         now: Instant,
     ) -> bool {
-        let matching = limits.iter().enumerate().filter(|(_, one)| path.starts_with(&one.prefix));
-        let Some((at, limit)) = matching.max_by_key(|(_, one)| one.prefix.len()) else {
-            return true;
+        let longest = |path: &String| {
+            let matching = limits.iter().enumerate();
+            let matching = matching.filter(|(_, limit)| path.starts_with(&limit.prefix));
+            matching.max_by_key(|(_, limit)| limit.prefix.len())
         };
+        let found: BTreeMap<usize, &RateLimit> =
+            readings(path).iter().filter_map(longest).collect();
+        found.into_iter().all(|(at, limit)| self.is_within(at, limit, client, now))
+    }
+
+    /// Whether a request is within one limit, whose place among those of its service this is.
+    fn is_within(&self, at: usize, limit: &RateLimit, client: &Client<'_>, now: Instant) -> bool {
         let name = match &limit.key {
             RateKey::IpAddress => client.address.to_owned(),
             // A request without the header is nobody's.
@@ -65,6 +75,30 @@ impl RequestRates {
         }
         next.is_some()
     }
+}
+
+/// The ways in which servers read a path: as it is spelled; with escaped characters as what they mean; and with slashes that follow
+/// one another as one, `.` and `..` resolved besides. By one alone, another spelling of a path would evade its limit.
+fn readings(path: &str) -> [String; 3] {
+    let decoded = percent_decode_str(path).decode_utf8_lossy().into_owned();
+    let resolved = resolved(&decoded);
+    [path.to_owned(), decoded, resolved]
+}
+
+fn resolved(decoded: &str) -> String {
+    let mut parts: Vec<&str> = Vec::new();
+    for part in decoded.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                parts.pop();
+            }
+            part => parts.push(part),
+        }
+    }
+    let is_folder = decoded.rsplit('/').next().is_some_and(|last| ["", ".", ".."].contains(&last));
+    let end = if is_folder && !parts.is_empty() { "/" } else { "" };
+    format!("/{}{end}", parts.join("/"))
 }
 
 /// When the next request of a client is due after one that comes now; `None` where this one comes too early. `due`: when the rate alone
@@ -117,6 +151,42 @@ mod tests {
         assert!(admitted("/api/x", Some("l")), "another key");
         assert!(admitted("/api/x", None) && admitted("/api/x", None), "no key, no limit");
         assert!(admitted("/other", Some("k")));
+        for spelling in ["/%61pi/x", "//api/x", "/./api", "/other/../api/x", "/%2Fapi"] {
+            assert!(!admitted(spelling, Some("k")), "{spelling}");
+        }
+    }
+
+    #[test]
+    fn path_that_can_be_read_in_several_ways_is_below_the_limits_of_all() {
+        let (rates, now) = (RequestRates::default(), Instant::now());
+        let limits = [limit("/api", 1000, 0), limit("/lenient", 1_000_000, 100)];
+        let header = |_: &str| None;
+        let admitted =
+            |path: &str| rates.admit(&limits, path, &Client { address: "a", header: &header }, now);
+        assert!(admitted("/api") && admitted("/lenient") && admitted("/lenient"));
+        for path in ["/lenient/../api", "/lenient/%2e%2e/api", "/lenient%2F..//api/."] {
+            assert!(!admitted(path), "{path}: by a server that resolves it");
+        }
+        assert!(!admitted("/%61pi/../lenient"), "by a server that does not");
+    }
+
+    #[test]
+    fn path_is_resolved_as_servers_read_it() {
+        for (path, expected) in [
+            ("/", "/"),
+            ("/a/b", "/a/b"),
+            ("/a/b/", "/a/b/"),
+            ("//a///b", "/a/b"),
+            ("/a/./b/../c", "/a/c"),
+            ("/a/.", "/a/"),
+            ("/a/b/..", "/a/"),
+            ("/../../a", "/a"),
+            ("/%61%2fb", "/a/b"),
+            ("/%zz", "/%zz"),
+        ] {
+            let [.., resolved] = readings(path);
+            assert_eq!(resolved, expected, "{path}");
+        }
     }
 
     #[test]

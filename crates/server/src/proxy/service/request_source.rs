@@ -28,13 +28,13 @@ impl RequestSource {
     }
 
     /// Whether the model of a service is found by this way: a client has one address for all models of a project.
-    pub fn finds_model(&self, shared: &Shared, service: &Service) -> bool {
-        *self == Self::Client || self.finds(shared, service)
+    pub fn finds_model(&self, shared: &Shared, project: &str, service: &Service) -> bool {
+        *self == Self::Client || self.finds(shared, project, service)
     }
 
-    /// Whether the service is published by this way.
-    pub fn finds(&self, shared: &Shared, service: &Service) -> bool {
-        let default = || shared.read().config.proxy.default_gateway.clone();
+    /// Whether the service of a project is published by this way.
+    pub fn finds(&self, shared: &Shared, project: &str, service: &Service) -> bool {
+        let default = || shared.read().default_gateway(project).map(str::to_owned);
         match self {
             Self::Client => service.gateway.includes_server(),
             Self::Gateway(Some(name)) => {
@@ -77,9 +77,10 @@ mod tests {
             (GatewayChoice::Named("edge2".into()), [false, false, true, false]),
         ] {
             let service = Service { gateway, ..Service::at(80) };
-            let found = sources.each_ref().map(|source| source.finds(&server.shared, &service));
+            let shared = &server.shared;
+            let found = sources.each_ref().map(|one| one.finds(shared, "main", &service));
             assert_eq!(found, expected, "{:?}", service.gateway);
-            let found = sources.each_ref().map(|one| one.finds_model(&server.shared, &service));
+            let found = sources.each_ref().map(|one| one.finds_model(shared, "main", &service));
             assert_eq!((found[0], &found[1..]), (true, &expected[1..]), "{:?}", service.gateway);
         }
     }

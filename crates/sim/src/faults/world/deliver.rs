@@ -182,6 +182,7 @@ impl World {
             heartbeat_interval_ms: 5_000,
             policies: BTreeMap::new(),
             renew: None,
+            refused: Vec::new(),
         };
         server.dispatcher.add_link(node, link);
         self.send_to_agent(node, link, ToAgent::Welcome(welcome))?;

@@ -13,6 +13,7 @@ use ::dstack::server_settings;
 use ::slurm::option::invocation::{self, Caller, Invocation};
 use ::slurm::option::{OptionError, script};
 use clap::Args;
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::Read;
 use std::path::PathBuf;
@@ -74,11 +75,44 @@ fn from_script(file: &str, bytes: Vec<u8>) -> Result<String, VerbError> {
     let Invocation::Submission(batch) = read else { return Ok(String::new()) };
     match (&batch.components[..], &settings[..]) {
         ([options], [settings]) => {
-            let text = String::from_utf8_lossy(&batch.script);
+            let text = characters(file, &batch.script)?;
             Ok(to_yaml::configuration(options, settings, &text))
         }
         _ => Err(VerbError::Message(format!(
             "{file}: a heterogeneous job has no counterpart yet: convert its components one by one"
         ))),
+    }
+}
+
+/// The script as a configuration can hold it, which is UTF-8: other bytes are replaced in comments, and refused in commands and
+/// directives.
+fn characters<'s>(file: &str, script: &'s [u8]) -> Result<Cow<'s, str>, VerbError> {
+    let is_refused = |line: &[u8]| {
+        let is_directive = line.starts_with(script::DIRECTIVE.as_bytes());
+        let is_comment = !is_directive && line.trim_ascii_start().starts_with(b"#");
+        !is_comment && std::str::from_utf8(line).is_err()
+    };
+    match script.split(|byte| *byte == b'\n').position(is_refused) {
+        Some(before) => Err(VerbError::Message(format!(
+            "{file}:{}: the line is not UTF-8 text, as a configuration is: expected a file that iconv made so",
+            before + 1
+        ))),
+        None => Ok(String::from_utf8_lossy(script)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_that_no_configuration_holds_are_replaced_in_comments_and_refused_in_commands() {
+        let text = characters("job.sh", b"#!/bin/sh\n  # gr\xfcn\ntrue\n").ok();
+        assert_eq!(text.as_deref(), Some("#!/bin/sh\n  # gr\u{fffd}n\ntrue\n"));
+        for line in [&b"echo gr\xfcn"[..], b"#SBATCH -J gr\xfcn"] {
+            let script = [&b"#!/bin/sh\n# ok\n"[..], line].concat();
+            let refused = characters("job.sh", &script);
+            assert!(refused.is_err_and(|error| error.to_string().starts_with("job.sh:3: ")));
+        }
     }
 }

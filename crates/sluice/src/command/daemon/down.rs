@@ -4,13 +4,17 @@ use super::keeper::{AGENT_KEEPER, SERVER_KEEPER};
 use super::state_dir::{self, StateDir};
 use crate::client::{Client, ServerLocation};
 use crate::command::verb::{VerbError, VerbResult};
+use ::slurm::output::text::job_text;
+use ::slurm::words::note::counted;
 use clap::Args;
 use model::change::JobFilter;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
-use wire::client::{Answer, Call, Cancel, JobsQuery};
+use wire::client::{Answer, Call, Cancel, Detail, JobsQuery};
 use wire::job_list::JobList;
+use wire::view::JobView;
 
 /// The processes to stop, in this order. A keeper ends with what it keeps, and stops what it has just started again; a
 /// server or agent without a keeper is stopped by itself.
@@ -21,6 +25,12 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How long jobs may take to end: their grace time and some more.
 const JOBS_END_TIMEOUT: Duration = Duration::from_secs(90);
+
+/// How long the server may take to say which jobs run.
+const ASK_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How many of the jobs that go on are named.
+const NAMED_MAX: usize = 5;
 
 #[derive(Args)]
 pub struct DownArgs {
@@ -49,6 +59,7 @@ pub fn run(args: &DownArgs) -> VerbResult {
     if args.jobs && server_running(&state) {
         end_jobs(&state)?;
     }
+    let left = running_jobs(&state);
     let mut found = false;
     for of in PROCESSES {
         let Some(pid) = state.running_pid(of) else { continue };
@@ -60,7 +71,8 @@ pub fn run(args: &DownArgs) -> VerbResult {
     }
     if found {
         state.note_stop();
-        println!("sluice is down")
+        println!("sluice is down");
+        left_line(&left).iter().for_each(|line| println!("{line}"));
     } else {
         println!("sluice was not up in {}", path.display())
     }
@@ -70,6 +82,52 @@ pub fn run(args: &DownArgs) -> VerbResult {
 /// Whether there is a server, or one is about to be started again.
 fn server_running(state: &StateDir) -> bool {
     ["server", SERVER_KEEPER.name].into_iter().any(|of| state.running_pid(of).is_some())
+}
+
+/// The ids of the jobs that have started and not ended, in their order. Empty if the server does not answer: it is stopped all
+/// the same.
+fn running_jobs(state: &StateDir) -> Vec<String> {
+    if state.running_pid("server").is_none() {
+        return Vec::new();
+    }
+    let location = ServerLocation::in_state(&state.path);
+    let (sender, answer) = mpsc::channel();
+    let ask = move || {
+        let detail = Detail::Listing;
+        let query = JobsQuery { detail, ..JobsQuery::default() };
+        // The send fails if `down` has stopped waiting for the answer.
+        let _ = sender.send(Client::at(location).call(Call::Jobs(query)));
+    };
+    if std::thread::Builder::new().name("jobs".into()).spawn(ask).is_err() {
+        return Vec::new();
+    }
+    let Ok(Ok(Answer::Jobs { jobs: JobList(mut jobs), .. })) = answer.recv_timeout(ASK_TIMEOUT)
+    else {
+        return Vec::new();
+    };
+    jobs.retain(|job| !job.state.is_waiting());
+    jobs.sort_by_key(|job| job.id);
+    let shown = |job: &JobView| {
+        let mut id = String::new();
+        job_text::push_id(&mut id, job, None);
+        id
+    };
+    jobs.iter().map(shown).collect()
+}
+
+/// `2 jobs go on running: 7, 12_3. …`
+fn left_line(jobs: &[String]) -> Option<String> {
+    let count = counted(jobs.len() as u64, "job");
+    let go = if jobs.len() == 1 { "goes" } else { "go" };
+    let mut named = jobs.iter().take(NAMED_MAX).cloned().collect::<Vec<_>>().join(", ");
+    if jobs.len() > NAMED_MAX {
+        named += &format!(" and {} more", jobs.len() - NAMED_MAX);
+    }
+    (!jobs.is_empty()).then(|| {
+        format!(
+            "{count} {go} on running: {named}. After the next `sluice up`, `scancel` ends a job; `sluice down --jobs` ends all jobs first"
+        )
+    })
 }
 
 fn end_jobs(state: &StateDir) -> Result<(), VerbError> {
@@ -92,5 +150,22 @@ fn end_jobs(state: &StateDir) -> Result<(), VerbError> {
             return Err(VerbError::Message(text));
         }
         client.call(Call::AwaitEnd { job, timeout_ms: 5_000 })?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jobs_that_go_on_are_counted_and_the_first_are_named() {
+        let ids = |count: u32| (1..=count).map(|id| id.to_string()).collect::<Vec<_>>();
+        let said = |count: u32| left_line(&ids(count));
+        assert_eq!(said(0), None);
+        let one = said(1).unwrap();
+        assert!(one.starts_with("1 job goes on running: 1. After"), "{one}");
+        let many = said(7).unwrap();
+        let named = "7 jobs go on running: 1, 2, 3, 4, 5 and 2 more. After";
+        assert!(many.starts_with(named), "{many}");
     }
 }

@@ -29,26 +29,41 @@ pub struct DemoCluster {
     out: TrustedDir,
     state: PathBuf,
     program: PathBuf,
+    /// The folder that is removed at the end; the lab stays.
+    scratch: Option<TrustedDir>,
 }
 
-/// The lab's folder: beside the default state folder, so that each user has one.
-fn lab_folder() -> PathBuf {
-    if let Some(named) = std::env::var_os("SLUICE_LAB") {
-        return PathBuf::from(named);
-    }
+/// A folder beside the default state folder, so that each user has one: `sluice-lab`.
+fn beside_state(of: &str) -> PathBuf {
     let state = default_state_dir();
-    let name = format!("{}-lab", state.file_name().unwrap_or_default().to_string_lossy());
+    let name = format!("{}-{of}", state.file_name().unwrap_or_default().to_string_lossy());
     state.with_file_name(name)
 }
 
+/// The lab's folder.
+fn lab_folder() -> PathBuf {
+    std::env::var_os("SLUICE_LAB").map_or_else(|| beside_state("lab"), PathBuf::from)
+}
+
 impl DemoCluster {
-    /// A cluster that nobody finds again.
+    /// A cluster that nobody finds again. Its evidence is kept beside the state folder, where the next one's takes its place.
     pub fn scratch(out: Option<PathBuf>) -> Result<Self, VerbError> {
+        let out = out.unwrap_or_else(|| beside_state("demo"));
         // Nobody else can know the name or look inside: root must not meet there what another user has planted.
         let temporary = std::env::temp_dir();
         let base =
             TrustedDir::make_temporary("sluice-demo-").map_err(VerbError::file(temporary))?;
-        Self::start(&base, out)
+        match Self::start(&base, Some(out)) {
+            Ok(cluster) => Ok(Self { scratch: Some(base), ..cluster }),
+            Err(error) => {
+                // The logs of a cluster that did not come up say why, and `sluice down` ends what is left of it. The first error is
+                // the one to tell.
+                if !base.path().join("state").exists() {
+                    let _ = base.remove();
+                }
+                Err(error)
+            }
+        }
     }
 
     /// The lab: as it runs, or started.
@@ -84,7 +99,7 @@ impl DemoCluster {
         if cluster.state.exists() {
             cluster.stop()?;
         }
-        std::fs::remove_dir_all(base.path()).map_err(VerbError::file(&folder))?;
+        base.remove().map_err(VerbError::file(&folder))?;
         println!("the lab is down, and {} is removed", folder.display());
         Ok(ExitCode::SUCCESS)
     }
@@ -104,7 +119,7 @@ impl DemoCluster {
         let out = out.unwrap_or_else(|| base.path().join("evidence"));
         let out = TrustedDir::make(&out).map_err(VerbError::file(&out))?;
         let program = std::env::current_exe().map_err(VerbError::file("sluice"))?;
-        Ok(Self { out, state: base.path().join("state"), program })
+        Ok(Self { out, state: base.path().join("state"), program, scratch: None })
     }
 
     fn start(base: &TrustedDir, out: Option<PathBuf>) -> Result<Self, VerbError> {
@@ -217,8 +232,15 @@ impl DemoCluster {
         self.out.path()
     }
 
-    /// Stops the cluster and removes its state; the evidence stays.
-    pub fn stop(&self) -> Result<(), VerbError> {
+    /// Stops a scratch cluster and removes its folder; the evidence stays.
+    pub fn remove(&mut self) -> Result<(), VerbError> {
+        self.stop()?;
+        let Some(scratch) = self.scratch.take() else { return Ok(()) };
+        let path = scratch.path().to_owned();
+        scratch.remove().map_err(VerbError::file(path))
+    }
+
+    fn stop(&self) -> Result<(), VerbError> {
         let down = Command::new(&self.program)
             .args(["down", "--jobs", "--state"])
             .arg(&self.state)
@@ -228,7 +250,7 @@ impl DemoCluster {
             let text = String::from_utf8_lossy(&down.stderr).trim().to_string();
             return Err(VerbError::Message(format!("the demo's cluster does not go down: {text}")));
         }
-        std::fs::remove_dir_all(&self.state).map_err(VerbError::file(&self.state))
+        Ok(())
     }
 }
 

@@ -15,7 +15,7 @@ use tour::Scene;
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct DemoArgs {
-    /// Where the evidence goes; without it, a new folder in the temporary one, or the lab's own
+    /// Where the evidence goes; without it, a folder beside the state folder, or the lab's own
     #[arg(long)]
     out: Option<PathBuf>,
     /// Leave the cluster running, as a lab to practise in, in the folder that SLUICE_LAB names, or beside the state folder
@@ -65,9 +65,9 @@ pub fn run(args: DemoArgs) -> VerbResult {
             Ok(ExitCode::SUCCESS)
         }
         None => {
-            let cluster = DemoCluster::scratch(args.out)?;
+            let mut cluster = DemoCluster::scratch(args.out)?;
             let result = tour::play(&cluster, &Scene::ALL);
-            cluster.stop()?;
+            cluster.remove()?;
             finish(&cluster, result)?;
             Ok(ExitCode::SUCCESS)
         }

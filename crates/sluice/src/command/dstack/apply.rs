@@ -7,6 +7,7 @@ mod run_links;
 
 use super::fleet_apply::{self, FleetApply};
 use super::log_output::LogOutput;
+use super::service_url::ServerBase;
 use super::{
     ask, attach, cluster, confirm, each_group, nodes_of, offer_json, print, print_json, stop,
     task_file, unexpected, volume, workspace,
@@ -21,6 +22,7 @@ use ::dstack::effective;
 use ::dstack::no_offer;
 use ::dstack::node_offer;
 use ::dstack::offer::Offer;
+use ::dstack::offer_size::why_larger;
 use ::dstack::request::{
     self, Draft, KnownInstances, RequestError, Submitter, is_same_run, next_deployment,
     set_deployment, update_in_place,
@@ -35,6 +37,7 @@ use dependencies::resolve_dependencies;
 use model::change::{JobChange, JobFilter, JobRef};
 use model::fleet::MAIN_PROJECT;
 use model::id::JobId;
+use model::os_text;
 use model::reason::Refusal;
 use model::service::Service;
 use model::time::Timestamp;
@@ -42,6 +45,7 @@ use run_links::RunLinks;
 use serde_json::json;
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 use wire::client::{Answer, Call, Submission};
 use wire::view::{ClusterView, JobView};
 
@@ -53,7 +57,7 @@ pub struct ApplyArgs {
     #[command(flatten)]
     pub server: ServerLocationArgs,
     /// The configuration, or a batch script; - reads a configuration from standard input
-    #[arg(short, long, default_value = ".dstack.yml", value_name = "FILE")]
+    #[arg(short, long, default_value = task_file::DEFAULT_FILE, value_name = "FILE")]
     pub file: String,
     /// The run's name, whatever the configuration says
     #[arg(short, long, value_name = "NAME")]
@@ -64,6 +68,9 @@ pub struct ApplyArgs {
     /// A profile of .dstack/profiles.yml, here or in your home; else the one that is the default there
     #[arg(long, env = "DSTACK_PROFILE", value_name = "NAME")]
     pub profile: Option<String>,
+    /// A variable of the run, whatever the configuration says; KEY alone has the value that it has here
+    #[arg(short, long, value_name = "KEY[=VALUE]")]
+    pub env: Vec<String>,
     /// Do not ask
     #[arg(short, long)]
     pub yes: bool,
@@ -117,7 +124,7 @@ struct SubmitLine {
 
 pub fn run(args: ApplyArgs) -> VerbResult {
     let mut client = args.server.client()?;
-    let loaded = task_file::read(&args.file, args.profile.as_deref(), &[])?;
+    let loaded = task_file::read(&args.file, args.profile.as_deref(), &[], &args.env)?;
     if let Configuration::Fleet(fleet) = task_file::applicable(&loaded, &args.file)? {
         let asked = FleetApply {
             project: &args.project,
@@ -150,7 +157,7 @@ pub fn run(args: ApplyArgs) -> VerbResult {
     let mut missing: Vec<String> = why.iter().map(|why| no_offer::explained(why, first)).collect();
     if !draft.submission.het_components.is_empty() {
         let others = request::group_requests(&draft.submission);
-        for (request, resources) in others.iter().zip(resources).skip(1) {
+        for (request, resources) in others.iter().zip(&resources).skip(1) {
             let (found, why) = offers(&mut client, request, &nodes)?;
             offers_of_each.push(found);
             missing.extend(why.iter().map(|why| no_offer::explained(why, resources)));
@@ -163,7 +170,15 @@ pub fn run(args: ApplyArgs) -> VerbResult {
         task: &task,
         kind: RunKind::of(&loaded.configuration),
         offers: &offers_of_each,
+        cluster_limit: cluster_limit(&draft),
     }))?;
+    // Each of the groups has its own offers; a run without groups has one list.
+    let mut asked = std::iter::once(first).chain(resources.iter().copied().skip(1));
+    let several = task.nodes.min > 1 || !task.groups.is_empty();
+    let larger = |offers: &Vec<Offer>| why_larger(asked.next()?, offers, several);
+    if let Some(why) = offers_of_each.iter().find_map(larger) {
+        args.say(&format!(" {why}\n"))?;
+    }
     for why in &missing {
         args.say(&format!("{why}\n"))?;
     }
@@ -183,7 +198,7 @@ pub fn run(args: ApplyArgs) -> VerbResult {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let job = match submit(&mut client, draft.submission)? {
+    let job = match submit(&mut client, draft.submission, first)? {
         Ok(job) => job,
         Err(why) if args.json => return Err(not_submitted(&name, &why)),
         Err(why) => return no_capacity(&name, &why),
@@ -191,10 +206,12 @@ pub fn run(args: ApplyArgs) -> VerbResult {
     said["job_id"] = json!(job);
     let project = task.account.as_deref().unwrap_or(MAIN_PROJECT);
     if task.service.is_some() {
-        let url = service_url(&mut client, job, &Service::path(project, &name));
-        let place = if url.starts_with('/') { " of the server's port" } else { "" };
-        args.say(&format!("Service {name} is at {url}{place}\n"))?;
-        said["service"] = json!({ "url": url });
+        let base = ServerBase::of(&mut client)?;
+        let path = || json!({ "url": base.whole(&Service::path(project, &name)) });
+        let service = submitted(&mut client, job).and_then(|run| base.service(&run));
+        let service = service.unwrap_or_else(path);
+        args.say(&service_lines(&name, &service))?;
+        said["service"] = service;
     }
     if args.json {
         let mut code = ExitCode::SUCCESS;
@@ -220,17 +237,19 @@ pub fn run(args: ApplyArgs) -> VerbResult {
 pub fn submit_file(file: &str, overrides: &[Override]) -> Result<(Client, JobId), VerbError> {
     // The environment says what it says to `sluice apply`.
     let words = ["sbatch", &format!("--file={file}"), "--yes", "--detach"];
+    let words = words.map(os_text::to_os);
     let SubmitLine { args } = SubmitLine::try_parse_from(words).map_err(message)?;
     let mut client = args.server.client()?;
-    let loaded = task_file::read(&args.file, args.profile.as_deref(), overrides)?;
+    let loaded = task_file::read(&args.file, args.profile.as_deref(), overrides, &args.env)?;
     let has_groups = !loaded.value.get("groups").is_null();
     if has_groups && overrides.iter().any(|one| one.path.starts_with(&["resources"])) {
         let why = "options for resources are not for `groups`, which have their own";
         return Err(VerbError::Message(format!("{file}: {why}")));
     }
-    let (_, draft, _) = prepare(&mut client, &args, &loaded)?;
+    let (task, draft, _) = prepare(&mut client, &args, &loaded)?;
     let name = draft.submission.spec.name.clone();
-    let job = submit(&mut client, draft.submission)?.map_err(|why| not_submitted(&name, &why))?;
+    let submitted = submit(&mut client, draft.submission, &task.resources)?;
+    let job = submitted.map_err(|why| not_submitted(&name, &why))?;
     Ok((client, job))
 }
 
@@ -306,7 +325,7 @@ pub(super) fn translate(
         variable: &variable,
     };
     request::draft(task, &submitter).map_err(|error| match error {
-        RequestError::Environment(fault) => VerbError::Message(format!("{what}:{fault}")),
+        RequestError::Environment(fault) => VerbError::Message(fault.in_file(what)),
         other => VerbError::Message(format!("{what}: {other}")),
     })
 }
@@ -359,6 +378,12 @@ pub(super) fn offers(
         Answer::Refused(why) => Err(why.into()),
         other => Err(unexpected(&other)),
     }
+}
+
+/// After what time the cluster ends the run. It is the run's own limit where that says one.
+fn cluster_limit(draft: &Draft) -> Option<Duration> {
+    let minutes = draft.submission.spec.request().time_limit?.minutes()?;
+    Some(Duration::from_secs(60 * u64::from(minutes)))
 }
 
 /// Whether to submit: the user confirms it, and an active run of the same name is stopped first.
@@ -429,21 +454,36 @@ fn confirm_submit(
     Ok(Action::Submit)
 }
 
-/// Where clients find a service that was submitted: an address, or its path at the server.
-fn service_url(client: &mut Client, job: JobId, path: &str) -> String {
+/// A run that was submitted, as far as the server shows it.
+fn submitted(client: &mut Client, job: JobId) -> Option<JobView> {
     let filter =
         JobFilter { jobs: vec![JobRef::whole(job)], all_states: true, ..JobFilter::default() };
-    let found = each_group(client, filter).unwrap_or_default();
-    found.first().and_then(JobView::service_url).unwrap_or_else(|| path.to_owned())
+    each_group(client, filter).unwrap_or_default().into_iter().next()
+}
+
+/// Where the service is, and its model where it has one.
+fn service_lines(name: &str, service: &serde_json::Value) -> String {
+    let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+    let mut lines = format!("Service {name} is at {}\n", text(&service["url"]));
+    let model = &service["model"];
+    if !model.is_null() {
+        let (model, at) = (text(&model["name"]), text(&model["base_url"]));
+        lines.push_str(&format!("Model {model} is at {at}\n"));
+    }
+    lines
 }
 
 /// Submits. The inner error says why a run that does not wait cannot start now.
-fn submit(client: &mut Client, submission: Submission) -> Result<Result<JobId, String>, VerbError> {
+fn submit(
+    client: &mut Client,
+    submission: Submission,
+    resources: &Resources,
+) -> Result<Result<JobId, String>, VerbError> {
     match client.call(Call::Submit(Box::new(submission)))? {
         Answer::Submitted { job, .. } => Ok(Ok(job)),
         Answer::Refused(Refusal::NoCapacityNow) => Ok(Err(no_offer::WOULD_WAIT.to_owned())),
         Answer::Refused(why @ (Refusal::NodeConfiguration(_) | Refusal::UnknownGres(_))) => {
-            Ok(Err(why.to_string()))
+            Ok(Err(no_offer::missing(&why, resources)))
         }
         Answer::Refused(why) => Err(why.into()),
         other => Err(unexpected(&other)),
@@ -489,10 +529,13 @@ fn follow_run(
     // A node that gets the image says in the run's log how far it is.
     let word = if summary.status == RunStatus::Provisioning { "" } else { " completed" };
     print(&format!("\n{name} provisioning{word} ({})\n", summary.message))?;
+    let mut ports = None;
     if !started.state.is_ended() {
         links.print(client, &started)?;
+        ports = links.forward(client, &started);
     }
     let ended = RunSummary::of_job(&attach::follow(client, job, 0, &mut LogOutput::Plain)?);
+    drop(ports);
     let mut message = ended.message.clone();
     if let Some(first) = message.get_mut(..1) {
         first.make_ascii_uppercase();

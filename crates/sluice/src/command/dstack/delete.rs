@@ -1,5 +1,6 @@
 //! `sluice delete`: takes runs that have ended out of the lists of runs. `sacct` keeps them.
 
+use super::task_file::DEFAULT_FILE;
 use super::{OfProject, ask, confirm, find_ended, print, print_json};
 use crate::command::slurm::query::job_names;
 use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
@@ -10,9 +11,6 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use wire::client::Call;
-
-/// The configuration that names the run where nothing else does, as for `apply`.
-const DEFAULT_FILE: &str = ".dstack.yml";
 
 #[derive(Args)]
 pub struct DeleteArgs {
@@ -38,6 +36,7 @@ pub fn run(args: DeleteArgs) -> VerbResult {
     let mut client = args.server.client()?;
     let words = match (&args.file, args.runs.is_empty()) {
         (Some(file), _) => vec![name_in(file)?],
+        // The configuration names the run where nothing else does.
         (None, true) => vec![name_in(Path::new(DEFAULT_FILE))?],
         (None, false) => args.runs,
     };

@@ -19,6 +19,9 @@ use wire::client::{Answer, Call, HistoryFilter};
 /// The most records of runs that are asked for.
 const RECORDS_MAX: u32 = 1000;
 
+/// How many events are shown where nothing says how many.
+const SHOWN_USUALLY: usize = 100;
+
 #[derive(Args)]
 pub struct EventArgs {
     #[command(flatten)]
@@ -58,6 +61,12 @@ pub struct EventArgs {
     /// Only events of the last while, as in 10s, 5m or 1d, or since a time, as in 2026-11-17T15:30:00Z
     #[arg(long, value_name = "T", value_parser = parse_since)]
     since: Option<Since>,
+    /// Show only the newest N [default: 100, without --since]
+    #[arg(short = 'n', long, value_name = "N")]
+    last: Option<usize>,
+    /// Show all that are known
+    #[arg(short, long, conflicts_with = "last")]
+    all: bool,
     /// Go on with what happens, until interrupted
     #[arg(short, long, conflicts_with = "json")]
     watch: bool,
@@ -80,6 +89,14 @@ pub fn run(args: EventArgs) -> VerbResult {
     args.of.check(&mut client)?;
     let (mut all, now) = events(&mut client, &args)?;
     all.retain(|one| args.since.is_none_or(|since| one.at >= since.time(now)));
+    let left_out = left_out(all.len(), &args);
+    all.drain(..left_out);
+    if left_out > 0 && args.last.is_none() {
+        let (program, shown) = (program_name(), all.len());
+        eprintln!(
+            "{program}: note: the newest {shown} events; {left_out} before them are shown with --all"
+        );
+    }
     if args.json {
         let all: Vec<Value> = all.iter().map(to_json).collect();
         print(&format!("{}\n", json!(all)))?;
@@ -100,6 +117,12 @@ pub fn run(args: EventArgs) -> VerbResult {
         let first = now;
         all.retain(|one| one.at >= first);
     }
+}
+
+/// How many of the oldest events are not shown. Who names a time is shown all since then.
+fn left_out(count: usize, args: &EventArgs) -> usize {
+    let usual = (!args.all && args.since.is_none()).then_some(SHOWN_USUALLY);
+    count.saturating_sub(args.last.or(usual).unwrap_or(usize::MAX))
 }
 
 /// What is asked for, the oldest first, and the server's time.
@@ -210,4 +233,30 @@ fn to_json(one: &Occurrence) -> Value {
         "message": one.message,
         "targets": targets,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: EventArgs,
+    }
+
+    #[test]
+    fn newest_are_shown_unless_more_are_asked_for() {
+        let left_out = |count: usize, line: &[&str]| {
+            let words = ["event"].iter().chain(line);
+            left_out(count, &Line::try_parse_from(words).expect("it reads").args)
+        };
+        assert_eq!(left_out(SHOWN_USUALLY, &[]), 0);
+        assert_eq!(left_out(SHOWN_USUALLY + 7, &[]), 7);
+        assert_eq!(left_out(SHOWN_USUALLY + 7, &["--all"]), 0);
+        assert_eq!(left_out(SHOWN_USUALLY + 7, &["--since", "1h"]), 0);
+        assert_eq!(left_out(10, &["--last", "3"]), 7);
+        assert_eq!(left_out(2, &["-n", "3", "--since", "1h"]), 0);
+    }
 }

@@ -1,7 +1,7 @@
 //! `sluice metrics RUN`: the load of a running run, job by job.
 
 use super::options::check_replica;
-use super::{OfProject, ask, find_run, unexpected, watch};
+use super::{OfProject, ask, find_unended, unexpected, watch};
 use crate::client::Client;
 use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
 use ::dstack::load_table::{self, JobLoad};
@@ -41,7 +41,7 @@ pub fn run(args: MetricsArgs) -> VerbResult {
     check_replica(args.replica)?;
     let mut client = args.server.client()?;
     watch(args.watch, || {
-        let run = find_run(&mut client, &args.run, &args.of)?;
+        let run = find_unended(&mut client, &args.run, &args.of)?;
         let loads = loads(&mut client, &run)?;
         show(&run, &loads, &args)
     })?;

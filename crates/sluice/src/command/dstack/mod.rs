@@ -1,7 +1,7 @@
 //! dstack's verbs, and what they share.
 //!
 //! - A file for each verb: `apply`, `ps`, `run`, `logs`, `stop`, `delete`, `event`, `metrics`, `offer`, `fleet`, `project`, `secret`, `volume`.
-//! - Of `apply`: `task_file` (the configuration), `workspace` (what a run brings along), `fleet_apply`, `attach` (following a run).
+//! - Of `apply`: `task_file` (the configuration), `workspace` (what a run brings along), `fleet_apply`, `attach` (following a run), `service_url`.
 //! - Of `logs`: `all_logs`, `log_source`, `log_output`.
 //! - Options: `options`, `profile_options`, `published_options` (those of dstack's client that are not here). `offer_json`: offers as JSON.
 
@@ -25,6 +25,7 @@ pub mod ps;
 pub mod published_options;
 pub mod run;
 pub mod secret;
+mod service_url;
 pub mod stop;
 mod task_file;
 pub mod volume;
@@ -35,7 +36,7 @@ use crate::command::slurm::query::job_names;
 use crate::command::verb::VerbError;
 pub(super) use crate::command::verb::{ask, unexpected};
 use ::dstack::node_groups::{merge_records, merge_views};
-use ::dstack::run_summary::Nodes;
+use ::dstack::run_summary::{Nodes, RunSummary};
 use clap::Args;
 use model::change::{JobFilter, JobRef};
 use model::fleet::MAIN_PROJECT;
@@ -147,7 +148,39 @@ pub(super) fn find_run(
     found.ok_or_else(|| VerbError::Message(format!("Run {word} not found")))
 }
 
-/// The same; `None` for a run that only the books may have.
+/// The same, of a run that something is to be done with while it runs: for one that has ended, how, and where its log is.
+pub(super) fn find_unended(
+    client: &mut Client,
+    word: &str,
+    of: &OfProject,
+) -> Result<JobView, VerbError> {
+    let summary = match find_in_memory(client, word, of)? {
+        Some(run) if !run.state.is_ended() => return Ok(run),
+        Some(run) => RunSummary::of_job(&run),
+        None => RunSummary::of_record(&find_ended(client, word, of)?),
+    };
+    Err(has_ended(word, &summary))
+}
+
+/// Refuses a run that has ended, also one that only the books have. What is not found may be known to others by that name.
+pub(super) fn refuse_ended(client: &mut Client, word: &str) -> Result<(), VerbError> {
+    let summary = match find_in_memory(client, word, &OfProject::main())? {
+        Some(run) if run.state.is_ended() => RunSummary::of_job(&run),
+        Some(_) => return Ok(()),
+        None => match find_ended(client, word, &OfProject::main()) {
+            Ok(record) => RunSummary::of_record(&record),
+            Err(_) => return Ok(()),
+        },
+    };
+    Err(has_ended(word, &summary))
+}
+
+fn has_ended(word: &str, summary: &RunSummary) -> VerbError {
+    let how = &summary.message;
+    VerbError::Message(format!("run {word} has ended ({how}): `sluice logs {word}` has its log"))
+}
+
+/// The same as [`find_run`]; `None` for a run that only the books may have.
 fn find_in_memory(
     client: &mut Client,
     word: &str,

@@ -49,6 +49,8 @@ enum ProjectAction {
         #[arg(long, value_parser = role, default_value = "user")]
         role: ProjectRole,
     },
+    /// Make a gateway that runs the default one of a project's services; without a name it is the site's
+    Gateway { project: String, name: Option<String> },
     /// Take members out
     Remove {
         project: String,
@@ -80,6 +82,9 @@ pub fn run(args: ProjectArgs) -> VerbResult {
             note_unknown_users(&client, users.iter().map(String::as_str));
             let members: Members = users.into_iter().map(|name| (name, role)).collect();
             Call::SetMembers { project, members, change: MembersChange::Add }
+        }
+        ProjectAction::Gateway { project, name } => {
+            Call::SetDefaultGateway { project, gateway: name }
         }
         ProjectAction::Remove { project, users } => {
             let members: Members =

@@ -1,6 +1,7 @@
 //! `sluice ps`: lists runs and all other jobs, in dstack's format.
 
 use super::options::OutputArgs;
+use super::service_url::ServerBase;
 use super::{OfProject, ask, cluster, nodes_of, unexpected, watch};
 use crate::client::Client;
 use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
@@ -13,11 +14,12 @@ use model::price::Cost;
 use model::record::{HistoryOrder, JobRecord};
 use model::time::{Timestamp, format_iso};
 use serde_json::{Value, json};
+use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::process::ExitCode;
 use wire::client::{Answer, Call, Detail, HistoryFilter, JobsQuery};
 use wire::job_list::JobList;
-use wire::view::JobView;
+use wire::view::{ArrayView, JobView};
 
 /// The most records that one listing takes from the accounting database, but for those of groups that belong to them.
 const HISTORY_MAX: u32 = 1_000;
@@ -51,7 +53,7 @@ pub fn run(args: PsArgs) -> VerbResult {
     watch(args.watch, || {
         let listing = Listing::ask(&mut client, &args)?;
         if args.output.is_json() {
-            return Ok(format!("{}\n", listing.json(&args.of.project)));
+            return Ok(format!("{}\n", listing.json(&mut client, &args.of.project)?));
         }
         Ok(table::ps(&listing.rows(&mut client)?, args.verbose))
     })?;
@@ -79,8 +81,34 @@ impl Entry {
         }
     }
 
+    /// By what a listing is sorted: the newest first, and the tasks of one array by their indices. Tasks that wait together have
+    /// the place of their first.
+    fn order(&self) -> (Reverse<Timestamp>, Reverse<u32>, Option<u32>) {
+        let (array, task) = match self {
+            Self::Job(job) => {
+                let array = job.array.as_deref();
+                let waiting = |array: &ArrayView| array.pending.as_ref()?.first();
+                (
+                    array.map(|array| array.array),
+                    array.and_then(|array| array.index.or_else(|| waiting(array))),
+                )
+            }
+            Self::Record(record) => (record.array_job, record.array_task),
+        };
+        let submitted_as = array.map_or_else(|| self.id(), |array| array.0);
+        (Reverse(self.submitted()), Reverse(submitted_as), task)
+    }
+
+    /// The job, of an entry that is one.
+    pub fn job(&self) -> Option<&JobView> {
+        match self {
+            Self::Job(job) => Some(job),
+            Self::Record(_) => None,
+        }
+    }
+
     /// Its lines in the table.
-    pub fn rows(&self, nodes: &Nodes, now: Timestamp) -> Vec<PsRow> {
+    pub fn rows(&self, nodes: &Nodes, now: Timestamp, base: &ServerBase) -> Vec<PsRow> {
         let submitted = ago(self.submitted(), now);
         let mut rows = match self {
             Self::Job(job) => run_summary::rows(job, nodes, &submitted),
@@ -89,6 +117,10 @@ impl Entry {
         // The lines of a run's nodes follow its own.
         if let (Some(run), Some(cost)) = (rows.first_mut(), self.cost(now)) {
             run.cost = cost.to_string();
+        }
+        let url = self.job().and_then(JobView::service_url);
+        if let (Some(run), Some(url)) = (rows.first_mut(), url) {
+            run.url = base.whole(&url);
         }
         rows
     }
@@ -111,7 +143,7 @@ impl Entry {
 
 struct Listing {
     now: Timestamp,
-    /// The newest first.
+    /// In [`Entry::order`].
     entries: Vec<Entry>,
 }
 
@@ -123,7 +155,8 @@ impl Listing {
             without_deleted: true,
             ..JobFilter::default()
         };
-        let detail = if args.output.is_json() { Detail::Full } else { Detail::Listing };
+        let is_full = args.output.is_json() || args.verbose;
+        let detail = if is_full { Detail::Full } else { Detail::Listing };
         let wanted = JobsQuery { filter, detail, ..JobsQuery::default() };
         let (now, jobs) = match ask(client, Call::Jobs(wanted))? {
             Answer::Jobs { now, jobs: JobList(jobs) } => (now, merge_views(jobs)),
@@ -140,7 +173,7 @@ impl Listing {
         let past = if past > 0 { history(client, past, &args.of, &known)? } else { Vec::new() };
         let mut entries: Vec<Entry> = jobs.into_iter().map(|j| Entry::Job(Box::new(j))).collect();
         entries.extend(past.into_iter().map(|record| Entry::Record(Box::new(record))));
-        entries.sort_by_key(|entry| std::cmp::Reverse((entry.submitted(), entry.id())));
+        entries.sort_by_key(Entry::order);
         if !all {
             keep_unfinished(&mut entries);
         }
@@ -150,14 +183,21 @@ impl Listing {
 
     fn rows(&self, client: &mut Client) -> Result<Vec<PsRow>, VerbError> {
         let nodes = nodes_of(cluster(client)?);
-        Ok(self.entries.iter().flat_map(|entry| entry.rows(&nodes, self.now)).collect())
+        let base = self.server_base(client)?;
+        let rows = |entry: &Entry| entry.rows(&nodes, self.now, &base);
+        Ok(self.entries.iter().flat_map(rows).collect())
+    }
+
+    fn server_base(&self, client: &mut Client) -> Result<ServerBase, VerbError> {
+        ServerBase::for_runs(client, self.entries.iter().filter_map(Entry::job))
     }
 
     /// The fields of dstack's own answer that are known here, and the job id.
-    fn json(&self, project: &str) -> Value {
-        let runs: Vec<Value> =
-            self.entries.iter().map(|entry| entry_json(entry, project, self.now)).collect();
-        json!({ "project": project, "runs": runs })
+    fn json(&self, client: &mut Client, project: &str) -> Result<Value, VerbError> {
+        let base = self.server_base(client)?;
+        let run = |entry| entry_json(entry, project, self.now, &base);
+        let runs: Vec<Value> = self.entries.iter().map(run).collect();
+        Ok(json!({ "project": project, "runs": runs }))
     }
 }
 
@@ -208,7 +248,7 @@ fn records(client: &mut Client, filter: HistoryFilter) -> Result<Vec<JobRecord>,
     }
 }
 
-pub(super) fn entry_json(entry: &Entry, project: &str, now: Timestamp) -> Value {
+pub(super) fn entry_json(entry: &Entry, project: &str, now: Timestamp, base: &ServerBase) -> Value {
     let (summary, id, name, user) = match entry {
         Entry::Job(job) => (RunSummary::of_job(job), job.run, &*job.name, &job.spec.owner.name),
         Entry::Record(record) => {
@@ -229,11 +269,7 @@ pub(super) fn entry_json(entry: &Entry, project: &str, now: Timestamp) -> Value 
         .flat_map(|network| &network.ports)
         .map(|port| json!({ "container": port.container, "node": port.node }))
         .collect();
-    // An address, or a path of the server's own, as in what `apply` prints.
-    let service = match entry {
-        Entry::Job(job) => job.service_url().map(|url| json!({ "url": url })),
-        Entry::Record(_) => None,
-    };
+    let service = entry.job().and_then(|job| base.service(job));
     let restarts = match entry {
         Entry::Job(job) => job.restarts,
         Entry::Record(record) => record.restarts,

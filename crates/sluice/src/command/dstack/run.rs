@@ -1,6 +1,7 @@
 //! `sluice run get`: one run, by its name or its id.
 
 use super::ps::{Entry, entry_json};
+use super::service_url::ServerBase;
 use super::{
     OfProject, ask, cluster, find_ended, find_in_memory, jobs, nodes_of, print, print_json,
     unexpected,
@@ -50,11 +51,12 @@ pub fn run(args: RunArgs) -> VerbResult {
     };
     let cluster = cluster(&mut client)?;
     let now = cluster.now;
+    let base = ServerBase::for_runs(&mut client, found.job().into_iter())?;
     if json {
-        print_json(&entry_json(&found, &of.project, now))?;
+        print_json(&entry_json(&found, &of.project, now, &base))?;
         return Ok(ExitCode::SUCCESS);
     }
-    print(&table::ps(&found.rows(&nodes_of(cluster), now), true))?;
+    print(&table::ps(&found.rows(&nodes_of(cluster), now, &base), true))?;
     Ok(ExitCode::SUCCESS)
 }
 

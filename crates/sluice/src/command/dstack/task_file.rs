@@ -7,28 +7,37 @@ use ::dstack::configuration::value::Value;
 use ::dstack::configuration::{Configuration, Loaded, load};
 use ::dstack::name::{RULE, is_valid};
 use std::fs::File;
-use std::io::{Read, stdin};
+use std::io::{ErrorKind, Read, stdin};
 use std::path::PathBuf;
 
 /// Bounds what is read of a file; a file near this size is refused by the YAML parser.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
+/// What `sluice apply` reads where no file is named.
+pub const DEFAULT_FILE: &str = ".dstack.yml";
+
 const PROFILES: &str = ".dstack/profiles.yml";
 
-/// The configuration, with these values in place of its own; what it says in vain is told on standard error.
+/// The configuration, with these values and variables in place of its own; what it says in vain is told on standard error.
 pub fn read(
     file: &str,
     profile_name: Option<&str>,
     overrides: &[Override],
+    variables: &[String],
 ) -> Result<Loaded, VerbError> {
     let mut bytes = Vec::new();
     let read = match file {
         "-" => stdin().lock().take(FILE_BYTES_MAX).read_to_end(&mut bytes),
         path => File::open(path).and_then(|f| f.take(FILE_BYTES_MAX).read_to_end(&mut bytes)),
     };
-    read.map_err(VerbError::file(file))?;
+    read.map_err(|error| match error.kind() {
+        ErrorKind::NotFound if file == DEFAULT_FILE => {
+            message(format!("{file} is not here: name the configuration with -f FILE"))
+        }
+        _ => VerbError::file(file)(error),
+    })?;
     let profile = profile(profile_name)?;
-    let loaded = load::parse_with(file, &bytes, profile.as_ref(), overrides);
+    let loaded = load::parse_with_env(file, &bytes, profile.as_ref(), overrides, variables);
     let loaded = loaded.map_err(|error| match error.others.count() {
         0 => message(error),
         others => message(format!("{error} ({others} more: sluice check {file})")),

@@ -79,6 +79,9 @@ fn add(archive: &mut Builder<Vec<u8>>, path: &Path, name: &Path) -> Result<(), S
     archive.append_data(&mut header, name, std::io::Read::take(file, facts.len())).map_err(failed)
 }
 
+/// What would be right for a folder that no node can clone.
+const AS_IT_IS: &str = "`files: [.]` brings a folder along as it is";
+
 /// A repository by its address, or the one of a local folder with all that was changed there.
 fn repository(repo: &Repo, folder: &Path) -> Result<Repository, String> {
     let mut found = Repository {
@@ -99,10 +102,16 @@ fn repository(repo: &Repo, folder: &Path) -> Result<Repository, String> {
     };
     let local = local_path(local, folder);
     let asked = |words: &[&str]| git(&local, words, None);
+    asked(&["rev-parse", "--git-dir"])
+        .map_err(|why| format!("{}; {AS_IT_IS}", why.trim_start_matches("fatal: ")))?;
     let branch = asked(&["symbolic-ref", "--quiet", "--short", "HEAD"])
-        .map_err(|_| "expected a branch of a git repository")?;
-    let remote = asked(&["config", &format!("branch.{branch}.remote")])
-        .map_err(|_| format!("branch {branch} has no remote branch"))?;
+        .map_err(|_| "no branch is checked out there: `git switch BRANCH`")?;
+    let remote = asked(&["config", &format!("branch.{branch}.remote")]).map_err(|_| {
+        format!(
+            "branch {branch} has no remote branch, which nodes clone: \
+             `git push -u REMOTE {branch}`; or {AS_IT_IS}"
+        )
+    })?;
     found.url = asked(&["config", &format!("remote.{remote}.url")])?;
     found.id = Some(repo_id(&found.url));
     // The node clones the remote branch, which may have another name than the local one.

@@ -44,6 +44,10 @@ pub fn headline(record: &JobRecord, moment: Moment<'_>) -> String {
             let nodes = hostlist::compress(&record.nodes);
             text += &format!(", after {} on {nodes}.", format_elapsed_full(secs));
         }
+        // The record of a job that waited for its next attempt has the number of that.
+        None if record.attempt > 1 => {
+            text += &format!("; it was not started again after attempt {}.", record.attempt - 1);
+        }
         None => text += "; it never started.",
     }
     text

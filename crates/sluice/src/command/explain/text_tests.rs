@@ -131,7 +131,12 @@ fn each_class_of_nodes_is_explained_by_what_it_lacks() {
             ),
             class(
                 "c1",
-                Some(NeverFits::Gres { name: "gpu".into(), asked: 6, most: 0 }),
+                Some(NeverFits::Gres {
+                    name: "gpu".into(),
+                    asked: 6,
+                    most: 0,
+                    larger_memory: false,
+                }),
                 "",
                 vec![],
             ),
@@ -150,7 +155,7 @@ Job 12 (train, alice, partition gpu) waits: Resources
     1 node free, 2 needed at once
   1 node c1: has 0 GPUs; 6 asked.
   Ahead of it: 3 jobs; first 9 (bob).
-  A place is kept for it: 2026-11-15T00:51:49 on n[1-2] (partition gpu).
+  A place is kept for it: jobs behind it may not delay it.
   Expected start: 2026-11-15T00:51:49 on n[1-2] (partition gpu).
 "
     );
@@ -457,6 +462,23 @@ fn requeued_job_is_explained_with_its_attempts() {
     let subject = of_books(vec![first, second]);
     let said = explained(&subject, None, Moment::at(NOW, &TimeZone::UTC));
     assert!(said.contains("It was put back into the queue by root.\n"), "{said}");
+}
+
+#[test]
+fn job_that_waited_for_a_further_attempt_is_not_said_to_have_never_started() {
+    let utc = TimeZone::UTC;
+    let moment = Moment::at(NOW, &utc);
+    let first = record(Outcome::Requeued, (3, 0), Reason::NonZeroExit);
+    let waited = |attempt| JobRecord {
+        attempt,
+        start: None,
+        ..record(Outcome::Cancelled { by: 0 }, (0, 0), Reason::None)
+    };
+    let said = explained(&of_books(vec![first, waited(2)]), None, moment);
+    assert!(said.contains("; it was not started again after attempt 1.\n"), "{said}");
+    assert!(said.contains("  Attempt 1: REQUEUED at "), "{said}");
+    let said = explained(&of_books(vec![waited(1)]), None, moment);
+    assert!(said.contains("; it never started.\n"), "{said}");
 }
 
 #[test]

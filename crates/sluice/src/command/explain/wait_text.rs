@@ -170,8 +170,9 @@ pub(super) fn lines(job: &JobView, wait: &WaitView, moment: Moment<'_>) -> Vec<S
         let first = if named.is_empty() { named } else { format!("; first {named}") };
         lines.push(format!("Ahead of it: {}{first}.", counted(wait.ahead.into(), "job")));
     }
-    if let Some(kept) = &wait.backfill_slot {
-        lines.push(format!("A place is kept for it: {}.", start_text(kept, moment)));
+    // The slot's own time leaves out tasks of arrays that have no slot yet: the start that is expected is the one time told.
+    if wait.backfill_slot.is_some() {
+        lines.push("A place is kept for it: jobs behind it may not delay it.".to_owned());
     }
     lines.push(match &wait.expected {
         Some(expected) => format!("Expected start: {}.", start_text(expected, moment)),
@@ -385,12 +386,15 @@ fn never_text(never: &NeverFits) -> String {
         NeverFits::Memory { asked_mib, most_mib } => {
             format!("has {} of memory; {} asked", memory(*most_mib), memory(*asked_mib))
         }
-        NeverFits::Gres { name, asked, most } => {
+        NeverFits::Gres { name, asked, most, .. } => {
             format!("has {}; {asked} asked", units(*most, name))
         }
         NeverFits::Features(features) => format!("does not have the features {features}"),
         NeverFits::Architecture(asked) => format!("does not have {asked} processors"),
         NeverFits::Price { most } => format!("costs more than {most} an hour"),
+        NeverFits::OtherProject => {
+            "is a machine of another project's backend, for that project's jobs alone".into()
+        }
         NeverFits::Disk { asked_mib, most_mib } => {
             format!("has {} of local disk; {} asked", memory(*most_mib), memory(*asked_mib))
         }

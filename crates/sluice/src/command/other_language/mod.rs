@@ -10,6 +10,7 @@ use super::slurm::submit::messages::{print_error, unreachable};
 use super::verb::{VerbError, VerbResult};
 use ::slurm::option::Command;
 use model::fleet::MAIN_PROJECT;
+use model::os_text;
 use sbatch_options::SbatchOptions;
 use std::fs::File;
 use std::io::Read;
@@ -21,9 +22,9 @@ pub fn apply(args: ApplyArgs) -> VerbResult {
     if !is_batch_script(&args.file) {
         return apply::run(args);
     }
-    if args.force || args.json || args.profile.is_some() {
-        let text =
-            format!("{}: --force, --json and --profile are not for batch scripts", args.file);
+    if args.force || args.json || args.profile.is_some() || !args.env.is_empty() {
+        let options = "--force, --json, --profile and --env";
+        let text = format!("{}: {options} are not for batch scripts", args.file);
         return Err(VerbError::Message(text));
     }
     if !args.yes && !confirm(&format!("Submit the batch script {}?", args.file))? {
@@ -37,6 +38,7 @@ pub fn apply(args: ApplyArgs) -> VerbResult {
     }
     words.extend((!args.detach).then(|| "--wait".to_owned()));
     words.push(args.file);
+    let words: Vec<String> = words.into_iter().map(os_text::from_text).collect();
     Ok(sbatch::run_at(&words, &args.server))
 }
 

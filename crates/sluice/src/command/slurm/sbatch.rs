@@ -2,19 +2,18 @@
 
 use super::submit::caller::{self, ProcessSurroundings};
 use super::submit::messages::{
-    self, FAILURE, failure, print_line, refused, unexpected, unreachable,
+    self, FAILURE, failure, note_beyond_partition, print_line, refused, refused_submit, unexpected,
+    unreachable,
 };
 use super::submit::test_only::{check_clusters, tested};
-use super::submit::{export_file, registry_auth};
+use super::submit::{export_file, missing_folders, registry_auth};
 use crate::client::{Client, ClientError};
 use crate::command::verb::ServerLocationArgs;
 use ::slurm::option::invocation::{self, Batch, Invocation};
 use ::slurm::option::{Command, JobOptions};
 use ::slurm::request::{self, Draft};
-use ::slurm::words::note;
 use model::id::JobId;
-use model::run::{ExitStatus, Outcome, WORK_DIR_FALLBACK};
-use std::path::Path;
+use model::run::{ExitStatus, Outcome};
 use std::process::ExitCode;
 use wire::client::{Answer, Call};
 
@@ -50,14 +49,9 @@ pub fn run_at(args: &[String], server: &ServerLocationArgs) -> ExitCode {
         }
     }
     if !options.quiet {
-        batch.notes.iter().chain(&draft.notes).for_each(|line| print_line(COMMAND, line));
-        let chdir = options.chdir.as_deref().filter(|dir| !Path::new(dir).is_dir());
-        if let Some(dir) = chdir {
-            let line = format!(
-                "note: there is no folder {dir} here: on a node without it the job runs in {WORK_DIR_FALLBACK}, with its output there"
-            );
-            print_line(COMMAND, &line);
-        }
+        let missing = missing_folders::notes(&draft.submission.spec.launch);
+        let notes = batch.notes.iter().chain(&draft.notes).chain(&missing);
+        notes.for_each(|line| print_line(COMMAND, line));
     }
     let submitted = server.client().and_then(|client| submit(client, &batch, options, draft));
     submitted.unwrap_or_else(|error| unreachable(COMMAND, &error))
@@ -75,14 +69,11 @@ fn submit(
     let mut submission = Box::new(draft.submission);
     submission.registry_auth = registry_auth::of_container(COMMAND, options.container.as_ref());
     if options.test_only {
-        let answer = client.call(Call::TestSubmit(submission))?;
-        return Ok(tested(COMMAND, answer));
+        return tested(COMMAND, &mut client, submission);
     }
     match client.submit(submission)? {
         Answer::Submitted { job, beyond_partition, .. } => {
-            if let Some(bound) = beyond_partition.filter(|_| !options.quiet) {
-                print_line(COMMAND, &format!("note: {}", note::beyond_partition(&bound)));
-            }
+            note_beyond_partition(COMMAND, options.quiet, beyond_partition.as_ref());
             if let Some(line) = submitted(job, options) {
                 println!("{line}");
             }
@@ -92,7 +83,7 @@ fn submit(
             }
             Ok(ExitCode::SUCCESS)
         }
-        Answer::Refused(refusal) => Ok(refused(COMMAND, &refusal)),
+        Answer::Refused(refusal) => Ok(refused_submit(COMMAND, &mut client, &refusal)),
         other => Ok(unexpected(COMMAND, &other)),
     }
 }

@@ -22,6 +22,7 @@ use ::slurm::request::step::{StepAllocation, launch};
 use ::slurm::words::refusal;
 use model::binding::{CpuBind, CpuBinding};
 use model::id::{JobId, StepId};
+use model::os_text;
 use model::range::Range;
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -94,7 +95,8 @@ impl CopyRequest {
     fn open(&self, work_dir: &str) -> Result<(File, FileCopy), CommandError> {
         let unread = |why: &str| wrong(format!("{}: {why}", self.source));
         // A named pipe is refused below, and its writer not waited for.
-        let opened = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(&self.source);
+        let source = os_text::to_os(&self.source);
+        let opened = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(source);
         let file = opened.map_err(|error| unread(&reason(&error)))?;
         let found = file.metadata().map_err(|error| unread(&reason(&error)))?;
         if found.is_dir() {

@@ -4,7 +4,8 @@ mod list;
 mod secret_file;
 
 use super::daemon::admin_token;
-use super::verb::{ServerLocationArgs, VerbError, VerbResult, ask, note_unknown_users, unexpected};
+use super::program_name::program_name;
+use super::verb::{ServerLocationArgs, VerbError, VerbResult, ask, unexpected};
 use clap::{Args, Subcommand, ValueEnum};
 use model::principal::Role;
 use model::time::parse_duration;
@@ -139,8 +140,12 @@ pub fn run(args: TokenArgs) -> VerbResult {
             let life = expires.unwrap_or_default();
             let user = unix_user.clone().unwrap_or_else(|| name.clone());
             let call = Call::UserToken { name, account, unix_user, role, token_name, life };
-            make(&server, call, out, str::to_owned)?;
-            note_unknown_users(&server.client()?, [user.as_str()]);
+            if make(&server, call, out, str::to_owned)? {
+                let program = program_name();
+                eprintln!(
+                    "{program}: note: the server's machine has no user {user:?}: the token is refused until it has one"
+                );
+            }
         }
         TokenAction::List { all, json } => {
             let mut tokens = match ask(&mut server.client()?, Call::Tokens)? {
@@ -158,28 +163,28 @@ pub fn run(args: TokenArgs) -> VerbResult {
             }
         }
         TokenAction::Rotate { which: Rotated::Admin } => {
-            let path = server.state.unwrap_or_else(crate::client::default_state_dir);
-            let file = admin_token::rotate(&path)?;
+            let file = admin_token::rotate(&server.state_dir())?;
             println!("the administrator's token is a new one, in {}", file.display());
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
+/// Makes a token, and prints it or writes it. Returns whether nobody is known by the name of its user.
 fn make(
     server: &ServerLocationArgs,
     call: Call,
     out: Option<PathBuf>,
     shown: impl FnOnce(&str) -> String,
-) -> Result<(), VerbError> {
+) -> Result<bool, VerbError> {
     // Made before the token is: no token is left over that nobody has.
     let file = out.map(SecretFile::make).transpose()?;
     if file.is_none() {
         secret_file::close_to_others(std::io::stdout())
             .map_err(VerbError::file("standard output"))?;
     }
-    let (text, login) = match ask(&mut server.client()?, call)? {
-        Answer::Token { text, login } => (text, login),
+    let (text, login, user_unknown) = match ask(&mut server.client()?, call)? {
+        Answer::Token { text, login, user_unknown } => (text, login, user_unknown),
         other => return Err(unexpected(&other)),
     };
     match file {
@@ -200,7 +205,7 @@ fn make(
             eprintln!("to use it from another machine: sluice login {url}{fingerprint}");
         }
     }
-    Ok(())
+    Ok(user_unknown)
 }
 
 /// A line of shell that writes the join file, for its owner alone, and starts the agent with it.

@@ -56,6 +56,7 @@ fn screen(nodes: Vec<NodeView>, jobs: Vec<JobView>) -> Screen {
         partitions: Vec::new(),
         topology: None,
         notices: Vec::new(),
+        proxy_url: None,
     };
     let mut screen = Screen::new("alice".into(), false);
     screen.tz = jiff::tz::TimeZone::UTC;
@@ -212,6 +213,7 @@ fn head_of_the_queue_or_its_end_is_asked_for_by_filter_and_order() {
         partitions: Vec::new(),
         topology: None,
         notices: Vec::new(),
+        proxy_url: None,
     };
     let jobs = |count: u32| -> Vec<JobView> {
         (1..=count).map(|id| job(id, "sweep", "bob", JobState::Pending)).collect()
@@ -275,6 +277,7 @@ fn selected_job_stays_selected_when_another_comes_before_it() {
         partitions: Vec::new(),
         topology: None,
         notices: Vec::new(),
+        proxy_url: None,
     };
     screen.take(Reply::Snapshot(Box::new(Snapshot::new(cluster, jobs, None, None))));
     assert_eq!(screen.job().map(|job| job.id.0), Some(8));

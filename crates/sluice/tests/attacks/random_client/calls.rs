@@ -268,6 +268,8 @@ table_of_calls! { d;
     Call::ActivityHistory(_) => json!({"activity_history": {"actors": [d.user], "from": 0}});
     Call::DeleteRuns { .. } => json!({"delete_runs": {"runs": ["7f8d2f6a-3c1b-4a52-9d0e-1b2c3d4e5f60"]}});
     Call::Projects => json!("projects");
+    Call::SetDefaultGateway { .. } => json!({"set_default_gateway": {
+        "project": d.word(&["main", "none"]), "gateway": d.word(&["edge", "a b"])}});
     Call::CreateProject { .. } => json!({"create_project": {"name": d.word(&["atlas", "lab"])}});
     Call::RemoveProject { .. } => json!({"remove_project": {"name": d.word(&["atlas", "none"])}});
     Call::SetMembers { .. } => {
@@ -287,6 +289,7 @@ table_of_calls! { d;
     Call::Accounts => json!("accounts");
     Call::Shares => json!("shares");
     Call::Priorities => json!("priorities");
+    Call::SubmitChoices => json!("submit_choices");
     Call::SetAccount(_) => json!({"set_account": {"name": "bench", "parent": "lab", "coordinators": [d.member()]}});
     Call::RemoveAccount { .. } => json!({"remove_account": {"name": d.word(&["bench", "none"])}});
     Call::SetAssociation(_) => json!({"set_association": d.association()});

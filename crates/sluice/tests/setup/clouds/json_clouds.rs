@@ -202,6 +202,10 @@ fn up_backend_that_is_made_by_the_api_makes_machines_at_once_and_after_a_restart
     let path = cluster.path("conf").join("config.yml");
     cluster.shell(&format!("chmod 600 {} && scontrol reconfigure", path.display())).ok();
     assert_eq!(text(&site.listed()["sources"][0], "project"), "main");
+    // One that the file does not name any more goes.
+    cluster.write_conf("config.yml", "projects: [{name: main}]\n");
+    cluster.shell(&format!("chmod 600 {} && scontrol reconfigure", path.display())).ok();
+    assert_eq!(site.listed()["sources"], json!([]));
     // Neither the journal nor the log has the key as it is.
     let (state, log) = (cluster.state(), cluster.path("server.out"));
     let places = format!("{} {}", state.display(), log.display());

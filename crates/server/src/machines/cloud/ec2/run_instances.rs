@@ -47,10 +47,10 @@ impl RunOrder<'_> {
 
     pub fn form(&self) -> Form {
         let own = [("Name", self.node), (CLUSTER_TAG, self.cluster), (TOKEN_TAG, self.token)];
-        let of_fleet = self.options.tags.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        let given = self.cloud.tags_with(&self.options.tags).into_iter();
         // A tag by which machines and disks are known again is nobody else's: it goes to the disk of the machine too.
-        let of_fleet = of_fleet.filter(|(key, _)| *key != "Name" && !key.starts_with(OWN_TAGS));
-        let tags: Vec<(&str, &str)> = own.into_iter().chain(of_fleet).take(TAGS_MAX).collect();
+        let given = given.filter(|(key, _)| *key != "Name" && !key.starts_with(OWN_TAGS));
+        let tags: Vec<(&str, &str)> = own.into_iter().chain(given).take(TAGS_MAX).collect();
         let mut form = Form::default()
             .with("ImageId", &*self.image.id)
             .with("InstanceType", &*self.kind.name)
@@ -191,6 +191,9 @@ mod tests {
             security_groups: vec!["sg-1".into()],
             subnets: [("eu-west-1a".to_owned(), "subnet-1".to_owned())].into(),
             identity: Some("nodes".into()),
+            tags: [("team", "all"), ("cost", "7")]
+                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .into(),
             ..plain.clone()
         };
         let form = order(&full, true).form();
@@ -200,6 +203,9 @@ mod tests {
             ("NetworkInterface.1.SubnetId", "subnet-1"),
             ("NetworkInterface.1.SecurityGroupId.1", "sg-1"),
             ("IamInstanceProfile.Name", "nodes"),
+            ("TagSpecification.1.Tag.4.Key", "cost"),
+            ("TagSpecification.1.Tag.5.Key", "team"),
+            ("TagSpecification.1.Tag.5.Value", "vision"),
             ("InstanceMarketOptions.MarketType", "spot"),
         ] {
             assert_eq!(form.value(name), Some(value), "{name}");

@@ -120,7 +120,7 @@ impl InsertOrder<'_> {
         let cloud = self.cloud;
         let network = cloud.network.as_deref().unwrap_or("global/networks/default");
         let image = cloud.image(self.zone).unwrap_or_default();
-        let tags = self.options.tags.iter();
+        let tags = cloud.tags_with(&self.options.tags).into_iter();
         let tags = tags.map(|(key, value)| (label(key), Value::from(label(value))));
         let mut labels: Map<String, Value> = tags.collect();
         // A label by which machines are found again is nobody else's.
@@ -222,6 +222,7 @@ mod tests {
         let cloud = CloudConfig {
             images: [(String::new(), "images/lab".to_owned())].into(),
             disk_gb: 50,
+            tags: [("cost".to_owned(), "7".to_owned())].into(),
             ..CloudConfig::default()
         };
         let token = format!("7-{}", "0123456789abcdef".repeat(2));
@@ -253,6 +254,7 @@ mod tests {
         let body = order.body();
         assert_eq!(word(&body, "/labels/sluice-cluster"), "my-lab");
         assert_eq!(word(&body, "/labels/team"), "my-vision");
+        assert_eq!(word(&body, "/labels/cost"), "7", "the source's own");
         assert_eq!(word(&body, "/reservationAffinity/values/0"), "night");
         assert_eq!(word(&body, "/scheduling/provisioningModel"), "SPOT");
         assert_eq!(word(&body, "/disks/0/initializeParams/sourceImage"), "images/lab");

@@ -1,35 +1,30 @@
 //! What of a run a person opens beside its log: an editor, its web pages, its ports.
 
 use crate::client::Client;
-use crate::command::dstack::print;
+use crate::command::dstack::{cluster, print};
+use crate::command::port_forward::RunningForward;
+use crate::command::port_mapping;
+use crate::command::program_name::program_name;
 use crate::command::verb::VerbError;
 use crate::command::web_link;
 use ::dstack::configuration::Loaded;
-use ::dstack::configuration::task::{Port, Task};
+use ::dstack::configuration::task::Task;
+use model::port_forward::PortForward;
 use wire::client::WebLinkQuery;
 use wire::view::JobView;
-
-/// A port as `sluice port` takes it.
-fn port_word(port: &Port) -> String {
-    match port.local {
-        Some(local) if local != port.of_run => format!("{local}:{}", port.of_run),
-        _ => port.of_run.to_string(),
-    }
-}
 
 /// What of a run a person opens beside its log.
 pub(super) struct RunLinks {
     ide: Option<String>,
-    ports: Vec<u16>,
-    /// As `sluice port` takes them.
-    port_words: Vec<String>,
+    ports: Vec<PortForward>,
 }
 
 impl RunLinks {
     pub(super) fn of(task: &Task, loaded: &Loaded) -> Self {
         let ide = loaded.value.get("ide").as_text().map(str::to_owned);
-        let ports = task.ports.iter().map(|port| port.of_run).collect();
-        Self { ide, ports, port_words: task.ports.iter().map(port_word).collect() }
+        let ports = task.ports.iter();
+        let ports = ports.map(|port| PortForward { of_run: port.of_run, local: port.local });
+        Self { ide, ports: ports.collect() }
     }
 
     /// Prints what there is; a server without an endpoint or a proxy has less.
@@ -40,16 +35,60 @@ impl RunLinks {
             Some(format!("{ide}: {link}\n"))
         });
         print(&editor.unwrap_or_default())?;
-        for port in &self.ports {
+        for PortForward { of_run: port, .. } in &self.ports {
             let wanted = WebLinkQuery { job: run.id, rank: 0, port: *port, whole_path: false };
             if let Ok(link) = web_link::link(client, wanted) {
                 print(&format!("port {port}: {link}\n"))?;
             }
         }
-        if !self.port_words.is_empty() {
-            let (name, words) = (&run.name, self.port_words.join(" "));
-            eprintln!("its ports on this machine: sluice port {name} {words}");
-        }
         Ok(())
     }
+
+    /// Brings the run's ports to this machine, until what is returned is dropped. What cannot be brought is told of.
+    pub(super) fn forward(&self, client: &mut Client, run: &JobView) -> Option<RunningForward> {
+        let (name, program) = (&*run.name, program_name());
+        let mut wanted = Vec::new();
+        let is_here = !self.ports.is_empty() && shares_this_network(client, run);
+        for port in &self.ports {
+            let (local, of_run) = match port_mapping::local_of(port) {
+                Ok(pair) => pair,
+                Err(why) => {
+                    eprintln!("{program}: note: port {} of {name}: {why}", port.of_run);
+                    continue;
+                }
+            };
+            // The run itself listens there, or is about to.
+            if is_here && local == of_run {
+                eprintln!("port {of_run} of {name} is on this machine already: the run is here");
+            } else if let Some(why) = port_mapping::refusal(local) {
+                eprintln!(
+                    "{program}: note: port {local} of this machine: {why}: \
+                     `sluice port {name} LOCAL:{of_run}` brings port {of_run} of {name} to another"
+                );
+            } else {
+                wanted.push((local, of_run));
+            }
+        }
+        if wanted.is_empty() {
+            return None;
+        }
+        RunningForward::start(client, run.id, name, &wanted)
+            .inspect_err(|why| eprintln!("{program}: note: no ports of {name} here: {why}"))
+            .ok()
+    }
+}
+
+/// Whether the run's first node is this machine, and its network this machine's.
+fn shares_this_network(client: &mut Client, run: &JobView) -> bool {
+    if run.extras.as_ref().is_some_and(|extras| extras.network.is_some()) {
+        return false;
+    }
+    let first = run.allocation.as_ref().and_then(|allocation| allocation.node_names().next());
+    let (Some(first), Ok(host)) = (first, nix::unistd::gethostname()) else { return false };
+    let host = host.to_string_lossy();
+    let known = cluster(client).map(|cluster| cluster.nodes).unwrap_or_default();
+    // An agent reports its host's name up to the first dot.
+    known.iter().any(|node| {
+        node.config.name == first && host.split('.').next() == Some(&*node.facts.hostname)
+    })
 }

@@ -101,8 +101,12 @@ pub fn options(command: Command, args: &[String]) -> Result<Option<Parsed>, Comm
 }
 
 pub fn print(text: &str) -> Result<(), CommandError> {
+    print_bytes(text.as_bytes())
+}
+
+pub fn print_bytes(bytes: &[u8]) -> Result<(), CommandError> {
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
+    out.write_all(bytes)?;
     Ok(out.flush()?)
 }
 

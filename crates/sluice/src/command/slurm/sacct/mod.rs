@@ -12,12 +12,14 @@ use model::amount::Unit;
 use model::change::JobRef;
 use model::hostlist;
 use model::id::{JobId, StepId};
+use model::os_text;
 use model::record::JobRecord;
 use model::time::{TimeLimit, Timestamp, parse_time_limit};
 use model::time_spec::parse_past_time_spec;
 use std::io;
 use std::ops::RangeInclusive;
 use std::process::ExitCode;
+use wire::byte_text::ByteText;
 use wire::client::{Answer, Call, HistoryFilter, KeptText};
 
 const REQUEST: &str = "sacct: error: slurm_get_jobs";
@@ -128,17 +130,28 @@ fn kept_text(
             other => return Err(CommandError::unexpected(&other)),
         };
         let (title, text) = match of {
-            KeptText::Script => (format!("Batch Script for {}", job.shown_id()), text),
+            KeptText::Script => {
+                (format!("Batch Script for {}", job.shown_id()), text.map(Vec::from))
+            }
             KeptText::Environment => {
                 let title =
                     format!("Environment used for {} (must be batch to display)", job.shown_id());
-                (title, text.map(|text| text.replace('\0', "\n")))
+                (title, text.as_ref().map(environment_lines))
             }
         };
-        let text = text.unwrap_or_else(|| "NONE".to_owned());
-        query::print(&format!("{title}\n{}\n{text}\n", "-".repeat(80)))?;
+        let mut text = text.unwrap_or_else(|| b"NONE".to_vec());
+        text.push(b'\n');
+        query::print(&format!("{title}\n{}\n", "-".repeat(80)))?;
+        query::print_bytes(&text)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The variables of an environment that is kept, a line each.
+fn environment_lines(kept: &ByteText) -> Vec<u8> {
+    let mut lines = os_text::to_bytes(&kept.shown()).into_owned();
+    lines.iter_mut().filter(|byte| **byte == 0).for_each(|end| *end = b'\n');
+    lines
 }
 
 fn output_options(parsed: &Parsed) -> Result<Options, CommandError> {

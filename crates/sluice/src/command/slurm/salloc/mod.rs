@@ -6,7 +6,7 @@ use super::submit::caller::{self, ProcessSurroundings};
 use super::submit::het_components;
 use super::submit::job_watch::{self, JobEvent, Watch, Watched};
 use super::submit::messages::{
-    self, FAILURE, failure, print_error, print_line, refused, unexpected, unreachable,
+    self, FAILURE, failure, print_error, print_line, unexpected, unreachable,
 };
 use super::submit::test_only::{check_clusters, tested};
 use super::submit::wait_line;
@@ -19,6 +19,7 @@ use ::slurm::option::{Command, JobOptions};
 use ::slurm::request::{self, Submitter};
 use ::slurm::words::{refusal, stage};
 use model::id::JobId;
+use model::os_text;
 use model::reason::Reason;
 use model::run::{ExitStatus, Outcome};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, kill, sigaction};
@@ -103,13 +104,19 @@ impl AllocationRequest<'_> {
         draft.notes.iter().for_each(|line| self.print_unless_quiet(line));
         let submission = Box::new(draft.submission);
         if self.options.test_only {
-            return Ok(tested(COMMAND, client.call(Call::TestSubmit(submission))?));
+            return Ok(tested(COMMAND, &mut client, submission)?);
         }
         catch_signals()?;
         let asked = Instant::now();
         let job = match client.submit(submission)? {
-            Answer::Submitted { job, .. } => job,
-            Answer::Refused(why) => return Ok(refused(COMMAND, &why)),
+            Answer::Submitted { job, beyond_partition, .. } => {
+                let quiet = self.options.quiet;
+                messages::note_beyond_partition(COMMAND, quiet, beyond_partition.as_ref());
+                job
+            }
+            Answer::Refused(why) => {
+                return Ok(messages::refused_submit(COMMAND, &mut client, &why));
+            }
             other => return Ok(unexpected(COMMAND, &other)),
         };
         if !self.options.no_shell {
@@ -219,10 +226,10 @@ impl AllocationRequest<'_> {
         let shell = || vec![login_shell()];
         let argv = if self.argv.is_empty() { shell() } else { self.argv.to_vec() };
         let variables = self.variables(client, job, view)?;
-        let child = std::process::Command::new(&argv[0])
-            .args(&argv[1..])
-            .envs(variables.iter())
-            .current_dir(&*view.spec.launch.work_dir)
+        let child = std::process::Command::new(os_text::to_os(&argv[0]))
+            .args(argv[1..].iter().map(|word| os_text::to_os(word)))
+            .envs(variables.iter().map(|(name, value)| (name, os_text::to_os(value))))
+            .current_dir(os_text::to_os(&view.spec.launch.work_dir))
             .spawn();
         let (status, revoked) = match child {
             Ok(child) => self.wait(client.location().clone(), child, job, watch)?,

@@ -5,6 +5,7 @@ use crate::command::slurm::query::job_names::{self, NamedJob};
 use crate::command::slurm::query::{self, CommandError, Server};
 use ::slurm::words::refusal;
 use model::change::{JobFilter, JobRef, Requeue};
+use model::os_text;
 use model::reason::Refusal;
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -130,13 +131,13 @@ pub fn write(words: &[String]) -> Result<ExitCode, CommandError> {
         other => return Err(CommandError::unexpected(&other)),
     };
     if file == Some("-") {
-        query::print(&text)?;
+        query::print_bytes(text.as_bytes())?;
         return Ok(ExitCode::SUCCESS);
     }
     let path = file.map_or_else(|| format!("slurm-{}.sh", job.id), str::to_owned);
     let written = if file.is_some() {
         let mut how = std::fs::OpenOptions::new();
-        how.write(true).create(true).truncate(true).mode(SCRIPT_MODE).open(&path)
+        how.write(true).create(true).truncate(true).mode(SCRIPT_MODE).open(os_text::to_os(&path))
     } else {
         open_own(&path)
     };

@@ -6,6 +6,7 @@ use crate::command::slurm::query::{self, CommandError, Server};
 use ::slurm::output::scontrol::{self as output, Options};
 use model::change::JobFilter;
 use model::hostlist;
+use model::os_text;
 use std::fs::File;
 use std::io::{self, Read};
 use std::process::ExitCode;
@@ -274,7 +275,7 @@ fn host_file(path: &str) -> Result<String, CommandError> {
     let unreadable =
         |error: io::Error| CommandError::message(format!("scontrol: error: {path}: {error}"));
     let mut names = String::new();
-    let file = File::open(path).map_err(unreadable)?;
+    let file = File::open(os_text::to_os(path)).map_err(unreadable)?;
     file.take(HOST_FILE_BYTES + 1).read_to_string(&mut names).map_err(unreadable)?;
     if names.len() as u64 > HOST_FILE_BYTES {
         let text = format!("scontrol: error: {path}: expected at most {HOST_FILE_BYTES} bytes");

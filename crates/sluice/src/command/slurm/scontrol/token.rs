@@ -48,7 +48,14 @@ pub fn run(words: &[String]) -> Result<ExitCode, CommandError> {
     let mut server = Server::find(REQUEST)?;
     let call = Call::RestToken { user, life_s };
     match server.ask(call)? {
-        Answer::Token { text, .. } => query::print(&format!("SLURM_JWT={text}\n"))?,
+        Answer::Token { text, user_unknown, .. } => {
+            query::print(&format!("SLURM_JWT={text}\n"))?;
+            if user_unknown {
+                eprintln!(
+                    "scontrol: note: the server's machine has no such user: the token is refused until it has one"
+                );
+            }
+        }
         _ => return Err(CommandError::message("scontrol: error: the server made no token")),
     }
     Ok(ExitCode::SUCCESS)

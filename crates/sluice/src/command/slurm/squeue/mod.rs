@@ -10,6 +10,7 @@ use ::slurm::output::time_format::TimeFormat;
 use ::slurm::words;
 use model::change::JobFilter;
 use model::hostlist;
+use model::printable::printable;
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -20,6 +21,12 @@ use wire::view::JobView;
 
 /// How long a listing may wait for estimates of start times.
 const ESTIMATES_MS: u64 = 10_000;
+
+/// The lines of a listing without jobs: the time, and the names of the columns.
+const HEADER_LINES_MAX: usize = 2;
+
+/// How many names that nobody has are told.
+const UNKNOWN_NAMES_MAX: usize = 8;
 
 const REQUEST: &str = "slurm_load_jobs error";
 
@@ -56,10 +63,15 @@ fn list(args: &[String]) -> Result<ExitCode, CommandError> {
     if question.names_users {
         report_unknown_users(&mut server, &question.wanted.filter.users)?;
     }
+    let mut is_first = true;
     loop {
         let mut out = io::stdout().lock();
-        match server.ask_for_lines(Call::Jobs(question.wanted.clone()))? {
-            ListingReply::Lines(text) => out.write_all(&text)?,
+        let may_be_empty = match server.ask_for_lines(Call::Jobs(question.wanted.clone()))? {
+            ListingReply::Lines(text) => {
+                out.write_all(&text)?;
+                let lines = text.iter().filter(|byte| **byte == b'\n').count();
+                lines <= HEADER_LINES_MAX
+            }
             ListingReply::Answer(answer) => {
                 let Answer::Jobs { now, jobs: JobList(mut jobs) } = *answer else {
                     return Err(CommandError::unexpected(&answer));
@@ -70,7 +82,11 @@ fn list(args: &[String]) -> Result<ExitCode, CommandError> {
                     return Ok(ExitCode::SUCCESS);
                 }
                 listing.render(&mut out, &jobs, query::moment(now, &tz))?;
+                jobs.is_empty()
             }
+        };
+        if std::mem::take(&mut is_first) && may_be_empty {
+            report_unknown_places(&mut server, &question.wanted.filter)?;
         }
         let Some(every) = every else { return Ok(ExitCode::SUCCESS) };
         out.write_all(b"\n")?;
@@ -91,6 +107,30 @@ fn report_unknown_users(server: &mut Server, users: &[String]) -> Result<(), Com
         {
             eprintln!("squeue: error: Invalid user: {user}");
         }
+    }
+    Ok(())
+}
+
+/// Says of the partitions and nodes that were named, and that nobody has, that there are none. It is asked only where few jobs are
+/// listed or none: names with jobs are right.
+fn report_unknown_places(server: &mut Server, filter: &JobFilter) -> Result<(), CommandError> {
+    if filter.partitions.is_empty() && filter.nodes.is_empty() {
+        return Ok(());
+    }
+    let Answer::Cluster(cluster) = server.ask(Call::Cluster)? else { return Ok(()) };
+    let (partitions, nodes) = (&cluster.partitions, &cluster.nodes);
+    // A user to whom `PrivateData` shows no partitions or nodes is not told which names exist.
+    let may_be_partition =
+        |name: &String| partitions.is_empty() || partitions.iter().any(|p| p.name == *name);
+    let may_be_node =
+        |name: &String| nodes.is_empty() || nodes.iter().any(|n| n.config.name == *name);
+    let partitions = filter.partitions.iter().filter(|name| !may_be_partition(name));
+    let nodes = filter.nodes.iter().filter(|name| !may_be_node(name));
+    let unknown = partitions
+        .map(|name| format!("partition {name}"))
+        .chain(nodes.map(|name| format!("node {name}")));
+    for what in unknown.take(UNKNOWN_NAMES_MAX) {
+        eprintln!("squeue: note: there is no {}", printable(&what));
     }
     Ok(())
 }

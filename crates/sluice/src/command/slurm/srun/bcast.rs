@@ -7,6 +7,7 @@ use crate::command::slurm::sbcast;
 use crate::command::slurm::submit::messages::{failure, refused, unexpected};
 use model::change::{JobFilter, JobRef};
 use model::id::JobId;
+use model::os_text;
 use model::reason::Reason;
 use nix::sys::signalfd::SignalFd;
 use nix::unistd::{AccessFlags, access};
@@ -97,7 +98,8 @@ fn find_program(name: &str, path: &str) -> Option<String> {
         return Some(name.to_owned());
     }
     let is_program = |file: &String| {
-        Path::new(file).is_file() && access(Path::new(file), AccessFlags::X_OK).is_ok()
+        let file = os_text::to_os(file);
+        Path::new(&*file).is_file() && access(&*file, AccessFlags::X_OK).is_ok()
     };
     path.split(':').map(|folder| format!("{folder}/{name}")).find(is_program)
 }

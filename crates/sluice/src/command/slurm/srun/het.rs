@@ -10,7 +10,7 @@ use crate::command::slurm::step::server_stream::ServerStreams;
 use crate::command::slurm::step::{HetPlacement, Step, StepOutcome, prolog_epilog};
 use crate::command::slurm::submit::het_components::{self, Component};
 use crate::command::slurm::submit::job_watch::{self, JobEvent, Watch, Watched};
-use crate::command::slurm::submit::messages::{self, failure, print_error, refused, unexpected};
+use crate::command::slurm::submit::messages::{self, failure, print_error, unexpected};
 use crate::command::slurm::submit::test_only::{check_clusters, tested};
 use crate::command::slurm::submit::wait_line;
 use ::slurm::environment::het_job;
@@ -216,11 +216,15 @@ fn with_own(
     first.note(&draft.notes);
     let submission = Box::new(draft.submission);
     if first.options.test_only {
-        return Ok(tested(COMMAND, client.call(Call::TestSubmit(submission))?));
+        return Ok(tested(COMMAND, client, submission)?);
     }
     let job = match client.submit(submission)? {
-        Answer::Submitted { job, .. } => job,
-        Answer::Refused(why) => return Ok(refused(COMMAND, &why)),
+        Answer::Submitted { job, beyond_partition, .. } => {
+            let quiet = first.options.quiet;
+            messages::note_beyond_partition(COMMAND, quiet, beyond_partition.as_ref());
+            job
+        }
+        Answer::Refused(why) => return Ok(messages::refused_submit(COMMAND, client, &why)),
         other => return Ok(unexpected(COMMAND, &other)),
     };
     job_watch::hold(client.location().clone(), job, Duration::ZERO)?;

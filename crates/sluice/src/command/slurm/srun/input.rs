@@ -1,6 +1,7 @@
 //! `srun -i`: the input of the tasks.
 
 use crate::command::slurm::step::output;
+use model::os_text;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
@@ -22,7 +23,8 @@ pub fn input(
         Some(word) if !word.eq_ignore_ascii_case("all") => match output::rank(word, tasks) {
             Some(rank) => Ok((StepInput::Task(rank), Some(own()?))),
             None => {
-                let file = File::open(word).map_err(|e| output::unopened("stdin", word, &e))?;
+                let opened = File::open(os_text::to_os(word));
+                let file = opened.map_err(|e| output::unopened("stdin", word, &e))?;
                 Ok((StepInput::All, Some(file)))
             }
         },

@@ -21,7 +21,7 @@ use super::step::{Plan, Step, StepOutcome, prolog_epilog, terminal};
 use super::submit::caller::{self, ProcessSurroundings};
 use super::submit::job_watch::{self, SHORT_STEP, Watch, Watched};
 use super::submit::messages::{
-    self, FAILURE, failure, print_error, print_line, refused, unexpected, unreachable,
+    self, FAILURE, failure, print_error, print_line, unexpected, unreachable,
 };
 use super::submit::registry_auth;
 use super::submit::test_only::{check_clusters, tested};
@@ -203,12 +203,19 @@ impl StepRequest<'_> {
     ) -> Result<ExitCode, RunError> {
         let mut submission = self.draft()?;
         if self.options.test_only {
-            return Ok(tested(COMMAND, client.call(Call::TestSubmit(Box::new(submission)))?));
+            return Ok(tested(COMMAND, &mut client, Box::new(submission))?);
         }
         submission.registry_auth = self.registry_auth();
         let job = match client.submit(Box::new(submission))? {
-            Answer::Submitted { job, .. } => job,
-            Answer::Refused(why) => return Err(RunError::Reported(refused(COMMAND, &why))),
+            Answer::Submitted { job, beyond_partition, .. } => {
+                let quiet = self.options.quiet;
+                messages::note_beyond_partition(COMMAND, quiet, beyond_partition.as_ref());
+                job
+            }
+            Answer::Refused(why) => {
+                let code = messages::refused_submit(COMMAND, &mut client, &why);
+                return Err(RunError::Reported(code));
+            }
             other => return Err(RunError::Reported(unexpected(COMMAND, &other))),
         };
         job_watch::hold(client.location().clone(), job, Duration::ZERO)?;
@@ -275,7 +282,7 @@ impl StepRequest<'_> {
     fn with_own(&self, mut client: Client, signals: &SignalFd) -> Result<ExitCode, RunError> {
         let mut submission = self.draft()?;
         if self.options.test_only {
-            return Ok(tested(COMMAND, client.call(Call::TestSubmit(Box::new(submission)))?));
+            return Ok(tested(COMMAND, &mut client, Box::new(submission))?);
         }
         let (listener, input, launch) = self.launch(client.location(), StepAllocation::Own)?;
         let key = launch.key.clone();
@@ -283,8 +290,15 @@ impl StepRequest<'_> {
         submission.registry_auth = self.registry_auth();
         submission.first_step = Some(Box::new(launch.clone()));
         let (job, site) = match client.submit(Box::new(submission))? {
-            Answer::Submitted { job, srun_prolog_epilog, .. } => (job, srun_prolog_epilog),
-            Answer::Refused(why) => return Err(RunError::Reported(refused(COMMAND, &why))),
+            Answer::Submitted { job, srun_prolog_epilog, beyond_partition, .. } => {
+                let quiet = self.options.quiet;
+                messages::note_beyond_partition(COMMAND, quiet, beyond_partition.as_ref());
+                (job, srun_prolog_epilog)
+            }
+            Answer::Refused(why) => {
+                let code = messages::refused_submit(COMMAND, &mut client, &why);
+                return Err(RunError::Reported(code));
+            }
             other => return Err(RunError::Reported(unexpected(COMMAND, &other))),
         };
         let programs = prolog_epilog::chosen(self.options, &site);

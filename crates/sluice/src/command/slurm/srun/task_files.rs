@@ -6,6 +6,7 @@ use ::slurm::option::value::context::node_file;
 use ::slurm::option::{JobOptions, OptionError};
 use ::slurm::request::multi_prog;
 use ::slurm::request::step::task_count;
+use model::os_text;
 use std::fs::File;
 use std::io::Read;
 use wire::step::StepLaunch;
@@ -27,9 +28,10 @@ pub fn set_programs(
 }
 
 fn read(file: &str) -> std::io::Result<String> {
-    let mut text = String::new();
-    File::open(file)?.take(multi_prog::FILE_BYTES_MAX).read_to_string(&mut text)?;
-    Ok(text)
+    let mut bytes = Vec::new();
+    let file = File::open(os_text::to_os(file))?;
+    file.take(multi_prog::FILE_BYTES_MAX).read_to_end(&mut bytes)?;
+    Ok(os_text::from_bytes(bytes))
 }
 
 /// Outside of a job, the file of `--multi-prog` gives the number of tasks if no option does.
@@ -47,7 +49,8 @@ pub fn take_host_file(
     options: &mut JobOptions,
     here: &ProcessSurroundings,
 ) -> Result<(), Vec<String>> {
-    let Ok(path) = std::env::var("SLURM_HOSTFILE") else { return Ok(()) };
+    let path = std::env::var_os("SLURM_HOSTFILE").map(os_text::from_os);
+    let Some(path) = path else { return Ok(()) };
     if !options.nodelist.is_empty() {
         return Ok(());
     }

@@ -2,6 +2,7 @@
 
 use super::link::Peer;
 use model::filename::{self, FilenameContext};
+use model::os_text;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -361,7 +362,8 @@ fn open_sink(
                 OutputStream::Stdout => "stdout",
                 OutputStream::Stderr => "stderr",
             };
-            let file = how.open(new.key()).map_err(|error| unopened(what, new.key(), &error))?;
+            let opened = how.open(os_text::to_os(new.key()));
+            let file = opened.map_err(|error| unopened(what, new.key(), &error))?;
             Ok(new.insert(Sink { file: Some(file) }))
         }
     }

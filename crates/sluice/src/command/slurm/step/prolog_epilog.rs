@@ -5,6 +5,7 @@ use crate::command::slurm::submit::messages::print_error;
 use ::slurm::option::Command;
 use ::slurm::option::JobOptions;
 use model::id::{JobId, StepId};
+use model::os_text;
 use nix::errno::Errno;
 use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
 use std::io;
@@ -34,7 +35,7 @@ pub struct Program {
 impl Program {
     pub fn new(path: Option<&str>, context: &str, job: JobId, step: StepId) -> Option<Self> {
         let path = path?.to_owned();
-        let mut command = process::Command::new(&path);
+        let mut command = process::Command::new(os_text::to_os(&path));
         command.env("SLURM_SCRIPT_CONTEXT", context);
         command.env("SLURM_JOB_ID", job.to_string()).env("SLURM_STEP_ID", step.to_string());
         let reset = || {

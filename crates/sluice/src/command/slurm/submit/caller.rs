@@ -4,6 +4,7 @@ use ::slurm::option::invocation::Caller;
 use ::slurm::option::{Command, JobOptions, OptionError, ValueContext, script};
 use ::slurm::request::{LoginUser, Submitter, wants_login};
 use jiff::tz::TimeZone;
+use model::os_text;
 use model::principal::{Principal, Role};
 use model::time::Timestamp;
 use nix::sys::resource::{Resource, getrlimit};
@@ -59,14 +60,14 @@ impl ValueContext for ProcessSurroundings {
     }
 
     fn read_file(&self, path: &str) -> std::io::Result<String> {
-        std::fs::read_to_string(path)
+        std::fs::read_to_string(os_text::to_os(path))
     }
 }
 
 /// What the option readers need of this process.
 pub fn caller(here: &ProcessSurroundings) -> Caller<'_> {
     Caller {
-        variable: &|name| std::env::var(name).ok(),
+        variable: &|name| std::env::var_os(name).map(os_text::from_os),
         context: here,
         load: &|path| match path {
             Some(path) => script::load(path),
@@ -105,10 +106,10 @@ pub fn submitter(command: Command, args: &[String], options: &JobOptions) -> Sub
 /// By these the server is found from here. A job finds it by the socket of its own node, and needs no token.
 const SERVER_VARIABLES: [&str; 3] = ["SLUICE_SERVER", "SLUICE_TOKEN", "SLUICE_CA"];
 
-/// The environment. Variables that are not UTF-8 are left out: they cannot be sent.
+/// The environment.
 pub fn variables() -> Vec<(String, String)> {
     std::env::vars_os()
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .map(|(name, value)| (os_text::from_os(name), os_text::from_os(value)))
         .filter(|(name, _)| !SERVER_VARIABLES.contains(&name.as_str()))
         .collect()
 }
@@ -134,16 +135,19 @@ fn owner(options: &JobOptions) -> Principal {
 
 /// The working directory as the shell shows it, if that is the same folder: symbolic links in the path stay.
 fn work_dir() -> String {
-    let real = std::env::current_dir().map(|dir| dir.to_string_lossy().into_owned());
+    let real = std::env::current_dir().map(|dir| os_text::from_os(dir.into()));
     let real = real.unwrap_or_else(|_| "/".to_owned());
-    match std::env::var("PWD") {
-        Ok(shown) if shown != real && same_place(&shown, &real) => shown,
+    match std::env::var_os("PWD").map(os_text::from_os) {
+        Some(shown) if shown != real && same_place(&shown, &real) => shown,
         _ => real,
     }
 }
 
 fn same_place(one: &str, other: &str) -> bool {
-    let place = |path: &str| nix::sys::stat::stat(path).map(|stat| (stat.st_dev, stat.st_ino));
+    let place = |path: &str| {
+        let found = nix::sys::stat::stat(&*os_text::to_os(path));
+        found.map(|stat| (stat.st_dev, stat.st_ino))
+    };
     one.starts_with('/') && matches!((place(one), place(other)), (Ok(a), Ok(b)) if a == b)
 }
 

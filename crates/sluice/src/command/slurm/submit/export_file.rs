@@ -1,6 +1,7 @@
 //! `--export-file`: variables for the job from a file, or from an open descriptor.
 
 use model::bounds;
+use model::os_text;
 use std::fs::File;
 use std::io::{self, Read};
 
@@ -10,8 +11,7 @@ const FIRST_DESCRIPTOR: i32 = 3;
 /// Adds the variables of the file to an environment of entries that end with NUL; theirs win. The error is a line for the user.
 pub fn add(environment: &mut String, named: &str) -> Result<(), String> {
     let failed = |why: &dyn std::fmt::Display| format!("--export-file={named}: {why}");
-    let text = read(named).map_err(|error| failed(&error))?;
-    let text = String::from_utf8(text).map_err(|_| failed(&"it is not UTF-8 text"))?;
+    let text = os_text::from_bytes(read(named).map_err(|error| failed(&error))?);
     let added: Vec<&str> = text.split('\0').map(|entry| entry.trim_start_matches('\n')).collect();
     let added: Vec<&str> = added.into_iter().filter(|entry| !entry.is_empty()).collect();
     let name = |entry: &str| entry.split_once('=').map(|(name, _)| name.to_owned());
@@ -32,7 +32,7 @@ fn read(named: &str) -> io::Result<Vec<u8>> {
     let path = number.map_or_else(|| named.to_owned(), |number| format!("/proc/self/fd/{number}"));
     let most = bounds::ENVIRONMENT_BYTES.most as u64;
     let mut bytes = Vec::new();
-    File::open(path)?.take(most + 1).read_to_end(&mut bytes)?;
+    File::open(os_text::to_os(&path))?.take(most + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > most {
         return Err(io::Error::other(format!("it is longer than {most} bytes")));
     }

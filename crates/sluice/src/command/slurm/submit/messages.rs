@@ -1,16 +1,17 @@
 //! What the submitting commands print, and the codes they fail with.
 
-use crate::client::ClientError;
+use crate::client::{Client, ClientError};
 use crate::command::slurm::submit::wait_line;
 use ::slurm::option::parse::Question;
 use ::slurm::option::{Command, JobOptions, OptionError, help};
 use ::slurm::request::{Submitter, propagated};
 use ::slurm::words::{note, refusal};
-use model::reason::Refusal;
+use model::reason::{PartitionBound, Refusal};
 use nix::sys::termios::{OutputFlags, tcgetattr};
 use std::io;
 use std::os::fd::AsFd;
 use std::process::ExitCode;
+use wire::client::{Answer, Call};
 
 /// The exit code of a command that the server refused, or that could not reach it.
 pub const FAILURE: u8 = 1;
@@ -95,10 +96,35 @@ pub fn refused(command: Command, refusal: &Refusal) -> ExitCode {
     failure()
 }
 
+/// As [`refused`], with the names that could have been given in the place of an unknown one.
+pub fn refused_submit(command: Command, client: &mut Client, refusal: &Refusal) -> ExitCode {
+    let code = refused(command, refusal);
+    note_choices(command, client, refusal);
+    code
+}
+
+/// Prints the names that could have been given in the place of one that was refused.
+pub fn note_choices(command: Command, client: &mut Client, refusal: &Refusal) {
+    // A server that does not know the question is of an earlier version.
+    if let Some(name) = note::RefusedName::of(refusal)
+        && let Ok(Answer::SubmitChoices(valid)) = client.call(Call::SubmitChoices)
+        && let Some(line) = name.choices(&valid)
+    {
+        print_line(command, &format!("note: {line}"));
+    }
+}
+
 /// Prints one line more than Slurm: the constraint that was not met.
 pub fn note_refused(command: Command, refusal: &Refusal) {
     if let Some(line) = note::text(refusal) {
         print_line(command, &format!("note: {line}"));
+    }
+}
+
+/// Says of a job that was taken that it asks for more nodes than its partitions give, and so waits.
+pub fn note_beyond_partition(command: Command, quiet: bool, bound: Option<&PartitionBound>) {
+    if let Some(bound) = bound.filter(|_| !quiet) {
+        print_line(command, &format!("note: {}", note::beyond_partition(bound)));
     }
 }
 
@@ -109,7 +135,7 @@ pub fn unreachable(command: Command, error: &ClientError) -> ExitCode {
 }
 
 /// Reports an answer that does not belong to the request.
-pub fn unexpected(command: Command, answer: &wire::client::Answer) -> ExitCode {
+pub fn unexpected(command: Command, answer: &Answer) -> ExitCode {
     print_error(command, &format!("the server's answer was not expected: {answer:?}"));
     failure()
 }

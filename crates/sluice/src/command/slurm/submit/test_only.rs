@@ -1,13 +1,15 @@
 //! `--test-only` and `-M`, which `sbatch`, `salloc` and `srun` answer alike.
 
-use super::messages::{failure, note_refused, print_error, print_line, refused, unexpected};
+use super::messages::{
+    failure, note_choices, note_refused, print_error, print_line, refused, unexpected,
+};
 use crate::client::{Client, ClientError};
 use ::slurm::option::{Command, JobOptions};
 use ::slurm::words::refusal;
 use model::hostlist;
 use model::reason::Refusal;
 use std::process::ExitCode;
-use wire::client::{Answer, Call, SubmitForecast};
+use wire::client::{Answer, Call, Submission, SubmitForecast};
 
 /// Refuses `-M` with another cluster than this one.
 pub fn check_clusters(
@@ -37,8 +39,12 @@ pub fn check_clusters(
 }
 
 /// `--test-only`: prints when and where the job would start, or why it never will.
-pub fn tested(command: Command, answer: Answer) -> ExitCode {
-    match answer {
+pub fn tested(
+    command: Command,
+    client: &mut Client,
+    submission: Box<Submission>,
+) -> Result<ExitCode, ClientError> {
+    let code = match client.call(Call::TestSubmit(submission))? {
         Answer::Tested(parts) => {
             tested_lines(command, &parts).iter().for_each(|line| print_line(command, line));
             ExitCode::SUCCESS
@@ -50,10 +56,12 @@ pub fn tested(command: Command, answer: Answer) -> ExitCode {
             }
             eprintln!("allocation failure: {}", refusal::text(&refusal));
             note_refused(command, &refusal);
+            note_choices(command, client, &refusal);
             failure()
         }
         other => unexpected(command, &other),
-    }
+    };
+    Ok(code)
 }
 
 /// One line for each component. `sbatch` prints one line for all, without partitions.

@@ -52,8 +52,7 @@ fn text(job: JobId, wait: &WaitView, moment: Moment<'_>) -> String {
     if wait.ahead > 0 || matches!(why, Reason::Resources | Reason::Priority) {
         text += &format!("; position {}", u64::from(wait.ahead) + 1);
     }
-    let expected = wait.expected.as_ref().or(wait.backfill_slot.as_ref());
-    let start = match (expected, wait.begin) {
+    let start = match (&wait.expected, wait.begin) {
         (Some(expected), _) => moment.iso(expected.start),
         (None, Some(begin)) => format!("not before {}", moment.iso(begin)),
         (None, None) => "not known".to_owned(),
