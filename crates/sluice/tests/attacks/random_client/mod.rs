@@ -12,6 +12,7 @@ mod connection;
 mod dstack_routes;
 mod honest_user;
 mod mutation;
+mod pauses;
 mod rogue_node;
 mod ssh_stranger;
 mod watch;
@@ -22,6 +23,7 @@ use crate::harness::{Cluster, TWO_NODES, until};
 use attacker::{Attacker, Tally};
 use connection::{Entry, become_user};
 use model::bounds;
+use pauses::Pauses;
 use rogue_node::RogueNode;
 use ssh_stranger::SshStranger;
 use std::sync::Mutex;
@@ -160,12 +162,14 @@ impl Attack {
     /// Attacks for a while, then ends all jobs and checks the books; the times of `squeue` throughout.
     fn round(&mut self, round: u64, length: &Length) -> Vec<Duration> {
         let over = AtomicBool::new(false);
+        let pauses = Pauses::default();
         let mut times = Vec::new();
         thread::scope(|scope| {
             let end = SetOnDrop(&over);
-            let (cluster, over) = (&self.cluster, &over);
+            let (cluster, over, pauses) = (&self.cluster, &over, &pauses);
+            scope.spawn(move || pauses.watch(over));
             let watches = ["root", BYSTANDER]
-                .map(|user| scope.spawn(move || watch::watch(cluster, user, over)));
+                .map(|user| scope.spawn(move || watch::watch(cluster, user, pauses, over)));
             let tally = self.attack(round, length);
             self.tally.add(tally);
             balance::end_all_jobs(cluster);
