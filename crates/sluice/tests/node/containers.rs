@@ -153,6 +153,31 @@ fn script_and_steps_in_a_container(cluster: &Cluster) {
 }
 
 #[test]
+fn root_words_and_folders_that_are_not_utf_8_reach_a_container_as_they_are() {
+    let cluster = cluster("");
+    let shell = |line: &str| {
+        cluster.shell(&format!(r"G=$(printf 'gr\374n'); export G LC_ALL=C; {line}")).ok()
+    };
+    let rootfs = cluster.path("work/rootfs");
+    let container = format!("--container={}", rootfs.display());
+    cluster.write("words.sh", "#!/bin/sh\nprintf %s \"$1\"\n");
+    shell(r#"cp words.sh "rootfs/bin/$G"; chmod 755 "rootfs/bin/$G""#);
+    for line in [
+        format!(r#"srun -Q {container} sh -c 'printf %s "$1"' sh "$G""#),
+        format!(r#"srun -Q {container} sh -c 'printf %s "$G"'"#),
+        format!(r#"srun -Q {container} "$G" "$G""#),
+        format!(r#"sbatch -W -Q {container} -o said words.sh "$G" >&2; cat said"#),
+        format!(
+            r#"mkdir "$G"; cd "$G"; srun -Q {container} sh -c 'pwd > p; printf %s "$(tail -c 5 p)"'"#
+        ),
+    ] {
+        // `grün` in Latin-1.
+        assert_eq!(shell(&format!("({line}) | od -An -tx1")).trim(), "67 72 fc 6e", "{line}");
+    }
+    assert_nothing_is_left(&cluster);
+}
+
+#[test]
 fn root_limits_signals_and_the_time_limit_hold_in_a_container() {
     let cluster = cluster("");
     let rootfs = cluster.path("work/rootfs");
