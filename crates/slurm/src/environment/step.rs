@@ -41,6 +41,7 @@ pub fn variables(
         env.set(name, value);
     }
     set_cpu_frequency(&mut env, launch.cpu_frequency.as_ref());
+    job::set_container(&mut env, launch.container.as_deref());
     let node = layout.nodes.get(node_index).map(|node| node.node.as_str());
     let of_job = node.and_then(|node| facts.allocation.share(node));
     if let Some(of_job) = of_job {

@@ -5,6 +5,7 @@ use super::notice::{self, Cause};
 use super::testing::{assert_variables, facts, two_nodes};
 use super::*;
 use crate::option::job_options::{Export, ExportVariable};
+use model::container::{Container, NO_CONTAINER};
 use model::id::{JobId, StepId};
 use wire::step::{StepInput, StepLaunch, StepLayout, StepNode};
 
@@ -85,6 +86,12 @@ fn a_step_has_the_captured_variables() {
     assert_eq!(second.get("SLURM_NODEID"), Some("1"));
     assert_eq!(second.get("SLURM_SRUN_COMM_HOST"), Some("::1"));
     assert_eq!(second.get("SLURMD_NODENAME"), Some("node2"));
+    for (image, expected) in [("/bundle", Some("/bundle")), (NO_CONTAINER, None)] {
+        let container = Container { image: Some(image.into()), ..Container::default() };
+        let launch = StepLaunch { container: Some(Box::new(container)), ..launch("[::1]:9") };
+        let env = step::variables(&facts(78, &spec, &allocation), &layout, &launch, 1, None);
+        assert_eq!(env.get("SLURM_CONTAINER"), expected);
+    }
     let filled: Vec<String> = step::process_variables().into_iter().map(|(name, _)| name).collect();
     assert_eq!(filled[..4], ["SLURM_PROCID", "SLURM_LOCALID", "SLURM_TASK_PID", "SLURM_GTIDS"]);
     assert!(filled.iter().any(|name| name == "SLURM_CPU_BIND_LIST"));
