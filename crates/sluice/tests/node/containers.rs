@@ -136,19 +136,22 @@ fn root_a_batch_script_and_its_steps_run_in_its_container_on_a_node_as_it_is() {
 fn script_and_steps_in_a_container(cluster: &Cluster) {
     cluster.write("program", "echo from $1: $(cat /etc/release)");
     let script = "#!/bin/sh\ncat /etc/release\npwd\nsh program script\nsrun sh program step\n\
-                  srun --container=none cat /etc/hostname > host\nsqueue -h -o %A\n";
+                  srun --container=none cat /etc/hostname > host\nsqueue -h -o %A\necho $SLURM_CONTAINER\n";
     cluster.write("job.sh", script);
     let rootfs = cluster.path("work/rootfs");
     let job =
         cluster.submit(&["-o", "out", "--container", rootfs.to_str().expect("utf-8"), "job.sh"]);
     assert_eq!(cluster.await_end(job), "COMPLETED|0:0", "{}", cluster.read("out"));
     let expected = format!(
-        "made on the spot\n{}\nfrom script: made on the spot\nfrom step: made on the spot\n{job}\n",
-        cluster.path("work").display()
+        "made on the spot\n{}\nfrom script: made on the spot\nfrom step: made on the spot\n{job}\n{}\n",
+        cluster.path("work").display(),
+        rootfs.display()
     );
     assert_eq!(cluster.read("out"), expected);
     let node = std::fs::read_to_string("/etc/hostname").unwrap_or_default();
     assert_eq!(cluster.read("host"), node, "a step may stay outside");
+    let image = format!("sacct -nXP -j {job} -o container");
+    assert_eq!(cluster.shell(&image).ok().trim(), rootfs.display().to_string());
     assert_nothing_is_left(cluster);
 }
 
