@@ -150,8 +150,10 @@ fn script_and_steps_in_a_container(cluster: &Cluster) {
     assert_eq!(cluster.read("out"), expected);
     let node = std::fs::read_to_string("/etc/hostname").unwrap_or_default();
     assert_eq!(cluster.read("host"), node, "a step may stay outside");
-    let image = format!("sacct -nXP -j {job} -o container");
-    assert_eq!(cluster.shell(&image).ok().trim(), rootfs.display().to_string());
+    for listing in ["sacct -nXP -o container -j", "squeue -h -t all -O container:300 -j"] {
+        let shown = cluster.shell(&format!("{listing} {job}")).ok();
+        assert_eq!(shown.trim(), rootfs.display().to_string(), "{listing}");
+    }
     assert_nothing_is_left(cluster);
 }
 
