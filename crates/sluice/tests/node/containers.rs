@@ -166,11 +166,12 @@ fn root_words_and_folders_that_are_not_utf_8_reach_a_container_as_they_are() {
     let rootfs = cluster.path("work/rootfs");
     let container = format!("--container={}", rootfs.display());
     cluster.write("words.sh", "#!/bin/sh\nprintf %s \"$1\"\n");
-    shell(r#"cp words.sh "rootfs/bin/$G"; chmod 755 "rootfs/bin/$G""#);
+    shell(r#"cp words.sh "rootfs/bin/$G"; chmod 755 "rootfs/bin/$G"; ln -s rootfs "$G.root""#);
     for line in [
         format!(r#"srun -Q {container} sh -c 'printf %s "$1"' sh "$G""#),
         format!(r#"srun -Q {container} sh -c 'printf %s "$G"'"#),
         format!(r#"srun -Q {container} "$G" "$G""#),
+        r#"srun -Q --container="./$G.root" "$G" "$G""#.to_owned(),
         format!(r#"sbatch -W -Q {container} -o said words.sh "$G" >&2; cat said"#),
         format!(
             r#"mkdir "$G"; cd "$G"; srun -Q {container} sh -c 'pwd > p; printf %s "$(tail -c 5 p)"'"#
