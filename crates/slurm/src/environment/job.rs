@@ -181,9 +181,15 @@ fn set_request(env: &mut Environment, facts: &JobFacts<'_>, request: &Request) {
     set_container(env, facts.spec.launch.container.as_deref());
 }
 
+/// The variable of the image, as it was named.
+pub(super) const CONTAINER: &str = "SLURM_CONTAINER";
+
+/// A step that names a container of its own is not told its job's image.
 pub(super) fn set_container(env: &mut Environment, container: Option<&Container>) {
-    if let Some(image) = container.and_then(Container::image_name) {
-        env.set("SLURM_CONTAINER", image);
+    let Some(container) = container else { return };
+    env.remove(CONTAINER);
+    if let Some(image) = container.image_name() {
+        env.set(CONTAINER, image);
     }
 }
 
@@ -242,7 +248,7 @@ const OPTIONAL_VARIABLES: [&str; 23] = [
     "SLURM_MEM_PER_CPU",
     "SLURM_MEM_PER_GPU",
     "SLURM_JOB_RESERVATION",
-    "SLURM_CONTAINER",
+    CONTAINER,
     "SLURM_RESTART_COUNT",
     "SLURM_JOB_START_TIME",
     "SLURM_JOB_END_TIME",
