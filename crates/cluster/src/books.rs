@@ -7,6 +7,7 @@ use crate::state::State;
 use crate::state::job::{EndRecord, Job};
 use model::allocation::NodeShare;
 use model::attempt::suspended_whole_s;
+use model::container::Container;
 use model::filename::FilenameContext;
 use model::id::{JobId, RunId};
 use model::partition::DefaultMemory;
@@ -22,6 +23,7 @@ pub fn record_of(state: &State, id: JobId, ended: Option<&EndRecord>) -> JobReco
     let job = &state.jobs[&id];
     let ended = ended.or(job.ended());
     let request = job.spec.request();
+    let container = job.spec.launch.container.as_deref();
     let allocation = match job.attempt() {
         Some(attempt) => Some(&attempt.allocation),
         None => ended.and_then(|e| e.allocation.as_ref()),
@@ -96,6 +98,7 @@ pub fn record_of(state: &State, id: JobId, ended: Option<&EndRecord>) -> JobReco
         }),
         constraint: request.constraint.as_ref().map(|c| c.to_string()),
         dependency: job.spec.dependency.as_ref().map(|d| d.to_string()),
+        container: container.and_then(Container::image_name).map(str::to_owned),
         reason: ended.map(|e| e.reason.clone()).unwrap_or_default(),
         kind: job.spec.launch.kind,
         script: job.spec.launch.script,

@@ -161,6 +161,7 @@ impl Year {
             reservation_id: None,
             constraint: None,
             dependency: None,
+            container: None,
             reason: Default::default(),
             kind: LaunchKind::Batch,
             script: None,

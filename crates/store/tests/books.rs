@@ -109,6 +109,7 @@ fn job(id: u32, user: &str, outcome: Outcome) -> JobRecord {
         reservation_id: None,
         constraint: None,
         dependency: None,
+        container: None,
         reason: Default::default(),
         kind: LaunchKind::Batch,
         script: Some(BlobRef::from(&BlobId::of(b"#!/bin/sh"))),

@@ -1,11 +1,12 @@
 //! System calls for mounts by handle, which `nix` does not have.
 
 use crate::supervisor::process::credentials::as_user;
+use model::os_text;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat};
 use nix::sys::stat::{Mode, SFlag, fstatat, mkdirat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -48,8 +49,9 @@ fn fd_of(result: libc::c_long) -> nix::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-fn text(path: &str) -> nix::Result<CString> {
-    CString::new(path).map_err(|_| Errno::EINVAL)
+/// A path as the kernel takes it; its text may stand for other bytes.
+fn path_bytes(path: &str) -> nix::Result<CString> {
+    CString::new(os_text::to_bytes(path)).map_err(|_| Errno::EINVAL)
 }
 
 /// Opens a path as a process whose root is `root` would: no link leads out of it.
@@ -103,7 +105,7 @@ fn open_in_root_with(
     flags: OFlag,
     more: u64,
 ) -> nix::Result<OwnedFd> {
-    let path = text(path)?;
+    let path = path_bytes(path)?;
     let how = OpenHow {
         flags: (flags | OFlag::O_CLOEXEC).bits() as u64,
         mode: 0,
@@ -155,7 +157,7 @@ fn check_own(root: BorrowedFd, folder: &OwnedFd) -> nix::Result<()> {
     if mount_of(root)? == mount_of(folder)? { Ok(()) } else { Err(Errno::ENOENT) }
 }
 
-fn is_link(folder: &OwnedFd, name: &str) -> nix::Result<bool> {
+fn is_link(folder: &OwnedFd, name: &CStr) -> nix::Result<bool> {
     let status = fstatat(folder, name, AtFlags::AT_SYMLINK_NOFOLLOW)?;
     Ok(status.st_mode & SFlag::S_IFMT.bits() == SFlag::S_IFLNK.bits())
 }
@@ -222,7 +224,7 @@ impl MountPoints<'_> {
             at = match self.open(&walked, flags) {
                 Err(Errno::ENOENT) => {
                     check_own(self.root, &at)?;
-                    mkdirat(&at, part, Mode::from_bits_truncate(0o755))?;
+                    mkdirat(&at, &*path_bytes(part)?, Mode::from_bits_truncate(0o755))?;
                     self.open(&walked, flags)?
                 }
                 found => found?,
@@ -238,7 +240,8 @@ impl MountPoints<'_> {
             found => return found,
         }
         let (folder, name) = path.rsplit_once('/').ok_or(Errno::EINVAL)?;
-        let folder = self.folder(folder)?;
+        let (folder, name) = (self.folder(folder)?, path_bytes(name)?);
+        let name = name.as_c_str();
         check_own(self.root, &folder)?;
         let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC;
         let make = || openat(&folder, name, flags, Mode::from_bits_truncate(0o644));

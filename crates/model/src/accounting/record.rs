@@ -71,6 +71,9 @@ pub struct JobRecord {
     /// `afterok:11`; records of earlier versions have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dependency: Option<String>,
+    /// The image that its script ran in, as it was named; records of earlier versions have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<String>,
     pub reason: Reason,
     pub kind: LaunchKind,
     /// Where `AccountingStoreFlags` has them kept.

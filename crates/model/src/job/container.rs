@@ -11,6 +11,8 @@ const MOUNT_PATHS: &str = "absolute paths without .., and a target below /";
 const MOUNT_FLAGS: &str = "SOURCE[:TARGET[:FLAGS]], FLAGS of ro, rw, bind, rbind, private, rprivate, slave, rslave, nosuid \
                            and nodev joined by +";
 const NAME_CHARS_MAX: usize = 128;
+/// The image of a step that runs on the node itself, although its job has a container.
+pub const NO_CONTAINER: &str = "none";
 /// Mounts that one option names.
 const MOUNTS_MAX: usize = 64;
 
@@ -135,6 +137,11 @@ pub struct PortMapping {
 }
 
 impl Container {
+    /// The image that it names.
+    pub fn image_name(&self) -> Option<&str> {
+        self.image.as_deref().filter(|image| *image != NO_CONTAINER)
+    }
+
     /// It takes the site's consent: a Docker daemon is privileged, and has a folder of its own that it writes to.
     pub fn takes_consent(&self) -> bool {
         self.privileged || self.docker

@@ -136,20 +136,51 @@ fn root_a_batch_script_and_its_steps_run_in_its_container_on_a_node_as_it_is() {
 fn script_and_steps_in_a_container(cluster: &Cluster) {
     cluster.write("program", "echo from $1: $(cat /etc/release)");
     let script = "#!/bin/sh\ncat /etc/release\npwd\nsh program script\nsrun sh program step\n\
-                  srun --container=none cat /etc/hostname > host\nsqueue -h -o %A\n";
+                  srun --container=none cat /etc/hostname > host\nsqueue -h -o %A\necho $SLURM_CONTAINER\n";
     cluster.write("job.sh", script);
     let rootfs = cluster.path("work/rootfs");
     let job =
         cluster.submit(&["-o", "out", "--container", rootfs.to_str().expect("utf-8"), "job.sh"]);
     assert_eq!(cluster.await_end(job), "COMPLETED|0:0", "{}", cluster.read("out"));
     let expected = format!(
-        "made on the spot\n{}\nfrom script: made on the spot\nfrom step: made on the spot\n{job}\n",
-        cluster.path("work").display()
+        "made on the spot\n{}\nfrom script: made on the spot\nfrom step: made on the spot\n{job}\n{}\n",
+        cluster.path("work").display(),
+        rootfs.display()
     );
     assert_eq!(cluster.read("out"), expected);
     let node = std::fs::read_to_string("/etc/hostname").unwrap_or_default();
     assert_eq!(cluster.read("host"), node, "a step may stay outside");
+    for listing in ["sacct -nXP -o container -j", "squeue -h -t all -O container:300 -j"] {
+        let shown = cluster.shell(&format!("{listing} {job}")).ok();
+        assert_eq!(shown.trim(), rootfs.display().to_string(), "{listing}");
+    }
     assert_nothing_is_left(cluster);
+}
+
+#[test]
+fn root_words_and_folders_that_are_not_utf_8_reach_a_container_as_they_are() {
+    let cluster = cluster("");
+    let shell = |line: &str| {
+        cluster.shell(&format!(r"G=$(printf 'gr\374n'); export G LC_ALL=C; {line}")).ok()
+    };
+    let rootfs = cluster.path("work/rootfs");
+    let container = format!("--container={}", rootfs.display());
+    cluster.write("words.sh", "#!/bin/sh\nprintf %s \"$1\"\n");
+    shell(r#"cp words.sh "rootfs/bin/$G"; chmod 755 "rootfs/bin/$G"; ln -s rootfs "$G.root""#);
+    for line in [
+        format!(r#"srun -Q {container} sh -c 'printf %s "$1"' sh "$G""#),
+        format!(r#"srun -Q {container} sh -c 'printf %s "$G"'"#),
+        format!(r#"srun -Q {container} "$G" "$G""#),
+        r#"srun -Q --container="./$G.root" "$G" "$G""#.to_owned(),
+        format!(r#"sbatch -W -Q {container} -o said words.sh "$G" >&2; cat said"#),
+        format!(
+            r#"mkdir "$G"; cd "$G"; srun -Q {container} sh -c 'pwd > p; printf %s "$(tail -c 5 p)"'"#
+        ),
+    ] {
+        // `grün` in Latin-1.
+        assert_eq!(shell(&format!("({line}) | od -An -tx1")).trim(), "67 72 fc 6e", "{line}");
+    }
+    assert_nothing_is_left(&cluster);
 }
 
 #[test]

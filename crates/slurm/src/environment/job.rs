@@ -4,6 +4,7 @@ use super::gpu::{self, GpuView};
 use super::{Environment, PRIO_PROCESS, compress_counts};
 use model::allocation::{Allocation, NodeShare};
 use model::array::IndexSet;
+use model::container::Container;
 use model::hostlist;
 use model::id::JobId;
 use model::partition::DefaultMemory;
@@ -177,6 +178,19 @@ fn set_request(env: &mut Environment, facts: &JobFacts<'_>, request: &Request) {
     if let Some(reservation) = facts.reservation {
         env.set("SLURM_JOB_RESERVATION", reservation);
     }
+    set_container(env, facts.spec.launch.container.as_deref());
+}
+
+/// The variable of the image, as it was named.
+pub(super) const CONTAINER: &str = "SLURM_CONTAINER";
+
+/// A step that names a container of its own is not told its job's image.
+pub(super) fn set_container(env: &mut Environment, container: Option<&Container>) {
+    let Some(container) = container else { return };
+    env.remove(CONTAINER);
+    if let Some(image) = container.image_name() {
+        env.set(CONTAINER, image);
+    }
 }
 
 /// `2`, `h100:2`.
@@ -214,7 +228,7 @@ pub(super) fn set_node(
 }
 
 /// Variables that only some jobs have. A job that was submitted inside another one does not inherit them.
-const OPTIONAL_VARIABLES: [&str; 22] = [
+const OPTIONAL_VARIABLES: [&str; 23] = [
     "SLURM_NTASKS",
     "SLURM_NPROCS",
     "SLURM_NTASKS_PER_NODE",
@@ -234,6 +248,7 @@ const OPTIONAL_VARIABLES: [&str; 22] = [
     "SLURM_MEM_PER_CPU",
     "SLURM_MEM_PER_GPU",
     "SLURM_JOB_RESERVATION",
+    CONTAINER,
     "SLURM_RESTART_COUNT",
     "SLURM_JOB_START_TIME",
     "SLURM_JOB_END_TIME",

@@ -6,6 +6,7 @@ use crate::environment::gpu::DeviceNumbering;
 use crate::output::samples::{self, gpu_request, share};
 use model::amount::Bytes;
 use model::range::Range;
+use std::sync::Arc;
 
 #[test]
 fn a_plain_batch_job_has_the_captured_variables() {
@@ -386,4 +387,19 @@ fn a_job_knows_when_it_started_and_when_its_limit_ends_it() {
     let env = super::allocation(&facts);
     assert_eq!(env.get("SLURM_JOB_START_TIME"), Some("60"));
     assert_eq!(env.get("SLURM_JOB_END_TIME"), Some("660"));
+}
+
+#[test]
+fn a_job_knows_the_image_of_its_container_and_not_that_of_another_job() {
+    let mut spec = spec(Request::default());
+    let allocation = samples::allocation(vec![share("node1", 1, 1000, &[], 1)]);
+    let outer = || -> Environment {
+        [("SLURM_JOB_ID", "5"), ("SLURM_CONTAINER", "/old")].into_iter().collect()
+    };
+    let env = batch(&facts(82, &spec, &allocation), 0, outer());
+    assert_eq!(env.get("SLURM_CONTAINER"), None);
+    let container = Container { image: Some("docker://alpine".into()), ..Container::default() };
+    Arc::make_mut(&mut spec.launch).container = Some(Box::new(container));
+    let env = batch(&facts(82, &spec, &allocation), 0, outer());
+    assert_eq!(env.get("SLURM_CONTAINER"), Some("docker://alpine"));
 }

@@ -41,6 +41,7 @@ pub fn variables(
         env.set(name, value);
     }
     set_cpu_frequency(&mut env, launch.cpu_frequency.as_ref());
+    job::set_container(&mut env, launch.container.as_deref());
     let node = layout.nodes.get(node_index).map(|node| node.node.as_str());
     let of_job = node.and_then(|node| facts.allocation.share(node));
     if let Some(of_job) = of_job {
@@ -66,13 +67,19 @@ fn remove_defaults(env: &mut Environment, facts: &JobFacts<'_>) {
 }
 
 /// The launch as one node is sent it, without the programs of other tasks. A step that has none of its job's GPUs does not
-/// inherit the variables that name them.
+/// inherit the variables that name them, and one outside of its job's container not the one that names its image.
 pub fn launch_on(launch: &StepLaunch, share: Option<&NodeShare>) -> StepLaunch {
     let mut launch = StepLaunch { programs: Vec::new(), ..launch.clone() };
     let asked = launch.shape.gres.is_some();
-    if asked && share.is_some_and(|share| share.gres_count("gpu") == 0) {
+    let without_gpus = asked && share.is_some_and(|share| share.gres_count("gpu") == 0);
+    let without_image = launch.container.as_ref().is_some_and(|own| own.image_name().is_none());
+    if without_gpus || without_image {
         let mut environment = Environment::from_block(&launch.environment);
-        environment.retain(|name| !gpu::is_step_gpu_variable(name));
+        environment.retain(|name| {
+            let of_gpus = without_gpus && gpu::is_step_gpu_variable(name);
+            let of_image = without_image && name == job::CONTAINER;
+            !(of_gpus || of_image)
+        });
         launch.environment = environment.to_block();
     }
     launch

@@ -5,7 +5,9 @@ use super::notice::{self, Cause};
 use super::testing::{assert_variables, facts, two_nodes};
 use super::*;
 use crate::option::job_options::{Export, ExportVariable};
+use model::container::{Container, NO_CONTAINER};
 use model::id::{JobId, StepId};
+use std::sync::Arc;
 use wire::step::{StepInput, StepLaunch, StepLayout, StepNode};
 
 fn alice_login() -> LoginUser {
@@ -15,16 +17,7 @@ fn alice_login() -> LoginUser {
 #[test]
 fn a_step_has_the_captured_variables() {
     let (spec, allocation) = two_nodes();
-    let node =
-        |name: &str, tasks: &[u32]| StepNode { node: name.into(), tasks: tasks.to_vec(), cpus: 4 };
-    let layout = StepLayout {
-        job: JobId(78),
-        step: StepId::Number(0),
-        attempt: 1,
-        nodes: vec![node("node1", &[0, 1]), node("node2", &[2, 3])],
-        cpus_per_task: 2,
-        srun_prolog_epilog: Default::default(),
-    };
+    let layout = layout();
     let env = step::variables(
         &facts(78, &spec, &allocation),
         &layout,
@@ -88,6 +81,41 @@ fn a_step_has_the_captured_variables() {
     let filled: Vec<String> = step::process_variables().into_iter().map(|(name, _)| name).collect();
     assert_eq!(filled[..4], ["SLURM_PROCID", "SLURM_LOCALID", "SLURM_TASK_PID", "SLURM_GTIDS"]);
     assert!(filled.iter().any(|name| name == "SLURM_CPU_BIND_LIST"));
+}
+
+#[test]
+fn a_step_is_told_the_image_that_it_runs_in() {
+    let (mut spec, allocation) = two_nodes();
+    let container = |image: &str| {
+        Some(Box::new(Container { image: Some(image.into()), ..Container::default() }))
+    };
+    Arc::make_mut(&mut spec.launch).container = container("/of/job");
+    for (own, expected) in [
+        (None, Some("/of/job")),
+        (container("/own"), Some("/own")),
+        (container(NO_CONTAINER), None),
+    ] {
+        let environment = "A=1\0SLURM_CONTAINER=/of/job\0".to_owned();
+        let launch = StepLaunch { container: own, environment, ..launch("[::1]:9") };
+        let env = step::variables(&facts(78, &spec, &allocation), &layout(), &launch, 1, None);
+        assert_eq!(env.get("SLURM_CONTAINER"), expected);
+        let inherited = Environment::from_block(&step::launch_on(&launch, None).environment);
+        assert_eq!(inherited.get("A"), Some("1"));
+        assert_eq!(inherited.get("SLURM_CONTAINER").is_some(), expected.is_some());
+    }
+}
+
+fn layout() -> StepLayout {
+    let node =
+        |name: &str, tasks: &[u32]| StepNode { node: name.into(), tasks: tasks.to_vec(), cpus: 4 };
+    StepLayout {
+        job: JobId(78),
+        step: StepId::Number(0),
+        attempt: 1,
+        nodes: vec![node("node1", &[0, 1]), node("node2", &[2, 3])],
+        cpus_per_task: 2,
+        srun_prolog_epilog: Default::default(),
+    }
 }
 
 fn launch(listen: &str) -> StepLaunch {

@@ -95,7 +95,7 @@ fn identity(setting: Setting<'_>, job: &JobRecord) -> Value {
             "name": job.reservation.as_deref().unwrap_or(""),
         },
         "mcs": { "label": "" },
-        "container": null,
+        "container": job.container,
         "flags": [],
         "working_directory": job.work_dir,
         "submit_line": job.submit_line,

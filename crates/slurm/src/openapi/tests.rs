@@ -3,6 +3,8 @@
 use super::*;
 use crate::output::Moment;
 use crate::output::samples::{busy_node, cluster, node, sweep_pending, train};
+use model::container::Container;
+use std::sync::Arc;
 
 /// The keys of a job and of a node in what Slurm 22.05 prints.
 #[rustfmt::skip]
@@ -51,7 +53,11 @@ fn assert_holds(value: &Value, facts: &Value) {
 #[test]
 fn jobs_have_the_captured_keys() {
     let mut out = Vec::new();
-    jobs(&mut out, "lab", &[train(), sweep_pending()]).expect("memory takes it");
+    let mut train = train();
+    let container = Container { image: Some("docker://alpine".into()), ..Container::default() };
+    let launch = &mut Arc::make_mut(&mut train.spec).launch;
+    Arc::make_mut(launch).container = Some(Box::new(container));
+    jobs(&mut out, "lab", &[train, sweep_pending()]).expect("memory takes it");
     let value = parsed(&out);
     assert_eq!(value["meta"]["plugin"]["type"], "openapi/v0.0.38");
     assert_eq!(value["errors"], json!([]));
@@ -66,13 +72,14 @@ fn jobs_have_the_captured_keys() {
             "time_limit": 10, "tres_per_node": "gres:gpu:2", "user_id": 1001, "user_name": "alice",
             "tres_alloc_str": "cpu=4,mem=8G,node=1,billing=4,gres/gpu=2",
             "standard_output": "/lab/jobs/slurm-3.out", "standard_input": "/dev/null",
+            "container": "docker://alpine",
         }),
     );
     assert_holds(
         &value["jobs"][1],
         &json!({
             "job_id": 14, "array_job_id": 14, "array_task_string": "16-23", "job_state": "PENDING",
-            "nodes": "", "tres_alloc_str": "", "start_time": 0, "memory_per_cpu": 1000,
+            "nodes": "", "tres_alloc_str": "", "start_time": 0, "memory_per_cpu": 1000, "container": "",
         }),
     );
 }

@@ -72,7 +72,7 @@ impl ApptainerProcess {
         job: &[CString],
     ) -> (Errno, String) {
         let executed = self.environment(spec, job).and_then(|environment| {
-            self.process.execute(&self.program, self.words(spec, argv), &environment)
+            self.process.execute(&self.program, &self.words(spec, argv), &environment)
         });
         match executed {
             Ok(never) => match never {},

@@ -7,6 +7,7 @@ use crate::supervisor::process::credentials::as_user;
 use crate::volume;
 use image::Digest;
 use model::container::Mount;
+use model::os_text;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::{Mode, SFlag, fstat};
@@ -79,7 +80,8 @@ impl AsFd for Shown {
 
 /// Takes a file or folder of the node that a user named, with that user's rights.
 pub(super) fn take_for_user(mount: &Mount, user: &UserIds) -> Result<Shown, String> {
-    let taken = as_user(user, || open_plain(Path::new(&mount.source), OFlag::O_PATH))
+    let source = os_text::to_os(&mount.source);
+    let taken = as_user(user, || open_plain(Path::new(&*source), OFlag::O_PATH))
         .and_then(|opened| opened)
         .and_then(|source| {
             let shown = Shown { is_folder: is_folder(&source)?, tree: Tree::copy(&source)? };

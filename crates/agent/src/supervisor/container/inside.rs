@@ -8,12 +8,16 @@ use crate::supervisor::workspace::RunWorkspace;
 use model::os_text;
 use nix::errno::Errno;
 use nix::unistd::{chdir, execvp};
-use std::env::set_var;
+use std::env::{remove_var, set_var};
 use std::ffi::CString;
 use std::os::unix::ffi::OsStringExt;
 
 /// The program's verb for it.
 pub const VERB: &str = "container-exec";
+
+/// Before all other words: they and the variables came as text that stands for other bytes (`model::os_text`). A runtime's
+/// configuration is JSON, which has no bytes.
+const BYTES: &str = "--bytes";
 
 /// Before the working directory: it is made if it is missing, and the run's files are placed.
 const PLACE: &str = "--workspace";
@@ -33,13 +37,50 @@ pub(super) fn in_workspace(work_dir: &str, argv: &[String]) -> Vec<String> {
     called_with(&[PLACE, work_dir], argv)
 }
 
+/// The same with words or variables that stand for other bytes; the run's files are placed before where it has any.
+pub(super) fn with_bytes(places: bool, work_dir: &str, argv: &[String]) -> Vec<String> {
+    let words: &[&str] = if places { &[BYTES, PLACE, work_dir] } else { &[BYTES, work_dir] };
+    called_with(words, argv)
+}
+
 fn called_with(words: &[&str], argv: &[String]) -> Vec<String> {
     let words = words.iter().map(|word| (*word).to_owned());
     own_program(VERB).into_iter().chain(words).chain(argv.iter().cloned()).collect()
 }
 
-/// Takes the working directory and the command. Returns the exit code of a failure.
+/// Takes the working directory and the command, after the words that say how. Returns the exit code of a failure.
 pub fn run(args: &[String]) -> i32 {
+    match args {
+        [first, rest @ ..] if first == BYTES => {
+            restore_variables();
+            enter_and_execute(&rest.iter().map(|word| restored(word)).collect::<Vec<_>>())
+        }
+        all => enter_and_execute(all),
+    }
+}
+
+/// A word that came as text which stands for other bytes. It was taken for the program's own text when it was read.
+fn restored(word: &str) -> String {
+    String::from_utf8_lossy(&os_text::to_bytes(word)).into_owned()
+}
+
+/// Gives the variables of this process the bytes that their text stands for.
+fn restore_variables() {
+    for (name, value) in std::env::vars_os() {
+        let (Some(from), Some(value)) = (name.to_str(), value.to_str()) else { continue };
+        // A name with `=` at its start cannot be set.
+        if from.contains('=') || !(os_text::has_bytes(from) || os_text::has_bytes(value)) {
+            continue;
+        }
+        // SAFETY: this process has one thread.
+        unsafe {
+            remove_var(from);
+            set_var(&*os_text::to_os(from), &*os_text::to_os(value));
+        }
+    }
+}
+
+fn enter_and_execute(args: &[String]) -> i32 {
     let (places, args) = match args {
         [first, rest @ ..] if first == PLACE => (true, rest),
         all => (false, all),
@@ -115,6 +156,15 @@ mod tests {
         command.arg("/bin/echo").args(&words[2..]).env_clear();
         command.env("OTHER", "1").env("PATH", "/nowhere:/usr/bin:/bin").env("LAST", "2");
         command.output().expect("executed")
+    }
+
+    #[test]
+    fn words_that_came_as_text_are_the_bytes_that_they_stand_for() {
+        for bytes in [&b"gr\xfcn"[..], b"plain", "grün \u{10fffc}".as_bytes()] {
+            let sent = os_text::from_bytes(bytes.to_vec());
+            let read = os_text::from_bytes(sent.into_bytes());
+            assert_eq!(*os_text::to_bytes(&restored(&read)), *bytes);
+        }
     }
 
     #[test]

@@ -81,9 +81,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use users::Users;
 
-/// Said of a step: it runs on the node itself, although its job has a container.
-pub(crate) const NO_CONTAINER: &str = "none";
-
 /// The name of the job's script among its steps.
 pub(crate) const SCRIPT_STEP: &str = "batch";
 /// The folder of all containers of a node.

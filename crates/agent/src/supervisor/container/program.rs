@@ -12,6 +12,7 @@ use crate::supervisor::process::path_variable::first_in_path;
 use crate::supervisor::workspace::resolve;
 use image::ImageConfig;
 use model::container::{ContainerUser, is_plain_path};
+use model::os_text;
 use model::search_path::SYSTEM_PATH;
 use nix::dir::Dir;
 use nix::errno::Errno;
@@ -56,16 +57,22 @@ pub(super) struct Program {
 impl Program {
     /// The arguments that run it in its working directory, with what a run brings along. Both take Sluice's own program in
     /// the container, which a build without a C library does not show there; only the working directory can do without.
+    /// Arguments and variables that are not UTF-8 take it too: without it such an argument is refused.
     pub fn in_place(
         &self,
         has_workspace: bool,
         root: &OwnedFd,
         rights: Rights,
     ) -> Result<Vec<String>, (Errno, String)> {
+        let has_bytes = |words: &[String]| words.iter().any(|word| os_text::has_bytes(word));
+        let of_bytes = has_bytes(&self.arguments);
         match rights.open(root, files::PROGRAM, OFlag::O_PATH) {
-            Err(errno) if has_workspace => Err((errno, files::PROGRAM.to_owned())),
+            Err(errno) if has_workspace || of_bytes => Err((errno, files::PROGRAM.to_owned())),
             Err(Errno::ENOENT) => Ok(self.arguments.clone()),
             // One that cannot be reached says so itself.
+            _ if of_bytes || has_bytes(&self.environment) || os_text::has_bytes(&self.work_dir) => {
+                Ok(inside::with_bytes(has_workspace, &self.work_dir, &self.arguments))
+            }
             _ if has_workspace => Ok(inside::in_workspace(&self.work_dir, &self.arguments)),
             _ if self.work_dir == "/" => Ok(self.arguments.clone()),
             _ if rights.open(root, files::ENTER, OFlag::O_PATH).is_ok() => {
@@ -149,18 +156,18 @@ impl<'a> Inside<'a> {
         // Steps of the job run their own programs.
         let is_script = spec.script.is_some();
         if is_script && !spec.request.command.is_empty() {
-            return spec.request.command.clone();
+            return spec.request.command.iter().cloned().map(os_text::from_text).collect();
         }
         if is_script && spec.request.own_command {
             let own = settings.entrypoint.iter().chain(&settings.cmd).cloned();
-            let mut own: Vec<String> = own.collect();
+            let mut own: Vec<String> = own.map(os_text::from_text).collect();
             if own.is_empty() {
                 own.push(RUN_SCRIPT.to_owned());
             }
             return own;
         }
         let entrypoint = settings.entrypoint.iter().filter(|_| spec.request.entrypoint);
-        let mut all: Vec<String> = entrypoint.cloned().collect();
+        let mut all: Vec<String> = entrypoint.cloned().map(os_text::from_text).collect();
         match (&spec.script, argv.split_first()) {
             (Some(_), Some((_, rest))) => {
                 all.push(SCRIPT.to_owned());
@@ -174,9 +181,11 @@ impl<'a> Inside<'a> {
     /// The job's variables, but for those of the image that win.
     fn environment(&self, spec: &ContainerSpec, job: &[CString]) -> Vec<String> {
         let of_job: Vec<String> =
-            job.iter().map(|entry| entry.to_string_lossy().into_owned()).collect();
+            job.iter().map(|entry| os_text::from_bytes(entry.to_bytes().to_vec())).collect();
+        let of_image: Vec<String> =
+            self.settings.env.iter().cloned().map(os_text::from_text).collect();
         let wins = |name: &str| spec.request.variables.wins(name);
-        let mut all = merge(&self.settings.env, &of_job, wins);
+        let mut all = merge(&of_image, &of_job, wins);
         if self.has_driver {
             append_folder(&mut all, "LD_LIBRARY_PATH", DRIVER_LIBRARIES);
             append_folder(&mut all, "PATH", DRIVER_PROGRAMS);
@@ -340,6 +349,34 @@ mod tests {
             let words = in_place(has_workspace).expect("it is there");
             assert!(words.iter().any(|word| word == files::PROGRAM), "{words:?}");
         }
+    }
+
+    #[test]
+    fn words_that_are_not_utf_8_take_the_program_that_turns_them_back() {
+        let dir = tempfile::tempdir().expect("scratch folder");
+        let root = OwnedFd::from(File::open(dir.path()).expect("opened"));
+        let in_place = |argument: &str, variable: &str, work_dir: &str| {
+            let program = Program {
+                arguments: vec!["/bin/echo".into(), argument.into()],
+                environment: vec![format!("A={variable}")],
+                work_dir: work_dir.into(),
+            };
+            program.in_place(false, &root, Rights::Root)
+        };
+        let green = os_text::from_bytes(b"/gr\xfcn".to_vec());
+        let green = green.as_str();
+        assert_eq!(in_place(green, "", "/"), Err((Errno::ENOENT, files::PROGRAM.to_owned())));
+        let own = dir.path().join(files::PROGRAM.trim_start_matches('/'));
+        fs::create_dir_all(own.parent().expect("a folder")).expect("made");
+        fs::write(own, "").expect("written");
+        for (argument, variable, work_dir) in
+            [(green, "", "/"), ("a", green, "/"), ("a", "b", green)]
+        {
+            let words = in_place(argument, variable, work_dir).expect("it is there");
+            let expected = ["--bytes", work_dir, "/bin/echo", argument];
+            assert!(words.ends_with(&expected.map(str::to_owned)), "{words:?}");
+        }
+        assert_eq!(in_place("a", "b", "/"), Ok(vec!["/bin/echo".into(), "a".into()]));
     }
 
     fn merged(image: &[&str], job: &[&str], wins: &[&str]) -> Vec<String> {

@@ -8,6 +8,7 @@ use crate::socket_folder;
 use crate::supervisor::mount_calls::open_plain;
 use crate::supervisor::process::credentials::{as_user, become_user};
 use model::container::{Mount, Variables};
+use model::os_text;
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::prctl::set_no_new_privs;
@@ -56,11 +57,11 @@ impl UsersProcess {
     pub fn execute(
         &self,
         program: &Path,
-        words: Vec<String>,
+        words: &[String],
         environment: &[CString],
     ) -> nix::Result<Infallible> {
-        let words = words.into_iter().map(|word| CString::new(word).map_err(|_| Errno::EINVAL));
-        let words: Vec<CString> = words.collect::<Result<_, _>>()?;
+        let word = |word: &String| CString::new(os_text::to_bytes(word)).map_err(|_| Errno::EINVAL);
+        let words: Vec<CString> = words.iter().map(word).collect::<Result<_, _>>()?;
         let program = CString::new(program.as_os_str().as_bytes()).map_err(|_| Errno::EINVAL)?;
         self.begin()?;
         execve(&program, &words, environment)
@@ -132,7 +133,7 @@ pub(super) fn mounts(
     }
     let mut opened = Vec::new();
     for mount in all {
-        let open = || open_plain(Path::new(&mount.source), OFlag::O_PATH);
+        let open = || open_plain(Path::new(&*os_text::to_os(&mount.source)), OFlag::O_PATH);
         match as_user(spec.user, open).and_then(|opened| opened) {
             Ok(_) => opened.push(mount),
             Err(_) if mount.optional => {}

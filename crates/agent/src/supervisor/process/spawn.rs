@@ -20,7 +20,7 @@ use crate::supervisor::workspace::RunWorkspace;
 use model::limits::Limits;
 use model::os_text;
 use model::printable::printable;
-use model::reason::{LaunchFailure, LaunchFault};
+use model::reason::LaunchFailure;
 use model::run::{LoginEnvironment, Rlimits, WORK_DIR_FALLBACK};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
@@ -147,16 +147,10 @@ fn begin_program(
             let environment = place(workspace, work_dir, environment)?;
             return Ok((environment, None));
         };
-        let entered = if argv.iter().any(|word| os_text::has_bytes(word)) {
-            let why = "an argument is not UTF-8 text, as those of a container are";
-            Err(LaunchFailure::new(LaunchFault::Container, why))
-        } else {
-            container::enter(container, &environment, &mut write_line_if_read)
-                .map_err(LaunchFailure::from)
-        };
-        match entered {
+        match container::enter(container, &environment, &mut write_line_if_read) {
             Ok(entered) => Ok((environment, Some((container, entered)))),
             Err(failure) => {
+                let failure = LaunchFailure::from(failure);
                 // An `srun` prints the reason itself; a script has only its file.
                 if container.script.is_some() {
                     write_line(&format!("sluice: {}", failure.what));

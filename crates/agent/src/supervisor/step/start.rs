@@ -4,9 +4,7 @@ use super::{Stage, Step, TASKS_MAX};
 use crate::cgroup::GroupLimits;
 use crate::cpu_frequency::SetFrequency;
 use crate::device_access::DeviceScope;
-use crate::supervisor::container::{
-    ContainerSpec, NO_CONTAINER, folder_of_attempt, own_program, running_script,
-};
+use crate::supervisor::container::{ContainerSpec, folder_of_attempt, own_program, running_script};
 use crate::supervisor::job_context::JobContext;
 use crate::supervisor::process::binding::{self, ProcessBinding};
 use crate::supervisor::process::environment::{file_name, merge_environment, process_variables};
@@ -16,6 +14,7 @@ use crate::supervisor::step::limits::step_limits;
 use crate::supervisor::step::task::{Task, TaskStreams};
 use crate::wall_clock;
 use model::binding::NodeBindings;
+use model::container::NO_CONTAINER;
 use model::run::ExitStatus;
 use wire::step::{StepInput, StepMessage};
 

@@ -307,6 +307,7 @@ fn record(outcome: Outcome, exit: (i32, i32), reason: Reason) -> JobRecord {
         reservation_id: None,
         constraint: None,
         dependency: None,
+        container: None,
         reason,
         kind: LaunchKind::Batch,
         script: None,

@@ -129,7 +129,8 @@ choice!(
         Alloc = "ALLOC",
         Any = "ANY",
         Cycle = "CYCLE",
-        Idle = "IDLE",
+        /// The second word is of Slurm since 23.11, whose check does not return a node to service: drained nodes need none there.
+        Idle = "IDLE" | "NONDRAINED_IDLE",
         Mixed = "MIXED",
     }
 );
@@ -308,6 +309,8 @@ mod tests {
         assert_eq!(TaskPlugin::from_word("Affinity"), Some(TaskPlugin::Affinity));
         assert_eq!(TaskPlugin::Affinity.word(), "task/affinity");
         assert_eq!(PartitionState::from_word("up"), Some(PartitionState::Up));
+        let idle = HealthCheckState::from_word("NonDrained_Idle");
+        assert_eq!(idle, Some(HealthCheckState::Idle));
         assert_eq!(SchedulerType::from_word("backfill"), None);
         assert_eq!(EnforcePartLimits::WORDS, ["NO", "ALL", "ANY", "YES"]);
     }

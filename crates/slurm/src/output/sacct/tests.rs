@@ -58,6 +58,7 @@ pub fn record(id: u32, name: &str, state: RecordState) -> JobRecord {
         reservation_id: None,
         constraint: None,
         dependency: None,
+        container: None,
         reason: Default::default(),
         kind: LaunchKind::Batch,
         script: None,
@@ -395,6 +396,15 @@ fn cause_of_a_failed_launch_is_a_column_of_the_job() {
     let options = Options { no_header: true, ..format("reason%16,failurecause%42") };
     let text = shown(&options, &[job], at(1, 0, 0));
     assert_eq!(text.trim_end(), format!("JobLaunchFailure {what}"));
+}
+
+#[test]
+fn image_of_a_container_is_a_column_of_the_job() {
+    let mut job = record(1, "done", COMPLETED);
+    let options = Options { no_header: true, ..format("container") };
+    assert_eq!(shown(&options, std::slice::from_ref(&job), at(1, 0, 0)).trim(), "");
+    job.container = Some("docker://alpine".into());
+    assert_eq!(shown(&options, &[job], at(1, 0, 0)).trim(), "docker://alpine");
 }
 
 #[test]

@@ -289,13 +289,13 @@ fn every_column_of_the_manual_has_a_name() {
     let names = [
         "admin_comment,AssocID,BurstBuffer,BurstBufferState,Cluster,ClusterFeature,CPUFreq",
         "MCSLabel,NTPerBoard,Prefer,Profile,ResizeTime,ResvPort,SPerBoard,system_comment",
-        "tres-bind,tres-freq",
+        "tres-bind,tres-freq,Container",
     ];
     let long_format = Some(names.join(","));
     let options = Options { long_format, no_header: true, ..Options::default() };
     let text = shown(options, &[train()], at(0, 46, 22));
     let cells: Vec<&str> = text.split_whitespace().collect();
-    assert_eq!(cells.len(), 17, "{text}");
+    assert_eq!(cells.len(), 18, "{text}");
     assert_eq!(cells[..2], ["(null)", "0"]);
 }
 

@@ -107,7 +107,7 @@ impl EnrootProcess {
         job: &[CString],
     ) -> (Errno, String) {
         let executed = self.words(spec, argv, job).and_then(|words| {
-            self.process.execute(&self.program, words, &self.environment(spec, job)?)
+            self.process.execute(&self.program, &words, &self.environment(spec, job)?)
         });
         match executed {
             Ok(never) => match never {},
