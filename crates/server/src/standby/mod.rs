@@ -77,8 +77,9 @@ impl StandbyServer {
     ) -> Result<Self, ServerError> {
         let StandbyOptions { url, books_path, setup, limits, servers } = options;
         let thread = |e: std::io::Error| ServerError::Other(format!("cannot start a thread: {e}"));
+        let for_texts = Database::new(url.clone()).map_err(thread)?;
         let database = Database::new(url).map_err(thread)?;
-        let (mut follower, state) = Follower::begin(database, &books_path)?;
+        let (mut follower, state) = Follower::begin(database, &for_texts, &books_path)?;
         let shared = view::shared(state, &books_path, &mut follower, setup, servers.clone())?;
         let leader = LeaderLink::new(shared.identity.client_tls()?, servers);
         let freshness = Freshness::default();
