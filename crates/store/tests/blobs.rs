@@ -78,6 +78,7 @@ fn small_blobs_of_another_server_are_found_as_far_as_the_packs_were_read() {
     // Who leads next goes on from what was read.
     let index = followed.take_index();
     assert_eq!(followed.get(&small).unwrap(), None);
+    drop(blobs);
     let (blobs, _) = Blobs::open_indexed(Arc::new(disk.clone()), options(), index).unwrap();
     assert!([small, later, large].iter().all(|id| blobs.contains(id)));
     // Of a pack that was removed nothing is made up.

@@ -32,6 +32,9 @@ const DSTACK_LISTS: [&str; 8] = [
 /// The same of what shows runs: of some of them the leader alone knows all.
 const DSTACK_RUNS: [&str; 2] = ["/runs/list", "/runs/get"];
 
+/// Which runs are asked for is said in fewer bytes than these. They are held twice while the answer is made.
+const RUNS_QUESTION_BYTES_MAX: usize = 16 << 10;
+
 /// Everything that comes to a standby. `lists` is answered from its state.
 #[derive(Clone)]
 struct Site {
@@ -128,11 +131,13 @@ async fn show_runs_or_pass_on(site: &Site, request: Request) -> Response {
         Err(refusal) => return *refusal,
     };
     let question = || Request::from_parts(parts.clone(), Body::from(body.clone()));
-    let answer = list(site, question()).await;
-    if answer.status() == StatusCode::MISDIRECTED_REQUEST {
-        return pass_on(&site.standby, question()).await;
+    if body.len() <= RUNS_QUESTION_BYTES_MAX {
+        let answer = list(site, question()).await;
+        if answer.status() != StatusCode::MISDIRECTED_REQUEST {
+            return answer;
+        }
     }
-    answer
+    pass_on(&site.standby, question()).await
 }
 
 /// Answers from the state of this server, or passes on what may not be answered from it.

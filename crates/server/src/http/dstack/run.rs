@@ -59,9 +59,8 @@ pub async fn list(
     };
     // A few jobs of memory are listed sooner than the thread's other work is handed to another thread. The books may be slow, and
     // the database from which a standby reads texts.
-    let is_short = wanted.only_active
-        && !shared.is_standby()
-        && shared.read().jobs.len() <= calls::SHORT_LIST;
+    let is_short =
+        wanted.only_active && !shared.is_standby() && shared.read().jobs.len() <= calls::SHORT_LIST;
     let listed = if is_short { list() } else { block_in_place(list) };
     Ok(RunPage(listed?))
 }
