@@ -237,10 +237,13 @@ fn up_tokens_hold_at_a_standby_as_at_the_leader() {
     let passed = ask("/api/users/get_my_user", token.trim());
     assert!(passed.starts_with("HTTP/1.1 200"), "{passed}");
     assert!(!passed.contains("sluice-standby-lag-ms"), "{passed}");
-    let listed = ask("/api/projects/list", token.trim());
-    assert!(listed.starts_with("HTTP/1.1 200"), "{listed}");
-    assert!(listed.contains("sluice-standby-lag-ms: "), "{listed}");
-    for path in ["/api/users/get_my_user", "/api/projects/list", "/api/v1/call"] {
+    let lists = ["/api/projects/list", "/api/runs/list"];
+    for path in lists {
+        let listed = ask(path, token.trim());
+        assert!(listed.starts_with("HTTP/1.1 200"), "{path}: {listed}");
+        assert!(listed.contains("sluice-standby-lag-ms: "), "{path}: {listed}");
+    }
+    for path in ["/api/users/get_my_user", "/api/v1/call"].into_iter().chain(lists) {
         let refused = ask(path, "00");
         assert!(refused.starts_with("HTTP/1.1 40"), "{path}: {refused}");
     }
