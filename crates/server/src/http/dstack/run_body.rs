@@ -65,13 +65,13 @@ impl<'a> Bodies<'a> {
 
     /// The same for who asks what runs there are. A standby refuses a run of which it does not know all: the leader shows it.
     pub fn shown_run(&self, run: &RunFacts) -> Result<Run, Refused> {
+        let is_standby = self.shared.is_standby();
+        if is_standby && run.is_known_to_leader_alone(self.shared.setup.ssh.is_some()) {
+            return Err(ApiError::of_another_server().into());
+        }
         let kept = self.kept_text(run);
-        if self.shared.is_standby() {
-            let has_ssh = self.shared.setup.ssh.is_some();
-            let lacks_text = kept.is_none() && self.shows_text(run);
-            if lacks_text || run.is_known_to_leader_alone(has_ssh) {
-                return Err(ApiError::of_another_server().into());
-            }
+        if is_standby && kept.is_none() && self.shows_text(run) {
+            return Err(ApiError::of_another_server().into());
         }
         Ok(self.run_with(run, kept))
     }
@@ -83,11 +83,6 @@ impl<'a> Bodies<'a> {
             return write();
         }
         held.get(run, self.project, self.shows_text(run), write)
-    }
-
-    /// Whether the run has a kept text, and it is shown to who asks.
-    fn shows_text(&self, run: &RunFacts) -> bool {
-        run.configuration.is_some() && self.may_read_texts(run)
     }
 
     /// The same, of a run whose kept text is at hand; `None` for one that has none, or whose text is not shown.
@@ -244,6 +239,11 @@ impl<'a> Bodies<'a> {
             let text = self.shared.blob_text(blob).ok()?;
             RawValue::from_string(text).ok()
         })
+    }
+
+    /// Whether the run has a kept text, and it is shown to who asks.
+    fn shows_text(&self, run: &RunFacts) -> bool {
+        run.configuration.is_some() && self.may_read_texts(run)
     }
 
     fn may_read_texts(&self, run: &RunFacts) -> bool {
