@@ -1,7 +1,7 @@
 //! Blobs that another server stores, as a server finds them that waits for the lead: the small ones, as far as the packs were read.
 //! Nothing is written here, and what is not found may be there all the same.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard, TryLockError};
 
 use super::index::BlobIndex;
 use super::{BlobError, BlobId, pack_name, read_record};
@@ -10,16 +10,16 @@ use crate::disk::Disk;
 pub struct FollowedBlobs {
     /// Contents are read from here.
     disk: Arc<dyn Disk>,
-    index: Mutex<BlobIndex>,
+    index: RwLock<BlobIndex>,
 }
 
 impl FollowedBlobs {
     pub fn new(disk: Arc<dyn Disk>) -> Self {
-        Self { disk, index: Mutex::default() }
+        Self { disk, index: RwLock::default() }
     }
 
-    fn index(&self) -> MutexGuard<'_, BlobIndex> {
-        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+    fn index(&self) -> RwLockWriteGuard<'_, BlobIndex> {
+        self.index.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// As [`BlobIndex::read_on`], by a session of the reader's own.
@@ -32,11 +32,15 @@ impl FollowedBlobs {
         std::mem::take(&mut *self.index())
     }
 
-    /// The content, checked against its name; `None` where no pack that was read has it. One whose pack was removed since is an
-    /// error.
+    /// The content, checked against its name; `None` where no pack that was read has it, or while packs are read: a disk that hangs
+    /// then holds up nobody who only looks. One whose pack was removed since is an error.
     pub fn get(&self, id: &BlobId) -> Result<Option<Vec<u8>>, BlobError> {
         // Nobody waits for the index while a content is read.
-        let found = self.index().find(id);
+        let found = match self.index.try_read() {
+            Ok(index) => index.find(id),
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner().find(id),
+            Err(TryLockError::WouldBlock) => None,
+        };
         let Some((pack, blob)) = found else { return Ok(None) };
         let name = pack_name(pack);
         let file = self.disk.open(&name).map_err(BlobError::io("open", &name))?;
