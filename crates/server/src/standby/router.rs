@@ -32,7 +32,8 @@ const DSTACK_LISTS: [&str; 8] = [
 /// The same of what shows runs: of some of them the leader alone knows all.
 const DSTACK_RUNS: [&str; 2] = ["/runs/list", "/runs/get"];
 
-/// Which runs are asked for is said in fewer bytes than these. They are held twice while the answer is made.
+/// Which runs are asked for is said in fewer bytes than these. They are held twice while the answer is made, and count once: the
+/// number of connections, and of requests on each, bounds the others.
 const RUNS_QUESTION_BYTES_MAX: usize = 16 << 10;
 
 /// Everything that comes to a standby. `lists` is answered from its state.
@@ -126,12 +127,14 @@ async fn show_runs_or_pass_on(site: &Site, request: Request) -> Response {
         return list(site, request).await;
     };
     let (parts, body) = request.into_parts();
-    let (body, _held) = match site.bodies.read(&by, body).await {
+    let (body, held) = match site.bodies.read(&by, body).await {
         Ok(read) => read,
         Err(refusal) => return *refusal,
     };
     let question = || Request::from_parts(parts.clone(), Body::from(body.clone()));
     if body.len() <= RUNS_QUESTION_BYTES_MAX {
+        // The list counts it anew: nobody waits for more of the common amount while he holds some of it.
+        drop(held);
         let answer = list(site, question()).await;
         if answer.status() != StatusCode::MISDIRECTED_REQUEST {
             return answer;
