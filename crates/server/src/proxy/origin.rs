@@ -35,9 +35,9 @@ pub fn base(shared: &Shared) -> String {
     if at.ip().is_loopback() {
         return format!("http://{at}");
     }
-    // A standby answers nobody there.
+    // A standby answers nobody there. Who has just taken over may have the former leader in its list for a moment.
     let (servers, setup) = (&shared.volatile.servers, &shared.setup);
-    let leader = servers.leader();
+    let leader = servers.leader().filter(|_| shared.is_standby());
     let (bound, hostname) = match &leader {
         Some(leader) => (&leader.clients, &leader.name),
         None => (&setup.listen_addresses, &setup.hostname),
