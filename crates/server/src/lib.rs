@@ -4,7 +4,8 @@
 //! copy of the state and come back as commands. What an event asks of the nodes goes out to their agents as signed
 //! orders.
 //!
-//! - `startup`: binds everything together, starts the threads, stops them; `connection_limits`: how many may connect.
+//! - `startup`: binds everything together, starts the threads, stops them; `connection_limits`: how many may connect;
+//!   `server_places`: at which host clients find it.
 //! - `allocator`: memory that is free goes back to the machine.
 //! - `standby/`: a server that waits for the lead: it follows the history, answers what only looks and passes the rest on.
 //! - `shared/`: the handles that threads and handlers share. It knows none of them; everything else imports it.
@@ -60,6 +61,7 @@ mod rate_limit;
 mod repeated_failure;
 mod resume_files;
 mod secret;
+mod server_places;
 mod shared;
 mod show;
 mod site_program;

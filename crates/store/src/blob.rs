@@ -7,6 +7,7 @@
 //! Small blobs of a commit need no sync of their own where the journal's commit carries their records ([`Blobs::store_staged`]):
 //! they are synced before the journal lets that commit go ([`Blobs::sync`]), and put back from it after a crash
 //! ([`Blobs::restore`]); `blob/write_back.rs`.
+//! Of blobs that another server stores, in a database, the small ones are found as far as they were read (`blob/followed.rs`).
 //! In a database the bytes of small blobs are a part of the journal's commit that needs them
 //! (`blob/with_journal.rs`): a submit costs one commit there, and not two.
 //!
@@ -14,6 +15,7 @@
 //! any more is removed by [`Blobs::turn`] (`blob/collect.rs`).
 
 mod collect;
+mod followed;
 mod held;
 mod id;
 mod index;
@@ -31,6 +33,7 @@ use crate::disk::{Disk, DiskFile, is_full};
 use pack::{BlobRecord, record_len};
 
 pub use collect::{BIG_PER_TURN, CollectedBlobs, MOVED_BYTES_PER_TURN, Pass, RECORDS_PER_TURN};
+pub use followed::FollowedBlobs;
 pub use held::{HeldFile, HeldFiles};
 pub use id::BlobId;
 pub use index::BlobIndex;
@@ -304,11 +307,10 @@ impl Blobs {
         let Some(location) = self.known.get(id) else { return Ok(None) };
         let (file, offset, len) = match location {
             BlobLocation::Packed { pack, offset, len } => {
-                (pack_name(*pack), u64::from(*offset), record_len(*len as usize))
+                (pack_name(*pack), u64::from(*offset), *len)
             }
-            BlobLocation::Big { len } => (big_name(id), 0, record_len(*len as usize)),
+            BlobLocation::Big { len } => (big_name(id), 0, *len),
         };
-        let mut bytes = vec![0; len];
         let opened;
         let handle = match (&self.active, location) {
             // Most that is read was stored lately, in the pack that is open.
@@ -320,14 +322,7 @@ impl Blobs {
                 &opened
             }
         };
-        let read = handle.read_at(offset, &mut bytes).map_err(BlobError::io("read", &file))?;
-        let damaged = |found| BlobError::Damaged { id: *id, file: file.clone(), found };
-        let record = BlobRecord::parse(&bytes[..read])
-            .ok_or_else(|| damaged("the record fails its checksum"))?;
-        if BlobId::of(record.content) != *id {
-            return Err(damaged("the content has another hash"));
-        }
-        Ok(Some((record.stored_s, record.content.to_vec())))
+        read_record(&**handle, &file, id, offset, len).map(Some)
     }
 
     /// Writes records to the active pack, synced; returns the pack and where they start.
@@ -458,6 +453,25 @@ impl Blobs {
         dirs.dedup();
         dirs.iter().try_for_each(|dir| self.disk.sync_dir(dir).map_err(BlobError::io("sync", dir)))
     }
+}
+
+/// The content of this length whose record begins there, checked against its name, with the seconds at which it was stored.
+fn read_record(
+    handle: &dyn DiskFile,
+    file: &str,
+    id: &BlobId,
+    offset: u64,
+    len: u32,
+) -> Result<(u64, Vec<u8>), BlobError> {
+    let mut bytes = vec![0; record_len(len as usize)];
+    let read = handle.read_at(offset, &mut bytes).map_err(BlobError::io("read", file))?;
+    let damaged = |found| BlobError::Damaged { id: *id, file: file.to_owned(), found };
+    let record = BlobRecord::parse(&bytes[..read])
+        .ok_or_else(|| damaged("the record fails its checksum"))?;
+    if BlobId::of(record.content) != *id {
+        return Err(damaged("the content has another hash"));
+    }
+    Ok((record.stored_s, record.content.to_vec()))
 }
 
 fn pack_name(number: NonZeroU32) -> String {

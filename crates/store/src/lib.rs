@@ -24,7 +24,7 @@ mod recovery;
 pub mod run_log;
 pub mod snapshot;
 
-pub use blob::{BlobError, BlobId, BlobIndex, Blobs};
+pub use blob::{BlobError, BlobId, BlobIndex, Blobs, FollowedBlobs};
 pub use books::{BookReader, Books, BooksCopy, BooksError};
 pub use copy::{CopiedFile, CopyReader};
 pub use disk::{Disk, DiskFile};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use store::blob::{BlobOptions, BlobRecovery};
-use store::{BlobError, BlobId, BlobIndex, Blobs, Disk, FaultyDisk};
+use store::{BlobError, BlobId, BlobIndex, Blobs, Disk, FaultyDisk, FollowedBlobs};
 
 fn options() -> BlobOptions {
     BlobOptions {
@@ -58,6 +58,37 @@ fn packs_that_were_read_before_are_read_on_and_others_anew() {
     let (blobs, _) = Blobs::open_indexed(Arc::new(other.clone()), options(), index).unwrap();
     assert!(own.iter().all(|id| blobs.get(id).unwrap().is_some()));
     assert_eq!(blobs.get(&ids[0]).unwrap(), None);
+}
+
+#[test]
+fn small_blobs_of_another_server_are_found_as_far_as_the_packs_were_read() {
+    let disk = FaultyDisk::default();
+    let (mut blobs, _) = open(&disk);
+    let followed = FollowedBlobs::new(Arc::new(disk.clone()));
+    let read_all = || while followed.read_on(&disk, 4096).unwrap() {};
+    let small = blobs.put(&content(1), 1).unwrap();
+    assert_eq!(followed.get(&small).unwrap(), None, "nothing was read yet");
+    read_all();
+    assert_eq!(followed.get(&small).unwrap(), Some(content(1)));
+    let (later, large) = (blobs.put(&content(2), 1).unwrap(), blobs.put(&content(5), 1).unwrap());
+    assert_eq!(followed.get(&later).unwrap(), None, "it was stored since");
+    read_all();
+    assert_eq!(followed.get(&later).unwrap(), Some(content(2)));
+    assert_eq!(followed.get(&large).unwrap(), None, "it has a file of its own");
+    // Who leads next goes on from what was read.
+    let index = followed.take_index();
+    assert_eq!(followed.get(&small).unwrap(), None);
+    drop(blobs);
+    let (blobs, _) = Blobs::open_indexed(Arc::new(disk.clone()), options(), index).unwrap();
+    assert!([small, later, large].iter().all(|id| blobs.contains(id)));
+    // Of a pack that was removed nothing is made up.
+    let again = FollowedBlobs::new(Arc::new(disk.clone()));
+    while again.read_on(&disk, 4096).unwrap() {}
+    drop(blobs);
+    for pack in names(&disk, "packs") {
+        disk.remove(&format!("packs/{pack}")).unwrap();
+    }
+    assert!(matches!(again.get(&small), Err(BlobError::Io { .. })));
 }
 
 #[test]

@@ -19,6 +19,8 @@ impl Call {
             | Self::ActivityHistory(_)
             | Self::Accounts
             | Self::Shares
+            | Self::Priorities
+            | Self::Volumes { .. }
             | Self::SubmitChoices
             | Self::Projects
             | Self::Reservations

@@ -57,6 +57,11 @@ impl ApiError {
         Self { status: 404, body: json!({ "detail": { "msg": "Not found", "code": null } }) }
     }
 
+    /// Another server has what this one lacks for the answer.
+    pub fn of_another_server() -> Self {
+        Self { status: 421, body: json!({ "detail": "Misdirected Request" }) }
+    }
+
     /// The request was understood and cannot be done.
     pub fn refused(code: Code, message: impl Into<String>) -> Self {
         let message: String = message.into();

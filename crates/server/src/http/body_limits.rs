@@ -54,6 +54,15 @@ impl BodyLimits {
             ShareOwner { uid: self.shared.counted_user(by.uid), is_operator }
         })
     }
+
+    /// The whole body of a request of this user, read within its bounds, and what it takes of the common amount.
+    pub async fn read(
+        &self,
+        by: &Principal,
+        body: Body,
+    ) -> Result<(Bytes, HeldRequest), Box<Response>> {
+        read_in_time(self, self.owner(Some(by)), body).await
+    }
 }
 
 /// What a request takes of the common amount until it is answered: what was read from it is held while its call is worked on. Who
@@ -106,14 +115,23 @@ async fn answer_whole(
     next: Next,
 ) -> Result<Response, Box<Response>> {
     let (mut head, body) = request.into_parts();
-    let read = tokio::time::timeout(limits.body_timeout, read_body(limits, owner, body)).await;
-    let late =
-        |_| Box::new(refused(StatusCode::REQUEST_TIMEOUT, "the request did not come in time"));
-    let (bytes, held) = read.map_err(late)??;
+    let (bytes, held) = read_in_time(limits, owner, body).await?;
     head.extensions.insert(held.clone());
     let response = next.run(Request::from_parts(head, Body::from(bytes))).await;
     drop(held);
     Ok(response)
+}
+
+/// As [`read_body`], within the time that a body may take.
+async fn read_in_time(
+    limits: &BodyLimits,
+    owner: ShareOwner,
+    body: Body,
+) -> Result<(Bytes, HeldRequest), Box<Response>> {
+    let read = tokio::time::timeout(limits.body_timeout, read_body(limits, owner, body)).await;
+    let late =
+        |_| Box::new(refused(StatusCode::REQUEST_TIMEOUT, "the request did not come in time"));
+    read.map_err(late)?
 }
 
 /// The body, and what it takes of the common amount.

@@ -6,6 +6,7 @@ use super::exchange::redirect;
 use super::link_path;
 use crate::http::authenticate::bearer;
 use crate::http::peer::Peer;
+use crate::server_places::ServerPlaces;
 use crate::shared::Shared;
 use crate::shared::proxy_sessions::ProxyTarget;
 use axum::extract::{Request, State};
@@ -34,10 +35,18 @@ pub fn base(shared: &Shared) -> String {
     if at.ip().is_loopback() {
         return format!("http://{at}");
     }
-    let state = shared.read();
-    let mut addresses = state.config.server_addresses.iter().chain(&shared.setup.listen_addresses);
-    match addresses.find_map(|address| address.rsplit_once(':')) {
-        Some((host, _)) => format!("https://{host}:{}", at.port()),
+    // A standby answers nobody there. Who has just taken over may have the former leader in its list for a moment.
+    let (servers, setup) = (&shared.volatile.servers, &shared.setup);
+    let leader = servers.leader().filter(|_| shared.is_standby());
+    let (bound, hostname) = match &leader {
+        Some(leader) => (&leader.clients, &leader.name),
+        None => (&setup.listen_addresses, &setup.hostname),
+    };
+    let (state, is_one_of_several) = (shared.read(), !servers.is_empty());
+    let named = &state.config.server_addresses;
+    match (ServerPlaces { bound, named, hostname, is_one_of_several }).host() {
+        Some(host) if host.contains(':') => format!("https://[{host}]:{}", at.port()),
+        Some(host) => format!("https://{host}:{}", at.port()),
         None => format!("https://{at}"),
     }
 }

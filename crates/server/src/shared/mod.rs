@@ -214,6 +214,8 @@ pub struct Volatile {
     pub source_statuses: SourceStatuses,
     /// A backup is being made.
     pub backup_runs: AtomicBool,
+    /// The texts that the leader stores, of a server that waits for the lead: its own `blobs` has none.
+    pub followed_blobs: Option<Arc<store::FollowedBlobs>>,
     /// Held by who moves or removes the blobs' files, and by who copies them.
     pub blob_files: Mutex<()>,
     /// Jobs were purged, or their texts' retention is over, since the last pass over the blobs.
@@ -339,8 +341,16 @@ impl Shared {
 
     pub fn blob_bytes(&self, blob: &BlobRef) -> Result<Vec<u8>, ServerError> {
         let id = blob.into();
-        let blobs = self.blobs.lock().expect("no panic with the blobs held");
-        blobs.get(&id)?.ok_or_else(|| ServerError::Other(format!("blob {blob} is missing")))
+        let content = match &self.volatile.followed_blobs {
+            Some(followed) => followed.get(&id)?,
+            None => self.blobs.lock().expect("no panic with the blobs held").get(&id)?,
+        };
+        content.ok_or_else(|| ServerError::Other(format!("blob {blob} is missing")))
+    }
+
+    /// Whether this server waits for the lead: of what only the leader's memory has, it knows nothing.
+    pub fn is_standby(&self) -> bool {
+        self.volatile.followed_blobs.is_some()
     }
 
     /// The text of a blob that is UTF-8: of any but the script of a batch job.

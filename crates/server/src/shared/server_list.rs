@@ -12,6 +12,11 @@ impl ServerList {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = servers;
     }
 
+    /// Whether this server is alone, and has no database.
+    pub fn is_empty(&self) -> bool {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
     /// Who leads, where that is known.
     pub fn leader(&self) -> Option<ServerAddress> {
         let servers = self.0.read().unwrap_or_else(PoisonError::into_inner);

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use store::postgres::{Database, EndedLog, PostgresFolder, PostgresReader};
-use store::{BlobIndex, Books, Disk, Position, Snapshots};
+use store::{BlobIndex, Books, Disk, FollowedBlobs, Position, Snapshots};
 use tokio::sync::watch;
 
 /// Who only reads has no lease: nothing of this epoch can be written.
@@ -63,7 +63,8 @@ pub struct Follower {
     books_at: Instant,
     purged_at: Instant,
     blobs: PostgresFolder,
-    blob_index: BlobIndex,
+    /// What the packs of scripts and environments hold, for handlers too.
+    pub followed_blobs: Arc<FollowedBlobs>,
     /// Whether the state is that of the reader's position. One that is not is read anew, after a pause.
     is_whole: bool,
     read_pause: ReadPause,
@@ -71,8 +72,13 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// Reads the newest snapshot. What follows it is taken in by [`catch_up`](Self::catch_up).
-    pub fn begin(database: Arc<Database>, books_path: &Path) -> Result<(Self, State), ServerError> {
+    /// Reads the newest snapshot. What follows it is taken in by [`catch_up`](Self::catch_up). `for_texts` is the session in which
+    /// handlers read texts: that of the follower waits for commits most of the time.
+    pub fn begin(
+        database: Arc<Database>,
+        for_texts: &Arc<Database>,
+        books_path: &Path,
+    ) -> Result<(Self, State), ServerError> {
         let ended = EndedLog::new(database.clone(), NO_EPOCH);
         let (state, position) = newest_state(&mut Snapshots::new(snapshots(&database)))?;
         let reader = PostgresReader::new(database.clone(), position);
@@ -80,7 +86,8 @@ impl Follower {
         books::catch_up(&mut books, &ended)?;
         let follower = Self {
             reader,
-            blobs: PostgresFolder::new(database.clone(), "blobs", NO_EPOCH),
+            blobs: blobs(&database),
+            followed_blobs: Arc::new(FollowedBlobs::new(Arc::new(blobs(for_texts)))),
             database,
             records: Vec::new(),
             booked: watch::channel(books.applied_seq()).0,
@@ -88,7 +95,6 @@ impl Follower {
             ended,
             books_at: Instant::now(),
             purged_at: Instant::now(),
-            blob_index: BlobIndex::default(),
             is_whole: true,
             read_pause: ReadPause::default(),
             failures: RepeatedFailure::new("the standby's state"),
@@ -187,10 +193,10 @@ impl Follower {
     }
 
     /// Reads on in the packs, for a bounded time. What is not read now is read by the takeover.
-    fn read_blobs(&mut self) {
+    fn read_blobs(&self) {
         let end = Instant::now() + BLOBS_TIME;
         loop {
-            match self.blob_index.read_on(&self.blobs, BLOB_BYTES) {
+            match self.followed_blobs.read_on(&self.blobs, BLOB_BYTES) {
                 Ok(true) if Instant::now() < end => {}
                 Ok(_) => return,
                 Err(error) => return tracing::debug!("the blobs are read later: {error}"),
@@ -214,10 +220,15 @@ impl Follower {
     pub fn finish(self, shared: &Shared) -> Option<HotState> {
         let state = std::mem::take(&mut *shared.state.write());
         let position = self.reader.position();
-        let (records, books, blob_index) = (self.records, self.books, self.blob_index);
+        let blob_index = self.followed_blobs.take_index();
+        let (records, books) = (self.records, self.books);
         let hot = HotState { state, position, records, books, blob_index };
         self.is_whole.then_some(hot)
     }
+}
+
+fn blobs(database: &Arc<Database>) -> PostgresFolder {
+    PostgresFolder::new(database.clone(), "blobs", NO_EPOCH)
 }
 
 fn snapshots(database: &Arc<Database>) -> Arc<dyn Disk> {

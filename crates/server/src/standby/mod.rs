@@ -44,6 +44,9 @@ use store::postgres::{Database, DatabaseUrl};
 /// How long requests that are under way may take when the server takes over; their clients ask again.
 const STOP_TIME: Duration = Duration::from_millis(100);
 
+/// How long the database may take for the text of a run: the leader is asked then.
+const TEXT_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// What a standby is started with.
 pub struct StandbyOptions {
     pub url: DatabaseUrl,
@@ -77,8 +80,9 @@ impl StandbyServer {
     ) -> Result<Self, ServerError> {
         let StandbyOptions { url, books_path, setup, limits, servers } = options;
         let thread = |e: std::io::Error| ServerError::Other(format!("cannot start a thread: {e}"));
+        let for_texts = Database::with_answer_timeout(url.clone(), TEXT_TIMEOUT).map_err(thread)?;
         let database = Database::new(url).map_err(thread)?;
-        let (mut follower, state) = Follower::begin(database, &books_path)?;
+        let (mut follower, state) = Follower::begin(database, &for_texts, &books_path)?;
         let shared = view::shared(state, &books_path, &mut follower, setup, servers.clone())?;
         let leader = LeaderLink::new(shared.identity.client_tls()?, servers);
         let freshness = Freshness::default();

@@ -17,21 +17,31 @@ use model::principal::Principal;
 use std::sync::Arc;
 use wire::client::{CALL_PATH, REQUEST_BYTES_MAX};
 
-/// dstack's lists, by the ends of their paths. Those of runs are not among them: they have what is in the leader's packs of scripts.
-const DSTACK_LISTS: [&str; 6] = [
+/// dstack's lists, by the ends of their paths.
+const DSTACK_LISTS: [&str; 8] = [
     "/fleets/list",
     "/fleets/get",
     "/instances/list",
     "/projects/list",
     "/events/list",
     "/users/list",
+    "/volumes/list",
+    "/volumes/get",
 ];
+
+/// The same of what shows runs: of some of them the leader alone knows all.
+const DSTACK_RUNS: [&str; 2] = ["/runs/list", "/runs/get"];
+
+/// Which runs are asked for is said in fewer bytes than these. They are held twice while the answer is made, and count once: the
+/// number of connections, and of requests on each, bounds the others.
+const RUNS_QUESTION_BYTES_MAX: usize = 16 << 10;
 
 /// Everything that comes to a standby. `lists` is answered from its state.
 #[derive(Clone)]
 struct Site {
     standby: Arc<Standby>,
     lists: Router,
+    bodies: BodyLimits,
 }
 
 pub fn router(standby: &Arc<Standby>, bodies: &BodyLimits) -> Router {
@@ -40,7 +50,7 @@ pub fn router(standby: &Arc<Standby>, bodies: &BodyLimits) -> Router {
         .route(metrics::PATH, get(metrics::metrics))
         .layer(DefaultBodyLimit::max(REQUEST_BYTES_MAX))
         .with_state(shared.clone());
-    let site = Site { standby: standby.clone(), lists };
+    let site = Site { standby: standby.clone(), lists, bodies: bodies.clone() };
     let read = middleware::from_fn_with_state(bodies.clone(), body_limits::read_whole);
     // The user directory may be slow: no thread that answers others waits for it.
     let account = middleware::from_fn_with_state(shared.clone(), authenticate::look_up_account);
@@ -101,8 +111,41 @@ async fn call_or_pass_on(State(site): State<Site>, request: Request) -> Response
 
 async fn list_or_pass_on(State(site): State<Site>, request: Request) -> Response {
     let path = request.uri().path();
-    let is_own = is_list(path) || path == metrics::PATH;
-    if !is_own || site.standby.freshness.is_too_old() {
+    if is_of_dstack(path, &DSTACK_RUNS) {
+        show_runs_or_pass_on(&site, request).await
+    } else if is_of_dstack(path, &DSTACK_LISTS) || path == metrics::PATH {
+        list(&site, request).await
+    } else {
+        pass_on(&site.standby, request).await
+    }
+}
+
+/// Shows runs, or passes the question on where one of them is not known here as the leader knows it.
+async fn show_runs_or_pass_on(site: &Site, request: Request) -> Response {
+    let Caller::Known(by) = authenticate::caller(&site.standby.shared, &request) else {
+        // Nothing is kept of it: it is refused, or passed on.
+        return list(site, request).await;
+    };
+    let (parts, body) = request.into_parts();
+    let (body, held) = match site.bodies.read(&by, body).await {
+        Ok(read) => read,
+        Err(refusal) => return *refusal,
+    };
+    let question = || Request::from_parts(parts.clone(), Body::from(body.clone()));
+    if body.len() <= RUNS_QUESTION_BYTES_MAX {
+        // The list counts it anew: nobody waits for more of the common amount while he holds some of it.
+        drop(held);
+        let answer = list(site, question()).await;
+        if answer.status() != StatusCode::MISDIRECTED_REQUEST {
+            return answer;
+        }
+    }
+    pass_on(&site.standby, question()).await
+}
+
+/// Answers from the state of this server, or passes on what may not be answered from it.
+async fn list(site: &Site, request: Request) -> Response {
+    if site.standby.freshness.is_too_old() {
         return pass_on(&site.standby, request).await;
     }
     // A token that is not known here may be to the leader.
@@ -116,9 +159,9 @@ async fn list_or_pass_on(State(site): State<Site>, request: Request) -> Response
     site.standby.freshness.stamp(answer)
 }
 
-/// Whether this is the path of a list of dstack's that a standby answers.
-fn is_list(path: &str) -> bool {
-    path.starts_with("/api/") && DSTACK_LISTS.iter().any(|end| path.ends_with(end))
+/// Whether this is a path of dstack's API with one of these ends.
+fn is_of_dstack(path: &str, ends: &[&str]) -> bool {
+    path.starts_with("/api/") && ends.iter().any(|end| path.ends_with(end))
 }
 
 #[cfg(test)]
@@ -126,16 +169,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_that_need_the_leaders_packs_are_passed_on() {
-        for (path, is_own) in [
-            ("/api/project/main/fleets/list", true),
-            ("/api/projects/list", true),
-            ("/api/runs/list", false),
-            ("/api/project/main/runs/get", false),
-            ("/api/project/main/fleets/delete", false),
-            ("/services/fleets/list", false),
+    fn what_only_looks_is_told_from_what_changes() {
+        for (path, is_list, is_of_runs) in [
+            ("/api/project/main/fleets/list", true, false),
+            ("/api/projects/list", true, false),
+            ("/api/project/main/volumes/list", true, false),
+            ("/api/runs/list", false, true),
+            ("/api/project/main/runs/get", false, true),
+            ("/api/project/main/runs/get_plan", false, false),
+            ("/api/project/main/runs/stop", false, false),
+            ("/api/project/main/fleets/delete", false, false),
+            ("/services/fleets/list", false, false),
+            ("/services/main/runs/list", false, false),
         ] {
-            assert_eq!(is_list(path), is_own, "{path}");
+            assert_eq!(is_of_dstack(path, &DSTACK_LISTS), is_list, "{path}");
+            assert_eq!(is_of_dstack(path, &DSTACK_RUNS), is_of_runs, "{path}");
         }
     }
 }

@@ -46,6 +46,7 @@ pub fn shared(
     let key_files = KeyFiles::from(&keys);
     let mut volatile = Volatile::default();
     volatile.servers = servers;
+    volatile.followed_blobs = Some(follower.followed_blobs.clone());
     Ok(Arc::new(Shared {
         secret_keys: SecretKeys::load(key_files.clone(), state.sealed_values()),
         state: StateLock::new(state),

@@ -23,6 +23,7 @@ use crate::error::ServerError;
 use crate::mail::sender;
 use crate::plan::forecast::ForecastThread;
 use crate::plan::planner;
+use crate::server_places::ServerPlaces;
 use crate::shared::dispatch_queue::DispatchQueue;
 use crate::shared::forecast_queue::ForecastQueue;
 use crate::shared::log_queue::LogQueue;
@@ -387,17 +388,15 @@ fn refuse_newer_books(books: &Path) -> Result<(), ServerError> {
     Ok(())
 }
 
-/// Where SSH clients find the server: at the host that the site names for its server, or at the first address.
+/// Where SSH clients find the server.
 fn ssh_endpoint(options: &ServerOptions, host_key: &PrivateKey) -> Option<SshEndpoint> {
-    let split = |address: &String| {
-        let (host, port) = address.rsplit_once(':')?;
-        let host = host.trim_start_matches('[').trim_end_matches(']');
-        Some((host.to_owned(), port.parse::<u16>().ok()?))
+    let places = ServerPlaces {
+        bound: &options.ssh_addresses,
+        named: &options.config.server_addresses,
+        hostname: &options.hostname,
+        is_one_of_several: options.store.is_some(),
     };
-    let (host, port) = options.ssh_addresses.first().and_then(split)?;
-    let is_loopback = host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback());
-    let named = options.config.server_addresses.first().and_then(split);
-    let host = named.filter(|_| !is_loopback).map_or(host, |(named, _)| named);
+    let (host, port) = places.endpoint()?;
     let host_key = host_key.public_key().to_openssh().unwrap_or_default();
     Some(SshEndpoint { host, port, host_key })
 }

@@ -95,8 +95,13 @@ fn up_standby_joins_by_the_database_alone_and_has_what_the_leader_changed() {
 /// The answer of a server to one call on its socket, with its head.
 fn raw_call(cluster: &Cluster, call: &str) -> String {
     let body = format!(r#"{{"version":{},"call":{call}}}"#, wire::version::PROTOCOL);
+    raw_post(cluster, "/api/v1/call", &body)
+}
+
+/// The same to a body that is sent to any path.
+fn raw_post(cluster: &Cluster, path: &str, body: &str) -> String {
     let head = format!(
-        "POST /api/v1/call HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
+        "POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
         body.len()
     );
     let mut stream = UnixStream::connect(cluster.state().join("sluice.sock")).expect("a server");
@@ -163,6 +168,57 @@ fn up_standby_answers_what_only_looks_and_passes_changes_on() {
 }
 
 #[test]
+fn up_standby_shows_dstacks_runs_itself_and_passes_on_what_the_leader_alone_knows() {
+    let pair = Pair::up();
+    let second = &pair.second;
+    // The leader takes it, and whoever asks the standby next sees it. No node is up: it waits.
+    let submit = |name: &str, lines: &str| {
+        let rest = "retry: {on_events: [no-capacity], duration: 1h}\n\
+                    resources: {cpu: 1.., memory: 64MB.., disk: 0GB..}\n";
+        let file = format!("{name}.dstack.yml");
+        second.write(&file, &format!("name: {name}\n{lines}{rest}"));
+        second.submit(&[&file])
+    };
+    submit("kept", "type: task\ncommands: [echo words of kept]\n");
+    // Only the standby's own answers have it.
+    let is_own = |answer: &String| answer.contains("sluice-standby-lag-ms: ");
+    let ask = |path: &str, body: &str| {
+        let answer = raw_post(second, path, body);
+        assert!(answer.starts_with("HTTP/1.1 200"), "{path}: {answer}");
+        answer
+    };
+    let active = || ask("/api/runs/list", r#"{"only_active":true}"#);
+    let named = || ask("/api/project/main/runs/get", r#"{"run_name":"kept"}"#);
+    // Until the standby has read the run's text, the leader shows it: never without it.
+    let show_text = |look: &dyn Fn() -> String| {
+        let answer = look();
+        assert!(answer.contains("echo words of kept"), "{answer}");
+        answer
+    };
+    for look in [&active as &dyn Fn() -> String, &named] {
+        let shown = || Some(show_text(look)).filter(is_own);
+        within(TIMEOUT, "the standby shows the run itself", shown);
+    }
+    for path in ["/api/volumes/list", "/api/project/main/volumes/list"] {
+        assert!(is_own(&ask(path, "{}")), "{path}");
+    }
+
+    // Where a service is found gateways have told the leader: a list with one is the leader's.
+    submit("web", "type: service\nport: 8000\ncommands: [sleep 600]\n");
+    let with_service = active();
+    assert!(with_service.contains("/proxy/services/main/web/"), "{with_service}");
+    assert!(!is_own(&with_service), "{with_service}");
+    assert!(is_own(&show_text(&named)), "another run is shown as before");
+
+    // What changes is the leader's, and is seen here next.
+    let stop = r#"{"runs_names":["kept","web"],"abort":true}"#;
+    assert!(!is_own(&ask("/api/project/main/runs/stop", stop)));
+    let none = active();
+    assert!(none.ends_with("\r\n\r\n[]") && is_own(&none), "{none}");
+    assert!(is_own(&show_text(&named)), "also once it has ended");
+}
+
+#[test]
 fn up_tokens_hold_at_a_standby_as_at_the_leader() {
     let pair = Pair::up();
     let (first, second) = (&pair.first, &pair.second);
@@ -181,10 +237,13 @@ fn up_tokens_hold_at_a_standby_as_at_the_leader() {
     let passed = ask("/api/users/get_my_user", token.trim());
     assert!(passed.starts_with("HTTP/1.1 200"), "{passed}");
     assert!(!passed.contains("sluice-standby-lag-ms"), "{passed}");
-    let listed = ask("/api/projects/list", token.trim());
-    assert!(listed.starts_with("HTTP/1.1 200"), "{listed}");
-    assert!(listed.contains("sluice-standby-lag-ms: "), "{listed}");
-    for path in ["/api/users/get_my_user", "/api/projects/list", "/api/v1/call"] {
+    let lists = ["/api/projects/list", "/api/runs/list"];
+    for path in lists {
+        let listed = ask(path, token.trim());
+        assert!(listed.starts_with("HTTP/1.1 200"), "{path}: {listed}");
+        assert!(listed.contains("sluice-standby-lag-ms: "), "{path}: {listed}");
+    }
+    for path in ["/api/users/get_my_user", "/api/v1/call"].into_iter().chain(lists) {
         let refused = ask(path, "00");
         assert!(refused.starts_with("HTTP/1.1 40"), "{path}: {refused}");
     }

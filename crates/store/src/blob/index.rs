@@ -1,7 +1,7 @@
 //! What the packs hold, as far as they were read. Packs only grow and are removed whole: whoever has read them before reads on, and
 //! not all of them anew. So a server that waits for the lead opens the blobs of a long queue at once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::num::NonZeroU32;
 
@@ -14,9 +14,9 @@ pub struct BlobIndex {
     pub(super) packs: BTreeMap<NonZeroU32, IndexedPack>,
 }
 
-/// A blob in a pack.
+/// Where a blob lies in its pack.
+#[derive(Clone, Copy)]
 pub(super) struct IndexedBlob {
-    pub id: BlobId,
     pub offset: u32,
     pub len: u32,
 }
@@ -25,7 +25,8 @@ pub(super) struct IndexedBlob {
 pub(super) struct IndexedPack {
     /// The header of its first record, which tells the pack from a later one of the same number.
     first: Vec<u8>,
-    pub blobs: Vec<IndexedBlob>,
+    /// The last record of each content is the one that counts.
+    pub blobs: HashMap<BlobId, IndexedBlob>,
     /// Where the last sound record ends.
     pub end: usize,
     /// How far it was looked through, and whether it was the newest then.
@@ -38,6 +39,12 @@ pub(super) struct IndexedPack {
 }
 
 impl BlobIndex {
+    /// Where a blob lies, as far as the packs were read. Content that was stored again lies in the later pack.
+    pub(super) fn find(&self, id: &BlobId) -> Option<(NonZeroU32, IndexedBlob)> {
+        let mut packs = self.packs.iter().rev();
+        packs.find_map(|(number, pack)| pack.blobs.get(id).map(|blob| (*number, *blob)))
+    }
+
     /// Reads on in one pack that has grown, `bytes_max` bytes where that is enough for a record; whether there is more to be read.
     pub fn read_on(&mut self, disk: &dyn Disk, bytes_max: usize) -> Result<bool, BlobError> {
         let there = self.list(disk)?;
@@ -118,7 +125,7 @@ impl IndexedPack {
             let blobs = &mut self.blobs;
             let scan = pack::scan(&bytes, |offset, record| {
                 let (offset, len) = ((base + offset) as u32, record.content.len() as u32);
-                blobs.push(IndexedBlob { id: record.id, offset, len });
+                blobs.insert(record.id, IndexedBlob { offset, len });
             });
             let shifted = scan.gaps.iter().map(|(offset, bytes)| (base + offset, *bytes));
             self.gaps.extend(shifted);

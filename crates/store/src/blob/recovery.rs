@@ -87,7 +87,7 @@ impl Blobs {
         let newest = index.packs.keys().next_back().copied();
         for (number, pack) in index.packs {
             let name = pack_name(number);
-            for IndexedBlob { id, offset, len } in pack.blobs {
+            for (id, IndexedBlob { offset, len }) in pack.blobs {
                 self.index(id, BlobLocation::Packed { pack: number, offset, len });
             }
             // Behind the last sound record of an older pack may be a damaged one.

@@ -53,12 +53,14 @@ pub async fn list(
     let project = wanted.project_name.as_deref().unwrap_or(MAIN_PROJECT);
     let _long = calls::begin_long(&shared, &by, LongWork::ReadBooks).await?;
     let bodies = Bodies::new(&shared, &by, project);
-    let list = || -> Result<Vec<RunBody>, Refusal> {
+    let list = || -> Result<Vec<RunBody>, Refused> {
         let found = run_list::list(&shared, &by, &wanted)?;
-        Ok(found.iter().map(|run| bodies.listed_run(run, &held)).collect())
+        found.iter().map(|run| bodies.listed_run(run, &held)).collect()
     };
-    // A few jobs of memory are listed sooner than the thread's other work is handed to another thread. The books may be slow.
-    let is_short = wanted.only_active && shared.read().jobs.len() <= calls::SHORT_LIST;
+    // A few jobs of memory are listed sooner than the thread's other work is handed to another thread. The books may be slow, and
+    // the database from which a standby reads texts.
+    let is_short =
+        wanted.only_active && !shared.is_standby() && shared.read().jobs.len() <= calls::SHORT_LIST;
     let listed = if is_short { list() } else { block_in_place(list) };
     Ok(RunPage(listed?))
 }
@@ -76,7 +78,10 @@ pub async fn get(
         (None, None) => None,
     };
     let run = found.ok_or_else(|| Refused::not_found("Run not found"))?;
-    Ok(Json(Bodies::new(&shared, &by, &project).run(&run)))
+    let bodies = Bodies::new(&shared, &by, &project);
+    let show = || bodies.shown_run(&run);
+    let shown = if shared.is_standby() { block_in_place(show) } else { show() };
+    Ok(Json(shown?))
 }
 
 pub async fn plan(

@@ -1,6 +1,7 @@
 //! The bodies of runs that were listed lately. A list of a hundred runs that wait would otherwise write a hundred bodies anew at each
 //! look, of which few have changed.
 
+use super::answer::Refused;
 use super::run_facts::RunFacts;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
@@ -83,25 +84,26 @@ impl HeldBody {
 
 impl RunBodies {
     /// The body that is held of the run with these facts in this project, with or without its texts; or else the one that `make`
-    /// writes.
+    /// writes. Nothing is held of a run that it refuses.
     pub fn get(
         &self,
         run: &RunFacts,
         project: &str,
         has_texts: bool,
-        make: impl FnOnce() -> RunBody,
-    ) -> RunBody {
+        make: impl FnOnce() -> Result<RunBody, Refused>,
+    ) -> Result<RunBody, Refused> {
         let is_same = |held: &&HeldBody| {
             held.has_texts == has_texts && held.project == project && held.facts == *run
         };
         let held = self.lock().by_job.get(&run.job).filter(is_same).map(|held| held.body.clone());
-        held.unwrap_or_else(|| {
-            // Others are not held up meanwhile.
-            let body = make();
-            let (facts, project) = (run.clone(), project.to_owned());
-            self.lock().put(HeldBody { facts, project, has_texts, body: body.clone() });
-            body
-        })
+        if let Some(body) = held {
+            return Ok(body);
+        }
+        // Others are not held up meanwhile.
+        let body = make()?;
+        let (facts, project) = (run.clone(), project.to_owned());
+        self.lock().put(HeldBody { facts, project, has_texts, body: body.clone() });
+        Ok(body)
     }
 
     fn lock(&self) -> MutexGuard<'_, HeldBodies> {
@@ -185,13 +187,16 @@ mod tests {
         let bodies = RunBodies::default();
         let made = |run: &RunFacts, project: &str, has_texts| {
             let mut is_made = false;
-            bodies.get(run, project, has_texts, || {
+            let got = bodies.get(run, project, has_texts, || {
                 is_made = true;
-                body(8)
+                Ok(body(8))
             });
+            got.expect("a body");
             is_made
         };
         let run = facts(1, "one");
+        let refused = bodies.get(&run, "main", true, || Err(Refused::because("not here")));
+        assert!(refused.is_err(), "nothing is held of it");
         assert!(made(&run, "main", true));
         assert!(!made(&run, "main", true), "it is held");
         assert!(made(&facts(1, "other"), "main", true), "it has changed");
@@ -213,14 +218,18 @@ mod tests {
     fn bodies_that_are_held_have_a_bound() {
         let bodies = RunBodies::default();
         for number in 0..100 {
-            bodies.get(&facts(number, "one"), "main", true, || body(BODY_BYTES_MAX));
-            bodies.get(&facts(number, "two"), "main", true, || body(BODY_BYTES_MAX));
+            for name in ["one", "two"] {
+                let got =
+                    bodies.get(&facts(number, name), "main", true, || Ok(body(BODY_BYTES_MAX)));
+                got.expect("a body");
+            }
             let held = bodies.lock();
             let bytes: usize = held.by_job.values().map(HeldBody::len).sum();
             assert_eq!(held.bytes, bytes);
             assert!(bytes <= BYTES_MAX, "{bytes}");
         }
-        bodies.get(&facts(1000, "long"), "main", true, || body(BODY_BYTES_MAX + 1));
+        let long = || Ok(body(BODY_BYTES_MAX + 1));
+        bodies.get(&facts(1000, "long"), "main", true, long).expect("a body");
         assert!(!bodies.lock().by_job.contains_key(&JobId(1000)));
     }
 }

@@ -1,5 +1,6 @@
 //! Jobs, offers and nodes in the form that dstack's client reads.
 
+use super::answer::Refused;
 use super::kept_spec::{Ide, KeptSpec, raw, with_updates};
 use super::run_bodies::{RunBodies, RunBody};
 use super::run_facts::{GPU, Part, RunFacts};
@@ -7,6 +8,7 @@ use crate::shared::Shared;
 use crate::show::dstack_id::{submission_id, uuid};
 use crate::ssh::access::upstream_id;
 use cluster::authorise::{Act, authorise};
+use dstack::api::error::ApiError;
 use dstack::api::gpu::{Bounds, GpuGroup};
 use dstack::api::instance::{BACKEND, Disk, Gpu, InstanceType, Offer, REGION, Resources};
 use dstack::api::job::{
@@ -61,14 +63,26 @@ impl<'a> Bodies<'a> {
         self.run_with(run, self.kept_text(run))
     }
 
+    /// The same for who asks what runs there are. A standby refuses a run of which it does not know all: the leader shows it.
+    pub fn shown_run(&self, run: &RunFacts) -> Result<Run, Refused> {
+        let is_standby = self.shared.is_standby();
+        if is_standby && run.is_known_to_leader_alone(self.shared.setup.ssh.is_some()) {
+            return Err(ApiError::of_another_server().into());
+        }
+        let kept = self.kept_text(run);
+        if is_standby && kept.is_none() && self.shows_text(run) {
+            return Err(ApiError::of_another_server().into());
+        }
+        Ok(self.run_with(run, kept))
+    }
+
     /// The same for a list, of which `held` has what was listed before.
-    pub fn listed_run(&self, run: &RunFacts, held: &RunBodies) -> RunBody {
-        let write = || RunBody::from(raw(&self.run(run)));
+    pub fn listed_run(&self, run: &RunFacts, held: &RunBodies) -> Result<RunBody, Refused> {
+        let write = || self.shown_run(run).map(|shown| RunBody::from(raw(&shown)));
         if !run.is_all_of_body() {
             return write();
         }
-        let has_texts = run.configuration.is_some() && self.may_read_texts(run);
-        held.get(run, self.project, has_texts, write)
+        held.get(run, self.project, self.shows_text(run), write)
     }
 
     /// The same, of a run whose kept text is at hand; `None` for one that has none, or whose text is not shown.
@@ -225,6 +239,11 @@ impl<'a> Bodies<'a> {
             let text = self.shared.blob_text(blob).ok()?;
             RawValue::from_string(text).ok()
         })
+    }
+
+    /// Whether the run has a kept text, and it is shown to who asks.
+    fn shows_text(&self, run: &RunFacts) -> bool {
+        run.configuration.is_some() && self.may_read_texts(run)
     }
 
     fn may_read_texts(&self, run: &RunFacts) -> bool {

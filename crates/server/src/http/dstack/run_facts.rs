@@ -100,6 +100,14 @@ impl RunFacts {
             && self.service_url.is_none()
     }
 
+    /// Whether the leader alone knows all that is shown of it: where a service is found and how its probes go, for how long
+    /// nobody has been connected to a dev environment, and where SSH leads to what runs.
+    pub fn is_known_to_leader_alone(&self, has_ssh: bool) -> bool {
+        let runs = self.start.is_some() && self.ended.is_none();
+        let is_watched = self.updatable.is_some_and(|now| now.inactivity_s.is_some());
+        self.service_url.is_some() || (runs && (is_watched || has_ssh))
+    }
+
     pub fn of_job(job: &JobView) -> Self {
         let (spec, launch) = (&job.spec, &job.spec.launch);
         let scheduled = is_waiting_for_schedule(job);
