@@ -49,7 +49,8 @@ pub async fn make(
         let is_known = is_project(&shared.read(), &name);
         if !is_known {
             let create = Command::CreateProject { name: name.clone() };
-            shared.writer.run(create, server_principal()).await?;
+            let made = shared.writer.run(create, server_principal()).await;
+            made.map_err(|why| Refusal::Other(format!("{FILE}: project {name}: {why}")))?;
         }
         for given in backends {
             let (by, origin) = (server_principal(), BackendOrigin::File);
@@ -133,6 +134,9 @@ fn read_secret(path: &Path) -> Result<Option<String>, String> {
     let file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            return Err("the server's user may not read it: make that user its owner".into());
+        }
         Err(error) => return Err(error.to_string()),
     };
     let facts = file.metadata().map_err(|e| e.to_string())?;
