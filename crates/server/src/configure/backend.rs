@@ -2,7 +2,8 @@
 //! by the same types as that file. Keys and tokens are parted from the rest, which may be shown.
 
 use super::machine_source;
-use dstack::backends_file::{self, MACHINES, WORDS};
+use dstack::backend_words::{self, RENAMED, WITHOUT_EFFECT};
+use dstack::backends_file::{self, MACHINES};
 use model::backend::source_name;
 use model::fleet::MAIN_PROJECT;
 use model::machine::SourceConfig;
@@ -46,6 +47,8 @@ pub struct GivenBackend {
     pub shared: bool,
     /// What was given, without keys and tokens.
     pub configuration: Value,
+    /// The words of dstack's that were given and change nothing, each with the reason.
+    pub notices: Vec<String>,
     pub credentials: GivenCredentials,
 }
 
@@ -92,19 +95,35 @@ pub fn read(given: &Value, project: &str) -> Result<GivenBackend, String> {
         Some(Value::Bool(shared)) => shared,
         Some(_) => return Err("shared: expected true or false".into()),
     };
+    if kind == "kubernetes" {
+        name_context(&mut keys)?;
+    }
     let source = machine_source::of_backend(table(kind, project, keys))?;
-    Ok(GivenBackend { source, shared, configuration: configuration.into(), credentials })
+    let configuration: Value = configuration.into();
+    let notices = backend_words::notices(kind, &configuration);
+    Ok(GivenBackend { source, shared, configuration, notices, credentials })
 }
 
 /// The backend as a `[[source]]`.
 fn table(kind: &str, project: &str, mut keys: Map<String, Value>) -> Value {
-    for (_, word, key) in WORDS.into_iter().filter(|(of, ..)| *of == kind) {
+    // `proxy_jump` stays: a source of pods takes it, and says what is wrong with it.
+    for (of, word, _) in WITHOUT_EFFECT {
+        if of == kind && kind != "kubernetes" {
+            keys.remove(word);
+        }
+    }
+    for (_, word, key) in RENAMED.into_iter().filter(|(of, ..)| *of == kind) {
         if let Some(value) = keys.remove(word) {
             keys.insert(key.to_owned(), value);
         }
     }
     if kind == "gcp" {
         name_network(&mut keys);
+    }
+    if kind == "aws"
+        && let Some(group) = keys.remove("security_group_id")
+    {
+        keys.insert("security_groups".into(), json!([group]));
     }
     // Sources name zones of Google, and dstack's backends regions.
     if let Some(Value::Array(regions)) = keys.get_mut("regions").filter(|_| kind == "gcp") {
@@ -132,11 +151,37 @@ fn table(kind: &str, project: &str, mut keys: Map<String, Value>) -> Value {
 /// dstack names Google's network, and its project where that is another; sources have the path that the API knows it by.
 fn name_network(keys: &mut Map<String, Value>) {
     let text = |key: &str| keys.get(key).and_then(Value::as_str);
-    let Some(name) = text("vpc_name") else { return };
-    let network = backends_file::google_network(name, text("vpc_project_id"));
+    let (name, project) = (text("vpc_name"), text("vpc_project_id"));
+    if name.is_none() && project.is_none() {
+        return;
+    }
+    let network = backends_file::google_network(name, project);
     keys.remove("vpc_name");
     keys.remove("vpc_project_id");
     keys.insert("network".into(), network.into());
+}
+
+/// dstack names the contexts of a kubeconfig, by themselves or with how to reach each; a source has one.
+fn name_context(keys: &mut Map<String, Value>) -> Result<(), String> {
+    let Some(given) = keys.remove("contexts") else { return Ok(()) };
+    let context = match given.as_array().map(Vec::as_slice) {
+        Some([]) => return Ok(()),
+        Some([context]) => context.as_str().or_else(|| context["name"].as_str()),
+        Some(more) => {
+            let count = more.len();
+            return Err(format!(
+                "contexts: {count} of them: expected one, a source is one cluster"
+            ));
+        }
+        None => None,
+    };
+    let Some(name) = context else {
+        return Err("contexts: expected a list with the name of one context".into());
+    };
+    match keys.insert("context".into(), name.into()) {
+        Some(_) => Err("contexts: expected none beside context".into()),
+        None => Ok(()),
+    }
 }
 
 /// Takes the credentials out, with the word of their form.
@@ -240,6 +285,40 @@ mod tests {
     }
 
     #[test]
+    fn words_of_dstacks_backends_act_or_are_told() {
+        let text = "type: aws\nregions: [eu-west-1, eu-west-2]\nimage: ami-1\nvpc_ids: {eu-west-1: vpc-1}\n\
+                    default_vpcs: true\npublic_ips: false\niam_instance_profile: nodes\nsecurity_group_id: sg-1\n\
+                    os_images: {nvidia: {name: lab gpu, owner: 123456789012, user: ubuntu}}\n";
+        let found = of(text, "main").expect("it is good");
+        let SourceKind::Aws(cloud) = &found.source.kind else { panic!("{:?}", found.source.kind) };
+        assert_eq!(cloud.vpc_ids, [("eu-west-1".to_owned(), "vpc-1".to_owned())].into());
+        assert_eq!((cloud.public_ips, cloud.identity.as_deref()), (Some(false), Some("nodes")));
+        assert_eq!(cloud.security_groups, ["sg-1"]);
+        let image = cloud.os_images.of(true).map(|of| (of.name.as_str(), of.owner.as_str()));
+        assert_eq!(image, Some(("lab gpu", "123456789012")));
+        assert_eq!(found.notices.len(), 1, "{:?}", found.notices);
+        assert!(found.notices[0].starts_with("`os_images.nvidia.user` has no effect: "));
+        let again = read(&found.configuration, "main").expect("what is shown is good again");
+        assert_eq!(again.source, found.source);
+        let text = "type: gcp\nproject_id: lab-1\nregions: [us-east1]\nimage: images/lab\npublic_ips: false\n\
+                    vpc_project_id: net\nextra_vpcs: [a, b]\nroce_vpcs: [c]\nnat_check: true\n\
+                    preview_features: []\n";
+        let found = of(text, "main").expect("it is good");
+        let SourceKind::Gcp(cloud) = &found.source.kind else { panic!("{:?}", found.source.kind) };
+        assert_eq!(cloud.network.as_deref(), Some("projects/net/global/networks/default"));
+        assert_eq!(cloud.public_ips, Some(false));
+        let told: Vec<&str> =
+            found.notices.iter().filter_map(|line| line.split('`').nth(1)).collect();
+        assert_eq!(told, ["extra_vpcs", "roce_vpcs", "nat_check"]);
+        let pods = "type: kubernetes\nimage: a\nrunner_image: b\ncontexts: ";
+        for (contexts, told) in [("[lab]", 0), ("[{name: lab, proxy_jump: {port: 32000}}]", 1)] {
+            let found = of(&format!("{pods}{contexts}\n"), "main").expect(contexts);
+            let SourceKind::Kubernetes(pods) = &found.source.kind else { panic!("{contexts}") };
+            assert_eq!((pods.context.as_deref(), found.notices.len()), (Some("lab"), told));
+        }
+    }
+
+    #[test]
     fn credentials_have_dstacks_forms() {
         let aws = "type: aws\nregions: [r]\nimage: ami-1\ncreds: ";
         let key = "{type: access_key, access_key: A, secret_key: s/+=}";
@@ -281,7 +360,12 @@ mod tests {
             (aws("colour: red"), "unknown field `colour`"),
             (aws("shared: 1"), "shared: expected true or false"),
             (aws("tags: {'': a}"), "tags: expected at most 40 names"),
-            (aws("vpc_name: lab"), "unknown field `vpc_name`"),
+            (aws("extra_vpcs: [lab]"), "unknown field `extra_vpcs`"),
+            (aws("vpc_name: 7"), "expected a string"),
+            (aws("default_vpcs: false"), "cloud.vpc_ids: missing for r"),
+            ("type: kubernetes\ncontexts: [a, b]".to_owned(), "contexts: 2 of them: expected one"),
+            ("type: kubernetes\ncontexts: [3]".to_owned(), "the name of one context"),
+            ("type: kubernetes\ncontexts: [a]\ncontext: a".to_owned(), "none beside context"),
             (aws("machines: many"), "expected u32"),
             (aws("idle: soon"), "idle: \"soon\": expected a time"),
             (aws("creds: {access_key: hush}"), "creds.type: expected access_key or default"),

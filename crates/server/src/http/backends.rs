@@ -77,9 +77,13 @@ pub async fn set_from(
     };
     let configuration = given.configuration.to_string();
     let is_shared = given.shared;
+    let name = source.name.clone();
     let backend =
         Backend { project, shared: is_shared, origin, source, configuration, credentials };
     shared.writer.run(Command::SetBackend(Box::new(backend)), by).await?;
+    if !given.notices.is_empty() {
+        tracing::info!("backend {name}: {}", given.notices.join("; "));
+    }
     Ok(())
 }
 

@@ -119,6 +119,11 @@ impl InsertOrder<'_> {
     pub fn body(&self) -> Value {
         let cloud = self.cloud;
         let network = cloud.network.as_deref().unwrap_or("global/networks/default");
+        let mut interface = json!({"network": network});
+        // An interface without a configuration of access has no public address.
+        if cloud.public_ips != Some(false) {
+            interface["accessConfigs"] = json!([{"type": "ONE_TO_ONE_NAT"}]);
+        }
         let image = cloud.image(self.zone).unwrap_or_default();
         let tags = cloud.tags_with(&self.options.tags).into_iter();
         let tags = tags.map(|(key, value)| (label(key), Value::from(label(value))));
@@ -132,9 +137,7 @@ impl InsertOrder<'_> {
             "labels": labels,
             "metadata": {"items": [{"key": "startup-script", "value": self.script}]},
             "tags": {"items": cloud.security_groups},
-            "networkInterfaces": [
-                {"network": network, "accessConfigs": [{"type": "ONE_TO_ONE_NAT"}]},
-            ],
+            "networkInterfaces": [interface],
             "disks": [{
                 "boot": true,
                 "autoDelete": true,
@@ -259,6 +262,11 @@ mod tests {
         assert_eq!(word(&body, "/scheduling/provisioningModel"), "SPOT");
         assert_eq!(word(&body, "/disks/0/initializeParams/sourceImage"), "images/lab");
         assert_eq!(word(&body, "/metadata/items/0/value"), "#!/bin/sh");
+        assert_eq!(word(&body, "/networkInterfaces/0/accessConfigs/0/type"), "ONE_TO_ONE_NAT");
+        let private = CloudConfig { public_ips: Some(false), ..cloud.clone() };
+        let body = InsertOrder { cloud: &private, ..order }.body();
+        let interfaces = json!([{"network": "global/networks/default"}]);
+        assert_eq!(body["networkInterfaces"], interfaces);
         assert_eq!(region_of("us-central1-a"), "us-central1");
         assert_eq!(encode("labels.a=b c"), "labels.a%3Db%20c");
     }
