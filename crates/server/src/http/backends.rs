@@ -46,17 +46,21 @@ pub async fn set(
     let known = shared.read().backends.get(&name).map(|known| known.origin);
     let is_of_file = known == Some(BackendOrigin::File);
     let origin = if is_of_file { BackendOrigin::File } else { BackendOrigin::Call };
-    set_from(shared, by, project, given, origin).await
+    let notices = set_from(shared, by, project, given, origin).await?;
+    if !notices.is_empty() {
+        tracing::info!("backend {name}: {}", notices.join("; "));
+    }
+    Ok(())
 }
 
-/// Makes a backend, or changes it. Credentials that are not said are those that it has.
+/// Makes a backend, or changes it, and returns what of it has no effect. Credentials that are not said are those that it has.
 pub async fn set_from(
     shared: &Arc<Shared>,
     by: Principal,
     project: String,
     given: &Value,
     origin: BackendOrigin,
-) -> Result<(), Refusal> {
+) -> Result<Vec<String>, Refusal> {
     authorise(&shared.read(), &by, Act::Administer)?;
     let refused = |why: String| Refusal::Other(format!("backend: {why}"));
     let given = backend::read(given, &project).map_err(refused)?;
@@ -77,14 +81,10 @@ pub async fn set_from(
     };
     let configuration = given.configuration.to_string();
     let is_shared = given.shared;
-    let name = source.name.clone();
     let backend =
         Backend { project, shared: is_shared, origin, source, configuration, credentials };
     shared.writer.run(Command::SetBackend(Box::new(backend)), by).await?;
-    if !given.notices.is_empty() {
-        tracing::info!("backend {name}: {}", given.notices.join("; "));
-    }
-    Ok(())
+    Ok(given.notices)
 }
 
 /// The credentials as the state keeps them. Those that it has already stay in their form, so that the same backend changes nothing.
