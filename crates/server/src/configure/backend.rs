@@ -68,8 +68,20 @@ impl GivenCredentials {
     }
 }
 
-/// Reads the backend of a project, or says what is wrong: the key, and what would be right. No line has a key or a token.
+/// Reads the backend of a project as a call gives it, or says what is wrong: the key, and what would be right. No line has a key or a
+/// token.
 pub fn read(given: &Value, project: &str) -> Result<GivenBackend, String> {
+    read_with(given, project, None)
+}
+
+/// Reads the backend of a project as a file of the site gives it. It may name a price file, which is not shown: a call names none.
+pub fn read_of_file(given: &Value, project: &str) -> Result<GivenBackend, String> {
+    let mut given = given.clone();
+    let prices = given.as_object_mut().and_then(|keys| keys.remove("prices"));
+    read_with(&given, project, prices.filter(|file| !file.is_null()))
+}
+
+fn read_with(given: &Value, project: &str, prices: Option<Value>) -> Result<GivenBackend, String> {
     let Some(given) = given.as_object() else {
         return Err("expected a mapping with a `type`".into());
     };
@@ -95,6 +107,7 @@ pub fn read(given: &Value, project: &str) -> Result<GivenBackend, String> {
         Some(Value::Bool(shared)) => shared,
         Some(_) => return Err("shared: expected true or false".into()),
     };
+    keys.extend(prices.map(|file| ("prices".to_owned(), file)));
     if kind == "kubernetes" {
         name_context(&mut keys)?;
     }
@@ -124,6 +137,12 @@ fn table(kind: &str, project: &str, mut keys: Map<String, Value>) -> Value {
         && let Some(group) = keys.remove("security_group_id")
     {
         keys.insert("security_groups".into(), json!([group]));
+    }
+    // A number of YAML is a text to a cloud.
+    if let Some(Value::Object(tags)) = keys.get_mut("tags") {
+        for value in tags.values_mut().filter(|value| value.is_number()) {
+            *value = value.to_string().into();
+        }
     }
     // Sources name zones of Google, and dstack's backends regions.
     if let Some(Value::Array(regions)) = keys.get_mut("regions").filter(|_| kind == "gcp") {
@@ -257,7 +276,7 @@ mod tests {
     #[test]
     fn backend_is_a_source_in_dstacks_words_and_ours() {
         let text = "type: gcp\nproject_id: lab-1\nregions: [us-east1, us-west1-b]\nimage: images/lab\n\
-                    machines: 3\nidle: 1m\nspot: auto\nvpc_name: lab\nvpc_project_id: net\ntags: {team: my team}\n\
+                    machines: 3\nidle: 1m\nspot: auto\nvpc_name: lab\nvpc_project_id: net\ntags: {team: my team, cost: 7}\n\
                     creds: {type: service_account, data: '{\"client_email\": \"a\", \"private_key\": \"hush\", \"token_uri\": \"https://t\"}'}\n";
         let found = of(text, "vision").expect("it is good");
         let source = &found.source;
@@ -268,7 +287,9 @@ mod tests {
         assert_eq!(cloud.regions, ["us-east1-b", "us-east1-c", "us-east1-d", "us-west1-b"]);
         assert_eq!((cloud.project.as_deref(), &cloud.credentials), (Some("lab-1"), &None));
         assert_eq!(cloud.network.as_deref(), Some("projects/net/global/networks/lab"));
-        assert_eq!(cloud.tags, [("team".to_owned(), "my team".to_owned())].into());
+        let tags = [("team", "my team"), ("cost", "7")];
+        let tags = tags.map(|(key, text)| (key.to_owned(), text.to_owned()));
+        assert_eq!(cloud.tags, tags.into());
         let has_key =
             matches!(&found.credentials, GivenCredentials::Text(key) if key.0.contains("hush"));
         assert!(has_key);
@@ -316,6 +337,24 @@ mod tests {
             let SourceKind::Kubernetes(pods) = &found.source.kind else { panic!("{contexts}") };
             assert_eq!((pods.context.as_deref(), found.notices.len()), (Some("lab"), told));
         }
+    }
+
+    #[test]
+    fn backend_of_a_file_may_name_a_price_file_which_is_not_shown() {
+        let text = "type: aws\nregions: [r]\nimage: ami-1\nprices: ";
+        let of_file = |path: &str| {
+            let given = dstack::yaml_file::values(format!("{text}{path}\n").as_bytes());
+            read_of_file(&given.expect("good YAML"), "main")
+        };
+        let found = of_file("/etc/sluice/prices.json").expect("it is good");
+        let prices = found.source.kind.cloud().and_then(|cloud| cloud.prices.as_deref());
+        assert_eq!(prices, Some("/etc/sluice/prices.json"));
+        assert_eq!(found.configuration["prices"], Value::Null);
+        assert!(read(&found.configuration, "main").is_ok(), "what is shown is good again");
+        let said = of_file("p").expect_err("no path");
+        assert!(said.starts_with("cloud.prices: \"p\": expected an absolute path"), "{said}");
+        let said = of(&format!("{text}/etc/sluice/prices.json"), "main").expect_err("a call");
+        assert_eq!(said, "prices: a backend has none, only a source of sluice.toml");
     }
 
     #[test]

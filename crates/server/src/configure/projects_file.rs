@@ -1,7 +1,7 @@
 //! dstack's `config.yml` in the folder of the configuration: projects with their backends, each read as a call would give it.
 //! Credentials may be in files that it names.
 
-use super::backend;
+use super::backend::{self, GivenBackend};
 use dstack::server_settings;
 use serde_json::Value;
 use std::fs::File;
@@ -25,7 +25,7 @@ pub struct ProjectsFile {
 #[derive(Debug, PartialEq)]
 pub struct ProjectOfFile {
     pub name: String,
-    pub backends: Vec<Value>,
+    pub backends: Vec<GivenBackend>,
 }
 
 /// The projects of the file, where there is one, each backend with the text of the files that it names.
@@ -44,13 +44,13 @@ pub fn read(dir: &Path) -> Result<Option<ProjectsFile>, String> {
         let mut backends = Vec::new();
         for given in list(project, "backends").map_err(of_project)? {
             let given = with_texts(given, dir).map_err(of_project)?;
-            let found = backend::read(&given, name);
+            let found = backend::read_of_file(&given, name);
             let found = found.map_err(|why| of_project(format!("backend: {why}")))?;
             let kind = found.source.kind.name();
             let told =
                 found.notices.iter().map(|line| of_project(format!("backend {kind}: {line}")));
             notices.extend(told);
-            backends.push(given);
+            backends.push(found);
         }
         projects.push(ProjectOfFile { name: name.to_owned(), backends });
     }

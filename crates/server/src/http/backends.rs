@@ -1,11 +1,11 @@
 //! The calls about backends. Credentials are encrypted before they reach the writer, and are in no answer.
 
-use crate::configure::backend::{self, GivenCredentials};
+use crate::configure::backend::{self, GivenBackend, GivenCredentials};
 use crate::secret::backend as stored;
 use crate::shared::Shared;
 use cluster::Command;
 use cluster::authorise::{Act, authorise};
-use model::backend::{Backend, BackendOrigin, source_name};
+use model::backend::{Backend, BackendOrigin};
 use model::bounds;
 use model::principal::Principal;
 use model::reason::Refusal;
@@ -32,7 +32,7 @@ pub async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<A
 pub fn values(text: &str) -> Result<Value, Refusal> {
     bounds::BACKEND_BYTES.hold(text.len())?;
     let values = dstack::yaml_file::values(text.as_bytes());
-    values.map_err(|fault| Refusal::Other(format!("backend: {fault}")))
+    values.map_err(refused)
 }
 
 /// Makes a backend by a call, or changes it. One of `config.yml` stays that file's.
@@ -42,28 +42,33 @@ pub async fn set(
     project: String,
     given: &Value,
 ) -> Result<(), Refusal> {
-    let name = source_name(given["type"].as_str().unwrap_or_default(), &project);
+    authorise(&shared.read(), &by, Act::Administer)?;
+    let given = backend::read(given, &project).map_err(refused)?;
+    let name = given.source.name.clone();
+    let notices = given.notices.join("; ");
     let known = shared.read().backends.get(&name).map(|known| known.origin);
     let is_of_file = known == Some(BackendOrigin::File);
     let origin = if is_of_file { BackendOrigin::File } else { BackendOrigin::Call };
-    let notices = set_from(shared, by, project, given, origin).await?;
+    set_from(shared, by, project, given, origin).await?;
     if !notices.is_empty() {
-        tracing::info!("backend {name}: {}", notices.join("; "));
+        tracing::info!("backend {name}: {notices}");
     }
     Ok(())
 }
 
-/// Makes a backend, or changes it, and returns what of it has no effect. Credentials that are not said are those that it has.
+fn refused(why: impl std::fmt::Display) -> Refusal {
+    Refusal::Other(format!("backend: {why}"))
+}
+
+/// Makes a backend, or changes it. Credentials that are not said are those that it has.
 pub async fn set_from(
     shared: &Arc<Shared>,
     by: Principal,
     project: String,
-    given: &Value,
+    given: GivenBackend,
     origin: BackendOrigin,
-) -> Result<Vec<String>, Refusal> {
+) -> Result<(), Refusal> {
     authorise(&shared.read(), &by, Act::Administer)?;
-    let refused = |why: String| Refusal::Other(format!("backend: {why}"));
-    let given = backend::read(given, &project).map_err(refused)?;
     let source = given.source;
     let _sealing = shared.sealing.read().await;
     let credentials = match given.credentials {
@@ -74,7 +79,7 @@ pub async fn set_from(
             let known = state.backend(&project, source.kind.name());
             let credentials = known.and_then(|known| known.credentials.clone());
             if required && credentials.is_none() {
-                return Err(refused("creds: missing: expected its keys".into()));
+                return Err(refused("creds: missing: expected its keys"));
             }
             credentials
         }
@@ -84,7 +89,7 @@ pub async fn set_from(
     let backend =
         Backend { project, shared: is_shared, origin, source, configuration, credentials };
     shared.writer.run(Command::SetBackend(Box::new(backend)), by).await?;
-    Ok(given.notices)
+    Ok(())
 }
 
 /// The credentials as the state keeps them. Those that it has already stay in their form, so that the same backend changes nothing.

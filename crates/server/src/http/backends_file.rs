@@ -9,7 +9,7 @@ use crate::http::backends;
 use crate::shared::Shared;
 use cluster::Command;
 use cluster::rights::is_project;
-use model::backend::{BackendOrigin, source_name};
+use model::backend::BackendOrigin;
 use model::reason::Refusal;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -39,9 +39,10 @@ pub async fn make(shared: &Arc<Shared>, file: Option<ProjectsFile>) -> Result<()
         }
         for given in backends {
             let (by, origin) = (server_principal(), BackendOrigin::File);
-            let set = backends::set_from(shared, by, name.clone(), &given, origin).await;
+            let source = given.source.name.clone();
+            let set = backends::set_from(shared, by, name.clone(), given, origin).await;
             set.map_err(|why| Refusal::Other(format!("{FILE}: project {name}: {why}")))?;
-            sources.insert(source_name(given["type"].as_str().unwrap_or_default(), &name));
+            sources.insert(source);
         }
     }
     shared.writer.run(Command::RetainFileBackends { sources }, server_principal()).await?;
