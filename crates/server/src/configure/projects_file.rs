@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 pub const FILE: &str = "config.yml";
 
@@ -76,11 +76,19 @@ fn with_texts(given: &Value, dir: &Path) -> Result<Value, String> {
             continue;
         }
         let wrong = |why: &str| format!("{key}.filename: {file}: {why}");
-        let text = read_secret(&dir.join(&file)).map_err(|why| wrong(&why))?;
+        let text = read_secret(&path_of(dir, &file)).map_err(|why| wrong(&why))?;
         let text = text.ok_or_else(|| wrong("there is no such file"))?;
         of.insert("data".to_owned(), text.into());
     }
     Ok(given)
+}
+
+/// The file that is named: below the folder of `config.yml`, or with `~/` below the home of the server's user.
+fn path_of(dir: &Path, file: &str) -> PathBuf {
+    match file.strip_prefix("~/").zip(std::env::var_os("HOME")) {
+        Some((rest, home)) => Path::new(&home).join(rest),
+        None => dir.join(file),
+    }
 }
 
 /// The text of a file that others may not read; `None` where there is none.
@@ -144,6 +152,15 @@ pub mod tests {
         assert_eq!(plugins, "config.yml: `plugins` has no effect here: there are none");
         let place = "config.yml: project a: backend gcp: `nat_check` has no effect: ";
         assert!(nat.starts_with(place), "{nat}");
+    }
+
+    #[test]
+    fn files_are_named_by_a_whole_path_or_below_the_folder_or_the_home() {
+        let path = |file: &str| path_of(Path::new("/etc/slurm"), file);
+        assert_eq!(path("/keys/a"), Path::new("/keys/a"));
+        assert_eq!(path("a"), Path::new("/etc/slurm/a"));
+        let home = std::env::var_os("HOME").expect("the home of who runs the tests");
+        assert_eq!(path("~/.kube/config"), Path::new(&home).join(".kube/config"));
     }
 
     #[test]
