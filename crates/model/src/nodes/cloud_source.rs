@@ -42,6 +42,14 @@ impl SourceKind {
         }
     }
 
+    /// The price file is that of the other one, where this one names none.
+    pub fn keep_prices(&mut self, of: &Self) {
+        let (Self::Aws(cloud) | Self::Gcp(cloud) | Self::Lambda(cloud)) = self else { return };
+        if cloud.prices.is_none() {
+            cloud.prices = of.cloud().and_then(|of| of.prices.clone());
+        }
+    }
+
     /// What of it decides whose machines are seen, where that differs from the other one: by it, machines that were made before
     /// would not be found.
     pub fn other_owner(&self, other: &Self) -> Option<&'static str> {

@@ -27,7 +27,7 @@ const OF_SOURCE: [&str; 9] = [
 ];
 
 /// Keys that a backend does not have: they name files or nodes of the site, or follow from its project and its type.
-const OF_FILES: [&str; 10] = [
+const OF_FILES: [&str; 9] = [
     "name",
     "kind",
     "program",
@@ -36,9 +36,11 @@ const OF_FILES: [&str; 10] = [
     "cloud",
     "kubernetes",
     "credentials",
-    "prices",
     "project",
 ];
+
+/// The key of the price file, which a call does not have: it would name a file of the server's machine.
+const PRICES: &str = "prices";
 
 #[derive(Debug, PartialEq)]
 pub struct GivenBackend {
@@ -71,13 +73,19 @@ impl GivenCredentials {
 /// Reads the backend of a project as a call gives it, or says what is wrong: the key, and what would be right. No line has a key or a
 /// token.
 pub fn read(given: &Value, project: &str) -> Result<GivenBackend, String> {
+    if given.get(PRICES).is_some_and(|file| !file.is_null()) {
+        return Err(format!(
+            "{PRICES}: a call names no file, only sluice.toml and config.yml name one"
+        ));
+    }
     read_with(given, project, None)
 }
 
-/// Reads the backend of a project as a file of the site gives it. It may name a price file, which is not shown: a call names none.
+/// Reads the backend of a project as a file of the site gives it. It may name a price file, which is not shown: what is shown is sent
+/// back by calls.
 pub fn read_of_file(given: &Value, project: &str) -> Result<GivenBackend, String> {
     let mut given = given.clone();
-    let prices = given.as_object_mut().and_then(|keys| keys.remove("prices"));
+    let prices = given.as_object_mut().and_then(|keys| keys.remove(PRICES));
     read_with(&given, project, prices.filter(|file| !file.is_null()))
 }
 
@@ -107,7 +115,7 @@ fn read_with(given: &Value, project: &str, prices: Option<Value>) -> Result<Give
         Some(Value::Bool(shared)) => shared,
         Some(_) => return Err("shared: expected true or false".into()),
     };
-    keys.extend(prices.map(|file| ("prices".to_owned(), file)));
+    keys.extend(prices.map(|file| (PRICES.to_owned(), file)));
     if kind == "kubernetes" {
         name_context(&mut keys)?;
     }
@@ -171,7 +179,10 @@ fn table(kind: &str, project: &str, mut keys: Map<String, Value>) -> Value {
 fn name_network(keys: &mut Map<String, Value>) {
     let text = |key: &str| keys.get(key).and_then(Value::as_str);
     let (name, project) = (text("vpc_name"), text("vpc_project_id"));
-    if name.is_none() && project.is_none() {
+    // What is no text stays, and is refused with the keys of the source.
+    let is_odd = |key: &str| keys.get(key).is_some_and(|value| !value.is_string());
+    let is_unsaid = name.is_none() && project.is_none();
+    if is_unsaid || is_odd("vpc_name") || is_odd("vpc_project_id") {
         return;
     }
     let network = backends_file::google_network(name, project);
@@ -354,7 +365,7 @@ mod tests {
         let said = of_file("p").expect_err("no path");
         assert!(said.starts_with("cloud.prices: \"p\": expected an absolute path"), "{said}");
         let said = of(&format!("{text}/etc/sluice/prices.json"), "main").expect_err("a call");
-        assert_eq!(said, "prices: a backend has none, only a source of sluice.toml");
+        assert_eq!(said, "prices: a call names no file, only sluice.toml and config.yml name one");
     }
 
     #[test]
@@ -402,6 +413,10 @@ mod tests {
             (aws("extra_vpcs: [lab]"), "unknown field `extra_vpcs`"),
             (aws("vpc_name: 7"), "expected a string"),
             (aws("default_vpcs: false"), "cloud.vpc_ids: missing for r"),
+            (
+                "type: gcp\nregions: [r]\nvpc_name: 7\nvpc_project_id: net".to_owned(),
+                "expected a string",
+            ),
             ("type: kubernetes\ncontexts: [a, b]".to_owned(), "contexts: 2 of them: expected one"),
             ("type: kubernetes\ncontexts: [3]".to_owned(), "the name of one context"),
             ("type: kubernetes\ncontexts: [a]\ncontext: a".to_owned(), "none beside context"),

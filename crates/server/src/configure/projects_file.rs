@@ -4,6 +4,7 @@
 use super::backend::{self, GivenBackend};
 use dstack::server_settings;
 use serde_json::Value;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::MetadataExt;
@@ -76,17 +77,18 @@ fn with_texts(given: &Value, dir: &Path) -> Result<Value, String> {
             continue;
         }
         let wrong = |why: &str| format!("{key}.filename: {file}: {why}");
-        let text = read_secret(&path_of(dir, &file)).map_err(|why| wrong(&why))?;
+        let path = path_of(&file, dir, std::env::var_os("HOME").as_deref());
+        let text = read_secret(&path).map_err(|why| wrong(&why))?;
         let text = text.ok_or_else(|| wrong("there is no such file"))?;
         of.insert("data".to_owned(), text.into());
     }
     Ok(given)
 }
 
-/// The file that is named: below the folder of `config.yml`, or with `~/` below the home of the server's user.
-fn path_of(dir: &Path, file: &str) -> PathBuf {
-    match file.strip_prefix("~/").zip(std::env::var_os("HOME")) {
-        Some((rest, home)) => Path::new(&home).join(rest),
+/// The file that is named: below the folder of `config.yml`, or with `~/` below the home, where there is one.
+fn path_of(file: &str, dir: &Path, home: Option<&OsStr>) -> PathBuf {
+    match file.strip_prefix("~/").zip(home) {
+        Some((rest, home)) => Path::new(home).join(rest),
         None => dir.join(file),
     }
 }
@@ -156,11 +158,15 @@ pub mod tests {
 
     #[test]
     fn files_are_named_by_a_whole_path_or_below_the_folder_or_the_home() {
-        let path = |file: &str| path_of(Path::new("/etc/slurm"), file);
-        assert_eq!(path("/keys/a"), Path::new("/keys/a"));
-        assert_eq!(path("a"), Path::new("/etc/slurm/a"));
-        let home = std::env::var_os("HOME").expect("the home of who runs the tests");
-        assert_eq!(path("~/.kube/config"), Path::new(&home).join(".kube/config"));
+        let home = Some(OsStr::new("/home/ada"));
+        for (file, home, expected) in [
+            ("/keys/a", home, "/keys/a"),
+            ("a", home, "/etc/slurm/a"),
+            ("~/.kube/config", home, "/home/ada/.kube/config"),
+            ("~/a", None, "/etc/slurm/~/a"),
+        ] {
+            assert_eq!(path_of(file, Path::new("/etc/slurm"), home), Path::new(expected));
+        }
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub fn values(text: &str) -> Result<Value, Refusal> {
     values.map_err(refused)
 }
 
-/// Makes a backend by a call, or changes it. One of `config.yml` stays that file's.
+/// Makes a backend by a call, or changes it. One of `config.yml` stays that file's, and keeps the price file that no call names.
 pub async fn set(
     shared: &Arc<Shared>,
     by: Principal,
@@ -43,12 +43,17 @@ pub async fn set(
     given: &Value,
 ) -> Result<(), Refusal> {
     authorise(&shared.read(), &by, Act::Administer)?;
-    let given = backend::read(given, &project).map_err(refused)?;
+    let mut given = backend::read(given, &project).map_err(refused)?;
     let name = given.source.name.clone();
     let notices = given.notices.join("; ");
-    let known = shared.read().backends.get(&name).map(|known| known.origin);
-    let is_of_file = known == Some(BackendOrigin::File);
-    let origin = if is_of_file { BackendOrigin::File } else { BackendOrigin::Call };
+    let known = shared.read().backends.get(&name).cloned();
+    let origin = match known.filter(|known| known.origin == BackendOrigin::File) {
+        Some(known) => {
+            given.source.kind.keep_prices(&known.source.kind);
+            known.origin
+        }
+        None => BackendOrigin::Call,
+    };
     set_from(shared, by, project, given, origin).await?;
     if !notices.is_empty() {
         tracing::info!("backend {name}: {notices}");

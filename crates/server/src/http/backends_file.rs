@@ -71,7 +71,7 @@ mod tests {
     use super::*;
     use crate::configure::projects_file::tests::folder;
     use crate::testing::TestServer;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     const TEXT: &str = "\
 projects:
@@ -81,6 +81,7 @@ projects:
     regions: [us-west-1]
     ssh_key: lab
     endpoint: http://127.0.0.1:1
+    prices: /etc/sluice/prices.json
     creds: {type: api_key, api_key: hush}
 - name: vision
   backends:
@@ -111,6 +112,15 @@ projects:
         let dir = folder(&[(FILE, &changed), ("kubeconfig", "hush")]);
         make(shared, read(dir.path()).expect("it is good")).await.expect("changed");
         assert_eq!(shared.read().backends["lambda"].source.machines_max, 2);
+        // A call that sends back what is shown does not take the price file away.
+        let lambda = shared.read().backends["lambda"].clone();
+        let mut shown: Value = serde_json::from_str(&lambda.configuration).expect("JSON");
+        assert_eq!(shown["prices"], Value::Null);
+        shown["machines"] = json!(3);
+        backends::set(shared, server_principal(), "main".into(), &shown).await.expect("by a call");
+        let changed = shared.read().backends["lambda"].clone();
+        assert_eq!((changed.source.machines_max, changed.origin), (3, BackendOrigin::File));
+        assert_eq!(changed.source.kind, lambda.source.kind);
         let empty = tempfile::tempdir().expect("a folder");
         assert_eq!(read(empty.path()), Ok(None));
         // A backend that the file names no more is removed; one that a call has made stays, and all where there is no file.
