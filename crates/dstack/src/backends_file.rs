@@ -1,9 +1,11 @@
 //! The backends of dstack's `config.yml` as `[[source]]` tables of sluice.toml. Keys and tokens are named and never written: each
 //! source reads them from a file of its own.
 
+use crate::backend_words::{RENAMED, SAME, no_effect};
 use crate::configuration::fault::Fault;
 use crate::configuration::field::Field;
 use crate::configuration::tree::yaml;
+use serde_json::Value;
 use std::fmt::Write;
 
 /// The clouds that are sources by themselves; any other backend but pods needs a provider program.
@@ -34,15 +36,9 @@ const CREDS: &[Creds] = &[
     creds("lambda", "api_key", "api_key"),
 ];
 
-/// dstack's words for keys of a source, by backend.
-pub const WORDS: [(&str, &str, &str); 3] = [
-    ("gcp", "project_id", "project"),
-    ("gcp", "vm_service_account", "identity"),
-    ("aws", "iam_instance_profile", "identity"),
-];
-
-/// Words of a backend that are written otherwise than by the table above.
-const OTHER_WORDS: [&str; 6] = ["type", "regions", "creds", "tags", "vpc_name", "vpc_project_id"];
+/// Words of a backend that are written otherwise than by the tables of words.
+const OTHER_WORDS: [&str; 7] =
+    ["type", "regions", "creds", "tags", "vpc_name", "vpc_project_id", "security_group_id"];
 
 /// How many machines a backend may have at once where nobody says it.
 pub const MACHINES: u32 = 8;
@@ -141,28 +137,40 @@ fn push_cloud(text: &mut String, name: &str, kind: &str, backend: &Field<'_>) ->
     push_credentials(text, name, kind, backend)
 }
 
-/// What a backend says beside its regions and credentials. What a source has no word for is said.
+/// What a backend says beside its regions and credentials. What a source has no word for, and what changes nothing, is said.
 fn push_words(text: &mut String, kind: &str, backend: &Field<'_>) -> Result<(), Fault> {
     let given = |word: &str| backend.child(word).filter(|given| !given.is_nothing());
-    let own = || WORDS.into_iter().filter(|(of, ..)| *of == kind);
-    for (_, word, key) in own() {
+    let renamed = || RENAMED.into_iter().filter(|(of, ..)| *of == kind);
+    for (_, word, key) in renamed() {
         if let Some(value) = given(word) {
             let _ = writeln!(text, "{key} = {}", quoted(value.text("a name")?));
         }
     }
-    // Networks are Google's alone by name, and Lambda has no tags.
-    let is_missing = |word: &str| match kind {
-        "gcp" => false,
-        "lambda" => word.starts_with("vpc_") || word == "tags",
-        _ => word.starts_with("vpc_"),
-    };
-    if let Some(name) = given("vpc_name").filter(|_| !is_missing("vpc_name")) {
-        let project = given("vpc_project_id");
-        let project = project.as_ref().map(|project| project.text("a project")).transpose()?;
-        let network = google_network(name.text("the network's name")?, project);
-        let _ = writeln!(text, "network = {}", quoted(&network));
+    let same = || SAME.into_iter().filter(|(of, _)| *of == kind);
+    for (_, word) in same() {
+        if let Some(value) = given(word) {
+            let _ = writeln!(text, "{word} = {}", inline(&value.as_it_is().to_json()));
+        }
     }
-    if let Some(tags) = given("tags").filter(|_| !is_missing("tags")) {
+    // A word of another kind of backend is none of this one's.
+    let is_missing = |word: &str| match word {
+        "vpc_name" | "vpc_project_id" => kind != "gcp",
+        "security_group_id" => kind != "aws",
+        "tags" => kind == "lambda",
+        _ => false,
+    };
+    let written = |word: &str| given(word).filter(|_| !is_missing(word));
+    let (name, project) = (written("vpc_name"), written("vpc_project_id"));
+    if name.is_some() || project.is_some() {
+        let name = name.as_ref().map(|name| name.text("the network's name")).transpose()?;
+        let project = project.as_ref().map(|project| project.text("a project")).transpose()?;
+        let _ = writeln!(text, "network = {}", quoted(&google_network(name, project)));
+    }
+    if let Some(group) = written("security_group_id") {
+        let group = quoted(group.text("the id of a security group")?);
+        let _ = writeln!(text, "security_groups = [{group}]");
+    }
+    if let Some(tags) = written("tags") {
         let mut pairs = Vec::new();
         for (key, _, value) in tags.entries("tags with their values")? {
             pairs.push(format!("{} = {}", quoted(key), quoted(value.text("a text")?)));
@@ -171,23 +179,32 @@ fn push_words(text: &mut String, kind: &str, backend: &Field<'_>) -> Result<(), 
     }
     let is_known = |word: &str| {
         let is_written = OTHER_WORDS.contains(&word) && !is_missing(word);
-        is_written || own().any(|(_, known, _)| known == word)
+        let is_same = same().any(|(_, known)| known == word);
+        is_written || is_same || renamed().any(|(_, known, _)| known == word)
     };
-    for (word, ..) in backend.entries("a backend")? {
-        if !is_known(word) {
-            let _ = writeln!(text, "# `{}`: a source has no word for it.", printable(word));
+    for (word, _, value) in backend.entries("a backend")? {
+        let word_shown = printable(word);
+        match no_effect(kind, word) {
+            _ if is_known(word) => {}
+            Some(_) if value.is_off() => {}
+            Some(why) => {
+                let _ = writeln!(text, "# `{word_shown}` has no effect: {why}.");
+            }
+            None => {
+                let _ = writeln!(text, "# `{word_shown}`: a source has no word for it.");
+            }
         }
     }
     Ok(())
 }
 
-/// The path by which Google's API knows a network, of this project where it is another's.
-pub fn google_network(name: &str, project: Option<&str>) -> String {
-    let path = format!("global/networks/{name}");
+/// The path by which Google's API knows a network, of this project where it is another's. Without a name it is the default one.
+pub fn google_network(name: Option<&str>, project: Option<&str>) -> String {
+    let path = format!("global/networks/{}", name.unwrap_or("default"));
     project.map_or_else(|| path.clone(), |project| format!("projects/{project}/{path}"))
 }
 
-/// `kubeconfig` has the file, or its text, which is not written; `proxy_jump` is not needed, because agents of pods dial out.
+/// `kubeconfig` has the file, or its text, which is not written. A source has one of its contexts.
 fn push_pods(text: &mut String, name: &str, backend: &Field<'_>) -> Result<(), Fault> {
     text.push_str("[source.kubernetes]\n");
     let given = backend.child("kubeconfig").filter(|given| !given.is_nothing());
@@ -207,10 +224,26 @@ fn push_pods(text: &mut String, name: &str, backend: &Field<'_>) -> Result<(), F
         let namespace = quoted(namespace.text("the namespace of pods")?);
         let _ = writeln!(text, "namespace = {namespace}");
     }
+    push_context(text, backend)?;
     text.push_str("runner_image = \"\"  # an image that has the program\n");
     text.push_str("image = \"\"  # of runs that name none\n");
-    if backend.child("proxy_jump").is_some_and(|jump| !jump.is_nothing()) {
-        text.push_str("# `proxy_jump` is not needed: the agents of pods dial out.\n");
+    let has_jump = backend.child("proxy_jump").is_some_and(|jump| !jump.is_nothing());
+    if let Some(why) = no_effect(KUBERNETES, "proxy_jump").filter(|_| has_jump) {
+        let _ = writeln!(text, "# `proxy_jump` has no effect: {why}.");
+    }
+    Ok(())
+}
+
+fn push_context(text: &mut String, backend: &Field<'_>) -> Result<(), Fault> {
+    let given = backend.child("contexts").filter(|given| !given.is_nothing());
+    let contexts = given.map_or(Ok(Vec::new()), |all| all.list("a list of contexts"))?;
+    for (at, context) in contexts.iter().enumerate() {
+        let name = context.child("name");
+        let name = quoted(name.as_ref().unwrap_or(context).text("the name of a context")?);
+        let _ = match at {
+            0 => writeln!(text, "context = {name}"),
+            _ => writeln!(text, "# Context {name} is another [[source]]: each has one."),
+        };
     }
     Ok(())
 }
@@ -266,9 +299,28 @@ fn push_credentials(
     Ok(())
 }
 
+/// A value as TOML has it on one line.
+fn inline(value: &Value) -> String {
+    match value {
+        Value::Array(items) => {
+            let items: Vec<String> = items.iter().map(inline).collect();
+            format!("[{}]", items.join(", "))
+        }
+        Value::Object(entries) => {
+            let pair =
+                |(key, value): (&String, &Value)| format!("{} = {}", quoted(key), inline(value));
+            let given = entries.iter().filter(|(_, value)| !value.is_null());
+            let pairs: Vec<String> = given.map(pair).collect();
+            format!("{{ {} }}", pairs.join(", "))
+        }
+        Value::String(text) => quoted(text),
+        other => other.to_string(),
+    }
+}
+
 /// A string of TOML: JSON's escapes are TOML's.
 fn quoted(text: &str) -> String {
-    serde_json::Value::from(text).to_string()
+    Value::from(text).to_string()
 }
 
 fn printable(text: &str) -> String {
@@ -288,13 +340,19 @@ projects:
     iam_instance_profile: nodes
     tags: {team: vision}
     public_ips: false
-    vpc_name: lab
+    vpc_ids: {eu-west-1: vpc-1}
+    os_images: {cpu: {name: lab cpu, owner: 123456789012, user: ubuntu}}
+    security_group_id: sg-1
+    nat_check: true
     creds: {type: access_key, access_key: AKIA123, secret_key: hush}
   - type: gcp
     project_id: lab-1
     regions: [europe-west4, us-east1, us-west1-b]
     vpc_name: lab
     vpc_project_id: net
+    public_ips: true
+    nat_check: true
+    extra_vpcs: []
     creds: {type: service_account, filename: /etc/keys/gcp.json}
   - type: lambda
     creds: {type: api_key, api_key: hush}
@@ -310,7 +368,7 @@ projects:
     creds: {type: default}
   - type: kubernetes
     kubeconfig: {data: hush}
-    namespace: vision
+    contexts: [{name: lab}, other]
 ";
 
     #[test]
@@ -326,8 +384,13 @@ projects:
             "project = \"lab-1\"",
             "identity = \"nodes\"",
             "tags = { \"team\" = \"vision\" }",
-            "# `public_ips`: a source has no word for it.",
-            "# `vpc_name`: a source has no word for it.",
+            "public_ips = false",
+            "vpc_ids = { \"eu-west-1\" = \"vpc-1\" }",
+            "os_images = { \"cpu\" = { \"name\" = \"lab cpu\", \"owner\" = 123456789012, \"user\" = \"ubuntu\" } }",
+            "security_groups = [\"sg-1\"]",
+            "# `nat_check`: a source has no word for it.",
+            "public_ips = true",
+            "# `nat_check` has no effect: a network is not looked at; a machine that does not join is given up.",
             "network = \"projects/net/global/networks/lab\"",
             "credentials = \"/etc/keys/gcp.json\"",
             "credentials = \"/etc/sluice/lambda\"  # a file of mode 600 with api_key",
@@ -337,8 +400,9 @@ projects:
             "kind = \"kubernetes\"",
             "kubeconfig = \"/etc/sluice/kubeconfig\"  # an absolute path, of mode 600",
             "kubeconfig = \"/etc/sluice/kubernetes-vision\"  # a file of mode 600 with `data`",
-            "namespace = \"vision\"",
-            "# `proxy_jump` is not needed: the agents of pods dial out.",
+            "context = \"lab\"",
+            "# Context \"other\" is another [[source]]: each has one.",
+            "# `proxy_jump` has no effect: the agents of pods dial out.",
         ] {
             assert!(text.lines().any(|of| of == line), "{line}\n{text}");
         }

@@ -8,7 +8,8 @@
 //!   answers with it.
 //! - `request`: from a task to a submission; `script`, `words`, `environment` and `name` make its parts.
 //! - `occurrence`: what happened to runs, nodes and projects, in the words of `dstack event`.
-//! - `server_settings`: what of the settings of dstack's own server acts here.
+//! - `server_settings`: what of the settings of dstack's own server acts here; `backends_file`: its backends as sources of machines,
+//!   whose words are in `backend_words`.
 //! - `node_groups`: the groups of a task as one run.
 //! - `run_summary`: a job of the cluster in dstack's words (`status`); `node_offer` and `offer`: a share of a node as an
 //!   offer (`offer_groups`: by kind of GPU; `offer_size`: why it is larger than asked for), `no_offer`: why there is none; `table`: what `ps` and `apply` print;
@@ -17,6 +18,7 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 pub mod api;
+pub mod backend_words;
 pub mod backends_file;
 pub mod configuration;
 pub mod effective;

@@ -52,10 +52,12 @@ const WITHOUT_EFFECT: &[&str] = &[
     "DSTACK_VM_",
 ];
 
+const PROJECTS: &str = "projects";
+
 /// The keys of `config.yml`, each with what has its place here.
 const FILE_KEYS: &[(&str, &str)] = &[
     (
-        "projects",
+        PROJECTS,
         "beside slurm.conf the file has its projects and backends made, and `sluice convert` writes backends as sources of machines",
     ),
     ("encryption", "secrets have a key of the server's own, `sluice secret rotate-key`"),
@@ -103,11 +105,20 @@ pub fn is_file(bytes: &[u8]) -> bool {
     let top = Field::top(&tree);
     let entries = top.entries("a mapping").unwrap_or_default();
     let has = |wanted: &str| entries.iter().any(|(key, ..)| *key == wanted);
-    has("projects") && !has("type")
+    has(PROJECTS) && !has("type")
 }
 
 /// A line for each key of dstack's `config.yml`, and for one that is not good YAML.
 pub fn notices_of_file(path: &str, bytes: &[u8]) -> Vec<String> {
+    notices(path, bytes, |_| true)
+}
+
+/// The same of a file beside slurm.conf, whose projects act.
+pub fn notices_beside_slurm_conf(path: &str, bytes: &[u8]) -> Vec<String> {
+    notices(path, bytes, |key| key != PROJECTS)
+}
+
+fn notices(path: &str, bytes: &[u8], is_told: impl Fn(&str) -> bool) -> Vec<String> {
     let tree = match yaml::parse(bytes) {
         Ok(tree) => tree,
         Err(fault) => return vec![format!("{path}:{fault}")],
@@ -116,7 +127,7 @@ pub fn notices_of_file(path: &str, bytes: &[u8]) -> Vec<String> {
     let Ok(entries) = top.entries("a mapping") else {
         return vec![format!("{path}: expected a mapping of settings")];
     };
-    let said = entries.iter().filter(|(.., value)| !value.is_nothing());
+    let said = entries.iter().filter(|(key, _, value)| !value.is_nothing() && is_told(key));
     let line = |(key, ..): &(&str, _, Field<'_>)| match FILE_KEYS.iter().find(|(k, _)| k == key) {
         Some((_, instead)) => format!("{path}: `{key}` has no effect here: {instead}"),
         None => format!("{path}: `{key}` is no setting of dstack's server"),

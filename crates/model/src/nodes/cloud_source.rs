@@ -42,6 +42,14 @@ impl SourceKind {
         }
     }
 
+    /// The price file is that of the other one, where this one names none.
+    pub fn keep_prices(&mut self, of: &Self) {
+        let (Self::Aws(cloud) | Self::Gcp(cloud) | Self::Lambda(cloud)) = self else { return };
+        if cloud.prices.is_none() {
+            cloud.prices = of.cloud().and_then(|of| of.prices.clone());
+        }
+    }
+
     /// What of it decides whose machines are seen, where that differs from the other one: by it, machines that were made before
     /// would not be found.
     pub fn other_owner(&self, other: &Self) -> Option<&'static str> {
@@ -107,6 +115,18 @@ pub struct CloudConfig {
     pub install: String,
     /// EC2: the subnet of each zone. An offer is made for each of these zones; without them, one for each region.
     pub subnets: BTreeMap<String, String>,
+    /// EC2: the VPC of a region's machines, by id. EC2 tells its subnets, where `subnets` names none in the region.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub vpc_ids: BTreeMap<String, String>,
+    /// EC2: the name of the VPC that every region has, in the place of `vpc_ids`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vpc_name: Option<String>,
+    /// Whether machines have public addresses; `None`: as their subnet says it (EC2), or yes (Google).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub public_ips: Option<bool>,
+    /// EC2: images that are known by their names. They count before `images`.
+    #[serde(skip_serializing_if = "OsImages::is_empty")]
+    pub os_images: OsImages,
     /// EC2: by id. Google: network tags.
     pub security_groups: Vec<String>,
     /// EC2: the instance profile, by name. Google: the service account, by mail address.
@@ -124,6 +144,38 @@ pub struct CloudConfig {
     /// EC2: tags of each machine. Google: labels.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub tags: BTreeMap<String, String>,
+}
+
+/// Images of EC2 by their names: of machines without GPUs, and of machines with GPUs.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct OsImages {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<OsImage>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nvidia: Option<OsImage>,
+}
+
+impl OsImages {
+    pub fn is_empty(&self) -> bool {
+        self.cpu.is_none() && self.nvidia.is_none()
+    }
+
+    /// Whether every machine's image is known by its name.
+    pub fn are_all(&self) -> bool {
+        self.cpu.is_some() && self.nvidia.is_some()
+    }
+
+    pub fn of(&self, has_gpus: bool) -> Option<&OsImage> {
+        if has_gpus { self.nvidia.as_ref() } else { self.cpu.as_ref() }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OsImage {
+    pub name: String,
+    /// The account that the image is of, by its number, or `self`.
+    pub owner: String,
 }
 
 /// Which machines a source may make: those that stay, those that the cloud may take back, or both, the cheaper first.

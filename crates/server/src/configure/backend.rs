@@ -2,7 +2,8 @@
 //! by the same types as that file. Keys and tokens are parted from the rest, which may be shown.
 
 use super::machine_source;
-use dstack::backends_file::{self, MACHINES, WORDS};
+use dstack::backend_words::{self, RENAMED, WITHOUT_EFFECT};
+use dstack::backends_file::{self, MACHINES};
 use model::backend::source_name;
 use model::fleet::MAIN_PROJECT;
 use model::machine::SourceConfig;
@@ -26,7 +27,7 @@ const OF_SOURCE: [&str; 9] = [
 ];
 
 /// Keys that a backend does not have: they name files or nodes of the site, or follow from its project and its type.
-const OF_FILES: [&str; 10] = [
+const OF_FILES: [&str; 9] = [
     "name",
     "kind",
     "program",
@@ -35,9 +36,11 @@ const OF_FILES: [&str; 10] = [
     "cloud",
     "kubernetes",
     "credentials",
-    "prices",
     "project",
 ];
+
+/// The key of the price file, which a call does not have: it would name a file of the server's machine.
+const PRICES: &str = "prices";
 
 #[derive(Debug, PartialEq)]
 pub struct GivenBackend {
@@ -46,6 +49,8 @@ pub struct GivenBackend {
     pub shared: bool,
     /// What was given, without keys and tokens.
     pub configuration: Value,
+    /// The words of dstack's that were given and change nothing, each with the reason.
+    pub notices: Vec<String>,
     pub credentials: GivenCredentials,
 }
 
@@ -65,8 +70,26 @@ impl GivenCredentials {
     }
 }
 
-/// Reads the backend of a project, or says what is wrong: the key, and what would be right. No line has a key or a token.
+/// Reads the backend of a project as a call gives it, or says what is wrong: the key, and what would be right. No line has a key or a
+/// token.
 pub fn read(given: &Value, project: &str) -> Result<GivenBackend, String> {
+    if given.get(PRICES).is_some_and(|file| !file.is_null()) {
+        return Err(format!(
+            "{PRICES}: a call names no file, only sluice.toml and config.yml name one"
+        ));
+    }
+    read_with(given, project, None)
+}
+
+/// Reads the backend of a project as a file of the site gives it. It may name a price file, which is not shown: what is shown is sent
+/// back by calls.
+pub fn read_of_file(given: &Value, project: &str) -> Result<GivenBackend, String> {
+    let mut given = given.clone();
+    let prices = given.as_object_mut().and_then(|keys| keys.remove(PRICES));
+    read_with(&given, project, prices.filter(|file| !file.is_null()))
+}
+
+fn read_with(given: &Value, project: &str, prices: Option<Value>) -> Result<GivenBackend, String> {
     let Some(given) = given.as_object() else {
         return Err("expected a mapping with a `type`".into());
     };
@@ -92,19 +115,42 @@ pub fn read(given: &Value, project: &str) -> Result<GivenBackend, String> {
         Some(Value::Bool(shared)) => shared,
         Some(_) => return Err("shared: expected true or false".into()),
     };
+    keys.extend(prices.map(|file| (PRICES.to_owned(), file)));
+    if kind == "kubernetes" {
+        name_context(&mut keys)?;
+    }
     let source = machine_source::of_backend(table(kind, project, keys))?;
-    Ok(GivenBackend { source, shared, configuration: configuration.into(), credentials })
+    let configuration: Value = configuration.into();
+    let notices = backend_words::notices(kind, &configuration);
+    Ok(GivenBackend { source, shared, configuration, notices, credentials })
 }
 
 /// The backend as a `[[source]]`.
 fn table(kind: &str, project: &str, mut keys: Map<String, Value>) -> Value {
-    for (_, word, key) in WORDS.into_iter().filter(|(of, ..)| *of == kind) {
+    // `proxy_jump` stays: a source of pods takes it, and says what is wrong with it.
+    for (of, word, _) in WITHOUT_EFFECT {
+        if of == kind && kind != "kubernetes" {
+            keys.remove(word);
+        }
+    }
+    for (_, word, key) in RENAMED.into_iter().filter(|(of, ..)| *of == kind) {
         if let Some(value) = keys.remove(word) {
             keys.insert(key.to_owned(), value);
         }
     }
     if kind == "gcp" {
         name_network(&mut keys);
+    }
+    if kind == "aws"
+        && let Some(group) = keys.remove("security_group_id")
+    {
+        keys.insert("security_groups".into(), json!([group]));
+    }
+    // A number of YAML is a text to a cloud.
+    if let Some(Value::Object(tags)) = keys.get_mut("tags") {
+        for value in tags.values_mut().filter(|value| value.is_number()) {
+            *value = value.to_string().into();
+        }
     }
     // Sources name zones of Google, and dstack's backends regions.
     if let Some(Value::Array(regions)) = keys.get_mut("regions").filter(|_| kind == "gcp") {
@@ -132,11 +178,40 @@ fn table(kind: &str, project: &str, mut keys: Map<String, Value>) -> Value {
 /// dstack names Google's network, and its project where that is another; sources have the path that the API knows it by.
 fn name_network(keys: &mut Map<String, Value>) {
     let text = |key: &str| keys.get(key).and_then(Value::as_str);
-    let Some(name) = text("vpc_name") else { return };
-    let network = backends_file::google_network(name, text("vpc_project_id"));
+    let (name, project) = (text("vpc_name"), text("vpc_project_id"));
+    // What is no text stays, and is refused with the keys of the source.
+    let is_odd = |key: &str| keys.get(key).is_some_and(|value| !value.is_string());
+    let is_unsaid = name.is_none() && project.is_none();
+    if is_unsaid || is_odd("vpc_name") || is_odd("vpc_project_id") {
+        return;
+    }
+    let network = backends_file::google_network(name, project);
     keys.remove("vpc_name");
     keys.remove("vpc_project_id");
     keys.insert("network".into(), network.into());
+}
+
+/// dstack names the contexts of a kubeconfig, by themselves or with how to reach each; a source has one.
+fn name_context(keys: &mut Map<String, Value>) -> Result<(), String> {
+    let Some(given) = keys.remove("contexts") else { return Ok(()) };
+    let context = match given.as_array().map(Vec::as_slice) {
+        Some([]) => return Ok(()),
+        Some([context]) => context.as_str().or_else(|| context["name"].as_str()),
+        Some(more) => {
+            let count = more.len();
+            return Err(format!(
+                "contexts: {count} of them: expected one, a source is one cluster"
+            ));
+        }
+        None => None,
+    };
+    let Some(name) = context else {
+        return Err("contexts: expected a list with the name of one context".into());
+    };
+    match keys.insert("context".into(), name.into()) {
+        Some(_) => Err("contexts: expected none beside context".into()),
+        None => Ok(()),
+    }
 }
 
 /// Takes the credentials out, with the word of their form.
@@ -212,7 +287,7 @@ mod tests {
     #[test]
     fn backend_is_a_source_in_dstacks_words_and_ours() {
         let text = "type: gcp\nproject_id: lab-1\nregions: [us-east1, us-west1-b]\nimage: images/lab\n\
-                    machines: 3\nidle: 1m\nspot: auto\nvpc_name: lab\nvpc_project_id: net\ntags: {team: my team}\n\
+                    machines: 3\nidle: 1m\nspot: auto\nvpc_name: lab\nvpc_project_id: net\ntags: {team: my team, cost: 7}\n\
                     creds: {type: service_account, data: '{\"client_email\": \"a\", \"private_key\": \"hush\", \"token_uri\": \"https://t\"}'}\n";
         let found = of(text, "vision").expect("it is good");
         let source = &found.source;
@@ -223,7 +298,9 @@ mod tests {
         assert_eq!(cloud.regions, ["us-east1-b", "us-east1-c", "us-east1-d", "us-west1-b"]);
         assert_eq!((cloud.project.as_deref(), &cloud.credentials), (Some("lab-1"), &None));
         assert_eq!(cloud.network.as_deref(), Some("projects/net/global/networks/lab"));
-        assert_eq!(cloud.tags, [("team".to_owned(), "my team".to_owned())].into());
+        let tags = [("team", "my team"), ("cost", "7")];
+        let tags = tags.map(|(key, text)| (key.to_owned(), text.to_owned()));
+        assert_eq!(cloud.tags, tags.into());
         let has_key =
             matches!(&found.credentials, GivenCredentials::Text(key) if key.0.contains("hush"));
         assert!(has_key);
@@ -237,6 +314,58 @@ mod tests {
         let again = read(&found.configuration, "vision").expect("it is good");
         assert_eq!(again.source, found.source);
         assert_eq!(again.credentials, GivenCredentials::Unsaid { required: true });
+    }
+
+    #[test]
+    fn words_of_dstacks_backends_act_or_are_told() {
+        let text = "type: aws\nregions: [eu-west-1, eu-west-2]\nimage: ami-1\nvpc_ids: {eu-west-1: vpc-1}\n\
+                    default_vpcs: true\npublic_ips: false\niam_instance_profile: nodes\nsecurity_group_id: sg-1\n\
+                    os_images: {nvidia: {name: lab gpu, owner: 123456789012, user: ubuntu}}\n";
+        let found = of(text, "main").expect("it is good");
+        let SourceKind::Aws(cloud) = &found.source.kind else { panic!("{:?}", found.source.kind) };
+        assert_eq!(cloud.vpc_ids, [("eu-west-1".to_owned(), "vpc-1".to_owned())].into());
+        assert_eq!((cloud.public_ips, cloud.identity.as_deref()), (Some(false), Some("nodes")));
+        assert_eq!(cloud.security_groups, ["sg-1"]);
+        let image = cloud.os_images.of(true).map(|of| (of.name.as_str(), of.owner.as_str()));
+        assert_eq!(image, Some(("lab gpu", "123456789012")));
+        assert_eq!(found.notices.len(), 1, "{:?}", found.notices);
+        assert!(found.notices[0].starts_with("`os_images.nvidia.user` has no effect: "));
+        let again = read(&found.configuration, "main").expect("what is shown is good again");
+        assert_eq!(again.source, found.source);
+        let text = "type: gcp\nproject_id: lab-1\nregions: [us-east1]\nimage: images/lab\npublic_ips: false\n\
+                    vpc_project_id: net\nextra_vpcs: [a, b]\nroce_vpcs: [c]\nnat_check: true\n\
+                    preview_features: []\n";
+        let found = of(text, "main").expect("it is good");
+        let SourceKind::Gcp(cloud) = &found.source.kind else { panic!("{:?}", found.source.kind) };
+        assert_eq!(cloud.network.as_deref(), Some("projects/net/global/networks/default"));
+        assert_eq!(cloud.public_ips, Some(false));
+        let told: Vec<&str> =
+            found.notices.iter().filter_map(|line| line.split('`').nth(1)).collect();
+        assert_eq!(told, ["extra_vpcs", "roce_vpcs", "nat_check"]);
+        let pods = "type: kubernetes\nimage: a\nrunner_image: b\ncontexts: ";
+        for (contexts, told) in [("[lab]", 0), ("[{name: lab, proxy_jump: {port: 32000}}]", 1)] {
+            let found = of(&format!("{pods}{contexts}\n"), "main").expect(contexts);
+            let SourceKind::Kubernetes(pods) = &found.source.kind else { panic!("{contexts}") };
+            assert_eq!((pods.context.as_deref(), found.notices.len()), (Some("lab"), told));
+        }
+    }
+
+    #[test]
+    fn backend_of_a_file_may_name_a_price_file_which_is_not_shown() {
+        let text = "type: aws\nregions: [r]\nimage: ami-1\nprices: ";
+        let of_file = |path: &str| {
+            let given = dstack::yaml_file::values(format!("{text}{path}\n").as_bytes());
+            read_of_file(&given.expect("good YAML"), "main")
+        };
+        let found = of_file("/etc/sluice/prices.json").expect("it is good");
+        let prices = found.source.kind.cloud().and_then(|cloud| cloud.prices.as_deref());
+        assert_eq!(prices, Some("/etc/sluice/prices.json"));
+        assert_eq!(found.configuration["prices"], Value::Null);
+        assert!(read(&found.configuration, "main").is_ok(), "what is shown is good again");
+        let said = of_file("p").expect_err("no path");
+        assert!(said.starts_with("cloud.prices: \"p\": expected an absolute path"), "{said}");
+        let said = of(&format!("{text}/etc/sluice/prices.json"), "main").expect_err("a call");
+        assert_eq!(said, "prices: a call names no file, only sluice.toml and config.yml name one");
     }
 
     #[test]
@@ -281,7 +410,16 @@ mod tests {
             (aws("colour: red"), "unknown field `colour`"),
             (aws("shared: 1"), "shared: expected true or false"),
             (aws("tags: {'': a}"), "tags: expected at most 40 names"),
-            (aws("vpc_name: lab"), "unknown field `vpc_name`"),
+            (aws("extra_vpcs: [lab]"), "unknown field `extra_vpcs`"),
+            (aws("vpc_name: 7"), "expected a string"),
+            (aws("default_vpcs: false"), "cloud.vpc_ids: missing for r"),
+            (
+                "type: gcp\nregions: [r]\nvpc_name: 7\nvpc_project_id: net".to_owned(),
+                "expected a string",
+            ),
+            ("type: kubernetes\ncontexts: [a, b]".to_owned(), "contexts: 2 of them: expected one"),
+            ("type: kubernetes\ncontexts: [3]".to_owned(), "the name of one context"),
+            ("type: kubernetes\ncontexts: [a]\ncontext: a".to_owned(), "none beside context"),
             (aws("machines: many"), "expected u32"),
             (aws("idle: soon"), "idle: \"soon\": expected a time"),
             (aws("creds: {access_key: hush}"), "creds.type: expected access_key or default"),

@@ -1,6 +1,6 @@
 //! `[source.cloud]` of sluice.toml: the cloud that makes a source's machines by its own API.
 
-use model::cloud_source::{CloudConfig, SpotPolicy};
+use model::cloud_source::{CloudConfig, OsImage, OsImages, SpotPolicy};
 use model::container::is_plain_path;
 use model::printable::is_unprintable;
 use serde::Deserialize;
@@ -32,6 +32,11 @@ pub(super) struct CloudToml {
     disk_gb: Option<u32>,
     install: Option<String>,
     subnets: Option<BTreeMap<String, String>>,
+    vpc_ids: Option<BTreeMap<String, String>>,
+    vpc_name: Option<String>,
+    default_vpcs: Option<bool>,
+    public_ips: Option<bool>,
+    os_images: Option<OsImagesToml>,
     security_groups: Option<Vec<String>>,
     identity: Option<String>,
     placement_group: Option<bool>,
@@ -43,6 +48,31 @@ pub(super) struct CloudToml {
     /// The credentials are in no file: they are given beside the table.
     #[serde(skip)]
     pub(super) has_given_credentials: bool,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OsImagesToml {
+    cpu: Option<OsImageToml>,
+    nvidia: Option<OsImageToml>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OsImageToml {
+    name: String,
+    owner: Option<OwnerToml>,
+    /// A key of dstack's without effect here: nobody logs in to a machine, its user data starts the agent.
+    #[allow(dead_code, reason = "taken, and not needed")]
+    user: Option<String>,
+}
+
+/// The number of an account is a number of YAML and TOML where it is not in quotes.
+#[derive(Debug, Deserialize)]
+#[serde(untagged, expecting = "expected the number of an account, or self")]
+enum OwnerToml {
+    Number(u64),
+    Text(String),
 }
 
 impl CloudToml {
@@ -69,6 +99,8 @@ impl CloudToml {
         if let Some(zone) = of_no_region {
             return Err(format!("subnets: {zone:?}: expected zones of the regions"));
         }
+        let vpc_ids = self.vpc_ids.clone().unwrap_or_default();
+        self.check_vpcs(&regions, &subnets)?;
         let security_groups = self.security_groups.clone().unwrap_or_default();
         names("security_groups", &security_groups)?;
         let tags = self.tags.clone().unwrap_or_default();
@@ -95,6 +127,10 @@ impl CloudToml {
             disk_gb,
             install,
             subnets,
+            vpc_ids,
+            vpc_name: self.vpc_name.clone(),
+            public_ips: self.public_ips,
+            os_images: self.os_images()?,
             security_groups,
             identity: name("identity", self.identity.as_ref())?,
             placement_group: self.placement_group.unwrap_or_default(),
@@ -111,12 +147,56 @@ impl CloudToml {
         Ok(cloud)
     }
 
+    /// Refuses VPCs of no region, two words for one VPC, and a region without any where default VPCs are not to be used.
+    fn check_vpcs(
+        &self,
+        regions: &[String],
+        subnets: &BTreeMap<String, String>,
+    ) -> Result<(), String> {
+        let ids = self.vpc_ids.iter().flatten();
+        names("vpc_ids", ids.clone().flat_map(|(region, vpc)| [region, vpc]))?;
+        if let Some((region, _)) = ids.clone().find(|(region, _)| !regions.contains(*region)) {
+            return Err(format!("vpc_ids: {region:?}: expected one of the regions"));
+        }
+        let is_vpc_name = |name: &String| (1..=256).contains(&name.len()) && is_line(name);
+        if let Some(name) = self.vpc_name.as_ref().filter(|name| !is_vpc_name(name)) {
+            return Err(format!("vpc_name: {name:?}: expected the name of a VPC"));
+        }
+        if self.vpc_name.is_some() && self.vpc_ids.is_some() {
+            return Err("vpc_ids: expected none beside vpc_name".into());
+        }
+        let has_vpc = |region: &String| {
+            self.vpc_name.is_some()
+                || ids.clone().any(|(of, _)| of == region)
+                || subnets.keys().any(|zone| zone.starts_with(region.as_str()))
+        };
+        let may_be_default = self.default_vpcs.unwrap_or(true);
+        match regions.iter().find(|region| !may_be_default && !has_vpc(region)) {
+            Some(region) => Err(format!(
+                "vpc_ids: missing for {region}: expected one, for default_vpcs is false"
+            )),
+            None => Ok(()),
+        }
+    }
+
+    fn os_images(&self) -> Result<OsImages, String> {
+        let Some(given) = &self.os_images else { return Ok(OsImages::default()) };
+        let cpu = given.cpu.as_ref().map(|image| os_image("cpu", image)).transpose()?;
+        let nvidia = given.nvidia.as_ref().map(|image| os_image("nvidia", image)).transpose()?;
+        Ok(OsImages { cpu, nvidia })
+    }
+
     /// Refuses a key that this kind of cloud does not have.
     fn check_keys(&self, kind: &str) -> Result<(), String> {
-        let table: [(&str, bool, &[&str]); 11] = [
+        let table: [(&str, bool, &[&str]); 16] = [
             ("metadata", self.metadata.is_some(), &["aws", "gcp"]),
             ("spot", self.spot.is_some(), &["aws", "gcp"]),
             ("subnets", self.subnets.is_some(), &["aws"]),
+            ("vpc_ids", self.vpc_ids.is_some(), &["aws"]),
+            ("vpc_name", self.vpc_name.is_some(), &["aws"]),
+            ("default_vpcs", self.default_vpcs.is_some(), &["aws"]),
+            ("public_ips", self.public_ips.is_some(), &["aws", "gcp"]),
+            ("os_images", self.os_images.is_some(), &["aws"]),
             ("security_groups", self.security_groups.is_some(), &["aws", "gcp"]),
             ("identity", self.identity.is_some(), &["aws", "gcp"]),
             ("placement_group", self.placement_group.is_some(), &["aws"]),
@@ -137,9 +217,13 @@ impl CloudToml {
 
 /// What a kind cannot do without.
 fn check_needs(kind: &str, cloud: &CloudConfig) -> Result<(), String> {
-    let without = cloud.regions.iter().find(|region| cloud.image(region).is_none());
+    let has_image = |region: &String| cloud.os_images.are_all() || cloud.image(region).is_some();
+    let without = cloud.regions.iter().find(|region| !has_image(region));
     match (kind, without) {
-        ("aws" | "gcp", Some(region)) => {
+        ("aws", Some(region)) => Err(format!(
+            "image: missing for {region}: expected the image that has the program, or os_images of cpu and nvidia"
+        )),
+        ("gcp", Some(region)) => {
             Err(format!("image: missing for {region}: expected the image that has the program"))
         }
         ("gcp", None) if cloud.project.is_none() => {
@@ -150,6 +234,29 @@ fn check_needs(kind: &str, cloud: &CloudConfig) -> Result<(), String> {
         }
         _ => Ok(()),
     }
+}
+
+/// An image by its name, which may have spaces, and its owner.
+fn os_image(of: &str, given: &OsImageToml) -> Result<OsImage, String> {
+    let name = given.name.clone();
+    if !(3..=128).contains(&name.len()) || !is_line(&name) {
+        return Err(format!("os_images.{of}.name: {name:?}: expected the name of an image"));
+    }
+    let owner = match &given.owner {
+        None => "self".to_owned(),
+        // Zeros before the number are part of it.
+        Some(OwnerToml::Number(number)) => format!("{number:012}"),
+        Some(OwnerToml::Text(text)) => text.clone(),
+    };
+    let is_account = owner.len() == 12 && owner.bytes().all(|b| b.is_ascii_digit());
+    if owner != "self" && !is_account {
+        return Err(format!("os_images.{of}.owner: {owner:?}: expected 12 digits, or self"));
+    }
+    Ok(OsImage { name, owner })
+}
+
+fn is_line(text: &str) -> bool {
+    !text.chars().any(char::is_control)
 }
 
 /// Whether it is a zone of Google's: its region, and a letter.
@@ -165,7 +272,6 @@ fn is_name(text: &str) -> bool {
 
 /// Whether a tag is as clouds take them: a name of up to 128 bytes, a text of up to 256, on one line.
 fn is_tag((key, value): (&String, &String)) -> bool {
-    let is_line = |text: &str| !text.chars().any(char::is_control);
     (1..=128).contains(&key.len()) && value.len() <= 256 && is_line(key) && is_line(value)
 }
 
@@ -234,12 +340,19 @@ mod tests {
         assert_eq!(small.image("eu-west-1"), Some("ami-1"));
         let more = "regions = ['eu-west-1', 'eu-west-2']\nimage = 'ami-1'\nspot = 'auto'\nefa = true\n\
             images = { eu-west-2 = 'ami-2' }\nsubnets = { eu-west-1a = 'subnet-1' }\n\
-            endpoint = 'http://127.0.0.1:5000/'\n";
+            endpoint = 'http://127.0.0.1:5000/'\nvpc_ids = { eu-west-2 = 'vpc-2' }\ndefault_vpcs = false\n\
+            public_ips = false\nos_images = { nvidia = { name = 'lab gpu', owner = 12345678901 } }\n";
         let more = read("aws", more).expect("it is good");
         let images = ["eu-west-1", "eu-west-2"].map(|region| more.image(region));
         assert_eq!(images, [Some("ami-1"), Some("ami-2")]);
         assert!(more.spot.takes(true) && more.spot.takes(false) && more.efa);
         assert_eq!(more.endpoint.as_deref(), Some("http://127.0.0.1:5000"));
+        assert_eq!((more.vpc_ids["eu-west-2"].as_str(), more.public_ips), ("vpc-2", Some(false)));
+        let image = OsImage { name: "lab gpu".into(), owner: "012345678901".into() };
+        assert_eq!((more.os_images.of(true), more.os_images.of(false)), (Some(&image), None));
+        let both = "regions = ['r']\nos_images = { cpu = { name = 'lab', user = 'ubuntu' }, nvidia = { name = 'lab' } }";
+        let both = read("aws", both).expect("an image without an id");
+        assert_eq!(both.os_images.of(false).map(|image| image.owner.as_str()), Some("self"));
         let key = "regions = ['us-1']\nssh_key = 'k'\ncredentials = '/etc/key'";
         assert!(read("lambda", key).is_ok());
     }
@@ -258,6 +371,47 @@ mod tests {
             ("aws", "regions = ['r']\ndisk_gb = 0", "disk_gb: 0: expected 1 to"),
             ("aws", "regions = ['r']\ntags = { \"\" = 'a' }", "tags: expected at most 40 names"),
             ("aws", "colour = 'red'", "unknown field `colour`"),
+            (
+                "aws",
+                "regions = ['r']\nvpc_ids = { s = 'vpc-1' }",
+                "vpc_ids: \"s\": expected one of",
+            ),
+            ("aws", "regions = ['r']\nvpc_name = ''", "vpc_name: \"\": expected the name"),
+            (
+                "aws",
+                "regions = ['r']\nvpc_name = 'a'\nvpc_ids = { r = 'b' }",
+                "vpc_ids: expected none",
+            ),
+            (
+                "aws",
+                "regions = ['r']\ndefault_vpcs = false",
+                "vpc_ids: missing for r: expected one",
+            ),
+            (
+                "aws",
+                "regions = ['r']\nos_images = { cpu = { name = 'lab' } }",
+                "image: missing for r: expected the image that has the program, or os_images",
+            ),
+            (
+                "aws",
+                "regions = ['r']\nos_images = { cpu = { name = 'lab', owner = 'me' } }",
+                "os_images.cpu.owner: \"me\": expected 12 digits, or self",
+            ),
+            (
+                "aws",
+                "regions = ['r']\nos_images = { cpu = { name = 'a' } }",
+                "os_images.cpu.name: \"a\": expected the name of an image",
+            ),
+            (
+                "gcp",
+                "regions = ['r']\nvpc_ids = { r = 'a' }",
+                "vpc_ids: a source of kind gcp has none",
+            ),
+            (
+                "lambda",
+                "regions = ['r']\npublic_ips = false",
+                "public_ips: a source of kind lambda",
+            ),
             ("gcp", "regions = ['us-central1']\nimage = 'i'", "expected zones, as us-central1-a"),
             ("gcp", "regions = ['us-central1-a']\nimage = 'i'", "project: missing"),
             ("lambda", "regions = ['z']", "ssh_key: missing"),

@@ -2,7 +2,7 @@
 //!
 //! A file for each subject: `priority`, `power`, `preempt_requeue`, `process`, `site` (prolog, epilog, folders), `show_config`,
 //! `sluice_toml` (what slurm.conf has no words for), `toml_value` (its texts), `machine_source` (its `[[source]]`), `cloud_source`
-//! and `pod_source` (the tables of a cloud and of Kubernetes in that), `backend` (a source that a call gives, by the same types), `budget` (its `[[budget]]`), `oidc` (its `[oidc]`), `slurmdbd_conf` (the purge of the books).
+//! and `pod_source` (the tables of a cloud and of Kubernetes in that), `backend` (a source that a call gives, by the same types), `projects_file` (dstack's `config.yml`, which has backends), `budget` (its `[[budget]]`), `oidc` (its `[oidc]`), `slurmdbd_conf` (the purge of the books).
 
 pub mod backend;
 mod budget;
@@ -15,6 +15,7 @@ mod power;
 mod preempt_requeue;
 mod priority;
 mod process;
+pub mod projects_file;
 mod show_config;
 mod site;
 mod sluice_toml;

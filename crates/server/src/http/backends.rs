@@ -1,11 +1,11 @@
 //! The calls about backends. Credentials are encrypted before they reach the writer, and are in no answer.
 
-use crate::configure::backend::{self, GivenCredentials};
+use crate::configure::backend::{self, GivenBackend, GivenCredentials};
 use crate::secret::backend as stored;
 use crate::shared::Shared;
 use cluster::Command;
 use cluster::authorise::{Act, authorise};
-use model::backend::{Backend, BackendOrigin, source_name};
+use model::backend::{Backend, BackendOrigin};
 use model::bounds;
 use model::principal::Principal;
 use model::reason::Refusal;
@@ -32,21 +32,37 @@ pub async fn answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<A
 pub fn values(text: &str) -> Result<Value, Refusal> {
     bounds::BACKEND_BYTES.hold(text.len())?;
     let values = dstack::yaml_file::values(text.as_bytes());
-    values.map_err(|fault| Refusal::Other(format!("backend: {fault}")))
+    values.map_err(refused)
 }
 
-/// Makes a backend by a call, or changes it. One of `config.yml` stays that file's.
+/// Makes a backend by a call, or changes it. One of `config.yml` stays that file's, and keeps the price file that no call names.
 pub async fn set(
     shared: &Arc<Shared>,
     by: Principal,
     project: String,
     given: &Value,
 ) -> Result<(), Refusal> {
-    let name = source_name(given["type"].as_str().unwrap_or_default(), &project);
-    let known = shared.read().backends.get(&name).map(|known| known.origin);
-    let is_of_file = known == Some(BackendOrigin::File);
-    let origin = if is_of_file { BackendOrigin::File } else { BackendOrigin::Call };
-    set_from(shared, by, project, given, origin).await
+    authorise(&shared.read(), &by, Act::Administer)?;
+    let mut given = backend::read(given, &project).map_err(refused)?;
+    let name = given.source.name.clone();
+    let notices = given.notices.join("; ");
+    let known = shared.read().backends.get(&name).cloned();
+    let origin = match known.filter(|known| known.origin == BackendOrigin::File) {
+        Some(known) => {
+            given.source.kind.keep_prices(&known.source.kind);
+            known.origin
+        }
+        None => BackendOrigin::Call,
+    };
+    set_from(shared, by, project, given, origin).await?;
+    if !notices.is_empty() {
+        tracing::info!("backend {name}: {notices}");
+    }
+    Ok(())
+}
+
+fn refused(why: impl std::fmt::Display) -> Refusal {
+    Refusal::Other(format!("backend: {why}"))
 }
 
 /// Makes a backend, or changes it. Credentials that are not said are those that it has.
@@ -54,12 +70,10 @@ pub async fn set_from(
     shared: &Arc<Shared>,
     by: Principal,
     project: String,
-    given: &Value,
+    given: GivenBackend,
     origin: BackendOrigin,
 ) -> Result<(), Refusal> {
     authorise(&shared.read(), &by, Act::Administer)?;
-    let refused = |why: String| Refusal::Other(format!("backend: {why}"));
-    let given = backend::read(given, &project).map_err(refused)?;
     let source = given.source;
     let _sealing = shared.sealing.read().await;
     let credentials = match given.credentials {
@@ -70,7 +84,7 @@ pub async fn set_from(
             let known = state.backend(&project, source.kind.name());
             let credentials = known.and_then(|known| known.credentials.clone());
             if required && credentials.is_none() {
-                return Err(refused("creds: missing: expected its keys".into()));
+                return Err(refused("creds: missing: expected its keys"));
             }
             credentials
         }

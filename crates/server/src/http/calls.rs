@@ -250,7 +250,10 @@ async fn full_answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<
         Call::DeletePartition { name } => {
             change_answer(shared.writer.run(Command::RemovePartition { name }, by).await?)
         }
-        Call::Reconfigure { files } => reconfigure(shared, by, files).await,
+        Call::Reconfigure { files } => match reconfigure(shared, by, files).await? {
+            Reconfigured::Whole => Ok(Answer::Done),
+            Reconfigured::ExceptBackend(why) => Err(Refusal::Other(why)),
+        },
         Call::History(filter) => {
             // A record that is made of the state alone lacks what the attempt knew.
             shared.books.wait_settled().await;
@@ -543,11 +546,19 @@ async fn cancel_jobs(
     }
 }
 
+/// What of the configuration that was read again is in force.
+pub enum Reconfigured {
+    Whole,
+    /// All of it but a backend of `config.yml`, which is refused: the line says both.
+    ExceptBackend(String),
+}
+
+/// Reads the configuration again. A refusal changes nothing.
 pub async fn reconfigure(
     shared: &Arc<Shared>,
     by: Principal,
     files: Option<BTreeMap<String, String>>,
-) -> Result<Answer, Refusal> {
+) -> Result<Reconfigured, Refusal> {
     authorise(&shared.read(), &by, Act::Administer)?;
     let (dir, machine) = (shared.setup.config_dir.as_deref(), shared.setup.machine.as_ref());
     let config = match (dir, files) {
@@ -565,8 +576,12 @@ pub async fn reconfigure(
     shared.agents.send_policies(&policies::policies(shared));
     let nodes: Vec<String> = shared.read().nodes.keys().cloned().collect();
     hardware::check(shared, &nodes).await;
-    backends_file::make(shared, projects).await?;
-    Ok(Answer::Done)
+    Ok(match backends_file::make(shared, projects).await {
+        Ok(()) => Reconfigured::Whole,
+        Err(why) => Reconfigured::ExceptBackend(format!(
+            "the configuration is in force, except for a backend: {why}"
+        )),
+    })
 }
 
 fn script(shared: &Shared, by: &Principal, job: JobId) -> Result<Answer, Refusal> {

@@ -15,6 +15,7 @@ use crate::fleet::program::Program;
 use crate::http::Routers;
 use crate::http::backends_file;
 use crate::http::body_limits::BodyLimits;
+use crate::http::calls::{Reconfigured, reconfigure};
 use crate::http::clients_port::ClientsPort;
 use crate::http::drain::{Drain, Drainer};
 use crate::http::port_tls::PortTls;
@@ -190,11 +191,13 @@ async fn make_backends(shared: &Arc<Shared>) {
     }
 }
 
-/// SIGHUP is `scontrol reconfigure`: it reads the configuration again, and a bad one changes nothing.
+/// SIGHUP is `scontrol reconfigure`: it reads the configuration again, and a bad one changes nothing. A backend that is refused after
+/// the files were good stays as it was by itself.
 async fn reconfigure_on_hangup(shared: Arc<Shared>, mut hangup: Signal) {
     while hangup.recv().await.is_some() {
-        match http::calls::reconfigure(&shared, server_principal(), None).await {
-            Ok(_) => tracing::info!("SIGHUP: the configuration was read again"),
+        match reconfigure(&shared, server_principal(), None).await {
+            Ok(Reconfigured::Whole) => tracing::info!("SIGHUP: the configuration was read again"),
+            Ok(Reconfigured::ExceptBackend(why)) => tracing::error!("SIGHUP: {why}"),
             Err(why) => tracing::error!("SIGHUP: the configuration stays as it was: {why}"),
         }
     }

@@ -5,6 +5,7 @@ use super::slurm::submit::caller::{self, ProcessSurroundings};
 use super::verb::{VerbError, VerbResult};
 use ::dstack::configuration::{self, load};
 use ::dstack::server_settings;
+use ::server::configure::projects_file;
 use ::slurm::conf::{RealFiles, load_dir};
 use ::slurm::option::invocation::{self, Batch, Caller, Invocation};
 use ::slurm::option::{Command, OptionError};
@@ -87,7 +88,10 @@ fn check(path: &Path) -> Findings {
         return findings;
     }
     let of_folder = |name: &OsStr| CONF_FILES.iter().any(|known| name == *known);
-    if path.file_name().is_some_and(of_folder) {
+    // dstack's file acts beside slurm.conf alone.
+    let is_beside = path.file_name().is_some_and(|name| name == projects_file::FILE)
+        && path.with_file_name("slurm.conf").exists();
+    if is_beside || path.file_name().is_some_and(of_folder) {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         slurm_conf(folder.unwrap_or(Path::new(".")), &mut findings);
         return findings;
@@ -134,6 +138,13 @@ fn slurm_conf(dir: &Path, findings: &mut Findings) {
             });
         }
         Err(errors) => findings.errors = errors.iter().map(ToString::to_string).collect(),
+    }
+    let line = |line: String| format!("{}/{line}", dir.display());
+    match projects_file::read(dir) {
+        Ok(file) => {
+            findings.notices.extend(file.into_iter().flat_map(|file| file.notices).map(line));
+        }
+        Err(why) => findings.errors.push(line(why)),
     }
 }
 

@@ -143,6 +143,33 @@ fn settings_of_dstacks_server_are_named_as_without_effect() {
     assert!(said.ends_with("config.yml: good (settings of dstack's server)\n"), "{said}");
 }
 
+#[test]
+fn config_yml_beside_slurm_conf_is_checked_with_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let conf = "ClusterName=test\nNodeName=node1 CPUs=8 RealMemory=4000\n\
+                PartitionName=main Nodes=node1 Default=YES State=UP\n";
+    std::fs::write(dir.path().join("slurm.conf"), conf).unwrap();
+    let file = dir.path().join("config.yml");
+    let lambda = "{type: lambda, regions: [us-west-1], ssh_key: lab}";
+    let aws = "{type: aws, regions: [eu-west-1], image: ami-1, vpc_ids: {eu-west-2: vpc-1}}";
+    let write = |backends: &str| {
+        let text = format!("projects: [{{name: main, backends: [{backends}]}}]\nplugins: [p]\n");
+        std::fs::write(&file, text).unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        std::fs::set_permissions(&file, mode).unwrap();
+    };
+    write(lambda);
+    for given in [".", "config.yml"] {
+        let (said, good) = check(dir.path(), &[given]);
+        assert!(good && said.contains("/config.yml: `plugins` has no effect here"), "{said}");
+        assert!(!said.contains("`projects`"), "{said}");
+    }
+    write(&format!("{lambda}, {aws}"));
+    let (said, good) = check(dir.path(), &["."]);
+    let line = "./config.yml: project main: backend: cloud.vpc_ids: \"eu-west-2\": expected";
+    assert!(!good && said.contains(line), "{said}");
+}
+
 /// The files that people bring along: theirs are present only where the project is developed.
 fn brought_along() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");

@@ -2,6 +2,8 @@
 
 use crate::harness::processes::supervisors;
 use crate::harness::{Cluster, is_alive, signal, until};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 const CONF: &str = "\
 ClusterName=test
@@ -106,6 +108,17 @@ fn up_log_is_json_where_that_is_asked_for() {
     assert_eq!((&line["job"], &line["level"]), (&"1".into(), &"INFO".into()));
 }
 
+/// Makes a file readable for the server's user alone. A server of root's has given root up.
+fn give_to_server(cluster: &Cluster, path: &Path) {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", cluster.pid("server")));
+    let status = status.expect("the server's process");
+    let ids = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+    let id = ids.and_then(|ids| ids.split_whitespace().next()?.parse().ok());
+    std::os::unix::fs::chown(path, Some(id.expect("a user id")), None).expect("its owner");
+    let mode = std::fs::Permissions::from_mode(0o600);
+    std::fs::set_permissions(path, mode).expect("its mode");
+}
+
 #[test]
 fn up_hangup_reads_the_configuration_again_and_ends_nothing() {
     let cluster = Cluster::up(CONF);
@@ -122,6 +135,20 @@ fn up_hangup_reads_the_configuration_again_and_ends_nothing() {
         signal(cluster.pid(of), "HUP");
         until("the partition", || partitions().contains(&format!("more{number}")).then_some(()));
     }
+    // A backend that is refused does not hold the rest of the configuration up, and the log does not say that it does.
+    cluster.write_conf("slurm.conf", &format!("{CONF}PartitionName=beside Nodes=node1\n"));
+    let keyless = "{type: lambda, regions: [us-west-1], ssh_key: lab}";
+    let file = format!("projects: [{{name: main, backends: [{keyless}]}}]\n");
+    cluster.write_conf("config.yml", &file);
+    give_to_server(&cluster, &cluster.path("conf").join("config.yml"));
+    signal(cluster.pid("server"), "HUP");
+    let refused = "the configuration is in force, except for a backend: config.yml: project main: \
+                   backend: creds: missing";
+    let line = until("the line", || lines(&cluster, refused).into_iter().next());
+    assert!(line.contains("SIGHUP: ") && partitions().contains("beside"), "{line}");
+    assert!(lines(&cluster, "stays as it was").is_empty(), "{}", cluster.log("server"));
+    let said = cluster.shell("scontrol reconfigure");
+    assert!(said.code != 0 && said.stderr.contains(refused), "{said:?}");
     // A configuration that cannot be read changes nothing, and the log says so.
     cluster.write_conf("slurm.conf", "Nonsense=1\n");
     signal(cluster.pid("server"), "HUP");

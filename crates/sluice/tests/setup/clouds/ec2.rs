@@ -66,12 +66,9 @@ pub(super) fn with_moto(module: &str, name: &str, test: impl FnOnce(&str)) {
     test(&moto.address);
 }
 
-/// Has moto make a machine with the cluster's tag, which the server has not asked for.
-fn make_stranger(moto: &str) {
-    let tag = "TagSpecification.1.ResourceType=instance&TagSpecification.1.Tag.1.Key=sluice-cluster\
-               &TagSpecification.1.Tag.1.Value=machines";
-    let kind = "ImageId=ami-test&InstanceType=t3.nano&MinCount=1&MaxCount=1";
-    let body = format!("Action=RunInstances&Version=2016-11-15&{kind}&{tag}");
+/// What moto answers to a call that the server has not made.
+fn ask_moto(moto: &str, form: &str) -> String {
+    let body = format!("Version=2016-11-15&{form}");
     let scope = "Credential=AKIAGOOD/20200101/eu-west-1/ec2/aws4_request";
     let host = moto.trim_start_matches("http://");
     let request = format!(
@@ -84,7 +81,30 @@ fn make_stranger(moto: &str) {
     stream.write_all(request.as_bytes()).expect("a request");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("an answer");
+    answer
+}
+
+/// Has moto make a machine with the cluster's tag, which the server has not asked for.
+fn make_stranger(moto: &str) {
+    let tag = "TagSpecification.1.ResourceType=instance&TagSpecification.1.Tag.1.Key=sluice-cluster\
+               &TagSpecification.1.Tag.1.Value=machines";
+    let kind = "ImageId=ami-test&InstanceType=t3.nano&MinCount=1&MaxCount=1";
+    let answer = ask_moto(moto, &format!("Action=RunInstances&{kind}&{tag}"));
     assert!(answer.contains("<instanceId>"), "{answer}");
+}
+
+/// Has moto make a VPC of the name `lab` with a subnet in the zone eu-west-1b, whose id is returned.
+fn make_vpc(moto: &str) -> String {
+    let element = |answer: &str, name: &str| {
+        let (_, rest) = answer.split_once(&format!("<{name}>")).expect(answer);
+        rest.split('<').next().unwrap_or_default().to_owned()
+    };
+    let tag = "TagSpecification.1.ResourceType=vpc&TagSpecification.1.Tag.1.Key=Name\
+               &TagSpecification.1.Tag.1.Value=lab";
+    let vpc = ask_moto(moto, &format!("Action=CreateVpc&CidrBlock=10.7.0.0/16&{tag}"));
+    let of = format!("VpcId={}&AvailabilityZone=eu-west-1b", element(&vpc, "vpcId"));
+    let subnet = ask_moto(moto, &format!("Action=CreateSubnet&CidrBlock=10.7.1.0/24&{of}"));
+    element(&subnet, "subnetId")
 }
 
 /// A file with the keys for the API, as AWS's own tools write it.
@@ -214,6 +234,36 @@ fn up_job_of_a_spot_machine_is_warned_and_runs_again_when_the_cloud_takes_it_bac
     });
 }
 
+#[test]
+fn up_machine_is_in_a_subnet_of_the_sites_vpc_and_from_an_image_of_its_name() {
+    let name = "up_machine_is_in_a_subnet_of_the_sites_vpc_and_from_an_image_of_its_name";
+    with_moto("ec2", name, |moto| {
+        let subnet = make_vpc(moto);
+        let site = Site::up(PROXY, &[moto], |cloud| {
+            let key = credentials(cloud, "key", "AKIAGOOD", "secret");
+            let prices = prices(cloud, &json!({"t3.small": {"on_demand": 3.6}}));
+            let image = "{ name = 'lab image' }";
+            let more = format!(
+                "prices = '{prices}'\ntypes = ['t3.small']\ntags = {{ team = 'vision' }}\n\
+                 vpc_name = 'lab'\ndefault_vpcs = false\npublic_ips = false\n\
+                 os_images = {{ cpu = {image}, nvidia = {image} }}"
+            );
+            source(cloud, "ec2", &key, 1, &more).replace("image = 'ami-test'\n", "")
+        });
+        let job = site.submit("", "true");
+        assert_eq!(site.cluster.cluster().await_end(job), "COMPLETED|0:0");
+        site.await_none(seconds(60));
+        let created = site.cloud.logged("create");
+        assert_eq!(created.len(), 1, "{created:?}");
+        let made = ["subnet", "public", "image"].map(|key| text(&created[0], key));
+        assert_eq!(made, [subnet.as_str(), "false", "ami-test"]);
+        let tags = created[0]["tags"].as_array().expect("tags");
+        assert!(tags.contains(&json!("team")), "{tags:?}");
+        let prices = BTreeMap::from([("t3.small@eu-west-1b", 36_000)]);
+        site.compare_bill(&prices, BILL_SLACK_MS);
+    });
+}
+
 /// The agents of the cloud are an ordinary user's and have no disks: the job that asks for one fails by it, and all the rest is
 /// as with a disk.
 #[test]
@@ -295,6 +345,7 @@ fn up_wrong_words_about_a_cloud_are_one_line_of_the_log_each() {
                 source(cloud, "priceless", &good, 1, &format!("{types}\nprices = '{prices}'")),
                 source(cloud, "keyless", "/nowhere/key", 1, types),
                 source(cloud, "imageless", &good, 1, types).replace("ami-test", "ami-none"),
+                source(cloud, "vpcless", &good, 1, &format!("{types}\nvpc_name = 'none'")),
             ]
             .concat()
         });
@@ -308,6 +359,7 @@ fn up_wrong_words_about_a_cloud_are_one_line_of_the_log_each() {
             ("priceless", "no type can be offered: 1 types of eu-west-1 have no price in"),
             ("keyless", "credentials: /nowhere/key: "),
             ("imageless", "image ami-none: there is none in eu-west-1"),
+            ("vpcless", "VPC none: there is none in eu-west-1"),
         ] {
             let line = until(source, || {
                 let log = site.cluster.log();

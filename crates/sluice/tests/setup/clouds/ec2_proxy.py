@@ -153,10 +153,13 @@ def values(form, name):
 
 
 def images(form):
+    asked = values(form, "ImageId")
+    if not asked and form.get("Owner.1") == "self" and form.get("Filter.1.Value.1") == "lab image":
+        asked = ["ami-test"]
     items = "".join(
         f"<item><imageId>{image}</imageId><architecture>x86_64</architecture>"
         f"<rootDeviceName>/dev/xvda</rootDeviceName></item>"
-        for image in values(form, "ImageId")
+        for image in asked
         if image == "ami-test"
     )
     return f"<DescribeImagesResponse><imagesSet>{items}</imagesSet></DescribeImagesResponse>".encode()
@@ -192,8 +195,14 @@ def run_instances(form, body, headers, now):
         TOKENS[token] = (asked, text)
         id = re.search(rb"<instanceId>(i-[0-9a-f]+)</instanceId>", text).group(1).decode()
         spot = form.get("InstanceMarketOptions.MarketType") == "spot"
-        zone = form.get("Placement.AvailabilityZone")
-        note("create", id=id, token=token, type=form["InstanceType"], spot=spot, zone=zone)
+        made = {
+            "zone": form.get("Placement.AvailabilityZone"),
+            "image": form["ImageId"],
+            "subnet": form.get("NetworkInterface.1.SubnetId"),
+            "public": form.get("NetworkInterface.1.AssociatePublicIpAddress"),
+            "tags": [form[key] for key in form if re.fullmatch(r"TagSpecification\.1\.Tag\.\d+\.Key", key)],
+        }
+        note("create", id=id, token=token, type=form["InstanceType"], spot=spot, **made)
         script = base64.b64decode(form["UserData"]).decode()
         own, machines = f"http://{address()}/imds", f"http://{address()}/imds/{id}"
         start(id, script.replace(f"'{own}'", f"'{machines}'"))

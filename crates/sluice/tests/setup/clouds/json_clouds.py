@@ -29,6 +29,10 @@ LAMBDA_TYPES = {
         "regions_with_capacity_available": [{"name": "us-west-1", "description": "California, USA"}],
     }
 }
+SUBNETWORKS = [
+    {"name": name, "network": f"https://www.googleapis.com/compute/v1/projects/net/global/networks/{network}"}
+    for name, network in (("lab-b", "lab"), ("aside", "other"), ("lab-a", "lab"))
+]
 INSTANCES = {}  # of Google, by name
 DISKS = {}  # of Google, by name
 OPERATIONS = {}  # by name
@@ -151,7 +155,9 @@ def insert(request, body):
             "labels": body["labels"],
             "creationTimestamp": stamp,
         }
-        note("create", id=name, token=body["labels"]["sluice-token"], type=kind, spot=False)
+        interface = body["networkInterfaces"][0]
+        token = body["labels"]["sluice-token"]
+        note("create", id=name, token=token, type=kind, spot=False, interface=interface)
         start(name, body["metadata"]["items"][0]["value"])
         made = operation("RUNNING")
     REQUESTS[request] = made["name"]
@@ -202,6 +208,10 @@ class Clouds(Handler):
                 raise refusal(401, "authError")
             with LOCK:
                 return google(self.command, found.group(1), found.group(2), query, body)
+        if url.path == "/compute/v1/projects/net/regions/us-central1/subnetworks":
+            if bearer != "Bearer gcp-token":
+                raise refusal(401, "authError")
+            return {"items": SUBNETWORKS}
         if url.path.startswith("/api/v1"):
             if bearer != "Bearer lambda-key":
                 raise Fault(401, {"error": {"code": "global/invalid-api-key", "message": "API key was invalid."}})

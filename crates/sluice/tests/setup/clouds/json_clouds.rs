@@ -47,7 +47,8 @@ fn sources(cloud: &Cloud, private_key: &str) -> String {
     let google = |name: &str, credentials: &str| {
         format!(
             "{}endpoint = 'http://{}/compute/v1'\nregions = ['us-central1-a']\nproject = 'lab'\n\
-             image = 'images/lab'\nprices = '{prices}'\ncredentials = '{credentials}'\ndisk_gb = 8\n",
+             image = 'images/lab'\nprices = '{prices}'\ncredentials = '{credentials}'\ndisk_gb = 8\n\
+             network = 'projects/net/global/networks/lab'\npublic_ips = false\n",
             source(name, "gcp"),
             cloud.address
         )
@@ -93,9 +94,14 @@ fn up_jobs_run_on_machines_of_google_and_of_lambda() {
     }
     assert_eq!(site.cluster.cluster().read("ran").lines().count(), 2);
     site.await_none(seconds(60));
-    let types: Vec<String> =
-        site.cloud.logged("create").iter().map(|line| text(line, "type")).collect();
+    let created = site.cloud.logged("create");
+    let types: Vec<String> = created.iter().map(|line| text(line, "type")).collect();
     assert_eq!(types, ["e2-medium", "cpu_4x_general"]);
+    // The machine is in a subnetwork of the network that is named, which is another project's, and has no public address.
+    let network = "projects/net/global/networks/lab";
+    let subnetwork = "projects/net/regions/us-central1/subnetworks/lab-a";
+    let interface = json!({"network": network, "subnetwork": subnetwork});
+    assert_eq!(created[0]["interface"], interface);
     assert!(!site.cloud.logged("sold_out").is_empty(), "the next offer is tried");
     // Lambda tells its prices itself.
     let prices =

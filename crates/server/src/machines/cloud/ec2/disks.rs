@@ -107,9 +107,11 @@ impl Ec2Source {
     /// The zone of a new disk: the one that is asked for, else one that machines can be in.
     fn disk_zone(&self, order: &DiskOrder) -> Result<String, SourceError> {
         let region = order.place.region.as_str();
-        let of_subnets = self.cloud.subnets.keys().find(|zone| zone.starts_with(region));
-        if let Some(zone) = order.place.zone.as_ref().or(of_subnets) {
+        if let Some(zone) = &order.place.zone {
             return Ok(zone.clone());
+        }
+        if let Some(zone) = self.subnets(region)?.into_keys().next() {
+            return Ok(zone);
         }
         let form = Form::default().with_filter(1, "state", ["available"]);
         let text = self.api.call(region, "DescribeAvailabilityZones", &form)?;

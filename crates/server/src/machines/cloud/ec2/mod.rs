@@ -1,16 +1,18 @@
 //! Amazon EC2 as a source of machines, by its own HTTP API.
 //!
 //! `sign` is the signature of a call, `credentials` the key for it, `api` one call, `instance_type` what EC2 tells of its types,
-//! `offer_list` the offers that come of it, `run_instances` the form of a machine's making, `disks` the
-//! volumes of EBS.
+//! `offer_list` the offers that come of it, `images` and `subnets` what machines are made from and where, `run_instances` the form of
+//! a machine's making, `disks` the volumes of EBS.
 
 mod api;
 mod credentials;
 mod disks;
+mod images;
 mod instance_type;
 mod offer_list;
 mod run_instances;
 mod sign;
+mod subnets;
 #[cfg(test)]
 mod tests;
 
@@ -28,7 +30,7 @@ use model::price::Price;
 use model::time::Timestamp;
 use roxmltree::Node;
 use run_instances::{Image, RunOrder};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -58,7 +60,10 @@ pub struct Ec2Source {
 struct Facts {
     /// By region.
     types: HashMap<String, (Instant, Vec<InstanceType>)>,
-    images: HashMap<String, (Instant, Image)>,
+    /// By region, and by what was asked for there.
+    images: HashMap<(String, String), (Instant, Image)>,
+    /// The subnet of each zone of a VPC, by region.
+    subnets: HashMap<String, (Instant, BTreeMap<String, String>)>,
     /// The spot prices that were told last, by zone and type. They move all the time: what moves little is not told anew.
     spot_prices: HashMap<(String, String), Price>,
 }
@@ -110,29 +115,6 @@ impl Ec2Source {
         types.retain(|of: &InstanceType| self.cloud.takes_type(&of.name));
         self.facts().types.insert(region.to_owned(), (Instant::now(), types.clone()));
         Ok(types)
-    }
-
-    /// What EC2 tells of the image of a region.
-    fn image(&self, region: &str) -> Result<Image, SourceError> {
-        if let Some((at, image)) = self.facts().images.get(region)
-            && at.elapsed() < FACTS_LIFE
-        {
-            return Ok(image.clone());
-        }
-        let id = self.cloud.image(region);
-        let id = id.ok_or_else(|| SourceError::refused(format!("no image for {region}")))?;
-        let form = Form::default().with_list("ImageId", [id]);
-        let text = self.api.call(region, "DescribeImages", &form)?;
-        let document = parse("DescribeImages", &text)?;
-        let image = items(document.root_element(), "imagesSet").first().map(|item| Image {
-            id: id.to_owned(),
-            architecture: value(*item, "architecture").unwrap_or("x86_64").to_owned(),
-            root_device: value(*item, "rootDeviceName").unwrap_or("/dev/sda1").to_owned(),
-        });
-        let missing = || SourceError::refused(format!("image {id}: there is none in {region}"));
-        let image = image.ok_or_else(missing)?;
-        self.facts().images.insert(region.to_owned(), (Instant::now(), image.clone()));
-        Ok(image)
     }
 
     /// The machines of a region with these values of tags.
@@ -200,7 +182,10 @@ impl MachineSource for Ec2Source {
         let types = self.types(region)?;
         let kind = types.iter().find(|of| of.name == name);
         let missing = || SourceError::refused(format!("{name}: no such type in {region}"));
-        let (kind, image) = (kind.ok_or_else(missing)?, self.image(region)?);
+        let kind = kind.ok_or_else(missing)?;
+        let image = self.image(region, kind.gpus.is_some())?;
+        let place = order.zone.as_deref().unwrap_or_else(|| place_of(&order.offer.id));
+        let subnet = self.subnet(region, place)?;
         let script = user_data::script(&self.cloud, order, Some("aws"))?;
         let run = RunOrder {
             source: &self.name,
@@ -208,7 +193,8 @@ impl MachineSource for Ec2Source {
             cloud: &self.cloud,
             kind,
             image: &image,
-            place: order.zone.as_deref().unwrap_or_else(|| place_of(&order.offer.id)),
+            place,
+            subnet: subnet.as_deref(),
             zone: order.zone.as_deref(),
             options: &order.options,
             spot: order.offer.spot,

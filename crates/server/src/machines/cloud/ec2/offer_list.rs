@@ -1,5 +1,5 @@
-//! The offers of EC2: the types of each region, or of each zone that the site has a subnet in, with their prices. A type without
-//! a price is not offered: nobody could say what it costs.
+//! The offers of EC2: the types of each region, or of each zone that the site or its VPC has a subnet in, with their prices. A type
+//! without a price is not offered: nobody could say what it costs.
 
 use super::api::{Form, items, value};
 use super::instance_type::InstanceType;
@@ -29,13 +29,10 @@ impl Ec2Source {
         let mut offers = Vec::new();
         let mut unpriced = 0;
         for region in &self.cloud.regions {
-            let architecture = self.image(region)?.architecture;
-            let mut types = self.types(region)?;
-            types.retain(|of| {
-                of.architectures.is_empty() || of.architectures.contains(&architecture)
-            });
+            let types = self.types_of_images(region)?;
             let spot = self.spot_prices(region, &types)?;
-            let zones = self.zones(region);
+            let subnets = self.subnets(region)?;
+            let zones: Vec<&str> = subnets.keys().map(String::as_str).collect();
             let offered = self.offered(region, &zones)?;
             let places = if zones.is_empty() { vec![region.as_str()] } else { zones };
             for of in &types {
@@ -52,10 +49,21 @@ impl Ec2Source {
         self.check(offers, unpriced, &prices)
     }
 
-    /// The zones of a region that the site has subnets in.
-    fn zones(&self, region: &str) -> Vec<&str> {
-        let zones = self.cloud.subnets.keys().map(String::as_str);
-        zones.filter(|zone| self.region_of(zone) == Some(region)).collect()
+    /// The types of a region that its images are for. An image is asked for where a type would be made from it.
+    fn types_of_images(&self, region: &str) -> Result<Vec<InstanceType>, SourceError> {
+        let mut types = self.types(region)?;
+        let architecture = |has_gpus: bool| {
+            let is_needed = types.iter().any(|of| of.gpus.is_some() == has_gpus);
+            let image = is_needed.then(|| self.image(region, has_gpus)).transpose();
+            image.map(|image| image.map(|image| image.architecture))
+        };
+        let (of_cpu, of_gpu) = (architecture(false)?, architecture(true)?);
+        types.retain(|of| {
+            let own = if of.gpus.is_some() { &of_gpu } else { &of_cpu };
+            let is_own = |own: &String| of.architectures.contains(own);
+            of.architectures.is_empty() || own.as_ref().is_some_and(is_own)
+        });
+        Ok(types)
     }
 
     fn offers_of(

@@ -30,6 +30,7 @@ pub struct RunOrder<'a> {
     pub image: &'a Image,
     /// A region or a zone.
     pub place: &'a str,
+    pub subnet: Option<&'a str>,
     /// The zone that it must be in; a subnet of the zone says it already.
     pub zone: Option<&'a str>,
     pub options: &'a InstanceOptions,
@@ -71,7 +72,7 @@ impl RunOrder<'_> {
                 form = form.with(&format!("{tag}.Key"), key).with(&format!("{tag}.Value"), value);
             }
         }
-        if let Some(zone) = self.zone.filter(|zone| !self.cloud.subnets.contains_key(*zone)) {
+        if let Some(zone) = self.zone.filter(|_| self.subnet.is_none()) {
             form = form.with("Placement.AvailabilityZone", zone);
         }
         if let Some(profile) = &self.cloud.identity {
@@ -100,21 +101,26 @@ impl RunOrder<'_> {
         }
     }
 
-    /// The subnet and the security groups are the machine's, or those of its adapter where it has one of its own.
+    /// The subnet and the security groups are the machine's, or those of its first interface where something is said of that.
     fn with_network(&self, mut form: Form) -> Form {
         let groups = self.cloud.security_groups.iter().map(String::as_str);
-        let subnet = self.cloud.subnets.get(self.place);
-        let (owner, group) = if self.cloud.efa && self.kind.has_efa {
+        let has_adapter = self.cloud.efa && self.kind.has_efa;
+        let (owner, group) = if has_adapter || self.cloud.public_ips.is_some() {
             form = form
                 .with("NetworkInterface.1.DeviceIndex", "0")
-                .with("NetworkInterface.1.InterfaceType", "efa")
                 .with("NetworkInterface.1.DeleteOnTermination", "true");
             ("NetworkInterface.1.", "NetworkInterface.1.SecurityGroupId")
         } else {
             ("", "SecurityGroupId")
         };
-        if let Some(subnet) = subnet {
-            form = form.with(&format!("{owner}SubnetId"), &**subnet);
+        if has_adapter {
+            form = form.with("NetworkInterface.1.InterfaceType", "efa");
+        }
+        if let Some(public) = self.cloud.public_ips {
+            form = form.with("NetworkInterface.1.AssociatePublicIpAddress", public.to_string());
+        }
+        if let Some(subnet) = self.subnet {
+            form = form.with(&format!("{owner}SubnetId"), subnet);
         }
         form.with_list(group, groups)
     }
@@ -150,21 +156,22 @@ mod tests {
                 .into(),
             is_cluster: false,
         };
-        let order = |cloud, spot| RunOrder {
+        let order = |cloud, subnet, spot| RunOrder {
             source: "ec2",
             cluster: "lab",
             cloud,
             kind: &kind,
             image: &image,
             place: "eu-west-1a",
-            zone: None,
+            subnet,
+            zone: Some("eu-west-1a"),
             options: &options,
             spot,
             token: "1-ab",
             node: "ec2-1",
             user_data: "#!/bin/sh\n",
         };
-        let form = order(&plain, false).form();
+        let form = order(&plain, None, false).form();
         for (name, value) in [
             ("TagSpecification.1.Tag.4.Key", "team"),
             ("TagSpecification.2.Tag.4.Key", "team"),
@@ -179,6 +186,7 @@ mod tests {
             ("TagSpecification.1.Tag.3.Value", "1-ab"),
             ("TagSpecification.2.ResourceType", "volume"),
             ("InstanceInitiatedShutdownBehavior", "terminate"),
+            ("Placement.AvailabilityZone", "eu-west-1a"),
         ] {
             assert_eq!(form.value(name), Some(value), "{name}");
         }
@@ -189,14 +197,13 @@ mod tests {
             efa: true,
             placement_group: true,
             security_groups: vec!["sg-1".into()],
-            subnets: [("eu-west-1a".to_owned(), "subnet-1".to_owned())].into(),
             identity: Some("nodes".into()),
             tags: [("team", "all"), ("cost", "7")]
                 .map(|(key, value)| (key.to_owned(), value.to_owned()))
                 .into(),
             ..plain.clone()
         };
-        let form = order(&full, true).form();
+        let form = order(&full, Some("subnet-1"), true).form();
         for (name, value) in [
             ("Placement.GroupName", "sluice-lab-ec2-eu-west-1a"),
             ("NetworkInterface.1.InterfaceType", "efa"),
@@ -211,5 +218,19 @@ mod tests {
             assert_eq!(form.value(name), Some(value), "{name}");
         }
         assert_eq!((form.value("SubnetId"), form.value("SecurityGroupId.1")), (None, None));
+        let public = "NetworkInterface.1.AssociatePublicIpAddress";
+        assert_eq!((form.value("Placement.AvailabilityZone"), form.value(public)), (None, None));
+        let private = CloudConfig { public_ips: Some(false), efa: false, ..full.clone() };
+        let form = order(&private, Some("subnet-1"), false).form();
+        for (name, value) in [
+            (public, Some("false")),
+            ("NetworkInterface.1.DeviceIndex", Some("0")),
+            ("NetworkInterface.1.SubnetId", Some("subnet-1")),
+            ("NetworkInterface.1.SecurityGroupId.1", Some("sg-1")),
+            ("NetworkInterface.1.InterfaceType", None),
+            ("SubnetId", None),
+        ] {
+            assert_eq!(form.value(name), value, "{name}");
+        }
     }
 }

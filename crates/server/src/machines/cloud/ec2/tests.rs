@@ -3,7 +3,7 @@
 use super::*;
 use crate::machines::cloud::user_data::tests::order;
 use crate::machines::source::{AttachOrder, DiskOrder};
-use model::cloud_source::SourceKind;
+use model::cloud_source::{OsImage, OsImages, SourceKind};
 use model::cloud_volume::CloudPlace;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -151,6 +151,92 @@ fn placement_group_is_made_when_it_is_missing() {
     let group = "GroupName=sluice-lab-ec2-eu-west-1";
     assert!(asked[3].contains("Action=CreatePlacementGroup"), "{asked:?}");
     assert!(asked[2].contains(group) && asked[3].contains(group), "{asked:?}");
+}
+
+fn subnet(id: &str, zone: &str, is_public: bool) -> String {
+    format!(
+        "<item><subnetId>{id}</subnetId><state>available</state><availabilityZone>{zone}</availabilityZone>\
+         <mapPublicIpOnLaunch>{is_public}</mapPublicIpOnLaunch></item>"
+    )
+}
+
+fn vpcs(ids: &[&str]) -> (u16, String) {
+    let items: String = ids.iter().map(|id| format!("<item><vpcId>{id}</vpcId></item>")).collect();
+    (200, format!("<R><vpcSet>{items}</vpcSet></R>"))
+}
+
+fn in_vpc() -> CloudConfig {
+    CloudConfig { vpc_name: Some("lab".into()), ..CloudConfig::default() }
+}
+
+#[test]
+fn machine_is_in_a_subnet_of_its_vpc_and_from_the_newest_image_of_its_name() {
+    let image = |id: &str, day: &str| {
+        let made = format!("<creationDate>2026-{day}T08:00:00.000Z</creationDate>");
+        format!("<item><imageId>{id}</imageId>{made}</item>")
+    };
+    let images = [image("ami-3", "03-01"), image("ami-9", "10-01"), image("ami-5", "05-01")];
+    let images = format!("<R><imagesSet>{}</imagesSet></R>", images.concat());
+    let subnets = [
+        subnet("subnet-1", "eu-west-1a", true),
+        subnet("subnet-2", "eu-west-1b", true),
+        subnet("subnet-4", "eu-west-1b", false),
+        subnet("subnet-3", "eu-west-1b", false),
+    ];
+    let subnets = format!("<R><subnetSet>{}</subnetSet></R>", subnets.concat());
+    let answers = vec![told(TYPES), told(&images), vpcs(&["vpc-1"]), told(&subnets), made()];
+    let cpu = Some(OsImage { name: "lab cpu".into(), owner: "self".into() });
+    let more = CloudConfig {
+        public_ips: Some(false),
+        os_images: OsImages { cpu, nvidia: None },
+        identity: Some("nodes".into()),
+        tags: [("team".to_owned(), "vision".to_owned())].into(),
+        ..in_vpc()
+    };
+    let played = played(answers, more);
+    let here = order("c5.large@eu-west-1b", "eu-west-1", false);
+    assert_eq!(played.source.create(&here).expect("it is made").id, "i-7");
+    let elsewhere = order("c5.large@eu-west-1d", "eu-west-1", false);
+    let said = played.source.create(&elsewhere).expect_err("it would be in another VPC");
+    assert_eq!(said.text, "eu-west-1d: no subnet there, only in eu-west-1a, eu-west-1b");
+    let asked = played.asked.join().expect("the API");
+    for (at, part) in [
+        (1, "Owner.1=self"),
+        (1, "Filter.1.Name=name&Filter.1.Value.1=lab%20cpu"),
+        (2, "Filter.1.Name=tag%3AName&Filter.1.Value.1=lab&"),
+        (3, "Filter.1.Name=vpc-id&Filter.1.Value.1=vpc-1"),
+        (4, "ImageId=ami-9"),
+        (4, "NetworkInterface.1.AssociatePublicIpAddress=false"),
+        (4, "NetworkInterface.1.SubnetId=subnet-3"),
+        (4, "IamInstanceProfile.Name=nodes"),
+        (4, "TagSpecification.1.Tag.4.Key=team&TagSpecification.1.Tag.4.Value=vision"),
+    ] {
+        assert!(asked[at].contains(part), "{part}: {}", asked[at]);
+    }
+    assert!(!asked[4].contains("AvailabilityZone"), "{}", asked[4]);
+}
+
+#[test]
+fn vpc_that_is_not_there_or_is_not_one_makes_no_machine() {
+    let answers = vec![
+        told(TYPES),
+        told(IMAGES),
+        vpcs(&[]),
+        vpcs(&["vpc-1", "vpc-2"]),
+        vpcs(&["vpc-1"]),
+        told("<R><subnetSet/></R>"),
+    ];
+    let played = played(answers, in_vpc());
+    let order = order("c5.large@eu-west-1a", "eu-west-1", false);
+    for words in [
+        "VPC lab: there is none in eu-west-1",
+        "VPC lab: there are 2 in eu-west-1: name one by vpc_ids",
+        "VPC vpc-1: no subnet of it is available in eu-west-1",
+    ] {
+        let said = played.source.create(&order).expect_err(words);
+        assert_eq!((said.kind, said.text.as_str()), (FailureKind::Refused, words));
+    }
+    played.asked.join().expect("the API");
 }
 
 fn disk_order() -> DiskOrder {

@@ -1,10 +1,11 @@
 //! Google Compute Engine as a source of machines, by its REST API.
 //!
-//! `token` is what proves who calls; `request` has the bodies that are sent and what is read of answers; `disks` are
-//! persistent disks.
+//! `token` is what proves who calls; `request` has the bodies that are sent and what is read of answers; `subnetwork` is where in a
+//! network of the site's a machine is; `disks` are persistent disks.
 
 mod disks;
 mod request;
+mod subnetwork;
 mod token;
 
 use super::http::Http;
@@ -66,14 +67,30 @@ impl GcpSource {
         path: &str,
         body: Option<&Value>,
     ) -> Result<Value, SourceError> {
+        let below = format!("projects/{}/zones/{zone}", self.project());
+        self.call_below(method, &below, zone, path, body)
+    }
+
+    fn project(&self) -> &str {
+        self.cloud.project.as_deref().unwrap_or_default()
+    }
+
+    /// A call about things of a place: `below` is the path of a zone, or of a region, which may be another project's.
+    fn call_below(
+        &self,
+        method: &str,
+        below: &str,
+        place: &str,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Value, SourceError> {
         let endpoint = self.cloud.endpoint.as_deref().unwrap_or(ENDPOINT);
-        let project = self.cloud.project.as_deref().unwrap_or_default();
-        let url = format!("{endpoint}/projects/{project}/zones/{zone}/{path}");
+        let url = format!("{endpoint}/{below}/{path}");
         let bearer = self.tokens.token()?;
         let call = Call { method, url: &url, bearer: &bearer, body };
         let (status, answer) = rest::call(&self.http, &call)?;
         let what = path.split('?').next().unwrap_or(path);
-        if status == 200 { Ok(answer) } else { Err(failure(what, zone, status, &answer)) }
+        if status == 200 { Ok(answer) } else { Err(failure(what, place, status, &answer)) }
     }
 
     /// The items of all pages of a list.
@@ -165,8 +182,10 @@ impl MachineSource for GcpSource {
     fn create(&self, order: &CreateOrder) -> Result<SourceMachine, SourceError> {
         let zone = place_of(&order.offer.id);
         let script = user_data::script(&self.cloud, order, Some("gcp"))?;
+        let subnetwork = self.subnetwork(zone)?;
         let insert = InsertOrder {
             cloud: &self.cloud,
+            subnetwork: subnetwork.as_deref(),
             cluster: &self.cluster,
             zone,
             kind: type_of(&order.offer.id),

@@ -93,6 +93,8 @@ pub struct InsertOrder<'a> {
     pub cloud: &'a CloudConfig,
     pub cluster: &'a str,
     pub zone: &'a str,
+    /// In the network that the site names.
+    pub subnetwork: Option<&'a str>,
     pub kind: &'a str,
     pub spot: bool,
     pub token: &'a str,
@@ -119,6 +121,14 @@ impl InsertOrder<'_> {
     pub fn body(&self) -> Value {
         let cloud = self.cloud;
         let network = cloud.network.as_deref().unwrap_or("global/networks/default");
+        let mut interface = json!({"network": network});
+        if let Some(subnetwork) = self.subnetwork {
+            interface["subnetwork"] = subnetwork.into();
+        }
+        // An interface without a configuration of access has no public address.
+        if cloud.public_ips != Some(false) {
+            interface["accessConfigs"] = json!([{"type": "ONE_TO_ONE_NAT"}]);
+        }
         let image = cloud.image(self.zone).unwrap_or_default();
         let tags = cloud.tags_with(&self.options.tags).into_iter();
         let tags = tags.map(|(key, value)| (label(key), Value::from(label(value))));
@@ -132,9 +142,7 @@ impl InsertOrder<'_> {
             "labels": labels,
             "metadata": {"items": [{"key": "startup-script", "value": self.script}]},
             "tags": {"items": cloud.security_groups},
-            "networkInterfaces": [
-                {"network": network, "accessConfigs": [{"type": "ONE_TO_ONE_NAT"}]},
-            ],
+            "networkInterfaces": [interface],
             "disks": [{
                 "boot": true,
                 "autoDelete": true,
@@ -236,6 +244,7 @@ mod tests {
             cloud: &cloud,
             cluster: "My Lab",
             zone: "us-central1-a",
+            subnetwork: None,
             kind: "g2-standard-4",
             spot: true,
             token: &token,
@@ -259,6 +268,13 @@ mod tests {
         assert_eq!(word(&body, "/scheduling/provisioningModel"), "SPOT");
         assert_eq!(word(&body, "/disks/0/initializeParams/sourceImage"), "images/lab");
         assert_eq!(word(&body, "/metadata/items/0/value"), "#!/bin/sh");
+        assert_eq!(word(&body, "/networkInterfaces/0/accessConfigs/0/type"), "ONE_TO_ONE_NAT");
+        let private = CloudConfig { public_ips: Some(false), ..cloud.clone() };
+        let subnetwork = Some("projects/net/regions/us-central1/subnetworks/lab");
+        let body = InsertOrder { cloud: &private, subnetwork, ..order }.body();
+        let network = "global/networks/default";
+        let interfaces = json!([{"network": network, "subnetwork": subnetwork}]);
+        assert_eq!(body["networkInterfaces"], interfaces);
         assert_eq!(region_of("us-central1-a"), "us-central1");
         assert_eq!(encode("labels.a=b c"), "labels.a%3Db%20c");
     }
