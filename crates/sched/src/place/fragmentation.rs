@@ -1,8 +1,10 @@
 //! Fragmentation of GPUs: how much of what a node has free the typical jobs of the cluster could not use.
 //!
 //! Free GPUs are lost to a job that the node cannot hold for lack of CPUs, memory or GPUs. The rest of a GPU is lost to a job that
-//! needs more of one. A placement after which the least is lost, over all typical jobs by how many there are of each, keeps the
-//! cluster usable for what is likely to come (Weng et al., Beware of Fragmentation, USENIX ATC 2023).
+//! needs more of one. A placement after which the least is lost, over all typical jobs by their weights, keeps the cluster usable
+//! for what is likely to come (Weng et al., Beware of Fragmentation, USENIX ATC 2023). Unlike there, free GPUs are also lost as far
+//! as CPUs and memory do not suffice for as many jobs of the sort as the GPUs would hold: eight free GPUs with the CPUs of one job
+//! are of no more use than one.
 
 use crate::free::cores;
 use crate::free::timeline::{CORE, CORES, GRES, MEMORY};
@@ -86,10 +88,8 @@ impl Remainder {
     /// How much of the free GPUs the job could not use.
     fn lost_to(&self, job: &TypicalJob, config: &NodeConfig) -> u64 {
         let all = self.all();
-        let has_rest = self.cpus >= u64::from(job.cpus)
-            && self.memory_mib >= job.memory_mib
-            && is_of_kind(config, job);
-        if !has_rest {
+        let jobs = self.jobs_begun(job);
+        if jobs == 0 || !is_of_kind(config, job) {
             return all;
         }
         let serves = |gpu: &&GpuRemainder| match job.gpus {
@@ -97,18 +97,36 @@ impl Remainder {
             TypicalGpus::Shares(count) => gpu.is_shared && gpu.free >= count,
         };
         let serving = || self.gpus.iter().filter(serves);
-        let wanted = match job.gpus {
-            TypicalGpus::Whole(count) => count,
-            TypicalGpus::Shares(_) => 1,
+        let (wanted, of_one_job) = match job.gpus {
+            TypicalGpus::Whole(count) => (count, count.saturating_mul(WHOLE)),
+            TypicalGpus::Shares(count) => {
+                let amounts = serving().map(|gpu| count.saturating_mul(WHOLE) / gpu.shares.max(1));
+                (1, amounts.max().unwrap_or(0))
+            }
         };
         if (serving().count() as u64) < wanted {
             return all;
         }
-        all - serving().map(GpuRemainder::amount).sum::<u64>()
+        let by_gpus: u64 = serving().map(GpuRemainder::amount).sum();
+        all - by_gpus.min(jobs.saturating_mul(of_one_job))
+    }
+
+    /// How many such jobs the free CPUs and memory suffice for, with the one for which they suffice in part; zero where they do not
+    /// suffice for one. The last is counted because smaller jobs can use what is left for it.
+    fn jobs_begun(&self, job: &TypicalJob) -> u64 {
+        let cpus = u64::from(job.cpus).max(1);
+        if self.cpus < cpus || self.memory_mib < job.memory_mib {
+            return 0;
+        }
+        let by_memory = match job.memory_mib {
+            0 => u64::MAX,
+            each => self.memory_mib.div_ceil(each),
+        };
+        self.cpus.div_ceil(cpus).min(by_memory)
     }
 
     fn lost(&self, config: &NodeConfig, typical: &[TypicalJob]) -> i64 {
-        let of_job = |job: &TypicalJob| u64::from(job.count) * self.lost_to(job, config);
+        let of_job = |job: &TypicalJob| u64::from(job.weight) * self.lost_to(job, config);
         typical.iter().map(of_job).sum::<u64>() as i64
     }
 }
@@ -142,8 +160,8 @@ mod tests {
 
     const GIB: u64 = 1 << 30;
 
-    fn typical(cpus: u32, gpus: TypicalGpus, count: u32) -> TypicalJob {
-        TypicalJob { cpus, memory_mib: 0, gpus, kinds: Vec::new(), count }
+    fn typical(cpus: u32, gpus: TypicalGpus, weight: u32) -> TypicalJob {
+        TypicalJob { cpus, memory_mib: 0, gpus, kinds: Vec::new(), weight }
     }
 
     /// Eight CPUs and two GPUs, in shares of a tenth where `shared`.
@@ -193,6 +211,24 @@ mod tests {
         assert_eq!((lost([10, 10], &half), lost([10, 10], &whole)), (0, 0));
         assert_eq!((lost([10, 4], &half), lost([10, 4], &whole)), (400, 400));
         assert_eq!((lost([6, 4], &half), lost([6, 4], &whole)), (400, 1_000));
+    }
+
+    /// Two GPUs are of use as far as there are CPUs and memory for them: for one job, and for another that has begun.
+    #[test]
+    fn gpus_are_lost_beyond_the_jobs_that_cpus_and_memory_suffice_for() {
+        let lost = |shared: bool, cores: u64, job: &TypicalJob| {
+            let gres: &[u64] = if shared { &[2, 10, 10] } else { &[2] };
+            let node = node(shared);
+            Remainder::of(&node, &free(cores, gres)).lost_to(job, &node)
+        };
+        let one = typical(4, TypicalGpus::Whole(1), 1);
+        assert_eq!(lost(false, 4, &one), 1_000, "the CPUs of one job");
+        assert_eq!(lost(false, 5, &one), 0, "a second one has begun");
+        assert_eq!(lost(false, 3, &one), 2_000, "the CPUs of none");
+        let large = |gib: u64| TypicalJob { memory_mib: gib << 10, ..one.clone() };
+        assert_eq!((lost(false, 8, &large(16)), lost(false, 8, &large(15))), (1_000, 0));
+        let part = typical(4, TypicalGpus::Shares(4), 1);
+        assert_eq!((lost(true, 4, &part), lost(true, 8, &part)), (1_600, 1_200));
     }
 
     #[test]
