@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The most frequent requests are typical; the others are left out.
-const TYPICAL_MAX: usize = 64;
+const TYPICAL_MAX: usize = 128;
 
 impl State {
     /// The requests for GPUs of all jobs that are known, those that have ended lately among them. Empty where no node has GPUs.
@@ -158,9 +158,9 @@ mod tests {
 
     #[test]
     fn most_frequent_requests_are_typical() {
-        let counts = (1..=100).map(|cpus| (one_gpu(cpus, &[]), cpus)).collect();
+        let counts = (1..=200).map(|cpus| (one_gpu(cpus, &[]), cpus)).collect();
         let typical = most_frequent(counts);
-        assert_eq!((typical.len(), typical[0].0.cpus, typical[0].1), (64, 100, 100));
+        assert_eq!((typical.len(), typical[0].0.cpus, typical[0].1), (128, 200, 200));
     }
 
     /// Of twenty GPUs four are A100, six H100, and ten have no kind.

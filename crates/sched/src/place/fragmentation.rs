@@ -21,6 +21,8 @@ struct Remainder {
     cpus: u64,
     memory_mib: u64,
     gpus: Vec<GpuRemainder>,
+    /// What is free of all of them, in thousandths of one.
+    all: u64,
 }
 
 /// What is free of one GPU, in shares.
@@ -30,15 +32,20 @@ struct GpuRemainder {
     /// All shares of the GPU; one where it is granted whole only.
     shares: u64,
     is_shared: bool,
+    /// The free shares in thousandths of the GPU: worked out once for all typical jobs.
+    amount: u64,
 }
 
 impl GpuRemainder {
-    fn is_whole(&self) -> bool {
-        self.free == self.shares
+    /// A GPU that is granted whole or not at all, and is free.
+    const FREE: Self = Self { free: 1, shares: 1, is_shared: false, amount: WHOLE };
+
+    fn shared(free: u64, shares: u64) -> Self {
+        Self { free, shares, is_shared: true, amount: free * WHOLE / shares.max(1) }
     }
 
-    fn amount(&self) -> u64 {
-        self.free * WHOLE / self.shares.max(1)
+    fn is_whole(&self) -> bool {
+        self.free == self.shares
     }
 }
 
@@ -47,18 +54,17 @@ impl Remainder {
     fn of(config: &NodeConfig, free: &[u64]) -> Self {
         let lines = || config.gres.iter().zip(&free[GRES..]);
         let shared = lines().filter(|(line, _)| line.share_of.is_some());
-        let mut gpus: Vec<GpuRemainder> = shared
-            .map(|(line, free)| GpuRemainder { free: *free, shares: line.count, is_shared: true })
-            .collect();
+        let mut gpus: Vec<GpuRemainder> =
+            shared.map(|(line, free)| GpuRemainder::shared(*free, line.count)).collect();
         if gpus.is_empty() {
             let free: u64 =
                 lines().filter(|(line, _)| line.name == GPU).map(|(_, free)| *free).sum();
-            let one = GpuRemainder { free: 1, shares: 1, is_shared: false };
-            gpus = vec![one; free as usize];
+            gpus = vec![GpuRemainder::FREE; free as usize];
         }
         Self {
             cpus: free[CORES] / CORE * u64::from(cores::threads(config)),
             memory_mib: free[MEMORY] >> 20,
+            all: gpus.iter().map(|gpu| gpu.amount).sum(),
             gpus,
         }
     }
@@ -75,40 +81,39 @@ impl Remainder {
             let whole: u64 =
                 lines.filter(|(line, _)| line.name == GPU).map(|(_, taken)| *taken).sum();
             let granted = remainder.gpus.iter_mut().filter(|gpu| gpu.is_whole());
-            granted.take(whole as usize).for_each(|gpu| gpu.free = 0);
+            for gpu in granted.take(whole as usize) {
+                remainder.all -= gpu.amount;
+                *gpu = GpuRemainder::shared(0, gpu.shares);
+            }
         }
         remainder
     }
 
-    /// All that is free of the GPUs.
-    fn all(&self) -> u64 {
-        self.gpus.iter().map(GpuRemainder::amount).sum()
-    }
-
     /// How much of the free GPUs the job could not use.
     fn lost_to(&self, job: &TypicalJob, config: &NodeConfig) -> u64 {
-        let all = self.all();
         let jobs = self.jobs_begun(job);
         if jobs == 0 || !is_of_kind(config, job) {
-            return all;
+            return self.all;
         }
-        let serves = |gpu: &&GpuRemainder| match job.gpus {
+        let serves = |gpu: &GpuRemainder| match job.gpus {
             TypicalGpus::Whole(_) => gpu.is_whole(),
             TypicalGpus::Shares(count) => gpu.is_shared && gpu.free >= count,
         };
-        let serving = || self.gpus.iter().filter(serves);
+        // One walk: this is done for each typical job on each node that is compared.
+        let (mut serving, mut by_gpus, mut shares) = (0, 0, u64::MAX);
+        for gpu in self.gpus.iter().filter(|gpu| serves(gpu)) {
+            serving += 1;
+            by_gpus += gpu.amount;
+            shares = shares.min(gpu.shares.max(1));
+        }
         let (wanted, of_one_job) = match job.gpus {
             TypicalGpus::Whole(count) => (count, count.saturating_mul(WHOLE)),
-            TypicalGpus::Shares(count) => {
-                let amounts = serving().map(|gpu| count.saturating_mul(WHOLE) / gpu.shares.max(1));
-                (1, amounts.max().unwrap_or(0))
-            }
+            TypicalGpus::Shares(count) => (1, count.saturating_mul(WHOLE) / shares),
         };
-        if (serving().count() as u64) < wanted {
-            return all;
+        if serving < wanted {
+            return self.all;
         }
-        let by_gpus: u64 = serving().map(GpuRemainder::amount).sum();
-        all - by_gpus.min(jobs.saturating_mul(of_one_job))
+        self.all - by_gpus.min(jobs.saturating_mul(of_one_job))
     }
 
     /// How many such jobs the free CPUs and memory suffice for, with the one for which they suffice in part; zero where they do not
@@ -126,6 +131,9 @@ impl Remainder {
     }
 
     fn lost(&self, config: &NodeConfig, typical: &[TypicalJob]) -> i64 {
+        if self.all == 0 {
+            return 0;
+        }
         let of_job = |job: &TypicalJob| u64::from(job.weight) * self.lost_to(job, config);
         typical.iter().map(of_job).sum::<u64>() as i64
     }
@@ -148,7 +156,7 @@ pub fn growth(config: &NodeConfig, free: &[u64], taken: &[u64], typical: &[Typic
 
 /// How much of its GPUs a node with so much free has left, in thousandths of one.
 pub fn gpus_left(config: &NodeConfig, free: &[u64]) -> u64 {
-    Remainder::of(config, free).all()
+    Remainder::of(config, free).all
 }
 
 #[cfg(test)]
