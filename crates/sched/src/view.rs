@@ -50,8 +50,8 @@ pub struct TypicalJob {
     pub gpus: TypicalGpus,
     /// The kinds of GPUs that serve; empty: any.
     pub kinds: Vec<String>,
-    /// How many jobs ask for it.
-    pub count: u32,
+    /// How many jobs ask for it, times how few of the cluster's GPUs serve it: as many where all do.
+    pub weight: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -158,8 +158,8 @@ impl<'a> Ranking<'a> {
         aged.take(expansion::FIRST_MAX).count() < expansion::FIRST_MAX
     }
 
-    /// Whether the job has waited for the maximum age and takes a place among the first. A job that may not start yet takes none,
-    /// and the components of a het job take one.
+    /// Whether the job has waited for the maximum age and takes a place among the first. A job that may not start yet takes none, nor
+    /// does a het job with a component that may not; all components of one take one place, their leader's.
     fn is_aged(&self, job: &Job, now: Timestamp) -> bool {
         let Some(as_of) = self.as_of else { return false };
         let max_age_s = self.policy().max_age_s;
@@ -168,8 +168,19 @@ impl<'a> Ranking<'a> {
         since_submit_s >= max_age_s
             && !job.priority_set
             && job.het.is_none_or(|component| component.is_leader())
-            && self.ages(job, now)
+            && self.all_age(job, now)
             && self.waited_s(job, now) >= max_age_s
+    }
+
+    /// Whether the job ages, and with it every component of its het job: they start together.
+    fn all_age(&self, job: &Job, now: Timestamp) -> bool {
+        match job.het {
+            None => self.ages(job, now),
+            Some(component) => {
+                let mut jobs = component.jobs().filter_map(|id| self.state.job(id));
+                jobs.all(|other| self.ages(other, now))
+            }
+        }
     }
 
     /// The priority factors of a job in one partition.

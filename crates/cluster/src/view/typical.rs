@@ -2,6 +2,7 @@
 
 use crate::state::State;
 use model::gres::GPU;
+use model::node::NodeGres;
 use model::request::{Memory, Per, Request};
 use sched::view::{TypicalGpus, TypicalJob};
 use std::cmp::Reverse;
@@ -9,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The most frequent requests are typical; the others are left out.
-const TYPICAL_MAX: usize = 64;
+const TYPICAL_MAX: usize = 128;
 
 impl State {
     /// The requests for GPUs of all jobs that are known, those that have ended lately among them. Empty where no node has GPUs.
@@ -21,28 +22,68 @@ impl State {
             }
             let shared = lines().filter(|line| line.share_of.is_some());
             let shared: BTreeSet<&str> = shared.map(|line| line.name.as_str()).collect();
+            let memory_is_counted = self.config.parameters.select.memory;
             let mut counts: BTreeMap<TypicalJob, u32> = BTreeMap::new();
             for job in self.jobs.values() {
-                if let Some(asked) = asked_on_a_node(job.spec.request(), &shared) {
+                if let Some(mut asked) = asked_on_a_node(job.spec.request(), &shared) {
+                    if !memory_is_counted {
+                        asked.memory_mib = 0;
+                    }
                     let tasks = job.pending.as_ref().map_or(1, |pending| pending.indices.len());
                     let count = counts.entry(asked).or_default();
                     *count = count.saturating_add(u32::try_from(tasks).unwrap_or(u32::MAX));
                 }
             }
-            most_frequent(counts)
+            let kinds = GpuKinds::of(lines());
+            let frequent = most_frequent(counts).into_iter();
+            frequent.filter_map(|(job, count)| kinds.weighted(job, count)).collect()
         })
     }
 }
 
-fn most_frequent(counts: BTreeMap<TypicalJob, u32>) -> Vec<TypicalJob> {
-    let counted = counts.into_iter().map(|(job, count)| TypicalJob { count, ..job });
-    let mut typical: Vec<TypicalJob> = counted.collect();
-    typical.sort_by_key(|job| Reverse(job.count));
+fn most_frequent(counts: BTreeMap<TypicalJob, u32>) -> Vec<(TypicalJob, u32)> {
+    let mut typical: Vec<(TypicalJob, u32)> = counts.into_iter().collect();
+    typical.sort_by_key(|(_, count)| Reverse(*count));
     typical.truncate(TYPICAL_MAX);
     typical
 }
 
-/// What the request takes of one node, with no count yet; `None` without GPUs. `shared` are the names of shares of GPUs.
+/// How many GPUs the cluster has of each kind.
+#[derive(Default)]
+struct GpuKinds<'n> {
+    all: u64,
+    by_kind: BTreeMap<&'n str, u64>,
+}
+
+impl<'n> GpuKinds<'n> {
+    fn of(lines: impl Iterator<Item = &'n NodeGres>) -> Self {
+        let mut kinds = Self::default();
+        for line in lines.filter(|line| line.name == GPU) {
+            kinds.all = kinds.all.saturating_add(line.count);
+            if let Some(kind) = line.kind.as_deref() {
+                let count = kinds.by_kind.entry(kind).or_default();
+                *count = count.saturating_add(line.count);
+            }
+        }
+        kinds
+    }
+
+    /// The job with the weight of so many of its sort. GPUs of a kind that few nodes have are worth more to the jobs that need that
+    /// kind than to those that any would serve. `None` where no GPU serves: wherever others run, it makes no difference to such a job.
+    fn weighted(&self, job: TypicalJob, count: u32) -> Option<TypicalJob> {
+        let is_asked = |kind: &str| job.kinds.iter().any(|asked| asked.eq_ignore_ascii_case(kind));
+        let serving: u64 = if job.kinds.is_empty() {
+            self.all
+        } else {
+            let of_job = self.by_kind.iter().filter(|(kind, _)| is_asked(kind));
+            of_job.map(|(_, count)| *count).sum()
+        };
+        let weight = u64::from(count).saturating_mul(self.all).checked_div(serving)?;
+        Some(TypicalJob { weight: u32::try_from(weight).unwrap_or(u32::MAX), ..job })
+    }
+}
+
+/// What the request takes of one node, with no weight yet; `None` without GPUs. `shared` are the names of shares of GPUs.
 fn asked_on_a_node(request: &Request, shared: &BTreeSet<&str>) -> Option<TypicalJob> {
     let nodes = request.nodes.min.max(1);
     let tasks = u64::from(request.task_count().div_ceil(nodes));
@@ -63,7 +104,7 @@ fn asked_on_a_node(request: &Request, shared: &BTreeSet<&str>) -> Option<Typical
         Memory::PerGpu(each) if gres.name == GPU => each.mib().saturating_mul(count),
         Memory::PerGpu(_) | Memory::Default | Memory::WholeNode => 0,
     };
-    Some(TypicalJob { cpus, memory_mib, gpus, kinds: gres.kinds.clone(), count: 0 })
+    Some(TypicalJob { cpus, memory_mib, gpus, kinds: gres.kinds.clone(), weight: 0 })
 }
 
 #[cfg(test)]
@@ -110,17 +151,32 @@ mod tests {
         assert_eq!(asked(1, Per::Node, "fpga", 1), None);
     }
 
+    fn one_gpu(cpus: u32, kinds: &[&str]) -> TypicalJob {
+        let kinds = kinds.iter().map(|kind| kind.to_string()).collect();
+        TypicalJob { cpus, memory_mib: 0, gpus: TypicalGpus::Whole(1), kinds, weight: 0 }
+    }
+
     #[test]
     fn most_frequent_requests_are_typical() {
-        let job = |cpus| TypicalJob {
-            cpus,
-            memory_mib: 0,
-            gpus: TypicalGpus::Whole(1),
-            kinds: Vec::new(),
-            count: 0,
-        };
-        let counts = (1..=100).map(|cpus| (job(cpus), cpus)).collect();
+        let counts = (1..=200).map(|cpus| (one_gpu(cpus, &[]), cpus)).collect();
         let typical = most_frequent(counts);
-        assert_eq!((typical.len(), typical[0].cpus, typical[0].count), (64, 100, 100));
+        assert_eq!((typical.len(), typical[0].0.cpus, typical[0].1), (128, 200, 200));
+    }
+
+    /// Of twenty GPUs four are A100, six H100, and ten have no kind.
+    #[test]
+    fn requests_weigh_more_the_fewer_gpus_serve_them() {
+        let lines = [
+            NodeGres::plain("gpu", Some("a100"), 4),
+            NodeGres::plain("gpu", Some("h100"), 6),
+            NodeGres::plain("gpu", None, 10),
+            NodeGres::plain("fpga", Some("a100"), 8),
+        ];
+        let kinds = GpuKinds::of(lines.iter());
+        let weight = |of: &[&str]| Some(kinds.weighted(one_gpu(1, of), 3)?.weight);
+        assert_eq!(weight(&[]), Some(3));
+        assert_eq!(weight(&["A100"]), Some(15));
+        assert_eq!(weight(&["a100", "A100", "h100"]), Some(6));
+        assert_eq!(weight(&["b200"]), None);
     }
 }

@@ -2,19 +2,27 @@
 
 use crate::job_builder::{Ask, ask, bob};
 use crate::testbed::{World, world_with};
+use cluster::view::priority::Ranking;
+use model::change::JobChange;
 use model::id::JobId;
-use model::priority::PriorityPolicy;
+use model::priority::{PriorityFlags, PriorityPolicy};
+use model::run::Hold;
 use model::time::TimeLimit;
 use std::cmp::Reverse;
 use std::time::Duration;
 
 /// One node, priorities anew each minute, and an hour's wait at most before a job comes first.
 fn by_expansion() -> World {
+    by_expansion_with(PriorityFlags::default())
+}
+
+fn by_expansion_with(flags: PriorityFlags) -> World {
     world_with(1, |config| {
         config.parameters.priority = PriorityPolicy {
             expansion: true,
             max_age_s: 3_600,
             calc_period_s: 60,
+            flags,
             ..PriorityPolicy::default()
         };
     })
@@ -28,6 +36,19 @@ fn order(world: &World) -> Vec<JobId> {
     let mut queue = cluster::view::view(&world.state, world.now).queue;
     queue.sort_by_key(|entry| (Reverse(entry.priority), entry.submit, entry.job));
     queue.iter().map(|entry| entry.job).collect()
+}
+
+/// The priority that is shown of a job. A start, which looks at one job alone, has the same.
+fn priority(world: &World, id: JobId) -> u64 {
+    let (job, now) = (world.job(id), world.now);
+    let shown = Ranking::new(&world.state, now).shown(job, now);
+    assert_eq!(Ranking::shown_of_one(&world.state, job, now), shown, "job {id}");
+    shown
+}
+
+/// The jobs that come before all others because of their age, in order.
+fn first(world: &World) -> Vec<JobId> {
+    order(world).into_iter().filter(|id| priority(world, *id) >= 1 << 31).collect()
 }
 
 #[test]
@@ -71,6 +92,50 @@ fn of_a_queue_that_is_all_too_old_the_three_longest_waits_come_first() {
 }
 
 #[test]
+fn het_job_takes_one_place_among_the_first_and_none_while_a_component_is_held() {
+    let mut world = by_expansion();
+    world.started(whole_node(600));
+    let leader = world.submit(whole_node(600).cpus(2).het(2));
+    let long: Vec<JobId> = (0..3).map(|_| world.submit(whole_node(600))).collect();
+    world.pass(3_600);
+    assert_eq!(first(&world), [leader, long[0], long[1]]);
+    world.planned();
+    let component = JobId(leader.0 + 1);
+    world.change(component, JobChange::Hold { by: Hold::Admin }).expect("the component waits");
+    assert_eq!(first(&world), long, "the het job cannot start");
+    world.planned();
+    world.change(component, JobChange::Release).expect("the component is held");
+    assert_eq!(first(&world), [leader, long[0], long[1]]);
+    world.planned();
+}
+
+/// An hour is six times as long as a job of ten minutes, whose priority is 70,000 with that wait and 10,000 without.
+#[test]
+fn with_accrue_always_jobs_that_may_not_start_age_but_take_no_place_among_the_first() {
+    let after_an_hour = |accrue_always: bool| {
+        let mut world =
+            by_expansion_with(PriorityFlags { accrue_always, ..PriorityFlags::default() });
+        let running = world.started(whole_node(600)).job;
+        let held = world.submit(whole_node(10).held(Hold::User));
+        let dependent = world.submit(whole_node(10).after(&format!("afterok:{running}")));
+        let long: Vec<JobId> = (0..3).map(|_| world.submit(whole_node(600))).collect();
+        world.pass(3_600);
+        assert_eq!(first(&world), long, "ACCRUE_ALWAYS: {accrue_always}");
+        world.planned();
+        let priorities = [held, dependent].map(|id| priority(&world, id));
+        (world, held, long, priorities)
+    };
+    let (.., priorities) = after_an_hour(false);
+    assert_eq!(priorities, [10_000, 10_000]);
+    let (mut world, held, long, priorities) = after_an_hour(true);
+    assert_eq!(priorities, [70_000, 70_000]);
+    // Released, the job takes the place of its age at once.
+    world.change(held, JobChange::Release).expect("the job is held");
+    assert_eq!(first(&world), [held, long[0], long[1]]);
+    world.planned();
+}
+
+#[test]
 fn length_of_a_job_is_expected_from_its_owners_last_two() {
     let mut world = by_expansion();
     for run_s in [600, 60, 120] {
@@ -83,8 +148,7 @@ fn length_of_a_job_is_expected_from_its_owners_last_two() {
     assert_eq!(world.job(next).expected_s, Some(90));
     assert_eq!(world.job(others).expected_s, None, "nothing of bob's has run");
     world.pass(90);
-    let priority = |world: &World| cluster::view::view(&world.state, world.now).queue[0].priority;
-    assert_eq!(priority(&world), 20_000);
+    assert_eq!(priority(&world, next), 20_000);
     // More than it asks for is expected of no job.
     let short = whole_node(1).cpus(1);
     let short = world.submit(short);

@@ -1,8 +1,10 @@
 //! Fragmentation of GPUs: how much of what a node has free the typical jobs of the cluster could not use.
 //!
 //! Free GPUs are lost to a job that the node cannot hold for lack of CPUs, memory or GPUs. The rest of a GPU is lost to a job that
-//! needs more of one. A placement after which the least is lost, over all typical jobs by how many there are of each, keeps the
-//! cluster usable for what is likely to come (Weng et al., Beware of Fragmentation, USENIX ATC 2023).
+//! needs more of one. A placement after which the least is lost, over all typical jobs by their weights, keeps the cluster usable
+//! for what is likely to come (Weng et al., Beware of Fragmentation, USENIX ATC 2023). Unlike there, free GPUs are also lost as far
+//! as CPUs and memory do not suffice for as many jobs of the sort as the GPUs would hold: eight free GPUs with the CPUs of one job
+//! are of no more use than one.
 
 use crate::free::cores;
 use crate::free::timeline::{CORE, CORES, GRES, MEMORY};
@@ -19,6 +21,8 @@ struct Remainder {
     cpus: u64,
     memory_mib: u64,
     gpus: Vec<GpuRemainder>,
+    /// What is free of all of them, in thousandths of one.
+    all: u64,
 }
 
 /// What is free of one GPU, in shares.
@@ -28,15 +32,20 @@ struct GpuRemainder {
     /// All shares of the GPU; one where it is granted whole only.
     shares: u64,
     is_shared: bool,
+    /// The free shares in thousandths of the GPU: worked out once for all typical jobs.
+    amount: u64,
 }
 
 impl GpuRemainder {
-    fn is_whole(&self) -> bool {
-        self.free == self.shares
+    /// A GPU that is granted whole or not at all, and is free.
+    const FREE: Self = Self { free: 1, shares: 1, is_shared: false, amount: WHOLE };
+
+    fn shared(free: u64, shares: u64) -> Self {
+        Self { free, shares, is_shared: true, amount: free * WHOLE / shares.max(1) }
     }
 
-    fn amount(&self) -> u64 {
-        self.free * WHOLE / self.shares.max(1)
+    fn is_whole(&self) -> bool {
+        self.free == self.shares
     }
 }
 
@@ -45,18 +54,17 @@ impl Remainder {
     fn of(config: &NodeConfig, free: &[u64]) -> Self {
         let lines = || config.gres.iter().zip(&free[GRES..]);
         let shared = lines().filter(|(line, _)| line.share_of.is_some());
-        let mut gpus: Vec<GpuRemainder> = shared
-            .map(|(line, free)| GpuRemainder { free: *free, shares: line.count, is_shared: true })
-            .collect();
+        let mut gpus: Vec<GpuRemainder> =
+            shared.map(|(line, free)| GpuRemainder::shared(*free, line.count)).collect();
         if gpus.is_empty() {
             let free: u64 =
                 lines().filter(|(line, _)| line.name == GPU).map(|(_, free)| *free).sum();
-            let one = GpuRemainder { free: 1, shares: 1, is_shared: false };
-            gpus = vec![one; free as usize];
+            gpus = vec![GpuRemainder::FREE; free as usize];
         }
         Self {
             cpus: free[CORES] / CORE * u64::from(cores::threads(config)),
             memory_mib: free[MEMORY] >> 20,
+            all: gpus.iter().map(|gpu| gpu.amount).sum(),
             gpus,
         }
     }
@@ -73,42 +81,60 @@ impl Remainder {
             let whole: u64 =
                 lines.filter(|(line, _)| line.name == GPU).map(|(_, taken)| *taken).sum();
             let granted = remainder.gpus.iter_mut().filter(|gpu| gpu.is_whole());
-            granted.take(whole as usize).for_each(|gpu| gpu.free = 0);
+            for gpu in granted.take(whole as usize) {
+                remainder.all -= gpu.amount;
+                *gpu = GpuRemainder::shared(0, gpu.shares);
+            }
         }
         remainder
     }
 
-    /// All that is free of the GPUs.
-    fn all(&self) -> u64 {
-        self.gpus.iter().map(GpuRemainder::amount).sum()
-    }
-
     /// How much of the free GPUs the job could not use.
     fn lost_to(&self, job: &TypicalJob, config: &NodeConfig) -> u64 {
-        let all = self.all();
-        let has_rest = self.cpus >= u64::from(job.cpus)
-            && self.memory_mib >= job.memory_mib
-            && is_of_kind(config, job);
-        if !has_rest {
-            return all;
+        let jobs = self.jobs_begun(job);
+        if jobs == 0 || !is_of_kind(config, job) {
+            return self.all;
         }
-        let serves = |gpu: &&GpuRemainder| match job.gpus {
+        let serves = |gpu: &GpuRemainder| match job.gpus {
             TypicalGpus::Whole(_) => gpu.is_whole(),
             TypicalGpus::Shares(count) => gpu.is_shared && gpu.free >= count,
         };
-        let serving = || self.gpus.iter().filter(serves);
-        let wanted = match job.gpus {
-            TypicalGpus::Whole(count) => count,
-            TypicalGpus::Shares(_) => 1,
-        };
-        if (serving().count() as u64) < wanted {
-            return all;
+        // One walk: this is done for each typical job on each node that is compared.
+        let (mut serving, mut by_gpus, mut shares) = (0, 0, u64::MAX);
+        for gpu in self.gpus.iter().filter(|gpu| serves(gpu)) {
+            serving += 1;
+            by_gpus += gpu.amount;
+            shares = shares.min(gpu.shares.max(1));
         }
-        all - serving().map(GpuRemainder::amount).sum::<u64>()
+        let (wanted, of_one_job) = match job.gpus {
+            TypicalGpus::Whole(count) => (count, count.saturating_mul(WHOLE)),
+            TypicalGpus::Shares(count) => (1, count.saturating_mul(WHOLE) / shares),
+        };
+        if serving < wanted {
+            return self.all;
+        }
+        self.all - by_gpus.min(jobs.saturating_mul(of_one_job))
+    }
+
+    /// How many such jobs the free CPUs and memory suffice for, with the one for which they suffice in part; zero where they do not
+    /// suffice for one. The last is counted because smaller jobs can use what is left for it.
+    fn jobs_begun(&self, job: &TypicalJob) -> u64 {
+        let cpus = u64::from(job.cpus).max(1);
+        if self.cpus < cpus || self.memory_mib < job.memory_mib {
+            return 0;
+        }
+        let by_memory = match job.memory_mib {
+            0 => u64::MAX,
+            each => self.memory_mib.div_ceil(each),
+        };
+        self.cpus.div_ceil(cpus).min(by_memory)
     }
 
     fn lost(&self, config: &NodeConfig, typical: &[TypicalJob]) -> i64 {
-        let of_job = |job: &TypicalJob| u64::from(job.count) * self.lost_to(job, config);
+        if self.all == 0 {
+            return 0;
+        }
+        let of_job = |job: &TypicalJob| u64::from(job.weight) * self.lost_to(job, config);
         typical.iter().map(of_job).sum::<u64>() as i64
     }
 }
@@ -130,7 +156,7 @@ pub fn growth(config: &NodeConfig, free: &[u64], taken: &[u64], typical: &[Typic
 
 /// How much of its GPUs a node with so much free has left, in thousandths of one.
 pub fn gpus_left(config: &NodeConfig, free: &[u64]) -> u64 {
-    Remainder::of(config, free).all()
+    Remainder::of(config, free).all
 }
 
 #[cfg(test)]
@@ -142,8 +168,8 @@ mod tests {
 
     const GIB: u64 = 1 << 30;
 
-    fn typical(cpus: u32, gpus: TypicalGpus, count: u32) -> TypicalJob {
-        TypicalJob { cpus, memory_mib: 0, gpus, kinds: Vec::new(), count }
+    fn typical(cpus: u32, gpus: TypicalGpus, weight: u32) -> TypicalJob {
+        TypicalJob { cpus, memory_mib: 0, gpus, kinds: Vec::new(), weight }
     }
 
     /// Eight CPUs and two GPUs, in shares of a tenth where `shared`.
@@ -193,6 +219,24 @@ mod tests {
         assert_eq!((lost([10, 10], &half), lost([10, 10], &whole)), (0, 0));
         assert_eq!((lost([10, 4], &half), lost([10, 4], &whole)), (400, 400));
         assert_eq!((lost([6, 4], &half), lost([6, 4], &whole)), (400, 1_000));
+    }
+
+    /// Two GPUs are of use as far as there are CPUs and memory for them: for one job, and for another that has begun.
+    #[test]
+    fn gpus_are_lost_beyond_the_jobs_that_cpus_and_memory_suffice_for() {
+        let lost = |shared: bool, cores: u64, job: &TypicalJob| {
+            let gres: &[u64] = if shared { &[2, 10, 10] } else { &[2] };
+            let node = node(shared);
+            Remainder::of(&node, &free(cores, gres)).lost_to(job, &node)
+        };
+        let one = typical(4, TypicalGpus::Whole(1), 1);
+        assert_eq!(lost(false, 4, &one), 1_000, "the CPUs of one job");
+        assert_eq!(lost(false, 5, &one), 0, "a second one has begun");
+        assert_eq!(lost(false, 3, &one), 2_000, "the CPUs of none");
+        let large = |gib: u64| TypicalJob { memory_mib: gib << 10, ..one.clone() };
+        assert_eq!((lost(false, 8, &large(16)), lost(false, 8, &large(15))), (1_000, 0));
+        let part = typical(4, TypicalGpus::Shares(4), 1);
+        assert_eq!((lost(true, 4, &part), lost(true, 8, &part)), (1_600, 1_200));
     }
 
     #[test]

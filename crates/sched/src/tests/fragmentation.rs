@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 fn typical(cpus: u32, gpus: u64) -> TypicalJob {
     let gpus = TypicalGpus::Whole(gpus);
-    TypicalJob { cpus, memory_mib: 1_024, gpus, kinds: Vec::new(), count: 1 }
+    TypicalJob { cpus, memory_mib: 1_024, gpus, kinds: Vec::new(), weight: 1 }
 }
 
 /// The node that this job gets of two of eight GPUs, one of which a job has on the second.
@@ -34,6 +34,25 @@ fn job_takes_the_gpu_whose_loss_typical_jobs_feel_least() {
 fn job_takes_the_node_with_the_fewest_gpus_left_where_nothing_is_lost() {
     assert_eq!(node_of(job(2).gpus(Per::Node, 1), vec![typical(1, 1)]), "node2");
     assert_eq!(node_of(job(2).cpus(1), vec![typical(1, 1)]), "node2");
+}
+
+#[test]
+fn job_that_any_gpu_serves_leaves_those_of_the_kind_that_weighs_more() {
+    let node_of = |weights: [u32; 2]| {
+        let mut nodes = gpu_nodes(2);
+        nodes[0].gres = vec![gpus("a100", 8, 0)];
+        let mut view = cluster(nodes).with_jobs([job(1).gpus(Per::Node, 1)]);
+        let of_kind = |kind: &str, weight: u32| {
+            let kinds = vec![kind.to_string()];
+            TypicalJob { kinds, weight, ..typical(1, 1) }
+        };
+        view.typical_jobs =
+            Arc::new(vec![of_kind("a100", weights[0]), of_kind("h100", weights[1])]);
+        let plan = view.plan();
+        plan.starts[0].allocation.nodes[0].node.clone()
+    };
+    assert_eq!(node_of([1, 2]), "node1");
+    assert_eq!(node_of([2, 1]), "node2");
 }
 
 #[test]
