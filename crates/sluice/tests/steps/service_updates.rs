@@ -66,7 +66,8 @@ fn half_updated() -> (Cluster, String, Vec<String>, String) {
     cluster.shell("scontrol update NodeName=node1 State=DRAIN Reason=test").ok();
     apply(&cluster, free_port(), "replicas: 2\nenv: [A=b]");
     let new = until("an old replica has given its place to a new one", || {
-        let listed = cluster.sluice(&["squeue", "-h", "-r", "-n", "web", "-t", "PD", "-o", "%i"]).ok();
+        let listed =
+            cluster.sluice(&["squeue", "-h", "-r", "-n", "web", "-t", "PD", "-o", "%i"]).ok();
         let is_given = listed.lines().any(|job| before.contains(&job.trim().to_owned()));
         let running = replicas(&cluster);
         let new = running.iter().find(|job| !before.contains(job))?;

@@ -260,7 +260,12 @@ mod tests {
     }
 
     /// Replicas of a deployment that have no place: these tasks of an array.
-    fn waiting(array: u32, deployment: u32, indices: &[u32], is_parked: bool) -> Vec<WaitingReplica> {
+    fn waiting(
+        array: u32,
+        deployment: u32,
+        indices: &[u32],
+        is_parked: bool,
+    ) -> Vec<WaitingReplica> {
         let one = |index: &u32| {
             let job = JobRef::tasks(JobId(array), IndexSet::from_range(*index, *index));
             WaitingReplica { job, deployment, is_parked }

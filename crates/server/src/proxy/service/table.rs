@@ -251,6 +251,7 @@ mod tests {
     use super::*;
     use crate::connection_limits::SERVICE_LIMITS;
     use crate::testing::{TestServer, user};
+    use model::change::JobRef;
     use model::id::JobId;
     use model::run::{ArrayTask, Hold};
     use std::collections::BTreeSet;
@@ -299,6 +300,20 @@ mod tests {
             job.special_exit = index == 1;
         }
         assert_eq!(one_of(&state).groups[0].parked, [ArrayTask { array, index: 0 }]);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn waiting_replicas_of_all_deployments_are_those_that_the_server_may_start() {
+        let (mut state, ids) = state_of([(1000, 1), (1000, 0), (1000, 0)]).await;
+        for (id, hold) in ids.iter().zip([None, Some(Hold::User), Some(Hold::Admin)]) {
+            Arc::make_mut(state.jobs.get_mut(id).expect("a job")).hold = hold;
+        }
+        let live = one_of(&state);
+        let shown = |one: &WaitingReplica| (one.job.clone(), one.deployment, one.is_parked);
+        let found: Vec<_> = live.waiting.iter().map(shown).collect();
+        let [newest, held, _] = ids.map(JobRef::whole);
+        assert_eq!(found, [(held, 0, true), (newest, 1, false)]);
+        assert_eq!((live.earliest(), live.newest_queued()), (0, 1));
     }
 
     #[tokio::test(flavor = "multi_thread")]
