@@ -16,7 +16,7 @@ use crate::proxy::pool::{SendFailure, Sender, handshake, in_time, read_short};
 use crate::proxy::service::answer::AnswerTo;
 use crate::proxy::service::request_head::{
     ServicePath, TRIES_MAX, VIA, VIA_GATEWAY, WHOLE_HOST, bounded_body, check_head, check_rate,
-    client_address, is_safe, note_client, refused, retry_later, too_long,
+    client_address, is_safe, note_client, refused, retry_later, stalled, too_long,
 };
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -185,7 +185,7 @@ impl ToServer {
             head.append(HeaderName::from_static(headers::GATEWAY_NAME), name);
             head.append(HeaderName::from_static(headers::GATEWAY_TOKEN), token);
         }
-        let body = bounded_body(body, SERVICE_LIMITS.body_bytes);
+        let body = bounded_body(body, &SERVICE_LIMITS);
         Ok(Self { head, is_by_host, body, upgrades, upgrade, slot })
     }
 
@@ -211,6 +211,7 @@ impl ToServer {
             }
             Err(SendFailure::Lost) => Err(refused(StatusCode::BAD_GATEWAY, "the server was lost")),
             Err(SendFailure::TooLong) => Err(too_long(SERVICE_LIMITS.body_bytes)),
+            Err(SendFailure::Stalled) => Err(stalled(&SERVICE_LIMITS)),
             Err(SendFailure::TimedOut) => {
                 Err(refused(StatusCode::GATEWAY_TIMEOUT, "the server took too long"))
             }
@@ -248,7 +249,7 @@ async fn to_replica(
         OutgoingHead::of(parts, uri.clone(), service.route.auth, prefix)
     };
     let again = || head_of(clone_of(&original)).into_request(Body::empty());
-    let body = bounded_body(body, SERVICE_LIMITS.body_bytes);
+    let body = bounded_body(body, &SERVICE_LIMITS);
     let mut outgoing = head_of(parts).into_request(body);
     let mut tried: Vec<AttemptId> = Vec::new();
     let mut was_lost = false;
@@ -279,6 +280,7 @@ async fn to_replica(
                 return Err(refused(StatusCode::BAD_GATEWAY, &why));
             }
             Err(SendFailure::TooLong) => return Err(too_long(SERVICE_LIMITS.body_bytes)),
+            Err(SendFailure::Stalled) => return Err(stalled(&SERVICE_LIMITS)),
             Err(SendFailure::TimedOut) => {
                 let why = format!("a replica of service {} took too long", service.route.run);
                 return Err(refused(StatusCode::GATEWAY_TIMEOUT, &why));

@@ -122,6 +122,18 @@ fn up_replica_that_never_answers_is_given_up_in_time() {
     assert_eq!(get(&cluster, PAGE, &[&token]).status, 200, "and it answers others");
 }
 
+#[test]
+fn up_body_that_does_not_come_is_given_up_in_time() {
+    let cluster = Cluster::folder(TWO_NODES);
+    cluster.start_with(&[("SLUICE_DOORS", "service_silence_ms=1000")]);
+    let token = serve(&cluster, "");
+    let begun =
+        format!("POST {PAGE}never HTTP/1.1\r\nHost: x\r\n{token}\r\nContent-Length: 9\r\n\r\nx");
+    let said = exchange(&cluster, begun.as_bytes());
+    assert!(said.starts_with("HTTP/1.1 408"), "{said}");
+    assert!(said.trim_end().ends_with("nothing of the body came for 1 s"), "{said}");
+}
+
 /// A server that passes each request on to the proxy, at its own address there.
 const CIRCLE: &str = r#"
 import http.client, http.server, sys
