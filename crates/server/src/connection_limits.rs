@@ -43,7 +43,7 @@ pub struct ServiceLimits {
     pub answer: Duration,
     /// Bytes of its body.
     pub body_bytes: u64,
-    /// How long nothing of its body may come.
+    /// How long nothing of its body may come before its answer begins.
     pub body_silence: Duration,
 }
 

@@ -41,7 +41,7 @@ pub enum SendFailure {
     Lost,
     /// Its body went on beyond the bound of `bounded_body`: it was given up in the middle.
     TooLong,
-    /// Nothing more of its body came in the time of `bounded_body`.
+    /// Nothing more of its body came in the time of `bounded_body`, and no answer.
     Stalled,
     TimedOut,
 }
@@ -305,8 +305,9 @@ impl hyper::body::Body for AnswerBody {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proxy::timed_body::TimedBody;
+    use crate::proxy::timed_body::{AnswerBegun, TimedBody};
     use http_body_util::Limited;
+    use std::task::Waker;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     /// A body that does not end, as that of a client that sends no more.
@@ -412,13 +413,32 @@ mod tests {
     async fn body_of_which_nothing_comes_is_told_from_a_lost_connection() {
         let (ours, _theirs) = tokio::io::duplex(4096);
         let sender = handshake(ours, ()).await.expect("a connection");
-        let body = TimedBody::new(Body::new(Unsent), Duration::from_millis(20));
+        let (unsent, silence) = (Body::new(Unsent), Duration::from_millis(20));
+        let body = TimedBody::new(unsent, silence, AnswerBegun::default());
         // As `bounded_body` has it.
         let body = Body::new(Limited::new(body, 1000));
         let request = hyper::Request::post("/").body(body).expect("a request");
         let pool = Arc::<ConnectionPool>::default();
         let sent = pool.send(async { Some(sender) }, request, false).await;
         assert!(matches!(sent, Err(SendFailure::Stalled)));
+    }
+
+    #[tokio::test]
+    async fn body_may_be_silent_once_its_answer_has_begun() {
+        let silence = Duration::from_millis(5);
+        for is_begun in [false, true] {
+            let answer = AnswerBegun::default();
+            let mut body = TimedBody::new(Body::new(Unsent), silence, answer.clone());
+            let mut context = Context::from_waker(Waker::noop());
+            // Its time begins to run.
+            let _ = Pin::new(&mut body).poll_frame(&mut context);
+            if is_begun {
+                answer.note();
+            }
+            tokio::time::sleep(2 * silence).await;
+            let polled = Pin::new(&mut body).poll_frame(&mut context);
+            assert_eq!(polled.is_pending(), is_begun);
+        }
     }
 
     #[tokio::test]

@@ -341,7 +341,8 @@ impl Passed<'_> {
         let is_repeatable = is_safe(&parts.method) && body.is_end_stream();
         let head = OutgoingHead::of(parts, uri, self.by_token, self.prefix);
         let again = is_repeatable.then(|| head.clone());
-        let mut outgoing = head.into_request(bounded_body(body, &services.limits));
+        let (body, answer_begun) = bounded_body(body, &services.limits);
+        let mut outgoing = head.into_request(body);
         let mut tried: Vec<AttemptId> = Vec::new();
         let mut was_lost = false;
         let mut live = self.live.clone();
@@ -377,7 +378,10 @@ impl Passed<'_> {
                 }
             };
             outgoing = match in_time(services.limits.answer, exchange).await {
-                Ok(answer) => break (answer, outstanding, websocket),
+                Ok(answer) => {
+                    answer_begun.note();
+                    break (answer, outstanding, websocket);
+                }
                 Err(SendFailure::NotSent(unsent)) => *unsent,
                 Err(SendFailure::Lost) => {
                     let Some(head) = &again else {

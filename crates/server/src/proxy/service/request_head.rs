@@ -5,7 +5,7 @@ use crate::connection_limits::ServiceLimits;
 use crate::http::peer::Peer;
 use crate::proxy::exchange::said;
 use crate::proxy::headers::FORWARDED_FOR;
-use crate::proxy::timed_body::TimedBody;
+use crate::proxy::timed_body::{AnswerBegun, TimedBody};
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
@@ -93,14 +93,15 @@ pub fn stalled(limits: &ServiceLimits) -> Box<Response> {
 }
 
 /// The body of a request as a replica gets it. One that does not say its length is given up at the bound (`SendFailure::TooLong`), and one
-/// of which nothing comes after a while (`SendFailure::Stalled`).
-pub fn bounded_body(body: Body, limits: &ServiceLimits) -> Body {
+/// of which nothing comes after a while (`SendFailure::Stalled`), unless its answer has begun, of which the caller takes note.
+pub fn bounded_body(body: Body, limits: &ServiceLimits) -> (Body, AnswerBegun) {
+    let answer = AnswerBegun::default();
     // Most requests have none: nothing is put around it.
     if body.is_end_stream() {
-        return Body::empty();
+        return (Body::empty(), answer);
     }
-    let timed = TimedBody::new(body, limits.body_silence);
-    Body::new(Limited::new(timed, limits.body_bytes as usize))
+    let timed = TimedBody::new(body, limits.body_silence, answer.clone());
+    (Body::new(Limited::new(timed, limits.body_bytes as usize)), answer)
 }
 
 /// How often the request has come through the proxy already.
