@@ -409,16 +409,18 @@ impl State {
         if may_start { Ok(()) } else { Err(Refusal::NoCapacityNow) }
     }
 
-    /// Whether a service replaces one that is being updated. What the update has of places is given up for it.
+    /// Whether a service replaces one that is being updated. What the update has of places is given up for it. Replicas in groups give
+    /// theirs only when all of the newer are up.
     fn overtakes_update(&self, spec: &JobSpec) -> bool {
-        let is_one_kind =
-            spec.launch.service.as_ref().is_some_and(|service| service.group.is_none());
+        if spec.launch.service.as_ref().is_none_or(|service| service.group.is_some()) {
+            return false;
+        }
         let jobs = self.replicas.iter().filter_map(|id| self.jobs.get(id));
         let replaced = jobs.filter(|job| !job.has_ended() && replaces(spec, &job.spec));
         let mut deployments =
             replaced.filter_map(|job| Some(job.spec.launch.service.as_ref()?.deployment));
         let first = deployments.next();
-        is_one_kind && first.is_some_and(|first| deployments.any(|other| other != first))
+        first.is_some_and(|first| deployments.any(|other| other != first))
     }
 
     /// Whether a machine is made for a run that does not start now, or one on its way has room for it. A job of Slurm's language
