@@ -24,8 +24,11 @@ const SSH_CONNECTIONS_MAX: u64 = 2048;
 const SSH_LOGINS_MAX: u64 = 128;
 
 /// What bounds a request to a service, by the server and by gateways.
-pub const SERVICE_LIMITS: ServiceLimits =
-    ServiceLimits { answer: Duration::from_secs(600), body_bytes: 64 << 20 };
+pub const SERVICE_LIMITS: ServiceLimits = ServiceLimits {
+    answer: Duration::from_secs(600),
+    body_bytes: 64 << 20,
+    body_silence: Duration::from_secs(60),
+};
 
 /// A listener that is full logs it this often at most.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
@@ -40,6 +43,8 @@ pub struct ServiceLimits {
     pub answer: Duration,
     /// Bytes of its body.
     pub body_bytes: u64,
+    /// How long nothing of its body may come before its answer begins.
+    pub body_silence: Duration,
 }
 
 /// Timeouts of connections, and a lower bound on their number where wanted; `places=100,silence_ms=500`.
@@ -83,7 +88,7 @@ impl FromStr for ConnectionLimits {
         for part in text.split(',').filter(|part| !part.is_empty()) {
             let expected = || {
                 format!(
-                    "'{part}': expected NAME=NUMBER with one of places, silence_ms, body_ms, stall_ms, stream_stall_ms, tunnel_idle_ms, answer_ms, service_body_bytes"
+                    "'{part}': expected NAME=NUMBER with one of places, silence_ms, body_ms, stall_ms, stream_stall_ms, tunnel_idle_ms, answer_ms, service_body_bytes, service_silence_ms"
                 )
             };
             let (name, value) = part.split_once('=').ok_or_else(expected)?;
@@ -98,6 +103,7 @@ impl FromStr for ConnectionLimits {
                 "tunnel_idle_ms" => limits.tunnel_idle = time,
                 "answer_ms" => limits.service.answer = time,
                 "service_body_bytes" => limits.service.body_bytes = value,
+                "service_silence_ms" => limits.service.body_silence = time,
                 _ => return Err(expected()),
             }
         }

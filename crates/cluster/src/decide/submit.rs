@@ -399,7 +399,7 @@ impl State {
         partitions: &[u32],
         context: &Context,
     ) -> Result<(), Refusal> {
-        if spec.request().wait_policy != WaitPolicy::Now {
+        if spec.request().wait_policy != WaitPolicy::Now || self.overtakes_update(spec) {
             return Ok(());
         }
         let probe = self.probe(spec, partitions, context);
@@ -407,6 +407,20 @@ impl State {
         let starts = plan.starts.iter().any(|s| s.job.0 == self.next_job);
         let may_start = starts || self.gets_machine(spec, &probe, &plan, context.now);
         if may_start { Ok(()) } else { Err(Refusal::NoCapacityNow) }
+    }
+
+    /// Whether a service replaces one that is being updated. What the update has of places is given up for it. Replicas in groups give
+    /// theirs only when all of the newer are up.
+    fn overtakes_update(&self, spec: &JobSpec) -> bool {
+        if spec.launch.service.as_ref().is_none_or(|service| service.group.is_some()) {
+            return false;
+        }
+        let jobs = self.replicas.iter().filter_map(|id| self.jobs.get(id));
+        let replaced = jobs.filter(|job| !job.has_ended() && replaces(spec, &job.spec));
+        let mut deployments =
+            replaced.filter_map(|job| Some(job.spec.launch.service.as_ref()?.deployment));
+        let first = deployments.next();
+        first.is_some_and(|first| deployments.any(|other| other != first))
     }
 
     /// Whether a machine is made for a run that does not start now, or one on its way has room for it. A job of Slurm's language

@@ -276,6 +276,24 @@ fn name_of_a_service_is_one_services_in_its_project() {
     assert!(w.try_submit(later().of(bob())).is_err(), "nobody else replaces it");
 }
 
+#[test]
+fn update_that_overtakes_another_may_wait_for_the_place_of_that_one() {
+    let mut w = world(1);
+    let service = |deployment: u32| {
+        let service = Service { deployment, ..Service::at(80) };
+        let ask = ask().task().named("web").cpus(4).with(|spec| {
+            Arc::make_mut(&mut spec.launch).service = Some(Box::new(service));
+        });
+        ask.asking(|request| request.wait_policy = WaitPolicy::Now)
+    };
+    w.started(service(0));
+    let other = w.started(ask().cpus(4)).job;
+    assert_eq!(w.try_submit(service(1)), Err(Refusal::NoCapacityNow));
+    w.end(other, 0);
+    w.started(service(1));
+    w.submit(service(2));
+}
+
 /// What a submit has checked stays so: no change gives a service the address of another's.
 #[test]
 fn service_comes_by_no_change_to_the_address_of_another() {

@@ -16,8 +16,9 @@ use crate::proxy::pool::{SendFailure, Sender, handshake, in_time, read_short};
 use crate::proxy::service::answer::AnswerTo;
 use crate::proxy::service::request_head::{
     ServicePath, TRIES_MAX, VIA, VIA_GATEWAY, WHOLE_HOST, bounded_body, check_head, check_rate,
-    client_address, is_safe, note_client, refused, retry_later, too_long,
+    client_address, is_safe, note_client, refused, retry_later, stalled, too_long,
 };
+use crate::proxy::timed_body::AnswerBegun;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::request::Parts;
@@ -156,6 +157,7 @@ struct ToServer {
     /// Its host name alone says which service it is for.
     is_by_host: bool,
     body: Body,
+    answer_begun: AnswerBegun,
     upgrades: bool,
     upgrade: Option<OnUpgrade>,
     slot: Option<HeldSlot>,
@@ -185,12 +187,12 @@ impl ToServer {
             head.append(HeaderName::from_static(headers::GATEWAY_NAME), name);
             head.append(HeaderName::from_static(headers::GATEWAY_TOKEN), token);
         }
-        let body = bounded_body(body, SERVICE_LIMITS.body_bytes);
-        Ok(Self { head, is_by_host, body, upgrades, upgrade, slot })
+        let (body, answer_begun) = bounded_body(body, &SERVICE_LIMITS);
+        Ok(Self { head, is_by_host, body, answer_begun, upgrades, upgrade, slot })
     }
 
     async fn send(self, gateway: &Gateway, routes: &Routes) -> Result<Response, Box<Response>> {
-        let Self { head, is_by_host, body, upgrades, upgrade, slot } = self;
+        let Self { head, is_by_host, body, answer_begun, upgrades, upgrade, slot } = self;
         // The clients' port knows no host names of services: any path there is one of the server's own API.
         if is_by_host && routes.proxy_port.is_none() {
             let why = "the server has no port for the host names of services";
@@ -201,6 +203,7 @@ impl ToServer {
         let sent = gateway.server_pool.send(connect, head.into_request(body), upgrades);
         match in_time(SERVICE_LIMITS.answer, sent).await {
             Ok(answer) => {
+                answer_begun.note();
                 let (websocket, prefix, is_whole) = (None, WHOLE_HOST, true);
                 let to = AnswerTo { outstanding, websocket, upgrade, slot, prefix, is_whole };
                 to.pass(answer).ok_or_else(unasked)
@@ -211,6 +214,7 @@ impl ToServer {
             }
             Err(SendFailure::Lost) => Err(refused(StatusCode::BAD_GATEWAY, "the server was lost")),
             Err(SendFailure::TooLong) => Err(too_long(SERVICE_LIMITS.body_bytes)),
+            Err(SendFailure::Stalled) => Err(stalled(&SERVICE_LIMITS)),
             Err(SendFailure::TimedOut) => {
                 Err(refused(StatusCode::GATEWAY_TIMEOUT, "the server took too long"))
             }
@@ -248,7 +252,7 @@ async fn to_replica(
         OutgoingHead::of(parts, uri.clone(), service.route.auth, prefix)
     };
     let again = || head_of(clone_of(&original)).into_request(Body::empty());
-    let body = bounded_body(body, SERVICE_LIMITS.body_bytes);
+    let (body, answer_begun) = bounded_body(body, &SERVICE_LIMITS);
     let mut outgoing = head_of(parts).into_request(body);
     let mut tried: Vec<AttemptId> = Vec::new();
     let mut was_lost = false;
@@ -261,6 +265,7 @@ async fn to_replica(
         };
         outgoing = match in_time(SERVICE_LIMITS.answer, exchange).await {
             Ok(answer) => {
+                answer_begun.note();
                 service.counts.note_request();
                 let to = AnswerTo { outstanding, websocket, upgrade, slot, prefix, is_whole };
                 return to.pass(answer).ok_or_else(unasked);
@@ -279,6 +284,7 @@ async fn to_replica(
                 return Err(refused(StatusCode::BAD_GATEWAY, &why));
             }
             Err(SendFailure::TooLong) => return Err(too_long(SERVICE_LIMITS.body_bytes)),
+            Err(SendFailure::Stalled) => return Err(stalled(&SERVICE_LIMITS)),
             Err(SendFailure::TimedOut) => {
                 let why = format!("a replica of service {} took too long", service.route.run);
                 return Err(refused(StatusCode::GATEWAY_TIMEOUT, &why));
@@ -288,7 +294,10 @@ async fn to_replica(
     }
     let copy = Request::from_parts(original, outgoing.into_body());
     let for_server = ToServer { upgrade, ..ToServer::of(gateway, routes, copy)? };
-    for_server.send(gateway, routes).await
+    let answered = for_server.send(gateway, routes).await;
+    // The server gets the body as the replicas were to get it, with both bounds.
+    answer_begun.note();
+    answered
 }
 
 /// The head of a request a second time; what belongs to its connection stays with the first.

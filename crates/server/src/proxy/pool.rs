@@ -1,6 +1,7 @@
 //! Connections to one server that answers requests: those that are open are used again, and the requests that it has not answered
 //! yet are counted.
 
+use super::timed_body::BodyStalled;
 use axum::body::Body;
 use axum::http::StatusCode;
 use bytes::Bytes;
@@ -40,13 +41,15 @@ pub enum SendFailure {
     Lost,
     /// Its body went on beyond the bound of `bounded_body`: it was given up in the middle.
     TooLong,
+    /// Nothing more of its body came in the time of `bounded_body`, and no answer.
+    Stalled,
     TimedOut,
 }
 
-/// Whether a request failed because its own body was longer than it may be.
-fn is_too_long(error: &(dyn Error + 'static)) -> bool {
+/// Whether a request failed because of this error, which may be one of its own body.
+fn is_caused_by<E: Error + 'static>(error: &(dyn Error + 'static)) -> bool {
     let mut causes = std::iter::successors(Some(error), |&error| error.source());
-    causes.any(|error| error.is::<LengthLimitError>())
+    causes.any(|error| error.is::<E>())
 }
 
 /// A request that is not answered yet, until this is dropped.
@@ -168,7 +171,8 @@ impl ConnectionPool {
         let sent = sender.try_send_request(request).await;
         let answer = sent.map_err(|mut failure| match failure.take_message() {
             Some(unsent) => SendFailure::NotSent(Box::new(unsent)),
-            None if is_too_long(failure.error()) => SendFailure::TooLong,
+            None if is_caused_by::<LengthLimitError>(failure.error()) => SendFailure::TooLong,
+            None if is_caused_by::<BodyStalled>(failure.error()) => SendFailure::Stalled,
             None => SendFailure::Lost,
         })?;
         let becomes_websocket = answer.status() == StatusCode::SWITCHING_PROTOCOLS;
@@ -301,7 +305,9 @@ impl hyper::body::Body for AnswerBody {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::proxy::timed_body::{AnswerBegun, TimedBody};
     use http_body_util::Limited;
+    use std::task::Waker;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     /// A body that does not end, as that of a client that sends no more.
@@ -401,6 +407,38 @@ mod tests {
         assert!(matches!(send(long, usize::MAX).await, Some(SendFailure::TooLong)));
         let cut = Body::from(vec![0; 4096]);
         assert!(matches!(send(cut, 1).await, Some(SendFailure::Lost)));
+    }
+
+    #[tokio::test]
+    async fn body_of_which_nothing_comes_is_told_from_a_lost_connection() {
+        let (ours, _theirs) = tokio::io::duplex(4096);
+        let sender = handshake(ours, ()).await.expect("a connection");
+        let (unsent, silence) = (Body::new(Unsent), Duration::from_millis(20));
+        let body = TimedBody::new(unsent, silence, AnswerBegun::default());
+        // As `bounded_body` has it.
+        let body = Body::new(Limited::new(body, 1000));
+        let request = hyper::Request::post("/").body(body).expect("a request");
+        let pool = Arc::<ConnectionPool>::default();
+        let sent = pool.send(async { Some(sender) }, request, false).await;
+        assert!(matches!(sent, Err(SendFailure::Stalled)));
+    }
+
+    #[tokio::test]
+    async fn body_may_be_silent_once_its_answer_has_begun() {
+        let silence = Duration::from_millis(5);
+        for is_begun in [false, true] {
+            let answer = AnswerBegun::default();
+            let mut body = TimedBody::new(Body::new(Unsent), silence, answer.clone());
+            let mut context = Context::from_waker(Waker::noop());
+            // Its time begins to run.
+            let _ = Pin::new(&mut body).poll_frame(&mut context);
+            if is_begun {
+                answer.note();
+            }
+            tokio::time::sleep(2 * silence).await;
+            let polled = Pin::new(&mut body).poll_frame(&mut context);
+            assert_eq!(polled.is_pending(), is_begun);
+        }
     }
 
     #[tokio::test]

@@ -20,6 +20,7 @@ mod server_stream;
 mod service_attacks;
 mod service_faults;
 mod service_restart;
+mod service_updates;
 mod services;
 mod ssh_bounds;
 mod ssh_editor;

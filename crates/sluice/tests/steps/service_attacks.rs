@@ -122,6 +122,34 @@ fn up_replica_that_never_answers_is_given_up_in_time() {
     assert_eq!(get(&cluster, PAGE, &[&token]).status, 200, "and it answers others");
 }
 
+#[test]
+fn up_body_that_does_not_come_is_given_up_in_time() {
+    let cluster = Cluster::folder(TWO_NODES);
+    cluster.start_with(&[("SLUICE_DOORS", "service_silence_ms=1000")]);
+    let token = serve(&cluster, "");
+    let begun = |path: &str| {
+        format!("POST {PAGE}{path} HTTP/1.1\r\nHost: x\r\n{token}\r\nContent-Length: 9\r\n\r\n1")
+    };
+    // One whose answer has begun may be silent for longer than the one below, which comes later.
+    let mut answered = TcpStream::connect(address(&cluster)).expect("the server");
+    answered.write_all(begun("echo").as_bytes()).expect("sent");
+    let mut head = Vec::<u8>::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        answered.read_exact(&mut byte).expect("the head of an answer");
+        head.extend(byte);
+    }
+    let head = String::from_utf8_lossy(&head);
+    assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+    let said = exchange(&cluster, begun("never").as_bytes());
+    assert!(said.starts_with("HTTP/1.1 408"), "{said}");
+    assert!(said.trim_end().ends_with("nothing of the body came for 1 s"), "{said}");
+    answered.write_all(b"23456789").expect("sent");
+    let mut echoed = [0; 9];
+    answered.read_exact(&mut echoed).expect("the rest of the answer");
+    assert_eq!(&echoed, b"123456789");
+}
+
 /// A server that passes each request on to the proxy, at its own address there.
 const CIRCLE: &str = r#"
 import http.client, http.server, sys

@@ -25,10 +25,14 @@ const DOWN_PERCENT: u64 = 90;
 /// The number of replicas that a service of at most `most` is to have.
 pub fn wanted(scaling: &Scaling, most: u32, load: &Load) -> u32 {
     let current = load.replicas;
-    if !(scaling.min..=most).contains(&current) {
-        return current.clamp(scaling.min, most);
+    if current > most {
+        return most;
     }
     let up = replicas_for(scaling, load.requests, 100);
+    if current < scaling.min {
+        // A deployment that takes the place of another one has its load at once: the delay is for services that answer.
+        return up.clamp(scaling.min, most);
+    }
     if current == 0 {
         // A client that waits is there: the delay is for services that answer.
         return if load.waiting > 0 { up.clamp(1, most) } else { 0 };
@@ -88,6 +92,9 @@ mod tests {
         let least = Scaling { min: 2, ..SCALING };
         assert_eq!(wanted(&least, MOST, &load(0, 1, 0)), 2);
         assert_eq!(wanted(&least, MOST, &load(0, 4, 600)), 2);
+        // A new deployment, of which all are held at first, has the load of the one before it.
+        assert_eq!(wanted(&least, MOST, &load(1800, 0, 0)), 3);
+        assert_eq!(wanted(&least, MOST, &load(100_000, 0, 0)), 5);
     }
 
     #[test]

@@ -6,6 +6,8 @@ use super::request_rate::RequestRates;
 use super::scale_state::ScaleState;
 use crate::shared::service_counts::{ServiceCount, ServiceName};
 use cluster::Job;
+use model::array::IndexSet;
+use model::change::JobRef;
 use model::id::{AttemptId, JobId};
 use model::principal::Principal;
 use model::replica_group::GroupRole;
@@ -37,6 +39,8 @@ pub struct LiveService {
     pub rates: Arc<RequestRates>,
     /// The jobs of earlier deployments, which the newest replaces.
     pub outdated: BTreeSet<JobId>,
+    /// The replicas that have no place, of all deployments without groups, the earliest first.
+    pub waiting: Vec<WaitingReplica>,
     /// The groups of the newest deployment; one where all replicas are alike.
     pub groups: Vec<LiveGroup>,
     pub scale: Arc<ScaleState>,
@@ -49,7 +53,7 @@ pub struct LiveGroup {
     pub index: u32,
     pub service: Service,
     /// Replicas that hold resources and are not ending.
-    active: u32,
+    pub active: u32,
     /// Replicas that are to start when there is a place for them.
     pub queued: Vec<ArrayTask>,
     /// Replicas that are held: it does not need them now.
@@ -62,9 +66,7 @@ impl LiveGroup {
         let is_active = |job: &&&Job| job.attempt().is_some_and(|attempt| attempt.ending.is_none());
         let active = u32::try_from(jobs.iter().filter(is_active).count()).unwrap_or(u32::MAX);
         let queued = jobs.iter().filter(|job| job.hold.is_none()).flat_map(|job| waiting(job));
-        // What an administrator holds stays held, and what somebody is to look at before it runs again.
-        let is_parked = |job: &&&Job| job.hold == Some(Hold::User) && !job.special_exit;
-        let held = jobs.iter().filter(is_parked);
+        let held = jobs.iter().filter(|job| is_parked(job));
         let mut parked: Vec<ArrayTask> = held.flat_map(|job| waiting(job)).collect();
         parked.sort_by_key(|task| task.index);
         Self { index, service: service.clone(), active, queued: queued.collect(), parked }
@@ -73,6 +75,30 @@ impl LiveGroup {
     /// How many replicas run or are to run.
     pub fn wanted(&self) -> u32 {
         self.active.saturating_add(u32::try_from(self.queued.len()).unwrap_or(u32::MAX))
+    }
+}
+
+/// A replica that has no place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WaitingReplica {
+    pub job: JobRef,
+    pub deployment: u32,
+    /// It is held until the server releases it; else it is to start when there is a place for it.
+    pub is_parked: bool,
+}
+
+impl WaitingReplica {
+    /// The replicas that wait in the record of a job; none of those that are not the server's to start.
+    pub(super) fn of(job: &Job, deployment: u32) -> Vec<Self> {
+        let is_parked = is_parked(job);
+        if !is_parked && job.hold.is_some() {
+            return Vec::new();
+        }
+        let one = |job: JobRef| Self { job, deployment, is_parked };
+        if job.task.is_none() && job.pending.is_none() {
+            return job.is_waiting().then(|| one(JobRef::whole(job.id))).into_iter().collect();
+        }
+        waiting(job).into_iter().map(|task| one(task_ref(task))).collect()
     }
 }
 
@@ -166,6 +192,31 @@ impl LiveService {
     pub fn older(&self) -> impl Iterator<Item = &Arc<Replica>> {
         self.replicas.iter().filter(|replica| replica.deployment != self.service.deployment)
     }
+
+    /// The earliest deployment that has a replica, one that waits too.
+    pub fn earliest(&self) -> u32 {
+        let running = self.replicas.iter().map(|replica| replica.deployment);
+        let all = running.chain(self.waiting.iter().map(|replica| replica.deployment));
+        all.min().unwrap_or(self.service.deployment)
+    }
+
+    /// How many replicas of the newest deployment are to start when there is a place for them.
+    pub fn newest_queued(&self) -> usize {
+        let newest = self.service.deployment;
+        let is_one = |one: &&WaitingReplica| one.deployment == newest && !one.is_parked;
+        self.waiting.iter().filter(is_one).count()
+    }
+}
+
+/// Whether a replica is held for the server to release. What an administrator holds stays held, and what somebody is to look at before it
+/// runs again.
+fn is_parked(job: &Job) -> bool {
+    job.hold == Some(Hold::User) && !job.special_exit
+}
+
+/// One task of an array.
+pub fn task_ref(ArrayTask { array, index }: ArrayTask) -> JobRef {
+    JobRef::tasks(array, IndexSet::from_range(index, index))
 }
 
 /// The tasks of an array that wait: the job's own, or those that its record holds.
@@ -185,6 +236,7 @@ impl LiveService {
         Self {
             name: ServiceName { project: "main".into(), run: "web".into() },
             outdated: jobs.map(|replica| replica.attempt.job).collect(),
+            waiting: Vec::new(),
             groups: vec![LiveGroup { active, ..LiveGroup::of(0, &service, &[]) }],
             service,
             created: Timestamp::from_secs(1),

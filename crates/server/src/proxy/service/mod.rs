@@ -51,7 +51,7 @@ use live::{LiveService, key};
 use model::id::AttemptId;
 use request_head::{
     ServicePath, TRIES_MAX, VIA, WHOLE_HOST, bounded_body, check_head, check_rate, client_address,
-    is_safe, note_client, refused, retry_later, too_long,
+    is_safe, note_client, refused, retry_later, stalled, too_long,
 };
 use request_source::RequestSource;
 use scale_state::{ScaleState, WaitingRequest};
@@ -341,7 +341,8 @@ impl Passed<'_> {
         let is_repeatable = is_safe(&parts.method) && body.is_end_stream();
         let head = OutgoingHead::of(parts, uri, self.by_token, self.prefix);
         let again = is_repeatable.then(|| head.clone());
-        let mut outgoing = head.into_request(bounded_body(body, body_bytes));
+        let (body, answer_begun) = bounded_body(body, &services.limits);
+        let mut outgoing = head.into_request(body);
         let mut tried: Vec<AttemptId> = Vec::new();
         let mut was_lost = false;
         let mut live = self.live.clone();
@@ -377,7 +378,10 @@ impl Passed<'_> {
                 }
             };
             outgoing = match in_time(services.limits.answer, exchange).await {
-                Ok(answer) => break (answer, outstanding, websocket),
+                Ok(answer) => {
+                    answer_begun.note();
+                    break (answer, outstanding, websocket);
+                }
                 Err(SendFailure::NotSent(unsent)) => *unsent,
                 Err(SendFailure::Lost) => {
                     let Some(head) = &again else {
@@ -391,6 +395,7 @@ impl Passed<'_> {
                     head.with(Body::empty())
                 }
                 Err(SendFailure::TooLong) => return Err(too_long(body_bytes)),
+                Err(SendFailure::Stalled) => return Err(stalled(&services.limits)),
                 Err(SendFailure::TimedOut) => {
                     let why = format!("a replica of service {} took too long", self.live.name.run);
                     return Err(refused(StatusCode::GATEWAY_TIMEOUT, &why));

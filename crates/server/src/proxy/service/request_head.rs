@@ -1,9 +1,11 @@
 //! What the head of a request to a service says, and what is refused by it alone; the same for the server and for gateways.
 
 use super::request_rate::{Client, RequestRates};
+use crate::connection_limits::ServiceLimits;
 use crate::http::peer::Peer;
 use crate::proxy::exchange::said;
 use crate::proxy::headers::FORWARDED_FOR;
+use crate::proxy::timed_body::{AnswerBegun, TimedBody};
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
@@ -84,13 +86,22 @@ pub fn too_long(body_bytes: u64) -> Box<Response> {
     refused(StatusCode::PAYLOAD_TOO_LARGE, &why)
 }
 
-/// The body of a request as a replica gets it. One that does not say its length is given up at the bound (`SendFailure::TooLong`).
-pub fn bounded_body(body: Body, body_bytes: u64) -> Body {
+/// The answer to a request whose body does not come.
+pub fn stalled(limits: &ServiceLimits) -> Box<Response> {
+    let seconds = limits.body_silence.as_secs();
+    refused(StatusCode::REQUEST_TIMEOUT, &format!("nothing of the body came for {seconds} s"))
+}
+
+/// The body of a request as a replica gets it. One that does not say its length is given up at the bound (`SendFailure::TooLong`), and one
+/// of which nothing comes after a while (`SendFailure::Stalled`), unless its answer has begun, of which the caller takes note.
+pub fn bounded_body(body: Body, limits: &ServiceLimits) -> (Body, AnswerBegun) {
+    let answer = AnswerBegun::default();
     // Most requests have none: nothing is put around it.
     if body.is_end_stream() {
-        return Body::empty();
+        return (Body::empty(), answer);
     }
-    Body::new(Limited::new(body, body_bytes as usize))
+    let timed = TimedBody::new(body, limits.body_silence, answer.clone());
+    (Body::new(Limited::new(timed, limits.body_bytes as usize)), answer)
 }
 
 /// How often the request has come through the proxy already.

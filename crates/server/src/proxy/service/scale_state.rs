@@ -1,7 +1,7 @@
-//! What the scaling of a service goes by, beside the state of the cluster. Lost with the process: delays begin anew then.
+//! What the scaling and the updates of a service go by, beside the state of the cluster. Lost with the process: delays begin anew then.
 
 use super::arrivals::Arrivals;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
@@ -14,6 +14,8 @@ pub struct ScaleState {
     /// When the service was found, and when the number of replicas of each group was last changed.
     found: Instant,
     changed: Mutex<BTreeMap<u32, Instant>>,
+    /// The deployments that a newer one was to replace.
+    outdated: Mutex<BTreeSet<u32>>,
 }
 
 impl Default for ScaleState {
@@ -23,6 +25,7 @@ impl Default for ScaleState {
             waiting: AtomicUsize::default(),
             found: Instant::now(),
             changed: Mutex::default(),
+            outdated: Mutex::default(),
         }
     }
 }
@@ -35,6 +38,24 @@ impl ScaleState {
     pub fn unchanged(&self, group: u32, now: Instant) -> Duration {
         let changed = self.changed.lock().expect("no panic with the times held");
         now.saturating_duration_since(changed.get(&group).copied().unwrap_or(self.found))
+    }
+
+    /// How long the service has been known to this server.
+    pub fn known_for(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.found)
+    }
+
+    /// Notes which deployments a newer one is to replace, beside those that were noted before.
+    pub fn note_outdated(&self, deployments: impl Iterator<Item = u32>) {
+        self.outdated.lock().expect("no panic with the deployments held").extend(deployments);
+    }
+
+    pub fn was_outdated(&self, deployment: u32) -> bool {
+        self.outdated.lock().expect("no panic with the deployments held").contains(&deployment)
+    }
+
+    pub fn forget_outdated(&self, deployment: u32) {
+        self.outdated.lock().expect("no panic with the deployments held").remove(&deployment);
     }
 
     pub fn waiting(&self) -> usize {

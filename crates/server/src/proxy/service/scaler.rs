@@ -4,12 +4,11 @@
 //! more requests, and is requeued and held when it has answered those that it has.
 
 use super::autoscale::{self, Load};
-use super::live::{LiveGroup, LiveService};
+use super::live::{LiveGroup, LiveService, task_ref};
 use super::replica::Replica;
 use crate::shared::Shared;
 use cluster::Command;
-use model::array::IndexSet;
-use model::change::{JobChange, JobRef, Requeue};
+use model::change::{JobChange, Requeue};
 use model::run::{ArrayTask, Hold};
 use model::service::Scaling;
 use std::sync::Arc;
@@ -17,6 +16,9 @@ use std::time::{Duration, Instant};
 
 /// How long a replica that is given up may take to answer what it has.
 pub const DRAIN_MAX: Duration = Duration::from_secs(300);
+
+/// What becomes of a replica that is given up: it waits until it is needed again. One that has ended meanwhile is not brought back.
+pub const GIVEN_UP: JobChange = JobChange::Requeue(Requeue { incomplete: true, ..Requeue::HELD });
 
 pub fn scale(shared: &Shared, live: &LiveService, now: Instant) {
     for group in &live.groups {
@@ -43,7 +45,7 @@ fn scale_group(shared: &Shared, live: &LiveService, group: &LiveGroup, now: Inst
     }
     for replica in draining.into_iter().filter(|replica| is_drained(live, replica, now)) {
         if let Some(task) = replica.task {
-            change(shared, task, JobChange::Requeue(Requeue::HELD));
+            change(shared, task, GIVEN_UP);
         }
     }
 }
@@ -91,9 +93,8 @@ fn give_up(shared: &Shared, live: &LiveService, group: &LiveGroup, fewer: usize,
 }
 
 /// What is lost because the queue is full is asked for again in a second.
-pub fn change(shared: &Shared, ArrayTask { array, index }: ArrayTask, change: JobChange) {
-    let job = JobRef::tasks(array, IndexSet::from_range(index, index));
-    shared.writer.enqueue_or_drop(Command::ChangeJob { job, change });
+pub fn change(shared: &Shared, task: ArrayTask, change: JobChange) {
+    shared.writer.enqueue_or_drop(Command::ChangeJob { job: task_ref(task), change });
 }
 
 #[cfg(test)]

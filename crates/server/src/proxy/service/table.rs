@@ -1,6 +1,6 @@
 //! The services that are active, with their replicas, as the state of the cluster has them.
 
-use super::live::{LiveGroup, LiveService, key};
+use super::live::{LiveGroup, LiveService, WaitingReplica, key};
 use super::replica::Replica;
 use crate::connection_limits::ServiceLimits;
 use crate::proxy::access_log::AccessLog;
@@ -165,6 +165,12 @@ fn deployment(job: &Job) -> Option<u32> {
     job.spec.launch.service.as_ref().map(|service| service.deployment)
 }
 
+/// The replicas that wait in the record of a job. Those of groups start and end together: none of them waits by itself.
+fn waiting_of(job: &Job) -> Vec<WaitingReplica> {
+    let service = job.spec.launch.service.as_deref().filter(|service| service.group.is_none());
+    service.map(|service| WaitingReplica::of(job, service.deployment)).unwrap_or_default()
+}
+
 /// The groups of one deployment, by the jobs of all of them.
 fn groups_of(jobs: &[&Job]) -> Vec<LiveGroup> {
     let mut of_group: BTreeMap<u32, (&Service, Vec<&Job>)> = BTreeMap::new();
@@ -205,6 +211,8 @@ fn table_of(state: &State, before: &Table, counts: &ServiceCounts) -> Table {
             Some(known.unwrap_or_else(|| Arc::new(Replica::new(attempt, job.task, own))))
         };
         let replicas: Vec<Arc<Replica>> = jobs.iter().filter_map(replica).collect();
+        let mut waiting: Vec<WaitingReplica> = jobs.iter().copied().flat_map(waiting_of).collect();
+        waiting.sort_by_key(|replica| replica.deployment);
         let created = newest.submit;
         let is_new = |job: &&Job| deployment(job) == Some(service.deployment);
         let (jobs, outdated): (Vec<&Job>, Vec<&Job>) = jobs.iter().copied().partition(is_new);
@@ -227,6 +235,7 @@ fn table_of(state: &State, before: &Table, counts: &ServiceCounts) -> Table {
             counts,
             rates,
             outdated,
+            waiting,
             groups,
             scale,
             turn,
@@ -242,6 +251,7 @@ mod tests {
     use super::*;
     use crate::connection_limits::SERVICE_LIMITS;
     use crate::testing::{TestServer, user};
+    use model::change::JobRef;
     use model::id::JobId;
     use model::run::{ArrayTask, Hold};
     use std::collections::BTreeSet;
@@ -290,6 +300,20 @@ mod tests {
             job.special_exit = index == 1;
         }
         assert_eq!(one_of(&state).groups[0].parked, [ArrayTask { array, index: 0 }]);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn waiting_replicas_of_all_deployments_are_those_that_the_server_may_start() {
+        let (mut state, ids) = state_of([(1000, 1), (1000, 0), (1000, 0)]).await;
+        for (id, hold) in ids.iter().zip([None, Some(Hold::User), Some(Hold::Admin)]) {
+            Arc::make_mut(state.jobs.get_mut(id).expect("a job")).hold = hold;
+        }
+        let live = one_of(&state);
+        let shown = |one: &WaitingReplica| (one.job.clone(), one.deployment, one.is_parked);
+        let found: Vec<_> = live.waiting.iter().map(shown).collect();
+        let [newest, held, _] = ids.map(JobRef::whole);
+        assert_eq!(found, [(held, 0, true), (newest, 1, false)]);
+        assert_eq!((live.earliest(), live.newest_queued()), (0, 1));
     }
 
     #[tokio::test(flavor = "multi_thread")]
