@@ -55,6 +55,17 @@ fn sweep() -> Vec<JobView> {
 }
 
 #[test]
+fn listing_without_jobs_has_its_header_alone() {
+    for bits in 0..8 {
+        let [no_header, long, repeated] = [1, 2, 4].map(|bit| bits & bit != 0);
+        let options = Options { no_header, long, repeated, ..Options::default() };
+        let lines = Listing::new(options.clone()).expect("a good sort").header_lines();
+        let text = shown(options, &[], at(0, 46, 21));
+        assert_eq!(text.lines().count(), lines, "{no_header} {long} {repeated}: {text}");
+    }
+}
+
+#[test]
 fn the_default_listing_is_that_of_slurm() {
     assert_eq!(
         shown(Options::default(), &[train()], at(0, 46, 21)),
