@@ -242,7 +242,7 @@ fn is_anothers(name: &str, run: &JobView) -> VerbError {
 }
 
 /// The run and the rank of `RUN.RANK`.
-fn split_rank(word: &str) -> (&str, Option<usize>) {
+pub(super) fn split_rank(word: &str) -> (&str, Option<usize>) {
     match word.rsplit_once('.') {
         Some((run, rank)) if !run.is_empty() => match rank.parse() {
             Ok(rank) => (run, Some(rank)),

@@ -1,7 +1,7 @@
 //! The published client attached to its runs, by the server's SSH endpoint.
 
 use crate::dstack_client::DstackClient;
-use crate::harness::ssh_client::{Held, free_port};
+use crate::harness::ssh_client::{Held, Ssh, free_port};
 use crate::harness::{Cluster, CommandOutput, TWO_NODES, program, until};
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -185,6 +185,27 @@ fn up_attach_takes_a_job_by_each_of_its_names() {
         assert_eq!(said(words, "$DSTACK_NODE_RANK"), rank, "{words:?}");
     }
     cluster.write("enough", "");
+    until("it has ended", || (cluster.listed_run("pair")["status"] == "done").then_some(()));
+
+    std::fs::remove_file(cluster.path("work/enough")).expect("the file");
+    let group = |cpus: u32| {
+        let resources = format!("{{cpu: {cpus}.., memory: 64MB.., disk: 0GB..}}");
+        format!("  - resources: {resources}\n    commands: ['{wait}']\n")
+    };
+    let text = format!("type: task\nname: team\ngroups:\n{}{}", group(1), group(2));
+    cluster.write("task.dstack.yml", &text);
+    cluster.sluice(&["apply", "-y", "-d", "-f", "task.dstack.yml"]).ok();
+    until("it runs", || (cluster.listed_run("team")["status"] == "running").then_some(()));
+    for (words, rank) in [(&["team"][..], "0"), (&["team.1"], "1"), (&["team", "--job", "1"], "1")]
+    {
+        assert_eq!(said(words, "$DSTACK_NODE_RANK"), rank, "{words:?}");
+    }
+    if let Some(ssh) = Ssh::of_user(&cluster, "root") {
+        let by_name = ssh.run("team", &["echo $DSTACK_NODE_RANK"]);
+        assert_eq!(by_name.ok(), "0\n", "its first node");
+    }
+    cluster.write("enough", "");
+
     let job = cluster.submit_sleeper("-n1");
     cluster.await_state(job, "RUNNING");
     for word in [job.to_string(), "sleeper".to_owned(), format!("sleeper-{job}")] {
