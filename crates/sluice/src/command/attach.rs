@@ -11,6 +11,7 @@ use model::id::JobId;
 use model::reason::Refusal;
 use nix::sys::signal::{SigHandler, Signal, signal};
 use std::io::{self, Write};
+use std::net::{IpAddr, TcpStream};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -215,6 +216,7 @@ impl Login {
         let ended = wait_for(ssh).map_err(VerbError::file("ssh"))?;
         let code = ended.code().map_or(SSH_FAILED, |code| code as u8);
         if code == SSH_FAILED {
+            check_is_reached(&self.endpoint)?;
             check_is_own(job)?;
         }
         Ok(ExitCode::from(code))
@@ -223,6 +225,18 @@ impl Login {
 
 /// What `ssh` itself ends with when it does not get in; a command in the job may too.
 const SSH_FAILED: u8 = 255;
+
+/// An endpoint that listens at loopback is there for the server's own machine alone.
+fn check_is_reached(endpoint: &SshEndpoint) -> Result<(), VerbError> {
+    let SshEndpoint { host, port, .. } = endpoint;
+    let is_loopback = host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
+    if !is_loopback || TcpStream::connect((host.as_str(), *port)).is_ok() {
+        return Ok(());
+    }
+    let why =
+        "is for the server's own machine: `--ssh 0.0.0.0:PORT` at its start opens it to others";
+    Err(VerbError::Message(format!("the SSH endpoint at {host}:{port} {why}")))
+}
 
 /// The endpoint tells nobody why it refuses a name. Who asks the server as its user gets the reason: the run may have ended, or
 /// the key is another user's.
@@ -332,6 +346,18 @@ fn write(path: &Path, text: &str) -> Result<(), VerbError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn endpoint_at_the_loopback_of_another_machine_is_told() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        let at = |host: &str| SshEndpoint { host: host.into(), port, host_key: String::new() };
+        assert!(check_is_reached(&at("127.0.0.1")).is_ok(), "it is this machine's");
+        drop(listener);
+        let told = check_is_reached(&at("127.0.0.1")).expect_err("nobody listens").to_string();
+        assert!(told.contains("127.0.0.1") && told.contains("--ssh"), "{told}");
+        assert!(check_is_reached(&at("head.example")).is_ok(), "ssh itself says what is wrong");
+    }
 
     #[test]
     fn rank_is_the_number_behind_the_last_dot() {
