@@ -217,6 +217,9 @@ fn up_attach_takes_a_job_by_each_of_its_names() {
         let number = cluster.sluice(&["squeue", "-h", "-j", &task, "-o", "%A"]).ok();
         assert_eq!(said(&[&task], "$SLURM_JOB_ID"), number.trim(), "{task}");
     }
+    // As dstack's client calls it, for the other verbs too.
+    cluster.sluice(&["stop", "-y", &format!("sleeper-{job}")]).ok();
+    assert!(cluster.await_end(job).starts_with("CANCELLED"));
 }
 
 /// `ssh` says of every name that it was denied: it is not started for a job that is not there or is over.
@@ -248,6 +251,8 @@ fn up_attach_says_why_it_does_not_get_in() {
         cluster.sluice(&["squeue", "-h", "-t", "all"]).ok().is_empty().then_some(())
     });
     assert_told();
+    let said = cluster.sluice(&["attach", &format!("wrap-{job}")]);
+    assert!(said.stderr.contains(&format!("run wrap-{job} has ended")), "{said:?}");
 }
 
 /// As Airflow's and Prefect's operators do it: a shell script that ends with the first command that fails.
