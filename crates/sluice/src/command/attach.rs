@@ -156,6 +156,8 @@ pub(super) struct Login {
     endpoint: SshEndpoint,
     /// Whom the server takes the caller for.
     user: String,
+    /// Neither does the server give a key, nor has the user registered one.
+    is_keyless: bool,
     /// What `ssh` reads.
     _files: Files,
 }
@@ -167,6 +169,7 @@ impl Login {
         let no_endpoint = "the server has no SSH endpoint: start it with --ssh ADDR:PORT";
         let endpoint = answer.endpoint.ok_or_else(|| VerbError::Message(no_endpoint.into()))?;
         let private_key = answer.private_key.map(|key| key.0);
+        let is_keyless = private_key.is_none() && answer.keys.is_empty();
         let files = Files::write(private_key.as_deref(), &endpoint)?;
         let mut ssh = Command::new("ssh");
         ssh.args(["-F", "none"]);
@@ -179,7 +182,7 @@ impl Login {
             ssh.args(["-o", option]);
         }
         ssh.arg("-o").arg(format!("HostKeyAlias={KNOWN_AS}"));
-        Ok(Self { ssh, endpoint, user: answer.user, _files: files })
+        Ok(Self { ssh, endpoint, user: answer.user, is_keyless, _files: files })
     }
 
     /// Brings ports of the job to an address of this machine: of each pair, the port here and the job's.
@@ -218,8 +221,21 @@ impl Login {
         if code == SSH_FAILED {
             check_is_reached(&self.endpoint)?;
             check_is_own(job)?;
+            self.check_has_key()?;
         }
         Ok(ExitCode::from(code))
+    }
+
+    /// `ssh` does not say that no key of the user's is known.
+    fn check_has_key(&self) -> Result<(), VerbError> {
+        if !self.is_keyless {
+            return Ok(());
+        }
+        let user = &self.user;
+        Err(VerbError::Message(format!(
+            "a node, or a token with a limit, is given no key, and {user} has registered none: `sluice key add FILE.pub` on the \
+             server's machine, or where you have a token without one"
+        )))
     }
 }
 
