@@ -156,6 +156,8 @@ pub(super) struct Login {
     endpoint: SshEndpoint,
     /// Whom the server takes the caller for.
     user: String,
+    /// The server has said that the job is for the caller.
+    is_admitted: bool,
     /// Neither does the server give a key, nor has the user registered one.
     is_keyless: bool,
     /// What `ssh` reads.
@@ -182,7 +184,8 @@ impl Login {
             ssh.args(["-o", option]);
         }
         ssh.arg("-o").arg(format!("HostKeyAlias={KNOWN_AS}"));
-        Ok(Self { ssh, endpoint, user: answer.user, is_keyless, _files: files })
+        let (user, is_admitted) = (answer.user, job.is_some());
+        Ok(Self { ssh, endpoint, user, is_admitted, is_keyless, _files: files })
     }
 
     /// Brings ports of the job to an address of this machine: of each pair, the port here and the job's.
@@ -220,7 +223,7 @@ impl Login {
         let code = ended.code().map_or(SSH_FAILED, |code| code as u8);
         if code == SSH_FAILED {
             check_is_reached(&self.endpoint)?;
-            check_is_own(job)?;
+            check_is_own(job, self.is_admitted)?;
             self.check_has_key()?;
         }
         Ok(ExitCode::from(code))
@@ -256,15 +259,17 @@ fn check_is_reached(endpoint: &SshEndpoint) -> Result<(), VerbError> {
 
 /// The endpoint tells nobody why it refuses a name. Who asks the server as its user gets the reason: the run may have ended, or
 /// the key is another user's.
-fn check_is_own(word: &str) -> Result<(), VerbError> {
+fn check_is_own(word: &str, is_admitted: bool) -> Result<(), VerbError> {
     let (name, _) = split_rank(word);
     let mut client = Client::find()?;
     let run = find_unended(&mut client, name, &OfProject::main())?;
     let (owner, number) = (&run.spec.owner.name, run.id.to_string());
-    if *owner == own_name(&mut client)? {
+    let is_number = name == number;
+    // A command of root's in the job may have ended so.
+    if (is_number && is_admitted) || *owner == own_name(&mut client)? {
         return Ok(());
     }
-    if name == number {
+    if is_number {
         return Err(is_anothers(name, &run));
     }
     // Root's key opens none of the runs that several owners have by one name.

@@ -124,6 +124,8 @@ fn root_ssh_lets_in_the_jobs_owner_and_root_and_nobody_else() {
     let said = cluster
         .shell_as(USER, &format!("{} attach {job} -- echo '$SLURM_JOB_ID'; echo $?", program()));
     assert_eq!(said.stdout, format!("{job}\n0\n"), "{said:?}");
+    let by_root = cluster.sluice(&["attach", &job.to_string(), "exit 255"]);
+    assert_eq!((by_root.code, by_root.stderr.as_str()), (255, ""), "as the command ended");
     // A stranger is told by one line of our own, and `ssh` is not started.
     for line in [format!("attach {job} -- id"), format!("port {job} 80")] {
         let said = cluster.shell_as(STRANGER, &format!("{} {line}", program()));
