@@ -229,9 +229,15 @@ impl Login {
         Ok(ExitCode::from(code))
     }
 
-    /// `ssh` does not say that no key of the user's is known.
+    /// Refuses what would keep `ssh` out, for one who does not sit before it.
+    pub fn check(&self) -> Result<(), VerbError> {
+        check_is_reached(&self.endpoint)?;
+        self.check_has_key()
+    }
+
+    /// `ssh` does not say that no key of the user's is known. One with a key of a file comes by that.
     fn check_has_key(&self) -> Result<(), VerbError> {
-        if !self.is_keyless {
+        if !self.is_keyless || !self.is_admitted {
             return Ok(());
         }
         let user = &self.user;

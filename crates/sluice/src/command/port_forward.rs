@@ -21,6 +21,7 @@ impl RunningForward {
         ports: &[(u16, u16)],
     ) -> Result<Self, VerbError> {
         let mut login = Login::new(client, Some(job))?;
+        login.check()?;
         login.ssh.args(["-N", "-o", "ExitOnForwardFailure=yes"]);
         // A line from `ssh` itself, once it is in.
         login.ssh.args(["-o", "PermitLocalCommand=yes", "-o", "LocalCommand=echo"]);
