@@ -57,8 +57,11 @@ fn list(args: &[String]) -> Result<ExitCode, CommandError> {
         question.wanted.lines = query::zone_name(&tz).map(lines);
     }
     let mut server = Server::find(REQUEST)?;
-    if question.names_users {
-        report_unknown_users(&mut server, &question.wanted.filter.users)?;
+    let users = if question.names_users { &question.wanted.filter.users[..] } else { &[] };
+    // One user of whom jobs are listed is known, which saves a call.
+    let is_listing_asked_first = users.len() == 1 && !parsed.has(K::Json);
+    if !is_listing_asked_first {
+        report_unknown_users(&mut server, users)?;
     }
     let mut is_first = true;
     loop {
@@ -83,6 +86,9 @@ fn list(args: &[String]) -> Result<ExitCode, CommandError> {
             }
         };
         if std::mem::take(&mut is_first) && is_empty {
+            if is_listing_asked_first {
+                report_unknown_users(&mut server, users)?;
+            }
             report_unknown_places(&mut server, &question.wanted.filter)?;
         }
         let Some(every) = every else { return Ok(ExitCode::SUCCESS) };
