@@ -1,9 +1,10 @@
 //! Commands from a laptop behind NAT: over HTTPS, by a token, with the server's authority remembered at the login.
 
 use crate::harness::hosts::Hosts;
-use crate::harness::laptop::{Laptop, URL};
+use crate::harness::laptop::{LOCAL_USER, Laptop, URL};
 use crate::harness::relay::Interceptor;
 use crate::harness::{Cluster, CommandOutput, program, sorted_lines, until};
+use nix::unistd::User;
 use std::process::{Command, Stdio};
 
 const CONF: &str = "\
@@ -199,8 +200,9 @@ fn root_ten_thousand_jobs_are_listed_in_one_exchange() {
     assert!(bytes < listed.len() as u64 / 4, "{bytes} bytes for a list of {}", listed.len());
 
     // A user whom the laptop does not know, as on most: that there are jobs of that name says enough.
-    let as_local = "setpriv --reuid=1 --regid=1 --clear-groups";
-    let line = format!("mount --bind /dev/null /etc/passwd && {as_local} squeue -h -u {USER}");
+    let local = User::from_name(LOCAL_USER).expect("users").expect("every system has it");
+    let ids = format!("--reuid={} --regid={} --clear-groups", local.uid, local.gid);
+    let line = format!("mount --bind /dev/null /etc/passwd && setpriv {ids} squeue -h -u {USER}");
     let mut squeue = Command::new("nsenter");
     squeue.arg(format!("--net={}", site.laptop.namespace().display()));
     squeue.args(["unshare", "-m", "sh", "-c", &line]);

@@ -282,6 +282,14 @@ fn every_letter_has_its_header_and_cell() {
     );
 }
 
+/// dstack's `priority` comes before the 32 bits of Slurm's.
+#[test]
+fn priority_of_a_run_is_shown_whole_and_as_a_part_of_one_at_most() {
+    let job = JobView { priority: (90 << 32) + 5, ..train() };
+    let text = shown(format("%Q %p"), &[job], at(0, 46, 22));
+    assert_eq!(text, "PRIORITY PRIORITY\n386547056645 1.00000000000000\n");
+}
+
 #[test]
 fn long_names_have_twenty_columns() {
     let names = "JobID,JobArrayID,Name,UserName,State,StateCompact,Reason,ReasonList,TimeUsed,TimeLimit,TimeLeft,NumNodes,NumCPUs,tres-per-node,tres-alloc:50,NodeList,Partition,QOS,Account,Priority,SubmitTime,StartTime,EndTime";
