@@ -20,7 +20,7 @@
 //! - `http/`: the clients' API. dstack's API and web pages are routers that join `http::routers`; `metrics/`: what
 //!   Prometheus reads there.
 //! - `show/`: what clients are shown, a file for each kind of answer; `step/`: creating steps.
-//! - `task_groups`: whether a group of a task waits for nodes of another; `utilization`: runs whose GPUs do nothing are ended;
+//! - `task_groups`: whether a group of a task waits for nodes of another, which node of which group has a rank; `utilization`: runs whose GPUs do nothing are ended;
 //!   `inactivity`: dev environments that nobody is connected to; `load_sampler`: how much of the cluster is in use, each minute.
 //! - `triggers`: programs of `strigger`, run when something happens to a node or a job.
 //! - `proxy/`: services and web pages of jobs; `gateway/`: services by a process of its own; `web/`: the server's own web page, and

@@ -297,6 +297,9 @@ pub enum Call {
     Ssh {
         user: Option<String>,
         request: SshRequest,
+        /// The job that a client is about to enter. The answer refuses it to whom the job is not for.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        job: Option<JobId>,
     },
     /// The names of a project's secrets.
     Secrets {

@@ -227,7 +227,9 @@ impl State {
         if job.hold.is_some() {
             return Err(Refusal::JobHeld(job.id));
         }
-        let now = Ranking::shown_of_one(self, job, context.now);
+        // What is set goes without what the run's `priority` adds: with it an owner could pass others of the same.
+        let added = job.run_precedence(&self.config.parameters.priority);
+        let now = Ranking::shown_of_one(self, job, context.now).saturating_sub(added);
         if self.operates(context) {
             Ok(())
         } else if priority > now {

@@ -69,7 +69,8 @@ impl State {
         let leaves = self.must_end_by(job, &nodes, context.now);
         let of_task = job.spec.launch.exact_limit(start.time_limit).map(|d| context.now + d);
         let end_without_pull = end_limit.into_iter().chain(of_task).chain(leaves).min();
-        let is_computed = self.config.parameters.priority.is_computed();
+        // One that somebody set stays as it is.
+        let is_computed = self.config.parameters.priority.is_computed() && !job.priority_set;
         let priority = is_computed.then(|| Ranking::shown_of_one(self, job, context.now));
         let step = first_step(job, &start.allocation, context.now);
         let kind = job.spec.launch.kind;

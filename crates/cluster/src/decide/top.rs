@@ -1,4 +1,4 @@
-//! `scontrol top`: puts a job before the others of the same user, partition, account and QOS.
+//! `scontrol top`: puts a job before the others of the same user, partition, account, QOS and dstack `priority`.
 
 use crate::authorise::{Act, authorise};
 use crate::command::Context;
@@ -26,9 +26,12 @@ impl State {
             });
         }
         let ranking = Ranking::new(self, context.now);
+        // No nice value leads past a run of a higher dstack `priority`.
+        let precedence = |job: &Job| job.run_precedence(&self.config.parameters.priority);
         let kind = |job: &Job| {
             let partitions = job.spec.request().partitions.clone();
-            (job.spec.owner.uid, partitions, job.account.clone(), job.qos.clone())
+            let names = (job.account.clone(), job.qos.clone());
+            (job.spec.owner.uid, partitions, names, precedence(job))
         };
         let mine = kind(job);
         if mine.1.len() > 1 || job.hold.is_some() {

@@ -5,6 +5,7 @@ use model::allocation::Allocation;
 use model::array::IndexSet;
 use model::attempt::Attempt;
 use model::id::{AttemptId, JobId, RunId, StepId};
+use model::priority::PriorityPolicy;
 use model::reason::Reason;
 use model::run::{
     ArrayTask, ExitStatus, HetComponent, Hold, JobSpec, JobState, Outcome, Step, Usage,
@@ -129,6 +130,21 @@ impl Retries {
 }
 
 impl Job {
+    /// What dstack's `priority` of a run adds to the job's own: where it is no factor among others, it comes first.
+    pub(crate) fn run_precedence(&self, policy: &PriorityPolicy) -> u64 {
+        let asked = u64::from(self.spec.dstack_priority.unwrap_or(0));
+        if policy.multifactor { 0 } else { asked << 32 }
+    }
+
+    /// The priority that stays with the job: by its place in the queue, as somebody set it, or as it was computed at its start.
+    pub(crate) fn kept_priority(&self, policy: &PriorityPolicy) -> u64 {
+        // What was computed has the run's in it.
+        if policy.is_computed() && !self.priority_set {
+            return self.priority;
+        }
+        self.run_precedence(policy) + self.priority.min(u64::from(u32::MAX))
+    }
+
     /// A job as it is when it was just submitted.
     pub(crate) fn waiting(
         id: JobId,

@@ -241,7 +241,7 @@ pub(crate) fn running(
         ),
         reservation: attempt.reservation.clone(),
         start: attempt.start,
-        priority: job.priority,
+        priority: job.kept_priority(&state.config.parameters.priority),
         requeue: requeue::is_preempted_by_requeue(job),
         is_ending: attempt.is_ending_or_preempted(),
         suspended: attempt.has_released_cores(),

@@ -74,14 +74,11 @@ impl<'a> Ranking<'a> {
     /// The priority in each of these partitions; a single one if all are equal.
     pub fn priorities(&self, job: &Job, partitions: &[u32], now: Timestamp) -> Vec<u64> {
         let policy = self.policy();
-        let dstack = u64::from(job.spec.dstack_priority.unwrap_or(0));
-        // Where it is no factor among others, dstack's priority comes first.
-        let shift = if policy.multifactor { 0 } else { dstack << 32 };
         if !policy.is_computed() || job.priority_set {
-            return vec![shift + job.priority.min(u64::from(u32::MAX))];
+            return vec![job.kept_priority(policy)];
         }
         if policy.expansion {
-            return vec![shift + self.by_expansion(job, now)];
+            return vec![job.run_precedence(policy) + self.by_expansion(job, now)];
         }
         let mut all: Vec<u64> = partitions
             .iter()
@@ -93,10 +90,10 @@ impl<'a> Ranking<'a> {
         all
     }
 
-    /// The priority to show: the highest among the job's partitions.
+    /// The priority to show, which is the one that orders the queue: the highest among the job's partitions.
     pub fn shown(&self, job: &Job, now: Timestamp) -> u64 {
         if !self.policy().is_computed() || job.priority_set || !job.is_waiting() {
-            return job.priority;
+            return job.kept_priority(self.policy());
         }
         let asked = &job.spec.request().partitions;
         let partitions = self.state.known_partition_indices(asked).unwrap_or_default();

@@ -2,6 +2,7 @@
 
 use crate::job_builder::{alice, ask, root};
 use crate::testbed::{World, world, world_with};
+use cluster::view::priority::Ranking;
 use model::change::{JobChange, JobField, JobRef};
 use model::id::JobId;
 use model::range::Range;
@@ -116,6 +117,29 @@ fn circular_dependency_is_refused() {
     assert_eq!(update(&mut w, true, first, after(third)), Err(Refusal::CircularDependency));
     assert_eq!(update(&mut w, true, first, after(first)), Err(Refusal::InvalidDependency));
     assert_eq!(update(&mut w, true, third, after(first)), Ok(()));
+}
+
+/// The priority that is shown orders the queue as the plan has it, dstack's of a run with it, while the job waits and runs.
+#[test]
+fn shown_priority_is_the_one_that_counts_where_it_is_not_computed() {
+    let mut w = world(1);
+    let (plain, run) = (w.submit(ask()), w.submit(ask().with(|s| s.dstack_priority = Some(7))));
+    let shown = |w: &World, job: JobId| Ranking::new(&w.state, w.now).shown(w.job(job), w.now);
+    let queue = cluster::view::view(&w.state, w.now).queue;
+    for entry in &queue {
+        assert_eq!(shown(&w, entry.job), entry.priority, "job {}", entry.job);
+    }
+    assert!(shown(&w, run) > shown(&w, plain), "though it came later");
+    let own = w.job(run).priority;
+    // What dstack's adds is not the owner's to spend: he would pass others of the same.
+    let field = |priority| JobChange::Fields(vec![JobField::Priority(priority)]);
+    let by_owner = w.change_as(alice(), JobRef::whole(run), field(own + 1));
+    assert_eq!(by_owner, Err(Refusal::OperatorsOnly));
+    w.change_as(alice(), JobRef::whole(run), field(own - 5)).expect("lower is the owner's to set");
+    assert_eq!(shown(&w, run), (7 << 32) + own - 5);
+    w.plan();
+    assert!(!w.job(run).is_waiting());
+    assert_eq!(shown(&w, run), (7 << 32) + own - 5);
 }
 
 #[test]

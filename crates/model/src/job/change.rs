@@ -124,7 +124,7 @@ pub enum JobChange {
     Requeue(Requeue),
     Suspend,
     Resume,
-    /// Before all others of the same user, partition, account and QOS.
+    /// Before all others of the same user, partition, account, QOS and dstack `priority`.
     Top,
     Fields(Vec<JobField>),
 }

@@ -366,7 +366,9 @@ async fn administer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<A
         | Call::Tokens
         | Call::RevokeToken { .. }
         | Call::RotateAdminToken { .. }) => return tokens::answer(shared, by, call).await,
-        Call::Ssh { user, request } => return ssh_keys::answer(shared, &by, user, request),
+        Call::Ssh { user, request, job } => {
+            return ssh_keys::answer(shared, &by, user, request, job);
+        }
         call @ (Call::Secrets { .. }
         | Call::Secret { .. }
         | Call::SetSecret { .. }

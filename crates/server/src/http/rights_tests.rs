@@ -434,7 +434,7 @@ authorisation_table! { w;
 
 /// Makes a token for this user.
 fn ssh(request: SshRequest) -> Call {
-    Call::Ssh { user: Some(user().name), request }
+    Call::Ssh { user: Some(user().name), request, job: None }
 }
 
 fn user_token(name: &str, role: Option<Role>) -> Call {

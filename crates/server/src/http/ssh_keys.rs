@@ -6,6 +6,7 @@ use crate::shared::Shared;
 use crate::shared::ssh_keys::{Registration, is_proof};
 use cluster::State;
 use cluster::authorise::{Act, authorise};
+use model::id::JobId;
 use model::principal::{Principal, Role};
 use model::reason::Refusal;
 use model::secret::SecretValue;
@@ -67,11 +68,17 @@ pub fn answer(
     by: &Principal,
     user: Option<String>,
     request: SshRequest,
+    job: Option<JobId>,
 ) -> Result<Answer, Refusal> {
     let user = user.unwrap_or_else(|| by.name.clone());
     let is_own = user == by.name && matches!(request, SshRequest::List | SshRequest::Connect);
     if !is_own {
         authorise(&shared.read(), by, Act::ManageTokens(&user))?;
+    }
+    if let Some(job) = job {
+        let state = shared.read();
+        let found = state.jobs.get(&job).ok_or_else(|| Refusal::UnknownJob(job.to_string()))?;
+        authorise(&state, by, Act::ActAsOwner(found))?;
     }
     let keys = &shared.ssh_keys;
     let mut private_key = None;

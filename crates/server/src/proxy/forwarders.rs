@@ -6,6 +6,7 @@ use crate::shared::ssh_connections::SshConnection;
 use crate::ssh::access::Access;
 use crate::ssh::forward::Forwarder;
 use crate::ssh::tunnel::{ForwarderOrders, Tunnels};
+use crate::task_groups::node_by_rank;
 use model::id::JobId;
 use model::principal::Principal;
 use std::collections::HashMap;
@@ -74,6 +75,12 @@ impl Forwarders {
         job: JobId,
         rank: u32,
     ) -> Option<Arc<Entry>> {
+        let (job, rank) = {
+            let state = shared.read();
+            let found = state.jobs.get(&job);
+            let node = found.map(|found| node_by_rank(&state, found, rank));
+            node.map_or((job, rank), |(found, rank)| (found.id, rank))
+        };
         let key = (job, rank, by.uid);
         let mut steps = self.steps();
         steps.retain(|_, entry| !entry.forwarder.has_ended());

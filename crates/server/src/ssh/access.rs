@@ -8,6 +8,7 @@ use crate::dispatch::launch::internode_ssh;
 use crate::http::ssh_keys::settle_held_key;
 use crate::logs::log_key::booked_job;
 use crate::shared::Shared;
+use crate::task_groups::{is_first_group, node_by_rank};
 use cluster::authorise::{Act, authorise};
 use cluster::{Job, State};
 use dstack::occurrence::run_name;
@@ -15,6 +16,7 @@ use model::id::{AttemptId, BlobRef, JobId};
 use model::principal::Principal;
 use russh::keys::PublicKey;
 use serde::Deserialize;
+use std::cmp::Reverse;
 use tokio::task::block_in_place;
 
 /// Who came in, and where.
@@ -132,7 +134,10 @@ fn candidates(shared: &Shared, login: &Login) -> Vec<Candidate> {
     match *login {
         Login::Job { job, rank } => {
             let state = shared.read();
-            let known = state.jobs.get(&job).map(|found| Candidate::of(&state, found, rank));
+            let known = state.jobs.get(&job).map(|found| {
+                let (found, rank) = node_by_rank(&state, found, rank);
+                Candidate::of(&state, found, rank)
+            });
             drop(state);
             known.or_else(|| booked(shared, job, rank)).into_iter().collect()
         }
@@ -146,7 +151,8 @@ fn candidates(shared: &Shared, login: &Login) -> Vec<Candidate> {
                     && run_name(spec.launch.kind, &spec.name, job.id) == name
             };
             let mut found: Vec<&Job> = jobs(&state).filter(is_meant).collect();
-            found.sort_by_key(|job| std::cmp::Reverse(job.id));
+            // The first group of a task has its rank 0.
+            found.sort_by_key(|job| (!is_first_group(job), Reverse(job.id)));
             found.into_iter().map(|job| Candidate::of(&state, job, 0)).collect()
         }
     }

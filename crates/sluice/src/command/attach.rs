@@ -1,20 +1,24 @@
 //! `sluice attach JOB`: `ssh` into a running job, with the key that the server holds for the caller.
 
 use super::dstack::options::check_replica;
-use super::dstack::{OfProject, find_run, find_unended, logs, own_name, refuse_ended};
+use super::dstack::{OfProject, find_unended, job_ref, logs, own_name};
 use super::key;
 use super::port_mapping::{self, LOOPBACK};
 use super::verb::{VerbError, VerbResult};
 use crate::client::Client;
 use clap::Args;
+use model::id::JobId;
+use model::reason::Refusal;
 use nix::sys::signal::{SigHandler, Signal, signal};
 use std::io::{self, Write};
+use std::net::{IpAddr, TcpStream};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicI32, Ordering};
-use wire::ssh::{SshEndpoint, SshRequest};
+use wire::ssh::SshEndpoint;
+use wire::view::JobView;
 
 /// The name under which the endpoint's key is known, whatever its address is.
 const KNOWN_AS: &str = "sluice";
@@ -75,16 +79,16 @@ pub fn run(args: &AttachArgs) -> VerbResult {
     }
     let ports = port_mapping::parse_all(&args.port)?;
     let mut client = Client::find()?;
-    let run = if args.of.is_main() {
-        args.run.clone()
-    } else {
-        find_run(&mut client, &args.run, &args.of)?.id.to_string()
+    let to = Destination::find(&mut client, &args.run, &args.of)?;
+    let (mut login, name) = match &args.ssh_identity {
+        None => to.login(&mut client, args.job)?,
+        // Whom the key of a file lets in, the endpoint alone knows.
+        Some(file) => {
+            let mut login = Login::new(&mut client, None)?;
+            login.ssh.arg("-i").arg(file);
+            (login, to.login_name(false, args.job))
+        }
     };
-    refuse_ended(&mut client, without_rank(&run))?;
-    let mut login = Login::new(&mut client)?;
-    if let Some(file) = &args.ssh_identity {
-        login.ssh.arg("-i").arg(file);
-    }
     login.forward(&args.host, &ports);
     login.ssh.args(args.local.iter().flat_map(|forward| ["-L", forward]));
     login.ssh.args(args.remote.iter().flat_map(|forward| ["-R", forward]));
@@ -94,27 +98,80 @@ pub fn run(args: &AttachArgs) -> VerbResult {
     if args.no_command {
         login.ssh.arg("-N");
     }
-    let job = match args.job {
-        Some(rank) => format!("{run}.{rank}"),
-        None => run,
-    };
-    login.run(&job, &args.command)
+    login.run(&name, &args.command)
+}
+
+/// One node of a run that somebody is about to enter, as a command line names it.
+pub(super) struct Destination<'w> {
+    pub run: JobView,
+    /// The word for the run.
+    name: &'w str,
+    rank: Option<usize>,
+    /// Nobody else's run can be meant.
+    is_exact: bool,
+}
+
+impl<'w> Destination<'w> {
+    /// Refuses a run that is not there, and one that has ended.
+    pub fn find(client: &mut Client, word: &'w str, of: &OfProject) -> Result<Self, VerbError> {
+        let (name, rank) = split_rank(word);
+        let run = find_unended(client, name, of)?;
+        Ok(Self { run, name, rank, is_exact: job_ref(name).is_some() || !of.is_main() })
+    }
+
+    /// What `ssh` needs for it, and its login name. `rank` comes before the one in the word. Refuses a run of another user.
+    pub fn login(
+        &self,
+        client: &mut Client,
+        rank: Option<usize>,
+    ) -> Result<(Login, String), VerbError> {
+        let login = Login::new(client, Some(self.run.id)).map_err(|why| match why {
+            VerbError::Refused(Refusal::AccessDenied) => is_anothers(self.name, &self.run),
+            why => why,
+        })?;
+        let is_own = login.user == self.run.spec.owner.name;
+        Ok((login, self.login_name(is_own, rank)))
+    }
+
+    /// The name by which the endpoint knows it: a number, which the endpoint takes for all kinds of jobs and with a rank. A name
+    /// is left as it is where another's run is meant: the endpoint refuses one that runs of several owners have.
+    fn login_name(&self, is_own: bool, rank: Option<usize>) -> String {
+        // The number of an array is that of one of its tasks too.
+        let is_number = self.name.parse::<u32>().is_ok();
+        let name = if !is_number && (is_own || self.is_exact) {
+            self.run.id.to_string()
+        } else {
+            self.name.to_owned()
+        };
+        match rank.or(self.rank) {
+            Some(rank) => format!("{name}.{rank}"),
+            None => name,
+        }
+    }
 }
 
 /// `ssh` with the address, the key and the host key that the server names.
 pub(super) struct Login {
     pub ssh: Command,
     endpoint: SshEndpoint,
+    /// Whom the server takes the caller for.
+    user: String,
+    /// The server has said that the job is for the caller.
+    is_admitted: bool,
+    /// Neither does the server give a key, nor has the user registered one.
+    is_keyless: bool,
     /// What `ssh` reads.
     _files: Files,
 }
 
 impl Login {
-    pub fn new(client: &mut Client) -> Result<Self, VerbError> {
-        let answer = key::ask_about_keys(client, None, SshRequest::Connect)?;
+    /// `job`: the one that is to be entered, which the server refuses to whom it is not for.
+    pub fn new(client: &mut Client, job: Option<JobId>) -> Result<Self, VerbError> {
+        let answer = key::ask_to_enter(client, job)?;
         let no_endpoint = "the server has no SSH endpoint: start it with --ssh ADDR:PORT";
         let endpoint = answer.endpoint.ok_or_else(|| VerbError::Message(no_endpoint.into()))?;
         let private_key = answer.private_key.map(|key| key.0);
+        let is_keyless = private_key.is_none() && answer.keys.is_empty();
         let files = Files::write(private_key.as_deref(), &endpoint)?;
         let mut ssh = Command::new("ssh");
         ssh.args(["-F", "none"]);
@@ -127,7 +184,8 @@ impl Login {
             ssh.args(["-o", option]);
         }
         ssh.arg("-o").arg(format!("HostKeyAlias={KNOWN_AS}"));
-        Ok(Self { ssh, endpoint, _files: files })
+        let (user, is_admitted) = (answer.user, job.is_some());
+        Ok(Self { ssh, endpoint, user, is_admitted, is_keyless, _files: files })
     }
 
     /// Brings ports of the job to an address of this machine: of each pair, the port here and the job's.
@@ -164,31 +222,83 @@ impl Login {
         let ended = wait_for(ssh).map_err(VerbError::file("ssh"))?;
         let code = ended.code().map_or(SSH_FAILED, |code| code as u8);
         if code == SSH_FAILED {
-            check_is_own(job)?;
+            check_is_reached(&self.endpoint)?;
+            check_is_own(job, self.is_admitted)?;
+            self.check_has_key()?;
         }
         Ok(ExitCode::from(code))
+    }
+
+    /// Refuses what would keep `ssh` out, for one who does not sit before it.
+    pub fn check(&self) -> Result<(), VerbError> {
+        check_is_reached(&self.endpoint)?;
+        self.check_has_key()
+    }
+
+    /// `ssh` does not say that no key of the user's is known. One with a key of a file comes by that.
+    fn check_has_key(&self) -> Result<(), VerbError> {
+        if !self.is_keyless || !self.is_admitted {
+            return Ok(());
+        }
+        let user = &self.user;
+        Err(VerbError::Message(format!(
+            "a node, or a token with a limit, is given no key, and {user} has registered none: `sluice key add FILE.pub` on the \
+             server's machine, or where you have a token without one"
+        )))
     }
 }
 
 /// What `ssh` itself ends with when it does not get in; a command in the job may too.
 const SSH_FAILED: u8 = 255;
 
-/// The endpoint tells nobody why it refuses a name. Who asks the server as its user gets the reason.
-fn check_is_own(word: &str) -> Result<(), VerbError> {
-    let name = without_rank(word);
-    let mut client = Client::find()?;
-    let run = find_unended(&mut client, name, &OfProject::main())?;
-    let owner = &run.spec.owner.name;
-    if *owner != own_name(&mut client)? {
-        return Err(VerbError::Message(format!("run {name} is {owner}'s: only its owner gets in")));
+/// An endpoint that listens at loopback is there for the server's own machine alone.
+fn check_is_reached(endpoint: &SshEndpoint) -> Result<(), VerbError> {
+    let SshEndpoint { host, port, .. } = endpoint;
+    let is_loopback = host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
+    if !is_loopback || TcpStream::connect((host.as_str(), *port)).is_ok() {
+        return Ok(());
     }
-    Ok(())
+    let why =
+        "is for the server's own machine: `--ssh 0.0.0.0:PORT` at its start opens it to others";
+    Err(VerbError::Message(format!("the SSH endpoint at {host}:{port} {why}")))
 }
 
-/// The run of `RUN.RANK`.
-pub(super) fn without_rank(word: &str) -> &str {
-    let of_rank = |(run, rank): &(&str, &str)| !run.is_empty() && rank.parse::<u32>().is_ok();
-    word.rsplit_once('.').filter(of_rank).map_or(word, |(run, _)| run)
+/// The endpoint tells nobody why it refuses a name. Who asks the server as its user gets the reason: the run may have ended, or
+/// the key is another user's.
+fn check_is_own(word: &str, is_admitted: bool) -> Result<(), VerbError> {
+    let (name, _) = split_rank(word);
+    let mut client = Client::find()?;
+    let run = find_unended(&mut client, name, &OfProject::main())?;
+    let (owner, number) = (&run.spec.owner.name, run.id.to_string());
+    let is_number = name == number;
+    // A command of root's in the job may have ended so.
+    if (is_number && is_admitted) || *owner == own_name(&mut client)? {
+        return Ok(());
+    }
+    if is_number {
+        return Err(is_anothers(name, &run));
+    }
+    // Root's key opens none of the runs that several owners have by one name.
+    let text = format!(
+        "run {name} is {owner}'s: only its owner gets in, and root by its number, {number}"
+    );
+    Err(VerbError::Message(text))
+}
+
+fn is_anothers(name: &str, run: &JobView) -> VerbError {
+    let owner = &run.spec.owner.name;
+    VerbError::Message(format!("run {name} is {owner}'s: only its owner gets in"))
+}
+
+/// The run and the rank of `RUN.RANK`.
+pub(super) fn split_rank(word: &str) -> (&str, Option<usize>) {
+    match word.rsplit_once('.') {
+        Some((run, rank)) if !run.is_empty() => match rank.parse() {
+            Ok(rank) => (run, Some(rank)),
+            Err(_) => (word, None),
+        },
+        _ => (word, None),
+    }
 }
 
 /// Runs `ssh` to its end. What interrupts it is for it alone, and ends this process by its end: the files are removed.
@@ -266,4 +376,37 @@ fn write(path: &Path, text: &str) -> Result<(), VerbError> {
     let mut options = std::fs::OpenOptions::new();
     let file = options.write(true).create_new(true).mode(0o600).open(path);
     file.and_then(|mut file| file.write_all(text.as_bytes())).map_err(VerbError::file(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoint_at_the_loopback_of_another_machine_is_told() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        let at = |host: &str| SshEndpoint { host: host.into(), port, host_key: String::new() };
+        assert!(check_is_reached(&at("127.0.0.1")).is_ok(), "it is this machine's");
+        drop(listener);
+        let told = check_is_reached(&at("127.0.0.1")).expect_err("nobody listens").to_string();
+        assert!(told.contains("127.0.0.1") && told.contains("--ssh"), "{told}");
+        assert!(check_is_reached(&at("head.example")).is_ok(), "ssh itself says what is wrong");
+    }
+
+    #[test]
+    fn rank_is_the_number_behind_the_last_dot() {
+        for (word, expected) in [
+            ("12", ("12", None)),
+            ("12.1", ("12", Some(1))),
+            ("train", ("train", None)),
+            ("train.1", ("train", Some(1))),
+            ("v1.2-12", ("v1.2-12", None)),
+            ("12.x", ("12.x", None)),
+            (".1", (".1", None)),
+            ("", ("", None)),
+        ] {
+            assert_eq!(split_rank(word), expected, "{word}");
+        }
+    }
 }

@@ -5,6 +5,7 @@ use crate::client::login_file;
 use crate::client::tls::Trust;
 use crate::client::{Client, ServerLocation};
 use clap::{Args, Subcommand};
+use model::id::JobId;
 use model::printable::printable;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
@@ -177,7 +178,16 @@ pub fn ask_about_keys(
     user: Option<String>,
     request: SshRequest,
 ) -> Result<SshAnswer, VerbError> {
-    match ask(client, Call::Ssh { user, request })? {
+    ssh_answer(client, Call::Ssh { user, request, job: None })
+}
+
+/// What an ssh client needs to enter a job. A job that is not for the caller is refused; without one, nothing is looked up.
+pub fn ask_to_enter(client: &mut Client, job: Option<JobId>) -> Result<SshAnswer, VerbError> {
+    ssh_answer(client, Call::Ssh { user: None, request: SshRequest::Connect, job })
+}
+
+fn ssh_answer(client: &mut Client, call: Call) -> Result<SshAnswer, VerbError> {
+    match ask(client, call)? {
         Answer::Ssh(answer) => Ok(answer),
         // It may have a private key, which is not printed.
         _ => Err(VerbError::Message("the server answered something else than was asked".into())),

@@ -1,13 +1,14 @@
 //! `sluice port JOB PORT…`: ports of a running job on this machine, until it is interrupted.
 
-use super::attach::{Login, without_rank};
-use super::dstack::{OfProject, find_run, refuse_ended};
+use super::attach::Destination;
+use super::dstack::OfProject;
 use super::port_mapping::{self, LOOPBACK};
 use super::verb::{VerbError, VerbResult};
 use super::web_link;
 use crate::client::Client;
 use clap::Args;
 use model::port_forward::PortForward;
+use wire::view::JobView;
 
 #[derive(Args)]
 pub struct PortArgs {
@@ -35,12 +36,12 @@ pub fn run(args: &PortArgs) -> VerbResult {
     // What is wrong with a port is said before anybody is asked.
     port_mapping::parse_all(&args.ports)?;
     let mut client = Client::find()?;
-    refuse_ended(&mut client, without_rank(job))?;
-    let ports = port_mapping::of_run(&args.ports, &named_ports(&mut client, &args.job))?;
+    let to = Destination::find(&mut client, job, &OfProject::main())?;
+    let ports = port_mapping::of_run(&args.ports, &named_ports(&to.run))?;
     if ports.is_empty() {
         return Err(which(job, "its configuration names no `ports`"));
     }
-    let mut login = Login::new(&mut client)?;
+    let (mut login, name) = to.login(&mut client, None)?;
     login.ssh.args(["-N", "-o", "ExitOnForwardFailure=yes"]);
     login.forward(LOOPBACK, &ports);
     // Said by `ssh` itself, once it is in.
@@ -49,7 +50,7 @@ pub fn run(args: &PortArgs) -> VerbResult {
         login.ssh.args(["-o", "PermitLocalCommand=yes", "-o"]);
         login.ssh.arg(format!("LocalCommand=echo '{}'", said.join("; ")));
     }
-    login.run(&args.job, &[])
+    login.run(&name, &[])
 }
 
 /// No port was said, and there is none to be taken for it.
@@ -62,10 +63,9 @@ pub(super) fn leads((local, port): &(u16, u16), job: &str) -> String {
     format!("{LOOPBACK}:{local} leads to port {port} of {job}")
 }
 
-/// The ports that the run's configuration names. A run that is not found is left to the endpoint, which knows more names.
-fn named_ports(client: &mut Client, job: &str) -> Vec<PortForward> {
-    let found = find_run(client, without_rank(job), &OfProject::main());
-    let forwards = found.ok().and_then(|run| run.spec.launch.port_forwards.clone());
+/// The ports that the run's configuration names.
+fn named_ports(run: &JobView) -> Vec<PortForward> {
+    let forwards = run.spec.launch.port_forwards.as_ref();
     forwards.map(|ports| ports.to_vec()).unwrap_or_default()
 }
 

@@ -20,7 +20,8 @@ impl RunningForward {
         name: &str,
         ports: &[(u16, u16)],
     ) -> Result<Self, VerbError> {
-        let mut login = Login::new(client)?;
+        let mut login = Login::new(client, Some(job))?;
+        login.check()?;
         login.ssh.args(["-N", "-o", "ExitOnForwardFailure=yes"]);
         // A line from `ssh` itself, once it is in.
         login.ssh.args(["-o", "PermitLocalCommand=yes", "-o", "LocalCommand=echo"]);
@@ -38,6 +39,11 @@ impl RunningForward {
             }
         });
         Ok(Self(ssh))
+    }
+
+    /// Whether `ssh` has ended by itself: the server or the connection to it was away.
+    pub fn has_ended(&mut self) -> bool {
+        !matches!(self.0.try_wait(), Ok(None))
     }
 }
 

@@ -1,5 +1,6 @@
 //! Links into a running job: to its web pages through the server's proxy, and for an editor over SSH.
 
+use super::attach::split_rank;
 use super::dstack::{OfProject, find_run};
 use super::key;
 use super::verb::{VerbError, VerbResult};
@@ -12,12 +13,9 @@ use wire::ssh::SshRequest;
 /// `sluice port JOB PORT… --web`: prints a link for each port.
 pub fn print_links(job: &str, ports: &[String], whole_path: bool) -> VerbResult {
     let mut client = Client::find()?;
-    let (word, rank) = match job.split_once('.') {
-        Some((word, rank)) if word.parse::<u32>().is_ok() => (word, rank),
-        _ => (job, "0"),
-    };
-    let expected = || VerbError::Message(format!("{job}: expected JOB.RANK, the rank a number"));
-    let rank = rank.parse().map_err(|_| expected())?;
+    let (word, rank) = split_rank(job);
+    let too_high = |_| VerbError::Message(format!("{job}: no run has so many nodes"));
+    let rank = u32::try_from(rank.unwrap_or(0)).map_err(too_high)?;
     let id = find_run(&mut client, word, &OfProject::main())?.id;
     for said in ports {
         let port = said.parse().ok().filter(|port| *port > 0).ok_or_else(|| {

@@ -1,10 +1,11 @@
 //! The published client attached to its runs, by the server's SSH endpoint.
 
 use crate::dstack_client::DstackClient;
-use crate::harness::ssh_client::{Held, free_port};
+use crate::harness::ssh_client::{Held, Ssh, free_port};
 use crate::harness::{Cluster, CommandOutput, TWO_NODES, program, until};
 use std::io::{Read, Write};
-use std::process::Command;
+use std::net::TcpStream;
+use std::process::{Command, Stdio};
 
 const RESOURCES: &str = "resources: {cpu: 1.., memory: 64MB.., disk: 0GB..}";
 
@@ -67,23 +68,68 @@ fn up_attached_client_forwards_ports_and_a_plain_ssh_comes_into_the_run() {
 
 /// What a port of this machine answers.
 fn answer_at(port: u16) -> Option<String> {
-    let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).ok()?;
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
     let mut text = String::new();
     stream.read_to_string(&mut text).ok().filter(|_| !text.is_empty())?;
     Some(text)
 }
 
-#[test]
-fn up_our_client_brings_the_ports_that_a_configuration_names_here() {
-    let cluster = Cluster::up(TWO_NODES);
+/// A port of this machine that says so to everybody, as one of a run here would.
+fn speaking_port() -> u16 {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    let inside = listener.local_addr().expect("its address").port();
+    let port = listener.local_addr().expect("its address").port();
     std::thread::spawn(move || {
         while let Ok((mut stream, _)) = listener.accept() {
             let _ = stream.write_all(b"from the port");
         }
     });
-    let local = free_port();
+    port
+}
+
+#[test]
+fn up_ports_of_a_run_come_back_with_its_next_attempt_and_with_a_new_server() {
+    let cluster = Cluster::up(TWO_NODES);
+    let (inside, local) = (speaking_port(), free_port());
+    let command = "echo x >> tries; n=$(wc -l < tries); \
+                   until [ -e end$n ]; do sleep 0.1; done; [ $n = 2 ]";
+    let text = format!(
+        "type: task\nname: tried\ncommands: [{command:?}]\nports: ['{local}:{inside}']\n\
+         retry: {{on_events: [error]}}\n{RESOURCES}\n"
+    );
+    cluster.write("task.dstack.yml", &text);
+    let notes = std::fs::File::create(cluster.path("work/notes")).expect("a file");
+    let mut attached = cluster.command(&["apply", "-y", "-f", "task.dstack.yml"]);
+    attached.stdin(Stdio::null()).stdout(Stdio::null()).stderr(notes);
+    let mut attached = Held(attached.spawn().expect("the program runs"));
+    let line = format!("127.0.0.1:{local} leads to port {inside} of tried\n");
+    let await_port = |times: usize| {
+        assert_eq!(until("the port is here", || answer_at(local)), "from the port");
+        until("it was said", || {
+            (cluster.read("notes").matches(&line).count() >= times).then_some(())
+        });
+    };
+    await_port(1);
+    cluster.write("end1", "");
+    let waits = until("it waits for its next attempt", || {
+        Some(cluster.listed_run("tried")).filter(|run| run["status_message"] == "retrying")
+    });
+    // The next attempt may be on this very machine, and need the port itself.
+    until("nothing listens meanwhile", || TcpStream::connect(("127.0.0.1", local)).err());
+    // Nobody has to sit through the pause.
+    let job = format!("JobId={}", waits["job_id"]);
+    cluster.sluice(&["scontrol", "update", &job, "StartTime=now"]).ok();
+    await_port(2);
+    cluster.kill_alone("server");
+    await_port(3);
+    cluster.write("end2", "");
+    let ended = until("the client ends with the run", || attached.0.try_wait().expect("its state"));
+    assert!(ended.success(), "{ended:?}: {}", cluster.read("notes"));
+}
+
+#[test]
+fn up_our_client_brings_the_ports_that_a_configuration_names_here() {
+    let cluster = Cluster::up(TWO_NODES);
+    let (inside, local) = (speaking_port(), free_port());
     let task = |name: &str| {
         let wait = "until [ -e enough ]; do sleep 0.1; done";
         let ports = format!("ports: ['{local}:{inside}']");
@@ -120,20 +166,74 @@ fn up_our_client_brings_the_ports_that_a_configuration_names_here() {
     assert!(said.code != 0 && said.stderr.contains("names no `ports`"), "{said:?}");
 }
 
-/// `ssh` says of every name that it was denied.
+/// The endpoint takes a task by its name and every job by its number, with a rank. Our client takes more, and asks by the number.
+#[test]
+fn up_attach_takes_a_job_by_each_of_its_names() {
+    let cluster = Cluster::up(TWO_NODES);
+    let said = |words: &[&str], variable: &str| {
+        let command = format!("echo {variable}");
+        let line = [&["attach"][..], words, &[&*command]].concat();
+        cluster.sluice(&line).ok().trim().to_owned()
+    };
+    let wait = "until [ -e enough ]; do sleep 0.1; done";
+    let text = format!("type: task\nname: pair\nnodes: 2\ncommands: ['{wait}']\n{RESOURCES}\n");
+    cluster.write("task.dstack.yml", &text);
+    cluster.sluice(&["apply", "-y", "-d", "-f", "task.dstack.yml"]).ok();
+    until("it runs", || (cluster.listed_run("pair")["status"] == "running").then_some(()));
+    for (words, rank) in [(&["pair"][..], "0"), (&["pair.1"], "1"), (&["pair", "--job", "1"], "1")]
+    {
+        assert_eq!(said(words, "$DSTACK_NODE_RANK"), rank, "{words:?}");
+    }
+    cluster.write("enough", "");
+    until("it has ended", || (cluster.listed_run("pair")["status"] == "done").then_some(()));
+
+    std::fs::remove_file(cluster.path("work/enough")).expect("the file");
+    let group = |cpus: u32| {
+        let resources = format!("{{cpu: {cpus}.., memory: 64MB.., disk: 0GB..}}");
+        format!("  - resources: {resources}\n    commands: ['{wait}']\n")
+    };
+    let text = format!("type: task\nname: team\ngroups:\n{}{}", group(1), group(2));
+    cluster.write("task.dstack.yml", &text);
+    cluster.sluice(&["apply", "-y", "-d", "-f", "task.dstack.yml"]).ok();
+    until("it runs", || (cluster.listed_run("team")["status"] == "running").then_some(()));
+    for (words, rank) in [(&["team"][..], "0"), (&["team.1"], "1"), (&["team", "--job", "1"], "1")]
+    {
+        assert_eq!(said(words, "$DSTACK_NODE_RANK"), rank, "{words:?}");
+    }
+    if let Some(ssh) = Ssh::of_user(&cluster, "root") {
+        let by_name = ssh.run("team", &["echo $DSTACK_NODE_RANK"]);
+        assert_eq!(by_name.ok(), "0\n", "its first node");
+    }
+    cluster.write("enough", "");
+
+    let job = cluster.submit_sleeper("-n1");
+    cluster.await_state(job, "RUNNING");
+    for word in [job.to_string(), "sleeper".to_owned(), format!("sleeper-{job}")] {
+        assert_eq!(said(&[&word], "$SLURM_JOB_ID"), job.to_string(), "{word}");
+    }
+    let array = cluster.submit(&["--array=3-4", "-o", "/dev/null", "--wrap", "sleep 600"]);
+    for task in [format!("{array}_3"), format!("{array}_4")] {
+        cluster.await_state(&task, "RUNNING");
+        let number = cluster.sluice(&["squeue", "-h", "-j", &task, "-o", "%A"]).ok();
+        assert_eq!(said(&[&task], "$SLURM_JOB_ID"), number.trim(), "{task}");
+    }
+    // As dstack's client calls it, for the other verbs too.
+    cluster.sluice(&["stop", "-y", &format!("sleeper-{job}")]).ok();
+    assert!(cluster.await_end(job).starts_with("CANCELLED"));
+}
+
+/// `ssh` says of every name that it was denied: it is not started for a job that is not there or is over.
 #[test]
 fn up_attach_says_why_it_does_not_get_in() {
     let cluster = Cluster::up(&format!("{TWO_NODES}MinJobAge=2\n"));
     let job = cluster.submit(&["--wrap", "true"]);
     assert_eq!(cluster.await_end(job), "COMPLETED|0:0");
-    let reasons = [
-        ("nosuch", "Run nosuch not found".to_owned()),
-        (&job.to_string(), format!("run {job} has ended")),
-    ];
-    for (name, reason) in reasons {
-        let said = cluster.sluice(&["attach", name, "true"]);
-        assert_ne!(said.code, 0, "{name}");
-        assert!(said.stderr.contains(&reason), "{name}: {}", said.stderr);
+    for (word, run) in [("nosuch", "nosuch"), ("99999", "99999"), ("nosuch.1", "nosuch")] {
+        let line = format!("sluice: error: Run {run} not found\n");
+        for command in [&["attach", word, "true"][..], &["port", word, "80"]] {
+            let said = cluster.sluice(command);
+            assert_eq!((said.code, said.stderr.as_str()), (1, line.as_str()), "{command:?}");
+        }
     }
     // Nothing else is said of one that has ended.
     let job = job.to_string();
@@ -151,6 +251,8 @@ fn up_attach_says_why_it_does_not_get_in() {
         cluster.sluice(&["squeue", "-h", "-t", "all"]).ok().is_empty().then_some(())
     });
     assert_told();
+    let said = cluster.sluice(&["attach", &format!("wrap-{job}")]);
+    assert!(said.stderr.contains(&format!("run wrap-{job} has ended")), "{said:?}");
 }
 
 /// As Airflow's and Prefect's operators do it: a shell script that ends with the first command that fails.
@@ -175,7 +277,7 @@ fn up_chain_of_two_applies_stops_when_the_first_fails() {
             let mut command = Command::new("sh");
             cluster.set_up(&mut command);
             command.arg("chain.sh").arg(program).env("HOME", client.home()).env("COLUMNS", "200");
-            command.stdin(std::process::Stdio::null()).output().expect("a shell").into()
+            command.stdin(Stdio::null()).output().expect("a shell").into()
         };
         let stopped = run();
         assert!(stopped.code != 0 && !trained.exists(), "{}: {stopped:?}", program.display());

@@ -42,7 +42,8 @@ fn later_run_goes_first(conf: &str) -> (u64, u64) {
 
 #[test]
 fn up_run_with_a_higher_priority_goes_first_in_the_order_of_submission() {
-    later_run_goes_first(TWO_NODES);
+    let (high, low) = later_run_goes_first(TWO_NODES);
+    assert!(high > low, "{high} and {low}");
 }
 
 #[test]

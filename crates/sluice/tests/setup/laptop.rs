@@ -1,9 +1,11 @@
 //! Commands from a laptop behind NAT: over HTTPS, by a token, with the server's authority remembered at the login.
 
 use crate::harness::hosts::Hosts;
-use crate::harness::laptop::{Laptop, URL};
+use crate::harness::laptop::{LOCAL_USER, Laptop, URL};
 use crate::harness::relay::Interceptor;
 use crate::harness::{Cluster, CommandOutput, program, sorted_lines, until};
+use nix::unistd::User;
+use std::process::{Command, Stdio};
 
 const CONF: &str = "\
 ClusterName=hosts
@@ -196,6 +198,21 @@ fn root_ten_thousand_jobs_are_listed_in_one_exchange() {
     // The first round trip is that of TCP.
     assert!(turns < 6, "{turns} round trips and that of TCP");
     assert!(bytes < listed.len() as u64 / 4, "{bytes} bytes for a list of {}", listed.len());
+
+    // A user whom the laptop does not know, as on most: that there are jobs of that name says enough.
+    let local = User::from_name(LOCAL_USER).expect("users").expect("every system has it");
+    let ids = format!("--reuid={} --regid={} --clear-groups", local.uid, local.gid);
+    let line = format!("mount --bind /dev/null /etc/passwd && setpriv {ids} squeue -h -u {USER}");
+    let mut squeue = Command::new("nsenter");
+    squeue.arg(format!("--net={}", site.laptop.namespace().display()));
+    squeue.args(["unshare", "-m", "sh", "-c", &line]);
+    let path = format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", site.cluster.path("bin").display());
+    squeue.env_clear().env("PATH", path).env("HOME", site.laptop.home()).env("TZ", "UTC");
+    traffic.reset();
+    let said: CommandOutput = squeue.stdin(Stdio::null()).output().expect("it runs").into();
+    assert_eq!(said.ok().lines().count(), 1, "the array");
+    let (_, turns, _) = traffic.get();
+    assert!(turns < 4, "the handshake, the call, and the end of TLS: {turns}");
 }
 
 #[test]

@@ -124,12 +124,14 @@ fn root_ssh_lets_in_the_jobs_owner_and_root_and_nobody_else() {
     let said = cluster
         .shell_as(USER, &format!("{} attach {job} -- echo '$SLURM_JOB_ID'; echo $?", program()));
     assert_eq!(said.stdout, format!("{job}\n0\n"), "{said:?}");
-    cluster
-        .shell_as(
-            STRANGER,
-            &format!("{} attach {job} -- id 2>/dev/null && exit 1; exit 0", program()),
-        )
-        .ok();
+    let by_root = cluster.sluice(&["attach", &job.to_string(), "exit 255"]);
+    assert_eq!((by_root.code, by_root.stderr.as_str()), (255, ""), "as the command ended");
+    // A stranger is told by one line of our own, and `ssh` is not started.
+    for line in [format!("attach {job} -- id"), format!("port {job} 80")] {
+        let said = cluster.shell_as(STRANGER, &format!("{} {line}", program()));
+        let whose = format!("sluice: error: run {job} is {USER}'s: only its owner gets in\n");
+        assert_eq!((said.code, said.stderr), (1, whose), "{line}");
+    }
     let wrong = cluster.shell(&format!("echo no-key | {} key add -", program()));
     assert!(wrong.code != 0 && wrong.stderr.lines().count() == 1, "{wrong:?}");
 }

@@ -71,3 +71,29 @@ fn root_forwarded_ports_lead_to_the_jobs_node_and_never_to_the_servers_loopback(
         (said.stdout == "from the node\n").then_some(())
     });
 }
+
+/// The node is given no key for the owner of its job, and `ssh` says only that it was denied.
+#[test]
+fn root_attach_on_a_node_says_that_no_key_is_registered() {
+    let cluster = Cluster::folder(CONF);
+    if Command::new("ssh").arg("-V").output().is_err() {
+        return skip("ssh-client", "no ssh");
+    }
+    let mut hosts = Hosts::up(1);
+    hosts.start_with_ssh(&cluster, "10.77.0.254:6832");
+    hosts.join(&cluster, 1);
+    until("the node is idle", || {
+        let state = hosts.in_hub(&cluster, "sinfo -h -o %t").stdout;
+        (state.trim() == "idle").then_some(())
+    });
+    let line = "sbatch --parsable -o /dev/null --wrap 'sleep 600'";
+    let job = hosts.in_hub_as("games", &cluster, line).ok().trim().to_owned();
+    until("the job runs", || {
+        let state = hosts.in_hub(&cluster, "squeue -h -o %T").stdout;
+        (state.trim() == "RUNNING").then_some(())
+    });
+    let line = format!("{} attach {job} -- true", program());
+    let said = hosts.on_host_as("games", &cluster, 1, &line);
+    let told = "games has registered none: `sluice key add FILE.pub`";
+    assert!(said.code == 1 && said.stderr.contains(told), "{said:?}");
+}

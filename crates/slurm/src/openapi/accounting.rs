@@ -1,6 +1,6 @@
 //! The jobs of the books, which `sacct --json` prints: the objects of Slurm's OpenAPI for slurmdbd.
 
-use super::field::Context;
+use super::field::{Context, in_32_bits};
 use super::{DATABASE, accounting_later, document, merged, time};
 use crate::option::signal;
 use crate::output::Moment;
@@ -105,7 +105,7 @@ fn identity(setting: Setting<'_>, job: &JobRecord) -> Value {
 fn demand(setting: Setting<'_>, job: &JobRecord) -> Value {
     let allocated = fields::alloc_tres(&row(setting, job, None));
     json!({
-        "priority": job.priority,
+        "priority": in_32_bits(job.priority),
         "constraints": job.constraint.as_deref().unwrap_or(""),
         "required": { "CPUs": job.req_cpus, "memory": job.req_mem.mib() },
         "allocation_nodes": job.node_count,

@@ -118,6 +118,12 @@ pub fn number<'a>(number: impl Into<Number>) -> Cell<'a> {
     Cell::Number(number.into())
 }
 
+/// A job's priority as Slurm's documents have it, in 32 bits: clients that are made from its description read no more. That of a
+/// run with dstack's `priority` may be higher.
+pub fn in_32_bits(priority: u64) -> u64 {
+    priority.min(u64::from(u32::MAX))
+}
+
 /// Seconds since the epoch; zero for a time that is not known.
 pub fn time<'a>(time: Option<Timestamp>) -> Cell<'a> {
     Cell::Number(time.map_or(Number::Of(0), Number::from))

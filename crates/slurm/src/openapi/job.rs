@@ -2,7 +2,9 @@
 
 use super::Version;
 use super::field::Form::{Absent, List, Plain, Set, Zero};
-use super::field::{Cell, Context, Field, Number, field, number, optional_text, text, time};
+use super::field::{
+    Cell, Context, Field, Number, field, in_32_bits, number, optional_text, text, time,
+};
 use crate::option::signal;
 use crate::output::text::job_text;
 use crate::words;
@@ -107,7 +109,7 @@ pub static JOB: &[Field<JobView>] = &[
     field("preempt_time",               Plain,  Set,    |_, j| time(extras(j).and_then(|e| e.preempt_time))),
     field("preemptable_time",           Absent, Set,    |_, j| time(j.start.filter(|_| !j.state.is_waiting()))),
     field("prefer",                     Plain,  Plain,  |_, j| text(asked(j).prefer.as_ref().map(ToString::to_string).unwrap_or_default())),
-    field("priority",                   Plain,  Set,    |_, j| number(j.priority)),
+    field("priority",                   Plain,  Set,    |_, j| number(in_32_bits(j.priority))),
     field("priority_by_partition",      Absent, Plain,  |_, _| Cell::Words(Vec::new())).since(Version::V42),
     field("profile",                    Plain,  Plain,  |c, _| if c.version.is_typed() { Cell::Words(Vec::new()) } else { Cell::Null }),
     field("qos",                        Plain,  Plain,  |_, j| text(&*j.qos)),

@@ -51,6 +51,15 @@ fn assert_holds(value: &Value, facts: &Value) {
 }
 
 #[test]
+fn priority_of_a_run_is_within_slurms_32_bits() {
+    let mut run = train();
+    run.priority = 90 << 32;
+    let mut out = Vec::new();
+    jobs(&mut out, "lab", &[run]).expect("memory takes it");
+    assert_eq!(parsed(&out)["jobs"][0]["priority"], u32::MAX);
+}
+
+#[test]
 fn jobs_have_the_captured_keys() {
     let mut out = Vec::new();
     let mut train = train();

@@ -161,7 +161,8 @@ fn follow_one(
     let follow = move || {
         let mut client = Client::at(location);
         let LogId { job, node } = source.id;
-        if let Err(error) = attach::follow(&mut client, job, node, &mut source.output(json)) {
+        let output = &mut source.output(json);
+        if let Err(error) = attach::follow(&mut client, job, node, output, &mut ()) {
             eprintln!("{}: {}: {error}", program_name(), source.prefix);
         }
         // The other end lives as long as there is something to follow.

@@ -41,7 +41,7 @@ use model::os_text;
 use model::reason::Refusal;
 use model::service::Service;
 use model::time::Timestamp;
-use run_links::RunLinks;
+use run_links::{RunLinks, RunPorts};
 use serde_json::json;
 use std::path::Path;
 use std::process::ExitCode;
@@ -529,13 +529,13 @@ fn follow_run(
     // A node that gets the image says in the run's log how far it is.
     let word = if summary.status == RunStatus::Provisioning { "" } else { " completed" };
     print(&format!("\n{name} provisioning{word} ({})\n", summary.message))?;
-    let mut ports = None;
     if !started.state.is_ended() {
         links.print(client, &started)?;
-        ports = links.forward(client, &started);
     }
-    let ended = RunSummary::of_job(&attach::follow(client, job, 0, &mut LogOutput::Plain)?);
+    let mut ports = RunPorts::of(links);
+    let ended = attach::follow(client, job, 0, &mut LogOutput::Plain, &mut ports)?;
     drop(ports);
+    let ended = RunSummary::of_job(&ended);
     let mut message = ended.message.clone();
     if let Some(first) = message.get_mut(..1) {
         first.make_ascii_uppercase();

@@ -70,6 +70,23 @@ pub fn await_start(
     }
 }
 
+/// Told of a run's attempts while its log is followed.
+pub trait AttemptListener {
+    /// An attempt runs: it has started, or its log is taken up again after a server or an agent was away.
+    fn running(&mut self, client: &mut Client, run: &JobView);
+    /// The run waits for its next attempt.
+    fn waiting(&mut self);
+    /// The server was lost, with every connection to it.
+    fn server_lost(&mut self);
+}
+
+/// For a log that nothing else goes along with.
+impl AttemptListener for () {
+    fn running(&mut self, _client: &mut Client, _run: &JobView) {}
+    fn waiting(&mut self) {}
+    fn server_lost(&mut self) {}
+}
+
 /// Prints what the run writes on one of its nodes until it has ended, and returns the ended run. A server or an agent that
 /// restarts meanwhile is waited for, and the log goes on where it was. That the run waits is said once, with the reason.
 pub fn follow(
@@ -77,19 +94,27 @@ pub fn follow(
     job: JobId,
     node: usize,
     output: &mut LogOutput,
+    listener: &mut dyn AttemptListener,
 ) -> Result<JobView, VerbError> {
     let mut log = Log { job, node, attempt: 0, offset: 0 };
     let (mut told, mut told_wait) = (false, false);
     loop {
         let view = await_start(client, job, WAITING_AFTER_MS, |view| {
+            listener.waiting();
             if !std::mem::replace(&mut told_wait, true) {
                 eprintln!("{}: note: {}", program_name(), waits(view));
             }
         })?;
+        if !view.state.is_ended() && view.state != JobState::Completing {
+            listener.running(client, &view);
+        }
         if log.attempt != view.restarts + 1 {
             log = Log { attempt: view.restarts + 1, offset: 0, ..log };
         }
         let copied = if view.allocation.is_some() { log.copy(client, output)? } else { Ok(()) };
+        if let Err(Interruption::Server(_)) = &copied {
+            listener.server_lost();
+        }
         if has_ended(client, job)? {
             // A log that was cut off by the end is kept whole.
             if copied.is_err()
@@ -116,6 +141,16 @@ fn waits(view: &JobView) -> String {
     }
 }
 
+/// Why a log stopped before its end. It goes on when they are back.
+#[derive(Debug, thiserror::Error)]
+enum Interruption {
+    #[error("{0}")]
+    Server(ClientError),
+    /// In the server's words.
+    #[error("{0}")]
+    Node(String),
+}
+
 /// One attempt's log on one node, and how much of it was printed.
 struct Log {
     job: JobId,
@@ -130,7 +165,7 @@ impl Log {
         &mut self,
         client: &mut Client,
         output: &mut LogOutput,
-    ) -> Result<Result<(), String>, VerbError> {
+    ) -> Result<Result<(), Interruption>, VerbError> {
         let Self { job, node, attempt, offset } = self;
         let path = format!(
             "/api/v1/logs?job={job}&attempt={attempt}&node={node}&offset={offset}&follow=true"
@@ -145,10 +180,10 @@ impl Log {
         match answer {
             // The attempt is over: a new one or the end of the run follows.
             Ok(None | Some(Answer::Refused(Refusal::JobNotRunning(_)))) => Ok(Ok(())),
-            Ok(Some(Answer::Refused(Refusal::Other(why)))) => Ok(Err(why)),
+            Ok(Some(Answer::Refused(Refusal::Other(why)))) => Ok(Err(Interruption::Node(why))),
             Ok(Some(Answer::Refused(why))) => Err(why.into()),
             Ok(Some(other)) => Err(unexpected(&other)),
-            Err(error @ ClientError::Unreachable { .. }) => Ok(Err(error.to_string())),
+            Err(error @ ClientError::Unreachable { .. }) => Ok(Err(Interruption::Server(error))),
             Err(error) => Err(error.into()),
         }
     }

@@ -118,7 +118,7 @@ pub fn run(args: LogsArgs) -> VerbResult {
     let log = Log { job: job.id, node: args.job, since };
     match job.spec.launch.kind {
         LaunchKind::Task | LaunchKind::Batch if args.follow => {
-            attach::follow(&mut client, job.id, args.job, output)?;
+            attach::follow(&mut client, job.id, args.job, output, &mut ())?;
         }
         LaunchKind::Task if job.allocation.is_none() && !was_tried => {}
         LaunchKind::Task => kept(&client, &log, output)?,
@@ -180,6 +180,6 @@ fn since(client: &mut Client, since: Option<Since>) -> Result<Option<Timestamp>,
 /// Prints the log of a run from its beginning until it has ended: `sluice attach RUN --logs`.
 pub fn follow(client: &mut Client, run: &str, of: &OfProject, node: usize) -> VerbResult {
     let job = super::find_run(client, run, of)?;
-    attach::follow(client, job.id, node, &mut LogOutput::Plain)?;
+    attach::follow(client, job.id, node, &mut LogOutput::Plain, &mut ())?;
     Ok(ExitCode::SUCCESS)
 }

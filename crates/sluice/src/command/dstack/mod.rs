@@ -36,10 +36,13 @@ use crate::command::slurm::query::job_names;
 use crate::command::verb::VerbError;
 pub(super) use crate::command::verb::{ask, unexpected};
 use ::dstack::node_groups::{merge_records, merge_views};
+use ::dstack::occurrence::run_name;
 use ::dstack::run_summary::{Nodes, RunSummary};
 use clap::Args;
 use model::change::{JobFilter, JobRef};
 use model::fleet::MAIN_PROJECT;
+use model::id::JobId;
+use model::reason::Refusal;
 use model::record::JobRecord;
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::time::Duration;
@@ -133,8 +136,14 @@ pub(super) fn own_name(client: &mut Client) -> Result<String, VerbError> {
 }
 
 /// A job by its number: `13`, a task of an array `13_2`, or the job of a step `13.0`. `None` for the name of a run.
-fn job_ref(word: &str) -> Option<JobRef> {
+pub(super) fn job_ref(word: &str) -> Option<JobRef> {
     job_names::parse_job(word).map(|named| named.job)
+}
+
+/// The job of `NAME-NUMBER`, by which dstack's client and the SSH endpoint know one that is no task.
+fn job_behind_name(word: &str) -> Option<JobRef> {
+    let (_, number) = word.rsplit_once('-')?;
+    number.parse().ok().map(|number| JobRef::whole(JobId(number)))
 }
 
 /// The run with this name or job id: the caller's own before those of others, then the newest that has not ended, or else the
@@ -162,19 +171,6 @@ pub(super) fn find_unended(
     Err(has_ended(word, &summary))
 }
 
-/// Refuses a run that has ended, also one that only the books have. What is not found may be known to others by that name.
-pub(super) fn refuse_ended(client: &mut Client, word: &str) -> Result<(), VerbError> {
-    let summary = match find_in_memory(client, word, &OfProject::main())? {
-        Some(run) if run.state.is_ended() => RunSummary::of_job(&run),
-        Some(_) => return Ok(()),
-        None => match find_ended(client, word, &OfProject::main()) {
-            Ok(record) => RunSummary::of_record(&record),
-            Err(_) => return Ok(()),
-        },
-    };
-    Err(has_ended(word, &summary))
-}
-
 fn has_ended(word: &str, summary: &RunSummary) -> VerbError {
     let how = &summary.message;
     VerbError::Message(format!("run {word} has ended ({how}): `sluice logs {word}` has its log"))
@@ -187,17 +183,22 @@ fn find_in_memory(
     of: &OfProject,
 ) -> Result<Option<JobView>, VerbError> {
     of.check(client)?;
-    let mut filter =
-        JobFilter { all_states: true, accounts: of.accounts(), ..JobFilter::default() };
-    match job_ref(word) {
-        Some(job) => filter.jobs.push(job),
-        None => filter.names.push(word.to_owned()),
-    }
-    let found = match client.call(Call::Jobs(JobsQuery { filter, ..JobsQuery::default() }))? {
-        Answer::Jobs { jobs: JobList(jobs), .. } => jobs,
-        Answer::Refused(model::reason::Refusal::UnknownJob(_)) => Vec::new(),
-        Answer::Refused(why) => return Err(why.into()),
-        other => return Err(unexpected(&other)),
+    let all = |jobs: Vec<JobRef>, names: Vec<String>| {
+        let accounts = of.accounts();
+        JobFilter { jobs, names, accounts, all_states: true, ..JobFilter::default() }
+    };
+    let found = match job_ref(word) {
+        Some(job) => in_memory(client, all(vec![job], Vec::new()))?,
+        None => {
+            let mut found = in_memory(client, all(Vec::new(), vec![word.to_owned()]))?;
+            if found.is_empty()
+                && let Some(job) = job_behind_name(word)
+            {
+                found = in_memory(client, all(vec![job], Vec::new()))?;
+                found.retain(|job| run_name(job.spec.launch.kind, &job.name, job.id) == word);
+            }
+            found
+        }
     };
     let runs = merge_views(found);
     // Most names are one user's.
@@ -207,25 +208,47 @@ fn find_in_memory(
     Ok(newest(runs, &own))
 }
 
+/// The jobs in the server's memory; none for a number that it does not know.
+fn in_memory(client: &mut Client, filter: JobFilter) -> Result<Vec<JobView>, VerbError> {
+    match client.call(Call::Jobs(JobsQuery { filter, ..JobsQuery::default() }))? {
+        Answer::Jobs { jobs: JobList(jobs), .. } => Ok(jobs),
+        Answer::Refused(Refusal::UnknownJob(_)) => Ok(Vec::new()),
+        Answer::Refused(why) => Err(why.into()),
+        other => Err(unexpected(&other)),
+    }
+}
+
 /// The last record of the run with this name or job id, which may have left the server's memory; the caller's own before
 /// those of others.
 fn find_ended(client: &mut Client, word: &str, of: &OfProject) -> Result<JobRecord, VerbError> {
     of.check(client)?;
-    let mut filter = HistoryFilter {
-        without_deleted: true,
-        accounts: of.accounts(),
-        ..HistoryFilter::default()
+    let all = |jobs: Vec<JobRef>, names: Vec<String>| {
+        let accounts = of.accounts();
+        HistoryFilter { jobs, names, accounts, without_deleted: true, ..HistoryFilter::default() }
     };
     let own = own_name(client)?;
-    match job_ref(word) {
-        Some(job) => filter.jobs.push(job),
-        None => filter.names.push(word.to_owned()),
-    }
+    let records = match job_ref(word) {
+        Some(job) => in_books(client, all(vec![job], Vec::new()))?,
+        None => {
+            let mut records = in_books(client, all(Vec::new(), vec![word.to_owned()]))?;
+            if records.is_empty()
+                && let Some(job) = job_behind_name(word)
+            {
+                records = in_books(client, all(vec![job], Vec::new()))?;
+                records.retain(|record| run_name(record.kind, &record.name, record.job) == word);
+            }
+            records
+        }
+    };
+    merge_records(records)
+        .into_iter()
+        .max_by_key(|record| (record.user == own, record.submit, record.job, record.attempt))
+        .ok_or_else(|| VerbError::Message(format!("Run {word} not found")))
+}
+
+fn in_books(client: &mut Client, filter: HistoryFilter) -> Result<Vec<JobRecord>, VerbError> {
     match ask(client, Call::History(filter))? {
-        Answer::History(records) => merge_records(records)
-            .into_iter()
-            .max_by_key(|record| (record.user == own, record.submit, record.job, record.attempt))
-            .ok_or_else(|| VerbError::Message(format!("Run {word} not found"))),
+        Answer::History(records) => Ok(records),
         other => Err(unexpected(&other)),
     }
 }

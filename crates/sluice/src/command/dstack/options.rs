@@ -73,7 +73,9 @@ pub fn check_replica(replica: Option<usize>) -> Result<(), VerbError> {
     match replica {
         None | Some(0) => Ok(()),
         Some(other) => {
-            let text = format!("--replica {other}: a run has one replica: expected 0");
+            let text = format!(
+                "--replica {other}: expected 0; those of a service are the tasks of its array, as in 12_{other}"
+            );
             Err(VerbError::Message(text))
         }
     }

@@ -81,7 +81,7 @@ pub static JOB_FIELDS: &[JobField] = &[
     both('N', "NodeList", "NODELIST", |r, c| c.push_str(&job_text::node_list(r.job))),
     both('o', "Command", "COMMAND", |r, c| c.push_str(&job_text::command(r.job))).needs_full_job(),
     both('O', "Contiguous", "CONTIGUOUS", |r, c| flag(c, r.job.spec.request().contiguous)),
-    both('p', "Priority", "PRIORITY", |r, c| push!(c, "{:.14}", r.job.priority as f64 / f64::from(u32::MAX))),
+    both('p', "Priority", "PRIORITY", |r, c| push!(c, "{:.14}", (r.job.priority as f64 / f64::from(u32::MAX)).min(1.0))),
     both('P', "Partition", "PARTITION", |r, c| c.push_str(&r.job.partition)),
     both('q', "QOS", "QOS", |r, c| c.push_str(&r.job.qos)),
     both('Q', "PriorityLong", "PRIORITY", |r, c| push!(c, "{}", r.job.priority)),

@@ -106,6 +106,11 @@ impl Listing {
         if long { !no_header } else { repeated }
     }
 
+    /// The lines of a listing without jobs: the time, and the names of the columns.
+    pub fn header_lines(&self) -> usize {
+        usize::from(self.is_dated()) + usize::from(!self.options.no_header)
+    }
+
     /// An empty page of at most `bytes_max` bytes, for jobs that come one by one.
     pub fn page<'a>(&'a self, moment: Moment<'a>, bytes_max: usize) -> Page<'a> {
         Page::new(self, moment, bytes_max)

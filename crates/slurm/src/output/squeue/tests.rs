@@ -55,6 +55,17 @@ fn sweep() -> Vec<JobView> {
 }
 
 #[test]
+fn listing_without_jobs_has_its_header_alone() {
+    for bits in 0..8 {
+        let [no_header, long, repeated] = [1, 2, 4].map(|bit| bits & bit != 0);
+        let options = Options { no_header, long, repeated, ..Options::default() };
+        let lines = Listing::new(options.clone()).expect("a good sort").header_lines();
+        let text = shown(options, &[], at(0, 46, 21));
+        assert_eq!(text.lines().count(), lines, "{no_header} {long} {repeated}: {text}");
+    }
+}
+
+#[test]
 fn the_default_listing_is_that_of_slurm() {
     assert_eq!(
         shown(Options::default(), &[train()], at(0, 46, 21)),
@@ -269,6 +280,14 @@ fn every_letter_has_its_header_and_cell() {
             "3|physics|node1|4|4|1|0|2026-11-15T00:56:19|(null)|3|(null)|1001|alice|*|OK|3|*|train|*|(null)|N/A|10:00|9:57|8G|0:03||node1|(null)|0|0.00000032875687|gpu|normal|1412|None|node1||2026-11-15T00:46:19|R|RUNNING|alice|1001|(null)|2026-11-15T00:46:19|(null)|(null)||N/A|0|(null)|*:*:*|/lab/jobs|gres:gpu:2\n",
         )
     );
+}
+
+/// dstack's `priority` comes before the 32 bits of Slurm's.
+#[test]
+fn priority_of_a_run_is_shown_whole_and_as_a_part_of_one_at_most() {
+    let job = JobView { priority: (90 << 32) + 5, ..train() };
+    let text = shown(format("%Q %p"), &[job], at(0, 46, 22));
+    assert_eq!(text, "PRIORITY PRIORITY\n386547056645 1.00000000000000\n");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What of a run a person opens beside its log: an editor, its web pages, its ports.
 
 use crate::client::Client;
+use crate::command::dstack::attach::AttemptListener;
 use crate::command::dstack::{cluster, print};
 use crate::command::port_forward::RunningForward;
 use crate::command::port_mapping;
@@ -45,7 +46,7 @@ impl RunLinks {
     }
 
     /// Brings the run's ports to this machine, until what is returned is dropped. What cannot be brought is told of.
-    pub(super) fn forward(&self, client: &mut Client, run: &JobView) -> Option<RunningForward> {
+    fn forward(&self, client: &mut Client, run: &JobView) -> Option<RunningForward> {
         let (name, program) = (&*run.name, program_name());
         let mut wanted = Vec::new();
         let is_here = !self.ports.is_empty() && shares_this_network(client, run);
@@ -75,6 +76,44 @@ impl RunLinks {
         RunningForward::start(client, run.id, name, &wanted)
             .inspect_err(|why| eprintln!("{program}: note: no ports of {name} here: {why}"))
             .ok()
+    }
+}
+
+/// The ports of a run on this machine: of the attempt that runs, wherever it is.
+pub(super) struct RunPorts<'l> {
+    links: &'l RunLinks,
+    /// The attempt whose ports were brought last; 0 where they are to be brought anew.
+    attempt: u32,
+    forward: Option<RunningForward>,
+}
+
+impl<'l> RunPorts<'l> {
+    pub(super) fn of(links: &'l RunLinks) -> Self {
+        Self { links, attempt: 0, forward: None }
+    }
+}
+
+impl AttemptListener for RunPorts<'_> {
+    fn running(&mut self, client: &mut Client, run: &JobView) {
+        let attempt = run.restarts + 1;
+        // A server that stops in its own time ends the connection too.
+        let is_lost = self.forward.as_mut().is_some_and(RunningForward::has_ended);
+        if attempt == self.attempt && !is_lost {
+            return;
+        }
+        // The ports of the attempt before are free again before they are looked at.
+        self.forward = None;
+        self.attempt = attempt;
+        self.forward = self.links.forward(client, run);
+    }
+
+    /// A run that starts anew on this machine may listen there itself.
+    fn waiting(&mut self) {
+        self.forward = None;
+    }
+
+    fn server_lost(&mut self) {
+        self.attempt = 0;
     }
 }
 

@@ -22,9 +22,6 @@ use wire::view::JobView;
 /// How long a listing may wait for estimates of start times.
 const ESTIMATES_MS: u64 = 10_000;
 
-/// The lines of a listing without jobs: the time, and the names of the columns.
-const HEADER_LINES_MAX: usize = 2;
-
 /// How many names that nobody has are told.
 const UNKNOWN_NAMES_MAX: usize = 8;
 
@@ -60,17 +57,20 @@ fn list(args: &[String]) -> Result<ExitCode, CommandError> {
         question.wanted.lines = query::zone_name(&tz).map(lines);
     }
     let mut server = Server::find(REQUEST)?;
-    if question.names_users {
-        report_unknown_users(&mut server, &question.wanted.filter.users)?;
+    let users = if question.names_users { &question.wanted.filter.users[..] } else { &[] };
+    // One user of whom jobs are listed is known, which saves a call.
+    let is_listing_asked_first = users.len() == 1 && !parsed.has(K::Json);
+    if !is_listing_asked_first {
+        report_unknown_users(&mut server, users)?;
     }
     let mut is_first = true;
     loop {
         let mut out = io::stdout().lock();
-        let may_be_empty = match server.ask_for_lines(Call::Jobs(question.wanted.clone()))? {
+        let is_empty = match server.ask_for_lines(Call::Jobs(question.wanted.clone()))? {
             ListingReply::Lines(text) => {
                 out.write_all(&text)?;
                 let lines = text.iter().filter(|byte| **byte == b'\n').count();
-                lines <= HEADER_LINES_MAX
+                lines <= listing.header_lines()
             }
             ListingReply::Answer(answer) => {
                 let Answer::Jobs { now, jobs: JobList(mut jobs) } = *answer else {
@@ -85,7 +85,10 @@ fn list(args: &[String]) -> Result<ExitCode, CommandError> {
                 jobs.is_empty()
             }
         };
-        if std::mem::take(&mut is_first) && may_be_empty {
+        if std::mem::take(&mut is_first) && is_empty {
+            if is_listing_asked_first {
+                report_unknown_users(&mut server, users)?;
+            }
             report_unknown_places(&mut server, &question.wanted.filter)?;
         }
         let Some(every) = every else { return Ok(ExitCode::SUCCESS) };
@@ -111,8 +114,8 @@ fn report_unknown_users(server: &mut Server, users: &[String]) -> Result<(), Com
     Ok(())
 }
 
-/// Says of the partitions and nodes that were named, and that nobody has, that there are none. It is asked only where few jobs are
-/// listed or none: names with jobs are right.
+/// Says of the partitions and nodes that were named, and that nobody has, that there are none. It is a call more, and made only
+/// where no job is listed: names with jobs are right.
 fn report_unknown_places(server: &mut Server, filter: &JobFilter) -> Result<(), CommandError> {
     if filter.partitions.is_empty() && filter.nodes.is_empty() {
         return Ok(());
