@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn output_that_looks_like_records_everywhere_is_not_read_again_and_again() {
         // At every fourth byte a length of 16 KiB: four thousand times the file, if all of them were read.
-        let content = [0, 0x40, 0, 0].repeat(256 << 10);
+        let content = [0_u8, 0x40, 0, 0].repeat(256 << 10);
         let file = CountedReads { content, asked: AtomicU64::new(0) };
         assert!(matches!(next(&file, 1, None).expect("read"), Next::End));
         let asked = file.asked.load(Ordering::Relaxed);
