@@ -29,6 +29,14 @@ const UNCOUNTED_BYTES_MAX: usize = 16 << 10;
 /// The bytes that one permit stands for.
 const UNIT: usize = 1 << 10;
 
+/// What the values of one request in JSON may take in memory, beside its bytes.
+const VALUES_BYTES_MAX: usize = 128 << 20;
+
+/// What a mapping takes that is held as it was sent, and any other value: a mapping of one entry has a node of a tree, and takes a
+/// hundred times the bytes that it was sent in.
+const MAPPING_BYTES: usize = 640;
+const VALUE_BYTES: usize = 128;
+
 #[derive(Clone)]
 pub struct BodyLimits {
     shared: Arc<Shared>,
@@ -82,31 +90,36 @@ pub async fn read_whole(
     next: Next,
 ) -> Response {
     let owner = limits.owner(request.extensions().get());
-    match answer_whole(&limits, owner, request, next).await {
+    match answer_whole(&limits, owner, values_bytes, request, next).await {
         Ok(response) => count_answer(&limits, owner, response).await,
         Err(refusal) => *refusal,
     }
 }
 
 /// Middleware: the same for a request whose answer is passed on as it comes. Nothing of such an answer is kept here: it is not counted.
+/// Nor are the values of the request, which are passed on as they were sent.
 pub async fn read_whole_request(
     State(limits): State<BodyLimits>,
     request: Request,
     next: Next,
 ) -> Response {
     let owner = limits.owner(request.extensions().get());
-    answer_whole(&limits, owner, request, next).await.unwrap_or_else(|refusal| *refusal)
+    let answered = answer_whole(&limits, owner, |_| 0, request, next).await;
+    answered.unwrap_or_else(|refusal| *refusal)
 }
 
-/// The answer to a request that is handed on once its body is whole, and that counts until it is answered.
+/// The answer to a request that is handed on once its body is whole, and that counts until it is answered. `beside`: what is held of
+/// a body beside its bytes.
 async fn answer_whole(
     limits: &BodyLimits,
     owner: ShareOwner,
+    beside: fn(&[u8]) -> usize,
     request: Request,
     next: Next,
 ) -> Result<Response, Box<Response>> {
     let (mut head, body) = request.into_parts();
-    let read = tokio::time::timeout(limits.body_timeout, read_body(limits, owner, body)).await;
+    let read = read_body(limits, owner, beside, body);
+    let read = tokio::time::timeout(limits.body_timeout, read).await;
     let late =
         |_| Box::new(refused(StatusCode::REQUEST_TIMEOUT, "the request did not come in time"));
     let (bytes, held) = read.map_err(late)??;
@@ -120,6 +133,7 @@ async fn answer_whole(
 async fn read_body(
     limits: &BodyLimits,
     owner: ShareOwner,
+    beside: fn(&[u8]) -> usize,
     mut body: Body,
 ) -> Result<(Bytes, HeldRequest), Box<Response>> {
     let mut whole = Vec::new();
@@ -138,15 +152,60 @@ async fn read_body(
             shares.extend(limits.requests.acquire(owner, more).await);
         } else if more > 0 {
             // Nobody waits for more while he holds some of it.
-            let Some(share) = limits.requests.try_acquire(owner, more) else {
-                let text = "too many requests are being received; try again";
-                return Err(Box::new(refused(StatusCode::SERVICE_UNAVAILABLE, text)));
-            };
-            shares.push(share);
+            let share = limits.requests.try_acquire(owner, more);
+            shares.push(share.ok_or_else(too_many)?);
         }
         counted += more;
     }
+    let beside = beside(&whole);
+    if beside > VALUES_BYTES_MAX {
+        let text = format!(
+            "the values of the request would take {beside} bytes of memory: at most {VALUES_BYTES_MAX}"
+        );
+        return Err(Box::new(refused(StatusCode::PAYLOAD_TOO_LARGE, &text)));
+    }
+    if beside > UNCOUNTED_BYTES_MAX {
+        let share = limits.requests.try_acquire(owner, beside.div_ceil(UNIT));
+        shares.push(share.ok_or_else(too_many)?);
+    }
     Ok((whole.into(), HeldRequest { _shares: Arc::new(shares) }))
+}
+
+fn too_many() -> Box<Response> {
+    let text = "too many requests are being received; try again";
+    Box::new(refused(StatusCode::SERVICE_UNAVAILABLE, text))
+}
+
+/// What the values of a request in JSON take in memory at most, beside its bytes; nothing of what is not JSON.
+fn values_bytes(body: &[u8]) -> usize {
+    let first = body.iter().find(|byte| !byte.is_ascii_whitespace());
+    if !first.is_some_and(|byte| b"{[".contains(byte)) {
+        return 0;
+    }
+    let (mut mappings, mut others) = (0_usize, 0_usize);
+    let mut bytes = body.iter();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'"' => skip_text(&mut bytes),
+            b'{' => mappings += 1,
+            b'[' | b',' => others += 1,
+            _ => {}
+        }
+    }
+    mappings * MAPPING_BYTES + others * VALUE_BYTES
+}
+
+/// Goes on behind the end of a text in JSON.
+fn skip_text(bytes: &mut std::slice::Iter<'_, u8>) {
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'"' => return,
+            b'\\' => {
+                bytes.next();
+            }
+            _ => {}
+        }
+    }
 }
 
 async fn count_answer(limits: &BodyLimits, owner: ShareOwner, response: Response) -> Response {
@@ -177,6 +236,37 @@ mod tests {
     use axum::{Extension, Router, middleware};
     use tokio::sync::Semaphore;
     use tower_service::Service;
+
+    #[test]
+    fn values_are_counted_and_what_stands_in_texts_is_not() {
+        for (body, expected) in [
+            (r#"{"a": [1, 2], "b": {}}"#, 2 * MAPPING_BYTES + 3 * VALUE_BYTES),
+            (r#" [{"": "{{{,,,\"{,[" }]"#, MAPPING_BYTES + VALUE_BYTES),
+            (r#"["\\", {}]"#, MAPPING_BYTES + 2 * VALUE_BYTES),
+            ("--boundary\r\n{{{{,,,,", 0),
+            ("", 0),
+        ] {
+            assert_eq!(values_bytes(body.as_bytes()), expected, "{body}");
+        }
+    }
+
+    #[tokio::test]
+    async fn request_of_few_bytes_and_many_values_is_refused() {
+        let server = TestServer::without_writer();
+        let limits = BodyLimits::new(server.shared.clone(), &ConnectionLimits::default());
+        let counted = middleware::from_fn_with_state(limits, read_whole);
+        let router = Router::new().route("/", post(|| async { "read" })).layer(counted);
+        let send = async |mappings: usize| {
+            let body = format!("[{}0]", r#"{"":0},"#.repeat(mappings));
+            let mut request =
+                axum::http::Request::post("/").body(Body::from(body)).expect("a request");
+            request.extensions_mut().insert(user());
+            router.clone().call(request).await.expect("a response").status()
+        };
+        assert_eq!(send(1000).await, StatusCode::OK);
+        // A tenth of the bytes that a request may have, and a hundred times as much memory.
+        assert_eq!(send(240_000).await, StatusCode::PAYLOAD_TOO_LARGE);
+    }
 
     #[tokio::test]
     async fn request_counts_until_its_call_is_done_also_when_its_client_is_gone() {

@@ -17,10 +17,14 @@ use dstack::configuration::task::Task;
 use model::principal::Principal;
 use model::secret::{GitCredentials, SecretValue};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::sync::Arc;
 use store::BlobId;
 use tokio::task::block_in_place;
 use wire::workspace::{Blob, Repository};
+
+/// Fields of what a client says about a repository. dstack's own has two texts; of all that a user keeps, a list holds each.
+const INFO_FIELDS_MAX: usize = 16;
 
 /// A repository as it is kept.
 #[derive(Serialize, Deserialize)]
@@ -56,6 +60,12 @@ pub async fn init(
             return Err(Refused::because(text));
         }
     }
+    if !is_plain(&wanted.repo_info) {
+        let text = format!(
+            "`repo_info`: expected at most {INFO_FIELDS_MAX} fields, each a text or a number"
+        );
+        return Err(Refused::because(text));
+    }
     let (id, info) = (wanted.repo_id, wanted.repo_info);
     let head = RepoHead { repo_id: id, repo_info: info, repo_creds: wanted.repo_creds };
     let key = key(&project, &head.repo_id);
@@ -63,6 +73,14 @@ pub async fn init(
     let text = serde_json::to_string(&kept).map_err(|e| Refused::because(e.to_string()))?;
     repository::keep(&shared, by.uid, &key, &text).await?;
     Ok(Json(()))
+}
+
+/// Whether it has few fields, and nothing within them.
+fn is_plain(info: &Value) -> bool {
+    let is_inner = |value: &Value| value.is_object() || value.is_array();
+    info.as_object().is_some_and(|fields| {
+        fields.len() <= INFO_FIELDS_MAX && !fields.values().any(is_inner)
+    })
 }
 
 pub async fn get(
