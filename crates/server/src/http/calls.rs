@@ -105,6 +105,8 @@ pub fn long_work(call: &Call) -> Option<LongWork> {
         Call::TestSubmit(_) | Call::Offers(_) | Call::Explain(_) | Call::Priorities => {
             Some(LongWork::Plan)
         }
+        // As much work, and as long an answer, as the tasks of all arrays make it.
+        Call::Jobs(wanted) if wanted.expand_arrays => Some(LongWork::Plan),
         _ => None,
     }
 }
