@@ -20,7 +20,7 @@ pub const HISTORY_MAX: u32 = 1_000_000;
 const PAGE: usize = 2_000;
 
 /// The jobs whose records are made at once: nobody waits longer for the state.
-const JOBS_AT_ONCE: usize = 200;
+pub const JOBS_AT_ONCE: usize = 200;
 
 /// Records of the books, and of jobs in the state that the books do not have: each attempt once.
 pub fn history(
