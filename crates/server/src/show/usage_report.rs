@@ -93,7 +93,7 @@ impl Sums<'_> {
         for page in ids.chunks(JOBS_AT_ONCE) {
             let state = shared.read();
             // One that has left memory since is in the books.
-            let known = page.iter().filter(|id| state.jobs.contains_key(id));
+            let known = page.iter().filter(|id| state.jobs.contains_key(*id));
             let records = known.map(|id| books::record_at(&state, *id, now));
             alive.extend(records.filter(|record| test.matches(record)).map(|r| (key(&r), r)));
         }
