@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Bytes of the jobs of one run that are shown whatever else an answer has.
 const OF_RUN_BYTES: usize = 1 << 20;
 /// Bytes of the jobs of all runs of an answer that take more.
-const OF_ANSWER_BYTES: usize = 256 << 20;
+const OF_ANSWER_BYTES: usize = 64 << 20;
 /// What a job takes beside the texts of its run.
 const JOB_BYTES: usize = 4 << 10;
 
