@@ -2,19 +2,21 @@
 
 use super::calls;
 use super::tests::Client;
+use crate::shared::long_calls::LongWork;
 use crate::show::job_list::EncodedAnswer;
 use crate::testing::{NODE, TestServer, user};
+use crate::user_shares::ShareOwner;
 use cluster::Command;
 use cluster::command::AttemptReport;
 use model::bounds;
-use model::change::{JobChange, JobField, JobRef};
+use model::change::{JobChange, JobField, JobFilter, JobRef};
 use model::id::{AttemptId, JobId};
 use model::reason::Refusal;
 use model::reservation_request::{NamesEdit, ReservationRequest};
 use model::run::ExitStatus;
 use model::step::StepRefusal;
 use std::time::{Duration, Instant};
-use wire::client::{Answer, Call, CreateStep};
+use wire::client::{Answer, Call, CreateStep, JobsQuery};
 use wire::explain::ExplainQuery;
 use wire::step::StepLaunch;
 
@@ -251,4 +253,29 @@ async fn calls_of_one_user_that_read_the_books_leave_threads_to_everybody() {
         }
     }
     assert!(answered >= bounds::LONG_CALLS.most, "{answered} calls had their turn");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn long_lists_of_one_user_take_turns_and_a_named_job_is_shown_meanwhile() {
+    let client = Client::new().await;
+    let job = running_job(&client).await;
+    let shared = client.server.shared.clone();
+    let owner = ShareOwner { uid: user().uid, is_operator: false };
+    let mut at_work = Vec::new();
+    // As many as one user has at work.
+    for _ in 0..4 {
+        at_work.push(shared.volatile.whole_lists.begin(owner, LongWork::Plan).await);
+    }
+    let whole = tokio::spawn({
+        let shared = shared.clone();
+        async move { calls::call(&shared, user(), Call::Jobs(Default::default())).await.is_ok() }
+    });
+    let filter = JobFilter { jobs: vec![JobRef::whole(job)], ..JobFilter::default() };
+    for _ in 0..20 {
+        let named = JobsQuery { filter: filter.clone(), ..JobsQuery::default() };
+        assert!(calls::call(&shared, user(), Call::Jobs(named)).await.is_ok());
+    }
+    assert!(!whole.is_finished(), "it has its turn after the others");
+    drop(at_work);
+    assert!(whole.await.expect("no panic"));
 }

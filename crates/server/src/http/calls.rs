@@ -43,7 +43,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::task::block_in_place;
 use wire::byte_text::ByteText;
-use wire::client::{Answer, Call, Cancel, CancelResult, JobsQuery, Submission};
+use wire::client::{Answer, Call, Cancel, CancelResult, Detail, JobsQuery, Submission};
 use wire::version::{AgentVersion, VersionsView};
 use wire::view::{ClusterView, JobView};
 
@@ -65,24 +65,45 @@ pub async fn call(
         Err(why) => return serde_json::to_vec(&Answer::Refused(why)).map(EncodedAnswer::Json),
     };
     let answered = match call {
-        Call::Jobs(wanted) => {
-            let timeout = Duration::from_millis(wanted.estimates_ms);
-            let estimates = match wanted.estimates_ms {
-                0 => None,
-                _ => Some(shared.forecasts.estimates(timeout).await),
-            };
-            let list = || job_list::jobs(shared, &by, &wanted, estimates.as_deref(), clock::now());
-            match block_in_place(list) {
-                Ok(encoded) => return Ok(encoded),
-                Err(refusal) => Err(refusal),
-            }
-        }
+        Call::Jobs(wanted) => match list_jobs(shared, &by, &wanted).await {
+            Ok(encoded) => return Ok(encoded),
+            Err(refusal) => Err(refusal),
+        },
         call => answer(shared, by, call).await,
     };
     let encode = || serde_json::to_vec(&answered.unwrap_or_else(Answer::Refused));
     // What took long to find may be long: the thread's other work goes on while it is written.
     let encoded = if long.is_some() { block_in_place(encode) } else { encode() };
     encoded.map(EncodedAnswer::Json)
+}
+
+/// Jobs named in a call whose views are made at once, with all that there is of each.
+const FEW_JOBS: usize = 64;
+
+/// The jobs as lines, or else as views. Views of many jobs are as long as the texts of them all, and take their turn: not among the
+/// calls that wait for the books, which may take longer.
+async fn list_jobs(
+    shared: &Arc<Shared>,
+    by: &Principal,
+    wanted: &JobsQuery,
+) -> Result<EncodedAnswer, Refusal> {
+    let timeout = Duration::from_millis(wanted.estimates_ms);
+    let estimates = match wanted.estimates_ms {
+        0 => None,
+        _ => Some(shared.forecasts.estimates(timeout).await),
+    };
+    let (estimates, now) = (estimates.as_deref(), clock::now());
+    let lines = || job_list::lines(shared, by, wanted, estimates, now);
+    if wanted.lines.is_some()
+        && let Some(lines) = block_in_place(lines)?
+    {
+        return Ok(lines);
+    }
+    let is_few = (1..=FEW_JOBS).contains(&wanted.filter.jobs.len());
+    let is_long = wanted.expand_arrays || wanted.detail == Detail::Full && !is_few;
+    let turn = || shared.volatile.whole_lists.begin(share_owner(shared, by), LongWork::Plan);
+    let _turn = if is_long { Some(turn().await?) } else { None };
+    block_in_place(|| job_list::jobs(shared, by, wanted, estimates, now))
 }
 
 /// Refuses a gateway's token for any call but its own.
@@ -105,8 +126,6 @@ pub fn long_work(call: &Call) -> Option<LongWork> {
         Call::TestSubmit(_) | Call::Offers(_) | Call::Explain(_) | Call::Priorities => {
             Some(LongWork::Plan)
         }
-        // As much work, and as long an answer, as the tasks of all arrays make it.
-        Call::Jobs(wanted) if wanted.expand_arrays => Some(LongWork::Plan),
         _ => None,
     }
 }
@@ -117,9 +136,12 @@ pub async fn begin_long(
     by: &Principal,
     work: LongWork,
 ) -> Result<LongCall, Refusal> {
+    shared.volatile.long_calls.begin(share_owner(shared, by), work).await
+}
+
+fn share_owner(shared: &Shared, by: &Principal) -> ShareOwner {
     let is_operator = authorise(&shared.read(), by, Act::Operate).is_ok();
-    let uid = shared.counted_user(by.uid);
-    shared.volatile.long_calls.begin(ShareOwner { uid, is_operator }, work).await
+    ShareOwner { uid: shared.counted_user(by.uid), is_operator }
 }
 
 /// Jobs that are looked through at once: handing the thread's work to another would take longer.

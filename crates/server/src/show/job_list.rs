@@ -40,6 +40,20 @@ pub enum EncodedAnswer {
     Lines(Vec<u8>),
 }
 
+/// The lines that are asked for; `None` where none are, or where they cannot be made here.
+pub fn lines(
+    shared: &Shared,
+    by: &Principal,
+    wanted: &JobsQuery,
+    estimates: Option<&Estimates>,
+    now: Timestamp,
+) -> Result<Option<EncodedAnswer>, Refusal> {
+    let Some(asked) = &wanted.lines else { return Ok(None) };
+    let list = List { shared, wanted, estimates, now, chosen: choose(shared, by, wanted)? };
+    Ok(list.lines(asked).map(|lines| EncodedAnswer::Lines(lines.into_bytes())))
+}
+
+/// The jobs as views, in JSON.
 pub fn jobs(
     shared: &Shared,
     by: &Principal,
@@ -48,10 +62,6 @@ pub fn jobs(
     now: Timestamp,
 ) -> Result<EncodedAnswer, Refusal> {
     let list = List { shared, wanted, estimates, now, chosen: choose(shared, by, wanted)? };
-    let lines = wanted.lines.as_ref().and_then(|lines| list.lines(lines));
-    if let Some(lines) = lines {
-        return Ok(EncodedAnswer::Lines(lines.into_bytes()));
-    }
     let failed = |e: serde_json::Error| Refusal::Other(format!("the jobs cannot be written: {e}"));
     list.views().map(EncodedAnswer::Json).map_err(failed)
 }
