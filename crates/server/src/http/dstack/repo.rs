@@ -78,9 +78,8 @@ pub async fn init(
 /// Whether it has few fields, and nothing within them.
 fn is_plain(info: &Value) -> bool {
     let is_inner = |value: &Value| value.is_object() || value.is_array();
-    info.as_object().is_some_and(|fields| {
-        fields.len() <= INFO_FIELDS_MAX && !fields.values().any(is_inner)
-    })
+    info.as_object()
+        .is_some_and(|fields| fields.len() <= INFO_FIELDS_MAX && !fields.values().any(is_inner))
 }
 
 pub async fn get(

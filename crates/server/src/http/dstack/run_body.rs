@@ -142,13 +142,7 @@ impl<'a> Bodies<'a> {
 
     /// One for each node that the run has, or is to have; or for each replica; as far as the answer has room for them. `text_bytes`:
     /// those of the text that the specification is read from.
-    fn jobs(
-        &self,
-        run: &RunFacts,
-        id: &str,
-        spec: &KeptSpec<'_>,
-        text_bytes: usize,
-    ) -> Vec<Job> {
+    fn jobs(&self, run: &RunFacts, id: &str, spec: &KeptSpec<'_>, text_bytes: usize) -> Vec<Job> {
         // A run whose first time is to come has none yet.
         if run.next_start.is_some() && !run.has_started {
             return Vec::new();
