@@ -77,8 +77,14 @@ pub async fn call(
     encoded.map(EncodedAnswer::Json)
 }
 
-/// Jobs named in a call whose views are made at once, with all that there is of each.
+/// Jobs named in a call whose views are made at once, with all that there is of each; and rows of the head of the queue.
 const FEW_JOBS: usize = 64;
+const FEW_ROWS: u32 = 1000;
+
+/// Waits for the caller's turn to list many jobs.
+async fn list_turn(shared: &Shared, by: &Principal) -> Result<LongCall, Refusal> {
+    shared.volatile.whole_lists.begin(share_owner(shared, by), LongWork::Plan).await
+}
 
 /// The jobs as lines, or else as views. Views of many jobs are as long as the texts of them all, and take their turn: not among the
 /// calls that wait for the books, which may take longer.
@@ -101,8 +107,7 @@ async fn list_jobs(
     }
     let is_few = (1..=FEW_JOBS).contains(&wanted.filter.jobs.len());
     let is_long = wanted.expand_arrays || wanted.detail == Detail::Full && !is_few;
-    let turn = || shared.volatile.whole_lists.begin(share_owner(shared, by), LongWork::Plan);
-    let _turn = if is_long { Some(turn().await?) } else { None };
+    let _turn = if is_long { Some(list_turn(shared, by).await?) } else { None };
     block_in_place(|| job_list::jobs(shared, by, wanted, estimates, now))
 }
 
@@ -246,6 +251,8 @@ async fn full_answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<
             Ok(await_commit(shared, seen, timeout_ms).await)
         }
         Call::QueueHead(wanted) => {
+            let is_long = wanted.rows > FEW_ROWS;
+            let _turn = if is_long { Some(list_turn(shared, &by).await?) } else { None };
             block_in_place(|| queue_head::queue_head(shared, &by, wanted, now))
         }
         Call::Cluster => {
