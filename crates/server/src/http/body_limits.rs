@@ -29,8 +29,9 @@ const UNCOUNTED_BYTES_MAX: usize = 16 << 10;
 /// The bytes that one permit stands for.
 const UNIT: usize = 1 << 10;
 
-/// What the values of one request in JSON may take in memory, beside its bytes.
+/// What the values of one request in JSON may take in memory, beside its bytes, and those of all requests that are not answered yet.
 const VALUES_BYTES_MAX: usize = 128 << 20;
+const ALL_VALUES_BYTES_MAX: usize = 512 << 20;
 
 /// What a mapping takes that is held as it was sent, and any other value: a mapping of one entry has a node of a tree, and takes a
 /// hundred times the bytes that it was sent in.
@@ -41,6 +42,8 @@ const VALUE_BYTES: usize = 128;
 pub struct BodyLimits {
     shared: Arc<Shared>,
     requests: Arc<UserShares>,
+    /// An amount of its own: who waits for it has his whole request, and keeps nobody from reading one.
+    values: Arc<UserShares>,
     answers: Arc<UserShares>,
     body_timeout: Duration,
 }
@@ -50,6 +53,7 @@ impl BodyLimits {
         Self {
             shared,
             requests: Arc::new(UserShares::new(REQUESTS_BYTES_MAX / UNIT)),
+            values: Arc::new(UserShares::new(ALL_VALUES_BYTES_MAX / UNIT)),
             answers: Arc::new(UserShares::new(ANSWERS_BYTES_MAX / UNIT)),
             body_timeout: limits.body,
         }
@@ -152,8 +156,11 @@ async fn read_body(
             shares.extend(limits.requests.acquire(owner, more).await);
         } else if more > 0 {
             // Nobody waits for more while he holds some of it.
-            let share = limits.requests.try_acquire(owner, more);
-            shares.push(share.ok_or_else(too_many)?);
+            let Some(share) = limits.requests.try_acquire(owner, more) else {
+                let text = "too many requests are being received; try again";
+                return Err(Box::new(refused(StatusCode::SERVICE_UNAVAILABLE, text)));
+            };
+            shares.push(share);
         }
         counted += more;
     }
@@ -165,15 +172,9 @@ async fn read_body(
         return Err(Box::new(refused(StatusCode::PAYLOAD_TOO_LARGE, &text)));
     }
     if beside > UNCOUNTED_BYTES_MAX {
-        let share = limits.requests.try_acquire(owner, beside.div_ceil(UNIT));
-        shares.push(share.ok_or_else(too_many)?);
+        shares.extend(limits.values.acquire(owner, beside.div_ceil(UNIT)).await);
     }
     Ok((whole.into(), HeldRequest { _shares: Arc::new(shares) }))
-}
-
-fn too_many() -> Box<Response> {
-    let text = "too many requests are being received; try again";
-    Box::new(refused(StatusCode::SERVICE_UNAVAILABLE, text))
 }
 
 /// What the values of a request in JSON take in memory at most, beside its bytes; nothing of what is not JSON.
@@ -274,6 +275,7 @@ mod tests {
         let limits = BodyLimits {
             shared: server.shared.clone(),
             requests: Arc::new(UserShares::new(8)),
+            values: Arc::new(UserShares::new(8)),
             answers: Arc::new(UserShares::new(8)),
             body_timeout: Duration::from_secs(60),
         };
