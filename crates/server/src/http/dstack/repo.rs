@@ -14,6 +14,7 @@ use dstack::api::stored::{
     DeleteRepos, GetRepo, InitRepo, RepoCreds, RepoData, RepoHead, RepoOfUpload,
 };
 use dstack::configuration::task::Task;
+use model::bounds;
 use model::principal::Principal;
 use model::secret::{GitCredentials, SecretValue};
 use serde::{Deserialize, Serialize};
@@ -143,7 +144,10 @@ pub async fn delete(
     Path(project): Path<String>,
     Json(wanted): Json<DeleteRepos>,
 ) -> ApiResult<()> {
-    let _turn = shared.uploads.turn_to_write(by.uid).await;
+    // A user has no more of them.
+    bounds::UPLOADS.hold(wanted.repos_ids.len())?;
+    // Behind the user's own: others wait for one of his calls.
+    let _turn = shared.uploads.turn(by.uid).await;
     block_in_place(|| {
         for id in &wanted.repos_ids {
             shared.uploads.remove(by.uid, Kind::Repository, &key(&project, id));
