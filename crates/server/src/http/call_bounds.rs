@@ -4,7 +4,7 @@
 
 use model::bounds::{self, Bound};
 use model::reason::Refusal;
-use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -87,11 +87,19 @@ const FIELDS: &[FieldBounds] = &[
 ];
 
 /// Refuses a call of which a text or a list is beyond its bound. What is not JSON passes: reading the call refuses it.
+///
+/// A call that cannot be looked through to its end is refused as well: a number beyond every number, half of a pair of escapes or
+/// a deep nest stop this check, and the reader of the call passes over them where they are in a field that it does not know.
 pub fn check(body: &[u8]) -> Result<(), Refusal> {
     let sums = Sums::default();
     let mut reader = serde_json::Deserializer::from_slice(body);
-    let _ = Value { bounds: &ANY, field: "", sums: &sums }.deserialize(&mut reader);
-    sums.refusal.into_inner().map_or(Ok(()), Err)
+    let looked_through = Value { bounds: &ANY, field: "", sums: &sums }.deserialize(&mut reader);
+    let stopped =
+        looked_through.err().filter(|_| serde_json::from_slice::<IgnoredAny>(body).is_ok());
+    let unreadable =
+        |error: serde_json::Error| Refusal::Other(format!("the call cannot be read: {error}"));
+    let refusal = sums.refusal.into_inner().or_else(|| stopped.map(unreadable));
+    refusal.map_or(Ok(()), Err)
 }
 
 /// What was counted so far, and the first bound that was passed.
@@ -309,6 +317,22 @@ mod tests {
     fn what_is_no_json_passes_to_the_reader_that_refuses_it() {
         assert!(check(b"{").is_ok());
         assert!(check(b"").is_ok());
+    }
+
+    #[test]
+    fn what_stops_the_check_and_not_the_reader_is_refused() {
+        let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
+        let long = "x".repeat(bounds::REQUEST_TEXT_BYTES.most + 1);
+        for stop in ["1e999", "-1e999", r#""\ud800""#, &deep] {
+            for body in [
+                format!(r#"{{"unknown": {stop}, "comment": "{long}"}}"#),
+                format!(r#"{{"list": [{{"unknown": {stop}}}, "{long}"]}}"#),
+            ] {
+                serde_json::from_str::<IgnoredAny>(&body).expect("a reader passes over it");
+                let said = check(body.as_bytes()).expect_err(stop).to_string();
+                assert!(said.starts_with("the call cannot be read: "), "{said}");
+            }
+        }
     }
 
     #[test]
