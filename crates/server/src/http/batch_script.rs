@@ -196,6 +196,15 @@ mod tests {
     }
 
     #[test]
+    fn short_script_stands_for_no_more_names_than_the_server_holds() {
+        let long_names = format!("#SBATCH -w {}[1-65536]\n", "n".repeat(4000));
+        let components = "#SBATCH hetjob\n#SBATCH -w n[1-65536]\n".repeat(200);
+        for lines in [long_names, components] {
+            assert!(read_script(&format!("#!/bin/sh\n{lines}hostname\n")).is_err());
+        }
+    }
+
+    #[test]
     fn bad_lines_are_refused_in_sbatchs_words_and_no_file_is_read() {
         for (line, word) in [
             ("--no-such-option", "no-such-option"),
