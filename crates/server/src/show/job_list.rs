@@ -24,6 +24,9 @@ use wire::view::{ArrayView, JobView};
 /// The most rows that one answer expands pending array tasks into.
 const EXPANDED_MAX: usize = 1_000_000;
 
+/// The bytes of an answer beyond which no more of them are expanded: each row repeats what its array has of its own.
+const EXPANDED_BYTES_MAX: usize = 256 << 20;
+
 /// Jobs that are encoded under one read lock, before the writer may go on.
 const CHUNK: usize = 1024;
 
@@ -148,6 +151,9 @@ impl List<'_> {
                 };
                 let mut view = jobs.job(job, None);
                 for index in indices.iter().take(rows_left) {
+                    if list.row_bytes() > EXPANDED_BYTES_MAX {
+                        break;
+                    }
                     let index = Some(index);
                     let one = ArrayView { array: job.id, index, pending: None, throttle: None };
                     view.array = Some(Box::new(one));
