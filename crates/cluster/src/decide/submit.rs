@@ -8,6 +8,7 @@ use crate::state::State;
 use crate::state::job::Job;
 use model::account::{NORMAL_QOS, QosFlag, ROOT_ACCOUNT};
 use model::bounds;
+use model::constraint::Constraint;
 use model::id::{JobId, RunId};
 use model::partition::{Partition, PartitionState};
 use model::principal::Principal;
@@ -358,6 +359,7 @@ impl State {
     ) -> Result<(), Refusal> {
         self.check_privileged(spec)?;
         let request = spec.request();
+        check_lists(request)?;
         let (nodes, most) = (request.nodes.min, bounds::NODES.most);
         if nodes as usize > most {
             return Err(Refusal::InvalidValue {
@@ -509,6 +511,20 @@ impl State {
         let test = Command::Submit(Box::new(Submit { test_only: true, ..submit.clone() }));
         self.decide(&test, context).map(|_| ())
     }
+}
+
+/// Holds the lists of a request to their bounds: a plan looks at them for each node, and makes of a constraint one for each of its
+/// alternatives.
+fn check_lists(request: &Request) -> Result<(), Refusal> {
+    for named in [request.partitions.len(), request.licenses.len(), request.gres.len()] {
+        bounds::REQUEST_KINDS.hold(named)?;
+    }
+    for gres in &request.gres {
+        bounds::REQUEST_KINDS.hold(gres.kinds.len())?;
+    }
+    bounds::NODE_COUNTS.hold(request.node_counts.len())?;
+    let constraints = request.constraint.iter().chain(&request.prefer);
+    constraints.map(Constraint::size).try_for_each(|size| bounds::CONSTRAINT_PARTS.hold(size))
 }
 
 /// Whether the minimum time is within the time limit, and ends before the deadline.
