@@ -10,6 +10,7 @@ use model::account::{NORMAL_QOS, QosFlag, ROOT_ACCOUNT};
 use model::bounds;
 use model::constraint::Constraint;
 use model::id::{JobId, RunId};
+use model::machine_choice::MachineChoice;
 use model::partition::{Partition, PartitionState};
 use model::principal::Principal;
 use model::priority::RUN_PRIORITY_MAX;
@@ -521,6 +522,12 @@ fn check_lists(request: &Request) -> Result<(), Refusal> {
     }
     for gres in &request.gres {
         bounds::REQUEST_KINDS.hold(gres.kinds.len())?;
+    }
+    if let Some(MachineChoice { backends, regions, zones, types, .. }) = request.machines.as_deref()
+    {
+        for named in [backends, regions, zones, types] {
+            bounds::MACHINE_NAMES.hold(named.len())?;
+        }
     }
     bounds::NODE_COUNTS.hold(request.node_counts.len())?;
     let constraints = request.constraint.iter().chain(&request.prefer);
