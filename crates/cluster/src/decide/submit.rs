@@ -1,6 +1,7 @@
 //! A new job: whatever is refused is refused here, before an id is used.
 
 use super::assign::Assignment;
+use super::request_lists::check_lists;
 use crate::authorise::{Act, authorise};
 use crate::command::{Command, Context, Decision, Reply, Submit};
 use crate::event::{Event, Submitted};
@@ -8,9 +9,7 @@ use crate::state::State;
 use crate::state::job::Job;
 use model::account::{NORMAL_QOS, QosFlag, ROOT_ACCOUNT};
 use model::bounds;
-use model::constraint::Constraint;
 use model::id::{JobId, RunId};
-use model::machine_choice::MachineChoice;
 use model::partition::{Partition, PartitionState};
 use model::principal::Principal;
 use model::priority::RUN_PRIORITY_MAX;
@@ -512,26 +511,6 @@ impl State {
         let test = Command::Submit(Box::new(Submit { test_only: true, ..submit.clone() }));
         self.decide(&test, context).map(|_| ())
     }
-}
-
-/// Holds the lists of a request to their bounds: a plan looks at them for each node, and makes of a constraint one for each of its
-/// alternatives.
-fn check_lists(request: &Request) -> Result<(), Refusal> {
-    for named in [request.partitions.len(), request.licenses.len(), request.gres.len()] {
-        bounds::REQUEST_KINDS.hold(named)?;
-    }
-    for gres in &request.gres {
-        bounds::REQUEST_KINDS.hold(gres.kinds.len())?;
-    }
-    if let Some(MachineChoice { backends, regions, zones, types, .. }) = request.machines.as_deref()
-    {
-        for named in [backends, regions, zones, types] {
-            bounds::MACHINE_NAMES.hold(named.len())?;
-        }
-    }
-    bounds::NODE_COUNTS.hold(request.node_counts.len())?;
-    let constraints = request.constraint.iter().chain(&request.prefer);
-    constraints.map(Constraint::size).try_for_each(|size| bounds::CONSTRAINT_PARTS.hold(size))
 }
 
 /// Whether the minimum time is within the time limit, and ends before the deadline.
