@@ -229,8 +229,8 @@ impl ListWriter {
         serde_json::to_writer(&mut self.rows, &row(view, of, &self.common[of as usize]))
     }
 
-    /// The bytes of the rows so far.
-    pub fn bytes(&self) -> usize {
+    /// The bytes of all rows so far.
+    pub fn row_bytes(&self) -> usize {
         self.rows.len()
     }
 

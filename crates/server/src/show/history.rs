@@ -10,7 +10,7 @@ use model::private_data::PrivateKind;
 use model::reason::Refusal;
 use model::record::{HistoryOrder, JobRecord};
 use std::collections::{HashMap, HashSet};
-use store::books::{BooksError, RecordTest};
+use store::books::{ANSWER_BYTES_MAX, BooksError, RecordTest};
 use wire::client::HistoryFilter;
 
 /// The most records that one `sacct` gets.
@@ -120,11 +120,12 @@ fn query(shared: &Shared, wanted: &HistoryFilter) -> Result<Vec<JobRecord>, Refu
     }
     let entries = reader().entries(wanted).map_err(failed)?;
     let mut records = Vec::new();
+    let mut bytes_left = ANSWER_BYTES_MAX;
     for page in entries.chunks(PAGE) {
         if records.len() >= limit {
             break;
         }
-        records.extend(reader().records(wanted, page).map_err(failed)?);
+        records.extend(reader().records(wanted, page, &mut bytes_left).map_err(failed)?);
     }
     // The entries are in the order of which a limit leaves the first.
     records.truncate(limit);

@@ -187,7 +187,7 @@ impl ExpansionRoom {
         indices: &IndexSet,
     ) -> serde_json::Result<()> {
         for index in indices.iter() {
-            if self.rows == 0 || list.bytes() >= self.bytes {
+            if self.rows == 0 || list.row_bytes() >= self.bytes {
                 return Ok(());
             }
             let index = Some(index);
@@ -234,7 +234,7 @@ mod tests {
         let written = |rows: usize, bytes: usize| {
             let (mut list, mut room) = (ListWriter::default(), ExpansionRoom { rows, bytes });
             room.push(&mut list, view.clone(), &indices).expect("rows");
-            (room.rows, list.bytes())
+            (room.rows, list.row_bytes())
         };
         let (left, whole) = written(2000, usize::MAX);
         assert_eq!(left, 1000, "all of them have room");

@@ -20,7 +20,7 @@ use model::time::Timestamp;
 use model::tres::{Tres, TresKind};
 use model::usage_report::{ClusterUsage, UsageQuery, UsageReport, UsageSum, held, overlap_s};
 use std::collections::{BTreeMap, HashMap};
-use store::books::{AttemptKey, RecordTest};
+use store::books::{ANSWER_BYTES_MAX, AttemptKey, RecordTest};
 
 /// The records that are read at once: others read the books in between.
 const PAGE: usize = 2_000;
@@ -112,7 +112,9 @@ impl Sums<'_> {
             });
         }
         for page in entries.chunks(PAGE) {
-            let records = reader().records(searched, page).map_err(failed)?;
+            // Those of a page are held, and not all.
+            let mut bytes_left = ANSWER_BYTES_MAX;
+            let records = reader().records(searched, page, &mut bytes_left).map_err(failed)?;
             records.iter().for_each(|record| drop(alive.remove(&key(record))));
             self.add(shared, by, records.iter());
         }
