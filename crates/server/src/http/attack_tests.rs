@@ -2,7 +2,7 @@
 
 use super::calls::{self, submit_run};
 use super::tests::Client;
-use crate::shared::long_calls::LongWork;
+use crate::shared::long_calls::{LongWork, PLANS_OF_USER_MAX};
 use crate::show::job_list::EncodedAnswer;
 use crate::testing::{NODE, TestServer, submission, user};
 use crate::user_shares::ShareOwner;
@@ -300,9 +300,9 @@ async fn long_lists_of_one_user_take_turns_and_a_named_job_is_shown_meanwhile() 
     let shared = client.server.shared.clone();
     let owner = ShareOwner { uid: user().uid, is_operator: false };
     let mut at_work = Vec::new();
-    // As many as one user has at work.
-    for _ in 0..4 {
-        at_work.push(shared.volatile.whole_lists.begin(owner, LongWork::Plan).await);
+    for _ in 0..PLANS_OF_USER_MAX {
+        let turn = shared.volatile.whole_lists.begin(owner, LongWork::Plan).await;
+        at_work.push(turn.expect("a turn"));
     }
     let whole = tokio::spawn({
         let shared = shared.clone();

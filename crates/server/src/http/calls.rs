@@ -98,8 +98,8 @@ async fn list_jobs(
         0 => None,
         _ => Some(shared.forecasts.estimates(timeout).await),
     };
-    let (estimates, now) = (estimates.as_deref(), clock::now());
-    let lines = || job_list::lines(shared, by, wanted, estimates, now);
+    let estimates = estimates.as_deref();
+    let lines = || job_list::lines(shared, by, wanted, estimates, clock::now());
     if wanted.lines.is_some()
         && let Some(lines) = block_in_place(lines)?
     {
@@ -108,7 +108,8 @@ async fn list_jobs(
     let is_few = (1..=FEW_JOBS).contains(&wanted.filter.jobs.len());
     let is_long = wanted.expand_arrays || wanted.detail == Detail::Full && !is_few;
     let _turn = if is_long { Some(list_turn(shared, by).await?) } else { None };
-    block_in_place(|| job_list::jobs(shared, by, wanted, estimates, now))
+    // By the clock after the wait: a job may have started meanwhile.
+    block_in_place(|| job_list::jobs(shared, by, wanted, estimates, clock::now()))
 }
 
 /// Refuses a gateway's token for any call but its own.
@@ -253,7 +254,7 @@ async fn full_answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<
         Call::QueueHead(wanted) => {
             let is_long = wanted.rows > FEW_ROWS;
             let _turn = if is_long { Some(list_turn(shared, &by).await?) } else { None };
-            block_in_place(|| queue_head::queue_head(shared, &by, wanted, now))
+            block_in_place(|| queue_head::queue_head(shared, &by, wanted, clock::now()))
         }
         Call::Cluster => {
             let proxy_url = Some(proxy::origin::base(shared)).filter(|base| !base.is_empty());

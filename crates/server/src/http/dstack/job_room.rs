@@ -19,6 +19,11 @@ impl Default for JobRoom {
 }
 
 impl JobRoom {
+    /// Whether so little is left that a run may be shown with few of its jobs.
+    pub fn is_low(&self) -> bool {
+        self.0.load(Ordering::Relaxed) < OF_RUN_BYTES
+    }
+
     /// How many of so many jobs of a run are shown, one of them at least. `text_bytes`: those of the run.
     pub fn shown(&self, jobs: usize, text_bytes: usize) -> usize {
         let each = text_bytes + JOB_BYTES;
@@ -40,7 +45,9 @@ mod tests {
     #[test]
     fn long_commands_of_many_jobs_are_not_repeated_without_end() {
         let (room, text) = (JobRoom::default(), 1 << 20);
+        assert!(!room.is_low());
         let first = room.shown(1000, text);
+        assert!(room.is_low());
         assert!(first > 1 && first * text <= OF_ANSWER_BYTES, "{first}");
         let others: Vec<usize> = (0..100).map(|_| room.shown(1000, text)).collect();
         assert!(others.iter().all(|shown| *shown <= 1), "{others:?}");

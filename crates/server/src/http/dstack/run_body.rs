@@ -67,7 +67,8 @@ impl<'a> Bodies<'a> {
     /// The same for a list, of which `held` has what was listed before.
     pub fn listed_run(&self, run: &RunFacts, held: &RunBodies) -> RunBody {
         let write = || RunBody::from(raw(&self.run(run)));
-        if !run.is_all_of_body() {
+        // One of which few jobs are shown for want of room is not held for answers that have it.
+        if !run.is_all_of_body() || self.room.is_low() {
             return write();
         }
         let has_texts = run.configuration.is_some() && self.may_read_texts(run);
