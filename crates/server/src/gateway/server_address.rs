@@ -1,6 +1,7 @@
 //! Connections of a gateway to the server's proxy.
 
 use crate::proxy::pool::{Sender, handshake};
+use model::metadata_address::is_no_host;
 use model::secret::SecretValue;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
@@ -34,6 +35,13 @@ impl ServerAddress {
         routes
     }
 
+    /// Whether a replica may be at this address. Its node has said it, and is not to lead requests to the gateway's own machine, or to a
+    /// cloud's own services there.
+    pub fn may_lead_to(&self, address: IpAddr) -> bool {
+        let is_this_machine = address.to_canonical().is_loopback() && !is_loopback(&self.host);
+        !is_this_machine && !is_no_host(address)
+    }
+
     pub async fn connect(&self, proxy_port: Option<u16>, most: Duration) -> Option<Sender> {
         let port = proxy_port.unwrap_or(self.port);
         timeout(most, self.connect_to(port)).await.ok().flatten()
@@ -63,6 +71,29 @@ mod tests {
     use model::id::{AttemptId, JobId};
     use model::publication::HttpsChoice;
     use wire::gateway::{ReplicaRoute, ServiceRoute};
+
+    #[test]
+    fn node_leads_a_gateway_neither_to_itself_nor_to_a_clouds_own_services() {
+        let may_lead = |server: &str, address: &str| {
+            let token = SecretValue(String::new());
+            let server = ServerAddress { host: server.into(), port: 6820, tls: None, token };
+            server.may_lead_to(address.parse().expect("an address"))
+        };
+        for (address, is_near_server, is_elsewhere) in [
+            ("10.0.0.7", true, true),
+            ("2001:db8::7", true, true),
+            ("127.0.0.1", true, false),
+            ("::ffff:127.0.0.1", true, false),
+            ("0.0.0.0", false, false),
+            ("::", false, false),
+            ("169.254.169.254", false, false),
+            ("fd00:ec2::254", false, false),
+            ("224.0.0.1", false, false),
+        ] {
+            assert_eq!(may_lead("127.0.0.1", address), is_near_server, "{address}");
+            assert_eq!(may_lead("head.example", address), is_elsewhere, "{address}");
+        }
+    }
 
     #[test]
     fn loopback_of_another_machine_is_no_route() {

@@ -25,7 +25,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::block_in_place;
 use tokio::time::timeout;
-use wire::client::{BACKUP_PATH, CALL_PATH};
+use wire::client::{BACKUP_PATH, CALL_PATH, METRICS_PATH};
 use wire::link::PassedFrom;
 use wire::ssh::{INTERNODE_LINE_BYTES_MAX, INTERNODE_PREFIX, internode_login};
 
@@ -255,8 +255,9 @@ pub fn serve<S>(
     let is_asked = asked.clone();
     let service = hyper::service::service_fn(move |mut request: hyper::Request<_>| {
         is_asked.notify_one();
-        // Nobody reads along with a backup: its client takes it, or is gone.
-        let is_taken_at_once = [CALL_PATH, BACKUP_PATH].contains(&request.uri().path());
+        // Nobody reads along with a backup or a scrape: its client takes it, or is gone.
+        let is_taken_at_once =
+            [CALL_PATH, BACKUP_PATH, METRICS_PATH].contains(&request.uri().path());
         stall_timeout.set(if is_taken_at_once { limits.stall } else { limits.stream_stall });
         request.extensions_mut().insert(peer.get_or_init(&who).clone());
         request.extensions_mut().insert(for_requests.clone());
