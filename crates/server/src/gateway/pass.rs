@@ -320,9 +320,9 @@ async fn connect(server: &ServerAddress, replica: &RoutedReplica) -> Option<Send
 /// Connects to the first address of the replica's host that takes connections and that may be a replica's. A name is judged by what it
 /// leads to.
 async fn dial(server: &ServerAddress, replica: &RoutedReplica) -> Option<TcpStream> {
-    let place = (replica.route.host.as_str(), replica.route.port);
-    let found = lookup_host(place).await.ok()?;
-    let found: Vec<SocketAddr> = found.filter(|at| server.may_lead_to(at.ip())).collect();
+    let (host, port) = (replica.route.host.as_str(), replica.route.port);
+    let found = lookup_host((host, port)).await.ok()?;
+    let found: Vec<SocketAddr> = found.filter(|at| server.may_lead_to(host, at.ip())).collect();
     for address in found {
         if let Ok(stream) = TcpStream::connect(address).await {
             return Some(stream);
