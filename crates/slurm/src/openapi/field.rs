@@ -2,6 +2,7 @@
 //! a field's name, its form in v0.0.38, its form since v0.0.40, and where its value comes from.
 
 use super::Version;
+use model::bounds::CUT_MARK;
 use model::time::{TimeLimit, Timestamp};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Value, json};
@@ -176,6 +177,42 @@ impl<T> Field<T> {
     }
 }
 
+/// A longer text counts in a list, and is cut to this length where there is no room for it.
+const SHORT_TEXT_BYTES: usize = 512;
+
+/// What is left of the bytes that a list has for long texts. Jobs of one array have them in common, and an answer repeats them for each.
+pub struct TextRoom(std::cell::Cell<usize>);
+
+impl TextRoom {
+    pub fn new(bytes: usize) -> Self {
+        Self(std::cell::Cell::new(bytes))
+    }
+
+    /// The value, cut where it is a long text for which there is no room.
+    fn fit<'a>(&self, cell: Cell<'a>) -> Cell<'a> {
+        match cell {
+            Cell::Text(word) if word.len() > SHORT_TEXT_BYTES => {
+                // JSON writes each of these as six.
+                let controls = word.bytes().filter(u8::is_ascii_control).count();
+                match self.0.get().checked_sub(word.len() + 5 * controls) {
+                    Some(left) => {
+                        self.0.set(left);
+                        Cell::Text(word)
+                    }
+                    None => Cell::Text(Cow::Owned(cut(&word))),
+                }
+            }
+            other => other,
+        }
+    }
+}
+
+fn cut(text: &str) -> String {
+    let most = SHORT_TEXT_BYTES - CUT_MARK.len();
+    let end = (0..=most).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    format!("{}{CUT_MARK}", &text[..end])
+}
+
 /// One object, written straight from its table.
 pub struct Object<'a, T> {
     pub context: &'a Context,
@@ -185,19 +222,40 @@ pub struct Object<'a, T> {
 
 impl<T> Serialize for Object<'_, T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.write(serializer, None)
+    }
+}
+
+/// One object of a list whose long texts have a bound.
+pub struct Listed<'a, T> {
+    pub object: Object<'a, T>,
+    pub room: Option<&'a TextRoom>,
+}
+
+impl<T> Serialize for Listed<'_, T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.object.write(serializer, self.room)
+    }
+}
+
+impl<T> Object<'_, T> {
+    fn write<S: Serializer>(
+        &self,
+        serializer: S,
+        room: Option<&TextRoom>,
+    ) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         for field in self.fields {
             let form = field.form(self.context.version);
             if form != Form::Absent {
                 let cell = (field.value)(self.context, self.item);
+                let cell = if let Some(room) = room { room.fit(cell) } else { cell };
                 map.serialize_entry(field.name, &Written { form, cell })?;
             }
         }
         map.end()
     }
-}
 
-impl<T> Object<'_, T> {
     /// The object as a value, for documents that are put together by hand.
     pub fn value(&self) -> Value {
         serde_json::to_value(self).unwrap_or_default()
