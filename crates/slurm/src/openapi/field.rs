@@ -2,7 +2,7 @@
 //! a field's name, its form in v0.0.38, its form since v0.0.40, and where its value comes from.
 
 use super::Version;
-use model::bounds::CUT_MARK;
+use model::bounds::{CUT_MARK, cut_end};
 use model::time::{TimeLimit, Timestamp};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Value, json};
@@ -151,11 +151,14 @@ pub struct Field<T> {
     /// The versions that have it, of those for which there is a form.
     first: Version,
     last: Version,
+    /// No bound of a list cuts it.
+    is_whole: bool,
     value: ValueOf<T>,
 }
 
 pub const fn field<T>(name: &'static str, plain: Form, typed: Form, value: ValueOf<T>) -> Field<T> {
-    Field { name, plain, typed, first: Version::V38, last: Version::V42, value }
+    let (first, last) = (Version::V38, Version::V42);
+    Field { name, plain, typed, first, last, is_whole: false, value }
 }
 
 impl<T> Field<T> {
@@ -167,6 +170,11 @@ impl<T> Field<T> {
     /// Versions after this one do not have it.
     pub const fn until(self, last: Version) -> Self {
         Self { last, ..self }
+    }
+
+    /// Lists have it whole, whatever room there is: what the server itself has written, and clients take apart.
+    pub const fn whole(self) -> Self {
+        Self { is_whole: true, ..self }
     }
 
     fn form(&self, version: Version) -> Form {
@@ -192,7 +200,7 @@ impl TextRoom {
     fn fit<'a>(&self, cell: Cell<'a>) -> Cell<'a> {
         match cell {
             Cell::Text(word) if word.len() > SHORT_TEXT_BYTES => {
-                // JSON writes each of these as six.
+                // JSON writes most of these as six bytes.
                 let controls = word.bytes().filter(u8::is_ascii_control).count();
                 match self.0.get().checked_sub(word.len() + 5 * controls) {
                     Some(left) => {
@@ -208,9 +216,7 @@ impl TextRoom {
 }
 
 fn cut(text: &str) -> String {
-    let most = SHORT_TEXT_BYTES - CUT_MARK.len();
-    let end = (0..=most).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
-    format!("{}{CUT_MARK}", &text[..end])
+    format!("{}{CUT_MARK}", &text[..cut_end(text, SHORT_TEXT_BYTES)])
 }
 
 /// One object, written straight from its table.
@@ -249,7 +255,10 @@ impl<T> Object<'_, T> {
             let form = field.form(self.context.version);
             if form != Form::Absent {
                 let cell = (field.value)(self.context, self.item);
-                let cell = if let Some(room) = room { room.fit(cell) } else { cell };
+                let cell = match room {
+                    Some(room) if !field.is_whole => room.fit(cell),
+                    _ => cell,
+                };
                 map.serialize_entry(field.name, &Written { form, cell })?;
             }
         }
