@@ -248,11 +248,16 @@ pub fn cut(text: &mut String, bound: Bound) -> bool {
     if text.len() <= bound.most {
         return false;
     }
-    let most = bound.most - CUT_MARK.len();
-    let end = (0..=most).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+    let end = cut_end(text, bound.most);
     text.truncate(end);
     text.push_str(CUT_MARK);
     true
+}
+
+/// Where a text of more than `most` bytes is cut, so that the mark has room behind it.
+pub fn cut_end(text: &str, most: usize) -> usize {
+    let most = most.saturating_sub(CUT_MARK.len());
+    (0..=most).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use crate::http::authenticate::bearer;
 use crate::http::peer::{HeldSlot, Peer};
 use crate::metrics::scrape_services;
 use crate::proxy::access_log::Asked;
-use crate::proxy::exchange::{OutgoingHead, inner_uri, redirect};
+use crate::proxy::exchange::{OutgoingHead, inner_uri, redirect, take_websocket};
 use crate::proxy::headers;
 use crate::proxy::origin::{host_of, service_of_host};
 use crate::proxy::pool::{SendFailure, Sender, handshake, in_time, read_short};
@@ -170,12 +170,12 @@ impl ToServer {
         let domain = routes.domain.as_deref();
         let named = domain.and_then(|domain| service_of_host(host_of(&request)?, domain));
         let is_by_host = named.is_some();
-        let upgrade = request.extensions_mut().remove::<OnUpgrade>();
+        let upgrade = take_websocket(&mut request);
         let slot = request.extensions().get::<HeldSlot>().cloned();
         let uri = inner_uri(request.uri().path(), request.uri().query())
             .ok_or_else(|| refused(StatusCode::BAD_REQUEST, "the path cannot be read"))?;
         let (parts, body) = request.into_parts();
-        let upgrades = headers::is_upgrade(&parts.headers);
+        let upgrades = headers::is_websocket(&parts.headers);
         let mut head = OutgoingHead::of(parts, uri, false, WHOLE_HOST);
         // The server takes nobody behind a gateway for somebody on its own machine.
         head.append(header::VIA, HeaderValue::from_static(VIA_GATEWAY));
@@ -239,9 +239,9 @@ async fn to_replica(
     let path = if is_whole { request.uri().path().to_owned() } else { format!("/{rest}") };
     let uri = inner_uri(&path, request.uri().query())
         .ok_or_else(|| refused(StatusCode::BAD_REQUEST, "the path cannot be read"))?;
-    let upgrade = request.extensions_mut().remove::<OnUpgrade>();
+    let upgrade = take_websocket(&mut request);
     let slot = request.extensions().get::<HeldSlot>().cloned();
-    let upgrades = headers::is_upgrade(request.headers());
+    let upgrades = headers::is_websocket(request.headers());
     let client = client_address(&request);
     let (parts, body) = request.into_parts();
     let is_repeatable = is_safe(&parts.method) && body.is_end_stream();
@@ -329,9 +329,9 @@ async fn connect(server: &ServerAddress, replica: &RoutedReplica) -> Option<Send
 /// Connects to the first address of the replica's host that takes connections and that may be a replica's. A name is judged by what it
 /// leads to.
 async fn dial(server: &ServerAddress, replica: &RoutedReplica) -> Option<TcpStream> {
-    let place = (replica.route.host.as_str(), replica.route.port);
-    let found = lookup_host(place).await.ok()?;
-    let found: Vec<SocketAddr> = found.filter(|at| server.may_lead_to(at.ip())).collect();
+    let (host, port) = (replica.route.host.as_str(), replica.route.port);
+    let found = lookup_host((host, port)).await.ok()?;
+    let found: Vec<SocketAddr> = found.filter(|at| server.may_lead_to(host, at.ip())).collect();
     for address in found {
         if let Ok(stream) = TcpStream::connect(address).await {
             return Some(stream);

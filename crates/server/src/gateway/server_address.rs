@@ -35,11 +35,12 @@ impl ServerAddress {
         routes
     }
 
-    /// Whether a replica may be at this address. Its node has said it, and is not to lead requests to the gateway's own machine, or to a
-    /// cloud's own services there.
-    pub fn may_lead_to(&self, address: IpAddr) -> bool {
-        let is_this_machine = address.to_canonical().is_loopback() && !is_loopback(&self.host);
-        !is_this_machine && !is_no_host(address)
+    /// Whether a replica of this host may be at this address. Its node may have said the host, and is not to lead requests to the
+    /// gateway's own machine, or to a cloud's own services there. The server names a loopback address where the node is on its own
+    /// machine, and passes any other name on, whatever it leads to (`127.1`).
+    pub fn may_lead_to(&self, host: &str, address: IpAddr) -> bool {
+        let is_near = is_loopback(&self.host) && is_loopback(host);
+        (is_near || !address.to_canonical().is_loopback()) && !is_no_host(address)
     }
 
     pub async fn connect(&self, proxy_port: Option<u16>, most: Duration) -> Option<Sender> {
@@ -61,7 +62,8 @@ impl ServerAddress {
     }
 }
 
-fn is_loopback(host: &str) -> bool {
+/// Whether the host is a loopback address, or the usual name of one.
+pub fn is_loopback(host: &str) -> bool {
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())
 }
 
@@ -74,10 +76,10 @@ mod tests {
 
     #[test]
     fn node_leads_a_gateway_neither_to_itself_nor_to_a_clouds_own_services() {
-        let may_lead = |server: &str, address: &str| {
+        let may_lead = |server: &str, host: &str, address: &str| {
             let token = SecretValue(String::new());
             let server = ServerAddress { host: server.into(), port: 6820, tls: None, token };
-            server.may_lead_to(address.parse().expect("an address"))
+            server.may_lead_to(host, address.parse().expect("an address"))
         };
         for (address, is_near_server, is_elsewhere) in [
             ("10.0.0.7", true, true),
@@ -90,8 +92,13 @@ mod tests {
             ("fd00:ec2::254", false, false),
             ("224.0.0.1", false, false),
         ] {
-            assert_eq!(may_lead("127.0.0.1", address), is_near_server, "{address}");
-            assert_eq!(may_lead("head.example", address), is_elsewhere, "{address}");
+            assert_eq!(may_lead("127.0.0.1", address, address), is_near_server, "{address}");
+            assert_eq!(may_lead("head.example", address, address), is_elsewhere, "{address}");
+        }
+        assert!(may_lead("127.0.0.1", "localhost", "::1"));
+        for name in ["127.1", "0x7f000001", "node.evil.example", "a.localhost"] {
+            assert!(!may_lead("127.0.0.1", name, "127.0.0.1"), "{name}");
+            assert!(may_lead("127.0.0.1", name, "10.0.0.7"), "{name}");
         }
     }
 
