@@ -89,6 +89,17 @@ pub fn read_of_file(given: &Value, project: &str) -> Result<GivenBackend, String
     read_with(&given, project, prices.filter(|file| !file.is_null()))
 }
 
+/// What is said of a backend whose type no source here is of; `None` where there is one, or where the backend has no type.
+pub fn refused_type(given: &Value) -> Option<String> {
+    let kind = given["type"].as_str().filter(|kind| !kind.is_empty())?;
+    (!KINDS.contains(&kind)).then(|| without_source(kind))
+}
+
+fn without_source(kind: &str) -> String {
+    let known = KINDS.join(", ");
+    format!("type: {kind:?}: expected {known}; others are provider programs of sluice.toml")
+}
+
 fn read_with(given: &Value, project: &str, prices: Option<Value>) -> Result<GivenBackend, String> {
     let Some(given) = given.as_object() else {
         return Err("expected a mapping with a `type`".into());
@@ -98,10 +109,7 @@ fn read_with(given: &Value, project: &str, prices: Option<Value>) -> Result<Give
     let kind = keys.remove("type");
     let kind = kind.as_ref().and_then(Value::as_str).unwrap_or_default();
     let Some(kind) = KINDS.into_iter().find(|known| *known == kind) else {
-        return Err(format!(
-            "type: {kind:?}: expected {}; others are provider programs of sluice.toml",
-            KINDS.join(", ")
-        ));
+        return Err(without_source(kind));
     };
     let (credentials, creds) = take_credentials(kind, &mut keys)?;
     if let Some(key) = OF_FILES.into_iter().find(|key| keys.contains_key(*key)) {
