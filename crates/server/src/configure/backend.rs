@@ -160,6 +160,14 @@ fn table(kind: &str, project: &str, mut keys: Map<String, Value>) -> Value {
             *value = value.to_string().into();
         }
     }
+    // dstack has a list of regions where a backend names none. An image is one region's: where each has its own, those are meant.
+    if !keys.contains_key("regions")
+        && !keys.contains_key("image")
+        && let Some(Value::Object(images)) = keys.get("images")
+    {
+        let regions: Vec<Value> = images.keys().map(|region| region.as_str().into()).collect();
+        keys.insert("regions".into(), regions.into());
+    }
     // Sources name zones of Google, and dstack's backends regions.
     if let Some(Value::Array(regions)) = keys.get_mut("regions").filter(|_| kind == "gcp") {
         let zones = regions.iter().flat_map(|region| match region.as_str() {
@@ -355,6 +363,23 @@ mod tests {
             let found = of(&format!("{pods}{contexts}\n"), "main").expect(contexts);
             let SourceKind::Kubernetes(pods) = &found.source.kind else { panic!("{contexts}") };
             assert_eq!((pods.context.as_deref(), found.notices.len()), (Some("lab"), told));
+        }
+    }
+
+    #[test]
+    fn backend_without_regions_has_those_of_its_images() {
+        let regions = |text: &str| {
+            of(text, "main")
+                .map(|found| found.source.kind.cloud().map(|cloud| cloud.regions.clone()))
+        };
+        let images = "type: aws\nimages: {eu-west-1: ami-1, us-east-1: ami-2}\n";
+        let named = Some(vec!["eu-west-1".to_owned(), "us-east-1".to_owned()]);
+        assert_eq!(regions(images), Ok(named));
+        let said = Some(vec!["us-east-1".to_owned()]);
+        assert_eq!(regions(&format!("{images}regions: [us-east-1]\n")), Ok(said));
+        for image in ["", "image: ami-1\n", "image: ami-1\nimages: {eu-west-1: ami-2}\n"] {
+            let why = regions(&format!("type: aws\n{image}")).expect_err("no region");
+            assert!(why.contains("regions: expected at least one"), "{image}: {why}");
         }
     }
 
