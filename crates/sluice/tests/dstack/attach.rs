@@ -121,7 +121,8 @@ fn up_ports_of_a_run_come_back_with_its_next_attempt_and_with_a_new_server() {
     await_port(2);
     cluster.kill_alone("server");
     await_port(3);
-    // A port that may be any of this machine's is the same one each time.
+    // A port that may be any of this machine's is the same one again. Between two attempts it is free, and another test may have it
+    // once: not each time.
     let leads = format!(" leads to port {anywhere} of tried");
     let places = until("each attempt's was said", || {
         let notes = cluster.read("notes");
@@ -129,7 +130,7 @@ fn up_ports_of_a_run_come_back_with_its_next_attempt_and_with_a_new_server() {
         let places: Vec<String> = places.map(str::to_owned).collect();
         (places.len() >= 3).then_some(places)
     });
-    assert!(places.iter().all(|place| *place == places[0]), "{places:?}");
+    assert!(places[1..].contains(&places[0]), "{places:?}");
     cluster.write("end2", "");
     let ended = until("the client ends with the run", || attached.0.try_wait().expect("its state"));
     assert!(ended.success(), "{ended:?}: {}", cluster.read("notes"));
