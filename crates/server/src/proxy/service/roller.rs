@@ -6,16 +6,24 @@
 //! starts again. Of several deployments that are to be replaced the earliest goes on: the later ones were updates that the newest overtook.
 
 use super::SETTLED_AFTER;
-use super::live::{LiveGroup, LiveService, WaitingReplica, task_ref};
+use super::live::{LiveGroup, LiveService, ReplicaWait, WaitingReplica, task_ref};
 use super::replica::Replica;
-use super::scaler::{DRAIN_MAX, GIVEN_UP};
+use super::scaler::DRAIN_MAX;
 use crate::shared::Shared;
 use cluster::Command;
 use cluster::command::CancelJobs;
-use model::change::{JobChange, JobFilter, JobRef};
+use model::change::{JobChange, JobFilter, JobRef, Requeue};
 use model::run::Hold;
 use std::sync::Arc;
 use std::time::Instant;
+
+/// What becomes of a replica that waits for a place which a newer deployment is to have. The journal has whose hold it is: a server that
+/// starts anew releases what the last one held, and no hold of its owner.
+const OVERTAKEN: JobChange = JobChange::Hold { by: Hold::Update };
+
+/// What becomes of a replica that has given its place. One that has ended meanwhile is not brought back.
+const REPLACED: JobChange =
+    JobChange::Requeue(Requeue { incomplete: true, for_update: true, ..Requeue::HELD });
 
 /// What is done about the jobs of a service.
 #[derive(Debug, PartialEq)]
@@ -53,9 +61,9 @@ fn steps(live: &LiveService, now: Instant) -> Vec<Step> {
         steps.push(Step::Cancel(live.outdated.iter().copied().map(JobRef::whole).collect()));
         return steps;
     }
-    steps.extend(changes(overtaken(live), &JobChange::Hold { by: Hold::User }));
+    steps.extend(changes(overtaken(live), &OVERTAKEN));
     steps.extend(changes(missing(live), &JobChange::Release));
-    steps.extend(changes(replaced(live, now), &GIVEN_UP));
+    steps.extend(changes(replaced(live, now), &REPLACED));
     steps
 }
 
@@ -65,23 +73,20 @@ fn changes(jobs: Vec<JobRef>, change: &JobChange) -> impl Iterator<Item = Step> 
 }
 
 /// The newest deployment may have been one that was to give way to a newer one, which is gone: its replicas get requests again, and those
-/// that had given their place start again. Of one that is scaled the load says how many.
+/// that had given their place start again. Of one that is scaled the load says which, and how many.
 fn taken_back(live: &LiveService) -> Vec<Step> {
     for group in live.groups.iter().filter(|group| group.service.scaling.is_none()) {
         live.newest_of(group.index).for_each(|replica| replica.drain(None));
     }
     let newest = live.service.deployment;
-    if !live.scale.was_outdated(newest) {
-        return Vec::new();
-    }
-    let is_one_kind = live.service.scaling.is_none() && live.service.group.is_none();
-    let there = live.newest().count() + live.newest_queued();
-    if !is_one_kind || there >= live.service.replicas as usize {
+    if live.scale.forget_outdated(newest) {
         live.newest().for_each(|replica| replica.drain(None));
-        live.scale.forget_outdated(newest);
+    }
+    if live.service.scaling.is_some() {
         return Vec::new();
     }
-    let is_own = |one: &&WaitingReplica| one.deployment == newest && one.is_parked;
+    let is_own =
+        |one: &&WaitingReplica| one.deployment == newest && one.wait == ReplicaWait::Update;
     let own = live.waiting.iter().filter(is_own).map(|one| one.job.clone()).collect();
     changes(own, &JobChange::Release).collect()
 }
@@ -90,7 +95,7 @@ fn taken_back(live: &LiveService) -> Vec<Step> {
 fn overtaken(live: &LiveService) -> Vec<JobRef> {
     let (earliest, newest) = (live.earliest(), live.service.deployment);
     let is_overtaken = |one: &&WaitingReplica| {
-        !one.is_parked && one.deployment != earliest && one.deployment != newest
+        one.wait == ReplicaWait::Place && ![earliest, newest].contains(&one.deployment)
     };
     live.waiting.iter().filter(is_overtaken).map(|one| one.job.clone()).collect()
 }
@@ -104,9 +109,10 @@ fn missing(live: &LiveService) -> Vec<JobRef> {
     }
     let (earliest, newest) = (live.earliest(), live.service.deployment);
     let older = live.waiting.iter().filter(|one| one.deployment != newest);
-    let queued = older.clone().filter(|one| !one.is_parked).count();
+    let queued = older.clone().filter(|one| one.wait == ReplicaWait::Place).count();
     let there = group.active as usize + live.newest_queued() + live.older().count() + queued;
-    let held = older.filter(|one| one.deployment == earliest && one.is_parked);
+    let held = older
+        .filter(|one| one.deployment == earliest && one.wait == ReplicaWait::Update);
     let missing = (group.service.replicas as usize).saturating_sub(there);
     held.take(missing).map(|one| one.job.clone()).collect()
 }
@@ -222,6 +228,7 @@ fn needed(live: &LiveService, group: &LiveGroup) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use super::ReplicaWait::{Load, Place, Update};
     use super::*;
     use model::array::IndexSet;
     use model::id::{AttemptId, JobId};
@@ -264,11 +271,11 @@ mod tests {
         array: u32,
         deployment: u32,
         indices: &[u32],
-        is_parked: bool,
+        wait: ReplicaWait,
     ) -> Vec<WaitingReplica> {
         let one = |index: &u32| {
             let job = JobRef::tasks(JobId(array), IndexSet::from_range(*index, *index));
-            WaitingReplica { job, deployment, is_parked }
+            WaitingReplica { job, deployment, wait }
         };
         indices.iter().map(one).collect()
     }
@@ -278,15 +285,13 @@ mod tests {
         Step::Change(JobRef::tasks(JobId(array), IndexSet::from_range(first, last)), change)
     }
 
-    const HELD: JobChange = JobChange::Hold { by: Hold::User };
-
     #[test]
     fn each_replica_of_the_next_takes_the_place_of_one_before_it() {
         let (before, next) = (service(0, None), service(1, None));
         let (first, second) = (replica(1, &before), replica(2, &before));
         let new = replica(3, &next);
         let (now, later) = (Instant::now(), Instant::now() + Duration::from_secs(1));
-        let queued = waiting(3, 1, &[1], false);
+        let queued = waiting(3, 1, &[1], Place);
         let all = vec![first.clone(), second.clone(), new.clone()];
         let mut live = LiveService::of_test(next.clone(), all, 1);
         assert!(!gives_way(&live, now) && first.is_open(), "the next has its place");
@@ -297,7 +302,7 @@ mod tests {
         drop(request);
         assert!(!has_answered(&first, now) && has_answered(&first, later));
         // It waits until the update is done.
-        assert_eq!(steps(&live, later), [Step::Change(JobRef::whole(JobId(1)), GIVEN_UP)]);
+        assert_eq!(steps(&live, later), [Step::Change(JobRef::whole(JobId(1)), REPLACED)]);
         let mut live = LiveService::of_test(next.clone(), vec![second.clone(), new.clone()], 1);
         live.waiting = queued;
         assert!(!gives_way(&live, later) && second.is_open(), "it is to have two");
@@ -315,23 +320,37 @@ mod tests {
         let (before, next) = (service(0, None), service(1, None));
         let (old, new) = (replica(1, &before), replica(3, &next));
         let now = Instant::now();
-        let parked = waiting(1, 0, &[1], true);
-        // One that somebody held before any update stays held.
-        let mut alone = LiveService::of_test(before.clone(), vec![old.clone()], 1);
-        alone.waiting = parked.clone();
-        assert!(steps(&alone, now).is_empty());
+        let replaced = waiting(1, 0, &[1], Update);
         let mut live = LiveService::of_test(next, vec![old.clone(), new], 1);
-        live.waiting = [parked.clone(), waiting(3, 1, &[1], false)].concat();
+        live.waiting = [replaced.clone(), waiting(3, 1, &[1], Place)].concat();
         assert!(steps(&live, now).is_empty(), "the update goes on");
         old.drain(Some(now));
-        let mut again = LiveService { scale: live.scale, ..alone };
-        assert_eq!(steps(&again, now), [change(1, (1, 1), JobChange::Release)]);
+        // The server knows nothing of the update but what the state has: it may have started since.
+        let mut alone = LiveService::of_test(before, vec![old.clone()], 1);
+        alone.waiting = replaced;
+        assert_eq!(steps(&alone, now), [change(1, (1, 1), JobChange::Release)]);
         assert!(old.is_open());
-        // Once it waits for a place a hold is somebody's own again.
-        again.waiting = waiting(1, 0, &[1], false);
+        // What its owner holds stays held, also where the deployment has fewer replicas than it is to have.
+        let mut again = LiveService { scale: live.scale, ..alone };
+        again.waiting = waiting(1, 0, &[1], Load);
         assert!(steps(&again, now).is_empty());
-        again.waiting = parked;
+    }
+
+    #[test]
+    fn scaled_deployment_whose_update_is_gone_starts_replicas_by_its_load_alone() {
+        let (before, next) = (service(0, Some(SCALING)), service(1, Some(SCALING)));
+        let (old, now) = (replica(1, &before), Instant::now());
+        let live = LiveService::of_test(next, vec![old.clone()], 0);
+        steps(&live, now);
+        old.drain(Some(now));
+        let alone = LiveService::of_test(before, vec![old.clone()], 1);
+        let mut again = LiveService { scale: live.scale, ..alone };
+        again.waiting = waiting(1, 0, &[1], Update);
         assert!(steps(&again, now).is_empty());
+        assert!(old.is_open(), "the update drained it");
+        // From now on it is drained by the scaling.
+        old.drain(Some(now));
+        assert!(steps(&again, now).is_empty() && !old.is_open());
     }
 
     #[test]
@@ -341,8 +360,10 @@ mod tests {
         // The next deployment has one task left, which has no place.
         let mut live = LiveService::of_test(next, vec![], 0);
         live.outdated = [JobId(1)].into();
-        live.waiting = [waiting(1, 0, &[0, 1], true), waiting(3, 1, &[1], false)].concat();
+        live.waiting = [waiting(1, 0, &[0, 1], Update), waiting(3, 1, &[1], Place)].concat();
         assert_eq!(steps(&live, now), [change(1, (0, 0), JobChange::Release)]);
+        live.waiting[0].wait = Load;
+        assert_eq!(steps(&live, now), [change(1, (1, 1), JobChange::Release)], "its owner's hold");
         live.replicas = vec![replica(1, &before)];
         live.waiting.remove(0);
         assert!(steps(&live, now).is_empty(), "there are two");
@@ -360,12 +381,12 @@ mod tests {
         let (now, later) = (Instant::now(), Instant::now() + Duration::from_secs(1));
         let running = vec![old.clone(), middle.clone(), stuck.clone()];
         let mut live = LiveService::of_test(third.clone(), running, 0);
-        let queued = waiting(5, 2, &[0, 1], false);
-        live.waiting = [waiting(3, 1, &[1, 2], false), queued.clone()].concat();
-        assert_eq!(steps(&live, now), [change(3, (1, 2), HELD)]);
+        let queued = waiting(5, 2, &[0, 1], Place);
+        live.waiting = [waiting(3, 1, &[1, 2], Place), queued.clone()].concat();
+        assert_eq!(steps(&live, now), [change(3, (1, 2), OVERTAKEN)]);
         assert!(old.is_open() && middle.is_open(), "as many as it is to have");
         live.waiting = queued.clone();
-        assert_eq!(steps(&live, later), [Step::Change(JobRef::whole(JobId(4)), GIVEN_UP)]);
+        assert_eq!(steps(&live, later), [Step::Change(JobRef::whole(JobId(4)), REPLACED)]);
         // One of the overtaken goes where all are up; none where those that are up would be too few.
         let running = vec![old.clone(), middle.clone(), replica(6, &second)];
         let mut live = LiveService::of_test(third.clone(), running, 0);
@@ -403,7 +424,7 @@ mod tests {
         let new = replica(3, &next);
         let all = vec![router.clone(), worker.clone(), new.clone()];
         let mut live = LiveService::of_test(next.clone(), all, 1);
-        live.waiting = waiting(3, 1, &[1], false);
+        live.waiting = waiting(3, 1, &[1], Place);
         assert!(steps(&live, now).is_empty());
         assert!(router.is_open() && worker.is_open(), "one would not do without the other");
         let request = router.enter();

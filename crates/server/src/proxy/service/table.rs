@@ -248,6 +248,7 @@ fn table_of(state: &State, before: &Table, counts: &ServiceCounts) -> Table {
 
 #[cfg(test)]
 mod tests {
+    use super::super::live::ReplicaWait;
     use super::*;
     use crate::connection_limits::SERVICE_LIMITS;
     use crate::testing::{TestServer, user};
@@ -304,15 +305,25 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn waiting_replicas_of_all_deployments_are_those_that_the_server_may_start() {
-        let (mut state, ids) = state_of([(1000, 1), (1000, 0), (1000, 0)]).await;
-        for (id, hold) in ids.iter().zip([None, Some(Hold::User), Some(Hold::Admin)]) {
+        let (mut state, ids) = state_of([(1000, 1), (1000, 0), (1000, 0), (1000, 0)]).await;
+        for (id, hold) in ids.iter().zip([
+            None,
+            Some(Hold::User),
+            Some(Hold::Update),
+            Some(Hold::Admin),
+        ]) {
             Arc::make_mut(state.jobs.get_mut(id).expect("a job")).hold = hold;
         }
         let live = one_of(&state);
-        let shown = |one: &WaitingReplica| (one.job.clone(), one.deployment, one.is_parked);
+        let shown = |one: &WaitingReplica| (one.job.clone(), one.deployment, one.wait);
         let found: Vec<_> = live.waiting.iter().map(shown).collect();
-        let [newest, held, _] = ids.map(JobRef::whole);
-        assert_eq!(found, [(held, 0, true), (newest, 1, false)]);
+        let [newest, held, replaced, _] = ids.map(JobRef::whole);
+        let expected = [
+            (held, 0, ReplicaWait::Load),
+            (replaced, 0, ReplicaWait::Update),
+            (newest, 1, ReplicaWait::Place),
+        ];
+        assert_eq!(found, expected);
         assert_eq!((live.earliest(), live.newest_queued()), (0, 1));
     }
 
