@@ -415,12 +415,20 @@ impl State {
         if spec.launch.service.as_ref().is_none_or(|service| service.group.is_some()) {
             return false;
         }
-        let jobs = self.replicas.iter().filter_map(|id| self.jobs.get(id));
-        let replaced = jobs.filter(|job| !job.has_ended() && replaces(spec, &job.spec));
+        let replaced = self.replaced_by(spec);
         let mut deployments =
             replaced.filter_map(|job| Some(job.spec.launch.service.as_ref()?.deployment));
         let first = deployments.next();
         first.is_some_and(|first| deployments.any(|other| other != first))
+    }
+
+    /// The jobs of the earlier deployments of a service, those that have not ended.
+    pub(super) fn replaced_by<'a>(
+        &'a self,
+        spec: &'a JobSpec,
+    ) -> impl Iterator<Item = &'a Arc<Job>> {
+        let jobs = self.replicas.iter().filter_map(move |id| self.jobs.get(id));
+        jobs.filter(move |job| !job.has_ended() && replaces(spec, &job.spec))
     }
 
     /// Whether a machine is made for a run that does not start now, or one on its way has room for it. A job of Slurm's language
