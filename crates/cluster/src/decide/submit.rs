@@ -409,8 +409,8 @@ impl State {
         if may_start { Ok(()) } else { Err(Refusal::NoCapacityNow) }
     }
 
-    /// Whether a service replaces one that is being updated. What the update has of places is given up for it. Replicas in groups give
-    /// theirs only when all of the newer are up.
+    /// Whether a service replaces one that is being updated. What the update has of places is given up for it. Of replicas in
+    /// groups the server gives up all or none, so that it may have none to give.
     fn overtakes_update(&self, spec: &JobSpec) -> bool {
         if spec.launch.service.as_ref().is_none_or(|service| service.group.is_some()) {
             return false;

@@ -39,6 +39,8 @@ pub struct LiveService {
     pub rates: Arc<RequestRates>,
     /// The jobs of earlier deployments, which the newest replaces.
     pub outdated: BTreeSet<JobId>,
+    /// Those of them that are of no earliest deployment: updates that the newest overtook.
+    pub overtaken: BTreeSet<JobId>,
     /// The replicas that have no place, of all deployments without groups, the earliest first.
     pub waiting: Vec<WaitingReplica>,
     /// The groups of the newest deployment; one where all replicas are alike.
@@ -252,9 +254,13 @@ impl LiveService {
     /// A service in a test, of which so many replicas of the newest deployment have resources.
     pub fn of_test(service: Service, replicas: Vec<Arc<Replica>>, active: u32) -> Self {
         let jobs = replicas.iter().filter(|replica| replica.deployment != service.deployment);
+        let earliest = jobs.clone().map(|replica| replica.deployment).min();
+        let overtaken = jobs.clone().filter(|replica| Some(replica.deployment) != earliest);
+        let overtaken = overtaken.map(|replica| replica.attempt.job).collect();
         Self {
             name: ServiceName { project: "main".into(), run: "web".into() },
             outdated: jobs.map(|replica| replica.attempt.job).collect(),
+            overtaken,
             waiting: Vec::new(),
             groups: vec![LiveGroup { active, ..LiveGroup::of(0, &service, &[]) }],
             service,

@@ -217,6 +217,9 @@ fn table_of(state: &State, before: &Table, counts: &ServiceCounts) -> Table {
         let is_new = |job: &&Job| deployment(job) == Some(service.deployment);
         let (jobs, outdated): (Vec<&Job>, Vec<&Job>) = jobs.iter().copied().partition(is_new);
         let run = |job: &Job| job.task.map_or(job.id, |task| task.array);
+        let earliest = outdated.iter().filter_map(|job| deployment(job)).min();
+        let overtaken = outdated.iter().filter(|job| deployment(job) != earliest);
+        let overtaken = overtaken.map(|job| run(job)).collect();
         let outdated = outdated.into_iter().map(run).collect();
         let groups = groups_of(&jobs);
         let scale = known.map(|known| known.scale.clone()).unwrap_or_default();
@@ -235,6 +238,7 @@ fn table_of(state: &State, before: &Table, counts: &ServiceCounts) -> Table {
             counts,
             rates,
             outdated,
+            overtaken,
             waiting,
             groups,
             scale,
@@ -288,6 +292,16 @@ mod tests {
         let live = one_of(&state);
         assert_eq!((live.owner.uid, live.service.deployment), (1000, 1));
         assert_eq!(live.outdated, BTreeSet::from([first]));
+        assert_eq!(live.overtaken, BTreeSet::new());
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn deployments_between_the_earliest_and_the_newest_are_overtaken() {
+        let of = [(1000, 2), (1000, 0), (1000, 1), (1000, 0)];
+        let (state, [_, first, second, third]) = state_of(of).await;
+        let live = one_of(&state);
+        assert_eq!(live.outdated, BTreeSet::from([first, second, third]));
+        assert_eq!(live.overtaken, BTreeSet::from([second]));
     }
 
     #[tokio::test(flavor = "multi_thread")]
