@@ -198,7 +198,7 @@ impl State {
                     ending.cause = EndCause::RequeueRequested { by: context.by.uid };
                 }
                 // With its requeue, so that no crash between them leaves a hold that looks like its owner's.
-                let is_held = how.for_update && event.is_some() && job.hold.is_none();
+                let is_held = how.hold && how.for_update && event.is_some() && job.hold.is_none();
                 let held = is_held.then_some(Event::Held { job: job.id, by: Hold::Update });
                 Ok(held.into_iter().chain(event).collect())
             }

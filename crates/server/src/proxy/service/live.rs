@@ -39,7 +39,7 @@ pub struct LiveService {
     pub rates: Arc<RequestRates>,
     /// The jobs of earlier deployments, which the newest replaces.
     pub outdated: BTreeSet<JobId>,
-    /// Those of them that are of no earliest deployment: updates that the newest overtook.
+    /// Those of them that are not of the earliest deployment: updates that the newest overtook.
     pub overtaken: BTreeSet<JobId>,
     /// The replicas that have no place, of all deployments without groups, the earliest first.
     pub waiting: Vec<WaitingReplica>,
@@ -228,9 +228,8 @@ impl LiveService {
     /// How many replicas of the newest deployment are to start when there is a place for them.
     pub fn newest_queued(&self) -> usize {
         let newest = self.service.deployment;
-        let is_one = |one: &&WaitingReplica| {
-            one.deployment == newest && one.wait == ReplicaWait::Place
-        };
+        let is_one =
+            |one: &&WaitingReplica| one.deployment == newest && one.wait == ReplicaWait::Place;
         self.waiting.iter().filter(is_one).count()
     }
 }

@@ -115,8 +115,7 @@ fn missing(live: &LiveService) -> Vec<JobRef> {
     let older = live.waiting.iter().filter(|one| one.deployment != newest);
     let queued = older.clone().filter(|one| one.wait == ReplicaWait::Place).count();
     let there = group.active as usize + live.newest_queued() + live.older().count() + queued;
-    let held = older
-        .filter(|one| one.deployment == earliest && one.wait == ReplicaWait::Update);
+    let held = older.filter(|one| one.deployment == earliest && one.wait == ReplicaWait::Update);
     let missing = (group.service.replicas as usize).saturating_sub(there);
     held.take(missing).map(|one| one.job.clone()).collect()
 }

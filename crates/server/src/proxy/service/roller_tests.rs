@@ -40,12 +40,7 @@ fn scaled_deployment_gives_way_once_a_replica_of_the_next_is_up() {
 }
 
 /// Replicas of a deployment that have no place: these tasks of an array.
-fn waiting(
-    array: u32,
-    deployment: u32,
-    indices: &[u32],
-    wait: ReplicaWait,
-) -> Vec<WaitingReplica> {
+fn waiting(array: u32, deployment: u32, indices: &[u32], wait: ReplicaWait) -> Vec<WaitingReplica> {
     let one = |index: &u32| {
         let job = JobRef::tasks(JobId(array), IndexSet::from_range(*index, *index));
         WaitingReplica { job, deployment, wait }

@@ -320,12 +320,9 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn waiting_replicas_of_all_deployments_are_those_that_the_server_may_start() {
         let (mut state, ids) = state_of([(1000, 1), (1000, 0), (1000, 0), (1000, 0)]).await;
-        for (id, hold) in ids.iter().zip([
-            None,
-            Some(Hold::User),
-            Some(Hold::Update),
-            Some(Hold::Admin),
-        ]) {
+        for (id, hold) in
+            ids.iter().zip([None, Some(Hold::User), Some(Hold::Update), Some(Hold::Admin)])
+        {
             Arc::make_mut(state.jobs.get_mut(id).expect("a job")).hold = hold;
         }
         let live = one_of(&state);
