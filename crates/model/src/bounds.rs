@@ -67,6 +67,12 @@ pub const LIST_ITEMS: Bound = items("a list", 65_536, "");
 pub const NODES: Bound = items("nodes of a job", 65_536, "");
 pub const ARRAY_RANGES: Bound =
     items("ranges of an array's indices", 2_000_001, "`MaxArraySize`, at most 4000001 indices");
+pub const REQUEST_KINDS: Bound =
+    items("partitions, licenses, kinds of GRES or of devices that one request names", 256, "");
+pub const MACHINE_NAMES: Bound =
+    items("backends, regions, zones or types of machines that one request names", 1024, "");
+pub const NODE_COUNTS: Bound = items("node counts that one request names", 4096, "");
+pub const CONSTRAINT_PARTS: Bound = items("features of a constraint, and marks between", 2048, "");
 pub const DEPENDENCY_ITEMS: Bound = items("dependency", 4096, "");
 pub const USER_DEPENDENCIES: Bound = items(
     "jobs that one user's waiting jobs wait for, each task with `aftercorr` counted",
@@ -167,6 +173,10 @@ pub const ALL: &[Bound] = &[
     LIST_ITEMS,
     NODES,
     ARRAY_RANGES,
+    REQUEST_KINDS,
+    MACHINE_NAMES,
+    NODE_COUNTS,
+    CONSTRAINT_PARTS,
     DEPENDENCY_ITEMS,
     USER_DEPENDENCIES,
     ALL_DEPENDENCIES,
@@ -238,11 +248,16 @@ pub fn cut(text: &mut String, bound: Bound) -> bool {
     if text.len() <= bound.most {
         return false;
     }
-    let most = bound.most - CUT_MARK.len();
-    let end = (0..=most).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+    let end = cut_end(text, bound.most);
     text.truncate(end);
     text.push_str(CUT_MARK);
     true
+}
+
+/// Where a text of more than `most` bytes is cut, so that the mark has room behind it.
+pub fn cut_end(text: &str, most: usize) -> usize {
+    let most = most.saturating_sub(CUT_MARK.len());
+    (0..=most).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0)
 }
 
 #[cfg(test)]

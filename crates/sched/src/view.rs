@@ -37,7 +37,7 @@ pub struct View {
     pub licenses: Vec<(String, u64)>,
     pub topology: Option<Arc<Topology>>,
     /// What jobs of this cluster ask for: among equal fits a job gets the node on which the least becomes unusable for these.
-    /// Empty where the nodes have no GPUs.
+    /// Empty where the nodes have no GPUs, or none that a job has asked for.
     pub typical_jobs: Arc<Vec<TypicalJob>>,
     pub policy: SchedulerPolicy,
 }
@@ -50,7 +50,7 @@ pub struct TypicalJob {
     pub gpus: TypicalGpus,
     /// The kinds of GPUs that serve; empty: any.
     pub kinds: Vec<String>,
-    /// How many jobs ask for it, times how few of the cluster's GPUs serve it: as many where all do.
+    /// How many jobs ask for it, times the GPUs of the cluster for each that serves it: just as many where all do.
     pub weight: u32,
 }
 

@@ -62,7 +62,9 @@ export function submitView() {
 
 function found(answer) {
   const lines = (kind, texts) => texts.length > 0 && h("ul", { class: kind }, texts.map((line) => h("li", {}, line)));
-  const starts = answer.starts.map((one) => h("p", {}, `Would start ${time(one.start)} on ${one.nodes.join(", ")} (${one.partition}), with ${one.cpus} CPUs.`));
+  // No nodes come for those to whom they are private.
+  const place = (one) => (one.nodes.length ? ` on ${one.nodes.join(", ")}` : "");
+  const starts = answer.starts.map((one) => h("p", {}, `Would start ${time(one.start)}${place(one)} (${one.partition}), with ${one.cpus} CPUs.`));
   const offers = answer.offers.length > 0 && table("Offers", ["Node", "Fleet", "CPUs", "Memory", "GPUs", "Free now"], answer.offers.map((one) => [
     one.node, one.fleet, one.cpus, bytes(one.memory), one.gpus.map(([kind, count]) => `${count} × ${kind || "GPU"}`).join(", ") || "–", one.available ? "yes" : "no",
   ]));

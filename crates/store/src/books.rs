@@ -32,7 +32,7 @@ pub use export::BooksPart;
 pub use kept_texts::Retention;
 pub use predicate::{RecordTest, state_of};
 pub use purge::JobPurge;
-pub use query::RECORDS_MAX;
+pub use query::{ANSWER_BYTES_MAX, RECORDS_MAX};
 pub use usage::{AttemptKey, UsageScan};
 
 /// How long a connection waits for another's lock before it gives up.
@@ -53,6 +53,10 @@ pub enum BooksError {
     Activity { number: u64, source: serde_json::Error },
     #[error("job {job} in the books is not a record that this program can read or write")]
     Record { job: u32, source: serde_json::Error },
+    #[error(
+        "the records that are asked for take more than {mebibytes} MiB: name a shorter period, or fewer jobs"
+    )]
+    TooLong { mebibytes: usize },
     #[error("sum {id} of the books is not one that this program can read")]
     UsageKey { id: i64, source: serde_json::Error },
 }
@@ -253,13 +257,15 @@ impl BookReader {
         query::entries(&self.connection, filter)
     }
 
-    /// The records of these entries that the filter wants.
+    /// The records of these entries that the filter wants. They are taken off `bytes_left`, at first [`ANSWER_BYTES_MAX`], and
+    /// refused where it does not suffice.
     pub fn records(
         &self,
         filter: &HistoryFilter,
         entries: &[i64],
+        bytes_left: &mut usize,
     ) -> Result<Vec<JobRecord>, BooksError> {
-        query::records(&self.connection, filter, entries)
+        query::records(&self.connection, filter, entries, bytes_left)
     }
 
     /// Begins to sum up what was used in a period, and says which of these attempts are in the sum.

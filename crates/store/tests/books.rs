@@ -15,7 +15,7 @@ use model::tres::{Tres, TresKind};
 use model::usage_report::{UsageRow, UsageSum};
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
-use store::books::{JobPurge, RecordTest};
+use store::books::{ANSWER_BYTES_MAX, JobPurge, RecordTest};
 use store::{BlobId, BookReader, Books, BooksError};
 
 struct Fixture {
@@ -523,4 +523,22 @@ fn deleted_runs_are_left_out_where_that_is_asked_for_and_stay_in_the_books() {
     assert_eq!(found(HistoryFilter { runs: vec![run(1)], ..all() }), [1]);
     let none = HistoryFilter { runs: vec![run(1)], without_deleted: true, ..all() };
     assert_eq!(found(none), [0; 0]);
+}
+
+#[test]
+fn records_of_one_answer_have_a_bound_in_bytes() {
+    let jobs = [done(1), job(2, "bob", Outcome::Failed)];
+    let f = fixture(&jobs);
+    let reader = BookReader::open(&f.path).unwrap();
+    let entries = reader.entries(&all()).unwrap();
+    let mut left = ANSWER_BYTES_MAX;
+    assert_eq!(reader.records(&all(), &entries, &mut left).unwrap().len(), jobs.len());
+    let taken = ANSWER_BYTES_MAX - left;
+    let mut enough = taken;
+    assert_eq!(reader.records(&all(), &entries, &mut enough).unwrap().len(), jobs.len());
+    let said = reader.records(&all(), &entries, &mut (taken - 1)).unwrap_err().to_string();
+    assert!(said.ends_with("name a shorter period, or fewer jobs"), "{said}");
+    // Those that nobody wants do not count.
+    let bobs = HistoryFilter { users: vec!["bob".into()], ..all() };
+    assert_eq!(reader.records(&bobs, &entries, &mut (taken - 1)).unwrap().len(), 1);
 }

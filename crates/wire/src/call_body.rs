@@ -283,6 +283,7 @@ pub struct CancelResult {
 pub struct SubmitForecast {
     pub job: Option<JobId>,
     pub start: Timestamp,
+    /// None for those to whom nodes are private.
     pub nodes: Vec<String>,
     pub cpus: u32,
     pub partition: String,

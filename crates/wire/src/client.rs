@@ -408,6 +408,9 @@ pub const CALL_PATH: &str = "/api/v1/call";
 /// Where a backup is streamed from.
 pub const BACKUP_PATH: &str = "/api/v1/backup";
 
+/// What Prometheus reads.
+pub const METRICS_PATH: &str = "/metrics";
+
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {

@@ -229,6 +229,11 @@ impl ListWriter {
         serde_json::to_writer(&mut self.rows, &row(view, of, &self.common[of as usize]))
     }
 
+    /// The bytes of all rows so far.
+    pub fn row_bytes(&self) -> usize {
+        self.rows.len()
+    }
+
     /// The bytes of `Answer::Jobs`.
     pub fn answer(self, now: Timestamp) -> serde_json::Result<Vec<u8>> {
         let common = serde_json::to_string(&self.common)?;

@@ -1,13 +1,11 @@
 //! Which addresses a client of the SSH endpoint may reach through a job.
 
-use model::metadata_address::is_metadata;
+use model::metadata_address::is_no_host;
 use std::net::IpAddr;
 
 /// Refuses addresses where a machine's metadata are, and those that are no single host's.
 pub fn may_reach(address: IpAddr) -> bool {
-    let address = address.to_canonical();
-    let is_broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
-    !is_metadata(address) && !address.is_multicast() && !address.is_unspecified() && !is_broadcast
+    !is_no_host(address)
 }
 
 #[cfg(test)]

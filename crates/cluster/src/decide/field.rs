@@ -10,6 +10,7 @@ use crate::requested;
 use crate::state::State;
 use crate::state::job::Job;
 use crate::view::priority::Ranking;
+use model::bounds;
 use model::change::JobField;
 use model::constraint::Constraint;
 use model::dependency::Dependency;
@@ -269,6 +270,7 @@ impl State {
     }
 
     fn check_features(&self, constraint: &Constraint) -> Result<(), Refusal> {
+        bounds::CONSTRAINT_PARTS.hold(constraint.size())?;
         let has = |name: &str| {
             let mut features = self.nodes.values().flat_map(|node| &node.config.features);
             features.any(|feature| feature == name)

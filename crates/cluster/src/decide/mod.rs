@@ -1,6 +1,6 @@
 //! `decide`: from a command and the state to events, or to a refusal that changes nothing. A file for each kind of command.
 //!
-//! - A new job: `submit`, with `assign` (account, QOS, partitions), `limits`, `names`, `room`, `het`, `replica_groups`, `probe`;
+//! - A new job: `submit`, with `assign` (account, QOS, partitions), `limits`, `names`, `room`, `request_lists`, `het`, `replica_groups`, `probe`;
 //!   `submit_choices` is what it may name.
 //! - A job that waits: `field` and `change` (`scontrol`), `top`, `wait`, `cancel`, `delete_run`.
 //! - A job that starts, runs and ends: `start`, `step/`, `preempt`, `gang`, `report` (what agents say), `end`.
@@ -44,6 +44,7 @@ mod probe;
 mod project;
 mod replica_groups;
 mod report;
+mod request_lists;
 mod reservation;
 mod restore_wait;
 mod room;

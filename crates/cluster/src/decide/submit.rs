@@ -1,6 +1,7 @@
 //! A new job: whatever is refused is refused here, before an id is used.
 
 use super::assign::Assignment;
+use super::request_lists::check_lists;
 use crate::authorise::{Act, authorise};
 use crate::command::{Command, Context, Decision, Reply, Submit};
 use crate::event::{Event, Submitted};
@@ -358,6 +359,7 @@ impl State {
     ) -> Result<(), Refusal> {
         self.check_privileged(spec)?;
         let request = spec.request();
+        check_lists(request)?;
         let (nodes, most) = (request.nodes.min, bounds::NODES.most);
         if nodes as usize > most {
             return Err(Refusal::InvalidValue {

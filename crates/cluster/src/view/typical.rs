@@ -1,6 +1,7 @@
 //! What jobs of this cluster ask for, so that placements leave GPUs that the next ones can use.
 
 use crate::state::State;
+use model::gpu_model;
 use model::gres::GPU;
 use model::node::NodeGres;
 use model::request::{Memory, Per, Request};
@@ -23,11 +24,11 @@ impl State {
             let shared = lines().filter(|line| line.share_of.is_some());
             let shared: BTreeSet<&str> = shared.map(|line| line.name.as_str()).collect();
             let memory_is_counted = self.config.parameters.select.memory;
-            let mut counts: BTreeMap<TypicalJob, u32> = BTreeMap::new();
+            let mut counts: BTreeMap<Asked, u32> = BTreeMap::new();
             for job in self.jobs.values() {
                 if let Some(mut asked) = asked_on_a_node(job.spec.request(), &shared) {
                     if !memory_is_counted {
-                        asked.memory_mib = 0;
+                        asked.job.memory_mib = 0;
                     }
                     let tasks = job.pending.as_ref().map_or(1, |pending| pending.indices.len());
                     let count = counts.entry(asked).or_default();
@@ -36,13 +37,21 @@ impl State {
             }
             let kinds = GpuKinds::of(lines());
             let frequent = most_frequent(counts).into_iter();
-            frequent.filter_map(|(job, count)| kinds.weighted(job, count)).collect()
+            frequent.filter_map(|(asked, count)| kinds.weighted(asked, count)).collect()
         })
     }
 }
 
-fn most_frequent(counts: BTreeMap<TypicalJob, u32>) -> Vec<(TypicalJob, u32)> {
-    let mut typical: Vec<(TypicalJob, u32)> = counts.into_iter().collect();
+/// What a job asks for, in its own words.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Asked {
+    job: TypicalJob,
+    /// The kinds are models, which the kinds of nodes may name in more words.
+    by_model: bool,
+}
+
+fn most_frequent(counts: BTreeMap<Asked, u32>) -> Vec<(Asked, u32)> {
+    let mut typical: Vec<(Asked, u32)> = counts.into_iter().collect();
     typical.sort_by_key(|(_, count)| Reverse(*count));
     typical.truncate(TYPICAL_MAX);
     typical
@@ -68,23 +77,33 @@ impl<'n> GpuKinds<'n> {
         kinds
     }
 
-    /// The job with the weight of so many of its sort. GPUs of a kind that few nodes have are worth more to the jobs that need that
-    /// kind than to those that any would serve. `None` where no GPU serves: wherever others run, it makes no difference to such a job.
-    fn weighted(&self, job: TypicalJob, count: u32) -> Option<TypicalJob> {
-        let is_asked = |kind: &str| job.kinds.iter().any(|asked| asked.eq_ignore_ascii_case(kind));
-        let serving: u64 = if job.kinds.is_empty() {
-            self.all
-        } else {
+    /// The job with the weight of so many of its sort, and with the cluster's names of its kinds. GPUs of a kind that few nodes have
+    /// are worth more to the jobs that need that kind than to those that any would serve. `None` where no GPU serves: wherever others
+    /// run, it makes no difference to such a job.
+    fn weighted(&self, asked: Asked, count: u32) -> Option<TypicalJob> {
+        let Asked { mut job, by_model } = asked;
+        let mut serving = self.all;
+        if !job.kinds.is_empty() {
+            let is_asked = |kind: &str| {
+                let is_kind = |wanted: &String| {
+                    wanted.eq_ignore_ascii_case(kind)
+                        || (by_model && gpu_model::is_model(kind, wanted))
+                };
+                job.kinds.iter().any(is_kind)
+            };
             let of_job = self.by_kind.iter().filter(|(kind, _)| is_asked(kind));
-            of_job.map(|(_, count)| *count).sum()
-        };
+            let of_job: Vec<(&str, u64)> = of_job.map(|(kind, count)| (*kind, *count)).collect();
+            serving = of_job.iter().fold(0, |sum: u64, (_, count)| sum.saturating_add(*count));
+            job.kinds = of_job.iter().map(|(kind, _)| kind.to_string()).collect();
+        }
         let weight = u64::from(count).saturating_mul(self.all).checked_div(serving)?;
-        Some(TypicalJob { weight: u32::try_from(weight).unwrap_or(u32::MAX), ..job })
+        job.weight = u32::try_from(weight).unwrap_or(u32::MAX);
+        Some(job)
     }
 }
 
 /// What the request takes of one node, with no weight yet; `None` without GPUs. `shared` are the names of shares of GPUs.
-fn asked_on_a_node(request: &Request, shared: &BTreeSet<&str>) -> Option<TypicalJob> {
+fn asked_on_a_node(request: &Request, shared: &BTreeSet<&str>) -> Option<Asked> {
     let nodes = request.nodes.min.max(1);
     let tasks = u64::from(request.task_count().div_ceil(nodes));
     let gres = request.gres.iter().find(|gres| {
@@ -104,7 +123,9 @@ fn asked_on_a_node(request: &Request, shared: &BTreeSet<&str>) -> Option<Typical
         Memory::PerGpu(each) if gres.name == GPU => each.mib().saturating_mul(count),
         Memory::PerGpu(_) | Memory::Default | Memory::WholeNode => 0,
     };
-    Some(TypicalJob { cpus, memory_mib, gpus, kinds: gres.kinds.clone(), weight: 0 })
+    let job = TypicalJob { cpus, memory_mib, gpus, kinds: gres.kinds.clone(), weight: 0 };
+    // Without a kind it is the same in either language.
+    Some(Asked { job, by_model: gres.by_model && !gres.kinds.is_empty() })
 }
 
 #[cfg(test)]
@@ -140,7 +161,7 @@ mod tests {
     fn request_is_counted_as_what_it_takes_of_one_node() {
         let shared = BTreeSet::from(["shard"]);
         let asked = |nodes, per, name, count| {
-            let job = asked_on_a_node(&request(nodes, per, name, count), &shared)?;
+            let job = asked_on_a_node(&request(nodes, per, name, count), &shared)?.job;
             Some((job.cpus, job.memory_mib, job.gpus))
         };
         let whole = |count| Some((8, 800, TypicalGpus::Whole(count)));
@@ -151,16 +172,17 @@ mod tests {
         assert_eq!(asked(1, Per::Node, "fpga", 1), None);
     }
 
-    fn one_gpu(cpus: u32, kinds: &[&str]) -> TypicalJob {
+    fn one_gpu(cpus: u32, kinds: &[&str], by_model: bool) -> Asked {
         let kinds = kinds.iter().map(|kind| kind.to_string()).collect();
-        TypicalJob { cpus, memory_mib: 0, gpus: TypicalGpus::Whole(1), kinds, weight: 0 }
+        let gpus = TypicalGpus::Whole(1);
+        Asked { job: TypicalJob { cpus, memory_mib: 0, gpus, kinds, weight: 0 }, by_model }
     }
 
     #[test]
     fn most_frequent_requests_are_typical() {
-        let counts = (1..=200).map(|cpus| (one_gpu(cpus, &[]), cpus)).collect();
+        let counts = (1..=200).map(|cpus| (one_gpu(cpus, &[], false), cpus)).collect();
         let typical = most_frequent(counts);
-        assert_eq!((typical.len(), typical[0].0.cpus, typical[0].1), (128, 200, 200));
+        assert_eq!((typical.len(), typical[0].0.job.cpus, typical[0].1), (128, 200, 200));
     }
 
     /// Of twenty GPUs four are A100, six H100, and ten have no kind.
@@ -173,10 +195,29 @@ mod tests {
             NodeGres::plain("fpga", Some("a100"), 8),
         ];
         let kinds = GpuKinds::of(lines.iter());
-        let weight = |of: &[&str]| Some(kinds.weighted(one_gpu(1, of), 3)?.weight);
+        let weight = |of: &[&str]| Some(kinds.weighted(one_gpu(1, of, false), 3)?.weight);
         assert_eq!(weight(&[]), Some(3));
         assert_eq!(weight(&["A100"]), Some(15));
         assert_eq!(weight(&["a100", "A100", "h100"]), Some(6));
         assert_eq!(weight(&["b200"]), None);
+    }
+
+    /// dstack's `H100` is any of the kinds that are that model, but no slice of one.
+    #[test]
+    fn models_are_served_by_all_kinds_that_name_them() {
+        let lines = [
+            NodeGres::plain("gpu", Some("nvidia_h100_80gb_hbm3"), 4),
+            NodeGres::plain("gpu", Some("h100"), 2),
+            NodeGres::plain("gpu", Some("h100_1g.10gb"), 7),
+            NodeGres::plain("gpu", Some("a100"), 5),
+        ];
+        let kinds = GpuKinds::of(lines.iter());
+        let served = |by_model: bool| {
+            let job = kinds.weighted(one_gpu(1, &["H100"], by_model), 1)?;
+            Some((job.kinds, job.weight))
+        };
+        let both = vec!["h100".to_string(), "nvidia_h100_80gb_hbm3".to_string()];
+        assert_eq!(served(true), Some((both, 3)));
+        assert_eq!(served(false), Some((vec!["h100".to_string()], 9)));
     }
 }

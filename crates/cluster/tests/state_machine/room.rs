@@ -5,10 +5,13 @@ use crate::testbed::{World, world};
 use cluster::{Command, Context, Event};
 use model::bounds;
 use model::change::JobField;
+use model::constraint::Constraint;
 use model::container::{Container, Variables};
 use model::id::BlobRef;
+use model::machine_choice::MachineChoice;
 use model::principal::Principal;
 use model::reason::Refusal;
+use model::request::Request;
 use model::run::{BlobBytes, Hold};
 use std::sync::Arc;
 
@@ -147,4 +150,41 @@ fn jobs_that_one_user_waits_for_have_a_bound_for_submits_and_updates() {
     submit_as(&mut w, &root(), ask().after(&after)).expect("root may");
     w.cancel(&[model::change::JobRef::whole(array)]);
     w.try_as(crate::job_builder::alice(), update).expect("there is room again");
+}
+
+/// Once one such job took more memory than there is, in each plan after its submit and after each restart.
+#[test]
+fn lists_of_a_request_that_a_plan_multiplies_are_bounded() {
+    let mut w = world(1);
+    let features = |count: usize| vec![Constraint::Feature("fast".into()); count];
+    let most = bounds::CONSTRAINT_PARTS.most;
+    let large = Constraint::And(
+        std::iter::once(Constraint::Xor(features(most / 2))).chain(features(most / 2)).collect(),
+    );
+    for constraint in [large, Constraint::Or(features(most))] {
+        for set in [set_constraint, set_preference] {
+            let refused = said(w.try_submit(ask().asking(|r| set(r, &constraint))).map(drop));
+            assert!(refused.contains("features of a constraint"), "{refused}");
+        }
+    }
+    let many = bounds::REQUEST_KINDS.most + 1;
+    let licenses = |r: &mut Request| r.licenses = vec![("matlab".into(), 1); many];
+    let refused = said(w.try_submit(ask().asking(licenses)).map(drop));
+    assert!(refused.contains("at most 256 items"), "{refused}");
+    let types = vec!["g5.xlarge".to_owned(); bounds::MACHINE_NAMES.most + 1];
+    let machines = MachineChoice { types, ..MachineChoice::default() };
+    let chosen = |r: &mut Request| r.machines = Some(Box::new(machines));
+    let refused = said(w.try_submit(ask().asking(chosen)).map(drop));
+    assert!(refused.contains("at most 1024 items"), "{refused}");
+    let counts = |r: &mut Request| r.node_counts = vec![1; bounds::NODE_COUNTS.most + 1];
+    let refused = said(w.try_submit(ask().asking(counts)).map(drop));
+    assert!(refused.contains("at most 4096 items"), "{refused}");
+}
+
+fn set_constraint(request: &mut Request, constraint: &Constraint) {
+    request.constraint = Some(constraint.clone());
+}
+
+fn set_preference(request: &mut Request, constraint: &Constraint) {
+    request.prefer = Some(constraint.clone());
 }

@@ -5,6 +5,7 @@ use crate::testbed::{World, exited, world};
 use cluster::Command;
 use cluster::command::{AttemptReport, StepPlacement, StepRequest};
 use model::amount::Bytes;
+use model::bounds;
 use model::id::{AttemptId, StepId};
 use model::range::Range;
 use model::reason::Refusal;
@@ -281,4 +282,20 @@ proptest! {
         }
         prop_assert!(try_step(&mut w, job, StepRequest::default()).is_ok());
     }
+}
+
+#[test]
+fn gres_of_a_step_are_bounded_and_a_node_may_be_named_again_and_again() {
+    let mut w = world(1);
+    let attempt = four_cpus(&mut w);
+    let many = gpus(Per::Node, 1).map(|one| vec![one[0].clone(); bounds::REQUEST_KINDS.most + 1]);
+    let ask = with(exact(1), |a| a.shape.gres = many);
+    let command = Command::CreateStep { job: attempt.job, ask: Box::new(ask) };
+    let refused = w.try_as(alice(), command).map(drop);
+    assert!(matches!(refused, Err(Refusal::InvalidValue { .. })), "{refused:?}");
+    let node = w.state.jobs[&attempt.job].attempt().expect("runs").held_nodes[0].clone();
+    let named = with(exact(1), |a| a.node_list = vec![node.clone(); 1000]);
+    assert_eq!(try_step(&mut w, attempt, named).expect("it is there").nodes.len(), 1);
+    let excluded = with(exact(1), |a| a.shape.exclude = vec![node; 1000]);
+    assert_eq!(try_step(&mut w, attempt, excluded), Err(StepRefusal::NoNodes));
 }

@@ -2,6 +2,7 @@
 //!
 //! An array of a million tasks is one range; it costs more only where tasks have left it.
 
+use crate::bounds;
 use crate::grammar::GrammarError;
 use crate::time::whole_number;
 use serde::{Deserialize, Serialize};
@@ -9,6 +10,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 const WHAT: &str = "array specification";
+
+/// The most ranges that a text stands for. Indices with a step between them are a range each: `0-4000000000:2` would fill the
+/// memory of whoever reads it, which may be the server.
+const RANGES_MAX: u64 = bounds::ARRAY_RANGES.most as u64;
 
 /// With this many evenly spaced indices or fewer, or with this far from the first to the last, Slurm writes the list
 /// out; beyond both it writes `first-last:step`.
@@ -48,12 +53,17 @@ impl IndexSet {
             _ => trimmed,
         };
         let mut set = Self::new();
+        let mut range_count = 0;
         for part in inside.split(',') {
             let (first, last, step) = parse_part(part.trim()).ok_or_else(|| {
                 refused("indices and ranges, as in 0-23, 1,3,5 or 1-10:2".to_owned())
             })?;
             if last > max {
                 return Err(refused(format!("indices from 0 to {max}")));
+            }
+            range_count += if step == 1 { 1 } else { u64::from((last - first) / step) + 1 };
+            if range_count > RANGES_MAX {
+                return Err(refused(format!("at most {RANGES_MAX} ranges")));
             }
             set.insert_stepped(first, last, step);
         }
@@ -384,6 +394,17 @@ mod tests {
         ] {
             let error = ArraySpec::parse(text, 1_000).expect_err(text).to_string();
             assert!(error.starts_with("invalid array specification"), "{error}");
+        }
+    }
+
+    #[test]
+    fn short_text_does_not_stand_for_billions_of_ranges() {
+        for text in ["0-4294967292:2", "7,0-4000002:2", "0-4294967292:2000,0-4294967292:3"] {
+            let error = IndexSet::parse(text, u32::MAX).expect_err(text);
+            assert_eq!(error.expected, "at most 2000001 ranges", "{text}");
+        }
+        for (text, len) in [("0-4294967292", 4_294_967_293), ("0-4294967292:100000000", 43)] {
+            assert_eq!(IndexSet::parse(text, u32::MAX).map(|set| set.len()), Ok(len), "{text}");
         }
     }
 

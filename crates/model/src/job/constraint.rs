@@ -106,6 +106,19 @@ impl Constraint {
         }
     }
 
+    /// How many features it has, and marks between and around them. One that is sent as a structure was not counted when it
+    /// was read.
+    pub fn size(&self) -> usize {
+        match self {
+            Constraint::Feature(_) => 1,
+            Constraint::And(parts)
+            | Constraint::Or(parts)
+            | Constraint::Xor(parts)
+            | Constraint::Sets(parts) => 1 + parts.iter().map(Constraint::size).sum::<usize>(),
+            Constraint::Count { of, .. } => 1 + of.size(),
+        }
+    }
+
     /// Every feature that is named.
     pub fn features(&self) -> Vec<&str> {
         match self {

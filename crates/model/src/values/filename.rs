@@ -11,6 +11,10 @@ const NO_TASK: u32 = 4_294_967_294;
 /// Wider than this nothing is padded.
 const WIDTH_MAX: usize = 10;
 
+/// The longest path that a kernel opens. In one that is longer no more symbols are filled in: a pattern of many names of a job
+/// would otherwise stand for megabytes, in every answer and record that shows it.
+const PATH_BYTES_MAX: usize = 4096;
+
 /// The values of a pattern's symbols.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FilenameContext<'a> {
@@ -67,7 +71,8 @@ impl FilenameContext<'_> {
 }
 
 /// The file that `pattern` names. `%4j` pads a number with zeros; an unknown symbol stays as it is;
-/// a backslash anywhere switches all symbols off and is itself taken away.
+/// a backslash anywhere switches all symbols off and is itself taken away. What is too long to be opened ends early, and is still
+/// too long.
 pub fn expand(pattern: &str, context: &FilenameContext<'_>) -> String {
     if pattern.contains('\\') {
         return unescape(pattern);
@@ -75,6 +80,9 @@ pub fn expand(pattern: &str, context: &FilenameContext<'_>) -> String {
     let mut name = String::with_capacity(pattern.len() + 16);
     let mut rest = pattern;
     while let Some((before, after)) = rest.split_once('%') {
+        if name.len() > PATH_BYTES_MAX {
+            return name;
+        }
         name.push_str(before);
         let digits_len = after.bytes().take_while(u8::is_ascii_digit).count();
         let (digits, tail) = after.split_at(digits_len);
@@ -162,5 +170,14 @@ mod tests {
         for (context, pattern, name) in table {
             assert_eq!(expand(pattern, context), name, "{pattern}");
         }
+    }
+
+    #[test]
+    fn pattern_that_is_too_long_to_be_opened_is_not_filled_in_further() {
+        let job_name = "x".repeat(1000);
+        let context = FilenameContext { job_name: &job_name, ..BATCH };
+        let name = expand(&"%x".repeat(8000), &context);
+        assert!((4097..=5100).contains(&name.len()), "{} bytes", name.len());
+        assert_eq!(expand(&"%x".repeat(4), &context), job_name.repeat(4), "a path that may be");
     }
 }

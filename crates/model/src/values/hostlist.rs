@@ -6,6 +6,11 @@ use std::cmp::Ordering;
 /// The most names of one list.
 pub const HOSTS_MAX: usize = 65_536;
 
+/// The longest name of a list, and all of its names together: a few brackets behind a long text would otherwise fill the memory
+/// of whoever reads them, which may be the server.
+const NAME_BYTES_MAX: usize = 1024;
+const NAMES_BYTES_MAX: usize = 4 << 20;
+
 /// More digits than this are a name, not a number that could be counted up.
 const DIGITS_MAX: usize = 18;
 
@@ -13,17 +18,23 @@ const WHAT: &str = "host list";
 
 /// The names that `list` stands for, in the order written. Commas and white space separate; an empty list is no names.
 pub fn expand(list: &str) -> Result<Vec<String>, GrammarError> {
+    let refused = |expected: String| Err(GrammarError::new(WHAT, list, expected));
     let mut names = Vec::new();
+    let mut bytes = 0;
     for term in split_terms(list)? {
         let pieces = parse_term(list, term)?;
         let count =
             pieces.iter().try_fold(1usize, |product, piece| product.checked_mul(piece.len()));
-        match count {
-            Some(count) if count <= HOSTS_MAX - names.len() => {}
-            _ => {
-                let expected = format!("at most {HOSTS_MAX} hosts");
-                return Err(GrammarError::new(WHAT, list, expected));
-            }
+        let Some(count) = count.filter(|count| *count <= HOSTS_MAX - names.len()) else {
+            return refused(format!("at most {HOSTS_MAX} hosts"));
+        };
+        let longest: usize = pieces.iter().map(Piece::longest).sum();
+        if longest > NAME_BYTES_MAX {
+            return refused(format!("names of at most {NAME_BYTES_MAX} bytes"));
+        }
+        bytes += longest * count;
+        if bytes > NAMES_BYTES_MAX {
+            return refused(format!("at most {NAMES_BYTES_MAX} bytes of names"));
         }
         names.extend(product(&pieces));
     }
@@ -111,6 +122,16 @@ impl Piece<'_> {
             }
         }
     }
+
+    /// The bytes of its longest text.
+    fn longest(&self) -> usize {
+        match self {
+            Piece::Text(text) => text.len(),
+            Piece::Numbers(ranges) => {
+                ranges.iter().map(NumberRange::longest).max().unwrap_or_default()
+            }
+        }
+    }
 }
 
 /// `09-11`: every number is written with at least the digits of the first.
@@ -130,6 +151,12 @@ impl NumberRange {
 
     fn len(&self) -> usize {
         usize::try_from(self.last - self.first).unwrap_or(usize::MAX).saturating_add(1)
+    }
+
+    /// The digits of its longest number.
+    fn longest(&self) -> usize {
+        let digits = self.last.checked_ilog10().map_or(1, |log| log as usize + 1);
+        digits.max(self.width)
     }
 
     fn text(&self) -> String {
@@ -363,6 +390,24 @@ mod tests {
         for list in ["n[1-65537]", "n[1-65536],x", "a[1-1000]b[1-1000]c[1-1000]", &endless] {
             let error = expand(list).expect_err(list);
             assert_eq!(error.expected, "at most 65536 hosts");
+        }
+    }
+
+    #[test]
+    fn a_list_of_long_names_is_refused_before_it_is_made() {
+        let text = |bytes: usize| "n".repeat(bytes);
+        let most = format!("{}[1-9]", text(NAME_BYTES_MAX - 1));
+        assert_eq!(expand(&most).map(|names| names.len()), Ok(9));
+        for long in
+            [text(NAME_BYTES_MAX + 1), format!("{}[1]", text(NAME_BYTES_MAX)), "[1]".repeat(5000)]
+        {
+            let error = expand(&long).expect_err("a long name");
+            assert_eq!(error.expected, "names of at most 1024 bytes");
+        }
+        let (whole, half) = (format!("{}[1-65536]", text(64)), format!("{}[1-32768]", text(64)));
+        for list in [whole, format!("{half},{half}")] {
+            let error = expand(&list).expect_err("many long names");
+            assert_eq!(error.expected, "at most 4194304 bytes of names");
         }
     }
 

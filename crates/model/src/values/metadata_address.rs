@@ -22,3 +22,11 @@ pub fn is_metadata(address: IpAddr) -> bool {
         IpAddr::V6(v6) => v6.is_unicast_link_local() || V6.contains(&v6),
     }
 }
+
+/// Whether no single host is behind this address, or one whom nobody is to be led to. One that is unspecified leads a connection to the
+/// machine itself.
+pub fn is_no_host(address: IpAddr) -> bool {
+    let address = address.to_canonical();
+    let is_broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
+    is_metadata(address) || is_broadcast || address.is_multicast() || address.is_unspecified()
+}

@@ -213,7 +213,7 @@ fn resolve(
     tz: &TimeZone,
     side: Side,
 ) -> Option<Timestamp> {
-    let time = parsed.time.unwrap_or(Time::midnight());
+    let time = parsed.time.unwrap_or_default();
     let date = match (parsed.date, parsed.time) {
         (None, None) => return None,
         (None, Some(time)) if side == Side::Future && time <= here.time() => {

@@ -106,14 +106,16 @@ impl Remainder {
             by_gpus += gpu.amount;
             shares = shares.min(gpu.shares.max(1));
         }
-        let (wanted, of_one_job) = match job.gpus {
-            TypicalGpus::Whole(count) => (count, count.saturating_mul(WHOLE)),
-            TypicalGpus::Shares(count) => (1, count.saturating_mul(WHOLE) / shares),
+        let (wanted, of_one_job, of_gpu) = match job.gpus {
+            TypicalGpus::Whole(count) => (count, count, 1),
+            TypicalGpus::Shares(count) => (1, count, shares),
         };
         if serving < wanted {
             return self.all;
         }
-        self.all - by_gpus.min(jobs.saturating_mul(of_one_job))
+        // Divided last: what one job takes may be less than a thousandth.
+        let by_rest = jobs.saturating_mul(of_one_job).saturating_mul(WHOLE) / of_gpu;
+        self.all - by_gpus.min(by_rest)
     }
 
     /// How many such jobs the free CPUs and memory suffice for, with the one for which they suffice in part; zero where they do not

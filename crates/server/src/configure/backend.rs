@@ -89,6 +89,17 @@ pub fn read_of_file(given: &Value, project: &str) -> Result<GivenBackend, String
     read_with(&given, project, prices.filter(|file| !file.is_null()))
 }
 
+/// What is said of a backend whose type no source here is of; `None` where there is one, or where the backend has no type.
+pub fn refused_type(given: &Value) -> Option<String> {
+    let kind = given["type"].as_str().filter(|kind| !kind.is_empty())?;
+    (!KINDS.contains(&kind)).then(|| without_source(kind))
+}
+
+fn without_source(kind: &str) -> String {
+    let known = KINDS.join(", ");
+    format!("type: {kind:?}: expected {known}; others are provider programs of sluice.toml")
+}
+
 fn read_with(given: &Value, project: &str, prices: Option<Value>) -> Result<GivenBackend, String> {
     let Some(given) = given.as_object() else {
         return Err("expected a mapping with a `type`".into());
@@ -98,10 +109,7 @@ fn read_with(given: &Value, project: &str, prices: Option<Value>) -> Result<Give
     let kind = keys.remove("type");
     let kind = kind.as_ref().and_then(Value::as_str).unwrap_or_default();
     let Some(kind) = KINDS.into_iter().find(|known| *known == kind) else {
-        return Err(format!(
-            "type: {kind:?}: expected {}; others are provider programs of sluice.toml",
-            KINDS.join(", ")
-        ));
+        return Err(without_source(kind));
     };
     let (credentials, creds) = take_credentials(kind, &mut keys)?;
     if let Some(key) = OF_FILES.into_iter().find(|key| keys.contains_key(*key)) {
@@ -151,6 +159,14 @@ fn table(kind: &str, project: &str, mut keys: Map<String, Value>) -> Value {
         for value in tags.values_mut().filter(|value| value.is_number()) {
             *value = value.to_string().into();
         }
+    }
+    // dstack has a list of regions where a backend names none. An image is one region's: where each has its own, those are meant.
+    if !keys.contains_key("regions")
+        && !keys.contains_key("image")
+        && let Some(Value::Object(images)) = keys.get("images")
+    {
+        let regions: Vec<Value> = images.keys().map(|region| region.as_str().into()).collect();
+        keys.insert("regions".into(), regions.into());
     }
     // Sources name zones of Google, and dstack's backends regions.
     if let Some(Value::Array(regions)) = keys.get_mut("regions").filter(|_| kind == "gcp") {
@@ -347,6 +363,23 @@ mod tests {
             let found = of(&format!("{pods}{contexts}\n"), "main").expect(contexts);
             let SourceKind::Kubernetes(pods) = &found.source.kind else { panic!("{contexts}") };
             assert_eq!((pods.context.as_deref(), found.notices.len()), (Some("lab"), told));
+        }
+    }
+
+    #[test]
+    fn backend_without_regions_has_those_of_its_images() {
+        let regions = |text: &str| {
+            of(text, "main")
+                .map(|found| found.source.kind.cloud().map(|cloud| cloud.regions.clone()))
+        };
+        let images = "type: aws\nimages: {eu-west-1: ami-1, us-east-1: ami-2}\n";
+        let named = Some(vec!["eu-west-1".to_owned(), "us-east-1".to_owned()]);
+        assert_eq!(regions(images), Ok(named));
+        let said = Some(vec!["us-east-1".to_owned()]);
+        assert_eq!(regions(&format!("{images}regions: [us-east-1]\n")), Ok(said));
+        for image in ["", "image: ami-1\n", "image: ami-1\nimages: {eu-west-1: ami-2}\n"] {
+            let why = regions(&format!("type: aws\n{image}")).expect_err("no region");
+            assert!(why.contains("regions: expected at least one"), "{image}: {why}");
         }
     }
 

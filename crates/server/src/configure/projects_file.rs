@@ -18,6 +18,8 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 #[derive(Debug, PartialEq)]
 pub struct ProjectsFile {
     pub projects: Vec<ProjectOfFile>,
+    /// The backends that no source here can be made for, a line each: the others act.
+    pub refused: Vec<String>,
     /// What has no effect, a line each.
     pub notices: Vec<String>,
 }
@@ -36,7 +38,7 @@ pub fn read(dir: &Path) -> Result<Option<ProjectsFile>, String> {
     let file = dstack::yaml_file::values(text.as_bytes());
     let file = file.map_err(|fault| wrong(fault.to_string()))?;
     let mut notices = server_settings::notices_beside_slurm_conf(FILE, text.as_bytes());
-    let mut projects = Vec::new();
+    let (mut projects, mut refused) = (Vec::new(), Vec::new());
     for project in list(&file, "projects").map_err(wrong)? {
         let Some(name) = project["name"].as_str() else {
             return Err(wrong("projects: expected a `name` of each".into()));
@@ -44,6 +46,10 @@ pub fn read(dir: &Path) -> Result<Option<ProjectsFile>, String> {
         let of_project = |why: String| wrong(format!("project {name}: {why}"));
         let mut backends = Vec::new();
         for given in list(project, "backends").map_err(of_project)? {
+            if let Some(why) = backend::refused_type(given) {
+                refused.push(of_project(format!("backend: {why}")));
+                continue;
+            }
             let given = with_texts(given, dir).map_err(of_project)?;
             let found = backend::read_of_file(&given, name);
             let found = found.map_err(|why| of_project(format!("backend: {why}")))?;
@@ -55,7 +61,7 @@ pub fn read(dir: &Path) -> Result<Option<ProjectsFile>, String> {
         }
         projects.push(ProjectOfFile { name: name.to_owned(), backends });
     }
-    Ok(Some(ProjectsFile { projects, notices }))
+    Ok(Some(ProjectsFile { projects, refused, notices }))
 }
 
 /// A list, which may be missing or empty.
@@ -154,6 +160,19 @@ pub mod tests {
         assert_eq!(plugins, "config.yml: `plugins` has no effect here: there are none");
         let place = "config.yml: project a: backend gcp: `nat_check` has no effect: ";
         assert!(nat.starts_with(place), "{nat}");
+    }
+
+    #[test]
+    fn backend_of_a_type_without_a_source_is_refused_alone() {
+        let pods = "{type: kubernetes, image: lab/base, runner_image: lab/sluice}";
+        let runpod = "{type: runpod, creds: {type: api_key, filename: none, api_key: hush}}";
+        let text = format!("projects: [{{name: a, backends: [{runpod}, {pods}]}}]\n");
+        let file = read(folder(&[(FILE, &text)]).path()).expect("it is good").expect("a file");
+        let kinds = file.projects[0].backends.iter().map(|backend| backend.source.kind.name());
+        assert_eq!(kinds.collect::<Vec<_>>(), ["kubernetes"]);
+        let line = "config.yml: project a: backend: type: \"runpod\": expected aws, gcp, lambda, kubernetes; \
+                    others are provider programs of sluice.toml";
+        assert_eq!(file.refused, [line]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! A host's key is pinned when it is first seen: another one later ends the connection before anything is said.
 
-use model::metadata_address::is_metadata;
+use model::metadata_address::is_no_host;
 use model::printable::printable;
 use model::ssh_fleet::SshLogin;
 use russh::client::{self, Handle};
@@ -299,14 +299,10 @@ async fn dial(login: &SshLogin) -> Result<TcpStream, Failure> {
 /// Addresses behind which there is no host of a fleet: the server would be made to talk to itself, or to a cloud's own
 /// services.
 fn forbidden(address: IpAddr) -> Option<&'static str> {
-    let address = address.to_canonical();
-    let is_broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
-    if address.is_loopback() {
+    if address.to_canonical().is_loopback() {
         return Some("is this machine itself: its node is made by slurm.conf or `sluice up`");
     }
-    let is_no_host =
-        is_metadata(address) || is_broadcast || address.is_multicast() || address.is_unspecified();
-    is_no_host.then_some("is no address of a host")
+    is_no_host(address).then_some("is no address of a host")
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ use axum::Router;
 use certificate::Certificates;
 pub use cluster::CertificateFiles;
 use routes::Routes;
-pub use server_address::ServerAddress;
+pub use server_address::{ServerAddress, is_loopback};
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, RwLock};

@@ -1,7 +1,7 @@
 //! One request through a gateway: to a replica that the gateway can connect to, and else to the server, which knows more.
 
-use super::Gateway;
 use super::routes::{Admission, RoutedReplica, RoutedService, Routes, key};
+use super::{Gateway, ServerAddress};
 use crate::auth::token;
 use crate::clock;
 use crate::connection_limits::SERVICE_LIMITS;
@@ -10,7 +10,7 @@ use crate::http::peer::{HeldSlot, Peer};
 use crate::http::stall_timeout::StallTimeout;
 use crate::metrics::scrape_services;
 use crate::proxy::access_log::Asked;
-use crate::proxy::exchange::{OutgoingHead, inner_uri, redirect};
+use crate::proxy::exchange::{OutgoingHead, inner_uri, redirect, take_websocket};
 use crate::proxy::headers;
 use crate::proxy::origin::{host_of, service_of_host};
 use crate::proxy::pool::{SendFailure, Sender, handshake, in_time, read_short};
@@ -30,9 +30,10 @@ use hyper::upgrade::OnUpgrade;
 use model::id::AttemptId;
 use model::publication::HttpsChoice;
 use nix::sys::socket::{setsockopt, sockopt};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 
 /// How long a replica or the server may take to take a connection.
@@ -171,12 +172,12 @@ impl ToServer {
         let domain = routes.domain.as_deref();
         let named = domain.and_then(|domain| service_of_host(host_of(&request)?, domain));
         let is_by_host = named.is_some();
-        let upgrade = request.extensions_mut().remove::<OnUpgrade>();
+        let upgrade = take_websocket(&mut request);
         let slot = request.extensions().get::<HeldSlot>().cloned();
         let uri = inner_uri(request.uri().path(), request.uri().query())
             .ok_or_else(|| refused(StatusCode::BAD_REQUEST, "the path cannot be read"))?;
         let (parts, body) = request.into_parts();
-        let upgrades = headers::is_upgrade(&parts.headers);
+        let upgrades = headers::is_websocket(&parts.headers);
         let mut head = OutgoingHead::of(parts, uri, false, WHOLE_HOST);
         // The server takes nobody behind a gateway for somebody on its own machine.
         head.append(header::VIA, HeaderValue::from_static(VIA_GATEWAY));
@@ -240,9 +241,9 @@ async fn to_replica(
     let path = if is_whole { request.uri().path().to_owned() } else { format!("/{rest}") };
     let uri = inner_uri(&path, request.uri().query())
         .ok_or_else(|| refused(StatusCode::BAD_REQUEST, "the path cannot be read"))?;
-    let upgrade = request.extensions_mut().remove::<OnUpgrade>();
+    let upgrade = take_websocket(&mut request);
     let slot = request.extensions().get::<HeldSlot>().cloned();
-    let upgrades = headers::is_upgrade(request.headers());
+    let upgrades = headers::is_websocket(request.headers());
     let client = client_address(&request);
     let (parts, body) = request.into_parts();
     let is_repeatable = is_safe(&parts.method) && body.is_end_stream();
@@ -262,7 +263,8 @@ async fn to_replica(
         let outstanding = replica.pool.enter();
         let websocket = upgrades.then(|| replica.pool.enter_websocket());
         let exchange = async {
-            let answer = replica.pool.send(connect(&replica), outgoing, upgrades).await?;
+            let connect = connect(&gateway.server, &replica);
+            let answer = replica.pool.send(connect, outgoing, upgrades).await?;
             if is_repeatable { read_short(answer).await } else { Ok(answer) }
         };
         outgoing = match in_time(SERVICE_LIMITS.answer, exchange).await {
@@ -317,14 +319,27 @@ fn clone_of(head: &Parts) -> Parts {
     copy.into_parts().0
 }
 
-async fn connect(replica: &RoutedReplica) -> Option<Sender> {
-    let address = (replica.route.host.as_str(), replica.route.port);
-    let stream = timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await.ok()?.ok()?;
+async fn connect(server: &ServerAddress, replica: &RoutedReplica) -> Option<Sender> {
+    let stream = timeout(CONNECT_TIMEOUT, dial(server, replica)).await.ok()??;
     let _ = stream.set_nodelay(true);
     if let Err(error) = watch_machine(&stream) {
         tracing::debug!("a connection to a replica is not watched: {error}");
     }
     handshake(stream, ()).await
+}
+
+/// Connects to the first address of the replica's host that takes connections and that may be a replica's. A name is judged by what it
+/// leads to.
+async fn dial(server: &ServerAddress, replica: &RoutedReplica) -> Option<TcpStream> {
+    let (host, port) = (replica.route.host.as_str(), replica.route.port);
+    let found = lookup_host((host, port)).await.ok()?;
+    let found: Vec<SocketAddr> = found.filter(|at| server.may_lead_to(host, at.ip())).collect();
+    for address in found {
+        if let Ok(stream) = TcpStream::connect(address).await {
+            return Some(stream);
+        }
+    }
+    None
 }
 
 /// Has the kernel end the connection when the machine of the replica is gone: a request that waits for an answer would wait until its
@@ -345,7 +360,6 @@ fn unasked() -> Box<Response> {
 mod tests {
     use super::*;
     use crate::connection_limits::{ConnectionLimits, ListenerSlots, PortConnection};
-    use crate::gateway::ServerAddress;
     use crate::proxy::access_log::AccessLog;
     use model::secret::SecretValue;
     use std::net::Ipv4Addr;

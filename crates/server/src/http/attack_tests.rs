@@ -1,22 +1,26 @@
 //! Calls that once ended the server: each is refused in one line, and the server goes on.
 
-use super::calls;
+use super::calls::{self, submit_run};
 use super::tests::Client;
+use crate::shared::long_calls::{LongWork, PLANS_OF_USER_MAX};
 use crate::show::job_list::EncodedAnswer;
-use crate::testing::{NODE, TestServer, user};
+use crate::testing::{NODE, TestServer, submission, user};
+use crate::user_shares::ShareOwner;
 use cluster::Command;
 use cluster::command::AttemptReport;
 use model::bounds;
-use model::change::{JobChange, JobField, JobRef};
-use model::id::{AttemptId, JobId};
+use model::change::{JobChange, JobField, JobFilter, JobRef};
+use model::id::{AttemptId, JobId, StepId};
 use model::reason::Refusal;
 use model::reservation_request::{NamesEdit, ReservationRequest};
-use model::run::ExitStatus;
+use model::run::{ExitStatus, JobSpec};
 use model::step::StepRefusal;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
-use wire::client::{Answer, Call, CreateStep};
+use wire::client::{Answer, Call, CreateStep, JobsQuery};
 use wire::explain::ExplainQuery;
 use wire::step::StepLaunch;
+use wire::version::PROTOCOL;
 
 /// A step beside others, with a submit line of so many bytes.
 fn launch(submit_line_bytes: usize) -> StepLaunch {
@@ -127,6 +131,42 @@ async fn long_comment_is_refused_before_it_is_copied_to_tasks() {
     let Answer::Refused(why) = answer else { panic!("{answer:?}") };
     assert!(why.to_string().contains("comment"), "{why}");
     assert_eq!(client.server.state_in_memory(), before);
+}
+
+/// A value that stops the check of bounds, in a field that the reader of the call passes over, once lifted every bound behind it.
+#[tokio::test(flavor = "multi_thread")]
+async fn field_that_nobody_knows_lifts_no_bound() {
+    let client = Client::new().await;
+    let job = running_job(&client).await;
+    let create = CreateStep { job, launch: launch(6 << 20), wait_ms: 0 };
+    let call = serde_json::to_string(&Call::CreateStep(Box::new(create))).expect("JSON");
+    for stop in ["1e999", r#""\ud800""#, &format!("{}{}", "[".repeat(200), "]".repeat(200))] {
+        let body = format!(r#"{{"unknown":{stop},"version":{PROTOCOL},"call":{call}}}"#);
+        let answer = client.call_with(body.into()).await;
+        assert!(matches!(answer, Answer::Refused(Refusal::Other(_))), "{stop}: {answer:?}");
+    }
+    let steps = client.server.shared.read().jobs[&job].attempt().expect("runs").steps.clone();
+    assert!(steps.iter().all(|step| !matches!(step.id, StepId::Number(_))), "{steps:?}");
+}
+
+/// Without names the check of a call sees texts and lists alone.
+#[tokio::test(flavor = "multi_thread")]
+async fn fields_without_their_names_have_their_bounds() {
+    let client = Client::new().await;
+    let long = |spec: &mut JobSpec, which: usize| match which {
+        0 => spec.name = "x".repeat(bounds::JOB_NAME_BYTES.most + 1).into(),
+        1 => spec.comment = Some("x".repeat(bounds::COMMENT_BYTES.most + 1)),
+        _ => {
+            let variables = vec![String::new(); bounds::SECRET_VARIABLES.most + 1];
+            Arc::make_mut(&mut spec.launch).secret_variables = variables;
+        }
+    };
+    for which in 0..3 {
+        let mut submission = submission("");
+        long(&mut submission.spec, which);
+        let answer = submit_run(&client.server.shared, user(), submission).await;
+        assert!(matches!(answer, Err(Refusal::InvalidValue { .. })), "{which}: {answer:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -251,4 +291,29 @@ async fn calls_of_one_user_that_read_the_books_leave_threads_to_everybody() {
         }
     }
     assert!(answered >= bounds::LONG_CALLS.most, "{answered} calls had their turn");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn long_lists_of_one_user_take_turns_and_a_named_job_is_shown_meanwhile() {
+    let client = Client::new().await;
+    let job = running_job(&client).await;
+    let shared = client.server.shared.clone();
+    let owner = ShareOwner { uid: user().uid, is_operator: false };
+    let mut at_work = Vec::new();
+    for _ in 0..PLANS_OF_USER_MAX {
+        let turn = shared.volatile.whole_lists.begin(owner, LongWork::Plan).await;
+        at_work.push(turn.expect("a turn"));
+    }
+    let whole = tokio::spawn({
+        let shared = shared.clone();
+        async move { calls::call(&shared, user(), Call::Jobs(Default::default())).await.is_ok() }
+    });
+    let filter = JobFilter { jobs: vec![JobRef::whole(job)], ..JobFilter::default() };
+    for _ in 0..20 {
+        let named = JobsQuery { filter: filter.clone(), ..JobsQuery::default() };
+        assert!(calls::call(&shared, user(), Call::Jobs(named)).await.is_ok());
+    }
+    assert!(!whole.is_finished(), "it has its turn after the others");
+    drop(at_work);
+    assert!(whole.await.expect("no panic"));
 }

@@ -26,11 +26,20 @@ pub fn projects(shared: &Shared) -> Result<Option<ProjectsFile>, Refusal> {
 }
 
 /// Makes and changes what the file says, and removes backends that it named before. Those that calls have made stay, and so do all
-/// where there is no file: one that is lost must not take the backends along.
+/// where there is no file: one that is lost must not take the backends along. What is refused is told in one line, after the rest
+/// was made.
 pub async fn make(shared: &Arc<Shared>, file: Option<ProjectsFile>) -> Result<(), Refusal> {
-    let Some(file) = file else { return Ok(()) };
+    let Some(ProjectsFile { projects, mut refused, .. }) = file else { return Ok(()) };
+    match make_all(shared, projects).await {
+        Ok(()) => refused.extend(still_there(shared)),
+        Err(why) => refused.push(why.to_string()),
+    }
+    if refused.is_empty() { Ok(()) } else { Err(Refusal::Other(refused.join("; "))) }
+}
+
+async fn make_all(shared: &Arc<Shared>, projects: Vec<ProjectOfFile>) -> Result<(), Refusal> {
     let mut sources = BTreeSet::new();
-    for ProjectOfFile { name, backends } in file.projects {
+    for ProjectOfFile { name, backends } in projects {
         let is_known = is_project(&shared.read(), &name);
         if !is_known {
             let create = Command::CreateProject { name: name.clone() };
@@ -46,24 +55,23 @@ pub async fn make(shared: &Arc<Shared>, file: Option<ProjectsFile>) -> Result<()
         }
     }
     shared.writer.run(Command::RetainFileBackends { sources }, server_principal()).await?;
-    still_there(shared)
+    Ok(())
 }
 
-/// Refuses, in one line, to remove backends that have machines or disks: they go with the last of those.
-fn still_there(shared: &Shared) -> Result<(), Refusal> {
+/// What is said of backends that are to be removed and have machines or disks: they go with the last of those.
+fn still_there(shared: &Shared) -> Option<String> {
     let state = shared.read();
     let lines = state.dropped_backends().filter_map(|(backend, held)| {
         let (name, project) = (backend.name(), &backend.project);
         Some(format!("backend {name} of project {project} has {}", held?))
     });
     let lines: Vec<String> = lines.collect();
-    if lines.is_empty() {
-        return Ok(());
-    }
-    Err(Refusal::Other(format!(
-        "{FILE}: {}: it is not in the file any more, makes nothing new, and is removed when that is gone",
-        lines.join("; ")
-    )))
+    let told = lines.join("; ");
+    (!lines.is_empty()).then(|| {
+        format!(
+            "{FILE}: {told}: it is not in the file any more, makes nothing new, and is removed when that is gone"
+        )
+    })
 }
 
 #[cfg(test)]
@@ -127,6 +135,15 @@ projects:
         let pods = json!({"type": "kubernetes", "image": "lab/base", "runner_image": "lab/sluice"});
         backends::set(shared, server_principal(), "empty".into(), &pods).await.expect("by a call");
         make(shared, read(empty.path()).expect("no file")).await.expect("nothing");
+        assert_eq!(shared.read().backends.len(), 3);
+        // A type without a source is refused by its name, and the others are made all the same.
+        let runpod =
+            TEXT.replace("- name: empty\n", "- name: empty\n  backends: [{type: runpod}]\n");
+        let dir = folder(&[(FILE, &runpod), ("kubeconfig", "hush")]);
+        let said = make(shared, read(dir.path()).expect("it is read")).await.expect_err("runpod");
+        let line = "config.yml: project empty: backend: type: \"runpod\": expected aws";
+        assert!(said.to_string().starts_with(line), "{said}");
+        assert_eq!(shared.read().backends["lambda"].source.machines_max, 8);
         assert_eq!(shared.read().backends.len(), 3);
         let dir = folder(&[(FILE, "projects: [{name: vision}]")]);
         make(shared, read(dir.path()).expect("it is good")).await.expect("removed");

@@ -196,6 +196,17 @@ mod tests {
     }
 
     #[test]
+    fn short_script_stands_for_no_more_than_the_server_holds() {
+        let long_names = format!("#SBATCH -w {}[1-65536]\n", "n".repeat(4000));
+        let components = "#SBATCH hetjob\n#SBATCH -w n[1-65536]\n".repeat(200);
+        let arrays = "#SBATCH -a 0-9\n#SBATCH hetjob\n#SBATCH -a 0-9\n".to_owned();
+        let indices = "#SBATCH --array=0-4294967292:1000\n".to_owned();
+        for lines in [long_names, components, arrays, indices] {
+            assert!(read_script(&format!("#!/bin/sh\n{lines}hostname\n")).is_err());
+        }
+    }
+
+    #[test]
     fn bad_lines_are_refused_in_sbatchs_words_and_no_file_is_read() {
         for (line, word) in [
             ("--no-such-option", "no-such-option"),

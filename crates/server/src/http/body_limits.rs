@@ -29,10 +29,22 @@ const UNCOUNTED_BYTES_MAX: usize = 16 << 10;
 /// The bytes that one permit stands for.
 const UNIT: usize = 1 << 10;
 
+/// What the values of one request in JSON may take in memory, beside its bytes, and those of all requests that are not answered yet. A
+/// request has what one user may: an array of half a million indices that are no neighbours is a pair of numbers for each.
+const VALUES_BYTES_MAX: usize = 256 << 20;
+const ALL_VALUES_BYTES_MAX: usize = 512 << 20;
+
+/// What a mapping takes that is held as it was sent, and any other value: a mapping of one entry has a node of a tree, and takes a
+/// hundred times the bytes that it was sent in.
+const MAPPING_BYTES: usize = 640;
+const VALUE_BYTES: usize = 128;
+
 #[derive(Clone)]
 pub struct BodyLimits {
     shared: Arc<Shared>,
     requests: Arc<UserShares>,
+    /// An amount of its own: who waits for it has his whole request, and keeps nobody from reading one.
+    values: Arc<UserShares>,
     answers: Arc<UserShares>,
     body_timeout: Duration,
 }
@@ -42,6 +54,7 @@ impl BodyLimits {
         Self {
             shared,
             requests: Arc::new(UserShares::new(REQUESTS_BYTES_MAX / UNIT)),
+            values: Arc::new(UserShares::new(ALL_VALUES_BYTES_MAX / UNIT)),
             answers: Arc::new(UserShares::new(ANSWERS_BYTES_MAX / UNIT)),
             body_timeout: limits.body,
         }
@@ -55,13 +68,14 @@ impl BodyLimits {
         })
     }
 
-    /// The whole body of a request of this user, read within its bounds, and what it takes of the common amount.
+    /// The whole body of a request of this user, read within its bounds, and what it takes of the common amount. Its values are counted
+    /// by whoever reads them.
     pub async fn read(
         &self,
         by: &Principal,
         body: Body,
     ) -> Result<(Bytes, HeldRequest), Box<Response>> {
-        read_in_time(self, self.owner(Some(by)), body).await
+        read_in_time(self, self.owner(Some(by)), |_| 0, body).await
     }
 }
 
@@ -91,31 +105,35 @@ pub async fn read_whole(
     next: Next,
 ) -> Response {
     let owner = limits.owner(request.extensions().get());
-    match answer_whole(&limits, owner, request, next).await {
+    match answer_whole(&limits, owner, values_bytes, request, next).await {
         Ok(response) => count_answer(&limits, owner, response).await,
         Err(refusal) => *refusal,
     }
 }
 
 /// Middleware: the same for a request whose answer is passed on as it comes. Nothing of such an answer is kept here: it is not counted.
+/// Nor are the values of the request, which are passed on as they were sent.
 pub async fn read_whole_request(
     State(limits): State<BodyLimits>,
     request: Request,
     next: Next,
 ) -> Response {
     let owner = limits.owner(request.extensions().get());
-    answer_whole(&limits, owner, request, next).await.unwrap_or_else(|refusal| *refusal)
+    let answered = answer_whole(&limits, owner, |_| 0, request, next).await;
+    answered.unwrap_or_else(|refusal| *refusal)
 }
 
-/// The answer to a request that is handed on once its body is whole, and that counts until it is answered.
+/// The answer to a request that is handed on once its body is whole, and that counts until it is answered. `beside`: what is held of
+/// a body beside its bytes.
 async fn answer_whole(
     limits: &BodyLimits,
     owner: ShareOwner,
+    beside: fn(&[u8]) -> usize,
     request: Request,
     next: Next,
 ) -> Result<Response, Box<Response>> {
     let (mut head, body) = request.into_parts();
-    let (bytes, held) = read_in_time(limits, owner, body).await?;
+    let (bytes, held) = read_in_time(limits, owner, beside, body).await?;
     head.extensions.insert(held.clone());
     let response = next.run(Request::from_parts(head, Body::from(bytes))).await;
     drop(held);
@@ -126,9 +144,11 @@ async fn answer_whole(
 async fn read_in_time(
     limits: &BodyLimits,
     owner: ShareOwner,
+    beside: fn(&[u8]) -> usize,
     body: Body,
 ) -> Result<(Bytes, HeldRequest), Box<Response>> {
-    let read = tokio::time::timeout(limits.body_timeout, read_body(limits, owner, body)).await;
+    let read = read_body(limits, owner, beside, body);
+    let read = tokio::time::timeout(limits.body_timeout, read).await;
     let late =
         |_| Box::new(refused(StatusCode::REQUEST_TIMEOUT, "the request did not come in time"));
     read.map_err(late)?
@@ -138,6 +158,7 @@ async fn read_in_time(
 async fn read_body(
     limits: &BodyLimits,
     owner: ShareOwner,
+    beside: fn(&[u8]) -> usize,
     mut body: Body,
 ) -> Result<(Bytes, HeldRequest), Box<Response>> {
     let mut whole = Vec::new();
@@ -164,7 +185,49 @@ async fn read_body(
         }
         counted += more;
     }
+    let beside = beside(&whole);
+    if beside > VALUES_BYTES_MAX {
+        let text = format!(
+            "the values of the request would take {beside} bytes of memory: at most {VALUES_BYTES_MAX}"
+        );
+        return Err(Box::new(refused(StatusCode::PAYLOAD_TOO_LARGE, &text)));
+    }
+    if beside > UNCOUNTED_BYTES_MAX {
+        shares.extend(limits.values.acquire(owner, beside.div_ceil(UNIT)).await);
+    }
     Ok((whole.into(), HeldRequest { _shares: Arc::new(shares) }))
+}
+
+/// What the values of a request in JSON take in memory at most, beside its bytes; nothing of what is not JSON.
+fn values_bytes(body: &[u8]) -> usize {
+    let first = body.iter().find(|byte| !byte.is_ascii_whitespace());
+    if !first.is_some_and(|byte| b"{[".contains(byte)) {
+        return 0;
+    }
+    let (mut mappings, mut others) = (0_usize, 0_usize);
+    let mut bytes = body.iter();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'"' => skip_text(&mut bytes),
+            b'{' => mappings += 1,
+            b'[' | b',' => others += 1,
+            _ => {}
+        }
+    }
+    mappings * MAPPING_BYTES + others * VALUE_BYTES
+}
+
+/// Goes on behind the end of a text in JSON.
+fn skip_text(bytes: &mut std::slice::Iter<'_, u8>) {
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'"' => return,
+            b'\\' => {
+                bytes.next();
+            }
+            _ => {}
+        }
+    }
 }
 
 async fn count_answer(limits: &BodyLimits, owner: ShareOwner, response: Response) -> Response {
@@ -196,12 +259,54 @@ mod tests {
     use tokio::sync::Semaphore;
     use tower_service::Service;
 
+    #[test]
+    fn values_are_counted_and_what_stands_in_texts_is_not() {
+        for (body, expected) in [
+            (r#"{"a": [1, 2], "b": {}}"#, 2 * MAPPING_BYTES + 3 * VALUE_BYTES),
+            (r#" [{"": "{{{,,,\"{,[" }]"#, MAPPING_BYTES + VALUE_BYTES),
+            (r#"["\\", {}]"#, MAPPING_BYTES + 2 * VALUE_BYTES),
+            ("--boundary\r\n{{{{,,,,", 0),
+            ("", 0),
+        ] {
+            assert_eq!(values_bytes(body.as_bytes()), expected, "{body}");
+        }
+    }
+
+    #[test]
+    fn long_array_and_long_lists_of_nodes_are_within_the_bound() {
+        let array = "[1000000,1000000],".repeat(500_000);
+        let nodes = r#""node00001","#.repeat(65_536);
+        let body = format!(r#"{{"indices":[{array}],"node_list":[{nodes}],"exclude":[{nodes}]}}"#);
+        assert!(values_bytes(body.as_bytes()) <= VALUES_BYTES_MAX);
+        let script = format!(r#"{{"script":"{}"}}"#, "{[,".repeat(1 << 20));
+        assert_eq!(values_bytes(script.as_bytes()), MAPPING_BYTES);
+    }
+
+    #[tokio::test]
+    async fn request_of_few_bytes_and_many_values_is_refused() {
+        let server = TestServer::without_writer();
+        let limits = BodyLimits::new(server.shared.clone(), &ConnectionLimits::default());
+        let counted = middleware::from_fn_with_state(limits, read_whole);
+        let router = Router::new().route("/", post(|| async { "read" })).layer(counted);
+        let send = async |mappings: usize| {
+            let body = format!("[{}0]", r#"{"":0},"#.repeat(mappings));
+            let mut request =
+                axum::http::Request::post("/").body(Body::from(body)).expect("a request");
+            request.extensions_mut().insert(user());
+            router.clone().call(request).await.expect("a response").status()
+        };
+        assert_eq!(send(1000).await, StatusCode::OK);
+        // A sixth of the bytes that a request may have, and a hundred times as much memory.
+        assert_eq!(send(400_000).await, StatusCode::PAYLOAD_TOO_LARGE);
+    }
+
     #[tokio::test]
     async fn request_counts_until_its_call_is_done_also_when_its_client_is_gone() {
         let server = TestServer::without_writer();
         let limits = BodyLimits {
             shared: server.shared.clone(),
             requests: Arc::new(UserShares::new(8)),
+            values: Arc::new(UserShares::new(8)),
             answers: Arc::new(UserShares::new(8)),
             body_timeout: Duration::from_secs(60),
         };

@@ -4,7 +4,7 @@
 
 use model::bounds::{self, Bound};
 use model::reason::Refusal;
-use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -87,11 +87,21 @@ const FIELDS: &[FieldBounds] = &[
 ];
 
 /// Refuses a call of which a text or a list is beyond its bound. What is not JSON passes: reading the call refuses it.
+///
+/// What is JSON to a reader that skips a value and not to one that reads it (a number or a depth beyond all bounds, half a character)
+/// is refused here: the check would end at it, and the reader of the call would skip it in a field that it does not know, and read on.
 pub fn check(body: &[u8]) -> Result<(), Refusal> {
     let sums = Sums::default();
     let mut reader = serde_json::Deserializer::from_slice(body);
-    let _ = Value { bounds: &ANY, field: "", sums: &sums }.deserialize(&mut reader);
-    sums.refusal.into_inner().map_or(Ok(()), Err)
+    let read = Value { bounds: &ANY, field: "", sums: &sums }.deserialize(&mut reader);
+    match (sums.refusal.into_inner(), read) {
+        (Some(refusal), _) => Err(refusal),
+        (None, Ok(())) => Ok(()),
+        (None, Err(error)) => match serde_json::from_slice::<IgnoredAny>(body) {
+            Ok(_) => Err(Refusal::Other(format!("the call cannot be read: {error}"))),
+            Err(_) => Ok(()),
+        },
+    }
 }
 
 /// What was counted so far, and the first bound that was passed.
@@ -309,6 +319,26 @@ mod tests {
     fn what_is_no_json_passes_to_the_reader_that_refuses_it() {
         assert!(check(b"{").is_ok());
         assert!(check(b"").is_ok());
+    }
+
+    #[test]
+    fn value_that_a_reader_skips_without_reading_it_hides_nothing_behind_it() {
+        let long = "x".repeat(bounds::REQUEST_TEXT_BYTES.most + 1);
+        let deep = "[".repeat(200) + &"]".repeat(200);
+        for skipped in ["1e999", "-1e999", r#""\ud800""#, deep.as_str()] {
+            for body in [
+                format!(r#"{{"unknown": {skipped}, "comment": "{long}"}}"#),
+                format!(r#"{{"list": [{{"unknown": {skipped}}}, "{long}"]}}"#),
+            ] {
+                // As a call's own reader does with a field that it does not know.
+                assert!(serde_json::from_str::<IgnoredAny>(&body).is_ok(), "{skipped:.20}");
+                let said = check(body.as_bytes()).expect_err(skipped).to_string();
+                assert!(said.starts_with("the call cannot be read: "), "{said}");
+            }
+        }
+        let begin = b"{\"unknown\": \"\xff\", \"name\": \"".as_slice();
+        let bytes = [begin, long.as_bytes(), b"\"}".as_slice()].concat();
+        assert!(check(&bytes).is_err(), "a byte that is no character");
     }
 
     #[test]

@@ -43,7 +43,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::task::block_in_place;
 use wire::byte_text::ByteText;
-use wire::client::{Answer, Call, Cancel, CancelResult, JobsQuery, Submission};
+use wire::client::{Answer, Call, Cancel, CancelResult, Detail, JobsQuery, Submission};
 use wire::version::{AgentVersion, VersionsView};
 use wire::view::{ClusterView, JobView};
 
@@ -65,24 +65,51 @@ pub async fn call(
         Err(why) => return serde_json::to_vec(&Answer::Refused(why)).map(EncodedAnswer::Json),
     };
     let answered = match call {
-        Call::Jobs(wanted) => {
-            let timeout = Duration::from_millis(wanted.estimates_ms);
-            let estimates = match wanted.estimates_ms {
-                0 => None,
-                _ => Some(shared.forecasts.estimates(timeout).await),
-            };
-            let list = || job_list::jobs(shared, &by, &wanted, estimates.as_deref(), clock::now());
-            match block_in_place(list) {
-                Ok(encoded) => return Ok(encoded),
-                Err(refusal) => Err(refusal),
-            }
-        }
+        Call::Jobs(wanted) => match list_jobs(shared, &by, &wanted).await {
+            Ok(encoded) => return Ok(encoded),
+            Err(refusal) => Err(refusal),
+        },
         call => answer(shared, by, call).await,
     };
     let encode = || serde_json::to_vec(&answered.unwrap_or_else(Answer::Refused));
     // What took long to find may be long: the thread's other work goes on while it is written.
     let encoded = if long.is_some() { block_in_place(encode) } else { encode() };
     encoded.map(EncodedAnswer::Json)
+}
+
+/// Jobs named in a call whose views are made at once, with all that there is of each; and rows of the head of the queue.
+const FEW_JOBS: usize = 64;
+const FEW_ROWS: u32 = 1000;
+
+/// Waits for the caller's turn to list many jobs.
+async fn list_turn(shared: &Shared, by: &Principal) -> Result<LongCall, Refusal> {
+    shared.volatile.whole_lists.begin(share_owner(shared, by), LongWork::Plan).await
+}
+
+/// The jobs as lines, or else as views. Views of many jobs are as long as the texts of them all, and take their turn: not among the
+/// calls that wait for the books, which may take longer.
+async fn list_jobs(
+    shared: &Arc<Shared>,
+    by: &Principal,
+    wanted: &JobsQuery,
+) -> Result<EncodedAnswer, Refusal> {
+    let timeout = Duration::from_millis(wanted.estimates_ms);
+    let estimates = match wanted.estimates_ms {
+        0 => None,
+        _ => Some(shared.forecasts.estimates(timeout).await),
+    };
+    let estimates = estimates.as_deref();
+    let lines = || job_list::lines(shared, by, wanted, estimates, clock::now());
+    if wanted.lines.is_some()
+        && let Some(lines) = block_in_place(lines)?
+    {
+        return Ok(lines);
+    }
+    let is_few = (1..=FEW_JOBS).contains(&wanted.filter.jobs.len());
+    let is_long = wanted.expand_arrays || wanted.detail == Detail::Full && !is_few;
+    let _turn = if is_long { Some(list_turn(shared, by).await?) } else { None };
+    // By the clock after the wait: a job may have started meanwhile.
+    block_in_place(|| job_list::jobs(shared, by, wanted, estimates, clock::now()))
 }
 
 /// Refuses a gateway's token for any call but its own.
@@ -115,9 +142,12 @@ pub async fn begin_long(
     by: &Principal,
     work: LongWork,
 ) -> Result<LongCall, Refusal> {
+    shared.volatile.long_calls.begin(share_owner(shared, by), work).await
+}
+
+fn share_owner(shared: &Shared, by: &Principal) -> ShareOwner {
     let is_operator = authorise(&shared.read(), by, Act::Operate).is_ok();
-    let uid = shared.counted_user(by.uid);
-    shared.volatile.long_calls.begin(ShareOwner { uid, is_operator }, work).await
+    ShareOwner { uid: shared.counted_user(by.uid), is_operator }
 }
 
 /// Jobs that are looked through at once: handing the thread's work to another would take longer.
@@ -222,7 +252,9 @@ async fn full_answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<
             Ok(await_commit(shared, seen, timeout_ms).await)
         }
         Call::QueueHead(wanted) => {
-            block_in_place(|| queue_head::queue_head(shared, &by, wanted, now))
+            let is_long = wanted.rows > FEW_ROWS;
+            let _turn = if is_long { Some(list_turn(shared, &by).await?) } else { None };
+            block_in_place(|| queue_head::queue_head(shared, &by, wanted, clock::now()))
         }
         Call::Cluster => {
             let proxy_url = Some(proxy::origin::base(shared)).filter(|base| !base.is_empty());

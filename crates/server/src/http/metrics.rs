@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use tokio::task::block_in_place;
 
-pub const PATH: &str = "/metrics";
+pub const PATH: &str = wire::client::METRICS_PATH;
 
 /// The version of the text format.
 const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -37,7 +37,7 @@ pub async fn metrics(State(shared): State<Arc<Shared>>, request: Request) -> Res
             shared.volatile.live_loads.put(loads, Instant::now());
         });
     }
-    ([(header::CONTENT_TYPE, CONTENT_TYPE)], text.to_string()).into_response()
+    ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response()
 }
 
 fn reader(shared: &Shared, request: &Request) -> Result<Reader, Box<Response>> {

@@ -25,7 +25,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::block_in_place;
 use tokio::time::timeout;
-use wire::client::{BACKUP_PATH, CALL_PATH};
+use wire::client::{BACKUP_PATH, CALL_PATH, METRICS_PATH};
 use wire::link::PassedFrom;
 use wire::ssh::{INTERNODE_LINE_BYTES_MAX, INTERNODE_PREFIX, internode_login};
 
@@ -45,6 +45,13 @@ const LOOKUPS_MAX: usize = 16;
 /// Requests at once on one connection of HTTP/2, as many as browsers have connections without it. Connections are counted, and
 /// what each request of theirs may hold is not.
 const STREAMS_MAX: u32 = 8;
+
+/// Bytes of one request's body, and of all bodies on one connection of HTTP/2, that a client may send before they are read, and bytes of
+/// one answer that wait for the client. A connection without it holds as much as a head may have: many may be open where nobody has said
+/// who asks.
+const STREAM_WINDOW_BYTES: u32 = 64 << 10;
+const CONNECTION_WINDOW_BYTES: u32 = 256 << 10;
+const STREAM_ANSWER_BYTES: usize = 64 << 10;
 
 /// The local socket, where the kernel says who connected.
 pub struct LocalSocket {
@@ -255,8 +262,9 @@ pub fn serve<S>(
     let is_asked = asked.clone();
     let service = hyper::service::service_fn(move |mut request: hyper::Request<_>| {
         is_asked.notify_one();
-        // Nobody reads along with a backup: its client takes it, or is gone.
-        let is_taken_at_once = [CALL_PATH, BACKUP_PATH].contains(&request.uri().path());
+        // Nobody reads along with a backup or a scrape: its client takes it, or is gone.
+        let is_taken_at_once =
+            [CALL_PATH, BACKUP_PATH, METRICS_PATH].contains(&request.uri().path());
         stall_timeout.set(if is_taken_at_once { limits.stall } else { limits.stream_stall });
         request.extensions_mut().insert(peer.get_or_init(&who).clone());
         request.extensions_mut().insert(for_requests.clone());
@@ -274,6 +282,9 @@ pub fn serve<S>(
         let mut two = builder.http2();
         two.timer(TokioTimer::new()).keep_alive_interval(silence).keep_alive_timeout(silence);
         two.max_concurrent_streams(STREAMS_MAX).max_header_list_size(HEAD_BYTES_MAX as u32);
+        two.initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .max_send_buf_size(STREAM_ANSWER_BYTES);
         let mut connection = pin!(builder.serve_connection_with_upgrades(io, service));
         // A connection that was just taken has its first request on the way: it is answered too.
         let finish = async {
@@ -369,5 +380,44 @@ mod tests {
             assert_eq!(one.await.expect("no panic").expect("an answer"), 200);
         }
         assert_eq!(open.most.load(Ordering::SeqCst), STREAMS_MAX as usize);
+    }
+
+    #[tokio::test]
+    async fn connection_takes_few_bytes_of_bodies_that_nobody_reads() {
+        // Frames of HTTP/2, and the setting that bounds what is sent of one body.
+        const SETTINGS: u8 = 4;
+        const WINDOW_UPDATE: u8 = 8;
+        const INITIAL_WINDOW_SIZE: [u8; 2] = [0, 4];
+        const FIRST_WINDOW_BYTES: u32 = 65_535;
+        let (mut ours, theirs) = tokio::io::duplex(64 << 10);
+        let limits = ConnectionLimits::default();
+        serve(&Router::new(), theirs, || Peer::Socket(user()), (), &limits, Drain::never());
+        ours.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.expect("HTTP/2 begins");
+        ours.write_all(&[0, 0, 0, SETTINGS, 0, 0, 0, 0, 0]).await.expect("no settings");
+        let (mut of_stream, mut of_connection) = (None, None);
+        let told = async {
+            while of_stream.is_none() || of_connection.is_none() {
+                let mut head = [0; 9];
+                ours.read_exact(&mut head).await.expect("a frame");
+                let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+                let mut rest = vec![0; length as usize];
+                ours.read_exact(&mut rest).await.expect("a whole frame");
+                let number = |bytes: &[u8]| {
+                    u32::from_be_bytes(bytes.try_into().expect("four bytes of a number"))
+                };
+                match head[3] {
+                    SETTINGS => {
+                        let mut all = rest.chunks(6);
+                        let found = all.find(|one| one[..2] == INITIAL_WINDOW_SIZE);
+                        of_stream = of_stream.or(found.map(|one| number(&one[2..])));
+                    }
+                    WINDOW_UPDATE => of_connection = Some(FIRST_WINDOW_BYTES + number(&rest)),
+                    _ => {}
+                }
+            }
+        };
+        timeout(Duration::from_secs(60), told).await.expect("both are told");
+        assert_eq!(of_stream, Some(STREAM_WINDOW_BYTES));
+        assert_eq!(of_connection, Some(CONNECTION_WINDOW_BYTES));
     }
 }

@@ -66,8 +66,13 @@ impl Client {
 
     /// Makes a call on the local socket as an ordinary user.
     pub(super) async fn call(&self, call: Call) -> Answer {
+        self.call_with(envelope(PROTOCOL, call)).await
+    }
+
+    /// The same for a call that is written already.
+    pub(super) async fn call_with(&self, body: Body) -> Answer {
         let peer = Some(Peer::Socket(user()));
-        let (status, body) = self.post(envelope(PROTOCOL, call), peer, None).await;
+        let (status, body) = self.post(body, peer, None).await;
         assert_eq!(status, StatusCode::OK, "{body}");
         serde_json::from_str(&body).unwrap_or_else(|e| panic!("{body}: {e}"))
     }

@@ -2,6 +2,7 @@
 
 use super::headers;
 use axum::body::Body;
+use axum::extract::Request;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
@@ -71,6 +72,12 @@ pub fn inner_uri(path: &str, query: Option<&str>) -> Option<Uri> {
     format!("{path}{query}").parse().ok()
 }
 
+/// The client's connection where the request asks for a WebSocket: a server inside a job changes to no other protocol, asked or unasked.
+pub fn take_websocket(request: &mut Request) -> Option<OnUpgrade> {
+    let upgrade = request.extensions_mut().remove::<OnUpgrade>();
+    upgrade.filter(|_| headers::is_websocket(request.headers()))
+}
+
 /// Passes the bytes of a connection on that has become a websocket, until one side ends it. `held` is kept until then.
 pub fn join_upgraded<B>(
     answer: &mut hyper::Response<B>,
@@ -85,4 +92,22 @@ pub fn join_upgraded<B>(
             let _ = tokio::io::copy_bidirectional(&mut client, &mut job).await;
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connection_becomes_a_websocket_and_nothing_else() {
+        for (protocol, expected) in [("websocket", true), ("WebSocket", true), ("h2c", false)] {
+            let request = Request::get("/").header(header::CONNECTION, "upgrade");
+            let request = request.header(header::UPGRADE, protocol).body(Body::empty());
+            let mut request = request.expect("a request");
+            let upgrade = hyper::upgrade::on(&mut request);
+            request.extensions_mut().insert(upgrade);
+            assert_eq!(take_websocket(&mut request).is_some(), expected, "{protocol}");
+            assert!(request.extensions().get::<OnUpgrade>().is_none(), "it is taken");
+        }
+    }
 }

@@ -45,11 +45,14 @@ const OF_HOST: [&str; 5] = [
     "strict-transport-security",
 ];
 
-/// Whether the request asks for another protocol on its connection.
-pub fn is_upgrade(headers: &HeaderMap) -> bool {
+/// Whether the request asks for a WebSocket on its connection. Any other protocol is left out: requests within HTTP/2 (`h2c`) would
+/// reach a replica past the service's limits.
+pub fn is_websocket(headers: &HeaderMap) -> bool {
     let connection = headers.get_all(header::CONNECTION).iter().filter_map(|one| one.to_str().ok());
     let mut words = connection.flat_map(|line| line.split(','));
+    let mut protocols = headers.get_all(header::UPGRADE).iter();
     headers.contains_key(header::UPGRADE)
+        && protocols.all(|protocol| protocol.as_bytes().eq_ignore_ascii_case(b"websocket"))
         && words.any(|word| word.trim().eq_ignore_ascii_case("upgrade"))
 }
 
@@ -83,7 +86,7 @@ fn is_ours(name: &str) -> bool {
 
 /// The head of a request as the job gets it. `by_token`: the `Authorization` was for the proxy.
 pub fn to_job(mut headers: HeaderMap, by_token: bool, prefix: &str) -> HeaderMap {
-    let upgrades = is_upgrade(&headers);
+    let upgrades = is_websocket(&headers);
     strip(&mut headers, upgrades);
     let others: Vec<String> = cookie_pairs(&headers)
         .filter(|(name, _)| !is_ours(name))
@@ -231,17 +234,29 @@ mod tests {
     }
 
     #[test]
-    fn upgrade_passes_and_other_words_of_the_connection_do_not() {
+    fn websocket_passes_and_other_words_of_the_connection_do_not() {
         let asked = headers(&[("connection", "Upgrade, close"), ("upgrade", "websocket")]);
-        assert!(is_upgrade(&asked));
+        assert!(is_websocket(&asked));
         let sent = to_job(asked, false, "/");
         assert_eq!(
             (value(&sent, "connection"), value(&sent, "upgrade")),
             (Some("upgrade"), Some("websocket"))
         );
-        let asked = headers(&[("upgrade", "h2c")]);
-        assert!(!is_upgrade(&asked));
-        assert_eq!(value(&to_job(asked, false, "/"), "upgrade"), None);
+        for (connection, protocols) in [
+            ("close", vec!["websocket"]),
+            ("upgrade, http2-settings", vec!["h2c"]),
+            ("upgrade", vec!["websocket", "h2c"]),
+            ("upgrade", vec!["h2c", "websocket"]),
+            ("upgrade", vec!["websocket, h2c"]),
+            ("upgrade", vec![]),
+        ] {
+            let mut lines = vec![("connection", connection), ("http2-settings", "AAMAAABk")];
+            lines.extend(protocols.iter().map(|protocol| ("upgrade", *protocol)));
+            let asked = headers(&lines);
+            assert!(!is_websocket(&asked), "{lines:?}");
+            let sent = to_job(asked, false, "/");
+            assert_eq!((value(&sent, "connection"), value(&sent, "upgrade")), (None, None));
+        }
     }
 
     #[test]

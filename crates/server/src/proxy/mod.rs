@@ -32,12 +32,11 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use cluster::authorise::{Act, authorise};
 use cluster::rights::role_of;
-use exchange::{OutgoingHead, inner_uri, join_upgraded, redirect, said};
+use exchange::{OutgoingHead, inner_uri, join_upgraded, redirect, said, take_websocket};
 use forwarders::CONNECTIONS_MAX;
 pub use forwarders::Forwarders;
 pub use headers::BROWSER;
 use hyper::client::conn::http1;
-use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use model::id::JobId;
 use model::principal::{Principal, Role};
@@ -319,7 +318,7 @@ async fn pass_on(
         let _ = connection.with_upgrades().await;
         drop(step);
     });
-    let upgrade = request.extensions_mut().remove::<OnUpgrade>();
+    let upgrade = take_websocket(&mut request);
     let slot = request.extensions().get::<HeldSlot>().cloned();
     let path = if asked.is_whole { request.uri().path().to_owned() } else { format!("/{rest}") };
     let Some(uri) = inner_uri(&path, request.uri().query()) else {

@@ -7,13 +7,13 @@ use crate::user_shares::{Share, ShareOwner, UserShares};
 use model::bounds::LONG_CALLS;
 use model::reason::Refusal;
 
-/// Calls of each kind that are at work at once. Both kinds together have half of the threads that the runtime makes for work
-/// that blocks: with all of them taken, nobody would be answered.
+/// Calls of each kind that are at work at once. Those that read the books, that have a plan made and that list many jobs have three
+/// quarters of the threads that the runtime makes for work that blocks: with all of them taken, nobody would be answered.
 const AT_WORK_MAX: usize = 128;
 
 /// The most long calls of one user at a time. One answer may be made of a million records, and the books have one reader.
 const BOOKS_OF_USER_MAX: usize = 2;
-const PLANS_OF_USER_MAX: usize = 4;
+pub const PLANS_OF_USER_MAX: usize = 4;
 
 /// What a call does that takes long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

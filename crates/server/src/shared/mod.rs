@@ -158,6 +158,8 @@ pub struct Volatile {
     pub log_readers: UserCounts,
     /// Calls that read the books or have a plan made.
     pub long_calls: LongCalls,
+    /// Calls that list all there is of many jobs.
+    pub whole_lists: LongCalls,
     /// Connections that are forwarded into jobs and out of them, by user.
     pub forwarded: UserCounts,
     pub token_uses: TokenUses,

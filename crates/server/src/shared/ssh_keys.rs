@@ -188,7 +188,7 @@ impl SshKeys {
     /// Whether this is the key that the server holds for this user, or one that this user registered.
     pub fn is_key_of(&self, user: &str, key: &PublicKey) -> bool {
         self.held_key(user).public_key().key_data() == key.key_data()
-            || self.users().get(user).is_some_and(|keys| has(keys, key))
+            || self.users().get(user).is_some_and(|keys| has(keys, &line_start(key)))
     }
 
     /// Whether the server holds this key for this user, or held it before one of the last renewals.
@@ -217,8 +217,9 @@ impl SshKeys {
 
     /// The users who registered this key.
     pub fn registered_by(&self, key: &PublicKey) -> Vec<String> {
+        let start = line_start(key);
         let users = self.users();
-        let has_key = users.iter().filter(|(_, keys)| has(keys, key));
+        let has_key = users.iter().filter(|(_, keys)| has(keys, &start));
         has_key.map(|(name, _)| name.clone()).collect()
     }
 
@@ -262,9 +263,10 @@ impl SshKeys {
         }
         let line = key.to_openssh().map_err(|error| wrong_line(line, &error.to_string()))?;
         let (fingerprint, is_proved) = (fingerprint(&key), registration == Registration::Proved);
+        let start = line_start(&key);
         self.change_all(|users| {
             let elsewhere = users.iter_mut().filter(|(name, _)| *name != user);
-            for (_, keys) in elsewhere.filter(|(_, keys)| has(keys, &key)) {
+            for (_, keys) in elsewhere.filter(|(_, keys)| has(keys, &start)) {
                 if !is_proved {
                     return Err(wrong_line(
                         &line,
@@ -278,7 +280,7 @@ impl SshKeys {
             }
             let keys = users.entry(user.to_owned()).or_default();
             keys.removed.retain(|known| *known != fingerprint);
-            if has(keys, &key) {
+            if has(keys, &start) {
                 keys.unproved.retain(|known| !is_proved || *known != fingerprint);
                 return Ok(());
             }
@@ -363,8 +365,19 @@ impl SshKeys {
     }
 }
 
-fn has(keys: &UserKeys, key: &PublicKey) -> bool {
-    keys.public_keys().any(|known| known.key_data() == key.key_data())
+/// How each line of this key begins: all but its comment.
+fn line_start(key: &PublicKey) -> String {
+    PublicKey::new(key.key_data().clone(), String::new()).to_openssh().unwrap_or_default()
+}
+
+/// Whether the key whose lines begin so is among these. No line of theirs is read for that: anybody who connects with some key has
+/// it looked for among those of all users.
+fn has(keys: &UserKeys, start: &str) -> bool {
+    let is_of_key = |line: &String| {
+        let comment = line.strip_prefix(start);
+        comment.is_some_and(|comment| comment.is_empty() || comment.starts_with(' '))
+    };
+    !start.is_empty() && keys.keys.iter().any(is_of_key)
 }
 
 /// `SHA256:…`

@@ -88,6 +88,19 @@ fn key_that_another_has_registered_is_refused_unless_it_is_proved() {
 }
 
 #[test]
+fn key_is_the_same_with_any_comment_and_no_other_whose_line_goes_on() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let store = keys(dir.path());
+    let bare = ADA.rsplit_once(' ').expect("a comment").0;
+    store.add("ada", bare, Registration::Proved, &[]).expect("added");
+    assert_eq!(store.registered_by(&read_line(ADA).expect("a key")), ["ada"]);
+    let key = read_line(bare).expect("a key");
+    let longer = UserKeys { keys: vec![format!("{bare}A")], ..UserKeys::default() };
+    store.users().insert("eve".into(), longer);
+    assert_eq!(store.registered_by(&key), ["ada"]);
+}
+
+#[test]
 fn key_that_was_removed_is_known_until_it_is_registered_again() {
     let dir = tempfile::tempdir().expect("a folder");
     let key = read_line(ADA).expect("a key");

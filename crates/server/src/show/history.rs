@@ -10,7 +10,7 @@ use model::private_data::PrivateKind;
 use model::reason::Refusal;
 use model::record::{HistoryOrder, JobRecord};
 use std::collections::{HashMap, HashSet};
-use store::books::{BooksError, RecordTest};
+use store::books::{ANSWER_BYTES_MAX, BooksError, RecordTest};
 use wire::client::HistoryFilter;
 
 /// The most records that one `sacct` gets.
@@ -20,7 +20,7 @@ pub const HISTORY_MAX: u32 = 1_000_000;
 const PAGE: usize = 2_000;
 
 /// The jobs whose records are made at once: nobody waits longer for the state.
-const JOBS_AT_ONCE: usize = 200;
+pub const JOBS_AT_ONCE: usize = 200;
 
 /// Records of the books, and of jobs in the state that the books do not have: each attempt once.
 pub fn history(
@@ -120,11 +120,12 @@ fn query(shared: &Shared, wanted: &HistoryFilter) -> Result<Vec<JobRecord>, Refu
     }
     let entries = reader().entries(wanted).map_err(failed)?;
     let mut records = Vec::new();
+    let mut bytes_left = ANSWER_BYTES_MAX;
     for page in entries.chunks(PAGE) {
         if records.len() >= limit {
             break;
         }
-        records.extend(reader().records(wanted, page).map_err(failed)?);
+        records.extend(reader().records(wanted, page, &mut bytes_left).map_err(failed)?);
     }
     // The entries are in the order of which a limit leaves the first.
     records.truncate(limit);

@@ -21,10 +21,12 @@ use wire::job_list::ListWriter;
 use wire::listing::ListingQuery;
 use wire::view::{ArrayView, JobView};
 
-/// The most rows that one answer expands pending array tasks into.
+/// The most rows that one answer expands pending array tasks into, and the bytes of an answer from which on it expands no more: each row
+/// repeats the name of its job, and what that depends on.
 const EXPANDED_MAX: usize = 1_000_000;
+const EXPANDED_BYTES_MAX: usize = 256 << 20;
 
-/// Jobs that are encoded under one read lock, before the writer may go on.
+/// Jobs whose views are made under one read lock, before the writer may go on.
 const CHUNK: usize = 1024;
 
 /// The longest listing that is made here; beyond it the client gets the views and makes the listing itself.
@@ -38,6 +40,20 @@ pub enum EncodedAnswer {
     Lines(Vec<u8>),
 }
 
+/// The lines that are asked for; `None` where none are, or where they cannot be made here.
+pub fn lines(
+    shared: &Shared,
+    by: &Principal,
+    wanted: &JobsQuery,
+    estimates: Option<&Estimates>,
+    now: Timestamp,
+) -> Result<Option<EncodedAnswer>, Refusal> {
+    let Some(asked) = &wanted.lines else { return Ok(None) };
+    let list = List { shared, wanted, estimates, now, chosen: choose(shared, by, wanted)? };
+    Ok(list.lines(asked).map(|lines| EncodedAnswer::Lines(lines.into_bytes())))
+}
+
+/// The jobs as views, in JSON.
 pub fn jobs(
     shared: &Shared,
     by: &Principal,
@@ -46,10 +62,6 @@ pub fn jobs(
     now: Timestamp,
 ) -> Result<EncodedAnswer, Refusal> {
     let list = List { shared, wanted, estimates, now, chosen: choose(shared, by, wanted)? };
-    let lines = wanted.lines.as_ref().and_then(|lines| list.lines(lines));
-    if let Some(lines) = lines {
-        return Ok(EncodedAnswer::Lines(lines.into_bytes()));
-    }
     let failed = |e: serde_json::Error| Refusal::Other(format!("the jobs cannot be written: {e}"));
     list.views().map(EncodedAnswer::Json).map_err(failed)
 }
@@ -132,7 +144,8 @@ impl List<'_> {
     fn views(&self) -> serde_json::Result<Vec<u8>> {
         let cache = RefCell::new(ViewCache::default());
         let mut list = ListWriter::default();
-        let mut rows_left = EXPANDED_MAX;
+        let mut room = ExpansionRoom { rows: EXPANDED_MAX, bytes: EXPANDED_BYTES_MAX };
+        let mut views = Vec::with_capacity(CHUNK.min(self.chosen.len()));
         for some in self.chosen.chunks(CHUNK) {
             let state = self.shared.read();
             let jobs = JobViews::new(self.shared, &state, self.now, self.wanted.detail, &cache);
@@ -142,21 +155,48 @@ impl List<'_> {
                     (Some(pending), true) => Some(tasks.as_ref().unwrap_or(&pending.indices)),
                     _ => None,
                 };
-                let Some(indices) = expanded else {
-                    list.push(&jobs.job(job, tasks.as_ref()))?;
-                    continue;
-                };
-                let mut view = jobs.job(job, None);
-                for index in indices.iter().take(rows_left) {
-                    let index = Some(index);
-                    let one = ArrayView { array: job.id, index, pending: None, throttle: None };
-                    view.array = Some(Box::new(one));
-                    list.push(&view)?;
-                    rows_left -= 1;
+                let shown = tasks.as_ref().filter(|_| expanded.is_none());
+                views.push((jobs.job(job, shown), expanded));
+            }
+            drop(jobs);
+            drop(state);
+            // One array may be thousands of rows: nobody waits for the state while they are written.
+            for (view, expanded) in views.drain(..) {
+                match expanded {
+                    Some(indices) => room.push(&mut list, view, indices)?,
+                    None => list.push(&view)?,
                 }
             }
         }
         list.answer(self.now)
+    }
+}
+
+/// What an answer has room for of tasks that are expanded: rows, and bytes of all rows.
+struct ExpansionRoom {
+    rows: usize,
+    bytes: usize,
+}
+
+impl ExpansionRoom {
+    /// A row for each of these tasks of an array, as far as there is room.
+    fn push(
+        &mut self,
+        list: &mut ListWriter,
+        mut view: JobView,
+        indices: &IndexSet,
+    ) -> serde_json::Result<()> {
+        for index in indices.iter() {
+            if self.rows == 0 || list.row_bytes() >= self.bytes {
+                return Ok(());
+            }
+            let index = Some(index);
+            let one = ArrayView { array: view.id, index, pending: None, throttle: None };
+            view.array = Some(Box::new(one));
+            list.push(&view)?;
+            self.rows -= 1;
+        }
+        Ok(())
     }
 }
 
@@ -174,4 +214,32 @@ fn choose(shared: &Shared, by: &Principal, wanted: &JobsQuery) -> Result<Vec<Lis
     }
     let chosen = viewer.matching(&wanted.filter).into_iter();
     Ok(chosen.map(|chosen| (chosen.job.clone(), chosen.tasks)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock;
+    use crate::testing::{TestServer, user};
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn tasks_of_an_array_are_expanded_as_far_as_an_answer_has_room() {
+        let server = TestServer::start().await;
+        server.node_up().await;
+        server.submit("name: wide").await.expect("a job");
+        let wanted = JobsQuery::default();
+        let views = job_views(&server.shared, &user(), &wanted, None, clock::now(), |_| ());
+        let view = views.expect("views").remove(0);
+        let indices = IndexSet::from_range(0, 999);
+        let written = |rows: usize, bytes: usize| {
+            let (mut list, mut room) = (ListWriter::default(), ExpansionRoom { rows, bytes });
+            room.push(&mut list, view.clone(), &indices).expect("rows");
+            (room.rows, list.row_bytes())
+        };
+        let (left, whole) = written(2000, usize::MAX);
+        assert_eq!(left, 1000, "all of them have room");
+        assert_eq!(written(10, usize::MAX).0, 0);
+        let (left, half) = written(2000, whole / 2);
+        assert!(left > 1000 && half < whole, "{left} {half} {whole}");
+    }
 }

@@ -62,10 +62,11 @@ pub async fn test_submit(
         Some(Err(why)) => return never(NeverFits::Waits(Box::new(why))),
         None => return Err(Refusal::Other("the server has no time for estimates now".into())),
     };
+    let is_shown_nodes = Viewer::new(&shared.read(), &by).nodes();
     let tested = |one: Estimate| SubmitForecast {
         job: Some(one.job),
         start: one.start,
-        nodes: one.nodes,
+        nodes: if is_shown_nodes { one.nodes } else { Vec::new() },
         cpus: one.cpus,
         partition: names[one.partition as usize].clone(),
     };

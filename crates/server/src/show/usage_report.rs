@@ -3,11 +3,13 @@
 use crate::clock;
 use crate::shared::Shared;
 use crate::show::activity_history;
+use crate::show::history::JOBS_AT_ONCE;
 use cluster::authorise::{Act, authorise};
 use cluster::books;
 use cluster::visibility::Viewer;
 use model::account::Association;
 use model::activity::ActivityFilter;
+use model::id::JobId;
 use model::node::AdminState;
 use model::outage::outages;
 use model::principal::Principal;
@@ -18,7 +20,7 @@ use model::time::Timestamp;
 use model::tres::{Tres, TresKind};
 use model::usage_report::{ClusterUsage, UsageQuery, UsageReport, UsageSum, held, overlap_s};
 use std::collections::{BTreeMap, HashMap};
-use store::books::{AttemptKey, RecordTest};
+use store::books::{ANSWER_BYTES_MAX, AttemptKey, RecordTest};
 
 /// The records that are read at once: others read the books in between.
 const PAGE: usize = 2_000;
@@ -85,13 +87,16 @@ impl Sums<'_> {
         };
         let searched = if self.whole.is_some() { &of_period } else { self.wanted };
         let key = |r: &JobRecord| (r.job, r.attempt, r.array_pending.clone());
-        let mut alive: HashMap<_, JobRecord> = {
+        let ids: Vec<JobId> = shared.read().jobs.keys().copied().collect();
+        let (now, test) = (clock::now(), RecordTest::new(searched));
+        let mut alive: HashMap<_, JobRecord> = HashMap::new();
+        for page in ids.chunks(JOBS_AT_ONCE) {
             let state = shared.read();
-            let now = clock::now();
-            let test = RecordTest::new(searched);
-            let records = state.jobs.values().map(|job| books::record_at(&state, job.id, now));
-            records.filter(|record| test.matches(record)).map(|r| (key(&r), r)).collect()
-        };
+            // One that has left memory since is in the books.
+            let known = page.iter().filter(|id| state.jobs.contains_key(*id));
+            let records = known.map(|id| books::record_at(&state, *id, now));
+            alive.extend(records.filter(|record| test.matches(record)).map(|r| (key(&r), r)));
+        }
         if !names_jobs(self.wanted) {
             return self.read_totals(shared, by, alive.into_values().collect());
         }
@@ -107,7 +112,9 @@ impl Sums<'_> {
             });
         }
         for page in entries.chunks(PAGE) {
-            let records = reader().records(searched, page).map_err(failed)?;
+            // Those of a page are held, and not all.
+            let mut bytes_left = ANSWER_BYTES_MAX;
+            let records = reader().records(searched, page, &mut bytes_left).map_err(failed)?;
             records.iter().for_each(|record| drop(alive.remove(&key(record))));
             self.add(shared, by, records.iter());
         }

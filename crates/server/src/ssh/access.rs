@@ -99,10 +99,14 @@ pub fn find(shared: &Shared, login: &str, key: &PublicKey) -> Option<Access> {
     block_in_place(|| {
         let login = Login::parse(login);
         let is_name = matches!(login, Login::Run(_));
+        let found = candidates(shared, &login);
+        if found.is_empty() {
+            return None;
+        }
         let registered = shared.ssh_keys.registered_by(key);
-        let mut opened = candidates(shared, &login).into_iter().filter_map(|one| {
+        let mut opened = found.into_iter().filter_map(|one| {
             settle_held_key(shared, &one.owner.name);
-            let by = who(shared, &one, key, is_name)?;
+            let by = who(shared, &one, key, is_name, &registered)?;
             let is_others = |name: &String| *name != by.name;
             let is_unproved = || shared.ssh_keys.is_unproved(&by.name, key);
             if is_name && (registered.iter().any(is_others) || is_unproved()) {
@@ -170,8 +174,14 @@ fn booked(shared: &Shared, job: JobId, rank: u32) -> Option<Candidate> {
 }
 
 /// Who proves with this key that they may enter the job: its owner, or root. The key of the run alone opens it by its number,
-/// not by a name: dstack's client gives the number.
-fn who(shared: &Shared, one: &Candidate, key: &PublicKey, by_name: bool) -> Option<Principal> {
+/// not by a name: dstack's client gives the number. `registered`: the users who registered the key.
+fn who(
+    shared: &Shared,
+    one: &Candidate,
+    key: &PublicKey,
+    by_name: bool,
+    registered: &[String],
+) -> Option<Principal> {
     const ROOT: &str = "root";
     let of_nodes = |attempt| shared.ssh_keys.is_key_of_attempt(attempt, key);
     let is_runs = || is_key_of_run(shared, one, key) || one.run_attempt.is_some_and(of_nodes);
@@ -182,9 +192,8 @@ fn who(shared: &Shared, one: &Candidate, key: &PublicKey, by_name: bool) -> Opti
     if shared.ssh_keys.is_key_of(ROOT, key) {
         return Some(principal::server_principal());
     }
-    let others = shared.ssh_keys.registered_by(key);
     let known = |name: &String| principal::of_name(name).map(principal::with_own_role);
-    others.iter().filter_map(known).find(|by| may_enter(shared, by, one))
+    registered.iter().filter_map(known).find(|by| may_enter(shared, by, one))
 }
 
 /// Whether the run was applied with this key: `dstack apply` with an identity file.

@@ -20,6 +20,10 @@ const MARK_BYTES: usize = 4 << 20;
 const ALL_MARK_BYTES: usize = 256 << 20;
 /// A client that keeps to its windows has no more: the mark, and each channel's window given once more.
 const MOST_BYTES: usize = MARK_BYTES + CHANNELS_MAX * 2 * WINDOW_BYTES as usize;
+/// Clients that keep to their windows have no more all together. From here on one that has more than a little is ended: changes of a
+/// window's size, and clients that heed no window, are slowed down by none.
+const ALL_MOST_BYTES: usize = 1 << 30;
+const LITTLE_BYTES: usize = 64 << 10;
 /// What an item counts for beside its bytes.
 const ITEM_BYTES: usize = 64;
 /// The pause after each packet of a client that was slowed down.
@@ -46,10 +50,11 @@ impl InputLimit {
     /// `None` for a client that does not keep to its windows.
     pub fn add(&self, bytes: usize) -> Option<Queued> {
         let bytes = bytes + ITEM_BYTES;
-        let before = self.queued.fetch_add(bytes, Ordering::Relaxed);
-        self.of_all.fetch_add(bytes, Ordering::Relaxed);
+        let own = self.queued.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let all = self.of_all.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let queued = Queued { bytes, limit: self.clone() };
-        (before + bytes <= MOST_BYTES).then_some(queued)
+        let most = if all > ALL_MOST_BYTES { LITTLE_BYTES } else { MOST_BYTES };
+        (own <= most).then_some(queued)
     }
 
     pub fn is_past_mark(&self) -> bool {
@@ -82,6 +87,21 @@ mod tests {
         assert_eq!(limit.window(), TRICKLE_BYTES);
         drop(first);
         assert_eq!(limit.window(), WINDOW_BYTES);
+    }
+
+    #[test]
+    fn clients_of_many_connections_have_a_bound_together_and_a_quiet_one_stays() {
+        let (endpoint, connections) = (InputLimit::default(), 100);
+        let fill = |_| {
+            let own = endpoint.of_another();
+            std::iter::from_fn(move || own.add(32 << 10)).collect::<Vec<Queued>>()
+        };
+        let held: Vec<Vec<Queued>> = (0..connections).map(fill).collect();
+        let all = endpoint.of_all.load(Ordering::Relaxed);
+        assert!(all <= ALL_MOST_BYTES + connections * LITTLE_BYTES, "{all}");
+        assert!(endpoint.of_another().add(1000).is_some());
+        drop(held);
+        assert_eq!(endpoint.of_all.load(Ordering::Relaxed), 0);
     }
 
     #[test]

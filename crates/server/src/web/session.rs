@@ -21,9 +21,14 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::timeout;
 
 /// A token is far shorter.
 const BODY_BYTES_MAX: usize = 4 << 10;
+
+/// How long a browser may take to send it: whoever has no token yet keeps no connection by it.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Deserialize)]
 struct SignIn {
@@ -40,7 +45,7 @@ pub async fn sign_in(State(shared): State<Arc<Shared>>, request: Request) -> Web
     };
     let is_loopback = *is_loopback;
     let (head, content) = request.into_parts();
-    let asked: SignIn = read(&whole(content).await?)?;
+    let asked: SignIn = read(&whole(content, BODY_TIMEOUT).await?)?;
     let hash = token::hash(&asked.token);
     authenticate::prepare_account(&shared, &hash, is_loopback).await;
     let by = authenticate::of_token_hash(&shared, &hash, is_loopback).map_err(|why| {
@@ -67,12 +72,14 @@ pub(super) async fn open(
     opened.map_err(|why| WebRefusal::new(StatusCode::SERVICE_UNAVAILABLE, why.to_string()))
 }
 
-async fn whole(content: Body) -> Result<body::Bytes, WebRefusal> {
+async fn whole(content: Body, limit: Duration) -> Result<body::Bytes, WebRefusal> {
+    let late = |_| WebRefusal::new(StatusCode::REQUEST_TIMEOUT, "the token did not come in time");
     let too_long = |_| {
         let text = format!("expected a token, in at most {BODY_BYTES_MAX} bytes");
         WebRefusal::new(StatusCode::PAYLOAD_TOO_LARGE, text)
     };
-    body::to_bytes(content, BODY_BYTES_MAX).await.map_err(too_long)
+    let read = timeout(limit, body::to_bytes(content, BODY_BYTES_MAX)).await;
+    read.map_err(late)?.map_err(too_long)
 }
 
 /// `GET /api/web/session`: who is signed in.
@@ -127,5 +134,19 @@ pub(super) fn set_cookie(response: &mut Response, value: &str, is_loopback: bool
     let line = format!("{SESSION}={value}; Path=/; HttpOnly; SameSite=Strict{secure}");
     if let Ok(line) = HeaderValue::from_str(&line) {
         response.headers_mut().append(header::SET_COOKIE, line);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::convert::Infallible;
+
+    #[tokio::test]
+    async fn sign_in_that_is_never_sent_is_given_up() {
+        let never = futures_util::stream::pending::<Result<body::Bytes, Infallible>>();
+        let refused = whole(Body::from_stream(never), Duration::from_millis(1)).await;
+        let status = refused.map(|_| ()).map_err(|why| why.status);
+        assert_eq!(status, Err(StatusCode::REQUEST_TIMEOUT));
     }
 }

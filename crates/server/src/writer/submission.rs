@@ -9,6 +9,7 @@ use model::id::BlobRef;
 use model::principal::{Principal, Role};
 use model::reason::Refusal;
 use model::run::{BlobBytes, JobSpec, Launch, LaunchKind};
+use std::collections::HashSet;
 use std::sync::Arc;
 use store::BlobId;
 use wire::byte_text::ByteText;
@@ -21,6 +22,7 @@ const ORDER_TEXT_MAX: usize = wire::frame::PAYLOAD_MAX - (2 << 20);
 /// Refuses what no order could carry and what no node would unpack. It may take long, and needs no state: nobody is to hold
 /// it meanwhile.
 pub fn check_texts(submission: &Submission) -> Result<(), Refusal> {
+    std::iter::once(&submission.spec).chain(&submission.het_components).try_for_each(check_spec)?;
     let further = submission.group_texts.iter().map(|texts| texts.script.len());
     let size = submission.script.as_ref().map_or(0, ByteText::len);
     let size = further.fold(size, usize::max);
@@ -43,6 +45,14 @@ pub fn check_texts(submission: &Submission) -> Result<(), Refusal> {
     }
     let texts = [script, environment.as_bytes(), step_text.as_bytes()];
     fits_an_order(texts.into_iter(), workspace_bytes)
+}
+
+/// Holds a specification to the bounds of its fields. A reader of JSON takes a list of values for a structure as well, in
+/// which the check of a call finds no names of fields.
+fn check_spec(spec: &JobSpec) -> Result<(), Refusal> {
+    bounds::JOB_NAME_BYTES.hold(spec.name.len())?;
+    bounds::COMMENT_BYTES.hold(spec.comment.as_ref().map_or(0, String::len))?;
+    bounds::SECRET_VARIABLES.hold(spec.launch.secret_variables.len())
 }
 
 /// Groups of replicas bring a script and an environment each, and nothing else does.
@@ -89,9 +99,9 @@ fn set_owner(
             Arc::new(Principal { role: Role::User, token_limit: None, ..by.clone() });
     }
     let Submission { spec, het_components, registry_auth, .. } = submission;
-    let known = &spec.launch.secret_variables;
+    let known: HashSet<&String> = spec.launch.secret_variables.iter().collect();
     let of_others = het_components.iter().flat_map(|other| &other.launch.secret_variables);
-    if let Some(variable) = of_others.into_iter().find(|variable| !known.contains(variable)) {
+    if let Some(variable) = of_others.into_iter().find(|variable| !known.contains(*variable)) {
         let text = "expected with the first component, whose environment all of them have";
         return Err(Refusal::Other(format!("--secret of {variable}: {text}")));
     }

@@ -141,8 +141,10 @@ fn slurm_conf(dir: &Path, findings: &mut Findings) {
     }
     let line = |line: String| format!("{}/{line}", dir.display());
     match projects_file::read(dir) {
-        Ok(file) => {
-            findings.notices.extend(file.into_iter().flat_map(|file| file.notices).map(line));
+        Ok(None) => {}
+        Ok(Some(file)) => {
+            findings.errors.extend(file.refused.into_iter().map(line));
+            findings.notices.extend(file.notices.into_iter().map(line));
         }
         Err(why) => findings.errors.push(line(why)),
     }

@@ -50,6 +50,15 @@ pub fn local_of(port: &PortForward) -> Result<(u16, u16), VerbError> {
     Ok((local, port.of_run))
 }
 
+/// The same at a further attempt of the run. A free port that was found `before` is taken again, unless something listens there
+/// now: whoever uses it need not look for another.
+pub fn local_again(port: &PortForward, before: Option<u16>) -> Result<(u16, u16), VerbError> {
+    match before.filter(|local| port.local.is_none() && refusal(*local).is_none()) {
+        Some(local) => Ok((local, port.of_run)),
+        None => local_of(port),
+    }
+}
+
 fn free_port() -> std::io::Result<u16> {
     Ok(TcpListener::bind((LOOPBACK, 0))?.local_addr()?.port())
 }
@@ -71,6 +80,17 @@ mod tests {
         for bad in ["", "0", "a", "80:", ":80", "1:2:3", "65536", "80:0"] {
             assert!(parse(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn port_of_before_is_another_where_something_listens_or_the_configuration_names_one() {
+        let any = PortForward { of_run: 80, local: None };
+        let listener = TcpListener::bind((LOOPBACK, 0)).expect("a free port");
+        let first = listener.local_addr().expect("its address").port();
+        let other = local_again(&any, Some(first)).expect("another");
+        assert!(other.0 != first && other.1 == 80, "{other:?}");
+        let said = PortForward { of_run: 80, local: Some(8080) };
+        assert_eq!(local_again(&said, Some(first)).expect("the one"), (8080, 80));
     }
 
     #[test]

@@ -95,6 +95,13 @@ fn root_private_data_hides_the_jobs_and_the_cluster_from_a_second_user() {
         let told = ["gpu", "node1", "of memory", "asked"].iter().any(|t| said.stderr.contains(t));
         assert!(!told, "{asked}: {}", said.stderr);
     }
+    // When a job would start is told, and not where.
+    let test = "sbatch --test-only -n 1 --wrap true";
+    let said = cluster.shell_as(OTHER, test);
+    let told = said.stderr.contains(" using 1 processors in partition gpu\n");
+    assert!(said.code == 0 && told, "{said:?}");
+    let said = cluster.shell_as(OPERATOR, test);
+    assert!(said.stderr.contains(" using 1 processors on nodes node"), "{said:?}");
     cluster.shell_as(OTHER, &format!("scancel {job}"));
     cluster.shell_as(OTHER, "scancel -u man");
     cluster.await_state(job, "RUNNING");

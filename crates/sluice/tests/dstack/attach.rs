@@ -89,11 +89,11 @@ fn speaking_port() -> u16 {
 #[test]
 fn up_ports_of_a_run_come_back_with_its_next_attempt_and_with_a_new_server() {
     let cluster = Cluster::up(TWO_NODES);
-    let (inside, local) = (speaking_port(), free_port());
+    let (inside, local, anywhere) = (speaking_port(), free_port(), speaking_port());
     let command = "echo x >> tries; n=$(wc -l < tries); \
                    until [ -e end$n ]; do sleep 0.1; done; [ $n = 2 ]";
     let text = format!(
-        "type: task\nname: tried\ncommands: [{command:?}]\nports: ['{local}:{inside}']\n\
+        "type: task\nname: tried\ncommands: [{command:?}]\nports: ['{local}:{inside}', '*:{anywhere}']\n\
          retry: {{on_events: [error]}}\n{RESOURCES}\n"
     );
     cluster.write("task.dstack.yml", &text);
@@ -121,6 +121,16 @@ fn up_ports_of_a_run_come_back_with_its_next_attempt_and_with_a_new_server() {
     await_port(2);
     cluster.kill_alone("server");
     await_port(3);
+    // A port that may be any of this machine's is the same one again. Between two attempts it is free, and another test may have it
+    // once: not each time.
+    let leads = format!(" leads to port {anywhere} of tried");
+    let places = until("each attempt's was said", || {
+        let notes = cluster.read("notes");
+        let places = notes.lines().filter_map(|line| line.strip_suffix(leads.as_str()));
+        let places: Vec<String> = places.map(str::to_owned).collect();
+        (places.len() >= 3).then_some(places)
+    });
+    assert!(places[1..].contains(&places[0]), "{places:?}");
     cluster.write("end2", "");
     let ended = until("the client ends with the run", || attached.0.try_wait().expect("its state"));
     assert!(ended.success(), "{ended:?}: {}", cluster.read("notes"));

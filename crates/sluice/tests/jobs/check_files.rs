@@ -164,6 +164,10 @@ fn config_yml_beside_slurm_conf_is_checked_with_it() {
         assert!(good && said.contains("/config.yml: `plugins` has no effect here"), "{said}");
         assert!(!said.contains("`projects`"), "{said}");
     }
+    write(&format!("{{type: runpod, creds: {{type: api_key, api_key: hush}}}}, {lambda}"));
+    let (said, good) = check(dir.path(), &["."]);
+    let line = "./config.yml: project main: backend: type: \"runpod\": expected aws";
+    assert!(!good && said.starts_with(line) && !said.contains("hush"), "{said}");
     write(&format!("{lambda}, {aws}"));
     let (said, good) = check(dir.path(), &["."]);
     let line = "./config.yml: project main: backend: cloud.vpc_ids: \"eu-west-2\": expected";

@@ -174,6 +174,9 @@ fn root_words_and_folders_that_are_not_utf_8_reach_a_container_as_they_are() {
         r#"srun -Q --container="./$G.root" "$G" "$G""#.to_owned(),
         format!(r#"sbatch -W -Q {container} -o said words.sh "$G" >&2; cat said"#),
         format!(
+            r#"srun -Q {container} --container-save="$G.tar" true; printf %s "$(basename gr*n.tar .tar)""#
+        ),
+        format!(
             r#"mkdir "$G"; cd "$G"; srun -Q {container} sh -c 'pwd > p; printf %s "$(tail -c 5 p)"'"#
         ),
     ] {

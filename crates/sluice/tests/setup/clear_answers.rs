@@ -68,6 +68,10 @@ fn up_queue_of_a_user_who_does_not_exist_says_so() {
     let said = cluster.sluice(&["squeue", "-h", "-u", "no-such-user"]);
     assert_eq!(said.stderr, "squeue: error: Invalid user: no-such-user\n");
     assert_eq!(said.stdout, "");
+    let said = cluster.shell("squeue -u no-such-user 2>&1").ok();
+    let (first, header) = said.split_once('\n').expect("two lines");
+    assert_eq!(first, "squeue: error: Invalid user: no-such-user");
+    assert!(header.trim_start().starts_with("JOBID "), "{said}");
     let known = cluster.sluice(&["squeue", "-h", "-u", "daemon"]);
     assert_eq!((known.code, known.stderr.as_str()), (0, ""));
     let said = cluster.sluice(&["squeue", "-p", "gpu,gpus", "-w", "node[1,9]"]);

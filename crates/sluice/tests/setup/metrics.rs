@@ -164,6 +164,55 @@ fn dashboard_is_one_that_grafana_and_prometheus_read() {
     assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
 }
 
+/// Of several servers each is scraped, and all of them have the jobs and the nodes.
+#[test]
+fn dashboard_counts_what_several_servers_show_once() {
+    if !has("promtool") {
+        return;
+    }
+    let dashboard: serde_json::Value = serde_json::from_str(DASHBOARD).expect("JSON");
+    let shown = [
+        ("sluice_jobs", "state=\"running\"", 4),
+        ("sluice_node_load1", "node=\"n1\"", 6),
+        ("sluice_node_cpus", "node=\"n1\"", 2),
+        // Prometheus renames a label `job` of a series: that name is its own.
+        ("sluice_job_cpus", "exported_job=\"7\"", 2),
+        ("sluice_job_info", "exported_job=\"7\",user=\"ada\"", 1),
+        ("sluice_job_cpus", "exported_job=\"8\"", 3),
+        ("sluice_job_info", "exported_job=\"8\",user=\"ada\"", 1),
+    ];
+    let series = shown.iter().flat_map(|(name, labels, value)| {
+        ["first:6820", "second:6820"].map(|server| {
+            let series = format!("{name}{{job=\"sluice\",instance=\"{server}\",{labels}}}");
+            serde_json::json!({"series": series, "values": format!("{value}x10")})
+        })
+    });
+    let expected = [
+        ("Jobs by state", "{job=\"sluice\",state=\"running\"}", 4),
+        ("Load of nodes over their CPUs", "{job=\"sluice\",node=\"n1\"}", 3),
+        ("CPUs granted by user", "{user=\"ada\"}", 5),
+    ];
+    let panels = dashboard["panels"].as_array().expect("panels");
+    let asked = expected.iter().map(|(title, labels, value)| {
+        let panel = panels.iter().find(|panel| panel["title"] == *title).expect("a panel");
+        serde_json::json!({
+            "expr": panel["targets"][0]["expr"],
+            "eval_time": "5m",
+            "exp_samples": [{"labels": labels, "value": value}],
+        })
+    });
+    let series: Vec<serde_json::Value> = series.collect();
+    let asked: Vec<serde_json::Value> = asked.collect();
+    let test =
+        serde_json::json!({"interval": "1m", "input_series": series, "promql_expr_test": asked});
+    let folder = tempfile::tempdir().expect("scratch folder");
+    let file = folder.path().join("dashboard.yml");
+    // JSON is YAML.
+    std::fs::write(&file, serde_json::json!({"tests": [test]}).to_string()).unwrap();
+    let said = Command::new("promtool").args(["test", "rules"]).arg(&file).output().unwrap();
+    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+}
+
 #[test]
 fn up_prometheus_scrapes_the_server() {
     if !has("prometheus") {

@@ -2,6 +2,7 @@
 //! a field's name, its form in v0.0.38, its form since v0.0.40, and where its value comes from.
 
 use super::Version;
+use model::bounds::{CUT_MARK, cut_end};
 use model::time::{TimeLimit, Timestamp};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Value, json};
@@ -156,11 +157,14 @@ pub struct Field<T> {
     /// The versions that have it, of those for which there is a form.
     first: Version,
     last: Version,
+    /// No bound of a list cuts it.
+    is_whole: bool,
     value: ValueOf<T>,
 }
 
 pub const fn field<T>(name: &'static str, plain: Form, typed: Form, value: ValueOf<T>) -> Field<T> {
-    Field { name, plain, typed, first: Version::V38, last: Version::V42, value }
+    let (first, last) = (Version::V38, Version::V42);
+    Field { name, plain, typed, first, last, is_whole: false, value }
 }
 
 impl<T> Field<T> {
@@ -174,12 +178,51 @@ impl<T> Field<T> {
         Self { last, ..self }
     }
 
+    /// Lists have it whole, whatever room there is: what the server itself has written, and clients take apart.
+    pub const fn whole(self) -> Self {
+        Self { is_whole: true, ..self }
+    }
+
     fn form(&self, version: Version) -> Form {
         if version < self.first || version > self.last {
             return Form::Absent;
         }
         if version.is_typed() { self.typed } else { self.plain }
     }
+}
+
+/// A longer text counts in a list, and is cut to this length where there is no room for it.
+const SHORT_TEXT_BYTES: usize = 512;
+
+/// What is left of the bytes that a list has for long texts. Jobs of one array have them in common, and an answer repeats them for each.
+pub struct TextRoom(std::cell::Cell<usize>);
+
+impl TextRoom {
+    pub fn new(bytes: usize) -> Self {
+        Self(std::cell::Cell::new(bytes))
+    }
+
+    /// The value, cut where it is a long text for which there is no room.
+    fn fit<'a>(&self, cell: Cell<'a>) -> Cell<'a> {
+        match cell {
+            Cell::Text(word) if word.len() > SHORT_TEXT_BYTES => {
+                // JSON writes most of these as six bytes.
+                let controls = word.bytes().filter(u8::is_ascii_control).count();
+                match self.0.get().checked_sub(word.len() + 5 * controls) {
+                    Some(left) => {
+                        self.0.set(left);
+                        Cell::Text(word)
+                    }
+                    None => Cell::Text(Cow::Owned(cut(&word))),
+                }
+            }
+            other => other,
+        }
+    }
+}
+
+fn cut(text: &str) -> String {
+    format!("{}{CUT_MARK}", &text[..cut_end(text, SHORT_TEXT_BYTES)])
 }
 
 /// One object, written straight from its table.
@@ -191,19 +234,43 @@ pub struct Object<'a, T> {
 
 impl<T> Serialize for Object<'_, T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.write(serializer, None)
+    }
+}
+
+/// One object of a list whose long texts have a bound.
+pub struct Listed<'a, T> {
+    pub object: Object<'a, T>,
+    pub room: Option<&'a TextRoom>,
+}
+
+impl<T> Serialize for Listed<'_, T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.object.write(serializer, self.room)
+    }
+}
+
+impl<T> Object<'_, T> {
+    fn write<S: Serializer>(
+        &self,
+        serializer: S,
+        room: Option<&TextRoom>,
+    ) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         for field in self.fields {
             let form = field.form(self.context.version);
             if form != Form::Absent {
                 let cell = (field.value)(self.context, self.item);
+                let cell = match room {
+                    Some(room) if !field.is_whole => room.fit(cell),
+                    _ => cell,
+                };
                 map.serialize_entry(field.name, &Written { form, cell })?;
             }
         }
         map.end()
     }
-}
 
-impl<T> Object<'_, T> {
     /// The object as a value, for documents that are put together by hand.
     pub fn value(&self) -> Value {
         serde_json::to_value(self).unwrap_or_default()

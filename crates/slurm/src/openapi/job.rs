@@ -101,7 +101,7 @@ pub static JOB: &[Field<JobView>] = &[
     field("network",                    Absent, Plain,  |_, _| text("")),
     field("nice",                       Plain,  Plain,  nice),
     field("node_count",                 Plain,  Set,    |_, j| number(job_text::node_count(j))),
-    field("nodes",                      Plain,  Plain,  |_, j| text(job_text::node_list(j))),
+    field("nodes",                      Plain,  Plain,  |_, j| text(job_text::node_list(j))).whole(),
     field("oversubscribe",              Absent, Plain,  |_, j| Cell::Bool(asked(j).sharing == Sharing::Oversubscribe)).until(Version::V41),
     field("partition",                  Plain,  Plain,  |_, j| text(&*j.partition)),
     field("power",                      Absent, Plain,  |_, _| Cell::Value(json!({"flags": []}))),

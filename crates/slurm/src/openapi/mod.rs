@@ -22,7 +22,7 @@ mod shares;
 pub mod submit;
 pub mod update;
 
-use field::{Context, Object};
+use field::{Context, Listed, Object, TextRoom};
 use model::time::Timestamp;
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
@@ -171,12 +171,15 @@ struct Objects<'a, T> {
     context: &'a Context,
     fields: &'a [field::Field<T>],
     items: &'a [T],
+    /// For long texts; `None` where they have no bound.
+    room: Option<TextRoom>,
 }
 
 impl<T> Serialize for Objects<'_, T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let (context, fields) = (self.context, self.fields);
-        serializer.collect_seq(self.items.iter().map(|item| Object { context, fields, item }))
+        let (context, fields, room) = (self.context, self.fields, self.room.as_ref());
+        let listed = |item| Listed { object: Object { context, fields, item }, room };
+        serializer.collect_seq(self.items.iter().map(listed))
     }
 }
 
@@ -189,14 +192,15 @@ fn printed(cluster: &str, now: Timestamp) -> Context {
 pub fn jobs(out: &mut impl io::Write, cluster: &str, jobs: &[JobView]) -> io::Result<()> {
     // A listing does not say when it was made: what a job began to gain by waiting counts as begun.
     let context = printed(cluster, Timestamp(i64::MAX));
-    let jobs = Objects { context: &context, fields: job::JOB, items: jobs };
+    let jobs = Objects { context: &context, fields: job::JOB, items: jobs, room: None };
     document(out, CONTROLLER, "jobs", &jobs)
 }
 
 /// `sinfo --json`
 pub fn nodes(out: &mut impl io::Write, cluster: &ClusterView) -> io::Result<()> {
     let context = printed(&cluster.name, cluster.now);
-    let nodes = Objects { context: &context, fields: node::NODE, items: &cluster.nodes };
+    let items = &cluster.nodes;
+    let nodes = Objects { context: &context, fields: node::NODE, items, room: None };
     document(out, CONTROLLER, "nodes", &nodes)
 }
 

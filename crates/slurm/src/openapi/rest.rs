@@ -1,7 +1,7 @@
 //! The documents of slurmrestd: it has a path for each, where the commands have none. Each is of one version, which its context has.
 
 use super::accounts::{self, List};
-use super::field::{Context, Field, Number, Object};
+use super::field::{Context, Field, Number, Object, TextRoom};
 use super::license::LICENSE;
 use super::partition::{PARTITION, PartitionTotals};
 use super::reservation::RESERVATION;
@@ -17,6 +17,9 @@ use serde_json::{Map, Value, json};
 use wire::diagnostics::DiagnosticsView;
 use wire::reservation::{LicenseView, ReservationView};
 use wire::view::{AccountsView, ClusterView, JobView, SharesView};
+
+/// The bytes of all long texts in a list: what is longer and has no room is cut, and the rest of each object is there.
+const LONG_TEXTS_BYTES_MAX: usize = 64 << 20;
 
 /// A document as it is sent, or why it could not be written.
 pub type Written = Result<Vec<u8>, serde_json::Error>;
@@ -187,7 +190,8 @@ fn of_controller<T>(context: &Context, key: &str, fields: &[Field<T>], items: &[
         (true, "jobs") => &all,
         (true, _) => &all[..1],
     };
-    written(context, CONTROLLER, key, &Objects { context, fields, items }, more)
+    let room = Some(TextRoom::new(LONG_TEXTS_BYTES_MAX));
+    written(context, CONTROLLER, key, &Objects { context, fields, items, room }, more)
 }
 
 /// `GET …/jobs`, `GET …/jobs/state`, `GET …/job/{job_id}`

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::output::Moment;
-use crate::output::samples::{busy_node, cluster, node, sweep_pending, train};
+use crate::output::samples::{allocation, busy_node, cluster, node, share, sweep_pending, train};
 use model::container::Container;
 use std::sync::Arc;
 
@@ -152,6 +152,27 @@ fn warning_stands_in_documents_of_later_versions() {
         let expected = if version.is_typed() { shown } else { Value::Null };
         assert_eq!(document["warnings"], expected, "{version:?}");
     }
+}
+
+/// The tasks of an array have their texts in common, and each is listed with all of them.
+#[test]
+fn long_texts_of_a_list_are_cut_where_they_would_be_too_many() {
+    let mut job = train();
+    let spec = Arc::make_mut(&mut job.spec);
+    spec.comment = Some("x".repeat(1 << 20));
+    let shares = (1..=40).map(|length| share(&"n".repeat(length), 1, 1, &[], 1));
+    job.allocation = Some(Box::new(allocation(shares.collect())));
+    let written = rest::jobs(&context(Version::V42), &vec![job; 100]);
+    let (_, jobs) = rest_document(written, "jobs");
+    let jobs = jobs.as_array().expect("a list");
+    let lengths: Vec<usize> =
+        jobs.iter().map(|job| job["comment"].as_str().expect("a text").len()).collect();
+    assert_eq!((lengths.len(), lengths[0], lengths[63]), (100, 1 << 20, 1 << 20));
+    assert!(lengths[64..].iter().all(|length| *length == 512), "{lengths:?}");
+    assert!(jobs[99]["comment"].as_str().is_some_and(|text| text.ends_with("x...")));
+    assert_eq!((&jobs[99]["name"], &jobs[99]["job_id"]), (&json!("train"), &json!(3)));
+    let nodes = jobs[99]["nodes"].as_str().expect("a list of nodes");
+    assert!(nodes.len() > 512 && !nodes.contains("..."), "clients take it apart: {nodes}");
 }
 
 #[test]

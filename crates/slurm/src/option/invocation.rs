@@ -10,6 +10,7 @@ use super::parse::{self, Parsed, Question};
 use super::script::{self, Script};
 use super::setting::Setting;
 use super::value::context::ValueContext;
+use crate::words::refusal;
 
 /// Options that hold only for the component of a heterogeneous job or step that has them. All others hold for the following
 /// components too, until one sets them anew. A dependency makes all components wait, whichever has it.
@@ -124,10 +125,18 @@ pub fn batch<S: AsRef<str>>(
         script::read(script_name.as_deref().unwrap_or("stdin"), bytes)?;
 
     let environment = input_variables::settings(Command::Sbatch, caller.variable);
-    let components = settings_by_component(directives, parsed)
+    let settings = settings_by_component(directives, parsed);
+    let is_het = settings.len() > 1;
+    let components = settings
         .iter()
         .map(|(directives, command_line)| {
-            component_options(Command::Sbatch, directives, &environment, command_line, caller)
+            let options =
+                component_options(Command::Sbatch, directives, &environment, command_line, caller)?;
+            // Said here, before an array of each component is held.
+            if is_het && options.array.is_some() {
+                return Err(OptionError::Refused(refusal::INVALID_ARRAY.text));
+            }
+            Ok(options)
         })
         .collect::<Result<Vec<_>, _>>()?;
     let silent = components.iter().any(|options| options.ignore_pbs);

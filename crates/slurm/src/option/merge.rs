@@ -11,6 +11,9 @@ pub(super) const GPUS_PER_TASK_CONFLICT: &str =
 /// Ways to ask for memory, of which a job uses one.
 const MEMORY: [OptionKey; 3] = [OptionKey::Mem, OptionKey::MemPerCpu, OptionKey::MemPerGpu];
 
+/// Options whose values may stand for much, of which the last counts: the others are not read.
+const READ_ONCE: [OptionKey; 3] = [OptionKey::Array, OptionKey::Exclude, OptionKey::Nodelist];
+
 /// All settings in the order in which they take effect: a later one overrides an earlier one of the same key.
 /// `srun` and `salloc` have no script.
 pub fn merge(
@@ -19,9 +22,24 @@ pub fn merge(
     command_line: &[Setting],
 ) -> Result<Vec<Setting>, OptionError> {
     let mut merged = [script, environment, command_line].concat();
+    leave_out_overridden(&mut merged);
     keep_one_kind_of_memory(&mut merged)?;
     refuse_contradictions(&merged)?;
     Ok(merged)
+}
+
+/// Leaves out settings of [`READ_ONCE`] that a later one overrides.
+fn leave_out_overridden(settings: &mut Vec<Setting>) {
+    let mut later: Vec<OptionKey> = Vec::new();
+    settings.reverse();
+    settings.retain(|setting| {
+        let is_overridden = later.contains(&setting.key);
+        if !is_overridden && READ_ONCE.contains(&setting.key) {
+            later.push(setting.key);
+        }
+        !is_overridden
+    });
+    settings.reverse();
 }
 
 /// A memory option of the command line or script replaces all memory options of the environment. More than one is refused.
@@ -118,5 +136,19 @@ mod tests {
             let refused = merge(&settings, &[], &[]).expect_err("contradiction").to_string();
             assert!(refused.starts_with(words), "{one:?} and {other:?}: {refused}");
         }
+    }
+
+    #[test]
+    fn of_values_that_stand_for_much_the_last_alone_is_read() {
+        let script = [
+            setting(OptionKey::Nodelist, "n1", SCRIPT),
+            setting(OptionKey::Array, "0-1", SCRIPT),
+            setting(OptionKey::Nodelist, "n2", SCRIPT),
+            setting(OptionKey::MailType, "END", SCRIPT),
+            setting(OptionKey::MailType, "FAIL", SCRIPT),
+        ];
+        let merged = merge(&script, &[], &[]).expect("no contradiction");
+        let values: Vec<_> = merged.iter().filter_map(|setting| setting.value.as_deref()).collect();
+        assert_eq!(values, ["0-1", "n2", "END", "FAIL"]);
     }
 }

@@ -13,6 +13,10 @@ pub const SCRIPT_BYTES_MAX: usize = model::bounds::SCRIPT_BYTES.most;
 /// Most scripts are shorter, and are read in one piece.
 const SCRIPT_BYTES_USUAL: usize = 4096;
 
+/// The most components of one script, and the words of all its directives: a server that is sent a script reads all of them.
+const COMPONENTS_MAX: usize = 128;
+const WORDS_MAX: usize = 4096;
+
 pub const DIRECTIVE: &str = "#SBATCH";
 /// Directives of other batch systems, which are not read.
 const FOREIGN: [&str; 2] = ["#PBS", "#BSUB"];
@@ -106,10 +110,17 @@ type Header = (Vec<Vec<Word>>, Vec<String>);
 fn header(name: &str, bytes: &[u8]) -> Result<Header, OptionError> {
     let mut components = vec![Vec::new()];
     let mut notes = Vec::new();
+    let mut word_count = 0;
     for (line, number) in bytes.split(|byte| *byte == b'\n').zip(1u32..) {
         let text = os_text::from_bytes(line.to_vec());
         if let Some(directive) = text.strip_prefix(DIRECTIVE) {
             let words = split_words(name, number, directive)?;
+            word_count += words.len();
+            if components.len() > COMPONENTS_MAX || word_count > WORDS_MAX {
+                let most = format!("{COMPONENTS_MAX} components and {WORDS_MAX} words");
+                let text = format!("{name}: line {number}: expected at most {most} of options");
+                return Err(OptionError::failure(text));
+            }
             if words.first().is_some_and(|word| COMPONENT.contains(&word.as_str())) {
                 components.push(Vec::new());
                 continue;

@@ -209,3 +209,17 @@ fn usual_script_is_read_in_one_piece() {
     assert_eq!(load_from(&mut file).expect("memory can be read"), text.as_bytes());
     assert_eq!(file.reads, 2, "the whole of it, and its end");
 }
+
+#[test]
+fn components_and_words_of_directives_are_bounded() {
+    let script = |lines: String| format!("#!/bin/sh\n{lines}#SBATCH -n1\ntrue\n").into_bytes();
+    let components = |count: usize| script("#SBATCH hetjob\n".repeat(count - 1));
+    let read_all = read("job.sh", components(128)).expect("as many as there may be");
+    assert_eq!(read_all.components.len(), 128);
+    assert!(read("job.sh", script("#SBATCH -w n[1-9]\n".repeat(2000))).is_ok());
+    for long in [components(129), script("#SBATCH -w n[1-9]\n".repeat(2100))] {
+        let (said, code) = refusal(&long);
+        assert!(said.contains("expected at most 128 components and 4096 words"), "{said}");
+        assert_ne!(code, 0);
+    }
+}

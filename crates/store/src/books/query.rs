@@ -12,6 +12,10 @@ use super::{BooksError, NOT_ENDED_MS, usage};
 /// The records of one answer where the filter sets no limit of its own.
 pub const RECORDS_MAX: u32 = 1_000_000;
 
+/// The bytes of the records of one answer, as the books have them: they are held whole until it is sent, and one job may have
+/// steps of hundreds of megabytes.
+pub const ANSWER_BYTES_MAX: usize = 4 << 30;
+
 const LAST_ATTEMPT: &str = "entry = (SELECT max(last.entry) FROM jobs AS last
     WHERE last.job_id = jobs.job_id AND last.array_pending = jobs.array_pending)";
 
@@ -133,10 +137,11 @@ pub(super) fn run(
     let mut rows = Rows::new(&moment, filter)?;
     let limit = filter.limit.unwrap_or(RECORDS_MAX) as usize;
     let mut found = Vec::new();
+    let mut bytes_left = ANSWER_BYTES_MAX;
     while found.len() < limit
         && let Some(row) = entries.next().map_err(failed())?
     {
-        found.extend(rows.read(row.get(0).map_err(failed())?)?);
+        found.extend(rows.read(row.get(0).map_err(failed())?, &mut bytes_left)?);
     }
     if filter.order != HistoryOrder::FirstSubmitted {
         found.reverse();
@@ -161,11 +166,12 @@ pub(super) fn records(
     connection: &Connection,
     filter: &HistoryFilter,
     entries: &[i64],
+    bytes_left: &mut usize,
 ) -> Result<Vec<JobRecord>, BooksError> {
     let mut rows = Rows::new(connection, filter)?;
     let mut found = Vec::with_capacity(entries.len());
     for entry in entries {
-        found.extend(rows.read(*entry)?);
+        found.extend(rows.read(*entry, bytes_left)?);
     }
     Ok(found)
 }
@@ -183,13 +189,23 @@ impl<'a> Rows<'a> {
         Ok(Self { select, test: RecordTest::new(filter) })
     }
 
-    fn read(&mut self, entry: i64) -> Result<Option<JobRecord>, BooksError> {
+    /// The record, if the filter wants it: its bytes are taken off those that are left.
+    fn read(
+        &mut self,
+        entry: i64,
+        bytes_left: &mut usize,
+    ) -> Result<Option<JobRecord>, BooksError> {
         let row = self.select.query_row([entry], |row| Ok((row.get(0)?, row.get(1)?)));
         let row: Option<(u32, String)> = row.optional().map_err(BooksError::sql("query"))?;
         let Some((job, text)) = row else { return Ok(None) };
         let record: JobRecord =
             serde_json::from_str(&text).map_err(|source| BooksError::Record { job, source })?;
-        Ok(self.test.matches(&record).then_some(record))
+        if !self.test.matches(&record) {
+            return Ok(None);
+        }
+        let too_long = || BooksError::TooLong { mebibytes: ANSWER_BYTES_MAX >> 20 };
+        *bytes_left = bytes_left.checked_sub(text.len()).ok_or_else(too_long)?;
+        Ok(Some(record))
     }
 }
 

@@ -9,6 +9,10 @@ pub const HEADER_BYTES: usize = 24;
 /// A longer record is damage.
 const RECORD_BYTES_MAX: u32 = 16 << 20;
 
+/// Bytes that are read of what looks like a record, while one is looked for, and is none. The output of a job may look like records
+/// at every fourth byte, and who asks for it says where to begin.
+const FALSE_BYTES_MAX: u64 = 64 << 20;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     pub at: Timestamp,
@@ -72,20 +76,28 @@ pub fn next(file: &dyn DiskFile, place: u64, len: Option<u64>) -> io::Result<Nex
 }
 
 /// Where the first record after `place` begins that can be read. What lies between is at least one record: its header, and
-/// the bytes by which the found one is further in the output.
+/// the bytes by which the found one is further in the output. Nothing where too much looks like one and is none.
 fn find(file: &dyn DiskFile, place: u64, len: Option<u64>) -> io::Result<Option<u64>> {
     let end = file.len()?;
     let rest = end.saturating_sub(place).min((HEADER_BYTES + RECORD_BYTES_MAX as usize) as u64);
     let mut window = vec![0; rest as usize];
     let read = file.read_at(place, &mut window)?;
+    let mut false_bytes = 0;
     for at in 1..read.saturating_sub(HEADER_BYTES - 1) {
         let (header, found) = (Header::parse(&window[at..at + HEADER_BYTES]), place + at as u64);
         let further = len.is_none_or(|len| {
             header.offset.checked_sub(len).is_some_and(|further| further <= at as u64)
         });
         let fits = further && (1..=RECORD_BYTES_MAX).contains(&header.len);
-        if fits && header.end(found) <= end && self::read(file, found)?.is_some() {
+        if !fits || header.end(found) > end {
+            continue;
+        }
+        if self::read(file, found)?.is_some() {
             return Ok(Some(found));
+        }
+        false_bytes += header.end(0);
+        if false_bytes > FALSE_BYTES_MAX {
+            break;
         }
     }
     Ok(None)
@@ -113,4 +125,51 @@ fn checksum(head: &[u8], bytes: &[u8]) -> u32 {
     hasher.update(head);
     hasher.update(bytes);
     hasher.finalize()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    /// A file that is only read, and counts the bytes that were asked for.
+    struct CountedReads {
+        content: Vec<u8>,
+        asked: AtomicU64,
+    }
+
+    impl DiskFile for CountedReads {
+        fn len(&self) -> io::Result<u64> {
+            Ok(self.content.len() as u64)
+        }
+        fn preallocate(&self, _: u64) -> io::Result<()> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+        fn truncate(&self, _: u64) -> io::Result<()> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+        fn write_at(&self, _: u64, _: &[u8]) -> io::Result<()> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+        fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+            self.asked.fetch_add(buffer.len() as u64, Ordering::Relaxed);
+            let rest = self.content.get(offset as usize..).unwrap_or_default();
+            let len = rest.len().min(buffer.len());
+            buffer[..len].copy_from_slice(&rest[..len]);
+            Ok(len)
+        }
+        fn sync_data(&self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn output_that_looks_like_records_everywhere_is_not_read_again_and_again() {
+        // At every fourth byte a length of 16 KiB: four thousand times the file, if all of them were read.
+        let content = [0_u8, 0x40, 0, 0].repeat(256 << 10);
+        let file = CountedReads { content, asked: AtomicU64::new(0) };
+        assert!(matches!(next(&file, 1, None).expect("read"), Next::End));
+        let asked = file.asked.load(Ordering::Relaxed);
+        assert!(asked < 2 * FALSE_BYTES_MAX, "{asked}");
+    }
 }

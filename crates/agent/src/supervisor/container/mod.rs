@@ -69,7 +69,7 @@ use program::Inside;
 use runtime::{Runtime, Traces};
 use runtime_config::{ProcessUser, RuntimeConfig};
 use save::SaveTarget;
-pub(crate) use save::{SAVE, remove_partial};
+pub(crate) use save::{SAVE, remove_partial, save_path};
 pub(crate) use spec::ContainerSpec;
 use std::ffi::CString;
 use std::fs::{self, File};

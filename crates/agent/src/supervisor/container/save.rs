@@ -7,6 +7,7 @@ use super::holder::close_all_but;
 use super::{ContainerSpec, OciProcess, files, node_programs};
 use crate::supervisor::mount_calls::{Tree, open_plain};
 use crate::supervisor::process::credentials::{as_user, become_user};
+use model::os_text;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl, open, openat, renameat};
 use nix::mount::{MsFlags, mount};
@@ -18,7 +19,7 @@ use nix::unistd::{
     read, setgroups, setresgid, setresuid, unlink, unlinkat,
 };
 use serde::{Deserialize, Serialize};
-use std::ffi::{CString, OsStr};
+use std::ffi::{CString, OsStr, OsString};
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
@@ -38,18 +39,23 @@ const REMOVAL_POLL: Duration = Duration::from_millis(5);
 /// The memory that the packer may use, which is the step's.
 const PACKER_MEMORY: &str = "64M";
 
+/// Where the container of a step with this working directory is saved to. Both are texts that stand for bytes.
+pub(crate) fn save_path(work_dir: &str, path: &str) -> PathBuf {
+    Path::new(&*os_text::to_os(work_dir)).join(&*os_text::to_os(path))
+}
+
 /// The place of the image, opened with the user's rights before anything of the container is mounted over it.
 pub(super) struct SaveTarget {
     folder: OwnedFd,
-    name: String,
+    name: OsString,
     path: PathBuf,
 }
 
 impl SaveTarget {
     pub fn open(path: &str, spec: &ContainerSpec) -> Result<SaveTarget, String> {
-        let path = Path::new(spec.work_dir).join(path);
+        let path = save_path(spec.work_dir, path);
         let failed = |why: &str| format!("cannot save the container to {}: {why}", path.display());
-        let name = path.file_name().and_then(OsStr::to_str).map(str::to_owned);
+        let name = path.file_name().map(OsStr::to_os_string);
         let (Some(name), Some(folder)) = (name, path.parent()) else {
             return Err(failed("expected the path of a file"));
         };
@@ -60,7 +66,7 @@ impl SaveTarget {
     }
 
     /// A file beside the place, which takes it when the image is whole.
-    fn partial(&self) -> String {
+    fn partial(&self) -> OsString {
         partial_name(&self.name, Pid::this())
     }
 
@@ -71,31 +77,33 @@ impl SaveTarget {
     fn create(&self, user: &UserIds, mask: u32) -> nix::Result<OwnedFd> {
         let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC;
         let mode = Mode::from_bits_truncate(0o666 & !mask);
-        as_user(user, || openat(&self.folder, self.partial().as_str(), flags, mode))?
+        as_user(user, || openat(&self.folder, self.partial().as_os_str(), flags, mode))?
     }
 
     fn finish(&self, user: &UserIds) -> nix::Result<()> {
-        let (partial, name) = (self.partial(), self.name.as_str());
-        as_user(user, || renameat(&self.folder, partial.as_str(), &self.folder, name))?
+        let (partial, name) = (self.partial(), self.name.as_os_str());
+        as_user(user, || renameat(&self.folder, partial.as_os_str(), &self.folder, name))?
     }
 
     fn remove_partial(&self, user: &UserIds) {
         let partial = self.partial();
-        let remove = || unlinkat(&self.folder, partial.as_str(), UnlinkatFlags::NoRemoveDir);
+        let remove = || unlinkat(&self.folder, partial.as_os_str(), UnlinkatFlags::NoRemoveDir);
         // What cannot be removed is the user's to remove.
         let _ = as_user(user, remove);
     }
 }
 
-fn partial_name(name: &str, saver: Pid) -> String {
-    format!("{name}.partial-{saver}")
+fn partial_name(name: &OsStr, saver: Pid) -> OsString {
+    let mut partial = name.to_os_string();
+    partial.push(format!(".partial-{saver}"));
+    partial
 }
 
 /// Removes what a process that was killed while it saved to this path has left, with the user's rights. Nobody waits for
 /// it: the path may be of a file system that hangs. Should it not come to that, the job's end removes the file
 /// ([`remove_partial_files`]).
 pub(crate) fn remove_partial(saver: Pid, path: &Path, user: &UserIds) {
-    let Some(name) = path.file_name().and_then(OsStr::to_str) else { return };
+    let Some(name) = path.file_name() else { return };
     let partial = path.with_file_name(partial_name(name, saver));
     // SAFETY: a supervisor has one thread, and the child ends below.
     if let Ok(ForkResult::Child) = unsafe { fork() } {
@@ -108,7 +116,8 @@ pub(crate) fn remove_partial(saver: Pid, path: &Path, user: &UserIds) {
 /// The partial file of a process that saves, on record while there may be one.
 #[derive(Serialize, Deserialize)]
 struct PartialFile {
-    path: PathBuf,
+    /// Text that stands for bytes (`model::os_text`), which JSON has no other form of.
+    path: String,
     user: UserIds,
 }
 
@@ -122,7 +131,7 @@ impl PartialFile {
     fn remove(&self) {
         let Some(program) = node_programs::find("rm") else { return };
         let mut command = Command::new(program);
-        command.args(["-f", "--"]).arg(&self.path).env_clear().current_dir("/");
+        command.args(["-f", "--"]).arg(os_text::to_os(&self.path)).env_clear().current_dir("/");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let user = self.user.clone();
         // SAFETY: becoming the user asks the kernel alone.
@@ -184,7 +193,8 @@ fn save_to(
     if read(std::io::stdin(), &mut word) != Ok(1) || word != *SAVE {
         return 1;
     }
-    let left = PartialFile { path: target.partial_path(), user: spec.user.clone() };
+    let path = os_text::from_os(target.partial_path().into_os_string());
+    let left = PartialFile { path, user: spec.user.clone() };
     let record = spec.folder.join(format!("{PARTIAL_RECORD}-{}", Pid::this()));
     let saved = left
         .write(&record)
@@ -281,12 +291,12 @@ struct Packer {
 
 impl Packer {
     /// A squashfs where the node can make one and the name is not that of a tarball.
-    fn find(name: &str) -> Option<Packer> {
+    fn find(name: &OsStr) -> Option<Packer> {
         let found = |form: Form, program: &str| {
             node_programs::find(program).map(|path| Packer { form, path })
         };
         let squashfs = || found(Form::Squashfs, "mksquashfs");
-        let wanted = if name.ends_with(".tar") { None } else { squashfs() };
+        let wanted = if name.as_bytes().ends_with(b".tar") { None } else { squashfs() };
         wanted.or_else(|| found(Form::Tarball, "tar"))
     }
 

@@ -2,7 +2,7 @@
 //! step ends after it, and fails if it fails.
 
 use super::Step;
-use crate::supervisor::container::{ContainerSpec, SAVE, remove_partial};
+use crate::supervisor::container::{ContainerSpec, SAVE, remove_partial, save_path};
 use crate::supervisor::job_context::JobContext;
 use crate::supervisor::process::binding::ProcessBinding;
 use crate::supervisor::process::pipe::{pipe, set_nonblocking};
@@ -13,7 +13,7 @@ use nix::unistd::{Pid, write};
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use wire::order::UserIds;
 use wire::step::StepMessage;
 
@@ -95,7 +95,7 @@ impl Step {
         let pid = spawn(spec).map_err(failed)?.pid;
         self.saver = Some(Saver {
             pid,
-            path: Path::new(&launch.work_dir).join(path),
+            path: save_path(&launch.work_dir, path),
             user: user.clone(),
             begin: Some(begin),
             words: words.into(),

@@ -6,6 +6,7 @@ use model::amount::Bytes;
 use model::reason::{NeverFits, Refusal};
 use model::request::{GresRequest, Per};
 use model::step::{StepRefusal, TaskDistribution};
+use std::collections::HashSet;
 
 /// The most tasks of one step.
 const TASKS_MAX: u32 = 65_533;
@@ -31,8 +32,9 @@ impl StepDemand<'_> {
     /// The nodes of the job that the step may use.
     pub fn candidates(&self) -> Result<Vec<&NodeShare>, Refusal> {
         let (shape, nodes) = (&self.ask.shape, &self.allocation.nodes);
-        let missing = self.ask.node_list.iter().find(|n| self.allocation.share(n).is_none());
-        if missing.is_some() {
+        // Looked up and not searched: a list may name as many as there are, again and again.
+        let there: HashSet<&str> = self.allocation.node_names().collect();
+        if self.ask.node_list.iter().any(|name| !there.contains(name.as_str())) {
             return Err(Refusal::NodeConfiguration(NeverFits::NamedNodes.into()));
         }
         if let Some(first) = shape.relative {
@@ -42,7 +44,8 @@ impl StepDemand<'_> {
             }
         }
         let after = nodes.iter().skip(shape.relative.unwrap_or(0) as usize);
-        let left: Vec<&NodeShare> = after.filter(|s| !shape.exclude.contains(&s.node)).collect();
+        let excluded: HashSet<&str> = shape.exclude.iter().map(String::as_str).collect();
+        let left: Vec<&NodeShare> = after.filter(|s| !excluded.contains(s.node.as_str())).collect();
         if left.is_empty() {
             return Err(Refusal::Step(StepRefusal::NoNodes));
         }

@@ -101,6 +101,7 @@ impl State {
         ask: &StepRequest,
     ) -> Result<Vec<NodePlacement>, Refusal> {
         let request = job.spec.request();
+        bounds::REQUEST_KINDS.hold(ask.shape.gres.as_ref().map_or(0, Vec::len))?;
         let unknown = ask.shape.exclude.iter().find(|name| !self.nodes.contains_key(*name));
         if let Some(name) = unknown {
             return Err(Refusal::UnknownNode(name.clone()));

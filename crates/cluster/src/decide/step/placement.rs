@@ -8,7 +8,7 @@ use model::reason::Refusal;
 use model::request::{GresRequest, Per};
 use model::run::Step;
 use model::step::{StepRefusal, TaskDistribution};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct NodePlacement {
@@ -134,7 +134,8 @@ impl StepDemand<'_> {
         free_shares: &'r [FreeShare<'r>],
         counts: Counts,
     ) -> Option<Vec<&'r FreeShare<'r>>> {
-        let named = |free: &FreeShare<'_>| self.ask.node_list.contains(&free.share.node);
+        let names: HashSet<&str> = self.ask.node_list.iter().map(String::as_str).collect();
+        let named = |free: &FreeShare<'_>| names.contains(free.share.node.as_str());
         let loose = self.overcommit || self.ask.shape.own;
         let usable = |free: &FreeShare<'_>| free.tasks(self) > 0 || (loose && free.idle);
         let mut order: Vec<(usize, &FreeShare<'_>)> =

@@ -172,10 +172,12 @@ async fn set(
 /// One that runs is stopped where it runs; what does not run need not be deleted.
 pub async fn delete(
     State(shared): State<Arc<Shared>>,
-    Path(project): Path<String>,
     Json(wanted): Json<DeleteVolumes>,
 ) -> ApiResult<()> {
-    match wanted.names.iter().find(|name| named(&shared, &project, name).is_some()) {
+    // Looked up once, however many are named.
+    let running = shared.volatile.gateways.list(Instant::now());
+    let is_running = |name: &&String| running.iter().any(|one| one.name == **name);
+    match wanted.names.iter().find(is_running) {
         Some(name) => {
             let text = format!("gateway {name} runs: stop its process, and it is gone");
             Err(Refused::because(text))

@@ -55,8 +55,8 @@ pub async fn poll(
     };
     match batch_output(&shared, &by, &key, PAGE_BYTES as u64).await {
         Ok(None) => {}
-        Ok(Some(bytes)) => return Ok(Json(of_output_file(bytes, &wanted))),
-        Err(why) => return Ok(Json(of_output_file(format!("{why}\n").into_bytes(), &wanted))),
+        Ok(Some(bytes)) => return Ok(Json(of_output_file(&bytes, &wanted))),
+        Err(why) => return Ok(Json(of_output_file(format!("{why}\n").as_bytes(), &wanted))),
     }
     let from = match &wanted.next_token {
         Some(token) => token.parse().map_err(|()| {
@@ -70,6 +70,8 @@ pub async fn poll(
     };
     let lines = Lines::of(&wanted);
     let store = &*shared.logs.store;
+    // A page may be of a million lines, and the whole log is read for its last ones.
+    let _reading = calls::begin_long(&shared, &by, LongWork::ReadBooks).await?;
     let read = block_in_place(|| {
         if wanted.descending { lines.last(store, &key) } else { lines.first(store, &key, from) }
     });
@@ -117,19 +119,20 @@ impl Lines {
         }
     }
 
-    fn within(&self, page: &LogPage) -> impl Iterator<Item = LogEvent> {
+    /// The lines of a page, none of them copied yet: a page may have a million, of which an answer has few.
+    fn within<'p>(&self, page: &'p LogPage) -> impl Iterator<Item = Line<'p>> {
         let within = |chunk: &&LogChunk| {
             self.since.is_none_or(|since| chunk.at > since)
                 && self.until.is_none_or(|until| chunk.at <= until)
         };
-        page.chunks.iter().filter(within).flat_map(lines)
+        page.chunks.iter().filter(within).flat_map(|chunk| lines(chunk.at, &chunk.bytes))
     }
 
     /// The lines from a place on, and where the next ones are.
     fn first(&self, store: &dyn RunLogs, key: &LogKey, from: LinePlace) -> io::Result<Logs> {
         let page = store.read(key, from.page, PAGE_BYTES)?;
         let mut left = self.within(&page).skip(from.lines).peekable();
-        let logs: Vec<LogEvent> = left.by_ref().take(self.most).collect();
+        let logs: Vec<LogEvent> = left.by_ref().take(self.most).map(event).collect();
         let next = if left.peek().is_some() {
             Some(LinePlace { page: from.page, lines: from.lines + logs.len() })
         } else {
@@ -148,7 +151,7 @@ impl Lines {
             if page.chunks.is_empty() {
                 break;
             }
-            newest.extend(self.within(&page));
+            newest.extend(last_of(self.within(&page), self.most).into_iter().map(event));
             newest.drain(..newest.len().saturating_sub(self.most));
             place = page.next;
         }
@@ -158,9 +161,9 @@ impl Lines {
 }
 
 /// The last lines of an output file. It does not say when they were written, so that no time leaves them out.
-fn of_output_file(bytes: Vec<u8>, wanted: &PollLogs) -> Logs {
-    let mut logs = lines(&LogChunk { at: clock::now(), bytes });
-    logs.drain(..logs.len().saturating_sub(Lines::of(wanted).most));
+fn of_output_file(bytes: &[u8], wanted: &PollLogs) -> Logs {
+    let last = last_of(lines(clock::now(), bytes), Lines::of(wanted).most);
+    let mut logs: Vec<LogEvent> = last.into_iter().map(event).collect();
     if wanted.descending {
         logs.reverse();
     }
@@ -234,14 +237,32 @@ fn log_of(shared: &Shared, run: &RunFacts, submission: &str) -> Option<LogKey> {
     block_in_place(|| log_key(shared, run.job, Some(restarts + 1), rank as usize)).ok()
 }
 
-/// An event for each line of a chunk; a line that goes on in the next chunk is two events.
-fn lines(chunk: &LogChunk) -> Vec<LogEvent> {
-    let line = |line: &[u8]| LogEvent {
-        timestamp: chunk.at.into(),
+/// When a line came, and its bytes.
+type Line<'p> = (Timestamp, &'p [u8]);
+
+/// The lines of what came together; one that goes on in the next chunk is two.
+fn lines(at: Timestamp, bytes: &[u8]) -> impl Iterator<Item = Line<'_>> {
+    bytes.split_inclusive(|byte| *byte == b'\n').map(move |line| (at, line))
+}
+
+/// No more than so many, the last ones; no more are held meanwhile.
+fn last_of<'p>(lines: impl Iterator<Item = Line<'p>>, most: usize) -> VecDeque<Line<'p>> {
+    let mut last = VecDeque::new();
+    for line in lines {
+        last.push_back(line);
+        if last.len() > most {
+            last.pop_front();
+        }
+    }
+    last
+}
+
+fn event((at, line): Line<'_>) -> LogEvent {
+    LogEvent {
+        timestamp: at.into(),
         log_source: "stdout".to_owned(),
         message: STANDARD.encode(line),
-    };
-    chunk.bytes.split_inclusive(|byte| *byte == b'\n').map(line).collect()
+    }
 }
 
 #[cfg(test)]
@@ -277,6 +298,19 @@ mod tests {
         let (logs, key) = log_of_lines(2000);
         let last = most(3).last(&logs, &key).expect("lines");
         assert_eq!(numbers(&last), [1999, 1998, 1997]);
+    }
+
+    #[test]
+    fn no_more_lines_are_held_than_an_answer_has() {
+        let (bytes, count) = (b"\n".repeat(1 << 20), 3);
+        let last = last_of(lines(Timestamp(1), &bytes), count);
+        assert_eq!(last.len(), count);
+        assert!(last.capacity() <= 2 * (count + 1), "{}", last.capacity());
+        assert!(last_of(lines(Timestamp(1), &bytes), 0).is_empty());
+        let wanted = PollLogs { limit: Some(2), ..PollLogs::default() };
+        assert_eq!(numbers(&of_output_file(b"1\n2\n3\n", &wanted)), [2, 3]);
+        let wanted = PollLogs { descending: true, ..wanted };
+        assert_eq!(numbers(&of_output_file(b"1\n2\n3\n", &wanted)), [3, 2]);
     }
 
     #[test]

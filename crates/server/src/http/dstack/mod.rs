@@ -2,7 +2,7 @@
 //!
 //! `answer` is the form of answers and `multipart` that of uploads, `client_version` refuses clients that are too new, `user` and `project` have users and projects, `file` and
 //! `repo` what runs bring along, `run` the runs
-//! (`run_request` from a configuration to a submission, `run_body` back, `run_bodies` those that were listed), `fleet` the nodes, `event` what happened, `log` the
+//! (`run_request` from a configuration to a submission, `run_body` back, `run_bodies` those that were listed, `job_room` how many jobs an answer repeats), `fleet` the nodes, `event` what happened, `log` the
 //! kept logs, `metric` what runs use, `secret` the secrets, `backend` the sources of machines, `unavailable` what is not there. `pasted_run` reads what is pasted into the web page.
 
 mod answer;
@@ -21,6 +21,7 @@ mod fleet_plan;
 mod gateway;
 #[cfg(test)]
 mod group_tests;
+mod job_room;
 pub mod kept_spec;
 mod log;
 mod machines;

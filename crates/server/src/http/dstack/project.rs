@@ -18,6 +18,7 @@ use dstack::status;
 use model::fleet::MAIN_PROJECT;
 use model::principal::{Principal, Role};
 use model::project::{Members, MembersChange, ProjectRole};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use wire::project::ProjectView;
 
@@ -148,10 +149,12 @@ pub async fn delete(
     Extension(by): Extension<Principal>,
     Json(wanted): Json<DeleteProjects>,
 ) -> ApiResult<()> {
-    for name in &wanted.projects_names {
+    // Each once, however often it is named.
+    let names: BTreeSet<String> = wanted.projects_names.into_iter().collect();
+    for name in &names {
         check_member(&shared, &by, name)?;
     }
-    for name in wanted.projects_names {
+    for name in names {
         shared.writer.run(Command::RemoveProject { name }, by.clone()).await?;
     }
     Ok(Json(()))

@@ -14,13 +14,18 @@ use dstack::api::stored::{
     DeleteRepos, GetRepo, InitRepo, RepoCreds, RepoData, RepoHead, RepoOfUpload,
 };
 use dstack::configuration::task::Task;
+use model::bounds;
 use model::principal::Principal;
 use model::secret::{GitCredentials, SecretValue};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::sync::Arc;
 use store::BlobId;
 use tokio::task::block_in_place;
 use wire::workspace::{Blob, Repository};
+
+/// Fields of what a client says about a repository. dstack's own has two texts; of all that a user keeps, a list holds each.
+const INFO_FIELDS_MAX: usize = 16;
 
 /// A repository as it is kept.
 #[derive(Serialize, Deserialize)]
@@ -56,6 +61,12 @@ pub async fn init(
             return Err(Refused::because(text));
         }
     }
+    if !is_plain(&wanted.repo_info) {
+        let text = format!(
+            "`repo_info`: expected at most {INFO_FIELDS_MAX} fields, each a text or a number"
+        );
+        return Err(Refused::because(text));
+    }
     let (id, info) = (wanted.repo_id, wanted.repo_info);
     let head = RepoHead { repo_id: id, repo_info: info, repo_creds: wanted.repo_creds };
     let key = key(&project, &head.repo_id);
@@ -63,6 +74,13 @@ pub async fn init(
     let text = serde_json::to_string(&kept).map_err(|e| Refused::because(e.to_string()))?;
     repository::keep(&shared, by.uid, &key, &text).await?;
     Ok(Json(()))
+}
+
+/// Whether it has few fields, and nothing within them.
+fn is_plain(info: &Value) -> bool {
+    let is_inner = |value: &Value| value.is_object() || value.is_array();
+    info.as_object()
+        .is_some_and(|fields| fields.len() <= INFO_FIELDS_MAX && !fields.values().any(is_inner))
 }
 
 pub async fn get(
@@ -126,7 +144,10 @@ pub async fn delete(
     Path(project): Path<String>,
     Json(wanted): Json<DeleteRepos>,
 ) -> ApiResult<()> {
-    let _turn = shared.uploads.turn_to_write(by.uid).await;
+    // A user has no more of them.
+    bounds::UPLOADS.hold(wanted.repos_ids.len())?;
+    // Behind the user's own: others wait for one of his calls.
+    let _turn = shared.uploads.turn(by.uid).await;
     block_in_place(|| {
         for id in &wanted.repos_ids {
             shared.uploads.remove(by.uid, Kind::Repository, &key(&project, id));

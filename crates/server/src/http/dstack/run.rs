@@ -135,11 +135,12 @@ pub async fn plan(
             max_price: bodies.max_price(found),
         }
     };
+    let shown = bodies.room.shown(nodes as usize, text.get().len());
     let becomes_it = active.as_ref().is_some_and(|active| becomes(&shared, active, &asked));
     Ok(Json(RunPlan {
         project_name: project.clone(),
         user: by.name.clone(),
-        job_plans: (0..nodes).map(job_plan).collect(),
+        job_plans: (0..nodes).take(shown).map(job_plan).collect(),
         run_spec: asked.run_spec(),
         effective_run_spec: Some(effective),
         // A client that is told to create one beside an active one offers to stop that first.

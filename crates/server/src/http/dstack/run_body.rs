@@ -1,6 +1,7 @@
 //! Jobs, offers and nodes in the form that dstack's client reads.
 
 use super::answer::Refused;
+use super::job_room::JobRoom;
 use super::kept_spec::{Ide, KeptSpec, raw, with_updates};
 use super::run_bodies::{RunBodies, RunBody};
 use super::run_facts::{GPU, Part, RunFacts};
@@ -38,11 +39,13 @@ pub struct Bodies<'a> {
     by: &'a Principal,
     /// The project that was asked for.
     project: &'a str,
+    /// For the jobs of all runs that are shown together.
+    pub room: JobRoom,
 }
 
 impl<'a> Bodies<'a> {
     pub fn new(shared: &'a Shared, by: &'a Principal, project: &'a str) -> Self {
-        Self { shared, by, project }
+        Self { shared, by, project, room: JobRoom::default() }
     }
 
     fn node(&self, name: &str) -> Option<Arc<NodeConfig>> {
@@ -79,7 +82,8 @@ impl<'a> Bodies<'a> {
     /// The same for a list, of which `held` has what was listed before.
     pub fn listed_run(&self, run: &RunFacts, held: &RunBodies) -> Result<RunBody, Refused> {
         let write = || self.shown_run(run).map(|shown| RunBody::from(raw(&shown)));
-        if !run.is_all_of_body() {
+        // One of which few jobs are shown for want of room is not held for answers that have it.
+        if !run.is_all_of_body() || self.room.is_low() {
             return write();
         }
         held.get(run, self.project, self.shows_text(run), write)
@@ -92,7 +96,8 @@ impl<'a> Bodies<'a> {
         let of_kept = kept.and_then(|text| self.jobs_of_kept(run, &id, text));
         let (jobs, run_spec) = of_kept.unwrap_or_else(|| {
             let text = raw(&translated_spec(run));
-            let jobs = self.jobs(run, &id, &KeptSpec::of(&text).unwrap_or_default());
+            let bytes = text.get().len();
+            let jobs = self.jobs(run, &id, &KeptSpec::of(&text).unwrap_or_default(), bytes);
             (jobs, text)
         });
         Run {
@@ -130,13 +135,13 @@ impl<'a> Bodies<'a> {
     ) -> Option<(Vec<Job>, Box<RawValue>)> {
         let spec = KeptSpec::of(&text)?;
         if !run.updatable.is_some_and(|now| spec.is_updated(now)) {
-            let jobs = self.jobs(run, id, &spec);
+            let jobs = self.jobs(run, id, &spec, text.get().len());
             drop(spec);
             return Some((jobs, text));
         }
         drop(spec);
         let text = with_updates(text, run.updatable);
-        let jobs = self.jobs(run, id, &KeptSpec::of(&text)?);
+        let jobs = self.jobs(run, id, &KeptSpec::of(&text)?, text.get().len());
         Some((jobs, text))
     }
 
@@ -150,8 +155,9 @@ impl<'a> Bodies<'a> {
         Some(json!({"url": url, "model": model, "options": {}}))
     }
 
-    /// One for each node that the run has, or is to have; or for each replica.
-    fn jobs(&self, run: &RunFacts, id: &str, spec: &KeptSpec<'_>) -> Vec<Job> {
+    /// One for each node that the run has, or is to have; or for each replica; as far as the answer has room for them. `text_bytes`:
+    /// those of the text that the specification is read from.
+    fn jobs(&self, run: &RunFacts, id: &str, spec: &KeptSpec<'_>, text_bytes: usize) -> Vec<Job> {
         // A run whose first time is to come has none yet.
         if run.next_start.is_some() && !run.has_started {
             return Vec::new();
@@ -166,7 +172,8 @@ impl<'a> Bodies<'a> {
                 job_submissions: vec![self.submission(replica, id, 0)],
                 job_connection_info: self.connection_info(replica, 0, None),
             };
-            return run.replicas.iter().map(of_replica).collect();
+            let shown = self.room.shown(run.replicas.len(), text_bytes);
+            return run.replicas.iter().take(shown).map(of_replica).collect();
         }
         let granted = u32::try_from(run.parts.len()).ok().filter(|granted| *granted > 0);
         let count = self.shown_nodes(granted.unwrap_or(run.nodes_min));
@@ -175,7 +182,8 @@ impl<'a> Bodies<'a> {
             job_submissions: vec![self.submission(run, id, rank)],
             job_connection_info: self.connection_info(run, rank, spec.ide()),
         };
-        (0..count).map(of_rank).collect()
+        let shown = self.room.shown(count as usize, text_bytes);
+        (0..count).take(shown).map(of_rank).collect()
     }
 
     /// What the hours on its shares of nodes have cost, in the attempt that is shown.

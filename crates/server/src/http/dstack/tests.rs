@@ -146,6 +146,16 @@ async fn wrong_bodies_and_names_are_refused_in_the_clients_shapes() {
             json!({"repo_id": "a", "repo_info": {"repo_type": "local"}}),
             StatusCode::BAD_REQUEST,
         ),
+        (
+            "/api/project/main/repos/init",
+            json!({"repo_id": "a", "repo_info": {"repo_type": "remote", "repo_name": [{}]}}),
+            StatusCode::BAD_REQUEST,
+        ),
+        (
+            "/api/project/main/repos/delete",
+            json!({"repos_ids": vec!["a"; 1001]}),
+            StatusCode::BAD_REQUEST,
+        ),
     ];
     for (path, body, expected) in table {
         let (status, said) = api.send(path, body.clone(), Some(user())).await;

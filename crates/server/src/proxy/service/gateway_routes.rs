@@ -3,6 +3,7 @@
 use super::live::LiveService;
 use super::replica::Replica;
 use super::table::Table;
+use crate::gateway::is_loopback;
 use crate::shared::agent_links::AgentLinks;
 use crate::shared::gateways::PublishedRoute;
 use cluster::State;
@@ -33,7 +34,8 @@ fn service(state: &State, agents: &AgentLinks, live: &LiveService) -> ServiceRou
 }
 
 /// Where a replica listens. One in a container has a network of its own, and is reached through the server alone unless a port of its node
-/// leads to it, as one does to each worker of a router.
+/// leads to it, as one does to each worker of a router. A node elsewhere that says a loopback address is reached through the server
+/// too: who connects there would reach what listens for their own machine alone.
 pub fn route(state: &State, agents: &AgentLinks, replica: &Replica) -> Option<ReplicaRoute> {
     let job = state.jobs.get(&replica.attempt.job)?;
     let port = match &job.spec.launch.container {
@@ -50,6 +52,64 @@ pub fn route(state: &State, agents: &AgentLinks, replica: &Replica) -> Option<Re
     // The name of a node of the server's own machine need not lead anywhere.
     let peer = agents.peer(&first.node).map(|peer| peer.address.to_canonical());
     let own = peer.filter(|address| address.is_loopback()).map(|address| address.to_string());
+    let is_near = own.is_some();
     let host = internal.or(said).or(own).unwrap_or_else(|| node.config.address.clone());
-    Some(ReplicaRoute { attempt: replica.attempt, host, port })
+    (is_near || !is_loopback(&host)).then_some(ReplicaRoute {
+        attempt: replica.attempt,
+        host,
+        port,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock;
+    use crate::shared::agent_links::{AgentBuild, Link, LinkPeer};
+    use crate::testing::{NODE, TestServer};
+    use model::service::Service;
+    use std::net::IpAddr;
+    use tokio::sync::mpsc;
+
+    fn link_from(address: &str) -> Link {
+        let build = AgentBuild { program: "test".into(), protocol: wire::version::PROTOCOL };
+        let address: IpAddr = address.parse().expect("an address");
+        Link {
+            number: 1,
+            fingerprint: "certificate".into(),
+            peer: LinkPeer { address, build, since: clock::now(), takes_bytes: true },
+            outbox: mpsc::channel(1).0,
+            data: mpsc::channel(1).0,
+            cut: Arc::default(),
+            shutdown: Arc::default(),
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn loopback_address_is_taken_from_a_node_of_the_servers_own_machine_alone() {
+        let server = TestServer::start().await;
+        server.node_up().await;
+        let job = server.submit("name: web").await.expect("a job");
+        server.plan();
+        let mut state = State::clone(&server.shared.read());
+        let attempt = state.jobs[&job].attempt_id().expect("it runs");
+        let replica = Replica::new(attempt, None, &Service::at(80));
+        for (from, said, expected) in [
+            ("10.0.0.7", "10.0.0.7", Some("10.0.0.7")),
+            ("10.0.0.7", "node.example", Some("node.example")),
+            ("10.0.0.7", "127.0.0.1", None),
+            ("10.0.0.7", "127.8.9.10", None),
+            ("10.0.0.7", "::ffff:127.0.0.1", None),
+            ("10.0.0.7", "localhost", None),
+            ("127.0.0.1", "127.0.0.1", Some("127.0.0.1")),
+            ("::ffff:127.0.0.1", "", Some("127.0.0.1")),
+        ] {
+            let agents = AgentLinks::default();
+            agents.add(&[NODE.to_owned()], &link_from(from));
+            let node = state.nodes.get_mut(NODE).expect("a node");
+            node.facts.address = said.to_owned();
+            let found = route(&state, &agents, &replica).map(|found| found.host);
+            assert_eq!(found.as_deref(), expected, "{said} from {from}");
+        }
+    }
 }

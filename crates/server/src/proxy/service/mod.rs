@@ -30,7 +30,7 @@ mod scaler;
 mod table;
 
 use super::access_log::Asked;
-use super::exchange::{OutgoingHead, inner_uri, redirect, said};
+use super::exchange::{OutgoingHead, inner_uri, redirect, said, take_websocket};
 use super::headers;
 use super::origin::{host_of, service_of_host};
 use super::pool::{SendFailure, in_time, read_short};
@@ -47,7 +47,6 @@ use axum::middleware::Next;
 use axum::response::Response;
 use cluster::rights::Rights;
 use hyper::body::Body as _;
-use hyper::upgrade::OnUpgrade;
 use live::{LiveService, key};
 use model::id::AttemptId;
 use request_head::{
@@ -328,7 +327,7 @@ impl Passed<'_> {
         StallTimeout::set_of(request.extensions(), services.limits.stall);
         // What is refused is no load: it starts no replica.
         self.live.scale.arrivals.note(Instant::now());
-        let upgrade = request.extensions_mut().remove::<OnUpgrade>();
+        let upgrade = take_websocket(&mut request);
         let slot = request.extensions().get::<HeldSlot>().cloned();
         let is_whole = !self.live.service.strip_prefix || self.prefix == WHOLE_HOST;
         let path =
@@ -339,7 +338,7 @@ impl Passed<'_> {
         let (mut parts, body) = request.into_parts();
         parts.headers.append(header::VIA, HeaderValue::from_static(VIA));
         note_client(&mut parts.headers, &client);
-        let upgrades = headers::is_upgrade(&parts.headers);
+        let upgrades = headers::is_websocket(&parts.headers);
         let is_repeatable = is_safe(&parts.method) && body.is_end_stream();
         let head = OutgoingHead::of(parts, uri, self.by_token, self.prefix);
         let again = is_repeatable.then(|| head.clone());

@@ -7,6 +7,7 @@ use crate::output::text::{job_text, push};
 use crate::words::{self, NULL};
 use model::allocation::NodeShare;
 use model::amount::format_slurm_mb;
+use model::container::Container;
 use model::partition::DefaultMemory;
 use model::request::{GresBinding, Per};
 use model::run::{HetComponent, LaunchKind};
@@ -276,6 +277,9 @@ fn push_launch(record: &mut RecordWriter<'_>, job: &JobView) {
         let user = mail.user.as_deref().unwrap_or(&spec.owner.name);
         let types: Vec<&str> = mail.types.iter().map(|kind| kind.name()).collect();
         record.line(format!("MailUser={user} MailType={}", types.join(",")));
+    }
+    if let Some(image) = spec.launch.container.as_deref().and_then(Container::image_name) {
+        record.line(format!("Container={image}"));
     }
     // Ours, and so after all fields of Slurm; as one word, as every value that scripts may split at white space.
     if let Some(cause) = words::reason::failure_cause(&job.reason) {

@@ -364,6 +364,18 @@ fn comments_node_lists_and_begin_times_are_shown() {
 }
 
 #[test]
+fn container_of_a_job_is_named_after_what_it_asked_for() {
+    let mut view = train();
+    assert!(!shown(&view, at(0, 46, 21), PLAIN).contains("Container="));
+    let container = Container { image: Some("/lab/bundle".into()), ..Container::default() };
+    let launch = &mut Arc::make_mut(&mut view.spec).launch;
+    Arc::make_mut(launch).container = Some(Box::new(container));
+    let text = shown(&view, at(0, 46, 21), PLAIN);
+    let last = "   TresPerNode=gres:gpu:2\n   Container=/lab/bundle\n   \n\n";
+    assert!(text.ends_with(last), "{text}");
+}
+
+#[test]
 fn cause_of_a_failed_launch_is_the_last_field_and_one_word() {
     let mut view = train();
     assert!(!shown(&view, at(0, 50, 9), PLAIN).contains("FailureCause"));

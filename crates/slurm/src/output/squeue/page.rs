@@ -68,6 +68,10 @@ impl<'a> Page<'a> {
     }
 
     pub fn push(&mut self, job: &JobView) {
+        // A line may be megabytes, by its columns and their widths.
+        if self.is_full() {
+            return;
+        }
         let format = match &self.listing.columns {
             Columns::Jobs(_) => return self.push_job(job),
             Columns::Steps(format) => format,
@@ -184,6 +188,16 @@ mod tests {
         let nothing = Options { format: Some("%s".repeat(500)), ..Options::default() };
         assert_eq!(page(&nothing, &jobs, usize::MAX).map(|text| text.len()), Some(jobs.len() + 1));
         assert_eq!(page(&nothing, &jobs, enough), None);
+    }
+
+    #[test]
+    fn nothing_is_added_to_a_page_beyond_its_limit() {
+        let format = Some("%4096i".repeat(1000));
+        let listing = Listing::new(Options { format, no_header: true, ..Options::default() });
+        let listing = listing.expect("a good sort");
+        let mut page = listing.page(moment(at(1, 0, 0)), 1000);
+        jobs().iter().for_each(|job| page.push(job));
+        assert_eq!((page.is_full(), page.ends.len()), (true, 1), "one line is beyond it already");
     }
 
     #[test]

@@ -14,6 +14,7 @@ use crate::supervisor::process::credentials::as_user;
 use image::{Reference, Source};
 use left::Left;
 use model::container::{Container, ContainerUser};
+use model::os_text;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use std::ffi::{CString, OsStr};
@@ -119,9 +120,8 @@ impl EnrootProcess {
     pub fn save_and_exit(&self, spec: &ContainerSpec, job: &[CString]) -> ! {
         save_when_told(self.save_target.as_ref(), spec, None, |target| {
             let call = Call { program: &self.program, process: &self.process, environment: job };
-            let partial = target.partial_path();
-            let partial = partial.to_str().ok_or("its path is no text")?;
-            call.run(&["export", "--output", partial, &self.container], &[]).map(drop)
+            let partial = os_text::from_os(target.partial_path().into_os_string());
+            call.run(&["export", "--output", &partial, &self.container], &[]).map(drop)
         })
     }
 
@@ -205,10 +205,12 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// Calls Enroot as the user, and returns what it prints. The error is the last line that it says.
+    /// Calls Enroot as the user, and returns what it prints. The error is the last line that it says. The words are texts that
+    /// stand for bytes.
     fn run(&self, words: &[&str], settings: &[(&str, &Path)]) -> Result<String, String> {
         let mut command = Command::new(self.program);
-        command.args(words).env_clear().stdin(Stdio::null());
+        command.args(words.iter().map(|word| os_text::to_os(word)));
+        command.env_clear().stdin(Stdio::null());
         let entries = self.environment.iter().filter_map(|entry| entry.to_str().ok());
         command.envs(entries.filter_map(|entry| entry.split_once('=')));
         command.envs(settings.iter().copied());

@@ -45,19 +45,26 @@ impl RunLinks {
         Ok(())
     }
 
-    /// Brings the run's ports to this machine, until what is returned is dropped. What cannot be brought is told of.
-    fn forward(&self, client: &mut Client, run: &JobView) -> Option<RunningForward> {
+    /// Brings the run's ports to this machine, until what is returned is dropped. What cannot be brought is told of. `locals` has the
+    /// port of this machine that each had first.
+    fn forward(
+        &self,
+        client: &mut Client,
+        run: &JobView,
+        locals: &mut [Option<u16>],
+    ) -> Option<RunningForward> {
         let (name, program) = (&*run.name, program_name());
         let mut wanted = Vec::new();
         let is_here = !self.ports.is_empty() && shares_this_network(client, run);
-        for port in &self.ports {
-            let (local, of_run) = match port_mapping::local_of(port) {
+        for (port, first) in self.ports.iter().zip(locals) {
+            let (local, of_run) = match port_mapping::local_again(port, *first) {
                 Ok(pair) => pair,
                 Err(why) => {
                     eprintln!("{program}: note: port {} of {name}: {why}", port.of_run);
                     continue;
                 }
             };
+            first.get_or_insert(local);
             // The run itself listens there, or is about to.
             if is_here && local == of_run {
                 eprintln!("port {of_run} of {name} is on this machine already: the run is here");
@@ -82,6 +89,8 @@ impl RunLinks {
 /// The ports of a run on this machine: of the attempt that runs, wherever it is.
 pub(super) struct RunPorts<'l> {
     links: &'l RunLinks,
+    /// The port of this machine that each of the run's had first.
+    locals: Vec<Option<u16>>,
     /// The attempt whose ports were brought last; 0 where they are to be brought anew.
     attempt: u32,
     forward: Option<RunningForward>,
@@ -89,7 +98,7 @@ pub(super) struct RunPorts<'l> {
 
 impl<'l> RunPorts<'l> {
     pub(super) fn of(links: &'l RunLinks) -> Self {
-        Self { links, attempt: 0, forward: None }
+        Self { links, locals: vec![None; links.ports.len()], attempt: 0, forward: None }
     }
 }
 
@@ -104,7 +113,7 @@ impl AttemptListener for RunPorts<'_> {
         // The ports of the attempt before are free again before they are looked at.
         self.forward = None;
         self.attempt = attempt;
-        self.forward = self.links.forward(client, run);
+        self.forward = self.links.forward(client, run, &mut self.locals);
     }
 
     /// A run that starts anew on this machine may listen there itself.

@@ -60,17 +60,19 @@ fn list(args: &[String]) -> Result<ExitCode, CommandError> {
     let users = if question.names_users { &question.wanted.filter.users[..] } else { &[] };
     // One user of whom jobs are listed is known, which saves a call.
     let is_listing_asked_first = users.len() == 1 && !parsed.has(K::Json);
-    if !is_listing_asked_first {
-        report_unknown_users(&mut server, users)?;
-    }
+    let none: &[String] = &[];
+    let (users, late_users) = if is_listing_asked_first { (none, users) } else { (users, none) };
+    report_unknown_users(&mut server, users)?;
     let mut is_first = true;
     loop {
         let mut out = io::stdout().lock();
-        let is_empty = match server.ask_for_lines(Call::Jobs(question.wanted.clone()))? {
+        match server.ask_for_lines(Call::Jobs(question.wanted.clone()))? {
             ListingReply::Lines(text) => {
-                out.write_all(&text)?;
                 let lines = text.iter().filter(|byte| **byte == b'\n').count();
-                lines <= listing.header_lines()
+                if is_first && lines <= listing.header_lines() {
+                    report_unknown_names(&mut server, late_users, &question.wanted.filter)?;
+                }
+                out.write_all(&text)?;
             }
             ListingReply::Answer(answer) => {
                 let Answer::Jobs { now, jobs: JobList(mut jobs) } = *answer else {
@@ -81,21 +83,28 @@ fn list(args: &[String]) -> Result<ExitCode, CommandError> {
                     openapi::jobs(&mut out, &query::cluster_name(&mut server)?, &jobs)?;
                     return Ok(ExitCode::SUCCESS);
                 }
+                if is_first && jobs.is_empty() {
+                    report_unknown_names(&mut server, late_users, &question.wanted.filter)?;
+                }
                 listing.render(&mut out, &jobs, query::moment(now, &tz))?;
-                jobs.is_empty()
             }
-        };
-        if std::mem::take(&mut is_first) && is_empty {
-            if is_listing_asked_first {
-                report_unknown_users(&mut server, users)?;
-            }
-            report_unknown_places(&mut server, &question.wanted.filter)?;
         }
+        is_first = false;
         let Some(every) = every else { return Ok(ExitCode::SUCCESS) };
         out.write_all(b"\n")?;
         out.flush()?;
         std::thread::sleep(every);
     }
+}
+
+/// Says which names nobody has, before a listing without jobs: Slurm's line about a user comes before the names of the columns.
+fn report_unknown_names(
+    server: &mut Server,
+    users: &[String],
+    filter: &JobFilter,
+) -> Result<(), CommandError> {
+    report_unknown_users(server, users)?;
+    report_unknown_places(server, filter)
 }
 
 /// Says of each user whom neither this machine nor the queue knows that there is none: a typing error more often than not.

@@ -64,21 +64,56 @@ pub fn tested(
     Ok(code)
 }
 
-/// One line for each component. `sbatch` prints one line for all, without partitions.
+/// One line for each component. `sbatch` prints one line for all, without partitions. No nodes are told to those to whom they are
+/// private.
 fn tested_lines(command: Command, parts: &[SubmitForecast]) -> Vec<String> {
     let begin = |part: &SubmitForecast, cpus: u32| {
         let job = part.job.map_or_else(|| "?".to_owned(), |job| job.to_string());
         let start = model::time::format_iso(part.start, &timezone::local());
-        format!("Job {job} to start at {start} using {cpus} processors on")
+        format!("Job {job} to start at {start} using {cpus} processors")
     };
     if let ([first, _, ..], Command::Sbatch) = (parts, command) {
         let cpus = parts.iter().map(|part| part.cpus).sum();
         let nodes = hostlist::compress_sorted(parts.iter().flat_map(|part| &part.nodes));
-        return vec![format!("{} {nodes}", begin(first, cpus))];
+        let place = if nodes.is_empty() { nodes } else { format!(" on {nodes}") };
+        return vec![format!("{}{place}", begin(first, cpus))];
     }
     let line = |part: &SubmitForecast| {
         let nodes = hostlist::compress(&part.nodes);
-        format!("{} nodes {nodes} in partition {}", begin(part, part.cpus), part.partition)
+        let place = if nodes.is_empty() { nodes } else { format!(" on nodes {nodes}") };
+        format!("{}{place} in partition {}", begin(part, part.cpus), part.partition)
     };
     parts.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::id::JobId;
+    use model::time::Timestamp;
+
+    #[test]
+    fn line_without_nodes_ends_with_what_is_told() {
+        let part = |nodes: &[&str]| SubmitForecast {
+            job: Some(JobId(7)),
+            start: Timestamp(0),
+            nodes: nodes.iter().map(|name| (*name).to_owned()).collect(),
+            cpus: 2,
+            partition: "gpu".into(),
+        };
+        let last = |command: Command, parts: &[SubmitForecast]| {
+            let lines = tested_lines(command, parts);
+            let line = lines.last().expect("a line");
+            line.split_once("using ").expect("an amount").1.to_owned()
+        };
+        for (nodes, one, all) in
+            [(&["n1", "n2"][..], " on nodes n[1-2]", " on n[1-2]"), (&[][..], "", "")]
+        {
+            let alone = format!("2 processors{one} in partition gpu");
+            assert_eq!(last(Command::Sbatch, &[part(nodes)]), alone);
+            assert_eq!(last(Command::Srun, &[part(nodes), part(nodes)]), alone);
+            let sum = last(Command::Sbatch, &[part(nodes), part(&[])]);
+            assert_eq!(sum, format!("4 processors{all}"));
+        }
+    }
 }
