@@ -192,9 +192,11 @@ impl RequeuedWait {
                 Duration::from_secs(u64::from(parameters.requeue_wait_s))
             }
         };
+        // Whoever held it while it ran holds it still.
+        let earlier = job.hold.filter(|_| !job.has_ended());
         Self {
             begin: at + pause,
-            hold: requeue.hold.then_some(Hold::User),
+            hold: requeue.hold.then_some(earlier.unwrap_or(Hold::User)),
             reason: requeue.hold.then_some(Reason::RequeuedHeld),
             special_exit: requeue.special_exit,
             retries: Retries { waits: false, ..job.retries },

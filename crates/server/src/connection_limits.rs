@@ -28,6 +28,7 @@ pub const SERVICE_LIMITS: ServiceLimits = ServiceLimits {
     answer: Duration::from_secs(600),
     body_bytes: 64 << 20,
     body_silence: Duration::from_secs(60),
+    stall: Duration::from_secs(60),
 };
 
 /// A listener that is full logs it this often at most.
@@ -45,6 +46,8 @@ pub struct ServiceLimits {
     pub body_bytes: u64,
     /// How long nothing of its body may come before its answer begins.
     pub body_silence: Duration,
+    /// How long its client may take nothing of the answer, which keeps a place of a replica until then; as long as nginx lets one.
+    pub stall: Duration,
 }
 
 /// Timeouts of connections, and a lower bound on their number where wanted; `places=100,silence_ms=500`.
@@ -58,7 +61,7 @@ pub struct ConnectionLimits {
     pub body: Duration,
     /// A client that takes nothing of its answer for this long is dropped.
     pub stall: Duration,
-    /// The same for streams, whose memory has a bound of its own: a person may be reading along.
+    /// The same for streams, whose memory has a bound of its own: a person may be reading along. Those of services have theirs.
     pub stream_stall: Duration,
     /// A connection that is forwarded into a job, or an SSH connection with nothing open in it, is closed after so long without
     /// a byte: a client that is there and does nothing does not keep its place for ever.
@@ -88,7 +91,7 @@ impl FromStr for ConnectionLimits {
         for part in text.split(',').filter(|part| !part.is_empty()) {
             let expected = || {
                 format!(
-                    "'{part}': expected NAME=NUMBER with one of places, silence_ms, body_ms, stall_ms, stream_stall_ms, tunnel_idle_ms, answer_ms, service_body_bytes, service_silence_ms"
+                    "'{part}': expected NAME=NUMBER with one of places, silence_ms, body_ms, stall_ms, stream_stall_ms, tunnel_idle_ms, answer_ms, service_body_bytes, service_silence_ms, service_stall_ms"
                 )
             };
             let (name, value) = part.split_once('=').ok_or_else(expected)?;
@@ -104,6 +107,7 @@ impl FromStr for ConnectionLimits {
                 "answer_ms" => limits.service.answer = time,
                 "service_body_bytes" => limits.service.body_bytes = value,
                 "service_silence_ms" => limits.service.body_silence = time,
+                "service_stall_ms" => limits.service.stall = time,
                 _ => return Err(expected()),
             }
         }

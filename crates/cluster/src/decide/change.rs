@@ -162,7 +162,7 @@ impl State {
         }
     }
 
-    /// Holds a job. A user's hold does not replace an administrator's.
+    /// Holds a job. A user's hold does not replace an administrator's, nor the server's anybody's.
     fn hold(
         &self,
         chosen: &SelectedJob<'_>,
@@ -174,6 +174,9 @@ impl State {
             return Err(Refusal::JobFinished(chosen.job.id));
         }
         if chosen.job.hold == Some(Hold::Admin) && !self.operates(context) {
+            return Ok(Vec::new());
+        }
+        if by == Hold::Update && chosen.job.hold.is_some() {
             return Ok(Vec::new());
         }
         Ok(self.each_task(chosen, next_id, |id| Event::Held { job: id, by }))
@@ -194,7 +197,10 @@ impl State {
                 if let Some(Event::Ending { ending, .. }) = &mut event {
                     ending.cause = EndCause::RequeueRequested { by: context.by.uid };
                 }
-                Ok(event.into_iter().collect())
+                // With its requeue, so that no crash between them leaves a hold that looks like its owner's.
+                let is_held = how.hold && how.for_update && event.is_some() && job.hold.is_none();
+                let held = is_held.then_some(Event::Held { job: job.id, by: Hold::Update });
+                Ok(held.into_iter().chain(event).collect())
             }
             // The record of an array's cancelled tasks has no task left to run.
             Phase::Ended(_) if job.pending.is_some() => Err(Refusal::JobEnded(job.id)),

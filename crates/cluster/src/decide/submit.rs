@@ -411,18 +411,26 @@ impl State {
         if may_start { Ok(()) } else { Err(Refusal::NoCapacityNow) }
     }
 
-    /// Whether a service replaces one that is being updated. What the update has of places is given up for it. Replicas in groups give
-    /// theirs only when all of the newer are up.
+    /// Whether a service replaces one that is being updated. What the update has of places is given up for it. Of replicas in
+    /// groups the server gives up all or none, so that it may have none to give.
     fn overtakes_update(&self, spec: &JobSpec) -> bool {
         if spec.launch.service.as_ref().is_none_or(|service| service.group.is_some()) {
             return false;
         }
-        let jobs = self.replicas.iter().filter_map(|id| self.jobs.get(id));
-        let replaced = jobs.filter(|job| !job.has_ended() && replaces(spec, &job.spec));
+        let replaced = self.replaced_by(spec);
         let mut deployments =
             replaced.filter_map(|job| Some(job.spec.launch.service.as_ref()?.deployment));
         let first = deployments.next();
         first.is_some_and(|first| deployments.any(|other| other != first))
+    }
+
+    /// The jobs of the earlier deployments of a service, those that have not ended.
+    pub(super) fn replaced_by<'a>(
+        &'a self,
+        spec: &'a JobSpec,
+    ) -> impl Iterator<Item = &'a Arc<Job>> {
+        let jobs = self.replicas.iter().filter_map(move |id| self.jobs.get(id));
+        jobs.filter(move |job| !job.has_ended() && replaces(spec, &job.spec))
     }
 
     /// Whether a machine is made for a run that does not start now, or one on its way has room for it. A job of Slurm's language

@@ -152,7 +152,7 @@ impl State {
             WaitPolicy::Until(time) if time <= now => {
                 self.capacity_deadline(job, time, dependencies?)
             }
-            WaitPolicy::Now if request.grant == Grant::Offer => self.machine_deadline(job),
+            WaitPolicy::Now if request.grant == Grant::Offer => self.machine_deadline(job, now),
             WaitPolicy::Until(_) | WaitPolicy::Forever | WaitPolicy::Now => None,
         };
         if until.is_some_and(|time| time <= now) {
@@ -166,12 +166,17 @@ impl State {
     }
 
     /// Until when a run that is to start at once waits for the machine that is made for it: as long as the slowest source may
-    /// take, and a little for its start.
-    fn machine_deadline(&self, job: &Job) -> Option<Timestamp> {
+    /// take, and a little for its start. `None` for one that waits for something else: one that somebody holds or has held, and
+    /// once that time is over a replica of an update, which may have the place of one that it replaces.
+    fn machine_deadline(&self, job: &Job, now: Timestamp) -> Option<Timestamp> {
+        if job.hold.is_some() || job.retries.was_held {
+            return None;
+        }
         let boot = self.sources().map(|source| source.boot_s).max()?;
         let from = job.begin.map_or(job.submit, |begin| begin.max(job.submit));
-        let is_held = job.hold.is_some();
-        (!is_held).then(|| from + Duration::from_secs(boot.into()) + MACHINE_START)
+        let deadline = from + Duration::from_secs(boot.into()) + MACHINE_START;
+        let is_update = || self.replaced_by(&job.spec).next().is_some();
+        (deadline > now || !is_update()).then_some(deadline)
     }
 
     /// The latest start that still meets the deadline; the deadline itself for a job without a time limit.

@@ -6,6 +6,7 @@ use cluster::command::{JoinAttempt, MachineReport, SetFleet};
 use cluster::{ClusterConfig, Command, Event};
 use model::amount::Bytes;
 use model::budget::Budget;
+use model::change::{JobChange, JobRef};
 use model::cloud_fleet::{CloudFleet, OfferBounds};
 use model::cloud_source::SourceKind;
 use model::fleet::Blocks;
@@ -18,8 +19,10 @@ use model::partition::{DynamicMembers, Partition};
 use model::price::{Cost, Price};
 use model::reason::Refusal;
 use model::request::{Grant, WaitPolicy};
-use model::run::Outcome;
+use model::run::{Hold, Outcome};
+use model::service::Service;
 use sched::machines::MachinePlan;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// `n1` in `main`; `cloud` takes the machines of a source in, of which there may be two.
@@ -301,6 +304,42 @@ fn run_that_starts_at_once_or_not_at_all_waits_for_the_machine_that_is_made_for_
     assert!(w.job(job).is_waiting(), "a machine may take so long");
     w.pass(61);
     assert_eq!(w.job(job).ended().map(|ended| ended.outcome), Some(Outcome::NoCapacity));
+}
+
+#[test]
+fn replica_of_an_update_waits_for_a_place_as_long_as_there_is_one_before_it() {
+    let mut w = open();
+    let replica = |deployment: u32| {
+        let service = Service { deployment, ..Service::at(80) };
+        in_cloud().named("web").cpus(2).with(|spec| {
+            Arc::make_mut(&mut spec.launch).service = Some(Box::new(service));
+        })
+    };
+    let before = w.submit(replica(0));
+    assert_eq!(asked(&mut w).orders.len(), 1);
+    let next = w.submit(replica(1).asking(|request| {
+        (request.wait_policy, request.grant) = (WaitPolicy::Now, Grant::Offer);
+    }));
+    w.pass(600);
+    w.pass(61);
+    assert!(w.job(next).is_waiting(), "the one before it may give its place");
+    w.cancel(&[JobRef::whole(before)]);
+    w.pass(1);
+    assert_eq!(w.job(next).ended().map(|ended| ended.outcome), Some(Outcome::NoCapacity));
+}
+
+#[test]
+fn hold_is_no_wait_for_a_machine() {
+    let mut w = open();
+    let job = w.submit(in_cloud().asking(|request| {
+        (request.wait_policy, request.grant) = (WaitPolicy::Now, Grant::Offer);
+    }));
+    w.change(job, JobChange::Hold { by: Hold::Update }).expect("it waits");
+    w.pass(600);
+    w.pass(61);
+    w.change(job, JobChange::Release).expect("it is held");
+    w.pass(1);
+    assert!(w.job(job).is_waiting(), "the hold was longer than a machine takes");
 }
 
 /// A fleet of machines of at least `min`, at most two.

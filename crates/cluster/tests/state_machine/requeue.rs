@@ -437,6 +437,33 @@ fn job_held_while_running_runs_on_and_is_held_when_requeued() {
 }
 
 #[test]
+fn hold_of_an_update_is_told_from_that_of_somebody_else_also_after_a_restart() {
+    let replaced = Requeue { incomplete: true, for_update: true, ..Requeue::HELD };
+    for by in [None, Some(Hold::User), Some(Hold::Admin)] {
+        let mut w = world(1);
+        let job = w.started(ask().requeue()).job;
+        if let Some(by) = by {
+            w.change(job, JobChange::Hold { by }).expect("root may");
+        }
+        w.change(job, JobChange::Requeue(replaced)).expect("it runs");
+        w.end(job, 0);
+        w.restart();
+        let expected = by.unwrap_or(Hold::Update);
+        assert_eq!((w.is(job), w.job(job).hold), (JobState::Pending, Some(expected)));
+        w.change(job, JobChange::Hold { by: Hold::Update }).expect("it waits");
+        assert_eq!(w.job(job).hold, Some(expected), "it replaces nobody's");
+    }
+    let mut w = world(1);
+    let job = w.submit(ask());
+    w.change(job, JobChange::Hold { by: Hold::Update }).expect("it waits");
+    assert_eq!(w.job(job).hold, Some(Hold::Update));
+    w.change_as(alice(), JobRef::whole(job), JobChange::Hold { by: Hold::User }).expect("hers");
+    assert_eq!(w.job(job).hold, Some(Hold::User), "now she wants it held");
+    w.change_as(alice(), JobRef::whole(job), JobChange::Release).expect("hers");
+    assert_eq!(w.plan().len(), 1);
+}
+
+#[test]
 fn scheduled_job_waits_for_its_next_time_however_it_ended_until_it_is_cancelled() {
     let each_hour = vec!["0 * * * *".to_owned()];
     let schedule = Schedule::parse(each_hour).expect("a schedule");

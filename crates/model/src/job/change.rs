@@ -139,11 +139,15 @@ pub struct Requeue {
     pub special_exit: bool,
     /// A job that has ended is left alone.
     pub incomplete: bool,
+    /// The hold is the server's own, [`Hold::Update`], unless somebody held the job before.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub for_update: bool,
 }
 
 impl Requeue {
-    pub const PLAIN: Self = Self { hold: false, special_exit: false, incomplete: false };
-    pub const HELD: Self = Self { hold: true, special_exit: false, incomplete: false };
+    pub const PLAIN: Self =
+        Self { hold: false, special_exit: false, incomplete: false, for_update: false };
+    pub const HELD: Self = Self { hold: true, ..Self::PLAIN };
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

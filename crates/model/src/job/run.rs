@@ -457,6 +457,9 @@ pub enum RunKind {
 pub enum Hold {
     User,
     Admin,
+    /// The server, on a replica that has given its place to a newer deployment of its service. The server releases it when that one is
+    /// gone; to its owner it is a hold of his own.
+    Update,
 }
 
 /// A component of a heterogeneous job: its jobs start together or not at all, and their ids follow one another. The groups of

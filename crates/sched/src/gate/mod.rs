@@ -16,7 +16,7 @@ pub fn job(waiting: &PendingJob, now: Timestamp) -> Option<Reason> {
         return Some(reason.clone());
     }
     match waiting.hold {
-        Some(Hold::User) => return Some(Reason::HeldByUser),
+        Some(Hold::User | Hold::Update) => return Some(Reason::HeldByUser),
         Some(Hold::Admin) => return Some(Reason::HeldByAdmin),
         None => {}
     }

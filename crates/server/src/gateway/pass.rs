@@ -7,6 +7,7 @@ use crate::clock;
 use crate::connection_limits::SERVICE_LIMITS;
 use crate::http::authenticate::bearer;
 use crate::http::peer::{HeldSlot, Peer};
+use crate::http::stall_timeout::StallTimeout;
 use crate::metrics::scrape_services;
 use crate::proxy::access_log::Asked;
 use crate::proxy::exchange::{OutgoingHead, inner_uri, redirect, take_websocket};
@@ -95,6 +96,7 @@ impl Wanted {
 
 async fn answer(gateway: &Gateway, request: Request) -> Result<Response, Box<Response>> {
     check_head(request.headers(), SERVICE_LIMITS.body_bytes)?;
+    StallTimeout::set_of(request.extensions(), SERVICE_LIMITS.stall);
     let routes = gateway.routes();
     let Some(wanted) = Wanted::of(&routes, &request) else {
         if request.uri().path().starts_with(MODELS) {

@@ -268,6 +268,7 @@ pub fn serve<S>(
         stall_timeout.set(if is_taken_at_once { limits.stall } else { limits.stream_stall });
         request.extensions_mut().insert(peer.get_or_init(&who).clone());
         request.extensions_mut().insert(for_requests.clone());
+        request.extensions_mut().insert(stall_timeout.clone());
         let mut router = router.clone();
         async move { tower_service::Service::call(&mut router, request).await }
     });
@@ -318,6 +319,23 @@ mod tests {
     struct Open {
         now: AtomicUsize,
         most: AtomicUsize,
+    }
+
+    #[tokio::test]
+    async fn answer_that_nobody_takes_ends_when_its_handler_says() {
+        let answer = |request: axum::extract::Request| async move {
+            StallTimeout::set_of(request.extensions(), Duration::from_millis(20));
+            vec![0_u8; 1 << 20]
+        };
+        let router = Router::new().route("/", get(answer));
+        let (mut ours, theirs) = tokio::io::duplex(1 << 10);
+        let (slot, freed) = tokio::sync::oneshot::channel::<()>();
+        // Other streams have an hour.
+        let limits = ConnectionLimits::default();
+        serve(&router, theirs, || Peer::Socket(user()), slot, &limits, Drain::never());
+        ours.write_all(b"GET / HTTP/1.1\r\nhost: server\r\n\r\n").await.expect("a request");
+        let freed = timeout(Duration::from_secs(60), freed).await.expect("the connection ends");
+        assert!(freed.is_err(), "its slot is free");
     }
 
     #[tokio::test]

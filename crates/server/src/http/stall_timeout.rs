@@ -1,5 +1,6 @@
 //! A connection that fails when its peer sends nothing at first, or stops reading.
 
+use axum::http::Extensions;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -22,6 +23,13 @@ impl StallTimeout {
 
     pub fn set(&self, time: Duration) {
         self.0.store(time.as_millis() as u64, Ordering::Relaxed);
+    }
+
+    /// Sets that of the connection of a request, by the request's extensions.
+    pub fn set_of(extensions: &Extensions, time: Duration) {
+        if let Some(timeout) = extensions.get::<Self>() {
+            timeout.set(time);
+        }
     }
 
     fn get(&self) -> Duration {

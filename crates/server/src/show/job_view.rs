@@ -123,7 +123,7 @@ impl<'a> JobViews<'a> {
             },
             state: job.state(),
             reason: reason(state, job, &self.last_plan),
-            hold: job.hold,
+            hold: job.hold.map(shown_hold),
             partition,
             account: job.account.clone(),
             qos: job.qos.clone(),
@@ -211,13 +211,21 @@ pub(crate) fn reason(state: &State, job: &Job, last_plan: &LastPlan) -> Reason {
         // Held since it came to wait again: that says more.
         Some(_) if fixed == Some(&Reason::RequeuedHeld) => return Reason::RequeuedHeld,
         Some(_) if job.lost_reservation() => return fixed.cloned().unwrap_or_default(),
-        Some(Hold::User) => return Reason::HeldByUser,
+        Some(Hold::User | Hold::Update) => return Reason::HeldByUser,
         Some(Hold::Admin) => {
             return job.fixed_reason.as_deref().cloned().unwrap_or(Reason::HeldByAdmin);
         }
         None => {}
     }
     fixed.or_else(|| last_plan.reasons.get(&job.id)).cloned().unwrap_or_default()
+}
+
+/// Clients know an owner's hold and an administrator's.
+fn shown_hold(hold: Hold) -> Hold {
+    match hold {
+        Hold::User | Hold::Update => Hold::User,
+        Hold::Admin => Hold::Admin,
+    }
 }
 
 fn suspended_s(job: &Job, now: Timestamp) -> u64 {

@@ -150,6 +150,44 @@ fn up_body_that_does_not_come_is_given_up_in_time() {
     assert_eq!(&echoed, b"123456789");
 }
 
+/// A server whose answers do not end by themselves.
+const ENDLESS: &str = r#"
+import http.server, sys
+class Handler(http.server.BaseHTTPRequestHandler):
+    def log_message(self, *args): pass
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        try:
+            while True: self.wfile.write(b"x" * 65536)
+        except OSError:
+            with open("endless.ended", "w") as file: file.write("x")
+http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"#;
+
+#[test]
+fn up_client_that_does_not_take_its_answer_leaves_the_replica_in_time() {
+    let cluster = Cluster::folder(TWO_NODES);
+    cluster.start_with(&[("SLUICE_DOORS", "service_stall_ms=500")]);
+    let (token, port) = (admin(&cluster), free_port());
+    cluster.write("endless.py", ENDLESS);
+    apply_lines(&cluster, "web", port, &format!("commands: ['exec python3 endless.py {port}']"));
+    let mut client = until("an answer begins", || {
+        let mut stream = TcpStream::connect(address(&cluster)).expect("the server");
+        stream.set_read_timeout(Some(Duration::from_secs(30))).expect("a timeout");
+        let asked = format!("GET {PAGE} HTTP/1.1\r\nHost: x\r\n{token}\r\n\r\n");
+        stream.write_all(asked.as_bytes()).expect("sent");
+        let mut status = [0; 12];
+        stream.read_exact(&mut status).expect("a status");
+        status.ends_with(b" 200").then_some(stream)
+    });
+    let ended = cluster.path("work").join("endless.ended");
+    until("its replica is asked no longer", || ended.exists().then_some(()));
+    // What had been sent by then is still to be read: the client was there all the while.
+    let mut part = [0; 4096];
+    assert!(client.read(&mut part).expect("the connection is the client's own") > 0);
+}
+
 /// A server that passes each request on to the proxy, at its own address there.
 const CIRCLE: &str = r#"
 import http.client, http.server, sys

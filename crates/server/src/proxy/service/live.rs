@@ -39,6 +39,8 @@ pub struct LiveService {
     pub rates: Arc<RequestRates>,
     /// The jobs of earlier deployments, which the newest replaces.
     pub outdated: BTreeSet<JobId>,
+    /// Those of them that are not of the earliest deployment: updates that the newest overtook.
+    pub overtaken: BTreeSet<JobId>,
     /// The replicas that have no place, of all deployments without groups, the earliest first.
     pub waiting: Vec<WaitingReplica>,
     /// The groups of the newest deployment; one where all replicas are alike.
@@ -66,7 +68,10 @@ impl LiveGroup {
         let is_active = |job: &&&Job| job.attempt().is_some_and(|attempt| attempt.ending.is_none());
         let active = u32::try_from(jobs.iter().filter(is_active).count()).unwrap_or(u32::MAX);
         let queued = jobs.iter().filter(|job| job.hold.is_none()).flat_map(|job| waiting(job));
-        let held = jobs.iter().filter(|job| is_parked(job));
+        let is_held = |job: &&&Job| {
+            matches!(ReplicaWait::of(job), Some(ReplicaWait::Load | ReplicaWait::Update))
+        };
+        let held = jobs.iter().filter(is_held);
         let mut parked: Vec<ArrayTask> = held.flat_map(|job| waiting(job)).collect();
         parked.sort_by_key(|task| task.index);
         Self { index, service: service.clone(), active, queued: queued.collect(), parked }
@@ -83,18 +88,38 @@ impl LiveGroup {
 pub struct WaitingReplica {
     pub job: JobRef,
     pub deployment: u32,
-    /// It is held until the server releases it; else it is to start when there is a place for it.
-    pub is_parked: bool,
+    pub wait: ReplicaWait,
+}
+
+/// What a replica without a place waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReplicaWait {
+    /// A place.
+    Place,
+    /// Its load, or its owner's word: it is held.
+    Load,
+    /// The end of an update: it is held because it has given its place to a newer deployment.
+    Update,
+}
+
+impl ReplicaWait {
+    /// `None` for what is not the server's to start: what an administrator holds, and what somebody is to look at before it runs again.
+    fn of(job: &Job) -> Option<Self> {
+        match job.hold {
+            None => Some(Self::Place),
+            Some(Hold::Admin) => None,
+            Some(_) if job.special_exit => None,
+            Some(Hold::User) => Some(Self::Load),
+            Some(Hold::Update) => Some(Self::Update),
+        }
+    }
 }
 
 impl WaitingReplica {
     /// The replicas that wait in the record of a job; none of those that are not the server's to start.
     pub(super) fn of(job: &Job, deployment: u32) -> Vec<Self> {
-        let is_parked = is_parked(job);
-        if !is_parked && job.hold.is_some() {
-            return Vec::new();
-        }
-        let one = |job: JobRef| Self { job, deployment, is_parked };
+        let Some(wait) = ReplicaWait::of(job) else { return Vec::new() };
+        let one = |job: JobRef| Self { job, deployment, wait };
         if job.task.is_none() && job.pending.is_none() {
             return job.is_waiting().then(|| one(JobRef::whole(job.id))).into_iter().collect();
         }
@@ -203,15 +228,10 @@ impl LiveService {
     /// How many replicas of the newest deployment are to start when there is a place for them.
     pub fn newest_queued(&self) -> usize {
         let newest = self.service.deployment;
-        let is_one = |one: &&WaitingReplica| one.deployment == newest && !one.is_parked;
+        let is_one =
+            |one: &&WaitingReplica| one.deployment == newest && one.wait == ReplicaWait::Place;
         self.waiting.iter().filter(is_one).count()
     }
-}
-
-/// Whether a replica is held for the server to release. What an administrator holds stays held, and what somebody is to look at before it
-/// runs again.
-fn is_parked(job: &Job) -> bool {
-    job.hold == Some(Hold::User) && !job.special_exit
 }
 
 /// One task of an array.
@@ -233,9 +253,13 @@ impl LiveService {
     /// A service in a test, of which so many replicas of the newest deployment have resources.
     pub fn of_test(service: Service, replicas: Vec<Arc<Replica>>, active: u32) -> Self {
         let jobs = replicas.iter().filter(|replica| replica.deployment != service.deployment);
+        let earliest = jobs.clone().map(|replica| replica.deployment).min();
+        let overtaken = jobs.clone().filter(|replica| Some(replica.deployment) != earliest);
+        let overtaken = overtaken.map(|replica| replica.attempt.job).collect();
         Self {
             name: ServiceName { project: "main".into(), run: "web".into() },
             outdated: jobs.map(|replica| replica.attempt.job).collect(),
+            overtaken,
             waiting: Vec::new(),
             groups: vec![LiveGroup { active, ..LiveGroup::of(0, &service, &[]) }],
             service,

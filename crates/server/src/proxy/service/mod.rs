@@ -36,6 +36,7 @@ use super::origin::{host_of, service_of_host};
 use super::pool::{SendFailure, in_time, read_short};
 use crate::http::authenticate::{self, Caller};
 use crate::http::peer::{HeldSlot, Peer};
+use crate::http::stall_timeout::StallTimeout;
 use crate::shared::Shared;
 use crate::shared::gateways::Routes;
 use answer::AnswerTo;
@@ -323,6 +324,7 @@ impl Passed<'_> {
         check_head(request.headers(), body_bytes)?;
         let (rates, limits) = (&self.live.rates, &self.live.service.rate_limits);
         check_rate(rates, limits, &self.live.name.run, self.rest, &request)?;
+        StallTimeout::set_of(request.extensions(), services.limits.stall);
         // What is refused is no load: it starts no replica.
         self.live.scale.arrivals.note(Instant::now());
         let upgrade = take_websocket(&mut request);

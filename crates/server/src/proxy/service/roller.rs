@@ -6,16 +6,24 @@
 //! starts again. Of several deployments that are to be replaced the earliest goes on: the later ones were updates that the newest overtook.
 
 use super::SETTLED_AFTER;
-use super::live::{LiveGroup, LiveService, WaitingReplica, task_ref};
+use super::live::{LiveGroup, LiveService, ReplicaWait, WaitingReplica, task_ref};
 use super::replica::Replica;
-use super::scaler::{DRAIN_MAX, GIVEN_UP};
+use super::scaler::DRAIN_MAX;
 use crate::shared::Shared;
 use cluster::Command;
 use cluster::command::CancelJobs;
-use model::change::{JobChange, JobFilter, JobRef};
+use model::change::{JobChange, JobFilter, JobRef, Requeue};
 use model::run::Hold;
 use std::sync::Arc;
 use std::time::Instant;
+
+/// What becomes of a replica that waits for a place which a newer deployment is to have. The journal has whose hold it is: a server that
+/// starts anew releases what the last one held, and no hold of its owner.
+const OVERTAKEN: JobChange = JobChange::Hold { by: Hold::Update };
+
+/// What becomes of a replica that has given its place. One that has ended meanwhile is not brought back.
+const REPLACED: JobChange =
+    JobChange::Requeue(Requeue { incomplete: true, for_update: true, ..Requeue::HELD });
 
 /// What is done about the jobs of a service.
 #[derive(Debug, PartialEq)]
@@ -53,9 +61,13 @@ fn steps(live: &LiveService, now: Instant) -> Vec<Step> {
         steps.push(Step::Cancel(live.outdated.iter().copied().map(JobRef::whole).collect()));
         return steps;
     }
-    steps.extend(changes(overtaken(live), &JobChange::Hold { by: Hold::User }));
+    if is_overtaken_done(live, now) {
+        steps.push(Step::Cancel(live.overtaken.iter().copied().map(JobRef::whole).collect()));
+        return steps;
+    }
+    steps.extend(changes(overtaken(live), &OVERTAKEN));
     steps.extend(changes(missing(live), &JobChange::Release));
-    steps.extend(changes(replaced(live, now), &GIVEN_UP));
+    steps.extend(changes(replaced(live, now), &REPLACED));
     steps
 }
 
@@ -65,23 +77,20 @@ fn changes(jobs: Vec<JobRef>, change: &JobChange) -> impl Iterator<Item = Step> 
 }
 
 /// The newest deployment may have been one that was to give way to a newer one, which is gone: its replicas get requests again, and those
-/// that had given their place start again. Of one that is scaled the load says how many.
+/// that had given their place start again. Of one that is scaled the load says which, and how many.
 fn taken_back(live: &LiveService) -> Vec<Step> {
     for group in live.groups.iter().filter(|group| group.service.scaling.is_none()) {
         live.newest_of(group.index).for_each(|replica| replica.drain(None));
     }
     let newest = live.service.deployment;
-    if !live.scale.was_outdated(newest) {
-        return Vec::new();
-    }
-    let is_one_kind = live.service.scaling.is_none() && live.service.group.is_none();
-    let there = live.newest().count() + live.newest_queued();
-    if !is_one_kind || there >= live.service.replicas as usize {
+    if live.scale.forget_outdated(newest) {
         live.newest().for_each(|replica| replica.drain(None));
-        live.scale.forget_outdated(newest);
+    }
+    if live.service.scaling.is_some() {
         return Vec::new();
     }
-    let is_own = |one: &&WaitingReplica| one.deployment == newest && one.is_parked;
+    let is_own =
+        |one: &&WaitingReplica| one.deployment == newest && one.wait == ReplicaWait::Update;
     let own = live.waiting.iter().filter(is_own).map(|one| one.job.clone()).collect();
     changes(own, &JobChange::Release).collect()
 }
@@ -90,7 +99,7 @@ fn taken_back(live: &LiveService) -> Vec<Step> {
 fn overtaken(live: &LiveService) -> Vec<JobRef> {
     let (earliest, newest) = (live.earliest(), live.service.deployment);
     let is_overtaken = |one: &&WaitingReplica| {
-        !one.is_parked && one.deployment != earliest && one.deployment != newest
+        one.wait == ReplicaWait::Place && ![earliest, newest].contains(&one.deployment)
     };
     live.waiting.iter().filter(is_overtaken).map(|one| one.job.clone()).collect()
 }
@@ -104,9 +113,9 @@ fn missing(live: &LiveService) -> Vec<JobRef> {
     }
     let (earliest, newest) = (live.earliest(), live.service.deployment);
     let older = live.waiting.iter().filter(|one| one.deployment != newest);
-    let queued = older.clone().filter(|one| !one.is_parked).count();
+    let queued = older.clone().filter(|one| one.wait == ReplicaWait::Place).count();
     let there = group.active as usize + live.newest_queued() + live.older().count() + queued;
-    let held = older.filter(|one| one.deployment == earliest && one.is_parked);
+    let held = older.filter(|one| one.deployment == earliest && one.wait == ReplicaWait::Update);
     let missing = (group.service.replicas as usize).saturating_sub(there);
     held.take(missing).map(|one| one.job.clone()).collect()
 }
@@ -150,7 +159,11 @@ fn gives_way(live: &LiveService, now: Instant) -> bool {
     let count = live.service.group.as_ref().map_or(1, |group| group.count as usize);
     if live.groups.len() < count || !live.groups.iter().all(are_up) {
         // One of the newest may have failed since they were drained: they answer again.
-        drain_first(live, replaceable(live, now), now);
+        if are_alike(live) {
+            drain_first(live, replaceable(live, now), now);
+        } else {
+            drain_overtaken(live, now);
+        }
         return false;
     }
     drain_first(live, usize::MAX, now);
@@ -171,6 +184,46 @@ fn drain_first(live: &LiveService, count: usize, now: Instant) {
         let since = replica.drained_since().unwrap_or(now);
         replica.drain((n < count).then_some(since));
     }
+}
+
+/// Drains the replicas of overtaken deployments where those go as a whole; the others before the newest get requests.
+fn drain_overtaken(live: &LiveService, now: Instant) {
+    let is_dispensable = are_overtaken_dispensable(live, now);
+    for replica in live.older() {
+        let since = replica.drained_since().unwrap_or(now);
+        let is_drained = is_dispensable && is_overtaken(live, replica);
+        replica.drain(is_drained.then_some(since));
+    }
+}
+
+/// Whether overtaken deployments are to leave their places to the newest, which waits for some: the earliest answers, or none of them
+/// does. Replicas of several kinds need each other, so that all of a deployment go.
+fn are_overtaken_dispensable(live: &LiveService, now: Instant) -> bool {
+    let waits = live.groups.iter().any(|group| !group.queued.is_empty());
+    if live.overtaken.is_empty() || !waits || are_alike(live) {
+        return false;
+    }
+    let mut earliest = live.older().filter(|replica| !is_overtaken(live, replica));
+    if earliest.any(|replica| replica.is_up() && live.is_serving(replica)) {
+        return true;
+    }
+    // Those that are drained would answer if they were not.
+    let mut overtaken = live.older().filter(|replica| is_overtaken(live, replica));
+    let is_one_ready =
+        overtaken.any(|replica| replica.is_reached() && replica.readiness.is_ready());
+    // A server that has just started has not reached them all yet.
+    !is_one_ready && live.scale.known_for(now) >= SETTLED_AFTER
+}
+
+/// Whether overtaken deployments leave their places as a whole, and have answered what they have.
+fn is_overtaken_done(live: &LiveService, now: Instant) -> bool {
+    let mut running = live.older().filter(|replica| is_overtaken(live, replica));
+    are_overtaken_dispensable(live, now) && running.all(|replica| has_answered(replica, now))
+}
+
+fn is_overtaken(live: &LiveService, replica: &Replica) -> bool {
+    let run = replica.task.map_or(replica.attempt.job, |task| task.array);
+    live.overtaken.contains(&run)
 }
 
 /// How many replicas before the newest deployment can go while others of it wait for a place: with those that are up of it, as many
@@ -221,224 +274,5 @@ fn needed(live: &LiveService, group: &LiveGroup) -> u32 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use model::array::IndexSet;
-    use model::id::{AttemptId, JobId};
-    use model::replica_group::{GroupRole, ReplicaGroup};
-    use model::service::{Scaling, Service};
-    use std::time::Duration;
-
-    const SCALING: Scaling =
-        Scaling { min: 0, target_milli: 10_000, window_s: 60, up_delay_s: 300, down_delay_s: 600 };
-
-    fn service(deployment: u32, scaling: Option<Scaling>) -> Service {
-        Service { deployment, scaling, replicas: 2, ..Service::at(80) }
-    }
-
-    /// A replica whose server is up.
-    fn replica(job: u32, service: &Service) -> Arc<Replica> {
-        let replica = Replica::new(AttemptId { job: JobId(job), number: 1 }, None, service);
-        replica.set_reached();
-        Arc::new(replica)
-    }
-
-    #[test]
-    fn scaled_deployment_gives_way_once_a_replica_of_the_next_is_up() {
-        let (before, next) = (service(0, Some(SCALING)), service(1, Some(SCALING)));
-        let (old, new) = (replica(1, &before), replica(2, &next));
-        let (start, later) = (Instant::now(), Instant::now() + Duration::from_secs(1));
-        // All of the next are held.
-        let held = LiveService::of_test(next.clone(), vec![old.clone()], 0);
-        assert!(!gives_way(&held, start) && old.is_open());
-        let least = Service { scaling: Some(Scaling { min: 2, ..SCALING }), ..next.clone() };
-        let few = LiveService::of_test(least, vec![old.clone(), new.clone()], 1);
-        assert!(!gives_way(&few, start) && old.is_open(), "it is to have two");
-        let up = LiveService::of_test(next, vec![old.clone(), new.clone()], 1);
-        assert!(!gives_way(&up, start) && !old.is_open() && new.is_open());
-        assert!(gives_way(&up, later));
-    }
-
-    /// Replicas of a deployment that have no place: these tasks of an array.
-    fn waiting(
-        array: u32,
-        deployment: u32,
-        indices: &[u32],
-        is_parked: bool,
-    ) -> Vec<WaitingReplica> {
-        let one = |index: &u32| {
-            let job = JobRef::tasks(JobId(array), IndexSet::from_range(*index, *index));
-            WaitingReplica { job, deployment, is_parked }
-        };
-        indices.iter().map(one).collect()
-    }
-
-    /// A change of tasks of an array.
-    fn change(array: u32, (first, last): (u32, u32), change: JobChange) -> Step {
-        Step::Change(JobRef::tasks(JobId(array), IndexSet::from_range(first, last)), change)
-    }
-
-    const HELD: JobChange = JobChange::Hold { by: Hold::User };
-
-    #[test]
-    fn each_replica_of_the_next_takes_the_place_of_one_before_it() {
-        let (before, next) = (service(0, None), service(1, None));
-        let (first, second) = (replica(1, &before), replica(2, &before));
-        let new = replica(3, &next);
-        let (now, later) = (Instant::now(), Instant::now() + Duration::from_secs(1));
-        let queued = waiting(3, 1, &[1], false);
-        let all = vec![first.clone(), second.clone(), new.clone()];
-        let mut live = LiveService::of_test(next.clone(), all, 1);
-        assert!(!gives_way(&live, now) && first.is_open(), "the next has its place");
-        live.waiting = queued.clone();
-        let request = first.enter();
-        assert!(!gives_way(&live, now) && !first.is_open() && second.is_open());
-        assert!(!has_answered(&first, later), "it has a request");
-        drop(request);
-        assert!(!has_answered(&first, now) && has_answered(&first, later));
-        // It waits until the update is done.
-        assert_eq!(steps(&live, later), [Step::Change(JobRef::whole(JobId(1)), GIVEN_UP)]);
-        let mut live = LiveService::of_test(next.clone(), vec![second.clone(), new.clone()], 1);
-        live.waiting = queued;
-        assert!(!gives_way(&live, later) && second.is_open(), "it is to have two");
-        let live = LiveService::of_test(next.clone(), vec![second.clone()], 0);
-        assert!(!gives_way(&live, later) && second.is_open(), "the new one has failed");
-        let both = vec![second.clone(), new, replica(4, &next)];
-        let live = LiveService::of_test(next, both, 2);
-        assert!(!gives_way(&live, later) && !second.is_open());
-        let ended = vec![JobRef::whole(JobId(2))];
-        assert_eq!(steps(&live, later + Duration::from_secs(1)), [Step::Cancel(ended)]);
-    }
-
-    #[test]
-    fn replicas_that_gave_their_place_start_again_when_the_next_deployment_is_gone() {
-        let (before, next) = (service(0, None), service(1, None));
-        let (old, new) = (replica(1, &before), replica(3, &next));
-        let now = Instant::now();
-        let parked = waiting(1, 0, &[1], true);
-        // One that somebody held before any update stays held.
-        let mut alone = LiveService::of_test(before.clone(), vec![old.clone()], 1);
-        alone.waiting = parked.clone();
-        assert!(steps(&alone, now).is_empty());
-        let mut live = LiveService::of_test(next, vec![old.clone(), new], 1);
-        live.waiting = [parked.clone(), waiting(3, 1, &[1], false)].concat();
-        assert!(steps(&live, now).is_empty(), "the update goes on");
-        old.drain(Some(now));
-        let mut again = LiveService { scale: live.scale, ..alone };
-        assert_eq!(steps(&again, now), [change(1, (1, 1), JobChange::Release)]);
-        assert!(old.is_open());
-        // Once it waits for a place a hold is somebody's own again.
-        again.waiting = waiting(1, 0, &[1], false);
-        assert!(steps(&again, now).is_empty());
-        again.waiting = parked;
-        assert!(steps(&again, now).is_empty());
-    }
-
-    #[test]
-    fn replica_before_starts_again_for_one_of_the_next_that_failed_for_good() {
-        let (before, next) = (service(0, None), service(1, None));
-        let now = Instant::now();
-        // The next deployment has one task left, which has no place.
-        let mut live = LiveService::of_test(next, vec![], 0);
-        live.outdated = [JobId(1)].into();
-        live.waiting = [waiting(1, 0, &[0, 1], true), waiting(3, 1, &[1], false)].concat();
-        assert_eq!(steps(&live, now), [change(1, (0, 0), JobChange::Release)]);
-        live.replicas = vec![replica(1, &before)];
-        live.waiting.remove(0);
-        assert!(steps(&live, now).is_empty(), "there are two");
-    }
-
-    #[test]
-    fn update_that_a_newer_one_overtakes_leaves_it_its_places() {
-        let (first, second, third) = (service(0, None), service(1, None), service(2, None));
-        let (old, middle) = (replica(1, &first), replica(3, &second));
-        let stuck = Arc::new(Replica::new(
-            AttemptId { job: JobId(4), number: 1 },
-            None,
-            &Service { probes: vec![Default::default()], ..second.clone() },
-        ));
-        let (now, later) = (Instant::now(), Instant::now() + Duration::from_secs(1));
-        let running = vec![old.clone(), middle.clone(), stuck.clone()];
-        let mut live = LiveService::of_test(third.clone(), running, 0);
-        let queued = waiting(5, 2, &[0, 1], false);
-        live.waiting = [waiting(3, 1, &[1, 2], false), queued.clone()].concat();
-        assert_eq!(steps(&live, now), [change(3, (1, 2), HELD)]);
-        assert!(old.is_open() && middle.is_open(), "as many as it is to have");
-        live.waiting = queued.clone();
-        assert_eq!(steps(&live, later), [Step::Change(JobRef::whole(JobId(4)), GIVEN_UP)]);
-        // One of the overtaken goes where all are up; none where those that are up would be too few.
-        let running = vec![old.clone(), middle.clone(), replica(6, &second)];
-        let mut live = LiveService::of_test(third.clone(), running, 0);
-        live.waiting = queued.clone();
-        assert!(steps(&live, now).is_empty());
-        assert!(old.is_open() && !middle.is_open());
-        middle.drain(None);
-        let mut live = LiveService::of_test(third, vec![old.clone(), stuck.clone()], 0);
-        live.waiting = queued;
-        stuck.drain(None);
-        assert!(steps(&live, now).is_empty());
-        assert!(stuck.drained_since().is_none(), "the server has just started");
-        steps(&live, now + 2 * SETTLED_AFTER);
-        assert!(stuck.drained_since().is_some() && old.is_open());
-    }
-
-    /// A service with so many groups, and a replica in the first.
-    fn grouped(deployment: u32, count: u32) -> Service {
-        let group = ReplicaGroup {
-            index: 0,
-            count,
-            first_replica: 0,
-            name: "first".into(),
-            role: GroupRole::Serves,
-            waits_for_router: false,
-        };
-        Service { group: Some(group), replicas: 1, ..service(deployment, None) }
-    }
-
-    #[test]
-    fn replicas_of_several_kinds_end_together() {
-        let (before, next) = (grouped(0, 2), service(1, None));
-        let (router, worker) = (replica(1, &before), replica(2, &before));
-        let (now, later) = (Instant::now(), Instant::now() + Duration::from_secs(1));
-        let new = replica(3, &next);
-        let all = vec![router.clone(), worker.clone(), new.clone()];
-        let mut live = LiveService::of_test(next.clone(), all, 1);
-        live.waiting = waiting(3, 1, &[1], false);
-        assert!(steps(&live, now).is_empty());
-        assert!(router.is_open() && worker.is_open(), "one would not do without the other");
-        let request = router.enter();
-        let all = vec![router.clone(), worker.clone(), new, replica(4, &next)];
-        let live = LiveService::of_test(next, all, 2);
-        for now in [now, later] {
-            assert!(steps(&live, now).is_empty(), "the worker may have the router's request");
-        }
-        assert!(!router.is_open() && !worker.is_open());
-        drop(request);
-        let ended = [1, 2].map(|job| JobRef::whole(JobId(job))).to_vec();
-        assert_eq!(steps(&live, later), [Step::Cancel(ended)]);
-    }
-
-    #[test]
-    fn deployment_before_stays_when_a_whole_group_of_the_next_has_ended() {
-        let now = Instant::now();
-        for (count, stays) in [(2, true), (1, false)] {
-            let (old, new) = (replica(1, &grouped(0, count)), replica(2, &grouped(1, count)));
-            let live = LiveService::of_test(grouped(1, count), vec![old.clone(), new], 1);
-            assert!(!gives_way(&live, now));
-            assert_eq!(old.is_open(), stays, "{count} groups, of which one is there");
-        }
-    }
-
-    #[test]
-    fn deployment_before_answers_again_when_a_replica_of_the_next_has_failed() {
-        let (before, next) = (service(0, None), service(1, None));
-        let old = replica(1, &before);
-        let (first, second) = (replica(2, &next), replica(3, &next));
-        let now = Instant::now();
-        let both = vec![old.clone(), first.clone(), second];
-        let both = LiveService::of_test(next.clone(), both, 2);
-        assert!(!gives_way(&both, now) && !old.is_open());
-        let one = LiveService::of_test(next, vec![old.clone(), first], 1);
-        assert!(!gives_way(&one, now + Duration::from_secs(1)) && old.is_open());
-    }
-}
+#[path = "roller_tests.rs"]
+mod tests;

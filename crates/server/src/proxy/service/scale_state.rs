@@ -50,12 +50,9 @@ impl ScaleState {
         self.outdated.lock().expect("no panic with the deployments held").extend(deployments);
     }
 
-    pub fn was_outdated(&self, deployment: u32) -> bool {
-        self.outdated.lock().expect("no panic with the deployments held").contains(&deployment)
-    }
-
-    pub fn forget_outdated(&self, deployment: u32) {
-        self.outdated.lock().expect("no panic with the deployments held").remove(&deployment);
+    /// Forgets that a newer deployment was to replace this one; whether one was.
+    pub fn forget_outdated(&self, deployment: u32) -> bool {
+        self.outdated.lock().expect("no panic with the deployments held").remove(&deployment)
     }
 
     pub fn waiting(&self) -> usize {

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 pub const DRAIN_MAX: Duration = Duration::from_secs(300);
 
 /// What becomes of a replica that is given up: it waits until it is needed again. One that has ended meanwhile is not brought back.
-pub const GIVEN_UP: JobChange = JobChange::Requeue(Requeue { incomplete: true, ..Requeue::HELD });
+const GIVEN_UP: JobChange = JobChange::Requeue(Requeue { incomplete: true, ..Requeue::HELD });
 
 pub fn scale(shared: &Shared, live: &LiveService, now: Instant) {
     for group in &live.groups {

@@ -217,6 +217,9 @@ fn table_of(state: &State, before: &Table, counts: &ServiceCounts) -> Table {
         let is_new = |job: &&Job| deployment(job) == Some(service.deployment);
         let (jobs, outdated): (Vec<&Job>, Vec<&Job>) = jobs.iter().copied().partition(is_new);
         let run = |job: &Job| job.task.map_or(job.id, |task| task.array);
+        let earliest = outdated.iter().filter_map(|job| deployment(job)).min();
+        let overtaken = outdated.iter().filter(|job| deployment(job) != earliest);
+        let overtaken = overtaken.map(|job| run(job)).collect();
         let outdated = outdated.into_iter().map(run).collect();
         let groups = groups_of(&jobs);
         let scale = known.map(|known| known.scale.clone()).unwrap_or_default();
@@ -235,6 +238,7 @@ fn table_of(state: &State, before: &Table, counts: &ServiceCounts) -> Table {
             counts,
             rates,
             outdated,
+            overtaken,
             waiting,
             groups,
             scale,
@@ -248,6 +252,7 @@ fn table_of(state: &State, before: &Table, counts: &ServiceCounts) -> Table {
 
 #[cfg(test)]
 mod tests {
+    use super::super::live::ReplicaWait;
     use super::*;
     use crate::connection_limits::SERVICE_LIMITS;
     use crate::testing::{TestServer, user};
@@ -287,6 +292,16 @@ mod tests {
         let live = one_of(&state);
         assert_eq!((live.owner.uid, live.service.deployment), (1000, 1));
         assert_eq!(live.outdated, BTreeSet::from([first]));
+        assert_eq!(live.overtaken, BTreeSet::new());
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn deployments_between_the_earliest_and_the_newest_are_overtaken() {
+        let of = [(1000, 2), (1000, 0), (1000, 1), (1000, 0)];
+        let (state, [_, first, second, third]) = state_of(of).await;
+        let live = one_of(&state);
+        assert_eq!(live.outdated, BTreeSet::from([first, second, third]));
+        assert_eq!(live.overtaken, BTreeSet::from([second]));
     }
 
     #[tokio::test(flavor = "multi_thread")]
@@ -304,15 +319,22 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn waiting_replicas_of_all_deployments_are_those_that_the_server_may_start() {
-        let (mut state, ids) = state_of([(1000, 1), (1000, 0), (1000, 0)]).await;
-        for (id, hold) in ids.iter().zip([None, Some(Hold::User), Some(Hold::Admin)]) {
+        let (mut state, ids) = state_of([(1000, 1), (1000, 0), (1000, 0), (1000, 0)]).await;
+        for (id, hold) in
+            ids.iter().zip([None, Some(Hold::User), Some(Hold::Update), Some(Hold::Admin)])
+        {
             Arc::make_mut(state.jobs.get_mut(id).expect("a job")).hold = hold;
         }
         let live = one_of(&state);
-        let shown = |one: &WaitingReplica| (one.job.clone(), one.deployment, one.is_parked);
+        let shown = |one: &WaitingReplica| (one.job.clone(), one.deployment, one.wait);
         let found: Vec<_> = live.waiting.iter().map(shown).collect();
-        let [newest, held, _] = ids.map(JobRef::whole);
-        assert_eq!(found, [(held, 0, true), (newest, 1, false)]);
+        let [newest, held, replaced, _] = ids.map(JobRef::whole);
+        let expected = [
+            (held, 0, ReplicaWait::Load),
+            (replaced, 0, ReplicaWait::Update),
+            (newest, 1, ReplicaWait::Place),
+        ];
+        assert_eq!(found, expected);
         assert_eq!((live.earliest(), live.newest_queued()), (0, 1));
     }
 
