@@ -179,12 +179,38 @@ fn durations_and_retries_can_be_switched_off() {
     }
     assert_eq!(task_with("stop_duration: off").stop_duration, Some(None));
     assert_eq!(task_with("retry: false").retry, None);
+    assert_eq!(task_with("retry: 'false'").retry, None);
     let retry = task_with("retry: true").retry.unwrap();
     assert!(retry.on_no_capacity && retry.on_interruption && retry.on_error);
     assert_eq!(retry.duration_s, Some(3_600));
     let retry = task_with("retry: {duration: 4h}").retry.unwrap();
     assert!(retry.on_error);
     assert_eq!(retry.duration_s, Some(14_400));
+}
+
+#[test]
+fn boolean_may_be_a_word_in_quotes_or_a_digit() {
+    let cases = [
+        ("true", true),
+        ("Yes", true),
+        ("'true'", true),
+        ("\"TRUE\"", true),
+        ("'on'", true),
+        ("y", true),
+        ("1", true),
+        ("False", false),
+        ("'no'", false),
+        ("\"off\"", false),
+        ("0", false),
+    ];
+    for (text, expected) in cases {
+        let task = task_with(&format!("image: a\nprivileged: {text}"));
+        assert_eq!(task.container.privileged, expected, "{text}");
+    }
+    for text in ["2", "maybe", "'nope'", "[true]"] {
+        let message = refusal_with(&format!("single_branch: {text}"));
+        assert!(message.contains("expected true or false"), "{text}: {message}");
+    }
 }
 
 #[test]

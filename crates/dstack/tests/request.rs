@@ -470,6 +470,7 @@ fn replicas_of_a_service_are_tasks_of_an_array() {
         ("https: true", HttpsChoice::On),
         ("https: false", HttpsChoice::Off),
         ("https: auto", HttpsChoice::Auto),
+        ("https: 'false'", HttpsChoice::Off),
     ] {
         assert_eq!(of(&service(lines)).expect("a service").https, expected, "{lines}");
     }
