@@ -276,6 +276,12 @@ fn property_that_would_change_what_runs_is_read_and_refused_at_apply() {
         let message = refusal_with(line);
         assert!(message.starts_with(expected), "{line}\n  {message}\n  {expected}");
     }
+    let optional = "volumes: [{instance_path: /host, path: /data, optional: true}]";
+    let loaded = load(&format!("type: task\ncommands: [x]\n{optional}\n"));
+    assert!(loaded.applicable().is_ok(), "{:?}", loaded.refusals);
+    let notices: Vec<String> = loaded.notices.iter().map(|notice| notice.in_file("f")).collect();
+    assert_eq!(notices.len(), 1, "{notices:?}");
+    assert!(notices[0].starts_with("f:3:11: `volumes[0]`: is left out"), "{notices:?}");
     let several = task_with("volumes: [{name: [v, w], path: /data}]");
     let names = vec!["v".to_owned(), "w".to_owned()];
     assert_eq!(several.volumes, [Mount::Volume { names, path: "/data".into() }]);

@@ -150,7 +150,12 @@ fn volumes(top: &Field<'_>, value: &Value, has_image: bool, reading: &mut Readin
             (Some(from), Some(to)) if !has_image && from != to => {
                 let why =
                     format!("a run without an `image` finds {from} at {from} and not at {to}");
-                reading.refuse(item, why);
+                // Optional is what a run can do without, where there is no such mount.
+                if is_said(mount.get("optional")) {
+                    reading.notice(item, format!("is left out: {why}"));
+                } else {
+                    reading.refuse(item, why);
+                }
             }
             (Some(_), Some("/")) => {
                 reading.refuse(item, "nothing is mounted over the whole of a container")
