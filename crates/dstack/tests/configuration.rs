@@ -488,6 +488,14 @@ fn rules_between_properties_name_the_property_that_is_too_much() {
             "type: task\ncommands: [x]\nimage: a\nruntime: process\n",
             "4:10: `runtime`: `process` runs without an image",
         ),
+        (
+            "type: task\nimage: a\nenv: [B=c]\nregistry_auth: {username: u, password: '${{ env.A }}'}\n",
+            "4:16: `registry_auth`: `${{ env.A }}`: expected a variable that `env` has",
+        ),
+        (
+            "type: service\nport: 80\nimage: a\nprobes: [{type: http, url: '/${{ env.A }}'}]\n",
+            "4:9: `probes`: `${{ env.A }}`: expected a variable that `env` has",
+        ),
         ("type: service\ncommands: [x]\n", "1:1: `port` is missing"),
         (
             "type: service\nport: 80\ncommands: [x]\ngroups: [{replicas: 2, router: {}}, {replicas: 1, router: {}}]\n",

@@ -518,6 +518,43 @@ fn replicas_of_a_service_are_tasks_of_an_array() {
 }
 
 #[test]
+fn credentials_and_probes_take_values_of_the_runs_variables() {
+    let submission = |lines: &str| {
+        let text = format!("type: service\nname: web\nport: 8000\nimage: a\n{lines}\n");
+        let loaded = parse("web.yml", text.as_bytes()).unwrap_or_else(|e| panic!("{e}"));
+        let task = loaded.applicable().expect("a service").task().expect("a run");
+        draft_of(&task, Timestamp::from_secs(1_000)).map(|draft| draft.submission)
+    };
+    // The server replaces `$$` in credentials, and references to secrets.
+    let cases = [
+        ("env: [TOKEN]", "${{ env.TOKEN }}", "of-the-client"),
+        ("env: [A=b]", "x-${{env.A}}-${{ secrets.s }}", "x-b-${{ secrets.s }}"),
+        ("env: ['A=$$5']", "${{ env.A }}", "$$5"),
+        ("env: ['A=${{ secrets.s }}']", "${{ env.A }}", "${{ secrets.s }}"),
+        ("env: [A=b]", "$oauth $${{ env.A }}", "$oauth $${{ env.A }}"),
+    ];
+    for (env, password, expected) in cases {
+        let lines = format!("{env}\nregistry_auth: {{username: u, password: '{password}'}}");
+        let auth = submission(&lines).expect("a draft").registry_auth.expect("credentials");
+        assert_eq!((&*auth.username.0, &*auth.password.0), ("u", expected), "{lines}");
+    }
+    let probed = "probes: [{type: http, url: '/up?k=${{ env.A }}', body: '${{ env.A }}', \
+                  headers: [{name: X, value: 'Bearer ${{ env.A }}'}]}]";
+    let found = submission(&format!("env: [A=b]\n{probed}")).expect("a draft");
+    let service = found.spec.launch.service.clone().expect("a service");
+    let expected = Probe {
+        url: "/up?k=b".into(),
+        body: Some("b".into()),
+        headers: vec![("X".into(), "Bearer b".into())],
+        ..Probe::default()
+    };
+    assert_eq!(service.probes, [expected]);
+    let error = submission(&format!("env: ['A=${{{{ secrets.s }}}}']\n{probed}"));
+    let error = error.expect_err("a probe has no secrets").to_string();
+    assert!(error.starts_with("`probes`: `${{ env.A }}`: expected a variable"), "{error}");
+}
+
+#[test]
 fn groups_of_replicas_have_their_own_requests_commands_and_scaling() {
     let text = "type: service\nname: web\nport: 8000\nenv: [A=b]\ngroups:\n\
         - {name: front, replicas: 1, commands: [route], router: {type: sglang}, resources: {cpu: 1}}\n\
