@@ -547,6 +547,36 @@ fn rules_between_properties_name_the_property_that_is_too_much() {
 }
 
 #[test]
+fn list_of_replicas_is_groups_as_in_older_versions_of_dstack() {
+    let service = |lines: &str| load(&format!("type: service\nport: 80\nimage: a\n{lines}\n"));
+    let older = service(
+        "replicas:\n- {name: head, count: 1, commands: [x], router: {type: sglang}}\n\
+         - {count: 0..2, scaling: {metric: rps, target: 1}, resources: {gpu: 1}}",
+    );
+    let newer = service(
+        "groups:\n- {name: head, replicas: 1, commands: [x], router: {type: sglang}}\n\
+         - {replicas: 0..2, scaling: {metric: rps, target: 1}, resources: {gpu: 1}}",
+    );
+    assert_eq!(older.value, newer.value);
+    assert_eq!(older.configuration, newer.configuration);
+    assert!(older.applicable().is_ok(), "{:?}", older.refusals);
+    let cases = [
+        (
+            "type: service\nport: 80\nimage: a\nreplicas: [{count: 1..2}]\n",
+            "4:20: `groups[0].replicas`: a range needs `scaling`",
+        ),
+        (
+            "type: service\nport: 80\nimage: a\nreplicas: [{count: 1}]\ngroups: [{replicas: 1}]\n",
+            "4:11: `replicas`: invalid list: expected a count or a range",
+        ),
+    ];
+    for (text, expected) in cases {
+        let message = refusal(text);
+        assert!(message.starts_with(&format!("t.dstack.yml:{expected}")), "{message}\n{expected}");
+    }
+}
+
+#[test]
 fn nodes_may_be_a_range_and_what_is_ours_is_read() {
     let task = task_with(
         "nodes: 2..4\ndepends_on: [prepare, 'afterany:12']\narray: 0-9%2\naccount: physics\nqos: high\nruntime: process",
