@@ -577,6 +577,17 @@ fn list_of_replicas_is_groups_as_in_older_versions_of_dstack() {
 }
 
 #[test]
+fn internal_address_of_a_host_is_one_that_dstack_takes_for_private() {
+    let fleet = |ip: &str| format!("type: fleet\nssh_config: {{hosts: [{{hostname: h, internal_ip: '{ip}'}}]}}\n");
+    for ip in ["10.0.0.1", "172.16.0.1", "192.168.1.1", "198.18.0.4", "192.0.2.4", "fd00::1"] {
+        load(&fleet(ip));
+    }
+    for ip in ["8.8.8.8", "100.64.0.1", "198.20.0.1", "2a00::1", "host"] {
+        assert!(refusal(&fleet(ip)).contains("expected a private IP"), "{ip}");
+    }
+}
+
+#[test]
 fn nodes_may_be_a_range_and_what_is_ours_is_read() {
     let task = task_with(
         "nodes: 2..4\ndepends_on: [prepare, 'afterany:12']\narray: 0-9%2\naccount: physics\nqos: high\nruntime: process",
