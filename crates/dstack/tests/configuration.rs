@@ -577,6 +577,23 @@ fn list_of_replicas_is_groups_as_in_older_versions_of_dstack() {
 }
 
 #[test]
+fn every_version_of_python_that_dstack_has_is_taken_as_text_and_as_a_number() {
+    let cases = [
+        ("'3.9'", "3.9"),
+        ("3.10", "3.10"),
+        ("'3.10'", "3.10"),
+        ("3.1", "3.10"),
+        ("3.13", "3.13"),
+        ("3.14", "3.14"),
+    ];
+    for (text, expected) in cases {
+        let task = task_with(&format!("python: {text}"));
+        assert_eq!(task.python.as_deref(), Some(expected), "{text}");
+    }
+    assert!(refusal_with("python: '3.7'").contains("expected one of 3.9, 3.10"));
+}
+
+#[test]
 fn internal_address_of_a_host_is_one_that_dstack_takes_for_private() {
     let fleet = |ip: &str| format!("type: fleet\nssh_config: {{hosts: [{{hostname: h, internal_ip: '{ip}'}}]}}\n");
     for ip in ["10.0.0.1", "172.16.0.1", "192.168.1.1", "198.18.0.4", "192.0.2.4", "fd00::1"] {
