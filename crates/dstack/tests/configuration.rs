@@ -595,7 +595,9 @@ fn every_version_of_python_that_dstack_has_is_taken_as_text_and_as_a_number() {
 
 #[test]
 fn internal_address_of_a_host_is_one_that_dstack_takes_for_private() {
-    let fleet = |ip: &str| format!("type: fleet\nssh_config: {{hosts: [{{hostname: h, internal_ip: '{ip}'}}]}}\n");
+    let fleet = |ip: &str| {
+        format!("type: fleet\nssh_config: {{hosts: [{{hostname: h, internal_ip: '{ip}'}}]}}\n")
+    };
     for ip in ["10.0.0.1", "172.16.0.1", "192.168.1.1", "198.18.0.4", "192.0.2.4", "fd00::1"] {
         load(&fleet(ip));
     }

@@ -59,10 +59,8 @@ fn variables(top: &Field<'_>, value: &Value, reading: &mut Reading) {
         return;
     }
     let auth = value.get("registry_auth");
-    let mut texts = vec![
-        ("registry_auth", auth.get("username")),
-        ("registry_auth", auth.get("password")),
-    ];
+    let mut texts =
+        vec![("registry_auth", auth.get("username")), ("registry_auth", auth.get("password"))];
     for probe in value.get("probes").items() {
         texts.extend([("probes", probe.get("url")), ("probes", probe.get("body"))]);
         texts.extend(probe.get("headers").items().iter().map(|one| ("probes", one.get("value"))));
