@@ -569,6 +569,10 @@ fn list_of_replicas_is_groups_as_in_older_versions_of_dstack() {
             "type: service\nport: 80\nimage: a\nreplicas: [{count: 1}]\ngroups: [{replicas: 1}]\n",
             "4:11: `replicas`: invalid list: expected a count or a range",
         ),
+        (
+            "type: service\nport: 80\nimage: a\nreplicas: [{count: 1, replicas: 2}]\n",
+            "4:13: unknown property `groups[0].count`",
+        ),
     ];
     for (text, expected) in cases {
         let message = refusal(text);

@@ -9,7 +9,7 @@ use super::tree::{Entry, Node, Value};
 pub fn renamed(document: &Node) -> Option<Node> {
     let top = Field::top(document);
     let is_service = top.child("type")?.text("") == Ok("service");
-    if !is_service || !top.child("replicas")?.is_list() || top.child("groups").is_some() {
+    if !is_service || !top.child("replicas")?.is_list() {
         return None;
     }
     let mut renamed = document.clone();
@@ -22,9 +22,13 @@ pub fn renamed(document: &Node) -> Option<Node> {
     Some(renamed)
 }
 
-/// Gives a key of a mapping another name, and hands out its value; `None` where there is no such key.
+/// Gives a key of a mapping another name, and hands out its value; `None` where there is no such key, or the name is taken: of two keys
+/// of one name the second would be lost without a word.
 fn rename<'a>(node: &'a mut Node, from: &str, to: &str) -> Option<&'a mut Node> {
     let Value::Map(entries) = &mut node.value else { return None };
+    if entries.iter().any(|entry| entry.key == to) {
+        return None;
+    }
     let Entry { key, value, .. } = entries.iter_mut().find(|entry| entry.key == from)?;
     to.clone_into(key);
     Some(value)

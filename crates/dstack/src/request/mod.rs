@@ -82,7 +82,9 @@ pub enum RequestError {
     NamelessFile(String),
     #[error("`commands`: {0}")]
     Reference(String),
-    #[error("`{property}`: `${{{{ env.{name} }}}}`: expected a variable of `env`, for a probe one without secrets")]
+    #[error(
+        "`{property}`: `${{{{ env.{name} }}}}`: expected a variable of `env`, for a probe one without secrets"
+    )]
     Variable { property: &'static str, name: String },
     #[error("{0}")]
     Service(String),
