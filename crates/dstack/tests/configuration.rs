@@ -179,12 +179,38 @@ fn durations_and_retries_can_be_switched_off() {
     }
     assert_eq!(task_with("stop_duration: off").stop_duration, Some(None));
     assert_eq!(task_with("retry: false").retry, None);
+    assert_eq!(task_with("retry: 'false'").retry, None);
     let retry = task_with("retry: true").retry.unwrap();
     assert!(retry.on_no_capacity && retry.on_interruption && retry.on_error);
     assert_eq!(retry.duration_s, Some(3_600));
     let retry = task_with("retry: {duration: 4h}").retry.unwrap();
     assert!(retry.on_error);
     assert_eq!(retry.duration_s, Some(14_400));
+}
+
+#[test]
+fn boolean_may_be_a_word_in_quotes_or_a_digit() {
+    let cases = [
+        ("true", true),
+        ("Yes", true),
+        ("'true'", true),
+        ("\"TRUE\"", true),
+        ("'on'", true),
+        ("y", true),
+        ("1", true),
+        ("False", false),
+        ("'no'", false),
+        ("\"off\"", false),
+        ("0", false),
+    ];
+    for (text, expected) in cases {
+        let task = task_with(&format!("image: a\nprivileged: {text}"));
+        assert_eq!(task.container.privileged, expected, "{text}");
+    }
+    for text in ["2", "maybe", "'nope'", "[true]"] {
+        let message = refusal_with(&format!("single_branch: {text}"));
+        assert!(message.contains("expected true or false"), "{text}: {message}");
+    }
 }
 
 #[test]
@@ -250,6 +276,12 @@ fn property_that_would_change_what_runs_is_read_and_refused_at_apply() {
         let message = refusal_with(line);
         assert!(message.starts_with(expected), "{line}\n  {message}\n  {expected}");
     }
+    let optional = "volumes: [{instance_path: /host, path: /data, optional: true}]";
+    let loaded = load(&format!("type: task\ncommands: [x]\n{optional}\n"));
+    assert!(loaded.applicable().is_ok(), "{:?}", loaded.refusals);
+    let notices: Vec<String> = loaded.notices.iter().map(|notice| notice.in_file("f")).collect();
+    assert_eq!(notices.len(), 1, "{notices:?}");
+    assert!(notices[0].starts_with("f:3:11: `volumes[0]`: is left out"), "{notices:?}");
     let several = task_with("volumes: [{name: [v, w], path: /data}]");
     let names = vec!["v".to_owned(), "w".to_owned()];
     assert_eq!(several.volumes, [Mount::Volume { names, path: "/data".into() }]);
@@ -456,6 +488,14 @@ fn rules_between_properties_name_the_property_that_is_too_much() {
             "type: task\ncommands: [x]\nimage: a\nruntime: process\n",
             "4:10: `runtime`: `process` runs without an image",
         ),
+        (
+            "type: task\nimage: a\nenv: [B=c]\nregistry_auth: {username: u, password: '${{ env.A }}'}\n",
+            "4:16: `registry_auth`: `${{ env.A }}`: expected a variable that `env` has",
+        ),
+        (
+            "type: service\nport: 80\nimage: a\nprobes: [{type: http, url: '/${{ env.A }}'}]\n",
+            "4:9: `probes`: `${{ env.A }}`: expected a variable that `env` has",
+        ),
         ("type: service\ncommands: [x]\n", "1:1: `port` is missing"),
         (
             "type: service\nport: 80\ncommands: [x]\ngroups: [{replicas: 2, router: {}}, {replicas: 1, router: {}}]\n",
@@ -503,6 +543,70 @@ fn rules_between_properties_name_the_property_that_is_too_much() {
         let message = refusal(text);
         let expected = format!("t.dstack.yml:{expected}");
         assert!(message.starts_with(&expected), "{message}\n{expected}");
+    }
+}
+
+#[test]
+fn list_of_replicas_is_groups_as_in_older_versions_of_dstack() {
+    let service = |lines: &str| load(&format!("type: service\nport: 80\nimage: a\n{lines}\n"));
+    let older = service(
+        "replicas:\n- {name: head, count: 1, commands: [x], router: {type: sglang}}\n\
+         - {count: 0..2, scaling: {metric: rps, target: 1}, resources: {gpu: 1}}",
+    );
+    let newer = service(
+        "groups:\n- {name: head, replicas: 1, commands: [x], router: {type: sglang}}\n\
+         - {replicas: 0..2, scaling: {metric: rps, target: 1}, resources: {gpu: 1}}",
+    );
+    assert_eq!(older.value, newer.value);
+    assert_eq!(older.configuration, newer.configuration);
+    assert!(older.applicable().is_ok(), "{:?}", older.refusals);
+    let cases = [
+        (
+            "type: service\nport: 80\nimage: a\nreplicas: [{count: 1..2}]\n",
+            "4:20: `groups[0].replicas`: a range needs `scaling`",
+        ),
+        (
+            "type: service\nport: 80\nimage: a\nreplicas: [{count: 1}]\ngroups: [{replicas: 1}]\n",
+            "4:11: `replicas`: invalid list: expected a count or a range",
+        ),
+        (
+            "type: service\nport: 80\nimage: a\nreplicas: [{count: 1, replicas: 2}]\n",
+            "4:13: unknown property `groups[0].count`",
+        ),
+    ];
+    for (text, expected) in cases {
+        let message = refusal(text);
+        assert!(message.starts_with(&format!("t.dstack.yml:{expected}")), "{message}\n{expected}");
+    }
+}
+
+#[test]
+fn every_version_of_python_that_dstack_has_is_taken_as_text_and_as_a_number() {
+    let cases = [
+        ("'3.9'", "3.9"),
+        ("3.10", "3.10"),
+        ("'3.10'", "3.10"),
+        ("3.1", "3.10"),
+        ("3.13", "3.13"),
+        ("3.14", "3.14"),
+    ];
+    for (text, expected) in cases {
+        let task = task_with(&format!("python: {text}"));
+        assert_eq!(task.python.as_deref(), Some(expected), "{text}");
+    }
+    assert!(refusal_with("python: '3.7'").contains("expected one of 3.9, 3.10"));
+}
+
+#[test]
+fn internal_address_of_a_host_is_one_that_dstack_takes_for_private() {
+    let fleet = |ip: &str| {
+        format!("type: fleet\nssh_config: {{hosts: [{{hostname: h, internal_ip: '{ip}'}}]}}\n")
+    };
+    for ip in ["10.0.0.1", "172.16.0.1", "192.168.1.1", "198.18.0.4", "192.0.2.4", "fd00::1"] {
+        load(&fleet(ip));
+    }
+    for ip in ["8.8.8.8", "100.64.0.1", "198.20.0.1", "2a00::1", "host"] {
+        assert!(refusal(&fleet(ip)).contains("expected a private IP"), "{ip}");
     }
 }
 

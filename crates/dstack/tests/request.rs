@@ -470,6 +470,7 @@ fn replicas_of_a_service_are_tasks_of_an_array() {
         ("https: true", HttpsChoice::On),
         ("https: false", HttpsChoice::Off),
         ("https: auto", HttpsChoice::Auto),
+        ("https: 'false'", HttpsChoice::Off),
     ] {
         assert_eq!(of(&service(lines)).expect("a service").https, expected, "{lines}");
     }
@@ -514,6 +515,43 @@ fn replicas_of_a_service_are_tasks_of_an_array() {
         ..Probe::default()
     };
     assert_eq!(of(&probed).expect("a service").probes, [Probe::default(), said]);
+}
+
+#[test]
+fn credentials_and_probes_take_values_of_the_runs_variables() {
+    let submission = |lines: &str| {
+        let text = format!("type: service\nname: web\nport: 8000\nimage: a\n{lines}\n");
+        let loaded = parse("web.yml", text.as_bytes()).unwrap_or_else(|e| panic!("{e}"));
+        let task = loaded.applicable().expect("a service").task().expect("a run");
+        draft_of(&task, Timestamp::from_secs(1_000)).map(|draft| draft.submission)
+    };
+    // The server replaces `$$` in credentials, and references to secrets.
+    let cases = [
+        ("env: [TOKEN]", "${{ env.TOKEN }}", "of-the-client"),
+        ("env: [A=b]", "x-${{env.A}}-${{ secrets.s }}", "x-b-${{ secrets.s }}"),
+        ("env: ['A=$$5']", "${{ env.A }}", "$$5"),
+        ("env: ['A=${{ secrets.s }}']", "${{ env.A }}", "${{ secrets.s }}"),
+        ("env: [A=b]", "$oauth $${{ env.A }}", "$oauth $${{ env.A }}"),
+    ];
+    for (env, password, expected) in cases {
+        let lines = format!("{env}\nregistry_auth: {{username: u, password: '{password}'}}");
+        let auth = submission(&lines).expect("a draft").registry_auth.expect("credentials");
+        assert_eq!((&*auth.username.0, &*auth.password.0), ("u", expected), "{lines}");
+    }
+    let probed = "probes: [{type: http, url: '/up?k=${{ env.A }}', body: '${{ env.A }}', \
+                  headers: [{name: X, value: 'Bearer ${{ env.A }}'}]}]";
+    let found = submission(&format!("env: [A=b]\n{probed}")).expect("a draft");
+    let service = found.spec.launch.service.clone().expect("a service");
+    let expected = Probe {
+        url: "/up?k=b".into(),
+        body: Some("b".into()),
+        headers: vec![("X".into(), "Bearer b".into())],
+        ..Probe::default()
+    };
+    assert_eq!(service.probes, [expected]);
+    let error = submission(&format!("env: ['A=${{{{ secrets.s }}}}']\n{probed}"));
+    let error = error.expect_err("a probe has no secrets").to_string();
+    assert!(error.starts_with("`probes`: `${{ env.A }}`: expected a variable"), "{error}");
 }
 
 #[test]

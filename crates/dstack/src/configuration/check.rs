@@ -1,5 +1,6 @@
 //! Rules between the properties of a configuration.
 
+use super::env::fill_variables;
 use super::fault::{Fault, Problem};
 use super::field::Field;
 use super::reading::Reading;
@@ -39,6 +40,7 @@ pub fn run(top: &Field<'_>, value: &mut Value, reading: &mut Reading) {
         let why = "`process` runs without an image: leave out one of them";
         reading.fault(refused(top, "runtime", why.to_owned()));
     }
+    variables(top, value, reading);
     match value.get("type").as_text() {
         Some("task") => task(top, value, reading),
         Some("service") => service(top, value, reading),
@@ -48,6 +50,28 @@ pub fn run(top: &Field<'_>, value: &mut Value, reading: &mut Reading) {
         }
         Some("dev-environment") => on_node(top, value, reading),
         _ => {}
+    }
+}
+
+/// What `registry_auth` and probes take from the variables of the run is among them.
+fn variables(top: &Field<'_>, value: &Value, reading: &mut Reading) {
+    if reading.is_faulty("env") {
+        return;
+    }
+    let auth = value.get("registry_auth");
+    let mut texts =
+        vec![("registry_auth", auth.get("username")), ("registry_auth", auth.get("password"))];
+    for probe in value.get("probes").items() {
+        texts.extend([("probes", probe.get("url")), ("probes", probe.get("body"))]);
+        texts.extend(probe.get("headers").items().iter().map(|one| ("probes", one.get("value"))));
+    }
+    let env = value.get("env");
+    let known = |name: &str| (!env.get(name).is_null()).then(String::new);
+    for (property, text) in texts {
+        if let Err(name) = fill_variables(text.as_text().unwrap_or_default(), &known) {
+            let why = format!("`${{{{ env.{name} }}}}`: expected a variable that `env` has");
+            reading.fault(refused(top, property, why));
+        }
     }
 }
 
@@ -150,7 +174,12 @@ fn volumes(top: &Field<'_>, value: &Value, has_image: bool, reading: &mut Readin
             (Some(from), Some(to)) if !has_image && from != to => {
                 let why =
                     format!("a run without an `image` finds {from} at {from} and not at {to}");
-                reading.refuse(item, why);
+                // Optional is what a run can do without, where there is no such mount.
+                if is_said(mount.get("optional")) {
+                    reading.notice(item, format!("is left out: {why}"));
+                } else {
+                    reading.refuse(item, why);
+                }
             }
             (Some(_), Some("/")) => {
                 reading.refuse(item, "nothing is mounted over the whole of a container")

@@ -37,6 +37,34 @@ fn without_references(text: &str) -> Option<String> {
     interpolation::fill(&pieces, |_| None).ok()
 }
 
+/// The text with the value of each `${{ env.NAME }}` that is in it; the first name without a value is the error. All else stays as it
+/// is: other references, and `$$`, behind which no reference begins.
+pub fn fill_variables(
+    text: &str,
+    value: &dyn Fn(&str) -> Option<String>,
+) -> Result<String, String> {
+    let (mut filled, mut rest) = (String::new(), text);
+    while let Some(at) = rest.find('$') {
+        filled.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let reference = rest.strip_prefix("${{").and_then(|inside| inside.split_once("}}"));
+        let variable = reference.and_then(|(name, after)| {
+            let name = name.trim().strip_prefix("env.")?;
+            Some((name, after))
+        });
+        if let Some((name, after)) = variable {
+            filled.push_str(&value(name).ok_or_else(|| name.to_owned())?);
+            rest = after;
+        } else {
+            let kept = if rest.starts_with("$$") { 2 } else { 1 };
+            filled.push_str(&rest[..kept]);
+            rest = &rest[kept..];
+        }
+    }
+    filled.push_str(rest);
+    Ok(filled)
+}
+
 impl Env {
     pub(super) fn of(env: &value::Value, from_client: &[(String, Position)]) -> Self {
         let variable = |(name, value): &(value::Key, value::Value)| {

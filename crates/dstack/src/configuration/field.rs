@@ -131,8 +131,18 @@ impl<'a> Field<'a> {
         }
     }
 
+    /// The boolean of a property that takes one. dstack takes its words in quotes there too, in any case, and the digits 1 and 0.
+    pub fn lenient_boolean(&self) -> Option<bool> {
+        let text = self.text("").ok()?.to_ascii_lowercase();
+        match text.as_str() {
+            "true" | "yes" | "on" | "y" | "t" | "1" => Some(true),
+            "false" | "no" | "off" | "n" | "f" | "0" => Some(false),
+            _ => None,
+        }
+    }
+
     pub fn require_boolean(&self) -> Result<bool, Fault> {
-        self.boolean().ok_or_else(|| self.invalid("true or false"))
+        self.lenient_boolean().ok_or_else(|| self.invalid("true or false"))
     }
 
     /// The text as it is written. Numbers and booleans have a text too.

@@ -4,6 +4,7 @@ use super::check;
 use super::fault::{ConfigurationError, Fault, Faults, Notice, Position, Problem};
 use super::field::Field;
 use super::fleet::Fleet;
+use super::older_forms;
 use super::property::Table;
 use super::reader::{self, mapping, partial_mapping};
 use super::reading::{Reading, Source};
@@ -249,7 +250,8 @@ impl Loaded {
 }
 
 fn read(document: &Node, reading: &mut Reading, profile: Option<&Value>) -> Result<Loaded, Faults> {
-    let top = Field::top(document);
+    let renamed = older_forms::renamed(document);
+    let top = Field::top(renamed.as_ref().unwrap_or(document));
     if top.is_nothing() {
         return Err(top.fault(Problem::Empty).into());
     }

@@ -142,7 +142,9 @@ pub fn property(
 
 /// Tells of a property that has no effect or is not available, unless its value asks for nothing.
 fn judge(property: &Property, field: &Field<'_>, value: &Value, reading: &mut Reading) {
-    let says_nothing = || field.is_off() || Some(value) == default(property).as_ref();
+    // A `false` in quotes is off once it is read.
+    let is_off = || field.is_off() || *value == Value::Bool(false);
+    let says_nothing = || is_off() || Some(value) == default(property).as_ref();
     match property.support {
         PropertySupport::Notice(why) if !says_nothing() => reading.notice(field, why),
         PropertySupport::Refused(why) if !says_nothing() => reading.refuse(field, why),

@@ -1,7 +1,7 @@
 //! What a run starts with: its script, its environment, its container and what it brings along.
 
 use super::{RequestError, Submitter};
-use crate::configuration::env::ResolvedVariable;
+use crate::configuration::env::{ResolvedVariable, fill_variables};
 use crate::configuration::policy::StopCriteria;
 use crate::configuration::task::{self, Port, Task};
 use crate::script;
@@ -12,6 +12,7 @@ use model::port_forward::{PortForward, PortForwards};
 use model::replica_group::GroupRole;
 use model::run::{Launch, LaunchKind};
 use model::secret::{RegistryAuth, SecretValue};
+use model::service::Service;
 use model::volume::VolumeUse;
 use std::sync::Arc;
 use std::time::Duration;
@@ -112,7 +113,7 @@ pub(super) fn launch(
         rlimits_asked: false,
         sample_s: None,
         container: container(task)?.map(Box::new),
-        service: task.service.clone().map(Box::new),
+        service: service(task, own)?.map(Box::new),
         port_forwards: port_forwards(task)?.map(Box::new),
     })
 }
@@ -188,10 +189,56 @@ fn brings_files(task: &Task) -> bool {
     !task.files.is_empty() || !task.repos.is_empty()
 }
 
-pub(super) fn registry_auth(task: &Task) -> Option<RegistryAuth> {
-    let (username, password) = task.container.registry_auth.clone()?;
-    let auth = RegistryAuth { username: SecretValue(username), password: SecretValue(password) };
-    task.container.image.is_some().then_some(auth)
+/// The credentials for the image, with the values of the run's variables. References to secrets stay, also those in a variable; the
+/// `$` of any other value is the value's own.
+pub(super) fn registry_auth(
+    task: &Task,
+    own: &[ResolvedVariable],
+) -> Result<Option<RegistryAuth>, RequestError> {
+    let Some((username, password)) =
+        task.container.registry_auth.as_ref().filter(|_| task.container.image.is_some())
+    else {
+        return Ok(None);
+    };
+    let value = |name: &str| {
+        let ResolvedVariable { value, has_secrets, .. } = variable(own, name)?;
+        Some(if *has_secrets { value.clone() } else { value.replace('$', "$$") })
+    };
+    let filled = |text: &str| {
+        let filled = fill_variables(text, &value).map(SecretValue);
+        filled.map_err(|name| RequestError::Variable { property: "registry_auth", name })
+    };
+    Ok(Some(RegistryAuth { username: filled(username)?, password: filled(password)? }))
+}
+
+/// What requests are passed on to, with the values of the run's variables in its probes. A probe is made by the server, which
+/// gives secrets to runs alone.
+fn service(task: &Task, own: &[ResolvedVariable]) -> Result<Option<Service>, RequestError> {
+    let Some(mut service) = task.service.clone() else { return Ok(None) };
+    let value = |name: &str| {
+        let variable = variable(own, name).filter(|variable| !variable.has_secrets)?;
+        Some(variable.value.clone())
+    };
+    let fill = |text: &mut String| {
+        *text = fill_variables(text, &value)
+            .map_err(|name| RequestError::Variable { property: "probes", name })?;
+        Ok::<(), RequestError>(())
+    };
+    for probe in &mut service.probes {
+        fill(&mut probe.url)?;
+        for (_, value) in &mut probe.headers {
+            fill(value)?;
+        }
+        if let Some(body) = &mut probe.body {
+            fill(body)?;
+        }
+    }
+    service.check().map_err(RequestError::Service)?;
+    Ok(Some(service))
+}
+
+fn variable<'a>(own: &'a [ResolvedVariable], name: &str) -> Option<&'a ResolvedVariable> {
+    own.iter().find(|variable| variable.name == name)
 }
 
 /// A volume that has a name: one that was created, or with `instance: true` a folder of each node.

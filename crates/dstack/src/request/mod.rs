@@ -82,6 +82,10 @@ pub enum RequestError {
     NamelessFile(String),
     #[error("`commands`: {0}")]
     Reference(String),
+    #[error(
+        "`{property}`: `${{{{ env.{name} }}}}`: expected a variable of `env`, for a probe one without secrets"
+    )]
+    Variable { property: &'static str, name: String },
     #[error("{0}")]
     Service(String),
     #[error(transparent)]
@@ -127,9 +131,6 @@ pub fn draft(task: &Task, submitter: &Submitter<'_>) -> Result<Draft, RequestErr
 
 /// A run whose nodes or replicas are alike, or the groups of a task.
 fn draft_one(task: &Task, submitter: &Submitter<'_>) -> Result<Draft, RequestError> {
-    if let Some(service) = &task.service {
-        service.check().map_err(RequestError::Service)?;
-    }
     let own = task.env.resolve(submitter.variable)?;
     let nameless = |file: &&FileMapping| Path::new(&file.path).file_name().is_none();
     if let Some(FileMapping { path, .. }) = task.files.iter().find(nameless) {
@@ -200,7 +201,7 @@ fn draft_one(task: &Task, submitter: &Submitter<'_>) -> Result<Draft, RequestErr
         first_step: None,
         configuration: None,
         unique_name: false,
-        registry_auth: registry_auth(task),
+        registry_auth: registry_auth(task, &own)?,
         workspace: workspace(task).map(Box::new),
         git_credentials: None,
         is_only_of_call: false,

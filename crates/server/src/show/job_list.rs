@@ -49,7 +49,7 @@ pub fn lines(
     now: Timestamp,
 ) -> Result<Option<EncodedAnswer>, Refusal> {
     let Some(asked) = &wanted.lines else { return Ok(None) };
-    let list = List { shared, wanted, estimates, now, chosen: choose(shared, by, wanted)? };
+    let list = List { shared, by, wanted, estimates, now, chosen: choose(shared, by, wanted)? };
     Ok(list.lines(asked).map(|lines| EncodedAnswer::Lines(lines.into_bytes())))
 }
 
@@ -61,7 +61,7 @@ pub fn jobs(
     estimates: Option<&Estimates>,
     now: Timestamp,
 ) -> Result<EncodedAnswer, Refusal> {
-    let list = List { shared, wanted, estimates, now, chosen: choose(shared, by, wanted)? };
+    let list = List { shared, by, wanted, estimates, now, chosen: choose(shared, by, wanted)? };
     let failed = |e: serde_json::Error| Refusal::Other(format!("the jobs cannot be written: {e}"));
     list.views().map(EncodedAnswer::Json).map_err(failed)
 }
@@ -82,7 +82,7 @@ pub fn job_views(
     for some in chosen.chunks(CHUNK) {
         let state = shared.read();
         let jobs = JobViews::new(shared, &state, now, wanted.detail, &cache);
-        let jobs = jobs.with_estimates(estimates);
+        let jobs = jobs.with_estimates(estimates).read_by(by);
         views.extend(some.iter().map(|(job, tasks)| jobs.job(job, tasks.as_ref())));
     }
     Ok(views)
@@ -109,6 +109,7 @@ pub fn retain_views(
 
 struct List<'a> {
     shared: &'a Shared,
+    by: &'a Principal,
     wanted: &'a JobsQuery,
     estimates: Option<&'a Estimates>,
     now: Timestamp,
@@ -149,7 +150,7 @@ impl List<'_> {
         for some in self.chosen.chunks(CHUNK) {
             let state = self.shared.read();
             let jobs = JobViews::new(self.shared, &state, self.now, self.wanted.detail, &cache);
-            let jobs = jobs.with_estimates(self.estimates);
+            let jobs = jobs.with_estimates(self.estimates).read_by(self.by);
             for (job, tasks) in some {
                 let expanded = match (&job.pending, self.wanted.expand_arrays) {
                     (Some(pending), true) => Some(tasks.as_ref().unwrap_or(&pending.indices)),

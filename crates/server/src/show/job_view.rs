@@ -9,6 +9,7 @@ use crate::show::view_cache::{self, RequestSummary, ViewCache};
 use crate::task_groups;
 use cluster::Job;
 use cluster::State;
+use cluster::authorise::{Act, authorise};
 use cluster::billing::bill;
 use cluster::requested;
 use cluster::view::priority::Ranking;
@@ -16,6 +17,7 @@ use model::allocation::Allocation;
 use model::array::IndexSet;
 use model::attempt::suspended_whole_s;
 use model::machine::MachineAnswer;
+use model::principal::Principal;
 use model::reason::Reason;
 use model::run::{Hold, JobSpec, Launch, LaunchKind, Outcome};
 use model::service::{ProbeProgress, Service};
@@ -41,6 +43,8 @@ pub struct JobViews<'a> {
     cache: &'a RefCell<ViewCache>,
     /// When jobs are expected to start; only for a client that asks for it.
     estimates: Option<&'a Estimates>,
+    /// Who sees what is private of his own jobs; without one nobody does.
+    reader: Option<&'a Principal>,
 }
 
 impl<'a> JobViews<'a> {
@@ -54,11 +58,34 @@ impl<'a> JobViews<'a> {
         let (last_plan, ranking) = (shared.volatile.last_plan(), Ranking::new(state, now));
         let gateways = shared.volatile.gateways.list(Instant::now());
         let streaks = shared.volatile.probe_streaks.all();
-        Self { state, last_plan, gateways, streaks, ranking, now, detail, cache, estimates: None }
+        let (estimates, reader) = (None, None);
+        Self { state, last_plan, gateways, streaks, ranking, now, detail, cache, estimates, reader }
     }
 
     pub fn with_estimates(self, estimates: Option<&'a Estimates>) -> Self {
         Self { estimates, ..self }
+    }
+
+    pub fn read_by(self, reader: &'a Principal) -> Self {
+        Self { reader: Some(reader), ..self }
+    }
+
+    /// The specification without what only the server can read. What a probe sends may be the value of a variable, and is for those
+    /// alone who may read these.
+    fn shown_spec(&self, job: &Job) -> Arc<JobSpec> {
+        let spec = without_credentials(&job.spec);
+        let service = spec.launch.service.as_ref();
+        let has_probes = service.is_some_and(|service| !service.probes.is_empty());
+        let owner = spec.owner.uid;
+        let may_read = |by: &Principal| authorise(self.state, by, Act::ReadTextsOf(owner)).is_ok();
+        if !has_probes || self.reader.is_some_and(may_read) {
+            return spec;
+        }
+        let mut hidden = (*spec).clone();
+        if let Some(service) = &mut Arc::make_mut(&mut hidden.launch).service {
+            service.probes.clear();
+        }
+        Arc::new(hidden)
     }
 
     /// As [`ViewCache::request_summary`], of a job that has or had an allocation.
@@ -118,7 +145,7 @@ impl<'a> JobViews<'a> {
             array: array_view(job, tasks),
             het: job.het,
             spec: match self.detail {
-                Detail::Full => without_credentials(&job.spec),
+                Detail::Full => self.shown_spec(job),
                 Detail::Listing => self.cache.borrow_mut().listed(&job.spec),
             },
             state: job.state(),

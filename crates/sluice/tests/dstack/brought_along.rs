@@ -202,7 +202,8 @@ fn up_python_environment_is_made_over_an_interpreter_that_is_there() {
     await_run(&cluster, "own", "COMPLETED");
     assert_eq!(cluster.sluice(&["logs", "own"]).ok().trim(), "True");
     let is_there = |name: &String| cluster.shell(&format!("command -v {name}")).code == 0;
-    let missing = ["3.9", "3.10", "3.11", "3.12", "3.13"].map(|version| format!("python{version}"));
+    let versions = ["3.9", "3.10", "3.11", "3.12", "3.13", "3.14"];
+    let missing = versions.map(|version| format!("python{version}"));
     let Some(missing) = missing.into_iter().find(|name| !is_there(name)) else {
         return skip("python3.9", "every version of python is installed");
     };

@@ -1,5 +1,6 @@
 //! `env`: a mapping of names to values, or a list of `NAME=value` and `NAME`.
 
+use crate::configuration::env::fill_variables;
 use crate::configuration::fault::{Fault, Problem};
 use crate::configuration::field::Field;
 use crate::configuration::reading::Reading;
@@ -73,9 +74,16 @@ fn list_item(item: &Field<'_>, reading: &mut Reading) -> Result<(String, Value),
     Ok((name.to_owned(), value))
 }
 
-/// A text that may refer to secrets; `registry_auth` has such texts too.
+/// A text of `registry_auth`, which may refer to secrets and to variables of the run. That the run has these is checked beside the rules
+/// between properties.
 pub fn secret_text(field: &Field<'_>, _: &mut Reading) -> Result<Value, Fault> {
-    text_value(field, field.text("text")?)
+    let text = field.text("text")?;
+    let of_name = |name: &str| is_name(name).then(String::new);
+    let others = fill_variables(text, &of_name).map_err(|name| {
+        field.refused(format!("`${{{{ env.{name} }}}}`: expected env.NAME, {NAME_RULE}"))
+    })?;
+    text_value(field, &others)?;
+    Ok(Value::text(text))
 }
 
 fn text_value(field: &Field<'_>, text: &str) -> Result<Value, Fault> {

@@ -6,7 +6,7 @@ use crate::configuration::property::{Default, Form, Table, acts};
 use crate::configuration::reader::mapping;
 use crate::configuration::reading::Reading;
 use crate::configuration::value::Value;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 pub const PORT: Form = Form::Integer(1, 65_535);
 
@@ -57,13 +57,20 @@ pub fn internal_ip(field: &Field<'_>, _: &mut Reading) -> Result<Value, Fault> {
     let expected = "a private IP address such as 10.0.0.1";
     let text = field.text(expected)?;
     let private = match text.parse() {
-        Ok(IpAddr::V4(ip)) => ip.is_private() || ip.is_loopback() || ip.is_link_local(),
+        Ok(IpAddr::V4(ip)) => is_private(ip),
         Ok(IpAddr::V6(ip)) => {
             ip.is_unique_local() || ip.is_loopback() || ip.is_unicast_link_local()
         }
         Err(_) => false,
     };
     if private { Ok(Value::text(text)) } else { Err(field.invalid(expected)) }
+}
+
+/// Whether dstack takes the address for a private one. It does so for those of benchmarks and of documentation too.
+fn is_private(ip: Ipv4Addr) -> bool {
+    let for_benchmarks = matches!(ip.octets(), [198, 18 | 19, ..]);
+    let of_machine = ip.is_loopback() || ip.is_link_local();
+    ip.is_private() || of_machine || ip.is_documentation() || for_benchmarks
 }
 
 /// `10.0.0.0/24`

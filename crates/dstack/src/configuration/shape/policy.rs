@@ -50,7 +50,7 @@ static INSTANCE_OF_FLEET: Table = Table {
 
 /// `true`, `false`, or a mapping of `on_events`, `duration` and `attempts`.
 pub fn retry(field: &Field<'_>, reading: &mut Reading) -> Result<Value, Fault> {
-    match field.boolean() {
+    match field.lenient_boolean() {
         Some(said) => Ok(Value::Bool(said)),
         None if field.is_map() => mapping(field, &RETRY, reading),
         None => Err(field.invalid("true, false, or a mapping of on_events and duration")),

@@ -8,7 +8,7 @@ use crate::{name, words};
 use model::array::ArraySpec;
 use model::interpolation::{self, Place};
 
-pub const PYTHONS: &[&str] = &["3.9", "3.10", "3.11", "3.12", "3.13"];
+pub const PYTHONS: &[&str] = &["3.9", "3.10", "3.11", "3.12", "3.13", "3.14"];
 /// Slurm's words for what a run waits for; `afterok` where none is given.
 pub const DEPENDENCIES: &[&str] = &["afterok", "afterany", "afternotok", "after"];
 

@@ -166,7 +166,7 @@ pub fn gateway(field: &Field<'_>, reading: &mut Reading) -> Result<Value, Fault>
 
 /// `true`, `false`, or `auto`.
 fn https(field: &Field<'_>, _: &mut Reading) -> Result<Value, Fault> {
-    match (field.boolean(), field.text("")) {
+    match (field.lenient_boolean(), field.text("")) {
         (Some(said), _) => Ok(Value::Bool(said)),
         (None, Ok("auto")) => Ok(Value::text("auto")),
         _ => Err(field.invalid("true, false or auto")),
