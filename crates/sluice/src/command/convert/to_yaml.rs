@@ -19,11 +19,15 @@ const CONVERTED: &[OptionKey] = &[
     OptionKey::NtasksPerNode,
     OptionKey::Ntasks,
     OptionKey::CpusPerTask,
+    OptionKey::CpusPerGpu,
     OptionKey::Mem,
     OptionKey::MemPerCpu,
+    OptionKey::MemPerGpu,
     OptionKey::Gres,
     OptionKey::Gpus,
     OptionKey::GpusPerNode,
+    OptionKey::GpusPerTask,
+    OptionKey::TresPerTask,
     OptionKey::Time,
     OptionKey::Partition,
     OptionKey::Array,
@@ -86,23 +90,27 @@ pub fn configuration(options: &JobOptions, settings: &[Setting], text: &str) -> 
     add(String::new());
     let tasks =
         options.ntasks_per_node.or(options.ntasks.map(|tasks| tasks.div_ceil(nodes))).unwrap_or(1);
-    let cpus = tasks.saturating_mul(options.cpus_per_task.unwrap_or(1));
+    let gres = gres_of_node(options, nodes, tasks);
+    let counts = gres.iter().filter(|gres| gres.name == "gpu").map(|gres| gres.count);
+    let gpus = counts.fold(0, u64::saturating_add);
+    let of_gpus = options
+        .cpus_per_gpu
+        .map(|each| each.saturating_mul(u32::try_from(gpus).unwrap_or(u32::MAX)));
+    let of_tasks = || tasks.saturating_mul(options.cpus_per_task.unwrap_or(1));
+    let cpus = of_gpus.unwrap_or_else(of_tasks);
     add("resources:".to_owned());
     add(format!("  cpu: {cpus}"));
     let of_cpus = options
         .mem_per_cpu
         .map(|each| model::amount::Bytes(each.0.saturating_mul(u64::from(cpus))));
-    match options.mem.or(of_cpus) {
+    let of_gpus =
+        options.mem_per_gpu.map(|each| model::amount::Bytes(each.0.saturating_mul(gpus)));
+    match options.mem.or(of_cpus).or(of_gpus) {
         Some(memory) if memory.0 > 0 => add(format!("  memory: {}", memory.format_dstack())),
         Some(_) => add("  # --mem=0, all memory of the node: has no counterpart".to_owned()),
         None => add("  # no --mem: a task gets 8GB.. where it names no memory".to_owned()),
     }
-    let of_all = options
-        .gpus
-        .iter()
-        .map(|gpu| GresCount { count: gpu.count.div_ceil(u64::from(nodes.max(1))), ..gpu.clone() });
-    let on_each = options.gpus_per_node.iter().chain(&options.gres).cloned();
-    for gres in on_each.chain(of_all) {
+    for gres in gres {
         match (gres.name.as_str(), &gres.kind) {
             ("gpu", Some(kind)) => add(format!("  gpu: {kind}:{}", gres.count)),
             ("gpu", None) => add(format!("  gpu: {}", gres.count)),
@@ -171,6 +179,19 @@ pub fn configuration(options: &JobOptions, settings: &[Setting], text: &str) -> 
         add(format!("# --{name}{value}: has no counterpart"));
     }
     lines.join("\n") + "\n"
+}
+
+/// The GPUs and other resources of one of so many nodes, which has so many tasks.
+fn gres_of_node(options: &JobOptions, nodes: u32, tasks: u32) -> Vec<GresCount> {
+    let of_all = options
+        .gpus
+        .iter()
+        .map(|gpu| GresCount { count: gpu.count.div_ceil(u64::from(nodes.max(1))), ..gpu.clone() });
+    let of_tasks = options.gpus_per_task.iter().chain(&options.gres_per_task).map(|gres| {
+        GresCount { count: gres.count.saturating_mul(u64::from(tasks)), ..gres.clone() }
+    });
+    let on_each = options.gpus_per_node.iter().chain(&options.gres).cloned();
+    on_each.chain(of_all).chain(of_tasks).collect()
 }
 
 /// The script without its first line and its directives, which end with the first command.
