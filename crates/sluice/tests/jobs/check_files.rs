@@ -300,6 +300,9 @@ fn amounts_for_each_gpu_and_task_are_converted_to_those_of_a_node() {
         ),
         ("--gpus=4 --cpus-per-gpu=6", &["  cpu: 24", "  gpu: 4"]),
         ("-n2 --tres-per-task=cpu=3,gres/gpu=1", &["  cpu: 6", "  gpu: 2"]),
+        ("--gpus=4 --gpus-per-task=2 -c 3", &["  cpu: 6", "  gpu: 4"]),
+        ("-n4 --gres=gpu:4 --gpus-per-task=1", &["  cpu: 4", "  gpu: 4"]),
+        ("-n4 --gpus-per-task=1 --cpus-per-gpu=2", &["  cpu: 8", "  gpu: 4"]),
     ];
     let dir = tempfile::tempdir().unwrap();
     for (options, expected) in table {
@@ -310,6 +313,7 @@ fn amounts_for_each_gpu_and_task_are_converted_to_those_of_a_node() {
             assert!(yaml.lines().any(|found| found == *line), "{options}: {line}\n{yaml}");
         }
         assert!(!yaml.contains("has no counterpart"), "{options}\n{yaml}");
+        assert_eq!(yaml.matches("  gpu: ").count(), 1, "{options}\n{yaml}");
     }
 }
 
