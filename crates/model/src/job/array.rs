@@ -314,7 +314,8 @@ pub struct ArraySpec {
 }
 
 impl ArraySpec {
-    /// `0-23`, `1,3,5`, `1-10:2%4`; each index at most `max`. A throttle of zero is none.
+    /// `0-23`, `1,3,5`, `1-10:2%4`; each index at most `max`. A throttle of zero is none. Commas beside nothing are passed
+    /// over, as by Slurm: a loop that writes `1,2,3,` is common.
     pub fn parse(text: &str, max: u32) -> Result<Self, GrammarError> {
         let text = text.trim();
         let (indices, throttle) = match text.split_once('%') {
@@ -327,7 +328,9 @@ impl ArraySpec {
             }
             None => (text, None),
         };
-        Ok(Self { indices: IndexSet::parse(indices, max)?, throttle, text: text.to_owned() })
+        let parts: Vec<&str> = indices.split(',').filter(|part| !part.trim().is_empty()).collect();
+        let indices = IndexSet::parse(&parts.join(","), max)?;
+        Ok(Self { indices, throttle, text: text.to_owned() })
     }
 }
 
@@ -360,6 +363,8 @@ mod tests {
             ("1-5,3-8", "1-8", None),
             ("7", "7", None),
             ("[2-4]", "2-4", None),
+            ("1,3,5,", "1,3,5", None),
+            ("1,,3,%2", "1,3", Some(2)),
         ];
         for (text, indices, throttle) in table {
             let spec = ArraySpec::parse(text, 1_000).unwrap_or_else(|e| panic!("{e}"));
@@ -380,7 +385,7 @@ mod tests {
             "5-1",
             "1-",
             "-1",
-            "1,,2",
+            ",",
             "1-10:0",
             "1%",
             "1%x",

@@ -27,6 +27,7 @@ pub fn site(conf: &Conf) -> Site {
         mail_domain: programs.mail_domain.clone(),
         prolog_at_allocation: has(PrologFlag::Alloc)
             || has(PrologFlag::Contain)
+            || has(PrologFlag::RunInJob)
             || has(PrologFlag::X11),
         no_hold: has(PrologFlag::NoHold),
         defer_batch: has(PrologFlag::DeferBatch),

@@ -296,6 +296,32 @@ fn script_becomes_a_task_and_a_task_a_script_and_both_are_good() {
 }
 
 #[test]
+fn amounts_for_each_gpu_and_task_are_converted_to_those_of_a_node() {
+    let table: &[(&str, &[&str])] = &[
+        (
+            "-N2 --ntasks-per-node=2 --gpus-per-task=a100:2 --mem-per-gpu=16G -c 8",
+            &["  cpu: 16", "  memory: 64GB", "  gpu: a100:4"],
+        ),
+        ("--gpus=4 --cpus-per-gpu=6", &["  cpu: 24", "  gpu: 4"]),
+        ("-n2 --tres-per-task=cpu=3,gres/gpu=1", &["  cpu: 6", "  gpu: 2"]),
+        ("--gpus=4 --gpus-per-task=2 -c 3", &["  cpu: 6", "  gpu: 4"]),
+        ("-n4 --gres=gpu:4 --gpus-per-task=1", &["  cpu: 4", "  gpu: 4"]),
+        ("-n4 --gpus-per-task=1 --cpus-per-gpu=2", &["  cpu: 8", "  gpu: 4"]),
+    ];
+    let dir = tempfile::tempdir().unwrap();
+    for (options, expected) in table {
+        let script = format!("#!/bin/bash\n#SBATCH {options}\ntrue\n");
+        std::fs::write(dir.path().join("job.sbatch"), script).unwrap();
+        let yaml = convert(dir.path(), "job.sbatch");
+        for line in *expected {
+            assert!(yaml.lines().any(|found| found == *line), "{options}: {line}\n{yaml}");
+        }
+        assert!(!yaml.contains("has no counterpart"), "{options}\n{yaml}");
+        assert_eq!(yaml.matches("  gpu: ").count(), 1, "{options}\n{yaml}");
+    }
+}
+
+#[test]
 fn converted_script_runs_the_same_lines() {
     let dir = tempfile::tempdir().unwrap();
     let body = "  if true; then\n    cat <<END\n#!/bin/sh\n#SBATCH -N 9\n${{ x }} $$\nEND\n  fi\n";

@@ -156,6 +156,17 @@ mod tests {
         assert!(load(ON, "Dirs=/tmp").is_err(), "without BasePath");
     }
 
+    #[test]
+    fn programs_in_the_namespace_are_refused_and_their_times_are_not() {
+        for key in ["CloneNSScript", "CloneNSEpilog"] {
+            let errors = load(ON, &format!("BasePath=/a {key}=/etc/x")).expect_err(key);
+            let text = errors[0].to_string();
+            assert!(text.contains(key) && text.contains("namespace"), "{text}");
+        }
+        let file = "BasePath=/a EntireStepInNS=true CloneNSScript_Wait=5 CloneNSEpilog_Wait=5";
+        assert!(load(ON, file).is_ok());
+    }
+
     /// The base folder of each of the three nodes.
     fn bases(file: &str) -> Vec<String> {
         let private = load(NODES, file).expect("a good file");

@@ -92,6 +92,7 @@ const PROPERTIES: &[(&str, &str, Kind)] = &[
     ("threads_per_core",           "threads-per-core",  Kind::Value),
     ("time_limit",                 "time",              Kind::Value),
     ("time_minimum",               "time-min",          Kind::Value),
+    ("tres_bind",                  "tres-bind",         Kind::Value),
     ("tres_per_job",               "gpus",              Kind::Gpus),
     ("tres_per_node",              "gres",              Kind::Gres),
     ("tres_per_socket",            "gpus-per-socket",   Kind::Gpus),

@@ -56,7 +56,7 @@ fn every_other_property_of_slurms_description_is_refused_by_its_name() {
         "mcs_label", "memory_binding", "memory_binding_type", "minimum_boards_per_node", "minimum_cpus",
         "minimum_sockets_per_board", "network", "oom_kill_step", "power_flags", "profile", "reboot",
         "reserve_ports", "resv_mpi_ports", "rlimits", "selinux_context", "shared", "site_factor",
-        "spank_environment", "tasks_per_board", "thread_specification", "tres_bind", "tres_freq", "user_id",
+        "spank_environment", "tasks_per_board", "thread_specification", "tres_freq", "user_id",
         "wait_all_nodes", "x11", "x11_magic_cookie", "x11_target_host", "x11_target_port",
     ];
     for name in REFUSED {

@@ -14,7 +14,7 @@ use crate::words::refusal;
 
 /// Options that hold only for the component of a heterogeneous job or step that has them. All others hold for the following
 /// components too, until one sets them anew. A dependency makes all components wait, whichever has it.
-const PER_COMPONENT_KEYS: [OptionKey; 40] = [
+const PER_COMPONENT_KEYS: [OptionKey; 41] = [
     OptionKey::Constraint,
     OptionKey::Contiguous,
     OptionKey::CoresPerSocket,
@@ -54,6 +54,7 @@ const PER_COMPONENT_KEYS: [OptionKey; 40] = [
     OptionKey::Switches,
     OptionKey::ThreadsPerCore,
     OptionKey::Tmp,
+    OptionKey::TresBind,
     OptionKey::Wrap,
 ];
 

@@ -235,6 +235,7 @@ fn every_submission_option_changes_something() {
         OptionKey::ContainerMounts => "/data",
         OptionKey::Secret => "token",
         OptionKey::Volume => "data:/data",
+        OptionKey::TresBind => "gres/gpu:closest",
         OptionKey::TresPerTask => "cpu=2",
         _ => "1",
     };

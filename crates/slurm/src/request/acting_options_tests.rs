@@ -60,6 +60,7 @@ const NEEDS: &[(K, &[&str])] = &[
     (K::GpusPerTask, &["-n2"]),
     (K::TresPerTask, &["-n2"]),
     (K::GpuBind, &["--gpus=2"]),
+    (K::TresBind, &["--gpus=2"]),
     (K::GresFlags, &["--gpus=2"]),
     (K::MailUser, &["--mail-type=END"]),
     (K::UseMinNodes, &["-N1-2"]),
@@ -116,6 +117,7 @@ fn sample(key: K) -> &'static str {
         K::Switches => "1@10",
         K::Time => "7",
         K::TimeMin => "3",
+        K::TresBind => "gres/gpu:single:1",
         K::TresPerTask => "cpu=2,gres/gpu=1",
         K::Volume => "data:/data",
         K::Uid | K::Gid => "root",
@@ -242,6 +244,7 @@ fn every_option_without_meaning_is_taken_and_noted() {
                 | K::CoreSpec
                 | K::ThreadSpec
                 | K::MsgTimeout
+                | K::OomKillStep
                 | K::Threads
                 | K::ResvPorts
                 | K::NtasksPerTres => "1",

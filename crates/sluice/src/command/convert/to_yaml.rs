@@ -19,11 +19,15 @@ const CONVERTED: &[OptionKey] = &[
     OptionKey::NtasksPerNode,
     OptionKey::Ntasks,
     OptionKey::CpusPerTask,
+    OptionKey::CpusPerGpu,
     OptionKey::Mem,
     OptionKey::MemPerCpu,
+    OptionKey::MemPerGpu,
     OptionKey::Gres,
     OptionKey::Gpus,
     OptionKey::GpusPerNode,
+    OptionKey::GpusPerTask,
+    OptionKey::TresPerTask,
     OptionKey::Time,
     OptionKey::Partition,
     OptionKey::Array,
@@ -84,25 +88,30 @@ pub fn configuration(options: &JobOptions, settings: &[Setting], text: &str) -> 
         add(if line.is_empty() { line } else { format!("    {line}") });
     }
     add(String::new());
-    let tasks =
-        options.ntasks_per_node.or(options.ntasks.map(|tasks| tasks.div_ceil(nodes))).unwrap_or(1);
-    let cpus = tasks.saturating_mul(options.cpus_per_task.unwrap_or(1));
+    let of_job = options.ntasks.or_else(|| tasks_of_gpus(options));
+    let tasks = options.ntasks_per_node.or(of_job.map(|tasks| tasks.div_ceil(nodes))).unwrap_or(1);
+    let gres = gres_of_node(options, nodes, tasks);
+    let gpus = gpu_count(&gres);
+    // Without GPUs an amount for each of them says nothing.
+    let cpus = match options.cpus_per_gpu.filter(|_| gpus > 0) {
+        Some(each) => each.saturating_mul(u32::try_from(gpus).unwrap_or(u32::MAX)),
+        None => tasks.saturating_mul(options.cpus_per_task.unwrap_or(1)),
+    };
     add("resources:".to_owned());
     add(format!("  cpu: {cpus}"));
     let of_cpus = options
         .mem_per_cpu
         .map(|each| model::amount::Bytes(each.0.saturating_mul(u64::from(cpus))));
-    match options.mem.or(of_cpus) {
+    let of_gpus = options
+        .mem_per_gpu
+        .filter(|_| gpus > 0)
+        .map(|each| model::amount::Bytes(each.0.saturating_mul(gpus)));
+    match options.mem.or(of_cpus).or(of_gpus) {
         Some(memory) if memory.0 > 0 => add(format!("  memory: {}", memory.format_dstack())),
         Some(_) => add("  # --mem=0, all memory of the node: has no counterpart".to_owned()),
         None => add("  # no --mem: a task gets 8GB.. where it names no memory".to_owned()),
     }
-    let of_all = options
-        .gpus
-        .iter()
-        .map(|gpu| GresCount { count: gpu.count.div_ceil(u64::from(nodes.max(1))), ..gpu.clone() });
-    let on_each = options.gpus_per_node.iter().chain(&options.gres).cloned();
-    for gres in on_each.chain(of_all) {
+    for gres in gres {
         match (gres.name.as_str(), &gres.kind) {
             ("gpu", Some(kind)) => add(format!("  gpu: {kind}:{}", gres.count)),
             ("gpu", None) => add(format!("  gpu: {}", gres.count)),
@@ -171,6 +180,35 @@ pub fn configuration(options: &JobOptions, settings: &[Setting], text: &str) -> 
         add(format!("# --{name}{value}: has no counterpart"));
     }
     lines.join("\n") + "\n"
+}
+
+/// The GPUs and other resources of one of so many nodes, which has so many tasks. GPUs that are counted for nodes or for the job
+/// are those that the tasks share.
+fn gres_of_node(options: &JobOptions, nodes: u32, tasks: u32) -> Vec<GresCount> {
+    let of_all = options
+        .gpus
+        .iter()
+        .map(|gpu| GresCount { count: gpu.count.div_ceil(u64::from(nodes.max(1))), ..gpu.clone() });
+    let on_each = options.gpus_per_node.iter().chain(&options.gres).cloned();
+    let mut found: Vec<GresCount> = on_each.chain(of_all).collect();
+    let has_gpus = gpu_count(&found) > 0;
+    let of_tasks = options.gpus_per_task.iter().filter(|_| !has_gpus).chain(&options.gres_per_task);
+    found.extend(of_tasks.map(|gres| GresCount {
+        count: gres.count.saturating_mul(u64::from(tasks)),
+        ..gres.clone()
+    }));
+    found
+}
+
+/// The tasks that `--gpus` and `--gpus-per-task` come to.
+fn tasks_of_gpus(options: &JobOptions) -> Option<u32> {
+    let tasks = gpu_count(&options.gpus).checked_div(gpu_count(&options.gpus_per_task))?;
+    u32::try_from(tasks).ok().filter(|tasks| *tasks > 0)
+}
+
+fn gpu_count(gres: &[GresCount]) -> u64 {
+    let gpus = gres.iter().filter(|gres| gres.name == "gpu");
+    gpus.map(|gres| gres.count).fold(0, u64::saturating_add)
 }
 
 /// The script without its first line and its directives, which end with the first command.

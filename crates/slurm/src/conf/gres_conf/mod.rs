@@ -135,13 +135,15 @@ fn read_line(record: &Record, place: &ConfLocation, findings: &mut Findings) -> 
 
 /// The device files of a line, one entry a unit.
 fn device_files(record: &Record, findings: &mut Findings) -> Vec<String> {
-    let (file, multiple) = (record.entry("File"), record.entry("MultipleFiles"));
+    let one_each = |key: &'static str| record.entry(key).map(|entry| (key, entry));
+    let file = one_each("File").or_else(|| one_each("Files"));
+    let multiple = record.entry("MultipleFiles");
     if let (Some(_), Some(entry)) = (file, multiple) {
         let expected = "expected either File or MultipleFiles";
         findings.wrong(&entry.place, "MultipleFiles", &entry.text, expected);
     }
-    if let Some(entry) = file {
-        return expand_files("File", entry, findings);
+    if let Some((key, entry)) = file {
+        return expand_files(key, entry, findings);
     }
     let paths = multiple.map(|entry| expand_files("MultipleFiles", entry, findings));
     paths.filter(|paths| !paths.is_empty()).map(|paths| paths.join(",")).into_iter().collect()
@@ -169,7 +171,8 @@ fn unit_count(
 ) -> Option<u64> {
     let count: Option<u64> = record.number("Count");
     let by_files = (!files.is_empty()).then_some(files.len() as u64);
-    let is_share = record.has("File") && SHARES_OF_GPUS.contains(&name);
+    let names_gpus = record.has("File") || record.has("Files");
+    let is_share = names_gpus && SHARES_OF_GPUS.contains(&name);
     let units = if is_share { count.or(by_files) } else { by_files.or(count) };
     let mut refuse = |expected: String| {
         if let Some(entry) = record.entry("Count") {
@@ -189,18 +192,18 @@ fn unit_count(
 }
 
 fn links(record: &Record, count: Option<u64>, findings: &mut Findings) -> Vec<i32> {
-    const KEY: &str = "Links";
-    let Some(entry) = record.entry(KEY) else { return Vec::new() };
+    let key = if record.has("Links") { "Links" } else { "Link" };
+    let Some(entry) = record.entry(key) else { return Vec::new() };
     let link = |word: &String| match word.as_str() {
         "-1" => Some(-1),
         digits => value::digits(digits).and_then(|number| i32::try_from(number).ok()),
     };
-    let links: Option<Vec<i32>> = record.words(KEY).iter().map(link).collect();
+    let links: Option<Vec<i32>> = record.words(key).iter().map(link).collect();
     let expected = match &links {
         None => "expected numbers of connections, and -1 for the device itself: -1,16,16",
         Some(_) if count != Some(1) => "expected on a line with one device only",
         Some(links) => return links.clone(),
     };
-    findings.wrong(&entry.place, KEY, &entry.text, expected);
+    findings.wrong(&entry.place, key, &entry.text, expected);
     Vec::new()
 }

@@ -121,6 +121,7 @@ choice!(SelectParameter {
     EnforceBindingGres = "ENFORCE_BINDING_GRES",
     LeastLoadedSharedGres = "LL_SHARED_GRES",
     MultipleSharingGres = "MULTIPLE_SHARING_GRES_PJ",
+    OneTaskPerSharingGres = "ONE_TASK_PER_SHARING_GRES",
 });
 
 choice!(
@@ -205,6 +206,8 @@ choice!(PrologFlag {
     DeferBatch = "DeferBatch",
     ForceRequeueOnFail = "ForceRequeueOnFail",
     NoHold = "NoHold",
+    // A flag of Slurm since 24.05, which implies Alloc and Contain.
+    RunInJob = "RunInJob",
     Serial = "Serial",
     X11 = "X11",
 });

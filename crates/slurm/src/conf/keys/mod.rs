@@ -190,7 +190,7 @@ mod tests {
             (NODE, "RealMemry", Some("RealMemory")),
             (NODE, "Socket", Some("Sockets")),
             (PARTITION, "Node", Some("Nodes")),
-            (GRES, "Files", Some("File")),
+            (GRES, "Counts", Some("Count")),
             (GLOBAL, "TotallyOther", None),
             (GLOBAL, "x", None),
         ];

@@ -168,7 +168,10 @@ pub const GRES: KeyTable = KeyTable {
         // The former name of `Cores`.
         used("CPUs", ValueKind::Cpus),
         used("File", ValueKind::Text),
+        // Slurm takes `Files` for `File` and `Link` for `Links`.
+        used("Files", ValueKind::Text),
         used("Flags", words_of::<GresFlag>()),
+        used("Link", ValueKind::Words),
         used("Links", ValueKind::Words),
         used("MultipleFiles", ValueKind::Text),
         used("Name", ValueKind::Text),
@@ -203,6 +206,9 @@ pub const CGROUP: KeyTable = KeyTable {
         used("MaxRAMPercent", ValueKind::Percent),
         used("MaxSwapPercent", ValueKind::Percent),
         accepted("MaxKmemPercent", ValueKind::Percent),
+        // Slurm takes these two and does nothing with them.
+        retired("MemoryLimitEnforcement", ValueKind::YesNo),
+        retired("MemoryLimitThreshold", ValueKind::Percent),
         used("MemorySwappiness", U16),
         accepted("MinKmemSpace", ValueKind::Megabytes),
         used("MinRAMSpace", ValueKind::Megabytes),
@@ -221,12 +227,22 @@ pub const CGROUP: KeyTable = KeyTable {
     ],
 };
 
+const NAMESPACE_SCRIPT_WHY: &str =
+    "no program is run in a job's namespace, where it might take things away from the job";
+
 pub const CONTAINER: KeyTable = KeyTable {
     of: "job_container.conf",
     keys: &[
         used("AutoBasePath", ValueKind::YesNo),
         used("BasePath", ValueKind::Text),
+        // Keys of Slurm since 23.11.
+        refused("CloneNSEpilog", ValueKind::Text, &[], NAMESPACE_SCRIPT_WHY),
+        accepted("CloneNSEpilog_Wait", U32),
+        refused("CloneNSScript", ValueKind::Text, &[], NAMESPACE_SCRIPT_WHY),
+        accepted("CloneNSScript_Wait", U32),
         used("Dirs", ValueKind::Words),
+        // The processes of a job are all in its namespace.
+        accepted("EntireStepInNS", ValueKind::YesNo),
         used("InitScript", ValueKind::Text),
         used("NodeName", ValueKind::Hosts),
         accepted("Shared", ValueKind::YesNo),

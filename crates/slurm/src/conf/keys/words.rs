@@ -26,7 +26,7 @@ pub const WORDS: &[(&str, WordSupport)] = &[
     ),
     // It shows nodes that are powered down in a cloud: all nodes are shown here.
     ("PrivateData", AllBut(&["cloud"])),
-    ("PrologFlags", AllBut(&["ForceRequeueOnFail", "X11"])),
+    ("PrologFlags", AllBut(&["ForceRequeueOnFail", "RunInJob", "X11"])),
     ("SchedulerParameters", Only(SCHEDULER_PARAMETERS)),
     (
         "SlurmctldParameters",
@@ -39,12 +39,17 @@ pub const WORDS: &[(&str, WordSupport)] = &[
     ),
     (
         "SelectTypeParameters",
-        AllBut(&["ENFORCE_BINDING_GRES", "LL_SHARED_GRES", "MULTIPLE_SHARING_GRES_PJ"]),
+        AllBut(&[
+            "ENFORCE_BINDING_GRES",
+            "LL_SHARED_GRES",
+            "MULTIPLE_SHARING_GRES_PJ",
+            "ONE_TASK_PER_SHARING_GRES",
+        ]),
     ),
     ("SlurmdParameters", Only(&["config_overrides"])),
     // No node is in these states here.
     ("SuspendExcStates", AllBut(&["PERFCTRS", "PLANNED"])),
-    ("TaskPluginParam", AllBut(&["SlurmdOffSpec"])),
+    ("TaskPluginParam", AllBut(&["OOMKillStep", "SlurmdOffSpec"])),
     ("TopologyParam", Only(&["TopoOptional"])),
 ];
 

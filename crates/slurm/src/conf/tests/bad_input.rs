@@ -193,6 +193,7 @@ fn circular_includes_are_refused() {
 fn flags_that_contradict_each_other_are_refused() {
     for (flags, words) in [
         ("NoHold,Contain", "expected NoHold without Contain"),
+        ("NoHold,RunInJob", "expected NoHold without RunInJob"),
         ("Alloc,X11,NoHold", "expected NoHold without X11"),
     ] {
         let text = format!("NodeName=n1\nPrologFlags={flags}\nPartitionName=p Nodes=n1\n");

@@ -15,24 +15,33 @@ fn told(conf: &Conf) -> Vec<String> {
 #[test]
 fn keys_of_other_versions_are_taken_with_a_notice() {
     for line in [
+        "AccountingStoreJobComment=YES",
         "AcctGatherInfinibandType=acct_gather_infiniband/none",
         "BurstBufferParameters=x",
+        "CacheGroups=0",
         "CertgenParameters=a",
         "CertgenType=certgen/script",
         "CertmgrParameters=a",
         "CertmgrType=certmgr/script",
+        "CheckpointType=checkpoint/none",
+        "CliFilterParameters=cli_filter_lua_path=/x",
         "CryptoType=crypto/munge",
         "DataParserParameters=complex",
         "EpilogTimeout=60",
         "FastSchedule=1",
         "HashPlugin=hash/k12",
+        "JobCheckpointDir=/var/slurm/checkpoint",
+        "JobCompPassScript=/x",
         "KeepAliveTime=60",
         "MaxBatchRequeue=5",
+        "MemLimitEnforce=no",
         "MetricsType=metrics/openmetrics",
         "PreemptParameters=youngest_first",
         "PrologTimeout=60",
         "SbcastParameters=Compression=lz4",
         "SchedulerAuth=x",
+        "SchedulerPort=7321",
+        "SchedulerRootFilter=1",
         "SlurmSchedLogLevel=3",
         "TLSParameters=ca_cert_file=/x",
         "TLSType=tls/s2n",
@@ -40,9 +49,12 @@ fn keys_of_other_versions_are_taken_with_a_notice() {
         "NodeName=n RestrictedCoresPerGPU=1",
         "PartitionName=p Topology=default",
         "PrologFlags=ForceRequeueOnFail",
+        "PrologFlags=RunInJob",
         "SelectTypeParameters=CR_Core,MULTIPLE_SHARING_GRES_PJ",
         "SelectTypeParameters=CR_Core,ENFORCE_BINDING_GRES",
         "SelectTypeParameters=CR_Core,LL_SHARED_GRES",
+        "SelectTypeParameters=CR_Core,ONE_TASK_PER_SHARING_GRES",
+        "TaskPluginParam=OOMKillStep",
         "JobContainerType=job_container/cncu",
     ] {
         let conf = accepted(&[("slurm.conf", line)]);
@@ -132,4 +144,26 @@ fn cpus_of_a_gres_line_are_its_cores() {
     let conf = accepted(&[("slurm.conf", slurm), ("gres.conf", gres)]);
     let cores = conf.slurm.nodes[0].config.gres[0].cores.as_ref().map(ToString::to_string);
     assert_eq!(cores.as_deref(), Some("0-1"));
+}
+
+#[test]
+fn files_and_link_of_a_gres_line_are_its_file_and_links() {
+    let slurm = "NodeName=n[1-2] Gres=gpu:1";
+    let read = |gres: &str| accepted(&[("slurm.conf", slurm), ("gres.conf", gres)]).gres.lines;
+    let shown = |gres: &str| {
+        let lines = read(gres).into_iter();
+        lines.map(|line| (line.files.join(","), line.links)).collect::<Vec<_>>()
+    };
+    let usual = shown("Name=gpu File=/dev/nvidia0 Links=-1");
+    assert_eq!(usual, [("/dev/nvidia0".to_owned(), vec![-1])]);
+    assert_eq!(shown("Name=gpu Files=/dev/nvidia0 Link=-1"), usual);
+}
+
+#[test]
+fn limits_of_memory_that_slurm_no_longer_reads_are_taken_in_cgroup_conf() {
+    let text = "MemoryLimitEnforcement=no\nMemoryLimitThreshold=100\n";
+    let conf = accepted(&[("slurm.conf", ""), ("cgroup.conf", text)]);
+    let told = told(&conf);
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert!(told.iter().all(|line| line.contains("Slurm no longer uses it")), "{told:?}");
 }

@@ -208,7 +208,7 @@ impl Setter<'_> {
                 options.gres = value::gres(text)?;
                 options.step.no_gres = text.trim().eq_ignore_ascii_case("none");
             }
-            K::GresFlags => options.gres_flags = Some(value::gres_flag(text)?),
+            K::GresFlags => options.gres_flags = value::gres_flags(text)?,
             K::Licenses => options.licenses = value::licenses(text)?,
             K::Mem => options.mem = Some(value::size(text, "mem")?),
             K::MemPerCpu => options.mem_per_cpu = Some(value::size(text, "mem-per-cpu")?),
@@ -301,6 +301,7 @@ impl Setter<'_> {
             K::ExportFile => options.export_file = given(),
             K::GetUserEnv => options.get_user_env = Some(value::get_user_env(text)?),
             K::GpuBind => options.gpu_bind = Some(word_lists::gpu_bind(text)?),
+            K::TresBind => options.gpu_bind = Some(word_lists::tres_bind(text)?),
             K::Hint => options.hint = Some(word_lists::hint(text)?),
             K::Input => options.input = given(),
             K::MemBind => options.mem_bind = Some(cpu_bind::mem_bind(text)?),

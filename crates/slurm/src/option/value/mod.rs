@@ -212,6 +212,11 @@ pub fn exclusive(text: Option<&str>) -> Result<Exclusive> {
         "" | "exclusive" => Ok(Exclusive::AnyJob),
         "user" => Ok(Exclusive::OtherUsers),
         "mcs" => Ok(Exclusive::OtherLabels),
+        // A value of Slurm since 24.05.
+        "topo" => {
+            let why = "jobs would share the blocks and switches that are to be theirs alone";
+            Err(OptionError::value(format!("--exclusive=topo is not supported: {why}")))
+        }
         _ => Err(OptionError::Specification("exclusive")),
     }
 }
@@ -225,12 +230,25 @@ pub fn open_mode(text: &str) -> Result<OpenMode> {
     }
 }
 
-pub fn gres_flag(text: &str) -> Result<GresFlag> {
-    match text.to_ascii_lowercase().as_str() {
-        "enforce-binding" => Ok(GresFlag::EnforceBinding),
-        "disable-binding" => Ok(GresFlag::DisableBinding),
-        _ => Err(OptionError::Specification("gres-flags")),
+/// How near the CPUs must be to the devices, by the last of the flags that says it. Slurm since 23.11 takes several
+/// flags, also of how tasks get the shares of a GPU.
+pub fn gres_flags(text: &str) -> Result<Option<GresFlag>> {
+    let mut binding = None;
+    for flag in text.split(',') {
+        match flag.to_ascii_lowercase().as_str() {
+            "enforce-binding" => binding = Some(GresFlag::EnforceBinding),
+            "disable-binding" => binding = Some(GresFlag::DisableBinding),
+            // So anyway.
+            "multiple-tasks-per-sharing" => {}
+            "one-task-per-sharing" => {
+                let why = "tasks may get shares of the same GPU";
+                let line = format!("--gres-flags={flag} is not supported: {why}");
+                return Err(OptionError::value(line));
+            }
+            _ => return Err(OptionError::Specification("gres-flags")),
+        }
     }
+    Ok(binding)
 }
 
 /// `--get-user-env[=timeout][mode]`: seconds, and `L` for the environment of a login or `S` for that of another shell.

@@ -56,6 +56,19 @@ fn signal_options_have_flags_a_signal_and_a_time() {
 }
 
 #[test]
+fn gres_flags_are_a_list_of_which_one_says_the_binding() {
+    let cases = [
+        ("enforce-binding", Some(GresFlag::EnforceBinding)),
+        ("Disable-Binding", Some(GresFlag::DisableBinding)),
+        ("multiple-tasks-per-sharing", None),
+        ("multiple-tasks-per-sharing,enforce-binding", Some(GresFlag::EnforceBinding)),
+    ];
+    for (text, binding) in cases {
+        assert_eq!(gres_flags(text), Ok(binding), "{text}");
+    }
+}
+
+#[test]
 fn login_environment_has_seconds_and_a_mode() {
     let cases =
         [("", 8, true), ("10", 10, true), ("10L", 10, true), ("S", 8, false), ("l", 8, true)];

@@ -54,6 +54,13 @@ pub fn gpu_bind(text: &str) -> Result<String> {
     Err(OptionError::value(format!("Invalid --gpu-bind argument: gpu:{text}")))
 }
 
+/// `gres/gpu:type`, with the types of `--gpu-bind`: only GPUs can be bound.
+pub fn tres_bind(text: &str) -> Result<String> {
+    let wrong = || OptionError::value(format!("Invalid --tres-bind argument: {text}"));
+    let kind = text.strip_prefix("gres/gpu:").ok_or_else(wrong)?;
+    gpu_bind(kind).map_err(|_| wrong())
+}
+
 /// `[frequency][,memory=frequency][,verbose]`.
 pub fn gpu_freq(text: &str) -> Result<String> {
     let is_frequency = |word: &str| is_one_of(word, FREQUENCIES) || is_number(word);
@@ -131,6 +138,9 @@ pub fn check_untyped(key: OptionKey, text: &str) -> Result<String> {
         OptionKey::MsgTimeout => {
             super::number_from(0, text, "--msg-timeout").map(|_| text.to_owned())
         }
+        OptionKey::OomKillStep if !matches!(text, "" | "0" | "1") => {
+            Err(OptionError::Specification("oom-kill-step"))
+        }
         OptionKey::ResvPorts if !text.is_empty() => {
             super::number_from(0, text, "--resv-port").map(|_| text.to_owned())
         }
@@ -167,6 +177,15 @@ mod tests {
         for text in ["verbose", "v,single:1", "single:1,verbose", "verbose,verbose,none"] {
             let line = format!("Invalid --gpu-bind argument: gpu:{text}");
             assert_eq!(gpu_bind(text), Err(OptionError::value(line)));
+        }
+    }
+
+    #[test]
+    fn tres_bind_names_gpus_and_a_kind_of_gpu_bind() {
+        assert_eq!(tres_bind("gres/gpu:verbose,single:2").as_deref(), Ok("verbose,single:2"));
+        for text in ["closest", "gres/nic:closest", "gres/gpu:foo", "gres/gpu"] {
+            let line = format!("Invalid --tres-bind argument: {text}");
+            assert_eq!(tres_bind(text), Err(OptionError::value(line)));
         }
     }
 

@@ -121,7 +121,7 @@ fn nice_policy(record: &Record) -> NicePolicy {
 fn check_prolog_flags(record: &Record, flags: &[PrologFlag], findings: &mut Findings) {
     const KEY: &str = "PrologFlags";
     let Some(entry) = record.entry(KEY) else { return };
-    for other in [PrologFlag::Contain, PrologFlag::X11] {
+    for other in [PrologFlag::Contain, PrologFlag::RunInJob, PrologFlag::X11] {
         if flags.contains(&PrologFlag::NoHold) && flags.contains(&other) {
             let expected = format!("expected NoHold without {}", other.word());
             findings.wrong(&entry.place, KEY, &entry.text, expected);
