@@ -518,6 +518,57 @@ fn replicas_of_a_service_are_tasks_of_an_array() {
 }
 
 #[test]
+fn service_with_a_model_and_no_probes_is_asked_for_a_token_until_it_is_ready() {
+    let probes = |lines: &str| {
+        let text = format!("type: service\nname: web\nport: 8000\ncommands: [serve]\n{lines}\n");
+        let loaded = parse("web.yml", text.as_bytes()).unwrap_or_else(|e| panic!("{e}"));
+        let applicable = loaded.applicable().unwrap_or_else(|e| panic!("{lines}: {e}"));
+        let task = applicable.task().expect("a run");
+        let submission = draft_of(&task, Timestamp::from_secs(1_000)).expect("a draft").submission;
+        let probes_of = |spec: &model::run::JobSpec| {
+            spec.launch.service.as_ref().expect("a service").probes.clone()
+        };
+        let found = probes_of(&submission.spec);
+        for group in &submission.het_components {
+            assert_eq!(probes_of(group), found, "{lines}: all groups alike");
+        }
+        found
+    };
+    let of_model = |url: &str| Probe {
+        url: url.into(),
+        method: ProbeMethod::Post,
+        headers: vec![("Content-Type".into(), "application/json".into())],
+        timeout_s: 30,
+        interval_s: 2,
+        until_ready: true,
+        ..Probe::default()
+    };
+    for (lines, url) in [
+        ("model: m", "/v1/chat/completions"),
+        ("model: {name: m, format: openai, prefix: /api/}", "/api/chat/completions"),
+        ("model: {name: m, format: openai, prefix: /}", "/chat/completions"),
+        ("model: m\nprobes: null", "/v1/chat/completions"),
+        ("model: m\ngroups: [{replicas: 1}, {replicas: 2}]", "/v1/chat/completions"),
+    ] {
+        let found = probes(lines);
+        let [probe] = &found[..] else { panic!("{lines}: {found:?}") };
+        assert_eq!(Probe { body: None, ..probe.clone() }, of_model(url), "{lines}");
+        let body: Value = serde_json::from_str(probe.body.as_deref().unwrap_or("")).expect(lines);
+        let messages = json!([{"role": "user", "content": "hi"}]);
+        assert_eq!(body, json!({"model": "m", "messages": messages, "max_tokens": 1}), "{lines}");
+    }
+    for lines in [
+        "",
+        "model: m\nprobes: []",
+        "model: {name: m, format: tgi}",
+        "model: m\ngroups: [{replicas: 1, router: {type: sglang}}, {replicas: 2}]",
+    ] {
+        assert!(probes(lines).is_empty(), "{lines}");
+    }
+    assert_eq!(probes("model: m\nprobes: [{type: http}]"), [Probe::default()]);
+}
+
+#[test]
 fn credentials_and_probes_take_values_of_the_runs_variables() {
     let submission = |lines: &str| {
         let text = format!("type: service\nname: web\nport: 8000\nimage: a\n{lines}\n");

@@ -27,4 +27,5 @@ pub mod value;
 pub mod volume;
 
 pub use load::{Configuration, Loaded, default_profile, from_json, parse, parse_profiles};
+pub use service::model_probe;
 pub use shape::run::DEPENDENCIES;

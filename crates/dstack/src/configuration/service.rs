@@ -6,6 +6,14 @@ use super::value::Value;
 use model::publication::{GatewayChoice, HttpsChoice};
 use model::replica_group::{GroupRole, ReplicaGroup, RouterKind};
 use model::service::{Probe, ProbeMethod, RateKey, RateLimit, Scaling, ServedModel, Service};
+use serde_json::json;
+
+/// The path of OpenAI's API in a replica where `model` has no `prefix`.
+const MODEL_PREFIX: &str = "/v1";
+/// A model may take long for its first token.
+const MODEL_PROBE_TIMEOUT_S: u32 = 30;
+/// Shorter than that of other probes: it ends when the replica is ready, and whoever waits for the first replica waits for it.
+const MODEL_PROBE_INTERVAL_S: u32 = 2;
 
 /// What a group says instead of the service, where it says it.
 const OF_GROUP: [&str; 8] =
@@ -20,7 +28,12 @@ pub(super) fn task(value: &Value, reading: &Reading) -> Task {
     let mut replica_groups: Vec<Task> = Vec::new();
     let (mut first_replica, count) = (0_u32, u32::try_from(groups.len()).unwrap_or(u32::MAX));
     for (group, index) in groups.iter().zip(0_u32..) {
-        let own = replicas_task(&with_group(value, group), reading);
+        let mut of_group = with_group(value, group);
+        // A router is told its workers when it is ready, and answers for the model once it has them; a worker may not answer by itself.
+        if has_router && value.get("probes").is_null() {
+            of_group.set("probes", Value::List(Vec::new()));
+        }
+        let own = replicas_task(&of_group, reading);
         let name = group.get("name").as_owned_text().unwrap_or_else(|| index.to_string());
         let role = role(group, has_router);
         let waits_for_router = role == GroupRole::Worker && has_dynamo;
@@ -83,7 +96,7 @@ fn service(value: &Value) -> Service {
         strip_prefix: value.get("strip_prefix").as_bool().unwrap_or(true),
         gateway: gateway(value.get("gateway")),
         https: https(value.get("https")),
-        probes: value.get("probes").items().iter().map(probe).collect(),
+        probes: probes(value),
         model: model(value.get("model")),
         rate_limits: value.get("rate_limits").items().iter().map(rate_limit).collect(),
         // The first deployment; an update of a service that runs gets the next number when it is submitted.
@@ -147,9 +160,39 @@ fn rate_limit(value: &Value) -> RateLimit {
 
 fn model(value: &Value) -> Option<ServedModel> {
     let name = value.get("name").as_owned_text()?;
-    let prefix = value.get("prefix").as_text().unwrap_or("/v1");
-    let prefix = prefix.trim_end_matches('/').to_owned();
+    let prefix = model_prefix(value.get("prefix").as_text());
     Some(ServedModel { name, prefix, eos_token: value.get("eos_token").as_owned_text() })
+}
+
+fn model_prefix(said: Option<&str>) -> String {
+    said.unwrap_or(MODEL_PREFIX).trim_end_matches('/').to_owned()
+}
+
+/// Those that the service says, if only that it has none; else that of its model.
+fn probes(value: &Value) -> Vec<Probe> {
+    let (said, model) = (value.get("probes"), value.get("model"));
+    if said.is_null() {
+        return model_probe(|key| model.get(key).as_text()).into_iter().collect();
+    }
+    said.items().iter().map(probe).collect()
+}
+
+/// The probe of a service that has a `model` and no `probes`, by the properties of the model: a request for one token. Only the format
+/// `openai` says where that is asked for. It ends when the replica is ready, so that a busy replica never fails it.
+pub fn model_probe<'a>(property: impl Fn(&str) -> Option<&'a str>) -> Option<Probe> {
+    let name = property("name").filter(|_| property("format") == Some("openai"))?;
+    let message = json!({"role": "user", "content": "hi"});
+    let body = json!({"model": name, "messages": [message], "max_tokens": 1});
+    Some(Probe {
+        url: format!("{}/chat/completions", model_prefix(property("prefix"))),
+        method: ProbeMethod::Post,
+        headers: vec![("Content-Type".to_owned(), "application/json".to_owned())],
+        body: Some(body.to_string()),
+        timeout_s: MODEL_PROBE_TIMEOUT_S,
+        interval_s: MODEL_PROBE_INTERVAL_S,
+        until_ready: true,
+        ..Probe::default()
+    })
 }
 
 /// A probe, with dstack's values for what it leaves open.

@@ -367,11 +367,12 @@ impl Service {
         }
         self.gateway.check()?;
         self.scaling.as_ref().map_or(Ok(()), |scaling| scaling.check(self.replicas))?;
+        // Before the probes, of which one may be made from it.
+        self.model.as_ref().map_or(Ok(()), ServedModel::check)?;
         if self.probes.len() > PROBES_MAX {
             return Err(format!("a service has at most {PROBES_MAX} probes"));
         }
         self.probes.iter().try_for_each(Probe::check)?;
-        self.model.as_ref().map_or(Ok(()), ServedModel::check)?;
         if self.rate_limits.len() > RATE_LIMITS_MAX {
             return Err(format!("a service has at most {RATE_LIMITS_MAX} rate limits"));
         }

@@ -322,6 +322,24 @@ fn up_replica_gets_requests_while_its_probe_succeeds() {
 }
 
 #[test]
+fn up_replica_gets_no_requests_before_it_answers_for_its_model() {
+    let cluster = Cluster::up(TWO_NODES);
+    let token = admin(&cluster);
+    apply(&cluster, free_port(), "model: {name: tiny, format: openai, prefix: /loading}");
+    let asked = cluster.path("work").join("asked");
+    let asked = until("the replica is asked for one token", || std::fs::read(&asked).ok());
+    let asked: serde_json::Value = serde_json::from_slice(&asked).expect("JSON");
+    assert_eq!(asked["model"], "tiny", "{asked}");
+    assert_eq!(asked["max_tokens"], 1, "{asked}");
+    // Its server is up and would answer this page.
+    let held = get(&cluster, PAGE, &[&token]);
+    assert_eq!(held.status, 503, "{}", held.text());
+    assert!(held.text().contains("no replica of service web is ready"), "{}", held.text());
+    cluster.write("loaded", "");
+    answered(&cluster, PAGE, &[&token]);
+}
+
+#[test]
 fn up_model_of_a_service_is_asked_by_its_name() {
     let cluster = Cluster::up(TWO_NODES);
     let (token, base) = (admin(&cluster), "/proxy/models/main");

@@ -2,7 +2,8 @@
 
 /// A program that answers GET with what it was asked, echoes the bodies of POST, and echoes the bytes of an upgraded connection. Requests
 /// for `/never` are counted in a file, read, and never answered; `/events`, and a chat completion that is to be streamed, are two events, of which the second is
-/// sent once the file `arrived` is there. It is
+/// sent once the file `arrived` is there. Completions below `/loading` are refused until the file `loaded` is there, and the last that was
+/// is in the file `asked`. It is
 /// at the port of its argument, which replicas on this machine share; without one at any, which it writes to the file `port`.
 pub const WEB_SERVER: &str = r#"
 import http.server, os, socket, sys, time
@@ -61,6 +62,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return
         length = int(self.headers["Content-Length"])
         asked = self.rfile.read(length) if self.path.endswith("/chat/completions") else b""
+        if self.path.startswith("/loading/") and not os.path.exists("loaded"):
+            with open("asked.new", "wb") as file: file.write(asked)
+            os.rename("asked.new", "asked")
+            self.send_error(503)
+            return
         if b'"stream": true' in asked:
             self.send_events()
             return

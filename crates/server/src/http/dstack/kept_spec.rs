@@ -3,16 +3,16 @@
 
 use dstack::api::job::{AppSpec, JobSpec, Requirements, Retry};
 use dstack::api::run::RunSpec;
-use dstack::configuration::from_json;
 use dstack::configuration::policy::{RETRY_DURATION_S, RETRY_EVENTS, STOP_S};
+use dstack::configuration::{from_json, model_probe};
 use model::reason::Refusal;
 use model::replica_group::ReplicaGroup;
 use model::service::Probe;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -86,6 +86,7 @@ struct KeptConfiguration<'a> {
     /// The one port of a service.
     port: Value,
     probes: Value,
+    model: Value,
     #[serde(borrow)]
     utilization_policy: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -145,6 +146,7 @@ struct KeptGroup<'a> {
     ports: Value,
     /// The image of a group of replicas.
     image: Value,
+    router: Value,
     #[serde(borrow)]
     resources: Option<&'a RawValue>,
 }
@@ -306,8 +308,13 @@ impl<'a> KeptConfiguration<'a> {
         ports.enumerate().filter_map(spec).collect()
     }
 
-    /// The probes of a service, with what each leaves open filled in.
+    /// The probes of a service, with what each leaves open filled in. One that says nothing of them may have that of its model.
     fn probes(&self) -> Vec<Value> {
+        if self.probes.is_null() {
+            let has_router = self.groups.iter().flatten().any(|group| !group.router.is_null());
+            let of_model = model_probe(|key| self.model[key].as_str()).filter(|_| !has_router);
+            return of_model.iter().map(shown_probe).collect();
+        }
         let usual = Probe::default();
         let usual = [
             ("url", Value::from(usual.url)),
@@ -342,6 +349,21 @@ impl<'a> KeptConfiguration<'a> {
         }
         GroupRank { index: 0, rank, group: None }
     }
+}
+
+fn shown_probe(probe: &Probe) -> Value {
+    let header = |(name, value): &(String, String)| json!({"name": name, "value": value});
+    json!({
+        "type": "http",
+        "url": probe.url,
+        "method": probe.method,
+        "headers": probe.headers.iter().map(header).collect::<Vec<Value>>(),
+        "body": probe.body,
+        "timeout": probe.timeout_s,
+        "interval": probe.interval_s,
+        "ready_after": probe.ready_after,
+        "until_ready": probe.until_ready,
+    })
 }
 
 /// Refuses a configuration of a submission that dstack's client could not read: whoever lists runs is answered with it.
@@ -392,7 +414,6 @@ pub fn raw(value: &impl Serialize) -> Box<RawValue> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     fn kept(configuration: &Value) -> Box<RawValue> {
         raw(&json!({"run_name": "desk", "configuration": configuration}))
@@ -426,6 +447,36 @@ mod tests {
             spec.app_specs.iter().map(|app| app.port).collect::<Vec<u16>>()
         };
         assert_eq!((ports(0), ports(1), ports(2)), (vec![8000], vec![9000], vec![9000]));
+    }
+
+    #[test]
+    fn jobs_show_the_probe_of_the_model_that_their_service_has_without_probes() {
+        let shown = |lines: Value| {
+            let mut configuration = json!({"type": "service", "commands": ["a"],
+                "model": {"name": "m", "format": "openai", "prefix": "/api"}});
+            for (key, value) in lines.as_object().expect("a mapping") {
+                configuration[key] = value.clone();
+            }
+            let kept = kept(&configuration);
+            KeptSpec::of(&kept).expect("a run").replica_spec("web", 0, None).probes
+        };
+        let found = shown(json!({"probes": null}));
+        let [probe] = &found[..] else { panic!("one probe: {found:?}") };
+        assert_eq!((&probe["type"], &probe["method"]), (&json!("http"), &json!("post")));
+        assert_eq!(probe["url"], "/api/chat/completions");
+        let header = json!({"name": "Content-Type", "value": "application/json"});
+        assert_eq!(probe["headers"], json!([header]));
+        assert_eq!((&probe["timeout"], &probe["until_ready"]), (&json!(30), &json!(true)));
+        for none in [
+            json!({"probes": []}),
+            json!({"model": null}),
+            json!({"model": {"name": "m", "format": "tgi"}}),
+            json!({"groups": [{"router": {"type": "smg"}}, {"router": null}]}),
+        ] {
+            assert_eq!(shown(none.clone()), Vec::<Value>::new(), "{none}");
+        }
+        let said = shown(json!({"probes": [{"type": "http", "url": "/up"}]}));
+        assert_eq!((said.len(), &said[0]["url"]), (1, &json!("/up")));
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub fn start(
     live: &LiveService,
     replica: &Arc<Replica>,
 ) {
-    for (index, probe) in live.service.probes.iter().enumerate() {
+    for (index, probe) in replica.probes.iter().enumerate() {
         let probing = Probing {
             shared: shared.clone(),
             forwarders: services.forwarders.clone(),

@@ -9,7 +9,7 @@ use model::id::AttemptId;
 use model::principal::Principal;
 use model::replica_group::GroupRole;
 use model::run::ArrayTask;
-use model::service::Service;
+use model::service::{Probe, Service};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex};
@@ -41,6 +41,8 @@ pub struct Replica {
     is_reaching: AtomicBool,
     /// Its place in the array of its service's replicas, where there is one.
     pub task: Option<ArrayTask>,
+    /// Those of its own deployment, which an update may change.
+    pub probes: Vec<Probe>,
     pub readiness: Readiness,
     /// Since when it gets no more requests, because it is to be given up.
     drained: Mutex<Option<Instant>>,
@@ -67,6 +69,7 @@ impl Replica {
             is_reaching: AtomicBool::default(),
             task,
             drained: Mutex::default(),
+            probes: service.probes.clone(),
             readiness: Readiness::new(&service.probes),
             port: service.port,
             pool: Arc::default(),
