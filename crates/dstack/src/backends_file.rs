@@ -406,7 +406,7 @@ projects:
         ] {
             assert!(text.lines().any(|of| of == line), "{line}\n{text}");
         }
-        assert_eq!(text.matches("[[source]]").count(), 7);
+        assert_eq!(text.lines().filter(|line| *line == "[[source]]").count(), 7, "{text}");
         let none = sources(b"projects:\n- name: main\n").expect("good");
         assert_eq!(none, "# No project of the file has a backend.\n");
     }

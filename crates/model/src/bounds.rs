@@ -1,6 +1,7 @@
 //! The bounds of what users, jobs and nodes may send, in one table. docs/limits.md has the same rows; a test of the server
 //! compares them.
 
+use crate::array::RANGES_MAX;
 use crate::load::SAMPLES_MAX;
 use crate::reason::Refusal;
 
@@ -66,7 +67,7 @@ pub const TEXT_BYTES: Bound = bytes("any other text", 16 << 10, "");
 pub const LIST_ITEMS: Bound = items("a list", 65_536, "");
 pub const NODES: Bound = items("nodes of a job", 65_536, "");
 pub const ARRAY_RANGES: Bound =
-    items("ranges of an array's indices", 2_000_001, "`MaxArraySize`, at most 4000001 indices");
+    items("ranges of an array's indices", RANGES_MAX, "`MaxArraySize`, at most 4000001 indices");
 pub const REQUEST_KINDS: Bound =
     items("partitions, licenses, kinds of GRES or of devices that one request names", 256, "");
 pub const MACHINE_NAMES: Bound =

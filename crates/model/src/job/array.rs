@@ -2,7 +2,6 @@
 //!
 //! An array of a million tasks is one range; it costs more only where tasks have left it.
 
-use crate::bounds;
 use crate::grammar::GrammarError;
 use crate::time::whole_number;
 use serde::{Deserialize, Serialize};
@@ -13,7 +12,7 @@ const WHAT: &str = "array specification";
 
 /// The most ranges that a text stands for. Indices with a step between them are a range each: `0-4000000000:2` would fill the
 /// memory of whoever reads it, which may be the server.
-const RANGES_MAX: u64 = bounds::ARRAY_RANGES.most as u64;
+pub const RANGES_MAX: usize = 2_000_001;
 
 /// With this many evenly spaced indices or fewer, or with this far from the first to the last, Slurm writes the list
 /// out; beyond both it writes `first-last:step`.
@@ -61,7 +60,7 @@ impl IndexSet {
             if last > max {
                 return Err(refused(format!("indices from 0 to {max}")));
             }
-            range_count += if step == 1 { 1 } else { u64::from((last - first) / step) + 1 };
+            range_count += if step == 1 { 1 } else { (last - first) as usize / step as usize + 1 };
             if range_count > RANGES_MAX {
                 return Err(refused(format!("at most {RANGES_MAX} ranges")));
             }
