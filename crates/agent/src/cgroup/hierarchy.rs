@@ -135,8 +135,10 @@ impl Hierarchy {
     }
 }
 
+/// What users have mounted may have names of any bytes.
 fn read_proc(path: &str) -> Result<String, CgroupError> {
-    fs::read_to_string(path).map_err(|source| CgroupError::io("read", path, source))
+    let bytes = fs::read(path).map_err(|source| CgroupError::io("read", path, source))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// The controllers that a mount adds to the roots found so far. Every further tree costs each job a directory, so v1's

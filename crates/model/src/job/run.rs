@@ -98,6 +98,12 @@ impl JobSpec {
         self.launch.kind == LaunchKind::Task && (request.one_switch || request.nodes.min > 1)
     }
 
+    /// Which deployment of a service it is; the first is 0, as of what is no service. Where several run, the last is the service as it was
+    /// applied: the time of a submit does not tell, for a replica that gave up its place is submitted anew.
+    pub fn deployment(&self) -> u32 {
+        self.launch.service.as_ref().map_or(0, |service| service.deployment)
+    }
+
     /// The project whose secrets and volumes it may name: the account that it names, else the main one.
     pub fn project(&self) -> &str {
         self.account.as_deref().unwrap_or(MAIN_PROJECT)

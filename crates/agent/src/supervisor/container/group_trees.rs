@@ -26,8 +26,10 @@ struct Mounted {
     is_unified: bool,
 }
 
+/// Users' folders, whose names may be any bytes, are among them; the trees are not.
 fn read_mounts() -> Result<String, String> {
-    fs::read_to_string("/proc/self/mountinfo").map_err(|e| e.to_string())
+    let bytes = fs::read("/proc/self/mountinfo").map_err(|e| e.to_string())?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 fn mounted() -> Result<Vec<Mounted>, String> {
@@ -149,7 +151,7 @@ pub(super) fn remove_foreign(groups: &[String]) {
 /// The file in which the kernel counts the OOM kills of a process's own group alone; `groups` is the process's file
 /// `cgroup` in `/proc`. `None` on v2, where the group of its step counts them too and outlives it.
 pub(super) fn memory_events(groups: &str) -> Option<File> {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let mounts = read_mounts().ok()?;
     File::open(memory_events_path(groups, &mounts)?).ok()
 }
 

@@ -262,8 +262,9 @@ pub fn by_name(
         runs.extend(merge_records(booked).iter().map(RunFacts::of_record));
     }
     let is_own = |run: &RunFacts| run.owner_uid == by.uid;
+    let deployment = |run: &RunFacts| Some(run.deployment).filter(|_| run.ended.is_none());
     let newest =
-        runs.into_iter().max_by_key(|run| (is_own(run), run.ended.is_none(), run.submit, run.job));
+        runs.into_iter().max_by_key(|run| (is_own(run), deployment(run), run.submit, run.job));
     match newest {
         Some(run) => Ok(Some(run)),
         None => by_number(shared, by, accounts, name),
@@ -326,7 +327,8 @@ pub fn own_active(
         });
     };
     let newest = in_memory(shared, by, filter, own)?.into_iter();
-    let Some(newest) = newest.max_by_key(|job| (job.submit, job.id)) else { return Ok(None) };
+    let newest = newest.max_by_key(|job| (job.spec.deployment(), job.submit, job.id));
+    let Some(newest) = newest else { return Ok(None) };
     Ok(ActiveRun::of(all_of(shared, by, newest)?))
 }
 

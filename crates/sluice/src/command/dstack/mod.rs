@@ -256,7 +256,8 @@ fn in_books(client: &mut Client, filter: HistoryFilter) -> Result<Vec<JobRecord>
 /// `own`: the caller's name.
 fn newest(jobs: Vec<JobView>, own: &str) -> Option<JobView> {
     let is_own = |job: &JobView| job.spec.owner.name == own;
-    jobs.into_iter().max_by_key(|job| (is_own(job), !job.state.is_ended(), job.submit, job.id))
+    let deployment = |job: &JobView| Some(job.spec.deployment()).filter(|_| !job.state.is_ended());
+    jobs.into_iter().max_by_key(|job| (is_own(job), deployment(job), job.submit, job.id))
 }
 
 /// Asks on standard input. The end of input is an error, not a yes.

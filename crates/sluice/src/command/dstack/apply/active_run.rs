@@ -34,7 +34,7 @@ pub(super) fn active_run(client: &mut Client, name: &str) -> Result<Vec<JobView>
     found.retain(|job| job.spec.launch.kind == LaunchKind::Task);
     // A task of an array has a number of its own from its start on, which may be after the submit of a newer run.
     let active = found.iter().filter(|job| !job.state.is_ended());
-    let active = active.max_by_key(|job| (job.submit, job.id));
+    let active = active.max_by_key(|job| (job.spec.deployment(), job.submit, job.id));
     let run = active.map(first_of);
     found.retain(|job| Some(first_of(job)) == run);
     found.sort_by_key(|job| job.id);
