@@ -192,7 +192,7 @@ impl RequeuedWait {
                 Duration::from_secs(u64::from(parameters.requeue_wait_s))
             }
         };
-        // Whoever held it while it ran holds it still.
+        // A hold that the job had while it ran stays that of its owner, an administrator or an update.
         let earlier = job.hold.filter(|_| !job.has_ended());
         Self {
             begin: at + pause,

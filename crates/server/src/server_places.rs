@@ -78,7 +78,7 @@ mod tests {
             (vec!["a:6821", "b:6821"], "b"),
             (vec!["a.example:6821", "B.example:6821"], "B.example"),
             (vec!["10.0.0.1:6821", "10.0.0.2:6821"], "10.0.0.2"),
-            // None of them is known to be this machine.
+            // Where no address is known to be this machine's, the first is told.
             (vec!["10.0.0.1:6821", "10.0.0.3:6821"], "10.0.0.1"),
             (vec!["bb:6821", "a:6821"], "bb"),
             // One name leads to whichever server leads.

@@ -20,7 +20,7 @@ pub fn node_by_rank<'a>(state: &'a State, job: &'a Job, rank: u32) -> (&'a Job, 
     }
     let mut left = rank;
     for group in groups_of(state, job) {
-        // Of a group that waits nobody knows how many it will have.
+        // A group that waits has no nodes yet, so ranks behind it cannot be counted.
         let Some(granted) = group.allocation() else { break };
         let count = granted.nodes.len() as u32;
         if left < count {

@@ -7,7 +7,7 @@
 //! Small blobs of a commit need no sync of their own where the journal's commit carries their records ([`Blobs::store_staged`]):
 //! they are synced before the journal lets that commit go ([`Blobs::sync`]), and put back from it after a crash
 //! ([`Blobs::restore`]); `blob/write_back.rs`.
-//! Of blobs that another server stores, in a database, the small ones are found as far as they were read (`blob/followed.rs`).
+//! A standby finds the small blobs that the leader stores in a database as far as it has read their packs (`blob/followed.rs`).
 //! In a database the bytes of small blobs are a part of the journal's commit that needs them
 //! (`blob/with_journal.rs`): a submit costs one commit there, and not two.
 //!

@@ -81,7 +81,7 @@ fn small_blobs_of_another_server_are_found_as_far_as_the_packs_were_read() {
     drop(blobs);
     let (blobs, _) = Blobs::open_indexed(Arc::new(disk.clone()), options(), index).unwrap();
     assert!([small, later, large].iter().all(|id| blobs.contains(id)));
-    // Of a pack that was removed nothing is made up.
+    // A blob whose pack was removed is an error and no other content: the index still names it.
     let again = FollowedBlobs::new(Arc::new(disk.clone()));
     while again.read_on(&disk, 4096).unwrap() {}
     drop(blobs);

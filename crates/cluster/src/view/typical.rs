@@ -185,7 +185,7 @@ mod tests {
         assert_eq!((typical.len(), typical[0].0.job.cpus, typical[0].1), (128, 200, 200));
     }
 
-    /// Of twenty GPUs four are A100, six H100, and ten have no kind.
+    /// The cluster has twenty GPUs: four A100, six H100, and ten without a kind.
     #[test]
     fn requests_weigh_more_the_fewer_gpus_serve_them() {
         let lines = [

@@ -168,7 +168,7 @@ fn model_prefix(said: Option<&str>) -> String {
     said.unwrap_or(MODEL_PREFIX).trim_end_matches('/').to_owned()
 }
 
-/// Those that the service says, if only that it has none; else that of its model.
+/// The probes that the configuration names, also where it names an empty list; where it says nothing of probes, that of its model.
 fn probes(value: &Value) -> Vec<Probe> {
     let (said, model) = (value.get("probes"), value.get("model"));
     if said.is_null() {

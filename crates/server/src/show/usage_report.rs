@@ -112,7 +112,7 @@ impl Sums<'_> {
             });
         }
         for page in entries.chunks(PAGE) {
-            // Those of a page are held, and not all.
+            // Only the records of one page are in memory at a time: each page has the whole bound.
             let mut bytes_left = ANSWER_BYTES_MAX;
             let records = reader().records(searched, page, &mut bytes_left).map_err(failed)?;
             records.iter().for_each(|record| drop(alive.remove(&key(record))));

@@ -164,7 +164,7 @@ fn dashboard_is_one_that_grafana_and_prometheus_read() {
     assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
 }
 
-/// Of several servers each is scraped, and all of them have the jobs and the nodes.
+/// Prometheus scrapes each of several servers, and each shows all jobs and nodes: a sum would count them twice.
 #[test]
 fn dashboard_counts_what_several_servers_show_once() {
     if !has("promtool") {

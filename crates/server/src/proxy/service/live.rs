@@ -39,7 +39,7 @@ pub struct LiveService {
     pub rates: Arc<RequestRates>,
     /// The jobs of earlier deployments, which the newest replaces.
     pub outdated: BTreeSet<JobId>,
-    /// Those of them that are not of the earliest deployment: updates that the newest overtook.
+    /// The outdated jobs that are not of the earliest deployment: they are of updates that the newest overtook.
     pub overtaken: BTreeSet<JobId>,
     /// The replicas that have no place, of all deployments without groups, the earliest first.
     pub waiting: Vec<WaitingReplica>,

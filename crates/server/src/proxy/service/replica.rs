@@ -41,7 +41,7 @@ pub struct Replica {
     is_reaching: AtomicBool,
     /// Its place in the array of its service's replicas, where there is one.
     pub task: Option<ArrayTask>,
-    /// Those of its own deployment, which an update may change.
+    /// The probes of the replica's own deployment: a later one may have others.
     pub probes: Vec<Probe>,
     pub readiness: Readiness,
     /// Since when it gets no more requests, because it is to be given up.

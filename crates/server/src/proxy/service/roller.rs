@@ -207,7 +207,7 @@ fn are_overtaken_dispensable(live: &LiveService, now: Instant) -> bool {
     if earliest.any(|replica| replica.is_up() && live.is_serving(replica)) {
         return true;
     }
-    // Those that are drained would answer if they were not.
+    // Drained replicas count too: one that is ready would answer again if its drain were lifted.
     let mut overtaken = live.older().filter(|replica| is_overtaken(live, replica));
     let is_one_ready =
         overtaken.any(|replica| replica.is_reached() && replica.readiness.is_ready());
