@@ -149,9 +149,9 @@ async fn field_that_nobody_knows_lifts_no_bound() {
     assert!(steps.iter().all(|step| !matches!(step.id, StepId::Number(_))), "{steps:?}");
 }
 
-/// Without names the check of a call sees texts and lists alone.
+/// The check of a call goes by the names of its fields, and a script has others.
 #[tokio::test(flavor = "multi_thread")]
-async fn fields_without_their_names_have_their_bounds() {
+async fn fields_of_a_submission_that_was_made_here_have_their_bounds() {
     let client = Client::new().await;
     let long = |spec: &mut JobSpec, which: usize| match which {
         0 => spec.name = "x".repeat(bounds::JOB_NAME_BYTES.most + 1).into(),

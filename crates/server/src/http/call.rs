@@ -2,7 +2,7 @@
 
 use crate::http::answer::{answer_json, refused};
 use crate::http::body_limits::HeldRequest;
-use crate::http::{call_bounds, calls};
+use crate::http::{call_bounds, calls, named_fields};
 use crate::rate_limit::RateLimit;
 use crate::shared::Shared;
 use crate::show::job_list::EncodedAnswer;
@@ -109,7 +109,7 @@ fn whole(headers: &HeaderMap, content_type: &'static str, body: Vec<u8>) -> Resp
 pub fn read_call(body: &[u8]) -> Result<Envelope, Box<Response>> {
     call_bounds::check(body).map_err(|refusal| Box::new(answer_json(&Answer::Refused(refusal))))?;
     let unreadable = |text: String| Box::new(refused(StatusCode::BAD_REQUEST, &text));
-    let envelope: Envelope = serde_json::from_slice(body)
+    let envelope: Envelope = named_fields::from_slice(body)
         .map_err(|error| unreadable(format!("the call cannot be read: {error}")))?;
     if !wire::version::compatible(envelope.version) {
         return Err(unreadable(format!("protocol {} is not spoken here", envelope.version)));
@@ -122,6 +122,17 @@ mod tests {
     use super::*;
     use crate::testing::{TestServer, user};
     use model::id::CallId;
+    use wire::version::PROTOCOL;
+
+    #[test]
+    fn call_whose_fields_have_no_names_is_refused() {
+        let named = serde_json::to_vec(&Envelope::new(Call::Ping)).expect("JSON");
+        assert!(read_call(&named).is_ok());
+        let unnamed = format!(r#"[{PROTOCOL}, null, "ping"]"#);
+        assert!(serde_json::from_str::<Envelope>(&unnamed).is_ok(), "as serde reads it");
+        let refused = read_call(unnamed.as_bytes()).expect_err("refused");
+        assert_eq!(refused.status(), StatusCode::BAD_REQUEST);
+    }
 
     #[test]
     fn calls_of_one_user_are_logged_at_a_rate_and_counted_beyond_it() {

@@ -1,5 +1,6 @@
 //! The form of answers to the page: JSON, or a refusal as `{"error": "…"}` with a status.
 
+use crate::http::named_fields;
 use crate::shared::failed_sign_ins::FailedSignIn;
 use axum::body::Bytes;
 use axum::http::{StatusCode, header};
@@ -77,6 +78,6 @@ pub fn json_answer(value: &impl Serialize) -> Response {
 
 /// The value in a request's body.
 pub fn read<T: DeserializeOwned>(body: &Bytes) -> Result<T, WebRefusal> {
-    serde_json::from_slice(body)
+    named_fields::from_slice(body)
         .map_err(|error| WebRefusal::bad(format!("the request cannot be read: {error}")))
 }

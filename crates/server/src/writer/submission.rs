@@ -47,8 +47,8 @@ pub fn check_texts(submission: &Submission) -> Result<(), Refusal> {
     fits_an_order(texts.into_iter(), workspace_bytes)
 }
 
-/// Holds a specification to the bounds of its fields. A reader of JSON takes a list of values for a structure as well, in
-/// which the check of a call finds no names of fields.
+/// Holds a specification to the bounds of its fields. One that was made here, of a script or of a run of dstack's, came by fields of
+/// other names.
 fn check_spec(spec: &JobSpec) -> Result<(), Refusal> {
     bounds::JOB_NAME_BYTES.hold(spec.name.len())?;
     bounds::COMMENT_BYTES.hold(spec.comment.as_ref().map_or(0, String::len))?;

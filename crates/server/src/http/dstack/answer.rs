@@ -1,6 +1,6 @@
 //! The form of requests and answers: JSON, or one of dstack's errors.
 
-use crate::http::call_bounds;
+use crate::http::{call_bounds, named_fields};
 use axum::body::Bytes;
 use axum::extract::{FromRequest, Request};
 use axum::http::{StatusCode, header};
@@ -25,7 +25,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
         let body = body.map_err(|error| ApiError::invalid_body(&[], error.body_text()))?;
         let bytes = if body.is_empty() { NOTHING } else { &body };
         call_bounds::check(bytes)?;
-        Ok(Self(serde_json::from_slice(bytes).map_err(|error| bad_body(&error))?))
+        Ok(Self(named_fields::from_slice(bytes).map_err(|error| bad_body(&error))?))
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::clock;
 use crate::http::answer::refused;
 use crate::http::body_limits::HeldRequest;
-use crate::http::{call_bounds, counted_call};
+use crate::http::{call_bounds, counted_call, named_fields};
 use crate::shared::Shared;
 use axum::body::Bytes;
 use axum::extract::FromRequestParts;
@@ -82,7 +82,7 @@ impl Client {
     /// What a request's body says, within the bounds of all requests.
     pub fn read<T: DeserializeOwned>(&self, body: &Bytes) -> Result<T, Refused> {
         call_bounds::check(body).map_err(|why| self.refusal(&why))?;
-        serde_json::from_slice(body)
+        named_fields::from_slice(body)
             .map_err(|error| self.bad(&format!("the request cannot be read: {error}")))
     }
 
