@@ -29,6 +29,11 @@ impl UserJobs {
         }
     }
 
+    /// The users who have jobs in memory.
+    pub fn users(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(|name| &**name)
+    }
+
     /// The jobs of these users, each once, in the order of their ids.
     pub fn of<'n>(&self, users: impl IntoIterator<Item = &'n str>) -> Vec<JobId> {
         let jobs = users.into_iter().filter_map(|user| self.0.get(user)).flatten();

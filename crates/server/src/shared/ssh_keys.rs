@@ -16,9 +16,10 @@ use ring::hmac;
 use russh::keys::ssh_key::LineEnding;
 use russh::keys::ssh_key::SshSig;
 use russh::keys::ssh_key::private::{Ed25519Keypair, KeypairData};
+use russh::keys::ssh_key::public::KeyData;
 use russh::keys::{HashAlg, PrivateKey, PublicKey};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard};
 use wire::ssh::{KEY_PROOF_BYTES_MAX, KEY_PROOF_NAMESPACE, SshKeyView};
@@ -35,6 +36,8 @@ const REMOVED_MAX: usize = 256;
 const LINE_BYTES_MAX: usize = 4096;
 /// A run's own key is compared with as many of the keys that the server held before.
 const RENEWALS_KNOWN: usize = 64;
+/// Users whose held keys are remembered; beyond it they are derived anew.
+const DERIVED_MAX: usize = 65_536;
 /// The shortest RSA key that is taken.
 const RSA_BITS_MIN: u32 = 2048;
 
@@ -42,6 +45,14 @@ pub struct SshKeys {
     files: KeyFiles,
     derivation: hmac::Key,
     users: Mutex<Users>,
+    /// By user, the key that the server holds, as it was derived last.
+    derived: Mutex<HashMap<String, DerivedKey>>,
+}
+
+/// Anybody who comes with some key has it compared with those that the server holds: each is derived once.
+struct DerivedKey {
+    renewals: u32,
+    data: KeyData,
 }
 
 type Users = BTreeMap<String, UserKeys>;
@@ -133,6 +144,7 @@ impl SshKeys {
             files,
             derivation: hmac::Key::new(hmac::HMAC_SHA256, &secret),
             users: Mutex::new(users),
+            derived: Mutex::default(),
         })
     }
 
@@ -187,8 +199,25 @@ impl SshKeys {
 
     /// Whether this is the key that the server holds for this user, or one that this user registered.
     pub fn is_key_of(&self, user: &str, key: &PublicKey) -> bool {
-        self.held_key(user).public_key().key_data() == key.key_data()
+        self.is_held_for(user, key)
             || self.users().get(user).is_some_and(|keys| has(keys, &line_start(key)))
+    }
+
+    /// Whether this is the key that the server holds for this user.
+    pub fn is_held_for(&self, user: &str, key: &PublicKey) -> bool {
+        let renewals = self.renewals(user);
+        let derived = || self.derived.lock().expect("no panic with the derived keys held");
+        if let Some(known) = derived().get(user).filter(|known| known.renewals == renewals) {
+            return known.data == *key.key_data();
+        }
+        let data = self.held_key_after(user, renewals).public_key().key_data().clone();
+        let is_it = data == *key.key_data();
+        let mut derived = derived();
+        if derived.len() >= DERIVED_MAX {
+            derived.clear();
+        }
+        derived.insert(user.to_owned(), DerivedKey { renewals, data });
+        is_it
     }
 
     /// Whether the server holds this key for this user, or held it before one of the last renewals.

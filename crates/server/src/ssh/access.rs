@@ -13,7 +13,7 @@ use cluster::authorise::{Act, authorise};
 use cluster::{Job, State};
 use dstack::occurrence::run_name;
 use model::id::{AttemptId, BlobRef, JobId};
-use model::principal::Principal;
+use model::principal::{Principal, Role};
 use russh::keys::PublicKey;
 use serde::Deserialize;
 use std::cmp::Reverse;
@@ -38,6 +38,8 @@ enum Login<'n> {
 /// Digits of the parts of an upstream id: the job, the rank, and zeros, so that it is as long as dstack's own.
 const JOB_DIGITS: usize = 8;
 const UPSTREAM_DIGITS: usize = 32;
+
+const ROOT: &str = "root";
 
 /// The id by which dstack's client names one node of a job.
 pub fn upstream_id(job: JobId, rank: u32) -> String {
@@ -99,11 +101,13 @@ pub fn find(shared: &Shared, login: &str, key: &PublicKey) -> Option<Access> {
     block_in_place(|| {
         let login = Login::parse(login);
         let is_name = matches!(login, Login::Run(_));
-        let found = candidates(shared, &login);
-        if found.is_empty() {
-            return None;
-        }
         let registered = shared.ssh_keys.registered_by(key);
+        let found: Vec<Candidate> = match login {
+            Login::Job { job, rank } => job_of_number(shared, job, rank).into_iter().collect(),
+            Login::Run(name) => {
+                runs_of_name(shared, name, &owners_of_key(shared, key, &registered))
+            }
+        };
         let mut opened = found.into_iter().filter_map(|one| {
             settle_held_key(shared, &one.owner.name);
             let by = who(shared, &one, key, is_name, &registered)?;
@@ -124,8 +128,8 @@ pub fn find(shared: &Shared, login: &str, key: &PublicKey) -> Option<Access> {
 /// endpoint's port, where the site lets him.
 pub fn find_node_of_run(shared: &Shared, login: &str, key: &PublicKey) -> Option<Access> {
     block_in_place(|| {
-        let login @ Login::Job { .. } = Login::parse(login) else { return None };
-        let one = candidates(shared, &login).into_iter().next()?;
+        let Login::Job { job, rank } = Login::parse(login) else { return None };
+        let one = job_of_number(shared, job, rank)?;
         let attempt = one.run_attempt?;
         let by = one.owner.clone();
         let is_in = shared.ssh_keys.is_key_of_attempt(attempt, key) && may_enter(shared, &by, &one);
@@ -133,37 +137,61 @@ pub fn find_node_of_run(shared: &Shared, login: &str, key: &PublicKey) -> Option
     })
 }
 
-/// The jobs that the login may mean, the newest first.
-fn candidates(shared: &Shared, login: &Login) -> Vec<Candidate> {
-    match *login {
-        Login::Job { job, rank } => {
-            let state = shared.read();
-            let known = state.jobs.get(&job).map(|found| {
-                let (found, rank) = node_by_rank(&state, found, rank);
-                Candidate::of(&state, found, rank)
-            });
-            drop(state);
-            known.or_else(|| booked(shared, job, rank)).into_iter().collect()
-        }
-        Login::Run(name) => {
-            let state = shared.read();
-            let is_meant = |job: &&Job| {
-                let spec = &job.spec;
-                let is_named = name.starts_with(&*spec.name);
-                is_named
-                    && !job.has_ended()
-                    && run_name(spec.launch.kind, &spec.name, job.id) == name
-            };
-            let mut found: Vec<&Job> = jobs(&state).filter(is_meant).collect();
-            // The first group of a task has its rank 0.
-            found.sort_by_key(|job| (!is_first_group(job), Reverse(job.id)));
-            found.into_iter().map(|job| Candidate::of(&state, job, 0)).collect()
-        }
-    }
+/// Whose runs a key may open by their names.
+#[derive(Debug, PartialEq, Eq)]
+enum Owners {
+    All,
+    Named(Vec<String>),
 }
 
-fn jobs(state: &State) -> impl Iterator<Item = &Job> {
-    state.jobs.values().map(|job| &**job)
+/// Whose runs this key may open by their names: all for root's and an administrator's, else those of the users who registered it, and
+/// of the one for whom the server holds it. Known before any job is looked at: anybody may come with some key and some name.
+/// `registered`: the users who registered the key.
+fn owners_of_key(shared: &Shared, key: &PublicKey, registered: &[String]) -> Owners {
+    settle_held_key(shared, ROOT);
+    if shared.ssh_keys.is_key_of(ROOT, key) {
+        return Owners::All;
+    }
+    let users: Vec<String> = {
+        let state = shared.read();
+        if registered.iter().any(|name| state.roles.get(name) == Some(&Role::Admin)) {
+            return Owners::All;
+        }
+        state.user_jobs.users().map(str::to_owned).collect()
+    };
+    let held = users.into_iter().filter(|user| shared.ssh_keys.is_held_for(user, key));
+    Owners::Named(registered.iter().cloned().chain(held).collect())
+}
+
+/// The job of this number, and its node of this rank.
+fn job_of_number(shared: &Shared, job: JobId, rank: u32) -> Option<Candidate> {
+    let state = shared.read();
+    let known = state.jobs.get(&job).map(|found| {
+        let (found, rank) = node_by_rank(&state, found, rank);
+        Candidate::of(&state, found, rank)
+    });
+    drop(state);
+    known.or_else(|| booked(shared, job, rank))
+}
+
+/// The runs of this name that have not ended, of these owners, the newest first.
+fn runs_of_name(shared: &Shared, name: &str, owners: &Owners) -> Vec<Candidate> {
+    let state = shared.read();
+    let is_meant = |job: &&Job| {
+        let spec = &job.spec;
+        let is_named = name.starts_with(&*spec.name);
+        is_named && !job.has_ended() && run_name(spec.launch.kind, &spec.name, job.id) == name
+    };
+    let mut found: Vec<&Job> = match owners {
+        Owners::All => state.jobs.values().map(|job| &**job).filter(is_meant).collect(),
+        Owners::Named(names) => {
+            let jobs = state.user_jobs.of(names.iter().map(String::as_str));
+            jobs.into_iter().filter_map(|job| state.job(job)).filter(is_meant).collect()
+        }
+    };
+    // The first group of a task has its rank 0.
+    found.sort_by_key(|job| (!is_first_group(job), Reverse(job.id)));
+    found.into_iter().map(|job| Candidate::of(&state, job, 0)).collect()
 }
 
 fn booked(shared: &Shared, job: JobId, rank: u32) -> Option<Candidate> {
@@ -182,7 +210,6 @@ fn who(
     by_name: bool,
     registered: &[String],
 ) -> Option<Principal> {
-    const ROOT: &str = "root";
     let of_nodes = |attempt| shared.ssh_keys.is_key_of_attempt(attempt, key);
     let is_runs = || is_key_of_run(shared, one, key) || one.run_attempt.is_some_and(of_nodes);
     if shared.ssh_keys.is_key_of(&one.owner.name, key) || (!by_name && is_runs()) {
@@ -229,6 +256,36 @@ fn may_enter(shared: &Shared, by: &Principal, one: &Candidate) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shared::ssh_keys::{Registration, read_line};
+    use crate::testing::TestServer;
+    use model::time::Timestamp;
+
+    const KEY: &str =
+        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAILM+rvN+ot98qgEN796jTiQfZfG1KaT0PtFDJ/XFSqti a@b";
+
+    /// Whoever came with some key had all jobs looked through for the name that he said.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn by_a_name_only_runs_of_those_are_looked_at_whose_key_it_is() {
+        let server = TestServer::start().await;
+        server.submit("name: train").await.expect("a job of ada");
+        let (shared, keys) = (&server.shared, &server.shared.ssh_keys);
+        let owners = |key: &PublicKey| owners_of_key(shared, key, &keys.registered_by(key));
+        let found = |key: &PublicKey| runs_of_name(shared, "train", &owners(key)).len();
+        let held = |user: &str| read_line(&keys.held_public_line(user)).expect("a key");
+        let named =
+            |names: &[&str]| Owners::Named(names.iter().map(|name| (*name).to_owned()).collect());
+        let key = read_line(KEY).expect("a key");
+        assert_eq!((owners(&key), found(&key)), (named(&[]), 0), "a stranger's");
+        keys.add("bob", KEY, Registration::Proved, &[]).expect("registered");
+        assert_eq!((owners(&key), found(&key)), (named(&["bob"]), 0));
+        assert_eq!(owners(&held("bob")), named(&[]), "he has no job");
+        let adas = held("ada");
+        assert_eq!((owners(&adas), found(&adas)), (named(&["ada"]), 1));
+        assert_eq!((owners(&held("root")), found(&held("root"))), (Owners::All, 1));
+        keys.renew("ada", Timestamp(5)).expect("renewed");
+        assert_eq!((owners(&adas), found(&adas)), (named(&[]), 0), "the key of before");
+        assert_eq!(found(&held("ada")), 1);
+    }
 
     #[test]
     fn login_names_are_runs_jobs_with_a_rank_and_upstream_ids() {
