@@ -7,6 +7,7 @@ use crate::state::State;
 use crate::state::job::{EndRecord, Job};
 use model::allocation::NodeShare;
 use model::attempt::suspended_whole_s;
+use model::bounds;
 use model::container::Container;
 use model::filename::FilenameContext;
 use model::id::{JobId, RunId};
@@ -38,6 +39,7 @@ pub fn record_of(state: &State, id: JobId, ended: Option<&EndRecord>) -> JobReco
     let start = start_of(job, ended);
     let stored = job.attempt().map_or(&[][..], |attempt| &attempt.steps);
     let steps = with_changed_steps(stored, ended.map_or(&[][..], |ended| &ended.steps));
+    let mut step_texts = StepTexts { left: bounds::RECORD_STEP_TEXT_BYTES.most };
     let record_state = match ended {
         Some(ended) => RecordState::Ended(ended.outcome),
         None if job.attempt().is_some_and(|a| a.suspended) => RecordState::Suspended,
@@ -111,7 +113,7 @@ pub fn record_of(state: &State, id: JobId, ended: Option<&EndRecord>) -> JobReco
             .unwrap_or_default(),
         steps: steps
             .into_iter()
-            .map(|step| step_record(step, ended.map(|e| (e.outcome, e.end))))
+            .map(|step| step_record(step, ended.map(|e| (e.outcome, e.end)), &mut step_texts))
             .collect(),
     }
 }
@@ -180,12 +182,37 @@ fn start_of(job: &Job, ended: Option<&EndRecord>) -> Option<Timestamp> {
     job.attempt().map(|a| a.start).or(ended.and_then(|e| e.start))
 }
 
-fn step_record(step: &Step, job_end: Option<(Outcome, Timestamp)>) -> StepRecord {
+/// The bytes that a record has left for names and submit lines of its steps. Those of the first steps are whole; beyond the bound they
+/// are cut, so that a job with as many steps as it may have is no hundreds of megabytes in the books. What is counted and charged is
+/// no text.
+struct StepTexts {
+    left: usize,
+}
+
+impl StepTexts {
+    fn take(&mut self, name: &str, submit_line: &str) -> (String, String) {
+        if let Some(left) = self.left.checked_sub(name.len() + submit_line.len()) {
+            self.left = left;
+            return (name.to_owned(), submit_line.to_owned());
+        }
+        (
+            bounds::cut_copy(name, bounds::CUT_STEP_NAME_BYTES),
+            bounds::cut_copy(submit_line, bounds::CUT_STEP_LINE_BYTES),
+        )
+    }
+}
+
+fn step_record(
+    step: &Step,
+    job_end: Option<(Outcome, Timestamp)>,
+    texts: &mut StepTexts,
+) -> StepRecord {
+    let (name, submit_line) = texts.take(&step.name, &step.submit_line);
     // A step whose end was never reported ended with its job at the latest.
     let end = step.end.as_ref().map(|e| (e.outcome, e.time)).or(job_end);
     StepRecord {
         id: step.id,
-        name: step.name.clone(),
+        name,
         state: end.map_or(RecordState::Running, |(outcome, _)| RecordState::Ended(outcome)),
         exit: step.exit,
         start: step.start,
@@ -194,7 +221,36 @@ fn step_record(step: &Step, job_end: Option<(Outcome, Timestamp)>) -> StepRecord
         cpus: step.cpus,
         tasks: step.tasks,
         usage: step.usage.clone(),
-        submit_line: step.submit_line.clone(),
+        submit_line,
         cpu_frequency: step.cpu_frequency,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_of_many_steps_are_whole_up_to_their_bound_and_cut_beyond_it() {
+        let mut texts = StepTexts { left: bounds::RECORD_STEP_TEXT_BYTES.most };
+        let name = "n".repeat(bounds::JOB_NAME_BYTES.most);
+        let line = "x".repeat(bounds::SUBMIT_LINE_BYTES.most);
+        let mut bytes = 0;
+        for step in 0..bounds::STEPS.most {
+            let (name, line) = texts.take(&name, &line);
+            assert!(step > 0 || line.len() == bounds::SUBMIT_LINE_BYTES.most, "the first is whole");
+            bytes += name.len() + line.len();
+        }
+        let each = bounds::CUT_STEP_NAME_BYTES.most + bounds::CUT_STEP_LINE_BYTES.most;
+        assert!(
+            bytes <= bounds::RECORD_STEP_TEXT_BYTES.most + bounds::STEPS.most * each,
+            "{bytes}"
+        );
+        let (name, line) = texts.take(&name, &line);
+        assert!(name.ends_with("n...") && line.ends_with("x..."), "{name} {line}");
+        // As most programs are called.
+        let mut texts = StepTexts { left: 0 };
+        let short = ("python".to_owned(), "srun -n 4 python train.py".to_owned());
+        assert_eq!(texts.take(&short.0, &short.1), short);
     }
 }

@@ -94,6 +94,10 @@ pub const DELETED_ENTRIES: Bound =
 pub const USAGE_SAMPLES: Bound =
     items("samples of a running job in an answer of a node", SAMPLES_MAX + 1, "");
 pub const STEPS: Bound = items("steps of a job", 40_000, "`MaxStepCount`, 40000");
+pub const RECORD_STEP_TEXT_BYTES: Bound =
+    bytes("names and submit lines of a job's steps that its record has whole", 8 << 20, "");
+pub const CUT_STEP_NAME_BYTES: Bound = bytes("a name of the steps beyond that", 64, "");
+pub const CUT_STEP_LINE_BYTES: Bound = bytes("a submit line of the steps beyond that", 256, "");
 pub const OPEN_STEPS_BYTES: Bound = bytes("records of a job's running steps", 12 << 20, "");
 pub const LAUNCHES_BYTES: Bound =
     bytes("launches of a job's steps on their way to its nodes", 256 << 20, "");
@@ -190,6 +194,9 @@ pub const ALL: &[Bound] = &[
     DELETED_ENTRIES,
     USAGE_SAMPLES,
     STEPS,
+    RECORD_STEP_TEXT_BYTES,
+    CUT_STEP_NAME_BYTES,
+    CUT_STEP_LINE_BYTES,
     OPEN_STEPS_BYTES,
     LAUNCHES_BYTES,
     USER_LAUNCHES_BYTES,
@@ -255,6 +262,14 @@ pub fn cut(text: &mut String, bound: Bound) -> bool {
     true
 }
 
+/// A copy of the text, cut as [`cut`] does.
+pub fn cut_copy(text: &str, bound: Bound) -> String {
+    if text.len() <= bound.most {
+        return text.to_owned();
+    }
+    format!("{}{CUT_MARK}", &text[..cut_end(text, bound.most)])
+}
+
 /// Where a text of more than `most` bytes is cut, so that the mark has room behind it.
 pub fn cut_end(text: &str, most: usize) -> usize {
     let most = most.saturating_sub(CUT_MARK.len());
@@ -270,6 +285,7 @@ mod tests {
         let mut long = "é".repeat(NODE_TEXT_BYTES.most);
         assert!(cut(&mut long, NODE_TEXT_BYTES));
         assert!(long.len() <= NODE_TEXT_BYTES.most && long.ends_with("é..."), "{long}");
+        assert_eq!(cut_copy(&"é".repeat(NODE_TEXT_BYTES.most), NODE_TEXT_BYTES), long);
         let mut short = "é".repeat(NODE_TEXT_BYTES.most / 2);
         assert!(!cut(&mut short, NODE_TEXT_BYTES));
     }
