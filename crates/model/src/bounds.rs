@@ -109,6 +109,10 @@ pub const USER_BLOB_BYTES: Bound =
     bytes("scripts and environments of one user's jobs in memory", 2 << 30, "");
 pub const ALL_BLOB_BYTES: Bound =
     bytes("scripts and environments of all jobs in memory", 32 << 30, "");
+pub const USER_BOOKS_BYTES: Bound =
+    bytes("records of one user's ended jobs in the books at once, and then in a day", 32 << 30, "");
+pub const BOOKS_RESERVE_BYTES: Bound =
+    bytes("disk of the books that is kept, or a twentieth of it", 4 << 30, "");
 pub const WAITING_CALLS: Bound = items("calls of one user that wait for a job", 2000, "");
 pub const LONG_CALLS: Bound = items(
     "calls of one user that read the books or have a plan made, those that wait for it with them",
@@ -204,6 +208,8 @@ pub const ALL: &[Bound] = &[
     ALL_TEXT_BYTES,
     USER_BLOB_BYTES,
     ALL_BLOB_BYTES,
+    USER_BOOKS_BYTES,
+    BOOKS_RESERVE_BYTES,
     WAITING_CALLS,
     LONG_CALLS,
     LOG_READERS,

@@ -107,6 +107,15 @@ impl Books {
         Ok(())
     }
 
+    /// The bytes of the file that are free for new rows: it does not get smaller when records are purged.
+    pub fn reusable_bytes(&self) -> Result<u64, BooksError> {
+        let number = |pragma| {
+            let read = self.connection.pragma_query_value(None, pragma, |row| row.get::<_, u64>(0));
+            read.map_err(BooksError::sql("read"))
+        };
+        Ok(number("freelist_count")?.saturating_mul(number("page_size")?))
+    }
+
     /// The highest number of an activity, 0 without one.
     pub fn last_activity(&self) -> Result<u64, BooksError> {
         activity::last_number(&self.connection)

@@ -473,7 +473,9 @@ fn usage_of_a_period_is_the_sum_over_its_records_also_after_an_upgrade_and_a_pur
     check(&records, "upgraded in two goes");
     let before = Timestamp::from_secs(2_000_000);
     let purge = JobPurge { before, archive: None, cluster: "c".into() };
+    let reusable = books.reusable_bytes().unwrap();
     while books.purge_jobs(&purge).unwrap() > 0 {}
+    assert!(books.reusable_bytes().unwrap() > reusable, "new records take the place of those");
     let left: Vec<JobRecord> =
         records.iter().filter(|record| record.end >= Some(before)).cloned().collect();
     assert!(left.len() < records.len());

@@ -38,6 +38,7 @@ pub struct BooksQueue {
     written: watch::Receiver<u64>,
     expired: Arc<AtomicBool>,
     queued: AtomicU64,
+    reusable: Arc<AtomicU64>,
     pub reader: Mutex<BookReader>,
 }
 
@@ -48,6 +49,8 @@ pub struct BooksWork {
     pub written: watch::Sender<u64>,
     /// Set when kept texts were let go.
     pub expired: Arc<AtomicBool>,
+    /// The bytes of the books that are free for new records: those that were purged left them.
+    pub reusable: Arc<AtomicU64>,
 }
 
 impl BooksQueue {
@@ -56,9 +59,14 @@ impl BooksQueue {
         let (sender, tasks) = sync_channel(QUEUE);
         let (written_sender, written) = watch::channel(applied_seq);
         let expired = Arc::new(AtomicBool::new(false));
-        let work = BooksWork { tasks, written: written_sender, expired: expired.clone() };
-        let queued = AtomicU64::new(applied_seq);
-        (Self { sender, written, expired, queued, reader: Mutex::new(reader) }, work)
+        let (queued, reusable) = (AtomicU64::new(applied_seq), Arc::new(AtomicU64::new(0)));
+        let work = BooksWork {
+            tasks,
+            written: written_sender,
+            expired: expired.clone(),
+            reusable: reusable.clone(),
+        };
+        (Self { sender, written, expired, queued, reusable, reader: Mutex::new(reader) }, work)
     }
 
     /// Hands ended attempts over; they are in the books a moment later. What the books already have is left out.
@@ -91,6 +99,11 @@ impl BooksQueue {
     /// Whether kept texts were let go since the last call.
     pub fn take_expired(&self) -> bool {
         self.expired.swap(false, Ordering::AcqRel)
+    }
+
+    /// The bytes of the books that are free for new records, as their thread said last.
+    pub fn reusable_bytes(&self) -> u64 {
+        self.reusable.load(Ordering::Acquire)
     }
 
     /// Whether everything handed over is on disk.

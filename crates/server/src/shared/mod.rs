@@ -6,7 +6,8 @@
 //! - Steps: `step_queue`, `step_launches`. Machines on demand: `source_status`.
 //! - Who signs in: `failed_sign_ins`, `token_uses`, `sign_ons`, `web_sessions`, `shell_tickets`, `proxy_sessions`, `ssh_keys`, `ssh_connections`.
 //! - Runs and services: `run_texts`, `uploads`, `probe_streaks`, `service_counts`, `gateways`.
-//! - Figures: `counters`, `totals`, `run_totals`, `load_history`, `scrapes`. Bounds on calls that take long: `long_calls`.
+//! - Figures: `counters`, `totals`, `run_totals`, `load_history`, `scrapes`.
+//! - Bounds: `long_calls` on calls that take long, `books_room` on what jobs leave in the books.
 //!
 //! Nothing in this folder knows the threads or handlers that use it. It imports only `auth`, `clock`, `configure`,
 //! `error`, `per_user`, `rate_limit`, `user_shares` and its own files, so that everything else may import it.
@@ -15,6 +16,7 @@ pub mod agent_links;
 pub mod agent_rates;
 pub mod agent_streams;
 pub mod books_queue;
+pub mod books_room;
 pub mod change_log;
 pub mod commit_watch;
 pub mod counters;
@@ -67,7 +69,9 @@ use crate::rate_limit::LineRates;
 use agent_links::AgentLinks;
 use agent_rates::{AgentWarnings, LinkRates, RegistrationRates};
 use books_queue::BooksQueue;
+use books_room::BooksRoom;
 use change_log::ChangeLog;
+use cluster::State;
 use commit_watch::CommitWatch;
 use counters::Counters;
 use dispatch_queue::DispatchQueue;
@@ -158,6 +162,8 @@ pub struct Volatile {
     pub log_readers: UserCounts,
     /// Calls that read the books or have a plan made.
     pub long_calls: LongCalls,
+    /// What the jobs of each user added to the books lately, and what room there is.
+    pub books_room: BooksRoom,
     /// Calls that list all there is of many jobs.
     pub whole_lists: LongCalls,
     /// Connections that are forwarded into jobs and out of them, by user.
@@ -326,10 +332,19 @@ impl Shared {
     /// could have thousands of users otherwise. What root and the server's own user may have is not for their ranges, which are a
     /// user each.
     pub fn counted_user(&self, uid: u32) -> u32 {
+        self.counted_user_by(uid, |number| self.read().id_ranges.account_of(number))
+    }
+
+    /// The same for who holds the state.
+    pub fn counted_user_in(&self, state: &State, uid: u32) -> u32 {
+        self.counted_user_by(uid, |number| state.id_ranges.account_of(number))
+    }
+
+    fn counted_user_by(&self, uid: u32, account_of: impl FnOnce(u32) -> Option<u32>) -> u32 {
         let range = match site::id_range_of(uid) {
             Some(number) => {
                 let first = site::ID_RANGE_FIRST + number * site::ID_RANGE_IDS;
-                self.read().id_ranges.account_of(number).map(|owner| (owner, first))
+                account_of(number).map(|owner| (owner, first))
             }
             None => self.volatile.subordinate_ids.owner(uid),
         };

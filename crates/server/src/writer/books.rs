@@ -166,6 +166,7 @@ pub fn start(
 
 fn run(mut books: Books, ended: Option<&EndedLog>, work: &BooksWork) {
     let mut failures = RepeatedFailure::new("the books");
+    note_reusable(&books, work);
     let batch_max = if ended.is_some() { SHARED_BATCH } else { BATCH };
     while let Ok(first) = work.tasks.recv() {
         let (mut seq, mut entry) = (0, EndedEntry::default());
@@ -207,6 +208,7 @@ fn run(mut books: Books, ended: Option<&EndedLog>, work: &BooksWork) {
                 Ok(records) => tracing::info!(records, "old records of jobs left the books"),
                 Err(error) => tracing::warn!("old records of jobs stay for now: {error}"),
             }
+            note_reusable(&books, work);
         }
         if entry.is_empty() {
             continue;
@@ -217,7 +219,15 @@ fn run(mut books: Books, ended: Option<&EndedLog>, work: &BooksWork) {
             std::thread::sleep(Duration::from_secs(1));
         }
         failures.succeeded();
+        note_reusable(&books, work);
         work.written.send_replace(seq);
+    }
+}
+
+/// Tells how much new records may take before the books grow on their disk; where it cannot be read, what was said last stays.
+fn note_reusable(books: &Books, work: &BooksWork) {
+    if let Ok(bytes) = books.reusable_bytes() {
+        work.reusable.store(bytes, Ordering::Release);
     }
 }
 

@@ -4,7 +4,8 @@
 //!
 //! `copy` is what a backup copies: the files as they are between two commits.
 //!
-//! `submission` is what is checked before a job is queued, `resubmit` finds the job of one that comes twice, `books` the thread behind the writer, `collect` the removal of
+//! `submission` is what is checked before a job is queued, `new_work` whether the books have room for what it will leave there,
+//! `resubmit` finds the job of one that comes twice, `books` the thread behind the writer, `collect` the removal of
 //! scripts and environments that nothing needs any more, `tick` the timer.
 
 pub mod books;
@@ -12,6 +13,7 @@ pub mod collect;
 mod commit;
 mod copy;
 pub mod lost_history;
+mod new_work;
 pub mod recover;
 mod resubmit;
 mod roll_back;

@@ -9,10 +9,12 @@ use crate::error::ServerError;
 use crate::mail::notice;
 use crate::repeated_failure::RepeatedFailure;
 use crate::shared::Shared;
+use crate::shared::books_room::NewWork;
 use crate::shared::run_totals::RunChange;
 use crate::shared::writer_queue::{Answer, NamedSubmission, StateCopy, Text, Work, WriterRequest};
 use crate::step::ask::step_ask;
 use crate::writer::commit::{EncodedEvent, PendingBatch, PendingCommit};
+use crate::writer::new_work;
 use crate::writer::recover::{Recovered, ReplayedEntry, StateDisks};
 use crate::writer::resubmit::{self, Repeats};
 use crate::writer::snapshot::SnapshotWriter;
@@ -169,7 +171,9 @@ impl WriterThread {
         let context = clock::context(work.by);
         match work.request {
             WriterRequest::Command(command) => {
-                let answer = self.execute(state, &command, &context, pending, shared);
+                let room = new_work::check_command(shared, state, &context.by, &command);
+                let answer =
+                    room.and_then(|()| self.execute(state, &command, &context, pending, shared));
                 pending.answer(work.reply, answer);
             }
             WriterRequest::Batch(commands) => {
@@ -182,7 +186,8 @@ impl WriterThread {
             WriterRequest::Step { command, job, launch } => {
                 // A job that is not there is refused below.
                 let owner = state.jobs.get(&job).map_or(0, |found| found.spec.owner.uid);
-                let room = shared.volatile.step_launches.check_room(owner, job, &launch);
+                let room = new_work::check(shared, state, &context.by, NewWork::Steps)
+                    .and_then(|()| shared.volatile.step_launches.check_room(owner, job, &launch));
                 let answer =
                     room.and_then(|()| self.execute(state, &command, &context, pending, shared));
                 if let Ok(Reply::Step(placed)) = &answer {
@@ -236,6 +241,7 @@ impl WriterThread {
         if is_late {
             return Err(Refusal::Other("it was sent again, and answered then".into()));
         }
+        new_work::check(shared, state, &context.by, NewWork::Jobs)?;
         let unique_name = submission.unique_name;
         let Submission {
             mut spec, mut het_components, array, hold, priority, requeue_unsaid, ..
@@ -441,6 +447,8 @@ impl WriterThread {
             shared.volatile.unneeded_blobs.store(true, Ordering::Release);
         }
         let deleted = pending.events.iter().flat_map(deleted_runs).copied().collect();
+        let counted = |uid| shared.counted_user(uid);
+        shared.volatile.books_room.note(&pending.records, counted, Instant::now());
         shared.books.add(pending.seq, pending.records, deleted, pending.activities);
         shared.mail.add(pending.mails);
         // The dispatcher has no orders for jobs that only wait: their clients do not wait until its thread was woken.
@@ -478,6 +486,8 @@ impl WriterThread {
         let shared = self.shared();
         let (last_seq, bytes) = (self.journal.last_seq(), self.journal.bytes());
         let now = Instant::now();
+        let reusable = shared.books.reusable_bytes();
+        shared.volatile.books_room.look(&shared.setup.server_dir, reusable, now);
         self.snapshots.note_failure(now);
         let is_due = self.snapshots.is_due(last_seq, shared.setup.snapshot_events, bytes);
         let is_for_texts = self.snapshots.is_due_for_texts(now, last_seq);
