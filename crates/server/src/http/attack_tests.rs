@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wire::client::{Answer, Call, CreateStep, JobsQuery};
 use wire::explain::ExplainQuery;
+use wire::listing::{ListingOptions, ListingQuery};
 use wire::step::StepLaunch;
 use wire::version::PROTOCOL;
 
@@ -316,4 +317,36 @@ async fn long_lists_of_one_user_take_turns_and_a_named_job_is_shown_meanwhile() 
     assert!(!whole.is_finished(), "it has its turn after the others");
     drop(at_work);
     assert!(whole.await.expect("no panic"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn long_lines_of_one_user_take_turns_and_short_ones_are_shown_meanwhile() {
+    let client = Client::new().await;
+    running_job(&client).await;
+    let shared = client.server.shared.clone();
+    let listed = |format: String| {
+        let options = ListingOptions { format: Some(format), ..ListingOptions::default() };
+        let lines = Some(Box::new(ListingQuery { options, zone: "+00:00".into() }));
+        let shared = shared.clone();
+        tokio::spawn(async move {
+            let wanted = JobsQuery { lines, ..JobsQuery::default() };
+            match calls::call(&shared, user(), Call::Jobs(wanted)).await.expect("an answer") {
+                EncodedAnswer::Lines(lines) => lines.len(),
+                EncodedAnswer::Json(_) => 0,
+            }
+        })
+    };
+    let owner = ShareOwner { uid: user().uid, is_operator: false };
+    let mut at_work = Vec::new();
+    for _ in 0..PLANS_OF_USER_MAX {
+        let turn = shared.volatile.long_listings.begin(owner, LongWork::Plan).await;
+        at_work.push(turn.expect("a turn"));
+    }
+    let long = listed("%.4096i".repeat(300));
+    for _ in 0..20 {
+        assert!(listed("%i %j".into()).await.expect("no panic") > 0);
+    }
+    assert!(!long.is_finished(), "it has its turn after the others");
+    drop(at_work);
+    assert!(long.await.expect("no panic") > 300 * 4096);
 }

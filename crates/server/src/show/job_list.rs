@@ -30,7 +30,7 @@ const EXPANDED_BYTES_MAX: usize = 256 << 20;
 const CHUNK: usize = 1024;
 
 /// The longest listing that is made here; beyond it the client gets the views and makes the listing itself.
-const LINES_BYTES_MAX: usize = 64 << 20;
+pub const LINES_BYTES_MAX: usize = 64 << 20;
 
 /// An answer as bytes. The jobs are those of one instant; the state is not locked while all of them are encoded.
 pub enum EncodedAnswer {
@@ -40,17 +40,18 @@ pub enum EncodedAnswer {
     Lines(Vec<u8>),
 }
 
-/// The lines that are asked for; `None` where none are, or where they cannot be made here.
+/// The lines that are asked for; `None` where none are, where they cannot be made here, or where they are more bytes than this.
 pub fn lines(
     shared: &Shared,
     by: &Principal,
     wanted: &JobsQuery,
     estimates: Option<&Estimates>,
     now: Timestamp,
+    bytes_max: usize,
 ) -> Result<Option<EncodedAnswer>, Refusal> {
     let Some(asked) = &wanted.lines else { return Ok(None) };
     let list = List { shared, by, wanted, estimates, now, chosen: choose(shared, by, wanted)? };
-    Ok(list.lines(asked).map(|lines| EncodedAnswer::Lines(lines.into_bytes())))
+    Ok(list.lines(asked, bytes_max).map(|lines| EncodedAnswer::Lines(lines.into_bytes())))
 }
 
 /// The jobs as views, in JSON.
@@ -118,11 +119,11 @@ struct List<'a> {
 
 impl List<'_> {
     /// The lines as `squeue` prints them. `None` where they cannot be made here: the client's time zone is not known on
-    /// this machine, or the listing would be too long.
-    fn lines(&self, wanted: &ListingQuery) -> Option<String> {
+    /// this machine, or the listing would be longer than `bytes_max`.
+    fn lines(&self, wanted: &ListingQuery, bytes_max: usize) -> Option<String> {
         let zone = DateTimeParser::new().parse_time_zone(&wanted.zone).ok()?;
         let listing = Listing::new(wanted.options.clone()).ok()?;
-        let mut page = listing.page(Moment::at(self.now, &zone), LINES_BYTES_MAX);
+        let mut page = listing.page(Moment::at(self.now, &zone), bytes_max);
         page.expect(self.chosen.len());
         let cache = RefCell::new(ViewCache::default());
         let mut views = Vec::with_capacity(CHUNK.min(self.chosen.len()));
