@@ -13,7 +13,7 @@ use model::reason::Refusal;
 const AT_WORK_MAX: usize = 96;
 
 /// The most long calls of one user at a time. One answer may be made of a million records, and the books have one reader.
-const BOOKS_OF_USER_MAX: usize = 2;
+pub const BOOKS_OF_USER_MAX: usize = 2;
 pub const PLANS_OF_USER_MAX: usize = 4;
 
 /// What a call does that takes long.
