@@ -72,6 +72,16 @@ pub fn count_named(state: &State, refs: &[JobRef]) -> usize {
     refs.iter().map(count).sum()
 }
 
+/// How many steps the jobs have that these references name.
+pub fn count_steps(state: &State, refs: &[JobRef]) -> usize {
+    let named = refs.iter().flat_map(|wanted| resolve(state, wanted));
+    let count = |job: &Job| {
+        let of_job = job.attempt().map(|a| &a.steps).or(job.ended().map(|e| &e.steps));
+        of_job.map_or(0, Vec::len)
+    };
+    named.map(|chosen| count(chosen.job)).sum()
+}
+
 /// Every job that the filter selects: those named by id, or all that match. A job that is named twice is selected once.
 pub fn matching<'a>(state: &'a State, filter: &JobFilter) -> Vec<SelectedJob<'a>> {
     let test = FilterTest::new(filter);

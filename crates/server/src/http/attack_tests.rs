@@ -6,8 +6,8 @@ use crate::shared::long_calls::{LongWork, PLANS_OF_USER_MAX};
 use crate::show::job_list::EncodedAnswer;
 use crate::testing::{NODE, TestServer, submission, user};
 use crate::user_shares::ShareOwner;
-use cluster::Command;
 use cluster::command::AttemptReport;
+use cluster::{Command, job_selection};
 use model::bounds;
 use model::change::{JobChange, JobField, JobFilter, JobRef};
 use model::id::{AttemptId, JobId, StepId};
@@ -17,7 +17,7 @@ use model::run::{ExitStatus, JobSpec};
 use model::step::StepRefusal;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use wire::client::{Answer, Call, CreateStep, JobsQuery};
+use wire::client::{Answer, Call, CreateStep, Detail, JobsQuery};
 use wire::explain::ExplainQuery;
 use wire::listing::{ListingOptions, ListingQuery};
 use wire::step::StepLaunch;
@@ -349,4 +349,35 @@ async fn long_lines_of_one_user_take_turns_and_short_ones_are_shown_meanwhile() 
     assert!(!long.is_finished(), "it has its turn after the others");
     drop(at_work);
     assert!(long.await.expect("no panic") > 300 * 4096);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn steps_are_copied_for_those_alone_who_are_shown_them() {
+    let client = Client::new().await;
+    let job = running_job(&client).await;
+    for _ in 0..3 {
+        assert!(matches!(create_step(&client, job, 10).await, Answer::Step(_)));
+    }
+    let shared = client.server.shared.clone();
+    let steps = async |wanted: JobsQuery| match client.call(Call::Jobs(wanted)).await {
+        Answer::Jobs { jobs, .. } => jobs.0[0].steps.len(),
+        other => panic!("{other:?}"),
+    };
+    let all = steps(JobsQuery::default()).await;
+    assert!(all >= 3, "{all}");
+    let listing = JobsQuery { detail: Detail::Listing, ..JobsQuery::default() };
+    assert_eq!(steps(listing).await, 0);
+    let views = calls::jobs(&shared, &user(), &JobsQuery::default(), |_| ()).expect("views");
+    assert!(views.iter().all(|view| view.steps.is_empty()));
+    let options = ListingOptions { steps: true, no_header: true, ..ListingOptions::default() };
+    let lines = Some(Box::new(ListingQuery { options, zone: "+00:00".into() }));
+    let wanted = JobsQuery { lines, ..JobsQuery::default() };
+    match calls::call(&shared, user(), Call::Jobs(wanted)).await.expect("an answer") {
+        EncodedAnswer::Lines(lines) => {
+            assert_eq!(String::from_utf8(lines).expect("text").lines().count(), all);
+        }
+        EncodedAnswer::Json(json) => panic!("{}", String::from_utf8_lossy(&json)),
+    }
+    let named = [JobRef::whole(job)];
+    assert_eq!(job_selection::count_steps(&shared.read(), &named), all);
 }

@@ -44,7 +44,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::task::block_in_place;
 use wire::byte_text::ByteText;
-use wire::client::{Answer, Call, Cancel, CancelResult, JobsQuery, Submission};
+use wire::client::{Answer, Call, Cancel, CancelResult, Detail, JobsQuery, Submission};
 use wire::version::{AgentVersion, VersionsView};
 use wire::view::{ClusterView, JobView};
 
@@ -78,8 +78,10 @@ pub async fn call(
     encoded.map(EncodedAnswer::Json)
 }
 
-/// Records that a call may name whose views are made at once, with all that there is of each; and rows of the head of the queue.
+/// Records that a call may name whose views are made at once, with all that there is of each, and steps of them all; and rows of the
+/// head of the queue.
 const FEW_JOBS: usize = 64;
+const FEW_STEPS: usize = 1000;
 const FEW_ROWS: u32 = 1000;
 
 /// Bytes of lines that are made at once, and jobs of a queue of which that is tried: longer listings take their turn.
@@ -114,12 +116,16 @@ async fn list_jobs(
         _ => Some(shared.forecasts.estimates(timeout).await),
     };
     let estimates = estimates.as_deref();
-    if wanted.lines.is_some()
-        && let Some(lines) = list_lines(shared, by, wanted, estimates).await?
+    if let Some(asked) = &wanted.lines
+        && let Some(lines) = list_lines(shared, by, wanted, asked.options.steps, estimates).await?
     {
         return Ok(lines);
     }
-    let is_long = wanted.expand_arrays || !names_few(shared, &wanted.filter.jobs);
+    let named = &wanted.filter.jobs;
+    let has_many_steps = || job_selection::count_steps(&shared.read(), named) > FEW_STEPS;
+    let is_long = wanted.expand_arrays
+        || !names_few(shared, named)
+        || wanted.detail == Detail::Full && has_many_steps();
     let _turn = if is_long { Some(list_turn(shared, by).await?) } else { None };
     // By the clock after the wait: a job may have started meanwhile.
     block_in_place(|| job_list::jobs(shared, by, wanted, estimates, clock::now()))
@@ -132,6 +138,7 @@ async fn list_lines(
     shared: &Arc<Shared>,
     by: &Principal,
     wanted: &JobsQuery,
+    with_steps: bool,
     estimates: Option<&Estimates>,
 ) -> Result<Option<EncodedAnswer>, Refusal> {
     let make = |most: usize| {
@@ -140,7 +147,11 @@ async fn list_lines(
     };
     let is_narrowed = !wanted.filter.jobs.is_empty() || !wanted.filter.users.is_empty();
     let may_be_short = is_narrowed || shared.read().jobs.len() <= SHORT_QUEUE;
-    if may_be_short && let Some(lines) = make(SHORT_LINES_BYTES)? {
+    // The steps of a chunk of jobs are held at once.
+    if !with_steps
+        && may_be_short
+        && let Some(lines) = make(SHORT_LINES_BYTES)?
+    {
         return Ok(Some(lines));
     }
     let owner = share_owner(shared, by);
@@ -289,7 +300,8 @@ async fn full_answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<
             Ok(await_commit(shared, seen, timeout_ms).await)
         }
         Call::QueueHead(wanted) => {
-            let is_long = wanted.rows > FEW_ROWS;
+            // All jobs are looked through and put into order, however few are shown.
+            let is_long = wanted.rows > FEW_ROWS || shared.read().jobs.len() > SHORT_QUEUE;
             let _turn = if is_long { Some(list_turn(shared, &by).await?) } else { None };
             block_in_place(|| queue_head::queue_head(shared, &by, wanted, clock::now()))
         }

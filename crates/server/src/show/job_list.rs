@@ -2,7 +2,7 @@
 
 use crate::shared::Shared;
 use crate::shared::forecast_queue::Estimates;
-use crate::show::job_view::JobViews;
+use crate::show::job_view::{JobViews, ShownSteps};
 use crate::show::view_cache::ViewCache;
 use cluster::Job;
 use cluster::visibility::Viewer;
@@ -67,7 +67,7 @@ pub fn jobs(
     list.views().map(EncodedAnswer::Json).map_err(failed)
 }
 
-/// The same jobs as views: those that `pick` leaves of them.
+/// The same jobs as views, without their steps: those that `pick` leaves of them.
 pub fn job_views(
     shared: &Shared,
     by: &Principal,
@@ -83,7 +83,7 @@ pub fn job_views(
     for some in chosen.chunks(CHUNK) {
         let state = shared.read();
         let jobs = JobViews::new(shared, &state, now, wanted.detail, &cache);
-        let jobs = jobs.with_estimates(estimates).read_by(by);
+        let jobs = jobs.with_estimates(estimates).read_by(by).with_steps(ShownSteps::None);
         views.extend(some.iter().map(|(job, tasks)| jobs.job(job, tasks.as_ref())));
     }
     Ok(views)
@@ -102,6 +102,7 @@ pub fn retain_views(
     for some in chosen.chunks(CHUNK) {
         let state = shared.read();
         let jobs = JobViews::new(shared, &state, now, detail, &cache);
+        let jobs = jobs.with_steps(ShownSteps::None);
         wanted.extend(some.iter().map(|(job, tasks)| is_wanted(&jobs.job(job, tasks.as_ref()))));
     }
     let mut wanted = wanted.into_iter();
@@ -127,10 +128,11 @@ impl List<'_> {
         page.expect(self.chosen.len());
         let cache = RefCell::new(ViewCache::default());
         let mut views = Vec::with_capacity(CHUNK.min(self.chosen.len()));
+        let steps = if wanted.options.steps { ShownSteps::Running } else { ShownSteps::None };
         for some in self.chosen.chunks(CHUNK) {
             let state = self.shared.read();
             let jobs = JobViews::new(self.shared, &state, self.now, Detail::Full, &cache);
-            let jobs = jobs.with_estimates(self.estimates);
+            let jobs = jobs.with_estimates(self.estimates).with_steps(steps);
             views.extend(some.iter().map(|(job, tasks)| jobs.job(job, tasks.as_ref())));
             drop(jobs);
             drop(state);
