@@ -34,6 +34,8 @@ use wire::view::{ArrayView, JobExtras, JobView};
 pub enum ShownSteps {
     All,
     Running,
+    /// The one that started with the job, for the client that waits for it.
+    First,
     None,
 }
 
@@ -218,6 +220,7 @@ impl<'a> JobViews<'a> {
         match self.steps {
             ShownSteps::All => of_job.to_vec(),
             ShownSteps::Running => of_job.iter().filter(|s| s.end.is_none()).cloned().collect(),
+            ShownSteps::First => of_job.iter().take(1).cloned().collect(),
             ShownSteps::None => Vec::new(),
         }
     }
