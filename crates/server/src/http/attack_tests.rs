@@ -355,7 +355,7 @@ async fn long_lines_of_one_user_take_turns_and_short_ones_are_shown_meanwhile() 
 async fn steps_are_copied_for_those_alone_who_are_shown_them() {
     let client = Client::new().await;
     let job = running_job(&client).await;
-    for _ in 0..3 {
+    for _ in 0..1010 {
         assert!(matches!(create_step(&client, job, 10).await, Answer::Step(_)));
     }
     let shared = client.server.shared.clone();
@@ -364,7 +364,7 @@ async fn steps_are_copied_for_those_alone_who_are_shown_them() {
         other => panic!("{other:?}"),
     };
     let all = steps(JobsQuery::default()).await;
-    assert!(all >= 3, "{all}");
+    assert!(all >= 1010, "{all}");
     let listing = JobsQuery { detail: Detail::Listing, ..JobsQuery::default() };
     assert_eq!(steps(listing).await, 0);
     let views = calls::jobs(&shared, &user(), &JobsQuery::default(), |_| ()).expect("views");
@@ -383,6 +383,15 @@ async fn steps_are_copied_for_those_alone_who_are_shown_them() {
     // Whoever waits for a job asks for the step that starts with it.
     match client.call(Call::AwaitStart { job, timeout_ms: 0, ready: false }).await {
         Answer::Start { view, .. } => assert_eq!(view.steps.len(), 1),
+        other => panic!("{other:?}"),
+    }
+    // The web page lists the newest.
+    let explained = ExplainQuery { jobs: named.to_vec(), names: Vec::new() };
+    match client.call(Call::Explain(explained)).await {
+        Answer::Explained(found) => {
+            assert_eq!(found[0].job.steps.len(), 1000);
+            assert!(matches!(found[0].job.steps[999].id, StepId::Number(1009)));
+        }
         other => panic!("{other:?}"),
     }
 }

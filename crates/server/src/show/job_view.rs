@@ -36,8 +36,13 @@ pub enum ShownSteps {
     Running,
     /// The one that started with the job, for the client that waits for it.
     First,
+    /// The newest, for a page that lists them.
+    Newest,
     None,
 }
+
+/// The steps of a job that a page lists.
+const NEWEST_MAX: usize = 1_000;
 
 /// Makes the views of jobs for one answer; what they need beside the state is taken once.
 pub struct JobViews<'a> {
@@ -221,6 +226,7 @@ impl<'a> JobViews<'a> {
             ShownSteps::All => of_job.to_vec(),
             ShownSteps::Running => of_job.iter().filter(|s| s.end.is_none()).cloned().collect(),
             ShownSteps::First => of_job.iter().take(1).cloned().collect(),
+            ShownSteps::Newest => of_job[of_job.len().saturating_sub(NEWEST_MAX)..].to_vec(),
             ShownSteps::None => Vec::new(),
         }
     }
