@@ -57,6 +57,31 @@ fn resolve_tasks<'a>(state: &'a State, array: JobId, tasks: &IndexSet) -> Vec<Se
     chosen
 }
 
+/// How many records these references name at most: the number of an array names each of its tasks that has a record of its own.
+pub fn count_named(state: &State, refs: &[JobRef]) -> usize {
+    let count = |wanted: &JobRef| {
+        let apart = state.arrays.get(&wanted.id).map_or(0, BTreeMap::len);
+        let het = || state.jobs.get(&wanted.id)?.het.filter(|of| of.is_leader());
+        let named = match &wanted.tasks {
+            Some(tasks) => usize::try_from(tasks.len()).map_or(apart, |most| apart.min(most)),
+            None => apart + het().map_or(0, |of| of.size as usize),
+        };
+        // The record that holds the pending tasks, or that is no array's.
+        named + 1
+    };
+    refs.iter().map(count).sum()
+}
+
+/// How many steps the jobs have that these references name.
+pub fn count_steps(state: &State, refs: &[JobRef]) -> usize {
+    let named = refs.iter().flat_map(|wanted| resolve(state, wanted));
+    let count = |job: &Job| {
+        let of_job = job.attempt().map(|a| &a.steps).or(job.ended().map(|e| &e.steps));
+        of_job.map_or(0, Vec::len)
+    };
+    named.map(|chosen| count(chosen.job)).sum()
+}
+
 /// Every job that the filter selects: those named by id, or all that match. A job that is named twice is selected once.
 pub fn matching<'a>(state: &'a State, filter: &JobFilter) -> Vec<SelectedJob<'a>> {
     let test = FilterTest::new(filter);

@@ -2,6 +2,7 @@
 
 use crate::job_builder::{alice, ask};
 use crate::testbed::{tasks, world};
+use cluster::job_selection::count_named;
 use model::change::{JobChange, JobField, JobRef};
 use model::id::JobId;
 use model::reason::Refusal;
@@ -41,6 +42,19 @@ fn pending_array_is_one_record_however_long() {
     assert_eq!(w.plan().len(), 8, "as many as there are CPUs");
     assert_eq!(w.state.jobs.len(), 9);
     assert_eq!(w.job(JobId(1)).shown_id(), "1_[8-999]");
+}
+
+#[test]
+fn number_of_an_array_counts_as_all_the_records_that_it_names() {
+    let mut w = world(1);
+    w.submit(ask().array("0-999"));
+    let other = w.submit(ask());
+    let named = |text: &str| vec![JobRef::parse(text).expect("a reference")];
+    assert_eq!(count_named(&w.state, &named("1")), 1, "all of its tasks wait");
+    assert_eq!(w.plan().len(), 8, "as many as there are CPUs");
+    assert_eq!(count_named(&w.state, &named("1")), 9);
+    assert_eq!(count_named(&w.state, &named("1_3")), 2);
+    assert_eq!(count_named(&w.state, &[named("1"), vec![JobRef::whole(other)]].concat()), 10);
 }
 
 #[test]

@@ -6,8 +6,8 @@ use crate::shared::long_calls::{LongWork, PLANS_OF_USER_MAX};
 use crate::show::job_list::EncodedAnswer;
 use crate::testing::{NODE, TestServer, submission, user};
 use crate::user_shares::ShareOwner;
-use cluster::Command;
 use cluster::command::AttemptReport;
+use cluster::{Command, job_selection};
 use model::bounds;
 use model::change::{JobChange, JobField, JobFilter, JobRef};
 use model::id::{AttemptId, JobId, StepId};
@@ -17,8 +17,9 @@ use model::run::{ExitStatus, JobSpec};
 use model::step::StepRefusal;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use wire::client::{Answer, Call, CreateStep, JobsQuery};
+use wire::client::{Answer, Call, CreateStep, Detail, JobsQuery};
 use wire::explain::ExplainQuery;
+use wire::listing::{ListingOptions, ListingQuery};
 use wire::step::StepLaunch;
 use wire::version::PROTOCOL;
 
@@ -316,4 +317,81 @@ async fn long_lists_of_one_user_take_turns_and_a_named_job_is_shown_meanwhile() 
     assert!(!whole.is_finished(), "it has its turn after the others");
     drop(at_work);
     assert!(whole.await.expect("no panic"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn long_lines_of_one_user_take_turns_and_short_ones_are_shown_meanwhile() {
+    let client = Client::new().await;
+    running_job(&client).await;
+    let shared = client.server.shared.clone();
+    let listed = |format: String| {
+        let options = ListingOptions { format: Some(format), ..ListingOptions::default() };
+        let lines = Some(Box::new(ListingQuery { options, zone: "+00:00".into() }));
+        let shared = shared.clone();
+        tokio::spawn(async move {
+            let wanted = JobsQuery { lines, ..JobsQuery::default() };
+            match calls::call(&shared, user(), Call::Jobs(wanted)).await.expect("an answer") {
+                EncodedAnswer::Lines(lines) => lines.len(),
+                EncodedAnswer::Json(_) => 0,
+            }
+        })
+    };
+    let owner = ShareOwner { uid: user().uid, is_operator: false };
+    let mut at_work = Vec::new();
+    for _ in 0..PLANS_OF_USER_MAX {
+        let turn = shared.volatile.long_listings.begin(owner, LongWork::Plan).await;
+        at_work.push(turn.expect("a turn"));
+    }
+    let long = listed("%.4096i".repeat(300));
+    for _ in 0..20 {
+        assert!(listed("%i %j".into()).await.expect("no panic") > 0);
+    }
+    assert!(!long.is_finished(), "it has its turn after the others");
+    drop(at_work);
+    assert!(long.await.expect("no panic") > 300 * 4096);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn steps_are_copied_for_those_alone_who_are_shown_them() {
+    let client = Client::new().await;
+    let job = running_job(&client).await;
+    for _ in 0..1010 {
+        assert!(matches!(create_step(&client, job, 10).await, Answer::Step(_)));
+    }
+    let shared = client.server.shared.clone();
+    let steps = async |wanted: JobsQuery| match client.call(Call::Jobs(wanted)).await {
+        Answer::Jobs { jobs, .. } => jobs.0[0].steps.len(),
+        other => panic!("{other:?}"),
+    };
+    let all = steps(JobsQuery::default()).await;
+    assert!(all >= 1010, "{all}");
+    let listing = JobsQuery { detail: Detail::Listing, ..JobsQuery::default() };
+    assert_eq!(steps(listing).await, 0);
+    let views = calls::jobs(&shared, &user(), &JobsQuery::default(), |_| ()).expect("views");
+    assert!(views.iter().all(|view| view.steps.is_empty()));
+    let options = ListingOptions { steps: true, no_header: true, ..ListingOptions::default() };
+    let lines = Some(Box::new(ListingQuery { options, zone: "+00:00".into() }));
+    let wanted = JobsQuery { lines, ..JobsQuery::default() };
+    match calls::call(&shared, user(), Call::Jobs(wanted)).await.expect("an answer") {
+        EncodedAnswer::Lines(lines) => {
+            assert_eq!(String::from_utf8(lines).expect("text").lines().count(), all);
+        }
+        EncodedAnswer::Json(json) => panic!("{}", String::from_utf8_lossy(&json)),
+    }
+    let named = [JobRef::whole(job)];
+    assert_eq!(job_selection::count_steps(&shared.read(), &named), all);
+    // Whoever waits for a job asks for the step that starts with it.
+    match client.call(Call::AwaitStart { job, timeout_ms: 0, ready: false }).await {
+        Answer::Start { view, .. } => assert_eq!(view.steps.len(), 1),
+        other => panic!("{other:?}"),
+    }
+    // The web page lists the newest.
+    let explained = ExplainQuery { jobs: named.to_vec(), names: Vec::new() };
+    match client.call(Call::Explain(explained)).await {
+        Answer::Explained(found) => {
+            assert_eq!(found[0].job.steps.len(), 1000);
+            assert!(matches!(found[0].job.steps[999].id, StepId::Number(1009)));
+        }
+        other => panic!("{other:?}"),
+    }
 }

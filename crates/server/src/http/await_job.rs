@@ -2,7 +2,7 @@
 
 use crate::clock;
 use crate::shared::Shared;
-use crate::show::job_view::JobViews;
+use crate::show::job_view::{JobViews, ShownSteps};
 use crate::task_groups;
 use cluster::authorise::{Act, authorise};
 use cluster::visibility::Viewer;
@@ -39,7 +39,7 @@ pub async fn await_start(
             if !waiting || tokio::time::Instant::now() >= deadline {
                 let cache = RefCell::default();
                 let views = JobViews::new(shared, &state, clock::now(), Detail::Full, &cache);
-                let view = views.job(found, None);
+                let view = views.with_steps(ShownSteps::First).job(found, None);
                 return Ok(Answer::Start {
                     state: view.state,
                     reason: view.reason.clone(),

@@ -15,6 +15,7 @@ use crate::per_user::CountedUser;
 use crate::proxy;
 use crate::secret::{git_credentials, references, registry_auth};
 use crate::shared::Shared;
+use crate::shared::forecast_queue::Estimates;
 use crate::shared::long_calls::{LongCall, LongWork};
 use crate::show::job_list::{self, EncodedAnswer, ListedJob};
 use crate::show::{
@@ -28,7 +29,7 @@ use cluster::authorise::{Act, authorise};
 use cluster::command::CancelJobs;
 use cluster::rights::role_of;
 use cluster::visibility::Viewer;
-use cluster::{Command, Reply, State, requested};
+use cluster::{Command, Reply, State, job_selection, requested};
 use model::activity::Activity;
 use model::bounds;
 use model::change::{JobFilter, JobRef};
@@ -77,13 +78,29 @@ pub async fn call(
     encoded.map(EncodedAnswer::Json)
 }
 
-/// Jobs named in a call whose views are made at once, with all that there is of each; and rows of the head of the queue.
+/// Records that a call may name whose views are made at once, with all that there is of each, and steps of them all; and rows of the
+/// head of the queue.
 const FEW_JOBS: usize = 64;
+const FEW_STEPS: usize = 1000;
 const FEW_ROWS: u32 = 1000;
+
+/// Bytes of lines that are made at once, and jobs of a queue of which that is tried: longer listings take their turn.
+const SHORT_LINES_BYTES: usize = 1 << 20;
+const SHORT_QUEUE: usize = 10_000;
 
 /// Waits for the caller's turn to list many jobs.
 async fn list_turn(shared: &Shared, by: &Principal) -> Result<LongCall, Refusal> {
     shared.volatile.whole_lists.begin(share_owner(shared, by), LongWork::Plan).await
+}
+
+/// Whether these jobs are named and few.
+pub fn names_few(shared: &Shared, jobs: &[JobRef]) -> bool {
+    names_at_most(shared, jobs, FEW_JOBS)
+}
+
+/// Whether jobs are named, and no more records with them. The number of an array names every task that has left it.
+fn names_at_most(shared: &Shared, jobs: &[JobRef], most: usize) -> bool {
+    (1..=most).contains(&jobs.len()) && job_selection::count_named(&shared.read(), jobs) <= most
 }
 
 /// The jobs as lines, or else as views. Views of many jobs are as long as the texts of them all, and take their turn: not among the
@@ -99,17 +116,47 @@ async fn list_jobs(
         _ => Some(shared.forecasts.estimates(timeout).await),
     };
     let estimates = estimates.as_deref();
-    let lines = || job_list::lines(shared, by, wanted, estimates, clock::now());
-    if wanted.lines.is_some()
-        && let Some(lines) = block_in_place(lines)?
+    if let Some(asked) = &wanted.lines
+        && let Some(lines) = list_lines(shared, by, wanted, asked.options.steps, estimates).await?
     {
         return Ok(lines);
     }
-    let is_few = (1..=FEW_JOBS).contains(&wanted.filter.jobs.len());
-    let is_long = wanted.expand_arrays || wanted.detail == Detail::Full && !is_few;
+    let named = &wanted.filter.jobs;
+    let has_many_steps = || job_selection::count_steps(&shared.read(), named) > FEW_STEPS;
+    let is_long = wanted.expand_arrays
+        || !names_few(shared, named)
+        || wanted.detail == Detail::Full && has_many_steps();
     let _turn = if is_long { Some(list_turn(shared, by).await?) } else { None };
     // By the clock after the wait: a job may have started meanwhile.
     block_in_place(|| job_list::jobs(shared, by, wanted, estimates, clock::now()))
+}
+
+/// The lines that are asked for, where they can be made here. A format may make megabytes of few jobs, and as many at once as there are
+/// connections would not have room: those that become long are made when it is the caller's turn. Nobody waits for the views that
+/// others ask for.
+async fn list_lines(
+    shared: &Arc<Shared>,
+    by: &Principal,
+    wanted: &JobsQuery,
+    with_steps: bool,
+    estimates: Option<&Estimates>,
+) -> Result<Option<EncodedAnswer>, Refusal> {
+    let make = |most: usize| {
+        let lines = || job_list::lines(shared, by, wanted, estimates, clock::now(), most);
+        block_in_place(lines)
+    };
+    let is_narrowed = !wanted.filter.jobs.is_empty() || !wanted.filter.users.is_empty();
+    let may_be_short = is_narrowed || shared.read().jobs.len() <= SHORT_QUEUE;
+    // The steps of a chunk of jobs are held at once.
+    if !with_steps
+        && may_be_short
+        && let Some(lines) = make(SHORT_LINES_BYTES)?
+    {
+        return Ok(Some(lines));
+    }
+    let owner = share_owner(shared, by);
+    let _turn = shared.volatile.long_listings.begin(owner, LongWork::Plan).await?;
+    make(job_list::LINES_BYTES_MAX)
 }
 
 /// Refuses a gateway's token for any call but its own.
@@ -161,8 +208,9 @@ pub fn jobs(
     pick: impl FnOnce(&mut Vec<ListedJob>),
 ) -> Result<Vec<JobView>, Refusal> {
     let list = || job_list::job_views(shared, by, wanted, None, clock::now(), pick);
-    let is_short = (1..=SHORT_LIST).contains(&wanted.filter.jobs.len())
-        || shared.read().jobs.len() <= SHORT_LIST;
+    // One look after the other: who holds the state does not ask for it again.
+    let all = shared.read().jobs.len();
+    let is_short = all <= SHORT_LIST || names_at_most(shared, &wanted.filter.jobs, SHORT_LIST);
     if is_short { list() } else { block_in_place(list) }
 }
 
@@ -252,7 +300,8 @@ async fn full_answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<
             Ok(await_commit(shared, seen, timeout_ms).await)
         }
         Call::QueueHead(wanted) => {
-            let is_long = wanted.rows > FEW_ROWS;
+            // All jobs are looked through and put into order, however few are shown.
+            let is_long = wanted.rows > FEW_ROWS || shared.read().jobs.len() > SHORT_QUEUE;
             let _turn = if is_long { Some(list_turn(shared, &by).await?) } else { None };
             block_in_place(|| queue_head::queue_head(shared, &by, wanted, clock::now()))
         }

@@ -7,7 +7,7 @@ use crate::logs::collector;
 use crate::logs::log_key::{booked_attempt, booked_owner, log_key};
 use crate::per_user::CountedUser;
 use crate::shared::Shared;
-use crate::show::job_view::JobViews;
+use crate::show::job_view::{JobViews, ShownSteps};
 use axum::body::Body;
 use axum::extract::{Query, State};
 use axum::http::header;
@@ -150,7 +150,8 @@ fn file_in_memory(shared: &Shared, job: JobId) -> Option<Option<(String, UserIds
         return Some(None);
     }
     let cache = RefCell::default();
-    let view = JobViews::new(shared, &state, clock::now(), Detail::Full, &cache).job(job, None);
+    let views = JobViews::new(shared, &state, clock::now(), Detail::Full, &cache);
+    let view = views.with_steps(ShownSteps::None).job(job, None);
     let owner = &job.spec.owner;
     let ids = UserIds {
         name: owner.name.clone(),

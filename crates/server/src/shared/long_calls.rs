@@ -7,12 +7,13 @@ use crate::user_shares::{Share, ShareOwner, UserShares};
 use model::bounds::LONG_CALLS;
 use model::reason::Refusal;
 
-/// Calls of each kind that are at work at once. Those that read the books, that have a plan made and that list many jobs have three
-/// quarters of the threads that the runtime makes for work that blocks: with all of them taken, nobody would be answered.
-const AT_WORK_MAX: usize = 128;
+/// Calls of each kind that are at work at once. Those that read the books, that have a plan made, and that list many jobs as views or as
+/// long lines have three quarters of the threads that the runtime makes for work that blocks: with all of them taken, nobody would be
+/// answered.
+const AT_WORK_MAX: usize = 96;
 
 /// The most long calls of one user at a time. One answer may be made of a million records, and the books have one reader.
-const BOOKS_OF_USER_MAX: usize = 2;
+pub const BOOKS_OF_USER_MAX: usize = 2;
 pub const PLANS_OF_USER_MAX: usize = 4;
 
 /// What a call does that takes long.

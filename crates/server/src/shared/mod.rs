@@ -166,6 +166,8 @@ pub struct Volatile {
     pub books_room: BooksRoom,
     /// Calls that list all there is of many jobs.
     pub whole_lists: LongCalls,
+    /// Calls for long listings of jobs as lines.
+    pub long_listings: LongCalls,
     /// Connections that are forwarded into jobs and out of them, by user.
     pub forwarded: UserCounts,
     pub token_uses: TokenUses,

@@ -3,7 +3,7 @@
 use crate::clock;
 use crate::shared::Shared;
 use crate::shared::forecast_queue::ExplainedView;
-use crate::show::job_view::JobViews;
+use crate::show::job_view::{JobViews, ShownSteps};
 use cluster::Job;
 use cluster::visibility::Viewer;
 use cluster::{State, dependency, requested};
@@ -101,7 +101,8 @@ fn one(
     let viewer = Viewer::new(&state, by);
     let job = state.job(id)?;
     let cache = RefCell::default();
-    let mut view = JobViews::new(shared, &state, now, Detail::Full, &cache).job(job, None);
+    let views = JobViews::new(shared, &state, now, Detail::Full, &cache);
+    let mut view = views.with_steps(ShownSteps::Newest).job(job, None);
     let wait = job.is_waiting().then(|| {
         let mut wait =
             WaitExplainer { state: &state, viewer, job, now }.explain(&view.reason, plan);

@@ -2,7 +2,7 @@
 
 use crate::shared::Shared;
 use crate::shared::forecast_queue::Estimates;
-use crate::show::job_view::JobViews;
+use crate::show::job_view::{JobViews, ShownSteps};
 use crate::show::view_cache::ViewCache;
 use cluster::Job;
 use cluster::visibility::Viewer;
@@ -30,7 +30,7 @@ const EXPANDED_BYTES_MAX: usize = 256 << 20;
 const CHUNK: usize = 1024;
 
 /// The longest listing that is made here; beyond it the client gets the views and makes the listing itself.
-const LINES_BYTES_MAX: usize = 64 << 20;
+pub const LINES_BYTES_MAX: usize = 64 << 20;
 
 /// An answer as bytes. The jobs are those of one instant; the state is not locked while all of them are encoded.
 pub enum EncodedAnswer {
@@ -40,17 +40,18 @@ pub enum EncodedAnswer {
     Lines(Vec<u8>),
 }
 
-/// The lines that are asked for; `None` where none are, or where they cannot be made here.
+/// The lines that are asked for; `None` where none are, where they cannot be made here, or where they are more bytes than this.
 pub fn lines(
     shared: &Shared,
     by: &Principal,
     wanted: &JobsQuery,
     estimates: Option<&Estimates>,
     now: Timestamp,
+    bytes_max: usize,
 ) -> Result<Option<EncodedAnswer>, Refusal> {
     let Some(asked) = &wanted.lines else { return Ok(None) };
     let list = List { shared, by, wanted, estimates, now, chosen: choose(shared, by, wanted)? };
-    Ok(list.lines(asked).map(|lines| EncodedAnswer::Lines(lines.into_bytes())))
+    Ok(list.lines(asked, bytes_max).map(|lines| EncodedAnswer::Lines(lines.into_bytes())))
 }
 
 /// The jobs as views, in JSON.
@@ -66,7 +67,7 @@ pub fn jobs(
     list.views().map(EncodedAnswer::Json).map_err(failed)
 }
 
-/// The same jobs as views: those that `pick` leaves of them.
+/// The same jobs as views, without their steps: those that `pick` leaves of them.
 pub fn job_views(
     shared: &Shared,
     by: &Principal,
@@ -82,7 +83,7 @@ pub fn job_views(
     for some in chosen.chunks(CHUNK) {
         let state = shared.read();
         let jobs = JobViews::new(shared, &state, now, wanted.detail, &cache);
-        let jobs = jobs.with_estimates(estimates).read_by(by);
+        let jobs = jobs.with_estimates(estimates).read_by(by).with_steps(ShownSteps::None);
         views.extend(some.iter().map(|(job, tasks)| jobs.job(job, tasks.as_ref())));
     }
     Ok(views)
@@ -101,6 +102,7 @@ pub fn retain_views(
     for some in chosen.chunks(CHUNK) {
         let state = shared.read();
         let jobs = JobViews::new(shared, &state, now, detail, &cache);
+        let jobs = jobs.with_steps(ShownSteps::None);
         wanted.extend(some.iter().map(|(job, tasks)| is_wanted(&jobs.job(job, tasks.as_ref()))));
     }
     let mut wanted = wanted.into_iter();
@@ -118,18 +120,19 @@ struct List<'a> {
 
 impl List<'_> {
     /// The lines as `squeue` prints them. `None` where they cannot be made here: the client's time zone is not known on
-    /// this machine, or the listing would be too long.
-    fn lines(&self, wanted: &ListingQuery) -> Option<String> {
+    /// this machine, or the listing would be longer than `bytes_max`.
+    fn lines(&self, wanted: &ListingQuery, bytes_max: usize) -> Option<String> {
         let zone = DateTimeParser::new().parse_time_zone(&wanted.zone).ok()?;
         let listing = Listing::new(wanted.options.clone()).ok()?;
-        let mut page = listing.page(Moment::at(self.now, &zone), LINES_BYTES_MAX);
+        let mut page = listing.page(Moment::at(self.now, &zone), bytes_max);
         page.expect(self.chosen.len());
         let cache = RefCell::new(ViewCache::default());
         let mut views = Vec::with_capacity(CHUNK.min(self.chosen.len()));
+        let steps = if wanted.options.steps { ShownSteps::Running } else { ShownSteps::None };
         for some in self.chosen.chunks(CHUNK) {
             let state = self.shared.read();
             let jobs = JobViews::new(self.shared, &state, self.now, Detail::Full, &cache);
-            let jobs = jobs.with_estimates(self.estimates);
+            let jobs = jobs.with_estimates(self.estimates).with_steps(steps);
             views.extend(some.iter().map(|(job, tasks)| jobs.job(job, tasks.as_ref())));
             drop(jobs);
             drop(state);

@@ -19,7 +19,7 @@ use model::attempt::suspended_whole_s;
 use model::machine::MachineAnswer;
 use model::principal::Principal;
 use model::reason::Reason;
-use model::run::{Hold, JobSpec, Launch, LaunchKind, Outcome};
+use model::run::{Hold, JobSpec, Launch, LaunchKind, Outcome, Step};
 use model::service::{ProbeProgress, Service};
 use model::time::{TimeLimit, Timestamp};
 use model::tres::TresKind;
@@ -28,6 +28,21 @@ use std::sync::Arc;
 use std::time::Instant;
 use wire::client::Detail;
 use wire::view::{ArrayView, JobExtras, JobView};
+
+/// Which steps of a job its view has. There may be forty thousand, and most answers show none of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ShownSteps {
+    All,
+    Running,
+    /// The one that started with the job, for the client that waits for it.
+    First,
+    /// The newest, for a page that lists them.
+    Newest,
+    None,
+}
+
+/// The steps of a job that a page lists.
+const NEWEST_MAX: usize = 1_000;
 
 /// Makes the views of jobs for one answer; what they need beside the state is taken once.
 pub struct JobViews<'a> {
@@ -45,6 +60,7 @@ pub struct JobViews<'a> {
     estimates: Option<&'a Estimates>,
     /// Who sees what is private of his own jobs; without one nobody does.
     reader: Option<&'a Principal>,
+    steps: ShownSteps,
 }
 
 impl<'a> JobViews<'a> {
@@ -59,7 +75,27 @@ impl<'a> JobViews<'a> {
         let gateways = shared.volatile.gateways.list(Instant::now());
         let streaks = shared.volatile.probe_streaks.all();
         let (estimates, reader) = (None, None);
-        Self { state, last_plan, gateways, streaks, ranking, now, detail, cache, estimates, reader }
+        let steps = match detail {
+            Detail::Full => ShownSteps::All,
+            Detail::Listing => ShownSteps::None,
+        };
+        Self {
+            state,
+            last_plan,
+            gateways,
+            streaks,
+            ranking,
+            now,
+            detail,
+            cache,
+            estimates,
+            reader,
+            steps,
+        }
+    }
+
+    pub fn with_steps(self, steps: ShownSteps) -> Self {
+        Self { steps, ..self }
     }
 
     pub fn with_estimates(self, estimates: Option<&'a Estimates>) -> Self {
@@ -168,11 +204,7 @@ impl<'a> JobViews<'a> {
             cpus: tres.amount(&TresKind::Cpu) as u32,
             tasks: request.task_count(),
             tres,
-            steps: attempt
-                .map(|a| &a.steps)
-                .or(ended.map(|e| &e.steps))
-                .cloned()
-                .unwrap_or_default(),
+            steps: self.steps_of(job),
             usage: ended.map(|e| e.usage.clone()).unwrap_or_default(),
             suspended_s: suspended_s(job, self.now),
             dependency,
@@ -184,6 +216,18 @@ impl<'a> JobViews<'a> {
                 Some(Outcome::Cancelled { by }) => Some(by),
                 _ => None,
             },
+        }
+    }
+
+    fn steps_of(&self, job: &Job) -> Vec<Step> {
+        let of_job = job.attempt().map(|a| &a.steps).or(job.ended().map(|e| &e.steps));
+        let of_job = of_job.map_or(&[][..], Vec::as_slice);
+        match self.steps {
+            ShownSteps::All => of_job.to_vec(),
+            ShownSteps::Running => of_job.iter().filter(|s| s.end.is_none()).cloned().collect(),
+            ShownSteps::First => of_job.iter().take(1).cloned().collect(),
+            ShownSteps::Newest => of_job[of_job.len().saturating_sub(NEWEST_MAX)..].to_vec(),
+            ShownSteps::None => Vec::new(),
         }
     }
 

@@ -5,6 +5,7 @@ use cluster::Job;
 use cluster::authorise::{Act, authorise};
 use cluster::visibility::Viewer;
 use model::change::JobRef;
+use model::cpu_frequency::CpuFrequency;
 use model::gres::GPU;
 use model::id::{AttemptId, JobId, StepId};
 use model::load::Load;
@@ -24,7 +25,25 @@ struct RunningJob {
     shown: String,
     /// With how many GPUs it has there.
     nodes: Vec<(String, usize)>,
-    steps: Vec<Step>,
+    steps: Vec<RunningStep>,
+}
+
+/// What is shown of a step; the rest of its record may be long.
+struct RunningStep {
+    id: StepId,
+    tasks: u32,
+    nodes: Vec<String>,
+    cpu_frequency: Option<CpuFrequency>,
+}
+
+impl RunningStep {
+    fn of(step: &Step) -> Self {
+        let nodes = match step.id {
+            StepId::Number(_) => step.layout.iter().map(|(node, _)| node.clone()).collect(),
+            _ => step.nodes.clone(),
+        };
+        Self { id: step.id, tasks: step.tasks, nodes, cpu_frequency: step.cpu_frequency }
+    }
 }
 
 pub async fn usage(
@@ -40,14 +59,17 @@ pub async fn usage(
         for wanted in JobRef::distinct(jobs).iter().take(JOBS_MAX) {
             for chosen in viewer.resolve(wanted) {
                 authorise(&state, by, Act::ManageJob(chosen.job))?;
-                asked.extend(running_job(chosen.job));
+                asked.extend(chosen.job.attempt_id());
             }
         }
         asked
     };
     let mut answers = Vec::new();
     let mut loads_left = if load { LOADS_MAX } else { 0 };
-    for one in asked {
+    for attempt in asked {
+        // One after the other: the nodes of one may take long, and nothing of the others is held meanwhile.
+        let found = shared.read().jobs.get(&attempt.job).and_then(|job| running_job(job));
+        let Some(one) = found.filter(|found| found.attempt == attempt) else { continue };
         let used = job_usage(shared, one, loads_left).await;
         loads_left -= used.loads.len();
         answers.push(used);
@@ -78,7 +100,8 @@ pub async fn load_on(
 
 fn running_job(job: &Job) -> Option<RunningJob> {
     let (attempt, active) = (job.attempt_id()?, job.attempt()?);
-    let steps = active.steps.iter().filter(|step| step.end.is_none()).cloned().collect();
+    let steps = active.steps.iter().filter(|step| step.end.is_none());
+    let steps = steps.map(RunningStep::of).collect();
     let shown = match job.task {
         Some(task) => format!("{}_{}", task.array, task.index),
         None => job.id.to_string(),
@@ -109,7 +132,7 @@ async fn job_usage(shared: &Arc<Shared>, job: RunningJob, loads_max: usize) -> J
 }
 
 /// One step's usage over all its nodes; `None` when no node answered for it.
-fn merge(step: &Step, parts: &[(String, Vec<LiveStep>)]) -> Option<StepUsage> {
+fn merge(step: &RunningStep, parts: &[(String, Vec<LiveStep>)]) -> Option<StepUsage> {
     let mut used = TaskUsage::default();
     let mut pids = Vec::new();
     for (node, live) in parts {
@@ -118,10 +141,7 @@ fn merge(step: &Step, parts: &[(String, Vec<LiveStep>)]) -> Option<StepUsage> {
             pids.push((node.clone(), part.pids.clone()));
         }
     }
-    let nodes = match step.id {
-        StepId::Number(_) => step.layout.iter().map(|(node, _)| node.clone()).collect(),
-        _ => step.nodes.clone(),
-    };
-    let (cpu_frequency, step, tasks) = (step.cpu_frequency, step.id, step.tasks);
+    let (nodes, cpu_frequency) = (step.nodes.clone(), step.cpu_frequency);
+    let (step, tasks) = (step.id, step.tasks);
     (!pids.is_empty()).then_some(StepUsage { step, nodes, tasks, used, pids, cpu_frequency })
 }

@@ -3,7 +3,10 @@
 use super::tests::{Browser, USER};
 use axum::body::Body;
 use axum::http::{Method, StatusCode};
+use cluster::Command;
 use http_body_util::BodyExt;
+use model::id::JobId;
+use model::private_data::PrivateKind;
 use serde_json::{Value, json};
 
 const JOBS: &str = "/api/web/jobs";
@@ -83,6 +86,20 @@ async fn others_jobs_are_neither_changed_nor_read() {
     let refused = browser.send(Method::POST, &path, &forged, Body::empty()).await;
     assert_eq!(refused.status, StatusCode::FORBIDDEN);
     assert!(!browser.server.shared.read().jobs[&job].has_ended());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn shell_in_a_private_job_of_another_is_refused_as_in_one_that_is_not_there() {
+    let browser = Browser::signed_in(USER).await;
+    let job = browser.server.submit("name: of-ada").await.expect("a job");
+    let ask =
+        async |job: JobId| browser.post(&format!("{JOBS}/{job}/shell"), &json!({})).await.status;
+    assert_eq!(ask(job).await, StatusCode::FORBIDDEN);
+    let mut config = (*browser.server.shared.read().config).clone();
+    config.parameters.private_data = [PrivateKind::Jobs].into_iter().collect();
+    browser.server.run(Command::Configure(Box::new(config))).await.expect("private jobs");
+    assert_eq!(ask(job).await, StatusCode::NOT_FOUND);
+    assert_eq!(ask(JobId(999)).await, StatusCode::NOT_FOUND);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,7 +1,7 @@
 //! Calls that the page's API makes: the same as those of commands, counted and answered as theirs are.
 
 use crate::http::body_limits::HeldRequest;
-use crate::http::counted_call;
+use crate::http::counted_call::{self, HeldAnswer};
 use crate::shared::Shared;
 use crate::web::answer::WebRefusal;
 use axum::http::StatusCode;
@@ -23,6 +23,16 @@ pub async fn ask_of_body(
     call: Call,
 ) -> Result<Answer, WebRefusal> {
     counted_call::answer(shared, by, Some(held), call).await.map_err(WebRefusal::from)
+}
+
+/// The same for an answer that may be long.
+pub async fn ask_held(
+    shared: &Arc<Shared>,
+    by: &Principal,
+    held: Option<HeldRequest>,
+    call: Call,
+) -> Result<HeldAnswer, WebRefusal> {
+    counted_call::held_answer(shared, by, held, call).await.map_err(WebRefusal::from)
 }
 
 /// Why one of several jobs or nodes was not changed, where an answer names each.

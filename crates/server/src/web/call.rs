@@ -4,7 +4,7 @@ use crate::http::body_limits::HeldRequest;
 use crate::http::call_bounds;
 use crate::shared::Shared;
 use crate::web::answer::{WebRefusal, WebResult, json_answer, read};
-use crate::web::ask::{ask_of_body, first_refusal};
+use crate::web::ask::{ask_held, first_refusal};
 use crate::web::guard::{self, Admission};
 use axum::Extension;
 use axum::body::Bytes;
@@ -37,10 +37,10 @@ pub async fn call(
     if is_session && !only_looks(&call) && guard::looks_only(&shared, &by) {
         return Err(WebRefusal::new(StatusCode::FORBIDDEN, guard::LOOKS_ONLY));
     }
-    let answer = ask_of_body(&shared, &by, held, call).await?;
-    match first_refusal(&answer) {
+    let found = ask_held(&shared, &by, Some(held), call).await?;
+    match first_refusal(&found.answer) {
         Some(why) => Err(why),
-        None => Ok(json_answer(&answer)),
+        None => Ok(found.make(|answer| json_answer(&answer))),
     }
 }
 

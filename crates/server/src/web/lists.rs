@@ -2,7 +2,7 @@
 
 use crate::shared::Shared;
 use crate::web::answer::{WebRefusal, WebResult, json_answer};
-use crate::web::ask::ask;
+use crate::web::ask::ask_held;
 use axum::Extension;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
@@ -49,5 +49,6 @@ pub async fn list(
         return Err(WebRefusal::new(StatusCode::NOT_FOUND, text));
     };
     let project = query.project.unwrap_or_else(|| MAIN_PROJECT.to_owned());
-    Ok(json_answer(&ask(&shared, &by, call(project)).await?))
+    let found = ask_held(&shared, &by, None, call(project)).await?;
+    Ok(found.make(|answer| json_answer(&answer)))
 }

@@ -55,6 +55,8 @@ pub fn may_enter(state: &ClusterState, by: &Principal, job: &Job) -> bool {
 fn check(shared: &Shared, by: &Principal, id: JobId) -> Result<(), Refusal> {
     let state = shared.read();
     let job = state.jobs.get(&id).ok_or_else(|| Refusal::UnknownJob(id.to_string()))?;
+    // Also where it is private: it is refused as one that is not there.
+    authorise(&state, by, Act::ActAsOwner(job))?;
     if !may_enter(&state, by, job) {
         return Err(Refusal::AccessDenied);
     }

@@ -12,7 +12,7 @@ use model::qos::Factor;
 use model::time::TimeLimit;
 use model::tres::{Tres, TresKind};
 use serde_json::Value;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use wire::client::Call;
 use wire::view::AccountsView;
 
@@ -140,9 +140,11 @@ fn with_associations(view: &AccountsView, document: &Value) -> Result<AccountsVi
 
 /// `POST …/accounts`: the accounts as they are to be.
 fn accounts(document: &Value, view: &AccountsView) -> Result<Vec<Account>, String> {
+    let all: BTreeMap<&str, &Account> =
+        view.accounts.iter().map(|account| (account.name.as_str(), account)).collect();
     let one = |given: &Value| -> Result<Account, String> {
         let name = name(given)?;
-        let known = view.accounts.iter().find(|account| account.name == name).cloned();
+        let known = all.get(name.as_str()).map(|account| (*account).clone());
         let mut account = known.unwrap_or_else(|| Account {
             description: name.clone(),
             organization: name.clone(),
@@ -166,12 +168,14 @@ fn accounts(document: &Value, view: &AccountsView) -> Result<Vec<Account>, Strin
 
 /// `POST …/associations`: the associations as they are to be.
 fn associations(document: &Value, view: &AccountsView) -> Result<Vec<Association>, String> {
+    let all: BTreeMap<AssociationKey, &Association> =
+        view.associations.iter().map(|one| (one.key(), one)).collect();
     let one = |given: &Value| -> Result<Association, String> {
         let account = text_at(given, "/account")?.ok_or("account: expected a name")?;
         let mut wanted = Association::plain(&account, None);
         wanted.user = text_at(given, "/user")?;
         wanted.partition = text_at(given, "/partition")?;
-        let known = view.associations.iter().find(|one| one.key() == wanted.key()).cloned();
+        let known = all.get(&wanted.key()).map(|one| (*one).clone());
         let mut association = known.unwrap_or(wanted);
         if let Some(shares) = shares_at(given, "/shares_raw")? {
             association.shares = shares;
@@ -207,11 +211,19 @@ fn associations(document: &Value, view: &AccountsView) -> Result<Vec<Association
 fn users(document: &Value, view: &AccountsView) -> Result<Vec<Call>, String> {
     let mut calls = Vec::new();
     check_count(new_associations(document, view)?)?;
+    // A document may have as many users as there are associations.
+    let mut of_users: BTreeMap<&str, Vec<Association>> = BTreeMap::new();
+    for one in &view.associations {
+        if let Some(user) = &one.user {
+            of_users.entry(user.as_str()).or_default().push(one.clone());
+        }
+    }
     for given in objects(document, "users")? {
         let user = name(given)?;
         let default = text_at(given, "/default/account")?;
         let accounts = accounts_of(given)?;
-        let (known, own) = (&view.associations, [user.clone()]);
+        let known = of_users.get(user.as_str()).map_or(&[][..], Vec::as_slice);
+        let own = [user.clone()];
         let missing = missing_associations(known, &own, &accounts, &[], default.as_deref());
         let becomes_default = |one: &&Association| {
             let is_own = one.user.as_ref() == Some(&user) && one.partition.is_none();
@@ -253,9 +265,10 @@ pub(super) fn check_count(associations: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// The accounts that a user is to be in, in every partition, and its default one.
+/// The accounts that a user is to be in, in every partition, and its default one; each once, in their order.
 fn accounts_of(user: &Value) -> Result<Vec<String>, String> {
     let mut accounts = Vec::new();
+    let mut named = BTreeSet::new();
     for short in user["associations"].as_array().into_iter().flatten() {
         let account = text_at(short, "/account")?.ok_or("associations: expected an account")?;
         if text_at(short, "/partition")?.is_none() {
@@ -263,6 +276,7 @@ fn accounts_of(user: &Value) -> Result<Vec<String>, String> {
         }
     }
     accounts.extend(text_at(user, "/default/account")?);
+    accounts.retain(|account| named.insert(account.clone()));
     Ok(accounts)
 }
 
@@ -295,9 +309,10 @@ pub(super) fn shares_at(object: &Value, place: &str) -> Result<Option<Shares>, S
 
 /// `POST …/qos`: the qualities of service as they are to be.
 fn qos(document: &Value, view: &AccountsView) -> Result<Vec<Qos>, String> {
+    let all: BTreeMap<&str, &Qos> = view.qos.iter().map(|qos| (qos.name.as_str(), qos)).collect();
     let one = |given: &Value| -> Result<Qos, String> {
         let name = name(given)?;
-        let known = view.qos.iter().find(|qos| qos.name == name).cloned();
+        let known = all.get(name.as_str()).map(|qos| (*qos).clone());
         let mut qos = known.unwrap_or_else(|| Qos::named(&name));
         set_text(given, "/description", &mut qos.description)?;
         if let Some(priority) = count_at(given, "/priority")? {

@@ -3,6 +3,7 @@
 use super::*;
 use serde_json::json;
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 fn view() -> AccountsView {
     let mut alice = Association::plain("physics", Some("alice"));
@@ -150,4 +151,24 @@ fn whole_configuration_is_set_in_the_order_of_what_refers_to_what() {
             assert!(why.starts_with(list), "{why}");
         }
     }
+}
+
+/// Anybody may send a document: it is read before the first of its calls is refused.
+#[test]
+fn long_document_is_not_compared_with_all_that_there_is_item_by_item() {
+    const COUNT: usize = 20_000;
+    let of = |number: usize| Association::plain("physics", Some(&format!("u{number}")));
+    let view = AccountsView { associations: (0..COUNT).map(of).collect(), ..view() };
+    let given = |number: usize| json!({"account": "physics", "user": format!("u{number}")});
+    let all: Vec<Value> = (0..COUNT).map(given).collect();
+    let begun = Instant::now();
+    let made = associations(&json!({ "associations": all }), &view).expect("as they are");
+    assert_eq!(made, view.associations);
+    let last = format!("u{}", COUNT - 1);
+    let same = json!([{"account": "physics"}, {"account": "physics"}, {"account": "chem"}]);
+    let user = json!({"name": last, "associations": same});
+    let named = json!({ "users": vec![user; COUNT / 20] });
+    let made = users(&named, &view).expect("one that is new, each time");
+    assert_eq!(made.len(), COUNT / 20);
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
 }

@@ -3,8 +3,10 @@
 use crate::clock;
 use crate::http::answer::refused;
 use crate::http::body_limits::HeldRequest;
-use crate::http::{call_bounds, counted_call, named_fields};
+use crate::http::counted_call::{self, HeldAnswer};
+use crate::http::{call_bounds, calls, named_fields};
 use crate::shared::Shared;
+use crate::shared::long_calls::LongWork;
 use axum::body::Bytes;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
@@ -19,6 +21,7 @@ use slurm::openapi::field::Context;
 use slurm::openapi::rest::{self, Written};
 use slurm::words;
 use std::sync::Arc;
+use tokio::task::block_in_place;
 use wire::client::{Answer, Call};
 
 /// An answer that says why something is not done.
@@ -77,6 +80,20 @@ impl Client {
     pub async fn ask_with(&self, held: Option<HeldRequest>, call: Call) -> Result<Answer, Refused> {
         let answered = counted_call::answer(&self.shared, &self.by, held, call).await;
         answered.map_err(|why| self.refusal(&why))
+    }
+
+    /// The same for an answer that may be long.
+    pub async fn ask_held(&self, call: Call) -> Result<HeldAnswer, Refused> {
+        let answered = counted_call::held_answer(&self.shared, &self.by, None, call).await;
+        answered.map_err(|why| self.refusal(&why))
+    }
+
+    /// What is made of all that the cluster has of a kind, when it is the caller's turn for as much work as a plan. No call that takes a
+    /// turn is made in it.
+    pub async fn at_turn<T>(&self, make: impl FnOnce() -> T) -> Result<T, Refused> {
+        let begun = calls::begin_long(&self.shared, &self.by, LongWork::Plan).await;
+        let _long = begun.map_err(|why| self.refusal(&why))?;
+        Ok(block_in_place(make))
     }
 
     /// What a request's body says, within the bounds of all requests.

@@ -50,7 +50,8 @@ pub async fn shares(client: Client, query: Query) -> RestResult {
         accounts: query::list(&query, "accounts"),
         ..sshare::Options::default()
     };
-    client.send(rest::shares(&client.context(), &view, &accounts, &wanted))
+    let write = || client.send(rest::shares(&client.context(), &view, &accounts, &wanted));
+    client.at_turn(write).await?
 }
 
 async fn cluster(client: &Client) -> Result<ClusterView, Refused> {
@@ -62,7 +63,8 @@ async fn cluster(client: &Client) -> Result<ClusterView, Refused> {
 
 pub async fn nodes(client: Client, query: Query) -> RestResult {
     query::check(&client, &query, LISTING)?;
-    client.send(rest::nodes(&client.context(), &cluster(&client).await?))
+    let view = cluster(&client).await?;
+    client.at_turn(|| client.send(rest::nodes(&client.context(), &view))).await?
 }
 
 pub async fn node(client: Client, Path(name): Path<String>) -> RestResult {

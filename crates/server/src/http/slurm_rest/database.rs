@@ -17,7 +17,6 @@ use slurm::openapi::account_additions::{self, Additions};
 use slurm::openapi::accounts::{self, List};
 use slurm::openapi::{account_changes, rest};
 use slurm::output::Moment;
-use tokio::task::block_in_place;
 use wire::client::{Answer, Call};
 use wire::view::AccountsView;
 
@@ -60,7 +59,7 @@ pub async fn instances(client: Client, query: Query) -> RestResult {
 
 pub async fn configuration(client: Client) -> RestResult {
     let view = accounts(&client).await?;
-    Ok(client.document(&rest::configuration(&client.context(), &view)))
+    client.at_turn(|| client.document(&rest::configuration(&client.context(), &view))).await
 }
 
 /// The list that a word of a path names.
@@ -80,14 +79,18 @@ pub async fn list(client: Client, Path(word): Path<String>, query: Query) -> Res
     if list_query::wants_deleted(&query) {
         view = view.with_deleted();
     }
-    let objects = list_query::objects(&client, list, &query, &view)?;
-    client.send(rest::list(&client.context(), list, &objects))
+    let made = client.at_turn(|| {
+        let objects = list_query::objects(&client, list, &query, &view)?;
+        client.send(rest::list(&client.context(), list, &objects))
+    });
+    made.await?
 }
 
 pub async fn one(client: Client, Path((kind, name)): Path<(String, String)>) -> RestResult {
     let list = list_of(&client, &kind, List::singular)?;
     let view = accounts(&client).await?;
-    let objects = accounts::objects(&client.context(), &view, list, Some(&name));
+    let find = || accounts::objects(&client.context(), &view, list, Some(&name));
+    let objects = client.at_turn(find).await?;
     // No key is kept: whichever is asked for, the list of it is empty.
     if objects.is_empty() && list != List::WcKeys {
         return Err(client.unknown(&kind, &name));
@@ -118,7 +121,7 @@ pub async fn change(
 ) -> RestResult {
     let list = list_of(&client, &word, List::key)?;
     let (document, view) = read_change(&client, &body).await?;
-    let calls = block_in_place(|| account_changes::calls(list, &document, &view));
+    let calls = client.at_turn(|| account_changes::calls(list, &document, &view)).await?;
     make(&client, held, calls.map_err(|why| client.bad(&why))?).await?;
     Ok(client.document(&rest::accounting_set(&client.context())))
 }
@@ -130,7 +133,7 @@ pub async fn configure(
     body: Bytes,
 ) -> RestResult {
     let (document, view) = read_change(&client, &body).await?;
-    let calls = block_in_place(|| account_changes::configuration(&document, &view));
+    let calls = client.at_turn(|| account_changes::configuration(&document, &view)).await?;
     make(&client, held, calls.map_err(|why| client.bad(&why))?).await?;
     Ok(client.document(&rest::accounting_set(&client.context())))
 }
@@ -144,7 +147,7 @@ pub async fn add_users(
 ) -> RestResult {
     query::check(&client, &query, &["update_time", "flags"])?;
     let (document, view) = read_change(&client, &body).await?;
-    let added = block_in_place(|| account_additions::users(&document, &view));
+    let added = client.at_turn(|| account_additions::users(&document, &view)).await?;
     add(&client, List::Users, held, added).await
 }
 
@@ -155,7 +158,7 @@ pub async fn add_accounts(
     body: Bytes,
 ) -> RestResult {
     let (document, view) = read_change(&client, &body).await?;
-    let added = block_in_place(|| account_additions::accounts(&document, &view));
+    let added = client.at_turn(|| account_additions::accounts(&document, &view)).await?;
     add(&client, List::Accounts, held, added).await
 }
 
@@ -262,22 +265,20 @@ pub async fn job(client: Client, Path(job): Path<String>) -> RestResult {
 }
 
 async fn recorded(client: &Client, wanted: Wanted) -> RestResult {
-    let mut records = match client.ask(Call::History(wanted.filter.clone())).await? {
-        Answer::History(records) => records,
-        _ => return Err(client.unexpected()),
-    };
-    let warning = wanted.warning(records.len());
-    if let Some(text) = warning
-        && !client.version.is_typed()
-    {
-        // The documents of v0.0.38 have no warnings.
-        return Err(client.bad(text));
-    }
-    let context = client.context();
-    let tz = timezone::local();
-    let moment = Moment::at(context.now, &tz);
-    client.send(block_in_place(|| {
+    let found = client.ask_held(Call::History(wanted.filter.clone())).await?;
+    found.make(|answer| {
+        let Answer::History(mut records) = answer else { return Err(client.unexpected()) };
+        let warning = wanted.warning(records.len());
+        if let Some(text) = warning
+            && !client.version.is_typed()
+        {
+            // The documents of v0.0.38 have no warnings.
+            return Err(client.bad(text));
+        }
+        let context = client.context();
+        let tz = timezone::local();
+        let moment = Moment::at(context.now, &tz);
         wanted.narrow(&context.cluster, &mut records);
-        rest::recorded_jobs(&context, moment, &records, warning)
-    }))
+        client.send(rest::recorded_jobs(&context, moment, &records, warning))
+    })
 }

@@ -31,10 +31,7 @@ pub async fn all(client: Client, query: Query) -> RestResult {
 
 async fn every(client: &Client) -> RestResult {
     let _timer = client.shared.volatile.counters.begin_call(CallKind::Jobs, &client.by);
-    // All of them are looked through and written: that is as much work as a plan.
-    let begun = calls::begin_long(&client.shared, &client.by, LongWork::Plan).await;
-    let _long = begun.map_err(|why| client.refusal(&why))?;
-    listed(client, Vec::new())
+    listed(client, Vec::new()).await
 }
 
 /// The jobs of `?job_id=1,2_3`, or all. Slurm describes whole jobs here too.
@@ -46,13 +43,13 @@ pub async fn states(client: Client, query: Query) -> RestResult {
         return every(&client).await;
     }
     let _timer = client.shared.volatile.counters.begin_call(CallKind::Jobs, &client.by);
-    listed(&client, jobs)
+    listed(&client, jobs).await
 }
 
 pub async fn one(client: Client, Path(job): Path<String>) -> RestResult {
     let job = job_ref(&client, &job)?;
     let _timer = client.shared.volatile.counters.begin_call(CallKind::OneJob, &client.by);
-    listed(&client, vec![job])
+    listed(&client, vec![job]).await
 }
 
 /// The job that a path names: `12`, the task `12_3` of an array, the component `12+1`. A set of tasks is not taken: a short text could
@@ -63,8 +60,15 @@ pub fn job_ref(client: &Client, job: &str) -> Result<JobRef, Refused> {
     named.ok_or_else(|| client.bad(&format!("{job}: expected the number of a job")))
 }
 
-/// All jobs that are in memory, or those named.
-fn listed(client: &Client, jobs: Vec<JobRef>) -> RestResult {
+/// All jobs that are in memory, or those named: an array with each of its tasks. Many of them are looked through and written: that is as
+/// much work as a plan.
+async fn listed(client: &Client, jobs: Vec<JobRef>) -> RestResult {
+    let _long = if calls::names_few(&client.shared, &jobs) {
+        None
+    } else {
+        let begun = calls::begin_long(&client.shared, &client.by, LongWork::Plan).await;
+        Some(begun.map_err(|why| client.refusal(&why))?)
+    };
     let filter = JobFilter { jobs, all_states: true, ..JobFilter::default() };
     let wanted = JobsQuery { filter, ..JobsQuery::default() };
     let views = calls::jobs(&client.shared, &client.by, &wanted, |_| ());

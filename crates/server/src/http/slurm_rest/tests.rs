@@ -4,7 +4,9 @@ use super::*;
 use crate::auth::token;
 use crate::connection_limits::{ConnectionLimits, ListenerSlots, PortConnection};
 use crate::http::peer::Peer;
+use crate::shared::long_calls::{LongWork, PLANS_OF_USER_MAX};
 use crate::testing::{NODE, TestServer};
+use crate::user_shares::ShareOwner;
 use axum::body::Body;
 use axum::http::Method;
 use cluster::Command;
@@ -526,4 +528,38 @@ async fn users_and_accounts_are_added_many_at_once_and_removed_by_what_they_have
     assert_eq!(status, StatusCode::NOT_FOUND);
     let (status, done) = send(Method::DELETE, "user/ann", json!({})).await;
     assert_eq!((status, &done["removed_users"]), (StatusCode::OK, &Value::Null), "{done}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lists_of_all_that_there_is_take_turns_and_others_are_answered_meanwhile() {
+    let client = Client::new("nobody").await;
+    let uid = principal::of_name("nobody").expect("an account").uid;
+    let owner = ShareOwner { uid, is_operator: false };
+    let calls = &client.server.shared.volatile.long_calls;
+    let mut at_work = Vec::new();
+    for _ in 0..PLANS_OF_USER_MAX {
+        at_work.push(calls.begin(owner, LongWork::Plan).await.expect("a turn"));
+    }
+    let ask = |path: &str| {
+        let (client, path) = (&client, path.to_owned());
+        async move { client.send_to(Method::GET, &path, "nobody", json!({})).await.0 }
+    };
+    let lists = ["slurmdb/v0.0.42/associations", "slurmdb/v0.0.42/config", "slurm/v0.0.42/nodes"];
+    for list in lists.map(|list| format!("/{list}")) {
+        let waiting = ask(&list);
+        tokio::pin!(waiting);
+        let others = async {
+            for _ in 0..20 {
+                assert_eq!(ask("/slurm/v0.0.42/ping").await, StatusCode::OK);
+            }
+        };
+        tokio::select! {
+            status = &mut waiting => panic!("{list} has its turn after the others: {status}"),
+            () = others => {}
+        }
+        let turn = at_work.pop().expect("a turn");
+        drop(turn);
+        assert_eq!(waiting.await, StatusCode::OK, "{list}");
+        at_work.push(calls.begin(owner, LongWork::Plan).await.expect("a turn"));
+    }
 }

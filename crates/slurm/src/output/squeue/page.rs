@@ -38,8 +38,8 @@ impl<'a> Page<'a> {
         }
         if !listing.options.no_header {
             match &listing.columns {
-                Columns::Jobs(format) => format.push_header(&mut text),
-                Columns::Steps(format) => format.push_header(&mut text),
+                Columns::Jobs(format) => format.push_header_within(bytes_max, &mut text),
+                Columns::Steps(format) => format.push_header_within(bytes_max, &mut text),
             }
         }
         Self {
@@ -80,7 +80,8 @@ impl<'a> Page<'a> {
             if self.is_full() {
                 return;
             }
-            steps::push(&mut self.text, &mut self.cell, format, job, step, self.moment);
+            let (most, moment) = (self.bytes_max, self.moment);
+            steps::push(most, &mut self.text, &mut self.cell, format, job, step, moment);
             self.cell_count += format.cells.len();
         }
     }
@@ -106,7 +107,8 @@ impl<'a> Page<'a> {
 
     fn push_row(&mut self, row: &JobRow<'_>) {
         let Columns::Jobs(format) = &self.listing.columns else { return };
-        format.push_line(&mut self.text, &mut self.cell, |field, cell| (field.render)(row, cell));
+        let (most, text) = (self.bytes_max, &mut self.text);
+        format.push_within(most, text, &mut self.cell, |field, cell| (field.render)(row, cell));
         self.cell_count += format.cells.len();
         self.ends.push(self.text.len());
         self.order.push(row);
@@ -198,6 +200,21 @@ mod tests {
         let mut page = listing.page(moment(at(1, 0, 0)), 1000);
         jobs().iter().for_each(|job| page.push(job));
         assert_eq!((page.is_full(), page.ends.len()), (true, 1), "one line is beyond it already");
+    }
+
+    #[test]
+    fn a_line_breaks_off_at_the_limit_of_its_page() {
+        let listing = |steps: bool, no_header: bool| {
+            let format = Some("%4096i".repeat(1000));
+            Listing::new(Options { format, steps, no_header, ..Options::default() })
+        };
+        for (steps, no_header) in [(false, false), (false, true), (true, false)] {
+            let listing = listing(steps, no_header).expect("a good sort");
+            let mut page = listing.page(moment(at(1, 0, 0)), 100_000);
+            jobs().iter().for_each(|job| page.push(job));
+            assert!(page.is_full() && page.text.len() < 110_000, "{}", page.text.len());
+            assert_eq!(page.finish(), None);
+        }
     }
 
     #[test]

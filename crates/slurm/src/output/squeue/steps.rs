@@ -56,8 +56,9 @@ fn elapsed_s(row: &StepRow<'_>) -> u64 {
     row.moment.now.since(row.step.start).as_secs()
 }
 
-/// Writes the line of one step.
+/// Writes the line of one step, which breaks off once all is longer than `most`.
 pub fn push(
+    most: usize,
     out: &mut String,
     cell: &mut String,
     format: &Format<StepField>,
@@ -66,5 +67,5 @@ pub fn push(
     moment: Moment<'_>,
 ) {
     let row = StepRow { job, step, moment };
-    format.push_line(out, cell, |field, cell| (field.render)(&row, cell));
+    format.push_within(most, out, cell, |field, cell| (field.render)(&row, cell));
 }

@@ -175,7 +175,13 @@ impl<C: Column> Format<C> {
     }
 
     pub fn push_header(&self, out: &mut String) {
-        self.push_line(out, &mut String::new(), |column, cell| cell.push_str(column.header()));
+        self.push_header_within(usize::MAX, out);
+    }
+
+    /// The same, as far as [`push_within`](Self::push_within) writes it.
+    pub fn push_header_within(&self, most: usize, out: &mut String) {
+        let write = |column: &'static C, cell: &mut String| cell.push_str(column.header());
+        self.push_within(most, out, &mut String::new(), write);
     }
 
     /// One line; `write` fills the cell of a column.
@@ -185,8 +191,22 @@ impl<C: Column> Format<C> {
         cell: &mut String,
         write: impl Fn(&'static C, &mut String),
     ) {
+        self.push_within(usize::MAX, out, cell, write);
+    }
+
+    /// The same, which breaks off once all is longer than `most`: a thousand columns of one job may be a hundred megabytes.
+    pub fn push_within(
+        &self,
+        most: usize,
+        out: &mut String,
+        cell: &mut String,
+        write: impl Fn(&'static C, &mut String),
+    ) {
         out.push_str(&self.prefix);
         for cell_format in &self.cells {
+            if out.len() > most {
+                return;
+            }
             if let Some(column) = cell_format.column {
                 cell.clear();
                 write(column, cell);
