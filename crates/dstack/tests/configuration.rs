@@ -547,6 +547,24 @@ fn rules_between_properties_name_the_property_that_is_too_much() {
 }
 
 #[test]
+fn what_is_said_of_machines_in_a_fleet_of_hosts_is_told_to_have_no_effect() {
+    let hosts = "type: fleet\nname: lab\nssh_config: {user: ada, hosts: [a]}\nblocks: auto\n";
+    assert!(load(hosts).notices.is_empty());
+    let more = "resources: {gpu: 8}\nidle_duration: 1h\nspot_policy: spot\nretry: false\n";
+    let loaded = load(&format!("{hosts}{more}backends: null\n"));
+    let notices: Vec<String> = loaded.notices.iter().map(|notice| notice.in_file("f")).collect();
+    let places = ["f:5:12: `resources`", "f:7:14: `spot_policy`", "f:6:16: `idle_duration`"];
+    assert_eq!(notices.len(), places.len(), "{notices:?}");
+    for place in places {
+        let is_told = |notice: &String| notice.starts_with(&format!("{place}: has no effect"));
+        assert!(notices.iter().any(is_told), "{place}: {notices:?}");
+    }
+    assert!(loaded.applicable().is_ok());
+    let machines = format!("type: fleet\nname: lab\nnodes: 2\n{more}");
+    assert!(load(&machines).notices.is_empty());
+}
+
+#[test]
 fn list_of_replicas_is_groups_as_in_older_versions_of_dstack() {
     let service = |lines: &str| load(&format!("type: service\nport: 80\nimage: a\n{lines}\n"));
     let older = service(

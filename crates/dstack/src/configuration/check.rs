@@ -282,9 +282,34 @@ fn scaling(top: &Field<'_>, value: &Value, reading: &mut Reading) {
     }
 }
 
+/// What chooses and keeps machines of a cloud.
+const OF_MACHINES: &[&str] = &[
+    "reservation",
+    "resources",
+    "backends",
+    "regions",
+    "availability_zones",
+    "instance_types",
+    "spot_policy",
+    "retry",
+    "max_price",
+    "idle_duration",
+    "tags",
+    "backend_options",
+];
+
 pub fn fleet(top: &Field<'_>, value: &Value, reading: &mut Reading) {
     if reading.is_faulty("nodes") || reading.is_faulty("ssh_config") {
         return;
+    }
+    if is_said(value.get("ssh_config")) {
+        let said = OF_MACHINES.iter().filter(|name| is_said(value.get(name)));
+        for field in said.filter_map(|name| property(top, name)) {
+            reading.notice(
+                &field,
+                "has no effect: it is for machines of a cloud, and `ssh_config` names hosts",
+            );
+        }
     }
     match (is_said(value.get("ssh_config")), is_said(value.get("nodes"))) {
         (true, true) => {
