@@ -270,6 +270,10 @@ fn property_that_would_change_what_runs_is_read_and_refused_at_apply() {
             "11: `volumes[0]`: a run without an `image` finds /host at /host and not at /data",
         ),
         ("repos: [., 'https://h/r']", "8: `repos`: expected one repository at most"),
+        (
+            "working_dir: /data/../etc\nimage: a",
+            "14: `working_dir`: expected a path without `..` and not below /proc, in an `image`",
+        ),
         ("runtime: container", "10: `runtime`: `container` needs an `image`"),
     ];
     for (line, expected) in cases {

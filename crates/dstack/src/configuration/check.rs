@@ -5,6 +5,7 @@ use super::fault::{Fault, Problem};
 use super::field::Field;
 use super::reading::Reading;
 use super::value::Value;
+use model::container::is_work_dir;
 use model::service::{REPLICAS_MAX, Service, check_groups};
 use model::volume::VolumeUse;
 
@@ -144,6 +145,12 @@ fn on_node(top: &Field<'_>, value: &Value, reading: &mut Reading) {
         && let Some(field) = property(top, "nvcc")
     {
         reading.refuse(&field, "an `image` brings its own: leave out one of them");
+    }
+    if has_image
+        && value.get("working_dir").as_text().is_some_and(|folder| !is_work_dir(folder))
+        && let Some(field) = property(top, "working_dir")
+    {
+        reading.refuse(&field, "expected a path without `..` and not below /proc, in an `image`");
     }
     if value.get("repos").items().len() > 1
         && let Some(field) = property(top, "repos")

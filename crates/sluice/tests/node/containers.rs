@@ -243,6 +243,10 @@ fn root_bad_containers_are_one_line_and_leave_nothing() {
         ("--container-image=127.0.0.1:1/no/such:1 true".to_owned(), "127.0.0.1:1"),
         (format!("--container={root} --container-mounts=x:/x true"), "invalid container mount"),
         (format!("--container={root} --container-name=a/b true"), "invalid container name"),
+        (
+            format!("--container={root} --container-workdir=src true"),
+            "invalid container working directory \"src\": expected an absolute path",
+        ),
         ("--container-mounts=/tmp:/x true".to_owned(), "the container has no image"),
     ];
     for (options, expected) in table {
