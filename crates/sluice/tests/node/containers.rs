@@ -504,6 +504,14 @@ fn root_a_sif_that_apptainer_built_runs_and_a_folder_has_its_variables() {
     let line = format!("srun -J lab --container={} sh -c 'echo $TOOL; exit 5'", rootfs.display());
     let said = cluster.shell_as(USER, &line);
     assert_eq!((said.code, said.stdout.as_str()), (5, "of lab\n"), "{}", said.stderr);
+    // What Apptainer runs by itself is the entrypoint.
+    let script = cluster.path("work/rootfs/.singularity.d/runscript");
+    std::fs::write(&script, "#!/bin/sh\necho runscript\nexec \"$@\"\n").expect("written");
+    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&script, executable).expect("a mode");
+    let said = cluster
+        .shell_as(USER, &line.replace("--container=", "--container-entrypoint --container="));
+    assert_eq!((said.code, said.stdout.as_str()), (5, "runscript\nof lab\n"), "{}", said.stderr);
     assert_nothing_is_left(&cluster);
 }
 

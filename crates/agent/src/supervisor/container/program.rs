@@ -168,6 +168,11 @@ impl<'a> Inside<'a> {
         }
         let entrypoint = settings.entrypoint.iter().filter(|_| spec.request.entrypoint);
         let mut all: Vec<String> = entrypoint.cloned().map(os_text::from_text).collect();
+        let has_run_script =
+            || self.rights(spec.user).open(self.root, RUN_SCRIPT, OFlag::O_PATH).is_ok();
+        if spec.request.entrypoint && all.is_empty() && has_run_script() {
+            all.push(RUN_SCRIPT.to_owned());
+        }
         match (&spec.script, argv.split_first()) {
             (Some(_), Some((_, rest))) => {
                 all.push(SCRIPT.to_owned());
