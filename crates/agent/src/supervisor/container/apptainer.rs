@@ -55,7 +55,7 @@ impl ApptainerProcess {
         environment: &[CString],
         rlimits: Vec<(String, u64, u64)>,
     ) -> Result<ApptainerProcess, ContainerError> {
-        let image = Path::new(spec.work_dir).join(image);
+        let image = Path::new(spec.image_dir).join(image);
         let image = image.to_str().ok_or("the image's path is no text")?.to_owned();
         let made = users_program::make_own_folder(spec, NAME)?;
         let mounts = users_program::mounts(spec, environment, &made, NAME)?;

@@ -286,7 +286,7 @@ impl Call<'_> {
             EnrootImage::OfContainer => {
                 return Err("the container has no image: expected --container-image".into());
             }
-            EnrootImage::File(path) => Path::new(spec.work_dir).join(path),
+            EnrootImage::File(path) => Path::new(spec.image_dir).join(path),
             EnrootImage::Registry(reference) => {
                 progress(&format!("sluice: image {reference}: importing"));
                 self.import(reference, spec, made, &imported)?;
