@@ -270,6 +270,10 @@ fn property_that_would_change_what_runs_is_read_and_refused_at_apply() {
             "11: `volumes[0]`: a run without an `image` finds /host at /host and not at /data",
         ),
         ("repos: [., 'https://h/r']", "8: `repos`: expected one repository at most"),
+        (
+            "working_dir: /data/../etc\nimage: a",
+            "14: `working_dir`: expected a path without `..` and not below /proc, in an `image`",
+        ),
         ("runtime: container", "10: `runtime`: `container` needs an `image`"),
     ];
     for (line, expected) in cases {
@@ -544,6 +548,24 @@ fn rules_between_properties_name_the_property_that_is_too_much() {
         let expected = format!("t.dstack.yml:{expected}");
         assert!(message.starts_with(&expected), "{message}\n{expected}");
     }
+}
+
+#[test]
+fn what_is_said_of_machines_in_a_fleet_of_hosts_is_told_to_have_no_effect() {
+    let hosts = "type: fleet\nname: lab\nssh_config: {user: ada, hosts: [a]}\nblocks: auto\n";
+    assert!(load(hosts).notices.is_empty());
+    let more = "resources: {gpu: 8}\nidle_duration: 1h\nspot_policy: spot\nretry: false\n";
+    let loaded = load(&format!("{hosts}{more}backends: null\n"));
+    let notices: Vec<String> = loaded.notices.iter().map(|notice| notice.in_file("f")).collect();
+    let places = ["f:5:12: `resources`", "f:7:14: `spot_policy`", "f:6:16: `idle_duration`"];
+    assert_eq!(notices.len(), places.len(), "{notices:?}");
+    for place in places {
+        let is_told = |notice: &String| notice.starts_with(&format!("{place}: has no effect"));
+        assert!(notices.iter().any(is_told), "{place}: {notices:?}");
+    }
+    assert!(loaded.applicable().is_ok());
+    let machines = format!("type: fleet\nname: lab\nnodes: 2\n{more}");
+    assert!(load(&machines).notices.is_empty());
 }
 
 #[test]

@@ -161,7 +161,7 @@ impl State {
         authorise(self, &context.by, Act::ManageFleets)?;
         let of_project = |fleet: &&SshFleet| fleet.project == project;
         let known = self.fleets.get(name).filter(of_project);
-        let known = known.ok_or_else(|| unknown("fleet", name))?;
+        let known = known.ok_or_else(|| self.no_fleet(name))?;
         if known.cloud.is_some() {
             return self.remove_cloud_fleet(known, numbers, context);
         }
@@ -184,6 +184,15 @@ impl State {
         let what = numbers.map_or(ActivityKind::Deleted, |_| ActivityKind::Changed);
         let target = ActivityTarget::Fleet { project: project.into(), name: name.into() };
         Ok(vec![fleet_set(fleet, context.now), noted(context, target, what)].into())
+    }
+
+    /// Why nothing of this name is removed. Lists show the partitions of slurm.conf as fleets too.
+    fn no_fleet(&self, name: &str) -> Refusal {
+        if self.partition(name).is_some() && !self.fleets.contains_key(name) {
+            let why = "it is a partition of the cluster's configuration, and is changed there";
+            return Refusal::Other(format!("fleet {name}: {why}"));
+        }
+        unknown("fleet", name)
     }
 
     fn remove_cloud_fleet(

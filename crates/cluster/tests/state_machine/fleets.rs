@@ -62,6 +62,21 @@ fn nodes_of(state: &State, partition: &str) -> Vec<String> {
 }
 
 #[test]
+fn partition_of_the_configuration_is_no_fleet_that_is_removed() {
+    let mut w = world(1);
+    let refused = |w: &mut World, name: &str| {
+        let (project, name) = (MAIN_PROJECT.to_owned(), name.to_owned());
+        let command = Command::RemoveFleetHosts { project, name, numbers: None };
+        w.try_as(root(), command).expect_err("refused").to_string()
+    };
+    let configured = w.state.partitions[0].name.clone();
+    let said = refused(&mut w, &configured);
+    assert!(said.contains("is a partition of the cluster's configuration"), "{said}");
+    let said = refused(&mut w, "nowhere");
+    assert!(said.contains("nowhere") && !said.contains("partition"), "{said}");
+}
+
+#[test]
 fn waiting_run_that_named_a_fleet_among_others_runs_without_it() {
     let mut w = world(1);
     w.run(fleet(MAIN_PROJECT, "lab", &["a"]));

@@ -5,6 +5,7 @@ use super::fault::{Fault, Problem};
 use super::field::Field;
 use super::reading::Reading;
 use super::value::Value;
+use model::container::is_work_dir;
 use model::service::{REPLICAS_MAX, Service, check_groups};
 use model::volume::VolumeUse;
 
@@ -145,6 +146,12 @@ fn on_node(top: &Field<'_>, value: &Value, reading: &mut Reading) {
     {
         reading.refuse(&field, "an `image` brings its own: leave out one of them");
     }
+    if has_image
+        && value.get("working_dir").as_text().is_some_and(|folder| !is_work_dir(folder))
+        && let Some(field) = property(top, "working_dir")
+    {
+        reading.refuse(&field, "expected a path without `..` and not below /proc, in an `image`");
+    }
     if value.get("repos").items().len() > 1
         && let Some(field) = property(top, "repos")
     {
@@ -282,9 +289,34 @@ fn scaling(top: &Field<'_>, value: &Value, reading: &mut Reading) {
     }
 }
 
+/// What chooses and keeps machines of a cloud.
+const OF_MACHINES: &[&str] = &[
+    "reservation",
+    "resources",
+    "backends",
+    "regions",
+    "availability_zones",
+    "instance_types",
+    "spot_policy",
+    "retry",
+    "max_price",
+    "idle_duration",
+    "tags",
+    "backend_options",
+];
+
 pub fn fleet(top: &Field<'_>, value: &Value, reading: &mut Reading) {
     if reading.is_faulty("nodes") || reading.is_faulty("ssh_config") {
         return;
+    }
+    if is_said(value.get("ssh_config")) {
+        let said = OF_MACHINES.iter().filter(|name| is_said(value.get(name)));
+        for field in said.filter_map(|name| property(top, name)) {
+            reading.notice(
+                &field,
+                "has no effect: it is for machines of a cloud, and `ssh_config` names hosts",
+            );
+        }
     }
     match (is_said(value.get("ssh_config")), is_said(value.get("nodes"))) {
         (true, true) => {

@@ -264,6 +264,20 @@ pub fn is_path_below_root(path: &str) -> bool {
     is_plain_path(path) && path.split('/').any(|part| !matches!(part, "" | "."))
 }
 
+/// A folder inside in which processes can begin: a plain path, and none of `/proc`, whose folders would be the runtime's own.
+pub fn is_work_dir(path: &str) -> bool {
+    is_plain_path(path) && path.split('/').find(|part| !matches!(*part, "" | ".")) != Some("proc")
+}
+
+/// The folder inside in which processes are to begin.
+pub fn parse_work_dir(text: &str) -> Result<String, GrammarError> {
+    if is_work_dir(text) {
+        return Ok(text.to_owned());
+    }
+    let expected = "an absolute path without .., and none below /proc";
+    Err(GrammarError::new("container working directory", text, expected))
+}
+
 /// A container that outlives its step, so that later steps find what earlier ones wrote. Read only as what
 /// [`ContainerName::parse`] takes: it names a folder of root's.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -387,6 +401,18 @@ mod tests {
             ContainerPorts::new(over).expect_err("too many").to_string(),
             "invalid ports of a container \"65 ports\": expected at most 64, each above 0"
         );
+    }
+
+    #[test]
+    fn working_directory_is_an_absolute_path_and_none_of_the_runtimes_own() {
+        for good in ["/", "/data", "/data/./src", "/process", "/data/proc"] {
+            assert_eq!(parse_work_dir(good).as_deref(), Ok(good));
+        }
+        for bad in ["src", "./src", "/data/../etc", "/proc", "/proc/self/fd/7", "//./proc/1"] {
+            let said = parse_work_dir(bad).expect_err(bad).to_string();
+            let start = format!("invalid container working directory \"{bad}\": expected ");
+            assert!(said.starts_with(&start), "{said}");
+        }
     }
 
     #[test]

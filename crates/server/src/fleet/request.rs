@@ -166,7 +166,9 @@ impl<'a> Sealer<'a> {
         let missing = |what: &str| refused(format!("host {name}: expected {what}"));
         let user = host.user.as_deref().ok_or_else(|| missing("`user`, to log in with"))?;
         let key = host.private_key.as_deref();
-        let key = key.ok_or_else(|| missing("`ssh_key` with the private key"))?;
+        let key = key.ok_or_else(|| {
+            missing("`ssh_key` with the private key, which `identity_file` brings")
+        })?;
         Ok(FleetHost {
             id: clock::random::<16>().iter().map(|byte| format!("{byte:02x}")).collect(),
             login: self.login(name, host.port, user, key)?,

@@ -32,6 +32,13 @@ const CONF_FILES: [&str; 6] = [
     "sluice.toml",
 ];
 
+/// Files of a site's Slurm that are not read, and what there is in their place.
+const NOT_READ: [(&str, &str); 3] = [
+    ("oci.conf", "`[containers]` of sluice.toml names the runtime and its settings"),
+    ("plugstack.conf", "there are no SPANK plugins; the options of Pyxis are there without it"),
+    ("acct_gather.conf", "energy and usage are read without plugins"),
+];
+
 #[derive(Args)]
 pub struct CheckArgs {
     /// Batch scripts, folders with slurm.conf or its files, or .dstack.yml files
@@ -140,6 +147,8 @@ fn slurm_conf(dir: &Path, findings: &mut Findings) {
         Err(errors) => findings.errors = errors.iter().map(ToString::to_string).collect(),
     }
     let line = |line: String| format!("{}/{line}", dir.display());
+    let there = NOT_READ.iter().filter(|(name, _)| dir.join(name).exists());
+    findings.notices.extend(there.map(|(name, why)| line(format!("{name}: is not read: {why}"))));
     match projects_file::read(dir) {
         Ok(None) => {}
         Ok(Some(file)) => {

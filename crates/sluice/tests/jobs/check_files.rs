@@ -174,6 +174,24 @@ fn config_yml_beside_slurm_conf_is_checked_with_it() {
     assert!(!good && said.contains(line), "{said}");
 }
 
+#[test]
+fn files_of_slurms_plugins_are_named_as_not_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let conf = "ClusterName=test\nNodeName=node1 CPUs=8 RealMemory=4000\n\
+                PartitionName=main Nodes=node1 Default=YES State=UP\n";
+    std::fs::write(dir.path().join("slurm.conf"), conf).unwrap();
+    let (said, good) = check(dir.path(), &["."]);
+    assert!(good && !said.contains("is not read"), "{said}");
+    for name in ["oci.conf", "plugstack.conf"] {
+        std::fs::write(dir.path().join(name), "anything\n").unwrap();
+    }
+    let (said, good) = check(dir.path(), &["."]);
+    assert!(good && said.matches(": is not read: ").count() == 2, "{said}");
+    for line in ["./oci.conf: is not read: ", "./plugstack.conf: is not read: "] {
+        assert!(said.contains(line), "{said}");
+    }
+}
+
 /// The files that people bring along: theirs are present only where the project is developed.
 fn brought_along() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");

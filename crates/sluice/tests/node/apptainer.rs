@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 const PLAYED: &str = r#"#!/bin/bash
 say() { (IFS=' '; echo "$*" >> FOLDER/record); }
 say "called $*"
-say "as $(id -u) $(ulimit -f) greeting=$APPTAINERENV_GREETING path=$APPTAINERENV_APPEND_PATH state=$SLUICE_STATE"
+say "as $(id -u) $(ulimit -f) greeting=$APPTAINERENV_GREETING binds=$APPTAINER_BIND path=$APPTAINERENV_APPEND_PATH state=$SLUICE_STATE"
 shift 2
 script=
 while [[ $1 == --* ]]; do
@@ -21,6 +21,7 @@ while [[ $1 == --* ]]; do
     shift
 done
 [ -e "$1" ] || { echo "FATAL: could not open image $1" >&2; exit 255; }
+export APPTAINER_CONTAINER=$1 APPTAINER_BIND=/run/sluice/script
 shift
 words=()
 for word in "$@"; do [ "$word" = /run/sluice/script ] && word=$script; words+=("$word"); done
@@ -84,16 +85,16 @@ fn root_apptainer_gets_the_command_line_that_the_flags_mean() {
     }
     assert!(!called[0].contains("/nowhere"), "what the site names and the node lacks");
     let state = format!("state={}/socket", state.display());
-    let own = format!("{uid} 500 greeting=hi path=/run/sluice/bin {state}");
+    let own = format!("{uid} 500 greeting=hi binds= path=/run/sluice/bin {state}");
     assert_eq!(settings, [own.clone(), own]);
 
-    let line = "srun --container=./tool.sif --container-remap-root --no-container-mount-home --container-readonly \
+    let line = "APPTAINER_BIND=/mine srun --container=./tool.sif --container-remap-root --no-container-mount-home --container-readonly \
                 --container-entrypoint --container-workdir=/tmp pwd";
     assert_eq!(cluster.shell_as(USER, line).ok(), "/tmp\n");
     let (called, settings) = take_record(&cluster);
     let start = "--quiet run --no-home --fakeroot --pwd /tmp --bind ";
     assert!(called.len() == 1 && called[0].starts_with(start), "{called:?}");
-    assert!(settings[0].contains(" greeting= "), "{settings:?}");
+    assert!(settings[0].contains(" greeting= binds=/mine "), "{settings:?}");
     assert_nothing_is_left(&cluster);
 }
 
@@ -105,8 +106,10 @@ fn root_apptainer_runs_a_batch_script_and_what_it_cannot_do_is_an_oci_runtimes()
         cluster.submit_as(USER, "-o out --container=./tool.sif --wrap 'echo ran; srun echo step'");
     assert_eq!(cluster.await_end(job), "COMPLETED|0:0", "{}", cluster.read("out"));
     assert_eq!(cluster.read("out"), "ran\nstep\n");
-    let (called, _) = take_record(&cluster);
+    let (called, settings) = take_record(&cluster);
     assert_eq!(called.len(), 2, "the script and its step: {called:?}");
+    // What is mounted for the script has places that the node does not have.
+    assert!(settings.iter().all(|one| one.contains(" binds= ")), "{settings:?}");
     let missing = cluster.shell_as(USER, "srun --container=./missing.sif true");
     assert!(
         missing.code != 0 && missing.stderr.contains("could not open image"),

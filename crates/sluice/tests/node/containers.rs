@@ -136,7 +136,8 @@ fn root_a_batch_script_and_its_steps_run_in_its_container_on_a_node_as_it_is() {
 fn script_and_steps_in_a_container(cluster: &Cluster) {
     cluster.write("program", "echo from $1: $(cat /etc/release)");
     let script = "#!/bin/sh\ncat /etc/release\npwd\nsh program script\nsrun sh program step\n\
-                  srun --container=none cat /etc/hostname > host\nsqueue -h -o %A\necho $SLURM_CONTAINER\n";
+                  srun --container=none cat /etc/hostname > host\n\
+                  srun --container-mounts=/etc/hostname:/shown cat /shown /etc/release > shown\nsqueue -h -o %A\necho $SLURM_CONTAINER\n";
     cluster.write("job.sh", script);
     let rootfs = cluster.path("work/rootfs");
     let job =
@@ -150,6 +151,13 @@ fn script_and_steps_in_a_container(cluster: &Cluster) {
     assert_eq!(cluster.read("out"), expected);
     let node = std::fs::read_to_string("/etc/hostname").unwrap_or_default();
     assert_eq!(cluster.read("host"), node, "a step may stay outside");
+    let with_flags = format!("{node}made on the spot\n");
+    assert_eq!(cluster.read("shown"), with_flags, "one with options has the job's image");
+    // A path is that of the job, wherever its script has gone.
+    let elsewhere = "cd /opt; srun cat /etc/release";
+    let moved = cluster.submit(&["-o", "moved", "--container=./rootfs", "--wrap", elsewhere]);
+    assert_eq!(cluster.await_end(moved), "COMPLETED|0:0", "{}", cluster.read("moved"));
+    assert_eq!(cluster.read("moved"), "made on the spot\n");
     for listing in ["sacct -nXP -o container -j", "squeue -h -t all -O container:300 -j"] {
         let shown = cluster.shell(&format!("{listing} {job}")).ok();
         assert_eq!(shown.trim(), rootfs.display().to_string(), "{listing}");
@@ -243,6 +251,10 @@ fn root_bad_containers_are_one_line_and_leave_nothing() {
         ("--container-image=127.0.0.1:1/no/such:1 true".to_owned(), "127.0.0.1:1"),
         (format!("--container={root} --container-mounts=x:/x true"), "invalid container mount"),
         (format!("--container={root} --container-name=a/b true"), "invalid container name"),
+        (
+            format!("--container={root} --container-workdir=src true"),
+            "invalid container working directory \"src\": expected an absolute path",
+        ),
         ("--container-mounts=/tmp:/x true".to_owned(), "the container has no image"),
     ];
     for (options, expected) in table {
@@ -500,6 +512,14 @@ fn root_a_sif_that_apptainer_built_runs_and_a_folder_has_its_variables() {
     let line = format!("srun -J lab --container={} sh -c 'echo $TOOL; exit 5'", rootfs.display());
     let said = cluster.shell_as(USER, &line);
     assert_eq!((said.code, said.stdout.as_str()), (5, "of lab\n"), "{}", said.stderr);
+    // What Apptainer runs by itself is the entrypoint.
+    let script = cluster.path("work/rootfs/.singularity.d/runscript");
+    std::fs::write(&script, "#!/bin/sh\necho runscript\nexec \"$@\"\n").expect("written");
+    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&script, executable).expect("a mode");
+    let said = cluster
+        .shell_as(USER, &line.replace("--container=", "--container-entrypoint --container="));
+    assert_eq!((said.code, said.stdout.as_str()), (5, "runscript\nof lab\n"), "{}", said.stderr);
     assert_nothing_is_left(&cluster);
 }
 

@@ -164,7 +164,7 @@ fn root_enroots_containers_are_kept_by_name_joined_saved_and_removed() {
         run --container-image=alpine --container-name=n:create sh -c 'echo first'\n\
         run --container-name=n sh -c 'echo again; echo > started; until [ -e go ]; do sleep 0.05; done' &\n\
         until [ -e started ]; do sleep 0.05; done\n\
-        run --container-name=n:exec sh -c 'echo joined $SLURM_STEP_ID > joined'; echo > go; wait\n\
+        run --container-name=n:exec --container-mounts=/etc:/x sh -c 'echo joined $SLURM_STEP_ID > joined'; echo > go; wait\n\
         run --container-image=alpine --container-name=n:create true; echo create $?\n\
         run --container-name=n:exec true; echo exec $?\n\
         run --container-name=n --container-save=saved.sqsh true\n\
@@ -177,9 +177,11 @@ fn root_enroots_containers_are_kept_by_name_joined_saved_and_removed() {
     let text = cluster.read("out");
     let said: Vec<&str> = text
         .lines()
-        .filter(|line| !line.starts_with("srun: ") && !line.ends_with("importing"))
+        .filter(|line| !line.starts_with("srun: ") && !line.starts_with("sluice: "))
         .collect();
     assert_eq!(said, ["first", "again", "create 1", "exec 1", "missing 1"], "{text}");
+    let without = "sluice: container n runs already, without the mount /etc:/x\n";
+    assert!(text.contains(without), "{text}");
     assert!(text.contains("enroot import: [ERROR] no such image"), "{text}");
     let name = format!("pyxis_{job}_n");
     assert_eq!(

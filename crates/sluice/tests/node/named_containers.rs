@@ -23,20 +23,24 @@ run n:exec true; echo exec $?
 run n:no_exec sh -c 'cat /kept'
 run n -n2 sh -c 'echo > /ready-$SLURM_PROCID; until [ -e /go ]; do sleep 0.05; done; echo waited' &
 until run n:exec sh -c '[ -e /ready-0 ] && [ -e /ready-1 ]' 2>/dev/null; do sleep 0.1; done
+run n:exec --container-mounts=/etc:/elsewhere sh -c '[ -e /elsewhere ] || echo as it was made'
 run n:no_exec true; echo no_exec $?
 run n:exec sh -c 'echo > /go'
 wait"#;
     let text = cluster.run_script(&["-n4"], &script);
-    let of_step = |line: &&str| !line.starts_with("srun: ");
+    let of_step = |line: &&str| !line.starts_with("srun: ") && !line.starts_with("sluice: ");
     let said: Vec<&str> = text.lines().filter(of_step).collect();
-    let (mut expected, waited) =
-        (vec!["first", "create 1", "exec 1", "first", "no_exec 1"], vec!["waited"; 2]);
+    let (mut expected, waited) = (
+        vec!["first", "create 1", "exec 1", "first", "as it was made", "no_exec 1"],
+        vec!["waited"; 2],
+    );
     expected.extend(waited);
     assert_eq!(said, expected, "{text}");
     for why in [
         "container n is there already: expected none, because of :create",
         "container n does not run: expected a running one, because of :exec",
         "container n runs: expected one that does not, because of :no_exec",
+        "sluice: container n runs already, without the mount /etc:/elsewhere",
     ] {
         assert!(text.contains(why), "{why}: {text}");
     }

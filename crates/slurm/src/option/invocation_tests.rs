@@ -232,7 +232,7 @@ fn every_submission_option_changes_something() {
         OptionKey::SendLibs => "yes",
         OptionKey::NoKill => "set",
         OptionKey::AccelBind => "g",
-        OptionKey::ContainerMounts => "/data",
+        OptionKey::ContainerMounts | OptionKey::ContainerWorkdir => "/data",
         OptionKey::Secret => "token",
         OptionKey::Volume => "data:/data",
         OptionKey::TresBind => "gres/gpu:closest",

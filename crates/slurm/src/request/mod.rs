@@ -17,6 +17,7 @@ use crate::option::value::MAIL_ALL;
 use crate::option::{Command, JobOptions, OptionError, OptionKey, table};
 use crate::words::refusal;
 use model::bounds;
+use model::container::{Container, NO_CONTAINER};
 use model::interpolation::Reference;
 use model::mail::{Mail, MailType};
 use model::principal::Principal;
@@ -270,11 +271,16 @@ fn launch(kind: LaunchKind, options: &JobOptions, submitter: &Submitter) -> Laun
         rlimits: propagated(options, submitter).into(),
         rlimits_asked: options.propagate.is_some(),
         sample_s: options.untyped.get(&OptionKey::AcctgFreq).and_then(|text| sample_s(text)),
-        // The script of a batch job runs in it; of an allocation, each `srun` brings its own.
-        container: options.container.clone().filter(|_| kind == LaunchKind::Batch).map(Box::new),
+        container: container(kind, options).map(Box::new),
         service: None,
         port_forwards: None,
     }
+}
+
+/// The container that the script of a batch job runs in; of an allocation, each `srun` brings its own.
+fn container(kind: LaunchKind, options: &JobOptions) -> Option<Container> {
+    let is_none = |one: &Container| one.image.as_deref() == Some(NO_CONTAINER);
+    options.container.clone().filter(|one| kind == LaunchKind::Batch && !is_none(one))
 }
 
 /// Whether [`Submitter::login`] is read: `--export` does not pass the caller's whole environment on.

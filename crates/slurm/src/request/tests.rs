@@ -264,6 +264,19 @@ fn the_submitters_folder_umask_and_host_are_submitted() {
 }
 
 #[test]
+fn batch_job_has_the_container_that_it_names_and_with_none_it_has_none() {
+    let container = |args: &[&str]| {
+        let draft = sbatch(&[args, &["--wrap", "true"]].concat());
+        draft.submission.spec.launch.container.clone()
+    };
+    let named = container(&["--container=alpine"]).expect("a container");
+    assert_eq!(named.image.as_deref(), Some("alpine"));
+    assert_eq!(container(&[]), None);
+    // Over a variable of the environment, or a line of the script.
+    assert_eq!(container(&["--container=alpine", "--container=none"]), None);
+}
+
+#[test]
 fn a_batch_job_is_requeued_unless_told_otherwise_and_an_allocation_never() {
     assert!(sbatch(&["--wrap", "true"]).submission.spec.requeue);
     assert!(!sbatch(&["--no-requeue", "--wrap", "true"]).submission.spec.requeue);

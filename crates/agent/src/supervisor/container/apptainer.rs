@@ -14,6 +14,10 @@ const NAME: &str = "Apptainer";
 /// The start of variables that are set inside, whatever the image says: of Singularity, and of Apptainer.
 const SINGULARITY: &str = "singularity";
 const PREFIXES: [&str; 2] = ["SINGULARITYENV_", "APPTAINERENV_"];
+/// Variables that a program finds in a container of theirs: the image, and the places of what is mounted there. A step of such a
+/// program would have these places mounted again, from a node that does not have them.
+const OF_CONTAINER: [&str; 2] = ["SINGULARITY_CONTAINER", "APPTAINER_CONTAINER"];
+const BINDS: [&str; 2] = ["SINGULARITY_BIND", "APPTAINER_BIND"];
 /// AMD's compute driver.
 const AMD_COMPUTE: &str = "/dev/kfd";
 
@@ -51,7 +55,7 @@ impl ApptainerProcess {
         environment: &[CString],
         rlimits: Vec<(String, u64, u64)>,
     ) -> Result<ApptainerProcess, ContainerError> {
-        let image = Path::new(spec.work_dir).join(image);
+        let image = Path::new(spec.image_dir).join(image);
         let image = image.to_str().ok_or("the image's path is no text")?.to_owned();
         let made = users_program::make_own_folder(spec, NAME)?;
         let mounts = users_program::mounts(spec, environment, &made, NAME)?;
@@ -119,8 +123,12 @@ impl ApptainerProcess {
         let state = users_program::socket_folder_of(job);
         let is_shown = |folder: &String| self.mounts.iter().any(|mount| mount.source == *folder);
         set.extend(state.filter(is_shown).map(|folder| ("SLUICE_STATE".to_owned(), folder)));
-        let is_kept =
-            |entry: &&CString| !set.iter().any(|(name, _)| name_of(entry) == Some(name.as_str()));
+        let is_inside = job.iter().filter_map(name_of).any(|name| OF_CONTAINER.contains(&name));
+        let is_kept = |entry: &&CString| {
+            let is_set = |name: &str| set.iter().any(|(one, _)| one == name);
+            let is_of_outer = |name: &str| is_inside && BINDS.contains(&name);
+            name_of(entry).is_none_or(|name| !is_set(name) && !is_of_outer(name))
+        };
         let mut all: Vec<CString> = job.iter().filter(is_kept).cloned().collect();
         for (name, value) in &set {
             all.push(CString::new(format!("{name}={value}")).map_err(|_| Errno::EINVAL)?);

@@ -77,6 +77,9 @@ pub(super) struct Assembled {
     /// The image that its files lie above.
     #[serde(default)]
     pub image: Option<String>,
+    /// What the step that made it asked to have mounted; `None` where an earlier agent has made it.
+    #[serde(default)]
+    pub mounts: Option<Vec<Mount>>,
     /// Its network, where it has made one.
     #[serde(default)]
     pub network: Option<ContainerNetwork>,
@@ -202,6 +205,7 @@ pub(super) fn assemble(
         step: spec.step.clone(),
         has_driver,
         image,
+        mounts: Some(spec.request.mounts.clone()),
         network,
         privileged,
         of_folder,

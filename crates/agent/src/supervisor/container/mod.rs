@@ -60,7 +60,7 @@ pub(crate) use leftovers::{
     begin_removal, folders_of_others, holder_of, on_process_ended, oom_kills, remove,
     remove_leftovers,
 };
-use model::container::{ContainerName, ContainerNetwork, ContainerUser, Join};
+use model::container::{ContainerName, ContainerNetwork, ContainerUser, Join, Mount};
 use model::site::ContainerSite;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg, OFlag, open};
@@ -260,6 +260,7 @@ pub(crate) fn enter(
     let assembled = match there {
         Some(running) if is_running => {
             check_user(spec, &running)?;
+            tell_missing_mounts(spec, running.mounts.as_deref(), progress);
             running.holder.join_network()?;
             running.holder.join_mounts()?;
             running
@@ -336,6 +337,24 @@ fn check_user(spec: &ContainerSpec, running: &Assembled) -> Result<(), String> {
             "container {name} runs without root inside: expected no --container-remap-root of a step that joins it"
         )),
         _ => Ok(()),
+    }
+}
+
+/// Mounts are made with their container: a step that joins one that runs is told which of its own it does not have. `there` are
+/// those of the step that made it.
+fn tell_missing_mounts(
+    spec: &ContainerSpec,
+    there: Option<&[Mount]>,
+    progress: &mut (dyn FnMut(&str) + Send),
+) {
+    // Once for all tasks of a step on a node.
+    let (Some(named), Some(there), 0) = (&spec.request.name, there, spec.process) else { return };
+    let name = &named.name;
+    for missing in spec.request.mounts.iter().filter(|mount| !there.contains(mount)) {
+        let Mount { source, target, .. } = missing;
+        progress(&format!(
+            "sluice: container {name} runs already, without the mount {source}:{target}"
+        ));
     }
 }
 

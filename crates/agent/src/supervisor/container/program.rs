@@ -11,7 +11,7 @@ use crate::supervisor::process::credentials::as_user;
 use crate::supervisor::process::path_variable::first_in_path;
 use crate::supervisor::workspace::resolve;
 use image::ImageConfig;
-use model::container::{ContainerUser, is_plain_path};
+use model::container::{ContainerUser, is_work_dir};
 use model::os_text;
 use model::search_path::SYSTEM_PATH;
 use nix::dir::Dir;
@@ -168,6 +168,11 @@ impl<'a> Inside<'a> {
         }
         let entrypoint = settings.entrypoint.iter().filter(|_| spec.request.entrypoint);
         let mut all: Vec<String> = entrypoint.cloned().map(os_text::from_text).collect();
+        let has_run_script =
+            || self.rights(spec.user).open(self.root, RUN_SCRIPT, OFlag::O_PATH).is_ok();
+        if spec.request.entrypoint && all.is_empty() && has_run_script() {
+            all.push(RUN_SCRIPT.to_owned());
+        }
         match (&spec.script, argv.split_first()) {
             (Some(_), Some((_, rest))) => {
                 all.push(SCRIPT.to_owned());
@@ -224,8 +229,8 @@ impl<'a> Inside<'a> {
             path.to_owned()
         };
         let image = Some(self.settings.working_dir.as_str()).filter(|path| !path.is_empty());
-        // A folder of `/proc` would be one of the runtime's own.
-        let is_good = |path: &&str| is_plain_path(path) && !Path::new(path).starts_with("/proc");
+        // An image may say anything; what a user asks for was read as a good one.
+        let is_good = |path: &&str| is_work_dir(path);
         let image = image.filter(is_good);
         if let Some(asked) = spec.request.work_dir.as_deref() {
             return made(Some(asked).filter(is_good).unwrap_or("/"));

@@ -88,7 +88,7 @@ pub(super) fn find(
     let mut source: Source = name.parse().map_err(|e: image::Error| e.to_string())?;
     let mut opened = None;
     if let Source::Path { path, .. } = &mut source {
-        let joined = Path::new(spec.work_dir).join(&*path);
+        let joined = Path::new(spec.image_dir).join(&*path);
         // Both are text, which may stand for other bytes.
         *path = PathBuf::from(os_text::to_os(&joined.to_string_lossy()).into_owned());
         let found = as_user(spec.user, || open_path(path)).map_err(|e| e.to_string())?;

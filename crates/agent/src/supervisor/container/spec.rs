@@ -53,6 +53,8 @@ pub(crate) struct ContainerSpec<'a> {
     /// What is placed inside before the script runs.
     pub workspace: Option<&'a RunWorkspace>,
     pub work_dir: &'a str,
+    /// Where a path that names its image begins, unless it begins at the root.
+    pub image_dir: &'a str,
     pub scratch: Option<&'a str>,
     pub run_files: Option<&'a str>,
     /// Bytes of memory that the job has.
@@ -119,6 +121,7 @@ impl<'a> ContainerSpec<'a> {
             folder_variables: &[],
             workspace: None,
             work_dir: "/",
+            image_dir: &record.launch.work_dir,
             scratch: job.folders.scratch_path(),
             run_files: job.folders.run_files_path(),
             memory: record.limits.memory.map(|bytes| bytes.0),

@@ -2,6 +2,7 @@
 //! step ends after it, and fails if it fails.
 
 use super::Step;
+use super::step_container::StepContainer;
 use crate::supervisor::container::{ContainerSpec, SAVE, remove_partial, save_path};
 use crate::supervisor::job_context::JobContext;
 use crate::supervisor::process::binding::ProcessBinding;
@@ -50,9 +51,9 @@ impl Step {
     /// Starts the process if the step asks for it.
     pub(super) fn start_saver(&mut self, job: JobContext) -> Result<(), String> {
         let own = self.order.launch.container.as_deref();
-        let Some((request, path)) = own.and_then(|own| Some((own, own.save.as_deref()?))) else {
-            return Ok(());
-        };
+        let Some(path) = own.and_then(|own| own.save.as_deref()) else { return Ok(()) };
+        let chosen = StepContainer::of(job.record, &self.order.launch)
+            .ok_or("cannot save the container: the step has none")?;
         let failed = |e: nix::errno::Errno| format!("cannot save the container: {}", e.desc());
         let (record, launch) = (job.record, &self.order.launch);
         let user = &record.launch.user;
@@ -61,13 +62,14 @@ impl Step {
         let (begun, begin) = pipe(user).map_err(failed)?;
         let (words, said) = pipe(user).map_err(failed)?;
         set_nonblocking(&words).map_err(failed)?;
-        let (step, auth) = (self.order.step.to_string(), launch.registry_auth.as_ref());
+        let (step, request) = (self.order.step.to_string(), &*chosen.request);
         let container = ContainerSpec {
             process: PROCESS,
             work_dir: &launch.work_dir,
+            image_dir: chosen.image_dir,
             umask: launch.umask,
             save: Some(path),
-            ..ContainerSpec::of_job(job, request, &step, group, auth)?
+            ..ContainerSpec::of_job(job, request, &step, group, chosen.auth)?
         };
         let spec = ProcessSpec {
             user,

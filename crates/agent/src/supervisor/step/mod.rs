@@ -10,6 +10,7 @@ pub(super) mod input;
 mod limits;
 pub(super) mod listener;
 mod start;
+mod step_container;
 pub(super) mod task;
 mod task_epilog;
 mod usage;

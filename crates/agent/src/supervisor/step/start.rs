@@ -11,10 +11,10 @@ use crate::supervisor::process::environment::{file_name, merge_environment, proc
 use crate::supervisor::process::path_variable::first_in_path;
 use crate::supervisor::process::spawn::{Argv0, ProcessSpec, Stream, spawn};
 use crate::supervisor::step::limits::step_limits;
+use crate::supervisor::step::step_container::StepContainer;
 use crate::supervisor::step::task::{Task, TaskStreams};
 use crate::wall_clock;
 use model::binding::NodeBindings;
-use model::container::NO_CONTAINER;
 use model::run::ExitStatus;
 use wire::step::{StepInput, StepMessage};
 
@@ -150,23 +150,20 @@ impl Step {
         let site = record.site.task_prolog.clone().map(|p| (p, words.task_prolog_failed.as_str()));
         let own = launch.task_prolog.clone().map(|p| (p, words.own_prolog_failed.as_str()));
         let prologs = site.into_iter().chain(own).collect();
-        // A step runs in its job's container unless it names its own.
-        let (container, auth) = match &launch.container {
-            Some(own) => (Some(&**own), launch.registry_auth.as_ref()),
-            None => (record.launch.container.as_deref(), record.launch.registry_auth.as_ref()),
-        };
-        let container = container.filter(|request| request.image.as_deref() != Some(NO_CONTAINER));
+        let chosen = StepContainer::of(record, launch);
         let argv = match launch.program_of_ours() {
-            Some(own) => own_program(own.verb(), container.is_some())?,
+            Some(own) => own_program(own.verb(), chosen.is_some())?,
             None => program.unwrap_or(&launch.argv).clone(),
         };
-        let container = container.map(|request| {
+        let container = chosen.as_ref().map(|chosen| {
+            let (request, auth) = (&*chosen.request, chosen.auth);
             let of_job = ContainerSpec::of_job(job, request, &step, group, auth)?;
             let script = launch.joins_script.then(|| running_script(job.dir)).flatten();
             Ok::<_, String>(ContainerSpec {
                 folder: script.unwrap_or_else(|| of_job.folder.clone()),
                 process: local_rank,
                 work_dir: &launch.work_dir,
+                image_dir: chosen.image_dir,
                 umask: launch.umask,
                 terminal,
                 devices: record.limits.devices.as_ref().map(|devices| match &self.order.share {

@@ -65,10 +65,11 @@ pub fn configuration(options: &JobOptions, settings: &[Setting], text: &str) -> 
     if let Some(nodes) = options.nodes {
         add(format!("nodes: {nodes}"));
     }
-    if let Some(image) = options.container.as_ref().and_then(|container| container.image.as_ref()) {
+    if let Some(image) = options.container.as_ref().and_then(|container| container.image_name()) {
         add(format!("image: {}", quoted(image)));
     }
-    let has_image = options.container.as_ref().is_some_and(|container| container.image.is_some());
+    let has_image =
+        options.container.as_ref().is_some_and(|container| container.image_name().is_some());
     interpreter(text, has_image).into_iter().for_each(&mut add);
     let is_multi_node = options.nodes.is_some_and(|nodes| nodes.max != Some(1));
     if is_multi_node {

@@ -106,7 +106,7 @@ fn overrides(given: &JobOptions) -> Result<Vec<Override>, String> {
             add(path, json!(text));
         }
     }
-    if let Some(image) = given.container.as_ref().and_then(|container| container.image.as_ref()) {
+    if let Some(image) = given.container.as_ref().and_then(|container| container.image_name()) {
         add(&["image"], json!(image));
     }
     if !given.partitions.is_empty() {

@@ -10,7 +10,7 @@ use crate::option::signal;
 use crate::option::table::{self, Verdict};
 use crate::option::value::context::{self, ValueContext};
 use crate::option::value::{self, cpu_bind, cpu_freq, node_count, number_from, word_lists};
-use model::container::{Container, ContainerName, ContainerUser, Mount, Variables};
+use model::container::{Container, ContainerName, ContainerUser, Mount, Variables, parse_work_dir};
 use model::grammar::GrammarError;
 use model::secret::SecretVariable;
 use model::volume::VolumeUse;
@@ -269,7 +269,10 @@ impl Setter<'_> {
             K::ContainerRemapRoot => container.user = as_root(true),
             K::NoContainerRemapRoot => container.user = as_root(false),
             K::ContainerSave => container.save = given(),
-            K::ContainerWorkdir => container.work_dir = given(),
+            K::ContainerWorkdir => {
+                let folder = given().map(|folder| parse_work_dir(&folder)).transpose();
+                container.work_dir = folder.map_err(wrong)?;
+            }
             _ => {
                 self.options.container = Some(container).filter(|one| *one != Container::default());
                 return Ok(false);

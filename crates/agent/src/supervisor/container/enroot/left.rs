@@ -1,6 +1,7 @@
 //! Removes the containers that Enroot has of an attempt, when the job has ended.
 
 use crate::supervisor::process::credentials::become_user;
+use model::container::Mount;
 use model::search_path::SYSTEM_PATH;
 use nix::sys::prctl::set_no_new_privs;
 use serde::{Deserialize, Serialize};
@@ -39,10 +40,20 @@ pub(super) struct Left {
     places: Vec<(String, String)>,
     /// The step that made it.
     pub step: String,
+    /// What that step asked to have mounted; `None` where an earlier agent has made it.
+    #[serde(default)]
+    pub mounts: Option<Vec<Mount>>,
 }
 
 impl Left {
-    pub fn new(program: &Path, name: &str, step: &str, user: &UserIds, job: &[CString]) -> Left {
+    pub fn new(
+        program: &Path,
+        name: &str,
+        step: &str,
+        mounts: &[Mount],
+        user: &UserIds,
+        job: &[CString],
+    ) -> Left {
         let place = |entry: &CString| {
             let (name, value) = entry.to_str().ok()?.split_once('=')?;
             PLACES.contains(&name).then(|| (name.to_owned(), value.to_owned()))
@@ -53,6 +64,7 @@ impl Left {
             user: user.clone(),
             places: job.iter().filter_map(place).collect(),
             step: step.to_owned(),
+            mounts: Some(mounts.to_vec()),
         }
     }
 
@@ -128,7 +140,7 @@ mod tests {
         let user = UserIds { name: "kim".into(), uid: own.0, gid: own.1, groups: Vec::new() };
         let job = [c"HOME=/home/kim", c"ENROOT_LIBRARY_PATH=/its", c"BASH_ENV=/its"];
         let job: Vec<CString> = job.into_iter().map(Into::into).collect();
-        Left::new(&program, "pyxis_7.0", "0", &user, &job).write(&container).expect("written");
+        Left::new(&program, "pyxis_7.0", "0", &[], &user, &job).write(&container).expect("written");
         assert!(!remove(&node.path().join("attempt")), "no Enroot");
         let said = node.path().join("said");
         let text = format!(

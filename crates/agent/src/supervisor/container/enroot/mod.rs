@@ -9,7 +9,7 @@ mod words;
 
 use super::save::{SaveTarget, save_when_told};
 use super::users_program::{self, UsersProcess, name_of, wins, write_as_user};
-use super::{ContainerError, ContainerSpec, check_name};
+use super::{ContainerError, ContainerSpec, check_name, tell_missing_mounts};
 use crate::supervisor::process::credentials::as_user;
 use image::{Reference, Source};
 use left::Left;
@@ -252,6 +252,9 @@ impl Call<'_> {
             check_name(name, there.is_some(), joined.is_some())?;
         }
         if let Some(there) = there {
+            if joined.is_some() {
+                tell_missing_mounts(spec, there.mounts.as_deref(), progress);
+            }
             return Ok((there.name, joined));
         }
         let job = spec.folder.parent().and_then(Path::file_name).and_then(OsStr::to_str);
@@ -260,7 +263,8 @@ impl Call<'_> {
         let named = spec.request.name.as_ref().map(|named| named.name.as_str());
         let name = words::container_name(job, &spec.step, named);
         // Before there is anything to remove.
-        let left = Left::new(self.program, &name, &spec.step, spec.user, self.environment);
+        let (step, mounts) = (&spec.step, &spec.request.mounts);
+        let left = Left::new(self.program, &name, step, mounts, spec.user, self.environment);
         left.write(&spec.folder)?;
         self.create(&name, image, spec, made, progress).inspect_err(|_| {
             let _ = self.run(&["remove", "--force", &name], &[]);
@@ -282,7 +286,7 @@ impl Call<'_> {
             EnrootImage::OfContainer => {
                 return Err("the container has no image: expected --container-image".into());
             }
-            EnrootImage::File(path) => Path::new(spec.work_dir).join(path),
+            EnrootImage::File(path) => Path::new(spec.image_dir).join(path),
             EnrootImage::Registry(reference) => {
                 progress(&format!("sluice: image {reference}: importing"));
                 self.import(reference, spec, made, &imported)?;
