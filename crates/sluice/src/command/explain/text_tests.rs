@@ -173,6 +173,10 @@ fn machine_that_is_made_or_not_is_explained() {
         ),
         (MachineAnswer::Coming, "A machine that is on its way has room for it."),
         (
+            MachineAnswer::Bound,
+            "No machine is made for it: it names its nodes or a reservation, or is part of a heterogeneous job.",
+        ),
+        (
             MachineAnswer::NoOffer,
             "No machine is made for it: no source of its partitions offers one that could hold it.",
         ),

@@ -213,6 +213,9 @@ fn machine_lines(answer: &MachineAnswer) -> Vec<String> {
             none("one that was made for it has joined, and it does not start there")
         }
         MachineAnswer::ReuseOnly => none("its `creation_policy` is `reuse`"),
+        MachineAnswer::Bound => {
+            none("it names its nodes or a reservation, or is part of a heterogeneous job")
+        }
         MachineAnswer::NoOffer => none("no source of its partitions offers one that could hold it"),
         MachineAnswer::HeldBack(holds) => holds
             .iter()
