@@ -442,6 +442,10 @@ fn other_types_are_read_and_refused_at_apply() {
             "4:46: `model.chat_template`: is not applied here",
         ),
         (
+            "type: service\nport: 80\ncommands: [x]\nmodel: {name: m, format: ollama}\n",
+            "4:26: `model.format`: invalid \"ollama\": expected one of openai, tgi",
+        ),
+        (
             "type: service\nport: 80\ncommands: [x]\nreplicas: 0\n",
             "4:11: `replicas`: expected a number from 1 to 1000",
         ),
