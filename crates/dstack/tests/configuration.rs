@@ -446,6 +446,10 @@ fn other_types_are_read_and_refused_at_apply() {
             "4:46: `model.chat_template`: is not applied here",
         ),
         (
+            "type: service\nport: 80\ncommands: [x]\nmodel: {name: m, format: ollama}\n",
+            "4:26: `model.format`: invalid \"ollama\": expected one of openai, tgi",
+        ),
+        (
             "type: service\nport: 80\ncommands: [x]\nreplicas: 0\n",
             "4:11: `replicas`: expected a number from 1 to 1000",
         ),
@@ -460,6 +464,10 @@ fn other_types_are_read_and_refused_at_apply() {
         (
             "type: gateway\nbackend: aws\nregion: us\ndomain: a.b\n",
             "1:7: `type`: a gateway is a process: `sluice gateway` starts it",
+        ),
+        (
+            "type: fleet\nname: burst\nnodes: {min: 2, target: 1, max: 4}\n",
+            "3:8: `nodes`: invalid mapping: expected `min` not above `target`, and neither above",
         ),
         ("type: preset\nbase: x/y\n", "1:7: `type`: presets are made and read by dstack's own"),
         (

@@ -11,6 +11,7 @@ use model::machine::{
 use model::machine_choice::SourceRef;
 use model::month::{month_of, month_start};
 use model::node::{NodeConfig, SlotState};
+use model::partition::Partition;
 use model::price::Cost;
 use model::time::Timestamp;
 use sched::machines::{Coming, FleetPool, MachineView, Source};
@@ -92,6 +93,16 @@ impl State {
     /// The sources whose machines are dynamic nodes.
     fn open_sources(&self) -> impl Iterator<Item = &SourceConfig> {
         self.making_sources().filter(|source| source.nodes.is_empty())
+    }
+
+    /// Whether a source may make machines that would be in the partition: it has more nodes then than it has now.
+    pub fn may_grow(&self, partition: &Partition) -> bool {
+        let fleet = self.fleets.get(&partition.name);
+        let is_of_machines = fleet.is_some_and(|fleet| fleet.cloud.is_some());
+        let takes_in = |source: &SourceConfig| {
+            is_of_machines || partition.dynamic_members.admits(&source.features)
+        };
+        self.open_sources().any(takes_in)
     }
 
     /// The cheapest offer that has what a node of slurm.conf has, and is as its features say where they name a type, a region,

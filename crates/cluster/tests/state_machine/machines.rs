@@ -118,6 +118,16 @@ pub fn phase(w: &World, number: u32) -> MachinePhase {
 }
 
 #[test]
+fn partition_that_machines_are_made_for_may_grow_and_others_may_not() {
+    let w = open();
+    let grows = |name: &str| {
+        let partition = w.state.partitions.iter().find(|known| known.name == name);
+        w.state.may_grow(partition.expect("a partition"))
+    };
+    assert_eq!((grows("cloud"), grows("main")), (true, false));
+}
+
+#[test]
 fn job_that_no_node_could_hold_waits_for_a_machine_and_runs_there() {
     let mut w = open();
     let refused = w.try_submit(in_cloud().cpus(64));

@@ -3,6 +3,9 @@
 use crate::price::Cost;
 use serde::{Deserialize, Serialize};
 
+/// The part of a budget that says nothing of it, in percent, from which on a warning is logged.
+pub const WARN_PERCENT: u32 = 80;
+
 /// The budget of an account, which is also for the accounts below it. A project of dstack's language is an account.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Budget {
@@ -16,15 +19,20 @@ pub struct Budget {
 impl Budget {
     /// The part of the budget that is spent, in whole percent.
     pub fn percent(&self, spent: Cost) -> u32 {
-        if self.month == Cost::default() {
-            return 100;
-        }
-        (100.0 * spent.dollars() / self.month.dollars()).min(f64::from(u32::MAX)) as u32
+        percent_of(self.month, spent)
     }
 
     pub fn is_warned(&self, spent: Cost) -> bool {
         self.percent(spent) >= self.warn_percent
     }
+}
+
+/// The part of `most` that is spent, in whole percent. Where nothing may be spent, all is.
+pub fn percent_of(most: Cost, spent: Cost) -> u32 {
+    if most == Cost::default() {
+        return 100;
+    }
+    (100.0 * spent.dollars() / most.dollars()).min(f64::from(u32::MAX)) as u32
 }
 
 #[cfg(test)]

@@ -137,13 +137,13 @@ impl<'a> Packing<'a> {
         expected: Option<Timestamp>,
         now: Timestamp,
     ) -> Option<Option<MachineAnswer>> {
+        let feeding = self.feeding(waiting);
+        let boot = feeding.iter().map(|source| source.boot).max()?;
         let request = waiting.spec.request();
         let is_bound = !request.node_list.is_empty() || request.reservation.is_some();
         if waiting.het.is_some() || is_bound {
-            return None;
+            return Some(Some(MachineAnswer::Bound));
         }
-        let feeding = self.feeding(waiting);
-        let boot = feeding.iter().map(|source| source.boot).max()?;
         if self.there.served.contains(&waiting.job) {
             return Some(Some(MachineAnswer::Unserved));
         }

@@ -466,6 +466,19 @@ fn nothing_is_made_for_jobs_that_machines_could_not_start() {
 }
 
 #[test]
+fn job_that_names_its_nodes_is_told_that_no_machine_is_made_for_it() {
+    let node = NodeConfig::plain("own", 8, Bytes::from_gib(64));
+    let mut view = site(vec![node], [job(1).cpus(8).for_min(60)]);
+    let plan = view.plan();
+    view.carry_out(&plan);
+    view.queue.clear();
+    let named = job(2).cpus(8).asking(|request| request.node_list = vec!["own".to_owned()]);
+    let plan = made(&view.with_jobs([named, job(3).cpus(8)]), &there());
+    assert_eq!(answer(&plan, 2), Some(&MachineAnswer::Bound));
+    assert_eq!(orders(&plan), "large for 3");
+}
+
+#[test]
 fn machine_of_a_project_takes_its_jobs_alone_and_explain_says_so() {
     let source = Source { project: Some("vision".into()), ..source() };
     let machine = offer("small", 2, 1.0).node_of(source.reference(), "c0", &[]);

@@ -1,14 +1,11 @@
 //! `[[budget]]` of sluice.toml: what the jobs of an account, or of a project, may cost in a month.
 
-use model::budget::Budget;
+use model::budget::{Budget, WARN_PERCENT};
 use model::price::Cost;
 use model::printable::is_unprintable;
 use serde::Deserialize;
 
 const BUDGETS_MAX: usize = 1_000;
-
-/// The part of a budget, in percent, from which on a warning is logged.
-const WARN_PERCENT: u32 = 80;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

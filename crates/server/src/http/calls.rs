@@ -577,14 +577,16 @@ async fn submit_unlogged(
     }
 }
 
-/// The most nodes that a partition of a new job gives, where it asks for more than each of them does.
+/// The most nodes that a partition of a new job gives, where it asks for more than each of them does. One that machines are made for
+/// has as many as they are.
 fn beyond_partition(state: &State, by: &Principal, id: JobId) -> Option<PartitionBound> {
     let job = state.job(id).filter(|_| Viewer::new(state, by).partitions())?;
     let asked = job.spec.request().nodes.min;
     let names: Vec<&str> = requested::partitions(state, job).collect();
     let known = state.partitions.iter().filter(|known| names.contains(&known.name.as_str()));
     let most = |partition: &Partition| {
-        let nodes = partition.nodes.len() as u64;
+        let there = partition.nodes.len() as u64;
+        let nodes = if state.may_grow(partition) { u64::MAX } else { there };
         partition.max_nodes.map_or(nodes, |most| nodes.min(u64::from(most)))
     };
     let widest = known.max_by_key(|partition| most(partition))?;

@@ -58,7 +58,7 @@ enum Key {
 }
 
 impl Key {
-    /// The call of the source as a whole; `None` for work with one machine, whose failure is the machine's.
+    /// The call of the source as a whole; `None` for work with one machine, whose failure is kept by its token.
     fn call(&self) -> Option<&'static str> {
         match self {
             Self::Offers(_) => Some("offers"),
@@ -155,17 +155,7 @@ pub async fn run(shared: Arc<Shared>) {
     let (ended, mut ends) = mpsc::channel(64);
     let mut timer = interval(LOOK_INTERVAL);
     timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut driver = Driver {
-        shared,
-        sources: OpenSources::default(),
-        progress: HashMap::new(),
-        throttled: HashMap::new(),
-        missing: HashMap::new(),
-        strangers: HashSet::new(),
-        budgets: BudgetWarning::default(),
-        backends: SeenBackends::default(),
-        ended,
-    };
+    let mut driver = Driver::new(shared, ended);
     loop {
         driver.begin_due();
         tokio::select! {
@@ -177,15 +167,30 @@ pub async fn run(shared: Arc<Shared>) {
 }
 
 impl Driver {
+    fn new(shared: Arc<Shared>, ended: mpsc::Sender<(Key, Outcome)>) -> Self {
+        Self {
+            shared,
+            sources: OpenSources::default(),
+            progress: HashMap::new(),
+            throttled: HashMap::new(),
+            missing: HashMap::new(),
+            strangers: HashSet::new(),
+            budgets: BudgetWarning::default(),
+            backends: SeenBackends::default(),
+            ended,
+        }
+    }
+
     fn begin_due(&mut self) {
         let due = {
             let state = self.shared.read();
+            // Also of a cluster without sources: own nodes may have prices.
+            for line in self.budgets.due(&state, clock::now()) {
+                tracing::warn!("{line}");
+            }
             self.backends.forget_changed(&state, &mut self.progress);
             if !state.has_sources() {
                 return;
-            }
-            for line in self.budgets.due(&state, clock::now()) {
-                tracing::warn!("{line}");
             }
             self.due(&state)
         };
@@ -265,12 +270,14 @@ impl Driver {
         let Some(progress) = self.progress.get_mut(&key) else { return };
         progress.is_running = false;
         let now = Instant::now();
-        if let Some(call) = key.call() {
-            let failure = match &outcome {
-                Outcome::Failed(why) => Some(why.to_string()),
-                Outcome::Done | Outcome::Compared(_) | Outcome::Silent => None,
-            };
-            let statuses = &self.shared.volatile.source_statuses;
+        let failure = match &outcome {
+            Outcome::Failed(why) => Some(why.to_string()),
+            Outcome::Done | Outcome::Compared(_) | Outcome::Silent => None,
+        };
+        let statuses = &self.shared.volatile.source_statuses;
+        if let Key::Machine(token) = &key {
+            statuses.set_machine_failure(&progress.source, token, failure);
+        } else if let Some(call) = key.call() {
             statuses.set_failure(&progress.source, call, failure);
         }
         if let Outcome::Failed(why) = outcome {
@@ -520,9 +527,11 @@ async fn execute(shared: &Shared, command: Command) -> Result<(), SourceError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::TestServer;
     use model::amount::Bytes;
+    use model::budget::Budget;
     use model::machine::Offer;
-    use model::price::Price;
+    use model::price::{Cost, Price};
 
     fn offer() -> Offer {
         Offer {
@@ -568,6 +577,42 @@ mod tests {
         let order = work.map(|(failures, work)| (failures, matches!(work, Work::Delete(_))));
         assert_eq!(order, [(0, true), (0, false), (1, false), (2, true)]);
         assert!(create().is_call() && !Work::Report(MachineReport::Joined).is_call());
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn failure_with_a_machine_is_told_with_its_source_until_a_call_goes_well() {
+        let server = TestServer::without_writer();
+        let mut driver = Driver::new(server.shared.clone(), mpsc::channel(1).0);
+        let key = Key::Machine("7-0af".into());
+        let running = Progress {
+            source: "cloud".into(),
+            is_running: true,
+            is_call: true,
+            failures: 0,
+            next: Instant::now(),
+        };
+        driver.progress.insert(key.clone(), running);
+        let told = || {
+            let status = server.shared.volatile.source_statuses.of("cloud");
+            status.failure().map(str::to_owned)
+        };
+        driver.end(key.clone(), Outcome::Failed(SourceError::refused("delete cloud-7: no right")));
+        assert_eq!(told().as_deref(), Some("refused: delete cloud-7: no right"));
+        driver.end(key, Outcome::Done);
+        assert_eq!(told(), None);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn budgets_are_looked_at_where_there_is_no_source() {
+        let server = TestServer::start().await;
+        let mut config = (*server.shared.read().config).clone();
+        let (account, month) = ("physics".to_owned(), Cost::default());
+        config.budgets = vec![Budget { account, month, warn_percent: 80 }];
+        server.run(Command::Configure(Box::new(config))).await.expect("configured");
+        let mut driver = Driver::new(server.shared.clone(), mpsc::channel(1).0);
+        driver.begin_due();
+        let left = driver.budgets.due(&server.shared.read(), clock::now());
+        assert!(left.is_empty(), "it was said a moment ago: {left:?}");
     }
 
     #[test]

@@ -83,6 +83,8 @@ impl Site {
     fn submit(&self, wrap: &str) -> u32 {
         until("a job is taken", || {
             let said = self.shell(&format!("sbatch --parsable -n 1 --wrap '{wrap}'"));
+            // Machines are made for the partition: that it has no node yet is nothing to note.
+            assert!(!said.stderr.contains("gives a job at most"), "{}", said.stderr);
             said.stdout.trim().parse().ok()
         })
     }

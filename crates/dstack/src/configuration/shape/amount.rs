@@ -173,7 +173,6 @@ pub fn task_nodes(field: &Field<'_>, _: &mut Reading) -> Result<Value, Fault> {
 /// A fleet's `nodes`: a number, a range, or a mapping of `min`, `target` and `max`.
 pub fn fleet_nodes(field: &Field<'_>, _: &mut Reading) -> Result<Value, Fault> {
     let expected = "a count, a range such as 0..4, or a mapping of min, target and max";
-    let invalid = || field.invalid(expected);
     let (min, target, max) = if field.is_map() {
         let (mut min, mut target, mut max) = (None, None, None);
         for (key, position, end) in field.entries(expected)? {
@@ -197,7 +196,7 @@ pub fn fleet_nodes(field: &Field<'_>, _: &mut Reading) -> Result<Value, Fault> {
     };
     let target = target.unwrap_or(min);
     if target < min || max.is_some_and(|max| max < target) {
-        return Err(invalid());
+        return Err(field.invalid("`min` not above `target`, and neither above `max`"));
     }
     let mut nodes = vec![("min".into(), Value::Integer(min))];
     // dstack leaves out a target that is the minimum.

@@ -70,7 +70,8 @@ static MODEL_OPENAI: Table = Table {
     sections: &[&[
         acts("type", Form::Words(&["chat"])).or(Default::Written("chat")),
         acts("name", Form::Text).or(Default::Required("the model's name")),
-        acts("format", Form::Words(&["openai"])).or(Default::Required("openai or tgi")),
+        // Of the format `tgi` a model has the other table.
+        acts("format", Form::Words(&["openai", "tgi"])).or(Default::Required("openai or tgi")),
         acts("prefix", Form::Text).or(Default::Written("/v1")),
     ]],
 };

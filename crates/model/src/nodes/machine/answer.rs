@@ -20,6 +20,8 @@ pub enum MachineAnswer {
     Unserved,
     /// The job is to wait for what is there.
     ReuseOnly,
+    /// It names its nodes or a reservation, or is part of a heterogeneous job: a new machine is of no use to it.
+    Bound,
     /// No source of its partitions has an offer that could hold it.
     NoOffer,
     /// There are such offers, and these causes hold their sources back.
@@ -36,7 +38,7 @@ impl MachineAnswer {
     pub fn reason(&self, planned: &Reason) -> Reason {
         match planned {
             Reason::PartitionNodeLimit | Reason::NodesDown | Reason::BadConstraints
-                if !matches!(self, Self::NoOffer | Self::ReuseOnly) =>
+                if !matches!(self, Self::NoOffer | Self::ReuseOnly | Self::Bound) =>
             {
                 Reason::Resources
             }

@@ -12,9 +12,6 @@ use crate::machines::source::{
 use model::amount::Bytes;
 use serde_json::{Value, json};
 
-/// How many claims one page of a list has.
-const PAGE: usize = 500;
-
 /// The name of a claim: that of a new one follows from its token, and no second one can be made.
 fn name_of(order: &DiskOrder) -> String {
     order.place.existing.clone().unwrap_or_else(|| manifest::name(&order.token))
@@ -103,25 +100,14 @@ impl DiskSource for KubernetesSource {
     fn describe_disks(&self) -> Result<Vec<SourceDisk>, SourceError> {
         let cluster = manifest::cluster_label(&self.cluster)?;
         self.with_client(self.limit, |client| {
-            let (mut found, mut next) = (Vec::new(), String::new());
-            loop {
-                let path = format!(
-                    "{}?labelSelector={CLUSTER_LABEL}%3D{cluster}&limit={PAGE}&continue={next}",
-                    client.path("persistentvolumeclaims")
-                );
-                let page = client.get(&path)?.accepted("claims")?;
-                let Some(items) = page["items"].as_array() else {
-                    return Err(SourceError::unknown("claims: the answer is no list"));
-                };
-                found.extend(items.iter().map(|of| SourceDisk {
-                    token: word(of, &format!("/metadata/labels/{TOKEN_LABEL}")).to_owned(),
-                    id: word(of, "/metadata/name").to_owned(),
-                }));
-                next = word(&page, "/metadata/continue").to_owned();
-                if next.is_empty() {
-                    return Ok(found);
-                }
-            }
+            let claims = client.path("persistentvolumeclaims");
+            let path = format!("{claims}?labelSelector={CLUSTER_LABEL}%3D{cluster}");
+            let (found, _) = client.list(&path, "claims")?;
+            let disk = |of: &Value| SourceDisk {
+                token: word(of, &format!("/metadata/labels/{TOKEN_LABEL}")).to_owned(),
+                id: word(of, "/metadata/name").to_owned(),
+            };
+            Ok(found.iter().map(disk).collect())
         })
     }
 }

@@ -16,6 +16,10 @@ use ureq::{Agent, Body};
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
 const EVENT_BYTES_MAX: u64 = 4 << 20;
 
+/// How many objects one page of a list has, and how many pages there are at most.
+const PAGE: usize = 500;
+const PAGES_MAX: usize = 200;
+
 pub struct Client {
     agent: Agent,
     server: String,
@@ -116,6 +120,27 @@ impl Client {
         }
     }
 
+    /// The objects of all pages of a list, and the list's version. `what` they are is said where the list is refused.
+    pub fn list(&self, path: &str, what: &str) -> Result<(Vec<Value>, String), SourceError> {
+        let mark = if path.contains('?') { '&' } else { '?' };
+        let (mut found, mut next) = (Vec::new(), String::new());
+        for _ in 0..PAGES_MAX {
+            let page = self.get(&format!("{path}{mark}limit={PAGE}&continue={next}"))?;
+            let mut page = page.accepted(what)?;
+            match page.get_mut("items").map(Value::take) {
+                Some(Value::Array(items)) => found.extend(items),
+                _ => {
+                    return Err(SourceError::unknown(format!("{what}: the answer is no list")));
+                }
+            }
+            next = word(&page, "/metadata/continue").to_owned();
+            if next.is_empty() {
+                return Ok((found, word(&page, "/metadata/resourceVersion").to_owned()));
+            }
+        }
+        Err(SourceError::unknown(format!("{what}: more than {PAGES_MAX} pages")))
+    }
+
     /// The events of a watch, or the answer of one that was refused.
     pub fn watch(&self, path: &str) -> Result<Result<Events, Answer>, SourceError> {
         let (status, body) = self.send("GET", path, None)?;
@@ -202,6 +227,50 @@ fn fault(server: &str, error: &ureq::Error) -> SourceError {
 mod tests {
     use super::*;
     use serde_json::json;
+    use std::io::Write;
+    use std::net::{TcpListener, TcpStream};
+
+    /// Answers one request: a list of two pages at `/two`, and elsewhere one whose pages have no end.
+    fn answer(mut stream: TcpStream) -> std::io::Result<()> {
+        let mut head = BufReader::new(stream.try_clone()?).lines();
+        let first = head.next().unwrap_or_else(|| Ok(String::new()))?;
+        while head.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
+        let page = if first.contains("/two?limit=500&continue= ") {
+            json!({"items": [1], "metadata": {"resourceVersion": "7", "continue": "more"}})
+        } else if first.contains("/two?limit=500&continue=more ") {
+            json!({"items": [2], "metadata": {"resourceVersion": "7"}})
+        } else {
+            json!({"items": [], "metadata": {"continue": "more"}})
+        };
+        let page = page.to_string();
+        let length = page.len();
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close");
+        stream.write_all(format!("{head}\r\n\r\n{page}").as_bytes())
+    }
+
+    #[test]
+    fn list_is_read_page_by_page_and_one_without_an_end_is_given_up() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let server = format!("http://{}", listener.local_addr().expect("an address"));
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                stream.and_then(answer).expect("it is answered");
+            }
+        });
+        let access = Access {
+            server,
+            namespace: "jobs".into(),
+            authorities: Some(Vec::new()),
+            skips_verification: false,
+            identity: None,
+            bearer: None,
+        };
+        let client = Client::new(access, Duration::from_secs(60)).expect("a client");
+        let found = client.list("/two", "pods").expect("a list");
+        assert_eq!(found, (vec![json!(1), json!(2)], "7".to_owned()));
+        let error = client.list("/endless?a=b", "pods").expect_err("it has no end");
+        assert_eq!(error.text, "pods: more than 200 pages");
+    }
 
     #[test]
     fn refusals_have_the_kind_that_the_caller_acts_by_and_are_one_line() {

@@ -41,9 +41,6 @@ const DELETE_GRACE_S: u32 = 5;
 /// How much longer than a watch its connection may last.
 const WATCH_RESERVE: Duration = Duration::from_secs(15);
 
-/// Nodes on one page of a list.
-const NODES_PAGE: usize = 500;
-
 pub struct KubernetesSource {
     cluster: String,
     config: KubernetesConfig,
@@ -223,19 +220,7 @@ impl MachineSource for KubernetesSource {
 
 /// The nodes of the cluster, all pages of them.
 fn list_nodes(client: &Client) -> Result<Vec<Value>, SourceError> {
-    let (mut nodes, mut next) = (Vec::new(), String::new());
-    loop {
-        let path = format!("/api/v1/nodes?limit={NODES_PAGE}&continue={next}");
-        let mut page = client.get(&path)?.accepted("nodes")?;
-        next = word(&page, "/metadata/continue").to_owned();
-        match page.get_mut("items").map(Value::take) {
-            Some(Value::Array(items)) => nodes.extend(items),
-            _ => return Err(SourceError::unknown("nodes: the answer is no list")),
-        }
-        if next.is_empty() {
-            return Ok(nodes);
-        }
-    }
+    client.list("/api/v1/nodes", "nodes").map(|(nodes, _)| nodes)
 }
 
 /// Refuses a pod that is to have a user namespace of its own where the cluster leaves that out, as one without the feature does and

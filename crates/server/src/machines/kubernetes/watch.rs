@@ -15,9 +15,6 @@ pub const WATCH_S: u32 = 20;
 /// The same while pods wait: whose time is over is found out soon.
 const SHORT_WATCH_S: u32 = 2;
 
-/// How many pods one page of a list has.
-const PAGE: usize = 500;
-
 /// The status, and the code of an event, of a version that is too old.
 const GONE: u16 = 410;
 
@@ -34,20 +31,7 @@ pub struct PodCache {
 
 /// The pods of a cluster's label, all pages of them, and the list's version.
 pub fn list(client: &Client, cluster: &str) -> Result<(Vec<Value>, String), SourceError> {
-    let (mut pods, mut next) = (Vec::new(), String::new());
-    loop {
-        let path = format!("{}&limit={PAGE}&continue={next}", selection(client, cluster));
-        let mut page = client.get(&path)?.accepted("pods")?;
-        let version = word(&page, "/metadata/resourceVersion").to_owned();
-        next = word(&page, "/metadata/continue").to_owned();
-        match page.get_mut("items").map(Value::take) {
-            Some(Value::Array(items)) => pods.extend(items),
-            _ => return Err(SourceError::unknown("pods: the answer is no list")),
-        }
-        if next.is_empty() {
-            return Ok((pods, version));
-        }
-    }
+    client.list(&selection(client, cluster), "pods")
 }
 
 fn selection(client: &Client, cluster: &str) -> String {

@@ -6,11 +6,13 @@ use model::id::JobId;
 use model::machine::{HoldCause, MachineAnswer, SourceHold};
 use model::price::{Cost, Price};
 use model::reason::{Limit, LimitKind, LimitScope, NeverFits};
-use model::run::{ExitStatus, Outcome};
+use model::run::{ExitStatus, Hold, Outcome};
+use model::service::{Scaling, Service};
 use model::shortage::{MissingResource, NodeClassReport, Shortage};
 use model::time::TimeLimit;
 use model::tres::TresKind;
 use serde_json::json;
+use std::sync::Arc;
 use wire::explain::{
     ExpectedStart, LicenseShortage, LimitHolders, NamedJob, ReservationWindow, ResourceHolder,
     TermJob, UnmetTerm, WaitView,
@@ -173,6 +175,10 @@ fn machine_that_is_made_or_not_is_explained() {
         ),
         (MachineAnswer::Coming, "A machine that is on its way has room for it."),
         (
+            MachineAnswer::Bound,
+            "No machine is made for it: it names its nodes or a reservation, or is part of a heterogeneous job.",
+        ),
+        (
             MachineAnswer::NoOffer,
             "No machine is made for it: no source of its partitions offers one that could hold it.",
         ),
@@ -192,6 +198,27 @@ fn machine_that_is_made_or_not_is_explained() {
     for (answer, line) in table {
         let said = text(WaitView { machine: Some(answer), ..WaitView::default() });
         assert!(said.contains(&format!("  {line}\n")), "{line}: {said}");
+    }
+}
+
+#[test]
+fn replica_that_the_load_does_not_ask_for_is_held_by_its_service() {
+    let scaling =
+        Scaling { min: 0, target_milli: 1000, window_s: 60, up_delay_s: 0, down_delay_s: 0 };
+    for (scaling, expected) in
+        [(Some(scaling), "  Its service does not need it now"), (None, "  Its owner holds it")]
+    {
+        let mut replica = job(JobState::Pending);
+        let service = Service { scaling, ..Service::at(80) };
+        let spec = Arc::make_mut(&mut replica.spec);
+        Arc::make_mut(&mut spec.launch).service = Some(Box::new(service));
+        replica.hold = Some(Hold::User);
+        let wait = WaitView { reason: Some(Reason::HeldByUser), ..WaitView::default() };
+        let waiting =
+            ExplainedJob { shown: "12_0".into(), job: replica, wait: Some(Box::new(wait)) };
+        let subject = Subject { explained: Some(waiting), ..Subject::default() };
+        let said = explained(&subject, None, Moment::at(NOW, &TimeZone::UTC));
+        assert!(said.contains(expected) && said.contains("not known while it is held"), "{said}");
     }
 }
 

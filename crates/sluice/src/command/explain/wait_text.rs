@@ -8,6 +8,7 @@ use model::machine::MachineAnswer;
 use model::node_reason::ReasonAuthor;
 use model::printable::printable;
 use model::reason::{NeverFits, Reason, UserFault};
+use model::run::Hold;
 use model::shortage::{MissingResource, NodeClassReport, Shortage};
 use model::time::{TimeLimit, format_limit_full};
 use wire::explain::{
@@ -28,6 +29,9 @@ pub(super) fn headline(job: &JobView, wait: &WaitView, moment: Moment<'_>) -> St
 /// A sentence on what the reason means for this job.
 fn sentence(job: &JobView, wait: &WaitView, reason: &Reason, moment: Moment<'_>) -> String {
     let text = match reason {
+        _ if is_parked(job, reason) => {
+            "Its service does not need it now: the server starts it when the load asks for it."
+        }
         Reason::Resources => "Its turn has come; not enough is free for it.",
         Reason::Priority => "Others are before it, and it may not delay them.",
         Reason::Dependency => "It waits for other jobs.",
@@ -70,6 +74,14 @@ fn sentence(job: &JobView, wait: &WaitView, reason: &Reason, moment: Moment<'_>)
         _ => "It is held back until somebody changes it.",
     };
     text.to_owned()
+}
+
+/// Whether it is a replica of a service that is scaled, which the server holds while the load does not ask for it.
+fn is_parked(job: &JobView, reason: &Reason) -> bool {
+    let service = job.spec.launch.service.as_deref();
+    service.is_some_and(|service| service.scaling.is_some())
+        && job.hold == Some(Hold::User)
+        && matches!(reason, Reason::HeldByUser | Reason::RequeuedHeld)
 }
 
 /// What a node has against the job's owner, and who can mend it.
@@ -213,6 +225,9 @@ fn machine_lines(answer: &MachineAnswer) -> Vec<String> {
             none("one that was made for it has joined, and it does not start there")
         }
         MachineAnswer::ReuseOnly => none("its `creation_policy` is `reuse`"),
+        MachineAnswer::Bound => {
+            none("it names its nodes or a reservation, or is part of a heterogeneous job")
+        }
         MachineAnswer::NoOffer => none("no source of its partitions offers one that could hold it"),
         MachineAnswer::HeldBack(holds) => holds
             .iter()
@@ -237,7 +252,9 @@ fn out_of_service(out: &UnavailableNode, moment: Moment<'_>) -> String {
 /// What makes a start unknown, as far as it is known.
 fn why_unknown(wait: &WaitView) -> &'static str {
     match &wait.reason {
-        Some(Reason::HeldByUser | Reason::HeldByAdmin) => " while it is held",
+        Some(Reason::HeldByUser | Reason::HeldByAdmin | Reason::RequeuedHeld) => {
+            " while it is held"
+        }
         Some(Reason::Dependency) => ": the end of what it depends on is not known",
         Some(Reason::NodesDown | Reason::RequiredNodesUnavailable { .. }) => {
             ": nobody knows when nodes return"
