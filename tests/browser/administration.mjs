@@ -74,6 +74,14 @@ export async function administersProjects(page) {
   await lacks(page, "zeus");
 }
 
+export async function administersVolumes(page) {
+  await showForms(page, "volumes", "Volumes");
+  await send(page, "Create volume", { Name: "by-the-page", In: "node", "Node or shared folder": "node1" });
+  await shows(page, "by-the-page");
+  await send(page, "Delete volume", { Name: "by-the-page" }, true);
+  await lacks(page, "by-the-page");
+}
+
 export async function administersTokens(browser, page) {
   await showForms(page, "tokens", "Tokens");
   const made = await send(page, "Make token", { User: "nobody", "Token's name": "by-the-page" });

@@ -1,7 +1,7 @@
 // The web page, used as a person uses it: by the cluster's own user, with real data.
 
 import assert from "node:assert/strict";
-import { administersAccounts, administersProjects, administersTokens } from "./administration.mjs";
+import { administersAccounts, administersProjects, administersTokens, administersVolumes } from "./administration.mjs";
 import { MARKUP, ask, check, isAccessible, isSound, newPage, run, settings, shell, show, shows, signIn } from "./harness.mjs";
 import { leftOpen } from "./left_open.mjs";
 import { queueOfTenThousand } from "./long_queue.mjs";
@@ -45,6 +45,13 @@ function views(job) {
     ["submit", "Submit", (page) => shows(page, "Would start", "#checked")],
     ["usage", "Usage", (page) => page.waitForSelector("button:has-text('As CSV')")],
     ["lists/events", "Events", (page) => page.waitForSelector("tbody tr")],
+    ["lists/audit", "Audit", (page) => page.waitForSelector("tbody tr")],
+    ["lists/shares", "Shares", (page) => page.waitForSelector("tbody tr")],
+    ["lists/fleets", "Fleets", (page) => shows(page, "Change")],
+    ["lists/backends", "Backends", (page) => shows(page, "Change")],
+    ["lists/volumes", "Volumes", (page) => shows(page, "kept")],
+    ["lists/secrets", "Secrets", (page) => shows(page, "api_key")],
+    ["lists/licenses", "Licenses", (page) => shows(page, "matlab")],
     ["lists/reservations", "Reservations", (page) => shows(page, "weekly-fix")],
     ["lists/accounts", "Accounts", (page) => shows(page, MARKUP)],
     ["lists/projects", "Projects", (page) => shows(page, "atlas")],
@@ -189,6 +196,7 @@ run(async (browser) => {
   await check("lines are found in the output", () => findsInTheOutput(page, job));
   await check("accounts, limits and reservations are changed", () => administersAccounts(page));
   await check("projects, members and secrets are changed", () => administersProjects(page));
+  await check("a volume is made and deleted", () => administersVolumes(page));
   await check("a token is made, signs in, and is revoked", () => administersTokens(browser, page));
   await check("a service is listed and stopped", () => stopsAService(page));
   await check("a shell in the job", () => opensAShell(context, page, job));

@@ -31,6 +31,8 @@ export function submitView() {
   };
   const later = () => {
     send.disabled = true;
+    // An answer that is under way is for another text.
+    number += 1;
     clearTimeout(pause);
     pause = setTimeout(check, PAUSE_MS);
   };

@@ -3,6 +3,8 @@
 mod database;
 #[path = "both_stores/ended.rs"]
 mod ended;
+#[path = "both_stores/no_session_left.rs"]
+mod no_session_left;
 
 use std::sync::Arc;
 use std::time::Duration;

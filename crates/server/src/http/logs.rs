@@ -65,30 +65,31 @@ pub async fn logs(
     axum::Extension(by): axum::Extension<Principal>,
     Query(query): Query<LogsQuery>,
 ) -> Response {
+    let answered = output(&shared, &by, &query).await;
+    answered.unwrap_or_else(|why| answer_json(&Answer::Refused(why)))
+}
+
+/// The output that is asked for, as bytes.
+pub async fn output(
+    shared: &Shared,
+    by: &Principal,
+    query: &LogsQuery,
+) -> Result<Response, Refusal> {
     // An ended job is looked up in the books, which others may be reading.
-    let key = match block_in_place(|| asked_log(&shared, &by, &query)) {
-        Ok(key) => key,
-        Err(why) => return answer_json(&Answer::Refused(why)),
-    };
-    let output_file = match output_file(&shared, key.attempt, &key.node) {
-        Ok(file) => file,
-        Err(why) => return answer_json(&Answer::Refused(why)),
-    };
+    let key = block_in_place(|| asked_log(shared, by, query))?;
+    let output_file = output_file(shared, key.attempt, &key.node)?;
     let since = query.since_ms.map(Timestamp::from_millis);
     if since.is_some() && output_file.is_some() {
         let why = "an output file does not say when a line was written: leave out the time";
-        return answer_json(&Answer::Refused(Refusal::Other(why.into())));
+        return Err(Refusal::Other(why.into()));
     }
-    if since.is_some() || output_file.is_none() && !collector::is_running(&shared, &key) {
-        let reading = match begin_reading(&shared, &by) {
-            Ok(reading) => reading,
-            Err(why) => return answer_json(&Answer::Refused(why)),
-        };
+    if since.is_some() || output_file.is_none() && !collector::is_running(shared, &key) {
+        let reading = begin_reading(shared, by)?;
         shared.logs.pull(key.clone()).await;
         let length = block_in_place(|| shared.logs.store.len(&key)).unwrap_or(0);
         let from = query.last.map_or(0, |last| length.saturating_sub(last));
         let from = query.offset.max(from);
-        return octets(kept(shared.logs.store.clone(), key, from, since, reading));
+        return Ok(octets(kept(shared.logs.store.clone(), key, from, since, reading)));
     }
     let (offset, follow) = (query.offset, query.follow);
     let last = query.last.filter(|_| !follow);
@@ -98,27 +99,24 @@ pub async fn logs(
     };
     let Some((mut log, _)) = shared.agents.open_stream(&key.node, key.attempt, kind, by.uid) else {
         let why = format!("node {} does not answer; its logs are there", key.node);
-        let why = Refusal::Other(why);
-        return answer_json(&Answer::Refused(why));
+        return Err(Refusal::Other(why));
     };
 
     // What cannot be read at all is said in the answer; a stream can only break off.
     let first = if follow { Ok(None) } else { timeout(FIRST_TIMEOUT, log.next()).await };
     let Ok(first) = first else {
         let why = format!("node {} did not read it within {} s", key.node, FIRST_TIMEOUT.as_secs());
-        return answer_json(&Answer::Refused(Refusal::Other(why)));
+        return Err(Refusal::Other(why));
     };
     if let Some(Err(why)) = first {
-        return answer_json(&Answer::Refused(Refusal::Other(why.to_string())));
+        return Err(Refusal::Other(why.to_string()));
     }
     let rest = futures_util::stream::unfold(log, |mut log| async move {
         let chunk = log.next().await?;
         Some((chunk.map_err(io::Error::other), log))
     });
-    octets(
-        futures_util::stream::iter(first.into_iter().map(|chunk| chunk.map_err(io::Error::other)))
-            .chain(rest),
-    )
+    let first = first.into_iter().map(|chunk| chunk.map_err(io::Error::other));
+    Ok(octets(futures_util::stream::iter(first).chain(rest)))
 }
 
 /// The output file of a batch job, and its owner; `None` for any other. A file in a folder that the job has for itself is not on the

@@ -161,7 +161,13 @@ impl Follower {
                 self.is_whole = false;
                 let mut state = shared.state.write();
                 let records = &mut self.records;
-                self.reader.take_in(frame, |record| replay(&mut state, records, record))?;
+                let taken_in =
+                    self.reader.take_in(frame, |record| replay(&mut state, records, record));
+                if let Err(error) = taken_in {
+                    // With the state held: nobody is shown a part of a commit, nor later what only the snapshot has.
+                    freshness.set_broken();
+                    return Err(error.into());
+                }
                 self.is_whole = true;
                 taken += 1;
             }

@@ -2,6 +2,7 @@
 
 use axum::http::HeaderValue;
 use axum::response::Response;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -19,11 +20,17 @@ pub struct Freshness {
     current: watch::Sender<Instant>,
     /// When the leader last answered what was passed on to it.
     passed: watch::Sender<Option<Instant>>,
+    /// Whether the state is none that the cluster had after that moment: a commit could not be applied as a whole.
+    is_broken: AtomicBool,
 }
 
 impl Default for Freshness {
     fn default() -> Self {
-        Self { current: watch::channel(Instant::now()).0, passed: watch::channel(None).0 }
+        Self {
+            current: watch::channel(Instant::now()).0,
+            passed: watch::channel(None).0,
+            is_broken: AtomicBool::new(false),
+        }
     }
 }
 
@@ -31,11 +38,17 @@ impl Freshness {
     /// All that was committed before this moment has been taken in.
     pub fn set_current(&self, at: Instant) {
         self.current.send_replace(at);
+        self.is_broken.store(false, Ordering::Release);
     }
 
-    /// Whether the state is too old to answer anything from it, or to know by it who asks.
+    /// Nothing is answered from the state until it is current again.
+    pub fn set_broken(&self) {
+        self.is_broken.store(true, Ordering::Release);
+    }
+
+    /// Whether the state is too old to answer anything from it, or to know by it who asks; one that is broken is too.
     pub fn is_too_old(&self) -> bool {
-        self.current.borrow().elapsed() > AGE_MAX
+        self.is_broken.load(Ordering::Acquire) || self.current.borrow().elapsed() > AGE_MAX
     }
 
     /// The answer, with how old the state is that it was made from.
@@ -76,6 +89,15 @@ mod tests {
             fresh.set_current(at);
             assert_eq!(fresh.is_too_old(), is_too_old, "{age}");
         }
+    }
+
+    #[test]
+    fn state_that_a_commit_was_half_applied_to_answers_nothing_until_it_is_current() {
+        let fresh = Freshness::default();
+        fresh.set_broken();
+        assert!(fresh.is_too_old(), "however short ago it was current");
+        fresh.set_current(Instant::now());
+        assert!(!fresh.is_too_old());
     }
 
     #[tokio::test]

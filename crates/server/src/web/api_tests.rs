@@ -88,6 +88,35 @@ async fn others_jobs_are_neither_changed_nor_read() {
     assert!(!browser.server.shared.read().jobs[&job].has_ended());
 }
 
+/// Whoever refuses: the checks that all APIs share, a handler, or what reads its parameters.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_refusal_has_its_line_in_the_same_form() {
+    let mut browser = Browser::signed_in(USER).await;
+    let job = browser.server.submit("name: of-ada").await.expect("a job");
+    let long = browser.post("/api/web/submit", &json!({ "script": "x".repeat(17 << 20) })).await;
+    let mut refused = vec![(long, StatusCode::PAYLOAD_TOO_LARGE)];
+    for (path, status) in [
+        (format!("{JOBS}?since=x"), StatusCode::BAD_REQUEST),
+        (format!("{JOBS}/x"), StatusCode::BAD_REQUEST),
+        ("/api/web/logs?job=x".to_owned(), StatusCode::BAD_REQUEST),
+        (format!("/api/web/logs?job={job}"), StatusCode::FORBIDDEN),
+        ("/api/web/logs?job=4000000".to_owned(), StatusCode::NOT_FOUND),
+    ] {
+        refused.push((browser.get(&path).await, status));
+    }
+    browser.cookie = None;
+    let wrong = [("authorization", "Bearer 00")];
+    let unknown = browser.send(Method::GET, JOBS, &wrong, Body::empty()).await;
+    refused.push((unknown, StatusCode::UNAUTHORIZED));
+    for (answer, status) in refused {
+        assert_eq!(answer.status, status, "{}", answer.text);
+        assert_eq!(answer.header("content-type"), "application/json", "{}", answer.text);
+        let said = answer.json();
+        let line = said["error"].as_str().expect("a line");
+        assert!(!line.is_empty() && !line.contains(['\n', '{']), "{line}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn shell_in_a_private_job_of_another_is_refused_as_in_one_that_is_not_there() {
     let browser = Browser::signed_in(USER).await;

@@ -2,7 +2,7 @@
 //!
 //! - `assets`: the files of the page; `guard`: who asks, and the headers of every answer; `answer`: the form of answers
 //! - `session`: signing in and out; `oidc`: signing in at the site's identity provider; `job_pages`: browsers that show pages of jobs too
-//! - `ask`: the calls; `call`: any of them; `job_rows` (the queue), `job` with `explanation` and `attempts`, `nodes`, `timeline`, `usage`, `load`, `lists`: what is shown and changed by them
+//! - `ask`: the calls; `call`: any of them; `job_rows` (the queue), `job` with `explanation` and `attempts`, `nodes`, `timeline`, `usage`, `load`, `lists`, `logs`: what is shown and changed by them
 //! - `submit`: jobs that are pasted into the page; `shell`: a terminal in a job; `openapi`: the description of the API
 //! - `events`: tells pages that are open what changed
 
@@ -21,6 +21,7 @@ mod job_pages;
 mod job_rows;
 mod lists;
 mod load;
+mod logs;
 mod nodes;
 mod oidc;
 mod openapi;
@@ -33,7 +34,6 @@ mod timeline;
 mod usage;
 
 use crate::http::body_limits::{self, BodyLimits};
-use crate::http::logs;
 use crate::shared::Shared;
 use axum::Router;
 use axum::middleware;
@@ -78,7 +78,8 @@ pub fn router(shared: &Arc<Shared>, bodies: &BodyLimits) -> Router<Arc<Shared>> 
         // A stream has no end that could be waited for.
         .route("/api/web/events", get(events::events))
         .route("/api/web/shell", get(shell::open))
-        .layer(middleware::from_fn_with_state(shared.clone(), guard::authenticate));
+        .layer(middleware::from_fn_with_state(shared.clone(), guard::authenticate))
+        .layer(middleware::from_fn(answer::refusals_as_json));
     Router::new()
         .route("/", get(assets::index))
         .route("/shell", get(assets::shell))

@@ -375,6 +375,7 @@ mod tests {
     use crate::auth::token;
     use crate::testing::TestServer;
     use cluster::ClusterConfig;
+    use model::account::{Account, ROOT_ACCOUNT};
 
     fn config() -> OidcConfig {
         let project = |name: &str, role| GroupGrant::Project { name: name.into(), role };
@@ -419,6 +420,23 @@ mod tests {
         assert!(account.coordinators.contains(&"nobody".to_owned()), "{account:?}");
         assert_eq!(joined(&server, json!([])).await, [""; 0], "none of his groups names it");
         assert_eq!(joined(&server, json!("ml")).await, [""; 0], "no list");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn groups_give_their_accounts_whatever_cannot_be_done_beside() {
+        let server = TestServer::start().await;
+        let physics = Account {
+            name: "physics".into(),
+            description: String::new(),
+            organization: String::new(),
+            parent: Some(ROOT_ACCOUNT.into()),
+            coordinators: Vec::new(),
+        };
+        server.run(Command::SetAccount(physics)).await.expect("an account");
+        // There is no project that the other group could be of.
+        for groups in [json!(["ml", "physics"]), json!(["physics"])] {
+            assert_eq!(joined(&server, groups.clone()).await, ["physics"], "{groups}");
+        }
     }
 
     async fn configure(server: &TestServer, oidc: Option<OidcConfig>) {

@@ -202,7 +202,7 @@ fn described(
         Text => content("application/octet-stream", json!({ "type": "string" })),
         Events => content("text/event-stream", json!({ "type": "string" })),
     };
-    let refused = content("application/json", json!({"$ref": format!("#{DEFINITIONS}/Refusal")}));
+    let refused = refusal(operation.path);
     let mut value = json!({
         "operationId": operation_id(operation),
         "summary": operation.summary,
@@ -217,6 +217,18 @@ fn described(
         value["requestBody"] = json!({"required": true, "content": content});
     }
     value
+}
+
+/// How a path refuses: what commands call in a line of text; where a browser is itself, with a page.
+fn refusal(path: &str) -> Value {
+    let text = json!({ "type": "string" });
+    if path.starts_with("/api/v1/") {
+        content("text/plain", text)
+    } else if path.starts_with("/api/web/oidc/") {
+        content("text/html", text)
+    } else {
+        content("application/json", json!({"$ref": format!("#{DEFINITIONS}/Refusal")}))
+    }
 }
 
 fn content(kind: &str, schema: Value) -> Value {
@@ -285,6 +297,13 @@ mod tests {
         }
         let jobs = &document["paths"]["/api/web/jobs"]["get"]["parameters"][0];
         assert_eq!((&jobs["name"], &jobs["in"]), (&json!("since"), &json!("query")));
+        let refusal = |path: &str, method: &str| {
+            let content = &document["paths"][path][method]["responses"]["default"]["content"];
+            content.as_object().expect("forms").keys().cloned().collect::<Vec<_>>()
+        };
+        assert_eq!(refusal("/api/web/logs", "get"), ["application/json"]);
+        assert_eq!(refusal("/api/v1/call", "post"), ["text/plain"]);
+        assert_eq!(refusal("/api/web/oidc/start", "get"), ["text/html"]);
         let mut ids = BTreeSet::new();
         for operation in OPERATIONS {
             assert!(ids.insert(operation_id(operation)), "{}", operation.path);

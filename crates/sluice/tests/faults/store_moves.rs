@@ -33,6 +33,41 @@ fn up_store_that_cannot_be_used_is_refused_in_one_line() {
     assert!(said.contains("expected postgres://USER@HOST/DATABASE"), "{said}");
 }
 
+#[test]
+fn up_password_of_the_database_is_in_no_log_and_no_list_of_processes() {
+    const PASSWORD: &str = "hunter2 of the database";
+    let mut database = TestDatabase::start();
+    let role = format!("CREATE ROLE guarded LOGIN PASSWORD '{PASSWORD}'");
+    database.execute("postgres", &role);
+    database.execute("postgres", "ALTER DATABASE sluice OWNER TO guarded");
+    database.require_password("guarded");
+    let cluster = Cluster::folder(TWO_NODES);
+    let url = database.url_as("guarded");
+    let without = server_command(&cluster, &url).output().expect("it ends");
+    let said = String::from_utf8_lossy(&without.stderr).into_owned();
+    assert!(said.contains("password authentication failed"), "{said}");
+    let file = cluster.write("db-password", &format!("{PASSWORD}\n"));
+    for is_by_file in [true, false] {
+        let log = std::fs::File::create(cluster.path("server.log")).expect("a log");
+        let mut command = server_command(&cluster, &url);
+        if is_by_file {
+            command.arg("--store-password-file").arg(&file);
+        } else {
+            command.env("SLUICE_STORE_PASSWORD", PASSWORD);
+        }
+        let mut server = Server::spawn_with_log(&mut command, log.into());
+        server.await_line("sluice is up");
+        cluster.submit(&["-H", "--wrap", "true"]);
+        let shown = std::fs::read(format!("/proc/{}/cmdline", server.process.id()));
+        let shown = String::from_utf8_lossy(&shown.expect("its command line")).into_owned();
+        server.end("TERM");
+        let log = std::fs::read_to_string(cluster.path("server.log")).expect("a log");
+        for text in [shown, log] {
+            assert!(!text.contains("hunter2"), "{text}");
+        }
+    }
+}
+
 /// Holds the lock of a state folder as a server does, until the file is dropped.
 fn hold_server_lock(cluster: &Cluster) -> std::fs::File {
     let path = cluster.state().join("server.own.lock");

@@ -86,7 +86,7 @@ fn job_with_markup(cluster: &Cluster) -> u32 {
 }
 
 fn clusters_own() -> Cluster {
-    let cluster = Cluster::up(TWO_NODES);
+    let cluster = Cluster::up(&format!("{TWO_NODES}Licenses=matlab:4\n"));
     // Where pages of jobs are shown, administrators only look.
     cluster.write_conf("sluice.toml", "[web]\njob_pages = false\n");
     cluster.sluice(&["scontrol", "reconfigure"]).ok();
@@ -106,6 +106,8 @@ fn up_page_is_used_in_a_real_browser() {
         );
         cluster.shell(&line).ok();
     }
+    cluster.sluice(&["volume", "create", "kept", "--node", "node1"]).ok();
+    cluster.sluice(&["secret", "set", "api_key", "hush"]).ok();
     let account = format!("sacctmgr -i add account physics description='{MARKUP}'");
     cluster.shell(&account).ok();
     let token = admin_token(&cluster);

@@ -54,9 +54,9 @@ impl DatabaseUrl {
             );
             return Err(DatabaseError::Unfit(text));
         }
-        if let Some(password) = password(password_file)? {
-            config.password(password);
-        }
+        // Without one, a database that asks for it refuses the session. The client's library would end the connection itself, which is
+        // no other than a database that cannot be reached, and is waited for.
+        config.password(password(password_file)?.unwrap_or_default());
         config.application_name("sluice").connect_timeout(CONNECT_TIMEOUT);
         config.keepalives_idle(SILENCE_MAX).tcp_user_timeout(SILENCE_MAX);
         config.keepalives_interval(PROBE_INTERVAL).keepalives_retries(PROBES);

@@ -137,6 +137,16 @@ impl TestDatabase {
         self.restart();
     }
 
+    /// Starts the database again, which asks this user for the password from then on.
+    #[allow(dead_code, reason = "the tests of the program use it")]
+    pub fn require_password(&mut self, user: &str) {
+        let rules = self.folder.path().join("data/pg_hba.conf");
+        let text = std::fs::read_to_string(&rules).expect("its rules");
+        std::fs::write(&rules, format!("local all {user} scram-sha-256\n{text}")).expect("written");
+        self.stop();
+        self.restart();
+    }
+
     /// The folder that its user owns and everybody reads; its data has another in it.
     #[allow(dead_code, reason = "the tests of the program use it")]
     pub fn folder(&self) -> &Path {
