@@ -1,9 +1,10 @@
 //! The size of a machine, and machines as bins that jobs are put in.
 
-use crate::free::node_free::NodeFree;
+use crate::free::node_free::{NodeFree, ShareHolder};
 use crate::place::FreeNodes;
 use crate::place::demand::{Demand, Tasks};
 use crate::place::memory::MemoryRule;
+use model::allocation::NodeShare;
 use model::amount::Bytes;
 use model::gres::GPU;
 use model::id::JobId;
@@ -81,6 +82,7 @@ pub(super) struct Bin {
     pub(super) config: Rc<NodeConfig>,
     pub(super) free: NodeFree,
     pub(super) free_cpus: u32,
+    free_gpus: u64,
     /// The fleet that it is an instance of.
     pub(super) fleet: Option<Rc<str>>,
     /// For one that is on its way: the job that it was made for.
@@ -94,8 +96,15 @@ pub(super) struct Bin {
 impl Bin {
     pub(super) fn of(config: Rc<NodeConfig>) -> Self {
         let free = NodeFree::empty(&config);
-        let free_cpus = free.cpus.len();
-        Self { config, free, free_cpus, fleet: None, owner: None, new: None, part: None }
+        let (free_cpus, free_gpus) = (free.cpus.len(), gpus_free(&config, &free));
+        Self { config, free, free_cpus, free_gpus, fleet: None, owner: None, new: None, part: None }
+    }
+
+    /// A job takes its share of the machine.
+    pub(super) fn take(&mut self, share: &NodeShare, holder: ShareHolder) {
+        self.free.take(&self.config, share, holder);
+        self.free_cpus = if self.free.exclusive { 0 } else { self.free.cpus.len() };
+        self.free_gpus = gpus_free(&self.config, &self.free);
     }
 
     /// Whether it would be in the partition.
@@ -106,11 +115,18 @@ impl Bin {
         }
     }
 
-    /// Whether its free CPUs could be enough, where the job shares none.
+    /// Whether what is free could be enough: its CPUs where the job shares none, its memory where memory is given out.
     pub(super) fn may_hold(&self, demand: &Demand<'_>, least: Size) -> bool {
         let counts_cpus = demand.sharers == 1 && !demand.request.overcommit;
-        !counts_cpus || self.free_cpus >= least.cpus
+        (!counts_cpus || self.free_cpus >= least.cpus)
+            && (!demand.select.memory || self.free.memory >= least.memory)
+            && self.free_gpus >= least.gpus
     }
+}
+
+fn gpus_free(config: &NodeConfig, free: &NodeFree) -> u64 {
+    let lines = config.gres.iter().zip(&free.gres);
+    lines.filter(|(line, _)| line.name == GPU).map(|(_, free)| free.count).sum()
 }
 
 /// The bins, and after them those that are tried.

@@ -501,9 +501,7 @@ impl<'a> Packing<'a> {
         }
         self.bins.extend(more);
         for (at, share) in placed.shares {
-            let bin = &mut self.bins[at as usize];
-            bin.free.take(&bin.config, &share, demand.holder);
-            bin.free_cpus = if bin.free.exclusive { 0 } else { bin.free.cpus.len() };
+            self.bins[at as usize].take(&share, demand.holder);
         }
     }
 }
