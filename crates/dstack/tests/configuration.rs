@@ -523,6 +523,32 @@ fn rules_between_properties_name_the_property_that_is_too_much() {
         ),
         ("type: fleet\nname: lab\n", "1:1: `nodes` is missing"),
         (
+            "type: fleet\nssh_config: {hosts: [h], network: 8.8.8.0/24}\n",
+            "2:35: `ssh_config.network`: invalid \"8.8.8.0/24\": expected a private network",
+        ),
+        (
+            "type: task\ngroups: [{name: '1', commands: [x]}, {commands: [x]}]\n",
+            "2:9: `groups`: two groups have the name 1",
+        ),
+        (
+            "type: task\ngroups: [{name: My_Group, commands: [x]}]\n",
+            "2:17: `groups[0].name`: invalid \"My_Group\": expected a name of 1 to 40 lower-case",
+        ),
+        ("type: dev-environment\nversion: '1.80'\n", "2:10: `version`: is that of an IDE"),
+        (
+            "type: dev-environment\nide: windsurf\nversion: '1.106.0'\n",
+            "3:10: `version`: expected VERSION@COMMIT",
+        ),
+        (
+            "type: dev-environment\ndstack: true\ninactivity_duration: 1h\n",
+            "2:9: `dstack`: is not for `inactivity_duration`",
+        ),
+        ("type: task\nimage: a\nuser: '-5'\n", "3:7: `user`: invalid \"-5\": expected a user"),
+        (
+            "type: task\nimage: a\ntags: {team: é}\n",
+            "3:14: `tags.team`: invalid \"é\": expected a text of up to 256 letters",
+        ),
+        (
             "type: fleet\nnodes: 1\nssh_config: {hosts: [a]}\n",
             "2:8: `nodes`: is for machines of a cloud",
         ),

@@ -10,6 +10,9 @@ use crate::configuration::value::Value;
 use model::cron::Cron;
 pub use model::machine_choice::BACKENDS;
 
+/// The bytes of a tag's value.
+const TAG_BYTES_MAX: usize = 256;
+
 pub const STARTUP_ORDERS: &[&str] = &["any", "master-first", "workers-first"];
 pub static RETRY: Table = Table {
     of: "retry",
@@ -121,7 +124,13 @@ pub fn tags(field: &Field<'_>, _: &mut Reading) -> Result<Value, Fault> {
             };
             return Err(Fault::new(position, problem));
         }
-        tags.push((key.to_owned().into(), Value::text(value.text("text")?)));
+        let expected = "a text of up to 256 letters, digits, spaces and characters of .:/=_-+@";
+        let text = value.text(expected)?;
+        let sign = |b: u8| b.is_ascii_alphanumeric() || b" .:/=_-+@".contains(&b);
+        if text.len() > TAG_BYTES_MAX || !text.bytes().all(sign) {
+            return Err(value.invalid(expected));
+        }
+        tags.push((key.to_owned().into(), Value::text(text)));
     }
     Ok(Value::Map(tags))
 }

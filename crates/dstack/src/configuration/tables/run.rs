@@ -79,7 +79,7 @@ pub const OURS: &[Property] = &[
 pub static NODE_GROUP: Table = Table {
     of: "group",
     sections: &[&[
-        acts("name", Form::Text),
+        acts("name", Form::Shape(run::group_name)),
         acts("nodes", Form::Integer(1, u32::MAX as i64)).or(Default::Written("1")),
         acts("resources", Form::Map(&RESOURCES)).or(Default::Empty),
         acts("commands", COMMANDS).or(Default::Empty),

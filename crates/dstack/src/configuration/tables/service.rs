@@ -98,7 +98,7 @@ static ROUTER: Table = Table {
 static REPLICA_GROUP: Table = Table {
     of: "group",
     sections: &[&[
-        acts("name", Form::Text),
+        acts("name", Form::Shape(run::group_name)),
         acts("replicas", Form::CountRange).or(Default::Required("a count or a range")),
         acts("scaling", Form::Map(&SCALING)),
         acts("resources", Form::Map(&RESOURCES)).or(Default::Empty),
