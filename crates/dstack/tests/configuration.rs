@@ -521,6 +521,26 @@ fn rules_between_properties_name_the_property_that_is_too_much() {
             "type: service\ncommands: [x]\nport: 80\nreplicas: 0..2\nscaling: {metric: rps, target: 1, window: 45s}\n",
             "5:43: `scaling.window`: invalid \"45s\": expected one of 30s, 60s and 300s",
         ),
+        (
+            "type: service\nport: 80\nimage: a\nprobes: [{type: http, url: '${{ env.A }}'}]\nenv: [A=/b]\n",
+            "4:28: `probes[0].url`: invalid \"${{ env.A }}\": expected a path such as /health",
+        ),
+        (
+            "type: service\nport: 80\nimage: a\nprobes: [{type: http, method: get, body: x}]\n",
+            "4:10: `probes[0]`: `get` takes no `body`",
+        ),
+        (
+            "type: service\nport: 80\nimage: a\nprobes: [{type: http, timeout: 0}]\n",
+            "4:32: `probes[0].timeout`: invalid \"0\": expected 1s or more",
+        ),
+        (
+            "type: service\nport: 80\nimage: a\nprobes: [{type: http}, {type: http}]\n",
+            "4:9: `probes`: two of them are alike",
+        ),
+        (
+            "type: service\nport: 80\nimage: a\nrate_limits: [{rps: 1}, {prefix: /, rps: 2}]\n",
+            "4:14: `rate_limits`: two of them have the same `prefix`",
+        ),
         ("type: fleet\nname: lab\n", "1:1: `nodes` is missing"),
         (
             "type: fleet\nssh_config: {hosts: [h], network: 8.8.8.0/24}\n",

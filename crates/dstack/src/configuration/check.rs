@@ -246,7 +246,21 @@ fn service(top: &Field<'_>, value: &Value, reading: &mut Reading) {
     if let Some(field) = property(top, "array") {
         reading.refuse(&field, "is not for a service: `replicas` says how many there are");
     }
+    let probes = value.get("probes").items();
+    if has_twins(probes, |one, other| one == other) {
+        reading.fault(refused(top, "probes", "two of them are alike: leave out one".to_owned()));
+    }
+    let limits = value.get("rate_limits").items();
+    if has_twins(limits, |one, other| one.get("prefix") == other.get("prefix")) {
+        let why = "two of them have the same `prefix`: expected one for each".to_owned();
+        reading.fault(refused(top, "rate_limits", why));
+    }
     on_node(top, value, reading)
+}
+
+fn has_twins(items: &[Value], are_twins: impl Fn(&Value, &Value) -> bool) -> bool {
+    let mut each = items.iter().enumerate();
+    each.any(|(at, one)| items[..at].iter().any(|other| are_twins(one, other)))
 }
 
 /// What each group of replicas says, and what all of them have in common. The rules between groups are those of the service itself.

@@ -137,8 +137,8 @@ fn every_wrong_line_of_a_batch_script_is_named_with_its_column() {
 fn what_a_submit_of_a_configuration_would_refuse_is_found_without_a_server() {
     let table = [
         (
-            "type: service\nport: 80\ncommands: [x]\nprobes: [{type: http, url: health}]\n",
-            "probe url \"health\": expected a path such as /health",
+            "type: service\nport: 80\ncommands: [x]\nprobes: [{type: http, url: '/a b'}]\n",
+            "probe url \"/a b\": expected a path such as /health",
         ),
         (
             "type: task\nnodes: 2\ncommands: ['ping ${{ groups[0].nodes[0].IP_ADDRESS }}']\n",
@@ -165,7 +165,7 @@ fn what_a_submit_of_a_configuration_would_refuse_is_found_without_a_server() {
     // The cluster and the caller's environment know these.
     let (said, good) = check_text(
         "type: service\nport: 80\ncommands: [x]\nenv: [TOKEN, WHERE]\ndepends_on: prepare\n\
-         instances: [node1]\nprobes: [{type: http, url: '${{ env.WHERE }}'}]\n",
+         instances: [node1]\nprobes: [{type: http, url: '/${{ env.WHERE }}'}]\n",
     );
     assert!(good, "{said}");
 }
