@@ -657,6 +657,17 @@ fn internal_address_of_a_host_is_one_that_dstack_takes_for_private() {
 }
 
 #[test]
+fn days_of_the_week_that_dstack_counts_otherwise_are_told_of() {
+    let text = |cron: &str| format!("type: task\ncommands: [x]\nschedule: {{cron: '{cron}'}}\n");
+    let notices = |cron: &str| load(&text(cron)).notices.len();
+    let told = ["0 3 * * 1-5", "0 3 * * 0", "0 3 * * mon-fri", "5 3 * * *", "0 3 * * */2"];
+    assert_eq!(told.map(notices), [1, 1, 0, 0, 0]);
+    let expected = "t.dstack.yml:3:18: `schedule.cron`: invalid \"0 3 * * 7\": expected days";
+    let refused = refusal(&text("0 3 * * 7"));
+    assert!(refused.starts_with(expected), "{refused}");
+}
+
+#[test]
 fn nodes_may_be_a_range_and_what_is_ours_is_read() {
     let task = task_with(
         "nodes: 2..4\ndepends_on: [prepare, 'afterany:12']\narray: 0-9%2\naccount: physics\nqos: high\nruntime: process",

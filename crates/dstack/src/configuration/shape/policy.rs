@@ -135,22 +135,37 @@ pub fn tags(field: &Field<'_>, _: &mut Reading) -> Result<Value, Fault> {
     Ok(Value::Map(tags))
 }
 
+const CRON: &str = "a cron expression such as 0 3 * * *, or a list of them";
+
 /// One cron expression, or a list of them.
-pub fn cron(field: &Field<'_>, _: &mut Reading) -> Result<Value, Fault> {
-    let expected = "a cron expression such as 0 3 * * *, or a list of them";
-    let expression = |field: &Field<'_>| {
-        let text = field.text(expected)?;
-        Cron::parse(text).map_err(|e| field.grammar(e))?;
-        Ok(Value::text(text))
-    };
+pub fn cron(field: &Field<'_>, reading: &mut Reading) -> Result<Value, Fault> {
     if !field.is_list() {
-        return expression(field).map(|one| Value::List(vec![one]));
+        return cron_expression(field, reading).map(|one| Value::List(vec![one]));
     }
-    let items = field.list(expected)?;
+    let items = field.list(CRON)?;
     if items.is_empty() {
         return Err(field.invalid("at least one cron expression"));
     }
-    items.iter().map(expression).collect::<Result<_, _>>().map(Value::List)
+    let each = items.iter().map(|item| cron_expression(item, reading));
+    each.collect::<Result<_, _>>().map(Value::List)
+}
+
+fn cron_expression(field: &Field<'_>, reading: &mut Reading) -> Result<Value, Fault> {
+    let text = field.text(CRON)?;
+    Cron::parse(text).map_err(|e| field.grammar(e))?;
+    let weekdays = text.split_whitespace().last().unwrap_or_default();
+    let ranges = weekdays.split(',').filter_map(|part| part.split('/').next());
+    let numbers = ranges.flat_map(|range| range.split('-')).filter_map(|day| day.parse().ok());
+    let numbers: Vec<u8> = numbers.collect();
+    // dstack's client could not read it.
+    if numbers.contains(&7) {
+        return Err(field.invalid("days of the week from 0 to 6, or by name as in mon-fri"));
+    }
+    if !numbers.is_empty() {
+        let why = "days of the week count from Sunday, which is 0, and in dstack from Monday: names as in mon-fri are the same in both";
+        reading.notice(field, why);
+    }
+    Ok(Value::text(text))
 }
 
 pub fn time_window(field: &Field<'_>, _: &mut Reading) -> Result<Value, Fault> {
