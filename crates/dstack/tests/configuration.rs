@@ -138,6 +138,7 @@ fn bare_amount_is_exact_and_dots_make_a_range() {
         ("{cpu: '4..8'}", "cpu=4..8 mem=8GB.. disk=100GB.."),
         ("{cpu: ..8}", "cpu=0..8 mem=8GB.. disk=100GB.."),
         ("{cpu: arm}", "cpu=arm:2.. mem=8GB.. disk=100GB.."),
+        ("{cpu: 'ARM:4'}", "cpu=arm:4 mem=8GB.. disk=100GB.."),
         ("{cpu: {arch: arm, count: 4}}", "cpu=arm:4 mem=8GB.. disk=100GB.."),
         ("{cpu: {min: 2, max: 4}}", "cpu=2..4 mem=8GB.. disk=100GB.."),
         ("{memory: 16}", "cpu=2.. mem=16GB disk=100GB.."),
@@ -146,6 +147,7 @@ fn bare_amount_is_exact_and_dots_make_a_range() {
         ("{disk: {size: 1TB}}", "cpu=2.. mem=8GB.. disk=1024GB"),
         ("{gpu: 0}", "cpu=2.. mem=8GB.. disk=100GB.. gpu=0"),
         ("{gpu: 24GB..}", "cpu=2.. mem=8GB.. disk=100GB.. gpu=24GB..:1.."),
+        ("{gpu: 'RTX 4090:2'}", "cpu=2.. mem=8GB.. disk=100GB.. gpu=RTX4090:2"),
         ("{gpu: amd:MI300X:8}", "cpu=2.. mem=8GB.. disk=100GB.. gpu=amd:MI300X:8"),
         (
             "{gpu: {name: [A100, H100], memory: 80GB, count: {min: 1, max: 2}}}",
@@ -716,6 +718,21 @@ fn dev_environment_runs_init_and_then_waits() {
     assert_eq!(notices.len(), 1, "{notices:?}");
     assert!(notices[0].contains("is for the client"), "{notices:?}");
     assert_eq!(task.inactivity, Some(Duration::from_secs(7200)));
+    for off in ["off", "false", "'off'"] {
+        let loaded = load(&format!("type: dev-environment\ninactivity_duration: {off}\n"));
+        // The client could not read a number for it.
+        assert!(loaded.value.get("inactivity_duration").is_null(), "{off}");
+    }
+}
+
+/// A client that reads no `null` there shows no run of the project.
+#[test]
+fn rate_limit_without_a_key_is_by_address() {
+    let limits = "[{rps: 1}, {prefix: /a, rps: 1, key: {type: header, header: A}}]";
+    let text = format!("type: service\nport: 80\ncommands: [x]\nrate_limits: {limits}\n");
+    let limits = load(&text).value.to_json()["rate_limits"].clone();
+    assert_eq!(limits[0]["key"], serde_json::json!({"type": "ip_address"}));
+    assert_eq!(limits[1]["key"]["header"], "A");
 }
 
 /// Each place of a file with several faults, in the order of the file.

@@ -153,12 +153,14 @@ pub fn cron(field: &Field<'_>, reading: &mut Reading) -> Result<Value, Fault> {
 fn cron_expression(field: &Field<'_>, reading: &mut Reading) -> Result<Value, Fault> {
     let text = field.text(CRON)?;
     Cron::parse(text).map_err(|e| field.grammar(e))?;
-    let weekdays = text.split_whitespace().last().unwrap_or_default();
+    let weekdays = text.split_whitespace().next_back().unwrap_or_default();
     let ranges = weekdays.split(',').filter_map(|part| part.split('/').next());
+    let begins_on_sunday =
+        ranges.clone().any(|range| range.to_ascii_lowercase().starts_with("sun-"));
     let numbers = ranges.flat_map(|range| range.split('-')).filter_map(|day| day.parse().ok());
     let numbers: Vec<u8> = numbers.collect();
     // dstack's client could not read it.
-    if numbers.contains(&7) {
+    if numbers.contains(&7) || begins_on_sunday {
         return Err(field.invalid("days of the week from 0 to 6, or by name as in mon-fri"));
     }
     if !numbers.is_empty() {
@@ -166,6 +168,15 @@ fn cron_expression(field: &Field<'_>, reading: &mut Reading) -> Result<Value, Fa
         reading.notice(field, why);
     }
     Ok(Value::text(text))
+}
+
+/// A duration, or `off`, which says nothing: dstack's client reads no number for it.
+pub fn inactivity(field: &Field<'_>, _: &mut Reading) -> Result<Value, Fault> {
+    if field.boolean().is_some() || field.says_off() {
+        return Ok(Value::Null);
+    }
+    let secs = i64::try_from(field.duration()?.as_secs());
+    secs.map(Value::Integer).map_err(|_| field.invalid("a shorter duration"))
 }
 
 pub fn time_window(field: &Field<'_>, _: &mut Reading) -> Result<Value, Fault> {

@@ -3,7 +3,7 @@
 use super::profile::PROFILE;
 use super::resources::RESOURCES;
 use crate::configuration::property::{Default, Form, Property, Table, acts, acts_in_part, notice};
-use crate::configuration::shape::{amount, env, mount, network, run};
+use crate::configuration::shape::{amount, env, mount, network, policy, run};
 
 const FOR_CLIENT: &str =
     "is for the client, which prints a link: nothing of it is installed in the run";
@@ -111,7 +111,7 @@ pub static DEV_ENVIRONMENT: Table = Table {
             notice("ide", Form::Words(&["vscode", "cursor", "windsurf", "zed"]), FOR_CLIENT),
             notice("version", Form::Text, FOR_CLIENT),
             acts("init", COMMANDS).or(Default::Empty),
-            acts("inactivity_duration", Form::IdleDuration),
+            acts("inactivity_duration", Form::Shape(policy::inactivity)),
             acts("ports", PORTS).or(Default::Empty),
             acts("type", Form::Text),
         ],

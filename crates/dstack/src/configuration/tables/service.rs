@@ -35,7 +35,7 @@ static RATE_LIMIT: Table = Table {
     of: "rate limit",
     sections: &[&[
         acts("prefix", Form::Shape(prefix)).or(Default::Written("/")),
-        acts("key", Form::Map(&KEY)),
+        acts("key", Form::Shape(rate_key)).or(Default::Empty),
         acts("rps", Form::Number(0.016_666, 1.537e17))
             .or(Default::Required("the requests of a second")),
         acts("burst", Form::Integer(0, i64::MAX)).or(Default::Written("0")),
@@ -221,6 +221,14 @@ fn model(field: &Field<'_>, reading: &mut Reading) -> Result<Value, Fault> {
         ("format", Value::text("openai")),
         ("prefix", Value::text("/v1")),
     ]))
+}
+
+/// A client's address, where a rate limit does not say what tells clients apart.
+fn rate_key(field: &Field<'_>, reading: &mut Reading) -> Result<Value, Fault> {
+    if field.is_map() && field.is_off() {
+        return Ok(Value::map([("type", Value::text("ip_address"))]));
+    }
+    mapping(field, &KEY, reading)
 }
 
 fn prefix(field: &Field<'_>, _: &mut Reading) -> Result<Value, Fault> {
