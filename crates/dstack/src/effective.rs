@@ -21,9 +21,10 @@ pub fn effective(mut value: Value) -> Value {
     value
 }
 
-/// The configuration in a form that dstack's client can read: it has no range of nodes. `granted` is the number of nodes that the run has, once it has them.
+/// The configuration in a form that dstack's client can read: it has no range of nodes, and refuses some properties beside `groups`. `granted` is the
+/// number of nodes that the run has, once it has them.
 pub fn for_client(configuration: &Value, granted: Option<u32>) -> serde_json::Value {
-    let mut json = configuration.to_json();
+    let mut json = told_by_groups(configuration).as_ref().unwrap_or(configuration).to_json();
     if let Some(nodes) = nodes_for_client(configuration, granted) {
         json["nodes"] = nodes.into();
     }
@@ -32,10 +33,68 @@ pub fn for_client(configuration: &Value, granted: Option<u32>) -> serde_json::Va
 
 /// As [`for_client`] for a run that has no nodes yet, in dstack's own form.
 pub fn client_form(mut configuration: Value) -> Value {
+    if let Some(told) = told_by_groups(&configuration) {
+        configuration = told;
+    }
     if let Some(nodes) = nodes_for_client(&configuration, None) {
         configuration.set("nodes", Value::Integer(nodes.into()));
     }
     configuration
+}
+
+/// Properties that a group may have in place of the whole: the client never takes those of [`NOT_BESIDE_GROUPS`] of the whole, and the others of
+/// the whole or of groups, and not of both. One such run would hide all others of its project from the client.
+const OF_WHOLE_OR_GROUPS: [&str; 9] = [
+    "commands",
+    "ports",
+    "image",
+    "docker",
+    "privileged",
+    "python",
+    "nvcc",
+    "spot_policy",
+    "reservation",
+];
+const NOT_BESIDE_GROUPS: [&str; 2] = ["commands", "ports"];
+
+/// What the whole says, said by each group that says nothing of it; `None` where the client reads the configuration as it is.
+fn told_by_groups(configuration: &Value) -> Option<Value> {
+    let groups = configuration.get("groups").items();
+    let is_moved = |name: &&'static str| {
+        let is_said_by_one = || groups.iter().any(|group| !is_open(group.get(name)));
+        let said = configuration.get(name);
+        !is_open(said)
+            && *said != Value::Bool(false)
+            && (NOT_BESIDE_GROUPS.contains(name) || is_said_by_one())
+    };
+    let moved: Vec<&'static str> = OF_WHOLE_OR_GROUPS.into_iter().filter(is_moved).collect();
+    if groups.is_empty() || moved.is_empty() {
+        return None;
+    }
+    let mut own = configuration.clone();
+    for name in moved {
+        let said = configuration.get(name);
+        if let Some(Value::List(groups)) = own.get_mut("groups") {
+            for group in groups.iter_mut().filter(|group| is_open(group.get(name))) {
+                group.set(name, said.clone());
+            }
+        }
+        let nothing = match said {
+            Value::List(_) => Value::List(Vec::new()),
+            Value::Bool(_) => Value::Bool(false),
+            _ => Value::Null,
+        };
+        own.set(name, nothing);
+    }
+    Some(own)
+}
+
+fn is_open(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::List(items) => items.is_empty(),
+        _ => false,
+    }
 }
 
 /// The number that stands for a range of nodes; `None` for a configuration without a range.

@@ -7,9 +7,12 @@ use crate::offer::Offer;
 pub fn why_larger(asked: &Resources, offers: &[Offer], several_nodes: bool) -> Option<String> {
     let larger = offers.iter().find(|offer| is_larger(asked, offer))?;
     let why = match larger.blocks {
-        Some((_, blocks)) if blocks > 1 => "as many whole blocks of a host as hold it",
         _ if several_nodes => "whole hosts, as every run on several nodes",
-        _ => "a whole host, which is not divided into blocks",
+        Some((taken, all)) if taken == all => {
+            "a whole host, of which no part is offered that holds it"
+        }
+        // A share without GPUs of a host that has some has no number of blocks, and is some of them all the same.
+        _ => "as many whole blocks of a host as hold it",
     };
     Some(format!("More is offered than is asked for: the run gets {why}"))
 }
@@ -59,7 +62,8 @@ mod tests {
         assert!(said(why("{cpu: 2.., memory: 16GB..}", Some((1, 2)), false), "blocks of a host"));
         assert!(said(why("{cpu: 4.., memory: 1GB..}", Some((1, 2)), false), "blocks of a host"));
         assert!(said(why("{cpu: 2..}", None, true), "several nodes"));
-        assert!(said(why("{cpu: 2..}", None, false), "not divided"));
+        assert!(said(why("{cpu: 2..}", Some((1, 1)), false), "a whole host"));
+        assert!(said(why("{cpu: 2..}", None, false), "blocks of a host"));
         assert_eq!(why_larger(&asked("{cpu: 2..}"), &[], true), None);
     }
 }

@@ -24,6 +24,7 @@ pub type Nodes = BTreeMap<String, NodeConfig>;
 
 /// A shell's exit code for a command that a signal ended is this plus the signal's number.
 const SIGNAL_BASE: i32 = 128;
+const SIGKILL: i32 = 9;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunSummary {
@@ -168,7 +169,12 @@ fn ended_by_itself(end: JobEnd) -> bool {
 }
 
 fn exit_code(exit: ExitStatus) -> i32 {
-    if exit.signal == 0 { exit.code } else { SIGNAL_BASE + exit.signal }
+    match exit {
+        // Slurm's pair names no signal: it is the one that the kernel sends.
+        ExitStatus::OUT_OF_MEMORY => SIGNAL_BASE + SIGKILL,
+        ExitStatus { code, signal: 0 } => code,
+        ExitStatus { signal, .. } => SIGNAL_BASE + signal,
+    }
 }
 
 fn job_status(facts: &JobFacts<'_>) -> (JobStatus, Option<JobEnd>) {
@@ -408,7 +414,7 @@ mod tests {
                 JobState::OutOfMemory,
                 Reason::OutOfMemory,
                 0,
-                (0, 9),
+                (0, 125),
                 Failed,
                 "exited (137)",
                 "out of memory",

@@ -138,6 +138,7 @@ fn bare_amount_is_exact_and_dots_make_a_range() {
         ("{cpu: '4..8'}", "cpu=4..8 mem=8GB.. disk=100GB.."),
         ("{cpu: ..8}", "cpu=0..8 mem=8GB.. disk=100GB.."),
         ("{cpu: arm}", "cpu=arm:2.. mem=8GB.. disk=100GB.."),
+        ("{cpu: 'ARM:4'}", "cpu=arm:4 mem=8GB.. disk=100GB.."),
         ("{cpu: {arch: arm, count: 4}}", "cpu=arm:4 mem=8GB.. disk=100GB.."),
         ("{cpu: {min: 2, max: 4}}", "cpu=2..4 mem=8GB.. disk=100GB.."),
         ("{memory: 16}", "cpu=2.. mem=16GB disk=100GB.."),
@@ -146,6 +147,7 @@ fn bare_amount_is_exact_and_dots_make_a_range() {
         ("{disk: {size: 1TB}}", "cpu=2.. mem=8GB.. disk=1024GB"),
         ("{gpu: 0}", "cpu=2.. mem=8GB.. disk=100GB.. gpu=0"),
         ("{gpu: 24GB..}", "cpu=2.. mem=8GB.. disk=100GB.. gpu=24GB..:1.."),
+        ("{gpu: 'RTX 4090:2'}", "cpu=2.. mem=8GB.. disk=100GB.. gpu=RTX4090:2"),
         ("{gpu: amd:MI300X:8}", "cpu=2.. mem=8GB.. disk=100GB.. gpu=amd:MI300X:8"),
         (
             "{gpu: {name: [A100, H100], memory: 80GB, count: {min: 1, max: 2}}}",
@@ -533,7 +535,53 @@ fn rules_between_properties_name_the_property_that_is_too_much() {
             "type: service\ncommands: [x]\nport: 80\nreplicas: 0..2\nscaling: {metric: rps, target: 1, window: 45s}\n",
             "5:43: `scaling.window`: invalid \"45s\": expected one of 30s, 60s and 300s",
         ),
+        (
+            "type: service\nport: 80\nimage: a\nprobes: [{type: http, url: '${{ env.A }}'}]\nenv: [A=/b]\n",
+            "4:28: `probes[0].url`: invalid \"${{ env.A }}\": expected a path such as /health",
+        ),
+        (
+            "type: service\nport: 80\nimage: a\nprobes: [{type: http, method: get, body: x}]\n",
+            "4:10: `probes[0]`: `get` takes no `body`",
+        ),
+        (
+            "type: service\nport: 80\nimage: a\nprobes: [{type: http, timeout: 0}]\n",
+            "4:32: `probes[0].timeout`: invalid \"0\": expected 1s or more",
+        ),
+        (
+            "type: service\nport: 80\nimage: a\nprobes: [{type: http}, {type: http}]\n",
+            "4:9: `probes`: two of them are alike",
+        ),
+        (
+            "type: service\nport: 80\nimage: a\nrate_limits: [{rps: 1}, {prefix: /, rps: 2}]\n",
+            "4:14: `rate_limits`: two of them have the same `prefix`",
+        ),
         ("type: fleet\nname: lab\n", "1:1: `nodes` is missing"),
+        (
+            "type: fleet\nssh_config: {hosts: [h], network: 8.8.8.0/24}\n",
+            "2:35: `ssh_config.network`: invalid \"8.8.8.0/24\": expected a private network",
+        ),
+        (
+            "type: task\ngroups: [{name: '1', commands: [x]}, {commands: [x]}]\n",
+            "2:9: `groups`: two groups have the name 1",
+        ),
+        (
+            "type: task\ngroups: [{name: My_Group, commands: [x]}]\n",
+            "2:17: `groups[0].name`: invalid \"My_Group\": expected a name of 1 to 40 lower-case",
+        ),
+        ("type: dev-environment\nversion: '1.80'\n", "2:10: `version`: is that of an IDE"),
+        (
+            "type: dev-environment\nide: windsurf\nversion: '1.106.0'\n",
+            "3:10: `version`: expected VERSION@COMMIT",
+        ),
+        (
+            "type: dev-environment\ndstack: true\ninactivity_duration: 1h\n",
+            "2:9: `dstack`: is not for `inactivity_duration`",
+        ),
+        ("type: task\nimage: a\nuser: '-5'\n", "3:7: `user`: invalid \"-5\": expected a user"),
+        (
+            "type: task\nimage: a\ntags: {team: é}\n",
+            "3:14: `tags.team`: invalid \"é\": expected a text of up to 256 letters",
+        ),
         (
             "type: fleet\nnodes: 1\nssh_config: {hosts: [a]}\n",
             "2:8: `nodes`: is for machines of a cloud",
@@ -641,6 +689,17 @@ fn internal_address_of_a_host_is_one_that_dstack_takes_for_private() {
 }
 
 #[test]
+fn days_of_the_week_that_dstack_counts_otherwise_are_told_of() {
+    let text = |cron: &str| format!("type: task\ncommands: [x]\nschedule: {{cron: '{cron}'}}\n");
+    let notices = |cron: &str| load(&text(cron)).notices.len();
+    let told = ["0 3 * * 1-5", "0 3 * * 0", "0 3 * * mon-fri", "5 3 * * *", "0 3 * * */2"];
+    assert_eq!(told.map(notices), [1, 1, 0, 0, 0]);
+    let expected = "t.dstack.yml:3:18: `schedule.cron`: invalid \"0 3 * * 7\": expected days";
+    let refused = refusal(&text("0 3 * * 7"));
+    assert!(refused.starts_with(expected), "{refused}");
+}
+
+#[test]
 fn nodes_may_be_a_range_and_what_is_ours_is_read() {
     let task = task_with(
         "nodes: 2..4\ndepends_on: [prepare, 'afterany:12']\narray: 0-9%2\naccount: physics\nqos: high\nruntime: process",
@@ -689,6 +748,21 @@ fn dev_environment_runs_init_and_then_waits() {
     assert_eq!(notices.len(), 1, "{notices:?}");
     assert!(notices[0].contains("is for the client"), "{notices:?}");
     assert_eq!(task.inactivity, Some(Duration::from_secs(7200)));
+    for off in ["off", "false", "'off'"] {
+        let loaded = load(&format!("type: dev-environment\ninactivity_duration: {off}\n"));
+        // The client could not read a number for it.
+        assert!(loaded.value.get("inactivity_duration").is_null(), "{off}");
+    }
+}
+
+/// A client that reads no `null` there shows no run of the project.
+#[test]
+fn rate_limit_without_a_key_is_by_address() {
+    let limits = "[{rps: 1}, {prefix: /a, rps: 1, key: {type: header, header: A}}]";
+    let text = format!("type: service\nport: 80\ncommands: [x]\nrate_limits: {limits}\n");
+    let limits = load(&text).value.to_json()["rate_limits"].clone();
+    assert_eq!(limits[0]["key"], serde_json::json!({"type": "ip_address"}));
+    assert_eq!(limits[1]["key"]["header"], "A");
 }
 
 /// Each place of a file with several faults, in the order of the file.

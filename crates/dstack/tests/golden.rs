@@ -140,6 +140,42 @@ fn yaml_and_json_of_the_same_configuration_are_read_alike() {
     assert_eq!(client_form(one.value).to_json()["nodes"], 2);
 }
 
+/// A client that cannot read one run shows none of its project.
+#[test]
+fn what_the_client_refuses_beside_groups_is_said_by_each_group() {
+    let task = "type: task\ncommands: [a]\nports: [80]\ngroups: [{name: one}, {name: two, commands: [b]}]\n";
+    let service = "type: service\nport: 80\ncommands: [a]\nimage: of-all\nspot_policy: spot\nprivileged: true\n\
+        groups: [{replicas: 1, image: own}, {replicas: 1, privileged: false}]\n";
+    for (text, whole, first, second) in [
+        (
+            task,
+            json!({"commands": [], "ports": []}),
+            json!({"commands": ["a"], "ports": [{"local_port": 80, "container_port": 80}]}),
+            json!({"commands": ["b"]}),
+        ),
+        (
+            service,
+            // What no group says stays where it is.
+            json!({"commands": [], "image": null, "privileged": false, "spot_policy": "spot"}),
+            json!({"commands": ["a"], "image": "own", "privileged": true, "spot_policy": null}),
+            json!({"commands": ["a"], "image": "of-all", "privileged": false}),
+        ),
+    ] {
+        let loaded = parse("t", text.as_bytes()).unwrap_or_else(|e| panic!("{text}: {e}"));
+        let shown = for_client(&loaded.value, None);
+        for (found, expected) in
+            [(&shown, whole), (&shown["groups"][0], first), (&shown["groups"][1], second)]
+        {
+            for (name, value) in expected.as_object().unwrap() {
+                assert_eq!(&found[name], value, "{text}{name}");
+            }
+        }
+        assert_eq!(client_form(loaded.value).to_json(), shown);
+        let again = from_json(&shown, None).unwrap_or_else(|e| panic!("{text}: {e}"));
+        assert_eq!(for_client(&again.value, None), shown);
+    }
+}
+
 #[test]
 fn what_a_newer_client_sends_is_left_out_and_hostile_json_is_bounded() {
     let newer = json!({ "type": "task", "commands": ["a"], "brand_new": null, "other": [1] });

@@ -45,11 +45,7 @@ pub fn run(top: &Field<'_>, value: &mut Value, reading: &mut Reading) {
     match value.get("type").as_text() {
         Some("task") => task(top, value, reading),
         Some("service") => service(top, value, reading),
-        Some("dev-environment") if is_said(value.get("entrypoint")) => {
-            let why = "is not for a dev environment: put it into `init`".to_owned();
-            reading.fault(refused(top, "entrypoint", why));
-        }
-        Some("dev-environment") => on_node(top, value, reading),
+        Some("dev-environment") => dev_environment(top, value, reading),
         _ => {}
     }
 }
@@ -107,6 +103,7 @@ fn task(top: &Field<'_>, value: &mut Value, reading: &mut Reading) {
         let why = "is not for `groups`: put it into the `commands` of each".to_owned();
         reading.fault(refused(top, "entrypoint", why));
     }
+    group_names(top, value, reading);
     let groups = value.get("groups").items();
     let has_commands = |part: &Value| !part.get("commands").items().is_empty();
     let of_groups = !groups.is_empty() && groups.iter().all(has_commands);
@@ -114,6 +111,49 @@ fn task(top: &Field<'_>, value: &mut Value, reading: &mut Reading) {
         no_commands(top, reading, "a list of one shell command or more");
     }
     on_node(top, value, reading)
+}
+
+/// A group without a name has its number for one.
+fn group_names(top: &Field<'_>, value: &Value, reading: &mut Reading) {
+    let groups = value.get("groups").items().iter().zip(0_usize..);
+    let name = |(group, index): (&Value, usize)| {
+        group.get("name").as_owned_text().unwrap_or_else(|| index.to_string())
+    };
+    let names: Vec<String> = groups.map(name).collect();
+    let is_repeated = |at: &usize| names[..*at].contains(&names[*at]);
+    if let Some(at) = (0..names.len()).find(is_repeated) {
+        let why = format!("two groups have the name {}: expected one for each", names[at]);
+        reading.fault(refused(top, "groups", why));
+    }
+}
+
+fn dev_environment(top: &Field<'_>, value: &Value, reading: &mut Reading) {
+    let (ide, version) = (value.get("ide"), value.get("version").as_text());
+    // Windsurf's is `1.106.0@8951cd3a`.
+    let is_of_windsurf = |version: &str| {
+        let commit = version.rsplit_once('@').filter(|(number, _)| !number.is_empty());
+        let digit = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
+        commit.is_some_and(|(_, commit)| !commit.is_empty() && commit.bytes().all(digit))
+    };
+    let fault = match (ide.as_text(), version) {
+        _ if is_said(value.get("entrypoint")) => {
+            Some(("entrypoint", "is not for a dev environment: put it into `init`"))
+        }
+        (None, Some(_)) if !reading.is_faulty("ide") => {
+            Some(("version", "is that of an IDE: expected `ide` beside it"))
+        }
+        (Some("windsurf"), Some(version)) if !is_of_windsurf(version) => {
+            Some(("version", "expected VERSION@COMMIT, as Windsurf has it"))
+        }
+        _ if is_said(value.get("dstack")) && !value.get("inactivity_duration").is_null() => {
+            Some(("dstack", "is not for `inactivity_duration`: leave out one of them"))
+        }
+        _ => None,
+    };
+    match fault {
+        Some((name, why)) => reading.fault(refused(top, name, why.to_owned())),
+        None => on_node(top, value, reading),
+    }
 }
 
 /// What a run may say depends on whether it has an image, or runs among the node's own files.
@@ -213,7 +253,21 @@ fn service(top: &Field<'_>, value: &Value, reading: &mut Reading) {
     if let Some(field) = property(top, "array") {
         reading.refuse(&field, "is not for a service: `replicas` says how many there are");
     }
+    let probes = value.get("probes").items();
+    if has_twins(probes, |one, other| one == other) {
+        reading.fault(refused(top, "probes", "two of them are alike: leave out one".to_owned()));
+    }
+    let limits = value.get("rate_limits").items();
+    if has_twins(limits, |one, other| one.get("prefix") == other.get("prefix")) {
+        let why = "two of them have the same `prefix`: expected one for each".to_owned();
+        reading.fault(refused(top, "rate_limits", why));
+    }
     on_node(top, value, reading)
+}
+
+fn has_twins(items: &[Value], are_twins: impl Fn(&Value, &Value) -> bool) -> bool {
+    let mut each = items.iter().enumerate();
+    each.any(|(at, one)| items[..at].iter().any(|other| are_twins(one, other)))
 }
 
 /// What each group of replicas says, and what all of them have in common. The rules between groups are those of the service itself.

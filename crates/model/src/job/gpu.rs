@@ -148,12 +148,12 @@ fn is_amount(part: &str) -> bool {
     part.starts_with(|c: char| c.is_ascii_digit() || c == '.' || c == '-')
 }
 
-/// `A100,H100`. The old way of naming a TPU, `tpu-v3-8`, still names it.
+/// `A100,H100`. Spaces are nothing, as in dstack: `RTX 4090` is `RTX4090`. The old way of naming a TPU, `tpu-v3-8`, still names it.
 fn parse_names(part: &str) -> Option<Vec<String>> {
     part.split(',')
         .map(str::trim)
         .map(|name| name.strip_prefix("tpu-").unwrap_or(name))
-        .map(|name| (!name.is_empty()).then(|| name.to_owned()))
+        .map(|name| (!name.is_empty()).then(|| name.replace(' ', "")))
         .collect()
 }
 

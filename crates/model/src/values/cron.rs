@@ -20,6 +20,9 @@ const FIELDS: [(&str, u8, u8, &[&str]); 5] = [
     ("day of the week", 0, 7, &["sun", "mon", "tue", "wed", "thu", "fri", "sat"]),
 ];
 
+/// The number of that of the days of the week.
+const WEEKDAY: usize = 4;
+
 /// A set of values for each field, a bit for each value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cron {
@@ -194,7 +197,13 @@ fn field_set(field: usize, word: &str) -> Option<u64> {
         };
         let (first, last) = match (range, range.split_once('-')) {
             ("*", _) => (min, max),
-            (_, Some((first, last))) => (number(first)?, number(last)?),
+            (_, Some((first, last))) => match (number(first)?, number(last)?) {
+                // Sunday ends a week that Monday begins.
+                (first, 0) if field == WEEKDAY && last.eq_ignore_ascii_case("sun") => {
+                    (first, if first > 0 { 7 } else { 0 })
+                }
+                ends => ends,
+            },
             // `5/10` goes on to the end.
             (one, None) => (number(one)?, if step.is_some() { max } else { number(one)? }),
         };
@@ -224,6 +233,8 @@ mod tests {
             ("0 4 * * 1-5", at(4, 0), false),
             ("0 4 * * sun", at(4, 0), true),
             ("0 4 * * 7", at(4, 0), true),
+            ("0 4 * * sat-sun", at(4, 0), true),
+            ("0 4 * * mon-sat", at(4, 0), false),
             ("0 4 15 * 1", at(4, 0), true),
             ("0 4 14 * 1", at(4, 0), false),
             ("0 4 * nov,dec *", at(4, 0), true),

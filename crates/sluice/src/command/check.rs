@@ -3,7 +3,9 @@
 use super::script_faults;
 use super::slurm::submit::caller::{self, ProcessSurroundings};
 use super::verb::{VerbError, VerbResult};
+use ::dstack::configuration::task::Task;
 use ::dstack::configuration::{self, load};
+use ::dstack::request::Submitter;
 use ::dstack::server_settings;
 use ::server::configure::projects_file;
 use ::slurm::conf::{RealFiles, load_dir};
@@ -169,8 +171,40 @@ fn dstack(bytes: &[u8], findings: &mut Findings) {
             findings.unavailable = lines(&loaded.refusals);
             findings.notices = lines(&loaded.notices);
             findings.understood = loaded.value.to_json();
+            if loaded.refusals.is_empty()
+                && let Some(task) = loaded.configuration.into_task()
+            {
+                submission(task, findings);
+            }
         }
         Err(error) => findings.errors = error.lines(),
+    }
+}
+
+/// What a submit would refuse or note besides. Runs and nodes that it names are the cluster's to know.
+fn submission(task: Task, findings: &mut Findings) {
+    let task = Task { depends_on: Vec::new(), instances: Vec::new(), ..task };
+    // The environment of whoever submits it may have any value: this one is good wherever a variable is filled in.
+    let variable = |_: &str| Some("/".to_owned());
+    let submitter = Submitter {
+        now: ::server::clock::now(),
+        random: 0,
+        work_dir: "/",
+        file: None,
+        submit_line: String::new(),
+        host: String::new(),
+        session: 0,
+        umask: 0,
+        variable: &variable,
+    };
+    match ::dstack::request::draft(&task, &submitter) {
+        Ok(draft) => {
+            let notices = draft.notices.iter();
+            let lines: Vec<String> =
+                notices.map(|notice| format!("{}: {notice}", findings.file)).collect();
+            findings.notices.extend(lines);
+        }
+        Err(error) => findings.errors.push(format!("{}: {error}", findings.file)),
     }
 }
 

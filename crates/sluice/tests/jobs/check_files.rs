@@ -132,6 +132,44 @@ fn every_wrong_line_of_a_batch_script_is_named_with_its_column() {
     }
 }
 
+/// A table of configurations whose properties are right one by one.
+#[test]
+fn what_a_submit_of_a_configuration_would_refuse_is_found_without_a_server() {
+    let table = [
+        (
+            "type: service\nport: 80\ncommands: [x]\nprobes: [{type: http, url: '/a b'}]\n",
+            "probe url \"/a b\": expected a path such as /health",
+        ),
+        (
+            "type: task\nnodes: 2\ncommands: ['ping ${{ groups[0].nodes[0].IP_ADDRESS }}']\n",
+            "${{ groups[0].nodes[0].IP_ADDRESS }}: there is no such node",
+        ),
+        (
+            "type: task\ncommands: [x]\nschedule: {cron: '0 0 31 2 *'}\n",
+            "`schedule`: 0 0 31 2 *: no day of the calendar matches",
+        ),
+        ("type: task\ncommands: [x]\nfleets: [other/lab]\n", "fleet other/lab: "),
+    ];
+    let dir = tempfile::tempdir().unwrap();
+    let check_text = |text: &str| {
+        std::fs::write(dir.path().join("it.dstack.yml"), text).unwrap();
+        check(dir.path(), &["it.dstack.yml"])
+    };
+    for (text, expected) in table {
+        let (said, good) = check_text(text);
+        assert!(!good && said.lines().count() == 1, "{text}: {said}");
+        assert!(said.starts_with("it.dstack.yml: ") && said.contains(expected), "{text}: {said}");
+    }
+    let (said, good) = check_text("type: task\ncommands: [x]\nresources: {disk: 1GB..2GB}\n");
+    assert!(good && said.starts_with("it.dstack.yml: `disk`: the maximum of 2GB"), "{said}");
+    // The cluster and the caller's environment know these.
+    let (said, good) = check_text(
+        "type: service\nport: 80\ncommands: [x]\nenv: [TOKEN, WHERE]\ndepends_on: prepare\n\
+         instances: [node1]\nprobes: [{type: http, url: '/${{ env.WHERE }}'}]\n",
+    );
+    assert!(good, "{said}");
+}
+
 #[test]
 fn settings_of_dstacks_server_are_named_as_without_effect() {
     let dir = tempfile::tempdir().unwrap();

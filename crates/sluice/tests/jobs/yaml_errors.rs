@@ -82,7 +82,7 @@ fn up_a_bad_yaml_configuration_is_reported_by_line_and_column() {
     cluster.write("t.dstack.yml", "type: task\nname: cloned\ncommands: [a]\nrepos: [.]\n");
     let said = cluster.sluice(&["apply", "-f", "t.dstack.yml", "-y", "-d"]);
     assert!(said.code == 1 && said.stderr.starts_with("sluice: error: `repos`: .: "), "{said:?}");
-    let words = "; `files: [.]` brings a folder along as it is\n";
+    let words = "; `files: [.:code]` brings a folder along as it is\n";
     assert!(said.stderr.ends_with(words) && said.stderr.lines().count() == 1, "{said:?}");
     for verb in ["logs", "stop"] {
         let said = cluster.sluice(&[verb, "nosuch"]);

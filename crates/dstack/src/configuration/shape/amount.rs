@@ -61,16 +61,18 @@ fn cpu_text(text: &str) -> Result<Value, GrammarError> {
         if token.is_empty() {
             return Err(refused("an architecture, a count, or both as in x86:4.."));
         }
+        let known = ARCHITECTURES.iter().find(|known| known.eq_ignore_ascii_case(token));
         let is_count = token.starts_with(|c: char| c.is_ascii_digit() || c == '.' || c == '-');
         if is_count {
             let range = Range::parse_count("CPU count", token)?;
             if count.replace(Ends::of(token, range)).is_some() {
                 return Err(refused("one count"));
             }
-        } else if !ARCHITECTURES.contains(&token) {
-            return Err(refused("the architecture x86 or arm"));
-        } else if arch.replace(token).is_some() {
-            return Err(refused("one architecture"));
+        } else {
+            let known = *known.ok_or_else(|| refused("the architecture x86 or arm"))?;
+            if arch.replace(known).is_some() {
+                return Err(refused("one architecture"));
+            }
         }
     }
     Ok(cpu_value(arch, count.unwrap_or(Ends { min: Some(2), max: None })))

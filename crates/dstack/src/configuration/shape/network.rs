@@ -6,7 +6,7 @@ use crate::configuration::property::{Default, Form, Table, acts};
 use crate::configuration::reader::mapping;
 use crate::configuration::reading::Reading;
 use crate::configuration::value::Value;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 
 pub const PORT: Form = Form::Integer(1, 65_535);
 
@@ -56,34 +56,33 @@ fn port_with(
 pub fn internal_ip(field: &Field<'_>, _: &mut Reading) -> Result<Value, Fault> {
     let expected = "a private IP address such as 10.0.0.1";
     let text = field.text(expected)?;
-    let private = match text.parse() {
-        Ok(IpAddr::V4(ip)) => is_private(ip),
-        Ok(IpAddr::V6(ip)) => {
-            ip.is_unique_local() || ip.is_loopback() || ip.is_unicast_link_local()
-        }
-        Err(_) => false,
-    };
+    let private = text.parse().is_ok_and(is_private);
     if private { Ok(Value::text(text)) } else { Err(field.invalid(expected)) }
 }
 
 /// Whether dstack takes the address for a private one. It does so for those of benchmarks and of documentation too.
-fn is_private(ip: Ipv4Addr) -> bool {
-    let for_benchmarks = matches!(ip.octets(), [198, 18 | 19, ..]);
-    let of_machine = ip.is_loopback() || ip.is_link_local();
-    ip.is_private() || of_machine || ip.is_documentation() || for_benchmarks
+fn is_private(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => {
+            let for_benchmarks = matches!(ip.octets(), [198, 18 | 19, ..]);
+            let of_machine = ip.is_loopback() || ip.is_link_local();
+            ip.is_private() || of_machine || ip.is_documentation() || for_benchmarks
+        }
+        IpAddr::V6(ip) => ip.is_unique_local() || ip.is_loopback() || ip.is_unicast_link_local(),
+    }
 }
 
-/// `10.0.0.0/24`
+/// `10.0.0.0/24`, or an address alone.
 pub fn network(field: &Field<'_>, _: &mut Reading) -> Result<Value, Fault> {
-    let expected = "a network such as 10.0.0.0/24";
+    let expected = "a private network such as 10.0.0.0/24";
     let text = field.text(expected)?;
-    let good = text.split_once('/').is_some_and(|(ip, bits)| {
-        let most = match ip.parse() {
-            Ok(IpAddr::V4(_)) => 32,
-            Ok(IpAddr::V6(_)) => 128,
-            Err(_) => return false,
+    let (ip, bits) = text.split_once('/').map_or((text, None), |(ip, bits)| (ip, Some(bits)));
+    let good = ip.parse().is_ok_and(|ip: IpAddr| {
+        let most = if ip.is_ipv4() { 32 } else { 128 };
+        let is_mask = |bits: &str| {
+            bits.parse::<u8>().is_ok_and(|bits| bits <= most) || bits.parse::<IpAddr>().is_ok()
         };
-        bits.parse::<u8>().is_ok_and(|bits| bits <= most) || bits.parse::<IpAddr>().is_ok()
+        is_private(ip) && bits.is_none_or(is_mask)
     });
     if good { Ok(Value::text(text)) } else { Err(field.invalid(expected)) }
 }

@@ -10,6 +10,9 @@ use crate::configuration::value::Value;
 use model::cron::Cron;
 pub use model::machine_choice::BACKENDS;
 
+/// The bytes of a tag's value.
+const TAG_BYTES_MAX: usize = 256;
+
 pub const STARTUP_ORDERS: &[&str] = &["any", "master-first", "workers-first"];
 pub static RETRY: Table = Table {
     of: "retry",
@@ -121,27 +124,59 @@ pub fn tags(field: &Field<'_>, _: &mut Reading) -> Result<Value, Fault> {
             };
             return Err(Fault::new(position, problem));
         }
-        tags.push((key.to_owned().into(), Value::text(value.text("text")?)));
+        let expected = "a text of up to 256 letters, digits, spaces and characters of .:/=_-+@";
+        let text = value.text(expected)?;
+        let sign = |b: u8| b.is_ascii_alphanumeric() || b" .:/=_-+@".contains(&b);
+        if text.len() > TAG_BYTES_MAX || !text.bytes().all(sign) {
+            return Err(value.invalid(expected));
+        }
+        tags.push((key.to_owned().into(), Value::text(text)));
     }
     Ok(Value::Map(tags))
 }
 
+const CRON: &str = "a cron expression such as 0 3 * * *, or a list of them";
+
 /// One cron expression, or a list of them.
-pub fn cron(field: &Field<'_>, _: &mut Reading) -> Result<Value, Fault> {
-    let expected = "a cron expression such as 0 3 * * *, or a list of them";
-    let expression = |field: &Field<'_>| {
-        let text = field.text(expected)?;
-        Cron::parse(text).map_err(|e| field.grammar(e))?;
-        Ok(Value::text(text))
-    };
+pub fn cron(field: &Field<'_>, reading: &mut Reading) -> Result<Value, Fault> {
     if !field.is_list() {
-        return expression(field).map(|one| Value::List(vec![one]));
+        return cron_expression(field, reading).map(|one| Value::List(vec![one]));
     }
-    let items = field.list(expected)?;
+    let items = field.list(CRON)?;
     if items.is_empty() {
         return Err(field.invalid("at least one cron expression"));
     }
-    items.iter().map(expression).collect::<Result<_, _>>().map(Value::List)
+    let each = items.iter().map(|item| cron_expression(item, reading));
+    each.collect::<Result<_, _>>().map(Value::List)
+}
+
+fn cron_expression(field: &Field<'_>, reading: &mut Reading) -> Result<Value, Fault> {
+    let text = field.text(CRON)?;
+    Cron::parse(text).map_err(|e| field.grammar(e))?;
+    let weekdays = text.split_whitespace().next_back().unwrap_or_default();
+    let ranges = weekdays.split(',').filter_map(|part| part.split('/').next());
+    let begins_on_sunday =
+        ranges.clone().any(|range| range.to_ascii_lowercase().starts_with("sun-"));
+    let numbers = ranges.flat_map(|range| range.split('-')).filter_map(|day| day.parse().ok());
+    let numbers: Vec<u8> = numbers.collect();
+    // dstack's client could not read it.
+    if numbers.contains(&7) || begins_on_sunday {
+        return Err(field.invalid("days of the week from 0 to 6, or by name as in mon-fri"));
+    }
+    if !numbers.is_empty() {
+        let why = "days of the week count from Sunday, which is 0, and in dstack from Monday: names as in mon-fri are the same in both";
+        reading.notice(field, why);
+    }
+    Ok(Value::text(text))
+}
+
+/// A duration, or `off`, which says nothing: dstack's client reads no number for it.
+pub fn inactivity(field: &Field<'_>, _: &mut Reading) -> Result<Value, Fault> {
+    if field.boolean().is_some() || field.says_off() {
+        return Ok(Value::Null);
+    }
+    let secs = i64::try_from(field.duration()?.as_secs());
+    secs.map(Value::Integer).map_err(|_| field.invalid("a shorter duration"))
 }
 
 pub fn time_window(field: &Field<'_>, _: &mut Reading) -> Result<Value, Fault> {

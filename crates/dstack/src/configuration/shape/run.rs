@@ -20,6 +20,16 @@ pub fn run_name(field: &Field<'_>, _: &mut Reading) -> Result<Value, Fault> {
     if name::is_valid(text) { Ok(Value::text(text)) } else { Err(field.invalid(name::RULE)) }
 }
 
+/// The name of a group of nodes or of replicas.
+pub fn group_name(field: &Field<'_>, _: &mut Reading) -> Result<Value, Fault> {
+    let expected = "a name of 1 to 40 lower-case letters, digits and -, of which the first is no -";
+    let text = field.text(expected)?;
+    let letter = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    let is_good =
+        (1..=40).contains(&text.len()) && text.bytes().all(letter) && !text.starts_with('-');
+    if is_good { Ok(Value::text(text)) } else { Err(field.invalid(expected)) }
+}
+
 pub fn command(field: &Field<'_>, _: &mut Reading) -> Result<Value, Fault> {
     if field.is_map() {
         // `- echo a: b` is a mapping to YAML, which is seldom what its author meant.
@@ -66,7 +76,8 @@ pub fn user(field: &Field<'_>, _: &mut Reading) -> Result<Value, Fault> {
     let expected = "a user, or USER:GROUP, by name or number";
     let text = field.text(expected)?;
     let parts: Vec<&str> = text.split(':').collect();
-    let good = parts.len() <= 2 && parts.iter().all(|part| !part.is_empty());
+    let is_part = |part: &&str| !part.is_empty() && !part.parse::<i64>().is_ok_and(|id| id < 0);
+    let good = parts.len() <= 2 && parts.iter().all(is_part);
     if good { Ok(Value::text(text)) } else { Err(field.invalid(expected)) }
 }
 

@@ -3,7 +3,7 @@
 use super::profile::PROFILE;
 use super::resources::RESOURCES;
 use crate::configuration::property::{Default, Form, Property, Table, acts, acts_in_part, notice};
-use crate::configuration::shape::{amount, env, mount, network, run};
+use crate::configuration::shape::{amount, env, mount, network, policy, run};
 
 const FOR_CLIENT: &str =
     "is for the client, which prints a link: nothing of it is installed in the run";
@@ -79,7 +79,7 @@ pub const OURS: &[Property] = &[
 pub static NODE_GROUP: Table = Table {
     of: "group",
     sections: &[&[
-        acts("name", Form::Text),
+        acts("name", Form::Shape(run::group_name)),
         acts("nodes", Form::Integer(1, u32::MAX as i64)).or(Default::Written("1")),
         acts("resources", Form::Map(&RESOURCES)).or(Default::Empty),
         acts("commands", COMMANDS).or(Default::Empty),
@@ -111,7 +111,7 @@ pub static DEV_ENVIRONMENT: Table = Table {
             notice("ide", Form::Words(&["vscode", "cursor", "windsurf", "zed"]), FOR_CLIENT),
             notice("version", Form::Text, FOR_CLIENT),
             acts("init", COMMANDS).or(Default::Empty),
-            acts("inactivity_duration", Form::IdleDuration),
+            acts("inactivity_duration", Form::Shape(policy::inactivity)),
             acts("ports", PORTS).or(Default::Empty),
             acts("type", Form::Text),
         ],

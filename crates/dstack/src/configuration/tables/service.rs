@@ -35,7 +35,7 @@ static RATE_LIMIT: Table = Table {
     of: "rate limit",
     sections: &[&[
         acts("prefix", Form::Shape(prefix)).or(Default::Written("/")),
-        acts("key", Form::Map(&KEY)),
+        acts("key", Form::Shape(rate_key)).or(Default::Empty),
         acts("rps", Form::Number(0.016_666, 1.537e17))
             .or(Default::Required("the requests of a second")),
         acts("burst", Form::Integer(0, i64::MAX)).or(Default::Written("0")),
@@ -45,8 +45,8 @@ static RATE_LIMIT: Table = Table {
 static HEADER: Table = Table {
     of: "header",
     sections: &[&[
-        acts("name", Form::Text).or(Default::Required("the header's name")),
-        acts("value", Form::Text).or(Default::Required("the header's value")),
+        acts("name", Form::Shape(some_text)).or(Default::Required("the header's name")),
+        acts("value", Form::Shape(some_text)).or(Default::Required("the header's value")),
     ]],
 };
 
@@ -54,12 +54,12 @@ static PROBE: Table = Table {
     of: "probe",
     sections: &[&[
         acts("type", Form::Words(&["http"])).or(Default::Required("http")),
-        acts("url", Form::Text),
+        acts("url", Form::Shape(probe_url)),
         acts("method", Form::Words(&["get", "post", "put", "delete", "patch", "head"])),
         acts("headers", Form::List(&Form::Map(&HEADER), "headers")).or(Default::Empty),
-        acts("body", Form::Text),
-        acts("timeout", Form::Duration),
-        acts("interval", Form::Duration),
+        acts("body", Form::Shape(some_text)),
+        acts("timeout", Form::Shape(second_or_more)),
+        acts("interval", Form::Shape(second_or_more)),
         acts("ready_after", Form::Integer(1, i64::MAX)),
         acts("until_ready", Form::Bool),
     ]],
@@ -99,7 +99,7 @@ static ROUTER: Table = Table {
 static REPLICA_GROUP: Table = Table {
     of: "group",
     sections: &[&[
-        acts("name", Form::Text),
+        acts("name", Form::Shape(run::group_name)),
         acts("replicas", Form::CountRange).or(Default::Required("a count or a range")),
         acts("scaling", Form::Map(&SCALING)),
         acts("resources", Form::Map(&RESOURCES)).or(Default::Empty),
@@ -133,7 +133,7 @@ pub static SERVICE: Table = Table {
             acts("scaling", Form::Map(&SCALING)),
             acts("rate_limits", Form::List(&Form::Map(&RATE_LIMIT), "rate limits"))
                 .or(Default::Empty),
-            acts("probes", Form::List(&Form::Map(&PROBE), "probes")),
+            acts("probes", Form::List(&Form::Shape(probe), "probes")),
             // `check` refuses a number beyond its bound, and a range without an end.
             acts_in_part("replicas", Form::CountRange),
             // `check` refuses what its groups cannot have beside each other.
@@ -147,6 +147,39 @@ pub static SERVICE: Table = Table {
         OURS,
     ],
 };
+
+fn probe(field: &Field<'_>, reading: &mut Reading) -> Result<Value, Fault> {
+    let probe = mapping(field, &PROBE, reading)?;
+    match probe.get("method").as_text() {
+        Some(method @ ("get" | "head")) if !probe.get("body").is_null() => {
+            Err(field.refused(format!("`{method}` takes no `body`: leave it out, or say `post`")))
+        }
+        _ => Ok(probe),
+    }
+}
+
+/// The path begins as it is written: what a variable has is filled in behind that.
+fn probe_url(field: &Field<'_>, _: &mut Reading) -> Result<Value, Fault> {
+    let expected = "a path such as /health";
+    match field.text(expected)? {
+        path if path.starts_with('/') && !path.contains(char::is_control) => Ok(Value::text(path)),
+        _ => Err(field.invalid(expected)),
+    }
+}
+
+fn some_text(field: &Field<'_>, _: &mut Reading) -> Result<Value, Fault> {
+    let expected = "text that is not empty";
+    match field.text(expected)? {
+        "" => Err(field.invalid(expected)),
+        text => Ok(Value::text(text)),
+    }
+}
+
+fn second_or_more(field: &Field<'_>, _: &mut Reading) -> Result<Value, Fault> {
+    let secs = field.duration()?.as_secs();
+    let whole = i64::try_from(secs).ok().filter(|secs| *secs > 0);
+    whole.map(Value::Integer).ok_or_else(|| field.invalid("1s or more"))
+}
 
 fn scaling_window(field: &Field<'_>, _: &mut Reading) -> Result<Value, Fault> {
     match field.duration()?.as_secs() {
@@ -189,6 +222,14 @@ fn model(field: &Field<'_>, reading: &mut Reading) -> Result<Value, Fault> {
         ("format", Value::text("openai")),
         ("prefix", Value::text("/v1")),
     ]))
+}
+
+/// A client's address, where a rate limit does not say what tells clients apart.
+fn rate_key(field: &Field<'_>, reading: &mut Reading) -> Result<Value, Fault> {
+    if field.is_map() && field.is_off() {
+        return Ok(Value::map([("type", Value::text("ip_address"))]));
+    }
+    mapping(field, &KEY, reading)
 }
 
 fn prefix(field: &Field<'_>, _: &mut Reading) -> Result<Value, Fault> {

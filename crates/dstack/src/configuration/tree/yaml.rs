@@ -78,19 +78,18 @@ impl Builder {
     fn take(&mut self, event: Event<'_>, position: Position) -> Result<(), Fault> {
         match event {
             Event::Scalar(text, style, anchor, tag) => {
-                let forced_text = self.forces_text(tag, position)?;
-                let plain = style == ScalarStyle::Plain && !forced_text;
+                let plain = said_plain(tag, position)?.unwrap_or(style == ScalarStyle::Plain);
                 let text = text.into_owned();
                 self.budget.charge(1, text.len(), position)?;
                 let value = Value::Scalar { text, plain };
                 self.finish(Node { position, value }, anchor)
             }
             Event::SequenceStart(anchor, tag) => {
-                self.forces_text(tag, position)?;
+                said_plain(tag, position)?;
                 self.begin(position, anchor, Content::List(Vec::new()))
             }
             Event::MappingStart(anchor, tag) => {
-                self.forces_text(tag, position)?;
+                said_plain(tag, position)?;
                 let entries = Vec::new();
                 self.begin(position, anchor, Content::Map { entries, key: None })
             }
@@ -108,15 +107,6 @@ impl Builder {
             | Event::StreamEnd
             | Event::DocumentStart(_)
             | Event::DocumentEnd => Ok(()),
-        }
-    }
-
-    /// Whether the tag is `!!str`; any other tag is refused.
-    fn forces_text(&self, tag: Option<Cow<'_, Tag>>, position: Position) -> Result<bool, Fault> {
-        match tag {
-            None => Ok(false),
-            Some(tag) if tag.is_yaml_core_schema() && tag.suffix == "str" => Ok(true),
-            Some(tag) => Err(Fault::new(position, Problem::Tag(tag.suffix.clone()))),
         }
     }
 
@@ -171,6 +161,17 @@ impl Builder {
             },
         }
         Ok(())
+    }
+}
+
+/// What a tag of YAML's own says of a scalar: `!!str '5'` is text, `!!int '5'` is not. Any other tag is refused.
+fn said_plain(tag: Option<Cow<'_, Tag>>, position: Position) -> Result<Option<bool>, Fault> {
+    let Some(tag) = tag else { return Ok(None) };
+    match tag.suffix.as_str() {
+        "str" if tag.is_yaml_core_schema() => Ok(Some(false)),
+        "int" | "float" | "bool" | "null" if tag.is_yaml_core_schema() => Ok(Some(true)),
+        "seq" | "map" if tag.is_yaml_core_schema() => Ok(None),
+        _ => Err(Fault::new(position, Problem::Tag(tag.suffix.clone()))),
     }
 }
 
@@ -250,6 +251,7 @@ mod tests {
             ("x: &v 5\ny: *v\n", "1:1={x 1:4=5 y 2:4=5}"),
             ("c: |\n  one\n  two\n", "1:1={c 2:3=\"one\\ntwo\\n\"}"),
             ("v: !!str 5\n", "1:1={v 1:4=\"5\"}"),
+            ("v: !!int '5'\n", "1:1={v 1:4=5}"),
             (
                 "base: &b {p: 1, q: 2}\nown:\n  <<: *b\n  q: 3\n",
                 "1:1={base 1:7={p 1:14=1 q 1:20=2} own 3:3={q 4:6=3 p 1:14=1}}",

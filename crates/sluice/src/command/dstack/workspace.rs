@@ -80,7 +80,7 @@ fn add(archive: &mut Builder<Vec<u8>>, path: &Path, name: &Path) -> Result<(), S
 }
 
 /// What would be right for a folder that no node can clone.
-const AS_IT_IS: &str = "`files: [.]` brings a folder along as it is";
+const AS_IT_IS: &str = "`files: [.:code]` brings a folder along as it is";
 
 /// A repository by its address, or the one of a local folder with all that was changed there.
 fn repository(repo: &Repo, folder: &Path) -> Result<Repository, String> {
