@@ -19,6 +19,7 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::Handle;
+use tokio::sync::Notify;
 use tokio::time::timeout;
 
 /// Connections that are kept open for the next requests, and for how long.
@@ -52,20 +53,29 @@ fn is_caused_by<E: Error + 'static>(error: &(dyn Error + 'static)) -> bool {
     causes.any(|error| error.is::<E>())
 }
 
+/// How many requests are not answered yet.
+#[derive(Default)]
+struct RequestCount {
+    count: AtomicUsize,
+    /// Told at each end of one.
+    ended: Notify,
+}
+
 /// A request that is not answered yet, until this is dropped.
-pub struct Outstanding(Arc<AtomicUsize>);
+pub struct Outstanding(Arc<RequestCount>);
 
 impl Outstanding {
     /// Counts one more until this is dropped.
-    pub fn of(count: &Arc<AtomicUsize>) -> Self {
-        count.fetch_add(1, Relaxed);
-        Self(count.clone())
+    fn of(counted: &Arc<RequestCount>) -> Self {
+        counted.count.fetch_add(1, Relaxed);
+        Self(counted.clone())
     }
 }
 
 impl Drop for Outstanding {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Relaxed);
+        self.0.count.fetch_sub(1, Relaxed);
+        self.0.ended.notify_one();
     }
 }
 
@@ -86,24 +96,29 @@ where
 
 #[derive(Default)]
 pub struct ConnectionPool {
-    outstanding: Arc<AtomicUsize>,
-    websockets: Arc<AtomicUsize>,
+    outstanding: Arc<RequestCount>,
+    websockets: Arc<RequestCount>,
     /// The last used is at the end.
     idle: Mutex<Vec<(Sender, Instant)>>,
 }
 
 impl ConnectionPool {
     pub fn outstanding(&self) -> usize {
-        self.outstanding.load(Relaxed)
+        self.outstanding.count.load(Relaxed)
     }
 
     pub fn enter(&self) -> Outstanding {
         Outstanding::of(&self.outstanding)
     }
 
+    /// Waits until one of its requests was answered.
+    pub async fn one_answered(&self) {
+        self.outstanding.ended.notified().await;
+    }
+
     /// Requests that have become WebSockets, or are to: each holds its connection for as long as it likes.
     pub fn websockets(&self) -> usize {
-        self.websockets.load(Relaxed)
+        self.websockets.count.load(Relaxed)
     }
 
     pub fn enter_websocket(&self) -> Outstanding {
@@ -453,6 +468,18 @@ mod tests {
         let mut asked = Vec::new();
         theirs.read_to_end(&mut asked).await.expect("the connection is closed");
         assert_eq!(pool.idle().len(), 0);
+    }
+
+    #[tokio::test]
+    async fn answer_lets_in_the_request_that_waits_for_it() {
+        let pool = Arc::<ConnectionPool>::default();
+        let first = pool.enter();
+        let mut waiting = std::pin::pin!(pool.one_answered());
+        let polled = std::future::poll_fn(|context| Poll::Ready(waiting.as_mut().poll(context)));
+        assert!(polled.await.is_pending());
+        drop(first);
+        waiting.await;
+        assert_eq!(pool.outstanding(), 0);
     }
 
     #[tokio::test]

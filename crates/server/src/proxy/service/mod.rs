@@ -70,6 +70,9 @@ pub const ROUTES: [&str; 3] = [
 /// How long a request waits for a replica of a service that is scaled, and how often it looks.
 const FIRST_REPLICA_TIMEOUT: Duration = Duration::from_secs(60);
 const FIRST_REPLICA_LOOK: Duration = Duration::from_millis(50);
+/// How long a request waits where all replicas have as many as they may, and how soon it looks at the other replicas.
+const PLACE_TIMEOUT: Duration = Duration::from_secs(10);
+const PLACE_LOOK: Duration = Duration::from_millis(100);
 
 /// How long after the start of the server a request waits for nodes to connect.
 const NODES_TIMEOUT: Duration = Duration::from_secs(20);
@@ -303,6 +306,16 @@ impl FirstReplica {
     }
 }
 
+/// Waits until one of the replicas that are asked has answered a request.
+async fn wait_for_place(live: &LiveService) {
+    let asked: Vec<_> = live.replicas.iter().filter(|replica| live.is_serving(replica)).collect();
+    // Each waits at another one in turn.
+    let at = live.turn.fetch_add(1, Relaxed);
+    if let Some(replica) = asked.get(at % asked.len().max(1)) {
+        let _ = tokio::time::timeout(PLACE_LOOK, replica.one_answered()).await;
+    }
+}
+
 /// A request on its way to a service.
 struct Passed<'a> {
     live: Arc<LiveService>,
@@ -349,6 +362,7 @@ impl Passed<'_> {
         let mut live = self.live.clone();
         let mut wait = FirstReplica::new(&live, services, shared);
         let mut is_current = false;
+        let place_until = Instant::now() + PLACE_TIMEOUT;
         let (answer, outstanding, websocket) = loop {
             let chosen = live.choose(&tried, upgrades).filter(|_| tried.len() < TRIES_MAX);
             let Some(replica) = chosen else {
@@ -357,6 +371,13 @@ impl Passed<'_> {
                     live = services.again(shared, &live);
                     tried.clear();
                     continue;
+                }
+                if tried.is_empty() && !upgrades && Instant::now() < place_until {
+                    wait_for_place(&live).await;
+                    live = services.again(shared, &live);
+                    if live.ready() > 0 {
+                        continue;
+                    }
                 }
                 // One may run since the table was made.
                 if live.replicas.is_empty() && !std::mem::replace(&mut is_current, true) {

@@ -152,6 +152,11 @@ impl Replica {
         self.is_told.store(false, Relaxed);
     }
 
+    /// Waits until it has answered a request.
+    pub async fn one_answered(&self) {
+        self.pool.one_answered().await;
+    }
+
     pub fn enter(&self) -> Outstanding {
         self.pool.enter()
     }
