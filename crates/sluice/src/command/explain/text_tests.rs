@@ -414,6 +414,33 @@ fn each_end_is_explained_by_its_cause() {
 }
 
 #[test]
+fn ends_that_can_be_mended_are_told_with_what_to_try() {
+    let missing: model::reason::LaunchFailure = "cannot open /x/out".to_owned().into();
+    let table = [
+        (Outcome::Failed, (126, 0), Reason::NonZeroExit, "`chmod +x` the program"),
+        (Outcome::Timeout, (0, 0), Reason::TimeLimit, "fewer CPU seconds"),
+        (Outcome::Deadline, (0, 0), Reason::Deadline, "a later --deadline"),
+        (
+            Outcome::LaunchFailed,
+            (0, 53),
+            Reason::NotLaunched(Box::new(missing)),
+            "make what is missing there",
+        ),
+        (
+            Outcome::LaunchFailed,
+            (0, 53),
+            Reason::UserRefused(model::reason::UserFault::Unknown),
+            "have the account made the same",
+        ),
+    ];
+    for (outcome, exit, reason, advice) in table {
+        let subject = of_books(vec![record(outcome, exit, reason)]);
+        let said = explained(&subject, None, Moment::at(NOW, &TimeZone::UTC));
+        assert!(said.contains(&format!("  To try: {advice}")), "{said}");
+    }
+}
+
+#[test]
 fn job_that_ran_as_long_as_it_might_reached_its_time_limit() {
     let ended = record(Outcome::Timeout, (0, 0), Reason::TimeLimit);
     let ended = JobRecord { time_limit: TimeLimit::Minutes(10), ..ended };
