@@ -95,6 +95,17 @@ Job 12 (train, alice, partition gpu) waits: QOSMaxGRESPerUser
 }
 
 #[test]
+fn job_whose_dependency_cannot_be_met_is_not_said_to_wait_for_others() {
+    let wait = WaitView {
+        reason: Some(Reason::DependencyNeverSatisfied),
+        ahead: 2,
+        ..WaitView::default()
+    };
+    let said = text(wait);
+    assert!(said.contains("Expected start: not known: it does not start unless"), "{said}");
+}
+
+#[test]
 fn each_class_of_nodes_is_explained_by_what_it_lacks() {
     let missing = |what, nodes: &str, (asked, most_free, total)| Shortage {
         what,
