@@ -41,8 +41,9 @@ impl State {
         if nodes.is_empty() && partitions.is_empty() {
             return dropped;
         }
+        let default = self.default_partition().map(|partition| partition.name.clone());
         for job in self.jobs.values() {
-            let (on, of) = places(job);
+            let (on, of) = places(job, default.as_slice());
             dropped.nodes.extend(on.iter().filter(|node| nodes.contains(node)).cloned());
             if of.iter().all(|partition| partitions.contains(partition)) {
                 dropped.partitions.extend(of.iter().cloned());
@@ -52,9 +53,10 @@ impl State {
     }
 }
 
-/// The nodes that a job holds, and the partitions that it runs in or waits for.
-fn places(job: &Job) -> (&[String], &[String]) {
+/// The nodes that a job holds, and the partitions that it runs in or waits for: the default one where it names none.
+fn places<'a>(job: &'a Job, default: &'a [String]) -> (&'a [String], &'a [String]) {
     match &job.phase {
+        Phase::Waiting if job.spec.request().partitions.is_empty() => (&[], default),
         Phase::Waiting => (&[], &job.spec.request().partitions),
         Phase::Active(attempt) => {
             (&attempt.held_nodes, std::slice::from_ref(&attempt.allocation.partition))

@@ -205,6 +205,10 @@ fn configuration_tells_which_nodes_and_partitions_it_drops_from_jobs() {
     assert_eq!(told(&w, with(&["n1", "n2"], &["debug"])), said("", ""));
     w.report("n2", runs, ended(0));
     assert_eq!(told(&w, with(&["n1"], &["debug"])), said("", ""), "its job has ended");
+    w.submit(ask().held(Hold::User));
+    let mut renamed = with(&["n1"], &["debug", "short"]);
+    renamed.partitions[0].name = "other".into();
+    assert_eq!(told(&w, renamed), said("", "main"), "one that names none waits for the default");
 }
 
 #[test]

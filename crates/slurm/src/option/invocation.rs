@@ -190,7 +190,9 @@ pub fn launch<S: AsRef<str>>(
     if let Some(question) = question(&parsed) {
         return Ok(Invocation::Question(question));
     }
-    if command == Command::Srun {
+    // `--mpi=list` asks and starts nothing.
+    let asks = parsed.iter().any(|part| part.text(OptionKey::Mpi) == Some("list"));
+    if command == Command::Srun && !asks {
         share_command(&mut parsed)?;
     }
     let environment = input_variables::settings(command, caller.variable);

@@ -339,6 +339,7 @@ fn a_component_without_a_command_runs_the_next_one_and_output_is_inherited() {
         let error = read(args).expect_err("nothing to run");
         assert_eq!(error.render(Command::Srun), "srun: fatal: No command given to execute.\n");
     }
+    read(&["--mpi=list"]).expect("it asks what there is, and runs nothing");
 }
 
 #[test]

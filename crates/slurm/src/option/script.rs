@@ -147,7 +147,10 @@ fn split_words(name: &str, line: u32, text: &str) -> Result<Vec<String>, OptionE
             return Err(malformed(name, line, "Unexpected", ':', rest));
         }
         let (word, after) = next_word(name, line, rest)?;
-        words.push(word);
+        // A backslash alone, as people write it at the end of a line, is no word.
+        if !(word.is_empty() && rest.starts_with('\\')) {
+            words.push(word);
+        }
         rest = after.trim_start();
     }
     Ok(words)

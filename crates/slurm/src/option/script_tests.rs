@@ -35,6 +35,12 @@ fn directives_are_read_up_to_the_first_command() {
 }
 
 #[test]
+fn backslash_at_the_end_of_a_directive_is_left_out() {
+    let text = "#!/bin/sh\n#SBATCH --mem=1G \\\n#SBATCH \\\n#SBATCH -n 2\\\ntrue\n";
+    assert_eq!(settings(text), [(K::Mem, value("1G"), 2), (K::Ntasks, value("2"), 4)]);
+}
+
+#[test]
 fn an_argument_may_be_on_the_next_directive() {
     assert_eq!(settings("#!/bin/sh\n#SBATCH -n\n#SBATCH 4\n"), [(K::Ntasks, value("4"), 2)]);
 }

@@ -3,6 +3,7 @@
 //! [`resources`] makes the job's request, [`step`] the launch of an `srun`. Nothing here looks at the machine: the user, folder and
 //! environment of the caller come with the [`Submitter`].
 
+mod mail;
 pub mod multi_prog;
 pub mod resources;
 pub mod step;
@@ -13,13 +14,11 @@ use crate::environment::mem_bind::mem_bind_variables;
 use crate::environment::{Environment, PRIO_PROCESS};
 use crate::option::invocation::Batch;
 use crate::option::job_options::{Export, OpenMode, PriorityOption, conflicts};
-use crate::option::value::MAIL_ALL;
 use crate::option::{Command, JobOptions, OptionError, OptionKey, table};
 use crate::words::refusal;
 use model::bounds;
 use model::container::{Container, NO_CONTAINER};
 use model::interpolation::Reference;
-use model::mail::{Mail, MailType};
 use model::principal::Principal;
 use model::run::{Component, Hold, JobSpec, Launch, LaunchKind, SignalBefore};
 use model::secret::SecretVariable;
@@ -159,15 +158,6 @@ fn without_meaning(options: &JobOptions, command: Command) -> impl Iterator<Item
     options.without_meaning.iter().filter_map(move |key| table::note(command, *key))
 }
 
-/// A line for mail about burst buffers, where it was asked for by its name and not by `ALL`.
-fn stage_out_note(options: &JobOptions) -> Option<String> {
-    let asked = |kind: &MailType| options.mail_types.contains(kind);
-    let is_named = asked(&MailType::StageOut) && !MailType::ALL[..MAIL_ALL].iter().all(asked);
-    is_named.then(|| {
-        "note: --mail-type=STAGE_OUT has no meaning here: there are no burst buffers".to_owned()
-    })
-}
-
 fn draft(
     options: &JobOptions,
     default_name: &str,
@@ -177,7 +167,7 @@ fn draft(
     conflicts::check(submitter.command, options)?;
     let (request, mut notes) = resources::request(options, submitter.now);
     notes.extend(without_meaning(options, submitter.command));
-    notes.extend(stage_out_note(options));
+    notes.extend(mail::notes(options));
     // Slurm's JobRequeue is 1 unless configured otherwise, and only a batch job can be run again.
     let requeue = launch.kind == LaunchKind::Batch && options.requeue.unwrap_or(true);
     let spec = JobSpec {
@@ -199,7 +189,7 @@ fn draft(
         submit_line: submitter.submit_line().into(),
         submit_host: submitter.host.as_str().into(),
         submit_sid: submitter.session,
-        mail: mail(options).map(Box::new),
+        mail: mail::of(options).map(Box::new),
         schedule: None,
         utilization: None,
         inactivity_s: None,
@@ -400,11 +390,6 @@ fn signal(options: &JobOptions) -> Option<SignalBefore> {
         batch_only: asked.batch_only,
         overlaps: asked.for_reservation,
     })
-}
-
-fn mail(options: &JobOptions) -> Option<Mail> {
-    let types = options.mail_types.clone();
-    (!types.is_empty()).then(|| Mail { types, user: options.mail_user.clone() })
 }
 
 fn first(components: &[JobOptions]) -> &JobOptions {

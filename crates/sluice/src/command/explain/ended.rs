@@ -5,7 +5,7 @@ use ::slurm::output::Moment;
 use ::slurm::words::job as state;
 use model::amount::Bytes;
 use model::hostlist;
-use model::reason::Reason;
+use model::reason::{LaunchFault, Reason};
 use model::record::{JobRecord, RecordState, StepRecord};
 use model::run::{ExitStatus, JobState, Outcome};
 use model::time::{TimeLimit, Timestamp, format_elapsed_full, format_limit_full};
@@ -214,6 +214,9 @@ fn advice(record: &JobRecord, outcome: Outcome) -> Option<String> {
             None => "To try: more memory, as with --mem.".to_owned(),
         },
         Outcome::Timeout if has_cpu_time_left(record) => "To try: a longer limit (--time), or checkpoints and --requeue.".to_owned(),
+        Outcome::Timeout => "To try: fewer CPU seconds, or more of them: `ulimit -t` where it is submitted, MaxCPUTime of cgroup.conf.".to_owned(),
+        Outcome::Deadline => "To try: a later --deadline, or a shorter --time.".to_owned(),
+        Outcome::LaunchFailed => launch_advice(&record.reason).to_owned(),
         Outcome::NodeFail if record.restarts == 0 => {
             "To try: submit it again; with --requeue it goes back by itself.".to_owned()
         }
@@ -221,12 +224,37 @@ fn advice(record: &JobRecord, outcome: Outcome) -> Option<String> {
         Outcome::Failed if record.exit.code == NOT_FOUND => {
             "To try: `module load` or the full path of the program; see the last lines of its output.".to_owned()
         }
+        Outcome::Failed if record.exit.code == NOT_EXECUTABLE => {
+            "To try: `chmod +x` the program, and see whether the interpreter of its first line is on the node.".to_owned()
+        }
         Outcome::Failed if record.exit.signal == Signal::SIGKILL as i32 => {
             "To try: look for memory or a limit of its own; it was not this cluster's limit that ended it.".to_owned()
         }
         _ => return None,
     };
     Some(text)
+}
+
+/// What may be done about a job that a node could not start, by the part that failed.
+fn launch_advice(reason: &Reason) -> &'static str {
+    match reason {
+        Reason::UserRefused(_) => {
+            "To try: have the account made the same on that node, or leave the node out (--exclude)."
+        }
+        Reason::NotLaunched(failure) => match failure.fault {
+            LaunchFault::Container => {
+                "To try: the name of the image, and the login for its registry, by a step: srun --container-image."
+            }
+            LaunchFault::Volume => {
+                "To try: `sluice volume list`, and whether the folder is on that node."
+            }
+            LaunchFault::Ports => "To try: another port of the node, or any that is free.",
+            LaunchFault::Other => {
+                "To try: make what is missing there, or name another place (--output, --error, --chdir), and submit it again."
+            }
+        },
+        _ => "To try: submit it again; the server's log says what the node reported.",
+    }
 }
 
 /// The memory that the job may use on each node; `None` without a limit.

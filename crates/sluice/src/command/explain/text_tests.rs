@@ -97,6 +97,17 @@ Job 12 (train, alice, partition gpu) waits: QOSMaxGRESPerUser
 }
 
 #[test]
+fn job_whose_dependency_cannot_be_met_is_not_said_to_wait_for_others() {
+    let wait = WaitView {
+        reason: Some(Reason::DependencyNeverSatisfied),
+        ahead: 2,
+        ..WaitView::default()
+    };
+    let said = text(wait);
+    assert!(said.contains("Expected start: not known: it does not start unless"), "{said}");
+}
+
+#[test]
 fn each_class_of_nodes_is_explained_by_what_it_lacks() {
     let missing = |what, nodes: &str, (asked, most_free, total)| Shortage {
         what,
@@ -437,6 +448,33 @@ fn each_end_is_explained_by_its_cause() {
             lines[2],
             "Used: 00:05:00 of 00:20:00 CPU time (25 %); 512M of 1G memory; 00:10:00 of 01:00:00 of time."
         );
+    }
+}
+
+#[test]
+fn ends_that_can_be_mended_are_told_with_what_to_try() {
+    let missing: model::reason::LaunchFailure = "cannot open /x/out".to_owned().into();
+    let table = [
+        (Outcome::Failed, (126, 0), Reason::NonZeroExit, "`chmod +x` the program"),
+        (Outcome::Timeout, (0, 0), Reason::TimeLimit, "fewer CPU seconds"),
+        (Outcome::Deadline, (0, 0), Reason::Deadline, "a later --deadline"),
+        (
+            Outcome::LaunchFailed,
+            (0, 53),
+            Reason::NotLaunched(Box::new(missing)),
+            "make what is missing there",
+        ),
+        (
+            Outcome::LaunchFailed,
+            (0, 53),
+            Reason::UserRefused(model::reason::UserFault::Unknown),
+            "have the account made the same",
+        ),
+    ];
+    for (outcome, exit, reason, advice) in table {
+        let subject = of_books(vec![record(outcome, exit, reason)]);
+        let said = explained(&subject, None, Moment::at(NOW, &TimeZone::UTC));
+        assert!(said.contains(&format!("  To try: {advice}")), "{said}");
     }
 }
 

@@ -256,6 +256,9 @@ fn why_unknown(wait: &WaitView) -> &'static str {
             " while it is held"
         }
         Some(Reason::Dependency) => ": the end of what it depends on is not known",
+        Some(Reason::DependencyNeverSatisfied) => {
+            ": it does not start unless its dependency is changed (scontrol update JobId=… Dependency=…)"
+        }
         Some(Reason::NodesDown | Reason::RequiredNodesUnavailable { .. }) => {
             ": nobody knows when nodes return"
         }

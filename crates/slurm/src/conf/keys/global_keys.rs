@@ -184,6 +184,7 @@ const ROWS: &[Row] = &[
         programs.health_check_states
     ),
     sets!("HealthCheckProgram", ValueKind::Text, name_or_none, programs.health_check),
+    no_field(accepted("HttpParserType", ValueKind::Text)),
     no_field(accepted("InactiveLimit", BOUNDED)),
     no_field(accepted("InteractiveStepOptions", ValueKind::Text)),
     no_field(used("JobAcctGatherFrequency", ValueKind::Text)),
@@ -376,6 +377,7 @@ const ROWS: &[Row] = &[
     no_field(accepted("TreeWidth", BOUNDED)),
     no_field(accepted("UnkillableStepProgram", ValueKind::Text)),
     sets!("UnkillableStepTimeout", U32, number, times.unkillable_step_timeout_s),
+    no_field(accepted("UrlParserType", ValueKind::Text)),
     no_field(refused(
         "UsePAM",
         ValueKind::YesNo,

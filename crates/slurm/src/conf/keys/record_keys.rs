@@ -31,7 +31,10 @@ pub const NODE: KeyTable = KeyTable {
         // As the reference cluster's own file spells it.
         used("Feature", ValueKind::Words),
         used("Gres", ValueKind::Text),
+        // This and `Parameters` are keys of Slurm 25.11.
+        accepted("GresConf", ValueKind::Text),
         used("MemSpecLimit", ValueKind::Megabytes),
+        accepted("Parameters", ValueKind::Text),
         // One port, or a range with one for each node.
         accepted("Port", ValueKind::Text),
         used("Procs", U32),

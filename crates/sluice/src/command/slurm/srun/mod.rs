@@ -249,6 +249,9 @@ impl StepRequest<'_> {
             );
             return Err(RunError::Reported(failure()));
         }
+        if within == StepAllocation::Existing {
+            self.note(&unsupported::of_the_job(self.options));
+        }
         self.show_allocation(&mut client, job)?;
         let (listener, input, mut launch) = self.launch(client.location(), within)?;
         launch.registry_auth = self.registry_auth();

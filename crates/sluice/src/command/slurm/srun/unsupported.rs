@@ -18,10 +18,7 @@ pub fn refused(options: &JobOptions) -> Option<String> {
     let table = [
         (step.no_allocate, "--no-allocate"),
         (step.preserve_env, "--preserve-env"),
-        (options.no_kill, "--no-kill"),
-        (options.spread_job, "--spread-job"),
         (options.gid.is_some(), "--gid"),
-        (!options.licenses.is_empty(), "--licenses"),
     ];
     if let Some((_, option)) = table.into_iter().find(|(given, _)| *given) {
         return Some(format!("{option} is not supported yet"));
@@ -31,15 +28,22 @@ pub fn refused(options: &JobOptions) -> Option<String> {
         let words = "No DISPLAY variable set, cannot setup x11 forwarding.";
         return Some(if without { words } else { "--x11 is not supported yet" }.to_owned());
     }
-    let kind = step.mpi.as_deref()?;
-    if !mpi::is_known(kind) {
-        return Some(format!(
-            "Couldn't find the specified plugin name for mpi/{kind}: only --mpi=none is there"
-        ));
-    }
-    // Each copy would write the results of the whole.
-    let is_alone = task_count(options) <= 1 || !mpi::connects_ranks(kind);
-    (!is_alone).then(|| format!("--mpi={kind}: {}; --mpi=none starts them so", mpi::NOT_CONNECTED))
+    let kind = step.mpi.as_deref().filter(|kind| !mpi::is_known(kind))?;
+    Some(format!(
+        "Couldn't find the specified plugin name for mpi/{kind}: only --mpi=none is there"
+    ))
+}
+
+/// The lines about options that act where a job is made, for a step in a job that is there.
+pub fn of_the_job(options: &JobOptions) -> Vec<String> {
+    let table =
+        [(!options.licenses.is_empty(), "--licenses"), (options.spread_job, "--spread-job")];
+    let given = table.into_iter().filter(|(given, _)| *given);
+    given
+        .map(|(_, option)| {
+            format!("note: {option} changes nothing in a job: it is said where the job is made")
+        })
+        .collect()
 }
 
 /// The tasks that the options ask for.
@@ -95,12 +99,11 @@ mod tests {
         assert_eq!(line_of(|o| o.step.no_allocate = true), yet("--no-allocate"));
         assert_eq!(line_of(|o| o.step.preserve_env = true), yet("--preserve-env"));
         assert_eq!(line_of(|o| o.gpu_bind = Some("single:1".into())), None);
-        assert_eq!(line_of(|o| o.step.mpi = Some("pmix".into())), None, "one task needs nobody");
         let ranks = line_of(|o| {
             o.step.mpi = Some("pmix".into());
             o.ntasks = Some(2);
         });
-        assert!(ranks.expect("refused").contains("--mpi=none starts them so"));
+        assert_eq!(ranks, None, "a note is told instead");
         let mpi = line_of(|o| o.step.mpi = Some("bogus".into())).expect("refused");
         assert!(mpi.contains("mpi/bogus"), "{mpi}");
     }
@@ -119,6 +122,16 @@ mod tests {
         assert_eq!(told(&with(Some("none"), Some(2)), None, Some("pmi2")), None);
         assert_eq!(told(&with(None, None), None, Some("pmi2")), None, "one task needs nobody");
         assert_eq!(told(&with(None, Some(2)), None, None), None);
+    }
+
+    #[test]
+    fn options_of_the_job_are_told_in_it_and_not_refused() {
+        let options = JobOptions { spread_job: true, no_kill: true, ..JobOptions::default() };
+        assert_eq!(refused(&options), None);
+        let told = of_the_job(&options);
+        assert_eq!(told.len(), 1);
+        assert!(told[0].starts_with("note: --spread-job changes nothing in a job"), "{told:?}");
+        assert!(of_the_job(&JobOptions::default()).is_empty());
     }
 
     #[test]
