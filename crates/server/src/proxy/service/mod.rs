@@ -57,6 +57,7 @@ use request_source::RequestSource;
 use scale_state::{ScaleState, WaitingRequest};
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 pub use table::Services;
 use tokio::sync::Notify;
