@@ -82,7 +82,7 @@ pub(super) struct Bin {
     pub(super) config: Rc<NodeConfig>,
     pub(super) free: NodeFree,
     pub(super) free_cpus: u32,
-    free_gpus: u64,
+    pub(super) free_gpus: u64,
     /// The fleet that it is an instance of.
     pub(super) fleet: Option<Rc<str>>,
     /// For one that is on its way: the job that it was made for.
