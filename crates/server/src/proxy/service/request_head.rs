@@ -159,10 +159,7 @@ pub fn check_rate(
         return Ok(());
     }
     let address = client_address(request);
-    let header = |name: &str| {
-        let value = request.headers().get(name)?.to_str().ok()?;
-        Some(value.to_owned())
-    };
+    let header = |name: &str| request.headers().get(name).map(|value| value.as_bytes().to_owned());
     let client = Client { address: &address, header: &header };
     if rates.admit(limits, &format!("/{rest}"), &client, Instant::now()) {
         return Ok(());
@@ -187,6 +184,7 @@ pub fn refused(status: StatusCode, why: &str) -> Box<Response> {
 mod tests {
     use super::*;
     use crate::connection_limits::SERVICE_LIMITS;
+    use model::service::RateKey;
 
     #[test]
     fn paths_name_a_project_and_a_run() {
@@ -247,6 +245,21 @@ mod tests {
         assert_eq!(headers.get_all(FORWARDED_FOR).iter().count(), 1);
         note_client(&mut headers, "user 7");
         assert!(headers[FORWARDED_FOR].to_str().is_ok_and(|line| line.ends_with(", unknown")));
+    }
+
+    /// It counted as no header, and a request without the header has no limit.
+    #[test]
+    fn header_that_is_no_text_has_its_limit_too() {
+        let (rates, key) = (RequestRates::default(), RateKey::Header("x-key".into()));
+        let limits = [RateLimit { prefix: "/".into(), key, rps_milli: 1, burst: 0 }];
+        let status = |value: &[u8]| {
+            let request = Request::get("/").header("x-key", value).body(Body::empty());
+            let checked = check_rate(&rates, &limits, "web", "", &request.expect("a request"));
+            checked.map_err(|response| response.status())
+        };
+        assert_eq!(status(b"a\xff"), Ok(()));
+        assert_eq!(status(b"a\xff"), Err(StatusCode::TOO_MANY_REQUESTS));
+        assert_eq!(status(b"a\xfe"), Ok(()), "another client");
     }
 
     #[test]
