@@ -25,6 +25,10 @@ pub const VIA: &str = "1.1 sluice";
 /// What a gateway adds to `Via` of a request that it passes on to the server.
 pub const VIA_GATEWAY: &str = "1.1 sluice-gateway";
 
+/// What proxies add to requests that they pass on.
+const OF_PROXIES: [&str; 6] =
+    ["forwarded", "via", FORWARDED_FOR, "x-forwarded-host", "x-forwarded-proto", "x-real-ip"];
+
 /// Makes a browser give the pages of a service an origin that nothing else has, so that they can ask for nothing in the name of
 /// the browser's user, and register no service worker.
 pub const SANDBOX: &str =
@@ -112,6 +116,11 @@ fn loops(headers: &HeaderMap) -> usize {
 /// Whether a gateway has passed the request on.
 pub fn is_from_gateway(headers: &HeaderMap) -> bool {
     passed_by(headers).any(|part| part == VIA_GATEWAY)
+}
+
+/// Whether some proxy says that it has passed the request on: who asks is then somewhere else than the proxy.
+pub fn is_passed_on(headers: &HeaderMap) -> bool {
+    OF_PROXIES.iter().any(|name| headers.contains_key(*name))
 }
 
 /// The proxies that a request has come through.
