@@ -65,6 +65,11 @@ impl BooksError {
     fn sql(action: &'static str) -> impl FnOnce(rusqlite::Error) -> Self {
         move |source| Self::Sql { action, source }
     }
+
+    /// An answer would be longer than [`ANSWER_BYTES_MAX`].
+    pub fn too_long() -> Self {
+        Self::TooLong { mebibytes: ANSWER_BYTES_MAX >> 20 }
+    }
 }
 
 /// The writer.

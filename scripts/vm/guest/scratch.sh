@@ -148,6 +148,23 @@ a_lost_supervisor_leaves_no_folder() {
   until_true "its folder is gone" sh -c "! ls -d /scratch/sluice-*/$job.1"
 }
 
+# A user says of his own folder that it is the neighbour's: his end does not lift the neighbour's limit.
+a_lost_job_does_not_lift_anothers_limit() {
+  neighbour=$(as ben "sbatch --parsable -n1 --tmp=20 -o kept.out --wrap '$FILL fill here 1; until [ -e /tmp/work/go.kept ]; do sleep 0.1; done; fill big 30'")
+  until_true "the neighbour has written" test -s kept.out
+  job=$(as ann "sbatch --parsable --no-requeue -n1 --tmp=20 -o none --wrap 'touch /tmp/work/begun; sleep 600'")
+  until_true "it runs" test -e begun
+  # As its owner could do.
+  chattr -p "$(project_of "$neighbour")" /scratch/sluice-*/$job.1
+  kill -9 "$(grep -lx "sluice:$job.1" /proc/[0-9]*/comm | head -n 1 | cut -d/ -f3)"
+  end_of "$job"
+  until_true "its folder is gone" sh -c "! ls -d /scratch/sluice-*/$job.1"
+  touch go.kept
+  end_of "$neighbour"
+  wrote=$(tail -n 1 kept.out)
+  [ "$wrote" -gt $((17 << 20)) ] && [ "$wrote" -le $((20 << 20)) ] || wrong "of 30 MB into 20: $wrote"
+}
+
 # Somebody else's files are in the project that the next job would begin with.
 a_number_that_is_taken_is_nobody_elses() {
   job=$(as ann "sbatch --parsable -n1 --tmp=20 -o first.out --wrap '$FILL fill big 1; until [ -e /tmp/work/go.first ]; do sleep 0.1; done'")
@@ -210,6 +227,7 @@ check the_private_folder_counts_with_it
 check records_are_freed
 check limits_outlive_the_agent
 check a_lost_supervisor_leaves_no_folder
+check a_lost_job_does_not_lift_anothers_limit
 check a_number_that_is_taken_is_nobody_elses
 check a_volume_is_held_to_its_size
 check no_record_is_left

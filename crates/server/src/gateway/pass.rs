@@ -17,7 +17,7 @@ use crate::proxy::pool::{SendFailure, Sender, handshake, in_time, read_short};
 use crate::proxy::service::answer::AnswerTo;
 use crate::proxy::service::request_head::{
     ServicePath, TRIES_MAX, VIA, VIA_GATEWAY, WHOLE_HOST, bounded_body, check_head, check_rate,
-    client_address, is_safe, note_client, refused, retry_later, stalled, too_long,
+    client_address, is_passed_on, is_safe, note_client, refused, retry_later, stalled, too_long,
 };
 use crate::proxy::timed_body::AnswerBegun;
 use axum::body::Body;
@@ -48,7 +48,7 @@ const UNACKNOWLEDGED_MS: u32 = 60_000;
 
 /// What the server answers and no service is.
 const MODELS: &str = "/proxy/models/";
-/// For a Prometheus on this machine.
+/// For a Prometheus on this machine, and nobody whose request a proxy on it passes on.
 const METRICS: &str = "/metrics";
 
 pub async fn pass(State(gateway): State<Arc<Gateway>>, request: Request) -> Response {
@@ -104,7 +104,8 @@ async fn answer(gateway: &Gateway, request: Request) -> Result<Response, Box<Res
         }
         let peer = request.extensions().get::<Peer>();
         let is_near = matches!(peer, Some(Peer::Port { is_loopback: true, .. }));
-        if is_near && request.uri().path() == METRICS {
+        let is_own = is_near && !is_passed_on(request.headers());
+        if is_own && request.uri().path() == METRICS {
             return Ok(scrape_services(&routes.figures()).into_response());
         }
         return Err(refused(StatusCode::NOT_FOUND, "expected /proxy/services/PROJECT/RUN/"));
@@ -402,6 +403,26 @@ mod tests {
         };
         assert_eq!(status("web.apps.example").await, StatusCode::MISDIRECTED_REQUEST);
         assert_eq!(status("head.example").await, StatusCode::SERVICE_UNAVAILABLE, "no server");
+    }
+
+    #[tokio::test]
+    async fn figures_are_for_this_machine_and_for_nobody_behind_a_proxy_on_it() {
+        let gateway = gateway();
+        let status = async |header: Option<&'static str>| {
+            let mut asked = request(METRICS, "127.0.0.1:8080");
+            let slots = ListenerSlots::new(1024, &ConnectionLimits::default()).proxy;
+            let (connection, from) = (PortConnection::new(slots), Ipv4Addr::LOCALHOST.into());
+            asked.extensions_mut().insert(Peer::Port { connection, from, is_loopback: true });
+            if let Some(name) = header {
+                asked.headers_mut().insert(name, HeaderValue::from_static("192.0.2.7"));
+            }
+            let answer = answer(&gateway, asked).await;
+            answer.map_or_else(|refusal| refusal.status(), |answer| answer.status())
+        };
+        assert_eq!(status(None).await, StatusCode::OK);
+        for name in ["x-forwarded-for", "forwarded", "via", "x-real-ip"] {
+            assert_eq!(status(Some(name)).await, StatusCode::NOT_FOUND, "{name}");
+        }
     }
 
     #[test]

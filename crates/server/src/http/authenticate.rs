@@ -101,7 +101,7 @@ pub fn presented_token(shared: &Shared, request: &Request) -> Option<(String, bo
     let hash = match bearer(request) {
         Some(token) => token::hash(token),
         None => {
-            let mut secrets = browser::cookies(request.headers(), SESSION);
+            let mut secrets = browser::cookies(request.headers(), SESSION.name(*is_loopback));
             secrets.find_map(|secret| Some(shared.web_session(secret)?.token_hash()))?
         }
     };

@@ -2,12 +2,13 @@
 //! for the user who asks, in the user's home where nothing else is said, with the usual environment. No file of the server's machine
 //! is read for it.
 
+use crate::auth::logins::Login;
 use crate::clock;
+use crate::shared::Shared;
 use jiff::tz::TimeZone;
 use model::os_text;
 use model::principal::Principal;
 use model::time::Timestamp;
-use nix::unistd::{Uid, User};
 use slurm::option::invocation::{self, Caller, Invocation};
 use slurm::option::{Command, OptionError, ValueContext};
 use slurm::request::{self, Draft, LoginUser, Submitter};
@@ -62,8 +63,22 @@ pub struct BatchScript<'s> {
     pub variables: Vec<(String, String)>,
 }
 
+/// Who submits, and from where.
+pub struct Origin<'s> {
+    pub by: &'s Principal,
+    /// What the server knows of his account; nothing for one without.
+    pub login: Option<Login>,
+    pub host: &'s str,
+}
+
+impl<'s> Origin<'s> {
+    pub fn of(shared: &'s Shared, by: &'s Principal) -> Self {
+        Self { by, login: shared.volatile.logins.find(by.uid), host: &shared.setup.hostname }
+    }
+}
+
 /// The job of a script, and what there is to say about it.
-pub fn read(wanted: &BatchScript<'_>, by: &Principal, host: &str) -> Result<Draft, Vec<String>> {
+pub fn read(wanted: &BatchScript<'_>, origin: Origin<'_>) -> Result<Draft, Vec<String>> {
     let context = RemoteContext { zone: timezone::local() };
     let load = |_: Option<&str>| Ok(wanted.script.as_bytes().to_vec());
     let caller = Caller { variable: &|_| None, context: &context, load: &load };
@@ -76,7 +91,7 @@ pub fn read(wanted: &BatchScript<'_>, by: &Principal, host: &str) -> Result<Draf
     if batch.components.iter().any(|options| options.export_file.is_some()) {
         return Err(vec!["--export-file: there is no such file here; use sbatch".to_owned()]);
     }
-    let mut submitter = submitter(Command::Sbatch, by, host);
+    let mut submitter = submitter(Command::Sbatch, origin);
     for (name, value) in &wanted.variables {
         let (name, value) = (os_text::from_text(name.clone()), os_text::from_text(value.clone()));
         submitter.variables.retain(|(known, _)| *known != name);
@@ -88,7 +103,7 @@ pub fn read(wanted: &BatchScript<'_>, by: &Principal, host: &str) -> Result<Draf
 }
 
 /// The allocation that options of `salloc` ask for. Nothing holds it: it lasts until it is cancelled or its time has passed.
-pub fn allocation(options: Vec<String>, by: &Principal, host: &str) -> Result<Draft, Vec<String>> {
+pub fn allocation(options: Vec<String>, origin: Origin<'_>) -> Result<Draft, Vec<String>> {
     let mut options: Vec<String> = options.into_iter().map(os_text::from_text).collect();
     options.insert(0, "--no-shell".to_owned());
     let context = RemoteContext { zone: timezone::local() };
@@ -102,7 +117,7 @@ pub fn allocation(options: Vec<String>, by: &Principal, host: &str) -> Result<Dr
     let [(options, _), others @ ..] = read.components.as_slice() else {
         return Err(vec!["expected a job".to_owned()]);
     };
-    let submitter = submitter(Command::Salloc, by, host);
+    let submitter = submitter(Command::Salloc, origin);
     let mut draft = request::allocation(options, &[], &submitter).map_err(lines)?;
     let others = others.iter().map(|(options, _)| (options, NAME_OF_COMPONENT));
     draft.add_components(others, &submitter).map_err(lines)?;
@@ -121,14 +136,11 @@ fn said(command: Command, error: &OptionError) -> Vec<String> {
     lines.map(plain).collect()
 }
 
-fn submitter(command: Command, by: &Principal, host: &str) -> Submitter {
-    let user = User::from_uid(Uid::from_raw(by.uid)).ok().flatten();
-    let text = |path: std::path::PathBuf| path.display().to_string();
-    let login = LoginUser {
-        name: by.name.clone(),
-        home: user.as_ref().map_or("/".to_owned(), |user| text(user.dir.clone())),
-        shell: user.map_or("/bin/sh".to_owned(), |user| text(user.shell)),
-    };
+fn submitter(command: Command, origin: Origin<'_>) -> Submitter {
+    let Origin { by, login, host } = origin;
+    let known =
+        login.unwrap_or_else(|| Login { home: "/".to_owned(), shell: "/bin/sh".to_owned() });
+    let login = LoginUser { name: by.name.clone(), home: known.home, shell: known.shell };
     let variables = [
         ("HOME", &login.home),
         ("USER", &login.name),
@@ -157,8 +169,23 @@ mod tests {
     use super::*;
     use crate::testing::user;
 
+    fn origin(by: &Principal) -> Origin<'_> {
+        Origin { by, login: None, host: "head" }
+    }
+
     fn read_script(script: &str) -> Result<Draft, Vec<String>> {
-        read(&BatchScript { script, ..BatchScript::default() }, &user(), "head")
+        read(&BatchScript { script, ..BatchScript::default() }, origin(&user()))
+    }
+
+    #[test]
+    fn account_that_the_server_knows_says_home_and_shell() {
+        let login = Login { home: "/work/ada".to_owned(), shell: "/bin/zsh".to_owned() };
+        let script = BatchScript { script: "#!/bin/sh\nhostname\n", ..BatchScript::default() };
+        let draft = read(&script, Origin { login: Some(login), ..origin(&user()) });
+        let environment = draft.expect("a job").submission.environment.expect("an environment");
+        for line in ["HOME=/work/ada", "SHELL=/bin/zsh"] {
+            assert!(environment.split('\0').any(|one| one == line), "{environment:?}");
+        }
     }
 
     #[test]
@@ -166,7 +193,7 @@ mod tests {
         let script = "#!/bin/sh\n#SBATCH -J inside\n";
         let options = vec!["--job-name=beside".to_owned(), "--chdir=/tmp".to_owned()];
         let variables = vec![("HOME".to_owned(), "/other".to_owned())];
-        let draft = read(&BatchScript { script, options, variables }, &user(), "head");
+        let draft = read(&BatchScript { script, options, variables }, origin(&user()));
         let submission = draft.expect("a job").submission;
         assert_eq!(&*submission.spec.name, "beside");
         let environment = submission.environment.expect("an environment");
@@ -186,11 +213,11 @@ mod tests {
     #[test]
     fn allocation_has_no_script_and_no_client_that_holds_it() {
         let options = vec!["--ntasks=2".to_owned(), "--time=5".to_owned()];
-        let draft = allocation(options, &user(), "head").expect("an allocation");
+        let draft = allocation(options, origin(&user())).expect("an allocation");
         let submission = draft.submission;
         assert_eq!((&*submission.spec.name, submission.script), ("interactive", None));
         assert!(submission.spec.launch.unattended);
-        let refused = allocation(vec!["--array=1-4".to_owned()], &user(), "head");
+        let refused = allocation(vec!["--array=1-4".to_owned()], origin(&user()));
         let said = refused.expect_err("salloc has no arrays");
         assert!(said.iter().any(|line| line.contains("array")), "{said:?}");
     }

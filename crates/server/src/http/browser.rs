@@ -1,10 +1,50 @@
 //! What a browser sends along by itself: its cookies, and from which page a request comes.
 
 use axum::extract::Request;
-use axum::http::{HeaderMap, Method, header};
+use axum::http::{HeaderMap, HeaderValue, Method, header};
+use axum::response::Response;
 
 /// The cookie of a browser that is signed in to the page at `/`.
-pub const SESSION: &str = "sluice_session";
+pub const SESSION: PageCookie =
+    PageCookie { plain: "sluice_session", prefixed: "__Host-Http-sluice_session" };
+
+/// The cookie of a browser that is at the identity provider.
+pub const SIGN_ON: PageCookie =
+    PageCookie { plain: "sluice_sign_on", prefixed: "__Host-Http-sluice_sign_on" };
+
+/// A cookie of the server's own page. Other hosts of its domain and other ports of its host set cookies that are sent here too: who
+/// could set this one would have the browser signed in as himself.
+pub struct PageCookie {
+    plain: &'static str,
+    /// A browser takes a name with this prefix over TLS and from this host alone, and where it knows all of the prefix from no script.
+    prefixed: &'static str,
+}
+
+impl PageCookie {
+    /// Plain HTTP is answered to this machine alone, and a browser takes no prefixed name by it.
+    pub fn name(&self, is_loopback: bool) -> &'static str {
+        if is_loopback { self.plain } else { self.prefixed }
+    }
+
+    pub fn is_named(&self, name: &str) -> bool {
+        name == self.plain || name == self.prefixed
+    }
+
+    /// The values in a request by either name.
+    pub fn all<'h>(&self, headers: &'h HeaderMap) -> impl Iterator<Item = &'h str> + use<'h> {
+        let (plain, prefixed) = (self.plain, self.prefixed);
+        cookies(headers, plain).chain(cookies(headers, prefixed))
+    }
+
+    /// Elsewhere than on this machine the cookie goes over TLS only.
+    pub fn set(&self, response: &mut Response, value: &str, same_site: &str, is_loopback: bool) {
+        let (name, secure) = (self.name(is_loopback), if is_loopback { "" } else { "; Secure" });
+        let line = format!("{name}={value}; Path=/; HttpOnly; SameSite={same_site}{secure}");
+        if let Ok(line) = HeaderValue::from_str(&line) {
+            response.headers_mut().append(header::SET_COOKIE, line);
+        }
+    }
+}
 
 /// All cookies of a request, by name and value.
 pub fn cookie_pairs(headers: &HeaderMap) -> impl Iterator<Item = (&str, &str)> {
@@ -76,6 +116,27 @@ mod tests {
             request.headers_mut().append(name, value.parse().expect("a value"));
         }
         request
+    }
+
+    #[test]
+    fn cookies_of_the_page_have_names_over_tls_that_other_hosts_cannot_set() {
+        let set = |is_loopback: bool| {
+            let mut response = Response::new(Body::empty());
+            SIGN_ON.set(&mut response, "x", "Lax", is_loopback);
+            let line =
+                response.headers().get(header::SET_COOKIE).and_then(|line| line.to_str().ok());
+            line.map(str::to_owned)
+        };
+        let plain = "sluice_sign_on=x; Path=/; HttpOnly; SameSite=Lax";
+        assert_eq!(set(true).as_deref(), Some(plain));
+        assert_eq!(set(false), Some(format!("__Host-Http-{plain}; Secure")));
+        let sent =
+            request(Method::GET, &[("cookie", "sluice_session=a; __Host-Http-sluice_session=b")]);
+        assert!(
+            cookies(sent.headers(), SESSION.name(false)).eq(["b"]),
+            "the other may be anybody's"
+        );
+        assert!(SESSION.all(sent.headers()).eq(["a", "b"]));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What the proxy changes in the heads of requests and answers: nothing of ours reaches the job, and nothing of the job's reaches
 //! beyond its own path.
 
-use crate::http::browser::{SESSION, cookie_pairs};
+use crate::http::browser::{SESSION, SIGN_ON, cookie_pairs};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 
 /// The cookie that lets a browser in.
@@ -81,7 +81,7 @@ fn strip(headers: &mut HeaderMap, upgrades: bool) {
 }
 
 fn is_ours(name: &str) -> bool {
-    [COOKIE, BROWSER, SESSION].contains(&name)
+    [COOKIE, BROWSER].contains(&name) || [SESSION, SIGN_ON].iter().any(|own| own.is_named(name))
 }
 
 /// The head of a request as the job gets it. `by_token`: the `Authorization` was for the proxy.
@@ -190,7 +190,8 @@ mod tests {
         let asked = headers(&[
             ("authorization", "Bearer secret"),
             ("cookie", "a=1; sluice_proxy=other; sluice_proxy=secret; b=2; sluice_browser=secret"),
-            ("cookie", "sluice_session=secret"),
+            ("cookie", "sluice_session=secret; __Host-Http-sluice_session=secret"),
+            ("cookie", "sluice_sign_on=secret; __Host-Http-sluice_sign_on=secret"),
             ("connection", "keep-alive, x-own"),
             ("x-own", "1"),
             ("host", "head:6820"),

@@ -189,7 +189,7 @@ pub async fn proxy(
 /// pages have one origin, and a script of the job's page could ask for anything that the other may.
 fn is_beside_session(shared: &Shared, request: &Request, job: JobId) -> bool {
     let owner = shared.read().jobs.get(&job).map(|job| job.spec.owner.uid);
-    browser::cookies(request.headers(), browser::SESSION).any(|secret| {
+    browser::SESSION.all(request.headers()).any(|secret| {
         let who = shared.web_session(secret).map(|known| known.who);
         who.is_some_and(|who| Some(who.uid) != owner || role_of(&shared.read(), &who) > Role::User)
     })

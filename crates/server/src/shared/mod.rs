@@ -177,6 +177,8 @@ pub struct Volatile {
     pub logins: Logins,
     /// The accounts of tokens' users.
     pub token_accounts: TokenAccounts,
+    /// Held while the books are read for a login over SSH by a key that is nobody's.
+    pub stranger_at_books: Mutex<()>,
     /// Replaced whole, so that a reader never holds up the planner.
     last_plan: RwLock<Arc<LastPlan>>,
     /// Load and memory of nodes, from their beats.

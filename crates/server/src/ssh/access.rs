@@ -17,6 +17,7 @@ use model::principal::{Principal, Role};
 use russh::keys::PublicKey;
 use serde::Deserialize;
 use std::cmp::Reverse;
+use std::sync::MutexGuard;
 use tokio::task::block_in_place;
 
 /// Who came in, and where.
@@ -103,7 +104,10 @@ pub fn find(shared: &Shared, login: &str, key: &PublicKey) -> Option<Access> {
         let is_name = matches!(login, Login::Run(_));
         let registered = shared.ssh_keys.registered_by(key);
         let found: Vec<Candidate> = match login {
-            Login::Job { job, rank } => job_of_number(shared, job, rank).into_iter().collect(),
+            Login::Job { job, rank } => {
+                let of_books = || booked_by_key(shared, job, rank, key, &registered);
+                job_of_number(shared, job, rank).or_else(of_books).into_iter().collect()
+            }
             Login::Run(name) => {
                 runs_of_name(shared, name, &owners_of_key(shared, key, &registered))
             }
@@ -163,15 +167,12 @@ fn owners_of_key(shared: &Shared, key: &PublicKey, registered: &[String]) -> Own
     Owners::Named(registered.iter().cloned().chain(held).collect())
 }
 
-/// The job of this number, and its node of this rank.
+/// The job of this number, and its node of this rank, of those in memory.
 fn job_of_number(shared: &Shared, job: JobId, rank: u32) -> Option<Candidate> {
     let state = shared.read();
-    let known = state.jobs.get(&job).map(|found| {
-        let (found, rank) = node_by_rank(&state, found, rank);
-        Candidate::of(&state, found, rank)
-    });
-    drop(state);
-    known.or_else(|| booked(shared, job, rank))
+    let found = state.jobs.get(&job)?;
+    let (found, rank) = node_by_rank(&state, found, rank);
+    Some(Candidate::of(&state, found, rank))
 }
 
 /// The runs of this name that have not ended, of these owners, the newest first.
@@ -192,6 +193,37 @@ fn runs_of_name(shared: &Shared, name: &str, owners: &Owners) -> Vec<Candidate> 
     // The first group of a task has its rank 0.
     found.sort_by_key(|job| (!is_first_group(job), Reverse(job.id)));
     found.into_iter().map(|job| Candidate::of(&state, job, 0)).collect()
+}
+
+/// The turn of a login for which the books are read.
+enum BooksTurn<'s> {
+    Known,
+    /// With a key that is nobody's.
+    Stranger(#[expect(dead_code)] MutexGuard<'s, ()>),
+}
+
+/// Whose key it is is known before the books are read. One that is nobody's may still be that of a run, which its record alone says: for
+/// those who come with such a key the books are read one at a time, and `None` is for who comes meanwhile.
+fn books_turn<'s>(
+    shared: &'s Shared,
+    key: &PublicKey,
+    registered: &[String],
+) -> Option<BooksTurn<'s>> {
+    if owners_of_key(shared, key, registered) != Owners::Named(Vec::new()) {
+        return Some(BooksTurn::Known);
+    }
+    shared.volatile.stranger_at_books.try_lock().ok().map(BooksTurn::Stranger)
+}
+
+fn booked_by_key(
+    shared: &Shared,
+    job: JobId,
+    rank: u32,
+    key: &PublicKey,
+    registered: &[String],
+) -> Option<Candidate> {
+    let _turn = books_turn(shared, key, registered)?;
+    booked(shared, job, rank)
 }
 
 fn booked(shared: &Shared, job: JobId, rank: u32) -> Option<Candidate> {
@@ -285,6 +317,27 @@ mod tests {
         keys.renew("ada", Timestamp(5)).expect("renewed");
         assert_eq!((owners(&adas), found(&adas)), (named(&[]), 0), "the key of before");
         assert_eq!(found(&held("ada")), 1);
+    }
+
+    /// Whoever came with some key had the books read for any number that he said.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn by_a_number_the_books_are_read_for_one_unknown_key_at_a_time() {
+        let server = TestServer::start().await;
+        server.submit("name: train").await.expect("a job of ada");
+        let (shared, keys) = (&server.shared, &server.shared.ssh_keys);
+        let has_turn =
+            |key: &PublicKey| books_turn(shared, key, &keys.registered_by(key)).is_some();
+        let stranger = read_line(KEY).expect("a key");
+        let turn = books_turn(shared, &stranger, &[]);
+        assert!(turn.is_some() && !has_turn(&stranger), "another is at it");
+        for user in ["ada", "root"] {
+            assert!(has_turn(&read_line(&keys.held_public_line(user)).expect("a key")), "{user}");
+        }
+        drop(turn);
+        assert!(has_turn(&stranger));
+        let _turn = books_turn(shared, &stranger, &[]);
+        keys.add("bob", KEY, Registration::Proved, &[]).expect("registered");
+        assert!(has_turn(&stranger), "it is bob's now");
     }
 
     #[test]

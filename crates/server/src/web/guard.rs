@@ -83,7 +83,7 @@ fn admit(shared: &Shared, request: &Request) -> Result<(Principal, Admission), B
         };
     };
     let refused = |status, text: &str| Box::new(WebRefusal::new(status, text).into_response());
-    let mut sent = browser::cookies(request.headers(), SESSION);
+    let mut sent = browser::cookies(request.headers(), SESSION.name(is_loopback));
     let secret = sent.next();
     // This server sets one: another was put beside it by somebody who would be acted for, or would have others act for him.
     if sent.next().is_some() {

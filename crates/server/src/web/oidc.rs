@@ -8,7 +8,7 @@ use crate::auth::oidc::url::with_query;
 use crate::auth::principal::{self, server_principal};
 use crate::clock;
 use crate::http::authenticate;
-use crate::http::browser;
+use crate::http::browser::{self, SESSION, SIGN_ON};
 use crate::http::html::escaped;
 use crate::http::peer::Peer;
 use crate::http::sign_in_limit;
@@ -46,8 +46,8 @@ const CALLBACK_PATH: &str = "/api/web/oidc/callback";
 #[cfg(test)]
 pub const PATHS: [&str; 3] = [ABOUT_PATH, START_PATH, CALLBACK_PATH];
 
-/// The cookie of a browser that is at the provider. It comes back from another site, so it cannot be as strict as a session's.
-const ATTEMPT: &str = "sluice_sign_on";
+/// Of the cookie of a browser that is at the provider. It comes back from another site, so it cannot be as strict as a session's.
+const ATTEMPT_SAME_SITE: &str = "Lax";
 
 /// How long somebody is signed in at most before the provider is asked again.
 const LIFE: Duration = Duration::from_secs(24 * 3600);
@@ -113,7 +113,7 @@ async fn sent_to_provider(shared: &Arc<Shared>, is_loopback: bool) -> WebResult 
         ],
     );
     let mut response = sent_to(&address)?;
-    set_attempt(&mut response, &attempt.browser, is_loopback);
+    SIGN_ON.set(&mut response, &attempt.browser, ATTEMPT_SAME_SITE, is_loopback);
     Ok(response)
 }
 
@@ -146,7 +146,8 @@ async fn end_attempt(
     is_loopback: bool,
 ) -> WebResult {
     let config = configured(shared)?;
-    let secret = browser::cookies(headers, ATTEMPT).next().unwrap_or_default();
+    let cookie = SIGN_ON.name(is_loopback);
+    let secret = browser::cookies(headers, cookie).next().unwrap_or_default();
     let state = returned.state.unwrap_or_default();
     let attempt = shared.volatile.sign_ons.end(&state, secret, Instant::now());
     let attempt = attempt.ok_or_else(|| {
@@ -325,8 +326,8 @@ async fn signed_in(
     let secret = session::open(shared, headers, by, proof).await?;
     tracing::info!(user = by.name, "browser signed in by single sign-on");
     let mut response = sent_to("/")?;
-    session::set_cookie(&mut response, &secret, is_loopback);
-    set_attempt(&mut response, "; Max-Age=0", is_loopback);
+    SESSION.set(&mut response, &secret, session::SAME_SITE, is_loopback);
+    SIGN_ON.set(&mut response, "; Max-Age=0", ATTEMPT_SAME_SITE, is_loopback);
     Ok(response)
 }
 
@@ -344,14 +345,6 @@ fn sent_to(address: &str) -> WebResult {
         (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
     ];
     Ok((StatusCode::SEE_OTHER, headers).into_response())
-}
-
-fn set_attempt(response: &mut Response, value: &str, is_loopback: bool) {
-    let secure = if is_loopback { "" } else { "; Secure" };
-    let line = format!("{ATTEMPT}={value}; Path={ABOUT_PATH}; HttpOnly; SameSite=Lax{secure}");
-    if let Ok(line) = HeaderValue::from_str(&line) {
-        response.headers_mut().append(header::SET_COOKIE, line);
-    }
 }
 
 /// What the provider said is in the log; a browser is told the kind of it.

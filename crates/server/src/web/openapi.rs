@@ -180,7 +180,12 @@ fn made() -> Value {
             "schemas": schemas,
             "securitySchemes": {
                 "token": { "type": "http", "scheme": "bearer" },
-                "session": { "type": "apiKey", "in": "cookie", "name": SESSION },
+                "session": {
+                    "type": "apiKey",
+                    "in": "cookie",
+                    "name": SESSION.name(false),
+                    "description": format!("On the server's own machine: `{}`.", SESSION.name(true)),
+                },
             },
         },
     })

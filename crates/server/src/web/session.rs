@@ -12,8 +12,7 @@ use crate::web::job_pages;
 use axum::Extension;
 use axum::body::{self, Body};
 use axum::extract::{Query, Request, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
-use axum::response::Response;
+use axum::http::{HeaderMap, StatusCode};
 use cluster::rights::role_of;
 use cluster::web_session::SignInProof;
 use model::principal::Principal;
@@ -29,6 +28,9 @@ const BODY_BYTES_MAX: usize = 4 << 10;
 
 /// How long a browser may take to send it: whoever has no token yet keeps no connection by it.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// No other site has the session's cookie sent.
+pub(super) const SAME_SITE: &str = "Strict";
 
 #[derive(Deserialize)]
 struct SignIn {
@@ -56,7 +58,7 @@ pub async fn sign_in(State(shared): State<Arc<Shared>>, request: Request) -> Web
     let secret = open(&shared, &head.headers, &by, SignInProof::Token { hash }).await?;
     tracing::info!(user = by.name, "browser signed in");
     let mut response = json_answer(&profile(&shared, &by));
-    set_cookie(&mut response, &secret, is_loopback);
+    SESSION.set(&mut response, &secret, SAME_SITE, is_loopback);
     Ok(response)
 }
 
@@ -67,7 +69,7 @@ pub(super) async fn open(
     by: &Principal,
     proof: SignInProof,
 ) -> Result<String, WebRefusal> {
-    let former = browser::cookies(headers, SESSION).map(str::to_owned).collect();
+    let former = SESSION.all(headers).map(str::to_owned).collect();
     let opened = shared.open_web_session(by.clone(), proof, former).await;
     opened.map_err(|why| WebRefusal::new(StatusCode::SERVICE_UNAVAILABLE, why.to_string()))
 }
@@ -110,7 +112,7 @@ pub async fn sign_out(
     let mut response = json_answer(&json!({}));
     if let Admission::Session { secret, is_loopback } = admission {
         shared.close_web_session(&secret).await?;
-        set_cookie(&mut response, "; Max-Age=0", is_loopback);
+        SESSION.set(&mut response, "; Max-Age=0", SAME_SITE, is_loopback);
     }
     Ok(response)
 }
@@ -126,15 +128,6 @@ fn profile(shared: &Shared, by: &Principal) -> serde_json::Value {
         "version": wire::version::program(),
         "now": clock::now(),
     })
-}
-
-/// Plain HTTP is answered to this machine alone: elsewhere the cookie goes over TLS only.
-pub(super) fn set_cookie(response: &mut Response, value: &str, is_loopback: bool) {
-    let secure = if is_loopback { "" } else { "; Secure" };
-    let line = format!("{SESSION}={value}; Path=/; HttpOnly; SameSite=Strict{secure}");
-    if let Ok(line) = HeaderValue::from_str(&line) {
-        response.headers_mut().append(header::SET_COOKIE, line);
-    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! `POST /api/web/submit` and `/api/web/check`: a batch script or a configuration of dstack that is pasted into the page. Checking
 //! says what is wrong with it, or when and where it would start, and changes nothing.
 
-use crate::http::batch_script::{self, BatchScript};
+use crate::http::batch_script::{self, BatchScript, Origin};
 use crate::http::body_limits::HeldRequest;
 use crate::http::call_bounds;
 use crate::http::dstack::pasted_run;
@@ -71,7 +71,7 @@ fn read_pasted(
     match Language::of(text) {
         Language::Slurm => {
             let script = BatchScript { script: text, ..BatchScript::default() };
-            let draft = batch_script::read(&script, by, &shared.setup.hostname)?;
+            let draft = batch_script::read(&script, Origin::of(shared, by))?;
             Ok((draft.submission, draft.notes))
         }
         Language::Dstack => pasted_run::read(shared, by, text),

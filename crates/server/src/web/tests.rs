@@ -34,6 +34,8 @@ pub(super) struct Browser {
     pub(super) server: TestServer,
     router: Router,
     pub(super) cookie: Option<String>,
+    /// On the server's own machine, and not elsewhere over TLS.
+    is_near: bool,
 }
 
 pub(super) struct Answer {
@@ -57,7 +59,7 @@ impl Browser {
         let server = TestServer::start().await;
         let limits = ConnectionLimits::default();
         let router = router(server.shared.clone(), BodyLimits::new(server.shared.clone(), &limits));
-        Self { server, router, cookie: None }
+        Self { server, router, cookie: None, is_near: true }
     }
 
     /// A token of this user that lasts so long.
@@ -88,7 +90,7 @@ impl Browser {
         let peer = Peer::Port {
             connection: PortConnection::new(slots),
             from: std::net::Ipv4Addr::LOCALHOST.into(),
-            is_loopback: true,
+            is_loopback: self.is_near,
         };
         request.extensions_mut().insert(peer);
         let cookie = self.cookie.as_deref().map(|cookie| ("cookie", cookie));
@@ -243,6 +245,27 @@ async fn token_is_exchanged_for_a_cookie_that_scripts_and_other_sites_cannot_use
     // The API of other programs takes no cookie.
     let call = json!({ "version": wire::version::PROTOCOL, "call": "ping" });
     assert_eq!(browser.post("/api/v1/call", &call).await.status, StatusCode::UNAUTHORIZED);
+}
+
+/// A page of a host beside this one, or of another port, sets a cookie of the plain name that is sent here too: with the secret of his
+/// own session, its author would have the browser act in his name.
+#[tokio::test(flavor = "multi_thread")]
+async fn over_tls_a_session_is_taken_from_no_cookie_that_other_hosts_can_set() {
+    let mut browser = Browser::new().await;
+    browser.is_near = false;
+    let token = browser.token(USER, Duration::from_secs(3600)).await;
+    let signed_in = browser.sign_in(&token).await;
+    let set = signed_in.header("set-cookie");
+    for word in ["__Host-Http-sluice_session=", "; Path=/;", "; HttpOnly", "; Secure"] {
+        assert!(set.contains(word), "{set}");
+    }
+    assert!(!set.contains("Domain"), "{set}");
+    assert_eq!(browser.get(SESSION).await.status, StatusCode::OK);
+    let own = browser.cookie.clone().expect("a cookie");
+    browser.cookie = Some(own.replace("__Host-Http-", ""));
+    assert_eq!(browser.get(SESSION).await.status, StatusCode::UNAUTHORIZED);
+    browser.cookie = Some(format!("sluice_session=x; {own}"));
+    assert_eq!(browser.get(SESSION).await.status, StatusCode::OK, "it counts for nothing");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -103,6 +103,7 @@ fn up_vm_scratch_quota_is_enforced() {
             "records_are_freed",
             "limits_outlive_the_agent",
             "a_lost_supervisor_leaves_no_folder",
+            "a_lost_job_does_not_lift_anothers_limit",
             "a_number_that_is_taken_is_nobody_elses",
             "a_volume_is_held_to_its_size",
             "no_record_is_left",

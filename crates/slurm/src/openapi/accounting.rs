@@ -13,6 +13,7 @@ use model::hostlist;
 use model::record::{JobRecord, RecordState, StepRecord};
 use model::run::{ExitStatus, Outcome, Usage};
 use model::tres::{Tres, TresKind};
+use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 use std::io;
 
@@ -36,18 +37,27 @@ pub fn jobs(
     document(out, DATABASE, "jobs", &records.iter().map(|of| job(setting, of)).collect::<Vec<_>>())
 }
 
-/// The same jobs in the form of a version.
-pub fn objects(context: &Context, moment: Moment<'_>, records: &[JobRecord]) -> Vec<Value> {
-    let (cluster, gres) = (&*context.cluster, &*context.gres);
-    let setting = Setting { cluster, gres, with_steps: true, moment };
-    let of_version = |record: &JobRecord| {
-        let mut object = job(setting, record);
-        if context.version.is_typed() {
-            accounting_later::rewrite(context.version, record, &mut object);
-        }
-        object
-    };
-    records.iter().map(of_version).collect()
+/// The same jobs in the form of a version. The object of each is made when it is written: those of a million would not fit into memory.
+pub struct VersionJobs<'a> {
+    pub context: &'a Context,
+    pub moment: Moment<'a>,
+    pub records: &'a [JobRecord],
+}
+
+impl Serialize for VersionJobs<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let context = self.context;
+        let (cluster, gres) = (&*context.cluster, &*context.gres);
+        let setting = Setting { cluster, gres, with_steps: true, moment: self.moment };
+        let of_version = |record: &JobRecord| {
+            let mut object = job(setting, record);
+            if context.version.is_typed() {
+                accounting_later::rewrite(context.version, record, &mut object);
+            }
+            object
+        };
+        serializer.collect_seq(self.records.iter().map(of_version))
+    }
 }
 
 fn row<'a>(setting: Setting<'a>, job: &'a JobRecord, step: Option<&'a StepRecord>) -> Row<'a> {

@@ -14,6 +14,7 @@ use model::id::JobId;
 use model::record::JobRecord;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
+use std::io;
 use wire::diagnostics::DiagnosticsView;
 use wire::reservation::{LicenseView, ReservationView};
 use wire::view::{AccountsView, ClusterView, JobView, SharesView};
@@ -255,21 +256,46 @@ pub fn configuration(context: &Context, view: &AccountsView) -> Value {
     with(head(context, DATABASE), Value::Object(lists))
 }
 
-/// `GET /slurmdb/…/jobs`, `GET /slurmdb/…/job/{job_id}`; with a warning, where jobs may be missing.
+/// `GET /slurmdb/…/jobs`, `GET /slurmdb/…/job/{job_id}`; with a warning, where jobs may be missing. A document of more bytes than
+/// `bytes_max` is an error of writing (`is_io`).
 pub fn recorded_jobs(
     context: &Context,
     moment: Moment<'_>,
     records: &[JobRecord],
     warning: Option<&str>,
+    bytes_max: usize,
 ) -> Written {
     let version = context.version;
     let warning = warning.map(|text| json!({"description": text, "source": ""}));
-    serde_json::to_vec(&Document {
+    let document = Document {
         meta: meta(DATABASE, version, &context.cluster),
         version,
         warnings: warning.as_slice(),
         key: "jobs",
-        items: &accounting::objects(context, moment, records),
+        items: &accounting::VersionJobs { context, moment, records },
         more: &[],
-    })
+    };
+    let mut out = BoundedBytes { bytes: Vec::new(), bytes_max };
+    serde_json::to_writer(&mut out, &document)?;
+    Ok(out.bytes)
+}
+
+/// What is written, up to a bound.
+struct BoundedBytes {
+    bytes: Vec<u8>,
+    bytes_max: usize,
+}
+
+impl io::Write for BoundedBytes {
+    fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
+        if piece.len() > self.bytes_max.saturating_sub(self.bytes.len()) {
+            return Err(io::Error::other(format!("more than {} bytes", self.bytes_max)));
+        }
+        self.bytes.extend_from_slice(piece);
+        Ok(piece.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }

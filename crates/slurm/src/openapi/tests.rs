@@ -146,11 +146,29 @@ fn warning_stands_in_documents_of_later_versions() {
     let zone = jiff::tz::TimeZone::UTC;
     let moment = Moment::at(Timestamp(0), &zone);
     for version in Version::ALL {
-        let written = rest::recorded_jobs(&context(version), moment, &[], Some("too many"));
+        let written =
+            rest::recorded_jobs(&context(version), moment, &[], Some("too many"), 1 << 20);
         let (document, _) = rest_document(written, "jobs");
         let shown = json!([{"description": "too many", "source": ""}]);
         let expected = if version.is_typed() { shown } else { Value::Null };
         assert_eq!(document["warnings"], expected, "{version:?}");
+    }
+}
+
+/// The objects of all jobs were held at once, however many there are.
+#[test]
+fn document_of_recorded_jobs_is_refused_beyond_its_bytes() {
+    let zone = jiff::tz::TimeZone::UTC;
+    let moment = Moment::at(Timestamp(0), &zone);
+    let records = vec![crate::output::sacct::tests::train(false); 3];
+    for version in Version::ALL {
+        let context = context(version);
+        let write = |most: usize| rest::recorded_jobs(&context, moment, &records, None, most);
+        let whole = write(usize::MAX).expect("a document");
+        assert_eq!(parsed(&whole)["jobs"].as_array().map(Vec::len), Some(3), "{version:?}");
+        assert_eq!(write(whole.len()).expect("it fits").len(), whole.len());
+        let refused = write(whole.len() - 1).expect_err("one byte too many");
+        assert!(refused.is_io(), "{version:?}: {refused}");
     }
 }
 

@@ -203,8 +203,7 @@ impl<'a> Rows<'a> {
         if !self.test.matches(&record) {
             return Ok(None);
         }
-        let too_long = || BooksError::TooLong { mebibytes: ANSWER_BYTES_MAX >> 20 };
-        *bytes_left = bytes_left.checked_sub(text.len()).ok_or_else(too_long)?;
+        *bytes_left = bytes_left.checked_sub(text.len()).ok_or_else(BooksError::too_long)?;
         Ok(Some(record))
     }
 }

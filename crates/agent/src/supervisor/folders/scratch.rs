@@ -179,14 +179,15 @@ fn name_of(attempt: AttemptId) -> CString {
     CString::new(attempt.to_string()).unwrap_or_default()
 }
 
-/// Removes a folder by its name, and releases its quota.
+/// Removes a folder by its name, and releases its quota: by the project that the folder says, which its user may have set to that of
+/// another's job.
 fn discard(jobs: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
     let folder = openat(jobs, name, FOLDER, Mode::empty()).ok();
     let project = folder.as_ref().and_then(|folder| quota::project_of(folder.as_fd()));
     drop(folder);
     let removed = remove_tree(jobs, name);
     if let Some(project) = project {
-        quota::release(jobs, project);
+        quota::release_unused(jobs, project);
     }
     removed
 }

@@ -17,6 +17,7 @@ use slurm::openapi::account_additions::{self, Additions};
 use slurm::openapi::accounts::{self, List};
 use slurm::openapi::{account_changes, rest};
 use slurm::output::Moment;
+use store::books::{ANSWER_BYTES_MAX, BooksError};
 use wire::client::{Answer, Call};
 use wire::view::AccountsView;
 
@@ -279,6 +280,9 @@ async fn recorded(client: &Client, wanted: Wanted) -> RestResult {
         let tz = timezone::local();
         let moment = Moment::at(context.now, &tz);
         wanted.narrow(&context.cluster, &mut records);
-        client.send(rest::recorded_jobs(&context, moment, &records, warning))
+        match rest::recorded_jobs(&context, moment, &records, warning, ANSWER_BYTES_MAX) {
+            Err(error) if error.is_io() => Err(client.bad(&BooksError::too_long().to_string())),
+            written => client.send(written),
+        }
     })
 }

@@ -2,7 +2,7 @@
 
 use super::client::{Client, Refused, RestResult};
 use super::query::{self, Query};
-use crate::http::batch_script::{self, BatchScript};
+use crate::http::batch_script::{self, BatchScript, Origin};
 use crate::http::body_limits::HeldRequest;
 use crate::http::calls;
 use crate::shared::long_calls::LongWork;
@@ -132,7 +132,7 @@ pub async fn submit(
         submit::check_components(&script, &jobs)?;
         let variables = submit::environment(jobs.first().unwrap_or(&Value::Null))?;
         let script = BatchScript { script: &script, options, variables };
-        let draft = batch_script::read(&script, &client.by, &client.shared.setup.hostname);
+        let draft = batch_script::read(&script, Origin::of(&client.shared, &client.by));
         draft.map_err(|lines| lines.join("; "))
     };
     let draft = block_in_place(read).map_err(|why| client.bad(&why))?;
@@ -168,8 +168,7 @@ pub async fn allocate(
     let read = || -> Result<Draft, String> {
         submit::check_allocation(&jobs)?;
         let options = options(&jobs)?;
-        let host = &client.shared.setup.hostname;
-        let draft = batch_script::allocation(options, &client.by, host);
+        let draft = batch_script::allocation(options, Origin::of(&client.shared, &client.by));
         draft.map_err(|lines| lines.join("; "))
     };
     let draft = block_in_place(read).map_err(|why| client.bad(&why))?;

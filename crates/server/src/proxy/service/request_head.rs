@@ -25,6 +25,10 @@ pub const VIA: &str = "1.1 sluice";
 /// What a gateway adds to `Via` of a request that it passes on to the server.
 pub const VIA_GATEWAY: &str = "1.1 sluice-gateway";
 
+/// What proxies add to requests that they pass on.
+const OF_PROXIES: [&str; 6] =
+    ["forwarded", "via", FORWARDED_FOR, "x-forwarded-host", "x-forwarded-proto", "x-real-ip"];
+
 /// Makes a browser give the pages of a service an origin that nothing else has, so that they can ask for nothing in the name of
 /// the browser's user, and register no service worker.
 pub const SANDBOX: &str =
@@ -114,6 +118,11 @@ pub fn is_from_gateway(headers: &HeaderMap) -> bool {
     passed_by(headers).any(|part| part == VIA_GATEWAY)
 }
 
+/// Whether some proxy says that it has passed the request on: who asks is then somewhere else than the proxy.
+pub fn is_passed_on(headers: &HeaderMap) -> bool {
+    OF_PROXIES.iter().any(|name| headers.contains_key(*name))
+}
+
 /// The proxies that a request has come through.
 fn passed_by(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     let lines = headers.get_all(header::VIA).iter().filter_map(|line| line.to_str().ok());
@@ -159,10 +168,7 @@ pub fn check_rate(
         return Ok(());
     }
     let address = client_address(request);
-    let header = |name: &str| {
-        let value = request.headers().get(name)?.to_str().ok()?;
-        Some(value.to_owned())
-    };
+    let header = |name: &str| request.headers().get(name).map(|value| value.as_bytes().to_owned());
     let client = Client { address: &address, header: &header };
     if rates.admit(limits, &format!("/{rest}"), &client, Instant::now()) {
         return Ok(());
@@ -187,6 +193,7 @@ pub fn refused(status: StatusCode, why: &str) -> Box<Response> {
 mod tests {
     use super::*;
     use crate::connection_limits::SERVICE_LIMITS;
+    use model::service::RateKey;
 
     #[test]
     fn paths_name_a_project_and_a_run() {
@@ -247,6 +254,21 @@ mod tests {
         assert_eq!(headers.get_all(FORWARDED_FOR).iter().count(), 1);
         note_client(&mut headers, "user 7");
         assert!(headers[FORWARDED_FOR].to_str().is_ok_and(|line| line.ends_with(", unknown")));
+    }
+
+    /// It counted as no header, and a request without the header has no limit.
+    #[test]
+    fn header_that_is_no_text_has_its_limit_too() {
+        let (rates, key) = (RequestRates::default(), RateKey::Header("x-key".into()));
+        let limits = [RateLimit { prefix: "/".into(), key, rps_milli: 1, burst: 0 }];
+        let status = |value: &[u8]| {
+            let request = Request::get("/").header("x-key", value).body(Body::empty());
+            let checked = check_rate(&rates, &limits, "web", "", &request.expect("a request"));
+            checked.map_err(|response| response.status())
+        };
+        assert_eq!(status(b"a\xff"), Ok(()));
+        assert_eq!(status(b"a\xff"), Err(StatusCode::TOO_MANY_REQUESTS));
+        assert_eq!(status(b"a\xfe"), Ok(()), "another client");
     }
 
     #[test]

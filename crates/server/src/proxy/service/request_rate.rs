@@ -14,8 +14,8 @@ const CLIENTS_MAX: usize = 10_000;
 pub struct Client<'c> {
     /// The address, or the user where the kernel or a node says who it is.
     pub address: &'c str,
-    /// The value of a header of the request.
-    pub header: &'c dyn Fn(&str) -> Option<String>,
+    /// The value of a header of the request, which need not be text.
+    pub header: &'c dyn Fn(&str) -> Option<Vec<u8>>,
 }
 
 /// The limit that a client came under, and the hash of its name: a header's value may be long, and is the client's choice.
@@ -52,14 +52,14 @@ impl RequestRates {
     /// Whether a request is within one limit, whose place among those of its service this is.
     fn is_within(&self, at: usize, limit: &RateLimit, client: &Client<'_>, now: Instant) -> bool {
         let name = match &limit.key {
-            RateKey::IpAddress => client.address.to_owned(),
+            RateKey::IpAddress => client.address.as_bytes().to_owned(),
             // A request without the header is nobody's.
             RateKey::Header(name) => match (client.header)(name) {
                 Some(value) => value,
                 None => return true,
             },
         };
-        let hash = digest(&SHA256, name.as_bytes());
+        let hash = digest(&SHA256, &name);
         let key: ClientKey = (at, hash.as_ref().try_into().expect("a digest has 32 bytes"));
         let mut clients = self.held();
         if clients.len() >= CLIENTS_MAX && !clients.contains_key(&key) {
@@ -143,7 +143,8 @@ mod tests {
             RateLimit { key: RateKey::Header("x-key".into()), ..limit("/api", 1000, 0) };
         let limits = [limit("/", 1_000_000, 100), of_header];
         let admitted = |path: &str, key: Option<&'static str>| {
-            let header = |name: &str| key.filter(|_| name == "x-key").map(str::to_owned);
+            let header =
+                |name: &str| key.filter(|_| name == "x-key").map(|key| key.as_bytes().to_owned());
             let client = Client { address: "a", header: &header };
             rates.admit(&limits, path, &client, now)
         };
