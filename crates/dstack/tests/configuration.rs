@@ -437,6 +437,34 @@ fn backend_options_are_those_that_dstack_has_and_change_nothing() {
 }
 
 #[test]
+fn a_whole_number_may_have_a_fraction_of_zeros() {
+    let task = task_with("priority: 5.0\nnodes: 2.0");
+    assert_eq!((task.priority, task.nodes), (5, Range::exactly(2)));
+    let fleet = load("type: fleet\nname: lab\nnodes: 2.0\nblocks: 2.0\n").value;
+    assert_eq!(fleet.get("blocks").as_integer(), Some(2));
+    assert_eq!(fleet.get("nodes").get("max").as_integer(), Some(2));
+    assert!(refusal_with("priority: 5.5").starts_with("11: `priority`: invalid \"5.5\""));
+}
+
+#[test]
+fn a_path_in_the_run_has_no_drive_and_no_home_of_another_user() {
+    let cases = [
+        ("files: ['C:/x']", "9: `files[0]`: invalid \"C:/x\": expected a path in the run without"),
+        ("files: [{local_path: a, path: 'C:/x'}]", "31: `files[0].path`: invalid \"C:/x\""),
+        ("repos: ['.:~ada/x']", "9: `repos[0]`: invalid \".:~ada/x\": expected a path in the run"),
+        ("repos: [{url: u, path: ~ada}]", "24: `repos[0].path`: invalid \"~ada\""),
+    ];
+    for (line, expected) in cases {
+        let message = refusal_with(line);
+        assert!(message.starts_with(expected), "{line}\n  {message}\n  {expected}");
+    }
+    let file = &task_with("files: ['C:/x:~/y']").files[0];
+    assert_eq!((file.local_path.as_str(), file.path.as_str()), ("C:/x", "~/y"));
+    let repo = &task_with("repos: ['.:~/code']").repos[0];
+    assert_eq!((repo.local_path.as_deref(), repo.path.as_str()), (Some("."), "~/code"));
+}
+
+#[test]
 fn commands_must_be_there_and_be_commands() {
     let cases = [
         (
