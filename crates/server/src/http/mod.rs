@@ -68,7 +68,9 @@ use crate::shared::Shared;
 use crate::web;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
+use axum::http::{Method, StatusCode, Uri};
 use axum::middleware;
+use axum::response::Response;
 use axum::routing::{any, get, post};
 use body_limits::BodyLimits;
 use route::Route;
@@ -130,8 +132,20 @@ fn clients(
         .merge(slurm_rest::router(shared, bodies))
         .merge(web::router(shared, bodies))
         .route("/healthz", get(|| async { "ok\n" }))
-        .fallback(dstack::unknown_route)
-        .method_not_allowed_fallback(dstack::unknown_route)
+        .fallback(unknown_path)
+        .method_not_allowed_fallback(unknown_method)
+}
+
+/// A path that nothing answers, refused in the form of the API that it begins like.
+async fn unknown_path(method: Method, uri: Uri) -> Response {
+    let of_web = web::unknown_route(StatusCode::NOT_FOUND, uri.path());
+    of_web.unwrap_or_else(|| dstack::unknown_route(&method))
+}
+
+/// A method that a path does not have.
+async fn unknown_method(method: Method, uri: Uri) -> Response {
+    let of_web = web::unknown_route(StatusCode::METHOD_NOT_ALLOWED, uri.path());
+    of_web.unwrap_or_else(|| dstack::unknown_route(&method))
 }
 
 /// What is passed on into jobs.
