@@ -309,8 +309,7 @@ fn property_that_would_change_what_runs_is_read_and_refused_at_apply() {
 
 #[test]
 fn every_property_that_is_read_refuses_a_value_of_the_wrong_shape() {
-    let without_form = ["type", "backend_options"];
-    for property in TASK.properties().filter(|p| !without_form.contains(&p.name)) {
+    for property in TASK.properties().filter(|p| p.name != "type") {
         let text = format!("type: task\ncommands: [x]\n{}: {{x: {{y: []}}}}\n", property.name);
         let text = text.replace("commands: [x]\ncommands", "\ncommands");
         assert!(parse("t.dstack.yml", text.as_bytes()).is_err(), "{}", property.name);
@@ -410,6 +409,59 @@ fn every_bad_value_gets_one_line_with_its_position_and_the_expected_form() {
         let message = refusal_with(line);
         assert!(message.starts_with(expected), "{line}\n  {message}\n  {expected}");
     }
+}
+
+#[test]
+fn backend_options_are_those_that_dstack_has_and_change_nothing() {
+    let options = "backend_options: [{offer_order: price, min_reliability: 1, min_score: 200}]";
+    let fleet = "type: fleet\nname: lab\nnodes: 1\n";
+    for text in ["type: task\ncommands: [x]\n", fleet] {
+        let loaded = load(&format!("{text}{options}\n"));
+        let notices: Vec<String> = loaded.notices.iter().map(|notice| notice.why.clone()).collect();
+        assert_eq!(notices.len(), 1, "{notices:?}");
+        assert!(notices[0].starts_with("has no effect"), "{notices:?}");
+    }
+    let message = refusal(&format!("{fleet}backend_options: [{{type: x}}]\n"));
+    assert!(message.contains("`backend_options[0].type`: invalid \"x\""), "{message}");
+    let cases = [
+        ("[{type: x}]", "26: `backend_options[0].type`: invalid \"x\": expected one of vastai"),
+        ("[{score: 1}]", "20: unknown property `backend_options[0].score`"),
+        ("[{min_reliability: 2}]", "37: `backend_options[0].min_reliability`: invalid \"2\""),
+        ("[{min_score: -1}]", "31: `backend_options[0].min_score`: invalid \"-1\""),
+        ("[{}, {}]", "23: `backend_options[1]`: invalid mapping: expected one mapping for each"),
+    ];
+    for (value, expected) in cases {
+        let message = refusal_with(&format!("backend_options: {value}"));
+        assert!(message.starts_with(expected), "{value}\n  {message}\n  {expected}");
+    }
+}
+
+#[test]
+fn a_whole_number_may_have_a_fraction_of_zeros() {
+    let task = task_with("priority: 5.0\nnodes: 2.0");
+    assert_eq!((task.priority, task.nodes), (5, Range::exactly(2)));
+    let fleet = load("type: fleet\nname: lab\nnodes: 2.0\nblocks: 2.0\n").value;
+    assert_eq!(fleet.get("blocks").as_integer(), Some(2));
+    assert_eq!(fleet.get("nodes").get("max").as_integer(), Some(2));
+    assert!(refusal_with("priority: 5.5").starts_with("11: `priority`: invalid \"5.5\""));
+}
+
+#[test]
+fn a_path_in_the_run_has_no_drive_and_no_home_of_another_user() {
+    let cases = [
+        ("files: ['C:/x']", "9: `files[0]`: invalid \"C:/x\": expected a path in the run without"),
+        ("files: [{local_path: a, path: 'C:/x'}]", "31: `files[0].path`: invalid \"C:/x\""),
+        ("repos: ['.:~ada/x']", "9: `repos[0]`: invalid \".:~ada/x\": expected a path in the run"),
+        ("repos: [{url: u, path: ~ada}]", "24: `repos[0].path`: invalid \"~ada\""),
+    ];
+    for (line, expected) in cases {
+        let message = refusal_with(line);
+        assert!(message.starts_with(expected), "{line}\n  {message}\n  {expected}");
+    }
+    let file = &task_with("files: ['C:/x:~/y']").files[0];
+    assert_eq!((file.local_path.as_str(), file.path.as_str()), ("C:/x", "~/y"));
+    let repo = &task_with("repos: ['.:~/code']").repos[0];
+    assert_eq!((repo.local_path.as_deref(), repo.path.as_str()), (Some("."), "~/code"));
 }
 
 #[test]

@@ -80,7 +80,7 @@ const EXAMPLES: &[(&Table, &str, &str, &str)] = &[
     (&TASK, "max_price", "", "max_price: 2.5"),
     (&TASK, "creation_policy", "", "creation_policy: reuse"),
     (&TASK, "idle_duration", "", "idle_duration: 5m"),
-    (&TASK, "backend_options", "", "backend_options: [{type: aws}]"),
+    (&TASK, "backend_options", "", "backend_options: [{type: vastai}]"),
     (&TASK, "groups", "", "groups: [{nodes: 1}, {resources: {cpu: 1}}]"),
     (
         &TASK,

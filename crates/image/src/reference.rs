@@ -47,15 +47,15 @@ const HOST_LEN_MAX: usize = 255;
 const REFUSED_SCHEMES: [(&str, &str); 7] = [
     (
         "dockerd://",
-        "there is no Docker daemon here; save the image with docker save and give the archive's path",
+        "Docker's own images are named without it where Docker is the node's runtime; elsewhere save the image with docker save and give the archive's path",
     ),
     (
         "podman://",
-        "there is no Podman storage here; save the image with podman save and give the archive's path",
+        "Podman's own images are named in full without it where Podman is the node's runtime; elsewhere save the image with podman save and give the archive's path",
     ),
     (
         "docker-daemon:",
-        "there is no Docker daemon here; save the image with docker save and give the archive's path",
+        "Docker's own images are named without it where Docker is the node's runtime; elsewhere save the image with docker save and give the archive's path",
     ),
     (
         "library://",

@@ -3,7 +3,7 @@
 import { get, post } from "./api.js";
 import { confirmed, h, notice, table } from "./dom.js";
 import { Explainer } from "./explainer.js";
-import { duration, elapsed, time } from "./format.js";
+import { bytes, duration, elapsed, time } from "./format.js";
 import { gantt } from "./gantt.js";
 import { Output } from "./job_output.js";
 import { resources } from "./job_use.js";
@@ -125,6 +125,12 @@ function button(job, change, reload) {
   return h("button", { type: "button", class: change.name === "cancel" && "danger", onclick: click }, change.title);
 }
 
+/** `cpu=4`, `mem=16 GiB`: memory comes in mebibytes. */
+function resource([kind, amount]) {
+  const isMemory = kind === "mem" || kind === "vmem";
+  return `${kind}=${isMemory ? bytes(amount * 2 ** 20) : amount}`;
+}
+
 function definitions(page) {
   const { job } = page;
   const entries = [
@@ -133,7 +139,7 @@ function definitions(page) {
     [job.waiting ? "Expected start" : "Started", time(job.start)],
     [job.ended ? "Ended" : "Ends by its limit", time(job.end)],
     ["Has run", elapsed(job)], ["Time limit", duration(job.limit_s)],
-    [job.waiting ? "Counts as" : "Has", page.tres.map(([kind, amount]) => `${kind}=${amount}`).join(", ")],
+    [job.waiting ? "Counts as" : "Has", page.tres.map(resource).join(", ")],
     ["Language", job.run ? "dstack" : "Slurm"],
     ["Dependency", page.dependency], ["Comment", page.comment], ["Restarts", page.restarts || null],
     ["Exit code", job.ended ? `${page.exit_code}:${page.exit_signal}` : null],

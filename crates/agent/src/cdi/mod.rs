@@ -211,7 +211,7 @@ fn rule_of(file: &str) -> Option<DeviceRule> {
 /// What is wrong with the files of these folders, a line each.
 pub(crate) fn faults(folders: &[String]) -> Vec<String> {
     let fault = |read: Result<(PathBuf, Specification), String>| match read {
-        Err(why) => Some(format!("{why}: it is not used")),
+        Err(why) => Some(why),
         Ok((path, specification)) => {
             let missing = specification.missing_paths();
             let first = missing.first()?;
@@ -230,7 +230,8 @@ fn read_all(folders: &[String]) -> Vec<Result<(PathBuf, Specification), String>>
 }
 
 fn read_folder(path: &Path) -> Vec<Result<(PathBuf, Specification), String>> {
-    let wrong = |why: String| vec![Err(format!("CDI folder {}: {why}", path.display()))];
+    let wrong =
+        |why: String| vec![Err(format!("CDI folder {}: {why}: it is not used", path.display()))];
     let folder = match TrustedDir::open(path) {
         Ok(folder) => folder,
         Err(error) if error.kind() == ErrorKind::NotFound => return Vec::new(),
@@ -249,10 +250,17 @@ fn read_folder(path: &Path) -> Vec<Result<(PathBuf, Specification), String>> {
     let read = |name: &String| {
         let path = path.join(name);
         let read = read_file(&folder, name)
-            .map_err(|why| format!("CDI file {}: {why}", path.display()))?;
+            .map_err(|why| format!("CDI file {}: {why}: it is not used", path.display()))?;
         Ok((path, read))
     };
-    names.iter().take(FILES_MAX).map(read).collect()
+    let mut files: Vec<_> = names.iter().take(FILES_MAX).map(read).collect();
+    if let Some(first) = names.get(FILES_MAX) {
+        let (folder, left_out) = (path.display(), names.len() - FILES_MAX);
+        files.push(Err(format!(
+            "CDI folder {folder}: {left_out} files from {first:?} on are not used: expected at most {FILES_MAX} in it"
+        )));
+    }
+    files
 }
 
 fn read_file(folder: &TrustedDir, name: &str) -> Result<Specification, String> {

@@ -179,6 +179,17 @@ fn bad_file_is_one_line_and_not_used() {
 }
 
 #[test]
+fn files_beyond_the_bound_of_a_folder_are_one_line() {
+    let names: Vec<String> = (0..FILES_MAX + 2).map(|i| format!("{i:03}.yaml")).collect();
+    let files: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), YAML)).collect();
+    let (_kept, folders) = folder(&files);
+    let lines = faults(&folders);
+    let of_folder: Vec<&String> = lines.iter().filter(|line| line.contains("CDI folder")).collect();
+    let expected = "2 files from \"064.yaml\" on are not used: expected at most 64 in it";
+    assert!(of_folder.len() == 1 && of_folder[0].contains(expected), "{of_folder:?}");
+}
+
+#[test]
 fn file_that_others_could_have_written_is_not_used() {
     let (kept, folders) = folder(&[("vendor.yaml", YAML)]);
     let file = kept.path().join("vendor.yaml");

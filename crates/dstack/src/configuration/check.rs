@@ -356,7 +356,6 @@ const OF_MACHINES: &[&str] = &[
     "max_price",
     "idle_duration",
     "tags",
-    "backend_options",
 ];
 
 pub fn fleet(top: &Field<'_>, value: &Value, reading: &mut Reading) {

@@ -5,7 +5,7 @@ use super::tree::{Entry, Node, Value};
 use super::value::Value as Plain;
 use model::amount::Bytes;
 use model::grammar::GrammarError;
-use model::range::Range;
+use model::range::{Range, whole_number};
 use std::time::Duration;
 
 const NOTHING: &[&str] = &["", "~", "null", "Null", "NULL"];
@@ -168,7 +168,7 @@ impl<'a> Field<'a> {
             i64::MAX => format!("a whole number, {min} or more"),
             _ => format!("a whole number from {min} to {max}"),
         };
-        let number = self.text("").ok().and_then(|text| text.trim().parse().ok());
+        let number = self.text("").ok().and_then(|text| whole_number(text.trim()).parse().ok());
         match number {
             Some(n) if (min..=max).contains(&n) => Ok(n),
             _ => Err(self.invalid(expected())),

@@ -142,6 +142,11 @@ impl Container {
         self.image.as_deref().filter(|image| *image != NO_CONTAINER)
     }
 
+    /// It names neither an image nor a container that is there: a step has its job's image then.
+    pub fn has_image_of_job(&self) -> bool {
+        self.image.is_none() && self.name.is_none()
+    }
+
     /// It takes the site's consent: a Docker daemon is privileged, and has a folder of its own that it writes to.
     pub fn takes_consent(&self) -> bool {
         self.privileged || self.docker

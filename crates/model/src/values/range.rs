@@ -84,10 +84,18 @@ impl Range<u32> {
     /// dstack's range of whole numbers.
     pub fn parse_count(what: &'static str, text: &str) -> Result<Self, GrammarError> {
         Self::parse(what, text, |item| {
-            item.parse()
+            whole_number(item)
+                .parse()
                 .map_err(|_| GrammarError::new(what, text, "whole numbers, as in 2 or 2..4"))
         })
     }
+}
+
+/// The digits of a whole number that is written with a fraction of zeros, as dstack takes it: `5.0`. Any other text as it is.
+pub fn whole_number(text: &str) -> &str {
+    let Some((digits, zeros)) = text.split_once('.') else { return text };
+    let is_whole = digits.ends_with(|c: char| c.is_ascii_digit());
+    if is_whole && !zeros.is_empty() && zeros.bytes().all(|b| b == b'0') { digits } else { text }
 }
 
 /// Slurm's `--nodes`: `2`, or `2-4`; `K` and `M` are allowed.
@@ -129,12 +137,14 @@ mod tests {
             ("..8", Range::between(0, 8), "0..8"),
             ("4..8", Range::between(4, 8), "4..8"),
             ("4 .. 8", Range::between(4, 8), "4..8"),
+            ("4.0", Range::exactly(4), "4"),
+            ("4.0..8.00", Range::between(4, 8), "4..8"),
         ];
         for (text, range, shown) in table {
             assert_eq!(Range::parse_count("count", text), Ok(range), "{text}");
             assert_eq!(range.to_string(), shown);
         }
-        for text in ["", "..", "8..2", "a..b", "1.5", "1..2..3", "-1"] {
+        for text in ["", "..", "8..2", "a..b", "1.5", "1.", ".0", "1.0.0", "1..2..3", "-1"] {
             assert!(Range::parse_count("count", text).is_err(), "{text}");
         }
     }

@@ -6,7 +6,7 @@ use crate::free::slot_finder::SlotFinder;
 use crate::free::waiting_shape::WaitingShape;
 use crate::index::ShapeIndex;
 use crate::memo::QueueSlot;
-use crate::view::{Estimate, Plan, Start};
+use crate::view::{DependencyState, Estimate, Plan, Start};
 use model::id::JobId;
 use model::reason::Reason;
 use std::collections::{HashMap, HashSet};
@@ -60,11 +60,15 @@ impl<'a> Planner<'a> {
         slots.filter(|(_, slot)| slot.job() == job).map(|(at, _)| at).collect()
     }
 
-    /// How many entries come before this queue slot in its partition, and the first few of them.
+    /// How many entries come before this queue slot in its partition, and the first few of them; without those that never start.
     pub fn jobs_ahead_of(&self, entry: usize, most: usize) -> (u32, Vec<JobId>) {
         let slots = &self.queue.slots;
         let partition = slots[entry].entry.partition;
-        let ahead = || slots[..entry].iter().filter(|slot| slot.entry.partition == partition);
+        let is_ahead = |slot: &&QueueSlot| {
+            let waiting = &self.view.queue[slot.entry.waiting as usize];
+            slot.entry.partition == partition && waiting.dependency != DependencyState::Never
+        };
+        let ahead = || slots[..entry].iter().filter(is_ahead);
         (ahead().count() as u32, ahead().take(most).map(|slot| slot.job()).collect())
     }
 

@@ -24,7 +24,7 @@ pub struct Explanation {
     pub job: JobId,
     /// `None` if the plan starts the job now.
     pub reason: Option<Reason>,
-    /// How many entries are before it in the queue of the first of its partitions to have its turn.
+    /// How many entries that can start are before it in the queue of the first of its partitions to have its turn.
     pub before: u32,
     /// The first few of those.
     pub first: Vec<JobId>,

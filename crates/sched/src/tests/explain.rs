@@ -2,7 +2,7 @@
 
 use crate::query::explain::Explanation;
 use crate::testing::*;
-use crate::view::{Availability, View};
+use crate::view::{Availability, DependencyState, View};
 use crate::{Memo, explain};
 use insta::assert_snapshot;
 use model::account::Qos;
@@ -68,6 +68,14 @@ fn each_class_of_nodes_says_what_it_lacks() {
     "#);
     assert_eq!(explained(&view, 10).reason, None, "it starts");
     assert_eq!(explain(&view, NOW, &mut Memo::default(), JobId(77)), None);
+}
+
+#[test]
+fn job_that_never_starts_is_ahead_of_no_other() {
+    let never = job(1).with(|w| w.dependency = DependencyState::Never);
+    let view = cluster(gpu_nodes(1)).with_jobs([never, job(2).cpus(32), job(3)]);
+    let explanation = explained(&view, 3);
+    assert_eq!((explanation.before, explanation.first), (1, vec![JobId(2)]));
 }
 
 /// 40 tasks do not go on one node of 32 CPUs; that is no reason why they would never run.

@@ -3,6 +3,8 @@
 
 use crate::shared::Shared;
 use cluster::{EndRecord, Event};
+use dstack::occurrence::{self, Occurrence, Target};
+use model::activity::Activity;
 use model::hostlist::compress;
 use model::id::JobId;
 use model::node_reason::{NodeCause, NodeReason, ReasonAuthor};
@@ -23,12 +25,11 @@ pub(super) fn log(shared: &Shared, event: &Event) {
             partitions = config.partitions.len(),
             "configuration changed"
         ),
-        Event::Noted(activity) => tracing::info!(
-            actor = activity.actor.as_deref().unwrap_or("server"),
-            what = ?activity.what,
-            changed = ?activity.target,
-            "administration"
-        ),
+        Event::Noted(activity) => {
+            let actor = activity.actor.as_deref().unwrap_or("server");
+            let (what, changed, project) = told(activity);
+            tracing::info!(actor, what, changed, project, "administration");
+        }
         Event::UserTokenSet(token) => {
             tracing::info!(user = token.name, token = token.token_name, "token set");
         }
@@ -73,6 +74,14 @@ pub(super) fn log(shared: &Shared, event: &Event) {
         | Event::NodeHealth { .. } => log_node(event),
         _ => log_job(shared, event),
     }
+}
+
+/// What was done, the name of what it was done to, and the project that has it.
+fn told(activity: &Activity) -> (String, String, Option<String>) {
+    let Occurrence { message, targets, .. } = occurrence::of_activity(activity);
+    let target = targets.first();
+    let name = target.map(|target| target.name().to_owned()).unwrap_or_default();
+    (message, name, target.and_then(Target::account).map(str::to_owned))
 }
 
 fn log_node(event: &Event) {
@@ -186,4 +195,25 @@ fn log_end(shared: &Shared, job: JobId, ended: &EndRecord, text: &str) {
         nodes,
         "{text}"
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::activity::{ActivityKind, ActivityTarget, SiteThing};
+    use model::time::Timestamp;
+
+    #[test]
+    fn administration_is_told_in_plain_words() {
+        let told = |target: ActivityTarget, what: ActivityKind| {
+            let (at, actor, info) = (Timestamp::from_secs(1), None, String::new());
+            told(&Activity { number: 1, at, actor, target, what, info })
+        };
+        let trigger = ActivityTarget::Site { kind: SiteThing::Trigger, name: "7".into() };
+        let expected = ("Trigger created".to_owned(), "7".to_owned(), None);
+        assert_eq!(told(trigger, ActivityKind::Created), expected);
+        let secret = ActivityTarget::Secret { project: "main".into(), name: "key".into() };
+        let expected = ("Secret deleted".to_owned(), "key".to_owned(), Some("main".to_owned()));
+        assert_eq!(told(secret, ActivityKind::Deleted), expected);
+    }
 }

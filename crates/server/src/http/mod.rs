@@ -6,7 +6,7 @@
 //! - Calls of commands: `route`, `call` (reads one), `call_bounds`, `named_fields`, `calls` (answers it), `counted_call`, `answer`, `await_job`, `limit_log`.
 //!   Calls about one subject: `delete_run`, `fleets`, `gateways`, `machines`, `nodes`, `secrets`, `ssh_keys`, `tokens`, `volumes`, `web_links`.
 //! - Streams: `hold`, `logs`, `step_stream`, `backup`. `metrics` is for Prometheus.
-//! - Other APIs: `dstack/`, and `slurm_rest/` for slurmrestd's. `batch_script` reads scripts that come over HTTP; `html` is for small pages.
+//! - Other APIs: `dstack/`, and `slurm_rest/` for slurmrestd's. `refusal_form`: refusals in the form of one of them. `batch_script` reads scripts that come over HTTP; `html` is for small pages.
 
 pub mod answer;
 #[cfg(test)]
@@ -42,6 +42,7 @@ pub mod peer;
 pub mod port_tls;
 #[cfg(test)]
 mod privacy_tests;
+pub mod refusal_form;
 #[cfg(test)]
 mod rights_tests;
 pub mod route;
@@ -68,7 +69,9 @@ use crate::shared::Shared;
 use crate::web;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
+use axum::http::{Method, StatusCode, Uri};
 use axum::middleware;
+use axum::response::Response;
 use axum::routing::{any, get, post};
 use body_limits::BodyLimits;
 use route::Route;
@@ -130,8 +133,20 @@ fn clients(
         .merge(slurm_rest::router(shared, bodies))
         .merge(web::router(shared, bodies))
         .route("/healthz", get(|| async { "ok\n" }))
-        .fallback(dstack::unknown_route)
-        .method_not_allowed_fallback(dstack::unknown_route)
+        .fallback(unknown_path)
+        .method_not_allowed_fallback(unknown_method)
+}
+
+/// A path that nothing answers, refused in the form of the API that it begins like.
+async fn unknown_path(method: Method, uri: Uri) -> Response {
+    let of_web = web::unknown_route(StatusCode::NOT_FOUND, uri.path());
+    of_web.unwrap_or_else(|| dstack::unknown_route(&method))
+}
+
+/// A method that a path does not have.
+async fn unknown_method(method: Method, uri: Uri) -> Response {
+    let of_web = web::unknown_route(StatusCode::METHOD_NOT_ALLOWED, uri.path());
+    of_web.unwrap_or_else(|| dstack::unknown_route(&method))
 }
 
 /// What is passed on into jobs.
@@ -160,13 +175,14 @@ fn service_requests(
     let list = |router: Router<Arc<Shared>>, path| router.route(path, get(models::list));
     let chat = |router: Router<Arc<Shared>>, path| router.route(path, post(models::chat));
     let routes = proxy::service::ROUTES.into_iter().fold(Router::new(), add);
-    let routes = models::LIST_ROUTES.into_iter().fold(routes, list);
+    let lists = models::LIST_ROUTES.into_iter().fold(Router::new(), list);
     // They are read whole, to find the model that they name: their bytes count.
     let read = middleware::from_fn_with_state(bodies.clone(), body_limits::read_whole_request);
     let identify = middleware::from_fn_with_state(shared.clone(), authenticate::authenticate);
     let chats = models::CHAT_ROUTES.into_iter().fold(Router::new(), chat);
     let chats = chats.route_layer(read).route_layer(identify);
-    routes.merge(chats).layer(axum::Extension(known))
+    let of_models = lists.merge(chats).layer(middleware::from_fn(models::refusals_as_json));
+    routes.merge(of_models).layer(axum::Extension(known))
 }
 
 /// The API that Sluice's own commands use.

@@ -1,10 +1,10 @@
 //! The form of answers to the page: JSON, or a refusal as `{"error": "…"}` with a status.
 
-use crate::http::named_fields;
+use crate::http::{named_fields, refusal_form};
 use crate::shared::failed_sign_ins::FailedSignIn;
-use axum::body::{Body, Bytes, to_bytes};
+use axum::body::Bytes;
 use axum::extract::Request;
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use model::reason::Refusal;
@@ -78,26 +78,9 @@ pub fn json_answer(value: &impl Serialize) -> Response {
     }
 }
 
-/// The most bytes of a refusal that was made elsewhere.
-const REFUSAL_BYTES_MAX: usize = 16 << 10;
-
 /// Middleware: a refusal that other APIs make too, as a line of text, has the form of this API.
 pub async fn refusals_as_json(request: Request, next: Next) -> Response {
-    let response = next.run(request).await;
-    let status = response.status();
-    let kind = response.headers().get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
-    let is_json = kind.is_some_and(|kind| kind.starts_with(b"application/json"));
-    if is_json || !(status.is_client_error() || status.is_server_error()) {
-        return response;
-    }
-    let (mut head, body) = response.into_parts();
-    let said = to_bytes(body, REFUSAL_BYTES_MAX).await.unwrap_or_default();
-    let said = String::from_utf8_lossy(&said).trim().replace('\n', " ");
-    let line = if said.is_empty() { status.to_string() } else { said };
-    head.headers.remove(header::CONTENT_LENGTH);
-    let json = HeaderValue::from_static("application/json");
-    head.headers.insert(header::CONTENT_TYPE, json);
-    Response::from_parts(head, Body::from(json!({ "error": line }).to_string()))
+    refusal_form::as_json(next.run(request).await, |_, line| json!({ "error": line })).await
 }
 
 /// The value in a request's body.

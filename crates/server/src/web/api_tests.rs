@@ -101,9 +101,12 @@ async fn every_refusal_has_its_line_in_the_same_form() {
         ("/api/web/logs?job=x".to_owned(), StatusCode::BAD_REQUEST),
         (format!("/api/web/logs?job={job}"), StatusCode::FORBIDDEN),
         ("/api/web/logs?job=4000000".to_owned(), StatusCode::NOT_FOUND),
+        ("/api/web/nothing".to_owned(), StatusCode::NOT_FOUND),
     ] {
         refused.push((browser.get(&path).await, status));
     }
+    let unknown_method = browser.post("/api/web/nodes", &json!({})).await;
+    refused.push((unknown_method, StatusCode::METHOD_NOT_ALLOWED));
     browser.cookie = None;
     let wrong = [("authorization", "Bearer 00")];
     let unknown = browser.send(Method::GET, JOBS, &wrong, Body::empty()).await;

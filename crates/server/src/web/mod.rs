@@ -35,8 +35,11 @@ mod usage;
 
 use crate::http::body_limits::{self, BodyLimits};
 use crate::shared::Shared;
+use answer::WebRefusal;
 use axum::Router;
+use axum::http::StatusCode;
 use axum::middleware;
+use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use std::sync::Arc;
 
@@ -67,6 +70,12 @@ const ROUTES: &[(&str, Handler)] = &[
     ("/api/web/submit", || post(submit::submit)),
     (CALL_PATH, || post(call::call)),
 ];
+
+/// The answer to a path of this API that there is not, or to a method that one does not have; `None` for paths of others.
+pub fn unknown_route(status: StatusCode, path: &str) -> Option<Response> {
+    let refusal = || WebRefusal::new(status, format!("{path}: {status}")).into_response();
+    path.starts_with("/api/web/").then(refusal)
+}
 
 pub fn router(shared: &Arc<Shared>, bodies: &BodyLimits) -> Router<Arc<Shared>> {
     let add = |router: Router<Arc<Shared>>, (path, handler): &(&str, Handler)| {

@@ -7,6 +7,7 @@ use super::job::{self, JobFacts};
 use super::mem_bind::mem_bind_variables;
 use super::{Environment, compress_counts};
 use model::allocation::NodeShare;
+use model::container::Container;
 use model::hostlist;
 use model::request::Memory;
 use model::step::TaskDistribution;
@@ -41,7 +42,7 @@ pub fn variables(
         env.set(name, value);
     }
     set_cpu_frequency(&mut env, launch.cpu_frequency.as_ref());
-    job::set_container(&mut env, launch.container.as_deref());
+    job::set_container(&mut env, own_image(launch));
     let node = layout.nodes.get(node_index).map(|node| node.node.as_str());
     let of_job = node.and_then(|node| facts.allocation.share(node));
     if let Some(of_job) = of_job {
@@ -54,6 +55,11 @@ pub fn variables(
         gpu::set(&mut env, share, facts.gpus, "SLURM_STEP_GPUS");
     }
     env
+}
+
+/// The step's own container, unless it is in its job's image.
+fn own_image(launch: &StepLaunch) -> Option<&Container> {
+    launch.container.as_deref().filter(|own| !own.has_image_of_job())
 }
 
 /// The tasks of an `srun` that made its own allocation are told only what was asked for.
@@ -72,7 +78,7 @@ pub fn launch_on(launch: &StepLaunch, share: Option<&NodeShare>) -> StepLaunch {
     let mut launch = StepLaunch { programs: Vec::new(), ..launch.clone() };
     let asked = launch.shape.gres.is_some();
     let without_gpus = asked && share.is_some_and(|share| share.gres_count("gpu") == 0);
-    let without_image = launch.container.as_ref().is_some_and(|own| own.image_name().is_none());
+    let without_image = own_image(&launch).is_some_and(|own| own.image_name().is_none());
     if without_gpus || without_image {
         let mut environment = Environment::from_block(&launch.environment);
         environment.retain(|name| {

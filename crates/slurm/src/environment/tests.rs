@@ -5,7 +5,7 @@ use super::notice::{self, Cause};
 use super::testing::{assert_variables, facts, two_nodes};
 use super::*;
 use crate::option::job_options::{Export, ExportVariable};
-use model::container::{Container, NO_CONTAINER};
+use model::container::{Container, ContainerName, NO_CONTAINER};
 use model::id::{JobId, StepId};
 use std::sync::Arc;
 use wire::step::{StepInput, StepLaunch, StepLayout, StepNode};
@@ -89,11 +89,15 @@ fn a_step_is_told_the_image_that_it_runs_in() {
     let container = |image: &str| {
         Some(Box::new(Container { image: Some(image.into()), ..Container::default() }))
     };
+    let options = Container { work_dir: Some("/opt".into()), ..Container::default() };
+    let named = Container { name: ContainerName::parse("n").ok(), ..options.clone() };
     Arc::make_mut(&mut spec.launch).container = container("/of/job");
     for (own, expected) in [
         (None, Some("/of/job")),
         (container("/own"), Some("/own")),
         (container(NO_CONTAINER), None),
+        (Some(Box::new(options)), Some("/of/job")),
+        (Some(Box::new(named)), None),
     ] {
         let environment = "A=1\0SLURM_CONTAINER=/of/job\0".to_owned();
         let launch = StepLaunch { container: own, environment, ..launch("[::1]:9") };

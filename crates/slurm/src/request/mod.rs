@@ -100,7 +100,7 @@ pub fn batch(batch: &Batch, submitter: &Submitter) -> Result<Draft, OptionError>
     let mut draft = draft(options, name, launch, submitter)?;
     let others = batch.components.iter().skip(1).map(|options| (options, name));
     draft.add_components(others, submitter)?;
-    if options.get_user_env.is_some() && options.container.is_some() {
+    if options.get_user_env.is_some() && draft.submission.spec.launch.container.is_some() {
         let why = "a container has the environment of its image";
         draft.notes.push(format!("note: --get-user-env has no meaning here: {why}"));
     }

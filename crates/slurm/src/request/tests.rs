@@ -274,6 +274,8 @@ fn batch_job_has_the_container_that_it_names_and_with_none_it_has_none() {
     assert_eq!(container(&[]), None);
     // Over a variable of the environment, or a line of the script.
     assert_eq!(container(&["--container=alpine", "--container=none"]), None);
+    let notes = |image| sbatch(&["--get-user-env", image, "--wrap", "true"]).notes.len();
+    assert_eq!((notes("--container=alpine"), notes("--container=none")), (1, 0));
 }
 
 #[test]

@@ -40,10 +40,9 @@ fn choose<'a>(
     own: Option<&'a Container>,
     of_job: Option<&'a Container>,
 ) -> Option<(Cow<'a, Container>, NamedBy)> {
-    let is_open = |own: &Container| own.image.is_none() && own.name.is_none();
     let (request, named_by) = match (own, of_job) {
         (None, of_job) => (Cow::Borrowed(of_job?), NamedBy::Job),
-        (Some(own), Some(job)) if is_open(own) => {
+        (Some(own), Some(job)) if own.has_image_of_job() => {
             let with_image = Container { image: job.image.clone(), ..own.clone() };
             (Cow::Owned(with_image), NamedBy::Job)
         }

@@ -31,7 +31,7 @@ static FILE: Table = Table {
     of: "file",
     sections: &[&[
         acts("local_path", Form::Text).or(Default::Required("a path on your machine")),
-        acts("path", Form::Text).or(Default::Required("a path in the run")),
+        acts("path", Form::Shape(file_path)).or(Default::Required("a path in the run")),
     ]],
 };
 
@@ -44,7 +44,7 @@ static REPO: Table = Table {
         acts("url", Form::Text),
         acts("branch", Form::Text),
         acts("hash", Form::Text),
-        acts("path", Form::Text).or(Default::Written(".")),
+        acts("path", Form::Shape(repo_path)).or(Default::Written(".")),
         acts("if_exists", Form::Words(IF_EXISTS)).or(Default::Written("error")),
     ]],
 };
@@ -122,14 +122,30 @@ pub fn file(field: &Field<'_>, reading: &mut Reading) -> Result<Value, Fault> {
     if local.is_empty() || path.is_empty() {
         return Err(field.invalid(expected));
     }
+    let path = without_drive(field, path)?;
     Ok(Value::map([("local_path", Value::text(local)), ("path", Value::text(path))]))
 }
 
-/// The parts between colons; `C:\` begins a path.
+fn file_path(field: &Field<'_>, _: &mut Reading) -> Result<Value, Fault> {
+    without_drive(field, field.text("a path in the run")?).map(Value::text)
+}
+
+/// dstack's client cannot read a run that has another.
+fn without_drive<'a>(field: &Field<'_>, path: &'a str) -> Result<&'a str, Fault> {
+    if has_drive(path) || path.starts_with(r"\\") {
+        return Err(field.invalid("a path in the run without a drive, as in LOCAL:/path"));
+    }
+    Ok(path)
+}
+
+/// `C:\` or `C:/`
+fn has_drive(path: &str) -> bool {
+    matches!(path.as_bytes(), [letter, b':', b'\\' | b'/', ..] if letter.is_ascii_alphabetic())
+}
+
+/// The parts between colons; that of a drive begins a path.
 fn split(text: &str) -> Vec<&str> {
-    let bytes = text.as_bytes();
-    let has_drive = bytes.len() > 2 && bytes[0].is_ascii_alphabetic() && &bytes[1..3] == b":\\";
-    let from = if has_drive { 2 } else { 0 };
+    let from = if has_drive(text) { 2 } else { 0 };
     let Some(colon) = text[from..].find(':') else { return vec![text] };
     let (first, rest) = text.split_at(from + colon);
     let mut parts = vec![first];
@@ -161,6 +177,7 @@ pub fn repo(field: &Field<'_>, reading: &mut Reading) -> Result<Value, Fault> {
     if source.is_empty() || path.is_empty() {
         return Err(field.invalid(expected));
     }
+    let path = of_own_home(field, path)?;
     let (local, url) = if own_colons > 0 { (None, Some(source)) } else { (Some(source), None) };
     Ok(Value::map([
         ("local_path", Value::optional_text(local)),
@@ -170,6 +187,19 @@ pub fn repo(field: &Field<'_>, reading: &mut Reading) -> Result<Value, Fault> {
         ("path", Value::text(path)),
         ("if_exists", Value::text("error")),
     ]))
+}
+
+fn repo_path(field: &Field<'_>, _: &mut Reading) -> Result<Value, Fault> {
+    of_own_home(field, field.text("a path in the run")?).map(Value::text)
+}
+
+/// dstack's client cannot read a run whose repository is in another user's home.
+fn of_own_home<'a>(field: &Field<'_>, path: &'a str) -> Result<&'a str, Fault> {
+    let behind = path.strip_prefix('~').unwrap_or_default();
+    if behind.is_empty() || behind.starts_with('/') {
+        return Ok(path);
+    }
+    Err(field.invalid("a path in the run without another user's home, as in ~/path or /path"))
 }
 
 /// `git@host:path`

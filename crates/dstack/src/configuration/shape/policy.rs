@@ -51,6 +51,17 @@ static INSTANCE_OF_FLEET: Table = Table {
     ]],
 };
 
+/// dstack has options for Vast.ai alone, and its client cannot read a run that has others.
+static BACKEND_OPTIONS: Table = Table {
+    of: "backend_options",
+    sections: &[&[
+        acts("type", Form::Words(&["vastai"])).or(Default::Written("vastai")),
+        acts("offer_order", Form::Words(&["score", "price"])),
+        acts("min_reliability", Form::Shape(reliability)),
+        acts("min_score", Form::Integer(0, i64::MAX)),
+    ]],
+};
+
 /// `true`, `false`, or a mapping of `on_events`, `duration` and `attempts`.
 pub fn retry(field: &Field<'_>, reading: &mut Reading) -> Result<Value, Fault> {
     match field.lenient_boolean() {
@@ -110,6 +121,28 @@ pub fn instances(field: &Field<'_>, reading: &mut Reading) -> Result<Value, Faul
     }
     let each = items.iter().map(|item| instance(item, reading));
     each.collect::<Result<_, _>>().map(Value::List)
+}
+
+/// A list of mappings, one at most for each backend.
+pub fn backend_options(field: &Field<'_>, reading: &mut Reading) -> Result<Value, Fault> {
+    let items = field.list("a list of options")?;
+    let each = items.iter().map(|item| mapping(item, &BACKEND_OPTIONS, reading));
+    let options: Vec<Value> = each.collect::<Result<_, _>>()?;
+    for (at, option) in options.iter().enumerate() {
+        let backend = option.get("type");
+        if options[..at].iter().any(|earlier| earlier.get("type") == backend) {
+            return Err(items[at].invalid("one mapping for each backend"));
+        }
+    }
+    Ok(Value::List(options))
+}
+
+/// A number from 0 to 1, both included.
+fn reliability(field: &Field<'_>, _: &mut Reading) -> Result<Value, Fault> {
+    let expected = "a number from 0 to 1";
+    let number: Option<f64> = field.text(expected)?.trim().parse().ok();
+    let good = number.filter(|number| (0.0..=1.0).contains(number));
+    good.map(Value::Number).ok_or_else(|| field.invalid(expected))
 }
 
 pub fn tags(field: &Field<'_>, _: &mut Reading) -> Result<Value, Fault> {

@@ -1,6 +1,6 @@
 //! Fleets: machines of a cloud, or hosts that are reached over SSH.
 
-use super::profile::SPOT_POLICIES;
+use super::profile::{NO_OPTIONS, SPOT_POLICIES};
 use super::resources::RESOURCES;
 use crate::configuration::fault::Fault;
 use crate::configuration::field::Field;
@@ -83,7 +83,7 @@ pub static FLEET: Table = Table {
         acts("max_price", Form::Number(0.0, f64::MAX)),
         acts("idle_duration", Form::IdleDuration),
         acts("tags", Form::Shape(policy::tags)),
-        acts("backend_options", Form::List(&Form::Anything, "options")),
+        notice("backend_options", Form::Shape(policy::backend_options), NO_OPTIONS),
         acts("ssh_config", Form::Map(&SSH_CONFIG)),
         notice("env", Form::Shape(env::env), "has no effect: a job has its own `env`")
             .or(Default::Empty),

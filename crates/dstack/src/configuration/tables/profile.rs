@@ -5,7 +5,7 @@ use crate::configuration::shape::policy;
 
 pub use crate::configuration::shape::policy::RETRY;
 
-const NO_OPTIONS: &str = "has no effect: sources of machines have settings of their own";
+pub const NO_OPTIONS: &str = "has no effect: sources of machines have settings of their own";
 const NAMES: Form = Form::List(&Form::Text, "names");
 
 pub const SPOT_POLICIES: Form = Form::Words(&["spot", "on-demand", "auto"]);
@@ -46,7 +46,7 @@ pub const PROFILE: &[Property] = &[
     acts("fleets", Form::List(&Form::Shape(policy::entity), "fleets")),
     acts("instances", Form::Shape(policy::instances)),
     acts("tags", Form::Shape(policy::tags)),
-    notice("backend_options", Form::List(&Form::Anything, "options"), NO_OPTIONS),
+    notice("backend_options", Form::Shape(policy::backend_options), NO_OPTIONS),
 ];
 
 /// One profile of `profiles.yml`.

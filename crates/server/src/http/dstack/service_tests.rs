@@ -98,7 +98,10 @@ async fn request_for_a_model_is_read_whole_for_users_alone() {
         (long, Some(user()), StatusCode::PAYLOAD_TOO_LARGE),
     ] {
         let shown = body.to_string().len();
-        assert_eq!(api.send(path, body, by).await.0, status, "{shown} bytes");
+        let (found, said) = api.send(path, body, by).await;
+        assert_eq!(found, status, "{shown} bytes");
+        assert_eq!(said["error"]["type"], "invalid_request_error", "{said}");
+        assert!(said["error"]["message"].is_string(), "{said}");
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::answer::Refused;
 use axum::http::Method;
+use axum::response::{IntoResponse, Response};
 use dstack::api::error::ApiError;
 
 /// What a client is told who asks for it.
@@ -28,9 +29,10 @@ pub const REFUSED: &[(&str, &str)] = &[
 ];
 
 /// A path, or a method of a path, that nothing answers.
-pub async fn unknown_route(method: Method) -> Refused {
-    Refused(match method {
+pub fn unknown_route(method: &Method) -> Response {
+    let error = match *method {
         Method::GET | Method::HEAD => ApiError::unknown_path(),
         _ => ApiError::unknown_method(),
-    })
+    };
+    Refused(error).into_response()
 }

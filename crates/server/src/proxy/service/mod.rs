@@ -221,7 +221,10 @@ async fn exchange(
         path: request.uri().path().to_owned(),
     });
     let answer = match passed.on(shared, services, request).await {
-        Ok(answer) => answer,
+        Ok(mut answer) => {
+            answer.extensions_mut().insert(models::OfReplica);
+            answer
+        }
         Err(answer) => {
             live.counts.failed();
             *answer

@@ -5,11 +5,13 @@ use super::live::LiveService;
 use super::request_source::RequestSource;
 use super::table::{Services, Table};
 use super::{Passed, exchange, member};
+use crate::http::refusal_form;
 use crate::proxy::exchange::said;
 use crate::shared::Shared;
 use axum::body::{Body, to_bytes};
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderValue, StatusCode, Uri, header};
+use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use model::service::{ServedModel, Service};
 use serde::de::{Error, MapAccess, Visitor};
@@ -94,6 +96,24 @@ fn with_stop(request: &[u8], end: &str) -> Option<Vec<u8>> {
     }
     fields.insert("stop".to_owned(), to_raw_value(&ends).ok()?);
     serde_json::to_vec(&fields).ok()
+}
+
+/// Marks the answer of a replica, which clients get as it is.
+#[derive(Clone)]
+pub(super) struct OfReplica;
+
+/// Middleware: what is refused here, by whichever check, has the form of OpenAI's refusals.
+pub async fn refusals_as_json(request: Request, next: Next) -> Response {
+    let response = next.run(request).await;
+    if response.extensions().get::<OfReplica>().is_some() {
+        return response;
+    }
+    refusal_form::as_json(response, refusal).await
+}
+
+fn refusal(status: StatusCode, line: &str) -> Value {
+    let kind = if status.is_server_error() { "server_error" } else { "invalid_request_error" };
+    json!({"error": {"message": line, "type": kind, "param": null, "code": null}})
 }
 
 /// The models of a project.

@@ -8,7 +8,7 @@ use model::cpuset::CpuSet;
 use model::hostlist;
 use model::node::{NodeConfig, NodeGres};
 
-use super::error::{ConfLocation, Findings};
+use super::error::{ConfLocation, Findings, NoticeKind};
 use crate::conf::keys::choices::{AutoDetect, GresFlag};
 use crate::conf::keys::record::{Entry, Record};
 use crate::conf::keys::record_keys::GRES;
@@ -93,9 +93,14 @@ impl GresConf {
 
     fn set_auto_detect(&mut self, record: &Record, findings: &mut Findings) {
         const KEY: &str = "AutoDetect";
-        let (Some(entry), Some(how)) = (record.entry(KEY), record.choice::<AutoDetect>(KEY)) else {
+        let (Some(entry), Some(mut how)) = (record.entry(KEY), record.choice::<AutoDetect>(KEY))
+        else {
             return;
         };
+        if how == AutoDetect::Nrt {
+            findings.notice(&entry.place, format!("{KEY}=nrt"), NoticeKind::NoEffect);
+            how = AutoDetect::Off;
+        }
         let Some(nodes) = record.hosts("NodeName") else {
             self.auto_detect = Some(how);
             return;

@@ -270,6 +270,8 @@ choice!(
         Nvidia = "nvidia",
         Rsmi = "rsmi",
         OneApi = "oneapi",
+        /// AWS Trainium and Inferentia. None of them is found here.
+        Nrt = "nrt",
         Full = "full",
     }
 );

@@ -94,10 +94,6 @@ fn each_error_is_one_line_with_file_and_line_number() {
             "/c/slurm.conf:1: JobSubmitPlugins: \"lua\": not enforced here: jobs that a plugin would refuse or change would be taken as they are; expected no such key",
         ),
         (
-            "AccountingStorageEnforce=limits,wckeys",
-            "/c/slurm.conf:1: AccountingStorageEnforce: \"limits,wckeys\": wckeys is not enforced here: jobs with any key would be taken; expected the others without it",
-        ),
-        (
             "PrivateData=all",
             "/c/slurm.conf:1: PrivateData: \"all\": \"all\" is none of none, accounts, cloud, events, jobs, nodes, partitions, reservations, usage, users",
         ),

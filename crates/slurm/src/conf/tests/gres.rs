@@ -88,6 +88,14 @@ fn links_flags_and_autodetect_are_read() {
 }
 
 #[test]
+fn autodetect_of_nrt_is_taken_and_finds_nothing() {
+    let conf = accepted(&[("slurm.conf", "NodeName=n1\n"), ("gres.conf", "AutoDetect=nrt")]);
+    assert_eq!(conf.gres.auto_detect("n1"), AutoDetect::Off);
+    let told: Vec<String> = conf.notices.iter().map(ToString::to_string).collect();
+    assert_eq!(told, ["/c/gres.conf:1: AutoDetect=nrt: accepted; it has no effect here"]);
+}
+
+#[test]
 fn flags_and_autodetect_choose_the_device_variables() {
     let table: [(&str, Option<&[&str]>); 6] = [
         ("Name=gpu File=/dev/nvidia0", None),

@@ -95,6 +95,16 @@ fn enforcement_may_be_a_number() {
 }
 
 #[test]
+fn enforcement_of_workload_keys_has_one_notice_by_whichever_word() {
+    for words in ["all", "limits,wckeys"] {
+        let conf = accepted(&[("slurm.conf", &format!("AccountingStorageEnforce={words}"))]);
+        let expected =
+            "slurm.conf:1: AccountingStorageEnforce=wckeys: accepted; it has no effect here";
+        assert_eq!(told(&conf), [expected], "{words}");
+    }
+}
+
+#[test]
 fn of_two_defaults_of_memory_the_first_counts() {
     let text = "DefMemPerNode=2\nDefMemPerCPU=1\nPartitionName=p MaxMemPerCPU=3 MaxMemPerNode=4";
     let conf = accepted(&[("slurm.conf", text)]);

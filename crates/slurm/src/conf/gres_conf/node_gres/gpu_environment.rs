@@ -32,6 +32,6 @@ fn implied_flag(detection: AutoDetect) -> Option<GresFlag> {
         AutoDetect::Nvml | AutoDetect::Nvidia => Some(GresFlag::NvidiaGpuEnv),
         AutoDetect::Rsmi => Some(GresFlag::AmdGpuEnv),
         AutoDetect::OneApi => Some(GresFlag::IntelGpuEnv),
-        AutoDetect::Off | AutoDetect::Full => None,
+        AutoDetect::Off | AutoDetect::Nrt | AutoDetect::Full => None,
     }
 }

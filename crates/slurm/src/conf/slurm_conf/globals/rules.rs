@@ -142,16 +142,13 @@ fn private_data(record: &Record, findings: &mut Findings) -> PrivateData {
     words.iter().filter_map(|word| PrivateKind::from_word(word)).collect()
 }
 
-/// Workload keys are kept with jobs and not checked. `all` has them in it, with all that is enforced.
+/// Workload keys are kept with jobs and not checked: they are labels for reports, and none lets a job have anything. `all` has them
+/// in it.
 fn check_enforced(record: &Record, enforce: &[AccountingEnforce], findings: &mut Findings) {
     const KEY: &str = "AccountingStorageEnforce";
     let Some(entry) = record.entry(KEY) else { return };
-    if enforce.contains(&AccountingEnforce::WcKeys) {
-        let expected = "wckeys is not enforced here: jobs with any key would be taken; \
-                        expected the others without it";
-        findings.wrong(&entry.place, KEY, &entry.text, expected);
-    }
-    if enforce.contains(&AccountingEnforce::All) {
+    let with_keys = [AccountingEnforce::WcKeys, AccountingEnforce::All];
+    if with_keys.iter().any(|word| enforce.contains(word)) {
         findings.notice(&entry.place, format!("{KEY}=wckeys"), NoticeKind::NoEffect);
     }
 }
