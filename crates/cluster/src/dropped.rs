@@ -41,7 +41,10 @@ impl State {
         if nodes.is_empty() && partitions.is_empty() {
             return dropped;
         }
-        let default = self.default_partition().map(|partition| partition.name.clone());
+        // Where there is another default, jobs that name none wait for that one.
+        let has_default = config.partitions.iter().any(|partition| partition.default);
+        let default = self.default_partition().filter(|_| !has_default);
+        let default = default.map(|partition| partition.name.clone());
         for job in self.jobs.values() {
             let (on, of) = places(job, default.as_slice());
             dropped.nodes.extend(on.iter().filter(|node| nodes.contains(node)).cloned());

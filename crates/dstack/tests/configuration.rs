@@ -800,7 +800,7 @@ fn dev_environment_runs_init_and_then_waits() {
     assert_eq!(notices.len(), 1, "{notices:?}");
     assert!(notices[0].contains("is for the client"), "{notices:?}");
     assert_eq!(task.inactivity, Some(Duration::from_secs(7200)));
-    for off in ["off", "false", "'off'"] {
+    for off in ["off", "false", "'off'", "-1"] {
         let loaded = load(&format!("type: dev-environment\ninactivity_duration: {off}\n"));
         // The client could not read a number for it.
         assert!(loaded.value.get("inactivity_duration").is_null(), "{off}");

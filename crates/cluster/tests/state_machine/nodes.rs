@@ -208,7 +208,13 @@ fn configuration_tells_which_nodes_and_partitions_it_drops_from_jobs() {
     w.submit(ask().held(Hold::User));
     let mut renamed = with(&["n1"], &["debug", "short"]);
     renamed.partitions[0].name = "other".into();
-    assert_eq!(told(&w, renamed), said("", "main"), "one that names none waits for the default");
+    assert_eq!(
+        told(&w, renamed.clone()),
+        said("", ""),
+        "one that names none waits for the new default"
+    );
+    renamed.partitions[0].default = false;
+    assert_eq!(told(&w, renamed), said("", "main"), "there is none");
 }
 
 #[test]

@@ -8,6 +8,7 @@ use super::value::Value;
 use model::container::is_work_dir;
 use model::service::{REPLICAS_MAX, Service, check_groups};
 use model::volume::VolumeUse;
+use std::collections::BTreeSet;
 
 /// Pairs of properties of which a run has one at most.
 const EXCLUSIVE: &[(&str, &str)] = &[
@@ -120,9 +121,9 @@ fn group_names(top: &Field<'_>, value: &Value, reading: &mut Reading) {
         group.get("name").as_owned_text().unwrap_or_else(|| index.to_string())
     };
     let names: Vec<String> = groups.map(name).collect();
-    let is_repeated = |at: &usize| names[..*at].contains(&names[*at]);
-    if let Some(at) = (0..names.len()).find(is_repeated) {
-        let why = format!("two groups have the name {}: expected one for each", names[at]);
+    let mut seen = BTreeSet::new();
+    if let Some(name) = names.iter().find(|name| !seen.insert(name.as_str())) {
+        let why = format!("two groups have the name {name}: expected one for each");
         reading.fault(refused(top, "groups", why));
     }
 }

@@ -160,15 +160,16 @@ pub fn machines(view: &View, plan: &Plan, now: Timestamp, there: &MachineView) -
     let waiting = waiting.filter(|waiting| gate::job(waiting, now).is_none());
     // A job waits for its start on other nodes, where it is expected there.
     let mut served: Vec<(&PendingJob, Option<MachineAnswer>)> = Vec::new();
-    let mut counted = 0;
+    let (mut counted, mut bound) = (0, 0);
     for waiting in waiting {
-        if counted == JOBS_MAX {
+        if counted == JOBS_MAX || bound == JOBS_MAX {
             break;
         }
         let start = expected.get(&waiting.job).copied();
         let Some(known) = packing.known_answer(waiting, start, now) else { continue };
         // Those that machines are never made for take nobody's place.
-        counted += usize::from(known != Some(MachineAnswer::Bound));
+        let is_bound = known == Some(MachineAnswer::Bound);
+        *(if is_bound { &mut bound } else { &mut counted }) += 1;
         if known.is_none() {
             packing.serve_own(waiting);
         }

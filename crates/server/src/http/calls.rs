@@ -123,9 +123,14 @@ async fn list_jobs(
     }
     let named = &wanted.filter.jobs;
     let has_many_steps = || job_selection::count_steps(&shared.read(), named) > FEW_STEPS;
+    // A short queue is listed at once, as it is without steps.
+    let is_short = wanted.detail == Detail::Listing
+        && named.is_empty()
+        && shared.read().jobs.len() <= FEW_JOBS;
+    let shows_steps = wanted.detail == Detail::Full || wanted.steps;
     let is_long = wanted.expand_arrays
-        || !names_few(shared, named)
-        || wanted.detail == Detail::Full && has_many_steps();
+        || !is_short && !names_few(shared, named)
+        || shows_steps && has_many_steps();
     let _turn = if is_long { Some(list_turn(shared, by).await?) } else { None };
     // By the clock after the wait: a job may have started meanwhile.
     block_in_place(|| job_list::jobs(shared, by, wanted, estimates, clock::now()))

@@ -154,6 +154,9 @@ impl List<'_> {
             let state = self.shared.read();
             let jobs = JobViews::new(self.shared, &state, self.now, self.wanted.detail, &cache);
             let jobs = jobs.with_estimates(self.estimates).read_by(self.by);
+            // `squeue -s` that makes its lines itself asks for a listing with the steps that run.
+            let lists_steps = self.wanted.steps && self.wanted.detail == Detail::Listing;
+            let jobs = if lists_steps { jobs.with_steps(ShownSteps::Running) } else { jobs };
             for (job, tasks) in some {
                 let expanded = match (&job.pending, self.wanted.expand_arrays) {
                     (Some(pending), true) => Some(tasks.as_ref().unwrap_or(&pending.indices)),

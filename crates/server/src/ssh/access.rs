@@ -10,6 +10,7 @@ use crate::logs::log_key::booked_job;
 use crate::shared::Shared;
 use crate::task_groups::{is_first_group, node_by_rank};
 use cluster::authorise::{Act, authorise};
+use cluster::rights::role_of;
 use cluster::{Job, State};
 use dstack::occurrence::run_name;
 use model::id::{AttemptId, BlobRef, JobId};
@@ -156,9 +157,11 @@ fn owners_of_key(shared: &Shared, key: &PublicKey, registered: &[String]) -> Own
     if shared.ssh_keys.is_key_of(ROOT, key) {
         return Owners::All;
     }
+    let known = registered.iter().filter_map(|name| principal::of_name(name));
+    let known: Vec<Principal> = known.map(principal::with_own_role).collect();
     let users: Vec<String> = {
         let state = shared.read();
-        if registered.iter().any(|name| state.roles.get(name) == Some(&Role::Admin)) {
+        if known.iter().any(|by| role_of(&state, by) == Role::Admin) {
             return Owners::All;
         }
         state.user_jobs.users().map(str::to_owned).collect()

@@ -350,7 +350,8 @@ fn tell_missing_mounts(
     // Once for all tasks of a step on a node.
     let (Some(named), Some(there), 0) = (&spec.request.name, there, spec.process) else { return };
     let name = &named.name;
-    for missing in spec.request.mounts.iter().filter(|mount| !there.contains(mount)) {
+    let is_missing = |mount: &&Mount| !mount.optional && !there.contains(mount);
+    for missing in spec.request.mounts.iter().filter(is_missing) {
         let Mount { source, target, .. } = missing;
         progress(&format!(
             "sluice: container {name} runs already, without the mount {source}:{target}"

@@ -205,7 +205,8 @@ fn cron_expression(field: &Field<'_>, reading: &mut Reading) -> Result<Value, Fa
 
 /// A duration, or `off`, which says nothing: dstack's client reads no number for it.
 pub fn inactivity(field: &Field<'_>, _: &mut Reading) -> Result<Value, Fault> {
-    if field.boolean().is_some() || field.says_off() {
+    // Clients of earlier builds send -1 for `off`.
+    if field.boolean().is_some() || field.says_off() || matches!(field.text(""), Ok("-1")) {
         return Ok(Value::Null);
     }
     let secs = i64::try_from(field.duration()?.as_secs());

@@ -243,7 +243,7 @@ fn launch_advice(reason: &Reason) -> &'static str {
         }
         Reason::NotLaunched(failure) => match failure.fault {
             LaunchFault::Container => {
-                "To try: the name of the image, and the login for its registry, by a step: srun --container-image."
+                "To try: what the line above names; an image and the login for its registry by a step: srun --container-image."
             }
             LaunchFault::Volume => {
                 "To try: `sluice volume list`, and whether the folder is on that node."

@@ -8,7 +8,7 @@ use model::machine::MachineAnswer;
 use model::node_reason::ReasonAuthor;
 use model::printable::printable;
 use model::reason::{NeverFits, Reason, UserFault};
-use model::run::Hold;
+use model::run::{Hold, JobState};
 use model::shortage::{MissingResource, NodeClassReport, Shortage};
 use model::time::{TimeLimit, format_limit_full};
 use wire::explain::{
@@ -81,6 +81,7 @@ fn is_parked(job: &JobView, reason: &Reason) -> bool {
     let service = job.spec.launch.service.as_deref();
     service.is_some_and(|service| service.scaling.is_some())
         && job.hold == Some(Hold::User)
+        && job.state != JobState::SpecialExit
         && matches!(reason, Reason::HeldByUser | Reason::RequeuedHeld)
 }
 
