@@ -356,7 +356,12 @@ mod tests {
             gres: vec!["gpu".into()],
             now: at(0, 50, 0),
         };
-        let jobs = objects(&context, moment(at(0, 50, 0)), &[two_nodes()]);
+        let records = [two_nodes()];
+        let written = |context: &Context| {
+            let moment = moment(at(0, 50, 0));
+            serde_json::to_value(VersionJobs { context, moment, records: &records }).expect("JSON")
+        };
+        let jobs = written(&context);
         let job = &jobs[0];
         assert_eq!(job["state"]["current"], json!(["COMPLETED"]));
         assert_eq!(job["time"]["limit"], json!({"set": true, "infinite": false, "number": 60}));
@@ -374,7 +379,8 @@ mod tests {
         assert_eq!(job["required"]["memory_per_node"]["set"], true);
         assert!(job["time"]["planned"]["number"].is_u64(), "{}", job["time"]);
         let early = Context { version: Version::V40, ..context };
-        let job = &objects(&early, moment(at(0, 50, 0)), &[two_nodes()])[0];
+        let jobs = written(&early);
+        let job = &jobs[0];
         assert!(job.get("stdout").is_none() && job["time"].get("planned").is_none(), "{job}");
         assert!(job.get("hold").is_some() && job.get("restart_cnt").is_none(), "{job}");
     }
