@@ -1,5 +1,6 @@
 //! What a node that says hello must do to agree with the state. The server's dispatcher and the fault simulator carry it out.
 
+use crate::membership::JoinRecord;
 use crate::state::State;
 use crate::state::job::Job;
 use model::id::AttemptId;
@@ -37,7 +38,7 @@ impl State {
             let ending = active.and_then(|active| active.ending);
             match (here.contains(attempt), ending) {
                 (false, _) if is_sent(*attempt) => None,
-                (false, None) if !self.was_launched_before_restore(*attempt) => {
+                (false, None) if !self.may_have_been_launched(node, *attempt) => {
                     Some(HelloAnswer::Launch(*attempt))
                 }
                 (false, _) => Some(HelloAnswer::Missing(*attempt)),
@@ -50,6 +51,13 @@ impl State {
         };
         let over = held.iter().filter(is_over).map(|(attempt, _)| HelloAnswer::Forget(*attempt));
         known.holders.iter().filter_map(of_holder).chain(over).collect()
+    }
+
+    /// Whether an agent that this one knows nothing of may have started the attempt: it is not launched twice under one number.
+    fn may_have_been_launched(&self, node: &str, attempt: AttemptId) -> bool {
+        let of_former_agent = |join: &JoinRecord| join.former_attempts.contains(&attempt);
+        self.was_launched_before_restore(attempt)
+            || self.joins.get(node).is_some_and(of_former_agent)
     }
 
     /// Whether the attempt was launched before the backup that the state was restored from, or before the journal lost its end: it

@@ -1,5 +1,6 @@
 //! How nodes joined, as the state keeps it.
 
+use model::id::AttemptId;
 use model::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -69,4 +70,7 @@ pub struct JoinRecord {
     /// The machine asked for whichever FUTURE node it is like (`slurmd -F`), and became this one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub future: bool,
+    /// What the node's agent before may have been told to start: the new one may have another spool, and does not start it again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub former_attempts: Vec<AttemptId>,
 }

@@ -3,6 +3,8 @@
 use crate::event::Event;
 use crate::membership::{JOIN_REPEAT_LIFE, JoinMethod, JoinRecord, RecentJoin};
 use crate::state::State;
+use crate::state::job::Job;
+use model::id::AttemptId;
 
 impl State {
     pub(super) fn apply_membership(&mut self, event: &Event) {
@@ -28,7 +30,10 @@ impl State {
                     self.forget_agent(node);
                     self.shut_out.remove(node);
                     self.agents.insert(node.clone(), fingerprint.clone());
-                    self.joins.extend(record.clone().map(|record| (node.clone(), record)));
+                    if let Some(record) = record.clone() {
+                        let former_attempts = self.launched_attempts(node);
+                        self.joins.insert(node.clone(), JoinRecord { former_attempts, ..record });
+                    }
                 }
             }
             Event::CertificateRenewed { nodes, former, fingerprint, end, at } => {
@@ -42,6 +47,7 @@ impl State {
                         certificate_end: *end,
                         former: None,
                         future: false,
+                        former_attempts: Vec::new(),
                     });
                     record.certificate_end = *end;
                     record.former = Some(former.clone());
@@ -58,6 +64,16 @@ impl State {
             }
             other => unreachable!("{other:?} is applied elsewhere"),
         }
+    }
+
+    /// The attempts that the node's agent may have been told to start: all that the node has, but those for which it boots.
+    fn launched_attempts(&self, node: &str) -> Vec<AttemptId> {
+        let Some(known) = self.nodes.get(node) else { return Vec::new() };
+        let boots_for = |attempt: &AttemptId| {
+            let active = self.job(attempt.job).and_then(Job::attempt);
+            active.is_some_and(|active| active.booting_nodes.iter().any(|name| name == node))
+        };
+        known.holders.iter().filter(|attempt| !boots_for(attempt)).copied().collect()
     }
 
     /// Remembers a join, and forgets those that can no longer be repeated. One that is repeated counts from its first time.

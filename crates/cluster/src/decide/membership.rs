@@ -269,6 +269,7 @@ fn joined(
         certificate_end: join.certificate_end,
         former: None,
         future: join.future.is_some(),
+        former_attempts: Vec::new(),
     };
     let event = Event::TokenUsed {
         hash: join.hash.clone(),

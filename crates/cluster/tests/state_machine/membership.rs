@@ -1,9 +1,10 @@
 //! Nodes that join by the token of a group, renew their certificates, join again and are removed.
 
-use crate::job_builder::{alice, root};
+use crate::job_builder::{alice, ask, root};
 use crate::testbed::{World, world};
 use cluster::Command;
 use cluster::command::JoinAttempt;
+use cluster::hello_answer::HelloAnswer;
 use model::reason::Refusal;
 use std::time::Duration;
 
@@ -39,6 +40,23 @@ fn renew(w: &mut World, node: &str, former: &str, fingerprint: &str) -> Result<(
 fn refused(said: Result<(), String>, words: &str) {
     let said = said.expect_err("it is refused");
     assert!(said.contains(words), "{said}");
+}
+
+#[test]
+fn what_the_agent_before_may_run_is_not_launched_by_one_that_joins_anew() {
+    let mut w = world(1);
+    issue(&mut w, "n1", None).expect("a token");
+    join(&mut w, "n1", "a").expect("the first");
+    let running = w.started(ask());
+    let answers = |w: &World| w.state.hello_answers("n1", &[], |_| false);
+    assert_eq!(answers(&w), [HelloAnswer::Launch(running)], "its order was lost");
+    w.try_as(root(), Command::RejoinNode { node: "n1".into() }).expect("an administrator's word");
+    join(&mut w, "n1", "b").expect("it joins again");
+    assert_eq!(answers(&w), [HelloAnswer::Missing(running)]);
+    let here = w.state.hello_answers("n1", &[(running, true)], |_| false);
+    assert_eq!(here, [HelloAnswer::GoOn(running)], "its spool is still there");
+    let later = w.started(ask());
+    assert!(answers(&w).contains(&HelloAnswer::Launch(later)));
 }
 
 #[test]

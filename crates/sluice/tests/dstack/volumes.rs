@@ -1,7 +1,7 @@
 //! `sluice volume` and dstack's client: what they list, and what is refused in one line.
 
 use super::dstack_client::DstackClient;
-use crate::harness::{Cluster, TWO_NODES};
+use crate::harness::{Cluster, TWO_NODES, until};
 
 #[test]
 fn up_volumes_are_created_listed_and_deleted() {
@@ -53,6 +53,10 @@ fn up_volume_of_a_node_that_is_away_is_not_deleted() {
     let cluster = Cluster::up(TWO_NODES);
     cluster.sluice(&["volume", "create", "data", "--node", "node1"]).ok();
     cluster.kill("agent");
+    until("the server misses the agent", || {
+        let states = cluster.sluice(&["sinfo", "-h", "-N", "-o", "%t"]).ok();
+        states.lines().all(|state| state.ends_with('*')).then_some(())
+    });
     let refused = cluster.sluice(&["volume", "delete", "data", "-y"]);
     assert!(
         refused.code != 0 && refused.stderr.contains("no agent answers for node node1"),

@@ -8,7 +8,7 @@ use ::slurm::output::text::job_text;
 use ::slurm::words::note::counted;
 use clap::Args;
 use model::change::JobFilter;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -74,9 +74,25 @@ pub fn run(args: &DownArgs) -> VerbResult {
         println!("sluice is down");
         left_line(&left).iter().for_each(|line| println!("{line}"));
     } else {
-        println!("sluice was not up in {}", path.display())
+        println!("sluice was not up in {}", path.display());
+        if args.jobs && has_attempts(&state.path) {
+            println!(
+                "jobs may go on running there: `sluice up`, then `sluice down --jobs`, ends them"
+            );
+            return Ok(ExitCode::FAILURE);
+        }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Whether an agent of this machine left attempts of jobs in its spool: they outlive it.
+fn has_attempts(state: &Path) -> bool {
+    let entries = |folder: PathBuf| std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let is_attempt = |name: &std::ffi::OsStr| name.as_encoded_bytes()[0].is_ascii_digit();
+    entries(state.join("nodes")).any(|node| {
+        let mut left = entries(node.path().join("spool"));
+        left.any(|attempt| is_attempt(&attempt.file_name()))
+    })
 }
 
 /// Whether there is a server, or one is about to be started again.
@@ -156,6 +172,17 @@ fn end_jobs(state: &StateDir) -> Result<(), VerbError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn attempts_that_an_agent_left_are_seen() {
+        let state = tempfile::tempdir().expect("a folder");
+        assert!(!has_attempts(state.path()));
+        let spool = state.path().join("nodes/n1/spool");
+        std::fs::create_dir_all(&spool).expect("a spool");
+        assert!(!has_attempts(state.path()));
+        std::fs::create_dir(spool.join("1.1")).expect("an attempt");
+        assert!(has_attempts(state.path()));
+    }
 
     #[test]
     fn jobs_that_go_on_are_counted_and_the_first_are_named() {
