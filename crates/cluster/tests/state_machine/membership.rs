@@ -1,6 +1,6 @@
 //! Nodes that join by the token of a group, renew their certificates, join again and are removed.
 
-use crate::job_builder::{alice, ask, root};
+use crate::job_builder::{self, alice, root};
 use crate::testbed::{World, world};
 use cluster::Command;
 use cluster::command::JoinAttempt;
@@ -47,7 +47,7 @@ fn what_the_agent_before_may_run_is_not_launched_by_one_that_joins_anew() {
     let mut w = world(1);
     issue(&mut w, "n1", None).expect("a token");
     join(&mut w, "n1", "a").expect("the first");
-    let running = w.started(ask());
+    let running = w.started(job_builder::ask());
     let answers = |w: &World| w.state.hello_answers("n1", &[], |_| false);
     assert_eq!(answers(&w), [HelloAnswer::Launch(running)], "its order was lost");
     w.try_as(root(), Command::RejoinNode { node: "n1".into() }).expect("an administrator's word");
@@ -55,7 +55,7 @@ fn what_the_agent_before_may_run_is_not_launched_by_one_that_joins_anew() {
     assert_eq!(answers(&w), [HelloAnswer::Missing(running)]);
     let here = w.state.hello_answers("n1", &[(running, true)], |_| false);
     assert_eq!(here, [HelloAnswer::GoOn(running)], "its spool is still there");
-    let later = w.started(ask());
+    let later = w.started(job_builder::ask());
     assert!(answers(&w).contains(&HelloAnswer::Launch(later)));
 }
 
