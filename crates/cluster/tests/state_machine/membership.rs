@@ -45,7 +45,7 @@ fn refused(said: Result<(), String>, words: &str) {
 #[test]
 fn what_the_agent_before_may_run_is_not_launched_by_one_that_joins_anew() {
     let mut w = world(1);
-    issue(&mut w, "n1", None).expect("a token");
+    issue(&mut w, "n1", Some(2)).expect("a token");
     join(&mut w, "n1", "a").expect("the first");
     let running = w.started(job_builder::ask());
     let answers = |w: &World| w.state.hello_answers("n1", &[], |_| false);
