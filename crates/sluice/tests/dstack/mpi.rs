@@ -86,7 +86,7 @@ dist.destroy_process_group()
 /// `torchrun` as Debian's package has it, for three nodes of one process each. Without the last two options this version fails on
 /// flags of Python 3.11 that it does not know; with them it writes `[default0]:` before each line.
 const TORCHRUN: &str =
-    "python3 -m torch.distributed.run --nnodes=3 --nproc_per_node=1 --redirects=1 --tee=1";
+    "/usr/bin/python3 -m torch.distributed.run --nnodes=3 --nproc_per_node=1 --redirects=1 --tee=1";
 
 fn three_hosts() -> (Cluster, Hosts) {
     let cluster = Cluster::folder(CONF);
@@ -226,7 +226,7 @@ fn root_nodes_of_a_run_find_their_master_by_its_address() {
 #[test]
 #[ignore = "needs PyTorch: make soak"]
 fn root_soak_torchrun_goes_over_three_hosts_in_both_languages() {
-    let has_torch = Command::new("python3").args(["-c", "import torch"]).status();
+    let has_torch = Command::new("/usr/bin/python3").args(["-c", "import torch"]).status();
     assert!(has_torch.is_ok_and(|status| status.success()), "PyTorch (Debian: python3-torch)");
     let (cluster, hosts) = three_hosts();
     let program = cluster.write("torch_sum.py", TORCH_SUM);
