@@ -167,7 +167,7 @@ pub fn machines(view: &View, plan: &Plan, now: Timestamp, there: &MachineView) -
         }
         let start = expected.get(&waiting.job).copied();
         let Some(known) = packing.known_answer(waiting, start, now) else { continue };
-        // Those that machines are never made for take nobody's place.
+        // Jobs that no machine is ever made for are counted apart: they leave the others their places.
         let is_bound = known == Some(MachineAnswer::Bound);
         *(if is_bound { &mut bound } else { &mut counted }) += 1;
         if known.is_none() {

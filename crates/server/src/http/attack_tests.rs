@@ -380,7 +380,7 @@ async fn steps_are_copied_for_those_alone_who_are_shown_them() {
     }
     let named = [JobRef::whole(job)];
     assert_eq!(job_selection::count_steps(&shared.read(), &named), all);
-    // Whoever waits for a job asks for the step that starts with it.
+    // A client that waits for its job asks for the step that starts with it.
     match client.call(Call::AwaitStart { job, timeout_ms: 0, ready: false }).await {
         Answer::Start { view, .. } => assert_eq!(view.steps.len(), 1),
         other => panic!("{other:?}"),

@@ -179,11 +179,11 @@ mod tests {
 
     #[test]
     fn account_that_the_server_knows_says_home_and_shell() {
-        let login = Login { home: "/work/ada".to_owned(), shell: "/bin/zsh".to_owned() };
+        let login = Login { home: "/home/ada".to_owned(), shell: "/bin/zsh".to_owned() };
         let script = BatchScript { script: "#!/bin/sh\nhostname\n", ..BatchScript::default() };
         let draft = read(&script, Origin { login: Some(login), ..origin(&user()) });
         let environment = draft.expect("a job").submission.environment.expect("an environment");
-        for line in ["HOME=/work/ada", "SHELL=/bin/zsh"] {
+        for line in ["HOME=/home/ada", "SHELL=/bin/zsh"] {
             assert!(environment.split('\0').any(|one| one == line), "{environment:?}");
         }
     }

@@ -95,7 +95,7 @@ mod tests {
             month: Cost::from_dollars(dollars).expect("money"),
             warn_percent: 80,
         };
-        // Of a budget of nothing all is spent.
+        // A budget of zero counts as spent.
         config.budgets = vec![budget("physics", 0.0), budget("vision", 5.0)];
         server.run(Command::Configure(Box::new(config.clone()))).await.expect("configured");
         // The beginning of a month.

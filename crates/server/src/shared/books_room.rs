@@ -55,7 +55,7 @@ struct Added {
     /// The bytes that were added up to a moment and are not forgotten.
     bytes: u64,
     at: Instant,
-    /// Those since the disk was found to be low.
+    /// Bytes that were added since the disk was found to be low.
     since_low: u64,
 }
 
@@ -319,7 +319,7 @@ mod tests {
             room.set_disk(size, free);
             said(room.check(1, "ada", NewWork::Jobs, now));
         }
-        // Of a small disk a twentieth is kept.
+        // The reserve of a small disk is a twentieth of it.
         assert_eq!(with_disk(GIB, GIB / 20).check(1, "ada", NewWork::Jobs, now), Ok(()));
         let small = said(with_disk(GIB, GIB / 41).check(1, "ada", NewWork::Jobs, now));
         assert!(small.ends_with("are kept for root and operators"), "{small}");

@@ -142,14 +142,14 @@ pub fn find_node_of_run(shared: &Shared, login: &str, key: &PublicKey) -> Option
     })
 }
 
-/// Whose runs a key may open by their names.
+/// The users whose runs a key may open by name.
 #[derive(Debug, PartialEq, Eq)]
 enum Owners {
     All,
     Named(Vec<String>),
 }
 
-/// Whose runs this key may open by their names: all for root's and an administrator's, else those of the users who registered it, and
+/// The users whose runs this key may open by name: all of them for root's and an administrator's, else those of the users who registered it, and
 /// of the one for whom the server holds it. Known before any job is looked at: anybody may come with some key and some name.
 /// `registered`: the users who registered the key.
 fn owners_of_key(shared: &Shared, key: &PublicKey, registered: &[String]) -> Owners {
@@ -205,7 +205,7 @@ enum BooksTurn<'s> {
     Stranger(#[expect(dead_code)] MutexGuard<'s, ()>),
 }
 
-/// Whose key it is is known before the books are read. One that is nobody's may still be that of a run, which its record alone says: for
+/// The owner of a key is known before the books are read. One that is nobody's may still be that of a run, which its record alone says: for
 /// those who come with such a key the books are read one at a time, and `None` is for who comes meanwhile.
 fn books_turn<'s>(
     shared: &'s Shared,
@@ -298,7 +298,7 @@ mod tests {
     const KEY: &str =
         "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAILM+rvN+ot98qgEN796jTiQfZfG1KaT0PtFDJ/XFSqti a@b";
 
-    /// Whoever came with some key had all jobs looked through for the name that he said.
+    /// A login with an unknown key once had all jobs searched for the name that it gave.
     #[tokio::test(flavor = "multi_thread")]
     async fn by_a_name_only_runs_of_those_are_looked_at_whose_key_it_is() {
         let server = TestServer::start().await;
@@ -322,7 +322,7 @@ mod tests {
         assert_eq!(found(&held("ada")), 1);
     }
 
-    /// Whoever came with some key had the books read for any number that he said.
+    /// A login with an unknown key once had the books read for any number that it gave.
     #[tokio::test(flavor = "multi_thread")]
     async fn by_a_number_the_books_are_read_for_one_unknown_key_at_a_time() {
         let server = TestServer::start().await;

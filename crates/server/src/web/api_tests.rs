@@ -88,7 +88,7 @@ async fn others_jobs_are_neither_changed_nor_read() {
     assert!(!browser.server.shared.read().jobs[&job].has_ended());
 }
 
-/// Whoever refuses: the checks that all APIs share, a handler, or what reads its parameters.
+/// Refusals have one form, whichever part gives them: the checks that all APIs share, a handler, or what reads its parameters.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_refusal_has_its_line_in_the_same_form() {
     let mut browser = Browser::signed_in(USER).await;

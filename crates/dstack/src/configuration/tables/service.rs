@@ -70,7 +70,7 @@ static MODEL_OPENAI: Table = Table {
     sections: &[&[
         acts("type", Form::Words(&["chat"])).or(Default::Written("chat")),
         acts("name", Form::Text).or(Default::Required("the model's name")),
-        // Of the format `tgi` a model has the other table.
+        // A model of the format `tgi` has a table of its own.
         acts("format", Form::Words(&["openai", "tgi"])).or(Default::Required("openai or tgi")),
         acts("prefix", Form::Text).or(Default::Written("/v1")),
     ]],
