@@ -6,8 +6,7 @@ use crate::visibility::Viewer;
 use foldhash::fast::RandomState;
 use model::array::IndexSet;
 use model::dependency::{
-    Dependency, DependencyJob, DependencyKind, DependencyState, DependencyTask, DependencyTerm,
-    Join,
+    DependencyJob, DependencyKind, DependencyState, DependencyTask, DependencyTerm, Join,
 };
 use model::id::JobId;
 use model::private_data::PrivateKind;
@@ -355,16 +354,6 @@ fn has_corresponding(job: &Job) -> bool {
 /// A task is as old as its array, whatever its own id.
 fn age(job: &Job) -> JobId {
     job.task.map_or(job.id, |task| task.array)
-}
-
-/// How many looks at other jobs it takes to know whether the dependency is met, for an array with so many tasks.
-pub fn lookups(dependency: Option<&Dependency>, tasks: u64) -> u64 {
-    let terms = dependency.into_iter().flat_map(|dependency| &dependency.terms);
-    let of_term = |term: &DependencyTerm| match term.kind {
-        DependencyKind::AfterCorr => tasks.max(1),
-        _ => 1,
-    };
-    terms.map(of_term).fold(0, u64::saturating_add)
 }
 
 /// Whether the owner of a job is shown the job or array that it depends on. One that is hidden counts as if there were none,

@@ -3,7 +3,6 @@
 
 use crate::authorise::{Act, authorise};
 use crate::command::Context;
-use crate::dependency::lookups;
 use crate::event::Event;
 use crate::state::State;
 use crate::state::held_bytes::{Held, step_bytes};
@@ -31,7 +30,7 @@ impl State {
         let mut more = self.held_bytes.added_by(spec);
         more.text += array.map_or(0, |array| RANGE_BYTES * array.indices.range_count() as u64);
         let tasks = array.map_or(0, |array| array.indices.len());
-        more.lookups = lookups(spec.dependency.as_deref(), tasks);
+        more.lookups = spec.dependency.as_ref().map_or(0, |dependency| dependency.lookups(tasks));
         self.check_room(&spec.owner, more, context)
     }
 
@@ -49,7 +48,9 @@ impl State {
         let text: u64 = fields.iter().map(|field| field_bytes(field)).sum();
         let tasks = job.pending.as_ref().map_or(0, |pending| pending.indices.len());
         let lookups = fields.iter().map(|field| match field {
-            JobField::Dependency(dependency) => lookups(dependency.as_ref(), tasks),
+            JobField::Dependency(dependency) => {
+                dependency.as_ref().map_or(0, |dependency| dependency.lookups(tasks))
+            }
             _ => 0,
         });
         let more = Held { text, blobs: 0, lookups: lookups.sum() };

@@ -4,7 +4,6 @@
 //! Small on purpose: long queues of jobs with scripts of their own have an entry for each blob.
 
 use super::job::{Job, Phase};
-use crate::dependency::lookups;
 use foldhash::fast::RandomState;
 use model::container::{Container, ContainerUser, Variables};
 use model::id::BlobRef;
@@ -147,7 +146,8 @@ impl HeldBytes {
 
 fn job_lookups(job: &Job) -> u64 {
     let tasks = job.pending.as_ref().map_or(0, |pending| pending.indices.len());
-    if job.is_waiting() { lookups(job.spec.dependency.as_deref(), tasks) } else { 0 }
+    let dependency = job.spec.dependency.as_ref().filter(|_| job.is_waiting());
+    dependency.map_or(0, |dependency| dependency.lookups(tasks))
 }
 
 fn job_bytes(job: &Job) -> u64 {

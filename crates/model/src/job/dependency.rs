@@ -90,6 +90,15 @@ pub enum DependencyState {
 }
 
 impl Dependency {
+    /// How many looks at other jobs it takes to know whether the dependency is met, for an array with so many tasks.
+    pub fn lookups(&self, tasks: u64) -> u64 {
+        let of_term = |term: &DependencyTerm| match term.kind {
+            DependencyKind::AfterCorr => tasks.max(1),
+            _ => 1,
+        };
+        self.terms.iter().map(of_term).fold(0, u64::saturating_add)
+    }
+
     pub fn parse(text: &str) -> Result<Self, GrammarError> {
         let refused = |expected: &str| GrammarError::new(WHAT, text, expected);
         let join = match (text.contains(','), text.contains('?')) {
