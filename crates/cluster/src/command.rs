@@ -503,6 +503,15 @@ pub struct StepRequest {
     pub shape: StepShape,
 }
 
+/// How much the steps of a job have freed until now. A step that had to wait for others has to as long as this is the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FreedBySteps {
+    pub(crate) attempt: u32,
+    pub(crate) ended: usize,
+    /// The nodes of the job, which may be given up.
+    pub(crate) nodes: usize,
+}
+
 /// What an agent reports of an attempt on its node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AttemptReport {

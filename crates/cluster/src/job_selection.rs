@@ -22,9 +22,13 @@ pub struct SelectedJob<'a> {
 pub fn resolve<'a>(state: &'a State, wanted: &JobRef) -> Vec<SelectedJob<'a>> {
     match &wanted.tasks {
         None => {
-            let of_array = state.array_jobs(wanted.id);
-            if !of_array.is_empty() && wanted.component_of.is_none() {
-                return of_array.into_iter().map(|job| SelectedJob { job, tasks: None }).collect();
+            // A component is one job. It is asked first: a list may name one array as a component of very many.
+            if wanted.component_of.is_none() {
+                let of_array = state.array_jobs(wanted.id);
+                if !of_array.is_empty() {
+                    let whole = of_array.into_iter().map(|job| SelectedJob { job, tasks: None });
+                    return whole.collect();
+                }
             }
             let job = state.jobs.get(&wanted.id).filter(|job| wanted.admits(job.het));
             let Some(job) = job else { return Vec::new() };

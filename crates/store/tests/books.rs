@@ -289,6 +289,14 @@ fn each_filter_finds_its_jobs() {
         (HistoryFilter { jobs: vec![task(102, 2, 3), whole(2)], ..all() }, vec![2, 101, 102]),
         (HistoryFilter { jobs: vec![task(102, 22, 22)], ..all() }, vec![102]),
         (HistoryFilter { jobs: vec![task(102, 21, 21), task(3, 0, 9)], ..all() }, vec![]),
+        // Nor is an array a component, of however many jobs.
+        (
+            HistoryFilter {
+                jobs: (1..40_000).map(|first| component(102, 1_000 + first)).collect(),
+                ..all()
+            },
+            vec![],
+        ),
         (
             HistoryFilter { jobs: (1..40_000).map(whole).collect(), ..all() },
             vec![1, 2, 3, 4, 100, 101, 102, 102, 102],

@@ -1,6 +1,7 @@
 //! `scontrol hold, release, requeue, suspend, resume, update` of jobs.
 
 use super::end::ending;
+use super::room::field_bytes;
 use crate::authorise::{Act, authorise};
 use crate::command::{Context, Decision, Reply};
 use crate::event::Event;
@@ -10,12 +11,47 @@ use crate::state::State;
 use crate::state::job::{Job, Phase, Retries};
 use crate::visibility::Viewer;
 use model::attempt::{EndCause, RequeueAs};
-use model::change::{JobChange, JobRef, Requeue};
+use model::change::{JobChange, JobField, JobRef, Requeue};
 use model::id::JobId;
 use model::reason::Refusal;
 use model::run::{ExitStatus, Hold, Outcome};
+use std::collections::HashSet;
+use std::mem::discriminant;
 
 type PerJob = Vec<(String, Result<(), Refusal>)>;
+
+/// What a change of several records may take in the journal: no commit holds more. Each record has a copy of the fields.
+const COPIES_BYTES_MAX: u64 = 16 << 20;
+
+/// The last field of each kind, which is the one that counts.
+fn last_of_each(fields: &[JobField]) -> Vec<JobField> {
+    let mut seen = HashSet::new();
+    let mut kept: Vec<JobField> =
+        fields.iter().rev().filter(|field| seen.insert(discriminant(*field))).cloned().collect();
+    kept.reverse();
+    kept
+}
+
+/// Refuses fields that are too long for so many records, before a copy is made for any of them.
+fn check_copies(fields: &[JobField], chosen: &[SelectedJob<'_>]) -> Result<(), Refusal> {
+    let alive = chosen.iter().filter(|one| !one.job.has_ended());
+    // All that wait stay one record; some of them get one each.
+    let records = alive.map(|one| match (&one.tasks, &one.job.pending) {
+        (Some(tasks), Some(pending)) if tasks.len() < pending.indices.len() => tasks.len(),
+        _ => 1,
+    });
+    let records = records.fold(0, u64::saturating_add);
+    let bytes: u64 = fields.iter().map(field_bytes).sum();
+    let bytes = records.saturating_mul(bytes);
+    if records <= 1 || bytes <= COPIES_BYTES_MAX {
+        return Ok(());
+    }
+    Err(Refusal::InvalidValue {
+        what: "the request".into(),
+        value: format!("{bytes} bytes of changes for {records} records"),
+        expected: format!("at most {COPIES_BYTES_MAX} at once"),
+    })
+}
 
 impl State {
     pub(super) fn decide_change_job(
@@ -27,6 +63,14 @@ impl State {
         let chosen = Viewer::new(self, &context.by).resolve(wanted);
         if chosen.is_empty() {
             return Err(Refusal::UnknownJob(wanted.shown_id()));
+        }
+        let settled = match change {
+            JobChange::Fields(fields) => Some(JobChange::Fields(last_of_each(fields))),
+            _ => None,
+        };
+        let change = settled.as_ref().unwrap_or(change);
+        if let JobChange::Fields(fields) = change {
+            check_copies(fields, &chosen)?;
         }
         let mut events = Vec::new();
         let mut results: PerJob = Vec::new();

@@ -20,7 +20,7 @@ use model::range::Range;
 use model::reason::Refusal;
 use model::run::{Hold, JobSpec, LaunchKind};
 use model::time::TimeLimit;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
 /// The most jobs that are searched for a circle of dependencies.
@@ -271,11 +271,9 @@ impl State {
 
     fn check_features(&self, constraint: &Constraint) -> Result<(), Refusal> {
         bounds::CONSTRAINT_PARTS.hold(constraint.size())?;
-        let has = |name: &str| {
-            let mut features = self.nodes.values().flat_map(|node| &node.config.features);
-            features.any(|feature| feature == name)
-        };
-        match constraint.features().into_iter().find(|name| !has(name)) {
+        let features = self.nodes.values().flat_map(|node| &node.config.features);
+        let known: HashSet<&str> = features.map(String::as_str).collect();
+        match constraint.features().into_iter().find(|name| !known.contains(name)) {
             Some(unknown) => Err(Refusal::UnknownFeature(unknown.to_owned())),
             None => Ok(()),
         }

@@ -94,7 +94,7 @@ impl State {
 }
 
 /// At least what a field adds to its job.
-fn field_bytes(field: &JobField) -> u64 {
+pub(super) fn field_bytes(field: &JobField) -> u64 {
     format!("{field:?}").len() as u64
 }
 

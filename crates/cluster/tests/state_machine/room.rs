@@ -3,6 +3,7 @@
 use crate::job_builder::{Ask, ask, bob, root, user};
 use crate::testbed::{World, world};
 use cluster::{Command, Context, Event};
+use model::array::IndexSet;
 use model::bounds;
 use model::change::JobField;
 use model::constraint::Constraint;
@@ -171,6 +172,9 @@ fn lists_of_a_request_that_a_plan_multiplies_are_bounded() {
     let licenses = |r: &mut Request| r.licenses = vec![("matlab".into(), 1); many];
     let refused = said(w.try_submit(ask().asking(licenses)).map(drop));
     assert!(refused.contains("at most 256 items"), "{refused}");
+    let reservations = |r: &mut Request| r.reservation = Some(vec!["course"; many].join(","));
+    let refused = said(w.try_submit(ask().asking(reservations)).map(drop));
+    assert!(refused.contains("at most 256 items"), "{refused}");
     let types = vec!["g5.xlarge".to_owned(); bounds::MACHINE_NAMES.most + 1];
     let machines = MachineChoice { types, ..MachineChoice::default() };
     let chosen = |r: &mut Request| r.machines = Some(Box::new(machines));
@@ -179,6 +183,34 @@ fn lists_of_a_request_that_a_plan_multiplies_are_bounded() {
     let counts = |r: &mut Request| r.node_counts = vec![1; bounds::NODE_COUNTS.most + 1];
     let refused = said(w.try_submit(ask().asking(counts)).map(drop));
     assert!(refused.contains("at most 4096 items"), "{refused}");
+}
+
+/// Each task of an array that is changed alone has a copy of what is changed: once, a few texts for each of thousands.
+#[test]
+fn change_of_many_tasks_is_refused_before_it_is_copied_to_each() {
+    let mut w = world(1);
+    let array = w.submit(ask().array("0-999"));
+    let tasks = |last| model::change::JobRef::tasks(array, IndexSet::from_range(0, last));
+    let change = |w: &mut World, last: u32, fields: Vec<JobField>| {
+        let change = model::change::JobChange::Fields(fields);
+        w.try_as(crate::job_builder::alice(), Command::ChangeJob { job: tasks(last), change })
+    };
+    let text = || "x".repeat(bounds::TEXT_BYTES.most);
+    let long = vec![JobField::Stdout(text()), JobField::Stderr(text())];
+    let before = w.state.clone();
+    let refused = said(change(&mut w, 998, long.clone()).map(drop));
+    assert!(refused.contains("999 records"), "{refused}");
+    assert!(w.state == before, "nothing has changed");
+    // A field that is said again and again is one, the last: not each of them is copied.
+    let again = (0..10_000).map(|nice| JobField::Name(format!("{nice:0>1000}"))).collect();
+    change(&mut w, 99, again).expect("changed");
+    let apart = w.state.jobs.values().find(|job| job.task.is_some()).expect("a task apart");
+    assert!(apart.spec.name.ends_with("09999"), "{}", apart.spec.name);
+    let array = w.submit(ask().array("0-999"));
+    let tasks = |last| model::change::JobRef::tasks(array, IndexSet::from_range(0, last));
+    let fields = model::change::JobChange::Fields(long);
+    let command = Command::ChangeJob { job: tasks(9), change: fields };
+    w.try_as(crate::job_builder::alice(), command).expect("a few tasks may have long texts");
 }
 
 fn set_constraint(request: &mut Request, constraint: &Constraint) {

@@ -62,11 +62,13 @@ impl JobRef {
         let mut places: HashMap<(JobId, Option<JobId>, bool), usize> = HashMap::new();
         let mut distinct: Vec<Self> = Vec::new();
         for one in refs {
-            let key = (one.id, one.component_of, one.tasks.is_some());
+            // Tasks are of an array, which is no component.
+            let component_of = one.component_of.filter(|_| one.tasks.is_none());
+            let key = (one.id, component_of, one.tasks.is_some());
             match places.get(&key).map(|at| &mut distinct[*at].tasks) {
                 None => {
                     places.insert(key, distinct.len());
-                    distinct.push(one.clone());
+                    distinct.push(Self { component_of, ..one.clone() });
                 }
                 Some(known) => {
                     if let (Some(known), Some(more)) = (known, &one.tasks) {
@@ -268,6 +270,7 @@ mod tests {
             component.clone(),
             JobRef::whole(JobId(7)),
             JobRef::whole(JobId(6)),
+            JobRef { component_of: Some(JobId(4)), ..task(2) },
         ];
         let expected = [
             JobRef::tasks(JobId(5), IndexSet::from_range(1, 2)),

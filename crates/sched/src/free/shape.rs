@@ -21,6 +21,7 @@ use model::time::TimeLimit;
 use model::tres::Tres;
 use std::borrow::Cow;
 use std::cell::OnceCell;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 pub struct Shape<'a> {
@@ -258,8 +259,9 @@ impl<'a> Shape<'a> {
     ) -> Option<Reason> {
         let named = &self.demand.request.node_list;
         if !named.is_empty() {
+            let names: HashSet<&str> = named.iter().map(String::as_str).collect();
             let away = |node: &&std::sync::Arc<crate::view::NodeInfo>| {
-                !node.availability.is_in_service() && named.contains(&node.config.name)
+                !node.availability.is_in_service() && names.contains(node.config.name.as_str())
             };
             let away: Vec<String> =
                 view.nodes.iter().filter(away).map(|node| node.config.name.clone()).collect();

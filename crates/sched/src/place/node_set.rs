@@ -8,6 +8,7 @@ use super::FreeNodes;
 use super::demand::{Demand, Tasks};
 use model::constraint::Constraint;
 use std::cmp::Reverse;
+use std::collections::{HashMap, HashSet};
 
 /// How many numbers of nodes are tried before the largest.
 const SIZES_MAX: usize = 8;
@@ -56,11 +57,22 @@ fn named<'r>(
     space: &impl FreeNodes,
     capacities: &'r [NodeCapacity],
 ) -> Option<Vec<&'r NodeCapacity>> {
-    let find = |name: &String| {
-        capacities.iter().find(|capacity| space.config(capacity.node).name == *name)
-    };
-    demand.request.node_list.iter().map(find).collect()
+    let listed = &demand.request.node_list;
+    let name_of = |capacity: &NodeCapacity| space.config(capacity.node).name.as_str();
+    if listed.len() <= FEW_NAMES {
+        let find = |name: &String| capacities.iter().find(|capacity| name_of(capacity) == *name);
+        return listed.iter().map(find).collect();
+    }
+    // A list may name all nodes.
+    let wanted: HashSet<&str> = listed.iter().map(String::as_str).collect();
+    let of_list = capacities.iter().filter(|capacity| wanted.contains(name_of(capacity)));
+    let found: HashMap<&str, &NodeCapacity> =
+        of_list.map(|capacity| (name_of(capacity), capacity)).collect();
+    listed.iter().map(|name| found.get(name.as_str()).copied()).collect()
 }
+
+/// So many names are looked for one by one among the nodes; more are looked up.
+const FEW_NAMES: usize = 8;
 
 /// The numbers of nodes worth trying: as many as there are where a range was asked for, otherwise the fewest that can
 /// do.
@@ -71,8 +83,10 @@ fn sizes(demand: &Demand<'_>, capacities: &[NodeCapacity]) -> Vec<usize> {
         return Vec::new();
     }
     if !demand.request.node_counts.is_empty() {
-        let mut sizes: Vec<usize> =
-            (least..=most).filter(|size| demand.admits_count(*size)).collect();
+        let listed = demand.request.node_counts.iter().map(|count| *count as usize);
+        let mut sizes: Vec<usize> = listed.filter(|size| (least..=most).contains(size)).collect();
+        sizes.sort_unstable();
+        sizes.dedup();
         if demand.wants_many_nodes() {
             sizes.reverse();
         }

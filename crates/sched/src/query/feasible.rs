@@ -61,12 +61,22 @@ fn check_names(view: &View, request: &Request) -> Result<(), Refusal> {
             return Err(Refusal::Other(text));
         }
     }
-    let unknown =
-        |name: &&str| !configs().any(|config| config.features.iter().any(|has| has == name));
-    if let Some(name) = request.constraint.iter().flat_map(|c| c.features()).find(unknown) {
+    let asked = request.constraint.iter().chain(&request.prefer).flat_map(|c| c.features());
+    let mut unknown: HashSet<&str> = asked.collect();
+    // Each node is looked at once, however many features are named.
+    for config in configs() {
+        if unknown.is_empty() {
+            break;
+        }
+        for has in &config.features {
+            unknown.remove(has.as_str());
+        }
+    }
+    let is_unknown = |name: &&str| unknown.contains(name);
+    if let Some(name) = request.constraint.iter().flat_map(|c| c.features()).find(is_unknown) {
         return Err(Refusal::UnknownFeature(name.to_owned()));
     }
-    if let Some(name) = request.prefer.iter().flat_map(|c| c.features()).find(unknown) {
+    if let Some(name) = request.prefer.iter().flat_map(|c| c.features()).find(is_unknown) {
         return Err(Refusal::UnknownPreference(name.to_owned()));
     }
     let nowhere =

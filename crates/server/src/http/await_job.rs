@@ -4,6 +4,7 @@ use crate::clock;
 use crate::shared::Shared;
 use crate::show::job_view::{JobViews, ShownSteps};
 use crate::task_groups;
+use cluster::State;
 use cluster::authorise::{Act, authorise};
 use cluster::visibility::Viewer;
 use model::change::JobRef;
@@ -12,6 +13,7 @@ use model::principal::Principal;
 use model::reason::{Reason, Refusal};
 use model::run::{ExitStatus, Outcome};
 use std::cell::RefCell;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 use wire::client::{Answer, Detail};
@@ -60,8 +62,9 @@ pub async fn await_end(
 ) -> Result<Answer, Refusal> {
     let mut commits = shared.commits.subscribe();
     let deadline = tokio::time::Instant::now() + WAIT_MAX.min(Duration::from_millis(timeout_ms));
+    let mut awaited = AwaitedEnd { job, alive: None };
     loop {
-        if let Some(end) = ended(shared, by, job)? {
+        if let Some(end) = awaited.look(&shared.read(), by)? {
             return Ok(end);
         }
         if tokio::time::Instant::now() >= deadline {
@@ -82,28 +85,91 @@ pub async fn await_commit(shared: &Shared, seen: Option<u64>, timeout_ms: u64) -
     Answer::Commits { count }
 }
 
-/// The end of a job, or of every task of an array: the highest exit status of them.
-fn ended(shared: &Shared, by: &Principal, job: JobId) -> Result<Option<Answer>, Refusal> {
-    let state = shared.read();
-    let records = Viewer::new(&state, by).resolve(&JobRef::whole(job));
-    if records.is_empty() {
-        return Err(Refusal::UnknownJob(job.to_string()));
+/// A job, or all tasks of an array, whose end is waited for. An array may have very many tasks, one user may have thousands of calls
+/// that wait, and each looks after each commit: one task that lives says that not all have ended.
+struct AwaitedEnd {
+    job: JobId,
+    /// A task that had not ended at the last look.
+    alive: Option<JobId>,
+}
+
+impl AwaitedEnd {
+    /// The end of the job, or of every task of the array: the highest exit status of them.
+    fn look(&mut self, state: &State, by: &Principal) -> Result<Option<Answer>, Refusal> {
+        let viewer = Viewer::new(state, by);
+        let lives =
+            |id: JobId| state.job(id).is_some_and(|job| !job.has_ended() && viewer.job(job));
+        if self.alive.is_some_and(lives) {
+            return Ok(None);
+        }
+        let records = viewer.resolve(&JobRef::whole(self.job));
+        if records.is_empty() {
+            return Err(Refusal::UnknownJob(self.job.to_string()));
+        }
+        let alive: Vec<JobId> =
+            records.iter().filter(|c| !c.job.has_ended()).map(|c| c.job.id).collect();
+        // Any of them: whoever ends them in an order of his own does not know which.
+        self.alive = alive.get(random_place(alive.len())).copied();
+        if self.alive.is_some() {
+            return Ok(None);
+        }
+        let ends: Vec<_> = records.iter().filter_map(|c| c.job.ended()).collect();
+        let exit = ends.iter().map(|e| e.exit).max().unwrap_or_default();
+        let failed = ends.iter().find(|e| e.outcome != Outcome::Completed);
+        let outcome = Some(failed.map_or(Outcome::Completed, |e| e.outcome));
+        let reason = failed.map_or(Reason::None, |e| e.reason.clone());
+        Ok(Some(Answer::End { ended: true, exit, outcome, reason }))
     }
-    if records.iter().any(|c| !c.job.has_ended()) {
-        return Ok(None);
-    }
-    let ends: Vec<_> = records.iter().filter_map(|c| c.job.ended()).collect();
-    let exit = ends.iter().map(|e| e.exit).max().unwrap_or_default();
-    let failed = ends.iter().find(|e| e.outcome != Outcome::Completed);
-    let outcome = Some(failed.map_or(Outcome::Completed, |e| e.outcome));
-    let reason = failed.map_or(Reason::None, |e| e.reason.clone());
-    Ok(Some(Answer::End { ended: true, exit, outcome, reason }))
+}
+
+/// A place among so many; 0 of none.
+fn random_place(count: usize) -> usize {
+    let random = RandomState::new().hash_one(count);
+    random.checked_rem(count as u64).unwrap_or(0) as usize
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::TestServer;
+    use crate::testing::{TestServer, user};
+    use cluster::Command;
+    use cluster::command::CancelJobs;
+    use model::change::JobFilter;
+
+    #[tokio::test]
+    async fn array_that_is_waited_for_is_looked_through_only_when_the_task_that_lived_has_ended() {
+        let server = TestServer::start().await;
+        let one = server.submit("name: one").await.expect("a job");
+        let other = server.submit("name: other").await.expect("a job");
+        let by = user();
+        let mut awaited = AwaitedEnd { job: one, alive: None };
+        let lives = |found: Result<Option<Answer>, Refusal>| matches!(found, Ok(None));
+        assert!(lives(awaited.look(&server.shared.read(), &by)));
+        assert_eq!(awaited.alive, Some(one));
+        // What it stands for is not looked up as long as that one lives.
+        awaited.job = JobId(999);
+        awaited.alive = Some(other);
+        assert!(lives(awaited.look(&server.shared.read(), &by)));
+        let cancel = CancelJobs {
+            filter: JobFilter { jobs: vec![JobRef::whole(other)], ..JobFilter::default() },
+            step: None,
+            signal: None,
+            batch_only: false,
+            full: false,
+        };
+        server.run(Command::Cancel(Box::new(cancel))).await.expect("cancelled");
+        let unknown = awaited.look(&server.shared.read(), &by);
+        assert!(matches!(unknown, Err(Refusal::UnknownJob(_))), "{unknown:?}");
+        awaited.job = other;
+        let end = awaited.look(&server.shared.read(), &by);
+        assert!(matches!(end, Ok(Some(Answer::End { ended: true, .. }))), "{end:?}");
+    }
+
+    #[test]
+    fn place_is_one_of_those_that_there_are() {
+        assert_eq!((random_place(0), random_place(1)), (0, 0));
+        assert!((0..100).all(|_| random_place(3) < 3));
+    }
 
     #[tokio::test]
     async fn whoever_has_seen_every_commit_waits_for_the_next() {

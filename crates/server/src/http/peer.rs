@@ -3,7 +3,7 @@
 use crate::connection_limits::PortConnection;
 use crate::http::vouch::NodeUser;
 use model::principal::Principal;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 /// Put into every request's extensions by the listener that accepted its connection.
@@ -15,6 +15,17 @@ pub enum Peer {
     Port { connection: PortConnection, from: IpAddr, is_loopback: bool },
     /// An agent's socket on another machine: its node vouches for the user.
     Node(Arc<NodeUser>),
+}
+
+/// The part of an address of version 6 that is one network's: who has one address of it has all.
+const NETWORK_MASK: u128 = u128::MAX << 64;
+
+/// What stands for a client where clients are held to a rate: an address, or a network of 64 bits for version 6.
+pub fn network(from: IpAddr) -> IpAddr {
+    match from.to_canonical() {
+        IpAddr::V4(address) => address.into(),
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & NETWORK_MASK).into(),
+    }
 }
 
 /// The slot of a connection. Who takes the connection over from HTTP holds it on: HTTP ends there.

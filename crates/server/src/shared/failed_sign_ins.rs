@@ -1,8 +1,9 @@
 //! How often signing in fails, by where it comes from and for whom. Beyond a rate a failure is answered with the time after which to
 //! try again. Only failures are counted: a token that is good is taken from wherever it comes, so nobody can lock another out.
 
+use crate::http::peer::network;
 use crate::rate_limit::{OwnerRates, RateLimit};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 /// Sign-ins that fail, from one address and for one account.
@@ -14,9 +15,6 @@ const SIGN_ONS: RateLimit = RateLimit { burst: 60, interval: Duration::from_secs
 
 /// The account names that are told apart are at most this long.
 const ACCOUNT_CHARS_MAX: usize = 64;
-
-/// The part of an address of version 6 that is one network's: who has one address of it has all.
-const NETWORK_MASK: u128 = u128::MAX << 64;
 
 /// A sign-in that failed. It is put into the extensions of the response that refuses it.
 #[derive(Debug, Clone, Default)]
@@ -52,13 +50,6 @@ impl FailedSignIns {
     /// Notes that a browser is sent to the identity provider. The error is how long to wait, where too many were.
     pub fn note_sign_on(&self, from: IpAddr, now: Instant) -> Result<(), Duration> {
         self.sign_ons.take(SIGN_ONS, network(from), now)
-    }
-}
-
-fn network(from: IpAddr) -> IpAddr {
-    match from.to_canonical() {
-        IpAddr::V4(address) => address.into(),
-        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & NETWORK_MASK).into(),
     }
 }
 

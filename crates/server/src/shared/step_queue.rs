@@ -4,7 +4,8 @@
 //! died is soon forgotten. One that asks again in time keeps its position.
 
 use crate::shared::state_lock::StateLock;
-use cluster::command::StepRequest;
+use cluster::State;
+use cluster::command::{FreedBySteps, StepRequest};
 use model::id::JobId;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -36,9 +37,22 @@ struct WaitingStep {
     wake: Arc<Notify>,
     /// Since when no call has asked for it; `None` while a call waits.
     absent: Option<Instant>,
+    /// What its job's steps had freed when it had to wait. To place a step anew is much work where the job is large, all steps of a job
+    /// are looked at for each call, and nobody else's step is created meanwhile.
+    waited_at: Option<FreedBySteps>,
 }
 
 impl WaitingStep {
+    /// Whether it has to wait for other steps. `freed`: what those have freed until now.
+    fn waits(&mut self, state: &State, job: JobId, freed: Option<FreedBySteps>) -> bool {
+        if freed.is_some() && self.waited_at == freed {
+            return true;
+        }
+        let waits = state.step_waits(job, &self.ask);
+        self.waited_at = freed.filter(|_| waits);
+        waits
+    }
+
     fn is_stale(&self) -> bool {
         self.absent.is_some_and(|since| since.elapsed() > ABSENT_MAX)
     }
@@ -60,15 +74,16 @@ impl StepQueue {
 
     /// Whether a step that asked before could start now: it goes first.
     pub fn must_wait_for_earlier(&self, state: &StateLock, job: JobId, ticket: u64) -> bool {
-        let waiting = self.waiting();
-        let Some(list) = waiting.get(&job) else { return false };
-        let before = list.iter().take_while(|w| w.ticket != ticket);
-        let before: Vec<&WaitingStep> = before.filter(|w| w.absent.is_none()).collect();
+        let mut waiting = self.waiting();
+        let Some(list) = waiting.get_mut(&job) else { return false };
+        let before = list.iter_mut().take_while(|w| w.ticket != ticket);
+        let mut before: Vec<&mut WaitingStep> = before.filter(|w| w.absent.is_none()).collect();
         if before.len() >= TRIED_MAX {
             return true;
         }
         let state = state.read();
-        before.iter().any(|w| !state.step_waits(job, &w.ask))
+        let freed = state.freed_by_steps(job);
+        before.iter_mut().any(|w| !w.waits(&state, job, freed))
     }
 
     /// Takes the last position, or the one that the ticket had; `None` when too many wait, or too many of this user.
@@ -97,8 +112,8 @@ impl StepQueue {
             return None;
         }
         let wake = Arc::new(Notify::new());
-        let step =
-            WaitingStep { ticket, owner, ask: ask.clone(), wake: wake.clone(), absent: None };
+        let (ask, absent, waited_at) = (ask.clone(), None, None);
+        let step = WaitingStep { ticket, owner, ask, wake: wake.clone(), absent, waited_at };
         waiting.entry(job).or_default().push(step);
         Some(wake)
     }
@@ -133,10 +148,11 @@ impl StepQueue {
         let Some(list) = waiting.get_mut(&job) else { return };
         list.retain(|w| !w.is_stale());
         let state = state.read();
-        let mut tried = list.iter().filter(|w| w.absent.is_none()).take(TRIED_MAX);
-        let first = tried.find(|w| !state.step_waits(job, &w.ask));
+        let freed = state.freed_by_steps(job);
+        let mut tried = list.iter_mut().filter(|w| w.absent.is_none()).take(TRIED_MAX);
+        let first = tried.find_map(|w| (!w.waits(&state, job, freed)).then_some(&w.wake));
         if let Some(first) = first {
-            first.wake.notify_one();
+            first.notify_one();
         }
         let over = state.jobs.get(&job).is_none_or(|job| job.attempt().is_none());
         if over {
@@ -151,7 +167,12 @@ impl StepQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cluster::State;
+    use crate::clock;
+    use crate::testing::{NODE, TestServer};
+    use cluster::Command;
+    use cluster::command::AttemptReport;
+    use model::id::{AttemptId, StepId};
+    use model::step::StepShape;
 
     const JOB: JobId = JobId(1);
     const OWNER: u32 = 1000;
@@ -180,6 +201,33 @@ mod tests {
         queue.leave(JOB, 1);
         assert!(!queue.must_wait_for_earlier(&state, JOB, 2));
         assert!(!queue.has(JOB, 1) && queue.has(JOB, 2));
+    }
+
+    /// To place one is much work in a large job, and each call of its owner looks at all that wait before its own.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn step_that_waits_is_placed_anew_only_when_a_step_has_freed_something() {
+        let server = TestServer::start().await;
+        server.node_up().await;
+        let job = server.submit("name: steps").await.expect("a job");
+        server.plan();
+        let ask = |overlap| {
+            let shape = StepShape { exact: true, overlap, ..StepShape::default() };
+            Arc::new(StepRequest { tasks: Some(1), shape, ..StepRequest::default() })
+        };
+        let create = Command::CreateStep { job, ask: Box::new((*ask(false)).clone()) };
+        server.run(create).await.expect("a step that has the job's only CPU");
+        let (queue, state) = (StepQueue::default(), &server.shared.state);
+        queue.enter(job, OWNER, 1, &ask(false)).expect("a position");
+        assert!(!queue.must_wait_for_earlier(state, job, 2), "the first has to wait itself");
+        // One that could start at once is not looked at while nothing was freed.
+        queue.waiting().get_mut(&job).expect("the steps")[0].ask = ask(true);
+        assert!(!queue.must_wait_for_earlier(state, job, 2));
+        let attempt = AttemptId { job, number: 1 };
+        let (exit, usage) = Default::default();
+        let what = AttemptReport::StepEnded { step: StepId::Number(0), exit, usage, oom: false };
+        let ended = Command::Report { node: NODE.into(), attempt, at: clock::now(), what };
+        server.run(ended).await.expect("ended");
+        assert!(queue.must_wait_for_earlier(state, job, 2));
     }
 
     #[tokio::test]

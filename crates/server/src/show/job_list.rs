@@ -9,6 +9,7 @@ use cluster::visibility::Viewer;
 use jiff::fmt::temporal::DateTimeParser;
 use model::array::IndexSet;
 use model::change::JobRef;
+use model::id::JobId;
 use model::principal::Principal;
 use model::reason::Refusal;
 use model::time::Timestamp;
@@ -78,15 +79,44 @@ pub fn job_views(
 ) -> Result<Vec<JobView>, Refusal> {
     let mut chosen = choose(shared, by, wanted)?;
     pick(&mut chosen);
+    Ok(views_of(shared, by, &chosen, wanted.detail, estimates, now))
+}
+
+/// The views, for a listing, of those of these records that are in the queue and shown to the caller. The number of an array is that of
+/// the record that holds its pending tasks: the tasks that have left it are named by numbers of their own, and may be very many.
+pub fn queued_records(
+    shared: &Shared,
+    by: &Principal,
+    records: impl IntoIterator<Item = JobId>,
+    now: Timestamp,
+) -> Vec<JobView> {
+    let chosen: Vec<ListedJob> = {
+        let state = shared.read();
+        let viewer = Viewer::new(&state, by);
+        let known = records.into_iter().filter_map(|id| state.jobs.get(&id));
+        let queued = known.filter(|job| !job.has_ended() && viewer.job(job));
+        queued.map(|job| (job.clone(), None)).collect()
+    };
+    views_of(shared, by, &chosen, Detail::Listing, None, now)
+}
+
+fn views_of(
+    shared: &Shared,
+    by: &Principal,
+    chosen: &[ListedJob],
+    detail: Detail,
+    estimates: Option<&Estimates>,
+    now: Timestamp,
+) -> Vec<JobView> {
     let cache = RefCell::new(ViewCache::default());
     let mut views = Vec::with_capacity(chosen.len());
     for some in chosen.chunks(CHUNK) {
         let state = shared.read();
-        let jobs = JobViews::new(shared, &state, now, wanted.detail, &cache);
+        let jobs = JobViews::new(shared, &state, now, detail, &cache);
         let jobs = jobs.with_estimates(estimates).read_by(by).with_steps(ShownSteps::None);
         views.extend(some.iter().map(|(job, tasks)| jobs.job(job, tasks.as_ref())));
     }
-    Ok(views)
+    views
 }
 
 /// Leaves those jobs of a list whose views are wanted. Only the views of a chunk are there at a time.

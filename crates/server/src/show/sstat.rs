@@ -4,6 +4,7 @@ use crate::shared::Shared;
 use cluster::Job;
 use cluster::authorise::{Act, authorise};
 use cluster::visibility::Viewer;
+use model::allocation::NodeShare;
 use model::change::JobRef;
 use model::cpu_frequency::CpuFrequency;
 use model::gres::GPU;
@@ -13,6 +14,7 @@ use model::principal::Principal;
 use model::reason::Refusal;
 use model::run::Step;
 use model::usage::{LiveStep, TaskUsage};
+use std::collections::HashMap;
 use std::sync::Arc;
 use wire::client::{Answer, JobUsage, LOADS_MAX, StepUsage};
 
@@ -106,9 +108,11 @@ fn running_job(job: &Job) -> Option<RunningJob> {
         Some(task) => format!("{}_{}", task.array, task.index),
         None => job.id.to_string(),
     };
+    let shares: HashMap<&str, &NodeShare> =
+        active.allocation.nodes.iter().map(|share| (share.node.as_str(), share)).collect();
     let gpus = |node: &String| {
-        let share = active.allocation.nodes.iter().find(|share| share.node == *node);
-        let own = share.into_iter().flat_map(|share| &share.gres).filter(|gres| gres.name == GPU);
+        let gres = shares.get(node.as_str()).into_iter().flat_map(|share| &share.gres);
+        let own = gres.filter(|gres| gres.name == GPU);
         own.map(|gres| gres.count).sum::<u64>() as usize
     };
     let nodes = active.held_nodes.iter().map(|node| (node.clone(), gpus(node))).collect();

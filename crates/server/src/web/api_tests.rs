@@ -5,8 +5,11 @@ use axum::body::Body;
 use axum::http::{Method, StatusCode};
 use cluster::Command;
 use http_body_util::BodyExt;
+use model::array::IndexSet;
+use model::change::{JobChange, JobRef};
 use model::id::JobId;
 use model::private_data::PrivateKind;
+use model::run::Hold;
 use serde_json::{Value, json};
 
 const JOBS: &str = "/api/web/jobs";
@@ -43,6 +46,35 @@ async fn queue_is_whole_at_first_and_then_what_changed() {
     let whole = browser.get(&format!("{JOBS}?since=1")).await.json();
     assert_eq!((&whole["whole"], ids(&whole)), (&json!(true), vec![u64::from(second.0)]));
     assert_eq!(browser.get(&format!("{JOBS}?since=x")).await.status, StatusCode::BAD_REQUEST);
+}
+
+/// The number of an array stands for all of its tasks elsewhere, which may be very many: a page asks each second.
+#[tokio::test(flavor = "multi_thread")]
+async fn tasks_of_an_array_that_did_not_change_are_not_sent_with_its_record() {
+    let browser = Browser::administering().await;
+    let script = json!({ "script": "#!/bin/sh\n#SBATCH --array=0-7\n" });
+    let submitted = browser.post("/api/web/submit", &script).await;
+    assert_eq!(submitted.status, StatusCode::OK, "{}", submitted.text);
+    let array = submitted.json()["job"].as_u64().expect("a job");
+    let hold = async |index| {
+        let id = JobId(u32::try_from(array).expect("a number"));
+        let job = JobRef::tasks(id, IndexSet::from_range(index, index));
+        let change = JobChange::Hold { by: Hold::User };
+        browser.server.run(Command::ChangeJob { job, change }).await.expect("held");
+    };
+    // Each has a record of its own from then on.
+    hold(1).await;
+    hold(2).await;
+    let whole = browser.get(JOBS).await.json();
+    assert_eq!(ids(&whole).len(), 3, "{whole}");
+    hold(3).await;
+    let changed = browser.get(&since(&whole)).await.json();
+    let new: Vec<u64> = ids(&browser.get(JOBS).await.json())
+        .into_iter()
+        .filter(|id| !ids(&whole).contains(id))
+        .collect();
+    assert_eq!(new.len(), 1, "{changed}");
+    assert_eq!(ids(&changed), [array, new[0]], "{changed}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

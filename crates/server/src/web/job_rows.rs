@@ -5,17 +5,15 @@ use crate::http::calls;
 use crate::shared::Shared;
 use crate::shared::change_log::ChangeSeq;
 use crate::shared::long_calls::LongWork;
-use crate::show::service_address;
-use crate::web::answer::{WebRefusal, WebResult, json_answer};
+use crate::show::{job_list, service_address};
+use crate::web::answer::{WebResult, json_answer};
 use axum::Extension;
 use axum::extract::{Query, State};
 use cluster::State as ClusterState;
 use cluster::visibility::Viewer;
-use model::change::{JobFilter, JobRef};
 use model::id::JobId;
 use model::principal::Principal;
 use model::private_data::PrivateKind;
-use model::reason::Refusal;
 use model::run::LaunchKind;
 use model::service::Service;
 use model::time::Timestamp;
@@ -27,6 +25,7 @@ use slurm::words;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Instant;
+use tokio::task::block_in_place;
 use wire::client::{Detail, JobsQuery};
 use wire::diagnostics::CallKind;
 use wire::view::JobView;
@@ -143,18 +142,24 @@ pub async fn rows(
     let (mut cut, now) = (false, clock::now());
     let views = match &changed {
         Some(jobs) => changed_jobs(&shared, &by, jobs),
-        None => calls::jobs(&shared, &by, &listing(Vec::new()), |jobs| {
-            cut = jobs.len() > ROWS_MAX;
-            jobs.truncate(ROWS_MAX);
-        }),
+        None => {
+            let wanted = JobsQuery { detail: Detail::Listing, ..JobsQuery::default() };
+            calls::jobs(&shared, &by, &wanted, |jobs| {
+                cut = jobs.len() > ROWS_MAX;
+                jobs.truncate(ROWS_MAX);
+            })?
+        }
     };
-    let views = views.map_err(WebRefusal::from)?;
-    let listed: HashSet<JobId> = views.iter().map(|job| job.id).collect();
-    let unlisted = changed.iter().flatten().filter(|job| !listed.contains(*job));
-    let gone = known_jobs(&shared, &by, unlisted);
-    let mut rows: Vec<JobRow> = views.iter().map(JobRow::of).collect();
-    mark_services(&shared, &shared.read(), &mut rows);
-    Ok(json_answer(&Rows { seq, now, whole: changed.is_none(), cut, rows, gone }))
+    let answer = || {
+        let listed: HashSet<JobId> = views.iter().map(|job| job.id).collect();
+        let unlisted = changed.iter().flatten().filter(|job| !listed.contains(*job));
+        let gone = known_jobs(&shared, &by, unlisted);
+        let mut rows: Vec<JobRow> = views.iter().map(JobRow::of).collect();
+        mark_services(&shared, &shared.read(), &mut rows);
+        json_answer(&Rows { seq, now, whole: changed.is_none(), cut, rows, gone })
+    };
+    // Of many rows the writing takes long too: the connections of others that are on this thread do not wait.
+    Ok(if views.len() > calls::SHORT_LIST { block_in_place(answer) } else { answer() })
 }
 
 /// Fills in where replicas of services are reached.
@@ -186,28 +191,11 @@ fn known_jobs<'j>(
     jobs.filter(is_known).copied().collect()
 }
 
-/// Which of the jobs are in the queue and shown to the caller.
-fn changed_jobs(
-    shared: &Shared,
-    by: &Principal,
-    jobs: &HashSet<JobId>,
-) -> Result<Vec<JobView>, Refusal> {
-    // No job named is no filter.
-    if jobs.is_empty() {
-        return Ok(Vec::new());
-    }
-    let wanted = listing(jobs.iter().map(|job| JobRef::whole(*job)).collect());
-    let mut listed = match calls::jobs(shared, by, &wanted, |_| ()) {
-        Ok(listed) => listed,
-        // The only one that changed is gone.
-        Err(Refusal::UnknownJob(_)) => Vec::new(),
-        Err(why) => return Err(why),
-    };
+/// Which of the jobs are in the queue and shown to the caller, in the order of their numbers.
+fn changed_jobs(shared: &Shared, by: &Principal, jobs: &HashSet<JobId>) -> Vec<JobView> {
+    let mut records: Vec<JobId> = jobs.iter().copied().collect();
+    records.sort_unstable();
+    let mut listed = job_list::queued_records(shared, by, records, clock::now());
     listed.retain(|job| !job.state.is_ended());
-    Ok(listed)
-}
-
-fn listing(jobs: Vec<JobRef>) -> JobsQuery {
-    let filter = JobFilter { jobs, ..JobFilter::default() };
-    JobsQuery { filter, detail: Detail::Listing, ..JobsQuery::default() }
+    listed
 }

@@ -72,22 +72,31 @@ impl PendingBatch {
         events: Vec<Event>,
     ) -> Result<Vec<Vec<EncodedEvent>>, Refusal> {
         let mut groups: Vec<Vec<EncodedEvent>> = Vec::new();
+        // The size of the last group.
+        let mut size = 0;
         for event in events {
             let bytes = serde_json::to_vec(&event)
                 .map_err(|e| Refusal::Other(format!("an event cannot be written: {e}")))?;
             let encoded = EncodedEvent { event, bytes };
+            let of_event = encoded.size();
             match groups.last_mut() {
-                Some(group) if !may_part(command, group, &encoded.event) => group.push(encoded),
-                _ => groups.push(vec![encoded]),
+                Some(group) if !may_part(command, group, &encoded.event) => {
+                    size += of_event;
+                    group.push(encoded);
+                }
+                _ => {
+                    size = of_event;
+                    groups.push(vec![encoded]);
+                }
             }
-        }
-        let largest = groups.iter().map(|group| size_of_group(group)).max().unwrap_or(0);
-        if largest > self.commit_bytes_max {
-            return Err(Refusal::InvalidValue {
-                what: "the request".into(),
-                value: format!("{largest} bytes of changes"),
-                expected: format!("at most {} at once", self.commit_bytes_max),
-            });
+            // Nothing more is written of what is too much already.
+            if size > self.commit_bytes_max {
+                return Err(Refusal::InvalidValue {
+                    what: "the request".into(),
+                    value: format!("{size} bytes of changes, or more"),
+                    expected: format!("at most {} at once", self.commit_bytes_max),
+                });
+            }
         }
         Ok(groups)
     }

@@ -5,7 +5,7 @@ use model::array::IndexSet;
 use model::change::JobRef;
 use model::id::{JobId, RunId};
 use model::record::{HistoryFilter, JobRecord, RecordState};
-use model::run::JobState;
+use model::run::{HetComponent, JobState};
 use std::collections::{HashMap, HashSet};
 
 /// What ends a list of indices that was too long to show.
@@ -21,14 +21,22 @@ pub struct RecordTest<'f> {
     runs: HashSet<RunId>,
     /// The references by the number that they name.
     jobs: HashMap<JobId, Vec<JobRef>>,
+    /// Components of heterogeneous jobs, each with the leader that it is said to have: of one number there may be very many.
+    components: HashSet<(JobId, JobId)>,
 }
 
 impl<'f> RecordTest<'f> {
     pub fn new(filter: &'f HistoryFilter) -> Self {
         let set = |names: &'f [String]| names.iter().map(String::as_str).collect::<HashSet<_>>();
         let mut jobs: HashMap<JobId, Vec<JobRef>> = HashMap::new();
+        let mut components = HashSet::new();
         for wanted in JobRef::distinct(&filter.jobs) {
-            jobs.entry(wanted.id).or_default().push(wanted);
+            match wanted.component_of {
+                Some(first) => {
+                    components.insert((wanted.id, first));
+                }
+                None => jobs.entry(wanted.id).or_default().push(wanted),
+            }
         }
         Self {
             filter,
@@ -38,6 +46,7 @@ impl<'f> RecordTest<'f> {
             states: filter.states.iter().copied().collect(),
             runs: filter.runs.iter().copied().collect(),
             jobs,
+            components,
         }
     }
 
@@ -46,7 +55,7 @@ impl<'f> RecordTest<'f> {
         let names = [&record.user, &record.account, &record.name, &record.qos];
         let mut names = self.names.iter().zip(names);
         names.all(|(wanted, name)| admits(wanted, [name.as_str()]))
-            && (self.jobs.is_empty() || self.names_job(record))
+            && (self.filter.jobs.is_empty() || self.names_job(record))
             && admits(&self.partitions, record.partition.split(','))
             && admits(&self.nodes, record.nodes.iter().map(String::as_str))
             && (self.states.is_empty() || self.states.contains(&state_of(record.state)))
@@ -59,7 +68,8 @@ impl<'f> RecordTest<'f> {
     fn names_job(&self, record: &JobRecord) -> bool {
         let ids = [Some(record.job), record.array_job, record.het.map(|of| of.first)];
         let wanted = ids.into_iter().flatten().filter_map(|id| self.jobs.get(&id));
-        wanted.flatten().any(|wanted| is_named(record, wanted))
+        let is_component = |of: HetComponent| self.components.contains(&(record.job, of.first));
+        record.het.is_some_and(is_component) || wanted.flatten().any(|w| is_named(record, w))
     }
 }
 
@@ -83,7 +93,7 @@ fn is_named(record: &JobRecord, wanted: &JobRef) -> bool {
     let first = record.het.map(|of| of.first);
     let in_array = record.array_job.or(first) == Some(wanted.id);
     match &wanted.tasks {
-        None => (in_array || record.job == wanted.id) && wanted.admits(record.het),
+        None => in_array || record.job == wanted.id,
         Some(tasks) => in_array && has_task(record, tasks),
     }
 }

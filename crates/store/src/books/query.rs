@@ -19,10 +19,11 @@ pub const ANSWER_BYTES_MAX: usize = 4 << 30;
 const LAST_ATTEMPT: &str = "entry = (SELECT max(last.entry) FROM jobs AS last
     WHERE last.job_id = jobs.job_id AND last.array_pending = jobs.array_pending)";
 
-/// A row for each way to name a job. `CROSS` keeps the order: from each name to its few rows.
+/// A row for each way to name a job. `CROSS` keeps the order: from each name to its few rows. A component is one job, whatever array has
+/// its number: as many components of one number may be named as there are jobs.
 const NAMED: &str = "entry IN (SELECT job.entry FROM json_each(?) AS wanted CROSS JOIN jobs AS job
     ON (job.job_id = wanted.value ->> 'id' AND wanted.value ->> 'tasks' IS NULL)
-    OR (job.array_job_id = wanted.value ->> 'id' AND (wanted.value ->> 'tasks' IS NULL
+    OR (job.array_job_id = wanted.value ->> 'array' AND (wanted.value ->> 'tasks' IS NULL
         OR job.array_pending <> ''
         OR EXISTS (SELECT 1 FROM json_each(wanted.value, '$.tasks') AS tasks
             WHERE job.array_task_id BETWEEN tasks.value ->> 0 AND tasks.value ->> 1))))";
@@ -53,6 +54,12 @@ fn is_narrow(filter: &HistoryFilter) -> bool {
     !filter.jobs.is_empty() || !filter.runs.is_empty() || lists.iter().any(|list| !list.is_empty())
 }
 
+/// A job as `NAMED` reads it: by its number, and by that of an array or of the leader of a heterogeneous job.
+fn named(wanted: &JobRef) -> serde_json::Value {
+    let array = wanted.component_of.is_none().then_some(wanted.id);
+    serde_json::json!({"id": wanted.id, "array": array, "tasks": wanted.tasks})
+}
+
 /// The conditions of a query, its order, and the values bound to them, in the same order.
 struct Conditions {
     sql: Vec<&'static str>,
@@ -81,7 +88,8 @@ impl Conditions {
     fn of(filter: &HistoryFilter) -> Self {
         let order = order_by(filter.order);
         let mut all = Self { sql: Vec::new(), values: Vec::new(), order };
-        all.any_of(NAMED, &JobRef::distinct(&filter.jobs));
+        let named: Vec<_> = JobRef::distinct(&filter.jobs).iter().map(named).collect();
+        all.any_of(NAMED, &named);
         all.any_of("user IN (SELECT value FROM json_each(?))", &filter.users);
         all.any_of("account IN (SELECT value FROM json_each(?))", &filter.accounts);
         all.any_of(

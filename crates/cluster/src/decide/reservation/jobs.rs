@@ -4,12 +4,14 @@ use super::refused;
 use crate::state::State;
 use crate::state::job::Job;
 use crate::visibility::Viewer;
+use model::bounds;
 use model::principal::Principal;
 use model::reason::{NeverFits, Refusal};
 use model::request::Request;
 use model::reservation::{Reservation, ReservationFlag as Flag, split_names};
 use model::reservation_request::ReservationRefusal as Why;
 use model::time::Timestamp;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,8 +25,10 @@ impl State {
     ) -> Result<(), Refusal> {
         let invalid = |name: &str| Refusal::InvalidReservation(name.to_owned());
         let viewer = Viewer::new(self, owner);
-        if split_names(asked).next().is_none() {
-            return Err(invalid(asked));
+        // A plan looks at each for each node.
+        match split_names(asked).count() {
+            0 => return Err(invalid(asked)),
+            named => bounds::REQUEST_KINDS.hold(named)?,
         }
         for name in split_names(asked) {
             let known = self.reservations.get(name).filter(|r| viewer.reservation(r));
@@ -42,16 +46,18 @@ impl State {
         request: &Request,
     ) -> Result<(), Refusal> {
         let asked = request.reservation.as_deref().unwrap_or_default();
+        // Each once, and looked up: a list may name as many as there are, again and again.
+        let listed: HashSet<&str> = request.node_list.iter().map(String::as_str).collect();
         let mut why = None;
         for r in split_names(asked).filter_map(|name| self.reservations.get(name)) {
-            let there = request.node_list.iter().filter(|node| r.nodes.contains(node)).count();
-            let named = there < request.node_list.len();
+            let there = r.nodes.iter().filter(|node| listed.contains(node.as_str())).count();
+            let named = there < listed.len();
             let few = r.nodes.len() < request.nodes.min as usize;
             if r.has(Flag::Flex) || !r.has_nodes() || !(named || few) {
                 return Ok(());
             }
             let (asked, most) = if named {
-                (request.node_list.len() as u64, there as u64)
+                (listed.len() as u64, there as u64)
             } else {
                 (u64::from(request.nodes.min), r.nodes.len() as u64)
             };

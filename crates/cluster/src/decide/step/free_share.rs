@@ -59,12 +59,13 @@ impl<'a> FreeShare<'a> {
         units(&self.gres, wanted)
     }
 
-    /// The step's share of this node for `tasks` tasks; `part` gives this node's part of a total for the whole step.
+    /// The step's share of this node for `tasks` tasks; `part` gives this node's part of a total for the whole step, by the place of what
+    /// is asked for among the step's GRES.
     pub fn grant(
         &self,
         demand: &StepDemand<'_>,
         tasks: u32,
-        part: impl Fn(&GresRequest) -> u64,
+        part: impl Fn(usize) -> u64,
     ) -> Result<NodeShare, StepRefusal> {
         let shape = &demand.ask.shape;
         let needed = tasks.saturating_mul(demand.cpus_per_task);
@@ -125,15 +126,15 @@ impl<'a> FreeShare<'a> {
         &self,
         wanted: &[GresRequest],
         tasks: u32,
-        part: impl Fn(&GresRequest) -> u64,
+        part: impl Fn(usize) -> u64,
     ) -> Result<Vec<GresShare>, StepRefusal> {
         let mut left = self.gres.clone();
         let mut granted: Vec<GresShare> = Vec::new();
-        for one in wanted {
+        for (at, one) in wanted.iter().enumerate() {
             let mut missing = match one.per {
                 Per::Node | Per::Socket => one.count.min,
                 Per::Task => one.count.min.saturating_mul(u64::from(tasks)),
-                Per::Job => part(one),
+                Per::Job => part(at),
             };
             for from in left.iter_mut().filter(|g| matches(g, one)) {
                 let count = missing.min(from.count);

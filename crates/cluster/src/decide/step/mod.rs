@@ -6,7 +6,7 @@ mod layout;
 mod placement;
 
 use crate::authorise::{Act, authorise};
-use crate::command::{Context, Decision, Reply, StepPlacement, StepRequest};
+use crate::command::{Context, Decision, FreedBySteps, Reply, StepPlacement, StepRequest};
 use crate::event::Event;
 use crate::requested;
 use crate::state::State;
@@ -92,6 +92,13 @@ impl State {
         let Some(job) = self.jobs.get(&id) else { return false };
         let Ok(attempt) = active(job) else { return false };
         self.place_step(job, attempt, ask) == Err(Refusal::Step(StepRefusal::Busy))
+    }
+
+    /// How much the steps of a job have freed; `None` of a job that has none.
+    pub fn freed_by_steps(&self, id: JobId) -> Option<FreedBySteps> {
+        let attempt = self.jobs.get(&id)?.attempt()?;
+        let ended = attempt.steps.iter().filter(|step| step.end.is_some()).count();
+        Some(FreedBySteps { attempt: attempt.number, ended, nodes: attempt.allocation.nodes.len() })
     }
 
     fn place_step(

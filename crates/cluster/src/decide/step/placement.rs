@@ -92,40 +92,25 @@ impl StepDemand<'_> {
     ) -> Result<Vec<NodePlacement>, Refusal> {
         let chosen = self.choose(free_shares, counts).ok_or(Refusal::Step(StepRefusal::Busy))?;
         let ranks = self.lay_out(&chosen, counts).ok_or(Refusal::Step(StepRefusal::Busy))?;
-        let parts = self.spread_gres(&chosen);
+        // Once for all nodes: an allocation may have tens of thousands.
+        let parts: Vec<Vec<u64>> = self
+            .ask
+            .shape
+            .gres
+            .iter()
+            .flatten()
+            .map(|wanted| spread_gres(wanted, &chosen))
+            .collect();
         let mut placed = Vec::with_capacity(chosen.len());
         for (index, (free, ranks)) in chosen.iter().zip(ranks).enumerate() {
             if ranks.is_empty() {
                 continue;
             }
-            let part = |wanted: &GresRequest| parts(wanted, index);
+            let part = |at: usize| parts[at].get(index).copied().unwrap_or(0);
             let share = free.grant(self, ranks.len() as u32, part).map_err(Refusal::Step)?;
             placed.push(NodePlacement { share, ranks });
         }
         Ok(placed)
-    }
-
-    /// Spreads a step's total of a resource over its nodes: one each, then as much as the first ones have.
-    fn spread_gres<'r>(
-        &self,
-        chosen: &'r [&FreeShare<'r>],
-    ) -> impl Fn(&GresRequest, usize) -> u64 + 'r {
-        move |wanted, index| {
-            let mut left = wanted.count.min;
-            let free: Vec<u64> = chosen.iter().map(|r| r.free_units(wanted)).collect();
-            let mut given = vec![0; free.len()];
-            for (got, free) in given.iter_mut().zip(&free) {
-                *got = left.min(1).min(*free);
-                left -= *got;
-            }
-            for (got, free) in given.iter_mut().zip(&free) {
-                let more = left.min(free - *got);
-                *got += more;
-                left -= more;
-            }
-            // An amount that no node has is asked of the last node, so that the refusal names it.
-            if index + 1 == given.len() { given[index] + left } else { given[index] }
-        }
     }
 
     /// Chooses the nodes to use: those that were named, then idle ones, then others; in the allocation's order.
@@ -144,9 +129,14 @@ impl StepDemand<'_> {
             return None;
         }
         order.sort_by_key(|(at, free)| (!named(free), !free.idle, *at));
+        // How many tasks the first of them hold, by how many these are.
+        let mut held: Vec<u64> = vec![0];
+        held.extend(order.iter().scan(0, |sum: &mut u64, (_, free)| {
+            *sum += u64::from(free.tasks(self));
+            Some(*sum)
+        }));
         let holds = |count: usize| {
-            let all: u64 = order[..count].iter().map(|(_, r)| u64::from(r.tasks(self))).sum();
-            self.overcommit || self.hosts().is_some() || all >= u64::from(counts.tasks)
+            self.overcommit || self.hosts().is_some() || held[count] >= u64::from(counts.tasks)
         };
         let (least, most) = (counts.nodes_min as usize, counts.nodes_max as usize);
         let count = if self.ask.shape.pack {
@@ -169,7 +159,9 @@ impl StepDemand<'_> {
 
     fn lay_out(&self, chosen: &[&FreeShare<'_>], counts: Counts) -> Option<Vec<Vec<u32>>> {
         if let Some(hosts) = self.hosts() {
-            let place = |host: &String| chosen.iter().position(|r| r.share.node == *host);
+            let places: HashMap<&str, usize> =
+                chosen.iter().enumerate().map(|(at, r)| (r.share.node.as_str(), at)).collect();
+            let place = |host: &String| places.get(host.as_str()).copied();
             let hosts: Option<Vec<usize>> =
                 hosts.iter().take(counts.tasks as usize).map(place).collect();
             let ranks = arbitrary(&hosts?, chosen.len());
@@ -192,4 +184,29 @@ impl StepDemand<'_> {
         };
         lay_out(&slots, counts.tasks, how)
     }
+}
+
+/// Spreads a step's total of a resource over its nodes: one each, then as much as the first ones have. Nothing of a resource that is
+/// asked for in another way.
+fn spread_gres(wanted: &GresRequest, chosen: &[&FreeShare<'_>]) -> Vec<u64> {
+    if wanted.per != Per::Job {
+        return Vec::new();
+    }
+    let mut left = wanted.count.min;
+    let free: Vec<u64> = chosen.iter().map(|r| r.free_units(wanted)).collect();
+    let mut given = vec![0; free.len()];
+    for (got, free) in given.iter_mut().zip(&free) {
+        *got = left.min(1).min(*free);
+        left -= *got;
+    }
+    for (got, free) in given.iter_mut().zip(&free) {
+        let more = left.min(free - *got);
+        *got += more;
+        left -= more;
+    }
+    // An amount that no node has is asked of the last node, so that the refusal names it.
+    if let Some(last) = given.last_mut() {
+        *last = last.saturating_add(left);
+    }
+    given
 }

@@ -1,7 +1,7 @@
 //! Which replica gets the next request.
 
 /// The replica with the fewest requests that are not answered yet, and among equals the next one from `turn` on. Those in `left_out`
-/// are not chosen, nor those that have `most` already.
+/// are not chosen, which are in order, nor those that have `most` already.
 pub fn least_busy(
     outstanding: &[usize],
     left_out: &[usize],
@@ -10,7 +10,7 @@ pub fn least_busy(
 ) -> Option<usize> {
     let count = outstanding.len();
     let distance = |at: usize| (at + count - turn % count) % count;
-    let is_open = |at: &usize| !left_out.contains(at) && outstanding[*at] < most;
+    let is_open = |at: &usize| left_out.binary_search(at).is_err() && outstanding[*at] < most;
     (0..count).filter(is_open).min_by_key(|at| (outstanding[*at], distance(*at)))
 }
 

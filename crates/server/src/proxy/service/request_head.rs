@@ -2,7 +2,7 @@
 
 use super::request_rate::{Client, RequestRates};
 use crate::connection_limits::ServiceLimits;
-use crate::http::peer::Peer;
+use crate::http::peer::{Peer, network};
 use crate::proxy::exchange::said;
 use crate::proxy::headers::FORWARDED_FOR;
 use crate::proxy::timed_body::{AnswerBegun, TimedBody};
@@ -167,7 +167,11 @@ pub fn check_rate(
     if limits.is_empty() {
         return Ok(());
     }
-    let address = client_address(request);
+    // Whoever has one address of a network of version 6 has all, and would be as many clients as there are places for.
+    let address = match request.extensions().get::<Peer>() {
+        Some(Peer::Port { from, .. }) => network(*from).to_string(),
+        _ => client_address(request),
+    };
     let header = |name: &str| request.headers().get(name).map(|value| value.as_bytes().to_owned());
     let client = Client { address: &address, header: &header };
     if rates.admit(limits, &format!("/{rest}"), &client, Instant::now()) {
@@ -192,7 +196,9 @@ pub fn refused(status: StatusCode, why: &str) -> Box<Response> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connection_limits::SERVICE_LIMITS;
+    use crate::connection_limits::{
+        ConnectionLimits, ListenerSlots, PortConnection, SERVICE_LIMITS,
+    };
     use model::service::RateKey;
 
     #[test]
@@ -269,6 +275,24 @@ mod tests {
         assert_eq!(status(b"a\xff"), Ok(()));
         assert_eq!(status(b"a\xff"), Err(StatusCode::TOO_MANY_REQUESTS));
         assert_eq!(status(b"a\xfe"), Ok(()), "another client");
+    }
+
+    #[test]
+    fn network_of_version_6_is_one_client() {
+        let (rates, key) = (RequestRates::default(), RateKey::IpAddress);
+        let limits = [RateLimit { prefix: "/".into(), key, rps_milli: 1, burst: 0 }];
+        let is_taken = |address: &str| {
+            let mut request = Request::get("/").body(Body::empty()).expect("a request");
+            let slots = ListenerSlots::new(1024, &ConnectionLimits::default()).port;
+            let (connection, from) = (PortConnection::new(slots), address.parse());
+            let from = from.expect("an address");
+            request.extensions_mut().insert(Peer::Port { connection, from, is_loopback: false });
+            check_rate(&rates, &limits, "web", "", &request).is_ok()
+        };
+        assert!(is_taken("2001:db8::1"));
+        assert!(!is_taken("2001:db8::ffff:1"), "the same network");
+        assert!(is_taken("2001:db8:0:1::1") && is_taken("192.0.2.1") && is_taken("192.0.2.2"));
+        assert!(!is_taken("::ffff:192.0.2.1"));
     }
 
     #[test]

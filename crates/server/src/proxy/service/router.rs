@@ -18,6 +18,8 @@ use http_body_util::{BodyExt, Limited};
 use model::change::JobChange;
 use model::principal::Principal;
 use model::replica_group::GroupRole;
+use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -109,6 +111,29 @@ struct Listed {
     is_healthy: bool,
 }
 
+/// What is read of a router's answer. It is the job's own text: values that nobody asks for would take fifty times their bytes, so none
+/// are made of them.
+#[derive(Deserialize)]
+struct WorkersAnswer<'a> {
+    #[serde(borrow)]
+    workers: Vec<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct WorkerAnswer {
+    url: String,
+    id: Option<String>,
+    is_healthy: Option<bool>,
+}
+
+/// What is read of what a worker says of itself. It is held while its router is told, which the router may put off.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct ServerInfo {
+    disaggregation_mode: Option<String>,
+    disaggregation_bootstrap_port: Option<u16>,
+}
+
 /// What a router is asked for next.
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
@@ -133,22 +158,23 @@ fn steps(wanted: &[(&str, bool)], listed: &[Listed]) -> Vec<Step> {
 
 /// The workers in an answer to `GET /workers`; `None` where it is none.
 fn listed(answer: &[u8]) -> Option<Vec<Listed>> {
-    let answer: Value = serde_json::from_slice(answer).ok()?;
-    let one = |worker: &Value| {
-        let url = worker["url"].as_str()?.trim_end_matches('/').to_owned();
-        let id = worker["id"].as_str().map_or_else(|| url.clone(), str::to_owned);
-        Some(Listed { id, url, is_healthy: worker["is_healthy"].as_bool().unwrap_or(true) })
+    let WorkersAnswer { workers } = serde_json::from_slice(answer).ok()?;
+    let one = |worker: &&RawValue| {
+        let worker: WorkerAnswer = serde_json::from_str(worker.get()).ok()?;
+        let url = worker.url.trim_end_matches('/').to_owned();
+        let id = worker.id.unwrap_or_else(|| url.clone());
+        Some(Listed { id, url, is_healthy: worker.is_healthy.unwrap_or(true) })
     };
-    Some(answer["workers"].as_array()?.iter().take(LISTED_MAX).filter_map(one).collect())
+    Some(workers.iter().take(LISTED_MAX).filter_map(one).collect())
 }
 
 /// What a router is told of a worker that says this of itself: one that computes prompts or tokens alone says so.
-fn registration(url: &str, info: &Value) -> Value {
-    match info["disaggregation_mode"].as_str() {
+fn registration(url: &str, info: &ServerInfo) -> Value {
+    match info.disaggregation_mode.as_deref() {
         Some("prefill") => json!({
             "url": url,
             "worker_type": "prefill",
-            "bootstrap_port": info["disaggregation_bootstrap_port"],
+            "bootstrap_port": info.disaggregation_bootstrap_port,
         }),
         Some("decode") => json!({ "url": url, "worker_type": "decode" }),
         _ => json!({ "url": url, "worker_type": "regular" }),
@@ -205,7 +231,7 @@ impl Telling {
     }
 
     async fn add(&self, worker: &Worker) -> Option<()> {
-        let mut info = Value::Null;
+        let mut info = ServerInfo::default();
         for path in SERVER_INFO {
             let (status, answer) = self.ask(&worker.replica, Method::GET, path, None).await?;
             if status.is_success() {
@@ -262,20 +288,31 @@ mod tests {
         assert_eq!(found, expected);
         assert_eq!(removal_path("http://n2:80"), "/workers/http%3A%2F%2Fn2%3A80");
         assert!(listed(b"not found").is_none() && listed(b"{}").is_none());
+        // What is none is left out, and the others stay.
+        let odd = br#"{"workers": [7, {"url": 8}, {"url": "http://n1:80", "more": [[1], [2]]}]}"#;
+        assert_eq!(listed(odd).map(|all| all.len()), Some(1));
         let many = json!({"workers": vec![json!({"url": "http://n1:80"}); 50_000]}).to_string();
         assert_eq!(listed(many.as_bytes()).map(|all| all.len()), Some(LISTED_MAX));
     }
 
     #[test]
     fn worker_is_registered_as_what_it_says_that_it_is() {
-        let prefill =
-            json!({"disaggregation_mode": "prefill", "disaggregation_bootstrap_port": 8998});
-        let told = registration("http://n1:80", &prefill);
+        let registered = |said: &str| {
+            registration("http://n1:80", &serde_json::from_str(said).unwrap_or_default())
+        };
+        let told = registered(
+            r#"{"disaggregation_mode": "prefill", "disaggregation_bootstrap_port": 8998}"#,
+        );
         assert_eq!(told["worker_type"], "prefill");
         assert_eq!(told["bootstrap_port"], 8998);
-        let decode = registration("http://n1:80", &json!({"disaggregation_mode": "decode"}));
-        assert_eq!(decode["worker_type"], "decode");
-        assert_eq!(registration("http://n1:80", &Value::Null)["worker_type"], "regular");
+        assert_eq!(registered(r#"{"disaggregation_mode": "decode"}"#)["worker_type"], "decode");
+        assert_eq!(registered("no JSON")["worker_type"], "regular");
+        // What is no port is not passed on, however long it is.
+        let long = format!("[{}0]", "[0],".repeat(1000));
+        let said = format!(
+            r#"{{"disaggregation_mode": "prefill", "disaggregation_bootstrap_port": {long}}}"#
+        );
+        assert!(registered(&said).to_string().len() < 100);
         assert_eq!(worker_url("10.0.0.1", 80), "http://10.0.0.1:80");
         assert_eq!(worker_url("fd00::1", 80), "http://[fd00::1]:80");
     }
