@@ -123,6 +123,13 @@ impl TestServer {
         std::thread::spawn(move || thread.run(shared, &work).expect("a writer that goes on"));
     }
 
+    /// Allows submissions to be committed by who brings them; what is for the writer's thread waits.
+    pub fn start_without_thread(&mut self) -> Receiver<Work> {
+        let (thread, work) = self.writer.take().expect("a writer that has not started");
+        thread.share(self.shared.clone());
+        work
+    }
+
     pub async fn run(&self, command: Command) -> Result<Reply, Refusal> {
         self.shared.writer.run(command, server_principal()).await
     }

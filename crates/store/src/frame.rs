@@ -15,9 +15,8 @@
 //! blobs (`blob/pack.rs`): so they reach the disk in the commit's own sync. The chain is over the events alone, which hold the
 //! hashes; the checksum is over both.
 
-use sha2::{Digest, Sha256};
-
 use crate::journal::{EVENT_OVERHEAD, Hash, Position};
+use crate::sha256::sha256;
 
 pub(crate) const SEGMENT_HEADER: usize = 128;
 pub(crate) const FRAME_HEADER: usize = 72;
@@ -237,11 +236,7 @@ pub(crate) fn encode(
 }
 
 fn next_chain(before: &Hash, header: &[u8], payload: &[u8]) -> Hash {
-    let mut hash = Sha256::new();
-    hash.update(before);
-    hash.update(header);
-    hash.update(payload);
-    hash.finalize().into()
+    sha256(&[before, header, payload])
 }
 
 fn frame_crc(frame: &[u8]) -> u32 {

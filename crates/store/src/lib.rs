@@ -22,6 +22,7 @@ pub mod postgres;
 pub mod real_disk;
 mod recovery;
 pub mod run_log;
+mod sha256;
 pub mod snapshot;
 
 pub use blob::{BlobError, BlobId, BlobIndex, Blobs, FollowedBlobs};

@@ -9,12 +9,11 @@
 use std::fmt;
 use std::sync::Arc;
 
-use sha2::{Digest, Sha256};
-
 use crate::copy::CopiedFile;
 use crate::disk::{Disk, is_full, replace_file};
 use crate::frame::{hash_at, u32_at, u64_at};
 use crate::journal::{Hash, JournalError, Position};
+use crate::sha256::sha256;
 
 const MAGIC: &[u8; 8] = b"SLUICESN";
 const VERSION: u32 = 1;
@@ -177,10 +176,7 @@ fn header(position: Position, body: &[u8]) -> [u8; HEADER] {
 }
 
 fn body_hash(header: &[u8], body: &[u8]) -> Hash {
-    let mut hash = Sha256::new();
-    hash.update(header);
-    hash.update(body);
-    hash.finalize().into()
+    sha256(&[header, body])
 }
 
 /// The version of a sound snapshot that a newer program wrote. The hash covers the version, and its place is fixed.

@@ -10,6 +10,7 @@ use crate::price::Price;
 use crate::range::Range;
 use crate::time::{TimeLimit, Timestamp};
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 
 /// The demand of one component of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -192,6 +193,17 @@ impl Request {
             wait_policy: WaitPolicy::default(),
             licenses: Vec::new(),
             ..self.clone()
+        }
+    }
+
+    /// The request without the time until which its job waits. What is planned and listed does not depend on it, and each run of dstack's
+    /// with a `retry` has one of its own.
+    pub fn undated(&self) -> Cow<'_, Self> {
+        match self.wait_policy {
+            WaitPolicy::Until(_) => {
+                Cow::Owned(Self { wait_policy: WaitPolicy::Forever, ..self.clone() })
+            }
+            WaitPolicy::Forever | WaitPolicy::Now => Cow::Borrowed(self),
         }
     }
 

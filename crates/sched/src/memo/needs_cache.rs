@@ -246,8 +246,8 @@ fn first_free(needs: &NodeNeeds, baseline: &Baseline, node: u32) -> Option<i64> 
 mod tests {
     use crate::Memo;
     use crate::free::needs::NeedsScope;
-    use crate::testing::{NOW, cluster, gpu_nodes, job};
-    use model::request::Per;
+    use crate::testing::{NOW, after_min, cluster, gpu_nodes, job};
+    use model::request::{Per, WaitPolicy};
     use std::sync::Arc;
 
     /// Wide and narrow jobs, of two users, that want whole GPUs of each of their nodes; and one that wants more.
@@ -278,5 +278,17 @@ mod tests {
         };
         let first = needs_after_plan();
         assert!(Arc::ptr_eq(&first, &needs_after_plan()));
+    }
+
+    #[test]
+    fn jobs_that_wait_until_times_of_their_own_are_of_one_shape() {
+        let until = |id: u32| {
+            let end = WaitPolicy::Until(after_min(i64::from(id)));
+            job(id).nodes(1).asking(|request| request.wait_policy = end)
+        };
+        let view = cluster(gpu_nodes(1)).with_jobs([until(1), until(2), job(3).nodes(2)]);
+        let mut memo = Memo::default();
+        assert_eq!(crate::plan(&view, NOW, &mut memo), view.plan());
+        assert_eq!(memo.queue.shapes.len(), 2);
     }
 }

@@ -338,7 +338,8 @@ impl OrderedQueue {
         let waived =
             is_waived(waiting.spec.request(), waiting.submit, self.now, self.switch_wait_s);
         let limit_s = waiting.spec.launch.limit_s;
-        let asked = (waiting.spec.request(), limit_s, partition, uid, &project, &access, waived);
+        let request = waiting.spec.request().undated();
+        let asked = (&*request, limit_s, partition, uid, &project, &access, waived);
         let same_hash = self.by_hash.entry(self.hasher.hash_one(asked)).or_default();
         let is_same = |at: &&ShapeIndex| {
             let known = &self.shapes[at.at()];
@@ -346,7 +347,7 @@ impl OrderedQueue {
                 == (partition, uid, &access, waived)
                 && known.project == project
                 && known.spec.launch.limit_s == limit_s
-                && known.request() == waiting.spec.request()
+                && known.request().undated() == request
         };
         if let Some(known) = same_hash.iter().find(is_same) {
             return *known;

@@ -556,6 +556,7 @@ async fn submit_unlogged(
     by: Principal,
     mut submission: Box<Submission>,
 ) -> Result<Answer, Refusal> {
+    let coming = shared.writer.announce_submission();
     if submission.workspace.is_some() {
         // Its archives are read.
         block_in_place(|| check_texts(&submission))?;
@@ -571,6 +572,7 @@ async fn submit_unlogged(
     registry_auth::seal(shared, &mut submission)?;
     git_credentials::seal(shared, &mut submission)?;
     let name = submission.spec.name.to_string();
+    drop(coming);
     match shared.writer.submit(submission, by.clone()).await? {
         Reply::Submitted { job, run } => {
             let state = shared.read();

@@ -1,7 +1,7 @@
 //! HTTP for clients: on the local socket, where the kernel says who asks, on the port, where a token does, and from the
 //! sockets of nodes, which vouch for who asks.
 //!
-//! - Connections: `serve` (the socket), `clients_port`, `port_tls` (its certificate), `peer`, `drain`, `stall_timeout`, `body_limits`.
+//! - Connections: `serve` (the socket), `clients_port`, `port_tls` (its certificate), `peer`, `drain`, `stall_timeout`, `own_wakes`, `body_limits`.
 //! - Who asks: `authenticate`, `vouch`, `from_gateway`, `sign_in_limit` (how often that may fail). `browser` is what browsers send by themselves.
 //! - Calls of commands: `route`, `call` (reads one), `call_bounds`, `named_fields`, `calls` (answers it), `counted_call`, `answer`, `await_job`, `limit_log`.
 //!   Calls about one subject: `delete_run`, `fleets`, `gateways`, `machines`, `nodes`, `secrets`, `ssh_keys`, `tokens`, `volumes`, `web_links`.
@@ -38,6 +38,7 @@ mod machines;
 pub mod metrics;
 pub mod named_fields;
 mod nodes;
+mod own_wakes;
 pub mod peer;
 pub mod port_tls;
 #[cfg(test)]

@@ -4,6 +4,7 @@ use crate::auth::accounts::Accounts;
 use crate::auth::principal;
 use crate::connection_limits::{ConnectionLimits, ConnectionSlots, PortConnection, UserSlot};
 use crate::http::drain::Drain;
+use crate::http::own_wakes::polled_again;
 use crate::http::peer::{HeldSlot, Peer};
 use crate::http::stall_timeout::{StallTimeout, TimedStream};
 use crate::http::vouch::NodeAsked;
@@ -272,7 +273,7 @@ pub fn serve<S>(
         let mut router = router.clone();
         async move { tower_service::Service::call(&mut router, request).await }
     });
-    tokio::spawn(async move {
+    tokio::spawn(polled_again(async move {
         let _slot = slot;
         let mut builder = auto::Builder::new(TokioExecutor::new());
         // A silent client does not keep its slot. The first byte, which tells the version of HTTP,
@@ -301,7 +302,7 @@ pub fn serve<S>(
         if let Err(error) = served {
             tracing::debug!("a connection ended early: {error}");
         }
-    });
+    }));
 }
 
 #[cfg(test)]

@@ -15,8 +15,10 @@ use std::time::{Duration, Instant};
 /// A plan is made at least this often while anything waits: for begin times and throttles.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// How much longer than a plan in vain took the pause after it is while only new jobs come, and the most of that.
+/// How much longer than a plan in vain took the pause after it is while only new jobs come, and the least and the most of that. With a
+/// short queue each submit would otherwise wake the planner beside the next submit.
 const VAIN_PAUSE_FACTOR: u32 = 2;
+const VAIN_PAUSE_MIN: Duration = Duration::from_millis(2);
 const VAIN_PAUSE_MAX: Duration = Duration::from_millis(100);
 
 /// A plan that takes longer is logged.
@@ -33,7 +35,8 @@ pub fn run(shared: &Shared) -> ! {
         // that planning in vain may take, and a quarter where only new jobs come, whose submits need it themselves.
         if !started {
             let took = begun.elapsed().min(PERIOD);
-            shared.planner.pause(took, (took * VAIN_PAUSE_FACTOR).min(VAIN_PAUSE_MAX));
+            let more = (took * VAIN_PAUSE_FACTOR).clamp(VAIN_PAUSE_MIN, VAIN_PAUSE_MAX);
+            shared.planner.pause(took, more);
         }
     }
 }

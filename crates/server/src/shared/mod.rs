@@ -7,6 +7,7 @@
 //! - Who signs in: `failed_sign_ins`, `token_uses`, `sign_ons`, `web_sessions`, `shell_tickets`, `proxy_sessions`, `ssh_keys`, `ssh_connections`.
 //! - Runs and services: `run_texts`, `uploads`, `probe_streaks`, `service_counts`, `gateways`.
 //! - Figures: `counters`, `totals`, `run_totals`, `load_history`, `scrapes`.
+//! - Threads: `runtime_thread` says whether this one has others beside it.
 //! - Bounds: `long_calls` on calls that take long, `books_room` on what jobs leave in the books.
 //!
 //! Nothing in this folder knows the threads or handlers that use it. It imports only `auth`, `clock`, `configure`,
@@ -37,6 +38,7 @@ pub mod proxy_sessions;
 pub mod relayed_series;
 pub mod run_texts;
 pub mod run_totals;
+pub mod runtime_thread;
 pub mod scrapes;
 pub mod server_list;
 pub mod service_counts;

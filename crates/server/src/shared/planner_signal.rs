@@ -5,8 +5,15 @@ use std::time::Duration;
 
 #[derive(Default)]
 pub struct PlannerSignal {
-    requested: Mutex<PlanRequest>,
+    requests: Mutex<PlanRequests>,
     changed: Condvar,
+}
+
+#[derive(Default)]
+struct PlanRequests {
+    requested: PlanRequest,
+    /// What the planner's thread waits for: it is not woken for less.
+    awaited: Option<PlanRequest>,
 }
 
 /// Why a plan is wanted.
@@ -32,15 +39,18 @@ impl PlannerSignal {
     }
 
     fn request(&self, why: PlanRequest) {
-        let mut requested = self.held();
-        *requested = why.max(*requested);
-        drop(requested);
-        self.changed.notify_one();
+        let mut requests = self.held();
+        requests.requested = why.max(requests.requested);
+        let wakes = requests.awaited.is_some_and(|awaited| requests.requested >= awaited);
+        drop(requests);
+        if wakes {
+            self.changed.notify_one();
+        }
     }
 
     /// Returns when the planner was woken, or after `period` at the latest.
     pub fn wait(&self, period: Duration) {
-        *self.held_until(PlanRequest::NewJobs, period) = PlanRequest::None;
+        self.held_until(PlanRequest::NewJobs, period).requested = PlanRequest::None;
     }
 
     /// Pauses for `least`, and for up to `more` after it while only new jobs have come. What was requested stays so.
@@ -50,14 +60,18 @@ impl PlannerSignal {
     }
 
     /// What is requested, once it is as much as `wanted` or this time has passed.
-    fn held_until(&self, wanted: PlanRequest, most: Duration) -> MutexGuard<'_, PlanRequest> {
-        let waits = |requested: &mut PlanRequest| *requested < wanted;
-        let waited = self.changed.wait_timeout_while(self.held(), most, waits);
-        waited.expect("nobody panics with the signal held").0
+    fn held_until(&self, wanted: PlanRequest, most: Duration) -> MutexGuard<'_, PlanRequests> {
+        let mut requests = self.held();
+        requests.awaited = Some(wanted);
+        let waits = |requests: &mut PlanRequests| requests.requested < wanted;
+        let waited = self.changed.wait_timeout_while(requests, most, waits);
+        let mut requests = waited.expect("nobody panics with the signal held").0;
+        requests.awaited = None;
+        requests
     }
 
-    fn held(&self) -> MutexGuard<'_, PlanRequest> {
-        self.requested.lock().expect("nobody panics with the signal held")
+    fn held(&self) -> MutexGuard<'_, PlanRequests> {
+        self.requests.lock().expect("nobody panics with the signal held")
     }
 }
 
@@ -74,10 +88,27 @@ mod tests {
         signal.wake_for_new_jobs();
         signal.pause(Duration::ZERO, HOUR);
         signal.wait(HOUR);
-        assert_eq!(*signal.held(), PlanRequest::None, "both were one");
+        assert_eq!(signal.held().requested, PlanRequest::None, "both were one");
         signal.wake_for_new_jobs();
         signal.pause(Duration::ZERO, Duration::from_millis(1));
-        assert_eq!(*signal.held(), PlanRequest::NewJobs, "it is not lost");
+        assert_eq!(signal.held().requested, PlanRequest::NewJobs, "it is not lost");
         signal.wait(HOUR);
+    }
+
+    #[test]
+    fn sleeping_planner_is_woken_by_what_it_waits_for() {
+        let signal = PlannerSignal::default();
+        std::thread::scope(|threads| {
+            let waits = threads.spawn(|| signal.pause(Duration::ZERO, HOUR));
+            while signal.held().awaited.is_none() {
+                std::thread::yield_now();
+            }
+            signal.wake_for_new_jobs();
+            assert!(signal.held().awaited.is_some(), "not by new jobs");
+            signal.wake();
+            waits.join().expect("no panic");
+        });
+        signal.wait(HOUR);
+        assert_eq!(signal.held().requested, PlanRequest::None);
     }
 }

@@ -2,13 +2,16 @@
 
 use crate::auth::principal::server_principal;
 use crate::error::ServerError;
+use crate::shared::runtime_thread::is_multi_threaded;
 use cluster::command::StepPlacement;
 use cluster::{Command, Reply};
 use model::id::JobId;
 use model::principal::Principal;
 use model::reason::Refusal;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, OnceLock};
 use store::{BlobId, BooksCopy, CopiedFile, JournalCopy};
 use tokio::sync::oneshot;
 use tokio::task::block_in_place;
@@ -133,16 +136,51 @@ impl NamedSubmission {
     }
 }
 
+/// The writer, for a thread that has a submission and may commit it itself.
+pub trait InlineCommit: Send + Sync {
+    /// Commits and answers; gives back what is for the writer's own thread, as when that is at work.
+    fn commit_inline(&self, work: Work) -> Option<Work>;
+}
+
 #[derive(Clone)]
 pub struct WriterQueue {
     sender: SyncSender<Work>,
+    /// Set where a commit is one write to a disk of this machine.
+    inline: Arc<OnceLock<Box<dyn InlineCommit>>>,
+    /// Submissions that are being checked and named, and are not in the queue yet.
+    coming: Arc<AtomicUsize>,
+}
+
+/// A submission that is on its way into the queue, until this is dropped.
+pub struct ComingSubmission(Arc<AtomicUsize>);
+
+impl Drop for ComingSubmission {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl WriterQueue {
     /// The queue, and the end from which the writer's thread takes its work.
     pub fn new() -> (Self, Receiver<Work>) {
         let (sender, receiver) = sync_channel(QUEUE);
-        (Self { sender }, receiver)
+        (Self { sender, inline: Arc::default(), coming: Arc::default() }, receiver)
+    }
+
+    /// Lets callers commit a submission themselves.
+    pub fn allow_inline(&self, writer: impl InlineCommit + 'static) {
+        // The writer starts once.
+        let _ = self.inline.set(Box::new(writer));
+    }
+
+    /// Tells the writer that a submission is about to come: it may wait for it with a commit.
+    pub fn announce_submission(&self) -> ComingSubmission {
+        self.coming.fetch_add(1, Ordering::Relaxed);
+        ComingSubmission(self.coming.clone())
+    }
+
+    pub fn is_submission_coming(&self) -> bool {
+        self.coming.load(Ordering::Relaxed) > 0
     }
 
     /// Runs a command; answered when it is on disk.
@@ -155,10 +193,28 @@ impl WriterQueue {
         let bytes = script + submission.environment.as_ref().map_or(0, String::len);
         let has_more = submission.workspace.is_some() || !submission.group_texts.is_empty();
         let is_long = bytes > LONG_TEXT_BYTES || has_more;
+        let coming = self.announce_submission();
         let name = || NamedSubmission::new(*submission);
         let named = if is_long { block_in_place(name) } else { name() };
         let named = named?;
-        self.ask(WriterRequest::Submit(Box::new(named)), by).await
+        drop(coming);
+        let request = WriterRequest::Submit(Box::new(named));
+        // Others that come at the same time go into one commit, which the writer's thread makes.
+        if self.inline.get().is_none() || self.is_submission_coming() || !is_multi_threaded() {
+            return self.ask(request, by).await;
+        }
+        let (reply, answer) = oneshot::channel();
+        let work = Work { request, by, reply: Some(reply) };
+        let queue = self.clone();
+        // A task of its own: the caller hears of a refusal while the writer still reads the state back.
+        tokio::spawn(async move {
+            if let Some(writer) = queue.inline.get()
+                && let Some(work) = writer.commit_inline(work)
+            {
+                queue.put(work).await;
+            }
+        });
+        answer.await.unwrap_or_else(|_| Err(stopping()))
     }
 
     /// Creates a step. The writer stores its launch before the order that needs it is made.
@@ -194,7 +250,6 @@ impl WriterQueue {
     }
 
     async fn ask(&self, request: WriterRequest, by: Principal) -> Answer {
-        let stopping = || Refusal::Other("the server is stopping".into());
         let answer = self.send(request, by).await.ok_or_else(stopping)?;
         answer.await.unwrap_or_else(|_| Err(stopping()))
     }
@@ -214,16 +269,20 @@ impl WriterQueue {
         by: Principal,
     ) -> Option<oneshot::Receiver<Answer>> {
         let (reply, answer) = oneshot::channel();
-        let mut work = Work { request, by, reply: Some(reply) };
+        self.put(Work { request, by, reply: Some(reply) }).await.then_some(answer)
+    }
+
+    /// Whether the command is in the queue; it is not where the server stops.
+    async fn put(&self, mut work: Work) -> bool {
         // The queue's bound makes the caller wait, not the runtime's thread.
         loop {
             match self.sender.try_send(work) {
-                Ok(()) => return Some(answer),
+                Ok(()) => return true,
                 Err(TrySendError::Full(back)) => {
                     work = back;
                     tokio::time::sleep(FULL_PAUSE).await;
                 }
-                Err(TrySendError::Disconnected(_)) => return None,
+                Err(TrySendError::Disconnected(_)) => return false,
             }
         }
     }
@@ -258,4 +317,8 @@ impl WriterQueue {
             let _ = answer.blocking_recv();
         }
     }
+}
+
+fn stopping() -> Refusal {
+    Refusal::Other("the server is stopping".into())
 }

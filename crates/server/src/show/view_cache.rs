@@ -6,10 +6,11 @@ use cluster::{State, requested};
 use foldhash::fast::RandomState;
 use model::partition::DefaultMemory;
 use model::request::{Memory, Request};
-use model::run::{JobSpec, Launch, LaunchKind, Retry};
+use model::run::{Component, JobSpec, Launch, LaunchKind, Retry};
 use model::time::TimeLimit;
 use model::tres::{Tres, TresKind};
-use std::collections::HashMap;
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// The columns of a job that follow from its request alone while it waits.
@@ -24,6 +25,10 @@ pub struct RequestSummary {
 /// Keyed by address: jobs with equal requests and owners share them.
 #[derive(Default)]
 pub struct ViewCache {
+    /// What stands for each request that says until when its job waits.
+    undated: HashMap<*const Request, Arc<Request>, RandomState>,
+    /// The same by their contents.
+    undated_requests: HashSet<Arc<Request>, RandomState>,
     summaries: HashMap<*const Request, RequestSummary, RandomState>,
     listed: HashMap<ListedKey, Arc<JobSpec>, RandomState>,
 }
@@ -42,8 +47,24 @@ struct ListedKey {
 
 impl ViewCache {
     pub fn request_summary(&mut self, state: &State, job: &Job) -> RequestSummary {
-        let request = Arc::as_ptr(&job.spec.components[0].request);
+        let request = Arc::as_ptr(&self.undated(&job.spec));
         self.summaries.entry(request).or_insert_with(|| summarise(state, job)).clone()
+    }
+
+    /// As [`Request::undated`]: a thousand runs that wait until times of their own would have a thousand requests.
+    fn undated(&mut self, spec: &JobSpec) -> Arc<Request> {
+        let request = &spec.components[0].request;
+        if let Some(known) = self.undated.get(&Arc::as_ptr(request)) {
+            return known.clone();
+        }
+        let Cow::Owned(own) = request.undated() else { return request.clone() };
+        let own = Arc::new(own);
+        let shared = self.undated_requests.get(&own).cloned().unwrap_or_else(|| {
+            self.undated_requests.insert(own.clone());
+            own
+        });
+        self.undated.insert(Arc::as_ptr(request), shared.clone());
+        shared
     }
 
     /// The specification as far as a listing shows it.
@@ -55,12 +76,13 @@ impl ViewCache {
             && spec.schedule.is_none()
             && spec.utilization.is_none()
             && spec.inactivity_s.is_none();
+        let request = self.undated(spec);
         if !plain {
-            return Arc::new(without_launch(spec));
+            return Arc::new(without_launch(spec, &request));
         }
         let key = ListedKey {
             owner: Arc::as_ptr(&spec.owner).addr(),
-            request: Arc::as_ptr(&spec.components[0].request),
+            request: Arc::as_ptr(&request),
             kind: spec.launch.kind,
             requeue: spec.requeue,
             nice: spec.nice,
@@ -68,7 +90,7 @@ impl ViewCache {
             retry: spec.retry.clone(),
             dstack_priority: spec.dstack_priority,
         };
-        self.listed.entry(key).or_insert_with(|| Arc::new(without_launch(spec))).clone()
+        self.listed.entry(key).or_insert_with(|| Arc::new(without_launch(spec, &request))).clone()
     }
 }
 
@@ -91,13 +113,13 @@ pub fn default_memory(state: &State, job: &Job) -> Option<DefaultMemory> {
     not_given.then(|| requested::default_memory(state, job)).flatten()
 }
 
-fn without_launch(spec: &JobSpec) -> JobSpec {
+fn without_launch(spec: &JobSpec, request: &Arc<Request>) -> JobSpec {
     JobSpec {
         name: Arc::from(""),
         owner: spec.owner.clone(),
         account: spec.account.clone(),
         qos: spec.qos.clone(),
-        components: spec.components.clone(),
+        components: Arc::new([Component { request: request.clone() }]),
         launch: Arc::new(Launch::empty(spec.launch.kind)),
         dependency: None,
         kill_on_invalid_dependency: spec.kill_on_invalid_dependency,
@@ -123,6 +145,8 @@ fn without_launch(spec: &JobSpec) -> JobSpec {
 mod tests {
     use super::*;
     use crate::testing::TestServer;
+    use model::request::WaitPolicy;
+    use std::time::Duration;
 
     #[tokio::test]
     async fn jobs_with_equal_requests_share_one_summary_and_one_listed_spec() {
@@ -147,5 +171,25 @@ mod tests {
         assert!(retried.retry.is_some() && one.1.retry.is_none());
         assert!(daily.schedule.is_some() && one.1.schedule.is_none());
         assert!(one.1.launch.script.is_none(), "a listing carries no launch");
+    }
+
+    #[tokio::test]
+    async fn jobs_that_wait_until_times_of_their_own_share_what_is_listed_of_them() {
+        let server = TestServer::start().await;
+        let job = server.submit("name: dated\nretry: {duration: 1h}").await.expect("a job");
+        let state = server.shared.read();
+        let first = state.jobs[&job].clone();
+        let mut later = (*first).clone();
+        let spec = Arc::make_mut(&mut later.spec);
+        let request = &mut Arc::make_mut(&mut spec.components)[0].request;
+        let WaitPolicy::Until(end) = request.wait_policy else { panic!("{request:?}") };
+        Arc::make_mut(request).wait_policy = WaitPolicy::Until(end + Duration::from_secs(1));
+        let mut cache = ViewCache::default();
+        let mut of = |job: &Job| (cache.request_summary(&state, job), cache.listed(&job.spec));
+        let (one, other, again) = (of(&first), of(&later), of(&later));
+        assert!(Arc::ptr_eq(&one.0.tres, &other.0.tres) && Arc::ptr_eq(&one.1, &other.1));
+        assert!(Arc::ptr_eq(&other.1, &again.1));
+        assert_eq!(one.1.request().wait_policy, WaitPolicy::Forever, "it is not shown");
+        assert_eq!(one.1.request().nodes, first.spec.request().nodes);
     }
 }

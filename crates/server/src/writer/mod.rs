@@ -1,6 +1,7 @@
 //! The single writer: `thread` decides, journals, applies and answers; `recover` reads the state back from disk, and
 //! `lost_history` settles what it found to be lost.
-//! `commit` holds what a batch is to write, as commits that each fit into the journal.
+//! `commit` holds what a batch is to write, as commits that each fit into the journal; `gathered` what comes together with its first command;
+//! `inline_commit` is its thread, and lets a submission that comes alone be committed on the thread that has it.
 //!
 //! `copy` is what a backup copies: the files as they are between two commits.
 //!
@@ -12,6 +13,8 @@ pub mod books;
 pub mod collect;
 mod commit;
 mod copy;
+mod gathered;
+mod inline_commit;
 pub mod lost_history;
 mod new_work;
 pub mod recover;

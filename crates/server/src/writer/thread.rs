@@ -11,9 +11,11 @@ use crate::repeated_failure::RepeatedFailure;
 use crate::shared::Shared;
 use crate::shared::books_room::NewWork;
 use crate::shared::run_totals::RunChange;
+use crate::shared::runtime_thread::aside;
 use crate::shared::writer_queue::{Answer, NamedSubmission, StateCopy, Text, Work, WriterRequest};
 use crate::step::ask::step_ask;
 use crate::writer::commit::{EncodedEvent, PendingBatch, PendingCommit};
+use crate::writer::gathered::{BATCH, GatheredWork};
 use crate::writer::new_work;
 use crate::writer::recover::{Recovered, ReplayedEntry, StateDisks};
 use crate::writer::resubmit::{self, Repeats};
@@ -35,9 +37,6 @@ use tokio::sync::oneshot;
 use wire::client::Submission;
 use wire::step::StepLaunch;
 
-/// Commands that go into one commit.
-const BATCH: usize = 1024;
-
 /// Bytes of events that go into one commit, well below a segment of the journal.
 const BATCH_BYTES: usize = 4 << 20;
 
@@ -55,16 +54,20 @@ const RESERVED_FOR_ENDS: u64 = 6 << 20;
 
 /// The thread's own side: the journal, the snapshots and the lease of ids.
 pub struct WriterThread {
-    shared: OnceLock<Arc<Shared>>,
+    pub(super) shared: OnceLock<Arc<Shared>>,
     pub(super) disks: StateDisks,
     pub(super) journal: Box<dyn Journal>,
     pub(super) snapshots: SnapshotWriter,
     term: u64,
     pub(super) leased: u64,
+    /// What was taken from the queue ahead of its batch.
+    pub(super) gathered: GatheredWork,
+    /// How long the last commit took.
+    pub(super) last_commit: Duration,
     /// Copies that were asked for during a batch.
     copies: Vec<(PathBuf, CopyReply)>,
     /// Told when the last batch is on disk.
-    stopped: Option<oneshot::Sender<()>>,
+    pub(super) stopped: Option<oneshot::Sender<()>>,
     pub(super) failed_commits: RepeatedFailure,
     /// Submissions that came again: what comes of the first of them is the same job.
     repeats: Repeats,
@@ -89,6 +92,8 @@ impl WriterThread {
             snapshots: SnapshotWriter::new(snapshots, snapshot_seq, carries_texts),
             term,
             leased,
+            gathered: GatheredWork::default(),
+            last_commit: Duration::ZERO,
             copies: Vec::new(),
             stopped: None,
             failed_commits: RepeatedFailure::new("commits"),
@@ -102,31 +107,16 @@ impl WriterThread {
         self.term
     }
 
-    /// Works until every sender is gone.
-    pub fn run(mut self, shared: Arc<Shared>, work: &Receiver<Work>) -> Result<(), ServerError> {
-        let _ = self.shared.set(shared);
-        while let Ok(first) = work.recv() {
-            self.batch(first, work)?;
-            if let Some(stopped) = self.stopped.take() {
-                let _ = stopped.send(());
-                // Told from here: the lead is given up also where whoever asked for it is gone. A writer that stopped under a
-                // lease that is renewed would hold the whole cluster.
-                self.shared().volatile.handover.notify_one();
-                // Commands that come now keep their callers waiting until the process ends: those ask the next leader.
-                loop {
-                    std::thread::park();
-                }
-            }
-            self.after_batch();
-        }
-        Ok(())
+    pub(super) fn shared(&self) -> Arc<Shared> {
+        self.shared.get().expect("share() sets it first").clone()
     }
 
-    fn shared(&self) -> Arc<Shared> {
-        self.shared.get().expect("run() sets it first").clone()
-    }
-
-    fn batch(&mut self, first: Work, work: &Receiver<Work>) -> Result<(), ServerError> {
+    /// One batch: the first command, and those that wait in the queue.
+    pub(super) fn batch(
+        &mut self,
+        first: Work,
+        work: Option<&Receiver<Work>>,
+    ) -> Result<(), ServerError> {
         let shared = self.shared();
         let mut pending = PendingBatch::new(self.journal.commit_bytes_max());
         // Held until the commit is on disk: nobody is shown what could still be lost.
@@ -137,7 +127,7 @@ impl WriterThread {
             self.add_work(&mut state, one, &mut pending, &shared);
             taken += 1;
             if taken < BATCH && pending.size() < BATCH_BYTES {
-                next = work.try_recv().ok();
+                next = self.gathered.next(work);
             }
         }
         let mut committed = Vec::new();
@@ -149,7 +139,7 @@ impl WriterThread {
                 Err(error) => {
                     // Later commits build on the one that failed.
                     let lost = std::iter::once(commit).chain(commits.by_ref()).collect();
-                    rolled_back = self.roll_back(lost, error, &mut state, &shared);
+                    rolled_back = aside(|| self.roll_back(lost, error, &mut state, &shared));
                 }
             }
         }
@@ -418,6 +408,7 @@ impl WriterThread {
         }
         pending.seq = appended?;
         let took = begun.elapsed();
+        self.last_commit = took;
         if took >= SLOW_COMMIT {
             let (took_ms, events) = (took.as_millis() as u64, pending.events.len());
             tracing::warn!(took_ms, events, "slow commit: the journal's disk is late");
@@ -470,7 +461,7 @@ impl WriterThread {
     }
 
     /// Work ahead of need. What fails here is tried again after the next batch: nothing acknowledged depends on it.
-    fn after_batch(&mut self) {
+    pub(super) fn after_batch(&mut self) {
         for (books, to) in std::mem::take(&mut self.copies) {
             // The backup that asked for the copy may have been broken off.
             let _ = to.send(self.copy(&books, &self.shared()));

@@ -5,9 +5,9 @@ use std::str::FromStr;
 
 use model::id::BlobRef;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 use super::BlobError;
+use crate::sha256::sha256;
 
 /// The SHA-256 of a content, and its name.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -16,7 +16,7 @@ pub struct BlobId(pub [u8; 32]);
 
 impl BlobId {
     pub fn of(content: &[u8]) -> Self {
-        Self(Sha256::digest(content).into())
+        Self(sha256(&[content]))
     }
 }
 

@@ -1,0 +1,117 @@
+//! The writer's own thread, and submissions that are committed without it: for one that comes alone, to wake that thread and to be
+//! woken by it takes as long as the commit.
+//!
+//! The thread that brings a submission commits it only where nothing else is to be done and the disk is fast: a thread of the runtime has
+//! others to serve. What a commit leaves to be done after it, such as snapshots, is done with the next tick.
+
+use crate::error::ServerError;
+use crate::shared::Shared;
+use crate::shared::writer_queue::{InlineCommit, Work};
+use crate::vital_task::CANNOT_GO_ON;
+use crate::writer::gathered::GATHER_TIMEOUT;
+use crate::writer::thread::WriterThread;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+/// A disk is fast whose last commit took no longer.
+const FAST_COMMIT: Duration = Duration::from_millis(1);
+
+/// The writer, for its own thread and for those that bring it a submission.
+#[derive(Clone)]
+pub struct SharedWriter(Arc<Mutex<WriterThread>>);
+
+impl WriterThread {
+    /// Works until every sender is gone.
+    pub fn run(self, shared: Arc<Shared>, work: &Receiver<Work>) -> Result<(), ServerError> {
+        let queue = shared.writer.clone();
+        let writer = self.share(shared);
+        loop {
+            let ahead = writer.lock().gathered.take_ahead();
+            let Some(first) = ahead.or_else(|| work.recv().ok()) else { return Ok(()) };
+            let mut thread = writer.lock();
+            thread.gathered.gather(&first, work, &queue, GATHER_TIMEOUT);
+            thread.batch(first, Some(work))?;
+            if let Some(stopped) = thread.stopped.take() {
+                let _ = stopped.send(());
+                // Told from here: the lead is given up also where whoever asked for it is gone. A writer that stopped under a
+                // lease that is renewed would hold the whole cluster.
+                thread.shared().volatile.handover.notify_one();
+                // Commands that come now keep their callers waiting until the process ends: those ask the next leader. Nobody
+                // else has the writer meanwhile.
+                loop {
+                    std::thread::park();
+                }
+            }
+            thread.after_batch();
+        }
+    }
+
+    /// Allows others to commit submissions, where a commit is a write to a disk of this machine.
+    pub fn share(self, shared: Arc<Shared>) -> SharedWriter {
+        let (queue, is_on_disk) = (shared.writer.clone(), self.journal.texts_bytes_max() > 0);
+        let _ = self.shared.set(shared);
+        let writer = SharedWriter(Arc::new(Mutex::new(self)));
+        if is_on_disk {
+            queue.allow_inline(writer.clone());
+        }
+        writer
+    }
+}
+
+impl SharedWriter {
+    fn lock(&self) -> MutexGuard<'_, WriterThread> {
+        self.0.lock().expect("a panic of the writer ends the server")
+    }
+}
+
+impl InlineCommit for SharedWriter {
+    fn commit_inline(&self, work: Work) -> Option<Work> {
+        let Ok(mut thread) = self.0.try_lock() else { return Some(work) };
+        if thread.last_commit > FAST_COMMIT || !thread.gathered.begin_alone() {
+            return Some(work);
+        }
+        let failed = match catch_unwind(AssertUnwindSafe(|| thread.batch(work, None))) {
+            Ok(Ok(())) => return None,
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "it panicked".to_owned(),
+        };
+        tracing::error!("the writer cannot go on: {failed}");
+        std::process::exit(CANNOT_GO_ON);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TestServer;
+    use model::reason::Refusal;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn submission_that_comes_alone_needs_no_thread_of_the_writer() {
+        let mut server = TestServer::without_writer();
+        let queue = server.start_without_thread();
+        // It is answered: nothing is configured yet.
+        assert!(server.submit("name: alone").await.is_err());
+        // Another is under way: both are for the thread.
+        let _coming = server.shared.writer.announce_submission();
+        let submitted = tokio::time::timeout(Duration::ZERO, server.submit("name: second"));
+        assert!(submitted.await.is_err() && queue.try_recv().is_ok());
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn commit_of_a_caller_is_kept_or_undone_as_that_of_the_thread() {
+        let server = TestServer::start().await;
+        let kept = server.submit("name: kept").await.expect("a job");
+        server.journal.fail_sync_at(1);
+        let refused = server.submit("name: lost").await;
+        assert!(matches!(refused, Err(Refusal::DiskFull(_))), "{refused:?}");
+        let later = server.submit("name: later").await.expect("the writer goes on");
+        assert!(later > kept);
+        server.journal.restart(7);
+        let on_disk = server.state_on_disk();
+        assert!(on_disk.contains("\"kept\"") && on_disk.contains("\"later\""), "{on_disk}");
+        assert_eq!(server.state_in_memory(), on_disk);
+    }
+}
