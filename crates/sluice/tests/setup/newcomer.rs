@@ -61,11 +61,23 @@ fn up_job_that_asks_for_more_than_its_partition_gives_is_noted_and_explained_wit
             said.contains(what).then_some(())
         });
     };
+    // As in Slurm, no limit at all is asked for by 0.
+    let said = cluster.sluice(&["sbatch", "-t", "0", "--wrap", "true"]);
+    let note = "sbatch: note: partition gpu gives a job at most 7-00:00:00, UNLIMITED asked";
+    assert!(said.code == 0 && said.stderr.starts_with(note), "{said:?}");
     explain(
         1,
         "It asks for 3 nodes, another number than its partition gives a job: gpu gives at most 2 nodes.",
     );
-    let long = cluster.submit(&["-p", "debug", "-t", "60", "--wrap", "true"]);
+    let said =
+        cluster.sluice(&["sbatch", "--parsable", "-p", "debug", "-t", "60", "--wrap", "true"]);
+    let note = "sbatch: note: partition debug gives a job at most 00:30:00, 01:00:00 asked: \
+                the job waits until that changes\n";
+    assert_eq!((said.code, said.stderr.as_str()), (0, note));
+    let long: u32 = said.stdout.trim().parse().expect("a job id");
+    // One of its partitions gives it.
+    let said = cluster.sluice(&["sbatch", "-H", "-p", "debug,gpu", "-t", "60", "--wrap", "true"]);
+    assert_eq!((said.code, said.stderr.as_str()), (0, ""));
     explain(
         long,
         "Its time limit (01:00:00) is beyond its partition's: debug gives at most 00:30:00.",

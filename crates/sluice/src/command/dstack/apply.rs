@@ -15,6 +15,7 @@ use super::{
     task_file, unexpected, volume, workspace,
 };
 use crate::client::Client;
+use crate::command::program_name::program_name;
 use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
 use ::dstack::configuration::load::Override;
 use ::dstack::configuration::resources::Resources;
@@ -33,6 +34,7 @@ use ::dstack::run_summary::{self, Nodes, RunSummary};
 use ::dstack::status::RunStatus;
 use ::dstack::table::{self, Plan, PsRow, RunKind};
 use ::server::stored_form;
+use ::slurm::words::note;
 use active_run::{active_run, first_of, group_specs, specs_of};
 use clap::{Args, Parser};
 use dependencies::resolve_dependencies;
@@ -487,7 +489,12 @@ fn submit(
     resources: &Resources,
 ) -> Result<Result<JobId, String>, VerbError> {
     match client.call(Call::Submit(Box::new(submission)))? {
-        Answer::Submitted { job, .. } => Ok(Ok(job)),
+        Answer::Submitted { job, beyond_partition, beyond_time, .. } => {
+            let lines = beyond_partition.iter().map(note::beyond_partition);
+            let lines = lines.chain(beyond_time.iter().map(note::beyond_time));
+            lines.for_each(|line| eprintln!("{}: note: {line}", program_name()));
+            Ok(Ok(job))
+        }
         Answer::Refused(Refusal::NoCapacityNow) => Ok(Err(no_offer::WOULD_WAIT.to_owned())),
         Answer::Refused(why @ (Refusal::NodeConfiguration(_) | Refusal::UnknownGres(_))) => {
             Ok(Err(no_offer::missing(&why, resources)))
