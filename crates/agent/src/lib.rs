@@ -67,3 +67,4 @@ pub use launcher::Launcher;
 pub use network_stack::network_stack;
 pub use privilege::set_pod_user;
 pub use refused_nodes::read as refused_nodes;
+pub use spool::nodes_with_attempts;

@@ -44,6 +44,7 @@ mod tests;
 
 pub use free::node_free::gpus_shared_by;
 pub use gate::limits::{limit_broken_alone, run_minutes};
+pub use gate::time_limit;
 pub use memo::Memo;
 pub use place::demand::is_whole_node;
 pub use plan::plan;

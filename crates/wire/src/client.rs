@@ -435,6 +435,9 @@ pub enum Answer {
         /// It asks for more nodes than any of its partitions gives a job, and waits until that changes.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         beyond_partition: Option<PartitionBound>,
+        /// The same of its time limit.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        beyond_time: Option<PartitionBound>,
     },
     Tested(Vec<SubmitForecast>),
     /// `allocation` once it has started; the reason while it waits.

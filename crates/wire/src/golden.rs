@@ -427,6 +427,7 @@ fn answers_to_clients_keep_their_names() {
             name: "sweep".into(),
             srun_prolog_epilog: srun.clone(),
             beyond_partition: None,
+            beyond_time: None,
         },
         concat!(
             r#"{"submitted":{"job":12,"run":"00000000-0000-0000-0000-000000000001","name":"sweep","#,

@@ -221,6 +221,23 @@ fn open_or_make(
 }
 
 /// Parses `JOB.ATTEMPT`, such as `12.1`.
+/// The nodes of a state folder whose spools hold attempts, of those that are asked for by name: their jobs may run on, whatever
+/// the configuration says now.
+pub fn nodes_with_attempts(state: &Path, is_asked: impl Fn(&str) -> bool) -> Vec<String> {
+    let names = |path: &Path| -> Vec<String> {
+        let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+    };
+    let nodes = state.join("nodes");
+    let holds_any = |node: &String| {
+        names(&nodes.join(node).join(SPOOL)).iter().any(|name| parse_name(name).is_some())
+    };
+    let mut found = names(&nodes);
+    found.retain(|node| is_asked(node) && holds_any(node));
+    found.sort_unstable();
+    found
+}
+
 fn parse_name(name: &str) -> Option<AttemptId> {
     let (job, number) = name.split_once('.')?;
     let attempt = AttemptId { job: JobId(job.parse().ok()?), number: number.parse().ok()? };

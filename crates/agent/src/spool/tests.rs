@@ -168,3 +168,14 @@ fn status_of_the_previous_version_is_read() {
     std::fs::write(dir.path().join(STATUS), old).expect("written");
     assert_eq!(dir.read_status().expect("a status"), Some(status));
 }
+
+#[test]
+fn nodes_whose_spools_hold_attempts_are_found_by_name() {
+    let state = tempfile::tempdir().expect("a folder");
+    assert!(nodes_with_attempts(state.path(), |_| true).is_empty());
+    for (node, name) in [("n3", "7.1"), ("n1", "8.2"), ("n2", "log"), ("n4", "9.1")] {
+        let spool = state.path().join("nodes").join(node).join(SPOOL);
+        std::fs::create_dir_all(spool.join(name)).expect("a folder");
+    }
+    assert_eq!(nodes_with_attempts(state.path(), |node| node != "n4"), ["n1", "n3"]);
+}

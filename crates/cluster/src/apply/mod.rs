@@ -213,6 +213,9 @@ impl State {
 
     fn apply_term(&mut self, term: u64, at: Timestamp) {
         assert!(term > self.term, "term {term} does not follow {}", self.term);
+        if self.term == 0 {
+            self.begun = Some(at);
+        }
         self.term = term;
         let wait = self.restore_wait.as_ref();
         for (name, node) in &mut self.nodes {

@@ -72,6 +72,9 @@ pub const FIRST_PRIORITY: u64 = 4_294_901_760;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct State {
     pub term: u64,
+    /// When the first server of the cluster took over. Absent in states of before it was kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub begun: Option<Timestamp>,
     pub config: Arc<ClusterConfig>,
     pub nodes: BTreeMap<String, Node>,
     /// In the order of the configuration.
@@ -231,6 +234,7 @@ impl Default for State {
     fn default() -> Self {
         Self {
             term: 0,
+            begun: None,
             config: Arc::default(),
             nodes: BTreeMap::new(),
             partitions: Vec::new(),

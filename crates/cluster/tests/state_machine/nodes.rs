@@ -1,7 +1,7 @@
 //! Nodes that fall silent, fail, come back with what was given up, are drained, and leave the file.
 
 use crate::job_builder::ask;
-use crate::testbed::{World, config, ended, world, world_with};
+use crate::testbed::{START, World, config, ended, world, world_with};
 use cluster::command::AttemptReport;
 use cluster::hello_answer::HelloAnswer;
 use cluster::{ClusterConfig, Command};
@@ -341,4 +341,13 @@ fn drained_node_that_was_down_still_has_the_reason_of_its_drain() {
     assert_eq!(out_of_service(&w).as_deref(), Some("ill"));
     w.run(health(HealthSource::Check, None));
     assert_eq!(out_of_service(&w), None);
+}
+
+#[test]
+fn cluster_begins_with_its_first_term() {
+    let mut w = world(1);
+    assert_eq!(w.state.begun, Some(START));
+    w.pass(60);
+    w.run(Command::StartTerm { term: 2 });
+    assert_eq!(w.state.begun, Some(START), "a restart begins no cluster");
 }

@@ -47,7 +47,7 @@ pub struct UsageRow {
 /// What the cluster had in a period, and what became of it. What is left is idle.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClusterUsage {
-    /// All nodes for the whole time.
+    /// All nodes for the part of the period since the cluster's first start.
     pub reported: RawUsage,
     pub allocated: RawUsage,
     /// Nodes that were out of service.

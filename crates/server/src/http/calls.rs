@@ -7,6 +7,7 @@ use crate::dispatch::launch::srun_prolog_epilog;
 use crate::fleet::choice::open_fleets;
 use crate::http::await_job::{await_commit, await_end, await_start};
 use crate::http::dstack::kept_spec;
+use crate::http::partition_bounds::{BeyondPartition, beyond_partition};
 use crate::http::{
     backends, backends_file, delete_run, fleets, gateways, limit_log, machines, nodes, secrets,
     ssh_keys, tokens, volumes, web_links,
@@ -29,14 +30,13 @@ use cluster::authorise::{Act, authorise};
 use cluster::command::CancelJobs;
 use cluster::rights::role_of;
 use cluster::visibility::Viewer;
-use cluster::{Command, Reply, State, job_selection, requested};
+use cluster::{Command, Reply, State, job_selection};
 use model::activity::Activity;
 use model::bounds;
 use model::change::{JobFilter, JobRef};
 use model::id::JobId;
-use model::partition::Partition;
 use model::principal::{Principal, Role};
-use model::reason::{PartitionBound, Refusal};
+use model::reason::Refusal;
 use model::trigger::Trigger;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -577,28 +577,19 @@ async fn submit_unlogged(
         Reply::Submitted { job, run } => {
             let state = shared.read();
             let srun_prolog_epilog = srun_prolog_epilog(&state);
-            let beyond_partition = beyond_partition(&state, &by, job);
-            Ok(Answer::Submitted { job, run, name, srun_prolog_epilog, beyond_partition })
+            let BeyondPartition { nodes: beyond_partition, time: beyond_time } =
+                beyond_partition(&state, &by, job);
+            Ok(Answer::Submitted {
+                job,
+                run,
+                name,
+                srun_prolog_epilog,
+                beyond_partition,
+                beyond_time,
+            })
         }
         other => Err(Refusal::Other(format!("a submit was answered with {other:?}"))),
     }
-}
-
-/// The most nodes that a partition of a new job gives, where it asks for more than each of them does. One that machines are made for
-/// has as many as they are.
-fn beyond_partition(state: &State, by: &Principal, id: JobId) -> Option<PartitionBound> {
-    let job = state.job(id).filter(|_| Viewer::new(state, by).partitions())?;
-    let asked = job.spec.request().nodes.min;
-    let names: Vec<&str> = requested::partitions(state, job).collect();
-    let known = state.partitions.iter().filter(|known| names.contains(&known.name.as_str()));
-    let most = |partition: &Partition| {
-        let there = partition.nodes.len() as u64;
-        let nodes = if state.may_grow(partition) { u64::MAX } else { there };
-        partition.max_nodes.map_or(nodes, |most| nodes.min(u64::from(most)))
-    };
-    let widest = known.max_by_key(|partition| most(partition))?;
-    let (partition, most) = (widest.name.clone(), most(widest));
-    (u64::from(asked) > most).then(|| PartitionBound { partition, most, asked: asked.into() })
 }
 
 /// `max_script_size` of `SchedulerParameters`.

@@ -196,12 +196,13 @@ fn whole_cluster(
     let filter =
         ActivityFilter { about_nodes: true, until: Some(period.1), ..ActivityFilter::default() };
     let activities = activity_history::booked(shared, &filter, None)?;
-    let nodes: BTreeMap<String, Tres> = {
+    let (nodes, begun): (BTreeMap<String, Tres>, _) = {
         let state = shared.read();
         let counted = state.nodes.iter().filter(|(_, n)| n.admin != Some(AdminState::Future));
-        counted.map(|(name, node)| (name.clone(), node.tres())).collect()
+        let nodes = counted.map(|(name, node)| (name.clone(), node.tres())).collect();
+        (nodes, state.begun)
     };
-    let seconds = overlap_s(period, period);
+    let seconds = existence_s(period, begun);
     let mut whole = ClusterUsage {
         allocated: sum.allocated.clone(),
         planned: sum.planned.clone(),
@@ -218,6 +219,11 @@ fn whole_cluster(
     keep_cost(&mut whole);
     keep_within(&mut whole);
     Ok(whole)
+}
+
+/// The seconds of a period in which there was the cluster: before its first start no node was idle.
+fn existence_s(period: (Timestamp, Timestamp), begun: Option<Timestamp>) -> f64 {
+    overlap_s((begun.unwrap_or(period.0), period.1), period)
 }
 
 /// Machines on demand that are gone are no nodes of the cluster any more; what jobs paid for on them counts as reported.
@@ -257,6 +263,17 @@ mod tests {
         keep_cost(&mut whole);
         keep_within(&mut whole);
         assert_eq!(whole.allocated.seconds(&TresKind::Cost), 700_000.0);
+    }
+
+    #[test]
+    fn time_before_the_cluster_began_is_in_no_report() {
+        let at = |second: i64| Timestamp(second * 1000);
+        let period = (at(100), at(200));
+        for (begun, seconds) in
+            [(None, 100.0), (Some(50), 100.0), (Some(150), 50.0), (Some(250), 0.0)]
+        {
+            assert_eq!(existence_s(period, begun.map(at)), seconds, "{begun:?}");
+        }
     }
 
     #[test]

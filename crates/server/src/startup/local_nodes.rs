@@ -36,11 +36,12 @@ pub(super) async fn await_nodes(shared: &Shared, nodes: &[String]) {
 
 fn powered_up(shared: &Shared, nodes: &[String]) -> Vec<String> {
     let state = shared.read();
-    let is_off = |node: &String| {
+    // A dropped node that has lost its last job is not in the state.
+    let is_on = |node: &String| {
         let known = state.nodes.get(node);
-        known.is_some_and(|node| !node.power.is_on() || node.admin == Some(AdminState::Future))
+        known.is_some_and(|node| node.power.is_on() && node.admin != Some(AdminState::Future))
     };
-    nodes.iter().filter(|node| !is_off(node)).cloned().collect()
+    nodes.iter().filter(|node| is_on(node)).cloned().collect()
 }
 
 /// Whether all nodes that one certificate speaks for are connected.

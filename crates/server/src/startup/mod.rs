@@ -89,7 +89,8 @@ pub struct ServerOptions {
     pub listen_addresses: Vec<String>,
     /// Where SSH clients find the server, in the order of preference; none where nobody listens for them.
     pub ssh_addresses: Vec<String>,
-    /// Nodes of this machine, whose agent joins by `server/local.join`.
+    /// Nodes of this machine, whose agent joins by `server/local.join`: those of the configuration, and others whose spools here
+    /// hold attempts.
     pub local_nodes: Vec<String>,
     pub hostname: String,
     /// The database that several servers share; without one the state is in files of this machine.

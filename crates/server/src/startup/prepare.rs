@@ -57,8 +57,8 @@ pub(super) async fn prepare(
             shared.writer.run(command, me()).await.map_err(refused)?;
         }
     }
-    let nodes = options.local_nodes.clone();
-    if !nodes.is_empty() && !has_join_file(shared, options) {
+    let nodes = known_nodes(&shared.read(), &options.local_nodes);
+    if !nodes.is_empty() && !has_join_file(shared, options, &nodes) {
         let file = join::issue_join_file(shared, me(), nodes, JOIN_LIFE).await.map_err(refused)?;
         let json = serde_json::to_string(&file).map_err(|e| ServerError::Other(e.to_string()))?;
         identity::write_private(&options.server_dir, "local.join", &json)?;
@@ -90,8 +90,13 @@ impl AdminTokenFile {
     }
 }
 
-/// Whether there is a join file that is still good, or that all its nodes have already joined by.
-fn has_join_file(shared: &Shared, options: &ServerOptions) -> bool {
+/// This machine's nodes that the cluster has. A node that the configuration has dropped is one of them while it has a job.
+fn known_nodes(state: &State, nodes: &[String]) -> Vec<String> {
+    nodes.iter().filter(|node| state.nodes.contains_key(*node)).cloned().collect()
+}
+
+/// Whether there is a join file for these nodes that is still good, or that all of them have already joined by.
+fn has_join_file(shared: &Shared, options: &ServerOptions, nodes: &[String]) -> bool {
     let read = std::fs::read(options.server_dir.join("local.join")).ok();
     let file = read.and_then(|b| serde_json::from_slice::<wire::link::JoinFile>(&b).ok());
     let Some(file) = file else { return false };
@@ -100,9 +105,7 @@ fn has_join_file(shared: &Shared, options: &ServerOptions) -> bool {
     let joined = file.nodes.iter().all(|n| state.has_live_certificate(n, now));
     let usable = state.tokens.get(&token::hash(&file.token));
     let usable = usable.is_some_and(|t| t.expires > now);
-    file.nodes == options.local_nodes
-        && file.authority == shared.identity.authority_pem()
-        && (joined || usable)
+    file.nodes == nodes && file.authority == shared.identity.authority_pem() && (joined || usable)
 }
 
 #[cfg(test)]

@@ -42,7 +42,7 @@ struct UsedBy {
 
 #[derive(Serialize, JsonSchema)]
 struct ClusterHours {
-    /// All nodes for the whole period.
+    /// All nodes for the part of the period since the cluster's first start.
     reported: Hours,
     allocated: Hours,
     down: Hours,

@@ -86,6 +86,12 @@ pub fn is_stopped(state: &Path) -> bool {
     file.is_ok_and(|file| read_note(&file) == Some(ServerNote::Stopped) && !is_held(&file))
 }
 
+/// Whether the last server of this folder was one of a service manager, and was stopped.
+pub fn is_managed(state: &Path) -> bool {
+    let file = File::open(state.join(FILE));
+    file.is_ok_and(|file| read_note(&file) == Some(ServerNote::Ended))
+}
+
 fn is_held(file: &File) -> bool {
     let mut found = whole_file(libc::F_RDLCK);
     // A file system without such locks counts as held: the command waits as for a restart.

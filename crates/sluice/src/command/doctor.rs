@@ -1,8 +1,9 @@
 //! `sluice doctor`: what this machine can and cannot enforce, how to fix it, and whether the server and its nodes serve. The
 //! exit code is 1 if the server does not answer or a node is out of service.
 
+use super::daemon::local_cluster::LocalCluster;
 use super::verb::{ServerLocationArgs, VerbError, VerbResult};
-use crate::client::{ClientError, ServerLocation};
+use crate::client::{ClientError, ServerLocation, server_lock};
 use ::agent::cgroup::{Hierarchy, Plugin};
 use ::agent::detect::{Machine, node_config_line};
 use ::slurm::words::node::{NodeState, reason_text};
@@ -91,6 +92,9 @@ struct NodeFinding {
     reason: Option<String>,
     declared: bool,
     not_enforced: Vec<String>,
+    /// The command for it where it does not answer and `sluice up` started its agent on this machine.
+    #[serde(skip)]
+    agent_remedy: Option<&'static str>,
 }
 
 pub fn run(args: DoctorArgs) -> VerbResult {
@@ -112,7 +116,8 @@ pub fn run(args: DoctorArgs) -> VerbResult {
     let is_here = socket.is_some();
     match client.and_then(|mut client| client.call(Call::Cluster)) {
         Ok(Answer::Cluster(cluster)) => {
-            found.take_cluster(cluster);
+            let local = is_here.then(|| LocalCluster::find(&args.server.state_dir())).flatten();
+            found.take_cluster(cluster, local.as_ref());
             let pong = args.server.client().and_then(|mut client| client.call(Call::Ping));
             if let Ok(Answer::Pong { servers, .. }) = pong {
                 found.take_servers(servers);
@@ -124,8 +129,13 @@ pub fn run(args: DoctorArgs) -> VerbResult {
         Ok(_) => found.problem("the server answered something else".into(), "sluice version"),
         Err(error) => {
             let is_down = is_here && matches!(error, ClientError::Unreachable { .. });
-            let remedy =
-                if is_down { "sluice up --detach" } else { "sluice login https://HOST:PORT" };
+            let remedy = if !is_down {
+                "sluice login https://HOST:PORT"
+            } else if server_lock::is_managed(&args.server.state_dir()) {
+                "systemctl start sluice-server"
+            } else {
+                "sluice up --detach"
+            };
             found.problem(error.to_string(), remedy);
         }
     }
@@ -150,12 +160,13 @@ fn is_own_file(path: impl AsRef<Path>) -> bool {
 }
 
 impl Findings {
-    fn take_cluster(&mut self, cluster: ClusterView) {
+    /// `local` is what `sluice up` started here, if it did.
+    fn take_cluster(&mut self, cluster: ClusterView, local: Option<&LocalCluster>) {
         self.cluster = Some(cluster.name);
         cluster.notices.into_iter().for_each(|said| self.problem(said, "scontrol reconfigure"));
         let mut alike: BTreeMap<NodeFinding, usize> = BTreeMap::new();
         for node in &cluster.nodes {
-            let said = NodeFinding::of(node);
+            let said = NodeFinding::of(node, local);
             let at = *alike.entry(said.clone()).or_insert(self.nodes.len());
             if at == self.nodes.len() {
                 self.nodes.push(NodeFindings { nodes: Vec::new(), said });
@@ -247,23 +258,28 @@ impl NodeFindings {
 }
 
 impl NodeFinding {
-    /// The command for nodes that are out of service: the agent of one that does not answer is started there, any other is
+    /// The command for nodes that are out of service: the agent of one that does not answer is started as it was, any other is
     /// taken back by its administrator.
     fn remedy(&self, names: &str) -> String {
-        if self.state.ends_with('*') {
-            return format!("systemctl restart sluice-agent   # on {names}");
+        match self.agent_remedy {
+            _ if !self.state.ends_with('*') => {
+                format!("scontrol update NodeName={names} State=RESUME")
+            }
+            Some(here) => here.to_owned(),
+            None => format!("systemctl restart sluice-agent   # on {names}"),
         }
-        format!("scontrol update NodeName={names} State=RESUME")
     }
 
-    fn of(node: &NodeView) -> Self {
+    fn of(node: &NodeView, local: Option<&LocalCluster>) -> Self {
         let reason = node.reason.as_ref();
+        let local = local.filter(|local| local.serves(&node.facts.hostname));
         Self {
             available: NodeState::of(node).is_available(),
             state: NodeState::of(node).compact(),
             reason: reason.map(|reason| printable(reason_text(reason)).into_owned()),
             declared: node.config.declared,
             not_enforced: node.facts.not_enforced.clone(),
+            agent_remedy: local.map(LocalCluster::remedy),
         }
     }
 }
@@ -329,10 +345,14 @@ mod tests {
             reason: None,
             declared: false,
             not_enforced: Vec::new(),
+            agent_remedy: None,
         };
         let resume = "scontrol update NodeName=n[1-2] State=RESUME";
         assert_eq!(finding("drain").remedy("n[1-2]"), resume);
         assert_eq!(finding("down").remedy("n[1-2]"), resume);
         assert!(finding("down*").remedy("n1").contains("restart sluice-agent"));
+        let of_up = |state| NodeFinding { agent_remedy: Some("sluice up"), ..finding(state) };
+        assert_eq!(of_up("down*").remedy("n1"), "sluice up");
+        assert!(of_up("drain").remedy("n1").ends_with("State=RESUME"));
     }
 }

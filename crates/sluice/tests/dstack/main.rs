@@ -3,6 +3,7 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
+mod array_run;
 mod attach;
 mod brought_along;
 mod client_options;

@@ -159,3 +159,38 @@ fn up_start_that_drops_nodes_or_partitions_with_jobs_is_refused_unless_it_is_for
     });
     cluster.sluice(&["scancel", &waits]).ok();
 }
+
+/// The agent of `up` is every node of its machine. A node that the configuration drops keeps it until its jobs have ended: without
+/// it nobody would hear of their end, and a job that may be requeued would run elsewhere beside its first copy.
+#[test]
+fn up_job_on_a_node_that_a_forced_start_drops_goes_on_to_its_end_and_runs_once() {
+    let cluster = Cluster::up(TWO_NODES);
+    let script =
+        "echo $SLURMD_NODENAME >> begun; until [ -e go ]; do sleep 0.1; done; echo end >> begun";
+    let runs = cluster.submit(&["--requeue", "-w", "node2", "--wrap", script]);
+    cluster.await_file("begun", |text| text == "node2\n");
+    cluster.sluice(&["down"]).ok();
+    let one = TWO_NODES.replace("node[1-2]", "other");
+    let one = one.replace("Nodes=node1", "Nodes=other");
+    let other = other_folder(&cluster, &one);
+    let said = up(&cluster, &["--config", &other, "--force"]);
+    assert_eq!(said.code, 0, "{}", said.stderr);
+    // The new node works, and the dropped one is with the cluster: its job is heard of.
+    let new = cluster.submit(&["--wrap", "true"]);
+    assert_eq!(cluster.await_end(new), "COMPLETED|0:0");
+    cluster.await_state(runs, "RUNNING");
+    std::fs::write(cluster.path("work/go"), "").expect("a file");
+    assert_eq!(cluster.await_end(runs), "COMPLETED|0:0");
+    let begun = std::fs::read_to_string(cluster.path("work/begun")).expect("a file");
+    assert_eq!(begun, "node2\nend\n", "it ran once, to its end");
+    until("the dropped node is gone", || {
+        let said = cluster.sluice(&["scontrol", "show", "node", "node2"]);
+        (said.code != 0).then_some(())
+    });
+    // The next start has no more to do with it.
+    cluster.sluice(&["down"]).ok();
+    let said = up(&cluster, &[]);
+    assert_eq!(said.code, 0, "{}", said.stderr);
+    let join = std::fs::read_to_string(cluster.state().join("server/local.join")).expect("a file");
+    assert!(!join.contains("node2"), "{join}");
+}

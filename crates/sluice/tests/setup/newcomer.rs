@@ -61,11 +61,23 @@ fn up_job_that_asks_for_more_than_its_partition_gives_is_noted_and_explained_wit
             said.contains(what).then_some(())
         });
     };
+    // As in Slurm, no limit at all is asked for by 0.
+    let said = cluster.sluice(&["sbatch", "-t", "0", "--wrap", "true"]);
+    let note = "sbatch: note: partition gpu gives a job at most 7-00:00:00, UNLIMITED asked";
+    assert!(said.code == 0 && said.stderr.starts_with(note), "{said:?}");
     explain(
         1,
         "It asks for 3 nodes, another number than its partition gives a job: gpu gives at most 2 nodes.",
     );
-    let long = cluster.submit(&["-p", "debug", "-t", "60", "--wrap", "true"]);
+    let said =
+        cluster.sluice(&["sbatch", "--parsable", "-p", "debug", "-t", "60", "--wrap", "true"]);
+    let note = "sbatch: note: partition debug gives a job at most 00:30:00, 01:00:00 asked: \
+                the job waits until that changes\n";
+    assert_eq!((said.code, said.stderr.as_str()), (0, note));
+    let long: u32 = said.stdout.trim().parse().expect("a job id");
+    // One of its partitions gives it.
+    let said = cluster.sluice(&["sbatch", "-H", "-p", "debug,gpu", "-t", "60", "--wrap", "true"]);
+    assert_eq!((said.code, said.stderr.as_str()), (0, ""));
     explain(
         long,
         "Its time limit (01:00:00) is beyond its partition's: debug gives at most 00:30:00.",
@@ -245,4 +257,39 @@ fn up_smallest_configuration_lets_two_jobs_share_a_node_that_ask_for_memory() {
     let other = cluster.submit(&["--mem=100", "-o", "/dev/null", "--wrap", "sleep 600"]);
     cluster.await_state(one, "RUNNING");
     cluster.await_state(other, "RUNNING");
+}
+
+/// Under `sluice up` there is no unit of systemd: what `doctor` names has to work there.
+#[test]
+fn up_doctor_names_a_remedy_that_brings_back_the_agent_of_up() {
+    let cluster = Cluster::up(TWO_NODES);
+    let remedy = || {
+        let said = cluster.sluice(&["doctor", "--json"]).stdout;
+        let found: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+        let problems = found["problems"].as_array().expect("problems").clone();
+        problems.first().map(|one| one["remedy"].as_str().expect("a text").to_owned())
+    };
+    assert_eq!(remedy(), None);
+    cluster.kill("agent");
+    let named = until("a node that does not answer is found", remedy);
+    assert_eq!(named, "sluice up --detach");
+    cluster.sluice(&["up", "--detach"]).ok();
+    until("nothing is wrong", || remedy().is_none().then_some(()));
+    cluster.sluice(&["down"]).ok();
+    let said = cluster.sluice(&["doctor"]);
+    assert!(said.code == 1 && said.stdout.contains("remedy:     sluice up --detach"), "{said:?}");
+}
+
+#[test]
+fn up_token_for_a_node_that_is_connected_says_what_it_would_do() {
+    let cluster = Cluster::up(TWO_NODES);
+    let said = cluster.sluice(&["token", "node", "node[1-2]"]);
+    let note = "sluice: note: node[1-2] have an agent that is connected: ";
+    assert!(said.code == 0 && said.stderr.starts_with(note), "{said:?}");
+    assert!(serde_json::from_str::<serde_json::Value>(&said.stdout).is_ok(), "{said:?}");
+    cluster.kill("agent");
+    until("nobody is there", || {
+        let said = cluster.sluice(&["token", "node", "node1"]);
+        (said.code == 0 && said.stderr.is_empty()).then_some(())
+    });
 }

@@ -129,6 +129,15 @@ pub fn beyond_partition(bound: &PartitionBound) -> String {
     )
 }
 
+/// That a job's time limit is beyond that of all of its partitions, and so it waits.
+pub fn beyond_time(bound: &PartitionBound) -> String {
+    let PartitionBound { partition, most, asked } = bound;
+    let (most, asked) = (minutes(*most), minutes(*asked));
+    format!(
+        "partition {partition} gives a job at most {most}, {asked} asked: the job waits until that changes"
+    )
+}
+
 fn minutes(minutes: u64) -> String {
     let limit = u32::try_from(minutes).map_or(TimeLimit::Unlimited, TimeLimit::Minutes);
     format_limit_full(limit)

@@ -209,7 +209,7 @@ fn future_machine(feature: String) -> Result<Box<FutureMachine>, VerbError> {
 }
 
 /// The machine's name up to its first dot, as `hostname -s` prints it.
-fn short_host_name() -> String {
+pub(super) fn short_host_name() -> String {
     let name = nix::unistd::gethostname().unwrap_or_default();
     let name = name.to_string_lossy();
     name.split('.').next().unwrap_or_default().to_owned()

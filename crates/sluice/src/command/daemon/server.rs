@@ -15,6 +15,7 @@ use ::server::configure::{self, Machine, StoreSettings};
 use ::server::{ConnectionLimits, DatabaseUrl, ServerOptions, SharedKeys, StoreKey};
 use clap::{Args, Subcommand};
 use cluster::{ClusterConfig, ProxyListen};
+use std::collections::HashSet;
 use std::convert::Infallible;
 use std::fs::File;
 use std::io::{ErrorKind, Write};
@@ -285,11 +286,18 @@ impl Site {
         self.config.proxy.listen
     }
 
-    fn local_nodes(&self) -> Vec<String> {
-        match self.machine {
-            Some(_) => self.config.nodes.iter().map(|n| n.name.clone()).collect(),
-            None => Vec::new(),
+    /// The nodes that this machine's agent is to be. A node that the configuration has dropped stays one of them while its spool
+    /// holds attempts: without an agent nobody would hear of their end, and a job would start elsewhere beside its first copy.
+    fn local_nodes(&self, state: &StateDir) -> Vec<String> {
+        if self.machine.is_none() {
+            return Vec::new();
         }
+        let mut nodes: Vec<String> = self.config.nodes.iter().map(|n| n.name.clone()).collect();
+        let configured: HashSet<&str> =
+            self.config.nodes.iter().map(|node| node.name.as_str()).collect();
+        let is_dropped = |node: &str| !configured.contains(node);
+        nodes.extend(::agent::nodes_with_attempts(&state.path, is_dropped));
+        nodes
     }
 }
 
@@ -326,7 +334,7 @@ pub fn start(
     state.claim("server")?;
     let folder = OpenFolder::of(&state)?;
     let servers = listen_addresses::reachable(bound.agents);
-    let local = LocalNodes { nodes: site.local_nodes(), servers };
+    let local = LocalNodes { nodes: site.local_nodes(&state), servers };
     before_root_is_given_up(&local)?;
     if let Some(user) = server_user::server_user(&state.path, &state.server_dir())? {
         state.give_server_dir(user)?;

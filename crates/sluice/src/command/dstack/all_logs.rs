@@ -88,7 +88,7 @@ pub fn print(client: &mut Client, job: &JobView, wanted: &Wanted) -> Result<AllL
 }
 
 /// The tasks of an array, the groups of a run, or the job alone.
-fn parts(client: &mut Client, whole: JobId) -> Result<Vec<JobView>, VerbError> {
+pub(super) fn parts(client: &mut Client, whole: JobId) -> Result<Vec<JobView>, VerbError> {
     let jobs = vec![JobRef::whole(whole)];
     each_group(client, JobFilter { jobs, all_states: true, ..JobFilter::default() })
 }
@@ -121,11 +121,12 @@ fn sources_of(job: &JobView) -> Vec<Source> {
 }
 
 /// Follows every log until all have ended. What starts later is followed from its start; beyond the bound it waits for another
-/// to end.
-fn follow(client: &mut Client, whole: JobId, json: bool) -> Result<AllLogs, VerbError> {
+/// to end. That everything still waits is said once, with the reason.
+pub(super) fn follow(client: &mut Client, whole: JobId, json: bool) -> Result<AllLogs, VerbError> {
     let (ended, ends): (Sender<()>, Receiver<()>) = channel();
     let mut seen: BTreeSet<LogId> = BTreeSet::new();
     let mut running = 0;
+    let (mut looks, mut is_told) = (0_u32, false);
     loop {
         let parts = parts(client, whole)?;
         let is_over = parts.iter().all(|job| job.state.is_ended());
@@ -141,6 +142,13 @@ fn follow(client: &mut Client, whole: JobId, json: bool) -> Result<AllLogs, Verb
             seen.insert(source.id.clone());
             follow_one(client.location().clone(), source, json, ended.clone())?;
             running += 1;
+        }
+        looks = looks.saturating_add(1);
+        // The first look is right after the submit.
+        if let Some(first) = parts.first().filter(|_| seen.is_empty() && !is_over && looks > 1)
+            && !std::mem::replace(&mut is_told, true)
+        {
+            eprintln!("{}: note: {}", program_name(), attach::waits(first));
         }
         if is_over && running == 0 && !waits {
             return Ok(AllLogs { shown: seen.len(), left_out: 0 });

@@ -1,7 +1,9 @@
 //! `sluice apply -f FILE`: shows the offers for a configuration, asks, submits, and follows the run. `active_run` is the run of the
-//! same name that is there already, `dependencies` the runs that a task names, `run_links` what of a run is opened beside its log.
+//! same name that is there already, `dependencies` the runs that a task names, `run_links` what of a run is opened beside its log,
+//! `array_run` the tasks of an array, which are followed together.
 
 mod active_run;
+mod array_run;
 mod dependencies;
 mod run_links;
 
@@ -13,6 +15,7 @@ use super::{
     task_file, unexpected, volume, workspace,
 };
 use crate::client::Client;
+use crate::command::program_name::program_name;
 use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
 use ::dstack::configuration::load::Override;
 use ::dstack::configuration::resources::Resources;
@@ -31,6 +34,7 @@ use ::dstack::run_summary::{self, Nodes, RunSummary};
 use ::dstack::status::RunStatus;
 use ::dstack::table::{self, Plan, PsRow, RunKind};
 use ::server::stored_form;
+use ::slurm::words::note;
 use active_run::{active_run, first_of, group_specs, specs_of};
 use clap::{Args, Parser};
 use dependencies::resolve_dependencies;
@@ -198,6 +202,8 @@ pub fn run(args: ApplyArgs) -> VerbResult {
         }
         return Ok(ExitCode::SUCCESS);
     }
+    // The replicas of a service are followed by its first.
+    let is_array = draft.submission.array.is_some() && task.service.is_none();
     let job = match submit(&mut client, draft.submission, first)? {
         Ok(job) => job,
         Err(why) if args.json => return Err(not_submitted(&name, &why)),
@@ -216,7 +222,7 @@ pub fn run(args: ApplyArgs) -> VerbResult {
     if args.json {
         let mut code = ExitCode::SUCCESS;
         if !args.detach {
-            let ended = RunSummary::of_job(&attach::ended(&mut client, job)?);
+            let ended = run_end(&mut client, job, is_array)?;
             said["status"] = json!(ended.status);
             said["exit_status"] = json!(ended.exit);
             said["error"] = json!(ended.run_error());
@@ -228,6 +234,9 @@ pub fn run(args: ApplyArgs) -> VerbResult {
     if args.detach {
         print(&format!("Run {name} submitted, detaching...\n"))?;
         return Ok(ExitCode::SUCCESS);
+    }
+    if is_array {
+        return array_run::follow(&mut client, job, &name);
     }
     let links = RunLinks::of(&task, &loaded);
     follow_run(&mut client, job, &name, &nodes, &links)
@@ -480,7 +489,12 @@ fn submit(
     resources: &Resources,
 ) -> Result<Result<JobId, String>, VerbError> {
     match client.call(Call::Submit(Box::new(submission)))? {
-        Answer::Submitted { job, .. } => Ok(Ok(job)),
+        Answer::Submitted { job, beyond_partition, beyond_time, .. } => {
+            let lines = beyond_partition.iter().map(note::beyond_partition);
+            let lines = lines.chain(beyond_time.iter().map(note::beyond_time));
+            lines.for_each(|line| eprintln!("{}: note: {line}", program_name()));
+            Ok(Ok(job))
+        }
         Answer::Refused(Refusal::NoCapacityNow) => Ok(Err(no_offer::WOULD_WAIT.to_owned())),
         Answer::Refused(why @ (Refusal::NodeConfiguration(_) | Refusal::UnknownGres(_))) => {
             Ok(Err(no_offer::missing(&why, resources)))
@@ -545,6 +559,17 @@ fn follow_run(
         why => print(&format!("{message}: {why}\n"))?,
     }
     Ok(exit_code(&ended))
+}
+
+/// Waits for the end of the run. That of an array is the end of its first task that did not succeed.
+fn run_end(client: &mut Client, job: JobId, is_array: bool) -> Result<RunSummary, VerbError> {
+    if is_array {
+        let tasks = array_run::ended(client, job)?;
+        if let Some(end) = array_run::speaks_for_all(&tasks) {
+            return Ok(end.clone());
+        }
+    }
+    Ok(RunSummary::of_job(&attach::ended(client, job)?))
 }
 
 fn exit_code(ended: &RunSummary) -> ExitCode {

@@ -134,7 +134,7 @@ pub fn follow(
 }
 
 /// `job 12 waits (Priority)`
-fn waits(view: &JobView) -> String {
+pub(super) fn waits(view: &JobView) -> String {
     match &view.reason {
         Reason::None | Reason::NotPlanned => format!("job {} waits for its start", view.id),
         why => format!("job {} waits ({})", view.id, printable(&reason::text(why))),

@@ -72,8 +72,9 @@ fn submit(
         return tested(COMMAND, &mut client, submission);
     }
     match client.submit(submission)? {
-        Answer::Submitted { job, beyond_partition, .. } => {
-            note_beyond_partition(COMMAND, options.quiet, beyond_partition.as_ref());
+        Answer::Submitted { job, beyond_partition, beyond_time, .. } => {
+            let beyond = (beyond_partition.as_ref(), beyond_time.as_ref());
+            note_beyond_partition(COMMAND, options.quiet, beyond.0, beyond.1);
             if let Some(line) = submitted(job, options) {
                 println!("{line}");
             }

@@ -7,9 +7,11 @@ use super::daemon::admin_token;
 use super::program_name::program_name;
 use super::verb::{ServerLocationArgs, VerbError, VerbResult, ask, unexpected};
 use clap::{Args, Subcommand, ValueEnum};
+use model::hostlist;
 use model::principal::Role;
 use model::time::parse_duration;
 use secret_file::SecretFile;
+use std::collections::BTreeSet;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -111,14 +113,16 @@ pub fn run(args: TokenArgs) -> VerbResult {
     match action {
         TokenAction::Node { name, pattern, count, dynamic, out, expires } => {
             let life = expires.unwrap_or_default();
+            let mut named = Vec::new();
             let (call, to) = match (name, pattern) {
                 (_, Some(pattern)) => {
                     (Call::GroupToken { pattern: pattern.clone(), count, dynamic, life }, pattern)
                 }
                 (name, None) => {
                     let name = name.unwrap_or_default();
-                    let nodes = model::hostlist::expand(&name)
-                        .map_err(|e| VerbError::Message(e.to_string()))?;
+                    let nodes =
+                        hostlist::expand(&name).map_err(|e| VerbError::Message(e.to_string()))?;
+                    named.clone_from(&nodes);
                     (Call::NodeToken { nodes, life }, name)
                 }
             };
@@ -131,6 +135,10 @@ pub fn run(args: TokenArgs) -> VerbResult {
                     text.to_owned()
                 }
             })?;
+            // The token of a pattern is for nodes without a certificate alone.
+            if !named.is_empty() {
+                note_connected(&server, &named)?;
+            }
             if let Some(file) = out {
                 let file = file.display();
                 println!("copy {file} to {to}, and there: sluice agent --join {file}{dynamic}");
@@ -168,6 +176,29 @@ pub fn run(args: TokenArgs) -> VerbResult {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Says which of these nodes have an agent that is connected, and what a join with the token does to it.
+fn note_connected(server: &ServerLocationArgs, nodes: &[String]) -> Result<(), VerbError> {
+    // The token is made: that nothing can be said of the agents is no error.
+    let Ok(Answer::Agents(agents)) = ask(&mut server.client()?, Call::Agents) else {
+        return Ok(());
+    };
+    let connected = agents.iter().filter(|agent| agent.connected.is_some());
+    let connected: BTreeSet<&str> = connected.map(|agent| agent.node.as_str()).collect();
+    let nodes: Vec<&String> =
+        nodes.iter().filter(|node| connected.contains(node.as_str())).collect();
+    if nodes.is_empty() {
+        return Ok(());
+    }
+    let has = if nodes.len() == 1 { "has" } else { "have" };
+    let (program, nodes) = (program_name(), hostlist::compress(nodes));
+    eprintln!(
+        "{program}: note: {nodes} {has} an agent that is connected: a machine that joins with this token takes its place. \
+         The agent that is there is refused from then on, and its jobs run on unseen beside what is requeued: end them and \
+         stop it first"
+    );
+    Ok(())
 }
 
 /// Makes a token, and prints it or writes it. Returns whether nobody is known by the name of its user.

@@ -109,9 +109,10 @@ impl AllocationRequest<'_> {
         catch_signals()?;
         let asked = Instant::now();
         let job = match client.submit(submission)? {
-            Answer::Submitted { job, beyond_partition, .. } => {
+            Answer::Submitted { job, beyond_partition, beyond_time, .. } => {
                 let quiet = self.options.quiet;
-                messages::note_beyond_partition(COMMAND, quiet, beyond_partition.as_ref());
+                let beyond = (beyond_partition.as_ref(), beyond_time.as_ref());
+                messages::note_beyond_partition(COMMAND, quiet, beyond.0, beyond.1);
                 job
             }
             Answer::Refused(why) => {

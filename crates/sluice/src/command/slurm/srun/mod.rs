@@ -207,9 +207,10 @@ impl StepRequest<'_> {
         }
         submission.registry_auth = self.registry_auth();
         let job = match client.submit(Box::new(submission))? {
-            Answer::Submitted { job, beyond_partition, .. } => {
+            Answer::Submitted { job, beyond_partition, beyond_time, .. } => {
                 let quiet = self.options.quiet;
-                messages::note_beyond_partition(COMMAND, quiet, beyond_partition.as_ref());
+                let beyond = (beyond_partition.as_ref(), beyond_time.as_ref());
+                messages::note_beyond_partition(COMMAND, quiet, beyond.0, beyond.1);
                 job
             }
             Answer::Refused(why) => {
@@ -293,9 +294,12 @@ impl StepRequest<'_> {
         submission.registry_auth = self.registry_auth();
         submission.first_step = Some(Box::new(launch.clone()));
         let (job, site) = match client.submit(Box::new(submission))? {
-            Answer::Submitted { job, srun_prolog_epilog, beyond_partition, .. } => {
+            Answer::Submitted {
+                job, srun_prolog_epilog, beyond_partition, beyond_time, ..
+            } => {
                 let quiet = self.options.quiet;
-                messages::note_beyond_partition(COMMAND, quiet, beyond_partition.as_ref());
+                let beyond = (beyond_partition.as_ref(), beyond_time.as_ref());
+                messages::note_beyond_partition(COMMAND, quiet, beyond.0, beyond.1);
                 (job, srun_prolog_epilog)
             }
             Answer::Refused(why) => {

@@ -121,11 +121,18 @@ pub fn note_refused(command: Command, refusal: &Refusal) {
     }
 }
 
-/// Says of a job that was taken that it asks for more nodes than its partitions give, and so waits.
-pub fn note_beyond_partition(command: Command, quiet: bool, bound: Option<&PartitionBound>) {
-    if let Some(bound) = bound.filter(|_| !quiet) {
-        print_line(command, &format!("note: {}", note::beyond_partition(bound)));
+/// Says of a job that was taken that it asks for more nodes, or a longer time, than its partitions give, and so waits.
+pub fn note_beyond_partition(
+    command: Command,
+    quiet: bool,
+    nodes: Option<&PartitionBound>,
+    time: Option<&PartitionBound>,
+) {
+    if quiet {
+        return;
     }
+    let lines = nodes.map(note::beyond_partition).into_iter().chain(time.map(note::beyond_time));
+    lines.for_each(|line| print_line(command, &format!("note: {line}")));
 }
 
 /// Reports that the server could not be reached.
