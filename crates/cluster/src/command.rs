@@ -17,6 +17,7 @@ use model::cpu_frequency::CpuFrequency;
 use model::dynamic_node::FutureMachine;
 use model::health::HealthSource;
 use model::id::{AttemptId, JobId, RunId, StepId};
+use model::ip_network::IpNetwork;
 use model::machine::{FailureKind, Offer};
 use model::node::{NodeConfig, NodeFacts};
 use model::partition::Partition;
@@ -38,6 +39,7 @@ use sched::machines::MachineOrder;
 use sched::view::Preemption;
 use sched::{Plan, Start};
 use std::collections::{BTreeSet, HashMap};
+use std::net::IpAddr;
 
 /// Time and randomness, which come in from outside: deciding reads no clock.
 #[derive(Debug, Clone)]
@@ -416,6 +418,8 @@ pub enum FleetHostReport {
     Failed(Option<String>),
     /// Its agent answers, and found this machine.
     Found(Box<NodeConfig>),
+    /// Its address in the network of its fleet.
+    Address { network: IpNetwork, address: IpAddr },
     /// Nothing of ours is left there.
     Removed,
 }
@@ -500,6 +504,8 @@ pub struct StepRequest {
     pub overcommit: bool,
     pub submit_line: String,
     pub cpu_frequency: Option<CpuFrequency>,
+    /// A session in the place of the job's script, with the script's devices.
+    pub joins_script: bool,
     pub shape: StepShape,
 }
 

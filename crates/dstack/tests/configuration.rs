@@ -741,6 +741,28 @@ fn internal_address_of_a_host_is_one_that_dstack_takes_for_private() {
 }
 
 #[test]
+fn network_of_a_fleet_is_read_and_acts() {
+    let fleet = |network: &str| {
+        format!("type: fleet\nssh_config: {{user: u, hosts: [h], network: '{network}'}}\n")
+    };
+    for (given, read) in [
+        ("10.88.0.0/24", "10.88.0.0/24"),
+        ("10.88.0.7/255.255.0.0", "10.88.0.0/16"),
+        ("fd00::/8", "fd00::/8"),
+        ("192.168.1.4", "192.168.1.4/32"),
+    ] {
+        let loaded = load(&fleet(given));
+        assert!(loaded.notices.is_empty(), "{given}: {:?}", loaded.notices);
+        let Ok(Configuration::Fleet(fleet)) = loaded.applicable() else { panic!("a fleet") };
+        assert_eq!(fleet.network.map(|network| network.to_string()).as_deref(), Some(read));
+    }
+    for wrong in ["10.0.0.0/33", "10.0.0.0/255.0.255.0", "10.0.0.0/0", "lab"] {
+        let said = refusal(&fleet(wrong));
+        assert!(said.contains("expected a private network such as 10.0.0.0/24"), "{said}");
+    }
+}
+
+#[test]
 fn days_of_the_week_that_dstack_counts_otherwise_are_told_of() {
     let text = |cron: &str| format!("type: task\ncommands: [x]\nschedule: {{cron: '{cron}'}}\n");
     let notices = |cron: &str| load(&text(cron)).notices.len();

@@ -74,6 +74,18 @@ fn root_state_folder_of_the_build_before_is_read() {
     until("the new job ends", || cluster.state_of(17).starts_with("COMPLETED").then_some(()));
 }
 
+#[test]
+fn commit_to_mix_with_is_one_that_is_there() {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/previous-build");
+    let said = Command::new(script).env("SLUICE_PREVIOUS_COMMIT", "no-such").output().unwrap();
+    let line = "previous-build: commit no-such is not in this repository\n";
+    assert_eq!(
+        (said.status.code(), String::from_utf8_lossy(&said.stderr).as_ref()),
+        (Some(1), line)
+    );
+    assert!(said.stdout.is_empty());
+}
+
 /// A cluster of the build before, with a job that runs and an `srun` that is attached.
 struct Before {
     cluster: Cluster,

@@ -242,6 +242,13 @@ impl State {
                     next.machine = Some(Box::new(NodeConfig::clone(machine)));
                 }
             }
+            FleetHostReport::Address { network, address } => {
+                // Another network may be asked for meanwhile.
+                if host.network == Some(*network) {
+                    next.address = Some(*address);
+                    next.failure = None;
+                }
+            }
             FleetHostReport::Removed => {
                 if host.leaving.is_none() {
                     return Ok(Decision::default());
@@ -342,6 +349,7 @@ fn taken_over(known: &FleetHost, wanted: &FleetHost) -> FleetHost {
     let (id, machine) = (known.id.clone(), known.machine.clone());
     let mut next = FleetHost { id, machine, ..wanted.clone() };
     next.login.host_key.clone_from(&known.login.host_key);
+    next.address = known.address.filter(|_| known.network == wanted.network);
     if let (Some(jump), Some(known)) = (&mut next.jump, &known.jump) {
         jump.host_key.clone_from(&known.host_key);
     }

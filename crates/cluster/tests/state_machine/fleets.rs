@@ -25,9 +25,18 @@ fn host(name: &str) -> FleetHost {
         key: Sealed::new("k1", "sealed"),
         host_key: None,
     };
-    let (jump, internal_ip, machine, failure, leaving) = (None, None, None, None, None);
-    let id = format!("id of {name}").to_lowercase();
-    FleetHost { id, login, jump, internal_ip, blocks: Blocks::Auto, machine, failure, leaving }
+    FleetHost {
+        id: format!("id of {name}").to_lowercase(),
+        login,
+        jump: None,
+        internal_ip: None,
+        network: None,
+        address: None,
+        blocks: Blocks::Auto,
+        machine: None,
+        failure: None,
+        leaving: None,
+    }
 }
 
 fn fleet(project: &str, name: &str, hosts: &[&str]) -> Command {
@@ -39,6 +48,16 @@ fn fleet(project: &str, name: &str, hosts: &[&str]) -> Command {
         hosts: hosts.iter().map(|name| host(name)).collect(),
         cloud: None,
     }))
+}
+
+/// The fleet `lab` of the hosts `a`, and `b` with an address of its own, in a network.
+fn fleet_in(network: &str) -> Command {
+    let Command::SetFleet(mut set) = fleet(MAIN_PROJECT, "lab", &["a", "b"]) else {
+        panic!("another command")
+    };
+    set.hosts.iter_mut().for_each(|host| host.network = network.parse().ok());
+    set.hosts[1].internal_ip = Some("192.168.0.2".into());
+    Command::SetFleet(set)
 }
 
 fn report(w: &mut World, node: &str, report: FleetHostReport) {
@@ -160,6 +179,37 @@ fn hosts_are_added_kept_and_removed_in_place() {
     w.run(fleet(MAIN_PROJECT, "lab", &["b", "c", "d"]));
     assert_eq!(nodes_of(&w.state, "lab"), ["lab-0", "lab-1", "lab-2"]);
     assert!(w.state.nodes["lab-0"].config.cpus == 1, "it is another host");
+}
+
+#[test]
+fn address_of_a_host_is_its_own_else_that_in_the_fleets_network_else_that_of_the_login() {
+    let mut w = world(1);
+    w.run(fleet_in("10.88.0.0/24"));
+    comes_up(&mut w, "lab-0");
+    let address = |w: &World, node: &str| w.state.nodes[node].config.address.clone();
+    let lacks = |w: &World, node: &str| {
+        w.state.fleet_host(node).is_some_and(|(.., host)| host.lacks_address())
+    };
+    assert_eq!((address(&w, "lab-0"), lacks(&w, "lab-0")), ("a".into(), true));
+    assert_eq!((address(&w, "lab-1"), lacks(&w, "lab-1")), ("192.168.0.2".into(), false));
+    report(&mut w, "lab-0", FleetHostReport::Failed(Some("no address".into())));
+    let found = |network: &str, ip: &str| FleetHostReport::Address {
+        network: network.parse().expect("a network"),
+        address: ip.parse().expect("an address"),
+    };
+    report(&mut w, "lab-0", found("10.99.0.0/24", "10.99.0.1"));
+    assert!(lacks(&w, "lab-0"), "of a network that is not asked for any more");
+    report(&mut w, "lab-0", found("10.88.0.0/24", "10.88.0.1"));
+    assert_eq!((address(&w, "lab-0"), lacks(&w, "lab-0")), ("10.88.0.1".into(), false));
+    assert_eq!(w.state.nodes["lab-0"].reason, None, "it is no longer said to fail");
+    w.restart();
+    w.run(fleet_in("10.88.0.0/24"));
+    assert_eq!(address(&w, "lab-0"), "10.88.0.1", "the same again forgets nothing");
+    assert_eq!(w.state.nodes["lab-0"].config.cpus, 8, "nor what its machine is");
+    w.run(fleet_in("10.99.0.0/24"));
+    assert_eq!((address(&w, "lab-0"), lacks(&w, "lab-0")), ("a".into(), true));
+    w.run(fleet(MAIN_PROJECT, "lab", &["a", "b"]));
+    assert_eq!((address(&w, "lab-1"), lacks(&w, "lab-0")), ("b".into(), false));
 }
 
 /// A fleet of as many hosts as it may have. The key of each is as long as a sealed Ed25519 key.

@@ -1,15 +1,16 @@
 //! Steps of one job beside each other: what each takes, which waits, and what never can be.
 
 use crate::job_builder::{Ask, alice, ask, bob};
-use crate::testbed::{World, exited, world};
+use crate::testbed::{World, exited, world, world_with};
 use cluster::Command;
 use cluster::command::{AttemptReport, StepPlacement, StepRequest};
 use model::amount::Bytes;
 use model::bounds;
 use model::id::{AttemptId, StepId};
+use model::partition::OverSubscribe;
 use model::range::Range;
 use model::reason::Refusal;
-use model::request::{DeviceMake, GresRequest, Memory, Per};
+use model::request::{DeviceMake, GresRequest, Memory, Per, Request, Sharing};
 use model::run::Usage;
 use model::step::{StepRefusal, StepShape, TaskDistribution};
 use proptest::prelude::*;
@@ -133,6 +134,59 @@ fn steps_do_not_share_devices_and_memory() {
     end(&mut w, job, &most);
     let per_task = with(exact(2), |a| a.shape.gres = gpus(Per::Task, 1));
     assert_eq!(try_step(&mut w, job, per_task).expect("two").nodes[0].0.gres[0].indices, [0, 1]);
+}
+
+/// A job with whole nodes, and so with both GPUs of each, that asked for so many.
+fn exclusive(per: Per, count: u64, set: impl FnOnce(&mut Request)) -> Ask {
+    ask().asking(|r| {
+        (r.sharing, r.gres) = (Sharing::Node, gpus(per, count).expect("some"));
+        set(r);
+    })
+}
+
+#[test]
+fn step_of_a_job_with_whole_nodes_gets_the_devices_that_the_job_asked_for() {
+    let mut w = world(2);
+    let devices = |w: &mut World, job: AttemptId, ask: StepRequest| {
+        let placed = try_step(w, job, ask).expect("it fits");
+        placed.nodes.iter().map(|(share, _)| share.gres_count("gpu")).sum::<u64>()
+    };
+    let unsaid = || with(exact(1), |a| a.shape.overlap = true);
+    for (what, asked, nodes, expected) in [
+        ("one of a node", exclusive(Per::Node, 1, |_| {}), 1, 1),
+        ("none", exclusive(Per::Node, 1, |r| r.gres.clear()), 1, 0),
+        ("two in all", exclusive(Per::Job, 2, |_| {}), 1, 2),
+        ("three in all, of two nodes", exclusive(Per::Job, 3, |_| {}).nodes(2), 2, 3),
+        ("one for each of two tasks", exclusive(Per::Task, 1, |r| r.tasks = Some(2)), 1, 2),
+        ("one of a socket", exclusive(Per::Socket, 1, |r| r.sockets_per_node = Some(1)), 1, 1),
+    ] {
+        let job = w.started(asked);
+        let first = &w.job(job.job).attempt().expect("runs").allocation.nodes[0];
+        assert_eq!(first.gres_count("gpu"), 2, "the job has all of the node's: {what}");
+        let step = with(unsaid(), |a| (a.tasks, a.nodes) = (Some(nodes), Some(nodes)));
+        assert_eq!(devices(&mut w, job, step), expected, "{what}");
+        let own = with(unsaid(), |a| a.shape.own = true);
+        assert_eq!(devices(&mut w, job, own), expected.min(2), "srun's own job: {what}");
+        let all = with(unsaid(), |a| a.shape.gres = gpus(Per::Node, 2));
+        assert_eq!(devices(&mut w, job, all), 2, "those not asked for are there too: {what}");
+        let session = with(unsaid(), |a| a.joins_script = true);
+        assert_eq!(devices(&mut w, job, session), 2, "what the script has: {what}");
+        w.end(job.job, 0);
+    }
+}
+
+#[test]
+fn steps_of_a_job_with_whole_nodes_do_not_share_devices() {
+    let mut w = world_with(1, |c| c.partitions[0].over_subscribe = OverSubscribe::Exclusive);
+    let job = w.started(ask().gpus(1));
+    let plain = || with(exact(1), |a| a.shape.memory = Some(Memory::PerCpu(Bytes(1))));
+    let first = try_step(&mut w, job, plain()).expect("a GPU");
+    let second = try_step(&mut w, job, plain()).expect("another");
+    let index = |placed: &StepPlacement| placed.nodes[0].0.gres[0].indices.clone();
+    assert_eq!((index(&first), index(&second)), (vec![0], vec![1]));
+    assert_eq!(try_step(&mut w, job, plain()), Err(StepRefusal::Busy));
+    end(&mut w, job, &first);
+    assert_eq!(index(&try_step(&mut w, job, plain()).expect("free again")), [0]);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use super::policy::Profile;
 use super::resources::Resources;
 use super::value::Value;
+use model::ip_network::IpNetwork;
 use model::range::Range;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -21,7 +22,7 @@ pub struct Fleet {
     pub profile: Profile,
     pub hosts: Vec<SshHost>,
     /// The network by which the hosts reach each other: `10.0.0.0/24`.
-    pub network: Option<String>,
+    pub network: Option<IpNetwork>,
     /// The cloud's own name of capacity that is reserved for its machines.
     pub reservation: Option<String>,
     /// What each machine is tagged with at its cloud.
@@ -76,7 +77,7 @@ impl Fleet {
             resources: Some(value.get("resources")).filter(|of| !of.is_null()).map(Resources::of),
             profile: Profile::of(value),
             hosts: ssh.get("hosts").items().iter().map(|host| SshHost::of(host, ssh)).collect(),
-            network: ssh.get("network").as_owned_text(),
+            network: ssh.get("network").as_text().and_then(|text| text.parse().ok()),
             reservation: value.get("reservation").as_owned_text(),
             tags: tags(value.get("tags")),
         }

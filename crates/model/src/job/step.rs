@@ -17,7 +17,7 @@ pub enum TaskDistribution {
     Arbitrary,
 }
 
-/// The shape of a step. The default takes all CPUs, memory and devices of the job on its nodes.
+/// The shape of a step. The default takes all CPUs, memory and devices that the job asked for on its nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct StepShape {
     /// Identifies the request: a repeated request with the same ticket gets the same step. 0 for no ticket.
@@ -48,7 +48,7 @@ pub struct StepShape {
     /// `None` for the step's part of the job's memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<Memory>,
-    /// `None` for all of the job's devices on the step's nodes.
+    /// `None` for all of the job's devices on the step's nodes; of a job with whole nodes, for those that it asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gres: Option<Vec<GresRequest>>,
 }

@@ -3,6 +3,7 @@
 use crate::amount::Bytes;
 use crate::cloud_fleet::CloudFleet;
 use crate::fleet::{Blocks, only_for};
+use crate::ip_network::IpNetwork;
 use crate::machine::fleet_feature;
 use crate::node::NodeConfig;
 use crate::partition::{Access, OverSubscribe, Partition};
@@ -10,6 +11,7 @@ use crate::secret::Sealed;
 use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
 
 /// The longest private key: an RSA key of 16384 bits is shorter.
 pub const PRIVATE_KEY_BYTES_MAX: usize = 16 << 10;
@@ -43,9 +45,15 @@ pub struct FleetHost {
     /// The host that connections go through.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jump: Option<SshLogin>,
-    /// Where other hosts of the fleet reach it.
+    /// Where other hosts of the fleet reach it, as it was said of this host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub internal_ip: Option<String>,
+    /// The network in which they reach it where nothing was said of this host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<IpNetwork>,
+    /// Its address in this network, once it was found there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<IpAddr>,
     pub blocks: Blocks,
     /// The machine as its agent found it; `None` until the agent has answered once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -89,6 +97,20 @@ impl FleetHost {
             None => self.login.address(),
         }
     }
+
+    /// Where other hosts of the fleet reach it, if that is said or was found.
+    pub fn internal_address(&self) -> Option<String> {
+        self.internal_ip.clone().or_else(|| Some(self.address?.to_string()))
+    }
+
+    /// Whether its address is to be found in the fleet's network.
+    pub fn seeks_address(&self) -> bool {
+        self.network.is_some() && self.internal_ip.is_none()
+    }
+
+    pub fn lacks_address(&self) -> bool {
+        self.seeks_address() && self.address.is_none()
+    }
 }
 
 impl SshFleet {
@@ -109,7 +131,7 @@ impl SshFleet {
         let found = found.unwrap_or_else(|| NodeConfig::plain(&name, 1, Bytes::from_mib(1)));
         NodeConfig {
             name,
-            address: host.internal_ip.clone().unwrap_or_else(|| host.login.hostname.clone()),
+            address: host.internal_address().unwrap_or_else(|| host.login.hostname.clone()),
             gpus_detected: !found.gres.is_empty(),
             declared: false,
             fleet: self.name.clone(),

@@ -8,6 +8,7 @@ pub mod filename;
 pub mod grammar;
 pub mod hostlist;
 pub mod id;
+pub mod ip_network;
 pub mod metadata_address;
 pub mod month;
 pub mod os_text;

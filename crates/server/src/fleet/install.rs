@@ -1,5 +1,6 @@
 //! The steps on one host: it is checked, the program is uploaded, and the agent joins and is started; or all of it is removed.
 
+use super::internal_address;
 use super::program::Program;
 use super::request::key_context;
 use super::script;
@@ -129,6 +130,13 @@ pub fn answers(shared: &Shared, state: &State, node: &str) -> bool {
     shared.agents.peer_certificate(node).is_some_and(|known| state.speaks_for(node, &known))
 }
 
+/// Whether nothing is to be done at the host.
+pub fn is_in_service(shared: &Shared, work: &HostWork) -> bool {
+    let state = shared.read();
+    let known = state.fleet_host(&work.node).map(|(.., host)| host);
+    known.is_some_and(|host| !host.lacks_address()) && answers(shared, &state, &work.node)
+}
+
 async fn connect(shared: &Shared, work: &HostWork) -> Result<SshClient, Failure> {
     let context = key_context(&work.project, &work.fleet);
     let with_key = |login| open_login(shared, &context, login);
@@ -187,6 +195,10 @@ async fn install_with(
     work: &HostWork,
     client: &SshClient,
 ) -> Result<(), Failure> {
+    // A host in service is only asked for its address in the fleet's network.
+    if work.host.lacks_address() && answers(shared, &shared.read(), &work.node) {
+        return find_address(shared, work, client).await;
+    }
     let probe = tokio::select! {
         probe = prepare(shared, program, work, client) => probe?,
         why = until_unwanted(shared, work) => return Err(why),
@@ -219,6 +231,16 @@ async fn install_with(
     }
 }
 
+/// Finds the host's address in the fleet's network, where that is asked for, and tells the state.
+async fn find_address(shared: &Shared, work: &HostWork, client: &SshClient) -> Result<(), Failure> {
+    let found = internal_address::find(&work.host, client).await?;
+    if let Some((network, address)) = found.filter(|(_, ip)| work.host.address != Some(*ip)) {
+        let found = FleetHostReport::Address { network, address };
+        report(shared, &work.node, &work.host.id, found).await;
+    }
+    Ok(())
+}
+
 /// Checks the host and brings the program there; nothing runs there yet.
 async fn prepare(
     shared: &Shared,
@@ -229,6 +251,7 @@ async fn prepare(
     let said = client.run(&script::probe(), b"", COMMAND_TIMEOUT).await?.ok("check")?;
     let probe = Probe::read(&said);
     probe.check(program)?;
+    find_address(shared, work, client).await?;
     let (own, before) = (owner(shared, work), probe.get("owner"));
     check_owner(shared, &own, before)?;
     if before != own {

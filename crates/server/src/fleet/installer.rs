@@ -148,10 +148,12 @@ impl Installer {
         for fleet in state.fleets.values() {
             for (number, host) in &fleet.hosts {
                 let node = fleet.node_name(*number);
-                if host.leaving.is_none() && install::answers(&self.shared, &state, &node) {
+                let is_staying = host.leaving.is_none();
+                let lacks_address = host.lacks_address();
+                if is_staying && !lacks_address && install::answers(&self.shared, &state, &node) {
                     continue;
                 }
-                let had_answered = host.leaving.is_none() && host.machine.is_some();
+                let had_answered = is_staying && !lacks_address && host.machine.is_some();
                 let (fleet, project) = (fleet.name.clone(), fleet.project.clone());
                 let host = host.clone();
                 work.push((
@@ -221,8 +223,7 @@ async fn perform(shared: &Shared, program: &Program, work: &HostWork) -> bool {
             bounds::cut(&mut why, bounds::NODE_TEXT_BYTES);
             tracing::warn!("fleet {}: {}: {why}", work.fleet, work.node);
             // Meanwhile it may have come back by itself.
-            let answers = install::answers(shared, &shared.read(), &work.node);
-            if answers && work.host.leaving.is_none() {
+            if work.host.leaving.is_none() && install::is_in_service(shared, work) {
                 return true;
             }
             FleetHostReport::Failed(Some(why))

@@ -174,6 +174,8 @@ impl<'a> Sealer<'a> {
             login: self.login(name, host.port, user, key)?,
             jump: host.proxy_jump.as_ref().map(|jump| self.jump(jump)).transpose()?,
             internal_ip: host.internal_ip.clone(),
+            network: fleet.network,
+            address: None,
             blocks: blocks(host.blocks.unwrap_or(fleet.blocks)),
             machine: None,
             failure: None,

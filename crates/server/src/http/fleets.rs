@@ -87,6 +87,10 @@ fn view(state: &State, fleet: &SshFleet) -> FleetView {
         state: match (host.leaving, &host.machine) {
             (Some(_), _) => FleetHostState::Leaving,
             (None, None) => FleetHostState::Installing,
+            // It is asked for its address.
+            (None, Some(_)) if host.lacks_address() && host.failure.is_none() => {
+                FleetHostState::Installing
+            }
             (None, Some(_)) => FleetHostState::Joined,
         },
         blocks: block_count(host.blocks),

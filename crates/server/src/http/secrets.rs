@@ -173,6 +173,8 @@ mod tests {
             login: SshLogin { hostname, port: 22, user, key: key.clone(), host_key: None },
             jump: None,
             internal_ip: None,
+            network: None,
+            address: None,
             blocks: Blocks::Auto,
             machine: None,
             failure: None,

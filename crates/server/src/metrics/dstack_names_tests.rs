@@ -143,6 +143,8 @@ async fn fleet_of_a_project_is_its_projects_and_not_shown_to_anonymous_readers()
         login,
         jump: None,
         internal_ip: None,
+        network: None,
+        address: None,
         blocks: Blocks::Auto,
         machine: None,
         failure: None,

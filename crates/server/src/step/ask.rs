@@ -14,6 +14,7 @@ pub fn step_ask(launch: &StepLaunch) -> StepRequest {
         overcommit: launch.overcommit,
         submit_line: launch.submit_line.clone(),
         cpu_frequency: launch.cpu_frequency,
+        joins_script: launch.joins_script,
         shape: launch.shape.clone(),
     }
 }

@@ -110,6 +110,14 @@ impl Engine {
         cluster
     }
 
+    fn stop_daemon(&mut self) {
+        if let Some(mut daemon) = self.daemon.take() {
+            let pid = nix::unistd::Pid::from_raw(daemon.id() as i32);
+            let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM);
+            let _ = daemon.wait();
+        }
+    }
+
     fn assert_has_no_container(&self) {
         until("the engine has no container", || {
             let said = self.call(&["ps", "--all", "--quiet"]);
@@ -120,11 +128,7 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        if let Some(mut daemon) = self.daemon.take() {
-            let pid = nix::unistd::Pid::from_raw(daemon.id() as i32);
-            let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM);
-            let _ = daemon.wait();
-        }
+        self.stop_daemon();
         // What an engine leaves mounted.
         let mounts = std::fs::read_to_string("/proc/mounts").unwrap_or_default();
         let own = self.dir.path().display().to_string();
@@ -190,6 +194,24 @@ fn root_podman_obeys_no_image_and_reaches_no_mount_of_the_node() {
         assert!(said.code != 0 && said.stderr.contains("run.oci.hooks.stdout"), "{}", said.stderr);
         engine.assert_has_no_container();
     }
+}
+
+#[test]
+fn root_docker_without_its_daemon_is_one_line() {
+    let Some(mut engine) = Engine::docker() else { return };
+    let cluster = engine.cluster();
+    engine.stop_daemon();
+    let said = cluster.shell_as(USER, &format!("srun --container={IMAGE} true"));
+    assert!(said.code != 0, "{}", said.stderr);
+    let why = format!("docker: image {IMAGE}: Cannot connect to the Docker daemon at ");
+    assert_eq!(
+        said.stderr.lines().filter(|line| line.contains(&why)).count(),
+        1,
+        "{}",
+        said.stderr
+    );
+    assert!(said.stderr.lines().count() <= 2, "{}", said.stderr);
+    assert_nothing_is_left(&cluster);
 }
 
 /// An image that has a group whose name is the number of the user's group, and code for Sluice's own program inside.

@@ -16,6 +16,7 @@ mod demo_lab;
 mod dependency_licenses;
 mod dynamic_nodes;
 mod every_command;
+mod fleet_network;
 mod fleets;
 mod guide;
 mod ipv6;

@@ -74,10 +74,15 @@ fn remove_defaults(env: &mut Environment, facts: &JobFacts<'_>) {
 
 /// The launch as one node is sent it, without the programs of other tasks. A step that has none of its job's GPUs does not
 /// inherit the variables that name them, and one outside of its job's container not the one that names its image.
-pub fn launch_on(launch: &StepLaunch, share: Option<&NodeShare>) -> StepLaunch {
+pub fn launch_on(
+    launch: &StepLaunch,
+    of_job: Option<&NodeShare>,
+    share: Option<&NodeShare>,
+) -> StepLaunch {
     let mut launch = StepLaunch { programs: Vec::new(), ..launch.clone() };
-    let asked = launch.shape.gres.is_some();
-    let without_gpus = asked && share.is_some_and(|share| share.gres_count("gpu") == 0);
+    let has_gpus = |share: &NodeShare| share.gres_count("gpu") > 0;
+    let could = launch.shape.gres.is_some() || of_job.is_some_and(has_gpus);
+    let without_gpus = could && share.is_some_and(|share| !has_gpus(share));
     let without_image = own_image(&launch).is_some_and(|own| own.image_name().is_none());
     if without_gpus || without_image {
         let mut environment = Environment::from_block(&launch.environment);

@@ -5,6 +5,8 @@ use super::notice::{self, Cause};
 use super::testing::{assert_variables, facts, two_nodes};
 use super::*;
 use crate::option::job_options::{Export, ExportVariable};
+use crate::output::samples::share;
+use model::allocation::NodeShare;
 use model::container::{Container, ContainerName, NO_CONTAINER};
 use model::id::{JobId, StepId};
 use std::sync::Arc;
@@ -103,10 +105,25 @@ fn a_step_is_told_the_image_that_it_runs_in() {
         let launch = StepLaunch { container: own, environment, ..launch("[::1]:9") };
         let env = step::variables(&facts(78, &spec, &allocation), &layout(), &launch, 1, None);
         assert_eq!(env.get("SLURM_CONTAINER"), expected);
-        let inherited = Environment::from_block(&step::launch_on(&launch, None).environment);
+        let inherited = Environment::from_block(&step::launch_on(&launch, None, None).environment);
         assert_eq!(inherited.get("A"), Some("1"));
         assert_eq!(inherited.get("SLURM_CONTAINER").is_some(), expected.is_some());
     }
+}
+
+#[test]
+fn a_step_without_gpus_does_not_inherit_what_names_those_of_its_job() {
+    let (with, without) = (share("n", 4, 1024, &[0, 1], 1), share("n", 4, 1024, &[], 1));
+    let environment = "A=1\0CUDA_VISIBLE_DEVICES=0,1\0SLURM_STEP_GPUS=0,1\0".to_owned();
+    let launch = StepLaunch { environment, ..launch("[::1]:9") };
+    let inherited = |of_job: &NodeShare, share: &NodeShare| {
+        let launch = step::launch_on(&launch, Some(of_job), Some(share));
+        let environment = Environment::from_block(&launch.environment);
+        ["A", "CUDA_VISIBLE_DEVICES", "SLURM_STEP_GPUS"].map(|name| environment.get(name).is_some())
+    };
+    assert_eq!(inherited(&with, &with), [true; 3]);
+    assert_eq!(inherited(&with, &without), [true, false, false]);
+    assert_eq!(inherited(&without, &without), [true; 3], "a user's own are left alone");
 }
 
 fn layout() -> StepLayout {

@@ -18,6 +18,8 @@ pub(super) struct StepDemand<'a> {
     pub overcommit: bool,
     /// The job's memory for each CPU, if it is granted by CPU.
     pub memory_per_cpu: Option<Bytes>,
+    /// The devices that a step gets which names none; `None` for all that the job has.
+    pub gres_unsaid: Option<Vec<GresRequest>>,
 }
 
 /// How many nodes and tasks are wanted.

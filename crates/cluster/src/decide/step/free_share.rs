@@ -75,8 +75,7 @@ impl<'a> FreeShare<'a> {
             self.cpus.clone()
         };
         let gres = match &shape.gres {
-            None if self.gres != self.share.gres => return Err(StepRefusal::Busy),
-            None => self.gres.clone(),
+            None => self.units_unsaid(demand, part)?,
             Some(wanted) => self.units_for(wanted, tasks, part)?,
         };
         // Tasks that share CPUs need no more memory than the CPUs bring.
@@ -120,6 +119,24 @@ impl<'a> FreeShare<'a> {
         }
         let granted = asked.min(all);
         if granted > self.memory { Err(StepRefusal::Busy) } else { Ok(granted) }
+    }
+
+    /// The devices of a step that names none.
+    fn units_unsaid(
+        &self,
+        demand: &StepDemand<'_>,
+        part: impl Fn(&GresRequest) -> u64,
+    ) -> Result<Vec<GresShare>, StepRefusal> {
+        let tasks_of_job = self.share.tasks;
+        let all = Self::whole(self.share);
+        match &demand.gres_unsaid {
+            // Shares of a GPU are not there where the GPU was granted whole, nor is a total for several nodes on each of them.
+            Some(asked) if all.units_for(asked, tasks_of_job, &part).is_ok() => {
+                self.units_for(asked, tasks_of_job, part)
+            }
+            _ if self.gres == self.share.gres => Ok(self.gres.clone()),
+            _ => Err(StepRefusal::Busy),
+        }
     }
 
     fn units_for(

@@ -11,14 +11,16 @@ use crate::event::Event;
 use crate::requested;
 use crate::state::State;
 use crate::state::job::Job;
+use crate::view::is_exclusive;
 use demand::StepDemand;
 use model::allocation::NodeShare;
 use model::attempt::Attempt;
 use model::bounds;
 use model::id::{AttemptId, JobId, StepId};
 use model::partition::DefaultMemory;
+use model::range::Range;
 use model::reason::Refusal;
-use model::request::Memory;
+use model::request::{Grant, GresRequest, Memory, Per};
 use model::run::Step;
 use model::step::StepRefusal;
 use placement::NodePlacement;
@@ -124,8 +126,35 @@ impl State {
             cpus_per_task: self.cpus_per_task(job, ask).max(1),
             overcommit: ask.overcommit || request.overcommit,
             memory_per_cpu,
+            gres_unsaid: self.gres_unsaid(job, attempt, ask),
         };
         demand.place(&attempt.steps)
+    }
+
+    /// What the job asked for, where it has whole nodes. As in Slurm its steps do not get by default what the job has only for
+    /// being exclusive; a session in the script's place has it, as the script has.
+    fn gres_unsaid(
+        &self,
+        job: &Job,
+        attempt: &Attempt,
+        ask: &StepRequest,
+    ) -> Option<Vec<GresRequest>> {
+        let request = job.spec.request();
+        let partition = self.partition(&attempt.allocation.partition).map(|p| &**p);
+        let has_whole_nodes = is_exclusive(job, partition, self.config.parameters.select);
+        if !has_whole_nodes || request.grant == Grant::Offer || ask.joins_script {
+            return None;
+        }
+        let sockets = u64::from(request.sockets_per_node.unwrap_or(1));
+        let on_node = |gres: &GresRequest| match gres.per {
+            Per::Socket => GresRequest {
+                per: Per::Node,
+                count: Range::exactly(gres.count.min.saturating_mul(sockets)),
+                ..gres.clone()
+            },
+            Per::Node | Per::Task | Per::Job => gres.clone(),
+        };
+        Some(request.gres.iter().map(on_node).collect())
     }
 
     fn cpus_per_task(&self, job: &Job, ask: &StepRequest) -> u32 {

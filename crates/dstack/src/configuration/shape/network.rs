@@ -6,6 +6,7 @@ use crate::configuration::property::{Default, Form, Table, acts};
 use crate::configuration::reader::mapping;
 use crate::configuration::reading::Reading;
 use crate::configuration::value::Value;
+use model::ip_network::IpNetwork;
 use std::net::IpAddr;
 
 pub const PORT: Form = Form::Integer(1, 65_535);
@@ -76,13 +77,6 @@ fn is_private(ip: IpAddr) -> bool {
 pub fn network(field: &Field<'_>, _: &mut Reading) -> Result<Value, Fault> {
     let expected = "a private network such as 10.0.0.0/24";
     let text = field.text(expected)?;
-    let (ip, bits) = text.split_once('/').map_or((text, None), |(ip, bits)| (ip, Some(bits)));
-    let good = ip.parse().is_ok_and(|ip: IpAddr| {
-        let most = if ip.is_ipv4() { 32 } else { 128 };
-        let is_mask = |bits: &str| {
-            bits.parse::<u8>().is_ok_and(|bits| bits <= most) || bits.parse::<IpAddr>().is_ok()
-        };
-        is_private(ip) && bits.is_none_or(is_mask)
-    });
+    let good = text.parse().is_ok_and(|network: IpNetwork| is_private(network.first()));
     if good { Ok(Value::text(text)) } else { Err(field.invalid(expected)) }
 }

@@ -55,11 +55,7 @@ static SSH_CONFIG: Table = Table {
         acts("proxy_jump", Form::Map(&PROXY_JUMP)),
         acts("hosts", Form::List(&Form::Shape(host), "hosts"))
             .or(Default::Required("a list of hosts")),
-        notice(
-            "network",
-            Form::Shape(network::network),
-            "has no effect: say `internal_ip` of each host",
-        ),
+        acts("network", Form::Shape(network::network)),
     ]],
 };
 

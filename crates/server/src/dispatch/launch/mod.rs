@@ -199,7 +199,7 @@ fn task_facts(state: &State, job: &Job) -> TaskFacts {
         for (index, share) in shares.iter().enumerate() {
             let known = state.nodes.get(&share.node);
             let said = known.map(|n| n.facts.address.clone()).filter(|a| !a.is_empty());
-            let internal = state.fleet_host(&share.node).and_then(|(.., h)| h.internal_ip.clone());
+            let internal = state.fleet_host(&share.node).and_then(|(.., h)| h.internal_address());
             let address = internal.or(said).or(known.map(|n| n.config.address.clone()));
             task.addresses.push(address.unwrap_or_default());
             let (job, index, name) = (group.id, index as u32, share.node.clone());

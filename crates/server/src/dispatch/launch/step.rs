@@ -94,7 +94,8 @@ pub fn step_orders(
         }
         set_state_folder(shared, &mut variables);
         gpu::use_device_names(&mut variables, names);
-        let mut own = environment::step::launch_on(launch, share);
+        let of_job = facts.attempt().allocation.share(&node.node);
+        let mut own = environment::step::launch_on(launch, of_job, share);
         let mut exported = Environment::from_block(&own.environment);
         let nice = process_policy::niceness(facts.nice, &exported);
         process_policy::export_niceness(facts.nice, exported.clone(), &mut variables);

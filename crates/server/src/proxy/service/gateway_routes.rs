@@ -48,7 +48,7 @@ pub fn route(state: &State, agents: &AgentLinks, replica: &Replica) -> Option<Re
     let first = job.allocation()?.nodes.first()?;
     let node = state.nodes.get(&first.node)?;
     let said = Some(node.facts.address.clone()).filter(|address| !address.is_empty());
-    let internal = state.fleet_host(&first.node).and_then(|(.., host)| host.internal_ip.clone());
+    let internal = state.fleet_host(&first.node).and_then(|(.., host)| host.internal_address());
     // The name of a node of the server's own machine need not lead anywhere.
     let peer = agents.peer(&first.node).map(|peer| peer.address.to_canonical());
     let own = peer.filter(|address| address.is_loopback()).map(|address| address.to_string());

@@ -2,10 +2,11 @@
 //! the job's user; it mounts nothing that a user named. It starts Sluice's own program, which waits: a process of root's beside it
 //! (`shim`) then mounts everything into the container by handle, as for an OCI runtime, and says what to run.
 //!
-//! `call`: calls with a deadline; `inspect`: what an image says of itself; `login`: the user's, for a registry; `left`: what
-//! an engine did not remove.
+//! `call`: calls with a deadline; `fetch`: the image, as the engine has or pulls it; `inspect`: what an image says of itself;
+//! `login`: the user's, for a registry; `left`: what an engine did not remove.
 
 mod call;
+mod fetch;
 mod inspect;
 pub(super) mod left;
 mod login;
@@ -15,10 +16,10 @@ use super::assembly::{self, ShownHandles};
 use super::files::{OWN, PROGRAM};
 use super::runtime_config::DeviceFile;
 use super::{ContainerError, ContainerSpec, group_trees, init, network, process_folder};
-use call::Patience;
+use fetch::{INSPECT_TIMEOUT, ImageQuery};
 use image::{Digest, Reference};
 use inspect::EngineImage;
-use login::{LOGIN, write_login};
+use login::write_login;
 use model::site::{EngineKind, NetworkPolicy};
 use nix::errno::Errno;
 use nix::unistd::execve;
@@ -30,7 +31,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 /// Variables of the agent's own that say where an engine is; all others are not for it.
 const PASSED_ON: [&str; 3] = ["DOCKER_HOST", "CONTAINERS_CONF", "CONTAINERS_STORAGE_CONF"];
@@ -39,10 +39,6 @@ const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin
 const ID_FILE: &str = "id";
 /// The record of a container that an engine may still have.
 pub(super) const RECORD: &str = "engine.json";
-/// How long an engine may take to say what it knows of an image; it may be busy with pulls.
-const INSPECT_TIMEOUT: Duration = Duration::from_secs(120);
-/// How long a pull may say nothing. Engines say a line when a layer is whole, and layers are large.
-const PULL_SILENCE_MAX: Duration = Duration::from_secs(30 * 60);
 /// The engine mounts a new folder over what the image has at the place of Sluice's own files.
 const OWN_FOLDER: &str = "rw,mode=755,size=1m";
 /// A file of the image by which the loader runs the image's code in Sluice's own program. It is covered.
@@ -88,52 +84,6 @@ impl Engine {
             EngineKind::Podman => &["--cgroup-manager=cgroupfs"],
         }
     }
-
-    /// The image; `None` if the engine does not have it.
-    fn inspect(&self, image: &str, spec: &ContainerSpec) -> Result<Option<EngineImage>, String> {
-        let (words, deadline) = (["image", "inspect", image], Instant::now() + INSPECT_TIMEOUT);
-        // Other tasks of the step ask at the same time.
-        let name = format!("inspect-{}", spec.process);
-        let said = self.ask(&spec.folder, &name, &words, Patience::Until(deadline))?;
-        if said.is_success {
-            let found =
-                EngineImage::read(&said.output).map_err(|why| format!("image {image}: {why}"))?;
-            // A volume could cover Sluice's own program in the container; Podman can be told to make none.
-            if let (EngineKind::Docker, Some(path)) = (self.kind, found.volumes.first()) {
-                let why = "it declares a volume, with which Docker as runtime does not run it";
-                return Err(format!("image {image}: {why}: {path}"));
-            }
-            return Ok(Some(found));
-        }
-        // Whatever else is wrong, the pull says it.
-        Ok(None)
-    }
-
-    fn pull(&self, reference: &Reference, image: &str, spec: &ContainerSpec) -> Result<(), String> {
-        let login = format!("--authfile={}", spec.folder.join(LOGIN).display());
-        let mut words = vec!["pull"];
-        if self.kind == EngineKind::Podman {
-            words.push(&login);
-            if spec.site.insecure.contains(&reference.registry) {
-                words.push("--tls-verify=false");
-            }
-        }
-        words.push(image);
-        let name = format!("pull-{}", spec.process);
-        let said =
-            self.ask(&spec.folder, &name, &words, Patience::WhileItSpeaks(PULL_SILENCE_MAX))?;
-        if said.is_success { Ok(()) } else { Err(format!("{image}: {}", last_line(&said.errors))) }
-    }
-}
-
-/// An error of an engine is several lines; the last one says most.
-fn last_line(text: &[u8]) -> String {
-    let text = String::from_utf8_lossy(text);
-    text.lines()
-        .rfind(|line| !line.trim().is_empty())
-        .unwrap_or("it says nothing")
-        .trim()
-        .to_owned()
 }
 
 /// The engine's own environment. Logins of root's are not the user's: `folder` has the user's, if there are any.
@@ -174,15 +124,14 @@ impl EngineProcess {
         private
             .and_then(|()| write_login(&spec.folder, spec.process, login, reference))
             .map_err(|e| format!("{}: {e}", spec.folder.display()))?;
-        let name = reference.to_string();
-        let image = match engine.inspect(&name, spec)? {
-            Some(image) => image,
-            None => {
-                progress(&format!("sluice: image {name}: pulling"));
-                engine.pull(reference, &name, spec)?;
-                engine.inspect(&name, spec)?.ok_or(format!("{name}: it is not there"))?
-            }
+        let query = ImageQuery {
+            reference,
+            folder: &spec.folder,
+            process: spec.process,
+            is_insecure: spec.site.insecure.contains(&reference.registry),
+            inspect_timeout: INSPECT_TIMEOUT,
         };
+        let image = engine.image(&query, progress)?;
         if spec.own_network && spec.site.network == NetworkPolicy::Auto {
             let why = format!("{} runs it", engine.program.display());
             network::say_if_ports_matter(spec, progress, &why);
