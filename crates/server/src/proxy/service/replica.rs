@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// Requests at once to one replica. The step in the replica takes somewhat more connections.
+/// Requests at once to one replica, and connections that are kept to it. The step in the replica takes somewhat more.
 pub const OUTSTANDING_MAX: usize = 240;
 /// How many of them may be WebSockets: those that are idle leave room for requests.
 pub const WEBSOCKETS_MAX: usize = 120;
@@ -72,7 +72,7 @@ impl Replica {
             probes: service.probes.clone(),
             readiness: Readiness::new(&service.probes),
             port: service.port,
-            pool: Arc::default(),
+            pool: Arc::new(ConnectionPool::new(OUTSTANDING_MAX)),
             elsewhere: AtomicUsize::default(),
             is_over: watch::channel(false).0,
         }
@@ -150,11 +150,6 @@ impl Replica {
 
     pub fn end_telling(&self) {
         self.is_told.store(false, Relaxed);
-    }
-
-    /// Waits until it has answered a request.
-    pub async fn one_answered(&self) {
-        self.pool.one_answered().await;
     }
 
     pub fn enter(&self) -> Outstanding {

@@ -227,6 +227,7 @@ fn table_of(state: &State, before: &Table, counts: &ServiceCounts) -> Table {
         let counts = counts.of(&name);
         // A token of few rights may have submitted it: the step is the server's own program.
         let owner = Principal { token_limit: None, ..(*spec.owner).clone() };
+        let line = known.map(|known| known.line.clone()).unwrap_or_default();
         let turn = known.map(|known| known.turn.clone()).unwrap_or_default();
         let rates = known.map(|known| known.rates.clone()).unwrap_or_default();
         let live = LiveService {
@@ -242,6 +243,7 @@ fn table_of(state: &State, before: &Table, counts: &ServiceCounts) -> Table {
             waiting,
             groups,
             scale,
+            line,
             turn,
         };
         live.counts.set_replicas(live.ready());
