@@ -25,7 +25,7 @@ const ACCEPTED_MAX: usize = 256;
 /// No more orders are taken while so many bytes wait for the step to take them.
 const OUTGOING_BYTES_MAX: usize = 64 << 10;
 /// Connections of one user in all jobs: each may hold a window of bytes that nobody reads.
-const FORWARDED_OF_USER_MAX: usize = 1024;
+pub const FORWARDED_OF_USER_MAX: usize = 1024;
 
 /// A connection in the step.
 struct Open {

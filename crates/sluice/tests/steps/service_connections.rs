@@ -121,3 +121,8 @@ fn assert_connections_stay(doors: &str) {
 fn up_more_clients_than_a_replica_is_asked_by_are_answered_by_the_connections_that_it_has() {
     assert_connections_stay("");
 }
+
+#[test]
+fn up_connections_to_a_replica_by_its_step_stay_under_more_clients_than_it_is_asked_by() {
+    assert_connections_stay("near_connections=0");
+}

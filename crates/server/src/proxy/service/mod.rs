@@ -3,7 +3,7 @@
 //!
 //! A request needs a token of a member of the project, unless the service says `auth: false`. No cookie of ours opens a service, and
 //! its pages have an origin of their own, by its host name or by `SANDBOX`: no script of a service can use what a browser has open of jobs or of the
-//! server. Bytes go through a step of each replica, as those of web pages of jobs do.
+//! server. Bytes go through a step of each replica, as those of web pages of jobs do, but where it is on the server's own machine (`near_replica`).
 //!
 //! - `scaler` brings replicas to the number that `autoscale` says, by what came (`arrivals`, `scale_state`).
 //! - `roller` replaces the deployment before the newest; `router` tells the router of a service its workers.
@@ -17,6 +17,7 @@ pub mod balance;
 mod gateway_routes;
 mod live;
 pub mod models;
+mod near_replica;
 mod probe;
 mod readiness;
 mod replica;

@@ -1,5 +1,6 @@
 //! A replica of a service: how it is reached, and how many requests it has not answered yet.
 
+use super::near_replica::{self, NearConnection};
 use super::readiness::Readiness;
 use crate::proxy::forwarders::Forwarders;
 use crate::proxy::pool::{AnswerBody, ConnectionPool, Outstanding, SendFailure, Sender, handshake};
@@ -212,6 +213,15 @@ impl Replica {
         forwarders: &Arc<Forwarders>,
         owner: &Principal,
     ) -> Option<Sender> {
+        let near = near_replica::connect(shared, forwarders, self.attempt, owner.uid, self.port);
+        match timeout(CONNECT_TIMEOUT, near).await.ok()? {
+            NearConnection::Made(stream, held) => {
+                self.is_reached.store(true, Relaxed);
+                return handshake(stream, held).await;
+            }
+            NearConnection::Refused => return None,
+            NearConnection::ByStep => {}
+        }
         let step = forwarders.get(shared, owner, self.attempt.job, 0)?;
         let orders = step.orders();
         let stream = timeout(CONNECT_TIMEOUT, orders.open(self.port)).await.ok().flatten()?;
