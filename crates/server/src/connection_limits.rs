@@ -16,6 +16,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// Descriptors that no connection gets: journal, books, blobs, snapshots, the listeners themselves.
 const RESERVED_DESCRIPTORS: u64 = 256;
 
+/// Connections to replicas of services on this machine have this part (a sixteenth) of the rest.
+const REPLICA_PART: u64 = 16;
+
 /// Never more than this on one listener, whatever the limit of descriptors.
 const CONNECTIONS_MAX: u64 = 20_000;
 
@@ -29,6 +32,7 @@ pub const SERVICE_LIMITS: ServiceLimits = ServiceLimits {
     body_bytes: 64 << 20,
     body_silence: Duration::from_secs(60),
     stall: Duration::from_secs(60),
+    near_connections: CONNECTIONS_MAX as usize,
 };
 
 /// A listener that is full logs it this often at most.
@@ -48,6 +52,8 @@ pub struct ServiceLimits {
     pub body_silence: Duration,
     /// How long its client may take nothing of the answer, which keeps a place of a replica until then; as long as nginx lets one.
     pub stall: Duration,
+    /// Connections that the server makes itself to replicas on its own machine; what is beyond goes by steps.
+    pub near_connections: usize,
 }
 
 /// Timeouts of connections, and a lower bound on their number where wanted; `places=100,silence_ms=500`.
@@ -91,7 +97,7 @@ impl FromStr for ConnectionLimits {
         for part in text.split(',').filter(|part| !part.is_empty()) {
             let expected = || {
                 format!(
-                    "'{part}': expected NAME=NUMBER with one of places, silence_ms, body_ms, stall_ms, stream_stall_ms, tunnel_idle_ms, answer_ms, service_body_bytes, service_silence_ms, service_stall_ms"
+                    "'{part}': expected NAME=NUMBER with one of places, silence_ms, body_ms, stall_ms, stream_stall_ms, tunnel_idle_ms, answer_ms, service_body_bytes, service_silence_ms, service_stall_ms, near_connections"
                 )
             };
             let (name, value) = part.split_once('=').ok_or_else(expected)?;
@@ -108,6 +114,7 @@ impl FromStr for ConnectionLimits {
                 "service_body_bytes" => limits.service.body_bytes = value,
                 "service_silence_ms" => limits.service.body_silence = time,
                 "service_stall_ms" => limits.service.stall = time,
+                "near_connections" => limits.service.near_connections = value as usize,
                 _ => return Err(expected()),
             }
         }
@@ -136,6 +143,16 @@ pub fn set_backlog(listener: &impl AsFd) {
     }
 }
 
+/// The descriptors that connections may have.
+fn free(descriptors: u64) -> u64 {
+    descriptors - RESERVED_DESCRIPTORS.min(descriptors / 2)
+}
+
+/// How many connections to replicas of services on this machine there may be. Each has a descriptor, as those of clients do.
+pub fn near_connections(descriptors: u64, limits: &ServiceLimits) -> usize {
+    ((free(descriptors) / REPLICA_PART) as usize).min(limits.near_connections)
+}
+
 /// The slots of each listener. Three eighths are the agents', so that no number of clients keeps a node out.
 pub struct ListenerSlots {
     pub socket: Arc<ConnectionSlots>,
@@ -155,13 +172,13 @@ pub struct ListenerSlots {
 
 impl ListenerSlots {
     pub fn new(descriptors: u64, limits: &ConnectionLimits) -> Self {
-        let free = descriptors - RESERVED_DESCRIPTORS.min(descriptors / 2);
+        let free = free(descriptors);
         let slots = |name, share: u64| {
             let max = share.min(CONNECTIONS_MAX).min(limits.places.unwrap_or(u64::MAX)).max(1);
             Arc::new(ConnectionSlots::new(name, max as usize))
         };
         Self {
-            socket: slots("the local socket", free / 4),
+            socket: slots("the local socket", free / 4 - free / REPLICA_PART),
             proxy: slots("the proxy's port", free / 8),
             port: slots("the clients' port", free / 4 - free / 32),
             handshakes: slots("the handshakes of the clients' port", free / 16),
@@ -329,15 +346,22 @@ mod tests {
     #[test]
     fn no_listener_gets_reserved_descriptors_and_agents_have_their_part() {
         for (descriptors, expected) in [
-            (1024, (192, 168, 96, 192, 96)),
-            (20_000, (4936, 4319, 2468, 4936, 2468)),
+            (1024, (144, 168, 96, 192, 96)),
+            (20_000, (3702, 4319, 2468, 4936, 2468)),
             (1 << 20, (20_000, 20_000, 20_000, 20_000, 20_000)),
         ] {
             let slots = ListenerSlots::new(descriptors, &ConnectionLimits::default());
             let (socket, port, proxy) = (slots.socket.max, slots.port.max, slots.proxy.max);
             let found = (socket, port, proxy, slots.agents.max, slots.nodes.max);
             assert_eq!(found, expected, "{descriptors}");
+            let all = [&slots.socket, &slots.port, &slots.proxy, &slots.agents, &slots.nodes];
+            let all = all.into_iter().chain([&slots.ssh]).map(|one| one.max).sum::<usize>();
+            let left = all
+                + near_connections(descriptors, &SERVICE_LIMITS)
+                + RESERVED_DESCRIPTORS as usize;
+            assert!(left <= descriptors as usize, "{left} of {descriptors}");
         }
+        assert_eq!(near_connections(1024, &SERVICE_LIMITS), 48);
         let slots = ListenerSlots::new(16, &"places=3".parse().unwrap());
         assert_eq!((slots.socket.max, slots.agents.max), (2, 2));
     }

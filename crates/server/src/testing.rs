@@ -205,6 +205,7 @@ fn setup(dir: &Path) -> Setup {
         ssh_host_key: String::new(),
         client_state: None,
         hostname: "host".into(),
+        network_stack: None,
         snapshot_events: u64::MAX,
         started: clock::now(),
         set_log_level: |_| {},

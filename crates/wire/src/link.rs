@@ -260,6 +260,10 @@ pub struct Hello {
     /// The agent takes scripts that are not UTF-8 ([`crate::byte_text`]), and arguments, variables and file names (`model::os_text`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub takes_bytes: bool,
+    /// The agent's network stack (`agent::network_stack`), which its jobs without a container share: the server connects itself to
+    /// services in its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network_stack: Option<String>,
 }
 
 /// The most renewals that an agent keeps, and that a server looks at.

@@ -19,6 +19,8 @@ use wire::stream::{ReceiveWindow, SendCredit};
 /// Frames each way that wait for their reader.
 const FRAMES_MAX: usize = 64;
 const READ_BYTES: usize = 64 << 10;
+/// Frames that wait are written together, up to so many bytes.
+const WRITE_BYTES_MAX: usize = 64 << 10;
 /// Connections at the same time.
 const CONNECTIONS_MAX: usize = 256;
 /// How long the last bytes of a connection may take to be taken.
@@ -158,8 +160,13 @@ fn read_frames(frames: &mpsc::Sender<Frame>) {
 
 fn write_frames(mut frames: mpsc::Receiver<Vec<u8>>) {
     let mut output = std::io::stdout().lock();
-    while let Some(frame) = frames.blocking_recv() {
-        if output.write_all(&frame).and_then(|()| output.flush()).is_err() {
+    while let Some(mut bytes) = frames.blocking_recv() {
+        while bytes.len() < WRITE_BYTES_MAX
+            && let Ok(more) = frames.try_recv()
+        {
+            bytes.extend_from_slice(&more);
+        }
+        if output.write_all(&bytes).and_then(|()| output.flush()).is_err() {
             // Nobody is left to forward for.
             std::process::exit(0);
         }

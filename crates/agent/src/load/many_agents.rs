@@ -196,7 +196,10 @@ impl QuietAgent {
             let (version, more) = (PROTOCOL, !nodes.is_empty());
             let program = "many agents".to_owned();
             let (renewals, takes_bytes) = (Vec::new(), true);
-            let hello = Hello { version, program, nodes: part, more, renewals, takes_bytes };
+            let nodes = part;
+            let network_stack = None;
+            let hello =
+                Hello { version, program, nodes, more, renewals, takes_bytes, network_stack };
             link.send(&ToServer::Hello(hello))?;
         }
         link.flush().await?;

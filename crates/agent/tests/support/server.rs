@@ -112,6 +112,7 @@ impl FakeServer {
                 more: false,
                 renewals: Vec::new(),
                 takes_bytes: false,
+                network_stack: None,
             };
             let mut link =
                 FakeLink { stream, decoder: Decoder::default(), frames: VecDeque::new(), hello };

@@ -193,7 +193,13 @@ mod tests {
         let link = Link {
             number: 1,
             fingerprint: "certificate".into(),
-            peer: LinkPeer { address, build, since: clock::now(), takes_bytes: true },
+            peer: LinkPeer {
+                address,
+                build,
+                since: clock::now(),
+                takes_bytes: true,
+                is_near: false,
+            },
             outbox,
             data: mpsc::channel(1).0,
             cut: Default::default(),

@@ -88,6 +88,7 @@ impl Cuts {
         match message {
             ToServer::Hello(hello) => {
                 self.text(&mut hello.program);
+                self.texts(&mut hello.network_stack);
                 self.list(&mut hello.nodes, bounds::LIST_ITEMS);
                 // One that is cut is no longer what was signed.
                 hello.renewals.truncate(RENEWALS_MAX);

@@ -345,7 +345,7 @@ mod tests {
             let (cut, shutdown) = (Arc::default(), Arc::default());
             let build = AgentBuild { program: "sluice".into(), protocol: 1 };
             let (address, takes_bytes) = ([192, 0, 2, last].into(), true);
-            let peer = LinkPeer { address, build, since: begun, takes_bytes };
+            let peer = LinkPeer { address, build, since: begun, takes_bytes, is_near: false };
             let fingerprint = "one".into();
             let link = Link { number, fingerprint, peer, outbox, data, cut, shutdown };
             server.shared.agents.add(&own, &link);
@@ -387,7 +387,9 @@ mod tests {
         let renewal = SignedRenewal { body: "b".into(), signature: "s".into() };
         let renewals = vec![renewal; 100];
         let (nodes, more, takes_bytes) = (vec![node], false, true);
-        let hello = Hello { version: 1, program: long, nodes, more, renewals, takes_bytes };
+        let network_stack = Some(long.clone());
+        let hello =
+            Hello { version: 1, program: long, nodes, more, renewals, takes_bytes, network_stack };
         let mut message = ToServer::Hello(hello);
         assert!(message_bounds::cut_to_bounds("a test", &mut message).is_some());
         let ToServer::Hello(hello) = message else { panic!("it stays a hello") };

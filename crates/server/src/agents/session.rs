@@ -173,6 +173,12 @@ async fn reconcile(shared: &Shared, hello: Hello, link: &Link) {
     }
 }
 
+/// Whether an agent has the loopback addresses of a server with this network stack, by its word and by the address that it comes from:
+/// what a tunnel brings from another machine comes from here too, and has another network stack.
+fn is_near(own: Option<&str>, hello: &Hello, address: IpAddr) -> bool {
+    address.to_canonical().is_loopback() && own.is_some() && hello.network_stack.as_deref() == own
+}
+
 pub(super) async fn serve(
     shared: &Arc<Shared>,
     mut stream: TlsStream<TcpStream>,
@@ -224,7 +230,8 @@ pub(super) async fn serve(
     let shutdown = Arc::new(LinkShutdown::default());
     let build = AgentBuild { program: version_of(&hello.program).into(), protocol: hello.version };
     let (since, takes_bytes) = (clock::now(), hello.takes_bytes);
-    let peer = LinkPeer { address, build, since, takes_bytes };
+    let is_near = is_near(shared.setup.network_stack.as_deref(), &hello, address);
+    let peer = LinkPeer { address, build, since, takes_bytes, is_near };
     let link = Link {
         number,
         fingerprint: fingerprint.into(),
@@ -371,6 +378,25 @@ mod tests {
         assert!(none.is_err_and(|why| why.contains("does not speak for")));
     }
 
+    #[test]
+    fn agent_is_near_that_comes_from_here_and_has_the_servers_network_stack() {
+        let (here, mapped) = ("127.0.0.1", "::ffff:127.0.0.1");
+        for (own, said, from, expected) in [
+            (Some("a net:[1]"), Some("a net:[1]"), here, true),
+            (Some("a net:[1]"), Some("a net:[1]"), mapped, true),
+            (Some("a net:[1]"), Some("b net:[1]"), here, false),
+            (Some("a net:[1]"), Some("a net:[2]"), here, false),
+            (Some("a net:[1]"), Some("a net:[1]"), "10.0.0.7", false),
+            (Some("a net:[1]"), None, here, false),
+            (None, Some("a net:[1]"), here, false),
+            (None, None, here, false),
+        ] {
+            let hello = Hello { network_stack: said.map(str::to_owned), ..hello(Vec::new()) };
+            let from = from.parse().expect("an address");
+            assert_eq!(is_near(own, &hello, from), expected, "{own:?} {said:?} {from}");
+        }
+    }
+
     fn node_hello(name: &str) -> NodeHello {
         NodeHello {
             name: name.into(),
@@ -390,6 +416,7 @@ mod tests {
             more: false,
             renewals: Vec::new(),
             takes_bytes: true,
+            network_stack: None,
         }
     }
 
@@ -401,7 +428,7 @@ mod tests {
         let (cut, shutdown) = (Arc::new(Notify::new()), Arc::default());
         let build = AgentBuild { program: "sluice".into(), protocol: wire::version::PROTOCOL };
         let (address, since) = ([127, 0, 0, 1].into(), clock::now());
-        let peer = LinkPeer { address, build, since, takes_bytes: true };
+        let peer = LinkPeer { address, build, since, takes_bytes: true, is_near: false };
         let fingerprint = "certificate".into();
         let link = Link { number: 1, fingerprint, peer, outbox, data, cut, shutdown };
         server.journal.fail_write_at(1);

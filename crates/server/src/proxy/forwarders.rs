@@ -12,6 +12,7 @@ use model::principal::Principal;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
+use tokio::sync::Semaphore;
 
 /// How long an unused step stays, and how often it is looked at.
 const IDLE: Duration = Duration::from_secs(60);
@@ -28,11 +29,14 @@ pub struct Forwarders {
     steps: Mutex<HashMap<Key, Arc<Entry>>>,
     /// Steps of one user.
     of_user_max: usize,
+    /// Places of connections that the server makes without a step.
+    pub near_slots: Arc<Semaphore>,
 }
 
 impl Default for Forwarders {
     fn default() -> Self {
-        Self { steps: Mutex::default(), of_user_max: OF_USER_MAX }
+        let near_slots = Arc::new(Semaphore::new(0));
+        Self { steps: Mutex::default(), of_user_max: OF_USER_MAX, near_slots }
     }
 }
 
@@ -58,9 +62,11 @@ impl Entry {
 }
 
 impl Forwarders {
-    /// Steps into replicas of services: one user may have many of those, and leaves room for others.
-    pub fn of_services() -> Self {
-        Self { of_user_max: ALL_MAX / 2, ..Self::default() }
+    /// Steps into replicas of services: one user may have many of those, and leaves room for others. So many connections to replicas
+    /// on this machine need none.
+    pub fn of_services(near_connections: usize) -> Self {
+        let near_slots = Arc::new(Semaphore::new(near_connections));
+        Self { of_user_max: ALL_MAX / 2, near_slots, ..Self::default() }
     }
 
     fn steps(&self) -> MutexGuard<'_, HashMap<Key, Arc<Entry>>> {

@@ -9,6 +9,7 @@ use http_body_util::{BodyExt, LengthLimitError};
 use hyper::body::{Body as _, Frame, Incoming, SizeHint};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
+use std::collections::VecDeque;
 use std::error::Error;
 use std::future::Future;
 use std::pin::Pin;
@@ -22,8 +23,9 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-/// Connections that are kept open for the next requests, and for how long.
-const IDLE_MAX: usize = 128;
+/// Connections to one server that is not said to take fewer: as many as the requests of a gateway to one replica.
+const CONNECTIONS_MAX: usize = 1024;
+/// How long a connection is kept open for the next request.
 const IDLE: Duration = Duration::from_secs(60);
 /// Bytes of an answer that is read whole before its client gets any of it, where its request can be made again.
 const SHORT_BYTES_MAX: u64 = 64 << 10;
@@ -53,29 +55,47 @@ fn is_caused_by<E: Error + 'static>(error: &(dyn Error + 'static)) -> bool {
     causes.any(|error| error.is::<E>())
 }
 
-/// How many requests are not answered yet.
-#[derive(Default)]
-struct RequestCount {
-    count: AtomicUsize,
-    /// Told at each end of one.
-    ended: Notify,
+/// One more of what is counted, until this is dropped.
+struct Counted(Arc<AtomicUsize>);
+
+impl Counted {
+    fn of(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Relaxed);
+        Self(count.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
 }
 
 /// A request that is not answered yet, until this is dropped.
-pub struct Outstanding(Arc<RequestCount>);
+pub struct Outstanding {
+    counted: Option<Counted>,
+    /// Told when it was answered and is not counted any more.
+    ended: Option<Arc<Notify>>,
+}
 
 impl Outstanding {
-    /// Counts one more until this is dropped.
-    fn of(counted: &Arc<RequestCount>) -> Self {
-        counted.count.fetch_add(1, Relaxed);
-        Self(counted.clone())
+    fn of(count: &Arc<AtomicUsize>) -> Self {
+        Self { counted: Some(Counted::of(count)), ended: None }
+    }
+
+    /// Has the end of it told.
+    pub fn told_to(mut self, ended: &Arc<Notify>) -> Self {
+        self.ended = Some(ended.clone());
+        self
     }
 }
 
 impl Drop for Outstanding {
     fn drop(&mut self) {
-        self.0.count.fetch_sub(1, Relaxed);
-        self.0.ended.notify_one();
+        self.counted = None;
+        if let Some(ended) = &self.ended {
+            ended.notify_one();
+        }
     }
 }
 
@@ -94,60 +114,95 @@ where
     Some(sender)
 }
 
-#[derive(Default)]
+/// A connection of a pool, counted while it is open for requests.
+struct PooledConnection {
+    sender: Sender,
+    _open: Counted,
+}
+
 pub struct ConnectionPool {
-    outstanding: Arc<RequestCount>,
-    websockets: Arc<RequestCount>,
+    /// Connections that the server takes: as many are kept, so that no request has to open one while others are closed.
+    connections_max: usize,
+    outstanding: Arc<AtomicUsize>,
+    websockets: Arc<AtomicUsize>,
+    /// Connections that are open for requests, those in use and those that wait for one.
+    open: Arc<AtomicUsize>,
     /// The last used is at the end.
-    idle: Mutex<Vec<(Sender, Instant)>>,
+    idle: Mutex<VecDeque<(PooledConnection, Instant)>>,
+}
+
+impl Default for ConnectionPool {
+    fn default() -> Self {
+        Self::new(CONNECTIONS_MAX)
+    }
 }
 
 impl ConnectionPool {
+    /// To a server that takes so many connections. Its callers hold requests back beyond that number, and the pool opens no more
+    /// connections than there are requests.
+    pub fn new(connections_max: usize) -> Self {
+        Self {
+            connections_max,
+            outstanding: Arc::default(),
+            websockets: Arc::default(),
+            open: Arc::default(),
+            idle: Mutex::default(),
+        }
+    }
+
     pub fn outstanding(&self) -> usize {
-        self.outstanding.count.load(Relaxed)
+        self.outstanding.load(Relaxed)
     }
 
     pub fn enter(&self) -> Outstanding {
         Outstanding::of(&self.outstanding)
     }
 
-    /// Waits until one of its requests was answered.
-    pub async fn one_answered(&self) {
-        self.outstanding.ended.notified().await;
-    }
-
     /// Requests that have become WebSockets, or are to: each holds its connection for as long as it likes.
     pub fn websockets(&self) -> usize {
-        self.websockets.count.load(Relaxed)
+        self.websockets.load(Relaxed)
     }
 
     pub fn enter_websocket(&self) -> Outstanding {
         Outstanding::of(&self.websockets)
     }
 
-    fn idle(&self) -> MutexGuard<'_, Vec<(Sender, Instant)>> {
+    fn idle(&self) -> MutexGuard<'_, VecDeque<(PooledConnection, Instant)>> {
         self.idle.lock().expect("no panic with the connections held")
+    }
+
+    fn is_over_full(&self) -> bool {
+        self.open.load(Relaxed) + self.websockets() > self.connections_max
+    }
+
+    /// Counts a connection that is about to be opened. Where that is one too many, because WebSockets have taken the place of requests,
+    /// the one that has waited longest for a request is closed.
+    fn open_one(&self) -> Counted {
+        let open = Counted::of(&self.open);
+        let mut idle = self.idle();
+        while self.is_over_full() && idle.pop_front().is_some() {}
+        open
     }
 
     /// Closes the connections that nobody has used for a while.
     pub fn close_idle(&self, now: Instant) {
-        self.idle().retain(|(sender, since)| {
-            !sender.is_closed() && now.saturating_duration_since(*since) < IDLE
+        self.idle().retain(|(kept, since)| {
+            !kept.sender.is_closed() && now.saturating_duration_since(*since) < IDLE
         });
     }
 
-    fn keep(&self, sender: Sender) {
+    fn keep(&self, connection: PooledConnection) {
         let mut idle = self.idle();
-        if idle.len() < IDLE_MAX {
-            idle.push((sender, Instant::now()));
+        if !self.is_over_full() {
+            idle.push_back((connection, Instant::now()));
         }
     }
 
-    fn take_idle(&self) -> Option<Sender> {
+    fn take_idle(&self) -> Option<PooledConnection> {
         let mut idle = self.idle();
-        while let Some((sender, _)) = idle.pop() {
-            if !sender.is_closed() {
-                return Some(sender);
+        while let Some((connection, _)) = idle.pop_back() {
+            if !connection.sender.is_closed() {
+                return Some(connection);
             }
         }
         None
@@ -160,30 +215,32 @@ impl ConnectionPool {
         mut request: hyper::Request<Body>,
         upgrades: bool,
     ) -> Result<hyper::Response<AnswerBody>, SendFailure> {
-        while !upgrades && let Some(sender) = self.take_idle() {
-            match self.send_by(sender, request).await {
+        while !upgrades && let Some(connection) = self.take_idle() {
+            match self.send_by(connection, request).await {
                 // The server has closed it meanwhile.
                 Err(SendFailure::NotSent(unsent)) => request = *unsent,
                 other => return other,
             }
         }
+        // Counted while it is being made: as many as are on their way at once have their part too.
+        let _open = self.open_one();
         match connect.await {
-            Some(sender) => self.send_by(sender, request).await,
+            Some(sender) => self.send_by(PooledConnection { sender, _open }, request).await,
             None => Err(SendFailure::NotSent(Box::new(request))),
         }
     }
 
     async fn send_by(
         self: &Arc<Self>,
-        mut sender: Sender,
+        mut connection: PooledConnection,
         request: hyper::Request<Body>,
     ) -> Result<hyper::Response<AnswerBody>, SendFailure> {
         let has_body = !request.body().is_end_stream();
         // The task of a connection whose last answer was just read may not have taken note of that yet.
-        if sender.ready().await.is_err() {
+        if connection.sender.ready().await.is_err() {
             return Err(SendFailure::NotSent(Box::new(request)));
         }
-        let sent = sender.try_send_request(request).await;
+        let sent = connection.sender.try_send_request(request).await;
         let answer = sent.map_err(|mut failure| match failure.take_message() {
             Some(unsent) => SendFailure::NotSent(Box::new(unsent)),
             None if is_caused_by::<LengthLimitError>(failure.error()) => SendFailure::TooLong,
@@ -192,7 +249,8 @@ impl ConnectionPool {
         })?;
         let becomes_websocket = answer.status() == StatusCode::SWITCHING_PROTOCOLS;
         let pool = self.clone();
-        let connection = (!becomes_websocket).then_some(Connection { sender, pool, has_body });
+        let connection =
+            (!becomes_websocket).then_some(Connection { pooled: connection, pool, has_body });
         Ok(answer.map(|body| AnswerBody {
             content: Content::Stream(body),
             is_over: false,
@@ -240,7 +298,7 @@ pub struct AnswerBody {
 
 /// The connection that an answer comes by.
 struct Connection {
-    sender: Sender,
+    pooled: PooledConnection,
     pool: Arc<ConnectionPool>,
     /// Its request has a body, of which some may not be sent yet.
     has_body: bool,
@@ -250,13 +308,14 @@ impl Connection {
     /// Keeps it for another request. A server may answer before it has the whole request, and its client leave the rest unsent: nobody
     /// else waits for that.
     fn keep(self) {
-        let Self { mut sender, pool, has_body } = self;
-        if !has_body || sender.is_ready() {
-            pool.keep(sender);
+        let Self { mut pooled, pool, has_body } = self;
+        if !has_body || pooled.sender.is_ready() {
+            pool.keep(pooled);
         } else if let Ok(runtime) = Handle::try_current() {
             runtime.spawn(async move {
-                if timeout(REST_TIMEOUT, sender.ready()).await.is_ok_and(|ready| ready.is_ok()) {
-                    pool.keep(sender);
+                let ready = timeout(REST_TIMEOUT, pooled.sender.ready()).await;
+                if ready.is_ok_and(|ready| ready.is_ok()) {
+                    pool.keep(pooled);
                 }
             });
         }
@@ -318,180 +377,5 @@ impl hyper::body::Body for AnswerBody {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::proxy::timed_body::{AnswerBegun, TimedBody};
-    use http_body_util::Limited;
-    use std::task::Waker;
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-
-    /// A body that does not end, as that of a client that sends no more.
-    struct Unsent;
-
-    impl hyper::body::Body for Unsent {
-        type Data = Bytes;
-        type Error = std::convert::Infallible;
-
-        fn poll_frame(
-            self: Pin<&mut Self>,
-            _: &mut Context<'_>,
-        ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-            Poll::Pending
-        }
-    }
-
-    /// The answer of a server that sends this text and, where it is cut, closes the connection.
-    async fn answer_of(
-        pool: &Arc<ConnectionPool>,
-        text: &str,
-        is_cut: bool,
-    ) -> (hyper::Response<AnswerBody>, Option<tokio::io::DuplexStream>) {
-        answer_to(pool, hyper::Request::new(Body::empty()), text, is_cut).await
-    }
-
-    async fn answer_to(
-        pool: &Arc<ConnectionPool>,
-        request: hyper::Request<Body>,
-        text: &str,
-        is_cut: bool,
-    ) -> (hyper::Response<AnswerBody>, Option<tokio::io::DuplexStream>) {
-        let (ours, mut theirs) = tokio::io::duplex(4096);
-        let sender = handshake(ours, ()).await.expect("a connection");
-        let answer = async {
-            let mut head = [0; 1024];
-            let count = theirs.read(&mut head).await.expect("a request");
-            assert!(count > 0, "a request");
-            theirs.write_all(text.as_bytes()).await.expect("an answer");
-            (!is_cut).then_some(theirs)
-        };
-        let (sent, open) = tokio::join!(pool.send(async { Some(sender) }, request, false), answer);
-        let Ok(answer) = sent else { panic!("no answer to {text}") };
-        (answer, open)
-    }
-
-    const HEAD: &str = "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n";
-
-    #[tokio::test]
-    async fn short_answer_is_read_whole_and_lost_whole_where_it_is_cut() {
-        let pool = Arc::<ConnectionPool>::default();
-        let (answer, _open) = answer_of(&pool, &format!("{HEAD}hello"), false).await;
-        let Ok(answer) = read_short(answer).await else { panic!("a whole answer") };
-        assert_eq!(pool.idle().len(), 1, "its connection is kept");
-        let body = answer.into_body().collect().await.expect("a body").to_bytes();
-        assert_eq!(&body[..], b"hello");
-        let (cut, _closed) = answer_of(&Arc::default(), &format!("{HEAD}hel"), true).await;
-        assert!(matches!(read_short(cut).await, Err(SendFailure::Lost)));
-    }
-
-    #[tokio::test]
-    async fn connection_with_a_request_that_its_client_does_not_finish_is_nobody_elses() {
-        let pool = Arc::<ConnectionPool>::default();
-        let text = format!("{HEAD}hello");
-        let unsent = hyper::Request::post("/").body(Body::new(Unsent)).expect("a request");
-        let (answer, _open) = answer_to(&pool, unsent, &text, false).await;
-        answer.into_body().collect().await.expect("a body");
-        assert_eq!(pool.idle().len(), 0, "the rest of its request may never come");
-        let whole = hyper::Request::post("/").body(Body::from("all of it")).expect("a request");
-        let (answer, _open) = answer_to(&pool, whole, &text, false).await;
-        answer.into_body().collect().await.expect("a body");
-        while pool.idle().is_empty() {
-            tokio::task::yield_now().await;
-        }
-    }
-
-    #[tokio::test]
-    async fn body_that_goes_on_beyond_its_bound_is_told_from_a_lost_connection() {
-        // The other side takes so many bytes, never answers, and leaves.
-        let send = async |body: Body, most: usize| {
-            let (ours, mut theirs) = tokio::io::duplex(64);
-            let sender = handshake(ours, ()).await.expect("a connection");
-            let request = hyper::Request::post("/").body(body).expect("a request");
-            let pool = Arc::<ConnectionPool>::default();
-            let read = async move {
-                let (mut part, mut taken) = ([0; 64], 0);
-                while taken < most {
-                    match theirs.read(&mut part).await {
-                        Ok(count) if count > 0 => taken += count,
-                        _ => break,
-                    }
-                }
-            };
-            tokio::join!(pool.send(async { Some(sender) }, request, false), read).0.err()
-        };
-        let long = Body::new(Limited::new(Body::from(vec![0; 4096]), 1000));
-        assert!(matches!(send(long, usize::MAX).await, Some(SendFailure::TooLong)));
-        let cut = Body::from(vec![0; 4096]);
-        assert!(matches!(send(cut, 1).await, Some(SendFailure::Lost)));
-    }
-
-    #[tokio::test]
-    async fn body_of_which_nothing_comes_is_told_from_a_lost_connection() {
-        let (ours, _theirs) = tokio::io::duplex(4096);
-        let sender = handshake(ours, ()).await.expect("a connection");
-        let (unsent, silence) = (Body::new(Unsent), Duration::from_millis(20));
-        let body = TimedBody::new(unsent, silence, AnswerBegun::default());
-        // As `bounded_body` has it.
-        let body = Body::new(Limited::new(body, 1000));
-        let request = hyper::Request::post("/").body(body).expect("a request");
-        let pool = Arc::<ConnectionPool>::default();
-        let sent = pool.send(async { Some(sender) }, request, false).await;
-        assert!(matches!(sent, Err(SendFailure::Stalled)));
-    }
-
-    #[tokio::test]
-    async fn body_may_be_silent_once_its_answer_has_begun() {
-        let silence = Duration::from_millis(5);
-        for is_begun in [false, true] {
-            let answer = AnswerBegun::default();
-            let mut body = TimedBody::new(Body::new(Unsent), silence, answer.clone());
-            let mut context = Context::from_waker(Waker::noop());
-            // Its time begins to run.
-            let _ = Pin::new(&mut body).poll_frame(&mut context);
-            if is_begun {
-                answer.note();
-            }
-            tokio::time::sleep(2 * silence).await;
-            let polled = Pin::new(&mut body).poll_frame(&mut context);
-            assert_eq!(polled.is_pending(), is_begun);
-        }
-    }
-
-    #[tokio::test]
-    async fn answer_that_does_not_come_is_given_up_with_its_connection() {
-        let (ours, mut theirs) = tokio::io::duplex(4096);
-        let sender = handshake(ours, ()).await.expect("a connection");
-        let pool = Arc::<ConnectionPool>::default();
-        let request = hyper::Request::new(Body::empty());
-        let exchange = pool.send(async { Some(sender) }, request, false);
-        let sent = in_time(Duration::from_millis(20), exchange).await;
-        assert!(matches!(sent, Err(SendFailure::TimedOut)));
-        let mut asked = Vec::new();
-        theirs.read_to_end(&mut asked).await.expect("the connection is closed");
-        assert_eq!(pool.idle().len(), 0);
-    }
-
-    #[tokio::test]
-    async fn answer_lets_in_the_request_that_waits_for_it() {
-        let pool = Arc::<ConnectionPool>::default();
-        let first = pool.enter();
-        let mut waiting = std::pin::pin!(pool.one_answered());
-        let polled = std::future::poll_fn(|context| Poll::Ready(waiting.as_mut().poll(context)));
-        assert!(polled.await.is_pending());
-        drop(first);
-        waiting.await;
-        assert_eq!(pool.outstanding(), 0);
-    }
-
-    #[tokio::test]
-    async fn connection_is_kept_once_its_answer_was_read() {
-        let pool = Arc::<ConnectionPool>::default();
-        let (answer, _open) = answer_of(&pool, &format!("{HEAD}hello"), false).await;
-        let body = answer.into_body().counted(pool.enter());
-        assert_eq!((pool.outstanding(), pool.idle().len()), (1, 0));
-        body.collect().await.expect("a body");
-        assert_eq!((pool.outstanding(), pool.idle().len()), (0, 1));
-        let (unread, _open) = answer_of(&Arc::default(), &format!("{HEAD}hello"), false).await;
-        drop(unread.into_body().counted(pool.enter()));
-        assert_eq!((pool.outstanding(), pool.idle().len()), (0, 1), "one that was not is closed");
-    }
-}
+#[path = "pool_tests.rs"]
+mod tests;

@@ -65,6 +65,8 @@ pub struct LinkPeer {
     pub since: Timestamp,
     /// It takes texts that are not UTF-8.
     pub takes_bytes: bool,
+    /// It shares the server's loopback addresses, and so do its jobs without a container.
+    pub is_near: bool,
 }
 
 impl AgentLinks {
@@ -254,6 +256,7 @@ mod tests {
             build: AgentBuild { program: "sluice".into(), protocol: 1 },
             since: Timestamp(0),
             takes_bytes: true,
+            is_near: false,
         };
         (Link { number, fingerprint, peer, outbox, data, cut, shutdown }, inbox)
     }

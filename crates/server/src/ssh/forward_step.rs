@@ -15,15 +15,17 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use wire::forward::{FromForwarder, PAYLOAD_MAX, ToForwarder, channel};
-use wire::frame::{self, Decoder};
+use wire::frame::{self, Decoder, FrameError};
 use wire::stream::ReceiveWindow;
 
 /// Addresses that one connection has its step listen at.
 const LISTENERS_MAX: usize = 16;
 /// Connections from the job that are open, or wait for the client to take them.
 const ACCEPTED_MAX: usize = 256;
+/// No more orders are taken while so many bytes wait for the step to take them.
+const OUTGOING_BYTES_MAX: usize = 64 << 10;
 /// Connections of one user in all jobs: each may hold a window of bytes that nobody reads.
-const FORWARDED_OF_USER_MAX: usize = 1024;
+pub const FORWARDED_OF_USER_MAX: usize = 1024;
 
 /// A connection in the step.
 struct Open {
@@ -75,6 +77,8 @@ pub struct ForwardStep {
     step: StepClient,
     tunnels: Tunnels,
     decoder: Decoder,
+    /// Frames for the step.
+    outgoing: Vec<u8>,
     orders: mpsc::WeakSender<Order>,
     client: Option<ForwardClient>,
     forwarded: Forwarded,
@@ -98,6 +102,7 @@ impl ForwardStep {
             step,
             tunnels,
             decoder: Decoder::bounded(PAYLOAD_MAX),
+            outgoing: Vec::new(),
             orders,
             client,
             forwarded,
@@ -109,18 +114,23 @@ impl ForwardStep {
         }
     }
 
+    /// What the step says is taken at any time, also while it takes nothing: it says how much more it takes behind what its connections
+    /// have sent.
     pub async fn run(mut self, mut receiver: mpsc::Receiver<Order>) {
+        let to = self.step.to.clone();
         loop {
             tokio::select! {
-                order = receiver.recv() => {
-                    let Some(order) = order else { return };
-                    if !self.on_order(order).await {
-                        return;
-                    }
-                }
+                permit = to.reserve(), if !self.outgoing.is_empty() => match permit {
+                    Ok(permit) => permit.send(ToStep::Input(std::mem::take(&mut self.outgoing).into())),
+                    Err(_) => return,
+                },
+                order = receiver.recv(), if self.outgoing.len() < OUTGOING_BYTES_MAX => match order {
+                    Some(order) => self.on_order(order),
+                    None => return,
+                },
                 report = self.step.from.recv() => match report {
                     Some(FromStep::Stdout(bytes)) => {
-                        if !self.on_bytes(&bytes).await {
+                        if self.on_bytes(&bytes).is_err() {
                             return;
                         }
                     }
@@ -131,14 +141,9 @@ impl ForwardStep {
         }
     }
 
-    async fn say(&self, message: &ToForwarder) -> bool {
-        let mut bytes = Vec::new();
-        frame::encode_message(channel::CONTROL, message, &mut bytes).is_ok()
-            && self.send(bytes).await
-    }
-
-    async fn send(&self, bytes: Vec<u8>) -> bool {
-        self.step.to.send(ToStep::Input(bytes.into())).await.is_ok()
+    fn say(&mut self, message: &ToForwarder) {
+        // Each of these messages fits into a frame.
+        let _ = frame::encode_message(channel::CONTROL, message, &mut self.outgoing);
     }
 
     fn next_number(&mut self) -> u32 {
@@ -146,26 +151,25 @@ impl ForwardStep {
         self.next
     }
 
-    /// False when the step is gone.
-    async fn on_order(&mut self, order: Order) -> bool {
+    fn on_order(&mut self, order: Order) {
         match order {
             Order::Connect { host, port, made } => {
                 let connection = self.next_number();
                 // Connections whose clients have gone no longer wait for the forwarder's answer.
                 self.asked.retain(|_, made| !made.is_closed());
                 self.asked.insert(connection, made);
-                self.say(&ToForwarder::Connect { connection, host, port }).await
+                self.say(&ToForwarder::Connect { connection, host, port });
             }
             Order::Listen { host, port, bound } if self.listeners.len() < LISTENERS_MAX => {
                 let listener = self.next_number();
                 let bound = Some(bound);
                 let asked = PortListener { host: host.clone(), asked_port: port, port, bound };
                 self.listeners.insert(listener, Listener::Port(asked));
-                self.say(&ToForwarder::Listen { listener, host, port }).await
+                self.say(&ToForwarder::Listen { listener, host, port });
             }
             // Dropping the answer refuses it.
-            Order::Listen { .. } => true,
-            Order::ListenForAgent { bound } => self.listen_for_agent(bound).await,
+            Order::Listen { .. } => {}
+            Order::ListenForAgent { bound } => self.listen_for_agent(bound),
             Order::StopListening { host, port, known } => {
                 let is_meant = |one: &Listener| match one {
                     Listener::Port(one) => {
@@ -175,36 +179,31 @@ impl ForwardStep {
                 };
                 let found = self.listeners.iter().find(|(_, one)| is_meant(one)).map(|(n, _)| *n);
                 let _ = known.send(found.is_some());
-                match found {
-                    Some(listener) => {
-                        self.listeners.remove(&listener);
-                        self.say(&ToForwarder::StopListening { listener }).await
-                    }
-                    None => true,
+                if let Some(listener) = found {
+                    self.listeners.remove(&listener);
+                    self.say(&ToForwarder::StopListening { listener });
                 }
             }
             Order::Data { connection, bytes } => {
                 let payload = [&connection.to_le_bytes()[..], &bytes].concat();
-                let mut frame = Vec::with_capacity(frame::HEADER + payload.len());
-                frame::encode(channel::DATA, &payload, &mut frame).is_ok() && self.send(frame).await
+                // A relay sends no more at once than fits into a frame.
+                let _ = frame::encode(channel::DATA, &payload, &mut self.outgoing);
             }
-            Order::End { connection } => self.say(&ToForwarder::End { connection }).await,
+            Order::End { connection } => self.say(&ToForwarder::End { connection }),
             Order::Close { connection } => {
                 self.open.remove(&connection);
-                self.say(&ToForwarder::Close { connection }).await
+                self.say(&ToForwarder::Close { connection });
             }
             Order::Consumed { connection, bytes } => {
                 let credit = self.open.get_mut(&connection).and_then(|o| o.window.consumed(bytes));
-                match credit {
-                    Some(bytes) => self.say(&ToForwarder::Credit { connection, bytes }).await,
-                    None => true,
+                if let Some(bytes) = credit {
+                    self.say(&ToForwarder::Credit { connection, bytes });
                 }
             }
         }
     }
 
-    /// False when the step is gone.
-    async fn listen_for_agent(&mut self, bound: oneshot::Sender<Option<String>>) -> bool {
+    fn listen_for_agent(&mut self, bound: oneshot::Sender<Option<String>>) {
         let known = self.listeners.values_mut().find_map(|one| match one {
             Listener::Agent(agent) => Some(agent),
             Listener::Port(_) => None,
@@ -217,33 +216,26 @@ impl ForwardStep {
                     agent.asked.push(bound);
                 }
             }
-            return true;
+            return;
         }
         let listener = self.next_number();
         let asked = AgentListener { path: None, asked: vec![bound] };
         self.listeners.insert(listener, Listener::Agent(asked));
-        self.say(&ToForwarder::ListenForAgent { listener }).await
+        self.say(&ToForwarder::ListenForAgent { listener });
     }
 
-    async fn on_bytes(&mut self, bytes: &[u8]) -> bool {
+    fn on_bytes(&mut self, bytes: &[u8]) -> Result<(), FrameError> {
         self.decoder.push(bytes);
-        loop {
-            let frame = match self.decoder.next_frame() {
-                Ok(Some(frame)) => frame,
-                Ok(None) => return true,
-                Err(_) => return false,
-            };
+        while let Some(frame) = self.decoder.next_frame()? {
             if frame.channel == channel::DATA {
                 self.on_data(frame.payload);
-            } else if let Ok(message) = frame::decode_message(&frame.payload) {
-                let unwanted = self.on_message(message);
-                if let Some(connection) = unwanted
-                    && !self.say(&ToForwarder::Close { connection }).await
-                {
-                    return false;
-                }
+            } else if let Ok(message) = frame::decode_message(&frame.payload)
+                && let Some(connection) = self.on_message(message)
+            {
+                self.say(&ToForwarder::Close { connection });
             }
         }
+        Ok(())
     }
 
     fn on_data(&mut self, payload: Vec<u8>) {
@@ -395,3 +387,7 @@ async fn read_channel(
         }
     }
 }
+
+#[cfg(test)]
+#[path = "forward_step_tests.rs"]
+mod tests;

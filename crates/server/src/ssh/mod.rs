@@ -29,3 +29,5 @@ mod nested;
 mod session;
 pub mod step_client;
 pub mod tunnel;
+
+pub use forward_step::FORWARDED_OF_USER_MAX;

@@ -93,6 +93,8 @@ pub struct ServerOptions {
     /// hold attempts.
     pub local_nodes: Vec<String>,
     pub hostname: String,
+    /// Whose loopback addresses are this process's too (`agent::network_stack`).
+    pub network_stack: Option<String>,
     /// The database that several servers share; without one the state is in files of this machine.
     pub store: Option<DatabaseUrl>,
     /// What the keys in the database are sealed under. Without it, each server has them in files that were copied by hand.
@@ -342,6 +344,7 @@ fn setup(options: &ServerOptions, listeners: &Listeners, host_key: &PrivateKey) 
         ssh_host_key: host_key.public_key().to_openssh().unwrap_or_default(),
         client_state: options.machine.as_ref().map(|_| options.state_dir.display().to_string()),
         hostname: options.hostname.clone(),
+        network_stack: options.network_stack.clone(),
         snapshot_events: options.snapshot_events.max(1),
         started: clock::now(),
         set_log_level: options.set_log_level,

@@ -134,6 +134,7 @@ impl Agent {
             more: false,
             renewals: Vec::new(),
             takes_bytes: true,
+            network_stack: None,
         })
     }
 

@@ -18,6 +18,7 @@ mod replica_groups;
 mod sbcast;
 mod server_stream;
 mod service_attacks;
+mod service_connections;
 mod service_faults;
 mod service_restart;
 mod service_updates;

@@ -194,9 +194,12 @@ fn messages_of_the_agent_link_keep_their_names() {
     };
     let (program, renewals) = ("sluice 1".into(), Vec::new());
     let (more, takes_bytes) = (false, true);
-    let hello = Hello { version: 1, program, nodes: vec![node], more, renewals, takes_bytes };
+    let nodes = vec![node];
+    let network_stack = Some("boot net:[1]".to_owned());
+    let hello = Hello { version: 1, program, nodes, more, renewals, takes_bytes, network_stack };
     let json = serde_json::to_value(ToServer::Hello(hello)).unwrap();
     assert_eq!(json["hello"]["takes_bytes"], true);
+    assert_eq!(json["hello"]["network_stack"], "boot net:[1]");
     let earlier = r#"{"version":1,"program":"sluice 1","nodes":[]}"#;
     travels(&serde_json::from_str::<Hello>(earlier).unwrap(), earlier);
     let attempts = &json["hello"]["nodes"][0]["attempts"];

@@ -12,6 +12,7 @@ use crate::link::credentials::RenewedCertificate;
 use crate::link::new_key::NewKey;
 use crate::link::stream::StreamHandle;
 use crate::link::stream_output::StreamOutput;
+use crate::network_stack::network_stack;
 use crate::wall_clock::ServerClock;
 use rustls::ClientConfig;
 use std::collections::HashMap;
@@ -66,6 +67,7 @@ pub(super) async fn serve(
             more: !nodes.is_empty(),
             renewals: std::mem::take(&mut renewals),
             takes_bytes: true,
+            network_stack: network_stack(),
         }))?;
     }
     link.flush().await?;

@@ -77,7 +77,13 @@ mod tests {
         Link {
             number: 1,
             fingerprint: "certificate".into(),
-            peer: LinkPeer { address, build, since: clock::now(), takes_bytes: true },
+            peer: LinkPeer {
+                address,
+                build,
+                since: clock::now(),
+                takes_bytes: true,
+                is_near: false,
+            },
             outbox: mpsc::channel(1).0,
             data: mpsc::channel(1).0,
             cut: Arc::default(),

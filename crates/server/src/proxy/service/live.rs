@@ -4,6 +4,8 @@ use super::balance::least_busy;
 use super::replica::{OUTSTANDING_MAX, Replica, WEBSOCKETS_MAX};
 use super::request_rate::RequestRates;
 use super::scale_state::ScaleState;
+use super::waiting_line::WaitingLine;
+use crate::proxy::pool::Outstanding;
 use crate::shared::service_counts::{ServiceCount, ServiceName};
 use cluster::Job;
 use model::array::IndexSet;
@@ -46,6 +48,8 @@ pub struct LiveService {
     /// The groups of the newest deployment; one where all replicas are alike.
     pub groups: Vec<LiveGroup>,
     pub scale: Arc<ScaleState>,
+    /// Requests that no replica has room for.
+    pub line: Arc<WaitingLine>,
     /// Grows with each request.
     pub(super) turn: Arc<AtomicUsize>,
 }
@@ -131,6 +135,22 @@ impl LiveService {
     /// Its place in the table.
     pub fn key(&self) -> String {
         key(&self.name.project, &self.name.run)
+    }
+
+    /// The replica that gets a request, which counts as one of its own from now on.
+    pub fn enter(
+        &self,
+        tried: &[AttemptId],
+        upgrades: bool,
+    ) -> Option<(Arc<Replica>, Outstanding)> {
+        loop {
+            let replica = self.choose(tried, upgrades)?;
+            let outstanding = replica.enter().told_to(self.line.ended());
+            // Another may have had the last place meanwhile.
+            if replica.outstanding() <= OUTSTANDING_MAX {
+                return Some((replica, outstanding));
+            }
+        }
     }
 
     /// The replica that gets the next request; none of those that were tried, and for a WebSocket none that has its part of them.
@@ -269,6 +289,7 @@ impl LiveService {
             counts: Arc::default(),
             rates: Arc::default(),
             scale: Arc::default(),
+            line: Arc::default(),
             turn: Arc::default(),
         }
     }

@@ -3,11 +3,11 @@
 //!
 //! A request needs a token of a member of the project, unless the service says `auth: false`. No cookie of ours opens a service, and
 //! its pages have an origin of their own, by its host name or by `SANDBOX`: no script of a service can use what a browser has open of jobs or of the
-//! server. Bytes go through a step of each replica, as those of web pages of jobs do.
+//! server. Bytes go through a step of each replica, as those of web pages of jobs do, but where it is on the server's own machine (`near_replica`).
 //!
 //! - `scaler` brings replicas to the number that `autoscale` says, by what came (`arrivals`, `scale_state`).
 //! - `roller` replaces the deployment before the newest; `router` tells the router of a service its workers.
-//! - `request_head`: what the head of a request says; `request_source`: the way by which it came; `answer`: what the client gets; `gateway_routes`: what gateways are told of them; `models`: requests that name a model; `table`: the services that are active; `live`: one of them; `replica`: the connections to one; `balance`: which replica is next; `probe` and
+//! - `request_head`: what the head of a request says; `request_source`: the way by which it came; `answer`: what the client gets; `gateway_routes`: what gateways are told of them; `models`: requests that name a model; `table`: the services that are active; `live`: one of them; `replica`: the connections to one; `balance`: which replica is next; `waiting_line`: whose turn it is where all have as many requests as they may; `probe` and
 //!   `readiness`: which replicas are ready.
 
 pub mod answer;
@@ -17,6 +17,7 @@ pub mod balance;
 mod gateway_routes;
 mod live;
 pub mod models;
+mod near_replica;
 mod probe;
 mod readiness;
 mod replica;
@@ -28,6 +29,7 @@ mod router;
 mod scale_state;
 mod scaler;
 mod table;
+mod waiting_line;
 
 use super::access_log::Asked;
 use super::exchange::{OutgoingHead, inner_uri, redirect, said, take_websocket};
@@ -57,10 +59,10 @@ use request_source::RequestSource;
 use scale_state::{ScaleState, WaitingRequest};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 pub use table::Services;
 use tokio::sync::Notify;
+use waiting_line::Front;
 
 pub const ROUTES: [&str; 3] = [
     "/proxy/services/{project}/{run}",
@@ -71,9 +73,8 @@ pub const ROUTES: [&str; 3] = [
 /// How long a request waits for a replica of a service that is scaled, and how often it looks.
 const FIRST_REPLICA_TIMEOUT: Duration = Duration::from_secs(60);
 const FIRST_REPLICA_LOOK: Duration = Duration::from_millis(50);
-/// How long a request waits where all replicas have as many as they may, and how soon it looks at the other replicas.
+/// How long a request waits where all replicas have as many as they may.
 const PLACE_TIMEOUT: Duration = Duration::from_secs(10);
-const PLACE_LOOK: Duration = Duration::from_millis(100);
 
 /// How long after the start of the server a request waits for nodes to connect.
 const NODES_TIMEOUT: Duration = Duration::from_secs(20);
@@ -310,16 +311,6 @@ impl FirstReplica {
     }
 }
 
-/// Waits until one of the replicas that are asked has answered a request.
-async fn wait_for_place(live: &LiveService) {
-    let asked: Vec<_> = live.replicas.iter().filter(|replica| live.is_serving(replica)).collect();
-    // Each waits at another one in turn.
-    let at = live.turn.fetch_add(1, Relaxed);
-    if let Some(replica) = asked.get(at % asked.len().max(1)) {
-        let _ = tokio::time::timeout(PLACE_LOOK, replica.one_answered()).await;
-    }
-}
-
 /// A request on its way to a service.
 struct Passed<'a> {
     live: Arc<LiveService>,
@@ -366,22 +357,29 @@ impl Passed<'_> {
         let mut live = self.live.clone();
         let mut wait = FirstReplica::new(&live, services, shared);
         let mut is_current = false;
-        let place_until = Instant::now() + PLACE_TIMEOUT;
+        let place_until = wait.until.max(Instant::now() + PLACE_TIMEOUT);
+        let mut front: Option<Front> = None;
         let (answer, outstanding, websocket) = loop {
-            let chosen = live.choose(&tried, upgrades).filter(|_| tried.len() < TRIES_MAX);
-            let Some(replica) = chosen else {
+            // A WebSocket, and a request that was at a replica already, do not wait for room.
+            let may_wait = tried.is_empty() && !upgrades;
+            let is_behind_others = may_wait && front.is_none() && live.line.is_any();
+            let may_enter = tried.len() < TRIES_MAX && !is_behind_others;
+            let entered = may_enter.then(|| live.enter(&tried, upgrades)).flatten();
+            let Some((replica, outstanding)) = entered else {
+                if may_wait && live.ready() > 0 && Instant::now() < place_until {
+                    match &front {
+                        Some(front) => front.one_ended().await,
+                        None => front = live.line.join(place_until).await,
+                    }
+                    live = services.again(shared, &live);
+                    continue;
+                }
+                front = None;
                 // What may have ended a replica is not sent to one after the other until the time is over.
                 if !was_lost && wait.goes_on().await {
                     live = services.again(shared, &live);
                     tried.clear();
                     continue;
-                }
-                if tried.is_empty() && !upgrades && Instant::now() < place_until {
-                    wait_for_place(&live).await;
-                    live = services.again(shared, &live);
-                    if live.ready() > 0 {
-                        continue;
-                    }
                 }
                 // One may run since the table was made.
                 if live.replicas.is_empty() && !std::mem::replace(&mut is_current, true) {
@@ -391,7 +389,8 @@ impl Passed<'_> {
                 }
                 return Err(self.no_replica(&live, &tried));
             };
-            let outstanding = replica.enter();
+            // The next one may go.
+            front = None;
             let websocket = upgrades.then(|| replica.enter_websocket());
             let owner = &live.owner;
             let forwarders = &services.forwarders;

@@ -1,5 +1,6 @@
 //! A replica of a service: how it is reached, and how many requests it has not answered yet.
 
+use super::near_replica::{self, NearConnection};
 use super::readiness::Readiness;
 use crate::proxy::forwarders::Forwarders;
 use crate::proxy::pool::{AnswerBody, ConnectionPool, Outstanding, SendFailure, Sender, handshake};
@@ -17,7 +18,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// Requests at once to one replica. The step in the replica takes somewhat more connections.
+/// Requests at once to one replica, and connections that are kept to it. The step in the replica takes somewhat more.
 pub const OUTSTANDING_MAX: usize = 240;
 /// How many of them may be WebSockets: those that are idle leave room for requests.
 pub const WEBSOCKETS_MAX: usize = 120;
@@ -72,7 +73,7 @@ impl Replica {
             probes: service.probes.clone(),
             readiness: Readiness::new(&service.probes),
             port: service.port,
-            pool: Arc::default(),
+            pool: Arc::new(ConnectionPool::new(OUTSTANDING_MAX)),
             elsewhere: AtomicUsize::default(),
             is_over: watch::channel(false).0,
         }
@@ -152,11 +153,6 @@ impl Replica {
         self.is_told.store(false, Relaxed);
     }
 
-    /// Waits until it has answered a request.
-    pub async fn one_answered(&self) {
-        self.pool.one_answered().await;
-    }
-
     pub fn enter(&self) -> Outstanding {
         self.pool.enter()
     }
@@ -217,6 +213,15 @@ impl Replica {
         forwarders: &Arc<Forwarders>,
         owner: &Principal,
     ) -> Option<Sender> {
+        let near = near_replica::connect(shared, forwarders, self.attempt, owner.uid, self.port);
+        match timeout(CONNECT_TIMEOUT, near).await.ok()? {
+            NearConnection::Made(stream, held) => {
+                self.is_reached.store(true, Relaxed);
+                return handshake(stream, held).await;
+            }
+            NearConnection::Refused => return None,
+            NearConnection::ByStep => {}
+        }
         let step = forwarders.get(shared, owner, self.attempt.job, 0)?;
         let orders = step.orders();
         let stream = timeout(CONNECT_TIMEOUT, orders.open(self.port)).await.ok().flatten()?;

@@ -2,7 +2,7 @@
 
 use super::live::{LiveGroup, LiveService, WaitingReplica, key};
 use super::replica::Replica;
-use crate::connection_limits::ServiceLimits;
+use crate::connection_limits::{ServiceLimits, near_connections, raise_descriptors};
 use crate::proxy::access_log::AccessLog;
 use crate::proxy::forwarders::Forwarders;
 use crate::shared::Shared;
@@ -46,8 +46,9 @@ struct Known {
 impl Services {
     pub fn new(shared: &Shared, limits: ServiceLimits) -> Arc<Self> {
         let known = Known { table: Arc::default(), commit: None, made: Instant::now() };
+        let near = near_connections(raise_descriptors(), &limits);
         Arc::new(Self {
-            forwarders: Arc::new(Forwarders::of_services()),
+            forwarders: Arc::new(Forwarders::of_services(near)),
             access_log: Arc::new(AccessLog::new(&shared.setup.server_dir)),
             started: Instant::now(),
             limits,
@@ -227,6 +228,7 @@ fn table_of(state: &State, before: &Table, counts: &ServiceCounts) -> Table {
         let counts = counts.of(&name);
         // A token of few rights may have submitted it: the step is the server's own program.
         let owner = Principal { token_limit: None, ..(*spec.owner).clone() };
+        let line = known.map(|known| known.line.clone()).unwrap_or_default();
         let turn = known.map(|known| known.turn.clone()).unwrap_or_default();
         let rates = known.map(|known| known.rates.clone()).unwrap_or_default();
         let live = LiveService {
@@ -242,6 +244,7 @@ fn table_of(state: &State, before: &Table, counts: &ServiceCounts) -> Table {
             waiting,
             groups,
             scale,
+            line,
             turn,
         };
         live.counts.set_replicas(live.ready());

@@ -368,6 +368,7 @@ pub fn start(
         connection_limits: args.doors.clone(),
         program,
         set_log_level: log::set_level,
+        network_stack: ::agent::network_stack(),
         hostname: nix::unistd::gethostname()
             .map(|h| h.to_string_lossy().into_owned())
             .unwrap_or_default(),

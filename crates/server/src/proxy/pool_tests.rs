@@ -1,0 +1,254 @@
+//! Connections that are used again, and what is told of answers that do not come.
+
+use super::*;
+use crate::proxy::timed_body::{AnswerBegun, TimedBody};
+use http_body_util::Limited;
+use std::task::Waker;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+/// A body that does not end, as that of a client that sends no more.
+struct Unsent;
+
+impl hyper::body::Body for Unsent {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        Poll::Pending
+    }
+}
+
+/// The answer of a server that sends this text and, where it is cut, closes the connection.
+async fn answer_of(
+    pool: &Arc<ConnectionPool>,
+    text: &str,
+    is_cut: bool,
+) -> (hyper::Response<AnswerBody>, Option<tokio::io::DuplexStream>) {
+    answer_to(pool, hyper::Request::new(Body::empty()), text, is_cut).await
+}
+
+async fn answer_to(
+    pool: &Arc<ConnectionPool>,
+    request: hyper::Request<Body>,
+    text: &str,
+    is_cut: bool,
+) -> (hyper::Response<AnswerBody>, Option<tokio::io::DuplexStream>) {
+    let (ours, mut theirs) = tokio::io::duplex(4096);
+    let sender = handshake(ours, ()).await.expect("a connection");
+    let answer = async {
+        let mut head = [0; 1024];
+        let count = theirs.read(&mut head).await.expect("a request");
+        assert!(count > 0, "a request");
+        theirs.write_all(text.as_bytes()).await.expect("an answer");
+        (!is_cut).then_some(theirs)
+    };
+    let (sent, open) = tokio::join!(pool.send(async { Some(sender) }, request, false), answer);
+    let Ok(answer) = sent else { panic!("no answer to {text}") };
+    (answer, open)
+}
+
+const HEAD: &str = "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n";
+
+#[tokio::test]
+async fn short_answer_is_read_whole_and_lost_whole_where_it_is_cut() {
+    let pool = Arc::<ConnectionPool>::default();
+    let (answer, _open) = answer_of(&pool, &format!("{HEAD}hello"), false).await;
+    let Ok(answer) = read_short(answer).await else { panic!("a whole answer") };
+    assert_eq!(pool.idle().len(), 1, "its connection is kept");
+    let body = answer.into_body().collect().await.expect("a body").to_bytes();
+    assert_eq!(&body[..], b"hello");
+    let (cut, _closed) = answer_of(&Arc::default(), &format!("{HEAD}hel"), true).await;
+    assert!(matches!(read_short(cut).await, Err(SendFailure::Lost)));
+}
+
+#[tokio::test]
+async fn connection_with_a_request_that_its_client_does_not_finish_is_nobody_elses() {
+    let pool = Arc::<ConnectionPool>::default();
+    let text = format!("{HEAD}hello");
+    let unsent = hyper::Request::post("/").body(Body::new(Unsent)).expect("a request");
+    let (answer, _open) = answer_to(&pool, unsent, &text, false).await;
+    answer.into_body().collect().await.expect("a body");
+    assert_eq!(pool.idle().len(), 0, "the rest of its request may never come");
+    let whole = hyper::Request::post("/").body(Body::from("all of it")).expect("a request");
+    let (answer, _open) = answer_to(&pool, whole, &text, false).await;
+    answer.into_body().collect().await.expect("a body");
+    while pool.idle().is_empty() {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn body_that_goes_on_beyond_its_bound_is_told_from_a_lost_connection() {
+    // The other side takes so many bytes, never answers, and leaves.
+    let send = async |body: Body, most: usize| {
+        let (ours, mut theirs) = tokio::io::duplex(64);
+        let sender = handshake(ours, ()).await.expect("a connection");
+        let request = hyper::Request::post("/").body(body).expect("a request");
+        let pool = Arc::<ConnectionPool>::default();
+        let read = async move {
+            let (mut part, mut taken) = ([0; 64], 0);
+            while taken < most {
+                match theirs.read(&mut part).await {
+                    Ok(count) if count > 0 => taken += count,
+                    _ => break,
+                }
+            }
+        };
+        tokio::join!(pool.send(async { Some(sender) }, request, false), read).0.err()
+    };
+    let long = Body::new(Limited::new(Body::from(vec![0; 4096]), 1000));
+    assert!(matches!(send(long, usize::MAX).await, Some(SendFailure::TooLong)));
+    let cut = Body::from(vec![0; 4096]);
+    assert!(matches!(send(cut, 1).await, Some(SendFailure::Lost)));
+}
+
+#[tokio::test]
+async fn body_of_which_nothing_comes_is_told_from_a_lost_connection() {
+    let (ours, _theirs) = tokio::io::duplex(4096);
+    let sender = handshake(ours, ()).await.expect("a connection");
+    let (unsent, silence) = (Body::new(Unsent), Duration::from_millis(20));
+    let body = TimedBody::new(unsent, silence, AnswerBegun::default());
+    // As `bounded_body` has it.
+    let body = Body::new(Limited::new(body, 1000));
+    let request = hyper::Request::post("/").body(body).expect("a request");
+    let pool = Arc::<ConnectionPool>::default();
+    let sent = pool.send(async { Some(sender) }, request, false).await;
+    assert!(matches!(sent, Err(SendFailure::Stalled)));
+}
+
+#[tokio::test]
+async fn body_may_be_silent_once_its_answer_has_begun() {
+    let silence = Duration::from_millis(5);
+    for is_begun in [false, true] {
+        let answer = AnswerBegun::default();
+        let mut body = TimedBody::new(Body::new(Unsent), silence, answer.clone());
+        let mut context = Context::from_waker(Waker::noop());
+        // Its time begins to run.
+        let _ = Pin::new(&mut body).poll_frame(&mut context);
+        if is_begun {
+            answer.note();
+        }
+        tokio::time::sleep(2 * silence).await;
+        let polled = Pin::new(&mut body).poll_frame(&mut context);
+        assert_eq!(polled.is_pending(), is_begun);
+    }
+}
+
+#[tokio::test]
+async fn answer_that_does_not_come_is_given_up_with_its_connection() {
+    let (ours, mut theirs) = tokio::io::duplex(4096);
+    let sender = handshake(ours, ()).await.expect("a connection");
+    let pool = Arc::<ConnectionPool>::default();
+    let request = hyper::Request::new(Body::empty());
+    let exchange = pool.send(async { Some(sender) }, request, false);
+    let sent = in_time(Duration::from_millis(20), exchange).await;
+    assert!(matches!(sent, Err(SendFailure::TimedOut)));
+    let mut asked = Vec::new();
+    theirs.read_to_end(&mut asked).await.expect("the connection is closed");
+    assert_eq!(pool.idle().len(), 0);
+}
+
+#[tokio::test]
+async fn end_of_a_request_is_told_when_it_is_no_longer_counted() {
+    let (pool, ended) = (ConnectionPool::default(), Arc::<Notify>::default());
+    let first = pool.enter().told_to(&ended);
+    let mut told = std::pin::pin!(ended.notified());
+    let polled = std::future::poll_fn(|context| Poll::Ready(told.as_mut().poll(context)));
+    assert!(polled.await.is_pending());
+    drop(first);
+    told.await;
+    assert_eq!(pool.outstanding(), 0);
+    drop(pool.enter().told_to(&ended));
+    ended.notified().await;
+}
+
+/// A server that counts its connections, and says how many of them are open. It answers so many requests together.
+#[derive(Clone)]
+struct CountingServer {
+    together: usize,
+    asked: Arc<AtomicUsize>,
+    opened: Arc<AtomicUsize>,
+    open: Arc<AtomicUsize>,
+}
+
+impl CountingServer {
+    fn new(together: usize) -> Self {
+        let (asked, opened, open) = Default::default();
+        Self { together, asked, opened, open }
+    }
+
+    async fn connect(self) -> Option<Sender> {
+        let (ours, mut theirs) = tokio::io::duplex(4096);
+        self.opened.fetch_add(1, Relaxed);
+        let open = Counted::of(&self.open);
+        tokio::spawn(async move {
+            let (_open, mut head) = (open, [0; 1024]);
+            while theirs.read(&mut head).await.is_ok_and(|count| count > 0) {
+                let number = self.asked.fetch_add(1, Relaxed) + 1;
+                while self.asked.load(Relaxed) < number.next_multiple_of(self.together) {
+                    tokio::task::yield_now().await;
+                }
+                let _ = theirs.write_all(format!("{HEAD}hello").as_bytes()).await;
+            }
+        });
+        handshake(ours, ()).await
+    }
+}
+
+#[tokio::test]
+async fn as_many_connections_as_requests_are_kept_and_none_is_opened_while_they_are() {
+    const REQUESTS: usize = 240;
+    let server = CountingServer::new(REQUESTS);
+    let pool = Arc::new(ConnectionPool::new(REQUESTS));
+    for _ in 0..3 {
+        let exchanges = (0..REQUESTS).map(|_| async {
+            let outstanding = pool.enter();
+            let request = hyper::Request::new(Body::empty());
+            let sent = pool.send(server.clone().connect(), request, false).await;
+            let Ok(answer) = sent else { panic!("no answer") };
+            answer.into_body().counted(outstanding).collect().await.expect("a body");
+        });
+        futures_util::future::join_all(exchanges).await;
+        assert_eq!(pool.idle().len(), REQUESTS);
+    }
+    assert_eq!(server.opened.load(Relaxed), REQUESTS, "all rounds had the same connections");
+}
+
+#[tokio::test]
+async fn websocket_takes_the_place_of_the_connection_that_was_used_longest_ago() {
+    let server = CountingServer::new(1);
+    let pool = Arc::new(ConnectionPool::new(3));
+    let ask = async |upgrades: bool| {
+        let request = hyper::Request::new(Body::empty());
+        let sent = pool.send(server.clone().connect(), request, upgrades).await;
+        sent.unwrap_or_else(|_| panic!("no answer"))
+    };
+    let all = [ask(false).await, ask(false).await, ask(false).await];
+    for answer in all {
+        answer.into_body().collect().await.expect("a body");
+    }
+    assert_eq!(pool.idle().len(), 3);
+    let websocket = ask(true).await;
+    assert_eq!(pool.idle().len(), 2);
+    while server.open.load(Relaxed) > 3 {
+        tokio::task::yield_now().await;
+    }
+    drop(websocket);
+    assert_eq!(pool.open.load(Relaxed), 2);
+}
+
+#[tokio::test]
+async fn connection_is_kept_once_its_answer_was_read() {
+    let pool = Arc::<ConnectionPool>::default();
+    let (answer, _open) = answer_of(&pool, &format!("{HEAD}hello"), false).await;
+    let body = answer.into_body().counted(pool.enter());
+    assert_eq!((pool.outstanding(), pool.idle().len()), (1, 0));
+    body.collect().await.expect("a body");
+    assert_eq!((pool.outstanding(), pool.idle().len()), (0, 1));
+    let (unread, _open) = answer_of(&Arc::default(), &format!("{HEAD}hello"), false).await;
+    drop(unread.into_body().counted(pool.enter()));
+    assert_eq!((pool.outstanding(), pool.idle().len()), (0, 1), "one that was not is closed");
+}
