@@ -14,6 +14,8 @@ from processes import run, until
 from record import progress, record
 
 ROUNDS, TOLD = 11, 1000
+# Of a call that comes later than this it is said where the time went.
+LATE_MS = 500
 HERE = Path(__file__).resolve().parent
 CONFIGURATION = """ClusterName=machines
 SlurmdParameters=config_overrides
@@ -93,9 +95,14 @@ class Site:
         called = self.calls('create')[before]
         machine = next(of['machine'] for of in self.machines() if of['machine']['token'] == called['token'])
         first = float(path.read_text())
+        create = (called['at'] - began) * 1000
+        if create > LATE_MS:
+            # The client's own time and that of a program's start are a part of it.
+            steps = [machine['asked'] - began * 1000, called['at'] * 1000 - machine['asked']]
+            progress('machines', 'late: {:.0f} ms until the machine is in the journal, {:.0f} more until its program runs'.format(*steps))
         # The next job has a machine of its own.
         until('the machine is gone', lambda: all(of['machine']['phase'] == 'gone' for of in self.machines()))
-        return (called['at'] - began) * 1000, first * 1000 - machine['joined']
+        return create, first * 1000 - machine['joined']
 
     def processor_ms(self):
         fields = Path(f'/proc/{self.server.pid}/stat').read_text().rsplit(')', 1)[1].split()

@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { administersAccounts, administersProjects, administersTokens, administersVolumes } from "./administration.mjs";
 import { MARKUP, ask, check, isAccessible, isSound, newPage, run, settings, shell, show, shows, signIn } from "./harness.mjs";
+import { mapOfAThousandNodes } from "./large_map.mjs";
 import { leftOpen } from "./left_open.mjs";
 import { queueOfTenThousand } from "./long_queue.mjs";
 import { twoTabs } from "./two_tabs.mjs";
@@ -217,6 +218,7 @@ run(async (browser) => {
     await isSound(page);
   });
   await check("ten thousand jobs", () => queueOfTenThousand(context));
+  await check("a thousand nodes", () => mapOfAThousandNodes(context));
   await check("a page that is left open for a week, and hidden", () => leftOpen(context));
   await check("two tabs have one stream of changes", () => twoTabs(browser));
   await check("the page is sound after all of that", () => isSound(page));

@@ -14,10 +14,14 @@ const NODE = h("li", { class: "node" },
   h("div", { class: "gpus" }),
   h("div", { class: "node-words" }));
 
+/** The nodes of a block, which fill its rows whatever its columns are: page.css has the columns. A browser makes what is in a block only
+ * when it comes near the screen, and to look after a thousand nodes one by one would take it longer than to draw what is seen. */
+const BLOCK_NODES = 12;
+
 export class NodeMap {
-  element = h("ul", { class: "map", "aria-label": "Nodes and their GPUs" });
+  element = h("div", { class: "map", role: "group", "aria-label": "Nodes and their GPUs" });
   #user;
-  /** By the node's name: its element, and what that was drawn from. */
+  /** By the node's name, in the order of the nodes: its element, and what that was drawn from. */
   #drawn = new Map();
 
   /** `user`: whose GPUs are marked. */
@@ -27,23 +31,31 @@ export class NodeMap {
 
   /** Draws what changed: a node that is as it was keeps its elements. */
   draw(nodes) {
-    const names = new Set(nodes.map((node) => node.name));
-    for (const [name, known] of this.#drawn) {
-      if (names.has(name)) continue;
-      known.element.remove();
-      this.#drawn.delete(name);
-    }
-    const added = document.createDocumentFragment();
+    const former = this.#drawn;
+    const names = [...former.keys()];
     const alike = new Map();
-    for (const node of nodes) {
-      const known = this.#drawn.get(node.name);
-      if (known && isAsDrawn(known, node)) continue;
+    this.#drawn = new Map(nodes.map((node) => {
+      const known = former.get(node.name);
+      if (known && isAsDrawn(known, node)) return [node.name, known];
       const element = nodeElement(node, this.#user, alike);
-      if (known) known.element.replaceWith(element);
-      else added.append(element);
-      this.#drawn.set(node.name, { node, content: null, element });
+      known?.element.replaceWith(element);
+      return [node.name, { node, content: null, element }];
+    }));
+    const isInPlace = nodes.length === names.length && nodes.every((node, at) => node.name === names[at]);
+    if (!isInPlace) this.#arrange();
+  }
+
+  /** Puts the nodes into blocks. */
+  #arrange() {
+    const focused = document.activeElement;
+    const elements = [...this.#drawn.values()].map(({ element }) => element);
+    const blocks = [];
+    for (let at = 0; at < elements.length; at += BLOCK_NODES) {
+      blocks.push(h("ul", { class: "block" }, elements.slice(at, at + BLOCK_NODES)));
     }
-    this.element.append(added);
+    this.element.replaceChildren(...blocks);
+    // An element that is moved loses the focus.
+    if (this.element.contains(focused)) focused.focus({ preventScroll: true });
   }
 }
 

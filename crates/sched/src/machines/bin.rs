@@ -1,9 +1,9 @@
 //! The size of a machine, and machines as bins that jobs are put in.
 
 use crate::free::node_free::{NodeFree, ShareHolder};
-use crate::place::FreeNodes;
 use crate::place::demand::{Demand, Tasks};
 use crate::place::memory::MemoryRule;
+use crate::place::{FreeNodes, fit};
 use model::allocation::NodeShare;
 use model::amount::Bytes;
 use model::gres::GPU;
@@ -13,6 +13,7 @@ use model::node::NodeConfig;
 use model::partition::Partition;
 use model::request::Memory;
 use std::borrow::Cow;
+use std::iter::repeat_n;
 use std::rc::Rc;
 
 /// Whole amounts of a machine, or the least of them that a job's node must have.
@@ -78,33 +79,22 @@ impl Size {
 }
 
 /// A machine that does not serve yet, with the jobs that were put on it.
+#[derive(Clone)]
 pub(super) struct Bin {
     pub(super) config: Rc<NodeConfig>,
     pub(super) free: NodeFree,
-    pub(super) free_cpus: u32,
-    pub(super) free_gpus: u64,
     /// The fleet that it is an instance of.
     pub(super) fleet: Option<Rc<str>>,
     /// For one that is on its way: the job that it was made for.
     pub(super) owner: Option<JobId>,
-    /// For a new one: the positions of its source and of its offer.
-    pub(super) new: Option<(usize, usize)>,
     /// For a new pod: the part of the offer that it is.
     pub(super) part: Option<Rc<Offer>>,
 }
 
 impl Bin {
-    pub(super) fn of(config: Rc<NodeConfig>) -> Self {
+    pub(super) fn of(config: NodeConfig) -> Self {
         let free = NodeFree::empty(&config);
-        let (free_cpus, free_gpus) = (free.cpus.len(), gpus_free(&config, &free));
-        Self { config, free, free_cpus, free_gpus, fleet: None, owner: None, new: None, part: None }
-    }
-
-    /// A job takes its share of the machine.
-    pub(super) fn take(&mut self, share: &NodeShare, holder: ShareHolder) {
-        self.free.take(&self.config, share, holder);
-        self.free_cpus = if self.free.exclusive { 0 } else { self.free.cpus.len() };
-        self.free_gpus = gpus_free(&self.config, &self.free);
+        Self { config: Rc::new(config), free, fleet: None, owner: None, part: None }
     }
 
     /// Whether it would be in the partition.
@@ -115,30 +105,100 @@ impl Bin {
         }
     }
 
-    /// Whether what is free could be enough: its CPUs where the job shares none, its memory where memory is given out.
-    pub(super) fn may_hold(&self, demand: &Demand<'_>, least: Size) -> bool {
-        let counts_cpus = demand.sharers == 1 && !demand.request.overcommit;
-        (!counts_cpus || self.free_cpus >= least.cpus)
-            && (!demand.select.memory || self.free.memory >= least.memory)
-            && self.free_gpus >= least.gpus
+    /// Whether a node of the job fits on what is free: one that does not is in no placement of several nodes.
+    pub(super) fn holds_node(&self, demand: &Demand<'_>) -> bool {
+        let nothing = vec![0; demand.gres.len()];
+        fit::is_of_sort(demand, &self.config)
+            && fit::fits(demand, &self.config, &self.free, demand.tasks_on_each(), &nothing)
+    }
+
+    /// Whether the whole job, or at least a node of it, fits on what is free.
+    pub(super) fn holds_part(&self, demand: &Demand<'_>) -> bool {
+        let (tasks, totals) = (demand.task_count(), demand.job_totals());
+        self.holds_node(demand)
+            || (fit::is_of_sort(demand, &self.config)
+                && fit::fits(demand, &self.config, &self.free, tasks, &totals))
     }
 }
 
-fn gpus_free(config: &NodeConfig, free: &NodeFree) -> u64 {
-    let lines = config.gres.iter().zip(&free.gres);
-    lines.filter(|(line, _)| line.name == GPU).map(|(_, free)| free.count).sum()
+/// The amounts that are free on a machine. Those of all machines are in one place: each job is compared with each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Room {
+    pub(super) cpus: u32,
+    gpus: u64,
+    memory: Bytes,
 }
 
-/// The bins, and after them those that are tried.
+impl Room {
+    pub(super) fn of(bin: &Bin) -> Self {
+        let lines = bin.config.gres.iter().zip(&bin.free.gres);
+        let gpus = lines.filter(|(line, _)| line.name == GPU).map(|(_, free)| free.count);
+        Self {
+            cpus: if bin.free.exclusive { 0 } else { bin.free.cpus.len() },
+            gpus: gpus.sum(),
+            memory: bin.free.memory,
+        }
+    }
+
+    /// Whether what is free could be enough: its CPUs where the job shares none, its memory where memory is given out.
+    pub(super) fn may_hold(self, demand: &Demand<'_>, least: Size) -> bool {
+        let counts_cpus = demand.sharers == 1 && !demand.request.overcommit;
+        (!counts_cpus || self.cpus >= least.cpus)
+            && (!demand.select.memory || self.memory >= least.memory)
+            && self.gpus >= least.gpus
+    }
+}
+
+/// The machines that do not serve yet, in the order in which jobs take them.
+pub(super) struct Bins {
+    all: Vec<Bin>,
+    rooms: Vec<Room>,
+}
+
+impl Bins {
+    pub(super) fn new(all: Vec<Bin>) -> Self {
+        let rooms = all.iter().map(Room::of).collect();
+        Self { all, rooms }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    pub(super) fn rooms(&self) -> &[Room] {
+        &self.rooms
+    }
+
+    pub(super) fn get(&self, at: u32) -> &Bin {
+        &self.all[at as usize]
+    }
+
+    /// Adds so many machines that are alike.
+    pub(super) fn add(&mut self, bin: &Bin, count: u32) {
+        self.all.extend(repeat_n(bin.clone(), count as usize));
+        self.rooms.extend(repeat_n(Room::of(bin), count as usize));
+    }
+
+    /// A job takes its share of a machine.
+    pub(super) fn take(&mut self, at: u32, share: &NodeShare, holder: ShareHolder) {
+        let bin = &mut self.all[at as usize];
+        bin.free.take(&bin.config, share, holder);
+        self.rooms[at as usize] = Room::of(bin);
+    }
+}
+
+/// The bins, and after them any number of new ones that are alike.
 pub(super) struct Trial<'a> {
-    pub(super) bins: &'a [Bin],
-    pub(super) more: &'a [Bin],
+    pub(super) bins: &'a Bins,
+    pub(super) new: Option<&'a Bin>,
 }
 
 impl Trial<'_> {
-    pub(super) fn bin(&self, at: u32) -> &Bin {
-        let at = at as usize;
-        self.bins.get(at).unwrap_or_else(|| &self.more[at - self.bins.len()])
+    fn bin(&self, at: u32) -> &Bin {
+        match self.new {
+            Some(new) if at as usize >= self.bins.len() => new,
+            _ => self.bins.get(at),
+        }
     }
 }
 

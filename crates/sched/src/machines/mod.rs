@@ -5,6 +5,9 @@
 //! jobs take it first: no job gets a second one.
 
 mod bin;
+mod choice;
+mod limits;
+mod open_bins;
 mod packing;
 
 use crate::gate;

@@ -12,7 +12,7 @@ use model::cloud_fleet::{CloudFleet, OfferBounds};
 use model::constraint::Constraint;
 use model::fleet::Blocks;
 use model::id::JobId;
-use model::machine::{FailureKind, HoldCause, MachineAnswer, Offer, SourceHold};
+use model::machine::{FailureKind, HoldCause, MachineAnswer, Offer, OfferedGpus, SourceHold};
 use model::node::NodeConfig;
 use model::pod::{PodTemplate, PodUser};
 use model::price::{Cost, Price};
@@ -156,6 +156,32 @@ fn job_of_several_nodes_takes_machines_on_their_way_and_the_fewest_new_ones() {
         let one = |at: u32| Coming { node: node(at), job: None, fleet: None };
         there.coming = (0..coming).map(one).collect();
         assert_eq!(orders(&made(&view, &there)), expected, "{coming} come, {nodes} are needed");
+    }
+}
+
+#[test]
+fn machines_on_their_way_that_hold_no_node_of_a_job_count_for_none() {
+    let gpus = |kind: &str| OfferedGpus { kind: kind.into(), count: 8, memory: None };
+    let of =
+        |id: &str, cpus: u32, gpus: Option<OfferedGpus>| Offer { gpus, ..offer(id, cpus, 4.0) };
+    let wanted = || job(1).cpus(8).nodes(3).gpus(Per::Node, 4);
+    let kind = || wanted().asking(|request| request.gres[0].kinds = vec!["a100".into()]);
+    let large = of("large", 8, Some(gpus("a100")));
+    let table = [
+        ("of its size", large.clone(), wanted(), 1),
+        ("too small", of("narrow", 4, Some(gpus("a100"))), wanted(), 3),
+        ("without GPUs", of("plain", 8, None), wanted(), 3),
+        ("of its kind", large.clone(), kind(), 1),
+        ("of another kind", of("other", 8, Some(gpus("t4"))), kind(), 3),
+    ];
+    for (what, coming, waiting, expected) in table {
+        let mut there = there();
+        there.sources[0].offers = Arc::new(vec![large.clone()]);
+        let node = |at: u32| coming.node(&format!("c{at}"), &["cloud".to_owned()]);
+        let one = |at: u32| Coming { node: node(at), job: None, fleet: None };
+        there.coming = (0..2).map(one).collect();
+        let plan = made(&site(Vec::new(), [waiting]), &there);
+        assert_eq!(plan.orders.len(), expected, "two come that are {what}: {plan:?}");
     }
 }
 

@@ -26,7 +26,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::{Instant, sleep_until};
 
 /// Calls of one source at the same time.
 const CALLS_MAX: usize = 4;
@@ -153,15 +153,16 @@ struct Driver {
 pub async fn run(shared: Arc<Shared>) {
     let mut commits = shared.commits.subscribe();
     let (ended, mut ends) = mpsc::channel(64);
-    let mut timer = interval(LOOK_INTERVAL);
-    timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut driver = Driver::new(shared, ended);
     loop {
+        // A pause that ends while the state is looked through is over at the next look.
+        let begun = Instant::now();
         driver.begin_due();
+        let look = driver.next_look(begun);
         tokio::select! {
             changed = commits.changed() => if changed.is_err() { return },
             Some((key, outcome)) = ends.recv() => driver.end(key, outcome),
-            _ = timer.tick() => {}
+            () = sleep_until(look) => {}
         }
     }
 }
@@ -179,6 +180,14 @@ impl Driver {
             backends: SeenBackends::default(),
             ended,
         }
+    }
+
+    /// When the state is looked through again where nothing is committed: a call that failed is made anew as soon as its pause is over.
+    fn next_look(&self, now: Instant) -> Instant {
+        let calls = self.progress.values().filter(|of| !of.is_running).map(|of| of.next);
+        let pauses = calls.chain(self.throttled.values().map(|throttle| throttle.until));
+        let first = pauses.filter(|end| *end > now).min();
+        first.map_or(now + LOOK_INTERVAL, |end| end.min(now + LOOK_INTERVAL))
     }
 
     fn begin_due(&mut self) {
@@ -613,6 +622,31 @@ mod tests {
         driver.begin_due();
         let left = driver.budgets.due(&server.shared.read(), clock::now());
         assert!(left.is_empty(), "it was said a moment ago: {left:?}");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn call_that_failed_is_made_anew_when_its_pause_is_over_and_not_at_the_next_look() {
+        let server = TestServer::without_writer();
+        let mut driver = Driver::new(server.shared.clone(), mpsc::channel(1).0);
+        let now = Instant::now();
+        let mut add = |token: &str, is_running: bool, next: Instant| {
+            let source = "cloud".to_owned();
+            let of = Progress { source, is_running, is_call: true, failures: 1, next };
+            driver.progress.insert(Key::Machine(token.into()), of);
+            driver.next_look(now) - now
+        };
+        let moment = Duration::from_millis(1);
+        assert_eq!(
+            add("over", false, now),
+            LOOK_INTERVAL,
+            "what is due and has no turn is no reason"
+        );
+        assert_eq!(add("late", false, now + 2 * LOOK_INTERVAL), LOOK_INTERVAL);
+        assert_eq!(add("running", true, now + moment), LOOK_INTERVAL);
+        assert_eq!(add("soon", false, now + 2 * moment), 2 * moment);
+        let throttle = Throttle { count: 1, until: now + moment };
+        driver.throttled.insert("cloud".into(), throttle);
+        assert_eq!(driver.next_look(now) - now, moment);
     }
 
     #[test]
