@@ -125,7 +125,7 @@ impl<'a> FreeShare<'a> {
     fn units_unsaid(
         &self,
         demand: &StepDemand<'_>,
-        part: impl Fn(&GresRequest) -> u64,
+        part: impl Fn(usize) -> u64,
     ) -> Result<Vec<GresShare>, StepRefusal> {
         let tasks_of_job = self.share.tasks;
         let all = Self::whole(self.share);

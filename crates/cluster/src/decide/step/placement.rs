@@ -93,14 +93,9 @@ impl StepDemand<'_> {
         let chosen = self.choose(free_shares, counts).ok_or(Refusal::Step(StepRefusal::Busy))?;
         let ranks = self.lay_out(&chosen, counts).ok_or(Refusal::Step(StepRefusal::Busy))?;
         // Once for all nodes: an allocation may have tens of thousands.
-        let parts: Vec<Vec<u64>> = self
-            .ask
-            .shape
-            .gres
-            .iter()
-            .flatten()
-            .map(|wanted| spread_gres(wanted, &chosen))
-            .collect();
+        let gres = self.ask.shape.gres.as_ref().or(self.gres_unsaid.as_ref());
+        let parts: Vec<Vec<u64>> =
+            gres.into_iter().flatten().map(|wanted| spread_gres(wanted, &chosen)).collect();
         let mut placed = Vec::with_capacity(chosen.len());
         for (index, (free, ranks)) in chosen.iter().zip(ranks).enumerate() {
             if ranks.is_empty() {
