@@ -260,7 +260,8 @@ def takeover_rows(args, leader, standby, table):
     table.add(f'hand-over {of}: first acknowledged submit, s', f'{time.perf_counter() - begin:.2f}', 'under 0.5')
     leader.process.wait()
     leader.start('sluice waits')
-    await_that(lambda: 'backup1' in standby.run('scontrol', 'ping').stdout, 'the standby')
+    # What is measured is the takeover by a server that waits, not how long one takes to start.
+    await_that(lambda: 'backup1' in (said := standby.run('scontrol', 'ping').stdout) and 'behind' not in said, 'the standby')
     begin = time.perf_counter()
     standby.end(signal.SIGKILL)
     leader.first_submit()

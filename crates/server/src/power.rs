@@ -36,7 +36,7 @@ type Running = HashMap<String, (PowerProgram, PowerState)>;
 /// Makes the calls that are due, at the start and after each commit that brings one.
 pub async fn run(shared: Arc<Shared>, files: ResumeFiles) {
     let files = Arc::new(files);
-    let mut commits = shared.commits.subscribe();
+    let mut commits = shared.commits.subscribe_beyond_submits();
     let (ended, mut ends) = mpsc::channel::<Vec<String>>(CALLS_MAX);
     let (mut running, mut calls) = (Running::new(), 0);
     loop {

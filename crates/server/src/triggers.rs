@@ -47,7 +47,7 @@ pub async fn run(shared: Arc<Shared>) {
     let mut watch = TriggerWatch::default();
     let mut timer = tokio::time::interval(PERIOD);
     timer.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut commits = shared.commits.subscribe();
+    let mut commits = shared.commits.subscribe_beyond_submits();
     let mut newest = 0;
     loop {
         let is_timed = tokio::select! {

@@ -436,24 +436,35 @@ fn up_deposed_server_writes_nothing_more() {
 }
 
 #[test]
-fn up_page_of_commits_is_short_only_where_nothing_follows() {
+fn up_page_of_commits_is_the_last_only_where_nothing_follows() {
     let server = TestDatabase::start();
     let database = connect(&server.url());
     prepare(&database, CLUSTER).expect("a schema");
     let leader = lead(&database, "leader");
     let open = PostgresJournal::open(database.clone(), leader.epoch(), Position::START, |_| Ok(()));
     let mut journal = open.expect("a journal").0;
-    for seq in 0..=PostgresReader::PAGE as u64 {
-        journal.append(1, seq, &[b"one"]).expect("kept");
+    // As many as go into one page, and then as few as are too long for one.
+    let most = PostgresReader::PAGE as u64;
+    let long = vec![b'x'; 3 << 20];
+    for seq in 0..most + 3 {
+        let event: &[u8] = if seq < most { b"one" } else { &long };
+        journal.append(1, seq, &[event]).expect("kept");
     }
     let mut reader = PostgresReader::new(database.clone(), Position::START);
-    for expected in [PostgresReader::PAGE, 1, 0] {
-        let frames = reader.fetch().expect("read");
-        assert_eq!(frames.len(), expected);
-        for frame in &frames {
+    for expected in [(PostgresReader::PAGE, false), (2, false), (1, true), (0, true)] {
+        let page = reader.fetch().expect("read");
+        assert_eq!((page.frames.len(), page.is_last), expected);
+        for frame in &page.frames {
             reader.take_in(frame, |_| Ok(())).expect("taken in");
         }
     }
+    let mut recovered = 0;
+    let replay = |_: store::Record<'_>| {
+        recovered += 1;
+        Ok(())
+    };
+    PostgresJournal::open(database, leader.epoch(), Position::START, replay).expect("a journal");
+    assert_eq!(recovered, most + 3, "a recovery reads the same pages");
 }
 
 #[test]
@@ -487,7 +498,7 @@ fn up_standby_reads_what_the_leader_commits_and_is_told_of_it() {
     let mut reader = PostgresReader::new(connect(&server.url()), Position::START);
     let mut seen = Vec::new();
     let mut read = |reader: &mut PostgresReader| {
-        for frame in &reader.fetch().expect("frames") {
+        for frame in &reader.fetch().expect("frames").frames {
             let take = |record: store::Record<'_>| {
                 seen.push(String::from_utf8_lossy(record.event).into_owned());
                 Ok(())
@@ -515,7 +526,7 @@ fn up_standby_reads_what_the_leader_commits_and_is_told_of_it() {
     let open = PostgresJournal::open(database.clone(), epoch, end, |_| Ok(()));
     open.expect("a journal").0.append(2, 3, &[b"d"]).expect("kept");
     let mut late = PostgresReader::new(connect(&server.url()), Position::START);
-    let frames = late.fetch().expect("frames");
+    let frames = late.fetch().expect("frames").frames;
     let gap = late.take_in(&frames[0], |_| Ok(())).expect_err("events are missing");
     assert!(matches!(gap, JournalError::Damaged { .. }), "{gap}");
 }

@@ -57,7 +57,7 @@ struct Installer {
 
 /// Runs until the server stops.
 pub async fn run(shared: Arc<Shared>, program: Arc<Program>) {
-    let mut commits = shared.commits.subscribe();
+    let mut commits = shared.commits.subscribe_beyond_submits();
     let (progress, tasks, nodes) = (HashMap::new(), JoinSet::new(), HashMap::new());
     let mut installer = Installer { shared, program, progress, tasks, nodes };
     loop {

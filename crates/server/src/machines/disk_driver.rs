@@ -101,7 +101,7 @@ struct DiskDriver {
 
 /// Runs until the server stops.
 pub async fn run(shared: Arc<Shared>) {
-    let mut commits = shared.commits.subscribe();
+    let mut commits = shared.commits.subscribe_beyond_submits();
     let (ended, mut ends) = mpsc::channel(64);
     let mut timer = interval(LOOK_INTERVAL);
     timer.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -151,7 +151,7 @@ struct Driver {
 
 /// Runs until the server stops.
 pub async fn run(shared: Arc<Shared>) {
-    let mut commits = shared.commits.subscribe();
+    let mut commits = shared.commits.subscribe_beyond_submits();
     let (ended, mut ends) = mpsc::channel(64);
     let mut driver = Driver::new(shared, ended);
     loop {

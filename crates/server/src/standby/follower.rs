@@ -26,7 +26,7 @@ const TAKE_IN_TIME: Duration = Duration::from_millis(100);
 const BOOKS_INTERVAL: Duration = Duration::from_secs(1);
 /// How often what the leader has purged leaves the books.
 const PURGE_INTERVAL: Duration = Duration::from_secs(60);
-/// How much of the packs is read at once, and for how long in a row.
+/// How much of the packs is read at once, and for how long in a row while the leader commits all the time.
 const BLOB_BYTES: usize = 4 << 20;
 const BLOBS_TIME: Duration = Duration::from_millis(100);
 /// How long a follower waits after a failure.
@@ -65,6 +65,8 @@ pub struct Follower {
     blobs: PostgresFolder,
     /// What the packs of scripts and environments hold, for handlers too.
     pub followed_blobs: Arc<FollowedBlobs>,
+    /// Whether they are known to hold more than was read.
+    has_more_blobs: bool,
     /// Whether the state is that of the reader's position. One that is not is read anew, after a pause.
     is_whole: bool,
     read_pause: ReadPause,
@@ -88,6 +90,7 @@ impl Follower {
             reader,
             blobs: blobs(&database),
             followed_blobs: Arc::new(FollowedBlobs::new(Arc::new(blobs(for_texts)))),
+            has_more_blobs: true,
             database,
             records: Vec::new(),
             booked: watch::channel(books.applied_seq()).0,
@@ -131,8 +134,13 @@ impl Follower {
             if caught_up.taken > 0 {
                 std::thread::sleep(PAUSE);
             }
+            // A server that has just come reads the packs in the time in which it would wait: a takeover has to read the rest.
+            if self.has_more_blobs {
+                self.read_blobs(Duration::ZERO);
+            }
             let left = end.saturating_duration_since(Instant::now());
-            match self.reader.await_commit(left) {
+            let wait = if self.has_more_blobs { Duration::ZERO } else { left };
+            match self.reader.await_commit(wait) {
                 Ok(is_lease_free) if is_lease_free || left.is_zero() => return,
                 Ok(_) => {}
                 Err(error) => {
@@ -156,8 +164,8 @@ impl Follower {
         let (begun, mut taken) = (Instant::now(), 0);
         let is_current = loop {
             let asked = Instant::now();
-            let frames = self.reader.fetch()?;
-            for frame in &frames {
+            let page = self.reader.fetch()?;
+            for frame in &page.frames {
                 self.is_whole = false;
                 let mut state = shared.state.write();
                 let records = &mut self.records;
@@ -171,7 +179,7 @@ impl Follower {
                 self.is_whole = true;
                 taken += 1;
             }
-            if frames.len() < PostgresReader::PAGE {
+            if page.is_last {
                 freshness.set_current(asked);
                 break true;
             }
@@ -189,7 +197,7 @@ impl Follower {
             let booked = self.books.applied_seq();
             self.records.retain(|entry| entry.seq > booked);
             self.booked.send_replace(booked);
-            self.read_blobs();
+            self.read_blobs(BLOBS_TIME);
         }
         if self.purged_at.elapsed() >= PURGE_INTERVAL {
             self.purged_at = Instant::now();
@@ -198,14 +206,17 @@ impl Follower {
         Ok(CaughtUp { taken, is_current })
     }
 
-    /// Reads on in the packs, for a bounded time. What is not read now is read by the takeover.
-    fn read_blobs(&self) {
-        let end = Instant::now() + BLOBS_TIME;
+    /// Reads on in the packs, once and then until this time is over. What is not read now is read by the takeover.
+    fn read_blobs(&mut self, time: Duration) {
+        let end = Instant::now() + time;
         loop {
-            match self.followed_blobs.read_on(&self.blobs, BLOB_BYTES) {
-                Ok(true) if Instant::now() < end => {}
-                Ok(_) => return,
-                Err(error) => return tracing::debug!("the blobs are read later: {error}"),
+            let read = self.followed_blobs.read_on(&self.blobs, BLOB_BYTES);
+            self.has_more_blobs = *read.as_ref().unwrap_or(&false);
+            if let Err(error) = read {
+                return tracing::debug!("the blobs are read later: {error}");
+            }
+            if !self.has_more_blobs || Instant::now() >= end {
+                return;
             }
         }
     }

@@ -205,7 +205,7 @@ async fn reconfigure_on_hangup(shared: Arc<Shared>, mut hangup: Signal) {
 
 /// Looks after the hosts of fleets, once there are any.
 async fn install_fleets(shared: Arc<Shared>, program: std::fs::File) {
-    let mut commits = shared.commits.subscribe();
+    let mut commits = shared.commits.subscribe_beyond_submits();
     while shared.read().fleets.is_empty() {
         if commits.changed().await.is_err() {
             return;

@@ -122,6 +122,20 @@ async fn commands_that_wait_for_the_writer_go_into_one_commit() {
 }
 
 #[tokio::test]
+async fn new_job_wakes_nobody_who_looks_after_nodes() {
+    let server = TestServer::start().await;
+    // With the answer to one command the commits before it were told.
+    server.submit("name: first").await.expect("a job");
+    let mut nodes = server.shared.commits.subscribe_beyond_submits();
+    server.submit("name: second").await.expect("a job");
+    server.submit("name: third").await.expect("a job");
+    assert!(!nodes.has_changed().expect("a server"));
+    server.node_up().await;
+    let woken = tokio::time::timeout(Duration::from_secs(60), nodes.changed()).await;
+    woken.expect("woken by the node").expect("a server");
+}
+
+#[tokio::test]
 async fn planned_start_is_on_disk_when_the_planner_goes_on() {
     let server = TestServer::start().await;
     server.node_up().await;

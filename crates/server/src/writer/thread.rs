@@ -443,16 +443,16 @@ impl WriterThread {
         shared.books.add(pending.seq, pending.records, deleted, pending.activities);
         shared.mail.add(pending.mails);
         // The dispatcher has no orders for jobs that only wait: their clients do not wait until its thread was woken.
-        let only_wait = pending.signals.is_empty()
-            && pending.events.iter().all(|event| matches!(event, Event::Submitted(_)));
+        let only_wait = pending.signals.is_empty() && pending.events.iter().all(is_new_job);
         if only_wait {
             answer_all(pending.answers);
             shared.dispatch.committed(pending.events, pending.signals);
+            shared.commits.committed_submits();
         } else {
             shared.dispatch.committed(pending.events, pending.signals);
             answer_all(pending.answers);
+            shared.commits.committed();
         }
-        shared.commits.committed();
         if wake && only_new_jobs {
             shared.planner.wake_for_new_jobs();
         } else if wake {

@@ -75,7 +75,7 @@ impl Committed {
         let (mut ids, mut attempts) = (BTreeSet::new(), BTreeSet::new());
         let mut terms = BTreeSet::new();
         loop {
-            let frames = reader.fetch().expect("frames");
+            let frames = reader.fetch().expect("frames").frames;
             if frames.is_empty() {
                 return found;
             }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use super::connection::{Database, Extent};
 use super::error::DatabaseError;
+use super::frames::{FetchedFrame, FramePage};
 use super::{from_bigint, to_bigint};
 use crate::frame::{ALIGN, FRAME_HEADER, Fault, Frame, encode, frame_len, hash_at};
 use crate::journal::{Hash, HighWater, Journal, JournalError, Loss, Position, Record, Recovery};
@@ -48,9 +49,6 @@ const APPEND_WITH_EXTENT: &str = "WITH moved AS (
 const HEAD: &str = "SELECT epoch, seq, chain, term, leased_ids, mark_seq, mark_chain,
         (SELECT coalesce(sum(octet_length(frame)), 0)::bigint FROM sluice.journal)
     FROM sluice.head";
-/// A page is in memory as a whole, and a frame may have 16 MiB.
-const FRAMES: &str = "SELECT last_seq, frame FROM sluice.journal
-    WHERE last_seq > $1 AND last_seq <= $2 ORDER BY last_seq LIMIT 4";
 const COMPACT: &str = "WITH gone AS (
         DELETE FROM sluice.journal
         WHERE last_seq <= $1 AND EXISTS (SELECT 1 FROM sluice.head WHERE epoch = $2)
@@ -64,21 +62,21 @@ const BEGIN_AT: &str = "UPDATE sluice.head SET seq = $1, chain = $2, term = $3,
         leased_ids = $4, mark_seq = $1, mark_chain = $2
     WHERE epoch = $5 AND seq = 0";
 
-/// Checks and hands on one stored commit, given as its last seq and its bytes. Returns the position after it, and its term.
+/// Checks and hands on one stored commit. Returns the position after it, and its term.
 pub(super) fn replay_stored(
-    (last_seq, bytes): (u64, &[u8]),
+    stored: &FetchedFrame,
     before: (&Position, u64),
     snapshot_seq: u64,
     recovery: &mut Recovery,
     replay: &mut Replay<'_>,
 ) -> Result<(Position, u64), JournalError> {
     let seq = before.0.seq;
-    let frame = Frame::parse(bytes).map_err(|fault| match fault {
+    let frame = Frame::parse(&stored.bytes).map_err(|fault| match fault {
         Fault::Version(version) => other_version(NAME, version.into()),
         Fault::Unfinished(found) => JournalError::damaged(NAME, seq, found),
     })?;
     let at = replay_frame(&frame, (NAME, seq), before, snapshot_seq, recovery, replay)?;
-    if frame.len != bytes.len() || at.seq != last_seq {
+    if frame.len != stored.bytes.len() || at.seq != stored.last_seq {
         let found = format!("the commit that ends at seq {} is stored as another", at.seq);
         return Err(JournalError::damaged(NAME, at.seq, found));
     }
@@ -311,15 +309,13 @@ fn recover(
     let (mut at, mut term) = (snapshot, 0);
     let mut is_mark_seen = mark.seq < at.seq || mark == at;
     loop {
-        let (after, upto) = (to_bigint(at.seq), to_bigint(head.end.seq));
-        let page = database.ask(move |session| session.query(FRAMES, &[&after, &upto]))?;
-        if page.is_empty() {
-            break;
-        }
-        for row in &page {
-            let stored = (from_bigint(row.get(0)), row.get(1));
-            (at, term) = replay_stored(stored, (&at, term), snapshot.seq, &mut recovery, replay)?;
+        let page = FramePage::fetch(database, at.seq, head.end.seq)?;
+        for frame in &page.frames {
+            (at, term) = replay_stored(frame, (&at, term), snapshot.seq, &mut recovery, replay)?;
             is_mark_seen |= at == mark;
+        }
+        if page.is_last {
+            break;
         }
     }
     if at != head.end {

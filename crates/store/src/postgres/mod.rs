@@ -1,14 +1,15 @@
 //! The store in PostgreSQL, for several servers: one leads, and the others take over from it.
 //!
 //! `url` is what the administrator names, `connection` who has the session, `session` its bounded waits, `schema` the tables and their
-//! versions, `lease` who leads, `server` who else is there, `journal` the history, `reader` the history as a standby follows it,
-//! `folder` the files (snapshots and blobs), `ended` what the books are rebuilt from, `shared_file` the servers' keys, which they
-//! seal. Everything that writes is fenced by the lease's epoch: what a deposed server sends changes nothing.
+//! versions, `lease` who leads, `server` who else is there, `journal` the history, `frames` its pages, `reader` the history as a standby
+//! follows it, `folder` the files (snapshots and blobs), `ended` what the books are rebuilt from, `shared_file` the servers' keys, which
+//! they seal. Everything that writes is fenced by the lease's epoch: what a deposed server sends changes nothing.
 
 mod connection;
 mod ended;
 mod error;
 mod folder;
+mod frames;
 mod journal;
 mod lease;
 mod reader;
@@ -22,9 +23,10 @@ pub use connection::Database;
 pub use ended::{EndedLog, EntrySummary, StoredEntry};
 pub use error::DatabaseError;
 pub use folder::PostgresFolder;
+pub use frames::{FetchedFrame, FramePage};
 pub use journal::PostgresJournal;
 pub use lease::{Leader, Lease, Taken};
-pub use reader::{FetchedFrame, PostgresReader};
+pub use reader::PostgresReader;
 pub use schema::{bring_up_to_date, check, check_cluster, mark_moved, prepare, prepare_to_leave};
 pub use server::{SeenServer, ServerAddress};
 pub use shared_file::SharedFile;

@@ -6,20 +6,12 @@ use std::time::Duration;
 
 use super::connection::Database;
 use super::error::DatabaseError;
+use super::frames::{self, FetchedFrame, FramePage};
+use super::from_bigint;
 use super::journal::replay_stored;
-use super::{from_bigint, to_bigint};
 use crate::journal::{JournalError, Position, Record, Recovery};
 
-const FRAMES: &str = "SELECT last_seq, frame FROM sluice.journal
-    WHERE last_seq > $1 ORDER BY last_seq LIMIT $2";
-
 const END: &str = "SELECT seq FROM sluice.head";
-
-/// One commit as it is stored.
-pub struct FetchedFrame {
-    last_seq: u64,
-    bytes: Vec<u8>,
-}
 
 pub struct PostgresReader {
     database: Arc<Database>,
@@ -28,9 +20,8 @@ pub struct PostgresReader {
 }
 
 impl PostgresReader {
-    /// The most commits that are fetched at once: a page is in memory as a whole, and a frame may have 16 MiB. A page with fewer has
-    /// all that was committed when it was asked for.
-    pub const PAGE: usize = 16;
+    /// The most commits that are fetched at once.
+    pub const PAGE: usize = frames::PAGE;
 
     /// Reads on from here: the position of a snapshot.
     pub fn new(database: Arc<Database>, from: Position) -> Self {
@@ -54,14 +45,8 @@ impl PostgresReader {
     }
 
     /// The next commits; none when all were taken in.
-    pub fn fetch(&self) -> Result<Vec<FetchedFrame>, DatabaseError> {
-        let (after, most) = (to_bigint(self.at.seq), Self::PAGE as i64);
-        let rows = self.database.ask(move |session| session.query(FRAMES, &[&after, &most]))?;
-        let frame = |row: &tokio_postgres::Row| FetchedFrame {
-            last_seq: from_bigint(row.get(0)),
-            bytes: row.get(1),
-        };
-        Ok(rows.iter().map(frame).collect())
+    pub fn fetch(&self) -> Result<FramePage, DatabaseError> {
+        FramePage::fetch(&self.database, self.at.seq, u64::MAX)
     }
 
     /// Hands the events of the next commit to `replay`. After an error it is not known how many were: the state is to be read
@@ -71,10 +56,9 @@ impl PostgresReader {
         frame: &FetchedFrame,
         mut replay: impl FnMut(Record<'_>) -> Result<(), String>,
     ) -> Result<(), JournalError> {
-        let stored = (frame.last_seq, &frame.bytes[..]);
         let (before, snapshot) = ((&self.at, self.term), self.at.seq);
         let mut recovery = Recovery::default();
-        (self.at, self.term) = replay_stored(stored, before, snapshot, &mut recovery, &mut replay)?;
+        (self.at, self.term) = replay_stored(frame, before, snapshot, &mut recovery, &mut replay)?;
         Ok(())
     }
 }

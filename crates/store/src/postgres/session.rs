@@ -20,8 +20,9 @@ use super::error::DatabaseError;
 use super::url::DatabaseUrl;
 
 /// What every session of ours sets. A server that is frozen in a transaction holds nobody up for long. A site whose commits wait for more than
-/// the database's own disk keeps that; one whose commits wait for nothing does not.
-const SESSION_SETUP: &str = "SET search_path = pg_catalog; \
+/// the database's own disk keeps that; one whose commits wait for nothing does not. No statement here is long enough to be compiled: where
+/// PostgreSQL takes one for that, as the sum over a long journal at a takeover, compiling takes longer.
+const SESSION_SETUP: &str = "SET search_path = pg_catalog; SET jit = off; \
     SET statement_timeout = '15s'; SET lock_timeout = '10s'; \
     SET idle_in_transaction_session_timeout = '2s'; \
     SELECT set_config('synchronous_commit', 'on', false) \
