@@ -246,6 +246,20 @@ fn frame_crc(frame: &[u8]) -> u32 {
     crc.finalize()
 }
 
+/// Bytes that are looked at together for one that is not zero: the preallocated end of a segment is long.
+const BLANK_STEP: usize = 512;
+
+/// The position of the last byte that is not zero.
+pub(crate) fn last_written(bytes: &[u8]) -> Option<usize> {
+    // Without a way out of the loop over a chunk its bytes are taken many at a time.
+    let is_blank = |chunk: &[u8]| chunk.iter().fold(0, |all, byte| all | byte) == 0;
+    let mut end = bytes.len();
+    while end >= BLANK_STEP && is_blank(&bytes[end - BLANK_STEP..end]) {
+        end -= BLANK_STEP;
+    }
+    bytes[..end].iter().rposition(|byte| *byte != 0)
+}
+
 // The callers below have checked that the slice is long enough for the fixed layout.
 
 pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
@@ -298,6 +312,20 @@ mod tests {
             assert!(SegmentHeader::parse(&bytes).is_err(), "bit {bit}");
             bytes[bit / 8] ^= 1 << (bit % 8);
         }
+    }
+
+    #[test]
+    fn last_written_byte_is_found_wherever_it_is() {
+        let mut bytes = vec![0; 3 * BLANK_STEP + 7];
+        assert_eq!(last_written(&bytes), None);
+        for at in 0..bytes.len() {
+            bytes[at] = 1;
+            assert_eq!(last_written(&bytes), Some(at));
+            bytes[at / 2] = 1;
+            assert_eq!(last_written(&bytes), Some(at));
+            (bytes[at], bytes[at / 2]) = (0, 0);
+        }
+        assert_eq!(last_written(&[]), None);
     }
 
     #[test]

@@ -11,7 +11,9 @@ use std::sync::Arc;
 
 use crate::copy::CopiedFile;
 use crate::disk::{Disk, DiskFile, is_full};
-use crate::frame::{ALIGN, FRAME_HEADER, SEGMENT_HEADER, SegmentHeader, encode, frame_len};
+use crate::frame::{
+    ALIGN, FRAME_HEADER, SEGMENT_HEADER, SegmentHeader, encode, frame_len, last_written,
+};
 use crate::high_water;
 use crate::journal::{HighWater, Journal, JournalCopy, JournalError, Position, Record, Recovery};
 use crate::recovery::{Scan, Scanned, Segment, Tail, segment_name};
@@ -369,7 +371,7 @@ fn make_spare(
 /// A crash can leave a spare with a header, which the next one overwrites; frames it never has.
 fn is_blank(bytes: &[u8], options: &LogOptions) -> bool {
     bytes.len() as u64 == options.segment_bytes
-        && bytes.iter().skip(SEGMENT_HEADER).all(|byte| *byte == 0)
+        && bytes.get(SEGMENT_HEADER..).is_some_and(|frames| last_written(frames).is_none())
 }
 
 /// Gives the spare its header, then its name, so that a segment with a name always has both.

@@ -7,7 +7,7 @@
 
 use crate::disk::Disk;
 use crate::frame::{
-    ALIGN, Fault, Frame, HeaderFault, JOURNAL_FORMAT, SEGMENT_HEADER, SegmentHeader,
+    ALIGN, Fault, Frame, HeaderFault, JOURNAL_FORMAT, SEGMENT_HEADER, SegmentHeader, last_written,
 };
 use crate::journal::{HighWater, JournalError, Loss, Position, Record, Recovery, TornTail};
 
@@ -318,7 +318,7 @@ fn torn_tail(
     newest: bool,
 ) -> Result<Option<TornTail>, JournalError> {
     let rest = &bytes[offset..];
-    let Some(last) = rest.iter().rposition(|byte| *byte != 0) else { return Ok(None) };
+    let Some(last) = last_written(rest) else { return Ok(None) };
     let damaged = |found: String| Err(JournalError::damaged(file, offset as u64, found));
     let fault = match Frame::parse(rest) {
         Err(Fault::Version(version)) => {
