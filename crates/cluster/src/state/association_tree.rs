@@ -1,19 +1,20 @@
 //! The associations as a tree: who is below whom, and whom a job is charged to.
 
+use foldhash::fast::RandomState;
 use model::account::{Account, Association, AssociationKey, ROOT_ACCOUNT};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// The associations of each user, with the partition that each is for.
-type ByUser = HashMap<String, Vec<(Option<String>, u32)>>;
+type ByUser = HashMap<String, Vec<(Option<String>, u32)>, RandomState>;
 
 /// Every association, parents before children: an account's users first, then the accounts below it.
 #[derive(Debug, Default)]
 pub struct AssociationTree {
     pub members: Vec<(Arc<Association>, Option<u32>)>,
-    accounts: HashMap<String, u32>,
+    accounts: HashMap<String, u32, RandomState>,
     /// By account and user, with the partition that the association is for.
-    users: HashMap<String, ByUser>,
+    users: HashMap<String, ByUser, RandomState>,
 }
 
 impl AssociationTree {

@@ -1,5 +1,6 @@
 //! The cluster with nothing on it: whether a request can ever be placed, checked at submit.
 
+use foldhash::fast::RandomState;
 use model::reason::Refusal;
 use model::request::Request;
 use model::run::JobSpec;
@@ -18,7 +19,7 @@ type Question = (Request, Vec<u32>, Option<String>);
 pub struct Hardware {
     pub view: View,
     /// Long queues hold few distinct requests: one that was found to fit is not placed again.
-    fitting: Mutex<HashSet<Question>>,
+    fitting: Mutex<HashSet<Question, RandomState>>,
     /// Some machine is for the jobs of one project alone.
     is_by_project: bool,
 }
