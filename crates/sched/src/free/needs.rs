@@ -187,13 +187,25 @@ impl NodeNeeds {
         let is_in = |nodes: &[u32]| nodes.binary_search(&node).is_ok();
         self.only.as_ref().is_none_or(|only| is_in(only)) && !is_in(&self.excluded)
     }
+}
 
-    /// Puts the new times of the changed nodes into the order, instead of their old ones.
-    pub fn resort(&self, order: &mut FreeOrder, is_changed: &[bool], mut fresh: FreeOrder) {
-        order.retain(|(_, rank)| !is_changed[self.candidate(*rank) as usize]);
-        fresh.sort_unstable();
-        merge(order, &fresh);
+/// Takes the stale entries, which are there, out of the order, and puts the fresh ones in. Few of many change: what lies between them
+/// is moved as a whole.
+pub fn resort(order: &mut FreeOrder, mut stale: FreeOrder, mut fresh: FreeOrder) {
+    stale.sort_unstable();
+    let (mut kept, mut from) = (0, 0);
+    for gone in &stale {
+        let found = order[from..].binary_search(gone);
+        debug_assert!(found.is_ok(), "{gone:?} is not in the order");
+        let Ok(at) = found.map(|at| from + at) else { continue };
+        order.copy_within(from..at, kept);
+        (kept, from) = (kept + at - from, at + 1);
     }
+    let end = order.len();
+    order.copy_within(from..end, kept);
+    order.truncate(kept + end - from);
+    fresh.sort_unstable();
+    merge(order, &fresh);
 }
 
 fn taken_hash(needs: &[Option<ClassNeed>], only: Option<&[u32]>, excluded: &[u32]) -> u64 {
@@ -284,6 +296,23 @@ mod tests {
                 merge(&mut merged, &fresh);
                 assert_eq!(merged, expected);
             }
+        }
+    }
+
+    #[test]
+    fn stale_times_leave_the_order_and_fresh_ones_come_in() {
+        let known = order(&[1, 2, 2, 5, 7], 0);
+        for chosen in 0..1_u32 << known.len() {
+            let is_stale = |at: &usize| (chosen >> *at) & 1 == 1;
+            let of = |stale: bool| -> FreeOrder {
+                (0..known.len()).filter(|at| is_stale(at) == stale).map(|at| known[at]).collect()
+            };
+            let moved: FreeOrder = of(true).iter().map(|(time, rank)| (8 - *time, *rank)).collect();
+            let mut expected = [of(false), moved.clone()].concat();
+            expected.sort_unstable();
+            let mut resorted = known.clone();
+            resort(&mut resorted, of(true).into_iter().rev().collect(), moved);
+            assert_eq!(resorted, expected, "{chosen:b}");
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The needs of the demands in the queue, each with its nodes in the order in which they come free.
 
 use super::Baseline;
-use crate::free::needs::{FreeOrder, NeedsScope, NodeNeeds};
-use crate::free::timeline::now_key;
+use crate::free::needs::{FreeOrder, NeedsScope, NodeNeeds, resort};
+use crate::free::timeline::{Millis, now_key};
 use crate::index::{ClassIndex, Rank};
 use crate::place::candidates;
 use crate::place::demand::Demand;
@@ -61,6 +61,8 @@ struct CachedOrder {
     /// Set only where it makes a difference.
     uid: Option<u32>,
     order: Arc<FreeOrder>,
+    /// By rank the time that the order has of the node; `None` of one that is not in it.
+    times: Vec<Option<Millis>>,
     /// The log's volume and length as of which the order is right; `None` while it is not sorted.
     as_of: Option<(u64, usize)>,
 }
@@ -187,21 +189,23 @@ impl NeedsCache {
     pub fn order(&mut self, needs: &Arc<NodeNeeds>, baseline: &Baseline) -> Arc<FreeOrder> {
         let (volume, page, log) = (self.volume, self.log.len(), &self.log);
         let sorted = || Arc::new(needs.sorted(|needs, node| first_free(needs, baseline, node)));
+        let mut members = self.partitions.iter();
+        let members = members.find(|members| Arc::ptr_eq(&members.nodes, &needs.candidates));
         let mut of_hash = self.orders.get_mut(&needs.taken_hash()).into_iter().flatten();
-        let Some(known) = of_hash.find(|known| Arc::ptr_eq(&known.needs, needs)) else {
-            return sorted();
-        };
+        let known = of_hash.find(|known| Arc::ptr_eq(&known.needs, needs));
+        let Some((known, members)) = known.zip(members) else { return sorted() };
         match known.as_of {
             Some(as_of) if as_of == (volume, page) => {}
             Some((of, from))
                 if of == volume && (page - from) * LOG_SHARE <= baseline.nodes.len() =>
             {
-                let mut is_changed = vec![false; baseline.nodes.len()];
-                log[from..].iter().for_each(|&node| is_changed[node as usize] = true);
-                // The searches of earlier plans are gone: nobody else has the order, and it is changed in place.
-                resort(needs, Arc::make_mut(&mut known.order), &is_changed, baseline);
+                let mut changed = log[from..].to_vec();
+                changed.sort_unstable();
+                changed.dedup();
+                let ranks = changed.into_iter().filter_map(|node| members.ranks[node as usize]);
+                known.resort(ranks, baseline);
             }
-            _ => known.order = sorted(),
+            _ => known.take_order(sorted()),
         }
         known.as_of = Some((volume, page));
         known.order.clone()
@@ -220,16 +224,33 @@ fn shared(
         return known.needs.clone();
     }
     let needs = Arc::new(needs);
-    orders.push(CachedOrder { needs: needs.clone(), uid, order: Arc::default(), as_of: None });
+    let (order, times) = (Arc::default(), Vec::new());
+    orders.push(CachedOrder { needs: needs.clone(), uid, order, times, as_of: None });
     needs
 }
 
-fn resort(needs: &NodeNeeds, order: &mut FreeOrder, is_changed: &[bool], baseline: &Baseline) {
-    let ranked = needs.candidates.iter().zip(Rank::all());
-    let fresh = ranked
-        .filter(|(node, _)| is_changed[**node as usize])
-        .filter_map(|(&node, rank)| Some((first_free(needs, baseline, node)?, rank)));
-    needs.resort(order, is_changed, fresh.collect());
+impl CachedOrder {
+    fn take_order(&mut self, order: Arc<FreeOrder>) {
+        self.times.clear();
+        self.times.resize(self.needs.candidates.len(), None);
+        order.iter().for_each(|(time, rank)| self.times[rank.at()] = Some(*time));
+        self.order = order;
+    }
+
+    /// Brings the nodes of these ranks, each of which is named once, to their new places.
+    fn resort(&mut self, ranks: impl Iterator<Item = Rank>, baseline: &Baseline) {
+        let (mut stale, mut fresh) = (FreeOrder::new(), FreeOrder::new());
+        for rank in ranks {
+            let now = first_free(&self.needs, baseline, self.needs.candidate(rank));
+            let before = std::mem::replace(&mut self.times[rank.at()], now);
+            if before != now {
+                stale.extend(before.map(|time| (time, rank)));
+                fresh.extend(now.map(|time| (time, rank)));
+            }
+        }
+        // The searches of earlier plans are gone: nobody else has the order, and it is changed in place.
+        resort(Arc::make_mut(&mut self.order), stale, fresh);
+    }
 }
 
 fn first_free(needs: &NodeNeeds, baseline: &Baseline, node: u32) -> Option<i64> {
