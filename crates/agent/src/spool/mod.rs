@@ -220,7 +220,6 @@ fn open_or_make(
     Ok(dir)
 }
 
-/// Parses `JOB.ATTEMPT`, such as `12.1`.
 /// The nodes of a state folder whose spools hold attempts, of those that are asked for by name: their jobs may run on, whatever
 /// the configuration says now.
 pub fn nodes_with_attempts(state: &Path, is_asked: impl Fn(&str) -> bool) -> Vec<String> {
@@ -238,6 +237,7 @@ pub fn nodes_with_attempts(state: &Path, is_asked: impl Fn(&str) -> bool) -> Vec
     found
 }
 
+/// Parses `JOB.ATTEMPT`, such as `12.1`.
 fn parse_name(name: &str) -> Option<AttemptId> {
     let (job, number) = name.split_once('.')?;
     let attempt = AttemptId { job: JobId(job.parse().ok()?), number: number.parse().ok()? };
