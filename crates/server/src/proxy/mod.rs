@@ -6,7 +6,7 @@
 //! connects to nothing.
 //!
 //! - `origin`: the port that all of this has; `entrance`: the page before a visit from another site
-//! - `forwarders`: the steps; `pool`: connections that are used again; `timed_body`: bodies that must come in time; `headers`: what is changed in heads; `exchange`: one request and its answer. Links and cookies are in
+//! - `forwarders`: the steps; `pool`: connections that are used again; `held_stream`: what each of them holds; `timed_body`: bodies that must come in time; `headers`: what is changed in heads; `exchange`: one request and its answer. Links and cookies are in
 //!   `shared/proxy_sessions.rs`. `service` passes requests on to services, and `access_log` has a line
 //!   for each of those.
 
@@ -15,6 +15,7 @@ mod entrance;
 pub mod exchange;
 mod forwarders;
 pub mod headers;
+mod held_stream;
 pub mod origin;
 pub mod pool;
 pub mod service;

@@ -1,6 +1,7 @@
 //! Connections to one server that answers requests: those that are open are used again, and the requests that it has not answered
 //! yet are counted.
 
+use super::held_stream::HeldStream;
 use super::timed_body::BodyStalled;
 use axum::body::Body;
 use axum::http::StatusCode;
@@ -99,17 +100,17 @@ impl Drop for Outstanding {
     }
 }
 
-/// Speaks HTTP on a new connection. `held` is kept until it is closed.
+/// Speaks HTTP on a new connection. `held` is kept until it is closed, also when it has become a WebSocket.
 pub async fn handshake<S>(stream: S, held: impl Send + 'static) -> Option<Sender>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let mut builder = http1::Builder::new();
     builder.max_buf_size(HEAD_BYTES_MAX);
-    let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.ok()?;
+    let stream = TokioIo::new(HeldStream::new(stream, held));
+    let (sender, connection) = builder.handshake(stream).await.ok()?;
     tokio::spawn(async move {
         let _ = connection.with_upgrades().await;
-        drop(held);
     });
     Some(sender)
 }

@@ -152,6 +152,31 @@ async fn answer_that_does_not_come_is_given_up_with_its_connection() {
 }
 
 #[tokio::test]
+async fn what_a_connection_holds_is_held_until_its_websocket_is_closed() {
+    let (ours, mut theirs) = tokio::io::duplex(4096);
+    let held = Arc::new(());
+    let sender = handshake(ours, held.clone()).await.expect("a connection");
+    let pool = Arc::<ConnectionPool>::default();
+    let request = hyper::Request::get("/").header("connection", "upgrade");
+    let request = request.header("upgrade", "websocket").body(Body::empty());
+    let request = request.expect("a request");
+    let answer = async {
+        let mut head = [0; 1024];
+        let count = theirs.read(&mut head).await.expect("a request");
+        assert!(count > 0, "a request");
+        let head = "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\n";
+        let answer = format!("{head}upgrade: websocket\r\n\r\n");
+        theirs.write_all(answer.as_bytes()).await.expect("an answer");
+    };
+    let (sent, ()) = tokio::join!(pool.send(async { Some(sender) }, request, true), answer);
+    let Ok(mut answer) = sent else { panic!("no answer") };
+    let websocket = hyper::upgrade::on(&mut answer).await.expect("a websocket");
+    assert_eq!(Arc::strong_count(&held), 2);
+    drop(websocket);
+    assert_eq!(Arc::strong_count(&held), 1);
+}
+
+#[tokio::test]
 async fn end_of_a_request_is_told_when_it_is_no_longer_counted() {
     let (pool, ended) = (ConnectionPool::default(), Arc::<Notify>::default());
     let first = pool.enter().told_to(&ended);
