@@ -146,7 +146,7 @@ mod tests {
     use super::*;
     use crate::testing::TestServer;
     use model::request::WaitPolicy;
-    use std::time::Duration;
+    use model::time::Timestamp;
 
     #[tokio::test]
     async fn jobs_with_equal_requests_share_one_summary_and_one_listed_spec() {
@@ -176,14 +176,16 @@ mod tests {
     #[tokio::test]
     async fn jobs_that_wait_until_times_of_their_own_share_what_is_listed_of_them() {
         let server = TestServer::start().await;
-        let job = server.submit("name: dated\nretry: {duration: 1h}").await.expect("a job");
+        let job = server.submit("name: dated").await.expect("a job");
         let state = server.shared.read();
-        let first = state.jobs[&job].clone();
-        let mut later = (*first).clone();
-        let spec = Arc::make_mut(&mut later.spec);
-        let request = &mut Arc::make_mut(&mut spec.components)[0].request;
-        let WaitPolicy::Until(end) = request.wait_policy else { panic!("{request:?}") };
-        Arc::make_mut(request).wait_policy = WaitPolicy::Until(end + Duration::from_secs(1));
+        let until = |secs: i64| {
+            let mut dated = (*state.jobs[&job]).clone();
+            let spec = Arc::make_mut(&mut dated.spec);
+            let request = &mut Arc::make_mut(&mut spec.components)[0].request;
+            Arc::make_mut(request).wait_policy = WaitPolicy::Until(Timestamp::from_secs(secs));
+            dated
+        };
+        let (first, later) = (until(1_000), until(2_000));
         let mut cache = ViewCache::default();
         let mut of = |job: &Job| (cache.request_summary(&state, job), cache.listed(&job.spec));
         let (one, other, again) = (of(&first), of(&later), of(&later));

@@ -18,7 +18,8 @@ use http_body_util::{BodyExt, Limited};
 use model::change::JobChange;
 use model::principal::Principal;
 use model::replica_group::GroupRole;
-use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -122,7 +123,9 @@ struct WorkersAnswer<'a> {
 #[derive(Deserialize)]
 struct WorkerAnswer {
     url: String,
+    #[serde(default, deserialize_with = "if_it_fits")]
     id: Option<String>,
+    #[serde(default, deserialize_with = "if_it_fits")]
     is_healthy: Option<bool>,
 }
 
@@ -130,8 +133,18 @@ struct WorkerAnswer {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct ServerInfo {
+    #[serde(deserialize_with = "if_it_fits")]
     disaggregation_mode: Option<String>,
+    #[serde(deserialize_with = "if_it_fits")]
     disaggregation_bootstrap_port: Option<u16>,
+}
+
+/// A value of another kind than the one that is read counts as none, and what stands beside it is read.
+fn if_it_fits<'de, D: Deserializer<'de>, T: DeserializeOwned>(
+    input: D,
+) -> Result<Option<T>, D::Error> {
+    let value = <&RawValue>::deserialize(input)?;
+    Ok(serde_json::from_str(value.get()).ok())
 }
 
 /// What a router is asked for next.
@@ -288,9 +301,12 @@ mod tests {
         assert_eq!(found, expected);
         assert_eq!(removal_path("http://n2:80"), "/workers/http%3A%2F%2Fn2%3A80");
         assert!(listed(b"not found").is_none() && listed(b"{}").is_none());
-        // What is none is left out, and the others stay.
-        let odd = br#"{"workers": [7, {"url": 8}, {"url": "http://n1:80", "more": [[1], [2]]}]}"#;
-        assert_eq!(listed(odd).map(|all| all.len()), Some(1));
+        // What is none is left out, and the others stay; one whose id is no text goes by its URL.
+        let odd = br#"{"workers": [7, {"url": 8}, {"url": "http://n1:80", "more": [[1], [2]]},
+            {"url": "http://n2:80", "id": [7]}]}"#;
+        let ids = |all: Vec<Listed>| all.into_iter().map(|one| one.id).collect::<Vec<_>>();
+        let expected = ["http://n1:80", "http://n2:80"].map(str::to_owned);
+        assert_eq!(listed(odd).map(ids), Some(expected.to_vec()));
         let many = json!({"workers": vec![json!({"url": "http://n1:80"}); 50_000]}).to_string();
         assert_eq!(listed(many.as_bytes()).map(|all| all.len()), Some(LISTED_MAX));
     }
@@ -312,7 +328,11 @@ mod tests {
         let said = format!(
             r#"{{"disaggregation_mode": "prefill", "disaggregation_bootstrap_port": {long}}}"#
         );
-        assert!(registered(&said).to_string().len() < 100);
+        let told = registered(&said);
+        assert_eq!(
+            (&told["worker_type"], &told["bootstrap_port"]),
+            (&json!("prefill"), &Value::Null)
+        );
         assert_eq!(worker_url("10.0.0.1", 80), "http://10.0.0.1:80");
         assert_eq!(worker_url("fd00::1", 80), "http://[fd00::1]:80");
     }
