@@ -8,10 +8,10 @@ use cluster::State;
 use cluster::authorise::{Act, authorise};
 use cluster::visibility::Viewer;
 use model::change::JobRef;
-use model::id::JobId;
+use model::id::{JobId, RunId};
 use model::principal::Principal;
 use model::reason::{Reason, Refusal};
-use model::run::{ExitStatus, Outcome};
+use model::run::{ExitStatus, JobState, Outcome, RunKind, TaskEnds};
 use std::cell::RefCell;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -114,11 +114,25 @@ impl AwaitedEnd {
             return Ok(None);
         }
         let ends: Vec<_> = records.iter().filter_map(|c| c.job.ended()).collect();
-        let exit = ends.iter().map(|e| e.exit).max().unwrap_or_default();
+        let mut exit = ends.iter().map(|e| e.exit).max().unwrap_or_default();
         let failed = ends.iter().find(|e| e.outcome != Outcome::Completed);
-        let outcome = Some(failed.map_or(Outcome::Completed, |e| e.outcome));
+        let mut outcome = failed.map_or(Outcome::Completed, |e| e.outcome);
         let reason = failed.map_or(Reason::None, |e| e.reason.clone());
-        Ok(Some(Answer::End { ended: true, exit, outcome, reason }))
+        // Of an array the tasks that ended first may have left memory.
+        if let Some(all) = self.ends_of_array(state, records[0].job.run) {
+            exit = exit.max(ExitStatus { code: all.code_max, signal: 0 });
+            if failed.is_none() && all.state != Some(JobState::Completed) {
+                outcome = Outcome::Failed;
+            }
+        }
+        Ok(Some(Answer::End { ended: true, exit, outcome: Some(outcome), reason }))
+    }
+
+    /// How all tasks ended, where the whole array is waited for.
+    fn ends_of_array(&self, state: &State, run: RunId) -> Option<TaskEnds> {
+        let run = state.runs.get(&run)?;
+        let is_whole = run.kind == RunKind::Array && run.job == self.job && !run.ends.is_none();
+        is_whole.then_some(run.ends)
     }
 }
 
@@ -163,6 +177,30 @@ mod tests {
         awaited.job = other;
         let end = awaited.look(&server.shared.read(), &by);
         assert!(matches!(end, Ok(Some(Answer::End { ended: true, .. }))), "{end:?}");
+    }
+
+    #[tokio::test]
+    async fn end_of_an_array_is_that_of_the_tasks_too_that_have_left_memory() {
+        let server = TestServer::start().await;
+        let job = server.submit("name: both\narray: 0-1").await.expect("an array");
+        let cancel = CancelJobs {
+            filter: JobFilter { jobs: vec![JobRef::whole(job)], ..JobFilter::default() },
+            step: None,
+            signal: None,
+            batch_only: false,
+            full: false,
+        };
+        server.run(Command::Cancel(Box::new(cancel))).await.expect("cancelled");
+        let mut state = server.shared.read().clone();
+        let run = state.jobs[&job].run;
+        let mut ends = TaskEnds::default();
+        let first = ExitStatus { code: 7, signal: 0 };
+        ends.add(1, Outcome::Failed, first);
+        ends.add(1, Outcome::Completed, ExitStatus::default());
+        state.runs.get_mut(&run).expect("a run").ends = ends;
+        let end = AwaitedEnd { job, alive: None }.look(&state, &user());
+        let Ok(Some(Answer::End { exit, .. })) = end else { panic!("{end:?}") };
+        assert_eq!(exit, first);
     }
 
     #[test]

@@ -18,7 +18,7 @@ const POLLS_MAX: usize = 2;
 const IDLE: u8 = 0;
 /// The task is being polled.
 const POLLED: u8 = 1;
-/// It was woken meanwhile.
+/// It was woken, and is polled again: nobody else needs to wake it.
 const WOKEN: u8 = 2;
 
 #[derive(Default)]
@@ -33,9 +33,8 @@ impl Wake for OwnWake {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        let noted = self.state.compare_exchange(POLLED, WOKEN, Ordering::SeqCst, Ordering::SeqCst);
-        // Whoever polls sees what was noted, now or before.
-        if noted == Err(IDLE) {
+        // Each wake writes: whoever polls next sees what was done before it.
+        if self.state.swap(WOKEN, Ordering::SeqCst) == IDLE {
             self.runtime.wake();
         }
     }
@@ -49,7 +48,7 @@ pub async fn polled_again<F: Future>(future: F) -> F::Output {
     poll_fn(move |runtime| {
         own.runtime.register(runtime.waker());
         for _ in 0..POLLS_MAX {
-            own.state.store(POLLED, Ordering::SeqCst);
+            own.state.swap(POLLED, Ordering::SeqCst);
             if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
                 return Poll::Ready(output);
             }
@@ -58,7 +57,7 @@ pub async fn polled_again<F: Future>(future: F) -> F::Output {
                 return Poll::Pending;
             }
         }
-        own.state.store(IDLE, Ordering::SeqCst);
+        own.state.swap(IDLE, Ordering::SeqCst);
         runtime.waker().wake_by_ref();
         Poll::Pending
     })
