@@ -24,6 +24,8 @@ const LISTENERS_MAX: usize = 16;
 const ACCEPTED_MAX: usize = 256;
 /// No more orders are taken while so many bytes wait for the step to take them.
 const OUTGOING_BYTES_MAX: usize = 64 << 10;
+/// A step that takes nothing is given up when so many bytes wait for it: each connection of the job that nobody takes adds a few.
+const UNTAKEN_BYTES_MAX: usize = 1 << 20;
 /// Connections of one user in all jobs: each may hold a window of bytes that nobody reads.
 pub const FORWARDED_OF_USER_MAX: usize = 1024;
 
@@ -114,8 +116,8 @@ impl ForwardStep {
         }
     }
 
-    /// What the step says is taken at any time, also while it takes nothing: it says how much more it takes behind what its connections
-    /// have sent.
+    /// What the step says is taken at any time, also while it takes nothing, up to a bound: it says how much more it takes behind what its
+    /// connections have sent.
     pub async fn run(mut self, mut receiver: mpsc::Receiver<Order>) {
         let to = self.step.to.clone();
         loop {
@@ -130,7 +132,8 @@ impl ForwardStep {
                 },
                 report = self.step.from.recv() => match report {
                     Some(FromStep::Stdout(bytes)) => {
-                        if self.on_bytes(&bytes).is_err() {
+                        let is_read = self.on_bytes(&bytes).is_ok();
+                        if !is_read || self.outgoing.len() > UNTAKEN_BYTES_MAX {
                             return;
                         }
                     }

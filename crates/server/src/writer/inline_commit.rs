@@ -2,7 +2,8 @@
 //! woken by it takes as long as the commit.
 //!
 //! The thread that brings a submission commits it only where nothing else is to be done and the disk is fast: a thread of the runtime has
-//! others to serve. What a commit leaves to be done after it, such as snapshots, is done with the next tick.
+//! others to serve. What a commit leaves to be done after it, such as snapshots, is done with the next tick. Room in the journal is made
+//! then too: a submission is for the writer's thread where the next tick may come too late for that.
 
 use crate::error::ServerError;
 use crate::shared::Shared;
@@ -58,6 +59,12 @@ impl WriterThread {
         }
         writer
     }
+
+    /// Whether the journal takes a commit of any size without making a segment, which takes long. After those of a fast caller it may
+    /// have none in reserve until the thread has had a batch, and would refuse new jobs for want of room.
+    fn has_room_for_any_commit(&self) -> bool {
+        self.journal.free_bytes() >= self.journal.commit_bytes_max() as u64
+    }
 }
 
 impl SharedWriter {
@@ -69,7 +76,8 @@ impl SharedWriter {
 impl InlineCommit for SharedWriter {
     fn commit_inline(&self, work: Work) -> Option<Work> {
         let Ok(mut thread) = self.0.try_lock() else { return Some(work) };
-        if thread.last_commit > FAST_COMMIT || !thread.gathered.begin_alone() {
+        let is_fast = thread.last_commit <= FAST_COMMIT && thread.has_room_for_any_commit();
+        if !is_fast || !thread.gathered.begin_alone() {
             return Some(work);
         }
         let failed = match catch_unwind(AssertUnwindSafe(|| thread.batch(work, None))) {
@@ -86,7 +94,9 @@ impl InlineCommit for SharedWriter {
 mod tests {
     use super::*;
     use crate::testing::TestServer;
+    use crate::writer::recover::{JournalPlace, StateDisks};
     use model::reason::Refusal;
+    use store::FaultyDisk;
 
     #[tokio::test(flavor = "multi_thread")]
     async fn submission_that_comes_alone_needs_no_thread_of_the_writer() {
@@ -113,5 +123,21 @@ mod tests {
         let on_disk = server.state_on_disk();
         assert!(on_disk.contains("\"kept\"") && on_disk.contains("\"later\""), "{on_disk}");
         assert_eq!(server.state_in_memory(), on_disk);
+    }
+
+    /// A fast caller fills a segment and the spare one between two ticks.
+    #[test]
+    fn commit_that_may_need_a_new_segment_is_for_the_thread() {
+        let journal = JournalPlace::Files(Arc::new(FaultyDisk::default()));
+        let disks = StateDisks { journal, snapshots: Arc::new(FaultyDisk::default()) };
+        let (_, mut thread, _) = WriterThread::new(disks.recover().expect("a state"), disks);
+        assert!(thread.has_room_for_any_commit());
+        let more_than_half = vec![b'x'; thread.journal.commit_bytes_max() / 2 + 1];
+        for seq in 0..2 {
+            thread.journal.append(1, seq, &[&more_than_half[..]]).expect("kept");
+        }
+        assert!(!thread.has_room_for_any_commit(), "the spare segment is in use");
+        thread.journal.maintain().expect("a spare segment");
+        assert!(thread.has_room_for_any_commit());
     }
 }

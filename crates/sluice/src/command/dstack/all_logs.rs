@@ -88,7 +88,7 @@ pub fn print(client: &mut Client, job: &JobView, wanted: &Wanted) -> Result<AllL
 }
 
 /// The tasks of an array, the groups of a run, or the job alone.
-pub(super) fn parts(client: &mut Client, whole: JobId) -> Result<Vec<JobView>, VerbError> {
+fn parts(client: &mut Client, whole: JobId) -> Result<Vec<JobView>, VerbError> {
     let jobs = vec![JobRef::whole(whole)];
     each_group(client, JobFilter { jobs, all_states: true, ..JobFilter::default() })
 }

@@ -203,7 +203,8 @@ pub fn run(args: ApplyArgs) -> VerbResult {
         return Ok(ExitCode::SUCCESS);
     }
     // The replicas of a service are followed by its first.
-    let is_array = draft.submission.array.is_some() && task.service.is_none();
+    let array = draft.submission.array.as_ref().filter(|_| task.service.is_none());
+    let array_tasks = array.map(|array| array.indices.len());
     let job = match submit(&mut client, draft.submission, first)? {
         Ok(job) => job,
         Err(why) if args.json => return Err(not_submitted(&name, &why)),
@@ -222,7 +223,7 @@ pub fn run(args: ApplyArgs) -> VerbResult {
     if args.json {
         let mut code = ExitCode::SUCCESS;
         if !args.detach {
-            let ended = run_end(&mut client, job, is_array)?;
+            let ended = run_end(&mut client, job, array_tasks.is_some())?;
             said["status"] = json!(ended.status);
             said["exit_status"] = json!(ended.exit);
             said["error"] = json!(ended.run_error());
@@ -235,8 +236,8 @@ pub fn run(args: ApplyArgs) -> VerbResult {
         print(&format!("Run {name} submitted, detaching...\n"))?;
         return Ok(ExitCode::SUCCESS);
     }
-    if is_array {
-        return array_run::follow(&mut client, job, &name);
+    if let Some(count) = array_tasks {
+        return array_run::follow(&mut client, job, &name, count);
     }
     let links = RunLinks::of(&task, &loaded);
     follow_run(&mut client, job, &name, &nodes, &links)
