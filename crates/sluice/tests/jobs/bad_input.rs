@@ -356,6 +356,20 @@ fn up_a_job_that_can_never_fit_is_refused_at_submit() {
 }
 
 #[test]
+fn up_account_and_qos_that_do_not_exist_are_taken_with_a_note_where_nothing_is_enforced() {
+    let cluster = Cluster::up(TWO_NODES);
+    let said = cluster.shell("sbatch -H -A nosuch --qos=none --wrap true");
+    let notes = "sbatch: note: there is no account nosuch here: the name is only noted with the job\n\
+                 sbatch: note: there is no QOS none here: the job is taken as if it named none\n";
+    assert_eq!((said.code, said.stderr.as_str()), (0, notes), "{}", said.stdout);
+    cluster.shell("sacctmgr -i add account physics").ok();
+    let said = cluster.shell("sbatch -H -A physics --qos=normal --wrap true");
+    assert_eq!((said.code, said.stderr.as_str()), (0, ""), "{}", said.stdout);
+    let said = cluster.shell("sbatch -QH -A nosuch --wrap true");
+    assert_eq!((said.code, said.stderr.as_str()), (0, ""), "{}", said.stdout);
+}
+
+#[test]
 fn up_enforced_associations_require_an_account() {
     let conf = TWO_NODES.to_string() + "AccountingStorageEnforce=associations\n";
     let cluster = Cluster::up(&conf);
