@@ -10,6 +10,7 @@ pub mod partition;
 pub mod reason;
 pub mod refusal;
 pub mod reservation;
+pub mod reservation_refusal;
 pub mod rpc;
 pub mod stage;
 pub mod step;
