@@ -76,7 +76,8 @@ const SUBMITS: &[Row] = &[
         "sbatch --gres=gpu:x:y:z --wrap true",
         1,
         "",
-        "sbatch: error: Invalid generic resource (gres) specification\n",
+        "sbatch: error: Invalid generic resource (gres) specification\n\
+         sbatch: note: invalid gres \"gpu:x:y:z\": expected NAME, NAME:COUNT, NAME:TYPE or NAME:TYPE:COUNT, as in gpu:h100:2\n",
     ),
     (
         "sbatch --wrap true good.sh",
