@@ -43,7 +43,7 @@ mod testing;
 mod tests;
 
 pub use free::node_free::gpus_shared_by;
-pub use gate::limits::{limit_broken_alone, run_minutes};
+pub use gate::limits::{limit_denied, run_minutes};
 pub use gate::time_limit;
 pub use memo::Memo;
 pub use place::demand::is_whole_node;

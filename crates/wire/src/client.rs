@@ -21,6 +21,7 @@ use crate::token::{LoginHint, TokenLife, TokenView};
 use crate::version::VersionsView;
 use crate::view::{
     AccountsView, ClusterView, ConfigView, JobView, PrioritiesView, SharesView, SubmitChoices,
+    UnknownNames,
 };
 use crate::volume::VolumeView;
 use crate::what_if::{WhatIfQuery, WhatIfView};
@@ -438,6 +439,9 @@ pub enum Answer {
         /// The same of its time limit.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         beyond_time: Option<PartitionBound>,
+        /// What it names that the cluster does not know, and takes all the same.
+        #[serde(default, skip_serializing_if = "UnknownNames::is_empty")]
+        unknown_names: UnknownNames,
     },
     Tested(Vec<SubmitForecast>),
     /// `allocation` once it has started; the reason while it waits.

@@ -43,6 +43,9 @@ pub struct WaitView {
     pub ahead_first: Vec<NamedJob>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<LimitHolders>,
+    /// The limit that it breaks by itself: it does not start until it or the limit is changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit_never_met: Option<Limit>,
     /// The slot that backfill keeps for it, and its expected start.
     #[serde(default, rename = "kept", skip_serializing_if = "Option::is_none")]
     pub backfill_slot: Option<ExpectedStart>,

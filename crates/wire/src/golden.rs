@@ -22,7 +22,7 @@ use crate::step::{SrunPrologEpilog, StepLayout, StepNode};
 use crate::stream::StreamKind;
 use crate::token::TokenLife;
 use crate::version::{AgentVersion, VersionsView};
-use crate::view::{JobExtras, SubmitChoices};
+use crate::view::{JobExtras, SubmitChoices, UnknownNames};
 use crate::volume::{LaunchVolume, VolumeAction, VolumeOrder, VolumeView};
 use crate::what_if::{AddedNodes, ChangedStart, WhatIfQuery, WhatIfView};
 use model::amount::Bytes;
@@ -428,6 +428,7 @@ fn answers_to_clients_keep_their_names() {
             srun_prolog_epilog: srun.clone(),
             beyond_partition: None,
             beyond_time: None,
+            unknown_names: UnknownNames::default(),
         },
         concat!(
             r#"{"submitted":{"job":12,"run":"00000000-0000-0000-0000-000000000001","name":"sweep","#,

@@ -282,6 +282,21 @@ pub struct SubmitChoices {
     pub qos: Vec<String>,
 }
 
+/// The account and the QOS that a submission names and that do not exist, where names are not enforced.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnknownNames {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub account: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub qos: Option<String>,
+}
+
+impl UnknownNames {
+    pub fn is_empty(&self) -> bool {
+        self.account.is_none() && self.qos.is_none()
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AccountsView {
     pub cluster: String,

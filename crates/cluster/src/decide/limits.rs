@@ -131,7 +131,7 @@ impl State {
         let waiting = self.probe_entry(spec, account, qos, partitions, context);
         let known = self.hardware().view.partitions.clone();
         let view = sched::View { partitions: known, ..view::site(self) };
-        let refused = |at: &u32| sched::limit_broken_alone(&view, &waiting, *at);
+        let refused = |at: &u32| sched::limit_denied(&view, &waiting, *at);
         let mut refusals = waiting.partitions.iter().map(refused);
         match refusals.next() {
             Some(Some(limit)) if refusals.all(|other| other.is_some()) => {

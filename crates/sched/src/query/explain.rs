@@ -6,7 +6,7 @@ use crate::free::needs::{NeedsScope, NodeNeeds};
 use crate::free::node_timelines::NodeTimelines;
 use crate::free::shape::{PlacementMode, Shape};
 use crate::free::timeline::{CORE, CORES, GRES, MEMORY};
-use crate::gate::limits::{Claimant, holders};
+use crate::gate::limits::{Claimant, holders, limit_never_met};
 use crate::memo::{Memo, Replay};
 use crate::plan::{Planner, Purpose};
 use crate::query::feasible;
@@ -30,6 +30,8 @@ pub struct Explanation {
     pub first: Vec<JobId>,
     /// The limit that it waits for, with the jobs that hold it.
     pub limit: Option<LimitUsage>,
+    /// The limit that it breaks by itself. Nothing is expected then, and nobody is before it: it does not start as it is.
+    pub limit_never_met: Option<Limit>,
     /// The backfill slot that the plan reserves for it.
     pub kept: Option<Estimate>,
     /// When it is expected to start, if it ever can.
@@ -62,6 +64,21 @@ pub fn explain(view: &View, now: Timestamp, memo: &mut Memo, job: JobId) -> Opti
         }
         _ => None,
     };
+    if limit.is_some()
+        && let Some(never) = limit_never_met(view, &view.queue[at])
+    {
+        return Some(Explanation {
+            job,
+            reason,
+            before: 0,
+            first: Vec::new(),
+            limit,
+            limit_never_met: Some(never),
+            kept: None,
+            expected: None,
+            classes: Vec::new(),
+        });
+    }
     let kept = plan.estimates.into_iter().find(|estimate| estimate.job == job);
     let mut planner = Planner::new(view, now, memo, Replay::default(), Purpose::Estimates);
     let expected = planner.expect(job);
@@ -76,7 +93,17 @@ pub fn explain(view: &View, now: Timestamp, memo: &mut Memo, job: JobId) -> Opti
         classes.extend(classes_at(view, &mut planner, slot));
         walked = slot;
     }
-    Some(Explanation { job, reason, before, first, limit, kept, expected, classes })
+    Some(Explanation {
+        job,
+        reason,
+        before,
+        first,
+        limit,
+        limit_never_met: None,
+        kept,
+        expected,
+        classes,
+    })
 }
 
 fn classes_at(view: &View, planner: &mut Planner<'_>, slot: usize) -> Vec<NodeClassReport> {

@@ -8,6 +8,7 @@ use crate::fleet::choice::open_fleets;
 use crate::http::await_job::{await_commit, await_end, await_start};
 use crate::http::dstack::kept_spec;
 use crate::http::partition_bounds::{BeyondPartition, beyond_partition};
+use crate::http::unknown_names::unknown_names;
 use crate::http::{
     backends, backends_file, delete_run, fleets, gateways, limit_log, machines, nodes, secrets,
     ssh_keys, tokens, volumes, web_links,
@@ -579,6 +580,7 @@ async fn submit_unlogged(
             let srun_prolog_epilog = srun_prolog_epilog(&state);
             let BeyondPartition { nodes: beyond_partition, time: beyond_time } =
                 beyond_partition(&state, &by, job);
+            let unknown_names = unknown_names(&state, job);
             Ok(Answer::Submitted {
                 job,
                 run,
@@ -586,6 +588,7 @@ async fn submit_unlogged(
                 srun_prolog_epilog,
                 beyond_partition,
                 beyond_time,
+                unknown_names,
             })
         }
         other => Err(Refusal::Other(format!("a submit was answered with {other:?}"))),

@@ -4,7 +4,7 @@
 //! - Connections: `serve` (the socket), `clients_port`, `port_tls` (its certificate), `peer`, `drain`, `stall_timeout`, `own_wakes`, `body_limits`.
 //! - Who asks: `authenticate`, `vouch`, `from_gateway`, `sign_in_limit` (how often that may fail). `browser` is what browsers send by themselves.
 //! - Calls of commands: `route`, `call` (reads one), `call_bounds`, `named_fields`, `calls` (answers it), `counted_call`, `answer`, `await_job`, `limit_log`.
-//!   Calls about one subject: `delete_run`, `fleets`, `gateways`, `machines`, `nodes`, `partition_bounds`, `secrets`, `ssh_keys`, `tokens`, `volumes`, `web_links`.
+//!   Calls about one subject: `delete_run`, `fleets`, `gateways`, `machines`, `nodes`, `partition_bounds`, `secrets`, `ssh_keys`, `tokens`, `unknown_names`, `volumes`, `web_links`.
 //! - Streams: `hold`, `logs`, `step_stream`, `backup`. `metrics` is for Prometheus.
 //! - Other APIs: `dstack/`, and `slurm_rest/` for slurmrestd's. `refusal_form`: refusals in the form of one of them. `batch_script` reads scripts that come over HTTP; `html` is for small pages.
 
@@ -58,6 +58,7 @@ pub mod step_stream;
 #[cfg(test)]
 mod tests;
 pub mod tokens;
+mod unknown_names;
 pub mod volumes;
 pub mod vouch;
 mod web_links;

@@ -145,6 +145,7 @@ impl WaitExplainer<'_> {
         };
         let Some(ExplainedView { explanation, view }) = plan else { return wait };
         let Explanation { reason, before, first, limit, kept, expected, classes, .. } = explanation;
+        wait.limit_never_met = explanation.limit_never_met.clone();
         let place = |estimate: &Estimate| ExpectedStart {
             start: estimate.start,
             partition: partition(view, estimate.partition),

@@ -1,11 +1,13 @@
 //! Why a job waits, in sentences for the page. `sluice explain` says the same at more length.
 
 use model::hostlist::compress;
+use model::id::JobId;
 use model::reason::Reason;
-use slurm::words::{node, note, reason};
+use slurm::words::{limit_remedy, node, note, reason};
 use wire::explain::{LimitHolders, ResourceHolder, WaitView};
 
-pub fn sentences(wait: &WaitView) -> Vec<String> {
+/// `job` is what `scontrol update` takes for it.
+pub fn sentences(wait: &WaitView, job: JobId) -> Vec<String> {
     let mut said = Vec::new();
     match &wait.reason {
         None | Some(Reason::None) => {
@@ -22,6 +24,8 @@ pub fn sentences(wait: &WaitView) -> Vec<String> {
         ));
     }
     said.extend(wait.limit.as_ref().map(limit));
+    let never = wait.limit_never_met.as_ref();
+    said.extend(never.map(|never| format!("{}.", limit_remedy::text(never, job))));
     said.extend(wait.dependency.iter().map(|term| {
         let end = if term.failed { "can never be met any more" } else { "is not met yet" };
         format!("Its dependency {} {end}.", term.term)
@@ -92,11 +96,11 @@ mod tests {
             more_occupants: 2,
             ..WaitView::default()
         };
-        let said = sentences(&wait);
+        let said = sentences(&wait, JobId(1));
         assert_eq!(said[0], "It waits for: Priority.");
         assert!(said[1].contains("12 of ann"), "{said:?}");
         assert_eq!(said[2], "On those nodes: 9 of bob and 2 more.");
-        let free = sentences(&WaitView::default());
+        let free = sentences(&WaitView::default(), JobId(1));
         assert!(free[0].starts_with("Nothing holds it back"), "{free:?}");
     }
 }

@@ -120,7 +120,7 @@ fn page(shared: &Shared, by: &Principal, explained: &ExplainedJob) -> JobPage {
         tres: view.tres.iter().map(|(kind, amount)| (kind.to_string(), amount)).collect(),
         allocation: allocation(view),
         steps: steps(view),
-        explanation: wait.map(explanation::sentences).unwrap_or_default(),
+        explanation: wait.map(|wait| explanation::sentences(wait, view.id)).unwrap_or_default(),
         expected: expected.map(|at| Expected { start: at.start, nodes: at.nodes.clone() }),
     }
 }

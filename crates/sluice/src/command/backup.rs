@@ -41,11 +41,22 @@ pub fn run(args: &BackupArgs) -> VerbResult {
         out.flush().map_err(failed)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let mut file = NewFile::create(&args.file).map_err(VerbError::file(&args.file))?;
+    let mut file = NewFile::create(&args.file).map_err(|error| not_made(&args.file, error))?;
     let bytes = receive(args, &mut file.file)?;
-    file.keep().map_err(VerbError::file(&args.file))?;
+    file.keep().map_err(|error| not_made(&args.file, error))?;
     println!("{}: {bytes} bytes", args.file.display());
     Ok(ExitCode::SUCCESS)
+}
+
+/// Why the file cannot be made. One that is there is never written over: it may be the only backup.
+fn not_made(path: &Path, error: io::Error) -> VerbError {
+    if error.kind() != io::ErrorKind::AlreadyExists {
+        return VerbError::file(path)(error);
+    }
+    VerbError::Message(format!(
+        "{} exists already: a backup is written to a new file, so name another one",
+        path.display()
+    ))
 }
 
 /// Writes the backup to `out` as it comes; its length. One that is not whole is an error.

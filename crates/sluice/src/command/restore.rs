@@ -37,7 +37,7 @@ pub fn run(args: &RestoreArgs) -> VerbResult {
         let text = format!("{}: a backup is restored from a plain file", args.file.display());
         return Err(VerbError::Message(text));
     }
-    refuse_used(&path)?;
+    let was_there = refuse_used(&path)?;
     let state = StateDir::prepare_empty(&path)?;
     let partial = state.path.join(PARTIAL);
     let made = state.trusted()?.folder(PARTIAL, 0o700).map(drop);
@@ -49,6 +49,9 @@ pub fn run(args: &RestoreArgs) -> VerbResult {
         Err(error) => {
             // The folder is this process's user's alone. What stays is said by the next restore.
             let _ = std::fs::remove_dir_all(&partial);
+            if !was_there {
+                let _ = std::fs::remove_dir(&state.path);
+            }
             return Err(error.into());
         }
     };
@@ -60,15 +63,15 @@ pub fn run(args: &RestoreArgs) -> VerbResult {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A folder in which anything is could be a cluster's, or be about to become one.
-fn refuse_used(path: &Path) -> Result<(), VerbError> {
+/// A folder in which anything is could be a cluster's, or be about to become one. Returns whether there is a folder.
+fn refuse_used(path: &Path) -> Result<bool, VerbError> {
     let mut entries = match std::fs::read_dir(path) {
         Ok(entries) => entries,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
         Err(error) => return Err(VerbError::file(path)(error)),
     };
     match entries.next() {
-        None => Ok(()),
+        None => Ok(true),
         Some(_) => {
             let path = path.display();
             let text = format!("{path} is not empty: a backup is restored into an empty folder");

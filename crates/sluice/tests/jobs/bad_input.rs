@@ -76,7 +76,8 @@ const SUBMITS: &[Row] = &[
         "sbatch --gres=gpu:x:y:z --wrap true",
         1,
         "",
-        "sbatch: error: Invalid generic resource (gres) specification\n",
+        "sbatch: error: Invalid generic resource (gres) specification\n\
+         sbatch: note: invalid gres \"gpu:x:y:z\": expected NAME, NAME:COUNT, NAME:TYPE or NAME:TYPE:COUNT, as in gpu:h100:2\n",
     ),
     (
         "sbatch --wrap true good.sh",
@@ -353,6 +354,20 @@ fn up_a_job_that_can_never_fit_is_refused_at_submit() {
         assert_eq!(seen(&cluster), before, "{line} changed something");
     }
     assert_eq!(cluster.submit(&["-H", "--wrap", "true"]), 1);
+}
+
+#[test]
+fn up_account_and_qos_that_do_not_exist_are_taken_with_a_note_where_nothing_is_enforced() {
+    let cluster = Cluster::up(TWO_NODES);
+    let said = cluster.shell("sbatch -H -A nosuch --qos=none --wrap true");
+    let notes = "sbatch: note: there is no account nosuch here: the name is only noted with the job\n\
+                 sbatch: note: there is no QOS none here: the job is taken as if it named none\n";
+    assert_eq!((said.code, said.stderr.as_str()), (0, notes), "{}", said.stdout);
+    cluster.shell("sacctmgr -i add account physics").ok();
+    let said = cluster.shell("sbatch -H -A physics --qos=normal --wrap true");
+    assert_eq!((said.code, said.stderr.as_str()), (0, ""), "{}", said.stdout);
+    let said = cluster.shell("sbatch -QH -A nosuch --wrap true");
+    assert_eq!((said.code, said.stderr.as_str()), (0, ""), "{}", said.stdout);
 }
 
 #[test]

@@ -58,14 +58,22 @@ fn up_licenses_can_be_reserved() {
     let alone = create("licenses=matlab:3");
     assert_eq!(
         (alone.code, alone.stderr.trim()),
-        (1, "Error creating the reservation: Invalid node name specified")
+        (
+            1,
+            "Error creating the reservation: Invalid node name specified\n\
+             scontrol: note: it names nothing to keep: expected Nodes, NodeCnt, CoreCnt or TRES"
+        )
     );
     let name = create("licenses=matlab:3 flags=license_only").ok();
     let name = name.trim().strip_prefix("Reservation created: ").expect("a name").to_owned();
     let more = create("licenses=matlab:2 flags=any_nodes");
     assert_eq!(
         (more.code, more.stderr.trim()),
-        (1, "Error creating the reservation: Invalid license specification")
+        (
+            1,
+            "Error creating the reservation: Invalid license specification\n\
+             scontrol: note: Licenses=matlab: there is no such licence, or not so many are left"
+        )
     );
     assert_eq!(
         cluster.shell("scontrol -o show licenses matlab").ok(),

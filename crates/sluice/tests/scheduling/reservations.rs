@@ -173,6 +173,8 @@ fn up_bad_reservations_are_refused_in_slurms_words() {
     for (line, said) in table {
         refused(scontrol(&cluster, &format!("create {line}")), &said);
     }
+    let said = scontrol(&cluster, &format!("create reservation {good} nodes=nodeX"));
+    assert!(said.stderr.contains("\nscontrol: note: Nodes=nodeX: "), "{said:?}");
     let nope = "Requested reservation is invalid";
     refused(
         scontrol(&cluster, "update reservationname=nope duration=5"),

@@ -1,7 +1,7 @@
 //! Nodes that no configuration file names: `sluice agent --dynamic`, `scontrol create` and `delete nodename`.
 
 use super::power::PowerCluster;
-use crate::harness::{program, until};
+use crate::harness::{Cluster, TWO_NODES, program, until};
 
 const MORE: &str = "\
 MaxNodeCount=5
@@ -233,4 +233,14 @@ fn up_machine_becomes_the_future_node_that_it_is_like() {
     until("f2 is gone", || (site.sinfo("quick", "%N %t") == "f2 idle*").then_some(()));
     site.start_agent("f2", &["-F", "fast"]);
     site.await_shown("f2", "State=IDLE+DYNAMIC_FUTURE+DYNAMIC_NORM ");
+}
+
+#[test]
+fn up_start_names_the_nodes_of_other_machines_that_do_not_answer_yet() {
+    let cluster = Cluster::up(&format!("{TWO_NODES}MaxNodeCount=3\n"));
+    cluster.shell("scontrol create nodename=later CPUs=1 RealMemory=100").ok();
+    cluster.sluice(&["down"]).ok();
+    let said = cluster.try_start();
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(said.stdout.contains("\nnot answering yet: later: "), "{said:?}");
 }

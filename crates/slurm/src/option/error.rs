@@ -1,11 +1,12 @@
 //! Everything that can be wrong with a command line or a batch script, in Slurm's words and with Slurm's exit codes.
 
+use model::grammar::GrammarError;
 use thiserror::Error;
 
 use super::command::Command;
 use super::setting::Source;
 use crate::words::note;
-use crate::words::refusal::SlurmError;
+use crate::words::refusal::{self, SlurmError};
 
 /// Exit code of a value that Slurm's option table refuses.
 const CODE_VALUE: i32 = 255;
@@ -55,6 +56,9 @@ pub enum OptionError {
     /// A value that Slurm's client hands on and its controller cannot read.
     #[error("{}", .0.text)]
     Unreadable(SlurmError),
+    /// A list of generic resources, or of GPUs, that cannot be read.
+    #[error("{}", refusal::INVALID_GRES.text)]
+    Gres(GrammarError),
     /// A refusal of a value from the script or the environment, with its place.
     #[error("{error} ({place})")]
     Placed { error: Box<OptionError>, place: String },
@@ -117,6 +121,7 @@ impl OptionError {
             }
             OptionError::InvalidDirective(_)
             | OptionError::Specification(_)
+            | OptionError::Gres(_)
             | OptionError::Number { .. } => format!("{name}: error: {self}\n"),
         }
     }
@@ -139,15 +144,17 @@ impl OptionError {
             | OptionError::Number { .. }
             | OptionError::Failure(_)
             | OptionError::Fatal(_)
+            | OptionError::Gres(_)
             | OptionError::Refused(_)
             | OptionError::Unreadable(_) => CODE_FAILURE,
         }
     }
 
     /// One line more than Slurm prints: what can be written instead.
-    pub fn note(&self) -> Option<&'static str> {
+    pub fn note(&self) -> Option<String> {
         match self {
-            OptionError::Unreadable(error) => note::grammar(*error),
+            OptionError::Unreadable(error) => note::grammar(*error).map(str::to_owned),
+            OptionError::Gres(error) => Some(error.to_string()),
             OptionError::Placed { error, .. } => error.note(),
             _ => None,
         }

@@ -139,6 +139,18 @@ fn srun_and_salloc_refuse_in_their_own_names() {
 }
 
 #[test]
+fn counts_of_gpus_that_cannot_be_read_are_named_with_what_can() {
+    for (option, note) in [
+        ("--gpus=h100:two", "invalid gpu count \"h100:two\": expected COUNT, TYPE or TYPE:COUNT"),
+        ("--gres=gpu:foo:bar", "invalid gres \"gpu:foo:bar\": expected NAME, NAME:COUNT"),
+    ] {
+        let error = try_batch(true, &[], &[option, "--wrap", "x"]).expect_err(option);
+        let said = error.note().expect("a note");
+        assert!(said.starts_with(note), "{said}");
+    }
+}
+
+#[test]
 fn a_value_from_script_or_environment_is_refused_with_its_place() {
     let error = try_batch(true, &[("SBATCH_TIMELIMIT", "foo")], &["--wrap", "x"]).expect_err("bad");
     assert_eq!(

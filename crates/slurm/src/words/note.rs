@@ -9,7 +9,7 @@ use model::reason::{
 };
 use model::time::{TimeLimit, format_limit_full};
 use model::tres::TresKind;
-use wire::view::SubmitChoices;
+use wire::view::{SubmitChoices, UnknownNames};
 
 /// How many names are listed that could have been given.
 const CHOICES_MAX: usize = 12;
@@ -136,6 +136,18 @@ pub fn beyond_time(bound: &PartitionBound) -> String {
     format!(
         "partition {partition} gives a job at most {most}, {asked} asked: the job waits until that changes"
     )
+}
+
+/// That a job names an account or a QOS that does not exist, and is taken all the same.
+pub fn unknown_names(unknown: &UnknownNames) -> Vec<String> {
+    let of_account = |name: &String| {
+        format!("there is no account {name} here: the name is only noted with the job")
+    };
+    let of_qos = |name: &String| {
+        format!("there is no QOS {name} here: the job is taken as if it named none")
+    };
+    let account = unknown.account.iter().map(of_account);
+    account.chain(unknown.qos.iter().map(of_qos)).collect()
 }
 
 fn minutes(minutes: u64) -> String {
@@ -365,6 +377,15 @@ mod tests {
             let said = text(&refusal).expect("a note");
             assert!(said.contains(part), "{said}");
         }
+    }
+
+    #[test]
+    fn names_that_are_not_known_are_named() {
+        assert_eq!(unknown_names(&UnknownNames::default()), Vec::<String>::new());
+        let unknown = UnknownNames { account: Some("phys".into()), qos: Some("hihg".into()) };
+        let [account, qos] = &unknown_names(&unknown)[..] else { panic!("two lines") };
+        assert!(account.starts_with("there is no account phys here"), "{account}");
+        assert!(qos.starts_with("there is no QOS hihg here"), "{qos}");
     }
 
     #[test]

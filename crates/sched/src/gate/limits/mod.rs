@@ -27,7 +27,7 @@ use crate::view::{PendingJob, View};
 use check::{JobClaim, LimitCheck};
 use model::account::QosFlag;
 use model::allocation::NodeShare;
-use model::reason::Limit;
+use model::reason::{Limit, LimitKind, LimitScope};
 use model::time::TimeLimit;
 use model::tres::Tres;
 
@@ -72,19 +72,40 @@ impl<'a> Usage<'a> {
 }
 
 /// The limit that a job breaks by itself, where its QOS refuses such jobs at submit.
-pub fn limit_broken_alone(view: &View, waiting: &PendingJob, partition: u32) -> Option<Limit> {
+pub fn limit_denied(view: &View, waiting: &PendingJob, partition: u32) -> Option<Limit> {
     let claimant = Claimant::pending(view, waiting, partition);
-    let info = view.partitions.get(partition as usize)?;
-    let request = waiting.spec.request();
-    let asked = Demand::new(request, &info.partition, &view.policy, claimant.uid).least();
     let named = |name: Option<&str>| view.qos.iter().find(|qos| Some(qos.name.as_str()) == name);
     let denies = [named(Some(claimant.qos)), named(claimant.partition_qos)]
         .into_iter()
         .flatten()
         .any(|qos| qos.has(QosFlag::DenyOnLimit));
-    if !denies {
-        return None;
-    }
+    if denies { limit_broken_alone(view, waiting, partition) } else { None }
+}
+
+/// The limit that a job breaks by itself in every partition that it asks for: it cannot start until the job or a limit is changed.
+pub fn limit_never_met(view: &View, waiting: &PendingJob) -> Option<Limit> {
+    let broken = |partition: &u32| {
+        limit_broken_alone(view, waiting, *partition).filter(|limit| outlasts_decay(view, limit))
+    };
+    let mut limits = waiting.partitions.iter().map(broken);
+    let first = limits.next()??;
+    limits.all(|other| other.is_some()).then_some(first)
+}
+
+/// Whether the limit stays broken when what was used has decayed. A group's limit of minutes is compared with what was used alone,
+/// without the job, unless limits are enforced safely.
+fn outlasts_decay(view: &View, limit: &Limit) -> bool {
+    let of_group = matches!(limit.scope, LimitScope::QosGroup | LimitScope::AssociationGroup);
+    let is_spent = of_group && matches!(limit.kind, LimitKind::TresMinutes(_));
+    !is_spent || view.accounting.enforce.safe
+}
+
+/// The limit that a job breaks by itself in this partition, as if nothing ran and nothing had been used.
+fn limit_broken_alone(view: &View, waiting: &PendingJob, partition: u32) -> Option<Limit> {
+    let claimant = Claimant::pending(view, waiting, partition);
+    let info = view.partitions.get(partition as usize)?;
+    let request = waiting.spec.request();
+    let asked = Demand::new(request, &info.partition, &view.policy, claimant.uid).least();
     let usage = Usage::empty(view);
     if !usage.is_limited(claimant) {
         return None;

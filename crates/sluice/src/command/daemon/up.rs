@@ -10,7 +10,10 @@ use super::{core_dump, listen_addresses, log, session_weight};
 use crate::client::{Client, ServerLocation};
 use crate::command::verb::{VerbError, VerbResult};
 use ::server::configure::Machine;
+use ::slurm::words::node::NodeState;
 use clap::Args;
+use model::hostlist;
+use model::node::AdminState;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
@@ -18,6 +21,7 @@ use std::path::Path;
 use std::process::{ChildStdout, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 use wire::client::{Answer, Call};
+use wire::view::{ClusterView, NodeView};
 
 #[derive(Args)]
 pub struct UpArgs {
@@ -130,8 +134,8 @@ fn detached(args: &UpArgs, state: &StateDir) -> VerbResult {
             if ["sluice is up", "sluice waits"].iter().any(|said| line.starts_with(said)) =>
         {
             print!("{line}");
-            if line.starts_with("sluice is up") && !nix::unistd::geteuid().is_root() {
-                tell_not_enforced(state);
+            if line.starts_with("sluice is up") {
+                tell_gaps(state);
             }
             Ok(ExitCode::SUCCESS)
         }
@@ -153,10 +157,37 @@ fn detached(args: &UpArgs, state: &StateDir) -> VerbResult {
     }
 }
 
-/// Says what a cluster that an ordinary user started does not hold its jobs to.
-fn tell_not_enforced(state: &StateDir) {
+/// Says what is not as one may expect of a cluster that is up.
+fn tell_gaps(state: &StateDir) {
     let mut client = Client::at(ServerLocation::in_state(&state.path));
     let Ok(Answer::Cluster(cluster)) = client.call(Call::Cluster) else { return };
+    if let Some(line) = silent_nodes_line(&cluster.nodes) {
+        println!("{line}");
+    }
+    if !nix::unistd::geteuid().is_root() {
+        tell_not_enforced(&cluster);
+    }
+}
+
+/// Names the nodes that do not answer. Those of this machine have been waited for; others are nodes of other machines. `None`
+/// when all that are expected to answer do.
+fn silent_nodes_line(nodes: &[NodeView]) -> Option<String> {
+    let is_silent = |node: &&NodeView| {
+        let is_out = matches!(node.admin, Some(AdminState::Down | AdminState::Future));
+        node.power.is_on() && !is_out && NodeState::of(node).not_responding
+    };
+    let silent = nodes.iter().filter(is_silent).map(|node| &node.config.name);
+    let silent: Vec<&String> = silent.collect();
+    (!silent.is_empty()).then(|| {
+        format!(
+            "not answering yet: {}: no job starts there until they do (`sluice node list`)",
+            hostlist::compress(silent)
+        )
+    })
+}
+
+/// Says what a cluster that an ordinary user started does not hold its jobs to.
+fn tell_not_enforced(cluster: &ClusterView) {
     let gaps = cluster.nodes.iter().flat_map(|node| &node.facts.not_enforced);
     let gaps: BTreeSet<&str> = gaps.filter_map(|gap| gap.split(':').next()).collect();
     if !gaps.is_empty() {
@@ -268,4 +299,35 @@ fn spawn_agent(state: &StateDir, join: &std::path::Path) -> Result<(), VerbError
     let mut started = command.spawn().map_err(VerbError::file("sluice agent"))?;
     // The process ends as soon as it has forked the keeper.
     started.wait().map(drop).map_err(VerbError::file("sluice agent"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::amount::Bytes;
+    use model::node::{NodeConfig, NodeFacts};
+    use serde_json::json;
+
+    fn node(name: &str, slot: &str, admin: Option<AdminState>) -> NodeView {
+        let view = json!({
+            "config": NodeConfig::plain(name, 4, Bytes::from_mib(1000)), "slot": slot, "admin": admin,
+            "facts": NodeFacts::default(), "cpus_allocated": 0, "memory_allocated": Bytes::from_mib(0),
+            "gres_used": [], "job_count": 0, "completing": false, "partitions": []
+        });
+        serde_json::from_value(view).expect("a node")
+    }
+
+    #[test]
+    fn nodes_that_are_expected_and_do_not_answer_are_named() {
+        let up = node("n1", "up", None);
+        let out = node("n2", "down", Some(AdminState::Down));
+        let future = node("n3", "joining", Some(AdminState::Future));
+        let nodes = [up, out, future];
+        assert_eq!(silent_nodes_line(&nodes), None);
+        let silent = ["silent", "joining", "down"].iter().zip(4..);
+        let silent = silent.map(|(slot, at)| node(&format!("n{at}"), slot, None));
+        let nodes: Vec<NodeView> = nodes.into_iter().chain(silent).collect();
+        let line = silent_nodes_line(&nodes).expect("a line");
+        assert!(line.starts_with("not answering yet: n[4-6]: "), "{line}");
+    }
 }

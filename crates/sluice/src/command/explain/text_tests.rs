@@ -97,6 +97,34 @@ Job 12 (train, alice, partition gpu) waits: QOSMaxGRESPerUser
 }
 
 #[test]
+fn job_that_breaks_a_limit_by_itself_is_said_not_to_start() {
+    let limit = Limit {
+        scope: LimitScope::QosPerJob,
+        kind: LimitKind::Wall,
+        holder: "capped".into(),
+        limit: 30,
+        in_use: 0,
+        asked: 60,
+    };
+    let wait = WaitView {
+        reason: Some(Reason::Limit(Box::new(limit.clone()))),
+        limit_never_met: Some(limit),
+        ahead: 2,
+        expected: expected(),
+        ..WaitView::default()
+    };
+    assert_eq!(
+        text(wait),
+        "\
+Job 12 (train, alice, partition gpu) waits: QOSMaxWallDurationPerJobLimit
+  QOS capped allows 00:30:00 for one job; 01:00:00 asked.
+  It does not start as it is, whatever else ends: shorten it (scontrol update JobId=12 TimeLimit=00:30:00), \
+         or take another QOS (scontrol update JobId=12 QOS=…), or have an administrator change the limit of QOS capped.
+"
+    );
+}
+
+#[test]
 fn job_whose_dependency_cannot_be_met_is_not_said_to_wait_for_others() {
     let wait = WaitView {
         reason: Some(Reason::DependencyNeverSatisfied),

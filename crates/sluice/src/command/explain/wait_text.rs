@@ -2,12 +2,12 @@
 
 use ::slurm::output::Moment;
 use ::slurm::words::note::{amount, counted, limit_text, memory, units};
-use ::slurm::words::{self, job as state};
+use ::slurm::words::{self, job as state, limit_remedy};
 use model::hostlist;
 use model::machine::MachineAnswer;
 use model::node_reason::ReasonAuthor;
 use model::printable::printable;
-use model::reason::{NeverFits, Reason, UserFault};
+use model::reason::{Limit, NeverFits, Reason, UserFault};
 use model::run::{Hold, JobState};
 use model::shortage::{MissingResource, NodeClassReport, Shortage};
 use model::time::{TimeLimit, format_limit_full};
@@ -176,6 +176,10 @@ pub(super) fn lines(job: &JobView, wait: &WaitView, moment: Moment<'_>) -> Vec<S
     }
     wait.unavailable.iter().for_each(|node| lines.push(out_of_service(node, moment)));
     wait.machine.iter().for_each(|answer| lines.extend(machine_lines(answer)));
+    if let Some(limit) = &wait.limit_never_met {
+        lines.push(never_met(job, wait, limit));
+        return lines;
+    }
     if wait.ahead > 0 {
         let named = wait.ahead_first.iter().map(|one| format!("{} ({})", one.job, one.user));
         let named = named.collect::<Vec<_>>().join(", ");
@@ -192,6 +196,14 @@ pub(super) fn lines(job: &JobView, wait: &WaitView, moment: Moment<'_>) -> Vec<S
         None => format!("Expected start: not known{}.", why_unknown(wait)),
     });
     lines
+}
+
+/// What lets a job start that breaks a limit by itself, and that limit where it is not the one of its reason.
+fn never_met(job: &JobView, wait: &WaitView, limit: &Limit) -> String {
+    let id = job.array.as_ref().filter(|array| array.index.is_none()).map(|array| array.array);
+    let remedy = limit_remedy::text(limit, id.unwrap_or(job.id));
+    let is_told = matches!(&wait.reason, Some(Reason::Limit(told)) if **told == *limit);
+    if is_told { format!("{remedy}.") } else { format!("{}. {remedy}.", limit_text(limit)) }
 }
 
 /// `On them: job 7 (ada) until …; job 8 (bob) without a time limit; and 3 more jobs.`

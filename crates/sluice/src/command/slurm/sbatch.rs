@@ -72,9 +72,10 @@ fn submit(
         return tested(COMMAND, &mut client, submission);
     }
     match client.submit(submission)? {
-        Answer::Submitted { job, beyond_partition, beyond_time, .. } => {
+        Answer::Submitted { job, beyond_partition, beyond_time, unknown_names, .. } => {
             let beyond = (beyond_partition.as_ref(), beyond_time.as_ref());
             note_beyond_partition(COMMAND, options.quiet, beyond.0, beyond.1);
+            messages::note_unknown_names(COMMAND, options.quiet, &unknown_names);
             if let Some(line) = submitted(job, options) {
                 println!("{line}");
             }

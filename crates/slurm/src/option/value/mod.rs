@@ -83,12 +83,12 @@ pub fn gres(text: &str) -> Result<Vec<GresCount>> {
     if text.eq_ignore_ascii_case("none") {
         return Ok(Vec::new());
     }
-    gres::parse_request(text).map_err(|_| OptionError::failure(refusal::INVALID_GRES.text))
+    gres::parse_request(text).map_err(OptionError::Gres)
 }
 
 /// `--gpus`, `--gpus-per-node` and the others.
 pub fn gpus(text: &str) -> Result<Vec<GresCount>> {
-    gres::parse_gpus(text).map_err(|_| OptionError::failure(refusal::INVALID_GRES.text))
+    gres::parse_gpus(text).map_err(OptionError::Gres)
 }
 
 /// `name[:count]`, with commas or semicolons between them.

@@ -10,7 +10,7 @@ use model::account::{Association, AssociationLimits, Qos};
 use model::id::JobId;
 use model::qos::Factor;
 use model::raw_usage::RawUsage;
-use model::reason::{LimitKind, LimitScope, Reason};
+use model::reason::Reason;
 use model::request::Per;
 use model::tres::TresKind;
 use proptest::prelude::*;
@@ -191,8 +191,8 @@ fn job_that_breaks_a_limit_alone_is_refused_only_with_deny_on_limit() {
         })
     };
     let job = of(1, ALICE).cpus(4).with(|w| w.qos = "capped".into());
-    assert_eq!(limit_broken_alone(&view(false), &job, 0), None);
-    let limit = limit_broken_alone(&view(true), &job, 0).expect("refused");
+    assert_eq!(limit_denied(&view(false), &job, 0), None);
+    let limit = limit_denied(&view(true), &job, 0).expect("refused");
     assert_eq!((limit.scope, limit.asked), (LimitScope::AssociationPerJob, 4));
     // What others hold does not count.
     let mut full = view(true);
@@ -202,7 +202,30 @@ fn job_that_breaks_a_limit_alone_is_refused_only_with_deny_on_limit() {
     let plan = full.plan();
     full.carry_out(&plan);
     assert_eq!(full.running.len(), 1);
-    assert_eq!(limit_broken_alone(&full, &job, 0), None);
+    assert_eq!(limit_denied(&full, &job, 0), None);
+}
+
+#[test]
+fn limit_that_the_job_breaks_alone_is_never_met_and_one_that_others_hold_may_be() {
+    let capped = |id: u32| of(id, ALICE).cpus(4).for_min(60).with(|w| w.qos = "capped".into());
+    let scope = |set: fn(&mut Qos)| {
+        let view = lab(|_, q| set(q));
+        limit_never_met(&view, &capped(1)).map(|limit| (limit.scope, limit.limit))
+    };
+    let wall = scope(|q| q.max_wall = Some(TimeLimit::Minutes(10)));
+    assert_eq!(wall, Some((LimitScope::QosPerJob, 10)));
+    assert_eq!(scope(|q| q.max_wall = Some(TimeLimit::Minutes(60))), None);
+    assert_eq!(scope(|q| q.group_tres = tres("cpu=3")), Some((LimitScope::QosGroup, 3)));
+    assert_eq!(scope(|q| q.group_tres = tres("cpu=4")), None);
+    assert_eq!(scope(|q| q.min_tres_per_job = tres("cpu=5")), Some((LimitScope::QosLeast, 5)));
+    // What was used decays, and the job is let in when it is below the limit again.
+    assert_eq!(scope(|q| q.group_tres_minutes = tres("cpu=100")), None);
+    let view = lab(|_, q| q.max_wall = Some(TimeLimit::Minutes(10)));
+    let view = view.with_jobs([capped(1)]);
+    let explained = crate::explain(&view, NOW, &mut crate::Memo::default(), JobId(1));
+    let explained = explained.expect("it waits");
+    assert_eq!(explained.limit_never_met.map(|limit| limit.asked), Some(60));
+    assert_eq!(explained.expected, None);
 }
 
 #[test]

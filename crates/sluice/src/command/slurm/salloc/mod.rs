@@ -109,10 +109,11 @@ impl AllocationRequest<'_> {
         catch_signals()?;
         let asked = Instant::now();
         let job = match client.submit(submission)? {
-            Answer::Submitted { job, beyond_partition, beyond_time, .. } => {
+            Answer::Submitted { job, beyond_partition, beyond_time, unknown_names, .. } => {
                 let quiet = self.options.quiet;
                 let beyond = (beyond_partition.as_ref(), beyond_time.as_ref());
                 messages::note_beyond_partition(COMMAND, quiet, beyond.0, beyond.1);
+                messages::note_unknown_names(COMMAND, quiet, &unknown_names);
                 job
             }
             Answer::Refused(why) => {

@@ -4,6 +4,7 @@ use super::reservation_key::{self, KeyError};
 use super::{TimeContext, update_text};
 use crate::command::slurm::query::{self, CommandError, Server};
 use ::slurm::output::scontrol::{Options, license, reservation as output};
+use ::slurm::words::reservation_refusal::refused_field;
 use model::reason::Refusal;
 use model::reservation::ReservationFlag;
 use model::reservation_request::{NodesChoice, ReservationRefusal, ReservationRequest};
@@ -42,8 +43,8 @@ pub fn create(words: &[String]) -> Result<ExitCode, CommandError> {
             if why == Refusal::Reservation(ReservationRefusal::Busy) {
                 query::print(SINGLE_PARTITION)?;
             }
-            let text = update_text(&why);
-            Err(CommandError::message(format!("Error creating the reservation: {text}")))
+            let text = format!("Error creating the reservation: {}", update_text(&why));
+            Err(CommandError::message(with_field(text, &why)))
         }
     }
 }
@@ -62,8 +63,16 @@ pub fn update(words: &[String]) -> Result<ExitCode, CommandError> {
         Err(why) => {
             let text = update_text(&why);
             let lines = format!("Error updating the reservation: {text}\n{UPDATE_ERROR}: {text}");
-            Err(CommandError::message(lines))
+            Err(CommandError::message(with_field(lines, &why)))
         }
+    }
+}
+
+/// Slurm's lines, and one more that names what was refused.
+fn with_field(lines: String, why: &Refusal) -> String {
+    match refused_field(why) {
+        Some(field) => format!("{lines}\nscontrol: note: {field}"),
+        None => lines,
     }
 }
 

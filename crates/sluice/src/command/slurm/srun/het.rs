@@ -219,10 +219,11 @@ fn with_own(
         return Ok(tested(COMMAND, client, submission)?);
     }
     let job = match client.submit(submission)? {
-        Answer::Submitted { job, beyond_partition, beyond_time, .. } => {
+        Answer::Submitted { job, beyond_partition, beyond_time, unknown_names, .. } => {
             let quiet = first.options.quiet;
             let beyond = (beyond_partition.as_ref(), beyond_time.as_ref());
             messages::note_beyond_partition(COMMAND, quiet, beyond.0, beyond.1);
+            messages::note_unknown_names(COMMAND, quiet, &unknown_names);
             job
         }
         Answer::Refused(why) => return Ok(messages::refused_submit(COMMAND, client, &why)),

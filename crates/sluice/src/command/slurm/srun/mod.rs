@@ -207,10 +207,11 @@ impl StepRequest<'_> {
         }
         submission.registry_auth = self.registry_auth();
         let job = match client.submit(Box::new(submission))? {
-            Answer::Submitted { job, beyond_partition, beyond_time, .. } => {
+            Answer::Submitted { job, beyond_partition, beyond_time, unknown_names, .. } => {
                 let quiet = self.options.quiet;
                 let beyond = (beyond_partition.as_ref(), beyond_time.as_ref());
                 messages::note_beyond_partition(COMMAND, quiet, beyond.0, beyond.1);
+                messages::note_unknown_names(COMMAND, quiet, &unknown_names);
                 job
             }
             Answer::Refused(why) => {
@@ -295,11 +296,12 @@ impl StepRequest<'_> {
         submission.first_step = Some(Box::new(launch.clone()));
         let (job, site) = match client.submit(Box::new(submission))? {
             Answer::Submitted {
-                job, srun_prolog_epilog, beyond_partition, beyond_time, ..
+                job, srun_prolog_epilog, beyond_partition, beyond_time, unknown_names, ..
             } => {
                 let quiet = self.options.quiet;
                 let beyond = (beyond_partition.as_ref(), beyond_time.as_ref());
                 messages::note_beyond_partition(COMMAND, quiet, beyond.0, beyond.1);
+                messages::note_unknown_names(COMMAND, quiet, &unknown_names);
                 (job, srun_prolog_epilog)
             }
             Answer::Refused(why) => {

@@ -12,6 +12,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 use wire::client::{Answer, Call};
+use wire::view::UnknownNames;
 
 /// The exit code of a command that the server refused, or that could not reach it.
 pub const FAILURE: u8 = 1;
@@ -132,6 +133,12 @@ pub fn note_beyond_partition(
         return;
     }
     let lines = nodes.map(note::beyond_partition).into_iter().chain(time.map(note::beyond_time));
+    lines.for_each(|line| print_line(command, &format!("note: {line}")));
+}
+
+/// Says of a job that was taken that it names an account or a QOS that does not exist.
+pub fn note_unknown_names(command: Command, quiet: bool, unknown: &UnknownNames) {
+    let lines = note::unknown_names(unknown).into_iter().filter(|_| !quiet);
     lines.for_each(|line| print_line(command, &format!("note: {line}")));
 }
 

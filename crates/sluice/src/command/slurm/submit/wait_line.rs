@@ -52,6 +52,9 @@ fn text(job: JobId, wait: &WaitView, moment: Moment<'_>) -> String {
     if wait.ahead > 0 || matches!(why, Reason::Resources | Reason::Priority) {
         text += &format!("; position {}", u64::from(wait.ahead) + 1);
     }
+    if wait.limit_never_met.is_some() {
+        return text + "; it does not start as it is";
+    }
     let start = match (&wait.expected, wait.begin) {
         (Some(expected), _) => moment.iso(expected.start),
         (None, Some(begin)) => format!("not before {}", moment.iso(begin)),
