@@ -4,7 +4,7 @@ use cluster::State;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Everybody reads; only the writer's thread writes.
+/// Everybody reads; who commits writes: the writer's thread, or one that commits a submission of its own meanwhile.
 ///
 /// A poisoned lock means that applying an event broke an invariant: nothing may go on, so both methods panic.
 ///
