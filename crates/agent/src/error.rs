@@ -42,7 +42,7 @@ pub enum AgentError {
     Refused { why: String },
     #[error("the server is of term {term}, and term {seen} has begun: it was replaced")]
     Deposed { term: u64, seen: u64 },
-    #[error("no server at {address}: {source}")]
+    #[error("no server at {address}: {}", link_fault(source))]
     Unreachable { address: String, source: io::Error },
     #[error("the server closed the link")]
     Closed,
@@ -67,6 +67,49 @@ pub enum AgentError {
 /// `: it is for lab`, where the join file says the name of its cluster.
 fn named(cluster: &str) -> String {
     if cluster.is_empty() { String::new() } else { format!(": it is for {cluster}") }
+}
+
+/// What an error of the link means, in one line. The TLS library's own words name its types and its manual.
+pub(crate) fn link_fault(error: &io::Error) -> String {
+    use rustls::AlertDescription as Alert;
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    match inner {
+        Some(rustls::Error::InvalidCertificate(why)) => certificate_fault(why),
+        Some(rustls::Error::AlertReceived(Alert::CertificateExpired)) => {
+            "it says that this node's certificate has ended, or its clock is wrong".into()
+        }
+        Some(rustls::Error::AlertReceived(
+            Alert::UnknownCA
+            | Alert::BadCertificate
+            | Alert::CertificateUnknown
+            | Alert::DecryptError,
+        )) => "it does not accept this node's certificate, which is of another cluster".into(),
+        Some(rustls::Error::InvalidMessage(_)) => {
+            "it does not speak TLS: is this the port of agents?".into()
+        }
+        None if error.kind() == io::ErrorKind::UnexpectedEof => {
+            "the other end closed the connection without a word".into()
+        }
+        _ => error.to_string(),
+    }
+}
+
+/// Why the certificate of whoever answered is not taken.
+fn certificate_fault(why: &rustls::CertificateError) -> String {
+    use rustls::CertificateError as Fault;
+    match why {
+        Fault::UnknownIssuer | Fault::BadSignature => {
+            "what answers there has no certificate of this cluster, or the cluster was set up anew"
+                .into()
+        }
+        Fault::Expired | Fault::ExpiredContext { .. } => {
+            "its certificate has ended, or this machine's clock is wrong".into()
+        }
+        Fault::NotValidYet | Fault::NotValidYetContext { .. } => {
+            "its certificate is not valid yet, or this machine's clock is wrong".into()
+        }
+        other => format!("its certificate cannot be used: {other:?}"),
+    }
 }
 
 impl AgentError {
@@ -116,6 +159,32 @@ impl AgentError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn wrong_certificates_and_cut_links_are_told_in_words_of_ours() {
+        let tls = |error| link_fault(&io::Error::new(io::ErrorKind::InvalidData, error));
+        let stranger = rustls::CertificateError::UnknownIssuer;
+        let table = [
+            (tls(rustls::Error::InvalidCertificate(stranger)), "no certificate of this cluster"),
+            (
+                tls(rustls::Error::AlertReceived(rustls::AlertDescription::UnknownCA)),
+                "does not accept this node's certificate",
+            ),
+            (
+                link_fault(&io::Error::new(
+                    io::ErrorKind::UnexpectedEof,
+                    "peer closed connection: https://docs.rs/rustls/",
+                )),
+                "closed the connection",
+            ),
+        ];
+        for (said, words) in table {
+            assert!(said.contains(words), "{said}");
+            assert!(!said.contains("https:") && !said.contains("UnknownIssuer"), "{said}");
+        }
+        let refused = io::Error::from(io::ErrorKind::ConnectionRefused);
+        assert_eq!(link_fault(&refused), refused.to_string());
+    }
 
     #[test]
     fn join_waits_for_a_server_that_is_not_there_and_for_no_other() {

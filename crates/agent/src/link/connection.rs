@@ -1,6 +1,6 @@
 //! The TLS connection to the server, which carries frames.
 
-use crate::error::AgentError;
+use crate::error::{AgentError, link_fault};
 use nix::sys::socket::{setsockopt, sockopt};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -76,7 +76,7 @@ impl Link {
                 self.out.clear();
                 Ok(())
             }
-            Ok(Err(e)) => Err(AgentError::Link(e.to_string())),
+            Ok(Err(e)) => Err(AgentError::Link(link_fault(&e))),
             Err(_) => Err(AgentError::Link(format!("the server took nothing for {IO_TIMEOUT:?}"))),
         }
     }
@@ -94,7 +94,7 @@ impl Link {
             }
             self.input.clear();
             let length =
-                self.reader.read_buf(&mut self.input).await.map_err(|e| broken(e.to_string()))?;
+                self.reader.read_buf(&mut self.input).await.map_err(|e| broken(link_fault(&e)))?;
             if length == 0 {
                 return Err(AgentError::Closed);
             }

@@ -269,7 +269,9 @@ fn up_fleets_and_offers_show_what_the_nodes_have_and_how_they_are() {
     let one = cluster.sluice(&["fleet", "debug"]).ok();
     assert_eq!(one.lines().count(), 3, "the header, the fleet and its node: {one}");
     let missing = cluster.sluice(&["fleet", "nosuch"]);
-    assert_eq!((missing.code, missing.stderr.contains("fleet nosuch does not exist")), (1, true));
+    let there_are = "fleet nosuch does not exist: there are gpu, debug\n";
+    assert!(missing.code == 1 && missing.stderr.ends_with(there_are), "{}", missing.stderr);
+    assert_eq!(cluster.sluice(&["fleet", "show", "nosuch"]).stderr, missing.stderr);
     let offers = cluster.sluice(&["offer", "--gpu", "h100:8"]).ok();
     assert_eq!(offers.matches("gpu=h100:8").count(), 3, "the request and two nodes: {offers}");
     cluster.submit_sleeper("--gres=gpu:1 -w node1");

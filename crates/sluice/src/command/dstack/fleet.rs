@@ -16,12 +16,15 @@ use wire::client::Call;
 use wire::fleet::{FleetHostState, FleetHostView, FleetView};
 use wire::view::{ClusterView, NodeView};
 
+/// How many fleets are named where one does not exist.
+const NAMED_MAX: usize = 12;
+
 #[derive(Args)]
 pub struct FleetArgs {
     #[command(flatten)]
     server: ServerLocationArgs,
-    /// Only this fleet; `list` is all of them, and `get` shows and `delete` deletes the one that is named next, as for dstack's
-    /// client
+    /// Only this fleet; `list` is all of them, and `show` (or `get`) shows and `delete` deletes the one that is named next, as
+    /// for dstack's client
     #[arg(value_name = "NAME")]
     name: Option<String>,
     /// The fleet to show or to delete
@@ -51,11 +54,12 @@ pub fn run(args: FleetArgs) -> VerbResult {
     let mut client = args.server.client()?;
     let only = match (args.name.as_deref(), args.fleet.as_deref()) {
         (Some("delete"), Some(fleet)) => return delete(&mut client, fleet.to_owned(), &args),
-        (Some("get"), Some(fleet)) => Some(fleet),
+        (Some("get" | "show"), Some(fleet)) => Some(fleet),
         (name, None) => name,
-        (_, Some(word)) => {
+        (word, Some(_)) => {
             let text = format!(
-                "{word}: expected `list`, `get FLEET`, `delete FLEET`, or the name of one fleet"
+                "fleet {}: expected `list`, `show FLEET`, `delete FLEET`, or the name of one fleet",
+                word.unwrap_or_default()
             );
             return Err(VerbError::Message(text));
         }
@@ -115,11 +119,11 @@ fn show(
     let names: Vec<&str> = cluster.partitions.iter().map(|found| found.name.as_str()).collect();
     let is_all = |word: &str| word == "list" && !names.contains(&"list");
     let wanted = only.filter(|word| !is_all(word));
+    if let Some(wanted) = wanted.filter(|wanted| !names.contains(wanted)) {
+        return Err(VerbError::Message(unknown(wanted, &names)));
+    }
     let names: Vec<&str> =
         names.into_iter().filter(|name| wanted.is_none_or(|wanted| wanted == *name)).collect();
-    if let (Some(wanted), true) = (wanted, names.is_empty()) {
-        return Err(VerbError::Message(format!("fleet {wanted} does not exist")));
-    }
     let nodes = |fleet: &str| -> Vec<&NodeView> {
         let is_of = |node: &&NodeView| node.partitions.iter().any(|name| name == fleet);
         cluster.nodes.iter().filter(is_of).collect()
@@ -155,6 +159,19 @@ fn show(
         }
     }
     Ok(table::fleets(&rows, args.verbose))
+}
+
+/// That there is no such fleet, with the first of those that there are.
+fn unknown(wanted: &str, names: &[&str]) -> String {
+    let listed = names[..names.len().min(NAMED_MAX)].join(", ");
+    match names.len() {
+        0 => format!("fleet {wanted} does not exist: there is none"),
+        count if count > NAMED_MAX => format!(
+            "fleet {wanted} does not exist: there are {listed} and {} more",
+            count - NAMED_MAX
+        ),
+        _ => format!("fleet {wanted} does not exist: there are {listed}"),
+    }
 }
 
 /// The node of a host whose agent has answered.

@@ -2,7 +2,7 @@
 
 use super::Books;
 use super::association_key as key;
-use super::command_line::{CommandLine, Term, unknown_option};
+use super::command_line::{CommandLine, Term, unknown_key};
 use super::value;
 use crate::command::slurm::query::CommandError;
 use model::account::{Account, Association};
@@ -138,7 +138,7 @@ fn chosen<'a>(
     let mut names = line.names.clone();
     names.extend(CommandLine::take(&mut terms, &["Account", "Accounts"]));
     if let Some(term) = terms.first() {
-        return Err(unknown_option(&term.typed));
+        return Err(unknown_key(&term.typed, "conditions", ["Account", "Cluster"]));
     }
     let named = |account: &&Account| {
         names.is_empty() || names.iter().any(|name| name.eq_ignore_ascii_case(&account.name))

@@ -53,6 +53,12 @@ pub fn is_key(term: &Term) -> bool {
     KEYS.iter().any(|(names, _)| term.is(names))
 }
 
+/// The refusal of a term with another key, which lists those that there are.
+pub fn unknown(term: &Term) -> CommandError {
+    let known = KEYS.iter().map(|(names, _)| names[0]);
+    super::command_line::unknown_key(&term.typed, "what can be set", known)
+}
+
 /// Applies one term.
 pub fn apply(
     association: &mut Association,
@@ -60,7 +66,7 @@ pub fn apply(
     view: &AccountsView,
 ) -> Result<(), CommandError> {
     let row = KEYS.iter().find(|(names, _)| term.is(names));
-    let (_, set) = row.ok_or_else(|| super::command_line::unknown_option(&term.typed))?;
+    let (_, set) = row.ok_or_else(|| unknown(term))?;
     check_qos(term, view)?;
     let changes_list = matches!(term.operator, Operator::Add | Operator::Remove);
     // An empty list inherits from the account. Adding or removing starts from the inherited list.

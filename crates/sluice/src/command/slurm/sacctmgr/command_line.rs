@@ -114,7 +114,11 @@ impl CommandLine {
         };
         let verb = VERBS.iter().find(|(name, _)| name.eq_ignore_ascii_case(verb_word));
         let Some((_, verb)) = verb else {
-            return Err(CommandError::message(format!("invalid keyword: {verb_word}")));
+            let known: Vec<&str> = VERBS.iter().map(|(name, _)| *name).collect();
+            return Err(CommandError::message(format!(
+                "invalid keyword: {verb_word}\nsacctmgr: note: expected one of {}",
+                known.join(", ")
+            )));
         };
         let entity = |word: &str| {
             let found = Entity::parse(word)?;
@@ -124,9 +128,12 @@ impl CommandLine {
         let Some((entity, rest)) =
             rest.split_first().and_then(|(word, rest)| Some((entity(word)?, rest)))
         else {
+            let none = |word: &String| format!("\nsacctmgr: note: {word:?} is none of them");
+            let typed = rest.first().map(none);
             return Err(CommandError::message(format!(
                 "No valid entity in {verb_word} command\n\
-                 Input line must include \"Account\", \"Association\", \"Cluster\", \"Event\", \"QOS\", \"RunawayJobs\", \"Transaction\", \"TRES\" or \"User\""
+                 Input line must include \"Account\", \"Association\", \"Cluster\", \"Event\", \"QOS\", \"RunawayJobs\", \"Transaction\", \"TRES\" or \"User\"{}",
+                typed.unwrap_or_default()
             )));
         };
         let mut line = CommandLine {
@@ -213,6 +220,20 @@ impl CommandLine {
     }
 }
 
+/// As [`unknown_option`], with the keys that could have been given: `what` is what they are.
+pub fn unknown_key<'k>(
+    word: &str,
+    what: &str,
+    known: impl IntoIterator<Item = &'k str>,
+) -> CommandError {
+    let known: Vec<&str> = known.into_iter().collect();
+    CommandError::message(format!(
+        "{}\nsacctmgr: note: {what}: {}",
+        unknown_option(word),
+        known.join(", ")
+    ))
+}
+
 pub fn unknown_option(word: &str) -> CommandError {
     CommandError::message(format!(
         " Unknown option: {word}\n Use keyword 'where' to modify condition"
@@ -291,14 +312,16 @@ mod tests {
     #[test]
     fn an_unknown_verb_or_entity_is_refused() {
         let table = [
-            ("bogus qos", "invalid keyword: bogus"),
-            ("show bogus", "No valid entity in show command"),
+            ("bogus qos", "invalid keyword: bogus\nsacctmgr: note: expected one of show, list"),
+            ("show bogus", "No valid entity in show command\nInput line must"),
             ("modify qos a set b", " Unknown option: b\n Use keyword"),
         ];
         for (text, said) in table {
             let error = read(text).expect_err(text).to_string();
             assert!(error.starts_with(said), "{text}: {error}");
         }
+        let error = read("show bogus").expect_err("no entity").to_string();
+        assert!(error.ends_with("\nsacctmgr: note: \"bogus\" is none of them"), "{error}");
         assert!(CommandLine::parse(&[]).is_err());
     }
 }

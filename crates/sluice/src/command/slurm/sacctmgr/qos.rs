@@ -2,7 +2,7 @@
 
 use super::Books;
 use super::association_key as key;
-use super::command_line::{CommandLine, Operator, Term, unknown_option};
+use super::command_line::{CommandLine, Operator, Term, unknown_key, unknown_option};
 use super::value::{self, Fault};
 use crate::command::slurm::query::CommandError;
 use model::account::{Association, Qos};
@@ -76,7 +76,8 @@ fn apply(qos: &mut Qos, terms: &[Term], view: &AccountsView) -> Result<String, C
     let mut lines: Vec<(usize, String)> = Vec::new();
     for term in terms {
         let at = KEYS.iter().position(|(names, _)| term.is(names));
-        let at = at.ok_or_else(|| unknown_option(&term.typed))?;
+        let known = || KEYS.iter().map(|(names, _)| names[0]);
+        let at = at.ok_or_else(|| unknown_key(&term.typed, "what can be set", known()))?;
         let (names, set) = &KEYS[at];
         if term.is(&["Preempt"]) {
             let given = ::slurm::option::value::list(&term.value);
@@ -268,7 +269,10 @@ mod tests {
         ];
         for (word, said) in table {
             let text = apply(&mut qos, &[term(word)], &key::view()).expect_err(word).to_string();
-            assert_eq!(text, said);
+            let (slurms, known) = text.split_once("\nsacctmgr: note: ").unwrap_or((text.as_str(), ""));
+            assert_eq!(slurms, said);
+            let lists = known.starts_with("what can be set: ") && known.contains("MaxWall");
+            assert_eq!(lists, word == "Bogus=1", "{known}");
         }
         assert_eq!(qos, Qos::named("q"), "nothing was changed");
     }

@@ -2,7 +2,7 @@
 
 use super::Books;
 use super::association_key as key;
-use super::command_line::{CommandLine, Term, unknown_option};
+use super::command_line::{CommandLine, Term, unknown_key};
 use super::value;
 use crate::command::slurm::query::CommandError;
 use model::account::{Association, missing_associations};
@@ -109,7 +109,8 @@ fn chosen<'a>(
     let mut users = line.names.clone();
     users.extend(CommandLine::take(&mut terms, &["User", "Users"]));
     if let Some(term) = terms.first() {
-        return Err(unknown_option(&term.typed));
+        let known = ["User", "Account", "Partition", "Cluster"];
+        return Err(unknown_key(&term.typed, "conditions", known));
     }
     let among = |list: &[String], name: &str| list.is_empty() || list.iter().any(|n| n == name);
     let fits = |a: &&Association| {
@@ -129,7 +130,7 @@ pub fn modify(books: &mut Books, line: &CommandLine) -> Result<ExitCode, Command
         return Err(CommandError::message(" You didn't give me anything to set"));
     }
     if let Some(term) = set.iter().find(|term| !key::is_key(term)) {
-        return Err(unknown_option(&term.typed));
+        return Err(key::unknown(term));
     }
     let chosen = chosen(&books.view, line)?;
     let users: BTreeSet<&str> = chosen.iter().filter_map(|a| a.user.as_deref()).collect();
