@@ -363,8 +363,7 @@ impl Passed<'_> {
             // A WebSocket, and a request that was at a replica already, do not wait for room; one whose connection was closed goes again
             // before those that came later.
             let may_wait = tried.is_empty() && !upgrades;
-            let is_behind_others =
-                may_wait && !was_lost && front.is_none() && live.line.is_any();
+            let is_behind_others = may_wait && !was_lost && front.is_none() && live.line.is_any();
             let may_enter = tried.len() < TRIES_MAX && !is_behind_others;
             let entered = may_enter.then(|| live.enter(&tried, upgrades)).flatten();
             let Some((replica, outstanding)) = entered else {

@@ -269,7 +269,8 @@ mod tests {
         ];
         for (word, said) in table {
             let text = apply(&mut qos, &[term(word)], &key::view()).expect_err(word).to_string();
-            let (slurms, known) = text.split_once("\nsacctmgr: note: ").unwrap_or((text.as_str(), ""));
+            let (slurms, known) =
+                text.split_once("\nsacctmgr: note: ").unwrap_or((text.as_str(), ""));
             assert_eq!(slurms, said);
             let lists = known.starts_with("what can be set: ") && known.contains("MaxWall");
             assert_eq!(lists, word == "Bogus=1", "{known}");

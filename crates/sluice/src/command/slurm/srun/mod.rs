@@ -296,7 +296,12 @@ impl StepRequest<'_> {
         submission.first_step = Some(Box::new(launch.clone()));
         let (job, site) = match client.submit(Box::new(submission))? {
             Answer::Submitted {
-                job, srun_prolog_epilog, beyond_partition, beyond_time, unknown_names, ..
+                job,
+                srun_prolog_epilog,
+                beyond_partition,
+                beyond_time,
+                unknown_names,
+                ..
             } => {
                 let quiet = self.options.quiet;
                 let beyond = (beyond_partition.as_ref(), beyond_time.as_ref());
