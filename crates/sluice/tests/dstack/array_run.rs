@@ -10,9 +10,9 @@ fn up_attached_apply_of_an_array_shows_all_tasks_and_the_verdict_of_the_whole() 
     let cluster = Cluster::up(TWO_NODES);
     let apply = |name: &str, more: &[&str]| {
         let command = "echo task $SLURM_ARRAY_TASK_ID; exit $((SLURM_ARRAY_TASK_ID == 2))";
+        let tasks = if name == "sweep" { "1-3" } else { "4-5" };
         let text =
-            format!("type: task\nname: {name}\narray: ARRAY\ncommands: ['{command}']\n{SMALL}");
-        let text = text.replace("ARRAY", if name == "sweep" { "1-3" } else { "4-5" });
+            format!("type: task\nname: {name}\narray: {tasks}\ncommands: ['{command}']\n{SMALL}");
         cluster.write("array.dstack.yml", &text);
         cluster.sluice(&[&["apply", "-f", "array.dstack.yml", "-y"], more].concat())
     };
