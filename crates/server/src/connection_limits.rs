@@ -16,7 +16,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// Descriptors that no connection gets: journal, books, blobs, snapshots, the listeners themselves.
 const RESERVED_DESCRIPTORS: u64 = 256;
 
-/// Connections to replicas of services on this machine have this part (a sixteenth) of the rest.
+/// Connections to replicas of services on this machine have this part (a sixteenth) of the rest, half of it from the local socket's and half
+/// from the clients' port's.
 const REPLICA_PART: u64 = 16;
 
 /// Never more than this on one listener, whatever the limit of descriptors.
@@ -178,9 +179,9 @@ impl ListenerSlots {
             Arc::new(ConnectionSlots::new(name, max as usize))
         };
         Self {
-            socket: slots("the local socket", free / 4 - free / REPLICA_PART),
+            socket: slots("the local socket", free / 4 - free / REPLICA_PART / 2),
             proxy: slots("the proxy's port", free / 8),
-            port: slots("the clients' port", free / 4 - free / 32),
+            port: slots("the clients' port", free / 4 - free / 32 - free / REPLICA_PART / 2),
             handshakes: slots("the handshakes of the clients' port", free / 16),
             agents: slots("the agents' port", free / 4),
             nodes: slots("the sockets of nodes", free / 8),
@@ -346,8 +347,8 @@ mod tests {
     #[test]
     fn no_listener_gets_reserved_descriptors_and_agents_have_their_part() {
         for (descriptors, expected) in [
-            (1024, (144, 168, 96, 192, 96)),
-            (20_000, (3702, 4319, 2468, 4936, 2468)),
+            (1024, (168, 144, 96, 192, 96)),
+            (20_000, (4319, 3702, 2468, 4936, 2468)),
             (1 << 20, (20_000, 20_000, 20_000, 20_000, 20_000)),
         ] {
             let slots = ListenerSlots::new(descriptors, &ConnectionLimits::default());
