@@ -12,11 +12,15 @@ use ratatui::crossterm::terminal::{
 };
 use ratatui::layout::Rect;
 use std::io::{self, Stdout, stdout};
+use std::sync::{Mutex, PoisonError};
 
 /// The exit code of a program that panicked.
 const PANICKED: i32 = 101;
 /// A shell adds this to the number of the signal that ended a program.
 const SIGNAL_BASE: i32 = 128;
+
+/// Held while a frame is written, and by a signal from the terminal's return to the program's end: no part of a frame follows that.
+static WRITING: Mutex<()> = Mutex::new(());
 
 pub struct Screen {
     terminal: Terminal<CrosstermBackend<Stdout>>,
@@ -39,11 +43,13 @@ impl Screen {
 
     /// Writes what differs from the last frame.
     pub fn draw(&mut self, draw: impl FnOnce(Rect, &mut Buffer)) -> io::Result<()> {
+        let _writing = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
         self.terminal.draw(|frame| draw(frame.area(), frame.buffer_mut())).map(|_| ())
     }
 
     /// The next frame is drawn whole.
     pub fn clear(&mut self) -> io::Result<()> {
+        let _writing = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
         self.terminal.clear()
     }
 }
@@ -87,6 +93,7 @@ fn take_signals(resized: impl Fn() + Send + 'static) -> io::Result<()> {
                 resized();
                 continue;
             }
+            let _writing = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
             restore();
             std::process::exit(SIGNAL_BASE + signal as i32);
         }

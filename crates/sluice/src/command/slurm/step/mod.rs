@@ -138,7 +138,7 @@ pub struct Step {
     queued: bool,
     /// The job has its allocation.
     granted: bool,
-    /// The lines of `-v` about the allocation are still to come: no node is heard before them.
+    /// The lines about the allocation are still to come, those of `-v` or that of a job that waited: no node is heard before them.
     awaits_allocation_lines: bool,
     job_ended: Option<(ExitStatus, Option<Outcome>, Reason)>,
     over: bool,

@@ -19,7 +19,7 @@ impl Step {
         }
         match event {
             JobEvent::Queued => {
-                self.queued = true;
+                (self.queued, self.awaits_allocation_lines) = (true, true);
                 self.print_unless_quiet(&format!("job {job} queued and waiting for resources"));
             }
             JobEvent::Waits(wait) => wait_line::show(self.command, job, &wait),

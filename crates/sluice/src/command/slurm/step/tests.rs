@@ -3,7 +3,7 @@
 use super::output::{FilenameFields, Target};
 use super::*;
 use crate::client::ServerLocation;
-use crate::command::slurm::submit::job_watch::Watched;
+use crate::command::slurm::submit::job_watch::{JobEvent, Watched};
 use model::id::StepId;
 use nix::sys::signal::SigSet;
 use ring::rand::SystemRandom;
@@ -251,6 +251,17 @@ fn step_is_over_when_all_tasks_are_that_its_node_counts_though_the_server_was_no
     tasks.join().expect("no panic");
     assert_eq!((outcome.code, outcome.job_ended), (0, false));
     assert!(watch.begins_in().is_some(), "it was never needed");
+}
+
+#[test]
+fn nodes_of_a_job_that_waited_are_heard_once_its_allocation_was_said() {
+    let mut fixture = StepFixture::new(1, None);
+    let step = &mut fixture.step;
+    assert!(step.accepts());
+    step.on_job_event(JobEvent::Queued).expect("said");
+    assert!(!step.accepts());
+    step.on_job_event(JobEvent::Ready).expect("said");
+    assert!(step.accepts());
 }
 
 #[test]
