@@ -318,6 +318,29 @@ fn root_step_with_pty_has_a_terminal() {
 }
 
 #[test]
+fn root_pty_belongs_to_the_first_task_of_a_step_alone() {
+    let mut cluster = Cluster::start();
+    let mut link = cluster.connect();
+    let srun = FakeSrun::listen();
+    let script = "if [ $RANK = 0 ]; then tty -s && read word && echo got $word; \
+                  else readlink /proc/$$/fd/0 /proc/$$/fd/1 /proc/$$/fd/2 > streams; \
+                  echo unseen; echo unseen >&2; fi";
+    let mut order = srun.step(&cluster, &["sh", "-c", script], &[0, 1]);
+    order.launch.pty = true;
+    let launch = interactive(&cluster, Some(order));
+    cluster.order(&mut link, attempt(1, 1), Action::Launch(Box::new(launch)));
+    let mut step = srun.accept();
+    step.send(channel::STDIN, b"typed\n");
+    let heard = step.hear_all();
+    assert!(heard.stdout.iter().all(|(rank, _)| *rank == 0), "{heard:?}");
+    let text: String = heard.stdout.iter().map(|(_, text)| text.as_str()).collect();
+    assert!(text.contains("got typed") && !text.contains("unseen"), "{text:?}");
+    assert_eq!((heard.stderr.as_str(), heard.exits), ("", vec![(0, code(0)), (1, code(0))]));
+    let streams = std::fs::read_to_string(cluster.home().join("streams")).expect("written");
+    assert_eq!(streams, "/dev/null\n".repeat(3));
+}
+
+#[test]
 fn root_step_without_its_srun_ends() {
     let mut cluster = Cluster::start();
     let mut link = cluster.connect();

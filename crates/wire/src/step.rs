@@ -65,6 +65,7 @@ pub struct StepLaunch {
     pub submit_line: String,
     #[serde(default)]
     pub overcommit: bool,
+    /// Its first task has a terminal; the others have neither input nor output.
     #[serde(default)]
     pub pty: bool,
     /// Rows and columns of the terminal that `pty` begins with.

@@ -474,6 +474,25 @@ fn up_pty_passes_on_the_terminal_and_its_size() {
 }
 
 #[test]
+fn up_pty_belongs_to_task_zero_whatever_nodes_the_others_are_on() {
+    let cluster = Cluster::up(TWO_NODES);
+    let script = "echo task $SLURM_PROCID; echo task $SLURM_PROCID >&2; \
+                  [ $SLURM_PROCID = 0 ] || \
+                  readlink /proc/$$/fd/0 /proc/$$/fd/1 /proc/$$/fd/2 > streams.$SLURM_PROCID";
+    for width in ["-N1", "-N2"] {
+        let said = cluster.shell(&format!("srun {width} -n4 --pty sh -c '{script}'"));
+        assert_eq!((said.code, &*said.stderr), (0, ""), "{width}: {said:?}");
+        let lines: Vec<&str> = said.stdout.lines().collect();
+        assert_eq!(lines, ["task 0", "task 0"], "{width}");
+        for rank in 1..4 {
+            let file = format!("streams.{rank}");
+            assert_eq!(cluster.read(&file), "/dev/null\n".repeat(3), "{width}: {rank}");
+            std::fs::remove_file(cluster.path(&format!("work/{file}"))).expect("it was there");
+        }
+    }
+}
+
+#[test]
 fn up_a_background_srun_leaves_the_terminal_alone() {
     let cluster = Cluster::up(TWO_NODES);
     let pty = nix::pty::openpty(None, None).expect("a terminal");

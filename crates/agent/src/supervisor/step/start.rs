@@ -115,15 +115,20 @@ impl Step {
             };
             pattern.as_ref().map(write)
         };
-        let streams_of_task = TaskStreams {
-            with_input: match launch.stdin {
-                StepInput::All => true,
-                StepInput::None => false,
-                StepInput::Task(wanted) => wanted == rank,
-            },
-            stdout: file(&launch.stdout),
-            stderr: file(&launch.stderr),
-            terminal: (launch.pty && local_rank == 0).then(|| launch.window.unwrap_or_default()),
+        let streams_of_task = if launch.pty {
+            let is_first = identity.rank == 0;
+            TaskStreams::of_pty(is_first.then(|| launch.window.unwrap_or_default()))
+        } else {
+            TaskStreams {
+                with_input: match launch.stdin {
+                    StepInput::All => true,
+                    StepInput::None => false,
+                    StepInput::Task(wanted) => wanted == rank,
+                },
+                stdout: file(&launch.stdout),
+                stderr: file(&launch.stderr),
+                terminal: None,
+            }
         };
         let terminal = streams_of_task.terminal.is_some();
         let (streams, ends) = streams_of_task

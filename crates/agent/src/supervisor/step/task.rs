@@ -63,6 +63,12 @@ pub(crate) struct TaskStreams {
 }
 
 impl TaskStreams {
+    /// Of a task of a step with `--pty`: the step's first task has the terminal, and the others read and write nothing.
+    pub fn of_pty(terminal: Option<(u16, u16)>) -> Self {
+        let nothing = || Some(Stream::Null);
+        Self { with_input: false, stdout: nothing(), stderr: nothing(), terminal }
+    }
+
     /// Makes the pipes (or the terminal) of one task. They belong to its user, who may open `/dev/stdout` again.
     pub fn connect(self, user: &UserIds) -> nix::Result<([Stream; 3], TaskPipes)> {
         if let Some(size) = self.terminal {
