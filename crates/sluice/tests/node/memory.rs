@@ -49,6 +49,9 @@ fn root_a_step_is_not_marked_out_of_memory_for_its_sibling() {
     assert!(states.contains(&format!("{id}.0|OUT_OF_MEMORY|")), "{states}");
     assert!(!states.contains(&format!("{id}.1|OUT_OF_MEMORY")), "{states}");
     assert!(states.contains(&format!("{id}.2|COMPLETED|0:0")), "{states}");
+    let text = cluster.sluice(&["explain", &id.to_string()]).ok();
+    assert!(text.contains(&format!("  Step {id}.0 (sh) ran out of memory: ")), "{text}");
+    assert!(text.contains("  To try: more memory for the step"), "{text}");
 }
 
 #[test]

@@ -62,8 +62,8 @@ pub fn lines(record: &JobRecord, lost: &LostNodes, moment: Moment<'_>) -> Vec<St
     };
     let failed: Vec<&StepRecord> = record.steps.iter().filter(failed).collect();
     for step in failed.iter().take(TOLD_MAX) {
-        let exit = exit_text(step.exit);
-        lines.push(format!("Step {}.{} ({}) ended with {exit}.", record.job, step.id, step.name));
+        let end = end_text(step.exit);
+        lines.push(format!("Step {}.{} ({}) {end}.", record.job, step.id, step.name));
     }
     if failed.len() > TOLD_MAX {
         lines.push(format!("{} more steps failed.", failed.len() - TOLD_MAX));
@@ -92,7 +92,7 @@ fn cause(record: &JobRecord, outcome: Outcome, lost: &LostNodes, moment: Moment<
     let nodes = || hostlist::compress(&record.nodes);
     match outcome {
         Outcome::Completed => "It completed.".to_owned(),
-        Outcome::Failed => format!("It ended with {}.", exit_text(record.exit)),
+        Outcome::Failed => format!("It {}.", end_text(record.exit)),
         Outcome::Cancelled { .. } if record.reason == Reason::GpusUnderused => {
             "Its GPUs did less than its utilization_policy asks for.".to_owned()
         }
@@ -135,10 +135,7 @@ fn cause(record: &JobRecord, outcome: Outcome, lost: &LostNodes, moment: Moment<
                 format!("It was put back into the queue by {}.", user_name(by))
             }
             _ if record.exit.is_success() => "It was put back into the queue.".to_owned(),
-            _ => format!(
-                "It ended with {}, and was put back into the queue.",
-                exit_text(record.exit)
-            ),
+            _ => format!("It {}, and was put back into the queue.", end_text(record.exit)),
         },
         Outcome::Deadline => "It could not end before its deadline any more.".to_owned(),
         Outcome::LaunchFailed => match &record.reason {
@@ -157,6 +154,17 @@ fn cause(record: &JobRecord, outcome: Outcome, lost: &LostNodes, moment: Moment<
             let since = moment.iso(record.submit);
             format!("Nothing was free for it within the time that it would wait (since {since}).")
         }
+    }
+}
+
+/// `ended with exit code 3`; of a pair that no process exits with, what it stands for.
+fn end_text(exit: ExitStatus) -> String {
+    match exit {
+        ExitStatus::OUT_OF_MEMORY => {
+            "ran out of memory: the kernel killed a process of it at its memory limit".to_owned()
+        }
+        ExitStatus::NOT_LAUNCHED => "was not started".to_owned(),
+        exit => format!("ended with {}", exit_text(exit)),
     }
 }
 
@@ -221,6 +229,12 @@ fn advice(record: &JobRecord, outcome: Outcome) -> Option<String> {
             "To try: submit it again; with --requeue it goes back by itself.".to_owned()
         }
         Outcome::Preempted => "To try: --requeue, or a QOS that is not preempted.".to_owned(),
+        // Whatever the script made of it.
+        Outcome::Failed | Outcome::Completed if has_step_out_of_memory(record) => {
+            let had = memory_limit(record)
+                .map_or_else(String::new, |limit| format!(" (the job had {limit} on each node)"));
+            format!("To try: more memory for the step, as with --mem{had}.")
+        }
         Outcome::Failed if record.exit.code == NOT_FOUND => {
             "To try: `module load` or the full path of the program; see the last lines of its output.".to_owned()
         }
@@ -233,6 +247,10 @@ fn advice(record: &JobRecord, outcome: Outcome) -> Option<String> {
         _ => return None,
     };
     Some(text)
+}
+
+fn has_step_out_of_memory(record: &JobRecord) -> bool {
+    record.steps.iter().any(|step| step.exit == ExitStatus::OUT_OF_MEMORY)
 }
 
 /// What may be done about a job that a node could not start, by the part that failed.
@@ -293,3 +311,7 @@ fn user_name(uid: u32) -> String {
         _ => format!("user {uid}"),
     }
 }
+
+#[cfg(test)]
+#[path = "ended_tests.rs"]
+mod tests;

@@ -3,6 +3,8 @@
 mod ended;
 mod last_lines;
 mod lost_nodes;
+#[cfg(test)]
+mod testing;
 mod text;
 mod wait_text;
 

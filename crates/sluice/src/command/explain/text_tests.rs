@@ -1,46 +1,22 @@
 use super::*;
 use crate::command::explain::lost_nodes::LostNodes;
+use crate::command::explain::testing::{NOW, job, names, record};
 use jiff::tz::TimeZone;
 use model::activity::{Activity, ActivityKind, ActivityTarget};
 use model::id::JobId;
 use model::machine::{HoldCause, MachineAnswer, SourceHold};
 use model::price::{Cost, Price};
 use model::reason::{Limit, LimitKind, LimitScope, NeverFits};
-use model::run::{ExitStatus, Hold, Outcome};
+use model::run::{Hold, Outcome};
 use model::service::{Scaling, Service};
 use model::shortage::{MissingResource, NodeClassReport, Shortage};
 use model::time::TimeLimit;
 use model::tres::TresKind;
-use serde_json::json;
 use std::sync::Arc;
 use wire::explain::{
     ExpectedStart, LicenseShortage, LimitHolders, NamedJob, ReservationWindow, ResourceHolder,
     TermJob, UnmetTerm, WaitView,
 };
-
-const NOW: Timestamp = Timestamp::from_secs(1_794_703_909);
-
-/// A job as it comes over the wire; what the text does not show is left as it may be.
-fn job(state: JobState) -> JobView {
-    let request = model::request::Request::default();
-    let owner = json!({
-        "name": "alice", "uid": 1001, "gid": 1001, "group": "alice", "groups": [], "role": "user"
-    });
-    let launch = model::run::Launch::empty(model::run::LaunchKind::Batch);
-    let spec = json!({
-        "name": "train", "owner": owner, "components": [{"request": request}],
-        "launch": launch, "kill_on_invalid_dependency": false, "nice": 0, "requeue": true,
-        "submit_line": "", "submit_host": "", "submit_sid": 0
-    });
-    let view = json!({
-        "id": 12, "name": "train", "spec": spec, "state": state, "reason": Reason::None,
-        "partition": "gpu", "account": "physics", "qos": "capped", "priority": 1, "submit": NOW,
-        "start": NOW, "end": NOW, "time_limit": TimeLimit::Minutes(60), "restarts": 0,
-        "nodes": model::range::Range::exactly(1_u32), "cpus": 1, "tasks": 1,
-        "tres": model::tres::Tres::new()
-    });
-    serde_json::from_value(view).expect("a job")
-}
 
 fn text(wait: WaitView) -> String {
     let waiting = ExplainedJob {
@@ -50,10 +26,6 @@ fn text(wait: WaitView) -> String {
     };
     let subject = Subject { explained: Some(waiting), ..Subject::default() };
     explained(&subject, None, Moment::at(NOW, &TimeZone::UTC))
-}
-
-fn names(list: &str) -> Vec<String> {
-    hostlist::expand(list).expect("a host list")
 }
 
 fn expected() -> Option<ExpectedStart> {
@@ -321,72 +293,6 @@ fn running_job_is_explained() {
     let subject = Subject { explained: Some(running), ..Subject::default() };
     let said = explained(&subject, None, Moment::at(NOW, &TimeZone::UTC));
     assert!(said.contains("runs since 2026-11-15T00:51:49 on"), "{said}");
-}
-
-/// An attempt that ran for ten minutes on two CPUs with a GiB of memory.
-fn record(outcome: Outcome, exit: (i32, i32), reason: Reason) -> JobRecord {
-    let mut tres = model::tres::Tres::new();
-    tres.set(TresKind::Mem, 1024);
-    JobRecord {
-        job: JobId(12),
-        attempt: 1,
-        run: model::id::RunId(12),
-        array_job: None,
-        array_task: None,
-        array_pending: None,
-        het: None,
-        name: "train".into(),
-        user: "alice".into(),
-        uid: 1001,
-        gid: 1001,
-        group: "alice".into(),
-        account: "physics".into(),
-        partition: "gpu".into(),
-        qos: "normal".into(),
-        state: RecordState::Ended(outcome),
-        exit: ExitStatus { code: exit.0, signal: exit.1 },
-        derived_exit: ExitStatus::default(),
-        submit: NOW,
-        eligible: None,
-        start: Some(Timestamp::from_secs(NOW.secs() - 600)),
-        end: Some(NOW),
-        suspended_s: 0,
-        time_limit: TimeLimit::Minutes(60),
-        nodes: names("n1"),
-        node_count: 1,
-        cpus: 2,
-        tasks: 1,
-        req_cpus: 2,
-        req_nodes: 1,
-        req_mem: model::amount::Bytes::from_mib(1024),
-        req_tres: model::tres::Tres::new(),
-        alloc_tres: tres,
-        priority: 1,
-        restarts: 0,
-        retry: None,
-        work_dir: "/".into(),
-        streams: None,
-        submit_line: String::new(),
-        comment: None,
-        wckey: None,
-        reservation: None,
-        reservation_id: None,
-        constraint: None,
-        dependency: None,
-        container: None,
-        reason,
-        kind: LaunchKind::Batch,
-        script: None,
-        environment: None,
-        configuration: None,
-        blob_bytes: Default::default(),
-        usage: model::run::Usage {
-            cpu_user_us: 300_000_000,
-            memory_peak_bytes: 512 << 20,
-            ..Default::default()
-        },
-        steps: Vec::new(),
-    }
 }
 
 /// A job that the server has forgotten.
