@@ -43,7 +43,7 @@ pub struct Dependencies<'a> {
 }
 
 /// What dependencies ask of the records of a job, an array or one of its tasks.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 struct TargetRecords {
     some_wait: bool,
     some_run: bool,
@@ -60,34 +60,38 @@ struct TargetRecords {
 impl TargetRecords {
     fn of(state: &State, target: DependencyJob) -> Self {
         let mut all = Self {
-            some_wait: false,
-            some_run: false,
-            some_succeeded: false,
-            some_failed: false,
-            last_start: None,
             was_cancelled: was_cancelled(state, target.id, target.task),
             has_groups: groups_of_task(state, JobId(target.id)).next().is_some(),
+            ..Self::default()
         };
-        for job in records(state, target.id, target.task) {
-            let start = match &job.phase {
-                Phase::Waiting => {
-                    all.some_wait = true;
-                    None
-                }
-                Phase::Active(attempt) => {
-                    all.some_run = true;
-                    Some(attempt.start)
-                }
-                Phase::Ended(ended) => {
-                    let succeeded = ended.outcome == Outcome::Completed;
-                    all.some_succeeded |= succeeded;
-                    all.some_failed |= !succeeded;
-                    Some(ended.start.unwrap_or(ended.end))
-                }
-            };
-            all.last_start = all.last_start.max(start);
-        }
+        records(state, target.id, target.task).into_iter().for_each(|job| all.add(job));
         all
+    }
+
+    fn of_one(job: &Job) -> Self {
+        let mut one = Self::default();
+        one.add(job);
+        one
+    }
+
+    fn add(&mut self, job: &Job) {
+        let start = match &job.phase {
+            Phase::Waiting => {
+                self.some_wait = true;
+                None
+            }
+            Phase::Active(attempt) => {
+                self.some_run = true;
+                Some(attempt.start)
+            }
+            Phase::Ended(ended) => {
+                let succeeded = ended.outcome == Outcome::Completed;
+                self.some_succeeded |= succeeded;
+                self.some_failed |= !succeeded;
+                Some(ended.start.unwrap_or(ended.end))
+            }
+        };
+        self.last_start = self.last_start.max(start);
     }
 
     /// The worst over every record, where `fails` says that one of them can never be as it is wanted.
@@ -297,9 +301,19 @@ impl<'a> Dependencies<'a> {
         let terms = job.spec.dependency.iter().flat_map(|dependency| &dependency.terms);
         let open = terms.filter_map(|term| {
             let current = self.term_state(job, term);
-            let jobs = || match term.job {
-                Some(target) => records(self.state, target.id, target.task),
-                None => self.namesakes(job).collect(),
+            let jobs = || {
+                let mut jobs: Vec<&'a Job> = match term.job {
+                    Some(target) => self.term_records(job, term.kind, target),
+                    None => self.namesakes(job).collect(),
+                };
+                jobs.sort_by_key(|one| {
+                    match TargetRecords::of_one(one).is_as(term.kind, self.now) {
+                        of_one if of_one == current => 0,
+                        DependencyState::Failed | DependencyState::Unfulfilled => 1,
+                        DependencyState::Fulfilled => 2,
+                    }
+                });
+                jobs
             };
             (current != DependencyState::Fulfilled).then(|| UnmetTerm {
                 term: *term,
@@ -308,6 +322,24 @@ impl<'a> Dependencies<'a> {
             })
         });
         open.collect()
+    }
+
+    /// The records that a term is about: of `aftercorr`, the tasks of the job's own indices.
+    fn term_records(&self, job: &Job, kind: DependencyKind, target: DependencyJob) -> Vec<&'a Job> {
+        let of = |task| records(self.state, target.id, task);
+        match (kind, &job.pending, job.task) {
+            (DependencyKind::AfterCorr, Some(pending), _) => {
+                let mut all = of(DependencyTask::All);
+                all.retain(|record| match (record.task, &record.pending) {
+                    (Some(task), _) => pending.indices.contains(task.index),
+                    (None, Some(own)) => own.indices.intersects(&pending.indices),
+                    (None, None) => false,
+                });
+                all
+            }
+            (DependencyKind::AfterCorr, None, Some(task)) => of(DependencyTask::Task(task.index)),
+            _ => of(target.task),
+        }
     }
 
     /// The events that must happen before the dependency is met, if no job fails; and whether one of them is enough. Empty if
@@ -417,7 +449,8 @@ fn has_pending_task(job: &Job, index: u32) -> bool {
 pub struct UnmetTerm<'a> {
     pub term: DependencyTerm,
     pub state: DependencyState,
-    /// Empty if no such job is known.
+    /// First those that keep it from being met. Empty if no such job is known, or where the task was cancelled before it had
+    /// a record.
     pub jobs: Vec<&'a Job>,
 }
 

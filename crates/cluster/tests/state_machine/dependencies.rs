@@ -129,6 +129,30 @@ fn aftercorr_starts_each_task_after_the_task_of_the_same_index() {
 }
 
 #[test]
+fn unmet_term_names_first_what_keeps_it_from_being_met() {
+    for end_of_third in [Some(1), None] {
+        let mut w = world(1);
+        w.submit(ask().array("0-3"));
+        let first = w.plan();
+        for (at, end) in [(0, Some(0)), (1, Some(0)), (2, end_of_third), (3, Some(0))] {
+            if let Some(code) = end {
+                w.end(first[at].job, code);
+            }
+        }
+        let all = w.submit(ask().after("afterok:1"));
+        let array = w.submit(ask().array("0-3").after("aftercorr:1"));
+        assert_eq!(w.plan().len(), 3, "the counterpart of one has not succeeded");
+        let named = |job| {
+            let terms = cluster::dependency::Dependencies::new(&w.state, w.now);
+            let terms = terms.unmet_terms(w.job(job));
+            terms[0].jobs.iter().map(|job| job.shown_id()).collect::<Vec<_>>()
+        };
+        assert_eq!(named(all), ["1_2", "1_0", "1_1", "1_3"], "{end_of_third:?}");
+        assert_eq!(named(array), ["1_2"], "{end_of_third:?}");
+    }
+}
+
+#[test]
 fn tasks_that_wait_for_aftercorr_take_no_resources_from_others() {
     let mut w = world(1);
     w.submit(ask().cpus(2).array("0-1"));

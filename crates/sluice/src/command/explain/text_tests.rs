@@ -258,6 +258,7 @@ fn dependencies_licenses_and_reservations_are_explained() {
         dependency: vec![
             term("afterok:3", false, vec![other(3, JobState::Running, true)], 1),
             term("afterok:4", true, vec![other(4, JobState::Failed, true)], 3),
+            term("afterok:5_1", true, Vec::new(), 0),
         ],
         begin: Some(NOW),
         licenses: vec![LicenseShortage {
@@ -278,6 +279,7 @@ Job 12 (train, alice, partition gpu) waits: Dependency
   It waits for other jobs.
   afterok:3: job 3 is RUNNING, until 2026-11-15T00:51:49 at the latest.
   afterok:4 can never be met: job 4 is FAILED since 2026-11-15T00:51:49; and 2 more jobs.
+  afterok:5_1 can never be met: what it names was cancelled before it started.
   Nor is it to start before 2026-11-15T00:51:49.
   Licence matlab: 1 free, 2 asked.
     held by job 5 (bob): 3

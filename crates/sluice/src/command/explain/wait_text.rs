@@ -320,7 +320,13 @@ fn open_term(term: &UnmetTerm, moment: Moment<'_>) -> String {
         jobs.push(format!("and {}", counted(others.into(), "more job")));
     }
     if jobs.is_empty() {
-        jobs.push("nobody knows such a job".to_owned());
+        // A job that nobody knows fails no dependency.
+        let why = if term.failed {
+            "what it names was cancelled before it started"
+        } else {
+            "nobody knows such a job"
+        };
+        jobs.push(why.to_owned());
     }
     let verdict = if term.failed { " can never be met" } else { "" };
     format!("{}{verdict}: {}.", term.term, jobs.join("; "))
