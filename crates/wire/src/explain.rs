@@ -69,6 +69,12 @@ pub struct WaitView {
     pub licenses: Vec<LicenseShortage>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reservation: Option<ReservationWindow>,
+    /// Reservations that keep nodes from it, the first to begin first; the first few.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub node_reservations: Vec<NodeReservation>,
+    /// Nodes that it names and that the cluster does not have any more.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gone_nodes: Vec<String>,
     /// What its partitions give a job, where that is what it waits for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub partition_limits: Vec<PartitionLimits>,
@@ -86,6 +92,15 @@ pub struct PartitionLimits {
     pub partition: String,
     pub time: TimeLimit,
     pub nodes: u32,
+}
+
+/// A reservation that has nodes which a job could use otherwise.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeReservation {
+    pub name: String,
+    pub nodes: Vec<String>,
+    pub start: Timestamp,
+    pub end: Timestamp,
 }
 
 /// A node that is drained or down.

@@ -13,6 +13,7 @@ use model::id::JobId;
 use model::machine::is_for_nodes;
 use model::principal::Principal;
 use model::reason::{Reason, Refusal};
+use model::reservation::Reservation;
 use model::shortage::{MissingResource, NodeClassReport, Shortage};
 use model::time::Timestamp;
 use sched::Explanation;
@@ -23,8 +24,8 @@ use std::sync::Arc;
 use wire::client::{Answer, Detail};
 use wire::explain::{
     EXPLAINED_MAX, ExpectedStart, ExplainQuery, ExplainedJob, LicenseShortage, LimitHolders,
-    NamedJob, Occupant, PartitionLimits, ReservationWindow, ResourceHolder, TermJob,
-    UnavailableNode, UnmetTerm, WaitView,
+    NamedJob, NodeReservation, Occupant, PartitionLimits, ReservationWindow, ResourceHolder,
+    TermJob, UnavailableNode, UnmetTerm, WaitView,
 };
 
 /// Holders of a limit, and jobs of a dependency, that are named.
@@ -141,6 +142,7 @@ impl WaitExplainer<'_> {
             dependency: self.dependency(),
             begin: self.job.begin.filter(|begin| *begin > self.now),
             reservation: request.reservation.as_ref().map(|name| self.reservation(name)),
+            gone_nodes: self.gone_nodes(),
             ..WaitView::default()
         };
         let Some(ExplainedView { explanation, view }) = plan else { return wait };
@@ -161,6 +163,7 @@ impl WaitExplainer<'_> {
         wait.backfill_slot = kept.as_ref().map(place);
         wait.expected = expected.as_ref().map(place);
         wait.classes = if self.viewer.nodes() { classes.clone() } else { Vec::new() };
+        wait.node_reservations = self.node_reservations(classes);
         self.add_occupants(&mut wait, classes);
         let at_limit = [Some(Reason::PartitionTimeLimit), Some(Reason::PartitionNodeLimit)];
         if at_limit.contains(&wait.reason) && self.viewer.partitions() {
@@ -263,6 +266,37 @@ impl WaitExplainer<'_> {
     fn reservation(&self, name: &str) -> ReservationWindow {
         let known = self.state.reservations.get(name).filter(|r| self.viewer.reservation(r));
         ReservationWindow { name: name.to_string(), window: known.map(|r| (r.start, r.end)) }
+    }
+
+    /// The reservations that the job did not ask for, on nodes that it lacks for a reservation's sake, before it would end.
+    fn node_reservations(&self, classes: &[NodeClassReport]) -> Vec<NodeReservation> {
+        let missing = classes.iter().flat_map(|class| &class.missing);
+        let kept = missing.filter(|missing| missing.what == MissingResource::Reservation);
+        let kept: HashSet<&String> = kept.flat_map(|missing| &missing.nodes).collect();
+        let asked = self.job.spec.request().reservation.as_deref().unwrap_or_default();
+        let end = requested::effective_limit(self.state, self.job).duration();
+        let end = end.map(|length| self.now + length);
+        let of = |reservation: &Reservation| NodeReservation {
+            name: reservation.name.clone(),
+            nodes: reservation.nodes.iter().filter(|node| kept.contains(node)).cloned().collect(),
+            start: reservation.start,
+            end: reservation.end,
+        };
+        let shown = self.state.reservations.values().filter(|one| self.viewer.reservation(one));
+        let others = shown.filter(|one| !asked.split(',').any(|name| name == one.name));
+        let meet = others.filter(|one| one.end > self.now && end.is_none_or(|end| one.start < end));
+        let mut found: Vec<NodeReservation> =
+            meet.map(|one| of(one)).filter(|one| !one.nodes.is_empty()).collect();
+        found.sort_by(|a, b| (a.start, &a.name).cmp(&(b.start, &b.name)));
+        found.truncate(NAMED_MAX);
+        found
+    }
+
+    /// The nodes that the job names and that have left the configuration.
+    fn gone_nodes(&self) -> Vec<String> {
+        let named = self.job.spec.request().node_list.iter().filter(|_| self.viewer.nodes());
+        let is_gone = |name: &&String| self.state.nodes.get(*name).is_none_or(|node| node.removed);
+        named.filter(is_gone).cloned().collect()
     }
 
     fn licenses(&self, view: &sched::View) -> Vec<LicenseShortage> {

@@ -151,9 +151,13 @@ fn up_a_reconfigure_disturbs_no_job_and_reports_errors() {
 #[test]
 fn up_node_that_leaves_the_configuration_and_comes_back_takes_jobs_again() {
     let cluster = Cluster::up(TWO_NODES);
-    for names in ["node1", "node[1-2]"] {
+    let waits = cluster.submit(&["-w", "node2", "--begin=now+1hour", "--wrap", "true"]);
+    for (names, is_gone) in [("node1", true), ("node[1-2]", false)] {
         cluster.write_conf("slurm.conf", &TWO_NODES.replace("node[1-2]", names));
         cluster.sluice(&["scontrol", "reconfigure"]).ok();
+        let why = cluster.sluice(&["explain", &waits.to_string()]).ok();
+        let line = "  It names node2, which the cluster does not have any more; ";
+        assert_eq!(why.contains(line), is_gone, "{why}");
     }
     let id = cluster.submit(&["-w", "node2", "--wrap", "hostname"]);
     cluster.await_state(id, "COMPLETED");

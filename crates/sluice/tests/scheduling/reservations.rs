@@ -219,6 +219,8 @@ fn up_jobs_run_inside_their_reservation_and_others_outside() {
     let elsewhere = cluster.submit_sleeper("-N2 -t 5");
     let reason = "PENDING|ReqNodeNotAvail, May be reserved for other job";
     until("its nodes are reserved", || (cluster.state_of(elsewhere) == reason).then_some(()));
+    let why = cluster.sluice(&["explain", &elsewhere.to_string()]).ok();
+    assert!(why.contains(&format!("  Reservation {name} has node1 from 20")), "{why}");
     let beside = cluster.submit_sleeper("-t 5");
     cluster.await_state(beside, "RUNNING");
     let where_it_is = cluster.shell(&format!("squeue -h -j {beside} -o %N")).ok();

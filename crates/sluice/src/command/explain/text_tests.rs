@@ -14,8 +14,8 @@ use model::time::TimeLimit;
 use model::tres::TresKind;
 use std::sync::Arc;
 use wire::explain::{
-    ExpectedStart, LicenseShortage, LimitHolders, NamedJob, ReservationWindow, ResourceHolder,
-    TermJob, UnmetTerm, WaitView,
+    ExpectedStart, LicenseShortage, LimitHolders, NamedJob, NodeReservation, ReservationWindow,
+    ResourceHolder, TermJob, UnmetTerm, WaitView,
 };
 
 fn text(wait: WaitView) -> String {
@@ -287,6 +287,51 @@ Job 12 (train, alice, partition gpu) waits: Dependency
   Expected start: not known: the end of what it depends on is not known.
 "
     );
+}
+
+#[test]
+fn reservations_of_nodes_and_nodes_that_are_gone_are_named() {
+    let reservation =
+        NodeReservation { name: "course".into(), nodes: names("n[1-2]"), start: NOW, end: NOW };
+    let reserved = WaitView {
+        reason: Some(Reason::NodesReserved),
+        node_reservations: vec![reservation],
+        ..WaitView::default()
+    };
+    let said = text(reserved);
+    let line = "  Reservation course has n[1-2] from 2026-11-15T00:51:49 to 2026-11-15T00:51:49.\n";
+    assert!(said.contains(line), "{said}");
+    let gone = |reason| WaitView {
+        reason: Some(reason),
+        gone_nodes: names("n[7-8]"),
+        ..WaitView::default()
+    };
+    let line = "  It names n[7-8], which the cluster does not have any more; `scontrol update JobId=12 NodeList=…` names another.\n";
+    let end = "  Expected start: not known: it names what is gone.\n";
+    for (nodes, sentence) in [("n[7-8]", "are gone."), ("n[6-7]", "are down or drained.")] {
+        let said = text(gone(Reason::RequiredNodesUnavailable { nodes: names(nodes) }));
+        assert!(said.contains(&format!("  Nodes that it names {sentence}\n")), "{said}");
+        assert!(said.contains(line) && said.ends_with(end), "{said}");
+    }
+    let said = text(gone(Reason::BadConstraints));
+    assert!(said.contains(line) && said.ends_with(end), "{said}");
+}
+
+#[test]
+fn hold_of_a_job_that_was_put_back_is_told_with_who_may_release_it() {
+    let table = [
+        (Reason::LaunchFailedHeld, Hold::Admin, "only an operator can release it, when that"),
+        (Reason::RequeuedHeld, Hold::Admin, "only an operator can release it."),
+        (Reason::RequeuedHeld, Hold::User, "`scontrol release` lets it go."),
+    ];
+    for (reason, hold, words) in table {
+        let wait = WaitView { reason: Some(reason), ..WaitView::default() };
+        let held = JobView { hold: Some(hold), ..job(JobState::Pending) };
+        let held = ExplainedJob { shown: "12".into(), job: held, wait: Some(Box::new(wait)) };
+        let subject = Subject { explained: Some(held), ..Subject::default() };
+        let said = explained(&subject, None, Moment::at(NOW, &TimeZone::UTC));
+        assert!(said.contains(words) && said.contains("not known while it is held."), "{said}");
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@ use ::slurm::output::Moment;
 use ::slurm::words::note::{amount, counted, limit_text, memory, units};
 use ::slurm::words::{self, job as state, limit_remedy};
 use model::hostlist;
+use model::id::JobId;
 use model::machine::MachineAnswer;
 use model::node_reason::ReasonAuthor;
 use model::printable::printable;
@@ -12,8 +13,8 @@ use model::run::{Hold, JobState};
 use model::shortage::{MissingResource, NodeClassReport, Shortage};
 use model::time::{TimeLimit, format_limit_full};
 use wire::explain::{
-    ExpectedStart, LicenseShortage, LimitHolders, Occupant, ResourceHolder, TermJob,
-    UnavailableNode, UnmetTerm, WaitView,
+    ExpectedStart, LicenseShortage, LimitHolders, NodeReservation, Occupant, ResourceHolder,
+    TermJob, UnavailableNode, UnmetTerm, WaitView,
 };
 use wire::view::JobView;
 
@@ -44,6 +45,12 @@ fn sentence(job: &JobView, wait: &WaitView, reason: &Reason, moment: Moment<'_>)
         Reason::PartitionNodeLimit => return too_wide(job, wait),
         Reason::PartitionTimeLimit => return too_long(job, wait),
         Reason::NodesDown => "Nodes that it needs are down or drained.",
+        Reason::RequiredNodesUnavailable { nodes }
+            if !wait.gone_nodes.is_empty()
+                && nodes.iter().all(|node| wait.gone_nodes.contains(node)) =>
+        {
+            "Nodes that it names are gone."
+        }
         Reason::RequiredNodesUnavailable { .. } => "Nodes that it names are down or drained.",
         Reason::Licenses => "Not enough licences are free.",
         Reason::Reservation => {
@@ -53,9 +60,13 @@ fn sentence(job: &JobView, wait: &WaitView, reason: &Reason, moment: Moment<'_>)
         Reason::NodesReserved => "Nodes that it needs are kept by a reservation.",
         Reason::BadConstraints => "No nodes of its partition could ever hold it as they are now.",
         Reason::UsageThreshold => "Its owner's fair share is below what its QOS asks for.",
-        Reason::LaunchFailed => {
-            "A node could not launch it; it is held until somebody releases it."
+        Reason::LaunchFailed | Reason::LaunchFailedHeld => {
+            "A node could not launch it; only an operator can release it, when that is mended."
         }
+        Reason::RequeuedHeld if job.hold == Some(Hold::Admin) => {
+            "It was put back and is held; only an operator can release it."
+        }
+        Reason::RequeuedHeld => "It was put back and is held; `scontrol release` lets it go.",
         Reason::UserRefused(fault) => return refused_user(*fault).to_owned(),
         Reason::Deadline => "It could not end before its deadline any more.",
         Reason::RestoredNodesAwaited => {
@@ -156,6 +167,12 @@ pub(super) fn lines(job: &JobView, wait: &WaitView, moment: Moment<'_>) -> Vec<S
             ),
         });
     }
+    if !wait.gone_nodes.is_empty() {
+        let (gone, id) = (hostlist::compress(&wait.gone_nodes), update_id(job));
+        lines.push(format!(
+            "It names {gone}, which the cluster does not have any more; `scontrol update JobId={id} NodeList=…` names another."
+        ));
+    }
     // Free resources matter only if nothing else holds the job.
     if matters(wait.reason.as_ref()) {
         let several = job.partition.contains(',');
@@ -173,6 +190,7 @@ pub(super) fn lines(job: &JobView, wait: &WaitView, moment: Moment<'_>) -> Vec<S
             ));
         }
         lines.extend(occupants_line(wait, moment));
+        lines.extend(wait.node_reservations.iter().map(|one| node_reservation(one, moment)));
     }
     wait.unavailable.iter().for_each(|node| lines.push(out_of_service(node, moment)));
     wait.machine.iter().for_each(|answer| lines.extend(machine_lines(answer)));
@@ -200,10 +218,22 @@ pub(super) fn lines(job: &JobView, wait: &WaitView, moment: Moment<'_>) -> Vec<S
 
 /// What lets a job start that breaks a limit by itself, and that limit where it is not the one of its reason.
 fn never_met(job: &JobView, wait: &WaitView, limit: &Limit) -> String {
-    let id = job.array.as_ref().filter(|array| array.index.is_none()).map(|array| array.array);
-    let remedy = limit_remedy::text(limit, id.unwrap_or(job.id));
+    let remedy = limit_remedy::text(limit, update_id(job));
     let is_told = matches!(&wait.reason, Some(Reason::Limit(told)) if **told == *limit);
     if is_told { format!("{remedy}.") } else { format!("{}. {remedy}.", limit_text(limit)) }
+}
+
+/// What `scontrol update` takes for the job; for the pending tasks of an array, the array.
+fn update_id(job: &JobView) -> JobId {
+    let array = job.array.as_ref().filter(|array| array.index.is_none());
+    array.map_or(job.id, |array| array.array)
+}
+
+/// `Reservation course has n[1-2] from … to ….`
+fn node_reservation(reservation: &NodeReservation, moment: Moment<'_>) -> String {
+    let NodeReservation { name, nodes, start, end } = reservation;
+    let nodes = hostlist::compress(nodes);
+    format!("Reservation {name} has {nodes} from {} to {}.", moment.iso(*start), moment.iso(*end))
 }
 
 /// `On them: job 7 (ada) until …; job 8 (bob) without a time limit; and 3 more jobs.`
@@ -265,13 +295,18 @@ fn out_of_service(out: &UnavailableNode, moment: Moment<'_>) -> String {
 /// What makes a start unknown, as far as it is known.
 fn why_unknown(wait: &WaitView) -> &'static str {
     match &wait.reason {
-        Some(Reason::HeldByUser | Reason::HeldByAdmin | Reason::RequeuedHeld) => {
-            " while it is held"
-        }
+        Some(
+            Reason::HeldByUser
+            | Reason::HeldByAdmin
+            | Reason::RequeuedHeld
+            | Reason::LaunchFailedHeld
+            | Reason::UserRefused(_),
+        ) => " while it is held",
         Some(Reason::Dependency) => ": the end of what it depends on is not known",
         Some(Reason::DependencyNeverSatisfied) => {
             ": it does not start unless its dependency is changed (scontrol update JobId=… Dependency=…)"
         }
+        _ if !wait.gone_nodes.is_empty() => ": it names what is gone",
         Some(Reason::NodesDown | Reason::RequiredNodesUnavailable { .. }) => {
             ": nobody knows when nodes return"
         }
