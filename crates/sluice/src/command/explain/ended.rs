@@ -7,7 +7,7 @@ use model::amount::Bytes;
 use model::hostlist;
 use model::reason::{LaunchFault, Reason};
 use model::record::{JobRecord, RecordState, StepRecord};
-use model::run::{ExitStatus, JobState, Outcome};
+use model::run::{ExitStatus, JobState, LaunchKind, Outcome};
 use model::time::{TimeLimit, Timestamp, format_elapsed_full, format_limit_full};
 use nix::sys::signal::Signal;
 use nix::unistd::{Uid, User};
@@ -177,8 +177,10 @@ fn exit_text(exit: ExitStatus) -> String {
     let meaning = match exit.code {
         NOT_EXECUTABLE => ", a shell's for what it cannot execute".to_owned(),
         NOT_FOUND => ", a shell's for a command that it does not find".to_owned(),
+        // Programs have codes of that size for causes of their own.
         code if Signal::try_from(code - SIGNAL_BASE).is_ok() => {
-            format!(", a shell's for signal {} ({})", code - SIGNAL_BASE, name(code - SIGNAL_BASE))
+            let signal = code - SIGNAL_BASE;
+            format!(", a shell's for signal {signal} ({}) or the program's own", name(signal))
         }
         _ => String::new(),
     };
@@ -224,7 +226,7 @@ fn advice(record: &JobRecord, outcome: Outcome) -> Option<String> {
         Outcome::Timeout if has_cpu_time_left(record) => "To try: a longer limit (--time), or checkpoints and --requeue.".to_owned(),
         Outcome::Timeout => "To try: fewer CPU seconds, or more of them: `ulimit -t` where it is submitted, MaxCPUTime of cgroup.conf.".to_owned(),
         Outcome::Deadline => "To try: a later --deadline, or a shorter --time.".to_owned(),
-        Outcome::LaunchFailed => launch_advice(&record.reason).to_owned(),
+        Outcome::LaunchFailed => launch_advice(record).to_owned(),
         Outcome::NodeFail if record.restarts == 0 => {
             "To try: submit it again; with --requeue it goes back by itself.".to_owned()
         }
@@ -254,19 +256,23 @@ fn has_step_out_of_memory(record: &JobRecord) -> bool {
 }
 
 /// What may be done about a job that a node could not start, by the part that failed.
-fn launch_advice(reason: &Reason) -> &'static str {
-    match reason {
+fn launch_advice(record: &JobRecord) -> &'static str {
+    match &record.reason {
         Reason::UserRefused(_) => {
             "To try: have the account made the same on that node, or leave the node out (--exclude)."
         }
         Reason::NotLaunched(failure) => match failure.fault {
             LaunchFault::Container => {
-                "To try: what the line above names; an image and the login for its registry by a step: srun --container-image."
+                "To try: mend what the line above names; `srun --container-image=IMAGE true` shows whether a node gets the image."
             }
             LaunchFault::Volume => {
                 "To try: `sluice volume list`, and whether the folder is on that node."
             }
             LaunchFault::Ports => "To try: another port of the node, or any that is free.",
+            // The files of its output are the server's.
+            LaunchFault::Other if record.kind == LaunchKind::Task => {
+                "To try: mend what the line above names, on that node or in the configuration, and apply it again."
+            }
             LaunchFault::Other => {
                 "To try: make what is missing there, or name another place (--output, --error, --chdir), and submit it again."
             }

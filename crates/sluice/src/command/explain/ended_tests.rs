@@ -2,6 +2,7 @@ use super::*;
 use crate::command::explain::testing::{NOW, record};
 use jiff::tz::TimeZone;
 use model::id::StepId;
+use model::reason::LaunchFailure;
 use model::run::Usage;
 
 fn step(number: u32, outcome: Outcome, exit: ExitStatus) -> StepRecord {
@@ -58,4 +59,23 @@ fn job_that_was_put_back_out_of_memory_is_said_to_have_run_out_of_it() {
     let told = said(&record(Outcome::Requeued, (0, 125), Reason::OutOfMemory));
     let cause = "It ran out of memory: the kernel killed a process of it at its memory limit, and was put back into the queue.";
     assert_eq!(told[0], cause);
+}
+
+#[test]
+fn failed_launch_is_told_with_what_helps_that_kind_of_job() {
+    let place = "or name another place (--output, --error, --chdir), and submit it again.";
+    let configuration = "on that node or in the configuration, and apply it again.";
+    let image = "`srun --container-image=IMAGE true` shows whether a node gets the image.";
+    let table = [
+        (LaunchFault::Other, LaunchKind::Batch, place),
+        (LaunchFault::Other, LaunchKind::Task, configuration),
+        (LaunchFault::Container, LaunchKind::Task, image),
+    ];
+    for (fault, kind, advice) in table {
+        let why = LaunchFailure::new(fault, "python: there is no python3.12 here");
+        let reason = Reason::NotLaunched(Box::new(why));
+        let ended = JobRecord { kind, ..record(Outcome::LaunchFailed, (0, 53), reason) };
+        let told = said(&ended);
+        assert!(told.last().is_some_and(|last| last.ends_with(advice)), "{told:?}");
+    }
 }

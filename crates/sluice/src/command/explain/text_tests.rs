@@ -395,7 +395,7 @@ fn each_end_is_explained_by_its_cause() {
             Outcome::Failed,
             (139, 0),
             Reason::NonZeroExit,
-            "It ended with exit code 139, a shell's for signal 11 (SIGSEGV).",
+            "It ended with exit code 139, a shell's for signal 11 (SIGSEGV) or the program's own.",
         ),
         (Outcome::Cancelled { by: 0 }, (0, 0), Reason::None, "It was cancelled by root."),
         (
