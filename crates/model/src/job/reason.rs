@@ -419,6 +419,9 @@ pub enum NeverFits {
     Layout(String),
     #[error("the nodes named cannot hold it")]
     NamedNodes,
+    /// These of the nodes that the job names are in other partitions alone.
+    #[error("its partition does not have {0}, which the job names")]
+    NamedElsewhere(String),
     #[error("as things stand it would wait for good")]
     Waits(Box<Reason>),
     /// Nodes are private: what there is, is not said.

@@ -10,6 +10,7 @@ use crate::topology::Switches;
 use crate::view::View;
 use model::amount::Bytes;
 use model::gpu_model;
+use model::hostlist;
 use model::node::{NodeConfig, NodeGres};
 use model::reason::{NeverFits, Refusal, UnmetConstraint};
 use model::request::Request;
@@ -103,7 +104,12 @@ fn never_fits(
     }
     let space = EmptyNodes { view, in_service_only: false };
     if place(&demand, &space, &candidates).is_none() {
-        return Some(diagnose(view, &demand, &candidates));
+        let why = diagnose(view, &demand, &candidates);
+        let elsewhere = || named_elsewhere(view, request, &candidates);
+        return match why {
+            NeverFits::NamedNodes => elsewhere().or(Some(why)),
+            _ => Some(why),
+        };
     }
     if !request.one_switch {
         return None;
@@ -123,6 +129,15 @@ fn never_fits(
     let fits: Vec<u32> = candidates.iter().copied().filter(holds_part).collect();
     let most = switches.narrowed(&fits, None).map(|nodes| nodes.len() as u64).max();
     Some(NeverFits::Switch { asked: u64::from(demand.nodes_min), most: most.unwrap_or(0) })
+}
+
+/// The nodes that `-w` names and that are not among those of the partition.
+fn named_elsewhere(view: &View, request: &Request, candidates: &[u32]) -> Option<NeverFits> {
+    let name = |node: &u32| view.nodes[*node as usize].config.name.as_str();
+    let there: HashSet<&str> = candidates.iter().map(name).collect();
+    let is_elsewhere = |name: &&String| !there.contains(name.as_str());
+    let elsewhere: Vec<&String> = request.node_list.iter().filter(is_elsewhere).collect();
+    (!elsewhere.is_empty()).then(|| NeverFits::NamedElsewhere(hostlist::compress(elsewhere)))
 }
 
 /// Why an empty node of this kind could not hold its part of the job.

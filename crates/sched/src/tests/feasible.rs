@@ -81,7 +81,14 @@ fn slurms_refusals_and_what_slurm_lets_wait() {
         (constraint("ib").with(|w| w.partitions = vec![1, 0]), None),
         (named("node2"), None),
         (named("node9"), said("node node9 does not exist")),
-        (named("node2").with(|w| w.partitions = vec![1]), never("the nodes named cannot hold it")),
+        (
+            named("node2").with(|w| w.partitions = vec![1]),
+            never("its partition does not have node2, which the job names"),
+        ),
+        (
+            named("node2").asking(|r| r.exclude = vec!["node2".to_string()]),
+            never("the nodes named cannot hold it"),
+        ),
         (
             job(1).asking(|r| r.disk = Some(Bytes::from_gib(1))),
             never("1024 MiB of local disk, the largest node has 0"),

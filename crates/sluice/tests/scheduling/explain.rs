@@ -180,6 +180,13 @@ fn up_a_refusal_names_the_constraint_that_no_node_meets() {
             ),
         ),
         (
+            "sbatch -p debug -w node2 --wrap true",
+            format!(
+                "{}sbatch: note: partition debug does not have node2, which the job names\n",
+                sbatch(not_available)
+            ),
+        ),
+        (
             "sbatch --gpus=a100:2 --wrap true",
             format!(
                 "{}sbatch: note: no node of partition gpu has any a100 GPUs; 2 a100 GPUs asked\n",

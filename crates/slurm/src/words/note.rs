@@ -227,6 +227,12 @@ fn unmet_text(unmet: &UnmetConstraint) -> String {
         NeverFits::Price { most } => format!("no node{place} costs {most} an hour or less"),
         NeverFits::Layout(asked) => format!("no node{place} has {asked}"),
         NeverFits::NamedNodes => format!("the nodes named{place} cannot hold the job"),
+        NeverFits::NamedElsewhere(names) => {
+            let partition = unmet.partition.as_ref();
+            let partition =
+                partition.map_or("its partition".to_owned(), |p| format!("partition {p}"));
+            format!("{partition} does not have {names}, which the job names")
+        }
         NeverFits::Reservation { name, asked, most, named } => {
             let what = if *named { "of the nodes named" } else { "nodes for it" };
             format!("reservation {name} has {most} {what}; {asked} asked")
@@ -352,6 +358,10 @@ mod tests {
             (
                 on_gpu(NeverFits::Nodes { asked: 3, most: 2 }),
                 "only 2 nodes of partition gpu can hold a part of the job; it takes 3 nodes",
+            ),
+            (
+                on_gpu(NeverFits::NamedElsewhere("m[1-2]".into())),
+                "partition gpu does not have m[1-2], which the job names",
             ),
             (Refusal::UnknownFeature("a100".into()), "no node has the feature a100"),
             (
