@@ -164,10 +164,13 @@ impl<'a> JobViews<'a> {
         let (attempt, ended) = (job.attempt(), job.ended());
         let allocation =
             attempt.map(|a| &a.allocation).or(ended.and_then(|e| e.allocation.as_ref()));
-        let expected = self.estimates.filter(|_| job.is_waiting()).and_then(|e| e.of(job.id));
+        // A hold makes no new plan: the last one may still have a slot for the job.
+        let may_start = job.is_waiting() && job.hold.is_none();
+        let expected = self.estimates.filter(|_| may_start).and_then(|e| e.of(job.id));
         // The plan's slot is the start of a job that no estimates have looked at; else it would be a second opinion.
         let is_estimated = self.estimates.is_some_and(|e| e.made >= job.shown_submit());
-        let planned = || self.last_plan.estimates.get(&job.id).copied().filter(|_| !is_estimated);
+        let is_planned = may_start && !is_estimated;
+        let planned = || self.last_plan.estimates.get(&job.id).copied().filter(|_| is_planned);
         let estimate = expected.map(|e| e.start).or_else(planned);
         let start = attempt.map(|a| a.start).or(ended.and_then(|e| e.start)).or(estimate);
         let RequestSummary { partition, limit, tres, default_memory } = match allocation {
@@ -358,4 +361,28 @@ fn without_credentials(spec: &Arc<JobSpec>) -> Arc<JobSpec> {
     }
     let launch = Launch { registry_auth: None, git_credentials: None, ..(**launch).clone() };
     Arc::new(JobSpec { launch: Arc::new(launch), ..(**spec).clone() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TestServer;
+
+    #[tokio::test]
+    async fn held_job_has_no_start_though_the_last_plan_had_one_for_it() {
+        let server = TestServer::start().await;
+        let id = server.submit("name: waits").await.expect("a job");
+        let expected = Timestamp(4_000_000_000_000);
+        let mut plan = LastPlan::default();
+        plan.estimates.insert(id, expected);
+        server.shared.volatile.set_last_plan(plan);
+        let state = server.shared.read();
+        let cache = RefCell::default();
+        let views = JobViews::new(&server.shared, &state, expected, Detail::Listing, &cache);
+        let waits = (*state.jobs[&id]).clone();
+        let held = Job { hold: Some(Hold::User), ..waits.clone() };
+        assert_eq!(views.job(&waits, None).start, Some(expected));
+        let shown = views.job(&held, None);
+        assert_eq!((shown.start, shown.end), (None, None));
+    }
 }

@@ -69,7 +69,8 @@ fn sort(shared: &Shared, chosen: &mut [ListedJob], order: QueueOrder, now: Times
             let start = |job: &Job| {
                 let begun = job.attempt().map(|attempt| attempt.start);
                 let begun = begun.or(job.ended().and_then(|ended| ended.start));
-                begun.or_else(|| plan.estimates.get(&job.id).copied())
+                let planned = || plan.estimates.get(&job.id).filter(|_| job.hold.is_none());
+                begun.or_else(|| planned().copied())
             };
             chosen.sort_by_cached_key(|(job, _)| {
                 let start = start(job);
