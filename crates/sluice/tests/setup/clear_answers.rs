@@ -43,6 +43,9 @@ fn root_jobs_of_root_need_no_association_and_others_are_told_how_to_get_one() {
     assert_eq!(said.code, 1, "{}", said.stdout);
     assert!(said.stderr.contains("Invalid account or account/partition"), "{}", said.stderr);
     assert!(said.stderr.contains("note: your user has no account here"), "{}", said.stderr);
+    let said = cluster.shell_as("daemon", &format!("{} offer --cpu 1", program()));
+    assert_ne!(said.code, 0, "{}", said.stdout);
+    assert!(said.stderr.contains("error: your user has no account here: "), "{}", said.stderr);
     let said = cluster.shell_as("daemon", "sbatch -A root --wrap true");
     assert_eq!(said.code, 1, "the root account is root's alone: {}", said.stdout);
 }
