@@ -188,8 +188,7 @@ fn silent_nodes_line(nodes: &[NodeView]) -> Option<String> {
 
 /// Says what a cluster that an ordinary user started does not hold its jobs to.
 fn tell_not_enforced(cluster: &ClusterView) {
-    let gaps = cluster.nodes.iter().flat_map(|node| &node.facts.not_enforced);
-    let gaps: BTreeSet<&str> = gaps.filter_map(|gap| gap.split(':').next()).collect();
+    let gaps: BTreeSet<&str> = cluster.nodes.iter().flat_map(|node| node.facts.gaps()).collect();
     if !gaps.is_empty() {
         let gaps = gaps.into_iter().collect::<Vec<_>>().join(", ");
         println!(
