@@ -336,6 +336,19 @@ fn root_nobody_is_asked_about_a_volume_that_they_may_not_delete() {
     }
 }
 
+#[test]
+fn root_fleet_of_an_ordinary_user_is_refused_with_who_makes_fleets() {
+    let cluster = Cluster::up(TWO_NODES);
+    let fleet = "type: fleet\nname: lab\nssh_config:\n  user: nobody\n  hosts: [10.77.0.1]\n";
+    cluster.write("lab.dstack.yml", fleet);
+    for line in ["apply -y -f lab.dstack.yml", "fleet delete lab -y"] {
+        let said = cluster.shell_as("daemon", &format!("{} {line}", program()));
+        assert_ne!(said.code, 0, "{line}: {}", said.stdout);
+        let why = "access denied: administrators of the cluster make, change and delete fleets";
+        assert!(said.stderr.contains(why), "{line}: {}", said.stderr);
+    }
+}
+
 /// Every user may read `server.lock`, and so hold a lock of it.
 #[test]
 fn up_lock_that_a_user_holds_keeps_no_server_from_starting() {
