@@ -158,6 +158,8 @@ pub(crate) struct Agent {
     started: Timestamp,
     /// What was said last of vendors' files on devices.
     cdi_faults: Vec<String>,
+    /// What was logged of what its nodes cannot enforce.
+    logged_gaps: BTreeSet<String>,
 }
 
 impl Agent {
@@ -203,6 +205,7 @@ impl Agent {
             renewed: None,
             started: wall_clock::now(),
             cdi_faults: Vec::new(),
+            logged_gaps: BTreeSet::new(),
         }
     }
 
@@ -333,6 +336,19 @@ impl Agent {
             }
         }
         self.confirm_gpus(&told);
+        self.log_gaps();
+    }
+
+    /// Says what its nodes cannot hold their jobs to, once while it stays so.
+    fn log_gaps(&mut self) {
+        let lacks = self.nodes.values().flat_map(|node| {
+            facts::not_enforced(node.capabilities(), Some(&node.policy), &node.folder)
+        });
+        let gaps: BTreeSet<String> = lacks.collect();
+        for gap in gaps.difference(&self.logged_gaps) {
+            tracing::warn!("not enforced: {gap}");
+        }
+        self.logged_gaps = gaps;
     }
 
     /// Says what is wrong with vendors' files, once while it stays so.

@@ -132,8 +132,9 @@ async fn run_async(mut config: AgentConfig, launcher: Launcher) -> Result<(), Ag
     let mut backoff = Backoff::new();
     let mut turn = 0;
     let mut outage = Outage::default();
-    // A dynamic node may have been deleted while its agent was away: it joins once more, at the start alone.
-    let mut may_join_again = way.dynamic;
+    // A node may have been removed, or a dynamic one deleted, while its agent was away, and be let in again since: it asks once
+    // with the file of its group, at the start alone.
+    let mut may_join_again = way.file.is_some();
     loop {
         let address = &servers[turn % servers.len()];
         let ended = tokio::select! {

@@ -249,7 +249,7 @@ pub enum Refusal {
     UnknownPreference(String),
     #[error("generic resource {0} is not configured")]
     UnknownGres(String),
-    #[error("account {0:?} cannot be used")]
+    #[error("{}", unusable_account(.0.as_deref()))]
     InvalidAccount(Option<String>),
     #[error("QOS {0} cannot be used")]
     InvalidQos(String),
@@ -352,6 +352,19 @@ pub enum Refusal {
     Other(String),
 }
 
+/// Both name the command with which somebody goes on: a user learns the reason by these words alone, in every dialect.
+fn unusable_account(named: Option<&str>) -> String {
+    match named {
+        None => "your user has no account here: an administrator gives one with \
+                 `sacctmgr add user NAME account=ACCOUNT`"
+            .to_owned(),
+        Some(account) => format!(
+            "account {account} does not have your user, or the partition does not take it; \
+             `sacctmgr show assoc user=NAME` lists the accounts of a user"
+        ),
+    }
+}
+
 /// A partition's limit that a job exceeds; a time limit is in minutes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PartitionBound {
@@ -449,5 +462,14 @@ mod tests {
             assert_eq!(serde_json::to_string(&reason).unwrap(), stored);
             assert_eq!(serde_json::from_str::<Reason>(stored).unwrap(), reason);
         }
+    }
+
+    #[test]
+    fn account_that_cannot_be_used_is_refused_with_the_command_that_helps() {
+        let none = Refusal::InvalidAccount(None).to_string();
+        assert!(none.starts_with("your user has no account here: "), "{none}");
+        assert!(none.ends_with("`sacctmgr add user NAME account=ACCOUNT`"), "{none}");
+        let named = Refusal::InvalidAccount(Some("physics".into())).to_string();
+        assert!(named.starts_with("account physics does not have your user"), "{named}");
     }
 }

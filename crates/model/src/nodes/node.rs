@@ -9,7 +9,7 @@ use crate::machine_choice::MachineKind;
 use crate::price::Price;
 use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// A node as configured or detected.
@@ -351,4 +351,11 @@ pub struct NodeFacts {
     /// The mean of it since the agent's start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mean_power_w: Option<u64>,
+}
+
+impl NodeFacts {
+    /// What `not_enforced` is about, without the reasons: `memory`, `swap`.
+    pub fn gaps(&self) -> BTreeSet<&str> {
+        self.not_enforced.iter().filter_map(|line| line.split(':').next()).collect()
+    }
 }

@@ -15,8 +15,10 @@ use crate::shared::{FoundMachine, Shared};
 use cluster::Command;
 use cluster::command::FleetHostReport;
 use model::bounds;
+use model::hostlist;
 use model::node::{NodeConfig, NodeFacts};
-use std::collections::HashSet;
+use model::printable::printable;
+use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -158,6 +160,7 @@ async fn reconcile(shared: &Shared, hello: Hello, link: &Link) {
         let answer = shared.writer.enqueue(command, server_principal()).await;
         greeted.extend(answer.map(|answer| (node.name, node.facts, held, answer)));
     }
+    let mut unenforced: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (name, node_facts, held, answer) in greeted {
         if !answer.await.is_ok_and(|answer| answer.is_ok()) {
             // It could not be kept. A node that is not marked as up would be out of service for as long as the link lives: the
@@ -165,12 +168,38 @@ async fn reconcile(shared: &Shared, hello: Hello, link: &Link) {
             link.cut.notify_one();
             continue;
         }
-        let mut facts = shared.volatile.facts.write().expect("no panic while writing facts");
-        facts.insert(name.clone(), node_facts);
-        drop(facts);
+        if let Some(gaps) = keep_facts(shared, &name, node_facts) {
+            unenforced.entry(gaps).or_default().push(name.clone());
+        }
         // The queue may be full while the dispatcher is busy: the runtime's thread must not wait for it.
         tokio::task::block_in_place(|| shared.dispatch.reconcile(name, link.number, held));
     }
+    for (gaps, nodes) in unenforced {
+        let line = format!(
+            "jobs on {} are not limited in: {gaps} (`scontrol show node` says why)",
+            hostlist::compress(&nodes)
+        );
+        shared.volatile.agent_warnings.warn(&nodes[0], &line);
+    }
+}
+
+/// Keeps what a node said of its machine; what its jobs are not held to, unless this server was told so before.
+fn keep_facts(shared: &Shared, node: &str, said: NodeFacts) -> Option<String> {
+    let mut facts = shared.volatile.facts.write().expect("no panic while writing facts");
+    let gaps = new_gaps(facts.get(node), &said);
+    facts.insert(node.to_owned(), said);
+    gaps
+}
+
+/// What a node cannot enforce, in one line; `None` if that is nothing, or no other than before.
+fn new_gaps(before: Option<&NodeFacts>, now: &NodeFacts) -> Option<String> {
+    let gaps = now.gaps();
+    if gaps.is_empty() || before.is_some_and(|before| before.gaps() == gaps) {
+        return None;
+    }
+    let mut line = gaps.into_iter().map(printable).collect::<Vec<_>>().join(", ");
+    bounds::cut(&mut line, bounds::NODE_TEXT_BYTES);
+    Some(line)
 }
 
 /// Whether an agent has the loopback addresses of a server with this network stack, by its word and by the address that it comes from:
@@ -395,6 +424,20 @@ mod tests {
             let from = from.parse().expect("an address");
             assert_eq!(is_near(own, &hello, from), expected, "{own:?} {said:?} {from}");
         }
+    }
+
+    #[test]
+    fn what_a_node_cannot_enforce_is_said_when_it_is_news() {
+        let lacking = |lines: &[&str]| NodeFacts {
+            not_enforced: lines.iter().map(|line| (*line).to_owned()).collect(),
+            ..NodeFacts::default()
+        };
+        let (able, unable) = (lacking(&[]), lacking(&["swap: no swap file", "memory: no group"]));
+        assert_eq!(new_gaps(None, &able), None);
+        assert_eq!(new_gaps(None, &unable).as_deref(), Some("memory, swap"));
+        assert_eq!(new_gaps(Some(&able), &unable).as_deref(), Some("memory, swap"));
+        let same = lacking(&["memory: another reason", "swap: no swap file"]);
+        assert_eq!(new_gaps(Some(&unable), &same), None);
     }
 
     fn node_hello(name: &str) -> NodeHello {

@@ -7,6 +7,9 @@ pub enum ClientError {
     Unreachable { place: String, why: String, was_asked: bool },
     #[error("{0}")]
     Protocol(String),
+    /// Whoever answers takes no call of this user.
+    #[error("{0}")]
+    Forbidden(String),
 }
 
 impl ClientError {
@@ -16,7 +19,7 @@ impl ClientError {
             Self::Unreachable { .. } => {
                 format!("Unable to contact slurm controller (connect failure): {self}")
             }
-            Self::Protocol(_) => self.to_string(),
+            Self::Protocol(_) | Self::Forbidden(_) => self.to_string(),
         }
     }
 

@@ -24,7 +24,7 @@ pub use self::tls::HttpsServer;
 pub use self::tls_tunnel::TlsTunnel;
 
 use self::connection::{Connection, Request};
-use self::response::{Head, INTERNAL_ERROR, OK, SWITCHING_PROTOCOLS, UNAUTHORIZED};
+use self::response::{FORBIDDEN, Head, INTERNAL_ERROR, OK, SWITCHING_PROTOCOLS, UNAUTHORIZED};
 use self::retry::retry;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -175,7 +175,11 @@ impl Client {
                 text +=
                     " (SLUICE_TOKEN or `sluice login` gives one; `sluice token user` makes one)";
             }
-            return Err(ClientError::Protocol(text));
+            let error = match head.status {
+                FORBIDDEN => ClientError::Forbidden(text),
+                _ => ClientError::Protocol(text),
+            };
+            return Err(error);
         }
         serde_json::from_slice(body)
             .map_err(|e| ClientError::Protocol(format!("{place}: the answer cannot be read: {e}")))

@@ -9,6 +9,7 @@ const HEADERS_MAX: usize = 64;
 
 pub const OK: u16 = 200;
 pub const UNAUTHORIZED: u16 = 401;
+pub const FORBIDDEN: u16 = 403;
 pub const INTERNAL_ERROR: u16 = 500;
 pub const BAD_GATEWAY: u16 = 502;
 pub const UNAVAILABLE: u16 = 503;

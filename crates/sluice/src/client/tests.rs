@@ -111,6 +111,9 @@ fn another_status_is_an_error_with_its_text() {
     let said = error.to_string();
     assert!(said.starts_with(&format!("{}: 401: no token (", server.location)), "{said}");
     assert!(said.contains("SLUICE_TOKEN"), "{said}");
+    let server = FakeServer::one(b"HTTP/1.1 403 No\r\nContent-Length: 9\r\n\r\nnot root\n");
+    let error = server.client().call(Call::Cluster).expect_err("no answer");
+    assert!(matches!(error, ClientError::Forbidden(_)), "{error}");
 }
 
 #[test]

@@ -39,6 +39,9 @@ struct Findings {
     groups: Option<Groups>,
     /// The cluster's name, if the server answers.
     cluster: Option<String>,
+    /// Why a server that answers shows nothing: a node speaks for its users, and not for its root.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    not_shown: Option<String>,
     /// The servers, where there may be several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     servers: Vec<ServerView>,
@@ -95,6 +98,9 @@ struct NodeFinding {
     /// The command for it where it does not answer and `sluice up` started its agent on this machine.
     #[serde(skip)]
     agent_remedy: Option<&'static str>,
+    /// No agent has spoken for it.
+    #[serde(skip)]
+    never_joined: bool,
 }
 
 pub fn run(args: DoctorArgs) -> VerbResult {
@@ -104,6 +110,7 @@ pub fn run(args: DoctorArgs) -> VerbResult {
         root: nix::unistd::geteuid().is_root(),
         groups: None,
         cluster: None,
+        not_shown: None,
         servers: Vec::new(),
         nodes: Vec::new(),
         problems: Vec::new(),
@@ -127,6 +134,7 @@ pub fn run(args: DoctorArgs) -> VerbResult {
             found.problem(format!("the server refuses: {why}"), "sluice login https://HOST:PORT")
         }
         Ok(_) => found.problem("the server answered something else".into(), "sluice version"),
+        Err(ClientError::Forbidden(why)) if is_here && found.root => found.not_shown = Some(why),
         Err(error) => {
             let is_down = is_here && matches!(error, ClientError::Unreachable { .. });
             let remedy = if !is_down {
@@ -178,7 +186,7 @@ impl Findings {
             let (word, names) = (of.word(), hostlist::compress(&of.nodes));
             let verb = if of.nodes.len() == 1 { "is" } else { "are" };
             let problem = format!("{word} {names} {verb} {}{why}", of.said.state);
-            Problem { problem, remedy: of.said.remedy(&names) }
+            Problem { problem, remedy: of.said.remedy(&of.nodes) }
         });
         self.problems.extend(out.collect::<Vec<_>>());
     }
@@ -222,6 +230,9 @@ impl Findings {
         if let Some(cluster) = &self.cluster {
             println!("server:       answers; cluster {cluster}");
         }
+        if let Some(why) = &self.not_shown {
+            println!("server:       answers, and shows this user nothing: {why}");
+        }
         for server in &self.servers {
             let does = match (server.is_leader, server.is_up()) {
                 (true, _) => format!("leads, in term {}", server.term),
@@ -258,15 +269,22 @@ impl NodeFindings {
 }
 
 impl NodeFinding {
-    /// The command for nodes that are out of service: the agent of one that does not answer is started as it was, any other is
-    /// taken back by its administrator.
-    fn remedy(&self, names: &str) -> String {
-        match self.agent_remedy {
+    /// The command for nodes that are out of service: the agent of one that does not answer is started as it was, or for the first
+    /// time; any other is taken back by its administrator.
+    fn remedy(&self, nodes: &[String]) -> String {
+        let names = hostlist::compress(nodes);
+        match (self.agent_remedy, nodes) {
             _ if !self.state.ends_with('*') => {
                 format!("scontrol update NodeName={names} State=RESUME")
             }
-            Some(here) => here.to_owned(),
-            None => format!("systemctl restart sluice-agent   # on {names}"),
+            (Some(here), _) => here.to_owned(),
+            (None, [one]) if self.never_joined => format!(
+                "sluice token node {one} --out {one}.join   # then on {one}: sluice agent --join {one}.join"
+            ),
+            (None, _) if self.never_joined => format!(
+                "sluice token node --pattern '{names}' --out nodes.join   # then on each: sluice agent --join nodes.join"
+            ),
+            (None, _) => format!("systemctl restart sluice-agent   # on {names}"),
         }
     }
 
@@ -280,6 +298,7 @@ impl NodeFinding {
             declared: node.config.declared,
             not_enforced: node.facts.not_enforced.clone(),
             agent_remedy: local.map(LocalCluster::remedy),
+            never_joined: node.facts.hostname.is_empty(),
         }
     }
 }
@@ -346,13 +365,20 @@ mod tests {
             declared: false,
             not_enforced: Vec::new(),
             agent_remedy: None,
+            never_joined: false,
         };
+        let [one, two] = [1, 2]
+            .map(|most| -> Vec<String> { (1..=most).map(|number| format!("n{number}")).collect() });
         let resume = "scontrol update NodeName=n[1-2] State=RESUME";
-        assert_eq!(finding("drain").remedy("n[1-2]"), resume);
-        assert_eq!(finding("down").remedy("n[1-2]"), resume);
-        assert!(finding("down*").remedy("n1").contains("restart sluice-agent"));
+        assert_eq!(finding("drain").remedy(&two), resume);
+        assert_eq!(finding("down").remedy(&two), resume);
+        assert!(finding("down*").remedy(&one).contains("restart sluice-agent"));
         let of_up = |state| NodeFinding { agent_remedy: Some("sluice up"), ..finding(state) };
-        assert_eq!(of_up("down*").remedy("n1"), "sluice up");
-        assert!(of_up("drain").remedy("n1").ends_with("State=RESUME"));
+        assert_eq!(of_up("down*").remedy(&one), "sluice up");
+        assert!(of_up("drain").remedy(&one).ends_with("State=RESUME"));
+        let new = |state| NodeFinding { never_joined: true, ..finding(state) };
+        assert!(new("unk*").remedy(&one).starts_with("sluice token node n1 --out n1.join "));
+        assert!(new("unk*").remedy(&two).starts_with("sluice token node --pattern 'n[1-2]' "));
+        assert_eq!(new("drain").remedy(&two), resume);
     }
 }

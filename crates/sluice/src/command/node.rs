@@ -84,7 +84,7 @@ pub fn run(args: NodeArgs) -> VerbResult {
         NodeAction::Rejoin { name, json } => {
             ask(&mut client, Call::RejoinNode { name: name.clone() })?;
             let said = format!(
-                "node {name} may join once more within a day: there, sluice agent --join FILE"
+                "node {name} may join once more within a day: start its agent again there, sluice agent --join FILE"
             );
             done(json, &name, &said);
         }

@@ -35,6 +35,10 @@ fn root_up_without_cgroups_jobs_run_and_the_node_reports_what_it_cannot_enforce(
             let told = node.lines().find(|line| line.trim_start().starts_with(&start));
             assert!(told.is_some_and(|line| line.contains(why)), "{what}, {why}: {node}");
         }
+        let said = "jobs on node[1-2] are not limited in: containment, cpuset, ";
+        for (log, said) in [("agent", "not enforced: memory: "), ("server", said)] {
+            until("the log has it", || cluster.log(log).contains(said).then_some(()));
+        }
         let doctor = cluster.sluice(&["doctor"]).ok();
         assert!(doctor.contains("not enforced: memory: "), "{doctor}");
         // A job runs, is suspended and resumed, and processes that it leaves behind end with it.

@@ -43,6 +43,9 @@ fn root_jobs_of_root_need_no_association_and_others_are_told_how_to_get_one() {
     assert_eq!(said.code, 1, "{}", said.stdout);
     assert!(said.stderr.contains("Invalid account or account/partition"), "{}", said.stderr);
     assert!(said.stderr.contains("note: your user has no account here"), "{}", said.stderr);
+    let said = cluster.shell_as("daemon", &format!("{} offer --cpu 1", program()));
+    assert_ne!(said.code, 0, "{}", said.stdout);
+    assert!(said.stderr.contains("error: your user has no account here: "), "{}", said.stderr);
     let said = cluster.shell_as("daemon", "sbatch -A root --wrap true");
     assert_eq!(said.code, 1, "the root account is root's alone: {}", said.stdout);
 }
@@ -330,6 +333,19 @@ fn root_nobody_is_asked_about_a_volume_that_they_may_not_delete() {
         let said = cluster.shell_as("daemon", &format!("{} volume delete {name}", program()));
         assert_ne!(said.code, 0);
         assert!(said.stderr.contains(why) && said.stdout.is_empty(), "{said:?}");
+    }
+}
+
+#[test]
+fn root_fleet_of_an_ordinary_user_is_refused_with_who_makes_fleets() {
+    let cluster = Cluster::up(TWO_NODES);
+    let fleet = "type: fleet\nname: lab\nssh_config:\n  user: nobody\n  hosts: [10.77.0.1]\n";
+    cluster.write("lab.dstack.yml", fleet);
+    for line in ["apply -y -f lab.dstack.yml", "fleet delete lab -y"] {
+        let said = cluster.shell_as("daemon", &format!("{} {line}", program()));
+        assert_ne!(said.code, 0, "{line}: {}", said.stdout);
+        let why = "access denied: administrators of the cluster make, change and delete fleets";
+        assert!(said.stderr.contains(why), "{line}: {}", said.stderr);
     }
 }
 

@@ -81,6 +81,11 @@ fn root_node_speaks_only_for_owners_of_its_jobs_and_no_node_for_root() {
     let said = on("root", LOGIN, "scancel -u games");
     assert!(said.stderr.contains("node node03 cannot speak for root"), "{}", said.stderr);
     assert_ne!(said.code, 0);
+    // What root of a node asks there about the machine is answered all the same.
+    let said = on("root", 2, &format!("{} doctor", program()));
+    let told = "answers, and shows this user nothing: ";
+    assert!(said.stdout.contains(told) && said.stdout.contains("groups:"), "{said:?}");
+    assert_eq!(said.code, 0, "{said:?}");
 
     // While a job of the user runs there, its node speaks for that user alone.
     let line = "sbatch --parsable -w node02 -o none --wrap 'touch runs; sleep 600'";

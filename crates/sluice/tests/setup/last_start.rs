@@ -113,6 +113,28 @@ fn up_server_that_dies_over_a_broken_configuration_comes_back_with_the_last_that
     cluster.sluice(&["scancel", &waits]).ok();
 }
 
+/// The process that starts the server again has the configuration of its own start, and a server after it had another.
+#[test]
+fn up_server_that_dies_over_a_broken_configuration_keeps_the_nodes_that_came_after_the_start() {
+    let cluster = Cluster::up(&TWO_NODES.replace("node[1-2]", "node1"));
+    let restart = |conf: &str| {
+        cluster.write_conf("slurm.conf", conf);
+        let killed = cluster.pid("server");
+        cluster.kill_alone("server");
+        until("another server answers, and both nodes do", || {
+            let nodes = cluster.sluice(&["sinfo", "-h", "-N", "-p", "gpu", "-o", "%N %t"]).stdout;
+            let up = nodes == "node1 idle\nnode2 idle\n";
+            (up && cluster.pid("server") != killed).then_some(())
+        });
+    };
+    restart(TWO_NODES);
+    restart("Nonsense\n");
+    let said = cluster.sluice(&["sinfo"]);
+    assert!(said.stderr.contains("the last configuration that was accepted"), "{said:?}");
+    let job = cluster.submit(&["-w", "node2", "--wrap", "true"]);
+    assert_eq!(cluster.await_end(job), "COMPLETED|0:0", "{}", cluster.log("server"));
+}
+
 #[test]
 fn up_start_that_drops_nodes_or_partitions_with_jobs_is_refused_unless_it_is_forced() {
     let cluster = Cluster::up(TWO_NODES);

@@ -215,6 +215,14 @@ fn root_wiped_machine_joins_again_by_an_administrators_word_and_a_removed_one_is
     site.hosts.stop(moved);
     let said = site.refused(1, "wiped", &format!("--join {file}"));
     assert!(said.contains("node node01 was removed"), "the group's file is no way back: {said}");
+    site.sluice("node rejoin node01").ok();
+    let back = site.agent(1, "second", &["--join", &file]);
+    site.await_state("node01", "idle");
+    let joined_by = site.node("node01")["joined_by"].to_string();
+    assert!(joined_by.contains("group"), "with the state folder that it had: {joined_by}");
+    site.sluice("node remove node01").ok();
+    site.await_state("node01", "idle*");
+    site.hosts.stop(back);
     let again = site.join_file("again.join", "node01");
     site.agent(1, "second", &["--join", &again]);
     site.await_state("node01", "idle");

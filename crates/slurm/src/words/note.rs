@@ -47,15 +47,7 @@ pub fn text(refusal: &Refusal) -> Option<String> {
             "an array has at most {most} tasks here (max_array_tasks of SchedulerParameters); {asked} asked"
         )),
         Refusal::InvalidDependency => Some("a job cannot wait for itself".into()),
-        Refusal::InvalidAccount(None) => Some(
-            "your user has no account here: an administrator gives one with \
-             `sacctmgr add user NAME account=ACCOUNT`"
-                .into(),
-        ),
-        Refusal::InvalidAccount(Some(account)) => Some(format!(
-            "account {account} does not have your user, or the partition does not take it; \
-             `sacctmgr show assoc user=NAME` lists the accounts of a user"
-        )),
+        Refusal::InvalidAccount(_) => Some(refusal.to_string()),
         _ => None,
     }
 }

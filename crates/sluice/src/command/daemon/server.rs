@@ -288,9 +288,16 @@ impl Site {
 
     /// The nodes that this machine's agent is to be. A node that the configuration has dropped stays one of them while its spool
     /// holds attempts: without an agent nobody would hear of their end, and a job would start elsewhere beside its first copy.
+    /// While the files cannot be used it stays what it is: this process knows the configuration of its keeper's start, and
+    /// another may have been accepted since.
     fn local_nodes(&self, state: &StateDir) -> Vec<String> {
         if self.machine.is_none() {
             return Vec::new();
+        }
+        if self.fault.is_some()
+            && let Some(file) = local_join_file(state)
+        {
+            return file.nodes;
         }
         let mut nodes: Vec<String> = self.config.nodes.iter().map(|n| n.name.clone()).collect();
         let configured: HashSet<&str> =
@@ -299,6 +306,16 @@ impl Site {
         nodes.extend(::agent::nodes_with_attempts(&state.path, is_dropped));
         nodes
     }
+}
+
+/// The file by which the agent of this machine has joined; `None` where there is none, or it cannot be read.
+pub fn local_join_file(state: &StateDir) -> Option<wire::link::JoinFile> {
+    let bytes = std::fs::read(local_join_path(state)).ok()?;
+    serde_json::from_slice(&bytes).ok()
+}
+
+pub fn local_join_path(state: &StateDir) -> PathBuf {
+    state.server_dir().join("local.join")
 }
 
 /// The nodes on this machine, and the addresses at which its agent finds the server.

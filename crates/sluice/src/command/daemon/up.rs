@@ -188,8 +188,7 @@ fn silent_nodes_line(nodes: &[NodeView]) -> Option<String> {
 
 /// Says what a cluster that an ordinary user started does not hold its jobs to.
 fn tell_not_enforced(cluster: &ClusterView) {
-    let gaps = cluster.nodes.iter().flat_map(|node| &node.facts.not_enforced);
-    let gaps: BTreeSet<&str> = gaps.filter_map(|gap| gap.split(':').next()).collect();
+    let gaps: BTreeSet<&str> = cluster.nodes.iter().flat_map(|node| node.facts.gaps()).collect();
     if !gaps.is_empty() {
         let gaps = gaps.into_iter().collect::<Vec<_>>().join(", ");
         println!(
@@ -244,7 +243,7 @@ fn logged_errors(path: &Path, from: u64) -> Vec<String> {
 
 /// Starts the agent again where its server runs and it does not; whether it was so.
 fn mend_agent(state: &StateDir) -> Result<bool, VerbError> {
-    let join = state.server_dir().join("local.join");
+    let join = server::local_join_path(state);
     let lost = [AGENT_KEEPER.name, "agent"].iter().all(|of| state.running_pid(of).is_none());
     if state.running_pid("server").is_none() || !lost || !join.exists() {
         return Ok(false);
@@ -260,10 +259,8 @@ const AGENT_STOP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Starts the agent unless a matching one is running: jobs and agent outlive a server. An agent for other nodes or of another
 /// server is stopped, and the new one joins anew.
 fn start_agent(state: &StateDir, local: &LocalNodes) -> Result<(), VerbError> {
-    let join = state.server_dir().join("local.join");
-    let fits = std::fs::read(&join)
-        .ok()
-        .and_then(|bytes| serde_json::from_slice::<wire::link::JoinFile>(&bytes).ok())
+    let join = server::local_join_path(state);
+    let fits = server::local_join_file(state)
         .is_some_and(|file| file.nodes == local.nodes && file.servers == local.servers);
     for of in [AGENT_KEEPER.name, "agent"] {
         match state.running_pid(of) {

@@ -10,6 +10,7 @@ use ::dstack::offer;
 use ::dstack::table::{self, FleetRow};
 use clap::Args;
 use model::fleet::MAIN_PROJECT;
+use model::reason::Refusal;
 use serde_json::{Value, json};
 use std::process::ExitCode;
 use wire::client::Call;
@@ -86,7 +87,8 @@ fn delete(client: &mut Client, name: String, args: &FleetArgs) -> VerbResult {
     }
     let numbers = (!args.instances.is_empty()).then(|| args.instances.clone());
     let project = args.project.clone();
-    ask(client, Call::RemoveFleetHosts { project, name: name.clone(), numbers })?;
+    let call = Call::RemoveFleetHosts { project, name: name.clone(), numbers };
+    ask(client, call).map_err(explain_denial)?;
     // It is deleted once nothing of it is left on its hosts.
     let mut told: Vec<String> = Vec::new();
     loop {
@@ -108,6 +110,17 @@ fn delete(client: &mut Client, name: String, args: &FleetArgs) -> VerbResult {
     let done = if args.instances.is_empty() { "Fleet" } else { "Instances of" };
     print(&format!("{done} {name} deleted\n"))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Says who manages fleets, where whoever asks does not.
+pub(super) fn explain_denial(error: VerbError) -> VerbError {
+    match error {
+        VerbError::Refused(Refusal::AccessDenied) => VerbError::Message(
+            "access denied: administrators of the cluster make, change and delete fleets, for any project"
+                .to_owned(),
+        ),
+        other => other,
+    }
 }
 
 fn show(

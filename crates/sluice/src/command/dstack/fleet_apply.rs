@@ -1,5 +1,6 @@
 //! `sluice apply` of a fleet over SSH: brings the keys that it names, and follows its hosts.
 
+use super::fleet::explain_denial;
 use super::{PROGRESS_PAUSE, ask, confirm, fleets, print};
 use crate::client::Client;
 use crate::command::program_name::program_name;
@@ -65,7 +66,7 @@ pub fn apply(
         return Ok(ExitCode::SUCCESS);
     }
     let (project, configuration) = (args.project.to_owned(), FleetConfiguration(configuration));
-    ask(client, Call::ApplyFleet { project, configuration })?;
+    ask(client, Call::ApplyFleet { project, configuration }).map_err(explain_denial)?;
     if args.detach {
         print(&format!("Fleet {name} submitted, detaching...\n"))?;
         return Ok(ExitCode::SUCCESS);
