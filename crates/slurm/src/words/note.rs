@@ -56,6 +56,13 @@ pub fn text(refusal: &Refusal) -> Option<String> {
             "account {account} does not have your user, or the partition does not take it; \
              `sacctmgr show assoc user=NAME` lists the accounts of a user"
         )),
+        Refusal::UnknownLicense(name) => Some(format!(
+            "licence {name}: there is none of this name here, or there are fewer than asked; \
+             `scontrol show licenses` lists them"
+        )),
+        Refusal::InvalidReservation(name) => Some(format!(
+            "no reservation {name} can be used; `scontrol show reservation` lists those that there are"
+        )),
         _ => None,
     }
 }
@@ -372,6 +379,8 @@ mod tests {
             (Refusal::ArrayTasks { most: 10, asked: 99 }, "at most 10 tasks here"),
             (Refusal::InvalidAccount(None), "your user has no account here"),
             (Refusal::InvalidAccount(Some("physics".into())), "account physics does not have"),
+            (Refusal::UnknownLicense("matlab".into()), "licence matlab: there is none"),
+            (Refusal::InvalidReservation("none".into()), "no reservation none can be used"),
         ];
         for (refusal, part) in table {
             let said = text(&refusal).expect("a note");
