@@ -454,12 +454,20 @@ fn what_a_batch_script_cannot_say_is_a_comment() {
     for (line, comment) in said {
         std::fs::write(
             dir.path().join("t.dstack.yml"),
-            format!("type: task\ncommands: [make]\n{line}\n"),
+            format!("type: task\ncommands: [make]\nmax_duration: 1h\n{line}\n"),
         )
         .unwrap();
         let script = convert(dir.path(), "t.dstack.yml");
         let comments: Vec<&str> = script.lines().filter(|l| l.starts_with("# ")).collect();
         assert_eq!(comments, [comment], "{script}");
+    }
+    // Such a run has all the time that its partition gives, and such a script its default.
+    for line in ["", "max_duration: off\n"] {
+        let text = format!("type: task\ncommands: [make]\n{line}");
+        std::fs::write(dir.path().join("t.dstack.yml"), text).unwrap();
+        let script = convert(dir.path(), "t.dstack.yml");
+        assert!(script.contains("\n# max_duration: none is given, "), "{script}");
+        assert!(!script.contains("#SBATCH --time"), "{script}");
     }
 }
 
