@@ -145,7 +145,7 @@ pub fn beyond_time(bound: &PartitionBound) -> String {
     )
 }
 
-/// That a job names an account or a QOS that does not exist, and is taken all the same.
+/// That a job names an account, a QOS or jobs that are not known, and is taken all the same.
 pub fn unknown_names(unknown: &UnknownNames) -> Vec<String> {
     let of_account = |name: &String| {
         format!("there is no account {name} here: the name is only noted with the job")
@@ -153,8 +153,11 @@ pub fn unknown_names(unknown: &UnknownNames) -> Vec<String> {
     let of_qos = |name: &String| {
         format!("there is no QOS {name} here: the job is taken as if it named none")
     };
+    let of_job =
+        |name: &String| format!("job {name} is not known here: a dependency on it counts as met");
     let account = unknown.account.iter().map(of_account);
-    account.chain(unknown.qos.iter().map(of_qos)).collect()
+    let qos = unknown.qos.iter().map(of_qos);
+    account.chain(qos).chain(unknown.jobs.iter().map(of_job)).collect()
 }
 
 fn minutes(minutes: u64) -> String {
@@ -391,8 +394,10 @@ mod tests {
     #[test]
     fn names_that_are_not_known_are_named() {
         assert_eq!(unknown_names(&UnknownNames::default()), Vec::<String>::new());
-        let unknown = UnknownNames { account: Some("phys".into()), qos: Some("hihg".into()) };
-        let [account, qos] = &unknown_names(&unknown)[..] else { panic!("two lines") };
+        let (account, qos) = (Some("phys".into()), Some("hihg".into()));
+        let unknown = UnknownNames { account, qos, jobs: vec!["99999".into()] };
+        let [account, qos, job] = &unknown_names(&unknown)[..] else { panic!("three lines") };
+        assert!(job.starts_with("job 99999 is not known here: "), "{job}");
         assert!(account.starts_with("there is no account phys here"), "{account}");
         assert!(qos.starts_with("there is no QOS hihg here"), "{qos}");
     }
