@@ -400,6 +400,28 @@ pub fn shows_target(state: &State, job: &Job, id: JobId) -> bool {
     records.into_iter().all(|record| viewer.job(record))
 }
 
+/// The jobs that the dependency names and that are not known: it counts as met by them. They may have been forgotten since they
+/// ended, or never have been there. One that is hidden from the job's owner is among them.
+pub fn unknown_targets(state: &State, job: &Job) -> impl Iterator<Item = DependencyJob> {
+    let terms = job.spec.dependency.iter().flat_map(|dependency| &dependency.terms);
+    let targets = terms.take(SHOWN_TERMS_MAX).filter_map(|term| term.job);
+    targets.filter(move |target| {
+        !is_known(state, *target) || !shows_target(state, job, JobId(target.id))
+    })
+}
+
+fn is_known(state: &State, target: DependencyJob) -> bool {
+    let id = JobId(target.id);
+    match target.task {
+        DependencyTask::Whole | DependencyTask::All => {
+            state.jobs.contains_key(&id) || state.arrays.contains_key(&id)
+        }
+        task @ DependencyTask::Task(_) => {
+            !records(state, target.id, task).is_empty() || was_cancelled(state, target.id, task)
+        }
+    }
+}
+
 fn records(state: &State, id: u32, task: DependencyTask) -> Vec<&Job> {
     let id = JobId(id);
     match task {

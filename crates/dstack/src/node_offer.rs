@@ -50,7 +50,8 @@ pub fn unallocated(node: &NodeConfig, cpus: u32, memory: Bytes, used: &[GresShar
         memory: Bytes(node.memory.0.saturating_sub(memory.0)),
         gpus: gpus.filter(|(_, left)| *left > 0).collect(),
     };
-    offer(&node.name, amounts, Some(node), Availability::Available)
+    let blocks = blocks_left(&amounts, node);
+    Offer { blocks, ..offer(&node.name, amounts, Some(node), Availability::Available) }
 }
 
 /// What an hour of the node costs; a share of it costs as much, as in dstack.
@@ -75,6 +76,12 @@ struct Amounts {
     gpus: Vec<(String, u64)>,
 }
 
+impl Amounts {
+    fn gpus_count(&self) -> u64 {
+        self.gpus.iter().map(|(_, count)| count).sum()
+    }
+}
+
 fn offer(
     name: &str,
     amounts: Amounts,
@@ -87,7 +94,7 @@ fn offer(
         backend: backend(node),
         // A machine is of a type; a node that is there already has a name alone.
         instance_type: machine.map_or(name, |machine| &machine.offer).to_owned(),
-        blocks: node.and_then(|node| blocks(&amounts, node)),
+        blocks: node.and_then(|node| blocks_taken(&amounts, node)),
         price_dollars_per_hour: node.map_or(0.0, dollars_per_hour),
         availability,
         resources: OfferResources {
@@ -116,16 +123,40 @@ fn gpu(gpus: &[(String, u64)], node: Option<&NodeConfig>) -> Option<OfferGpu> {
     })
 }
 
-/// A node is as many blocks as it has GPUs, or CPUs where it has none. A share without GPUs of a node
-/// that has some is no number of blocks.
-fn blocks(amounts: &Amounts, node: &NodeConfig) -> Option<(u32, u32)> {
-    let gpus_total = node.gres_total(GPU);
-    let (taken, of) = match gpus_total {
-        0 => (u64::from(amounts.cpus), u64::from(node.cpus)),
-        total => (amounts.gpus.iter().map(|(_, count)| count).sum(), total),
+/// A node is as many blocks as it has GPUs, or CPUs where it has none.
+fn blocks_total(node: &NodeConfig) -> u64 {
+    match node.gres_total(GPU) {
+        0 => u64::from(node.cpus),
+        gpus => gpus,
+    }
+}
+
+/// The blocks that a share takes up: a run that asks for one GPU and the memory of four blocks has the CPUs of four. A share
+/// without GPUs of a node that has some is no number of blocks.
+fn blocks_taken(amounts: &Amounts, node: &NodeConfig) -> Option<(u32, u32)> {
+    let total = blocks_total(node);
+    let by_cpus = (u64::from(amounts.cpus) * total).div_ceil(u64::from(node.cpus.max(1)));
+    let taken = match node.gres_total(GPU) {
+        0 => by_cpus,
+        _ => Some(amounts.gpus_count()).filter(|gpus| *gpus > 0)?.max(by_cpus),
     };
+    some_blocks(taken, total)
+}
+
+/// The blocks of which nobody holds a part.
+fn blocks_left(amounts: &Amounts, node: &NodeConfig) -> Option<(u32, u32)> {
+    let total = blocks_total(node);
+    let by_cpus = u64::from(amounts.cpus) * total / u64::from(node.cpus.max(1));
+    let left = match node.gres_total(GPU) {
+        0 => by_cpus,
+        _ => amounts.gpus_count().min(by_cpus),
+    };
+    some_blocks(left, total)
+}
+
+fn some_blocks(count: u64, total: u64) -> Option<(u32, u32)> {
     let whole = |count: u64| u32::try_from(count).ok().filter(|count| *count > 0);
-    Some((whole(taken)?, whole(of)?))
+    Some((whole(count)?, whole(total)?))
 }
 
 #[cfg(test)]
@@ -170,8 +201,9 @@ mod tests {
     #[test]
     fn a_share_is_an_offer_with_its_blocks() {
         let h100: &[_] = &[("H100", 8)];
-        let table: [(&[_], u32, &[_], &str, &str); 5] = [
+        let table: [(&[_], u32, &[_], &str, &str); 6] = [
             (h100, 16, &[("H100", 2)], "cpu=16 mem=128GB gpu=H100:80GB:2", "n1 (2/8)"),
+            (h100, 32, &[("H100", 1)], "cpu=32 mem=128GB gpu=H100:80GB:1", "n1 (4/8)"),
             (h100, 16, &[], "cpu=16 mem=128GB", "n1"),
             (&[], 16, &[], "cpu=16 mem=128GB", "n1 (16/64)"),
             (&[("", 4)], 16, &[("", 1)], "cpu=16 mem=128GB gpu=80GB:1", "n1 (1/4)"),
@@ -186,6 +218,10 @@ mod tests {
         let left = unallocated(&node(h100), 16, held.memory, &held.gres);
         assert_eq!(left.resources.to_string(), "cpu=48 mem=384GB gpu=H100:80GB:6");
         assert_eq!(left.instance_text(), "n1 (6/8)");
+        for (used, blocks) in [(0, "n1 (6/8)"), (52, "n1 (1/8)"), (60, "n1")] {
+            let left = unallocated(&node(h100), used, held.memory, &held.gres);
+            assert_eq!(left.instance_text(), blocks, "{used} CPUs are held");
+        }
         let unknown = granted(&share(4, &[("H100", 1)]), None);
         assert_eq!(unknown.resources.to_string(), "cpu=4 mem=128GB gpu=H100:1");
         assert_eq!(unknown.instance_text(), "n1");

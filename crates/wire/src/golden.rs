@@ -435,6 +435,8 @@ fn answers_to_clients_keep_their_names() {
             r#""programs":{"prolog":"/p"}}}"#
         ),
     );
+    let unknown = UnknownNames { jobs: vec!["99_2".into()], ..UnknownNames::default() };
+    travels(&unknown, r#"{"jobs":["99_2"]}"#);
     let forecast = SubmitForecast {
         job: None,
         start: Timestamp(5),

@@ -282,18 +282,21 @@ pub struct SubmitChoices {
     pub qos: Vec<String>,
 }
 
-/// The account and the QOS that a submission names and that do not exist, where names are not enforced.
+/// The account, the QOS and the jobs that a submission names and that are not known, and for which it is not refused.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnknownNames {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub account: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub qos: Option<String>,
+    /// The first few that its dependency names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub jobs: Vec<String>,
 }
 
 impl UnknownNames {
     pub fn is_empty(&self) -> bool {
-        self.account.is_none() && self.qos.is_none()
+        self.account.is_none() && self.qos.is_none() && self.jobs.is_empty()
     }
 }
 

@@ -168,7 +168,8 @@ pub(super) fn own_group(text: &str, mount: &Mount) -> Option<PathBuf> {
 pub(super) fn folder_of(mount: &Mount, own: &Path) -> Option<PathBuf> {
     let inside = own.strip_prefix(&mount.top).ok()?;
     let climbs = inside.components().any(|part| part.as_os_str() == "..");
-    (!climbs).then(|| mount.at.join(inside))
+    // As its parts: joined with nothing, the mount point would end in a slash.
+    (!climbs).then(|| mount.at.components().chain(inside.components()).collect())
 }
 
 /// Why the v1 controller `name` is not mounted, from the text of `/proc/cgroups`.
@@ -243,12 +244,13 @@ mod tests {
         };
         for (top, own, folder) in [
             ("/", "/a/b", Some("/m/a/b")),
-            ("/", "/", Some("/m/")),
+            ("/", "/", Some("/m")),
             ("/docker/x", "/docker/x/y", Some("/m/y")),
             ("/docker/x", "/other", None),
             ("/", "/../escaped", None),
         ] {
-            assert_eq!(folder_of(&mount(top), Path::new(own)), folder.map(PathBuf::from), "{own}");
+            let found = folder_of(&mount(top), Path::new(own));
+            assert_eq!(found.as_deref().and_then(Path::to_str), folder, "{own}");
         }
     }
 

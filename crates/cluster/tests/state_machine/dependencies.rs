@@ -231,6 +231,22 @@ fn record_that_a_job_depends_on_is_not_purged() {
 }
 
 #[test]
+fn jobs_that_are_named_and_not_known_are_told() {
+    let mut w = world(1);
+    let (first, array) = (w.submit(ask()), w.submit(ask().array("0-2")));
+    let known = format!("afterok:{first}:{array}:{array}_1");
+    let waiting = w.submit(ask().after(&format!("{known}:{array}_7:99,afterany:98_3")));
+    let told = |w: &crate::testbed::World| -> Vec<String> {
+        let unknown = cluster::dependency::unknown_targets(&w.state, w.job(waiting));
+        unknown.map(|target| target.to_string()).collect()
+    };
+    let unknown = [format!("{array}_7"), "99".to_owned(), "98_3".to_owned()];
+    assert_eq!(told(&w), unknown);
+    w.cancel(&[JobRef { tasks: tasks("1"), ..JobRef::whole(array) }]);
+    assert_eq!(told(&w), unknown, "a task that was cancelled is known");
+}
+
+#[test]
 fn dependency_on_a_hidden_job_is_as_one_on_no_job() {
     let table =
         ["after:1", "afterany:1", "afterok:1", "afternotok:1", "aftercorr:1", "afterok:1_1"];
@@ -253,6 +269,8 @@ fn dependency_on_a_hidden_job_is_as_one_on_no_job() {
             let looked = cluster::dependency::Dependencies::new(&w.state, w.now);
             let shown = |job| looked.shown(w.job(job));
             assert_eq!(shown(hidden), shown(none), "{text}");
+            let unknown = |job| cluster::dependency::unknown_targets(&w.state, w.job(job)).count();
+            assert_eq!((unknown(hidden), unknown(none)), (1, 1), "{text}");
         }
     }
     let mut w = hiding();

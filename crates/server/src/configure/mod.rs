@@ -183,7 +183,7 @@ fn from_conf(conf: &Conf) -> Result<ClusterConfig, ServerError> {
     let partitions =
         preempt_requeue::with_preempt_mode(partitions, &slurm.globals.preemption.modes);
     let mut parameters = parameters(conf, &nodes);
-    parameters.licenses = licenses(slurm.globals.licenses.as_deref())?;
+    parameters.licenses = slurm.globals.licenses.clone();
     parameters.power = power::policy(slurm)?;
     let mut shown = parameters_shown(&parameters, &conf.slurm.globals.scheduling.select_parameters);
     shown.extend(slurm.raw.iter().map(|(key, value)| (key.clone(), value_shown(key, &value.text))));
@@ -352,20 +352,6 @@ fn select(scheduling: &slurm::conf::slurm_conf::globals::Scheduling) -> Select {
         pack_nodes: has(SelectParameter::PackNodes),
         shares_cpus: has(SelectParameter::Memory) && unit == Unit::Core && !counts_cpus,
     }
-}
-
-/// `Licenses=matlab:4,ansys`
-fn licenses(text: Option<&str>) -> Result<BTreeMap<String, u64>, ServerError> {
-    let text = text.unwrap_or_default();
-    let read = slurm::option::value::licenses(text).map_err(|_| {
-        let text = format!("slurm.conf: Licenses={text}: expected NAME or NAME:COUNT, with commas");
-        ServerError::Configuration(text)
-    })?;
-    let mut counts = BTreeMap::new();
-    for one in read {
-        *counts.entry(one.name).or_insert(0) += one.count;
-    }
-    Ok(counts)
 }
 
 fn limits(conf: &Conf) -> CgroupPolicy {

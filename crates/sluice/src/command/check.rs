@@ -3,6 +3,7 @@
 use super::script_faults;
 use super::slurm::submit::caller::{self, ProcessSurroundings};
 use super::verb::{VerbError, VerbResult};
+use ::dstack::backends_file;
 use ::dstack::configuration::task::Task;
 use ::dstack::configuration::{self, load};
 use ::dstack::request::Submitter;
@@ -118,6 +119,9 @@ fn check(path: &Path) -> Findings {
     } else if is_yaml && server_settings::is_file(&bytes) {
         findings.kind = "settings of dstack's server";
         findings.notices = server_settings::notices_of_file(&findings.file, &bytes);
+        // What `sluice convert` cannot read is not good.
+        let fault = backends_file::sources(&bytes).err();
+        findings.errors.extend(fault.map(|fault| fault.in_file(&file)));
     } else if is_yaml {
         dstack(&bytes, &mut findings);
     } else {

@@ -181,7 +181,15 @@ const QUESTIONS: &[Row] = &[
         "PARTITION AVAIL  TIMELIMIT  NODES  STATE NODELIST\n\
          gpu*         up 7-00:00:00      0    n/a \n\
          debug        up      30:00      0    n/a \n",
+        "sinfo: note: there is no node nosuch\n",
+    ),
+    ("sinfo -h -p nosuch", 0, "", "sinfo: note: there is no partition nosuch\n"),
+    (
+        "sshare -h -u nosuch -A none",
+        0,
         "",
+        "sshare: note: there is no association of user nosuch that you may see\n\
+         sshare: note: there is no association of account none that you may see\n",
     ),
     ("scancel abc", 1, "", "scancel: error: Invalid job id abc\n"),
     ("scancel 999999", 0, "", ""),

@@ -179,6 +179,13 @@ fn settings_of_dstacks_server_are_named_as_without_effect() {
     assert!(good, "{said}");
     assert!(said.starts_with("config.yml: `projects` has no effect here: "), "{said}");
     assert!(said.ends_with("config.yml: good (settings of dstack's server)\n"), "{said}");
+    // Wrong for `sluice convert` is wrong here.
+    let text = "projects:\n- name: main\n  backends:\n  - type: gcp\n    regions: [us-east1]\n";
+    std::fs::write(dir.path().join("config.yml"), text).unwrap();
+    let (said, good) = check(dir.path(), &["config.yml"]);
+    let first = said.lines().next().unwrap_or_default();
+    assert!(!good && first.starts_with("config.yml:4:"), "{said}");
+    assert!(first.ends_with("expected `project_id`: the id of the cloud's project"), "{said}");
 }
 
 #[test]
@@ -245,11 +252,10 @@ fn files_that_people_bring_along_are_understood_or_named_by_their_place() {
     for path in brought_along() {
         let file = path.display().to_string();
         let (said, good) = check(Path::new("/"), &[&file]);
-        // Parts of a configuration, files of other programs and lines for a shell are none of ours. One is a whole file of settings
-        // of dstack's server.
+        // Parts of a configuration, files of other programs and lines for a shell are none of ours. Settings of dstack's server are
+        // there too, with a backend that has no `project_id`.
         let parts = ["/fragment-", "/kubernetes-", "/batch-train.sbatch"];
-        let is_settings = file.ends_with("/fragment-043.yml");
-        let is_part = !is_settings && parts.iter().any(|part| file.contains(part));
+        let is_part = parts.iter().any(|part| file.contains(part));
         assert_eq!(good, !is_part, "{said}");
         if is_part {
             let place = said.strip_prefix(&format!("{file}:")).expect("the file first");
@@ -448,12 +454,20 @@ fn what_a_batch_script_cannot_say_is_a_comment() {
     for (line, comment) in said {
         std::fs::write(
             dir.path().join("t.dstack.yml"),
-            format!("type: task\ncommands: [make]\n{line}\n"),
+            format!("type: task\ncommands: [make]\nmax_duration: 1h\n{line}\n"),
         )
         .unwrap();
         let script = convert(dir.path(), "t.dstack.yml");
         let comments: Vec<&str> = script.lines().filter(|l| l.starts_with("# ")).collect();
         assert_eq!(comments, [comment], "{script}");
+    }
+    // Such a run has all the time that its partition gives, and such a script its default.
+    for line in ["", "max_duration: off\n"] {
+        let text = format!("type: task\ncommands: [make]\n{line}");
+        std::fs::write(dir.path().join("t.dstack.yml"), text).unwrap();
+        let script = convert(dir.path(), "t.dstack.yml");
+        assert!(script.contains("\n# max_duration: none is given, "), "{script}");
+        assert!(!script.contains("#SBATCH --time"), "{script}");
     }
 }
 

@@ -84,6 +84,12 @@ fn up_a_bad_yaml_configuration_is_reported_by_line_and_column() {
     assert!(said.code == 1 && said.stderr.starts_with("sluice: error: `repos`: .: "), "{said:?}");
     let words = "; `files: [.:code]` brings a folder along as it is\n";
     assert!(said.stderr.ends_with(words) && said.stderr.lines().count() == 1, "{said:?}");
+    // A path is below the folder of its file, which need not be the one of the command.
+    cluster.shell("mkdir apart && cp t.dstack.yml apart").ok();
+    let said = cluster.sluice(&["apply", "-f", "apart/t.dstack.yml", "-y", "-d"]).stderr;
+    let apart = std::fs::canonicalize(cluster.path("work/apart")).unwrap();
+    let words = format!("sluice: error: `repos`: . ({}): ", apart.display());
+    assert!(said.starts_with(&words), "{said}");
     for verb in ["logs", "stop"] {
         let said = cluster.sluice(&[verb, "nosuch"]);
         assert_eq!((said.code, said.stderr.as_str()), (1, "sluice: error: Run nosuch not found\n"));

@@ -43,6 +43,8 @@ fn up_unknown_or_too_many_licenses_are_refused() {
         let first = said.stderr.lines().next().unwrap_or_default();
         assert_eq!(first, format!("sbatch: error: {refused}"), "{bad}");
     }
+    let said = cluster.shell("sbatch -L matlab:9 --wrap true").stderr;
+    assert!(said.contains("\nsbatch: note: licence matlab: "), "{said}");
     assert_eq!(cluster.shell("squeue -h -t all").ok(), "", "nothing was submitted");
 }
 

@@ -327,6 +327,7 @@ fn up_bad_accounts_and_limits_change_nothing() {
         ("modify account physics set GrpJobs=x", format!("sacctmgr: error: Invalid value for GrpJobs (x)\n{}", hint("GrpJobs=x"))),
         ("modify account physics set Bogus=1", hint("Bogus=1")),
         ("add user someone", " Need name of account to add user to.\n".into()),
+        ("add user someone acount=chem", hint("acount=chem")),
         ("add user someone account=nosuch", " This account 'nosuch' doesn't exist.\n        Contact your admin to add this account.\n".into()),
         ("add qos x MaxWall=soon", " Bad MaxWall time format: MaxWall=soon\n".into()),
         ("modify qos t set MaxTRESPerUser=nosuch=1", "sacctmgr: error: slurmdb_format_tres_str: no TRES known by type nosuch\n".into()),
@@ -338,6 +339,8 @@ fn up_bad_accounts_and_limits_change_nothing() {
         let lines = said.stderr.split_inclusive('\n').filter(|line| !line.contains(": note: "));
         assert_eq!((said.code, lines.collect::<String>()), (1, stderr), "{line}");
     }
+    let said = manage(&cluster, "add user someone acount=chem").stderr;
+    assert!(said.contains("note: what can be set: Account, DefaultAccount, "), "{said}");
     for line in ["modify qos nosuch set Priority=1", "modify user nosuch set fairshare=1"] {
         let said = manage(&cluster, line);
         assert_eq!((said.code, said.stdout.as_str()), (1, " Nothing modified\n"), "{line}");

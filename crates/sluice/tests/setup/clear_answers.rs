@@ -31,6 +31,9 @@ fn up_refused_values_are_followed_by_what_can_be_written() {
         assert!(lines[0].starts_with("sbatch: error: Batch job submission failed: "), "{lines:?}");
         assert!(lines[1].contains(note), "{option}: {lines:?}");
     }
+    let said = cluster.sluice(&["sbatch", "-H", "-d", "afterok:99999", "--wrap", "true"]);
+    let note = "sbatch: note: job 99999 is not known here: a dependency on it counts as met\n";
+    assert_eq!((said.code, said.stderr.as_str()), (0, note), "{}", said.stdout);
 }
 
 #[test]

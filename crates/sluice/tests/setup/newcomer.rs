@@ -141,6 +141,15 @@ fn up_doctor_fails_where_a_node_is_out_of_service_and_says_alike_nodes_once() {
 }
 
 #[test]
+fn up_down_with_jobs_says_how_many_it_ended() {
+    let cluster = Cluster::up(TWO_NODES);
+    cluster.await_state(cluster.submit_sleeper(""), "RUNNING");
+    cluster.submit_sleeper("-H");
+    let said = cluster.sluice(&["down", "--jobs"]).ok();
+    assert_eq!(said, "2 jobs were ended\nsluice is down\n");
+}
+
+#[test]
 fn up_making_a_project_does_not_change_what_its_makers_other_jobs_are_charged_to() {
     let cluster = Cluster::up(TWO_NODES);
     cluster.sluice(&["project", "create", "atlas"]).ok();

@@ -59,6 +59,10 @@ pub struct Notice {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NoticeKind {
     NoEffect,
+    /// A word without effect that is almost one that acts.
+    Misspelt {
+        nearest: String,
+    },
     Retired,
     Repeated {
         first: ConfLocation,
@@ -84,6 +88,9 @@ impl fmt::Display for Notice {
         write!(f, "{}: {}: ", self.place, self.key)?;
         match &self.why {
             NoticeKind::NoEffect => f.write_str("accepted; it has no effect here"),
+            NoticeKind::Misspelt { nearest } => {
+                write!(f, "accepted; it has no effect here; the nearest that has one is {nearest}")
+            }
             NoticeKind::Retired => {
                 f.write_str("accepted; Slurm no longer uses it, nor is it used here")
             }

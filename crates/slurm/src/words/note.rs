@@ -48,6 +48,13 @@ pub fn text(refusal: &Refusal) -> Option<String> {
         )),
         Refusal::InvalidDependency => Some("a job cannot wait for itself".into()),
         Refusal::InvalidAccount(_) => Some(refusal.to_string()),
+        Refusal::UnknownLicense(name) => Some(format!(
+            "licence {name}: there is none of this name here, or there are fewer than asked; \
+             `scontrol show licenses` lists them"
+        )),
+        Refusal::InvalidReservation(name) => Some(format!(
+            "no reservation {name} can be used; `scontrol show reservation` lists those that there are"
+        )),
         _ => None,
     }
 }
@@ -130,7 +137,7 @@ pub fn beyond_time(bound: &PartitionBound) -> String {
     )
 }
 
-/// That a job names an account or a QOS that does not exist, and is taken all the same.
+/// That a job names an account, a QOS or jobs that are not known, and is taken all the same.
 pub fn unknown_names(unknown: &UnknownNames) -> Vec<String> {
     let of_account = |name: &String| {
         format!("there is no account {name} here: the name is only noted with the job")
@@ -138,8 +145,11 @@ pub fn unknown_names(unknown: &UnknownNames) -> Vec<String> {
     let of_qos = |name: &String| {
         format!("there is no QOS {name} here: the job is taken as if it named none")
     };
+    let of_job =
+        |name: &String| format!("job {name} is not known here: a dependency on it counts as met");
     let account = unknown.account.iter().map(of_account);
-    account.chain(unknown.qos.iter().map(of_qos)).collect()
+    let qos = unknown.qos.iter().map(of_qos);
+    account.chain(qos).chain(unknown.jobs.iter().map(of_job)).collect()
 }
 
 fn minutes(minutes: u64) -> String {
@@ -374,6 +384,8 @@ mod tests {
             (Refusal::ArrayTasks { most: 10, asked: 99 }, "at most 10 tasks here"),
             (Refusal::InvalidAccount(None), "your user has no account here"),
             (Refusal::InvalidAccount(Some("physics".into())), "account physics does not have"),
+            (Refusal::UnknownLicense("matlab".into()), "licence matlab: there is none"),
+            (Refusal::InvalidReservation("none".into()), "no reservation none can be used"),
         ];
         for (refusal, part) in table {
             let said = text(&refusal).expect("a note");
@@ -384,8 +396,10 @@ mod tests {
     #[test]
     fn names_that_are_not_known_are_named() {
         assert_eq!(unknown_names(&UnknownNames::default()), Vec::<String>::new());
-        let unknown = UnknownNames { account: Some("phys".into()), qos: Some("hihg".into()) };
-        let [account, qos] = &unknown_names(&unknown)[..] else { panic!("two lines") };
+        let (account, qos) = (Some("phys".into()), Some("hihg".into()));
+        let unknown = UnknownNames { account, qos, jobs: vec!["99999".into()] };
+        let [account, qos, job] = &unknown_names(&unknown)[..] else { panic!("three lines") };
+        assert!(job.starts_with("job 99999 is not known here: "), "{job}");
         assert!(account.starts_with("there is no account phys here"), "{account}");
         assert!(qos.starts_with("there is no QOS hihg here"), "{qos}");
     }

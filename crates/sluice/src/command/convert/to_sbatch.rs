@@ -34,6 +34,10 @@ const CONVERTED: &[&str] = &[
     "tags",
 ];
 
+/// A run without `max_duration` has all the time that its partition gives; a script has no option for that.
+const NO_DURATION: &str =
+    "# max_duration: none is given, and without --time the partition's DefaultTime holds";
+
 pub fn script(task: &Task, value: &Value) -> String {
     let mut lines = vec![format!("#!{}", task.shell.0)];
     let mut option = |text: String| lines.push(format!("#SBATCH --{text}"));
@@ -120,6 +124,9 @@ pub fn script(task: &Task, value: &Value) -> String {
         format!("# depends_on: {term}: put the number of its job into --dependency")
     };
     lines.extend(named.iter().map(by_name));
+    if task.max_duration.is_none() {
+        lines.push(NO_DURATION.to_owned());
+    }
     lines.extend(without_counterpart(value));
     if task.retry.as_ref().is_some_and(|retry| retry.on_error) {
         lines.push("# retry: on error: has no counterpart".to_owned());

@@ -57,7 +57,11 @@ pub fn run(args: &DownArgs) -> VerbResult {
         }
     }
     if args.jobs && server_running(&state) {
-        end_jobs(&state)?;
+        match end_jobs(&state)? {
+            0 => {}
+            1 => println!("1 job was ended"),
+            ended => println!("{ended} jobs were ended"),
+        }
     }
     let left = running_jobs(&state);
     let mut found = false;
@@ -146,7 +150,8 @@ fn left_line(jobs: &[String]) -> Option<String> {
     })
 }
 
-fn end_jobs(state: &StateDir) -> Result<(), VerbError> {
+/// Cancels all jobs and waits for their ends. Returns how many were cancelled.
+fn end_jobs(state: &StateDir) -> Result<usize, VerbError> {
     let mut client = Client::at(ServerLocation::in_state(&state.path));
     let all = Cancel {
         filter: JobFilter::default(),
@@ -155,12 +160,15 @@ fn end_jobs(state: &StateDir) -> Result<(), VerbError> {
         batch_only: false,
         full: false,
     };
-    client.call(Call::Cancel(all))?;
+    let ended = match client.call(Call::Cancel(all))? {
+        Answer::Cancelled(results) => results.iter().filter(|r| r.refusal.is_none()).count(),
+        _ => 0,
+    };
     let deadline = Instant::now() + JOBS_END_TIMEOUT;
     loop {
         let answer = client.call(Call::Jobs(JobsQuery::default()))?;
-        let Answer::Jobs { jobs: JobList(jobs), .. } = answer else { return Ok(()) };
-        let Some(job) = jobs.first().map(|j| j.id) else { return Ok(()) };
+        let Answer::Jobs { jobs: JobList(jobs), .. } = answer else { return Ok(ended) };
+        let Some(job) = jobs.first().map(|j| j.id) else { return Ok(ended) };
         if Instant::now() > deadline {
             let text = format!("{} jobs have not ended; the first is {job}", jobs.len());
             return Err(VerbError::Message(text));

@@ -13,14 +13,17 @@ use wire::workspace::{Blob, FileArchive, Repository, Workspace};
 /// Fills in the files and the repository of a run; relative paths are below the folder of its configuration.
 pub fn fill(workspace: &mut Workspace, task: &Task, folder: &Path) -> Result<(), VerbError> {
     for file in &task.files {
-        let failed =
-            |why: String| VerbError::Message(format!("`files`: {}: {why}", file.local_path));
+        let failed = |why: String| {
+            let said = place(&file.local_path, folder);
+            VerbError::Message(format!("`files`: {said}: {why}"))
+        };
         let local = local_path(&file.local_path, folder);
         let archive = Blob(archive(&local).map_err(failed)?);
         workspace.files.push(FileArchive { path: file.path.clone(), archive });
     }
     if let Some(repo) = task.repos.first() {
-        let said = repo.url.as_ref().or(repo.local_path.as_ref()).cloned().unwrap_or_default();
+        let local = || repo.local_path.as_ref().map(|path| place(path, folder));
+        let said = repo.url.clone().or_else(local).unwrap_or_default();
         let repository = repository(repo, folder);
         let failed = |why: String| VerbError::Message(format!("`repos`: {said}: {why}"));
         workspace.repository = Some(repository.map_err(failed)?);
@@ -34,6 +37,16 @@ fn local_path(path: &str, folder: &Path) -> PathBuf {
         (Some(rest), Some(home)) => Path::new(&home).join(rest),
         _ => folder.join(path),
     }
+}
+
+/// A path as it is written, with what it stands for where that is elsewhere than below the folder of the command.
+fn place(path: &str, folder: &Path) -> String {
+    let local = local_path(path, folder);
+    if local == Path::new(path) {
+        return path.to_owned();
+    }
+    let whole = fs::canonicalize(&local).unwrap_or(local);
+    format!("{path} ({})", whole.display())
 }
 
 /// A file or a folder with all that is in it. Equal contents make equal archives: times and owners are left out.
@@ -174,4 +187,21 @@ fn git(folder: &Path, words: &[&str], index: Option<&Path>) -> Result<String, St
     }
     let said = String::from_utf8_lossy(&output.stderr);
     Err(said.lines().next().unwrap_or("git failed").to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_that_is_not_below_the_folder_of_the_command_is_said_in_full() {
+        let there = tempfile::tempdir().expect("a folder");
+        let whole = fs::canonicalize(there.path()).expect("its path");
+        assert_eq!(place(".", there.path()), format!(". ({})", whole.display()));
+        let missing = format!("lost ({})", there.path().join("lost").display());
+        assert_eq!(place("lost", there.path()), missing);
+        for own in [".", "data/note.txt", "/etc/hosts"] {
+            assert_eq!(place(own, Path::new("")), own);
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! `sinfo`: the partitions and their nodes.
 
-use super::query::{self, CommandError, Server};
+use super::query::{self, CommandError, Server, unknown_names};
 use ::slurm::openapi;
 use ::slurm::option::{Command, OptionError, OptionKey as K, Parsed, value};
 use ::slurm::output::scontrol::reservation::NO_RESERVATIONS;
@@ -36,6 +36,7 @@ fn list(args: &[String]) -> Result<ExitCode, CommandError> {
     }
     let tz = timezone::local();
     let mut server = Server::find(REQUEST)?;
+    let mut is_first = true;
     loop {
         let answer = server.ask(Call::Cluster)?;
         let Answer::Cluster(cluster) = answer else {
@@ -48,6 +49,11 @@ fn list(args: &[String]) -> Result<ExitCode, CommandError> {
             openapi::nodes(&mut out, &cluster)?;
             return Ok(ExitCode::SUCCESS);
         }
+        if is_first {
+            let unknown = unknown_names::places(&cluster, &options.partitions, &options.nodes);
+            unknown_names::note(Command::Sinfo, unknown);
+        }
+        is_first = false;
         if every.is_some() && !options.long {
             query::print(&format!("{}\n", moment.date_line()))?;
         }

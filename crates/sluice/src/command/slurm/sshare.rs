@@ -1,12 +1,13 @@
 //! `sshare`: shares and usage of the associations.
 
-use super::query::{self, CommandError, Server};
+use super::query::{self, CommandError, Server, unknown_names};
 use ::slurm::option::{Command, OptionKey as K, Parsed, value};
 use ::slurm::output::sshare::{self as output, Options, SshareError};
 use ::slurm::output::table::field_table::Layout;
 use std::io;
 use std::process::ExitCode;
 use wire::client::{Answer, Call};
+use wire::view::SharesView;
 
 const REQUEST: &str = "Couldn't get shares from controller";
 
@@ -29,6 +30,7 @@ fn list(args: &[String]) -> Result<ExitCode, CommandError> {
         let note = "with PriorityType=priority/basic shares decide nothing: usage is counted, and neither normalized nor ranked";
         eprintln!("sshare: note: {note}");
     }
+    unknown_names::note(Command::Sshare, unknown(&parsed, &view));
     match output::show(&mut io::stdout().lock(), &view, &options(&parsed)) {
         Ok(()) => Ok(ExitCode::SUCCESS),
         Err(error @ SshareError::UnknownField(_)) => {
@@ -36,6 +38,21 @@ fn list(args: &[String]) -> Result<ExitCode, CommandError> {
         }
         Err(SshareError::Write(error)) => Err(error.into()),
     }
+}
+
+/// The users and accounts that are named and of which no association is shown.
+fn unknown(parsed: &Parsed, view: &SharesView) -> impl Iterator<Item = String> {
+    let list = |key| value::list(parsed.text(key).unwrap_or_default()).into_iter();
+    let has_user = move |name: &String| {
+        view.rows.iter().any(|row| row.association.user.as_deref() == Some(name.as_str()))
+    };
+    let has_account =
+        move |name: &String| view.rows.iter().any(|row| row.association.account == *name);
+    let users = list(K::Users).filter(move |name| !has_user(name));
+    let accounts = list(K::Account).filter(move |name| !has_account(name));
+    users
+        .map(|name| format!("association of user {name} that you may see"))
+        .chain(accounts.map(|name| format!("association of account {name} that you may see")))
 }
 
 /// Without an option about users, the caller's own associations are shown with every account.

@@ -23,7 +23,13 @@ impl SecretFile {
     pub fn make(path: PathBuf) -> Result<Self, VerbError> {
         let mut how = OpenOptions::new();
         let made = how.write(true).create_new(true).mode(SECRET_MODE).open(&path);
-        let file = made.map_err(VerbError::file(&path))?;
+        let file = made.map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => VerbError::Message(format!(
+                "{}: is there already: expected the name of a new file",
+                path.display()
+            )),
+            _ => VerbError::File { path: path.clone(), source: error },
+        })?;
         Ok(Self { path, file, written: false })
     }
 
@@ -81,7 +87,9 @@ mod tests {
         assert_eq!(std::fs::metadata(path("n1.join")).expect("there").mode() & 0o777, 0o600);
         symlink("elsewhere", path("link")).expect("a link");
         for taken in ["n1.join", "link"] {
-            assert!(SecretFile::make(path(taken)).is_err(), "{taken}");
+            let said = SecretFile::make(path(taken)).err().expect("refused").to_string();
+            let words = format!("{}: is there already: expected", path(taken).display());
+            assert!(said.starts_with(&words) && !said.contains("os error"), "{said}");
         }
         assert!(!path("elsewhere").exists());
         drop(SecretFile::make(path("refused")).expect("made"));

@@ -216,7 +216,7 @@ const ROWS: &[Row] = &[
     sets!("KillWait", BOUNDED, number, times.kill_wait_s),
     no_field(accepted("LaunchParameters", ValueKind::Words)),
     no_field(accepted("LaunchType", ValueKind::Text)),
-    sets!("Licenses", ValueKind::Text, some_text, licenses),
+    no_field(used("Licenses", ValueKind::Text)),
     no_field(accepted("LogTimeFormat", ValueKind::Text)),
     sets!("MailDomain", ValueKind::Text, some_text, programs.mail_domain),
     sets!("MailProg", ValueKind::Text, some_text, programs.mail_program),

@@ -1,6 +1,7 @@
 //! Keys whose words act one by one: which of them do. A notice names each word that has no effect.
 
 use crate::conf::error::{Findings, NoticeKind};
+use crate::conf::keys::edit_distance;
 use crate::conf::keys::record::Record;
 
 /// Which words of a key act; a word may have a value (`name=value`).
@@ -75,6 +76,16 @@ const SCHEDULER_PARAMETERS: &[&str] = &[
     "preempt_youngest_first",
 ];
 
+/// No word of Slurm that has no effect is as near as this to one that acts.
+const MISSPELT_EDITS_MAX: usize = 2;
+
+/// The word that acts and that this one was most likely meant to be.
+fn nearest(name: &str, words: &[&'static str]) -> Option<&'static str> {
+    let ranked = words.iter().map(|word| (edit_distance(name, word), *word));
+    let near = ranked.filter(|(distance, _)| *distance <= MISSPELT_EDITS_MAX);
+    near.min().map(|(_, word)| word)
+}
+
 /// Notices the words of the record that have no effect.
 pub fn notice(record: &Record, findings: &mut Findings) {
     for (key, support) in WORDS {
@@ -82,12 +93,16 @@ pub fn notice(record: &Record, findings: &mut Findings) {
         for word in record.words(key) {
             let name = word.split('=').next().unwrap_or_default();
             let listed = |words: &[&str]| words.iter().any(|w| w.eq_ignore_ascii_case(name));
-            let acts = match support {
-                Only(words) => listed(words),
-                AllBut(words) => !listed(words),
+            let (acts, nearest) = match support {
+                Only(words) => (listed(words), nearest(name, words)),
+                AllBut(words) => (!listed(words), None),
             };
             if !acts {
-                findings.notice(&entry.place, format!("{key}={name}"), NoticeKind::NoEffect);
+                let why = match nearest {
+                    Some(nearest) => NoticeKind::Misspelt { nearest: nearest.to_owned() },
+                    None => NoticeKind::NoEffect,
+                };
+                findings.notice(&entry.place, format!("{key}={name}"), why);
             }
         }
     }

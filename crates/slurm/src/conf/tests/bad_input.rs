@@ -110,6 +110,10 @@ fn each_error_is_one_line_with_file_and_line_number() {
             "/c/slurm.conf:1: TRESBillingWeights: \"cpu\": \"cpu\": expected weights such as CPU=1.0,Mem=0.25G",
         ),
         (
+            "ClusterName=c\nLicenses=matlab:x,foo,bar:3",
+            "/c/slurm.conf:2: Licenses: \"matlab:x,foo,bar:3\": expected NAME or NAME:COUNT, with commas",
+        ),
+        (
             "MaxArraySize=5000000",
             "/c/slurm.conf:1: MaxArraySize: \"5000000\": expected from 0 to 4000001",
         ),

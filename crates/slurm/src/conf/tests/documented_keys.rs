@@ -51,7 +51,7 @@ fn keys() -> String {
             text += "\n";
         }
         if name == "slurm.conf" {
-            text += "\nOf these keys single words act; the others have no effect.\n\n| key | words that act |\n|---|---|\n";
+            text += "\nOf these keys single words act; the others have no effect, and a notice names the nearest where one is misspelt.\n\n| key | words that act |\n|---|---|\n";
             for (key, support) in WORDS {
                 let words = match support {
                     WordSupport::Only(words) => quoted(words.iter().copied()),

@@ -105,6 +105,21 @@ fn enforcement_of_workload_keys_has_one_notice_by_whichever_word() {
 }
 
 #[test]
+fn a_misspelt_word_is_told_with_the_one_that_was_meant() {
+    let text = "SchedulerParameters=bf_contnue,bf_windwo=600,bf_interval=60,bf_max_job_assoc=5";
+    let of = |word: &str, rest: &str| {
+        format!("slurm.conf:1: SchedulerParameters={word}: accepted; it has no effect here{rest}")
+    };
+    let expected = [
+        of("bf_contnue", "; the nearest that has one is bf_continue"),
+        of("bf_windwo", "; the nearest that has one is bf_window"),
+        of("bf_interval", ""),
+        of("bf_max_job_assoc", ""),
+    ];
+    assert_eq!(told(&accepted(&[("slurm.conf", text)])), expected);
+}
+
+#[test]
 fn of_two_defaults_of_memory_the_first_counts() {
     let text = "DefMemPerNode=2\nDefMemPerCPU=1\nPartitionName=p MaxMemPerCPU=3 MaxMemPerNode=4";
     let conf = accepted(&[("slurm.conf", text)]);

@@ -1,6 +1,7 @@
 //! What the querying and changing commands share: reading options, asking the server, printing text and errors.
 
 pub mod job_names;
+pub mod unknown_names;
 
 use crate::client::{Client, ClientError, ListingReply, ServerLocation, login_file};
 use ::slurm::option::parse::{Parsed, Question};

@@ -55,7 +55,12 @@ pub fn is_key(term: &Term) -> bool {
 
 /// The refusal of a term with another key, which lists those that there are.
 pub fn unknown(term: &Term) -> CommandError {
-    let known = KEYS.iter().map(|(names, _)| names[0]);
+    unknown_beside(&[], term)
+}
+
+/// As [`unknown`], where these can be set too.
+pub fn unknown_beside(others: &[&'static str], term: &Term) -> CommandError {
+    let known = others.iter().copied().chain(KEYS.iter().map(|(names, _)| names[0]));
     super::command_line::unknown_key(&term.typed, "what can be set", known)
 }
 

@@ -18,6 +18,9 @@ const DEFAULT_ACCOUNT: &str = "DefaultAccount";
 const PARTITION_KEYS: [&str; 2] = ["Partition", "Partitions"];
 const CLUSTER_KEYS: [&str; 2] = ["Cluster", "Clusters"];
 
+/// What can be set of a new user beside the keys of its associations.
+const USER_SETTINGS: [&str; 4] = ["Account", DEFAULT_ACCOUNT, "Partition", "AdminLevel"];
+
 /// `C = lab        A = physics              U = alice    `
 fn shown(cluster: &str, association: &Association) -> String {
     let user = association.user.as_deref().unwrap_or_default();
@@ -36,6 +39,10 @@ pub fn add(books: &mut Books, line: &CommandLine) -> Result<ExitCode, CommandErr
     let partitions = CommandLine::take(&mut terms, &PARTITION_KEYS);
     let level = CommandLine::take(&mut terms, &["AdminLevel", "Admin"]).pop();
     let role = level.map(|level| admin_level(&level)).transpose()?;
+    // A misspelt `Account` would be told of as if none were named.
+    if let Some(term) = terms.iter().find(|term| !key::is_key(term)) {
+        return Err(key::unknown_beside(&USER_SETTINGS, term));
+    }
     if line.names.is_empty() {
         return Err(CommandError::message(" Need name of user to add."));
     }

@@ -1,7 +1,7 @@
 //! `squeue`: the jobs in the queue.
 
 use super::query::job_names::{self, NamedJob};
-use super::query::{self, CommandError, Server};
+use super::query::{self, CommandError, Server, unknown_names};
 use crate::client::ListingReply;
 use ::slurm::openapi;
 use ::slurm::option::{Command, OptionError, OptionKey as K, Parsed, value};
@@ -10,7 +10,6 @@ use ::slurm::output::time_format::TimeFormat;
 use ::slurm::words;
 use model::change::JobFilter;
 use model::hostlist;
-use model::printable::printable;
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -21,9 +20,6 @@ use wire::view::JobView;
 
 /// How long a listing may wait for estimates of start times.
 const ESTIMATES_MS: u64 = 10_000;
-
-/// How many names that nobody has are told.
-const UNKNOWN_NAMES_MAX: usize = 8;
 
 const REQUEST: &str = "slurm_load_jobs error";
 
@@ -130,20 +126,8 @@ fn report_unknown_places(server: &mut Server, filter: &JobFilter) -> Result<(), 
         return Ok(());
     }
     let Answer::Cluster(cluster) = server.ask(Call::Cluster)? else { return Ok(()) };
-    let (partitions, nodes) = (&cluster.partitions, &cluster.nodes);
-    // A user to whom `PrivateData` shows no partitions or nodes is not told which names exist.
-    let may_be_partition =
-        |name: &String| partitions.is_empty() || partitions.iter().any(|p| p.name == *name);
-    let may_be_node =
-        |name: &String| nodes.is_empty() || nodes.iter().any(|n| n.config.name == *name);
-    let partitions = filter.partitions.iter().filter(|name| !may_be_partition(name));
-    let nodes = filter.nodes.iter().filter(|name| !may_be_node(name));
-    let unknown = partitions
-        .map(|name| format!("partition {name}"))
-        .chain(nodes.map(|name| format!("node {name}")));
-    for what in unknown.take(UNKNOWN_NAMES_MAX) {
-        eprintln!("squeue: note: there is no {}", printable(&what));
-    }
+    let unknown = unknown_names::places(&cluster, &filter.partitions, &filter.nodes);
+    unknown_names::note(Command::Squeue, unknown);
     Ok(())
 }
 

@@ -136,7 +136,7 @@ pub fn note_beyond_partition(
     lines.for_each(|line| print_line(command, &format!("note: {line}")));
 }
 
-/// Says of a job that was taken that it names an account or a QOS that does not exist.
+/// Says of a job that was taken that it names an account, a QOS or jobs that are not known.
 pub fn note_unknown_names(command: Command, quiet: bool, unknown: &UnknownNames) {
     let lines = note::unknown_names(unknown).into_iter().filter(|_| !quiet);
     lines.for_each(|line| print_line(command, &format!("note: {line}")));

@@ -3,10 +3,13 @@
 
 pub mod backfill;
 pub mod kept_texts;
+mod licenses;
 pub mod power;
 pub mod preemption;
 mod requeue_exits;
 mod rules;
+
+use std::collections::BTreeMap;
 
 use model::cpu_frequency::CpuFrequencyPolicy;
 use model::partition::DefaultMemory;
@@ -39,8 +42,8 @@ pub struct Globals {
     pub power: PowerPolicy,
     /// `GresTypes`, or the names of all resources that nodes have.
     pub gres_types: Vec<String>,
-    /// `Licenses` as written.
-    pub licenses: Option<String>,
+    /// `Licenses`: how many there are of each.
+    pub licenses: BTreeMap<String, u64>,
     pub private_data: PrivateData,
     pub return_to_service: u16,
     pub disable_root_jobs: bool,
@@ -206,7 +209,7 @@ impl Default for Globals {
             programs: Programs::default(),
             power: PowerPolicy::default(),
             gres_types: Vec::new(),
-            licenses: None,
+            licenses: BTreeMap::new(),
             private_data: PrivateData::default(),
             return_to_service: 0,
             disable_root_jobs: false,

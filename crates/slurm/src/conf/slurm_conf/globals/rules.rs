@@ -6,6 +6,7 @@ use model::run::NicePolicy;
 
 use super::backfill::Backfill;
 use super::kept_texts::KeptTexts;
+use super::licenses;
 use super::power;
 use super::preemption::Preemption;
 use super::requeue_exits;
@@ -50,6 +51,7 @@ impl Globals {
         launch.requeue_wait_s = requeue_wait(record).unwrap_or(launch.requeue_wait_s);
         launch.propagate_nice = nice_policy(record);
         check_prolog_flags(record, &globals.programs.prolog_flags, findings);
+        globals.licenses = licenses::read(record, findings);
         globals.private_data = private_data(record, findings);
         power::read(record, &mut globals.power, findings);
         check_enforced(record, &globals.accounting.enforce, findings);
