@@ -4,7 +4,7 @@ use super::internal_address;
 use super::program::Program;
 use super::request::key_context;
 use super::script;
-use super::ssh_client::{Failure, Login, SeenKeys, SshClient};
+use super::ssh_client::{Failure, Login, LoginFailure, SeenKeys, SshClient};
 use crate::agents::join;
 use crate::auth::principal::server_principal;
 use crate::clock;
@@ -34,8 +34,8 @@ pub struct HostWork {
     pub fleet: String,
     pub project: String,
     pub host: FleetHost,
-    /// Whether its agent joins anew although it has joined before.
-    pub join_again: bool,
+    /// Whether this has failed before. An agent then joins anew although it has joined already.
+    pub is_retry: bool,
 }
 
 /// What the probe said.
@@ -61,6 +61,10 @@ impl Probe {
         self.get("uid") == "0"
     }
 
+    fn may_be_root(&self) -> bool {
+        self.is_root() || self.get("sudo") == "yes"
+    }
+
     /// What the host lacks, by name.
     fn check(&self, program: &Program) -> Result<(), Failure> {
         let (os, arch) = (self.get("os"), self.get("arch"));
@@ -71,7 +75,7 @@ impl Probe {
         if arch != own {
             return Err(format!("expected a machine of {own}, found {}", shown(arch)));
         }
-        if !self.is_root() && self.get("sudo") != "yes" {
+        if !self.may_be_root() {
             return Err(format!("sudo: {}", shown(self.get("sudo").trim_start_matches("sudo: "))));
         }
         if self.get("node") == "yes" {
@@ -137,7 +141,7 @@ pub fn is_in_service(shared: &Shared, work: &HostWork) -> bool {
     known.is_some_and(|host| !host.lacks_address()) && answers(shared, &state, &work.node)
 }
 
-async fn connect(shared: &Shared, work: &HostWork) -> Result<SshClient, Failure> {
+async fn connect(shared: &Shared, work: &HostWork) -> Result<SshClient, LoginFailure> {
     let context = key_context(&work.project, &work.fleet);
     let with_key = |login| open_login(shared, &context, login);
     let host = with_key(&work.host.login)?;
@@ -207,7 +211,7 @@ async fn install_with(
     let has_joined = || shared.read().has_live_certificate(&work.node, clock::now());
     // A host may be the node's own, and have lost what its agent joined with.
     let has_file = probe.get("owner") == own && probe.get("join") == "yes";
-    let join_file = if has_file && has_joined() && !work.join_again {
+    let join_file = if has_file && has_joined() && !work.is_retry {
         Vec::new()
     } else {
         let issued =
@@ -323,17 +327,22 @@ async fn await_answer(
 }
 
 /// Stops the agent and removes what was installed.
-pub async fn remove(shared: &Shared, work: &HostWork) -> Result<(), Failure> {
+pub async fn remove(shared: &Shared, work: &HostWork) -> Result<(), LoginFailure> {
     let client = connect(shared, work).await?;
-    let done = async {
-        let said = client.run(&script::probe(), b"", COMMAND_TIMEOUT).await?.ok("check")?;
-        let is_root = Probe::read(&said).is_root();
-        let command = script::as_root(is_root, &script::remove(&owner(shared, work)));
-        client.run(&command, b"", COMMAND_TIMEOUT).await?.ok("removal").map(drop)
-    };
-    let done = done.await;
+    let done = remove_with(shared, work, &client).await;
     client.close().await;
-    done
+    done.map_err(LoginFailure::from)
+}
+
+async fn remove_with(shared: &Shared, work: &HostWork, client: &SshClient) -> Result<(), Failure> {
+    let said = client.run(&script::probe(), b"", COMMAND_TIMEOUT).await?.ok("check")?;
+    let (probe, own) = (Probe::read(&said), owner(shared, work));
+    // Only root brings anything there: where nobody may be root, there is nothing to remove unless the right was lost since.
+    if !probe.may_be_root() && probe.get("owner") != own {
+        return Ok(());
+    }
+    let command = script::as_root(probe.is_root(), &script::remove(&own));
+    client.run(&command, b"", COMMAND_TIMEOUT).await?.ok("removal").map(drop)
 }
 
 #[cfg(test)]

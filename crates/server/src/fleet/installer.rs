@@ -3,6 +3,7 @@
 
 use super::install::{self, HostWork};
 use super::program::Program;
+use super::ssh_client::{Failure, LoginFailure};
 use crate::clock;
 use crate::shared::Shared;
 use cluster::command::FleetHostReport;
@@ -132,7 +133,7 @@ impl Installer {
                 continue;
             }
             progress.is_running = true;
-            work.join_again = progress.failures > 0;
+            work.is_retry = progress.failures > 0;
             let (shared, program) = (self.shared.clone(), self.program.clone());
             let node = work.node.clone();
             let task = self.tasks.spawn(async move { perform(&shared, &program, &work).await });
@@ -157,7 +158,7 @@ impl Installer {
                 let (fleet, project) = (fleet.name.clone(), fleet.project.clone());
                 let host = host.clone();
                 work.push((
-                    HostWork { node, fleet, project, host, join_again: false },
+                    HostWork { node, fleet, project, host, is_retry: false },
                     had_answered,
                 ));
             }
@@ -236,22 +237,33 @@ async fn perform(shared: &Shared, program: &Program, work: &HostWork) -> bool {
     done.is_ok()
 }
 
-async fn remove(shared: &Shared, work: &HostWork, since: Timestamp) -> Result<(), String> {
+async fn remove(shared: &Shared, work: &HostWork, since: Timestamp) -> Result<(), Failure> {
     // A host that never let anybody in has nothing of ours.
     if work.host.login.host_key.is_none() {
         return Ok(());
     }
-    match install::remove(shared, work).await {
-        Err(why) if clock::now() >= since + REMOVAL_PATIENCE => {
-            tracing::warn!(
-                "fleet {}: {} leaves with what is installed there: {why}",
-                work.fleet,
-                work.node
-            );
-            Ok(())
-        }
-        done => done,
+    let failure = match install::remove(shared, work).await {
+        Ok(()) => return Ok(()),
+        Err(failure) => failure,
+    };
+    let is_late = clock::now() >= since + REMOVAL_PATIENCE;
+    if !is_given_up(&failure, work.is_retry, is_late) {
+        return Err(failure.why);
     }
+    let is_there = if work.host.machine.is_some() { "is" } else { "may be" };
+    tracing::warn!(
+        "fleet {}: {} leaves with what {is_there} installed there: {}",
+        work.fleet,
+        work.node,
+        failure.why
+    );
+    Ok(())
+}
+
+/// Whether a host that cannot be cleaned leaves as it is. A refusal is told with the first attempt, and ends the second: more
+/// of them would keep the host from other fleets for nothing.
+fn is_given_up(failure: &LoginFailure, is_retry: bool, is_late: bool) -> bool {
+    is_late || (is_retry && failure.is_refusal)
 }
 
 #[cfg(test)]
@@ -266,5 +278,17 @@ mod tests {
         let removing = (0..AT_ONCE).filter(|_| slots.take(true)).count();
         assert_eq!(removing, KEPT_FOR_REMOVALS);
         assert!(!slots.take(true) && !slots.take(false));
+    }
+
+    #[test]
+    fn host_that_refuses_the_login_leaves_with_the_second_attempt() {
+        let failure = |is_refusal| LoginFailure { why: "why".into(), is_refusal };
+        let given_up = |is_refusal, is_retry, is_late| {
+            is_given_up(&failure(is_refusal), is_retry, is_late)
+        };
+        assert!(!given_up(true, false, false), "it is told first");
+        assert!(given_up(true, true, false));
+        assert!(!given_up(false, true, false));
+        assert!(given_up(false, true, true));
     }
 }

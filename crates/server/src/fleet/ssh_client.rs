@@ -34,6 +34,32 @@ const OUTPUT_BYTES_MAX: usize = 64 << 10;
 /// One line that says what went wrong.
 pub type Failure = String;
 
+/// Why nobody was let in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoginFailure {
+    pub why: Failure,
+    /// The host answered and refuses the key, or is not the one whose key is pinned: trying again does not change that.
+    pub is_refusal: bool,
+}
+
+impl LoginFailure {
+    fn refusal(why: Failure) -> Self {
+        Self { why, is_refusal: true }
+    }
+}
+
+impl From<Failure> for LoginFailure {
+    fn from(why: Failure) -> Self {
+        Self { why, is_refusal: false }
+    }
+}
+
+impl From<LoginFailure> for Failure {
+    fn from(failure: LoginFailure) -> Self {
+        failure.why
+    }
+}
+
 /// The keys that hosts showed on the way.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct SeenKeys {
@@ -132,7 +158,7 @@ impl SshClient {
         host: &Login<'_>,
         jump: Option<&Login<'_>>,
         seen: &mut SeenKeys,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, LoginFailure> {
         let way = tokio::time::timeout(WAY_TIMEOUT, Self::dial_and_log_in(host, jump, seen)).await;
         way.map_err(|_| format!("{} is not reached in time", host.login.shown()))?
     }
@@ -141,7 +167,7 @@ impl SshClient {
         host: &Login<'_>,
         jump: Option<&Login<'_>>,
         seen: &mut SeenKeys,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, LoginFailure> {
         let Some(jump) = jump else {
             let stream = dial(host.login).await?;
             return Self::log_in(host, stream, None, &mut seen.host).await;
@@ -164,7 +190,7 @@ impl SshClient {
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         jump: Option<Box<SshClient>>,
         seen: &mut Option<String>,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, LoginFailure> {
         let shown = login.login.shown();
         let found = Arc::new(Mutex::new(None));
         let pinned = login.login.host_key.clone();
@@ -183,21 +209,21 @@ impl SshClient {
             let text = text_of(key);
             if let Some(pinned) = pinned.filter(|pinned| *pinned != text) {
                 let before = PublicKey::from_openssh(&pinned).map(|key| fingerprint(&key));
-                return Err(format!(
+                return Err(LoginFailure::refusal(format!(
                     "the host key of {} changed: it was {}, and is {} now",
                     login.login.hostname,
                     before.unwrap_or_default(),
                     fingerprint(key)
-                ));
+                )));
             }
             *seen = Some(text);
         }
         match greeted {
-            Err(_) => Err(format!("{shown} does not let in: no answer in time")),
-            Ok(Err(error)) => Err(format!("{shown}: {}", printable(&error.to_string()))),
+            Err(_) => Err(format!("{shown} does not let in: no answer in time").into()),
+            Ok(Err(error)) => Err(format!("{shown}: {}", printable(&error.to_string())).into()),
             Ok(Ok((_, false))) => {
                 let key = fingerprint(login.key.public_key());
-                Err(format!("{shown} refuses the key {key}"))
+                Err(LoginFailure::refusal(format!("{shown} refuses the key {key}")))
             }
             Ok(Ok((handle, true))) => Ok(Self { handle, _jump: jump }),
         }
@@ -337,8 +363,10 @@ mod tests {
         }
     }
 
-    /// A host that takes every command and never ends one.
-    struct SilentHost;
+    /// A host that takes every command and never ends one, if it lets anybody in.
+    struct SilentHost {
+        lets_in: bool,
+    }
 
     impl server::Handler for SilentHost {
         type Error = russh::Error;
@@ -348,7 +376,7 @@ mod tests {
             _user: &str,
             _key: VerifiedPublicKey<'_>,
         ) -> Result<Auth, Self::Error> {
-            Ok(Auth::Accept)
+            Ok(if self.lets_in { Auth::Accept } else { Auth::reject() })
         }
 
         async fn channel_open_session(
@@ -371,25 +399,61 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn input_that_cannot_be_read_fails_at_once() {
-        let key = PrivateKey::from(Ed25519Keypair::from_seed(&[7; 32]));
-        let config = server::Config { keys: vec![key.clone()], ..server::Config::default() };
+    fn key(seed: u8) -> PrivateKey {
+        PrivateKey::from(Ed25519Keypair::from_seed(&[seed; 32]))
+    }
+
+    /// A login on a host with the key of seed 7.
+    async fn log_in(lets_in: bool, host_key: Option<String>) -> Result<SshClient, LoginFailure> {
+        let config = server::Config {
+            keys: vec![key(7)],
+            auth_rejection_time: Duration::ZERO,
+            ..server::Config::default()
+        };
         let (near, far) = tokio::io::duplex(64 << 10);
         tokio::spawn(async move {
-            if let Ok(session) = server::run_stream(Arc::new(config), far, SilentHost).await {
+            let host = SilentHost { lets_in };
+            if let Ok(session) = server::run_stream(Arc::new(config), far, host).await {
                 let _ = session.await;
             }
         });
+        log_in_over(near, host_key).await
+    }
+
+    async fn log_in_over(
+        stream: tokio::io::DuplexStream,
+        host_key: Option<String>,
+    ) -> Result<SshClient, LoginFailure> {
         let login = SshLogin {
             hostname: "host".into(),
             port: 22,
             user: "root".into(),
             key: Sealed(String::new()),
-            host_key: None,
+            host_key,
         };
-        let login = Login { login: &login, key };
-        let client = SshClient::log_in(&login, near, None, &mut None).await.expect("it lets in");
+        let login = Login { login: &login, key: key(9) };
+        SshClient::log_in(&login, stream, None, &mut None).await
+    }
+
+    #[tokio::test]
+    async fn refused_key_and_changed_host_key_are_refusals_and_a_broken_connection_is_none() {
+        let pinned = |seed| Some(text_of(key(seed).public_key()));
+        assert!(log_in(true, pinned(7)).await.is_ok());
+        let failure = log_in(false, pinned(7)).await.err().expect("it lets nobody in");
+        assert!(failure.why.starts_with("root@host:22 refuses the key SHA256:"), "{failure:?}");
+        assert!(failure.is_refusal);
+        let failure = log_in(true, pinned(8)).await.err().expect("it is another host");
+        assert!(failure.why.starts_with("the host key of host changed: "), "{failure:?}");
+        assert!(failure.is_refusal);
+        let (near, far) = tokio::io::duplex(64 << 10);
+        drop(far);
+        let failure = log_in_over(near, None).await.err().expect("nobody is there");
+        assert!(!failure.is_refusal, "{failure:?}");
+    }
+
+    #[tokio::test]
+    async fn input_that_cannot_be_read_fails_at_once() {
+        let client = log_in(true, None).await.expect("it lets in");
         let next = || Err(std::io::Error::other("bad disk"));
         // It would wait for the command for an hour.
         let failed = client.feed("cat", next, Duration::from_secs(3600)).await;

@@ -218,6 +218,33 @@ fn root_jump_host_that_refuses_the_key_is_told_and_one_with_another_host_key_is_
     assert!(!last.contains("Accepted"), "nobody logs in there: {last}");
 }
 
+#[test]
+fn root_host_that_refuses_the_login_is_let_go_once_that_is_said() {
+    let Some(hosts) = SshHosts::up(1) else { return };
+    let delete = |why: &str| {
+        // The ten minutes of a host that is not reached are longer.
+        let said = hosts.hub(&format!("timeout 120 {} fleet delete lab -y", program()));
+        assert_eq!((said.code, said.stdout.as_str()), (0, "Fleet lab deleted\n"), "{}", said.stderr);
+        assert!(said.stderr.contains(why), "{}", said.stderr);
+    };
+    let key = hosts.path("other-key").display().to_string();
+    let ssh = format!("  hosts: [{{hostname: 10.77.0.1, identity_file: {key}}}]\n");
+    let said = hosts.apply(&hosts.write_fleet("lab", "", &ssh));
+    assert_eq!(said.code, 1, "{}{}", said.stdout, said.stderr);
+    delete("lab-0: root@10.77.0.1:22 refuses the key SHA256:");
+    let file = hosts.write_fleet("lab", "", ONE_HOST);
+    hosts.apply(&file).ok();
+    hosts.stop_sshd(1);
+    hosts.change_host_key(1);
+    hosts.start_sshd(1, "");
+    delete("lab-0: the host key of 10.77.0.1 changed");
+    // The host is the next fleet's, with what was left there.
+    hosts.apply(&file).ok();
+    hosts.await_states("lab", "lab-0 idle");
+    delete("");
+    assert_eq!(hosts.on(1, &format!("ls {INSTALLED} 2>/dev/null")).stdout, "");
+}
+
 /// Debian's own sudo, for a user of the host who may become root without a password.
 #[test]
 fn root_ordinary_user_with_sudo_installs_and_removes_the_agent() {
