@@ -93,12 +93,12 @@ fn delete(client: &mut Client, name: String, args: &FleetArgs) -> VerbResult {
     let mut told: Vec<String> = Vec::new();
     loop {
         let all = fleets(client)?;
-        let hosts = all.iter().filter(|fleet| fleet.name == name).flat_map(|fleet| &fleet.hosts);
-        let mut leaving = hosts.filter(|host| host.state == FleetHostState::Leaving).peekable();
-        if leaving.peek().is_none() {
+        let leaving = leaving(&all, &name, &args.instances);
+        if leaving.is_empty() {
             break;
         }
-        let lines = leaving.filter_map(|h| Some(format!("{}: {}", h.node, h.failure.as_ref()?)));
+        let lines =
+            leaving.iter().filter_map(|h| Some(format!("{}: {}", h.node, h.failure.as_ref()?)));
         for line in lines {
             if !told.contains(&line) {
                 eprintln!("{}: {line}; it is tried again", program_name());
@@ -110,6 +110,16 @@ fn delete(client: &mut Client, name: String, args: &FleetArgs) -> VerbResult {
     let done = if args.instances.is_empty() { "Fleet" } else { "Instances of" };
     print(&format!("{done} {name} deleted\n"))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The hosts of a fleet that are on their way out: of these numbers, or all of them. Others may be leaving since before.
+fn leaving<'a>(fleets: &'a [FleetView], name: &str, numbers: &[u32]) -> Vec<&'a FleetHostView> {
+    let hosts = fleets.iter().filter(|fleet| fleet.name == name).flat_map(|fleet| &fleet.hosts);
+    let is_meant = |host: &&FleetHostView| {
+        host.state == FleetHostState::Leaving
+            && (numbers.is_empty() || numbers.contains(&host.number))
+    };
+    hosts.filter(is_meant).collect()
 }
 
 /// Says who manages fleets, where whoever asks does not.
@@ -259,4 +269,40 @@ fn to_json(node: &NodeView) -> Value {
         "resources": node_offer::whole(&node.config).resources.to_string(),
         "price": node_offer::dollars_per_hour(&node.config),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::time::Timestamp;
+
+    #[test]
+    fn deletion_of_an_instance_awaits_that_one_alone() {
+        let host = |number, state| FleetHostView {
+            number,
+            node: format!("lab-{number}"),
+            hostname: "10.0.0.1".into(),
+            state,
+            blocks: None,
+            failure: None,
+        };
+        let fleet = |name: &str| FleetView {
+            name: name.into(),
+            project: MAIN_PROJECT.into(),
+            configuration: String::new(),
+            created: Timestamp::default(),
+            hosts: vec![
+                host(0, FleetHostState::Joined),
+                host(1, FleetHostState::Leaving),
+                host(2, FleetHostState::Leaving),
+            ],
+        };
+        let fleets = [fleet("lab"), fleet("other")];
+        let awaited = |numbers: &[u32]| -> Vec<u32> {
+            leaving(&fleets, "lab", numbers).iter().map(|host| host.number).collect()
+        };
+        assert_eq!(awaited(&[1]), [1]);
+        assert!(awaited(&[0]).is_empty());
+        assert_eq!(awaited(&[]), [1, 2]);
+    }
 }
