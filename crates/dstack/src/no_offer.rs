@@ -124,7 +124,7 @@ mod tests {
         );
         let disk = NeverFits::Disk { asked_mib: 10, most_mib: 5 };
         let text = never(disk, "{cpu: 1, memory: 1GB}");
-        assert_eq!(text, "10 MiB of local disk, the largest node has 5");
+        assert_eq!(text, "10 MiB of local disk, the largest node has 5 (its TmpDisk)");
         let gpus = |larger_memory| NeverFits::Gres {
             name: "gpu with 24GB of memory".into(),
             asked: 1,

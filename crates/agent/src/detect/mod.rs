@@ -123,9 +123,10 @@ fn disk_mb(path: &Path) -> u64 {
 /// The machine as one line of slurm.conf, in the words of `slurmd -C`.
 pub fn node_config_line(machine: &Machine) -> String {
     let gres = gres_words(&machine.gpus);
+    let disk = Some(machine.tmp_disk_mb).filter(|mib| *mib > 0);
     format!(
         "NodeName={} CPUs={} Boards={} SocketsPerBoard={} CoresPerSocket={} ThreadsPerCore={} \
-         RealMemory={}{}{gres}",
+         RealMemory={}{}{}{gres}",
         machine.hostname,
         machine.cpus,
         machine.boards,
@@ -133,6 +134,7 @@ pub fn node_config_line(machine: &Machine) -> String {
         machine.cores_per_socket,
         machine.threads_per_core,
         machine.real_memory_mb,
+        disk.map(|mib| format!(" TmpDisk={mib}")).unwrap_or_default(),
         if gres.is_empty() { "" } else { " Gres=" },
     )
 }
@@ -230,9 +232,11 @@ mod tests {
     }
 
     #[test]
-    fn node_config_line_is_that_of_slurmd() {
+    fn node_config_line_is_that_of_slurmd_and_has_the_local_disk() {
         let expected = "NodeName=vm CPUs=2 Boards=1 SocketsPerBoard=1 CoresPerSocket=2 \
                         ThreadsPerCore=1 RealMemory=24104";
+        assert_eq!(node_config_line(&Machine { tmp_disk_mb: 0, ..machine() }), expected);
+        let expected = format!("{expected} TmpDisk=1");
         assert_eq!(node_config_line(&machine()), expected);
         let gpus = ["NVIDIA H200", "Tesla T4", "NVIDIA H200"].map(test_gpu).to_vec();
         let with = Machine { gpus, ..machine() };

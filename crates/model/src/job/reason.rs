@@ -412,7 +412,7 @@ pub enum NeverFits {
     Switch { asked: u64, most: u64 },
     #[error("the features {0} are on no node")]
     Features(String),
-    #[error("{asked_mib} MiB of local disk, the largest node has {most_mib}")]
+    #[error("{asked_mib} MiB of local disk, the largest node has {most_mib} (its TmpDisk)")]
     Disk { asked_mib: u64, most_mib: u64 },
     #[error("no node has {0} processors")]
     Architecture(Architecture),

@@ -91,7 +91,7 @@ fn slurms_refusals_and_what_slurm_lets_wait() {
         ),
         (
             job(1).asking(|r| r.disk = Some(Bytes::from_gib(1))),
-            never("1024 MiB of local disk, the largest node has 0"),
+            never("1024 MiB of local disk, the largest node has 0 (its TmpDisk)"),
         ),
     ];
     for (job, expected) in table {

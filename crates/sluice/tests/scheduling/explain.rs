@@ -205,7 +205,7 @@ fn up_a_refusal_names_the_constraint_that_no_node_meets() {
             "sbatch --tmp=1G --wrap true",
             format!(
                 "sbatch: error: Temporary disk specification can not be satisfied\n\
-                 {}sbatch: note: no node of partition gpu has more than 0 of local disk; 1G asked\n",
+                 {}sbatch: note: no node of partition gpu has more than 0 of local disk (TmpDisk); 1G asked\n",
                 sbatch(not_available)
             ),
         ),

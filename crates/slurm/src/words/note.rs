@@ -213,7 +213,7 @@ fn unmet_text(unmet: &UnmetConstraint) -> String {
         }
         NeverFits::Disk { asked_mib, most_mib } => {
             let (most, asked) = (memory(*most_mib), memory(*asked_mib));
-            format!("no node{place} has more than {most} of local disk; {asked} asked")
+            format!("no node{place} has more than {most} of local disk (TmpDisk); {asked} asked")
         }
         NeverFits::Waits(why) => {
             format!("as things stand it would not start at all: {}", reason::text(why))

@@ -470,7 +470,8 @@ fn never_text(never: &NeverFits) -> String {
             "is a machine of another project's backend, for that project's jobs alone".into()
         }
         NeverFits::Disk { asked_mib, most_mib } => {
-            format!("has {} of local disk; {} asked", memory(*most_mib), memory(*asked_mib))
+            let (most, asked) = (memory(*most_mib), memory(*asked_mib));
+            format!("has {most} of local disk (TmpDisk); {asked} asked")
         }
         _ => "not of the sort that was asked for".to_owned(),
     }
