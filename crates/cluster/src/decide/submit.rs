@@ -67,6 +67,7 @@ impl State {
         let asked = (jobs - 1).saturating_add(tasks);
         let Assignment { account, qos, partitions } = self.assign(&spec, asked, None, context)?;
         self.keep_partitions(&mut spec, &partitions);
+        self.check_volume_nodes(&spec, &partitions)?;
         self.check_request(&spec, &account, &qos, &partitions, context)?;
         self.check_wait_policy(&spec, &partitions, context)?;
         let computed = if self.config.parameters.priority.is_computed() {

@@ -9,6 +9,7 @@ use crate::state::State;
 use model::activity::{Activity, ActivityKind, ActivityTarget};
 use model::bounds;
 use model::cloud_volume::Disk;
+use model::hostlist;
 use model::id::JobId;
 use model::project::ProjectRole;
 use model::reason::Refusal;
@@ -272,6 +273,43 @@ impl State {
                 places.push(self.place_for(spec, &project, &name)?);
             }
             self.narrow(spec, used, &places)?;
+        }
+        Ok(())
+    }
+
+    /// Refuses a job none of whose partitions, or of the nodes that it names, has a volume of it: what the plan lacks then are
+    /// nodes, and it does not know why.
+    pub(super) fn check_volume_nodes(
+        &self,
+        spec: &JobSpec,
+        partitions: &[u32],
+    ) -> Result<(), Refusal> {
+        let request = spec.request();
+        let partitions = || partitions.iter().map(|position| &self.partitions[*position as usize]);
+        // A misspelt node is refused as such.
+        let known = request.node_list.iter().filter(|name| self.nodes.contains_key(*name));
+        let named: Vec<&String> = known.collect();
+        for used in spec.launch.volumes.iter().filter(|used| !used.instance) {
+            let volumes = self.volumes_of(used.project.as_deref().unwrap_or_default());
+            for name in used.names(request.nodes.min) {
+                let place = volumes.get(&name).map(|volume| &volume.place);
+                let Some(nodes) = place.and_then(|place| self.nodes_with(place)) else { continue };
+                let where_it_is = || format!("volume {name} is on {}", hostlist::compress(&nodes));
+                if !partitions().any(|of| of.nodes.iter().any(|node| nodes.contains(node))) {
+                    let names: Vec<&str> = partitions().map(|of| of.name.as_str()).collect();
+                    return Err(refused(format!(
+                        "{}, which is not in {}: name a partition that has it",
+                        where_it_is(),
+                        names.join(", ")
+                    )));
+                }
+                // Another rank may be on a node that is named.
+                let is_named = named.is_empty() || named.iter().any(|node| nodes.contains(node));
+                if !is_named && !used.is_by_rank() {
+                    let named = hostlist::compress(&named);
+                    return Err(refused(format!("{}, and the job names {named}", where_it_is())));
+                }
+            }
         }
         Ok(())
     }

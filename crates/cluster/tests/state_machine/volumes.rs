@@ -7,6 +7,7 @@ use cluster::{Command, Reply};
 use model::bounds;
 use model::change::JobRef;
 use model::fleet::MAIN_PROJECT;
+use model::partition::Partition;
 use model::principal::{Principal, Role};
 use model::range::Range;
 use model::reason::Refusal;
@@ -130,6 +131,28 @@ fn job_runs_where_all_its_volumes_are() {
     for two in ["all:/a,two:/a", "all:/a,two:/a/b", "all:/a/b,two:/a/"] {
         assert!(why(submit(&mut w, with(two))).contains("two volumes at or below"), "{two}");
     }
+}
+
+#[test]
+fn job_whose_partition_or_named_node_has_not_its_volume_is_told_where_that_is() {
+    let mut w = world_with(3, |config| {
+        config.partitions[0].nodes.retain(|name| name != "n3");
+        config.partitions.push(Partition::over("large", vec!["n3".into()]));
+    });
+    create(&mut w, alice(), "data", on("n3"));
+    assert_eq!(
+        why(submit(&mut w, with("data:/data"))),
+        "volume data is on n3, which is not in main: name a partition that has it"
+    );
+    let there = |ask: Ask| ask.asking(|request| request.partitions = vec!["large".into()]);
+    submit(&mut w, there(with("data:/data"))).expect("its partition has the volume");
+    create(&mut w, alice(), "other", on("n2"));
+    let named = |node: &str| {
+        with("other:/data").asking(|request| request.node_list = vec![node.to_owned()])
+    };
+    assert_eq!(why(submit(&mut w, named("n1"))), "volume other is on n2, and the job names n1");
+    assert_eq!(submit(&mut w, named("n9")), Err(Refusal::UnknownNode("n9".into())));
+    submit(&mut w, named("n2")).expect("the node has the volume");
 }
 
 #[test]
