@@ -8,7 +8,7 @@ use crate::state::job::{EndRecord, Job};
 use model::allocation::NodeShare;
 use model::attempt::suspended_whole_s;
 use model::bounds;
-use model::container::Container;
+use model::container::{Container, NO_CONTAINER};
 use model::filename::FilenameContext;
 use model::id::{JobId, RunId};
 use model::partition::DefaultMemory;
@@ -24,7 +24,8 @@ pub fn record_of(state: &State, id: JobId, ended: Option<&EndRecord>) -> JobReco
     let job = &state.jobs[&id];
     let ended = ended.or(job.ended());
     let request = job.spec.request();
-    let container = job.spec.launch.container.as_deref();
+    let launch = &job.spec.launch;
+    let script_image = launch.container.as_deref().and_then(Container::image_name);
     let allocation = match job.attempt() {
         Some(attempt) => Some(&attempt.allocation),
         None => ended.and_then(|e| e.allocation.as_ref()),
@@ -100,7 +101,7 @@ pub fn record_of(state: &State, id: JobId, ended: Option<&EndRecord>) -> JobReco
         }),
         constraint: request.constraint.as_ref().map(|c| c.to_string()),
         dependency: job.spec.dependency.as_ref().map(|d| d.to_string()),
-        container: container.and_then(Container::image_name).map(str::to_owned),
+        container: launch.shown_image(steps.iter().copied()).map(str::to_owned),
         reason: ended.map(|e| e.reason.clone()).unwrap_or_default(),
         kind: job.spec.launch.kind,
         script: job.spec.launch.script,
@@ -113,7 +114,10 @@ pub fn record_of(state: &State, id: JobId, ended: Option<&EndRecord>) -> JobReco
             .unwrap_or_default(),
         steps: steps
             .into_iter()
-            .map(|step| step_record(step, ended.map(|e| (e.outcome, e.end)), &mut step_texts))
+            .map(|step| {
+                let job_end = ended.map(|e| (e.outcome, e.end));
+                step_record(step, script_image, job_end, &mut step_texts)
+            })
             .collect(),
     }
 }
@@ -200,14 +204,25 @@ impl StepTexts {
             bounds::cut_copy(submit_line, bounds::CUT_STEP_LINE_BYTES),
         )
     }
+
+    /// The image of a step counts as the other texts do, and is cut as a name is.
+    fn take_image(&mut self, image: &str) -> String {
+        if let Some(left) = self.left.checked_sub(image.len()) {
+            self.left = left;
+            return image.to_owned();
+        }
+        bounds::cut_copy(image, bounds::CUT_STEP_NAME_BYTES)
+    }
 }
 
 fn step_record(
     step: &Step,
+    script_image: Option<&str>,
     job_end: Option<(Outcome, Timestamp)>,
     texts: &mut StepTexts,
 ) -> StepRecord {
     let (name, submit_line) = texts.take(&step.name, &step.submit_line);
+    let image = step.image.as_deref().or(script_image).filter(|image| *image != NO_CONTAINER);
     // A step whose end was never reported ended with its job at the latest.
     let end = step.end.as_ref().map(|e| (e.outcome, e.time)).or(job_end);
     StepRecord {
@@ -223,6 +238,7 @@ fn step_record(
         usage: step.usage.clone(),
         submit_line,
         cpu_frequency: step.cpu_frequency,
+        container: image.map(|image| texts.take_image(image)),
     }
 }
 
@@ -252,5 +268,8 @@ mod tests {
         let mut texts = StepTexts { left: 0 };
         let short = ("python".to_owned(), "srun -n 4 python train.py".to_owned());
         assert_eq!(texts.take(&short.0, &short.1), short);
+        assert_eq!(texts.take_image("debian"), "debian");
+        let cut = texts.take_image(&"i".repeat(bounds::TEXT_BYTES.most));
+        assert_eq!(cut.len(), bounds::CUT_STEP_NAME_BYTES.most);
     }
 }

@@ -504,6 +504,8 @@ pub struct StepRequest {
     pub overcommit: bool,
     pub submit_line: String,
     pub cpu_frequency: Option<CpuFrequency>,
+    /// As `Container::image_of_step` has it.
+    pub image: Option<String>,
     /// A session in the place of the job's script, with the script's devices.
     pub joins_script: bool,
     pub shape: StepShape,

@@ -114,6 +114,7 @@ impl Year {
             usage: usage.clone(),
             submit_line: String::new(),
             cpu_frequency: None,
+            container: None,
         };
         JobRecord {
             job: JobId(FIRST_ID + number),

@@ -46,6 +46,7 @@ fn step(id: StepId, start: Timestamp) -> StepRecord {
         usage: Usage { memory_peak_bytes: u64::MAX, ..Usage::default() },
         submit_line: "srun 'a \"b\"'".into(),
         cpu_frequency: None,
+        container: None,
     }
 }
 

@@ -20,6 +20,7 @@ use nix::dir::Dir;
 use nix::fcntl::{AtFlags, OFlag, openat};
 use nix::sys::stat::{Mode, SFlag, fstat, fstatat, stat};
 use nix::unistd::Uid;
+pub(crate) use specification::OWN_PLACES;
 use specification::{ContainerEdits, Specification};
 use std::collections::HashSet;
 use std::fs::File;

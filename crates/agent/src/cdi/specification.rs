@@ -12,7 +12,7 @@ const CDI_VERSION: &str = "0.5.0";
 const DEVICES_MAX: usize = 4096;
 const EDITS_MAX: usize = 4_096;
 /// Places in a container that are the runtime's and Sluice's own.
-const OWN_PLACES: [&str; 4] = ["/proc", "/sys", "/dev", "/run/sluice"];
+pub(crate) const OWN_PLACES: [&str; 4] = ["/proc", "/sys", "/dev", "/run/sluice"];
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

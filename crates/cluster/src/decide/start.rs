@@ -230,5 +230,6 @@ fn first_step(job: &Job, allocation: &Allocation, at: Timestamp) -> Option<Step>
         usage: Default::default(),
         submit_line: String::new(),
         cpu_frequency: None,
+        image: None,
     })
 }

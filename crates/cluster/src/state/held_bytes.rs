@@ -164,7 +164,8 @@ fn job_bytes(job: &Job) -> u64 {
 
 pub(crate) fn step_bytes(step: &Step) -> u64 {
     let names: u64 = step.nodes.iter().map(|name| STEP_NODE_BYTES + name.len() as u64).sum();
-    STEP_BYTES + (step.name.len() + step.submit_line.len()) as u64 + names
+    let image = step.image.as_ref().map_or(0, String::len);
+    STEP_BYTES + (step.name.len() + step.submit_line.len() + image) as u64 + names
 }
 
 /// The texts and lists of a specification; what else it has is of fixed size.

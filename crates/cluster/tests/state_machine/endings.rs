@@ -2,10 +2,12 @@
 
 use crate::job_builder::{Ask, ask, bob};
 use crate::testbed::{World, cancel, ended, exited, killed, over, world, world_with};
+use cluster::books::record_of;
 use cluster::command::{AttemptReport, StepRequest};
 use cluster::{ClusterConfig, Command};
 use model::attempt::EndCause;
 use model::change::{JobChange, JobField, JobRef};
+use model::container::{Container, NO_CONTAINER};
 use model::id::{AttemptId, BlobRef, StepId};
 use model::reason::{LaunchFault, Reason, Refusal};
 use model::record::RecordState;
@@ -221,6 +223,35 @@ fn step_ends_with_its_last_node_and_gives_the_derived_exit_code() {
     let record = &w.records[0];
     assert_eq!((record.exit.code, record.derived_exit.code), (0, 5));
     assert_eq!(record.steps.len(), 3);
+}
+
+#[test]
+fn record_has_the_image_of_each_step_and_of_the_step_that_a_job_was_made_for() {
+    let image = |image: &str| Some(image.to_owned());
+    let with = |image: Option<String>| StepRequest { image, ..step(1) };
+    let mut w = world(1);
+    let container = Container { image: image("debian"), ..Container::default() };
+    let script = w.started(ask().with(|spec| {
+        Arc::make_mut(&mut spec.launch).container = Some(Box::new(container));
+    }));
+    for own in [None, image("alpine"), image(NO_CONTAINER)] {
+        let placed = w.step(script.job, with(own));
+        w.report("n1", script, step_ended(placed.step, 0));
+    }
+    let record = record_of(&w.state, script.job, None);
+    let steps: Vec<_> = record.steps.iter().map(|step| step.container.as_deref()).collect();
+    assert_eq!(record.container.as_deref(), Some("debian"));
+    assert_eq!(steps, [Some("debian"), Some("debian"), Some("alpine"), None]);
+    // An allocation is shown without the images of its steps, the job of a lone `srun` with that of its own.
+    for (first_step, expected) in [(None, None), (Some(BlobRef([7; 32])), Some("alpine"))] {
+        let made = w.started(ask().interactive().with(|spec| {
+            Arc::make_mut(&mut spec.launch).first_step = first_step.map(Box::new);
+        }));
+        w.step(made.job, with(image("alpine")));
+        let record = record_of(&w.state, made.job, None);
+        assert_eq!(record.steps[0].container.as_deref(), Some("alpine"));
+        assert_eq!(record.container.as_deref(), expected);
+    }
 }
 
 #[test]

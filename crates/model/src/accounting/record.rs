@@ -104,6 +104,9 @@ pub struct StepRecord {
     /// `--cpu-freq`, as it was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_frequency: Option<CpuFrequency>,
+    /// The image of its container.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<String>,
 }
 
 /// The recorded state of an attempt or a step.

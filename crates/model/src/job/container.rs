@@ -147,6 +147,13 @@ impl Container {
         self.image.is_none() && self.name.is_none()
     }
 
+    /// The image that a step with these options is shown with; `None` for that of its job. Without a container, and in one that it
+    /// joins by its name alone, it is shown with none.
+    pub fn image_of_step(&self) -> Option<&str> {
+        let named = (!self.has_image_of_job()).then_some(NO_CONTAINER);
+        self.image.as_deref().or(named)
+    }
+
     /// It takes the site's consent: a Docker daemon is privileged, and has a folder of its own that it writes to.
     pub fn takes_consent(&self) -> bool {
         self.privileged || self.docker
@@ -418,6 +425,21 @@ mod tests {
             let start = format!("invalid container working directory \"{bad}\": expected ");
             assert!(said.starts_with(&start), "{said}");
         }
+    }
+
+    #[test]
+    fn step_has_the_image_that_it_names_or_that_of_its_job() {
+        let of = |image: Option<&str>, name: Option<&str>| Container {
+            image: image.map(str::to_owned),
+            name: name.map(|name| ContainerName::parse(name).expect("a good name")),
+            read_only: true,
+            ..Container::default()
+        };
+        assert_eq!(of(Some("debian"), None).image_of_step(), Some("debian"));
+        assert_eq!(of(Some("debian"), Some("kept")).image_of_step(), Some("debian"));
+        assert_eq!(of(Some(NO_CONTAINER), None).image_of_step(), Some(NO_CONTAINER));
+        assert_eq!(of(None, Some("kept")).image_of_step(), Some(NO_CONTAINER));
+        assert_eq!(of(None, None).image_of_step(), None);
     }
 
     #[test]

@@ -4,7 +4,7 @@ pub use super::outcome::{ExitStatus, JobState, Outcome};
 pub use super::process_policy::{NicePolicy, RlimitPolicy, Rlimits};
 use crate::allocation::NodeShare;
 use crate::amount::Bytes;
-use crate::container::Container;
+use crate::container::{Container, NO_CONTAINER};
 use crate::cpu_frequency::CpuFrequency;
 use crate::cron::Schedule;
 use crate::dependency::Dependency;
@@ -277,6 +277,16 @@ impl Launch {
         exact.map(|s| Duration::from_secs(s.into()))
     }
 
+    /// The image that a job with these steps is shown with: its script's, or that of the step which it was made for.
+    pub fn shown_image<'a>(&'a self, steps: impl IntoIterator<Item = &'a Step>) -> Option<&'a str> {
+        let own = self.container.as_deref().and_then(Container::image_name);
+        let of_step = || {
+            let first = steps.into_iter().find(|step| step.id == StepId::Number(0))?;
+            first.image.as_deref().filter(|image| *image != NO_CONTAINER)
+        };
+        if self.first_step.is_some() { own.or_else(of_step) } else { own }
+    }
+
     /// The blobs that the launch names, with their lengths.
     pub fn blobs(&self) -> [Option<(BlobRef, u32)>; 5] {
         let BlobBytes { script, environment, first_step, configuration, workspace } =
@@ -527,6 +537,9 @@ pub struct Step {
     /// `--cpu-freq`, as it was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_frequency: Option<CpuFrequency>,
+    /// As [`Container::image_of_step`] has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -225,7 +225,9 @@ pub fn record_bytes(record: &JobRecord) -> u64 {
 }
 
 fn step_bytes(step: &StepRecord) -> u64 {
-    STEP_BYTES + json_bytes(&step.name) + json_bytes(&step.submit_line) + names_bytes(&step.nodes)
+    let texts = [&step.name, &step.submit_line].into_iter().chain(&step.container);
+    let texts: u64 = texts.map(|text| json_bytes(text)).sum();
+    STEP_BYTES + texts + names_bytes(&step.nodes)
 }
 
 fn names_bytes(names: &[String]) -> u64 {

@@ -68,6 +68,16 @@ pub fn refusal(local: u16) -> Option<std::io::Error> {
     TcpListener::bind((LOOPBACK, local)).err()
 }
 
+/// Refuses ports of which one cannot be had on this machine, before `ssh` does so in its own words. The others are not brought
+/// either: whoever names several needs all of them.
+pub fn check_free(job: &str, ports: &[(u16, u16)]) -> Result<(), VerbError> {
+    let taken = ports.iter().find_map(|(local, port)| Some((local, port, refusal(*local)?)));
+    let Some((local, port, why)) = taken else { return Ok(()) };
+    Err(VerbError::Message(format!(
+        "port {local} of this machine: {why}: `sluice port {job} LOCAL:{port}` brings port {port} of {job} to another"
+    )))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -91,6 +101,17 @@ mod tests {
         assert!(other.0 != first && other.1 == 80, "{other:?}");
         let said = PortForward { of_run: 80, local: Some(8080) };
         assert_eq!(local_again(&said, Some(first)).expect("the one"), (8080, 80));
+    }
+
+    #[test]
+    fn port_of_this_machine_that_is_taken_is_told_with_the_jobs_port() {
+        let listener = TcpListener::bind((LOOPBACK, 0)).expect("a free port");
+        let taken = listener.local_addr().expect("its address").port();
+        // Port 0 is any that is free.
+        assert!(check_free("web", &[(0, 80)]).is_ok());
+        let told = check_free("web", &[(0, 80), (taken, 9000)]).expect_err("taken").to_string();
+        assert!(told.starts_with(&format!("port {taken} of this machine: ")), "{told}");
+        assert!(told.ends_with("`sluice port web LOCAL:9000` brings port 9000 of web to another"));
     }
 
     #[test]

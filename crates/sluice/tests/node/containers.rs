@@ -250,6 +250,10 @@ fn root_bad_containers_are_one_line_and_leave_nothing() {
         (format!("--container={root} --container-mounts={secret}/x:/x true"), "Permission denied"),
         ("--container-image=127.0.0.1:1/no/such:1 true".to_owned(), "127.0.0.1:1"),
         (format!("--container={root} --container-mounts=x:/x true"), "invalid container mount"),
+        (
+            format!("--container={root} --container-mounts=/tmp:/dev/shm true"),
+            "mount /tmp:/dev/shm: expected a place outside of /proc, /sys, /dev, /run/sluice",
+        ),
         (format!("--container={root} --container-name=a/b true"), "invalid container name"),
         (
             format!("--container={root} --container-workdir=src true"),

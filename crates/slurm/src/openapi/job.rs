@@ -9,7 +9,6 @@ use crate::option::signal;
 use crate::output::text::job_text;
 use crate::words;
 use model::array::format_pending;
-use model::container::Container;
 use model::hostlist;
 use model::partition::DefaultMemory;
 use model::request::{Per, Request, Sharing};
@@ -43,7 +42,7 @@ pub static JOB: &[Field<JobView>] = &[
     field("cluster_features",           Plain,  Plain,  |_, _| text("")),
     field("command",                    Plain,  Plain,  |_, j| optional_text(j.spec.launch.command.as_deref())),
     field("comment",                    Plain,  Plain,  |_, j| optional_text(j.spec.comment.as_deref())),
-    field("container",                  Plain,  Plain,  |_, j| optional_text(j.spec.launch.container.as_deref().and_then(Container::image_name))),
+    field("container",                  Plain,  Plain,  |_, j| optional_text(j.spec.launch.shown_image(&j.steps))),
     field("container_id",               Absent, Plain,  |_, _| text("")),
     field("contiguous",                 Plain,  Plain,  |_, j| Cell::Bool(asked(j).contiguous)),
     field("core_spec",                  Plain,  Zero,   |_, _| Cell::Number(Number::Unset)),

@@ -340,6 +340,7 @@ pub fn train() -> JobView {
         usage: Usage::default(),
         submit_line: String::new(),
         cpu_frequency: None,
+        image: None,
     }];
     job
 }

@@ -126,6 +126,7 @@ pub(super) fn assemble(
     progress: &mut (dyn FnMut(&str) + Send),
 ) -> Result<Assembled, ContainerError> {
     let failed = |what: &'static str| move |e: Errno| format!("{what}: {}", e.desc());
+    check_places(spec)?;
     let image = before.and_then(|before| before.image.clone()).or(spec.request.image.clone());
     let rootfs = rootfs::find(spec, image.as_deref(), progress)?;
     let opened = ShownHandles::open(spec, environment);
@@ -214,6 +215,15 @@ pub(super) fn assemble(
     fs::write(spec.folder.join(RECORD), text)
         .map_err(|e| format!("cannot write the container's record: {e}"))?;
     Ok(assembled)
+}
+
+/// Refuses what the user wants to have mounted at a place that is not the user's.
+fn check_places(spec: &ContainerSpec) -> Result<(), ContainerError> {
+    let mounts = spec.request.mounts.iter().map(|mount| (&mount.source, &mount.target));
+    let volumes = spec.volumes.iter().map(|volume| (&volume.name, &volume.path));
+    let mut places = mounts.chain(volumes);
+    let checked = places.try_for_each(|(source, target)| files::check_place(source, target));
+    checked.map_err(ContainerError::volume)
 }
 
 /// The folders that the runtime mounts on, in the container's own files: an image may have a link there that leads into a

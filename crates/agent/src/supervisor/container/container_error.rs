@@ -1,5 +1,6 @@
 //! Why a process has no container: the part that failed, and one line about it.
 
+use model::container::ContainerName;
 use model::printable::printable;
 use model::reason::{LaunchFailure, LaunchFault};
 
@@ -31,6 +32,17 @@ impl ContainerError {
     }
 }
 
+/// What is said where there is nothing to make a container of. `name`: the container that was asked for, which is not there.
+pub(super) fn no_image(name: Option<&ContainerName>) -> String {
+    let expected = "expected --container-image";
+    match name {
+        Some(ContainerName { name, .. }) => {
+            format!("there is no container {name}, and no image to make it of: {expected}")
+        }
+        None => format!("the container has no image: {expected}"),
+    }
+}
+
 impl From<String> for ContainerError {
     fn from(what: String) -> Self {
         Self::new(LaunchFault::Container, what)
@@ -52,6 +64,14 @@ impl From<ContainerError> for LaunchFailure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn container_without_an_image_is_told_by_the_name_that_was_asked_for() {
+        let name = ContainerName::parse("torch:auto").expect("a good name");
+        let of_name = "there is no container torch, and no image to make it of";
+        assert_eq!(no_image(Some(&name)), format!("{of_name}: expected --container-image"));
+        assert_eq!(no_image(None), "the container has no image: expected --container-image");
+    }
 
     #[test]
     fn text_of_an_image_forges_no_line() {

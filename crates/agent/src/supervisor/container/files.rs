@@ -2,6 +2,7 @@
 //! user's name. Everything is placed by handle below the container's root.
 
 use super::ContainerSpec;
+use crate::cdi::OWN_PLACES;
 use crate::supervisor::mount_calls::{MountPoints, Rights, Tree, open_in_root, open_plain};
 use crate::supervisor::process::credentials::as_user;
 use crate::volume;
@@ -64,6 +65,17 @@ const COMMANDS: [&str; 18] = [
 /// Whether the folder is one that the image should not have replaced.
 pub(super) fn is_of_image(path: &str) -> bool {
     Path::new(path) == Path::new("/") || OF_IMAGE.iter().any(|own| Path::new(path).starts_with(own))
+}
+
+/// Refuses to mount what a user named where the container has files of its own: they would cover it, or it would cover Sluice's
+/// commands. What the node has at the same path is not refused: the container has its own `/dev/shm`, `/sys` and devices there.
+pub(super) fn check_place(source: &str, target: &str) -> Result<(), String> {
+    let is_own = OWN_PLACES.iter().any(|own| Path::new(target).starts_with(own));
+    if is_own && source != target {
+        let own = OWN_PLACES.join(", ");
+        return Err(format!("mount {source}:{target}: expected a place outside of {own}"));
+    }
+    Ok(())
 }
 
 /// A file or folder of the node that is to be shown, taken before anything of the container is mounted.
@@ -369,6 +381,19 @@ mod tests {
         for path in ["/home/kim", "/scratch", "/usrdata", "/tmp/x"] {
             assert!(!is_of_image(path), "{path}");
         }
+    }
+
+    #[test]
+    fn mount_is_refused_where_the_container_has_files_of_its_own() {
+        for target in ["/dev/shm", "/sys", "/./proc/self", "//dev", "/run/sluice/bin"] {
+            let said = check_place("/home/kim", target).expect_err(target);
+            let outside = "expected a place outside of /proc, /sys, /dev, /run/sluice";
+            assert_eq!(said, format!("mount /home/kim:{target}: {outside}"));
+        }
+        for target in ["/data", "/devices", "/run", "/run/sluiced", "/home/kim/sys"] {
+            assert_eq!(check_place("/home/kim", target), Ok(()), "{target}");
+        }
+        assert_eq!(check_place("/dev/infiniband", "/dev/infiniband"), Ok(()));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The root file system that a container names: a bundle, a folder, or an image of the node's store.
 
 use super::ContainerSpec;
+use super::container_error::no_image;
 use super::files::is_folder;
 use crate::supervisor::mount_calls::{open_plain, open_plain_at};
 use crate::supervisor::process::credentials::as_user;
@@ -83,7 +84,7 @@ pub(super) fn find(
     progress: &mut (dyn FnMut(&str) + Send),
 ) -> Result<RootFs, String> {
     let Some(name) = image else {
-        return Err("the container has no image: expected --container-image".into());
+        return Err(no_image(spec.request.name.as_ref()));
     };
     let mut source: Source = name.parse().map_err(|e: image::Error| e.to_string())?;
     let mut opened = None;

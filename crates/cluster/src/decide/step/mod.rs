@@ -74,6 +74,7 @@ impl State {
             usage: Default::default(),
             submit_line: ask.submit_line.clone(),
             cpu_frequency: ask.cpu_frequency,
+            image: ask.image.clone(),
         };
         check_open_bytes(attempt, &step)?;
         self.check_room_for_step(job, &step, context)?;
@@ -184,7 +185,8 @@ fn record_bytes(step: &Step) -> usize {
     const CHARACTER: usize = 6;
     /// A node's name is among the nodes, those waited for, the layout and the shares.
     const NAMES: usize = 4;
-    let texts = CHARACTER * (step.name.len() + step.submit_line.len());
+    let image = step.image.as_ref().map_or(0, String::len);
+    let texts = CHARACTER * (step.name.len() + step.submit_line.len() + image);
     let ranks: usize = step.layout.iter().map(|(_, ranks)| NUMBER * ranks.len()).sum();
     let names: usize = step.nodes.iter().map(|name| NODE + NAMES * name.len()).sum();
     FIXED + texts + ranks + names + NUMBER * step.cpus as usize

@@ -19,6 +19,7 @@ fn step(number: u32, outcome: Outcome, exit: ExitStatus) -> StepRecord {
         usage: Usage::default(),
         submit_line: String::new(),
         cpu_frequency: None,
+        container: None,
     }
 }
 

@@ -67,7 +67,7 @@ pub static ACCT_FIELDS: &[AcctField] = &[
     field(19, "Constraints", |r, c| of_job(r, c, |j, c| c.push_str(j.constraint.as_deref().unwrap_or("")))),
     field(14, "ConsumedEnergy", |r, c| c.push_str(&amount::format_decimal(joules(r)))),
     field(17, "ConsumedEnergyRaw", |r, c| push!(c, "{}", joules(r))),
-    field(19, "Container", |r, c| of_job(r, c, |j, c| c.push_str(j.container.as_deref().unwrap_or("")))),
+    field(19, "Container", |r, c| c.push_str(r.step.map_or(&r.job.container, |s| &s.container).as_deref().unwrap_or(""))),
     // Ours: dollars, of a job on nodes with a price.
     field(10, "Cost", |r, c| of_job(r, c, |j, c| c.push_str(&cost(r, j)))),
     field(10, "CPUTime", |r, c| c.push_str(&format_elapsed_full(elapsed_s(r) * u64::from(cpus(r))))),

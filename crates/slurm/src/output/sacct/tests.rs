@@ -84,6 +84,7 @@ fn step(id: StepId, name: &str, state: RecordState, exit: ExitStatus) -> StepRec
         usage: Usage::default(),
         submit_line: String::new(),
         cpu_frequency: None,
+        container: None,
     }
 }
 
@@ -399,12 +400,17 @@ fn cause_of_a_failed_launch_is_a_column_of_the_job() {
 }
 
 #[test]
-fn image_of_a_container_is_a_column_of_the_job() {
+fn image_of_a_container_is_a_column_of_the_job_and_of_its_steps() {
     let mut job = record(1, "done", COMPLETED);
     let options = Options { no_header: true, ..format("container") };
     assert_eq!(shown(&options, std::slice::from_ref(&job), at(1, 0, 0)).trim(), "");
     job.container = Some("docker://alpine".into());
-    assert_eq!(shown(&options, &[job], at(1, 0, 0)).trim(), "docker://alpine");
+    let mut own = step(StepId::Number(0), "true", COMPLETED, ExitStatus::default());
+    own.container = Some("debian".into());
+    job.steps = vec![own, step(StepId::Number(1), "true", COMPLETED, ExitStatus::default())];
+    let lines = shown(&options, &[job], at(1, 0, 0));
+    let cells: Vec<&str> = lines.lines().map(str::trim).collect();
+    assert_eq!(cells, ["docker://alpine", "debian", ""]);
 }
 
 #[test]

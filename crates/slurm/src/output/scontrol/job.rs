@@ -7,7 +7,6 @@ use crate::output::text::{job_text, push};
 use crate::words::{self, NULL};
 use model::allocation::NodeShare;
 use model::amount::format_slurm_mb;
-use model::container::Container;
 use model::partition::DefaultMemory;
 use model::request::{GresBinding, Per};
 use model::run::{HetComponent, LaunchKind};
@@ -278,7 +277,7 @@ fn push_launch(record: &mut RecordWriter<'_>, job: &JobView) {
         let types: Vec<&str> = mail.types.iter().map(|kind| kind.name()).collect();
         record.line(format!("MailUser={user} MailType={}", types.join(",")));
     }
-    if let Some(image) = spec.launch.container.as_deref().and_then(Container::image_name) {
+    if let Some(image) = spec.launch.shown_image(&job.steps) {
         record.line(format!("Container={image}"));
     }
     // Ours, and so after all fields of Slurm; as one word, as every value that scripts may split at white space.

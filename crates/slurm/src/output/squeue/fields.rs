@@ -5,7 +5,6 @@ use crate::output::table::format::column;
 use crate::output::text::job_text::push_number;
 use crate::output::text::{job_text, push};
 use crate::words::{self, NULL};
-use model::container::Container;
 use model::request::Per;
 use model::run::{HetComponent, LaunchKind};
 use model::streams::Stream;
@@ -115,7 +114,7 @@ pub static JOB_FIELDS: &[JobField] = &[
     long("BurstBufferState", "BURST_BUFFER_STATE", |_, c| c.push_str(NULL)),
     long("Cluster", "CLUSTER", |_, c| c.push_str("N/A")),
     long("ClusterFeature", "CLUSTER_FEATURES", |_, c| c.push_str(NULL)),
-    long("Container", "CONTAINER", |r, c| or_null(c, r.job.spec.launch.container.as_deref().and_then(Container::image_name))).needs_full_job(),
+    long("Container", "CONTAINER", |r, c| or_null(c, r.job.spec.launch.shown_image(&r.job.steps))).needs_full_job(),
     long("CPUFreq", "CPU_FREQ", |_, c| c.push_str("N/A")),
     long("cpus-per-task", "CPUS_PER_TASK", |r, c| push!(c, "{}", r.job.spec.request().cpus_per_task.min)),
     long("cpus-per-tres", "CPUS_PER_TRES", |r, c| per_gpu(c, r.job.spec.request().cpus_per_gpu)),

@@ -7,6 +7,7 @@
 pub(super) mod left;
 mod words;
 
+use super::container_error::no_image;
 use super::save::{SaveTarget, save_when_told};
 use super::users_program::{self, UsersProcess, name_of, wins, write_as_user};
 use super::{ContainerError, ContainerSpec, check_name, tell_missing_mounts};
@@ -284,7 +285,7 @@ impl Call<'_> {
         let imported = made.join("image.sqsh");
         let file = match image {
             EnrootImage::OfContainer => {
-                return Err("the container has no image: expected --container-image".into());
+                return Err(no_image(spec.request.name.as_ref()));
             }
             EnrootImage::File(path) => Path::new(spec.image_dir).join(path),
             EnrootImage::Registry(reference) => {
