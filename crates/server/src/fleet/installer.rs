@@ -157,10 +157,7 @@ impl Installer {
                 let had_answered = is_staying && !lacks_address && host.machine.is_some();
                 let (fleet, project) = (fleet.name.clone(), fleet.project.clone());
                 let host = host.clone();
-                work.push((
-                    HostWork { node, fleet, project, host, is_retry: false },
-                    had_answered,
-                ));
+                work.push((HostWork { node, fleet, project, host, is_retry: false }, had_answered));
             }
         }
         work
@@ -283,9 +280,8 @@ mod tests {
     #[test]
     fn host_that_refuses_the_login_leaves_with_the_second_attempt() {
         let failure = |is_refusal| LoginFailure { why: "why".into(), is_refusal };
-        let given_up = |is_refusal, is_retry, is_late| {
-            is_given_up(&failure(is_refusal), is_retry, is_late)
-        };
+        let given_up =
+            |is_refusal, is_retry, is_late| is_given_up(&failure(is_refusal), is_retry, is_late);
         assert!(!given_up(true, false, false), "it is told first");
         assert!(given_up(true, true, false));
         assert!(!given_up(false, true, false));

@@ -224,7 +224,12 @@ fn root_host_that_refuses_the_login_is_let_go_once_that_is_said() {
     let delete = |why: &str| {
         // The ten minutes of a host that is not reached are longer.
         let said = hosts.hub(&format!("timeout 120 {} fleet delete lab -y", program()));
-        assert_eq!((said.code, said.stdout.as_str()), (0, "Fleet lab deleted\n"), "{}", said.stderr);
+        assert_eq!(
+            (said.code, said.stdout.as_str()),
+            (0, "Fleet lab deleted\n"),
+            "{}",
+            said.stderr
+        );
         assert!(said.stderr.contains(why), "{}", said.stderr);
     };
     let key = hosts.path("other-key").display().to_string();
