@@ -3,6 +3,7 @@
 use super::*;
 use crate::output::samples::{self, alice, at, bob, moment, pending, running, train};
 use model::array::IndexSet;
+use model::container::Container;
 use model::id::JobId;
 use model::range::Range;
 use model::reason::{LaunchFailure, LaunchFault, Limit, LimitKind, LimitScope, Reason};
