@@ -323,7 +323,7 @@ fn root_pty_belongs_to_the_first_task_of_a_step_alone() {
     let mut link = cluster.connect();
     let srun = FakeSrun::listen();
     let script = "if [ $RANK = 0 ]; then tty -s && read word && echo got $word; \
-                  else readlink /proc/$$/fd/0 /proc/$$/fd/1 /proc/$$/fd/2 > streams; \
+                  else echo \"$(readlink /proc/$$/fd/0 /proc/$$/fd/1 /proc/$$/fd/2)\" > streams; \
                   echo unseen; echo unseen >&2; fi";
     let mut order = srun.step(&cluster, &["sh", "-c", script], &[0, 1]);
     order.launch.pty = true;

@@ -478,7 +478,7 @@ fn up_pty_belongs_to_task_zero_whatever_nodes_the_others_are_on() {
     let cluster = Cluster::up(TWO_NODES);
     let script = "echo task $SLURM_PROCID; echo task $SLURM_PROCID >&2; \
                   [ $SLURM_PROCID = 0 ] || \
-                  readlink /proc/$$/fd/0 /proc/$$/fd/1 /proc/$$/fd/2 > streams.$SLURM_PROCID";
+                  echo \"$(readlink /proc/$$/fd/0 /proc/$$/fd/1 /proc/$$/fd/2)\" > streams.$SLURM_PROCID";
     for width in ["-N1", "-N2"] {
         let said = cluster.shell(&format!("srun {width} -n4 --pty sh -c '{script}'"));
         assert_eq!((said.code, &*said.stderr), (0, ""), "{width}: {said:?}");
