@@ -41,8 +41,8 @@ pub fn run(args: &PortArgs) -> VerbResult {
     if ports.is_empty() {
         return Err(which(job, "its configuration names no `ports`"));
     }
-    port_mapping::check_free(job, &ports)?;
     let (mut login, name) = to.login(&mut client, None)?;
+    port_mapping::check_free(job, &ports)?;
     login.ssh.args(["-N", "-o", "ExitOnForwardFailure=yes"]);
     login.forward(LOOPBACK, &ports);
     // Said by `ssh` itself, once it is in.
