@@ -20,7 +20,7 @@ pub(super) struct Choice<'a> {
 }
 
 impl<'a> Choice<'a> {
-    /// Those of one price are in the order in which sources told them.
+    /// All offers, the cheapest first; offers of one price are in the order in which their sources told them.
     pub(super) fn by_price(there: &'a MachineView) -> Rc<[Self]> {
         let offers = there.sources.iter().enumerate().flat_map(|(source, of)| {
             of.offers.iter().map(move |offer| Self {

@@ -41,7 +41,7 @@ impl<'a> Limits<'a> {
         }
     }
 
-    /// Those of the accounts that have a budget, each once.
+    /// The accounts that have a budget, each once.
     pub(super) fn budgeted<'n>(&self, accounts: impl Iterator<Item = &'n str>) -> Vec<&'a str> {
         let known = |name: &'n str| self.budgets.get_key_value(name).map(|(name, _)| *name);
         let mut names: Vec<&str> = accounts.filter_map(known).collect();

@@ -15,9 +15,9 @@ pub(super) struct PartitionDemand<'a> {
 }
 
 pub(super) struct OpenBins {
-    /// Those in whose free amounts the demand could fit.
+    /// Bins in whose free amounts the demand could fit.
     open: Vec<u32>,
-    /// Of these, those that a node of the job fits on.
+    /// The open bins that a node of the job fits on.
     holding: OnceCell<Vec<u32>>,
 }
 

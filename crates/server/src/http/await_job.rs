@@ -118,7 +118,7 @@ impl AwaitedEnd {
         let failed = ends.iter().find(|e| e.outcome != Outcome::Completed);
         let mut outcome = failed.map_or(Outcome::Completed, |e| e.outcome);
         let reason = failed.map_or(Reason::None, |e| e.reason.clone());
-        // Of an array the tasks that ended first may have left memory.
+        // The first tasks of a long array may have left memory: the run keeps how all of them ended.
         if let Some(all) = self.ends_of_array(state, records[0].job.run) {
             exit = exit.max(ExitStatus { code: all.code_max, signal: 0 });
             if failed.is_none() && all.state != Some(JobState::Completed) {

@@ -321,7 +321,7 @@ pub struct Setup {
     /// The state folder as clients on this machine name it: what jobs get as `SLUICE_STATE`.
     pub client_state: Option<String>,
     pub hostname: String,
-    /// Whose loopback addresses are this process's too (`agent::network_stack`); `None` where that cannot be told.
+    /// The network stack of this process, as `agent::network_stack` names it; `None` where that cannot be told.
     pub network_stack: Option<String>,
     /// A snapshot is due after this many events.
     pub snapshot_events: u64,

@@ -93,7 +93,7 @@ pub struct ServerOptions {
     /// hold attempts.
     pub local_nodes: Vec<String>,
     pub hostname: String,
-    /// Whose loopback addresses are this process's too (`agent::network_stack`).
+    /// The network stack of this process, as `agent::network_stack` names it: an agent with the same has the same loopback addresses.
     pub network_stack: Option<String>,
     /// The database that several servers share; without one the state is in files of this machine.
     pub store: Option<DatabaseUrl>,

@@ -158,7 +158,7 @@ pub async fn rows(
         mark_services(&shared, &shared.read(), &mut rows);
         json_answer(&Rows { seq, now, whole: changed.is_none(), cut, rows, gone })
     };
-    // Of many rows the writing takes long too: the connections of others that are on this thread do not wait.
+    // Many rows take long to write: connections of others that are on this thread do not wait for it.
     Ok(if views.len() > calls::SHORT_LIST { block_in_place(answer) } else { answer() })
 }
 

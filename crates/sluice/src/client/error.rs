@@ -7,7 +7,7 @@ pub enum ClientError {
     Unreachable { place: String, why: String, was_asked: bool },
     #[error("{0}")]
     Protocol(String),
-    /// Whoever answers takes no call of this user.
+    /// The server, or the agent that speaks for it, takes no call of this user.
     #[error("{0}")]
     Forbidden(String),
 }

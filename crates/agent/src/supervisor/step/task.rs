@@ -63,7 +63,7 @@ pub(crate) struct TaskStreams {
 }
 
 impl TaskStreams {
-    /// Of a task of a step with `--pty`: the step's first task has the terminal, and the others read and write nothing.
+    /// The streams of one task of a step with `--pty`: its first task has the terminal; the others read nothing, and what they write is dropped.
     pub fn of_pty(terminal: Option<(u16, u16)>) -> Self {
         let nothing = || Some(Stream::Null);
         Self { with_input: false, stdout: nothing(), stderr: nothing(), terminal }

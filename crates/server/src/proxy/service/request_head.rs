@@ -167,7 +167,7 @@ pub fn check_rate(
     if limits.is_empty() {
         return Ok(());
     }
-    // Whoever has one address of a network of version 6 has all, and would be as many clients as there are places for.
+    // A host of IPv6 has all addresses of its /64, and by each of them it would be another client.
     let address = match request.extensions().get::<Peer>() {
         Some(Peer::Port { from, .. }) => network(*from).to_string(),
         _ => client_address(request),
