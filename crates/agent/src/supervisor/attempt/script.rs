@@ -8,7 +8,7 @@ use crate::supervisor::process::environment::{
     ProcessIdentity, merge_environment, process_variables, script_streams,
 };
 use crate::supervisor::process::path_variable::first_in_path;
-use crate::supervisor::process::readiness::{Readiness, readiness};
+use crate::supervisor::process::readiness::{DIED, Readiness, readiness};
 use crate::supervisor::process::spawn::{Argv0, ProcessSpec, Spawned, Stream, spawn};
 use model::reason::LaunchFailure;
 use model::run::ExitStatus;
@@ -161,6 +161,9 @@ impl Attempt {
                 self.agents.report(ReportEvent::Started);
             }
             Readiness::Failed(failure) => self.fail_launch(failure),
+            // It was killed with the whole attempt, whose end has its own cause: a cancel, a time limit, another node's failure.
+            Readiness::Silent if self.emptying.is_some() => {}
+            Readiness::Silent => self.fail_launch(DIED.to_owned()),
         }
     }
 

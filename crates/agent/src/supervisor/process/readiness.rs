@@ -14,7 +14,7 @@ const REASON_BYTES_MAX: usize = 4096;
 /// What a child says that is ready, where it has no network to name.
 pub(super) const READY: &[u8] = b"R";
 /// Why nothing was executed, where nobody could say more.
-pub(super) const DIED: &str = "the process died before it was executed";
+pub(crate) const DIED: &str = "the process died before it was executed";
 
 /// What the child has said.
 #[derive(Debug)]
@@ -27,6 +27,8 @@ pub(crate) enum Readiness {
     },
     /// Nothing was executed.
     Failed(LaunchFailure),
+    /// It was killed before it said anything.
+    Silent,
 }
 
 /// Reads the child's message. Call it when `Spawned::ready` is readable, or when the child has ended: the copy of it that makes
@@ -55,7 +57,10 @@ pub(crate) fn readiness(ready: &OwnedFd) -> Readiness {
         Some(stderr) => {
             Readiness::Ready { stderr, network: serde_json::from_slice(&buffer[..length]).ok() }
         }
-        None => Readiness::Failed(failure_of(&buffer[..length])),
+        None => match buffer[..length].split_first() {
+            Some((part, words)) => Readiness::Failed(failure_of(*part, words)),
+            None => Readiness::Silent,
+        },
     }
 }
 
@@ -86,11 +91,8 @@ pub(super) fn failure_bytes(failure: &LaunchFailure) -> Vec<u8> {
     std::iter::once(part as u8).chain(words).take(REASON_BYTES_MAX).collect()
 }
 
-fn failure_of(message: &[u8]) -> LaunchFailure {
-    let Some((part, words)) = message.split_first() else {
-        return DIED.to_owned().into();
-    };
-    let fault = FAULTS.get(usize::from(*part)).copied().unwrap_or_default();
+fn failure_of(part: u8, words: &[u8]) -> LaunchFailure {
+    let fault = FAULTS.get(usize::from(part)).copied().unwrap_or_default();
     LaunchFailure::new(fault, String::from_utf8_lossy(words))
 }
 
@@ -127,6 +129,7 @@ mod tests {
         let mut fds = [PollFd::new(ready.as_fd(), PollFlags::POLLIN)];
         poll(&mut fds, PollTimeout::NONE).expect("an end");
         assert!(is_silent(&ready) && !has_spoken(&ready));
+        assert!(matches!(readiness(&ready), Readiness::Silent));
         let (ready, report) = pair();
         let failure = LaunchFailure::from(String::from("no image"));
         send(&report, &failure_bytes(&failure), &[]).expect("sent");

@@ -21,7 +21,7 @@ use crate::supervisor::container;
 use crate::supervisor::job_context::JobContext;
 use crate::supervisor::process::descendants;
 use crate::supervisor::process::environment::ProcessIdentity;
-use crate::supervisor::process::readiness::{Readiness, has_spoken, is_silent, readiness};
+use crate::supervisor::process::readiness::{DIED, Readiness, has_spoken, is_silent, readiness};
 use crate::supervisor::process::reap::EndedChild;
 use crate::supervisor::step::client_set::StepClients;
 use crate::supervisor::step::container_save::Saver;
@@ -218,16 +218,17 @@ impl Step {
         let Some(task) = self.tasks.get_mut(index) else { return };
         let Some(ready) = task.ready.take() else { return };
         let (rank, pid) = (task.rank, task.pid.map_or(0, |pid| pid.as_raw()));
-        match readiness(&ready) {
+        let failure = match readiness(&ready) {
             Readiness::Ready { .. } => {
-                self.clients.send_to_all(&StepMessage::Started { task: rank, pid: pid as u32 })
+                let started = StepMessage::Started { task: rank, pid: pid as u32 };
+                return self.clients.send_to_all(&started);
             }
-            Readiness::Failed(failure) => {
-                task.exit = Some(ExitStatus::NOT_LAUNCHED);
-                task.close_outputs();
-                self.report_failed_task(rank, &failure.what);
-            }
-        }
+            Readiness::Failed(failure) => failure,
+            Readiness::Silent => DIED.to_owned().into(),
+        };
+        task.exit = Some(ExitStatus::NOT_LAUNCHED);
+        task.close_outputs();
+        self.report_failed_task(rank, &failure.what);
     }
 
     /// A task has written output, and the link can take it.
