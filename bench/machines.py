@@ -63,13 +63,18 @@ class Site:
         (self.folder / 'conf/slurm.conf').write_text(CONFIGURATION)
         (self.folder / 'conf/sluice.toml').write_text(SOURCE.format(program=f'{folder}/make.py'))
         self.environment = {**os.environ, 'SLUICE_STATE': f'{folder}/state', 'HOME': folder}
+        self.answered = False
         words = ['server', '--state', f'{folder}/state', '--config', f'{folder}/conf', '--listen', '127.0.0.1:0', '--agents', '127.0.0.1:0']
         log = open(self.folder / 'server.out', 'w')
         self.server = subprocess.Popen([self.program, *words], env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         until('the server answers', lambda: 'is UP' in (self.slurm('scontrol', 'ping') or ''))
+        self.answered = True
 
     def command(self, words):
+        """What it prints; nothing where it fails, which is said."""
         done = subprocess.run(words, env=self.environment, cwd=self.folder, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+        if done.returncode != 0 and self.answered:
+            progress('machines', f'{" ".join(words[1:])}: {done.stderr.strip()}')
         return done.stdout if done.returncode == 0 else None
 
     def sluice(self, *words):
@@ -82,8 +87,11 @@ class Site:
         text = (self.folder / 'calls').read_text() if (self.folder / 'calls').exists() else ''
         return [line for line in map(json.loads, text.splitlines()) if line['call'] == what]
 
+    def listed(self):
+        return json.loads(self.sluice('machine', 'list', '--json') or '{"machines": [], "sources": [{}]}')
+
     def machines(self):
-        return json.loads(self.sluice('machine', 'list', '--json') or '{"machines": []}')['machines']
+        return self.listed()['machines']
 
     def round(self, number):
         """Milliseconds from the submit to the create call, and from the agent's join to the job's first line."""
@@ -93,7 +101,8 @@ class Site:
         until('a job is taken', lambda: self.slurm(*submit))
         until('the job has a line', lambda: path.exists() and path.read_text().endswith('\n'))
         called = self.calls('create')[before]
-        machine = next(of['machine'] for of in self.machines() if of['machine']['token'] == called['token'])
+        of_call = lambda: next((of['machine'] for of in self.machines() if of['machine']['token'] == called['token']), None)
+        machine = until('the machine is listed', of_call)
         first = float(path.read_text())
         create = (called['at'] - began) * 1000
         if create > LATE_MS:
@@ -116,7 +125,7 @@ class Site:
         # Nothing is asked of the server until the call has begun: what it does for that would count.
         until('the source is asked for its machines', lambda: len(self.calls('describe')) > rounds)
         before = self.processor_ms()
-        shown = lambda: json.loads(self.sluice('machine', 'list', '--json'))['sources'][0].get('strangers', [])
+        shown = lambda: self.listed()['sources'][0].get('strangers', [])
         until('they are told of as machines that nobody asked for', shown)
         return self.processor_ms() - before, len(self.calls('describe')) - rounds
 
