@@ -6,7 +6,7 @@
 //!
 //! - `startup`: binds everything together, starts the threads, stops them; `connection_limits`: how many may connect;
 //!   `server_places`: at which host clients find it.
-//! - `allocator`: memory that is free goes back to the machine.
+//! - `allocator`: memory that is free goes back to the machine; `program_pages`: so does the code that only the start needed.
 //! - `standby/`: a server that waits for the lead: it follows the history, answers what only looks and passes the rest on.
 //! - `shared/`: the handles that threads and handlers share. It knows none of them; everything else imports it.
 //! - `writer/`: the single writer, recovery from disk, the books' thread, the tick. Another journal comes in here.
@@ -56,6 +56,7 @@ mod metrics;
 mod per_user;
 mod plan;
 mod power;
+mod program_pages;
 mod proxy;
 mod rate_limit;
 mod repeated_failure;

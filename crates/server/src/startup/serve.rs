@@ -30,7 +30,9 @@ use crate::shared::log_queue::PullLog;
 use crate::ssh::endpoint::{Endpoint, Peer};
 use crate::vital_task;
 use crate::writer::tick;
-use crate::{allocator, http, inactivity, load_sampler, power, triggers, utilization};
+use crate::{
+    allocator, http, inactivity, load_sampler, power, program_pages, triggers, utilization,
+};
 use russh::keys::PrivateKey;
 use std::sync::Arc;
 use std::time::Duration;
@@ -158,6 +160,7 @@ pub(super) async fn serve(
         await_nodes(&shared, &options.local_nodes).await;
         ready();
         shared.planner.wake();
+        program_pages::give_back();
         std::future::pending::<()>().await;
     };
     // The lead may be handed over before the nodes are there.
