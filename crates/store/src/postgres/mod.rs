@@ -1,10 +1,12 @@
 //! The store in PostgreSQL, for several servers: one leads, and the others take over from it.
 //!
-//! `url` is what the administrator names, `connection` who has the session, `session` its bounded waits, `schema` the tables and their
-//! versions, `lease` who leads, `server` who else is there, `journal` the history, `frames` its pages, `reader` the history as a standby
+//! `url` is what the administrator names, `connect` how a session begins, `connection` who has it, `session` its statements, `answer` and
+//! `socket` its bounded waits, `schema` the tables and their versions, `lease` who leads, `server` who else is there, `journal` the history, `frames` its pages, `reader` the history as a standby
 //! follows it, `folder` the files (snapshots and blobs), `ended` what the books are rebuilt from, `shared_file` the servers' keys, which
 //! they seal. Everything that writes is fenced by the lease's epoch: what a deposed server sends changes nothing.
 
+mod answer;
+mod connect;
 mod connection;
 mod ended;
 mod error;
@@ -17,6 +19,7 @@ mod schema;
 mod server;
 mod session;
 mod shared_file;
+mod socket;
 mod url;
 
 pub use connection::Database;
