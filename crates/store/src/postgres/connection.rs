@@ -10,6 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use super::answer::Deadline;
+use super::commit_signal::CommitSignal;
 use super::error::DatabaseError;
 use super::session::Session;
 use super::socket::{aside, wait_patiently};
@@ -29,6 +30,8 @@ pub struct Database {
     shown: String,
     /// What the journal's next append writes with its commit.
     with_journal: Mutex<Option<Extent>>,
+    /// Told of each commit of the journal.
+    pub(super) committed: Arc<CommitSignal>,
 }
 
 /// Bytes of a file in the database, and where they begin.
@@ -58,6 +61,7 @@ impl Database {
             answer_timeout,
             shown,
             with_journal: Mutex::default(),
+            committed: Arc::default(),
         }))
     }
 
