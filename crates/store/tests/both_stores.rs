@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use database::TestDatabase;
 use store::postgres::{
-    Database, DatabaseError, DatabaseUrl, EndedLog, Leader, Lease, PostgresFolder, PostgresJournal,
-    PostgresReader, SeenServer, ServerAddress, Taken, check_cluster, mark_moved, prepare,
-    prepare_to_leave,
+    Database, DatabaseError, DatabaseUrl, EndedLog, Leader, Lease, Notifier, PostgresFolder,
+    PostgresJournal, PostgresReader, SeenServer, ServerAddress, Taken, check_cluster, mark_moved,
+    prepare, prepare_to_leave,
 };
 use store::{
     BlobId, BlobIndex, Blobs, Disk, FaultyDisk, Journal, JournalError, LogFile, LogOptions,
@@ -510,12 +510,14 @@ fn up_standby_reads_what_the_leader_commits_and_is_told_of_it() {
     assert_eq!(read(&mut reader), ["a", "b"]);
     assert_eq!(reader.end_seq().expect("read"), 2);
     assert!(!reader.await_commit(Duration::ZERO).expect("it listens"));
+    let notifier = Notifier::start(&database, connect(&server.url()), || true).expect("a thread");
     journal.append(1, 2, &[b"c"]).expect("kept");
     // No answer of the database is waited for as long: who is not told gets an error.
     let long = Duration::from_secs(60);
     assert!(!reader.await_commit(long).expect("told"), "a commit is no end of a lease");
     assert_eq!(read(&mut reader), ["a", "b", "c"]);
     assert_eq!(reader.position(), journal.position());
+    drop(notifier);
     leader.release().expect("released");
     assert!(reader.await_commit(long).expect("told"), "the lease is free");
 

@@ -17,6 +17,11 @@ impl ServerList {
         self.0.read().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
+    /// Whether this server is one of several.
+    pub fn has_others(&self) -> bool {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).len() > 1
+    }
+
     /// Who leads, where that is known.
     pub fn leader(&self) -> Option<ServerAddress> {
         let servers = self.0.read().unwrap_or_else(PoisonError::into_inner);

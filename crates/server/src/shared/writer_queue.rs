@@ -145,7 +145,7 @@ pub trait InlineCommit: Send + Sync {
 #[derive(Clone)]
 pub struct WriterQueue {
     sender: SyncSender<Work>,
-    /// Set where a commit is one write to a disk of this machine.
+    /// Set once the writer has started.
     inline: Arc<OnceLock<Box<dyn InlineCommit>>>,
     /// Submissions that are being checked and named, and are not in the queue yet.
     coming: Arc<AtomicUsize>,

@@ -14,7 +14,9 @@ use crate::standby::{HotState, ReadPause, StandbyOptions, StandbyServer};
 use crate::vital_task::CANNOT_GO_ON;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use store::postgres::{self, Database, DatabaseError, DatabaseUrl, Lease, ServerAddress, Taken};
+use store::postgres::{
+    self, Database, DatabaseError, DatabaseUrl, Lease, Notifier, ServerAddress, Taken,
+};
 
 /// How long the lease is good without being renewed.
 const LEASE_LIFE: Duration = Duration::from_secs(2);
@@ -39,6 +41,8 @@ pub(super) struct Leadership {
     pub servers: Arc<ServerList>,
     /// The state that this server has followed while it waited.
     pub hot: Option<HotState>,
+    /// Tells the servers that wait of what this one commits.
+    _notifier: Notifier,
 }
 
 /// How a server waits.
@@ -62,7 +66,8 @@ impl Leadership {
             Database::new(url.clone())
                 .map_err(|e| ServerError::Other(format!("cannot start a thread: {e}")))
         };
-        let (database, for_lease, for_logs) = (session()?, session()?, session()?);
+        let (database, for_lease, for_logs, for_notices) =
+            (session()?, session()?, session()?, session()?);
         await_database(listeners, || Ok(postgres::prepare(&database, identity)?))?;
         set_nonblocking(listeners, true)?;
         let servers = Arc::new(ServerList::default());
@@ -72,13 +77,17 @@ impl Leadership {
         let lease = Arc::new(lease);
         presence.note(lease.epoch(), 0);
         set_nonblocking(listeners, false)?;
+        let no_thread = |e| ServerError::Other(format!("cannot start a thread: {e}"));
         let kept = lease.clone();
         std::thread::Builder::new()
             .name("lease".into())
             .spawn(move || keep(&kept, &mut presence))
-            .map_err(|e| ServerError::Other(format!("cannot start a thread: {e}")))?;
+            .map_err(no_thread)?;
+        let there = servers.clone();
+        let notifier = Notifier::start(&database, for_notices, move || there.has_others());
+        let _notifier = notifier.map_err(no_thread)?;
         tracing::info!(epoch = lease.epoch(), store = url.shown(), "this server leads");
-        Ok(Self { database, lease, address, for_lease, for_logs, servers, hot })
+        Ok(Self { database, lease, address, for_lease, for_logs, servers, hot, _notifier })
     }
 
     pub fn epoch(&self) -> i64 {

@@ -1,8 +1,8 @@
 //! The writer's own thread, and submissions that are committed without it: for one that comes alone, to wake that thread and to be
 //! woken by it takes as long as the commit.
 //!
-//! The thread that brings a submission commits it only where nothing else is to be done and the disk is fast: a thread of the runtime has
-//! others to serve. What a commit leaves to be done after it, such as snapshots, is done with the next tick. Room in the journal is made
+//! The thread that brings a submission commits it only where nothing else is to be done and the disk, or the database, is fast: a thread
+//! of the runtime has others to serve. One that waits for a database all the same gives its other tasks away soon. What a commit leaves to be done after it, such as snapshots, is done with the next tick. Room in the journal is made
 //! then too: a submission is for the writer's thread where the next tick may come too late for that.
 
 use crate::error::ServerError;
@@ -16,7 +16,7 @@ use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-/// A disk is fast whose last commit took no longer.
+/// A disk or a database is fast whose last commit took no longer.
 const FAST_COMMIT: Duration = Duration::from_millis(1);
 
 /// The writer, for its own thread and for those that bring it a submission.
@@ -49,14 +49,12 @@ impl WriterThread {
         }
     }
 
-    /// Allows others to commit submissions, where a commit is a write to a disk of this machine.
+    /// Allows others to commit submissions.
     pub fn share(self, shared: Arc<Shared>) -> SharedWriter {
-        let (queue, is_on_disk) = (shared.writer.clone(), self.journal.texts_bytes_max() > 0);
+        let queue = shared.writer.clone();
         let _ = self.shared.set(shared);
         let writer = SharedWriter(Arc::new(Mutex::new(self)));
-        if is_on_disk {
-            queue.allow_inline(writer.clone());
-        }
+        queue.allow_inline(writer.clone());
         writer
     }
 

@@ -2,15 +2,18 @@
 //!
 //! What is asked is done in order, also what nobody waits for any more: so a state that is read back after a late commit has
 //! that commit, if the database has it. A lost connection is made anew for the next question. No other thread stands between who asks
-//! and the database: a commit costs no more changes of threads than its answer.
+//! and the database, also where a task of a runtime asks: a commit costs no more changes of threads than its answer.
 
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use super::answer::Deadline;
+use super::commit_signal::CommitSignal;
 use super::error::DatabaseError;
-use super::session::{Deadline, Driver, Session};
+use super::session::Session;
+use super::socket::{aside, wait_patiently};
 use super::url::DatabaseUrl;
 
 /// Questions that may wait for the session.
@@ -27,6 +30,8 @@ pub struct Database {
     shown: String,
     /// What the journal's next append writes with its commit.
     with_journal: Mutex<Option<Extent>>,
+    /// Told of each commit of the journal.
+    pub(super) committed: Arc<CommitSignal>,
 }
 
 /// Bytes of a file in the database, and where they begin.
@@ -48,7 +53,7 @@ impl Database {
         answer_timeout: Duration,
     ) -> io::Result<Arc<Self>> {
         let shown = url.shown().to_owned();
-        let link = Link { url, driver: Arc::new(Driver::new()?), session: None };
+        let link = Link { url, session: None };
         let turns = Turns { link: Some(link), waiting: VecDeque::new(), next: 0 };
         Ok(Arc::new(Self {
             turns: Mutex::new(turns),
@@ -56,6 +61,7 @@ impl Database {
             answer_timeout,
             shown,
             with_journal: Mutex::default(),
+            committed: Arc::default(),
         }))
     }
 
@@ -88,26 +94,6 @@ impl Database {
         &self,
         work: impl FnOnce(&mut Session) -> Result<T, DatabaseError> + Send,
     ) -> Result<T, DatabaseError> {
-        if tokio::runtime::Handle::try_current().is_err() {
-            return self.ask_here(work);
-        }
-        // A thread of another runtime may not drive this one.
-        std::thread::scope(|scope| {
-            let thread = std::thread::Builder::new().name("database".into());
-            let unasked = |why: String| Err(DatabaseError::Unreachable(why));
-            match thread.spawn_scoped(scope, move || self.ask_here(work)) {
-                Ok(asked) => {
-                    asked.join().unwrap_or_else(|_| unasked("its thread has ended".into()))
-                }
-                Err(error) => unasked(format!("no thread can be started: {error}")),
-            }
-        })
-    }
-
-    fn ask_here<T>(
-        &self,
-        work: impl FnOnce(&mut Session) -> Result<T, DatabaseError>,
-    ) -> Result<T, DatabaseError> {
         let deadline = Deadline::after(self.answer_timeout);
         let mut held = HeldLink { database: self, link: Some(self.take_link(deadline)?) };
         let link = held.link.as_mut().expect("it is there until the drop");
@@ -129,11 +115,14 @@ impl Database {
         let ticket = turns.next;
         turns.next = ticket.wrapping_add(1);
         turns.waiting.push_back(ticket);
-        let left = deadline.at.saturating_duration_since(Instant::now());
-        let waits = |turns: &mut Turns| !turns.is_turn_of(ticket);
-        let waited = self.freed.wait_timeout_while(turns, left, waits);
-        let mut turns = waited.expect("no panic with the turns held").0;
-        let is_turn = turns.is_turn_of(ticket);
+        drop(turns);
+        let is_turn = wait_patiently(Instant::now(), deadline.at, |end| {
+            let left = end.saturating_duration_since(Instant::now());
+            let waits = |turns: &mut Turns| !turns.is_turn_of(ticket);
+            let waited = self.freed.wait_timeout_while(self.turns(), left, waits);
+            waited.expect("no panic with the turns held").0.is_turn_of(ticket)
+        });
+        let mut turns = self.turns();
         turns.waiting.retain(|waiting| *waiting != ticket);
         let link = if is_turn { turns.link.take() } else { None };
         link.ok_or_else(|| deadline.late())
@@ -170,7 +159,6 @@ impl Drop for HeldLink<'_> {
 /// The session, while there is one, and what a new one is made from.
 struct Link {
     url: DatabaseUrl,
-    driver: Arc<Driver>,
     session: Option<Session>,
 }
 
@@ -178,7 +166,7 @@ impl Link {
     fn session(&mut self, deadline: Deadline) -> Result<&mut Session, DatabaseError> {
         let session = match self.session.take() {
             Some(session) => session,
-            None => Session::connect(&self.driver, &self.url, deadline)?,
+            None => aside(|| Session::connect(&self.url, deadline))?,
         };
         let session = self.session.insert(session);
         session.set_deadline(deadline);

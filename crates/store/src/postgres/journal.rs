@@ -24,8 +24,7 @@ const FRAME_BYTES_MAX: usize = (16 << 20) - 128;
 const APPEND: &str = "WITH moved AS (
         UPDATE sluice.head SET seq = $1, chain = $2, term = $3
         WHERE seq = $4 AND term <= $3 AND epoch = $5 RETURNING 1)
-    INSERT INTO sluice.journal (last_seq, frame) SELECT $1::bigint, $6::bytea FROM moved
-    RETURNING pg_notify('sluice', '')";
+    INSERT INTO sluice.journal (last_seq, frame) SELECT $1::bigint, $6::bytea FROM moved";
 /// The same with an extent of a file that goes with the commit, as the bytes of scripts do. One of a file that is gone or not so long,
 /// or that would lie over another, is not written, and nothing else either: the last extent that begins before its end must end before
 /// it begins.
@@ -44,8 +43,7 @@ const APPEND_WITH_EXTENT: &str = "WITH moved AS (
     put AS (
         INSERT INTO sluice.extent (file, begins, bytes)
         SELECT $7::bigint, $8::bigint, $9::bytea FROM moved)
-    INSERT INTO sluice.journal (last_seq, frame) SELECT $1::bigint, $6::bytea FROM moved
-    RETURNING pg_notify('sluice', '')";
+    INSERT INTO sluice.journal (last_seq, frame) SELECT $1::bigint, $6::bytea FROM moved";
 const HEAD: &str = "SELECT epoch, seq, chain, term, leased_ids, mark_seq, mark_chain,
         (SELECT coalesce(sum(octet_length(frame)), 0)::bigint FROM sluice.journal)
     FROM sluice.head";
@@ -218,6 +216,7 @@ impl Journal for PostgresJournal {
         self.is_poisoned = false;
         (self.end, self.term) = (end, term);
         self.bytes += needed as u64;
+        self.database.committed.set();
         Ok(end.seq)
     }
 
