@@ -3,7 +3,8 @@
 use super::near_replica::{self, NearConnection};
 use super::readiness::Readiness;
 use crate::proxy::forwarders::Forwarders;
-use crate::proxy::pool::{AnswerBody, ConnectionPool, Outstanding, SendFailure, Sender, handshake};
+use crate::proxy::open_connection::OpenConnection;
+use crate::proxy::pool::{AnswerBody, ConnectionPool, Outstanding, SendFailure};
 use crate::shared::Shared;
 use axum::body::Body;
 use model::id::AttemptId;
@@ -179,7 +180,7 @@ impl Replica {
         request: hyper::Request<Body>,
         upgrades: bool,
     ) -> Result<hyper::Response<AnswerBody>, SendFailure> {
-        let connect = self.connect(shared, forwarders, owner);
+        let connect = || self.connect(shared, forwarders, owner);
         self.while_there(self.pool.send(connect, request, upgrades)).await
     }
 
@@ -212,12 +213,12 @@ impl Replica {
         shared: &Arc<Shared>,
         forwarders: &Arc<Forwarders>,
         owner: &Principal,
-    ) -> Option<Sender> {
+    ) -> Option<OpenConnection> {
         let near = near_replica::connect(shared, forwarders, self.attempt, owner.uid, self.port);
         match timeout(CONNECT_TIMEOUT, near).await.ok()? {
             NearConnection::Made(stream, held) => {
                 self.is_reached.store(true, Relaxed);
-                return handshake(stream, held).await;
+                return OpenConnection::handshake(stream, held).await;
             }
             NearConnection::Refused => return None,
             NearConnection::ByStep => {}
@@ -226,6 +227,6 @@ impl Replica {
         let orders = step.orders();
         let stream = timeout(CONNECT_TIMEOUT, orders.open(self.port)).await.ok().flatten()?;
         self.is_reached.store(true, Relaxed);
-        handshake(stream, step).await
+        OpenConnection::handshake(stream, step).await
     }
 }
