@@ -33,7 +33,7 @@ use model::id::AttemptId;
 use model::publication::HttpsChoice;
 use nix::sys::socket::{setsockopt, sockopt};
 use std::net::SocketAddr;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::{TcpStream, lookup_host};
@@ -198,7 +198,8 @@ impl ToServer {
         let outstanding = gateway.server_pool.enter();
         let connect = || gateway.server.connect(routes.proxy_port, CONNECT_TIMEOUT);
         let sent = gateway.server_pool.send(connect, head.into_request(body), upgrades);
-        match in_time(SERVICE_LIMITS.answer, sent).await {
+        let sent = in_time(SERVICE_LIMITS.answer, pin!(sent)).await;
+        match sent {
             Ok(answer) => {
                 answer_begun.note();
                 let (websocket, prefix, is_whole) = (None, WHOLE_HOST, true);
@@ -255,11 +256,11 @@ async fn to_replica(
     while let Some(replica) = service.choose(&tried, upgrades).filter(|_| tried.len() < TRIES_MAX) {
         let outstanding = replica.pool.enter();
         let websocket = upgrades.then(|| replica.pool.enter_websocket());
-        let exchange = async {
+        let exchange = pin!(async {
             let connect = || connect(&gateway.server, &replica);
             let answer = replica.pool.send(connect, outgoing, upgrades).await?;
             if is_repeatable { read_short(answer).await } else { Ok(answer) }
-        };
+        });
         outgoing = match in_time(SERVICE_LIMITS.answer, exchange).await {
             Ok(answer) => {
                 answer_begun.note();

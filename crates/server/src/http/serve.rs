@@ -293,8 +293,9 @@ pub fn serve<S>(
         request.extensions_mut().insert(peer.get_or_init(&who).clone());
         request.extensions_mut().insert(for_requests.clone());
         request.extensions_mut().insert(stall_timeout.clone());
-        let answered = handler.clone().handle(request);
-        async move { Ok::<_, Infallible>(answered.await) }
+        let handler = handler.clone();
+        // Made where it stays: it is large.
+        async move { Ok::<_, Infallible>(handler.handle(request).await) }
     });
     tokio::spawn(polled_again(async move {
         let _slot = slot;

@@ -272,10 +272,10 @@ pub async fn read_short(
     Ok(hyper::Response::from_parts(head, body))
 }
 
-/// The outcome of an exchange, which is given up when its time is over.
+/// The outcome of an exchange, which is given up when its time is over. It stays where it was made: it is large.
 pub async fn in_time<T>(
     limit: Duration,
-    exchange: impl Future<Output = Result<T, SendFailure>>,
+    exchange: Pin<&mut impl Future<Output = Result<T, SendFailure>>>,
 ) -> Result<T, SendFailure> {
     timeout(limit, exchange).await.unwrap_or(Err(SendFailure::TimedOut))
 }

@@ -197,7 +197,7 @@ async fn answer_that_does_not_come_is_given_up_with_its_connection() {
     let pool = Arc::<ConnectionPool>::default();
     let request = hyper::Request::new(Body::empty());
     let exchange = pool.send(|| async { Some(sender) }, request, false);
-    let sent = in_time(Duration::from_millis(20), exchange).await;
+    let sent = in_time(Duration::from_millis(20), pin!(exchange)).await;
     assert!(matches!(sent, Err(SendFailure::TimedOut)));
     let mut asked = Vec::new();
     theirs.read_to_end(&mut asked).await.expect("the connection is closed");

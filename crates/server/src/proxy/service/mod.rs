@@ -56,6 +56,7 @@ use request_head::{
 use request_source::RequestSource;
 use scale_state::{ScaleState, WaitingRequest};
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 pub use table::Services;
@@ -386,14 +387,14 @@ impl Passed<'_> {
             let websocket = upgrades.then(|| replica.enter_websocket());
             let owner = &live.owner;
             let forwarders = &services.forwarders;
-            let exchange = async {
+            let exchange = pin!(async {
                 let answer = replica.send(shared, forwarders, owner, outgoing, upgrades).await?;
                 if is_repeatable {
-                    replica.while_there(read_short(answer)).await
+                    replica.while_there(pin!(read_short(answer))).await
                 } else {
                     Ok(answer)
                 }
-            };
+            });
             outgoing = match in_time(services.limits.answer, exchange).await {
                 Ok(answer) => {
                     answer_begun.note();

@@ -12,6 +12,7 @@ use model::principal::Principal;
 use model::replica_group::GroupRole;
 use model::run::ArrayTask;
 use model::service::{Probe, Service};
+use std::pin::{Pin, pin};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex};
@@ -181,13 +182,13 @@ impl Replica {
         upgrades: bool,
     ) -> Result<hyper::Response<AnswerBody>, SendFailure> {
         let connect = || self.connect(shared, forwarders, owner);
-        self.while_there(self.pool.send(connect, request, upgrades)).await
+        self.while_there(pin!(self.pool.send(connect, request, upgrades))).await
     }
 
     /// The outcome of an exchange with it. The way to a node that is gone may stay open for a while: nobody waits for an answer on it.
     pub async fn while_there<T>(
         &self,
-        exchange: impl Future<Output = Result<T, SendFailure>>,
+        exchange: Pin<&mut impl Future<Output = Result<T, SendFailure>>>,
     ) -> Result<T, SendFailure> {
         tokio::select! {
             biased;
