@@ -164,8 +164,12 @@ fn renewal_text(body: &str) -> Vec<u8> {
 pub fn fingerprint(certificate: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let digest = ring::digest::digest(&ring::digest::SHA256, certificate);
-    let digits = digest.as_ref().iter().flat_map(|byte| [byte >> 4, byte & 15]);
-    digits.map(|digit| char::from(DIGITS[usize::from(digit)])).collect()
+    let mut text = String::with_capacity(2 * digest.as_ref().len());
+    for byte in digest.as_ref() {
+        text.push(char::from(DIGITS[usize::from(byte >> 4)]));
+        text.push(char::from(DIGITS[usize::from(byte & 15)]));
+    }
+    text
 }
 
 /// Makes the folder of the keys, which only the server's user can enter.

@@ -17,13 +17,13 @@ use crate::connection_limits::{self, ConnectionLimits, ListenerSlots};
 use crate::error::ServerError;
 use crate::http::clients_port::ClientsPort;
 use crate::http::drain::Drainer;
+use crate::http::event_loops::EventLoops;
 use crate::http::port_tls::PortTls;
 use crate::proxy::access_log::AccessLog;
 use crate::proxy::pool::ConnectionPool;
 use crate::repeated_failure::RepeatedFailure;
 pub use acme::AcmeOptions;
 use acme::{AcmeKeeper, Challenges};
-use axum::Router;
 use certificate::Certificates;
 pub use cluster::CertificateFiles;
 use routes::Routes;
@@ -135,25 +135,28 @@ async fn serve(options: GatewayOptions, ready: impl FnOnce()) -> Result<(), Serv
     let plain_address = http.as_ref().and_then(|http| http.local_addr().ok());
     let plain_address = plain_address.map(|at| found_at(&at.to_string())).unwrap_or_default();
     let http = http.map(|listener| (listener, drain.clone()));
+    let loops = EventLoops::start("gateway").map_err(stopping)?;
     let port = ClientsPort {
-        router: Router::new().fallback(pass::pass).with_state(gateway.clone()),
+        handler: gateway.clone(),
         slots: slots.proxy,
         handshakes: slots.handshakes.clone(),
         limits: limits.clone(),
         tls: PortTls::fixed(acceptor),
         drain,
         is_plain: false,
+        loops: Some(loops.clone()),
     };
     let challenges = Challenges::default();
     if let Some((listener, drain)) = http {
         let plain = ClientsPort {
-            router: plain_port::router(gateway.clone(), challenges.clone()),
+            handler: plain_port::router(gateway.clone(), challenges.clone()),
             slots: slots.port,
             handshakes: slots.handshakes,
             limits,
             tls: PortTls::fixed(None),
             drain,
             is_plain: true,
+            loops: Some(loops),
         };
         listener.set_nonblocking(true).map_err(listening)?;
         let listener = tokio::net::TcpListener::from_std(listener).map_err(listening)?;

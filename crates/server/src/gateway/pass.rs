@@ -1,29 +1,31 @@
 //! One request through a gateway: to a replica that the gateway can connect to, and else to the server, which knows more.
 
-use super::routes::{Admission, RoutedReplica, RoutedService, Routes, key};
+use super::routes::{Admission, RoutedReplica, RoutedService, Routes};
 use super::{Gateway, ServerAddress};
 use crate::auth::token;
 use crate::clock;
 use crate::connection_limits::SERVICE_LIMITS;
 use crate::http::authenticate::bearer;
-use crate::http::peer::{HeldSlot, Peer};
+use crate::http::peer::{ClientAddress, HeldSlot, Peer};
+use crate::http::serve::RequestHandler;
 use crate::http::stall_timeout::StallTimeout;
 use crate::metrics::scrape_services;
 use crate::proxy::access_log::Asked;
 use crate::proxy::exchange::{OutgoingHead, inner_uri, redirect, take_websocket};
 use crate::proxy::headers;
-use crate::proxy::origin::{host_of, service_of_host};
-use crate::proxy::pool::{SendFailure, Sender, handshake, in_time, read_short};
+use crate::proxy::open_connection::OpenConnection;
+use crate::proxy::origin::host_of;
+use crate::proxy::pool::{SendFailure, in_time, read_short};
 use crate::proxy::service::answer::AnswerTo;
 use crate::proxy::service::request_head::{
-    ServicePath, TRIES_MAX, VIA, VIA_GATEWAY, WHOLE_HOST, bounded_body, check_head, check_rate,
-    client_address, is_passed_on, is_safe, note_client, refused, retry_later, stalled, too_long,
+    ServiceHost, ServicePath, TRIES_MAX, VIA, VIA_GATEWAY, WHOLE_HOST, bounded_body, check_head,
+    check_rate, is_passed_on, is_safe, note_client, refused, retry_later, stalled, too_long,
 };
 use crate::proxy::timed_body::AnswerBegun;
 use axum::body::Body;
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use axum::http::request::Parts;
-use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use hyper::body::Body as _;
 use hyper::upgrade::OnUpgrade;
@@ -31,6 +33,7 @@ use model::id::AttemptId;
 use model::publication::HttpsChoice;
 use nix::sys::socket::{setsockopt, sockopt};
 use std::net::SocketAddr;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::{TcpStream, lookup_host};
@@ -51,46 +54,19 @@ const MODELS: &str = "/proxy/models/";
 /// For a Prometheus on this machine, and nobody whose request a proxy on it passes on.
 const METRICS: &str = "/metrics";
 
-pub async fn pass(State(gateway): State<Arc<Gateway>>, request: Request) -> Response {
-    let entry = gateway.access_log.begin(|| Asked {
-        client: client_address(&request),
-        service: host_of(&request).unwrap_or("-").to_owned(),
-        method: request.method().clone(),
-        path: request.uri().path().to_owned(),
-    });
-    let answer = answer(&gateway, request).await.unwrap_or_else(|refusal| *refusal);
-    match entry {
-        Some(entry) => entry.follow(answer),
-        None => answer,
-    }
-}
-
-/// What a request asks for.
-struct Wanted {
-    project: String,
-    run: String,
-    /// The path at which the client finds the service.
-    prefix: String,
-    /// Behind the prefix; nothing where the slash is missing.
-    rest: Option<String>,
-}
-
-impl Wanted {
-    fn of(routes: &Routes, request: &Request) -> Option<Self> {
-        let domain = routes.domain.as_deref();
-        let named = domain.and_then(|domain| service_of_host(host_of(request)?, domain));
-        let path = request.uri().path();
-        if let Some((project, run)) = named {
-            let rest = Some(path.trim_start_matches('/').to_owned());
-            return Some(Self { project, run, prefix: WHOLE_HOST.to_owned(), rest });
+impl RequestHandler for Arc<Gateway> {
+    async fn handle(self, request: Request) -> Response {
+        let entry = self.access_log.begin(|| Asked {
+            client: ClientAddress::of(request.extensions()),
+            service: host_of(&request).unwrap_or("-"),
+            method: request.method(),
+            path: request.uri().path(),
+        });
+        let answer = answer(&self, request).await.unwrap_or_else(|refusal| *refusal);
+        match entry {
+            Some(entry) => entry.follow(answer),
+            None => answer,
         }
-        let found = ServicePath::parse(path)?;
-        Some(Self {
-            project: found.project.to_owned(),
-            run: found.run.to_owned(),
-            prefix: found.prefix.clone(),
-            rest: found.rest.map(str::to_owned),
-        })
     }
 }
 
@@ -98,7 +74,8 @@ async fn answer(gateway: &Gateway, request: Request) -> Result<Response, Box<Res
     check_head(request.headers(), SERVICE_LIMITS.body_bytes)?;
     StallTimeout::set_of(request.extensions(), SERVICE_LIMITS.stall);
     let routes = gateway.routes();
-    let Some(wanted) = Wanted::of(&routes, &request) else {
+    let (uri, host) = (request.uri().clone(), host_of_service(&routes, &request));
+    let Some(wanted) = ServicePath::of(host.as_ref(), uri.path()) else {
         if request.uri().path().starts_with(MODELS) {
             return ToServer::of(gateway, &routes, request)?.send(gateway, &routes).await;
         }
@@ -110,15 +87,14 @@ async fn answer(gateway: &Gateway, request: Request) -> Result<Response, Box<Res
         }
         return Err(refused(StatusCode::NOT_FOUND, "expected /proxy/services/PROJECT/RUN/"));
     };
-    let service = routes.service(&key(&wanted.project, &wanted.run)).cloned();
+    let service = routes.service(wanted.key).cloned();
     let admitted = service.filter(|service| admits(&routes, service, &request));
     let Some(service) = admitted else {
         return ToServer::of(gateway, &routes, request)?.send(gateway, &routes).await;
     };
     let (rates, limits) = (&service.counts.rates, &service.route.rate_limits);
-    let rest = wanted.rest.as_deref().unwrap_or_default();
-    check_rate(rates, limits, &wanted.run, rest, &request)?;
-    let Some(rest) = &wanted.rest else {
+    check_rate(rates, limits, wanted.run, wanted.rest.unwrap_or_default(), &request)?;
+    let Some(rest) = wanted.rest else {
         let query = request.uri().query().map(|query| format!("?{query}")).unwrap_or_default();
         let place = format!("{}{query}", wanted.prefix);
         return Ok(redirect(StatusCode::PERMANENT_REDIRECT, &place));
@@ -140,9 +116,14 @@ async fn answer(gateway: &Gateway, request: Request) -> Result<Response, Box<Res
 /// Whether the port for plain HTTP answers a request: its service does without HTTPS, or the gateway has no certificate.
 pub fn is_plain(gateway: &Gateway, request: &Request) -> bool {
     let routes = gateway.routes();
-    let wanted = Wanted::of(&routes, request);
-    let service = wanted.and_then(|wanted| routes.service(&key(&wanted.project, &wanted.run)));
+    let host = host_of_service(&routes, request);
+    let wanted = ServicePath::of(host.as_ref(), request.uri().path());
+    let service = wanted.and_then(|wanted| routes.service(wanted.key));
     service.map_or(HttpsChoice::Auto, |service| service.route.https).is_plain(gateway.has_tls)
+}
+
+fn host_of_service(routes: &Routes, request: &Request) -> Option<ServiceHost> {
+    ServiceHost::of(request, routes.domain.as_deref())
 }
 
 /// Whether the gateway itself knows that the service is open to this request.
@@ -169,13 +150,12 @@ struct ToServer {
 
 impl ToServer {
     fn of(gateway: &Gateway, routes: &Routes, mut request: Request) -> Result<Self, Box<Response>> {
-        let client = HeaderValue::from_str(&client_address(&request)).ok();
-        let domain = routes.domain.as_deref();
-        let named = domain.and_then(|domain| service_of_host(host_of(&request)?, domain));
-        let is_by_host = named.is_some();
+        let client = ClientAddress::of(request.extensions());
+        let client = HeaderValue::try_from(client.to_string()).ok();
+        let is_by_host = host_of_service(routes, &request).is_some();
         let upgrade = take_websocket(&mut request);
         let slot = request.extensions().get::<HeldSlot>().cloned();
-        let uri = inner_uri(request.uri().path(), request.uri().query())
+        let uri = inner_uri(request.uri(), None)
             .ok_or_else(|| refused(StatusCode::BAD_REQUEST, "the path cannot be read"))?;
         let (parts, body) = request.into_parts();
         let upgrades = headers::is_websocket(&parts.headers);
@@ -195,7 +175,20 @@ impl ToServer {
         Ok(Self { head, is_by_host, body, answer_begun, upgrades, upgrade, slot })
     }
 
-    async fn send(self, gateway: &Gateway, routes: &Routes) -> Result<Response, Box<Response>> {
+    /// The answer of the server. Most requests go to replicas: what this needs has no room in all of them.
+    fn send<'g>(
+        self,
+        gateway: &'g Gateway,
+        routes: &'g Routes,
+    ) -> Pin<Box<dyn Future<Output = Result<Response, Box<Response>>> + Send + 'g>> {
+        Box::pin(self.send_unboxed(gateway, routes))
+    }
+
+    async fn send_unboxed(
+        self,
+        gateway: &Gateway,
+        routes: &Routes,
+    ) -> Result<Response, Box<Response>> {
         let Self { head, is_by_host, body, answer_begun, upgrades, upgrade, slot } = self;
         // The clients' port knows no host names of services: any path there is one of the server's own API.
         if is_by_host && routes.proxy_port.is_none() {
@@ -203,9 +196,10 @@ impl ToServer {
             return Err(refused(StatusCode::MISDIRECTED_REQUEST, why));
         }
         let outstanding = gateway.server_pool.enter();
-        let connect = gateway.server.connect(routes.proxy_port, CONNECT_TIMEOUT);
+        let connect = || gateway.server.connect(routes.proxy_port, CONNECT_TIMEOUT);
         let sent = gateway.server_pool.send(connect, head.into_request(body), upgrades);
-        match in_time(SERVICE_LIMITS.answer, sent).await {
+        let sent = in_time(SERVICE_LIMITS.answer, pin!(sent)).await;
+        match sent {
             Ok(answer) => {
                 answer_begun.note();
                 let (websocket, prefix, is_whole) = (None, WHOLE_HOST, true);
@@ -239,23 +233,22 @@ async fn to_replica(
         return ToServer::of(gateway, routes, request)?.send(gateway, routes).await;
     }
     let is_whole = !service.route.strip_prefix || prefix == WHOLE_HOST;
-    let path = if is_whole { request.uri().path().to_owned() } else { format!("/{rest}") };
-    let uri = inner_uri(&path, request.uri().query())
+    let uri = inner_uri(request.uri(), (!is_whole).then_some(rest))
         .ok_or_else(|| refused(StatusCode::BAD_REQUEST, "the path cannot be read"))?;
     let upgrade = take_websocket(&mut request);
     let slot = request.extensions().get::<HeldSlot>().cloned();
     let upgrades = headers::is_websocket(request.headers());
-    let client = client_address(&request);
+    let client = ClientAddress::of(request.extensions());
     let (parts, body) = request.into_parts();
     let is_repeatable = is_safe(&parts.method) && body.is_end_stream();
     // As it came: for another try, and for the server where no replica takes it.
-    let original = clone_of(&parts);
+    let original = AskedHead::of(&parts);
     let head_of = |mut parts: Parts| {
         parts.headers.append(header::VIA, HeaderValue::from_static(VIA));
-        note_client(&mut parts.headers, &client);
+        note_client(&mut parts.headers, client);
         OutgoingHead::of(parts, uri.clone(), service.route.auth, prefix)
     };
-    let again = || head_of(clone_of(&original)).into_request(Body::empty());
+    let again = || head_of(original.copy()).into_request(Body::empty());
     let (body, answer_begun) = bounded_body(body, &SERVICE_LIMITS);
     let mut outgoing = head_of(parts).into_request(body);
     let mut tried: Vec<AttemptId> = Vec::new();
@@ -263,11 +256,11 @@ async fn to_replica(
     while let Some(replica) = service.choose(&tried, upgrades).filter(|_| tried.len() < TRIES_MAX) {
         let outstanding = replica.pool.enter();
         let websocket = upgrades.then(|| replica.pool.enter_websocket());
-        let exchange = async {
-            let connect = connect(&gateway.server, &replica);
+        let exchange = pin!(async {
+            let connect = || connect(&gateway.server, &replica);
             let answer = replica.pool.send(connect, outgoing, upgrades).await?;
             if is_repeatable { read_short(answer).await } else { Ok(answer) }
-        };
+        });
         outgoing = match in_time(SERVICE_LIMITS.answer, exchange).await {
             Ok(answer) => {
                 answer_begun.note();
@@ -297,7 +290,7 @@ async fn to_replica(
         };
         tried.push(replica.route.attempt);
     }
-    let copy = Request::from_parts(original, outgoing.into_body());
+    let copy = original.for_server(outgoing.into_body());
     let for_server = ToServer { upgrade, ..ToServer::of(gateway, routes, copy)? };
     let answered = for_server.send(gateway, routes).await;
     // The server gets the body as the replicas were to get it, with both bounds.
@@ -305,28 +298,50 @@ async fn to_replica(
     answered
 }
 
-/// The head of a request a second time; what belongs to its connection stays with the first.
-fn clone_of(head: &Parts) -> Parts {
-    let mut copy = Request::new(());
-    *copy.method_mut() = head.method.clone();
-    *copy.uri_mut() = head.uri.clone();
-    *copy.headers_mut() = head.headers.clone();
-    if let Some(slot) = head.extensions.get::<HeldSlot>() {
-        copy.extensions_mut().insert(slot.clone());
-    }
-    if let Some(peer) = head.extensions.get::<Peer>() {
-        copy.extensions_mut().insert(peer.clone());
-    }
-    copy.into_parts().0
+/// The head of a request as it came, beside the one that was sent; what belongs to its connection stays with that.
+struct AskedHead {
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+    slot: Option<HeldSlot>,
+    peer: Option<Peer>,
 }
 
-async fn connect(server: &ServerAddress, replica: &RoutedReplica) -> Option<Sender> {
+impl AskedHead {
+    fn of(head: &Parts) -> Self {
+        Self {
+            method: head.method.clone(),
+            uri: head.uri.clone(),
+            headers: head.headers.clone(),
+            slot: head.extensions.get::<HeldSlot>().cloned(),
+            peer: head.extensions.get::<Peer>().cloned(),
+        }
+    }
+
+    fn copy(&self) -> Parts {
+        let mut copy = Request::new(());
+        *copy.method_mut() = self.method.clone();
+        *copy.uri_mut() = self.uri.clone();
+        *copy.headers_mut() = self.headers.clone();
+        copy.into_parts().0
+    }
+
+    /// The request, with who asks.
+    fn for_server(self, body: Body) -> Request {
+        let mut request = Request::from_parts(self.copy(), body);
+        self.slot.map(|slot| request.extensions_mut().insert(slot));
+        self.peer.map(|peer| request.extensions_mut().insert(peer));
+        request
+    }
+}
+
+async fn connect(server: &ServerAddress, replica: &RoutedReplica) -> Option<OpenConnection> {
     let stream = timeout(CONNECT_TIMEOUT, dial(server, replica)).await.ok()??;
     let _ = stream.set_nodelay(true);
     if let Err(error) = watch_machine(&stream) {
         tracing::debug!("a connection to a replica is not watched: {error}");
     }
-    handshake(stream, ()).await
+    OpenConnection::handshake(stream, ()).await
 }
 
 /// Connects to the first address of the replica's host that takes connections and that may be a replica's. A name is judged by what it
@@ -433,7 +448,7 @@ mod tests {
         let connection = PortConnection::new(slots);
         asked.extensions_mut().insert(Peer::Port { connection, from, is_loopback: false });
         asked.headers_mut().insert(headers::CLIENT, HeaderValue::from_static("10.0.0.1"));
-        let copy = Request::from_parts(clone_of(&asked.into_parts().0), Body::empty());
+        let copy = AskedHead::of(&asked.into_parts().0).for_server(Body::empty());
         let passed = ToServer::of(&gateway(), &routes(), copy).expect("a head");
         let sent = passed.head.with(Body::empty());
         for (name, expected) in [

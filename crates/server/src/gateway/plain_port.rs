@@ -3,6 +3,7 @@
 
 use super::acme::Challenges;
 use super::{Gateway, pass};
+use crate::http::serve::RequestHandler;
 use crate::proxy::exchange::redirect;
 use crate::proxy::origin::host_of;
 use axum::Router;
@@ -34,7 +35,7 @@ async fn prove(State(port): State<PlainPort>, Path(token): Path<String>) -> Resp
 
 async fn answer(State(port): State<PlainPort>, request: Request) -> Response {
     if pass::is_plain(&port.gateway, &request) {
-        return pass::pass(State(port.gateway), request).await;
+        return port.gateway.handle(request).await;
     }
     let host = host_of(&request).unwrap_or_default();
     let host = host.rsplit_once(':').map_or(host, |(name, _)| name);

@@ -1,6 +1,6 @@
 //! Connections of a gateway to the server's proxy.
 
-use crate::proxy::pool::{Sender, handshake};
+use crate::proxy::open_connection::OpenConnection;
 use model::metadata_address::is_no_host;
 use model::secret::SecretValue;
 use rustls::ClientConfig;
@@ -43,20 +43,20 @@ impl ServerAddress {
         (is_near || !address.to_canonical().is_loopback()) && !is_no_host(address)
     }
 
-    pub async fn connect(&self, proxy_port: Option<u16>, most: Duration) -> Option<Sender> {
+    pub async fn connect(&self, proxy_port: Option<u16>, most: Duration) -> Option<OpenConnection> {
         let port = proxy_port.unwrap_or(self.port);
         timeout(most, self.connect_to(port)).await.ok().flatten()
     }
 
-    async fn connect_to(&self, port: u16) -> Option<Sender> {
+    async fn connect_to(&self, port: u16) -> Option<OpenConnection> {
         let stream = TcpStream::connect((self.host.as_str(), port)).await.ok()?;
         let _ = stream.set_nodelay(true);
         match &self.tls {
-            None => handshake(stream, ()).await,
+            None => OpenConnection::handshake(stream, ()).await,
             Some(config) => {
                 let name = ServerName::try_from(self.host.clone()).ok()?;
                 let connector = TlsConnector::from(config.clone());
-                handshake(connector.connect(name, stream).await.ok()?, ()).await
+                OpenConnection::handshake(connector.connect(name, stream).await.ok()?, ()).await
             }
         }
     }

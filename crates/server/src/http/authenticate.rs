@@ -87,10 +87,15 @@ pub async fn look_up_account(
     next: Next,
 ) -> Response {
     let presented = presented_token(&shared, &request);
-    if let Some((hash, is_loopback)) = presented {
-        prepare_account(&shared, &hash, is_loopback).await;
-    }
+    look_up(&shared, presented).await;
     next.run(request).await
+}
+
+/// The same by what a request presents, where no middleware handles it.
+pub async fn look_up(shared: &Shared, presented: Option<(String, bool)>) {
+    if let Some((hash, is_loopback)) = presented {
+        prepare_account(shared, &hash, is_loopback).await;
+    }
 }
 
 /// The hash of the token that comes with a request to the port, or that its session stands for.

@@ -2,10 +2,10 @@
 
 use crate::connection_limits::{ConnectionLimits, ConnectionSlots, PortConnection};
 use crate::http::drain::Drain;
+use crate::http::event_loops::{EventLoops, LoopPlace};
 use crate::http::peer::Peer;
 use crate::http::port_tls::PortTls;
-use crate::http::serve::{refuse, serve};
-use axum::Router;
+use crate::http::serve::{RequestHandler, refuse, serve};
 use nix::sys::socket::{setsockopt, sockopt};
 use std::io;
 use std::net::IpAddr;
@@ -55,8 +55,8 @@ impl Protocol {
 }
 
 /// Serves the port, where a token must say who asks.
-pub struct ClientsPort {
-    pub router: Router,
+pub struct ClientsPort<H> {
+    pub handler: H,
     pub slots: Arc<ConnectionSlots>,
     pub handshakes: Arc<ConnectionSlots>,
     pub limits: ConnectionLimits,
@@ -64,9 +64,11 @@ pub struct ClientsPort {
     pub drain: Drain,
     /// Plain HTTP is answered to everybody, as the site chose.
     pub is_plain: bool,
+    /// Where its connections run; without any, in the runtime that accepts them.
+    pub loops: Option<Arc<EventLoops>>,
 }
 
-impl ClientsPort {
+impl<H: RequestHandler> ClientsPort<H> {
     pub async fn serve(self: Arc<Self>, listener: TcpListener) {
         let mut drain = self.drain.clone();
         loop {
@@ -77,15 +79,49 @@ impl ClientsPort {
             match accepted {
                 Ok((stream, address)) => {
                     let Some(slot) = self.slots.take() else { continue };
-                    let port = self.clone();
-                    tokio::spawn(async move {
-                        if let Err(error) = port.connection(stream, address.ip(), slot).await {
-                            tracing::debug!("a client's connection ended: {error}");
-                        }
-                    });
+                    let (port, from) = (self.clone(), address.ip());
+                    match self.loops.as_ref().map(EventLoops::place) {
+                        None => drop(tokio::spawn(port.run(stream, from, slot))),
+                        Some(place) => port.run_at(place, stream, from, slot),
+                    }
                 }
                 Err(error) => self.slots.pause_after(&error).await,
             }
+        }
+    }
+
+    /// Runs a connection in one of the loops, which alone knows of it from here on.
+    fn run_at(
+        self: Arc<Self>,
+        place: LoopPlace,
+        stream: TcpStream,
+        from: IpAddr,
+        slot: OwnedSemaphorePermit,
+    ) {
+        let lost = |error| tracing::debug!("a client's connection is lost: {error}");
+        let stream = match stream.into_std() {
+            Ok(stream) => stream,
+            Err(error) => return lost(error),
+        };
+        let place = Arc::new(place);
+        let held = (slot, place.clone());
+        place.spawn(async move {
+            match TcpStream::from_std(stream) {
+                Ok(stream) => self.run(stream, from, held).await,
+                Err(error) => lost(error),
+            }
+        });
+    }
+
+    /// `slot` is held as long as the connection is open.
+    async fn run(
+        self: Arc<Self>,
+        stream: TcpStream,
+        from: IpAddr,
+        slot: impl Send + Sync + 'static,
+    ) {
+        if let Err(error) = self.connection(stream, from, slot).await {
+            tracing::debug!("a client's connection ended: {error}");
         }
     }
 
@@ -93,7 +129,7 @@ impl ClientsPort {
         &self,
         mut stream: TcpStream,
         from: IpAddr,
-        slot: OwnedSemaphorePermit,
+        slot: impl Send + Sync + 'static,
     ) -> io::Result<()> {
         stream.set_nodelay(true)?;
         // Another machine's connection is in a handshake from the first: its silence holds no more than that.
@@ -125,7 +161,7 @@ impl ClientsPort {
             if self.is_plain { Protocol::PlainHttp } else { Protocol::of(first[0], from) };
         match protocol {
             Protocol::PlainHttp => {
-                serve(&self.router, stream, who, slot, &self.limits, self.drain.clone())
+                serve(&self.handler, stream, who, slot, &self.limits, self.drain.clone())
             }
             Protocol::Refused => refuse(&mut stream, PLAIN_FROM_ELSEWHERE).await,
             Protocol::Tls => {
@@ -140,7 +176,7 @@ impl ClientsPort {
                     acceptor.accept(stream).await
                 };
                 let stream = timeout_at(end, accepted).await.map_err(|_| late())??;
-                serve(&self.router, stream, who, slot, &self.limits, self.drain.clone());
+                serve(&self.handler, stream, who, slot, &self.limits, self.drain.clone());
             }
         }
         Ok(())
@@ -167,21 +203,23 @@ mod tests {
     use crate::http::body_limits::BodyLimits;
     use crate::http::router;
     use crate::testing::TestServer;
+    use axum::Router;
     use futures_util::future::join_all;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     /// A port with slots for a process of 1024 descriptors: 192, of which 48 may be in a handshake.
-    fn port_of(server: &TestServer) -> Arc<ClientsPort> {
+    fn port_of(server: &TestServer) -> Arc<ClientsPort<Router>> {
         let limits = ConnectionLimits::default();
         let slots = ListenerSlots::new(1024, &limits);
         Arc::new(ClientsPort {
-            router: router(server.shared.clone(), BodyLimits::new(server.shared.clone(), &limits)),
+            handler: router(server.shared.clone(), BodyLimits::new(server.shared.clone(), &limits)),
             slots: slots.port,
             handshakes: slots.handshakes,
             limits,
             tls: PortTls::start(server.shared.clone()).expect("a thread"),
             drain: Drain::never(),
             is_plain: false,
+            loops: None,
         })
     }
 

@@ -20,12 +20,18 @@ use std::sync::Arc;
 /// where `admin.token` is taken. Who says so of a request of his own loses by it alone. The address of a client and the gateway's own
 /// name are taken from a gateway that proves itself by its token, and nobody else's word for them goes on.
 pub async fn mark(State(shared): State<Arc<Shared>>, mut request: Request, next: Next) -> Response {
+    note(&shared, &mut request).await;
+    next.run(request).await
+}
+
+/// The same for a request that no middleware handles.
+pub async fn note(shared: &Shared, request: &mut Request) {
     let is_passed_on = is_from_gateway(request.headers());
     let said = GatewayClaim::take(request.headers_mut());
     let peer = request.extensions().get::<Peer>();
     let is_near = matches!(peer, Some(Peer::Port { is_loopback: true, .. }));
     let proved = match said {
-        Some(said) if is_gateway(&shared, &said.token_hash, is_near).await => Some(said),
+        Some(said) if is_gateway(shared, &said.token_hash, is_near).await => Some(said),
         _ => None,
     };
     let client = proved.as_ref().map(|proved| proved.client);
@@ -36,7 +42,6 @@ pub async fn mark(State(shared): State<Arc<Shared>>, mut request: Request, next:
         *is_loopback &= !is_passed_on;
         *from = client.unwrap_or(*from);
     }
-    next.run(request).await
 }
 
 /// What a request says of the gateway that has passed it on, and of its client.
@@ -71,8 +76,8 @@ async fn is_gateway(shared: &Shared, hash: &str, is_loopback: bool) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::peer::ClientAddress;
     use crate::http::tests::port;
-    use crate::proxy::service::request_head::client_address;
     use crate::testing::TestServer;
     use axum::Router;
     use axum::body::Body;
@@ -86,7 +91,8 @@ mod tests {
         let headers = request.headers();
         let is_left = headers.contains_key(CLIENT) || headers.contains_key(GATEWAY_NAME);
         let by = request.extensions().get::<PassedBy>().and_then(|by| by.0.as_deref());
-        format!("{} {} {is_left}", client_address(&request), by.unwrap_or("-"))
+        let client = ClientAddress::of(request.extensions());
+        format!("{client} {} {is_left}", by.unwrap_or("-"))
     }
 
     #[tokio::test(flavor = "multi_thread")]

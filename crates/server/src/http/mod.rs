@@ -1,7 +1,7 @@
 //! HTTP for clients: on the local socket, where the kernel says who asks, on the port, where a token does, and from the
 //! sockets of nodes, which vouch for who asks.
 //!
-//! - Connections: `serve` (the socket), `clients_port`, `port_tls` (its certificate), `peer`, `drain`, `stall_timeout`, `own_wakes`, `body_limits`.
+//! - Connections: `serve` (the socket), `clients_port`, `port_tls` (its certificate), `proxy_port`, `peer`, `drain`, `event_loops`, `stall_timeout`, `own_wakes`, `body_limits`.
 //! - Who asks: `authenticate`, `vouch`, `from_gateway`, `sign_in_limit` (how often that may fail). `browser` is what browsers send by themselves.
 //! - Calls of commands: `route`, `call` (reads one), `call_bounds`, `named_fields`, `calls` (answers it), `counted_call`, `answer`, `await_job`, `limit_log`.
 //!   Calls about one subject: `delete_run`, `fleets`, `gateways`, `machines`, `nodes`, `partition_bounds`, `secrets`, `ssh_keys`, `tokens`, `unknown_names`, `volumes`, `web_links`.
@@ -27,6 +27,7 @@ pub mod counted_call;
 mod delete_run;
 pub mod drain;
 pub mod dstack;
+pub mod event_loops;
 mod fleets;
 mod from_gateway;
 mod gateways;
@@ -38,12 +39,13 @@ mod machines;
 pub mod metrics;
 pub mod named_fields;
 mod nodes;
-mod own_wakes;
+pub mod own_wakes;
 mod partition_bounds;
 pub mod peer;
 pub mod port_tls;
 #[cfg(test)]
 mod privacy_tests;
+mod proxy_port;
 pub mod refusal_form;
 #[cfg(test)]
 mod rights_tests;
@@ -77,6 +79,7 @@ use axum::middleware;
 use axum::response::Response;
 use axum::routing::{any, get, post};
 use body_limits::BodyLimits;
+use proxy_port::ProxyPort;
 use route::Route;
 use std::sync::Arc;
 use wire::client::REQUEST_BYTES_MAX;
@@ -86,35 +89,34 @@ pub struct Routers {
     /// Everything. Another API, dstack's for one, is a router of its own that is merged here.
     pub clients: Router,
     /// Services and web pages of jobs alone, at an origin of their own.
-    pub proxy: Router,
+    pub proxy: ProxyPort,
 }
 
 pub fn routers(shared: Arc<Shared>, bodies: BodyLimits, limits: ServiceLimits) -> Routers {
     let services = proxy::service::Services::new(&shared, limits);
     proxy::service::look_after(shared.clone(), &services);
-    let by_host =
-        middleware::from_fn_with_state((shared.clone(), services.clone()), proxy::service::by_host);
-    let passed_on = proxied(&shared, &bodies, services);
-    let own = passed_on.clone().fallback(proxy::unknown_path).layer(by_host);
+    let passed_on = proxied(&shared, &bodies, services.clone());
+    let own = passed_on.clone().fallback(proxy::unknown_path);
     let limit = DefaultBodyLimit::max(REQUEST_BYTES_MAX);
     let lead = middleware::from_fn_with_state(shared.clone(), proxy::origin::lead_to_own);
     let clients = clients(&shared, &bodies, passed_on.layer(lead));
     let account = middleware::from_fn_with_state(shared.clone(), authenticate::look_up_account);
     let sign_ins = middleware::from_fn_with_state(shared.clone(), sign_in_limit::hold);
     let passed_on_by = middleware::from_fn_with_state(shared.clone(), from_gateway::mark);
+    let others = own
+        .layer(limit)
+        .layer(account.clone())
+        .layer(sign_ins.clone())
+        .layer(passed_on_by.clone())
+        .with_state(shared.clone());
     Routers {
         clients: clients
-            .layer(limit)
-            .layer(account.clone())
-            .layer(sign_ins.clone())
-            .layer(passed_on_by.clone())
-            .with_state(shared.clone()),
-        proxy: own
             .layer(limit)
             .layer(account)
             .layer(sign_ins)
             .layer(passed_on_by)
-            .with_state(shared),
+            .with_state(shared.clone()),
+        proxy: ProxyPort { shared, services, others },
     }
 }
 

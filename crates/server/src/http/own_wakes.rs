@@ -2,7 +2,7 @@
 //!
 //! hyper hands a request's body to its handler by a channel within one task, which wakes that task; what was woken so is done by
 //! the end of the same poll. The runtime puts such a task into its queue and wakes another thread to help with it: one that finds
-//! nothing to do, with each request.
+//! nothing to do, with each request. The same holds for a connection to a server that is polled by the task that asks by it.
 
 use futures_util::task::AtomicWaker;
 use std::future::{Future, poll_fn};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// Polls in a row. A task that goes on waking itself leaves its thread to others.
+/// Polls of a task in a row. One that goes on waking itself leaves its thread to others.
 const POLLS_MAX: usize = 2;
 
 /// Nobody polls: a wake goes on to the runtime.
@@ -40,28 +40,52 @@ impl Wake for OwnWake {
     }
 }
 
-/// The same future, whose wakes by itself cost no turn of the runtime.
-pub async fn polled_again<F: Future>(future: F) -> F::Output {
-    let mut future = pin!(future);
-    let own = Arc::new(OwnWake::default());
-    let waker = Waker::from(own.clone());
-    poll_fn(move |runtime| {
-        own.runtime.register(runtime.waker());
-        for _ in 0..POLLS_MAX {
-            own.state.swap(POLLED, Ordering::SeqCst);
-            if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
-                return Poll::Ready(output);
+/// What is polled with a waker of its own, which tells wakes in the middle of a poll from others.
+pub struct OwnWakes {
+    own: Arc<OwnWake>,
+    waker: Waker,
+}
+
+impl Default for OwnWakes {
+    fn default() -> Self {
+        let own = Arc::new(OwnWake::default());
+        Self { waker: Waker::from(own.clone()), own }
+    }
+}
+
+impl OwnWakes {
+    /// Polls, and again as long as that was woken meanwhile, so often in a row at most. A later wake is `runtime`'s.
+    pub fn poll<T>(
+        &self,
+        runtime: &Context<'_>,
+        polls_max: usize,
+        mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>,
+    ) -> Poll<T> {
+        let state = &self.own.state;
+        self.own.runtime.register(runtime.waker());
+        for _ in 0..polls_max {
+            state.swap(POLLED, Ordering::SeqCst);
+            let polled = poll(&mut Context::from_waker(&self.waker));
+            if polled.is_ready() {
+                state.swap(IDLE, Ordering::SeqCst);
+                return polled;
             }
-            let left = own.state.compare_exchange(POLLED, IDLE, Ordering::SeqCst, Ordering::SeqCst);
+            let left = state.compare_exchange(POLLED, IDLE, Ordering::SeqCst, Ordering::SeqCst);
             if left.is_ok() {
                 return Poll::Pending;
             }
         }
-        own.state.swap(IDLE, Ordering::SeqCst);
+        state.swap(IDLE, Ordering::SeqCst);
         runtime.waker().wake_by_ref();
         Poll::Pending
-    })
-    .await
+    }
+}
+
+/// The same future, whose wakes by itself cost no turn of the runtime.
+pub async fn polled_again<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    let wakes = OwnWakes::default();
+    poll_fn(move |runtime| wakes.poll(runtime, POLLS_MAX, |own| future.as_mut().poll(own))).await
 }
 
 #[cfg(test)]

@@ -2,7 +2,9 @@
 
 use crate::connection_limits::PortConnection;
 use crate::http::vouch::NodeUser;
+use axum::http::Extensions;
 use model::principal::Principal;
+use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
@@ -15,6 +17,36 @@ pub enum Peer {
     Port { connection: PortConnection, from: IpAddr, is_loopback: bool },
     /// An agent's socket on another machine: its node vouches for the user.
     Node(Arc<NodeUser>),
+}
+
+/// Where a request comes from. By a socket it is its user's, whom the kernel or a node knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClientAddress {
+    Address(IpAddr),
+    User(u32),
+    Unknown,
+}
+
+impl ClientAddress {
+    /// By the extensions of the request.
+    pub fn of(extensions: &Extensions) -> Self {
+        match extensions.get::<Peer>() {
+            Some(Peer::Port { from, .. }) => Self::Address(from.to_canonical()),
+            Some(Peer::Socket(user)) => Self::User(user.uid),
+            Some(Peer::Node(user)) => Self::User(user.who.uid),
+            None => Self::Unknown,
+        }
+    }
+}
+
+impl fmt::Display for ClientAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => address.fmt(f),
+            Self::User(uid) => write!(f, "user {uid}"),
+            Self::Unknown => Ok(()),
+        }
+    }
 }
 
 /// The part of an address of version 6 that is one network's: who has one address of it has all.

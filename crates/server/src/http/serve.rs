@@ -11,10 +11,15 @@ use crate::http::vouch::NodeAsked;
 use crate::shared::Shared;
 use crate::ssh::endpoint::{Endpoint, Peer as SshPeer};
 use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::response::Response;
 use cluster::authorise::{Act, authorise};
+use hyper::body::{Body as _, Incoming};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use nix::sys::socket::{MsgFlags, recv};
+use std::convert::Infallible;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::pin::pin;
@@ -240,9 +245,26 @@ pub async fn refuse<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S, why: &str
     let _ = timeout(REFUSAL_TIMEOUT, answer).await;
 }
 
+/// Answers the requests of connections.
+pub trait RequestHandler: Clone + Send + Sync + 'static {
+    fn handle(self, request: Request) -> impl Future<Output = Response> + Send;
+}
+
+impl RequestHandler for Router {
+    async fn handle(mut self, request: Request) -> Response {
+        let answered = tower_service::Service::call(&mut self, request).await;
+        answered.unwrap_or_else(|never| match never {})
+    }
+}
+
+/// The request with a body of the handlers' kind. Most have none: nothing is put around it.
+fn with_body(request: hyper::Request<Incoming>) -> Request {
+    request.map(|body| if body.is_end_stream() { Body::empty() } else { Body::new(body) })
+}
+
 /// Runs HTTP on a connection, in a task of its own.
 pub fn serve<S>(
-    router: &Router,
+    handler: &impl RequestHandler,
     stream: S,
     who: impl Fn() -> Peer + Send + 'static,
     slot: impl Send + Sync + 'static,
@@ -251,7 +273,7 @@ pub fn serve<S>(
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let router = router.clone();
+    let handler = handler.clone();
     let stall_timeout = StallTimeout::new(limits.stall);
     let io = TokioIo::new(TimedStream::new(stream, limits.silence, stall_timeout.clone()));
     let limits = limits.clone();
@@ -261,7 +283,8 @@ pub fn serve<S>(
     let for_requests = slot.clone();
     let asked = Arc::new(Notify::new());
     let is_asked = asked.clone();
-    let service = hyper::service::service_fn(move |mut request: hyper::Request<_>| {
+    let service = hyper::service::service_fn(move |request| {
+        let mut request = with_body(request);
         is_asked.notify_one();
         // Nobody reads along with a backup or a scrape: its client takes it, or is gone.
         let is_taken_at_once =
@@ -270,8 +293,9 @@ pub fn serve<S>(
         request.extensions_mut().insert(peer.get_or_init(&who).clone());
         request.extensions_mut().insert(for_requests.clone());
         request.extensions_mut().insert(stall_timeout.clone());
-        let mut router = router.clone();
-        async move { tower_service::Service::call(&mut router, request).await }
+        let handler = handler.clone();
+        // Made where it stays: it is large.
+        async move { Ok::<_, Infallible>(handler.handle(request).await) }
     });
     tokio::spawn(polled_again(async move {
         let _slot = slot;

@@ -17,22 +17,43 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub async fn hold(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
-    let Some(from) = distant(&request) else { return next.run(request).await };
-    let presented = authenticate::bearer(&request).map(str::to_owned);
-    let mut response = next.run(request).await;
-    let Some(mut failed) = response.extensions_mut().remove::<FailedSignIn>() else {
-        return response;
-    };
-    if failed.account.is_none() {
-        let of_token = |text: String| authenticate::user_of_hash(&shared, &token::hash(&text));
-        failed.account = presented.and_then(of_token);
+    let sign_in = SignIn::of(&request);
+    let response = next.run(request).await;
+    match sign_in {
+        Some(sign_in) => sign_in.hold(&shared, response),
+        None => response,
     }
-    match shared.volatile.failed_sign_ins.note(from, &failed, Instant::now()) {
-        Ok(()) => response,
-        Err(wait) => {
-            let why = format!("the last came from {from}");
-            authenticate::log_unusable(&shared, "too many sign-ins fail", &why);
-            too_often(response, wait)
+}
+
+/// What a request of another machine would sign in by.
+pub struct SignIn {
+    from: IpAddr,
+    token: Option<String>,
+}
+
+impl SignIn {
+    pub fn of(request: &Request) -> Option<Self> {
+        let from = distant(request)?;
+        Some(Self { from, token: authenticate::bearer(request).map(str::to_owned) })
+    }
+
+    /// The answer to the request, or the refusal in its place.
+    pub fn hold(self, shared: &Shared, mut response: Response) -> Response {
+        let Some(mut failed) = response.extensions_mut().remove::<FailedSignIn>() else {
+            return response;
+        };
+        let Self { from, token } = self;
+        if failed.account.is_none() {
+            let of_token = |text: String| authenticate::user_of_hash(shared, &token::hash(&text));
+            failed.account = token.and_then(of_token);
+        }
+        match shared.volatile.failed_sign_ins.note(from, &failed, Instant::now()) {
+            Ok(()) => response,
+            Err(wait) => {
+                let why = format!("the last came from {from}");
+                authenticate::log_unusable(shared, "too many sign-ins fail", &why);
+                too_often(response, wait)
+            }
         }
     }
 }

@@ -3,6 +3,7 @@
 //! are written are left out, and counted.
 
 use crate::clock;
+use crate::http::peer::ClientAddress;
 use crate::repeated_failure::RepeatedFailure;
 use axum::body::Body;
 use axum::http::Method;
@@ -32,6 +33,8 @@ const WAITING_BYTES_MAX: usize = 4 << 20;
 const PATH_CHARS_MAX: usize = 512;
 /// Characters of any other field.
 const WORD_CHARS_MAX: usize = 255;
+/// Bytes of most addresses, and of the method and the signs between the fields.
+const REST_BYTES: usize = 64;
 /// How long lines are gathered before they are written together.
 const GATHERED: Duration = Duration::from_millis(100);
 
@@ -123,14 +126,21 @@ impl AccessLog {
     }
 
     /// A request that is to be logged; `None` where nothing is, and nobody asks what the line would say.
-    pub fn begin(self: &Arc<Self>, asked: impl FnOnce() -> Asked) -> Option<Entry> {
+    pub fn begin<'a>(self: &Arc<Self>, asked: impl FnOnce() -> Asked<'a>) -> Option<Entry> {
         if !self.is_on.load(Relaxed) {
             return None;
         }
         let Asked { client, service, method, path } = asked();
-        let path: String = path.chars().take(PATH_CHARS_MAX).collect();
-        let (client, service) = (word(&client), word(&service));
-        let what = format!("{client} {service} \"{method} {}\"", printable(&path));
+        let end = path.char_indices().nth(PATH_CHARS_MAX).map_or(path.len(), |(end, _)| end);
+        let mut what = String::with_capacity(service.len() + end + REST_BYTES);
+        match client {
+            // A text takes all that is written to it.
+            ClientAddress::Address(address) => drop(write!(what, "{address}")),
+            other => push_word(&mut what, &other.to_string()),
+        }
+        what.push(' ');
+        push_word(&mut what, service);
+        what.extend([" \"", method.as_str(), " ", &printable(&path[..end]), "\""]);
         Some(Entry { log: self.clone(), what, status: 0, bytes: 0, began: Instant::now() })
     }
 }
@@ -143,11 +153,11 @@ impl Drop for AccessLog {
 }
 
 /// What a line says of a request. A query is left out: it may hold a secret.
-pub struct Asked {
-    pub client: String,
-    pub service: String,
-    pub method: Method,
-    pub path: String,
+pub struct Asked<'a> {
+    pub client: ClientAddress,
+    pub service: &'a str,
+    pub method: &'a Method,
+    pub path: &'a str,
 }
 
 /// A line that is written when this is dropped.
@@ -175,10 +185,10 @@ impl Drop for Entry {
     }
 }
 
-/// A field without blanks, as a client may have put into its host.
-fn word(text: &str) -> String {
+/// Adds a field without blanks, as a client may have put into its host.
+fn push_word(line: &mut String, text: &str) {
     let plain = |c: char| if c.is_ascii_graphic() && c != '"' { c } else { '_' };
-    text.chars().take(WORD_CHARS_MAX).map(plain).collect()
+    line.extend(text.chars().take(WORD_CHARS_MAX).map(plain));
 }
 
 /// The body of an answer, of which the bytes are counted.
@@ -283,11 +293,12 @@ mod tests {
     fn request_is_one_line_whatever_its_path_and_none_while_the_log_is_off() {
         let dir = tempfile::tempdir().expect("a folder");
         let log = Arc::new(AccessLog::new(dir.path()));
+        let method = Method::GET;
         let asked = || Asked {
-            client: "10.0.0.1".into(),
-            service: "main/web \"".into(),
-            method: Method::GET,
-            path: "/a\nb".into(),
+            client: ClientAddress::Address("10.0.0.1".parse().expect("an address")),
+            service: "main/web \"",
+            method: &method,
+            path: "/a\nb",
         };
         assert!(log.begin(asked).is_none());
         log.turn(true);

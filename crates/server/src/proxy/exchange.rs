@@ -66,10 +66,18 @@ impl OutgoingHead {
     }
 }
 
-/// The path and query that the job's server sees.
-pub fn inner_uri(path: &str, query: Option<&str>) -> Option<Uri> {
-    let query = query.map(|query| format!("?{query}")).unwrap_or_default();
-    format!("{path}{query}").parse().ok()
+/// The path and query that the job's server sees: those of the request, or another path (`rest`, without its first slash).
+pub fn inner_uri(asked: &Uri, rest: Option<&str>) -> Option<Uri> {
+    let Some(rest) = rest else {
+        let place = asked.path_and_query().cloned();
+        return Some(place.map_or_else(Uri::default, Uri::from));
+    };
+    let mut place = String::with_capacity(asked.path().len() + 1);
+    place.extend(["/", rest]);
+    if let Some(query) = asked.query() {
+        place.extend(["?", query]);
+    }
+    place.parse().ok()
 }
 
 /// The client's connection where the request asks for a WebSocket: a server inside a job changes to no other protocol, asked or unasked.

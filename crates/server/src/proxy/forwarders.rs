@@ -12,6 +12,7 @@ use model::principal::Principal;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
+use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
 /// How long an unused step stays, and how often it is looked at.
@@ -31,12 +32,15 @@ pub struct Forwarders {
     of_user_max: usize,
     /// Places of connections that the server makes without a step.
     pub near_slots: Arc<Semaphore>,
+    /// Where steps run, whichever thread asks for one: they outlast its requests, and may keep a thread from others.
+    runtime: Option<Handle>,
 }
 
 impl Default for Forwarders {
     fn default() -> Self {
         let near_slots = Arc::new(Semaphore::new(0));
-        Self { steps: Mutex::default(), of_user_max: OF_USER_MAX, near_slots }
+        let runtime = Handle::try_current().ok();
+        Self { steps: Mutex::default(), of_user_max: OF_USER_MAX, near_slots, runtime }
     }
 }
 
@@ -98,6 +102,7 @@ impl Forwarders {
         if steps.len() >= ALL_MAX || of_user >= self.of_user_max {
             return None;
         }
+        let _runtime = self.runtime.as_ref().map(Handle::enter);
         let access = Access { by: by.clone(), job, rank };
         let idle = ConnectionLimits::default().tunnel_idle;
         let tunnels = Tunnels { idle, served: Default::default() };

@@ -56,6 +56,16 @@ pub fn is_websocket(headers: &HeaderMap) -> bool {
         && words.any(|word| word.trim().eq_ignore_ascii_case("upgrade"))
 }
 
+/// Leaves the headers out whose names are among these.
+fn leave_out(headers: &mut HeaderMap, names: &[&str]) {
+    // Most heads have few headers, and none of these.
+    let found: Vec<HeaderName> =
+        headers.keys().filter(|name| names.contains(&name.as_str())).cloned().collect();
+    for name in found {
+        headers.remove(name);
+    }
+}
+
 /// Leaves out what is of one connection, also what `Connection` names, as far as that may be.
 fn strip(headers: &mut HeaderMap, upgrades: bool) {
     let named: Vec<HeaderName> = headers
@@ -71,9 +81,7 @@ fn strip(headers: &mut HeaderMap, upgrades: bool) {
         headers.remove(name);
     }
     let upgrade = headers.remove(header::UPGRADE).filter(|_| upgrades);
-    for name in OF_CONNECTION {
-        headers.remove(name);
-    }
+    leave_out(headers, &OF_CONNECTION);
     if let Some(protocol) = upgrade {
         headers.insert(header::UPGRADE, protocol);
         headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
@@ -88,24 +96,24 @@ fn is_ours(name: &str) -> bool {
 pub fn to_job(mut headers: HeaderMap, by_token: bool, prefix: &str) -> HeaderMap {
     let upgrades = is_websocket(&headers);
     strip(&mut headers, upgrades);
-    let others: Vec<String> = cookie_pairs(&headers)
-        .filter(|(name, _)| !is_ours(name))
-        .map(|(name, value)| format!("{name}={value}"))
-        .collect();
-    headers.remove(header::COOKIE);
-    if let Ok(line) = HeaderValue::from_str(&others.join("; "))
-        && !others.is_empty()
-    {
-        headers.insert(header::COOKIE, line);
+    if headers.contains_key(header::COOKIE) {
+        let others: Vec<String> = cookie_pairs(&headers)
+            .filter(|(name, _)| !is_ours(name))
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect();
+        headers.remove(header::COOKIE);
+        if let Ok(line) = HeaderValue::from_str(&others.join("; "))
+            && !others.is_empty()
+        {
+            headers.insert(header::COOKIE, line);
+        }
     }
     if by_token {
         headers.remove(header::AUTHORIZATION);
     }
-    for name in [FORWARDED_PREFIX, CLIENT, GATEWAY_NAME, GATEWAY_TOKEN] {
-        headers.remove(name);
-    }
-    if let Ok(line) = HeaderValue::from_str(prefix)
-        && prefix != "/"
+    leave_out(&mut headers, &[FORWARDED_PREFIX, CLIENT, GATEWAY_NAME, GATEWAY_TOKEN]);
+    if prefix != "/"
+        && let Ok(line) = HeaderValue::from_str(prefix)
     {
         headers.insert(FORWARDED_PREFIX, line);
     }
@@ -115,17 +123,17 @@ pub fn to_job(mut headers: HeaderMap, by_token: bool, prefix: &str) -> HeaderMap
 /// The head of an answer as the client gets it.
 pub fn to_client(headers: &mut HeaderMap, prefix: &str, is_whole: bool) {
     strip(headers, true);
-    for name in OF_HOST {
-        headers.remove(name);
-    }
-    let cookies: Vec<HeaderValue> = headers
-        .get_all(header::SET_COOKIE)
-        .iter()
-        .filter_map(|one| HeaderValue::from_str(&below(one.to_str().ok()?, prefix)?).ok())
-        .collect();
-    headers.remove(header::SET_COOKIE);
-    for cookie in cookies {
-        headers.append(header::SET_COOKIE, cookie);
+    leave_out(headers, &OF_HOST);
+    if headers.contains_key(header::SET_COOKIE) {
+        let cookies: Vec<HeaderValue> = headers
+            .get_all(header::SET_COOKIE)
+            .iter()
+            .filter_map(|one| HeaderValue::from_str(&below(one.to_str().ok()?, prefix)?).ok())
+            .collect();
+        headers.remove(header::SET_COOKIE);
+        for cookie in cookies {
+            headers.append(header::SET_COOKIE, cookie);
+        }
     }
     let place = headers.get(header::LOCATION).and_then(|place| place.to_str().ok());
     if let Some(place) = place.filter(|place| !is_whole && is_of_job(place))

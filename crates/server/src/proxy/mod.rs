@@ -6,7 +6,7 @@
 //! connects to nothing.
 //!
 //! - `origin`: the port that all of this has; `entrance`: the page before a visit from another site
-//! - `forwarders`: the steps; `pool`: connections that are used again; `held_stream`: what each of them holds; `timed_body`: bodies that must come in time; `headers`: what is changed in heads; `exchange`: one request and its answer. Links and cookies are in
+//! - `forwarders`: the steps; `pool`: connections that are used again; `open_connection`: one of them; `held_stream`: what each of them holds; `timed_body`: bodies that must come in time; `noted_body`: whether they were read; `headers`: what is changed in heads; `exchange`: one request and its answer. Links and cookies are in
 //!   `shared/proxy_sessions.rs`. `service` passes requests on to services, and `access_log` has a line
 //!   for each of those.
 
@@ -16,6 +16,8 @@ pub mod exchange;
 mod forwarders;
 pub mod headers;
 mod held_stream;
+mod noted_body;
+pub mod open_connection;
 pub mod origin;
 pub mod pool;
 pub mod service;
@@ -321,8 +323,7 @@ async fn pass_on(
     });
     let upgrade = take_websocket(&mut request);
     let slot = request.extensions().get::<HeldSlot>().cloned();
-    let path = if asked.is_whole { request.uri().path().to_owned() } else { format!("/{rest}") };
-    let Some(uri) = inner_uri(&path, request.uri().query()) else {
+    let Some(uri) = inner_uri(request.uri(), (!asked.is_whole).then_some(rest)) else {
         return said(StatusCode::BAD_REQUEST, "the path cannot be read");
     };
     let (parts, body) = request.into_parts();

@@ -1,27 +1,26 @@
 //! Connections to one server that answers requests: those that are open are used again, and the requests that it has not answered
 //! yet are counted.
 
-use super::held_stream::HeldStream;
+use super::noted_body::{BodyNote, noted};
+use super::open_connection::OpenConnection;
 use super::timed_body::BodyStalled;
+use crate::http::event_loops::LoopNumber;
 use axum::body::Body;
 use axum::http::StatusCode;
 use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError};
 use hyper::body::{Body as _, Frame, Incoming, SizeHint};
-use hyper::client::conn::http1::{self, SendRequest};
-use hyper_util::rt::TokioIo;
 use std::collections::VecDeque;
 use std::error::Error;
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::Handle;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 use tokio::time::timeout;
 
 /// Connections to one server that is not said to take fewer: as many as the requests of a gateway to one replica.
@@ -32,10 +31,6 @@ const IDLE: Duration = Duration::from_secs(60);
 const SHORT_BYTES_MAX: u64 = 64 << 10;
 /// How long a connection may take to send the rest of a request that is answered already, before it is given up.
 const REST_TIMEOUT: Duration = Duration::from_secs(10);
-/// Bytes of the head of an answer.
-const HEAD_BYTES_MAX: usize = 64 << 10;
-
-pub type Sender = SendRequest<Body>;
 
 /// Why a request has no answer.
 pub enum SendFailure {
@@ -100,24 +95,11 @@ impl Drop for Outstanding {
     }
 }
 
-/// Speaks HTTP on a new connection. `held` is kept until it is closed, also when it has become a WebSocket.
-pub async fn handshake<S>(stream: S, held: impl Send + 'static) -> Option<Sender>
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let mut builder = http1::Builder::new();
-    builder.max_buf_size(HEAD_BYTES_MAX);
-    let stream = TokioIo::new(HeldStream::new(stream, held));
-    let (sender, connection) = builder.handshake(stream).await.ok()?;
-    tokio::spawn(async move {
-        let _ = connection.with_upgrades().await;
-    });
-    Some(sender)
-}
-
 /// A connection of a pool, counted while it is open for requests.
 struct PooledConnection {
-    sender: Sender,
+    connection: OpenConnection,
+    /// The event loop that is told of its bytes.
+    home: LoopNumber,
     _open: Counted,
 }
 
@@ -187,8 +169,8 @@ impl ConnectionPool {
 
     /// Closes the connections that nobody has used for a while.
     pub fn close_idle(&self, now: Instant) {
-        self.idle().retain(|(kept, since)| {
-            !kept.sender.is_closed() && now.saturating_duration_since(*since) < IDLE
+        self.idle().retain_mut(|(kept, since)| {
+            now.saturating_duration_since(*since) < IDLE && !kept.connection.is_closed()
         });
     }
 
@@ -199,23 +181,27 @@ impl ConnectionPool {
         }
     }
 
+    /// The connection that was used last, of those whose bytes come to this thread if there are any.
     fn take_idle(&self) -> Option<PooledConnection> {
+        let own = LoopNumber::of_this_thread();
         let mut idle = self.idle();
-        while let Some((connection, _)) = idle.pop_back() {
-            if !connection.sender.is_closed() {
-                return Some(connection);
-            }
-        }
-        None
+        let kept = match idle.iter().rposition(|(kept, _)| kept.home == own) {
+            Some(near) => idle.remove(near),
+            None => idle.pop_back(),
+        };
+        kept.map(|(kept, _)| kept)
     }
 
     /// Sends a request by a connection that is open, or by a new one. A connection that becomes a websocket is always new.
-    pub async fn send(
+    pub async fn send<C>(
         self: &Arc<Self>,
-        connect: impl Future<Output = Option<Sender>>,
+        connect: impl FnOnce() -> C,
         mut request: hyper::Request<Body>,
         upgrades: bool,
-    ) -> Result<hyper::Response<AnswerBody>, SendFailure> {
+    ) -> Result<hyper::Response<AnswerBody>, SendFailure>
+    where
+        C: Future<Output = Option<OpenConnection>>,
+    {
         while !upgrades && let Some(connection) = self.take_idle() {
             match self.send_by(connection, request).await {
                 // The server has closed it meanwhile.
@@ -225,37 +211,43 @@ impl ConnectionPool {
         }
         // Counted while it is being made: as many as are on their way at once have their part too.
         let _open = self.open_one();
-        match connect.await {
-            Some(sender) => self.send_by(PooledConnection { sender, _open }, request).await,
+        // Few requests have to connect: what that needs has no room in all of them.
+        match Box::pin(connect()).await {
+            Some(connection) => {
+                let home = LoopNumber::of_this_thread();
+                self.send_by(PooledConnection { connection, home, _open }, request).await
+            }
             None => Err(SendFailure::NotSent(Box::new(request))),
         }
     }
 
     async fn send_by(
         self: &Arc<Self>,
-        mut connection: PooledConnection,
+        mut pooled: PooledConnection,
         request: hyper::Request<Body>,
     ) -> Result<hyper::Response<AnswerBody>, SendFailure> {
-        let has_body = !request.body().is_end_stream();
-        // The task of a connection whose last answer was just read may not have taken note of that yet.
-        if connection.sender.ready().await.is_err() {
+        // Its server may have closed it while nobody asked.
+        if pooled.connection.ready().await.is_err() {
             return Err(SendFailure::NotSent(Box::new(request)));
         }
-        let sent = connection.sender.try_send_request(request).await;
+        let (request, body_note) = noted(request);
+        let sent = pooled.connection.send(request).await;
         let answer = sent.map_err(|mut failure| match failure.take_message() {
             Some(unsent) => SendFailure::NotSent(Box::new(unsent)),
             None if is_caused_by::<LengthLimitError>(failure.error()) => SendFailure::TooLong,
             None if is_caused_by::<BodyStalled>(failure.error()) => SendFailure::Stalled,
             None => SendFailure::Lost,
         })?;
-        let becomes_websocket = answer.status() == StatusCode::SWITCHING_PROTOCOLS;
-        let pool = self.clone();
-        let connection =
-            (!becomes_websocket).then_some(Connection { pooled: connection, pool, has_body });
+        let way = if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
+            pooled.connection.run_alone();
+            None
+        } else {
+            Some(AnswerWay::of(pooled, self.clone(), &body_note))
+        };
         Ok(answer.map(|body| AnswerBody {
             content: Content::Stream(body),
             is_over: false,
-            connection,
+            way,
             _outstanding: None,
         }))
     }
@@ -274,16 +266,16 @@ pub async fn read_short(
     let body = AnswerBody {
         content: Content::Whole(Some(read.to_bytes())),
         is_over: false,
-        connection: None,
+        way: None,
         _outstanding: None,
     };
     Ok(hyper::Response::from_parts(head, body))
 }
 
-/// The outcome of an exchange, which is given up when its time is over.
+/// The outcome of an exchange, which is given up when its time is over. It stays where it was made: it is large.
 pub async fn in_time<T>(
     limit: Duration,
-    exchange: impl Future<Output = Result<T, SendFailure>>,
+    exchange: Pin<&mut impl Future<Output = Result<T, SendFailure>>>,
 ) -> Result<T, SendFailure> {
     timeout(limit, exchange).await.unwrap_or(Err(SendFailure::TimedOut))
 }
@@ -292,34 +284,86 @@ pub async fn in_time<T>(
 pub struct AnswerBody {
     content: Content,
     is_over: bool,
-    connection: Option<Connection>,
+    way: Option<AnswerWay>,
     /// Its request is outstanding until all of it was read.
     _outstanding: Option<Outstanding>,
 }
 
-/// The connection that an answer comes by.
-struct Connection {
-    pooled: PooledConnection,
-    pool: Arc<ConnectionPool>,
-    /// Its request has a body, of which some may not be sent yet.
-    has_body: bool,
+/// The way by which an answer comes.
+enum AnswerWay {
+    /// A connection whose request was read whole from its client. Who reads the answer polls it.
+    Polled { pooled: PooledConnection, pool: Arc<ConnectionPool>, has_body: bool },
+    /// One whose request goes on while its answer comes, in a task of its own: it goes on also where the client does not take the answer
+    /// meanwhile. Told when all of the answer was read.
+    Alone(oneshot::Sender<()>),
 }
 
-impl Connection {
-    /// Keeps it for another request. A server may answer before it has the whole request, and its client leave the rest unsent: nobody
-    /// else waits for that.
-    fn keep(self) {
-        let Self { mut pooled, pool, has_body } = self;
-        if !has_body || pooled.sender.is_ready() {
-            pool.keep(pooled);
-        } else if let Ok(runtime) = Handle::try_current() {
-            runtime.spawn(async move {
-                let ready = timeout(REST_TIMEOUT, pooled.sender.ready()).await;
-                if ready.is_ok_and(|ready| ready.is_ok()) {
-                    pool.keep(pooled);
-                }
-            });
+impl AnswerWay {
+    fn of(pooled: PooledConnection, pool: Arc<ConnectionPool>, body: &BodyNote) -> Self {
+        if body.is_read() {
+            return Self::Polled { pooled, pool, has_body: body.has_been() };
         }
+        let (read, is_read) = oneshot::channel();
+        tokio::spawn(keep_when_sent(pooled, pool, is_read));
+        Self::Alone(read)
+    }
+
+    fn poll<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>,
+    ) -> Poll<T> {
+        match self {
+            Self::Polled { pooled, .. } => pooled.connection.poll_with(context, |_, own| poll(own)),
+            Self::Alone(_) => poll(context),
+        }
+    }
+
+    /// Has the connection take note of the end of its answer.
+    fn note_end(&mut self, context: &mut Context<'_>) {
+        if let Self::Polled { pooled, has_body: true, .. } = self {
+            let _ = pooled.connection.poll_ready(context);
+        }
+    }
+
+    /// Keeps the connection for another request, now that the answer was read. A server may answer before it has the whole request, and
+    /// its client leave the rest unsent: nobody else waits for that.
+    fn keep(self) {
+        match self {
+            Self::Polled { pooled, pool, has_body }
+                if !has_body || pooled.connection.is_ready() =>
+            {
+                pool.keep(pooled);
+            }
+            Self::Polled { pooled, pool, .. } => {
+                if let Ok(runtime) = Handle::try_current() {
+                    let (read, is_read) = oneshot::channel();
+                    let _ = read.send(());
+                    runtime.spawn(keep_when_sent(pooled, pool, is_read));
+                }
+            }
+            Self::Alone(read) => drop(read.send(())),
+        }
+    }
+}
+
+/// Keeps a connection once its request is sent and its answer was read. One whose answer nobody reads any more is closed.
+async fn keep_when_sent(
+    mut pooled: PooledConnection,
+    pool: Arc<ConnectionPool>,
+    is_read: oneshot::Receiver<()>,
+) {
+    let sent = {
+        let mut ready = pin!(pooled.connection.ready());
+        tokio::select! {
+            ready = &mut ready => ready.is_ok(),
+            read = is_read => {
+                read.is_ok() && timeout(REST_TIMEOUT, ready).await.is_ok_and(|ready| ready.is_ok())
+            }
+        }
+    };
+    if sent {
+        pool.keep(pooled);
     }
 }
 
@@ -338,8 +382,8 @@ impl AnswerBody {
 impl Drop for AnswerBody {
     fn drop(&mut self) {
         let is_read = self.is_over || self.is_end_stream();
-        if let Some(connection) = self.connection.take().filter(|_| is_read) {
-            connection.keep();
+        if let Some(way) = self.way.take().filter(|_| is_read) {
+            way.keep();
         }
     }
 }
@@ -352,11 +396,19 @@ impl hyper::body::Body for AnswerBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let polled = match &mut self.content {
-            Content::Stream(body) => ready!(Pin::new(body).poll_frame(context)),
-            Content::Whole(bytes) => bytes.take().map(|bytes| Ok(Frame::data(bytes))),
+        let Self { content, is_over, way, .. } = &mut *self;
+        let polled = match (content, way) {
+            (Content::Stream(body), Some(way)) => {
+                let polled = ready!(way.poll(context, |own| Pin::new(&mut *body).poll_frame(own)));
+                if polled.is_none() || body.is_end_stream() {
+                    way.note_end(context);
+                }
+                polled
+            }
+            (Content::Stream(body), None) => ready!(Pin::new(body).poll_frame(context)),
+            (Content::Whole(bytes), _) => bytes.take().map(|bytes| Ok(Frame::data(bytes))),
         };
-        self.is_over |= polled.is_none();
+        *is_over |= polled.is_none();
         Poll::Ready(polled)
     }
 

@@ -37,7 +37,7 @@ async fn answer_to(
     is_cut: bool,
 ) -> (hyper::Response<AnswerBody>, Option<tokio::io::DuplexStream>) {
     let (ours, mut theirs) = tokio::io::duplex(4096);
-    let sender = handshake(ours, ()).await.expect("a connection");
+    let sender = OpenConnection::handshake(ours, ()).await.expect("a connection");
     let answer = async {
         let mut head = [0; 1024];
         let count = theirs.read(&mut head).await.expect("a request");
@@ -45,7 +45,7 @@ async fn answer_to(
         theirs.write_all(text.as_bytes()).await.expect("an answer");
         (!is_cut).then_some(theirs)
     };
-    let (sent, open) = tokio::join!(pool.send(async { Some(sender) }, request, false), answer);
+    let (sent, open) = tokio::join!(pool.send(|| async { Some(sender) }, request, false), answer);
     let Ok(answer) = sent else { panic!("no answer to {text}") };
     (answer, open)
 }
@@ -80,12 +80,65 @@ async fn connection_with_a_request_that_its_client_does_not_finish_is_nobody_els
     }
 }
 
+/// A body of one part, which its client sends when it is told to.
+struct Gated(Option<oneshot::Receiver<()>>);
+
+impl hyper::body::Body for Gated {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let Some(gate) = &mut self.0 else { return Poll::Ready(None) };
+        let _ = ready!(Pin::new(gate).poll(context));
+        self.0 = None;
+        Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(b"the rest")))))
+    }
+}
+
+#[tokio::test]
+async fn request_goes_on_while_nobody_takes_its_answer() {
+    let pool = Arc::<ConnectionPool>::default();
+    let (told, gate) = oneshot::channel();
+    let request = hyper::Request::post("/").body(Body::new(Gated(Some(gate))));
+    let request = request.expect("a request");
+    let (answer, open) = answer_to(&pool, request, &format!("{HEAD}hello"), false).await;
+    told.send(()).expect("a body that waits");
+    let (mut server, mut seen) = (open.expect("a connection"), String::new());
+    while !seen.contains("the rest") {
+        let mut part = [0; 64];
+        let read = timeout(Duration::from_secs(60), server.read(&mut part)).await;
+        let count = read.expect("in time").expect("the rest of the request");
+        assert!(count > 0, "{seen}");
+        seen += &String::from_utf8_lossy(&part[..count]);
+    }
+    assert_eq!(pool.idle().len(), 0, "its answer is not read");
+    answer.into_body().collect().await.expect("a body");
+    while pool.idle().is_empty() {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn connection_that_its_server_closes_is_kept_no_longer() {
+    let pool = Arc::<ConnectionPool>::default();
+    let (answer, open) = answer_of(&pool, &format!("{HEAD}hello"), false).await;
+    answer.into_body().collect().await.expect("a body");
+    pool.close_idle(Instant::now());
+    assert_eq!(pool.idle().len(), 1);
+    drop(open);
+    pool.close_idle(Instant::now());
+    assert_eq!(pool.idle().len(), 0);
+}
+
 #[tokio::test]
 async fn body_that_goes_on_beyond_its_bound_is_told_from_a_lost_connection() {
     // The other side takes so many bytes, never answers, and leaves.
     let send = async |body: Body, most: usize| {
         let (ours, mut theirs) = tokio::io::duplex(64);
-        let sender = handshake(ours, ()).await.expect("a connection");
+        let sender = OpenConnection::handshake(ours, ()).await.expect("a connection");
         let request = hyper::Request::post("/").body(body).expect("a request");
         let pool = Arc::<ConnectionPool>::default();
         let read = async move {
@@ -97,7 +150,7 @@ async fn body_that_goes_on_beyond_its_bound_is_told_from_a_lost_connection() {
                 }
             }
         };
-        tokio::join!(pool.send(async { Some(sender) }, request, false), read).0.err()
+        tokio::join!(pool.send(|| async { Some(sender) }, request, false), read).0.err()
     };
     let long = Body::new(Limited::new(Body::from(vec![0; 4096]), 1000));
     assert!(matches!(send(long, usize::MAX).await, Some(SendFailure::TooLong)));
@@ -108,14 +161,14 @@ async fn body_that_goes_on_beyond_its_bound_is_told_from_a_lost_connection() {
 #[tokio::test]
 async fn body_of_which_nothing_comes_is_told_from_a_lost_connection() {
     let (ours, _theirs) = tokio::io::duplex(4096);
-    let sender = handshake(ours, ()).await.expect("a connection");
+    let sender = OpenConnection::handshake(ours, ()).await.expect("a connection");
     let (unsent, silence) = (Body::new(Unsent), Duration::from_millis(20));
     let body = TimedBody::new(unsent, silence, AnswerBegun::default());
     // As `bounded_body` has it.
     let body = Body::new(Limited::new(body, 1000));
     let request = hyper::Request::post("/").body(body).expect("a request");
     let pool = Arc::<ConnectionPool>::default();
-    let sent = pool.send(async { Some(sender) }, request, false).await;
+    let sent = pool.send(|| async { Some(sender) }, request, false).await;
     assert!(matches!(sent, Err(SendFailure::Stalled)));
 }
 
@@ -140,11 +193,11 @@ async fn body_may_be_silent_once_its_answer_has_begun() {
 #[tokio::test]
 async fn answer_that_does_not_come_is_given_up_with_its_connection() {
     let (ours, mut theirs) = tokio::io::duplex(4096);
-    let sender = handshake(ours, ()).await.expect("a connection");
+    let sender = OpenConnection::handshake(ours, ()).await.expect("a connection");
     let pool = Arc::<ConnectionPool>::default();
     let request = hyper::Request::new(Body::empty());
-    let exchange = pool.send(async { Some(sender) }, request, false);
-    let sent = in_time(Duration::from_millis(20), exchange).await;
+    let exchange = pool.send(|| async { Some(sender) }, request, false);
+    let sent = in_time(Duration::from_millis(20), pin!(exchange)).await;
     assert!(matches!(sent, Err(SendFailure::TimedOut)));
     let mut asked = Vec::new();
     theirs.read_to_end(&mut asked).await.expect("the connection is closed");
@@ -155,7 +208,7 @@ async fn answer_that_does_not_come_is_given_up_with_its_connection() {
 async fn what_a_connection_holds_is_held_until_its_websocket_is_closed() {
     let (ours, mut theirs) = tokio::io::duplex(4096);
     let held = Arc::new(());
-    let sender = handshake(ours, held.clone()).await.expect("a connection");
+    let sender = OpenConnection::handshake(ours, held.clone()).await.expect("a connection");
     let pool = Arc::<ConnectionPool>::default();
     let request = hyper::Request::get("/").header("connection", "upgrade");
     let request = request.header("upgrade", "websocket").body(Body::empty());
@@ -168,7 +221,7 @@ async fn what_a_connection_holds_is_held_until_its_websocket_is_closed() {
         let answer = format!("{head}upgrade: websocket\r\n\r\n");
         theirs.write_all(answer.as_bytes()).await.expect("an answer");
     };
-    let (sent, ()) = tokio::join!(pool.send(async { Some(sender) }, request, true), answer);
+    let (sent, ()) = tokio::join!(pool.send(|| async { Some(sender) }, request, true), answer);
     let Ok(mut answer) = sent else { panic!("no answer") };
     let websocket = hyper::upgrade::on(&mut answer).await.expect("a websocket");
     assert_eq!(Arc::strong_count(&held), 2);
@@ -205,7 +258,7 @@ impl CountingServer {
         Self { together, asked, opened, open }
     }
 
-    async fn connect(self) -> Option<Sender> {
+    async fn connect(self) -> Option<OpenConnection> {
         let (ours, mut theirs) = tokio::io::duplex(4096);
         self.opened.fetch_add(1, Relaxed);
         let open = Counted::of(&self.open);
@@ -219,7 +272,7 @@ impl CountingServer {
                 let _ = theirs.write_all(format!("{HEAD}hello").as_bytes()).await;
             }
         });
-        handshake(ours, ()).await
+        OpenConnection::handshake(ours, ()).await
     }
 }
 
@@ -232,7 +285,7 @@ async fn as_many_connections_as_requests_are_kept_and_none_is_opened_while_they_
         let exchanges = (0..REQUESTS).map(|_| async {
             let outstanding = pool.enter();
             let request = hyper::Request::new(Body::empty());
-            let sent = pool.send(server.clone().connect(), request, false).await;
+            let sent = pool.send(|| server.clone().connect(), request, false).await;
             let Ok(answer) = sent else { panic!("no answer") };
             answer.into_body().counted(outstanding).collect().await.expect("a body");
         });
@@ -248,7 +301,7 @@ async fn websocket_takes_the_place_of_the_connection_that_was_used_longest_ago()
     let pool = Arc::new(ConnectionPool::new(3));
     let ask = async |upgrades: bool| {
         let request = hyper::Request::new(Body::empty());
-        let sent = pool.send(server.clone().connect(), request, upgrades).await;
+        let sent = pool.send(|| server.clone().connect(), request, upgrades).await;
         sent.unwrap_or_else(|_| panic!("no answer"))
     };
     let all = [ask(false).await, ask(false).await, ask(false).await];

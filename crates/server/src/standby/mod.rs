@@ -151,13 +151,14 @@ fn serve(
         endpoint: Arc::new(Endpoint::new(shared.clone(), host_key, ssh, logins, idle)),
     };
     let clients_port = ClientsPort {
-        router,
+        handler: router,
         slots: slots.port,
         handshakes: slots.handshakes,
         limits: limits.clone(),
         tls: PortTls::start(shared)?,
         drain: Drain::never(),
         is_plain: false,
+        loops: None,
     };
     runtime.spawn(Arc::new(local_socket).serve(socket));
     runtime.spawn(Arc::new(clients_port).serve(port));

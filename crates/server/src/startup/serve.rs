@@ -18,6 +18,7 @@ use crate::http::body_limits::BodyLimits;
 use crate::http::calls::{Reconfigured, reconfigure};
 use crate::http::clients_port::ClientsPort;
 use crate::http::drain::{Drain, Drainer};
+use crate::http::event_loops::EventLoops;
 use crate::http::port_tls::PortTls;
 use crate::http::serve::{LocalSocket, PassedClients, serve_client};
 use crate::http::vouch::NodeAsked;
@@ -88,13 +89,14 @@ pub(super) async fn serve(
     });
     vital_task::spawn("the clients' socket", Arc::new(local_socket).serve(socket));
     let clients_port = ClientsPort {
-        router: router.clone(),
+        handler: router.clone(),
         slots: slots.port,
         handshakes: slots.handshakes.clone(),
         limits: limits.clone(),
         tls: tls.clone(),
         drain: Drain::never(),
         is_plain: false,
+        loops: None,
     };
     vital_task::spawn("the clients' port", Arc::new(clients_port).serve(port));
     if let Some(listener) = listeners.proxy {
@@ -102,8 +104,10 @@ pub(super) async fn serve(
         let listener = tokio::net::TcpListener::from_std(listener).map_err(listening)?;
         let (slots, handshakes) = (slots.proxy, slots.handshakes);
         let limits = limits.clone();
-        let is_plain = false;
-        let port = ClientsPort { router: proxy, slots, handshakes, limits, tls, drain, is_plain };
+        let loops = EventLoops::start("proxy").map_err(listening)?;
+        let (is_plain, loops) = (false, Some(loops));
+        let handler = proxy;
+        let port = ClientsPort { handler, slots, handshakes, limits, tls, drain, is_plain, loops };
         vital_task::spawn("the proxy's port", Arc::new(port).serve(listener));
     } else {
         drop(drain);

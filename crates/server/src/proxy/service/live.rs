@@ -29,6 +29,8 @@ pub fn key(project: &str, run: &str) -> String {
 /// A service that has not ended.
 pub struct LiveService {
     pub name: ServiceName,
+    /// Its place in the table.
+    pub key: String,
     pub service: Service,
     /// When it was submitted.
     pub created: Timestamp,
@@ -132,11 +134,6 @@ impl WaitingReplica {
 }
 
 impl LiveService {
-    /// Its place in the table.
-    pub fn key(&self) -> String {
-        key(&self.name.project, &self.name.run)
-    }
-
     /// The replica that gets a request, which counts as one of its own from now on.
     pub fn enter(
         &self,
@@ -278,6 +275,7 @@ impl LiveService {
         let overtaken = overtaken.map(|replica| replica.attempt.job).collect();
         Self {
             name: ServiceName { project: "main".into(), run: "web".into() },
+            key: key("main", "web"),
             outdated: jobs.map(|replica| replica.attempt.job).collect(),
             overtaken,
             waiting: Vec::new(),

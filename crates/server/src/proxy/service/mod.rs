@@ -34,10 +34,9 @@ mod waiting_line;
 use super::access_log::Asked;
 use super::exchange::{OutgoingHead, inner_uri, redirect, said, take_websocket};
 use super::headers;
-use super::origin::{host_of, service_of_host};
 use super::pool::{SendFailure, in_time, read_short};
 use crate::http::authenticate::{self, Caller};
-use crate::http::peer::{HeldSlot, Peer};
+use crate::http::peer::{ClientAddress, HeldSlot, Peer};
 use crate::http::stall_timeout::StallTimeout;
 use crate::shared::Shared;
 use crate::shared::gateways::Routes;
@@ -45,19 +44,19 @@ use answer::AnswerTo;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
-use axum::middleware::Next;
 use axum::response::Response;
 use cluster::rights::Rights;
 use hyper::body::Body as _;
 use live::{LiveService, key};
 use model::id::AttemptId;
 use request_head::{
-    ServicePath, TRIES_MAX, VIA, WHOLE_HOST, bounded_body, check_head, check_rate, client_address,
+    ServiceHost, ServicePath, TRIES_MAX, VIA, WHOLE_HOST, bounded_body, check_head, check_rate,
     is_safe, note_client, refused, retry_later, stalled, too_long,
 };
 use request_source::RequestSource;
 use scale_state::{ScaleState, WaitingRequest};
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 pub use table::Services;
@@ -149,50 +148,44 @@ fn look(shared: &Arc<Shared>, services: &Services) {
     shared.volatile.probe_streaks.set(streaks);
 }
 
+/// A request whose path names a service.
 pub async fn service(
     State(shared): State<Arc<Shared>>,
     axum::Extension(services): axum::Extension<Arc<Services>>,
     request: Request,
 ) -> Response {
-    let path = request.uri().path().to_owned();
-    let Some(asked) = ServicePath::parse(&path) else {
+    answer(&shared, &services, None, request).await
+}
+
+/// The service that a request's host name means.
+pub fn host_of_service(shared: &Shared, request: &Request) -> Option<ServiceHost> {
+    ServiceHost::of(request, shared.read().config.proxy.domain.as_deref())
+}
+
+/// Answers a request to the service that its host name means, or else its path.
+pub async fn answer(
+    shared: &Arc<Shared>,
+    services: &Services,
+    host: Option<ServiceHost>,
+    request: Request,
+) -> Response {
+    let uri = request.uri().clone();
+    let Some(asked) = ServicePath::of(host.as_ref(), uri.path()) else {
         return said(StatusCode::NOT_FOUND, "expected /proxy/services/PROJECT/RUN/");
     };
-    let live = services.find(&shared, asked.key).await;
-    let by_token = match admit(&shared, &request, asked.project, live.as_deref()) {
+    let live = services.find(shared, asked.key).await;
+    let by_token = match admit(shared, &request, asked.project, live.as_deref()) {
         Ok(by_token) => by_token,
         Err(response) => return *response,
     };
-    let live = live.filter(|live| is_published(&shared, &request, live));
+    let live = live.filter(|live| is_published(shared, &request, live));
     let Some(live) = live else { return no_service(asked.project, asked.run) };
     let Some(rest) = asked.rest else {
         let query = request.uri().query().map(|query| format!("?{query}")).unwrap_or_default();
         return redirect(StatusCode::PERMANENT_REDIRECT, &format!("{}{query}", asked.prefix));
     };
     let passed = Passed { live, prefix: &asked.prefix, rest, by_token };
-    exchange(&shared, &services, &passed, request).await
-}
-
-/// Passes a request on whose host name means a service, whatever its path; others go on to the paths of the proxy.
-pub async fn by_host(
-    State((shared, services)): State<(Arc<Shared>, Arc<Services>)>,
-    request: Request,
-    next: Next,
-) -> Response {
-    let domain = shared.read().config.proxy.domain.clone();
-    let named = domain.and_then(|domain| service_of_host(host_of(&request)?, &domain));
-    let Some((project, run)) = named else { return next.run(request).await };
-    let live = services.find(&shared, &key(&project, &run)).await;
-    let by_token = match admit(&shared, &request, &project, live.as_deref()) {
-        Ok(by_token) => by_token,
-        Err(response) => return *response,
-    };
-    let live = live.filter(|live| is_published(&shared, &request, live));
-    let Some(live) = live else { return no_service(&project, &run) };
-    let path = request.uri().path().to_owned();
-    let rest = path.trim_start_matches('/');
-    let passed = Passed { live, prefix: WHOLE_HOST, rest, by_token };
-    exchange(&shared, &services, &passed, request).await
+    exchange(shared, services, &passed, request).await
 }
 
 /// Whether the service is published by the way that a request came.
@@ -216,10 +209,10 @@ async fn exchange(
     let began = Instant::now();
     let live = &passed.live;
     let entry = services.access_log.begin(|| Asked {
-        client: client_address(&request),
-        service: live.key(),
-        method: request.method().clone(),
-        path: request.uri().path().to_owned(),
+        client: ClientAddress::of(request.extensions()),
+        service: &live.key,
+        method: request.method(),
+        path: request.uri().path(),
     });
     let answer = match passed.on(shared, services, request).await {
         Ok(mut answer) => {
@@ -338,14 +331,13 @@ impl Passed<'_> {
         let upgrade = take_websocket(&mut request);
         let slot = request.extensions().get::<HeldSlot>().cloned();
         let is_whole = !self.live.service.strip_prefix || self.prefix == WHOLE_HOST;
-        let path =
-            if is_whole { request.uri().path().to_owned() } else { format!("/{}", self.rest) };
-        let uri = inner_uri(&path, request.uri().query())
+        let rest = (!is_whole).then_some(self.rest);
+        let uri = inner_uri(request.uri(), rest)
             .ok_or_else(|| refused(StatusCode::BAD_REQUEST, "the path cannot be read"))?;
-        let client = client_address(&request);
+        let client = ClientAddress::of(request.extensions());
         let (mut parts, body) = request.into_parts();
         parts.headers.append(header::VIA, HeaderValue::from_static(VIA));
-        note_client(&mut parts.headers, &client);
+        note_client(&mut parts.headers, client);
         let upgrades = headers::is_websocket(&parts.headers);
         let is_repeatable = is_safe(&parts.method) && body.is_end_stream();
         let head = OutgoingHead::of(parts, uri, self.by_token, self.prefix);
@@ -385,7 +377,7 @@ impl Passed<'_> {
                 // One may run since the table was made.
                 if live.replicas.is_empty() && !std::mem::replace(&mut is_current, true) {
                     let table = services.current(shared).await;
-                    live = table.get(&live.key()).unwrap_or(&live).clone();
+                    live = table.get(&live.key).unwrap_or(&live).clone();
                     continue;
                 }
                 return Err(self.no_replica(&live, &tried));
@@ -395,14 +387,14 @@ impl Passed<'_> {
             let websocket = upgrades.then(|| replica.enter_websocket());
             let owner = &live.owner;
             let forwarders = &services.forwarders;
-            let exchange = async {
+            let exchange = pin!(async {
                 let answer = replica.send(shared, forwarders, owner, outgoing, upgrades).await?;
                 if is_repeatable {
-                    replica.while_there(read_short(answer)).await
+                    replica.while_there(pin!(read_short(answer))).await
                 } else {
                     Ok(answer)
                 }
-            };
+            });
             outgoing = match in_time(services.limits.answer, exchange).await {
                 Ok(answer) => {
                     answer_begun.note();

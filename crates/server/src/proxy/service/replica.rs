@@ -3,7 +3,8 @@
 use super::near_replica::{self, NearConnection};
 use super::readiness::Readiness;
 use crate::proxy::forwarders::Forwarders;
-use crate::proxy::pool::{AnswerBody, ConnectionPool, Outstanding, SendFailure, Sender, handshake};
+use crate::proxy::open_connection::OpenConnection;
+use crate::proxy::pool::{AnswerBody, ConnectionPool, Outstanding, SendFailure};
 use crate::shared::Shared;
 use axum::body::Body;
 use model::id::AttemptId;
@@ -11,6 +12,7 @@ use model::principal::Principal;
 use model::replica_group::GroupRole;
 use model::run::ArrayTask;
 use model::service::{Probe, Service};
+use std::pin::{Pin, pin};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex};
@@ -179,14 +181,14 @@ impl Replica {
         request: hyper::Request<Body>,
         upgrades: bool,
     ) -> Result<hyper::Response<AnswerBody>, SendFailure> {
-        let connect = self.connect(shared, forwarders, owner);
-        self.while_there(self.pool.send(connect, request, upgrades)).await
+        let connect = || self.connect(shared, forwarders, owner);
+        self.while_there(pin!(self.pool.send(connect, request, upgrades))).await
     }
 
     /// The outcome of an exchange with it. The way to a node that is gone may stay open for a while: nobody waits for an answer on it.
     pub async fn while_there<T>(
         &self,
-        exchange: impl Future<Output = Result<T, SendFailure>>,
+        exchange: Pin<&mut impl Future<Output = Result<T, SendFailure>>>,
     ) -> Result<T, SendFailure> {
         tokio::select! {
             biased;
@@ -212,12 +214,12 @@ impl Replica {
         shared: &Arc<Shared>,
         forwarders: &Arc<Forwarders>,
         owner: &Principal,
-    ) -> Option<Sender> {
+    ) -> Option<OpenConnection> {
         let near = near_replica::connect(shared, forwarders, self.attempt, owner.uid, self.port);
         match timeout(CONNECT_TIMEOUT, near).await.ok()? {
             NearConnection::Made(stream, held) => {
                 self.is_reached.store(true, Relaxed);
-                return handshake(stream, held).await;
+                return OpenConnection::handshake(stream, held).await;
             }
             NearConnection::Refused => return None,
             NearConnection::ByStep => {}
@@ -226,6 +228,6 @@ impl Replica {
         let orders = step.orders();
         let stream = timeout(CONNECT_TIMEOUT, orders.open(self.port)).await.ok().flatten()?;
         self.is_reached.store(true, Relaxed);
-        handshake(stream, step).await
+        OpenConnection::handshake(stream, step).await
     }
 }

@@ -2,9 +2,10 @@
 
 use super::request_rate::{Client, RequestRates};
 use crate::connection_limits::ServiceLimits;
-use crate::http::peer::{Peer, network};
+use crate::http::peer::{ClientAddress, Peer, network};
 use crate::proxy::exchange::said;
 use crate::proxy::headers::FORWARDED_FOR;
+use crate::proxy::origin::{host_of, service_of_host};
 use crate::proxy::timed_body::{AnswerBegun, TimedBody};
 use axum::body::Body;
 use axum::extract::Request;
@@ -13,7 +14,7 @@ use axum::response::Response;
 use http_body_util::Limited;
 use hyper::body::Body as _;
 use model::service::RateLimit;
-use std::net::IpAddr;
+use std::borrow::Cow;
 use std::time::Instant;
 
 /// Replicas that one request is tried at.
@@ -45,12 +46,35 @@ pub struct ServicePath<'p> {
     /// `PROJECT/RUN`
     pub key: &'p str,
     /// With a slash at its end.
-    pub prefix: String,
+    pub prefix: Cow<'p, str>,
     /// Behind the prefix; nothing where the slash is missing.
     pub rest: Option<&'p str>,
 }
 
+/// A service that a host name means: it answers whatever the path is.
+pub struct ServiceHost {
+    pub project: String,
+    pub run: String,
+    key: String,
+}
+
+impl ServiceHost {
+    /// `domain`: that of the host names of services, if there is one.
+    pub fn of(request: &Request, domain: Option<&str>) -> Option<Self> {
+        let (project, run) = service_of_host(host_of(request)?, domain?)?;
+        let key = format!("{project}/{run}");
+        Some(Self { project, run, key })
+    }
+}
+
 impl<'p> ServicePath<'p> {
+    /// The service that a request's host name means, or else its path.
+    pub fn of(host: Option<&'p ServiceHost>, path: &'p str) -> Option<Self> {
+        let Some(ServiceHost { project, run, key }) = host else { return Self::parse(path) };
+        let rest = Some(path.trim_start_matches('/'));
+        Some(Self { project, run, key, prefix: WHOLE_HOST.into(), rest })
+    }
+
     pub fn parse(path: &'p str) -> Option<Self> {
         let inner = path.strip_prefix("/proxy/services/")?;
         let (project, behind) = inner.split_once('/')?;
@@ -62,7 +86,11 @@ impl<'p> ServicePath<'p> {
             return None;
         }
         let key = &inner[..project.len() + 1 + run.len()];
-        Some(Self { project, run, key, prefix: format!("/proxy/services/{key}/"), rest })
+        let prefix = match rest {
+            Some(rest) => Cow::Borrowed(&path[..path.len() - rest.len()]),
+            None => Cow::Owned(format!("{path}/")),
+        };
+        Some(Self { project, run, key, prefix, rest })
     }
 }
 
@@ -134,24 +162,18 @@ pub fn is_safe(method: &Method) -> bool {
     [Method::GET, Method::HEAD, Method::OPTIONS].contains(method)
 }
 
-/// Where a request comes from. By a socket it is its user's, whom the kernel or a node knows.
-pub fn client_address(request: &Request) -> String {
-    match request.extensions().get::<Peer>() {
-        Some(Peer::Port { from, .. }) => from.to_canonical().to_string(),
-        Some(Peer::Socket(user)) => format!("user {}", user.uid),
-        Some(Peer::Node(user)) => format!("user {}", user.who.uid),
-        None => String::new(),
-    }
-}
-
-/// Tells the service where a request comes from (`client_address`): the last entry of the line is this proxy's own word, whatever
-/// its client has said before it.
-pub fn note_client(headers: &mut HeaderMap, client: &str) {
-    // Who comes by a socket has no address.
-    let own = if client.parse::<IpAddr>().is_ok() { client } else { "unknown" };
+/// Tells the service where a request comes from: the last entry of the line is this proxy's own word, whatever its client has said
+/// before it.
+pub fn note_client(headers: &mut HeaderMap, client: ClientAddress) {
+    let own = match client {
+        ClientAddress::Address(address) => address.to_string(),
+        // Who comes by a socket has no address.
+        ClientAddress::User(_) | ClientAddress::Unknown => "unknown".to_owned(),
+    };
     let before = headers.get_all(FORWARDED_FOR).iter().filter_map(|line| line.to_str().ok());
-    let line = before.chain([own]).collect::<Vec<_>>().join(", ");
-    if let Ok(line) = HeaderValue::from_str(&line) {
+    let before: Vec<&str> = before.collect();
+    let line = if before.is_empty() { own } else { format!("{}, {own}", before.join(", ")) };
+    if let Ok(line) = HeaderValue::try_from(line) {
         headers.insert(FORWARDED_FOR, line);
     }
 }
@@ -170,7 +192,7 @@ pub fn check_rate(
     // A host of IPv6 has all addresses of its /64, and by each of them it would be another client.
     let address = match request.extensions().get::<Peer>() {
         Some(Peer::Port { from, .. }) => network(*from).to_string(),
-        _ => client_address(request),
+        _ => ClientAddress::of(request.extensions()).to_string(),
     };
     let header = |name: &str| request.headers().get(name).map(|value| value.as_bytes().to_owned());
     let client = Client { address: &address, header: &header };
@@ -252,13 +274,14 @@ mod tests {
     #[test]
     fn client_is_the_last_of_those_that_a_request_was_forwarded_for() {
         let mut headers = HeaderMap::new();
-        note_client(&mut headers, "192.0.2.7");
+        let address = |text: &str| ClientAddress::Address(text.parse().expect("an address"));
+        note_client(&mut headers, address("192.0.2.7"));
         assert_eq!(headers[FORWARDED_FOR], "192.0.2.7");
         headers.append(FORWARDED_FOR, "10.0.0.1".parse().expect("a value"));
-        note_client(&mut headers, "2001:db8::1");
+        note_client(&mut headers, address("2001:db8::1"));
         assert_eq!(headers[FORWARDED_FOR], "192.0.2.7, 10.0.0.1, 2001:db8::1");
         assert_eq!(headers.get_all(FORWARDED_FOR).iter().count(), 1);
-        note_client(&mut headers, "user 7");
+        note_client(&mut headers, ClientAddress::User(7));
         assert!(headers[FORWARDED_FOR].to_str().is_ok_and(|line| line.ends_with(", unknown")));
     }
 

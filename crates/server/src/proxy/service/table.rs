@@ -70,7 +70,7 @@ impl Services {
 
     /// A service as it is now, or as it was where it is gone.
     pub fn again(&self, shared: &Shared, live: &Arc<LiveService>) -> Arc<LiveService> {
-        self.table(shared).get(&live.key()).unwrap_or(live).clone()
+        self.table(shared).get(&live.key).unwrap_or(live).clone()
     }
 
     /// The services of now, or of a moment ago.
@@ -233,6 +233,7 @@ fn table_of(state: &State, before: &Table, counts: &ServiceCounts) -> Table {
         let rates = known.map(|known| known.rates.clone()).unwrap_or_default();
         let live = LiveService {
             name,
+            key: key.clone(),
             service,
             created,
             owner,

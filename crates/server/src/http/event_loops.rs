@@ -1,0 +1,120 @@
+//! Threads with an event loop each, for connections whose requests are passed on: a request, its answer and the connections of both stay
+//! on one thread, and nothing wakes another. Threads that share one loop wake each other with most requests.
+
+use std::cell::Cell;
+use std::future::Future;
+use std::io;
+use std::num::NonZero;
+use std::sync::Arc;
+use std::thread::available_parallelism;
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
+
+/// Connections are few for each of more loops, and those to servers seldom where they are used again.
+const LOOPS_MAX: usize = 16;
+
+thread_local! {
+    static OWN: Cell<LoopNumber> = const { Cell::new(LoopNumber(0)) };
+}
+
+/// Which event loop a thread has; the threads of a runtime that share one have one number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LoopNumber(usize);
+
+impl LoopNumber {
+    pub fn of_this_thread() -> Self {
+        OWN.get()
+    }
+}
+
+/// They end when this is dropped, with what they have not done.
+pub struct EventLoops(Vec<EventLoop>);
+
+struct EventLoop {
+    handle: Handle,
+    /// One for each place, and this one.
+    places: Arc<()>,
+    /// Dropped to end it.
+    _end: oneshot::Sender<()>,
+}
+
+/// The place of a connection in one of the loops, which do not end before it is dropped.
+pub struct LoopPlace {
+    loops: Arc<EventLoops>,
+    at: usize,
+    _counted: Arc<()>,
+}
+
+impl EventLoops {
+    /// One for each processor that this process may use, within bounds.
+    pub fn start(name: &str) -> io::Result<Arc<Self>> {
+        let count = available_parallelism().map_or(1, NonZero::get).min(LOOPS_MAX);
+        let loops = (1..=count).map(|number| EventLoop::start(name, number));
+        Ok(Arc::new(Self(loops.collect::<Result<_, _>>()?)))
+    }
+
+    /// A place in the loop that has the fewest.
+    pub fn place(self: &Arc<Self>) -> LoopPlace {
+        let taken = |at: &usize| Arc::strong_count(&self.0[*at].places);
+        let at = (0..self.0.len()).min_by_key(taken).unwrap_or(0);
+        LoopPlace { loops: self.clone(), at, _counted: self.0[at].places.clone() }
+    }
+}
+
+impl LoopPlace {
+    /// Runs a task there.
+    pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.loops.0[self.at].handle.spawn(task);
+    }
+}
+
+impl EventLoop {
+    fn start(name: &str, number: usize) -> io::Result<Self> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let handle = runtime.handle().clone();
+        let (end, ended) = oneshot::channel::<()>();
+        std::thread::Builder::new().name(format!("{name} {number}")).spawn(move || {
+            OWN.set(LoopNumber(number));
+            let _ = runtime.block_on(ended);
+            // Its own threads may be in a call that hangs.
+            runtime.shutdown_background();
+        })?;
+        Ok(Self { handle, places: Arc::default(), _end: end })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use std::sync::mpsc::{self, TryRecvError};
+
+    #[test]
+    fn places_are_spread_evenly_and_tasks_stay_on_the_thread_of_theirs() {
+        const OF_EACH: usize = 10;
+        let loops = EventLoops::start("test").expect("threads");
+        let count = OF_EACH * loops.0.len();
+        let (found, numbers) = mpsc::channel();
+        let places: Vec<LoopPlace> = (0..count).map(|_| loops.place()).collect();
+        for place in &places {
+            let found = found.clone();
+            place.spawn(async move {
+                let before = LoopNumber::of_this_thread();
+                tokio::task::yield_now().await;
+                assert_eq!(LoopNumber::of_this_thread(), before);
+                found.send(before.0).expect("a test that waits");
+                std::future::pending::<()>().await;
+            });
+        }
+        let mut counts = BTreeMap::<usize, usize>::new();
+        for number in numbers.iter().take(count) {
+            *counts.entry(number).or_default() += 1;
+        }
+        assert!(counts.values().all(|count| *count == OF_EACH), "{counts:?}");
+        assert!(!counts.contains_key(&LoopNumber::of_this_thread().0));
+        drop((found, loops));
+        assert!(numbers.try_recv() == Err(TryRecvError::Empty), "the places keep their loops");
+        drop(places);
+        assert!(numbers.recv().is_err(), "the tasks end with their loops");
+    }
+}

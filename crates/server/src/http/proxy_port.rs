@@ -1,0 +1,40 @@
+//! The proxy's own port. Requests to services go straight to them, and the rest by a router.
+
+use crate::http::authenticate;
+use crate::http::from_gateway;
+use crate::http::serve::RequestHandler;
+use crate::http::sign_in_limit::SignIn;
+use crate::proxy::service::request_head::ServicePath;
+use crate::proxy::service::{self, Services};
+use crate::shared::Shared;
+use axum::Router;
+use axum::extract::Request;
+use axum::response::Response;
+use std::sync::Arc;
+
+#[derive(Clone)]
+pub struct ProxyPort {
+    pub shared: Arc<Shared>,
+    pub services: Arc<Services>,
+    /// Answers what is for no service, with the middleware that this has for services.
+    pub others: Router,
+}
+
+impl RequestHandler for ProxyPort {
+    async fn handle(self, mut request: Request) -> Response {
+        let Self { shared, services, others } = self;
+        let host = service::host_of_service(&shared, &request);
+        if ServicePath::of(host.as_ref(), request.uri().path()).is_none() {
+            return others.handle(request).await;
+        }
+        from_gateway::note(&shared, &mut request).await;
+        let sign_in = SignIn::of(&request);
+        let presented = authenticate::presented_token(&shared, &request);
+        authenticate::look_up(&shared, presented).await;
+        let response = service::answer(&shared, &services, host, request).await;
+        match sign_in {
+            Some(sign_in) => sign_in.hold(&shared, response),
+            None => response,
+        }
+    }
+}
