@@ -6,6 +6,7 @@ import { MARKUP, ask, check, isAccessible, isSound, newPage, run, settings, shel
 import { mapOfAThousandNodes } from "./large_map.mjs";
 import { leftOpen } from "./left_open.mjs";
 import { queueOfTenThousand } from "./long_queue.mjs";
+import { jobsShareANode } from "./shared_node.mjs";
 import { twoTabs } from "./two_tabs.mjs";
 
 /** How many cells of the map such elements have: neighbours in the same state are one element. */
@@ -95,16 +96,33 @@ async function submitsWatchesAndCancels(page) {
   await press(page, "Cancel");
   await shows(page, "cancelled", "main h1");
   assert.match(await shell(`squeue -h -t all -j ${id} -o %T`), /CANCELLED|COMPLETING/);
+  await shows(page, "It was cancelled by");
+  await show(page, "queue?state=ended", "Queue");
+  await page.waitForSelector(`.list-row a[href="#/job/${id}"]`);
 }
 
 async function holdsAndReleases(page, waits) {
   await show(page, `job/${waits}`, `Job ${waits}`);
   await shows(page, "Why it waits");
-  await shows(page, "On those nodes");
+  await shows(page, "On them: job");
+  await page.waitForSelector("main li a[href^='#/job/']");
   await press(page, "Hold");
   await page.waitForSelector("main button:has-text('Release')");
   await press(page, "Release");
   await page.waitForSelector("main button:has-text('Hold')");
+}
+
+/** The question names one task: the others wait on. */
+async function cancelsOneTask(page) {
+  const id = (await shell("sbatch --parsable -H --array=0-1 -o /dev/null --wrap true")).trim();
+  await show(page, `job/${id}_1`, `Job ${id}_1`);
+  await press(page, "Cancel");
+  await shows(page, "cancelled", "main h1");
+  assert.equal((await shell(`squeue -h -r -j ${id} -o %i`)).trim(), `${id}_0`);
+  await show(page, `job/${id}`, `Job ${id}_[0]`);
+  await press(page, "Cancel");
+  await show(page, "job/12x", "Job");
+  await shows(page, "names no job", "main .error");
 }
 
 async function stopsAService(page) {
@@ -194,6 +212,8 @@ run(async (browser) => {
   await check("a visit asks for the map at once, and for it alone", () => asksForTheMapFirst(page));
   await check("a run is checked, submitted, watched and cancelled", () => submitsWatchesAndCancels(page));
   await check("a job that waits is explained, held and released", () => holdsAndReleases(page, waits));
+  await check("one task of an array is cancelled alone", () => cancelsOneTask(page));
+  await check("jobs that share a node are drawn below each other", () => jobsShareANode(page));
   await check("lines are found in the output", () => findsInTheOutput(page, job));
   await check("accounts, limits and reservations are changed", () => administersAccounts(page));
   await check("projects, members and secrets are changed", () => administersProjects(page));

@@ -1,5 +1,9 @@
 //! `GET /api/web/jobs`: the queue as rows, all of it or what changed since a page looked last.
 
+mod of_record;
+
+pub use of_record::shown as shown_record;
+
 use crate::clock;
 use crate::http::calls;
 use crate::shared::Shared;
