@@ -8,18 +8,18 @@ import { jobAddress, replaceAddress } from "./router.js";
 import { VirtualList } from "./virtual_list.js";
 
 const COLUMNS = [
-  { title: "Job", key: "id", rank: 0, cell: (job) => h("a", { href: jobAddress(job.id), tabindex: -1 }, job.shown) },
-  { title: "State", key: "state", rank: 0, cell: (job) => job.state.toLowerCase() },
-  { title: "User", key: "user", rank: 1, cell: (job) => job.user },
-  { title: "Name", key: "name", rank: 0, cell: (job) => job.name },
-  { title: "Partition", key: "partition", rank: 2, cell: (job) => job.partition },
-  { title: "GPUs", key: "gpus", rank: 1, cell: (job) => job.gpus || "–" },
-  { title: "CPUs", key: "cpus", rank: 3, cell: (job) => job.cpus },
-  { title: "Time", key: "start", rank: 2, cell: (job) => elapsed(job) },
-  { title: "Limit", key: "limit_s", rank: 3, cell: (job) => duration(job.limit_s) },
-  { title: "Start, end", key: "start", rank: 2, cell: (job) => when(job) },
-  { title: "Priority", key: "priority", rank: 3, cell: (job) => job.priority },
-  { title: "Nodes, reason", key: "reason", rank: 1, cell: (job) => (job.waiting ? `(${job.reason})` : job.nodes) },
+  { title: "Job", key: "id", rank: 0, text: (job) => job.shown, address: (job) => jobAddress(job.id) },
+  { title: "State", key: "state", rank: 0, text: (job) => job.state.toLowerCase() },
+  { title: "User", key: "user", rank: 1, text: (job) => job.user },
+  { title: "Name", key: "name", rank: 0, text: (job) => job.name },
+  { title: "Partition", key: "partition", rank: 2, text: (job) => job.partition },
+  { title: "GPUs", key: "gpus", rank: 1, text: (job) => job.gpus || "–" },
+  { title: "CPUs", key: "cpus", rank: 3, text: (job) => job.cpus },
+  { title: "Time", key: "start", rank: 2, text: (job) => elapsed(job) },
+  { title: "Limit", key: "limit_s", rank: 3, text: (job) => duration(job.limit_s) },
+  { title: "Start, end", key: "start", rank: 2, text: (job) => when(job) },
+  { title: "Priority", key: "priority", rank: 3, text: (job) => job.priority },
+  { title: "Nodes, reason", key: "reason", rank: 1, text: (job) => (job.waiting ? `(${job.reason})` : job.nodes) },
 ];
 
 /** When it started, is expected to start, or ended. */
@@ -96,9 +96,12 @@ export function queueView(route, profile) {
       h("p", { class: "buttons" }, count, more), list.element),
     ready: load().then(() => {
       draw();
+      if (route.kept) list.place = route.kept;
       if (isOver() && wanted.q) loadMore(true);
     }),
     update: (what) => what.jobs && (isOver() ? ended.follow() : queue.refresh()).catch(() => {}),
+    // Where the list was scrolled to, for who comes back to it.
+    kept: () => list.place,
     close: () => {
       clearInterval(clock);
       queue.removeEventListener("change", draw);
@@ -113,7 +116,7 @@ function chosen(jobs, wanted, user) {
     if (wanted.state === "waiting" && !job.waiting) return false;
     if (wanted.state === "running" && job.waiting) return false;
     if (words.length === 0) return true;
-    const text = `${job.shown} ${job.name} ${job.user} ${job.account} ${job.partition} ${job.qos} ${job.state} ${job.reason} ${job.nodes}`.toLowerCase();
+    const text = `${job.shown} ${job.name} ${job.user} ${job.account} ${job.partition} ${job.qos} ${job.state} ${job.reason} ${job.nodes} ${job.run ? "dstack" : "slurm"}`.toLowerCase();
     return words.every((word) => text.includes(word));
   };
   const rows = jobs.filter(fits).map((job) => ({ ...job, mine: job.user === user }));
