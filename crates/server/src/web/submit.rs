@@ -202,7 +202,8 @@ mod tests {
         let never = |why: NeverFits| Refusal::NodeConfiguration(why.into());
         let reason = Reason::Limit(Box::new(limit));
         let note = waits(&never(NeverFits::Waits(Box::new(reason)))).expect("a note");
-        for part in ["QOSMaxWallDurationPerJobLimit", "QOS short allows 30:00", "1:00:00 asked"] {
+        for part in ["QOSMaxWallDurationPerJobLimit", "QOS short allows 00:30:00", "01:00:00 asked"]
+        {
             assert!(note.contains(part), "{note}");
         }
         let held =
