@@ -42,6 +42,12 @@ export async function administersAccounts(page) {
   await limits.locator("button").click();
   await shows(page, "Set user or limits of an account: done", "#notice");
   assert.match(await shell("sacctmgr -n -P show assoc account=biology format=account,maxjobs"), /biology\|3/);
+  const role = page.locator("form[aria-label='Set role']");
+  await role.getByLabel("User").fill("nobody");
+  await role.getByLabel("Role").selectOption("operator");
+  await role.locator("button").click();
+  await shows(page, "Set the role of nobody to operator?", "dialog");
+  await page.click("dialog button:has-text('Back')");
   await show(page, "lists/reservations", "Reservations");
   await page.click("summary:has-text('Change')");
   const removal = page.locator("form[aria-label='Remove reservation']");
@@ -57,9 +63,9 @@ export async function administersProjects(page) {
   await send(page, "Create project", { Name: "zeus" });
   await shows(page, "zeus");
   await send(page, "Set member", { Project: "zeus", User: "nobody", Role: "manager" });
-  await shows(page, "nobody=manager");
+  await shows(page, "nobody (manager)");
   await send(page, "Remove member", { Project: "zeus", User: "nobody" }, true);
-  await lacks(page, "nobody=manager");
+  await lacks(page, "nobody (manager)");
   const secret = "first line\nsecond-line-of-a-secret";
   await showForms(page, "secrets", "Secrets");
   await send(page, "Set secret", { Project: "zeus", Name: "API_KEY", Value: secret });
@@ -89,7 +95,12 @@ export async function administersTokens(browser, page) {
   const context = await browser.newContext({ locale: "en-GB" });
   try {
     const other = await newPage(context);
+    const tab = await newPage(context);
+    await tab.goto(`${new URL(page.url()).origin}/`);
+    await tab.waitForSelector("#token");
     await signIn(other, token);
+    // The other tab has the same session.
+    await tab.waitForSelector("header nav");
     assert.match(await other.innerText(".who"), /^nobody \(user\)/);
     await send(page, "Revoke token", { "Token's name": "by-the-page", User: "nobody" }, true);
     // The page of a session that is over asks for a token again, without being touched.

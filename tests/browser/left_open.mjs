@@ -1,9 +1,11 @@
 // A page that is left open: for a week, and behind another tab, where it asks for nothing until somebody looks at it again.
 
 import assert from "node:assert/strict";
-import { newPage, settings, shell } from "./harness.mjs";
+import { ask, newPage, settings, shell, shows } from "./harness.mjs";
 
 const WEEK_MS = 7 * 24 * 3_600_000;
+/** More than the page waits for a word of the server. */
+const SILENCE_MS = 26_000;
 /** Timers that a week was too long for fire once, and not once for each time. */
 const REQUESTS_MAX = 20;
 
@@ -45,4 +47,31 @@ export async function leftOpen(context) {
     assert.deepEqual(one.faults, []);
     await one.close();
   }
+}
+
+/** The server is stopped, and its connections stay: by its silence alone the page knows. Without a worker, whose clock is its own. */
+export async function hangs(context) {
+  const page = await newPage(context);
+  await page.addInitScript(() => { delete window.SharedWorker; });
+  await page.clock.install();
+  await page.goto(`${settings.base}/#/submit`);
+  await shows(page, "Would start", "#checked");
+  await ask("hang");
+  try {
+    await page.clock.fastForward(SILENCE_MS);
+    await shows(page, "does not answer", "#notice");
+  } finally {
+    await ask("go on");
+  }
+  await page.waitForFunction(() => document.getElementById("notice").textContent === "");
+  // What could not be checked meanwhile is checked again without being touched.
+  await page.route("**/api/web/check", (route) => route.abort());
+  await page.fill("#script", "#!/bin/sh\ntrue\n");
+  await page.clock.fastForward(SILENCE_MS);
+  await shows(page, "does not answer", "#checked");
+  await page.unroute("**/api/web/check");
+  await shell("sbatch -H -o /dev/null --wrap true");
+  await shows(page, "Would start", "#checked");
+  assert.deepEqual(page.faults, []);
+  await page.close();
 }

@@ -41,6 +41,13 @@ export async function queueOfTenThousand(context) {
   await page.keyboard.press("End");
   await page.waitForSelector(`.list-row.active a[href="#/job/${JOBS}"]`);
   assert.ok(await count() < ROWS_MAX, "at the end as well");
+  const place = () => page.evaluate(() => document.querySelector(".list").scrollTop);
+  const before = await place();
+  await page.click("header nav a:has-text('Submit')");
+  await page.waitForSelector("#script");
+  await page.goBack();
+  await page.waitForSelector(`.list-row a[href="#/job/${JOBS}"]`);
+  assert.equal(await place(), before, "who comes back finds the place");
   await page.fill("#filter", `job-${JOBS}`);
   await page.waitForFunction(() => document.querySelectorAll(".list-row").length === 1);
   assert.deepEqual(page.faults, []);

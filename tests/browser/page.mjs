@@ -4,8 +4,9 @@ import assert from "node:assert/strict";
 import { administersAccounts, administersProjects, administersTokens, administersVolumes } from "./administration.mjs";
 import { MARKUP, ask, check, isAccessible, isSound, newPage, run, settings, shell, show, shows, signIn } from "./harness.mjs";
 import { mapOfAThousandNodes } from "./large_map.mjs";
-import { leftOpen } from "./left_open.mjs";
+import { hangs, leftOpen } from "./left_open.mjs";
 import { queueOfTenThousand } from "./long_queue.mjs";
+import { jobsShareANode } from "./shared_node.mjs";
 import { twoTabs } from "./two_tabs.mjs";
 
 /** How many cells of the map such elements have: neighbours in the same state are one element. */
@@ -46,14 +47,25 @@ function views(job) {
     ["submit", "Submit", (page) => shows(page, "Would start", "#checked")],
     ["usage", "Usage", (page) => page.waitForSelector("button:has-text('As CSV')")],
     ["lists/events", "Events", (page) => page.waitForSelector("tbody tr")],
-    ["lists/audit", "Audit", (page) => page.waitForSelector("tbody tr")],
-    ["lists/shares", "Shares", (page) => page.waitForSelector("tbody tr")],
-    ["lists/fleets", "Fleets", (page) => shows(page, "Change")],
+    ["lists/audit", "Audit", async (page) => {
+      await page.waitForSelector("tbody tr");
+      assert.deepEqual(await page.locator("th").allInnerTexts(), ["Time", "Who", "What", "Kind", "Name", "Details"]);
+      assert.doesNotMatch(await page.innerText("tbody"), /=|\[object/, "nothing of how the server writes it");
+    }],
+    ["lists/shares", "Shares", async (page) => {
+      await page.waitForSelector("tbody tr");
+      assert.doesNotMatch(await page.innerText("main"), /\d\.\d{4}|Gres|Rows/);
+    }],
+    ["lists/nodes", "Nodes", (page) => shows(page, "of 8 h100")],
+    ["lists/fleets", "Fleets", (page) => shows(page, "node[1-2]")],
     ["lists/backends", "Backends", (page) => shows(page, "Change")],
     ["lists/volumes", "Volumes", (page) => shows(page, "kept")],
     ["lists/secrets", "Secrets", (page) => shows(page, "api_key")],
     ["lists/licenses", "Licenses", (page) => shows(page, "matlab")],
-    ["lists/reservations", "Reservations", (page) => shows(page, "weekly-fix")],
+    ["lists/reservations", "Reservations", async (page) => {
+      await shows(page, "weekly-fix");
+      assert.doesNotMatch(await page.innerText("tbody"), /only=/);
+    }],
     ["lists/accounts", "Accounts", (page) => shows(page, MARKUP)],
     ["lists/projects", "Projects", (page) => shows(page, "atlas")],
     ["lists/tokens", "Tokens", (page) => page.waitForSelector("summary")],
@@ -83,11 +95,16 @@ async function asksForTheMapFirst(page) {
 
 async function submitsWatchesAndCancels(page) {
   await show(page, "submit", "Submit");
-  await page.fill("#script", "#!/bin/sh\n#SBATCH --nodes=lots\n");
+  const wrong = "#!/bin/sh\n#SBATCH --nodes=lots\n#SBATCH --tme=1\n";
+  await page.fill("#script", wrong);
+  for (const place of ["script:2:9", "script:3:9"]) await shows(page, place, "#checked .error");
+  await show(page, "lists/nodes", "Nodes");
+  await show(page, "submit", "Submit");
+  assert.equal(await page.inputValue("#script"), wrong, "what was typed is there again");
   await page.waitForSelector("#checked .error");
   assert.ok(await page.locator("form button[type=submit]").isDisabled(), "what is wrong is not sent");
-  await page.fill("#script", "#!/bin/sh\n#SBATCH -J by-the-page -t 10 -o /dev/null\nsleep 600\n");
-  await shows(page, "Would start", "#checked");
+  await page.fill("#script", "#!/bin/sh\n#SBATCH -J by-the-page -t 10 -o /dev/null --gres=gpu:1\nsleep 600\n");
+  await shows(page, "with 1 CPU and 1 GPU.", "#checked");
   await page.click("form button[type=submit]:not([disabled])");
   await shows(page, "Submitted job", "#notice");
   await shows(page, "running", "main h1");
@@ -95,16 +112,33 @@ async function submitsWatchesAndCancels(page) {
   await press(page, "Cancel");
   await shows(page, "cancelled", "main h1");
   assert.match(await shell(`squeue -h -t all -j ${id} -o %T`), /CANCELLED|COMPLETING/);
+  await shows(page, "It was cancelled by");
+  await show(page, "queue?state=ended", "Queue");
+  await page.waitForSelector(`.list-row a[href="#/job/${id}"]`);
 }
 
 async function holdsAndReleases(page, waits) {
   await show(page, `job/${waits}`, `Job ${waits}`);
   await shows(page, "Why it waits");
-  await shows(page, "On those nodes");
+  await shows(page, "On them: job");
+  await page.waitForSelector("main li a[href^='#/job/']");
   await press(page, "Hold");
   await page.waitForSelector("main button:has-text('Release')");
   await press(page, "Release");
   await page.waitForSelector("main button:has-text('Hold')");
+}
+
+/** The question names one task: the others wait on. */
+async function cancelsOneTask(page) {
+  const id = (await shell("sbatch --parsable -H --array=0-1 -o /dev/null --wrap true")).trim();
+  await show(page, `job/${id}_1`, `Job ${id}_1`);
+  await press(page, "Cancel");
+  await shows(page, "cancelled", "main h1");
+  assert.equal((await shell(`squeue -h -r -j ${id} -o %i`)).trim(), `${id}_0`);
+  await show(page, `job/${id}`, `Job ${id}_[0]`);
+  await press(page, "Cancel");
+  await show(page, "job/12x", "Job");
+  await shows(page, "names no job", "main .error");
 }
 
 async function stopsAService(page) {
@@ -154,6 +188,62 @@ async function findsInTheOutput(page, job) {
   await page.fill("#log-search", "LAST");
   await page.waitForFunction(() => document.querySelector(".log").textContent.trim().split("\n").length === 1);
   assert.equal(await page.locator(".log mark").innerText(), "last");
+  await readsAsATerminal(page);
+}
+
+/** A progress bar is one line, colours are none, and what is selected stays so while more is written. */
+async function readsAsATerminal(page) {
+  const found = await page.evaluate(async () => {
+    const { goOn, readable } = await import(document.querySelector("script[src*='/app.js']").src.replace("app.js", "log_text.js"));
+    const log = document.querySelector(".log");
+    const node = document.createTextNode("");
+    log.replaceChildren(node);
+    const lines = (from, to) => Array.from({ length: to - from }, (_, index) => `line ${from + index}\n`).join("");
+    const says = [];
+    const select = document.getSelection();
+    const step = (text, isKept) => {
+      goOn(node, text, isKept);
+      says.push([node.data === text, select.toString()]);
+    };
+    step(`${lines(0, 50)}12 %`, false);
+    const at = node.data.indexOf("line 40");
+    select.setBaseAndExtent(node, at, node, at + 7);
+    step(`${lines(0, 50)}13 % and more`, false);
+    step(lines(0, 60), false);
+    step(lines(30, 70), false);
+    step(lines(20, 80), false);
+    step(lines(35, 90), true);
+    const kept = node.data === lines(20, 90);
+    step("something else\n", false);
+    const read = ["\x1b[31mred\x1b[0m\n", "  1 %\r 50 %\r100 %\nnext", "long line\r\x1b[Kshort", "ends\r\nso\r\n"].map(readable);
+    return { says, kept, read };
+  });
+  const same = [true, "line 40"];
+  assert.deepEqual(found.says, [[true, ""], same, same, same, same, [false, "line 40"], [true, ""]]);
+  assert.ok(found.kept, "what somebody reads stays");
+  assert.deepEqual(found.read, ["red\n", "100 %\nnext", "short", "ends\nso\n"]);
+}
+
+/** Jobs come and go while somebody points at one: a click is on the job that it began on, and so is the keyboard. */
+async function pointsAtTheSameJob(page, job) {
+  const submit = async () => (await shell("sbatch --parsable -H -J on-top -o /dev/null --wrap true")).trim();
+  await show(page, "queue?sort=id&desc=1", "Queue");
+  await page.hover(`.list-row a[href="#/job/${job}"]`);
+  await page.mouse.down();
+  const first = await submit();
+  await page.waitForTimeout(1_500);
+  await page.mouse.up();
+  await page.waitForSelector(`main h1:has-text("Job ${job}")`);
+  await page.goBack();
+  await page.waitForSelector(`.list-row a[href="#/job/${first}"]`);
+  await page.locator(".list").focus();
+  await page.keyboard.press("Home");
+  await page.waitForSelector(`.list-row.active a[href="#/job/${first}"]`);
+  const next = await submit();
+  await page.waitForSelector(`.list-row a[href="#/job/${next}"]`);
+  await page.waitForSelector(`.list-row.active a[href="#/job/${first}"]`);
+  await page.keyboard.press("Enter");
+  await page.waitForSelector(`main h1:has-text("Job ${first}")`);
 }
 
 /** The server stops, and comes back: the page says so, and goes on by itself. */
@@ -179,7 +269,7 @@ run(async (browser) => {
     await isAccessible(page, "sign-in");
     await page.fill("#token", "0".repeat(64));
     await page.click("button[type=submit]");
-    await page.waitForSelector(".sign-in .error:not(:empty)");
+    await shows(page, "is not valid here, or has expired", ".sign-in .error");
     await signIn(page);
     await page.waitForSelector("main h1:has-text('Overview')");
   });
@@ -194,6 +284,8 @@ run(async (browser) => {
   await check("a visit asks for the map at once, and for it alone", () => asksForTheMapFirst(page));
   await check("a run is checked, submitted, watched and cancelled", () => submitsWatchesAndCancels(page));
   await check("a job that waits is explained, held and released", () => holdsAndReleases(page, waits));
+  await check("one task of an array is cancelled alone", () => cancelsOneTask(page));
+  await check("jobs that share a node are drawn below each other", () => jobsShareANode(page));
   await check("lines are found in the output", () => findsInTheOutput(page, job));
   await check("accounts, limits and reservations are changed", () => administersAccounts(page));
   await check("projects, members and secrets are changed", () => administersProjects(page));
@@ -210,6 +302,7 @@ run(async (browser) => {
     await page.keyboard.press("Enter");
     await page.waitForSelector(`main h1:has-text("Job ${job}")`);
   });
+  await check("a click and the keyboard stay with a job while others come", () => pointsAtTheSameJob(page, job));
   await check("an address that means nothing does no harm", async () => {
     for (const address of ["queue?sort=id;DROP TABLE jobs&desc=x&state=%00", "job/1%27%20OR%201=1", "lists/constructor", "__proto__", "%E0%A4%A"]) {
       await page.goto(`${settings.base}/#/${address}`);
@@ -220,6 +313,7 @@ run(async (browser) => {
   await check("ten thousand jobs", () => queueOfTenThousand(context));
   await check("a thousand nodes", () => mapOfAThousandNodes(context));
   await check("a page that is left open for a week, and hidden", () => leftOpen(context));
+  await check("a server that hangs is told, and its return", () => hangs(context));
   await check("two tabs have one stream of changes", () => twoTabs(browser));
   await check("the page is sound after all of that", () => isSound(page));
   await check("a lost server, and its return", () => outlivesTheServer(page));

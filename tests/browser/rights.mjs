@@ -27,6 +27,11 @@ run(async (browser) => {
     assert.equal(await page.locator("form[aria-label='Drain']").count(), 0);
     await show(page, "lists/accounts", "Accounts");
     assert.equal(await page.locator("form[aria-label='Set role']").count(), 0);
+    await show(page, "lists/tokens", "Tokens");
+    assert.equal(await page.locator("form[aria-label='Make token']").count(), 0);
+    assert.equal(await page.locator("main nav a:has-text('Agents')").count(), 0);
+    await show(page, "lists/secrets", "Secrets");
+    await shows(page, "Managers of the project main, and administrators, see this list; you are signed in as games");
     const status = await page.evaluate(() => fetch("/api/web/call", { method: "POST", body: JSON.stringify({ call: { set_role: { name: "games", role: "admin" } } }) }).then((answer) => answer.status));
     assert.equal(status, 403);
   });

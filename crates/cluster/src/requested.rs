@@ -3,6 +3,7 @@
 use crate::state::State;
 use crate::state::job::Job;
 use model::amount::Bytes;
+use model::gres::GPU;
 use model::partition::{DefaultMemory, Partition};
 use model::request::{Memory, Per, Request};
 use model::time::TimeLimit;
@@ -59,9 +60,14 @@ fn requested_memory(state: &State, job: &Job, request: &Request) -> Option<Bytes
     let units = match per_unit {
         DefaultMemory::PerNode(_) => u64::from(request.nodes.min),
         DefaultMemory::PerCpu(_) => u64::from(request.cpu_count()),
-        DefaultMemory::PerGpu(_) => requested_gres(request, "gpu"),
+        DefaultMemory::PerGpu(_) => requested_gres(request, GPU),
     };
     Some(Bytes(per_unit.amount().0.saturating_mul(units)))
+}
+
+/// The GPUs of all nodes together.
+pub fn requested_gpus(request: &Request) -> u64 {
+    requested_gres(request, GPU)
 }
 
 fn requested_gres(request: &Request, name: &str) -> u64 {

@@ -21,11 +21,13 @@ function formElement(id, form, reload, current) {
   const inputs = form.fields.map(([name, label, kind]) => ({ name, label, kind, element: input(`${id}-${name}`, kind) }));
   const submit = async (event) => {
     event.preventDefault();
+    said.textContent = "";
     const values = Object.fromEntries(inputs.map(({ name, kind, element }) => [name, kind === "verbatim" ? element.value : element.value.trim()]));
     try {
       const call = form.call?.(values, current());
       const named = values.name ?? values.node ?? values.user ?? values.account ?? "";
-      if (form.ask && !await confirmed(`${`${form.title} ${named}`.trim()}? ${form.ask}`, form.title)) return;
+      const question = form.question?.(values) ?? `${form.title} ${named}`.trim();
+      if (form.ask && !await confirmed(`${question}? ${form.ask}`, form.title)) return;
       const answer = form.request ? await form.request() : await post("call", { call });
       said.textContent = form.result ? form.result(answer) : "";
       notice(`${form.title}: done`);

@@ -1,6 +1,6 @@
 // The server's API. A session that is over is told to whoever listens to `session`.
 
-import { forgetPrefetched, prefetched } from "./prefetch.js";
+import { TIMEOUT_MS, forgetPrefetched, prefetched } from "./prefetch.js";
 
 export const session = new EventTarget();
 
@@ -12,18 +12,25 @@ export class Refused extends Error {
   }
 }
 
-async function send(method, path, body) {
-  let answer;
+/** Sends a request, and reads the whole answer by `read`. */
+async function send(method, path, body, read = (answer) => answer.json()) {
   try {
-    answer = await (method === "GET" && prefetched(path) || fetch(`/api/web/${path}`, {
-      method,
-      body: body === undefined ? undefined : JSON.stringify(body),
-      headers: body === undefined ? {} : { "content-type": "application/json" },
-    }));
-  } catch {
-    throw new Refused(0, "the server does not answer");
+    return await exchange(method, path, body, read);
+  } catch (error) {
+    if (error instanceof Refused) throw error;
+    const isLate = error.name === "TimeoutError" && method !== "GET";
+    throw new Refused(0, isLate ? "the server does not answer: look whether it was done before you try again" : "the server does not answer");
   }
-  if (answer.ok) return answer;
+}
+
+async function exchange(method, path, body, read) {
+  const answer = await (method === "GET" && prefetched(path) || fetch(`/api/web/${path}`, {
+    method,
+    body: body === undefined ? undefined : JSON.stringify(body),
+    headers: body === undefined ? {} : { "content-type": "application/json" },
+    signal: AbortSignal.timeout(TIMEOUT_MS),
+  }));
+  if (answer.ok) return read(answer);
   const text = await answer.text();
   if (answer.status === 401) {
     forgetPrefetched();
@@ -40,9 +47,9 @@ function errorOf(text) {
   }
 }
 
-export const get = (path) => send("GET", path).then((answer) => answer.json());
-export const post = (path, body = {}) => send("POST", path, body).then((answer) => answer.json());
-export const remove = (path) => send("DELETE", path).then((answer) => answer.json());
+export const get = (path) => send("GET", path);
+export const post = (path, body = {}) => send("POST", path, body);
+export const remove = (path) => send("DELETE", path);
 
 /** The end of a job's output. */
-export const log = (job, bytes) => send("GET", `logs?job=${job}&last=${bytes}`).then((answer) => answer.text());
+export const log = (job, bytes) => send("GET", `logs?job=${job}&last=${bytes}`, undefined, (answer) => answer.text());

@@ -29,9 +29,27 @@ function drawHead(name) {
     h("span", { class: "who" }, `${profile.user} (${profile.role}) `, out));
 }
 
+/** Where the views of this page were scrolled to, by the entries of its history: `{window, view}`. */
+const places = new Map();
+let entry = null;
+history.scrollRestoration = "manual";
+
+/** Keeps the place of the view that is left; the place that the next one was at, if it is come back to. */
+function placeOfEntry() {
+  if (view && entry !== null) places.set(entry, { window: window.scrollY, view: view.kept?.() });
+  entry = history.state?.entry ?? null;
+  const known = places.get(entry);
+  if (entry === null) {
+    entry = `${performance.timeOrigin + performance.now()}`;
+    history.replaceState({ entry }, "");
+  }
+  return known;
+}
+
 async function show() {
   if (!profile) return;
-  const asked = route();
+  const place = placeOfEntry();
+  const asked = { ...route(), kept: place?.view };
   const own = ++asks;
   drawHead(asked.name);
   let make = loadedView(asked.name);
@@ -46,8 +64,10 @@ async function show() {
   noticeOfView(isLost ? LOST : "");
   main.replaceChildren(shown.element);
   main.focus({ preventScroll: true });
+  scrollTo(0, 0);
   try {
     await shown.ready;
+    if (place && own === asks) scrollTo(0, place.window);
   } catch (error) {
     if (view === shown && error.status !== 401) main.prepend(h("p", { class: "error", role: "alert" }, error.message));
   }
@@ -73,7 +93,10 @@ function signedOut() {
 
 function drawSignIn() {
   document.title = "Sign in · Sluice";
-  main.replaceChildren(signInForm(begin));
+  main.replaceChildren(signInForm((who) => {
+    begin(who);
+    others.postMessage("signed in");
+  }));
   document.getElementById("token").focus();
 }
 
@@ -88,6 +111,12 @@ function begin(who) {
     loadOtherViews();
   });
 }
+
+/** Other tabs of this browser have the same session. */
+const others = new BroadcastChannel("sluice-session");
+others.addEventListener("message", () => {
+  if (!profile) get("session").then((who) => profile || begin(who)).catch(() => {});
+});
 
 const LOST = "The server does not answer; the page goes on when it does.";
 let isLost = false;

@@ -14,12 +14,31 @@ export function chart(title, points, most, words) {
   const y = (value) => HEIGHT - (Math.min(value, top) / top) * HEIGHT;
   const line = points.map(([at, value]) => `${x(at).toFixed(1)},${y(value).toFixed(1)}`).join(" ");
   const said = `${title}: ${words(points.at(-1)[1])}`;
-  return h("figure", {},
-    h("figcaption", {}, said),
-    svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": `${said}, from ${time(first)} to ${time(last)}`, preserveAspectRatio: "none" },
-      svg("polyline", { class: "line", points: line })),
-    h("div", { class: "axis" }, h("span", {}, time(first)), h("span", {}, time(last))));
+  const caption = h("figcaption", {}, said);
+  const pointer = svg("line", { class: "pointer", y1: 0, y2: HEIGHT, hidden: true });
+  const label = `${said}, from ${time(first)} to ${time(last)}, between ${words(0)} and ${words(top)}`;
+  const plot = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": label, preserveAspectRatio: "none" },
+    svg("polyline", { class: "line", points: line }), pointer);
+  // Says the value that somebody points at.
+  plot.addEventListener("pointermove", (event) => {
+    const box = plot.getBoundingClientRect();
+    const [at, value] = nearest(points, first + ((event.clientX - box.left) / box.width) * (last - first));
+    caption.textContent = `${title}: ${words(value)} at ${time(at)}`;
+    pointer.setAttribute("x1", x(at));
+    pointer.setAttribute("x2", x(at));
+    pointer.removeAttribute("hidden");
+  });
+  plot.addEventListener("pointerleave", () => {
+    caption.textContent = said;
+    pointer.setAttribute("hidden", "");
+  });
+  return h("figure", {}, caption,
+    h("div", { class: "plot" },
+      h("div", { class: "scale", "aria-hidden": "true" }, h("span", {}, words(top)), h("span", {}, words(0))), plot,
+      h("div", { class: "axis" }, h("span", {}, time(first)), h("span", {}, time(last)))));
 }
+
+const nearest = (points, at) => points.reduce((best, point) => (Math.abs(point[0] - at) < Math.abs(best[0] - at) ? point : best));
 
 /** `bars`: `[name, value]`. The values are in words too, so the bars themselves are hidden from screen readers. */
 export function barChart(title, bars, words) {

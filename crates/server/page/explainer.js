@@ -2,6 +2,7 @@
 
 import { get } from "./api.js";
 import { h } from "./dom.js";
+import { words } from "./job_text.js";
 
 /** Whoever only passes over a bar asks nothing. */
 const PAUSE_MS = 400;
@@ -21,7 +22,7 @@ export class Explainer {
     this.#due = setTimeout(async () => {
       try {
         const page = await get(`jobs/${job}`);
-        if (this.#job === job) this.element.textContent = [`${text}.`, ...page.explanation].join(" ");
+        if (this.#job === job) this.element.textContent = [`${text}.`, ...page.explanation.map(words)].join(" ");
       } catch {
         // What is known already stays.
       }

@@ -60,7 +60,7 @@ function runsOfService(name, current) {
   return [...new Set(replicas.map((job) => Number.parseInt(job.shown, 10)))].map((id) => ({ id }));
 }
 
-/** By list: `fields` are `[name, label, kind]`, where a kind is a list of choices, "optional", "verbatim" or "time"; `least` is the role that a form needs.
+/** By list: `fields` are `[name, label, kind]`, where a kind is a list of choices, "optional", "verbatim" or "time"; `least` is the role that a form needs, `ask` what a change means, which is asked for by `question`.
  * `call` is what commands call too, `request` another request of the page. */
 export const FORMS = {
   nodes: [
@@ -86,7 +86,7 @@ export const FORMS = {
     { title: "Remove project", fields: [["name", "Name"]], ask: "This cannot be undone.", call: (v) => ({ remove_project: { name: v.name } }) },
   ],
   tokens: [
-    { title: "Make token", fields: [["user", "User"], ["name", "Token's name", "optional"]],
+    { title: "Make token", least: "admin", fields: [["user", "User"], ["name", "Token's name", "optional"]],
       call: (v) => ({ user_token: { name: v.user, account: null, unix_user: null, role: null, token_name: v.name || null } }),
       result: (answer) => `The token, which is shown once: ${answer.token.text}` },
     { title: "Sign out everywhere", fields: [], ask: "Every browser in which you are signed in is signed out, this one too.",
@@ -167,6 +167,7 @@ export const FORMS = {
       call: (v, current) => ({ set_qos: qos(v, current) }) },
     { title: "Remove QOS", least: "operator", fields: [["name", "QOS"]], ask: "This cannot be undone.", call: (v) => ({ remove_qos: { name: v.name } }) },
     { title: "Set role", least: "admin", fields: [["user", "User"], ["role", "Role", ["user", "operator", "admin"]]], ask: "The user has its rights at once.",
+      question: (v) => `Set the role of ${v.user} to ${v.role}`,
       call: (v) => ({ set_role: { name: v.user, role: v.role } }) },
   ],
 };

@@ -6,6 +6,8 @@ import { colour, time } from "./format.js";
 import { jobAddress } from "./router.js";
 
 const [ROW, LEFT, WIDTH, HEAD] = [22, 120, 1100, 24];
+/** Jobs that share a node are in lanes below each other: the height of one, and the most of a node, fewer where there are many nodes. */
+const [LANE, LANES_LEAST, LANES_MOST, LANES_ALL] = [14, 3, 16, 6_000];
 /** The most lines of a clock, and the hours that may be between two of them. */
 const TICKS_MAX = 9;
 const TICK_HOURS = [0.25, 0.5, 1, 2, 3, 6, 12, 24, 48, 96, 192];
@@ -13,25 +15,57 @@ const HOUR = 3_600_000;
 /** The time of a line is written to its right. */
 const LABEL = 90;
 
-/** `answer`: the server's timeline; `range`: `{from, to, now}`; `point(text, job)` is called with what a bar or reservation is. */
-export function gantt(answer, range, point) {
-  const places = new Map(answer.nodes.map((name, index) => [name, HEAD + index * ROW]));
-  const height = HEAD + answer.nodes.length * ROW;
+/** `answer`: the server's timeline; `range`: `{from, to, now}`; `point(text, job)` is called with what a bar or reservation is; `own`: the
+ * job that is marked. */
+export function gantt(answer, range, point, own) {
+  const { places, height } = layout(answer, range);
   const inside = (at) => Math.min(Math.max(at, range.from), range.to);
   const x = (at) => LEFT + ((inside(at) - range.from) / (range.to - range.from)) * (WIDTH - LEFT);
   const reserved = answer.reservations.flatMap((one) => reservedShapes(one, range, places, x));
-  const bars = answer.bars.flatMap((bar) => barShapes(bar, range, places, x)).sort((one, other) => one.y - other.y || one.start - other.start);
+  const bars = answer.bars.flatMap((bar) => barShapes(bar, range, places, x, own)).sort((one, other) => one.y - other.y || one.start - other.start);
   const ticks = roundTimes(range.from, range.to);
   const drawing = svg("svg", { class: "timeline", viewBox: `0 0 ${WIDTH} ${height}`, width: WIDTH, height, role: "group", "aria-label": "Jobs on nodes over time" },
     ticks.map((at) => [
       svg("line", { class: "tick", x1: x(at), x2: x(at), y1: HEAD - 4, y2: height }),
       x(at) < WIDTH - LABEL && svg("text", { class: "label", x: x(at) + 3, y: 14 }, time(at)),
     ]),
-    answer.nodes.map((name) => svg("text", { class: "label", x: 0, y: places.get(name) + 15 }, name)),
+    [...places].map(([name, place]) => svg("text", { class: "label", x: 0, y: place.y + 15 }, place.more ? `${name} +${place.more}` : name,
+      place.more > 0 && svg("title", {}, `${place.more} more jobs are drawn in its last line`))),
     reserved.map((one) => one.element), bars.map((one) => one.element),
     svg("line", { class: "now", x1: x(range.now), x2: x(range.now), y1: 0, y2: height }));
   listen(drawing, bars, reserved, point);
   return drawing;
+}
+
+/** Where each node is, `{y, height, lane, margin, lanes, more}`: `lane` the height of a line, `lanes` the line of each of its jobs, `more`
+ * how many had none that was free. */
+function layout(answer, range) {
+  const most = Math.max(LANES_LEAST, Math.min(LANES_MOST, Math.floor(LANES_ALL / Math.max(1, answer.nodes.length))));
+  const places = new Map(answer.nodes.map((name) => [name, { lanes: new Map(), ends: [], more: 0 }]));
+  const drawn = answer.bars.filter((bar) => bar.start < range.to && (bar.end ?? range.to) > range.from);
+  for (const bar of drawn.sort((one, other) => one.start - other.start || one.job - other.job)) {
+    for (const name of bar.nodes) if (places.has(name)) takeLane(places.get(name), bar, most);
+  }
+  let y = HEAD;
+  for (const place of places.values()) {
+    const count = place.ends.length;
+    Object.assign(place, count > 1 ? { y, lane: LANE, margin: 1, height: count * LANE + 4 } : { y, lane: ROW, margin: 3, height: ROW });
+    y += place.height;
+  }
+  return { places, height: y };
+}
+
+/** The first line of the node that is free when the job starts. */
+function takeLane(place, bar, most) {
+  const { ends, lanes } = place;
+  let lane = ends.findIndex((end) => end <= bar.start);
+  if (lane < 0) lane = ends.length;
+  if (lane === most) {
+    lane -= 1;
+    place.more += 1;
+  }
+  ends[lane] = Math.max(ends[lane] ?? 0, bar.end ?? Infinity);
+  lanes.set(bar, lane);
 }
 
 /** Times between two others that are round on the person's own clock. */
@@ -48,23 +82,28 @@ function reservedShapes(kept, range, places, x) {
   const label = `${kept.maintenance ? "Maintenance" : "Reservation"} ${kept.name}, ${time(kept.start)} to ${time(kept.end)}`;
   return kept.nodes.filter((name) => places.has(name)).map((name) => ({
     label,
-    element: svg("rect", { class: kept.maintenance ? "maintenance" : "reserved", x: x(kept.start), y: places.get(name) + 1,
-      width: Math.max(1, x(kept.end) - x(kept.start)), height: ROW - 2 }, svg("title", {}, label)),
+    element: svg("rect", { class: kept.maintenance ? "maintenance" : "reserved", x: x(kept.start), y: places.get(name).y + 1,
+      width: Math.max(1, x(kept.end) - x(kept.start)), height: places.get(name).height - 2 }, svg("title", {}, label)),
   }));
 }
 
-function barShapes(bar, range, places, x) {
+function barShapes(bar, range, places, x, own) {
   const end = bar.end ?? range.to;
   if (bar.start >= range.to || end <= range.from) return [];
   const kind = bar.kept ? "place kept from " : bar.expected ? "expected " : "";
-  const label = `Job ${bar.shown} (${bar.name}) of ${bar.user}, ${kind}${time(bar.start)} to ${bar.end ? time(bar.end) : "no limit"}`;
-  const look = bar.kept ? " kept" : bar.expected ? " expected" : "";
-  return bar.nodes.filter((name) => places.has(name)).map((name) => ({
-    label, job: bar.job, y: places.get(name), start: bar.start,
-    element: svg("a", { href: jobAddress(bar.job), "aria-label": `${label}, on ${name}`, tabindex: -1 },
-      svg("rect", { class: `bar ${colour(bar.user)}${look}`, x: x(bar.start), y: places.get(name) + 3,
-        width: Math.max(2, x(end) - x(bar.start)), height: ROW - 6, rx: 2 }, svg("title", {}, label))),
-  }));
+  const which = bar.job === own ? "This job, " : "Job ";
+  const label = `${which}${bar.shown} (${bar.name}) of ${bar.user}, ${kind}${time(bar.start)} to ${bar.end ? time(bar.end) : "no limit"}`;
+  const look = `${bar.kept ? " kept" : bar.expected ? " expected" : ""}${bar.job === own ? " own" : ""}`;
+  return bar.nodes.filter((name) => places.has(name)).map((name) => {
+    const place = places.get(name);
+    const y = place.y + place.lanes.get(bar) * place.lane;
+    return {
+      label, job: bar.job, y, start: bar.start,
+      element: svg("a", { href: jobAddress(bar.job), "aria-label": `${label}, on ${name}`, tabindex: -1 },
+        svg("rect", { class: `bar ${colour(bar.user)}${look}`, x: x(bar.start), y: y + place.margin,
+          width: Math.max(2, x(end) - x(bar.start)), height: place.lane - 2 * place.margin, rx: 2 }, svg("title", {}, label))),
+    };
+  });
 }
 
 /** One bar is in the order of the Tab key; the arrows go from there. */

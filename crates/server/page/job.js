@@ -1,16 +1,21 @@
-// One job: what it asked for and was given, why it waits, what it uses, its place in time, its output; and the changes to it.
+// One job: what it asked for and was given, why it waits or why it ended, what it uses, its place in time, its output; and the changes
+// to it.
 
 import { get, post } from "./api.js";
 import { confirmed, h, notice, table } from "./dom.js";
 import { Explainer } from "./explainer.js";
 import { bytes, duration, elapsed, time } from "./format.js";
 import { gantt } from "./gantt.js";
+import { sentence } from "./job_text.js";
 import { Output } from "./job_output.js";
 import { resources } from "./job_use.js";
+import { jobAddress } from "./router.js";
 
 /** How often the output and the use are fetched. */
 const INTERVAL_MS = 5_000;
 const HOUR = 3_600_000;
+/** Nodes that are named with a shell on each. */
+const SHELL_NODES_MAX = 32;
 /** An explanation is work for the scheduler: it follows the queue no more often than this. */
 const CHANGE_MS = 2_000;
 
@@ -30,13 +35,17 @@ const CHANGES = [
 ];
 
 export function jobView(route) {
-  const id = Number.parseInt(route.parts[0], 10);
-  const facts = h("div");
+  const name = route.parts[0] ?? "";
+  const facts = h("div", {}, h("p", { role: "status" }, "Loading…"));
   const use = h("section");
-  const place = new Place(id);
-  const attempts = folded("Attempts", async () => attemptTable((await get(`jobs/${id}/attempts`)).attempts));
-  const output = new Output(id);
-  const text = script(id);
+  const place = new Place(() => page.job.id);
+  const attempts = folded("Attempts", async () => attemptTable((await get(`jobs/${page.name}/attempts`)).attempts));
+  const written = h("div");
+  const text = folded("Script", async () => preformatted("Script", (await get(`jobs/${page.name}/script`)).text));
+  const rest = h("div", { hidden: true }, use, place.element, written, attempts, text);
+  const element = h("section", {}, facts, rest);
+  let output = null;
+  let outputOf = null;
   let page = null;
   let loads = [];
   let drawn = "";
@@ -44,16 +53,28 @@ export function jobView(route) {
   let due = null;
 
   const load = async () => {
-    page = await get(`jobs/${id}`);
+    page = await get(`jobs/${encodeURIComponent(name)}`);
     // What is as it was keeps its elements, and the focus that one of them may have.
     const content = JSON.stringify(page);
     if (content !== drawn) facts.replaceChildren(...parts(page, load));
     drawn = content;
     drawUse();
-    output.element.hidden = !page.may_read || page.job.waiting;
+    // A task that waited gets a record of its own, and another number, when it starts.
+    if (outputOf !== page.job.id) {
+      outputOf = page.job.id;
+      output = new Output(outputOf);
+      written.replaceChildren(output.element);
+    }
+    rest.hidden = false;
+    output.element.hidden = !page.may_read || page.job.waiting || !page.job.start;
     text.hidden = !page.may_read || page.job.run;
     place.element.hidden = page.job.ended;
   };
+  /** There is no such job, or it is no name of one: that is all there is to say. */
+  const loadFirst = () => load().then(loadLive, (error) => {
+    if (error.status !== 400 && error.status !== 404) throw error;
+    element.replaceChildren(h("h1", {}, "Job"), h("p", { class: "error", role: "alert" }, error.message));
+  });
   const later = () => {
     due ??= setTimeout(() => {
       due = null;
@@ -69,7 +90,7 @@ export function jobView(route) {
     ]);
   };
   const loadUse = async () => {
-    const { usage = [] } = await get(`jobs/${id}/usage`);
+    const { usage = [] } = await get(`jobs/${page.name}/usage`);
     loads = usage.flatMap((job) => job.loads ?? []);
     drawUse();
   };
@@ -81,9 +102,9 @@ export function jobView(route) {
   const live = setInterval(loadLive, INTERVAL_MS);
 
   return {
-    title: `Job ${id}`,
-    element: h("section", {}, facts, use, place.element, output.element, attempts, text),
-    ready: load().then(loadLive),
+    title: `Job ${name}`,
+    element,
+    ready: loadFirst(),
     update: (what) => what.jobs && later(),
     close: () => {
       clearInterval(live);
@@ -94,28 +115,44 @@ export function jobView(route) {
 }
 
 function parts(page, reload) {
-  const { job } = page;
+  const { job, end } = page;
   return [
     h("h1", {}, `Job ${job.shown} `, h("span", { class: "state" }, job.state.toLowerCase())),
     h("p", {}, job.name),
-    (page.may_manage || page.may_enter) && h("p", { class: "buttons" },
-      page.may_manage && CHANGES.filter((change) => change.fits(job)).map((change) => button(job, change, reload)),
-      page.may_enter && h("a", { href: `/shell?job=${job.id}`, target: "_blank", rel: "noopener" }, "Shell in a new tab")),
-    page.explanation.length > 0 && h("section", {}, h("h2", {}, "Why it waits"),
-      h("ul", {}, page.explanation.map((line) => h("li", {}, line))),
-      page.expected && h("p", {}, `Expected to start ${time(page.expected.start)} on ${page.expected.nodes.join(", ")}.`)),
+    page.may_manage && h("p", { class: "buttons" }, CHANGES.filter((change) => change.fits(job)).map((change) => button(page, change, reload))),
+    page.may_enter && shells(page),
+    section("Why it ended", end.why),
+    end.used.length > 0 && table("What it used", ["What", "Used", "Of"], end.used.map((one) => [one.what, one.used, one.of ?? "no limit"])),
+    section("Why it waits", page.explanation, page.named),
+    section("Attempts before", end.earlier),
     definitions(page),
-    page.steps.length > 0 && table("Steps", ["Step", "Name", "Tasks", "Start", "End"],
-      page.steps.map((step) => [step.id, step.name, step.tasks, time(step.start), time(step.end)])),
+    page.steps.length > 0 && table("Steps", ["Step", "Name", "State", "Exit code", "Tasks", "Peak of memory", "Start", "End"],
+      page.steps.map((step) => [step.id, step.name, step.state.toLowerCase(), step.end ? `${step.exit_code}:${step.exit_signal}` : "–", step.tasks,
+        step.memory_peak ? bytes(step.memory_peak) : "–", time(step.start), time(step.end)])),
   ].filter(Boolean);
 }
 
-function button(job, change, reload) {
+/** Sentences under a heading; `named`: the jobs that they name. */
+function section(title, lines, named = []) {
+  return lines.length > 0 && h("section", {}, h("h2", {}, title), h("ul", {}, lines.map((line) => h("li", {}, sentence(line, named)))));
+}
+
+/** A shell on each node: the place of the node in the allocation is its rank. */
+function shells(page) {
+  const open = (rank, words) => h("a", { href: `/shell?job=${encodeURIComponent(page.name)}&rank=${rank}`, target: "_blank", rel: "noopener" }, words);
+  const nodes = page.allocation.slice(0, SHELL_NODES_MAX);
+  if (page.allocation.length < 2) return h("p", { class: "buttons" }, open(0, "Shell in a new tab"));
+  const more = page.allocation.length - nodes.length;
+  return h("p", { class: "buttons" }, "Shell in a new tab: ", nodes.map((part, rank) => open(rank, `on ${part.node}`)), more > 0 && ` and ${more} more nodes`);
+}
+
+function button(page, change, reload) {
+  const { job } = page;
   const click = async () => {
     const ask = isArray(job) && change.askArray ? change.askArray : change.ask;
     if (!await confirmed(`${change.title} job ${job.shown} (${job.name})? ${ask}`, change.title)) return;
     try {
-      await post(`jobs/${job.id}/${change.name}`);
+      await post(`jobs/${page.name}/${change.name}`);
       notice(`${change.title}: done`);
       await reload();
     } catch (error) {
@@ -143,10 +180,12 @@ function definitions(page) {
     ["Language", job.run ? "dstack" : "Slurm"],
     ["Dependency", page.dependency], ["Comment", page.comment], ["Restarts", page.restarts || null],
     ["Exit code", job.ended ? `${page.exit_code}:${page.exit_signal}` : null],
-    ["Requests", job.service && h("a", { href: job.service }, job.service)], ["Submitted as", page.submit_line],
+    ["Requests", job.service && h("a", { href: job.service }, job.service)],
   ];
-  return h("dl", { class: "facts" }, entries.filter(([, value]) => value !== null && value !== undefined && value !== "")
-    .map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
+  const entry = (name, value, look) => h("div", { class: look }, h("dt", {}, name), h("dd", {}, value));
+  return h("dl", { class: "facts" },
+    entries.filter(([, value]) => value !== null && value !== undefined && value !== "").map(([name, value]) => entry(name, value)),
+    page.submit_line && entry("Submitted as", h("code", {}, page.submit_line), "whole-line"));
 }
 
 /** A part that is fetched when somebody opens it, and anew each time. */
@@ -154,6 +193,7 @@ function folded(title, load) {
   const content = h("div");
   const open = async (event) => {
     if (!event.target.open) return;
+    if (!content.firstChild) content.replaceChildren(h("p", { role: "status" }, "Loading…"));
     try {
       content.replaceChildren(await load());
     } catch (error) {
@@ -163,17 +203,12 @@ function folded(title, load) {
   return h("details", { ontoggle: open }, h("summary", {}, title), content);
 }
 
-function script(id) {
-  const load = async () => h("pre", { tabindex: 0, role: "region", "aria-label": "Script" }, (await get(`jobs/${id}/script`)).text);
-  const element = folded("Script", load);
-  element.hidden = true;
-  return element;
-}
+const preformatted = (title, text) => h("pre", { tabindex: 0, role: "region", "aria-label": title }, text);
 
 function attemptTable(attempts) {
   if (attempts.length === 0) return h("p", {}, "It has not started.");
   return table("Attempts", ["Attempt", "Task", "State", "Start", "End", "Nodes", "Exit code"], attempts.map((one) => [
-    one.attempt, one.task ?? "–", one.state.toLowerCase(), time(one.start), time(one.end), one.nodes || "–", `${one.exit_code}:${one.exit_signal}`,
+    one.attempt, one.task === undefined ? "–" : h("a", { href: jobAddress(one.job) }, one.task), one.state.toLowerCase(), time(one.start), time(one.end), one.nodes || "–", `${one.exit_code}:${one.exit_signal}`,
   ]));
 }
 
@@ -184,11 +219,12 @@ class Place {
   #drawing = h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Timeline of its nodes" });
   element;
 
+  /** `id`: the number of its record now. */
   constructor(id) {
-    this.#id = id;
     const content = h("div", {}, this.#explainer.element, this.#drawing);
     this.element = folded("Its place in the timeline", async () => {
-      this.#draw(await get(`timeline?job=${id}`));
+      this.#id = id();
+      this.#draw(await get(`timeline?job=${this.#id}`));
       return content;
     });
   }
@@ -203,7 +239,7 @@ class Place {
     const last = Math.max(answer.now + HOUR, ...own.map((bar) => bar.end ?? answer.now + 24 * HOUR));
     const margin = (last - first) / 10;
     const range = { from: first - margin, to: last + margin, now: answer.now };
-    this.#drawing.replaceChildren(gantt(answer, range, (text, job) => this.#explainer.show(text, job)));
+    this.#drawing.replaceChildren(gantt(answer, range, (text, job) => this.#explainer.show(text, job), this.#id));
   }
 
   close() {

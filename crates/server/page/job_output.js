@@ -2,6 +2,7 @@
 
 import { log } from "./api.js";
 import { h } from "./dom.js";
+import { goOn, readable } from "./log_text.js";
 
 /** The part that is shown at first, and the most. */
 const [BYTES, BYTES_MAX] = [65_536, 4_194_304];
@@ -15,6 +16,8 @@ export class Output {
   #bytes = BYTES;
   #text = "";
   #shown = null;
+  /** Says the output while nothing is looked for. */
+  #whole = new Text();
   #pre = h("pre", { class: "log", tabindex: 0, role: "region", "aria-label": "The end of the output" });
   #search = h("input", { type: "search", id: "log-search", oninput: () => this.#draw() });
   #count = h("span", { role: "status" });
@@ -28,13 +31,14 @@ export class Output {
 
   async load(hasEnded) {
     try {
-      this.#text = await log(this.#id, this.#bytes);
+      const text = await log(this.#id, this.#bytes);
+      // As much as was asked for came: there may be more before it.
+      this.#more.hidden = text.length < this.#bytes / 2 || this.#bytes >= BYTES_MAX;
+      this.#text = readable(text);
       this.isWhole = hasEnded;
     } catch (error) {
       this.#text = error.message;
     }
-    // As much as was asked for came: there may be more before it.
-    this.#more.hidden = this.#text.length < this.#bytes / 2 || this.#bytes >= BYTES_MAX;
     this.#draw();
   }
 
@@ -52,7 +56,10 @@ export class Output {
     if (word) this.#drawFound(word);
     else {
       this.#count.textContent = "";
-      this.#pre.textContent = this.#text;
+      // Whoever reads further up keeps what he reads.
+      const isKept = this.#whole.length < BYTES_MAX && (!isAtEnd || !document.getSelection().isCollapsed);
+      goOn(this.#whole, this.#text, isKept);
+      if (this.#pre.firstChild !== this.#whole) this.#pre.replaceChildren(this.#whole);
     }
     if (isAtEnd) this.#pre.scrollTop = this.#pre.scrollHeight;
   }

@@ -5,18 +5,23 @@ import { get } from "./api.js";
 import { save } from "./csv.js";
 import { h, table } from "./dom.js";
 import { heading } from "./format.js";
-import { servicesOf, tablesOf } from "./list_tables.js";
+import { servicesOf, tablesOf, tablesOfNodes } from "./list_tables.js";
 import { queue } from "./queue_store.js";
 import { replaceAddress } from "./router.js";
 
-const LISTS = ["events", "audit", "reservations", "accounts", "shares", "projects", "fleets", "backends", "services", "volumes", "licenses", "secrets", "tokens", "agents"];
+const LISTS = ["events", "audit", "nodes", "partitions", "reservations", "accounts", "shares", "projects", "fleets", "backends", "services", "volumes", "licenses", "secrets", "tokens", "agents"];
+/** Lists that change with the nodes. */
+const OF_NODES = new Set(["nodes", "partitions"]);
 /** Lists of one project, which the address names. */
 const OF_PROJECT = new Set(["secrets", "volumes"]);
+/** Lists that users are not shown. */
+const OF_OPERATORS = new Set(["backends", "agents"]);
 /** Rows of one table; a search finds the others. */
 const ROWS_MAX = 500;
 
 export function listsView(route, profile) {
   const name = LISTS.includes(route.parts[0]) ? route.parts[0] : LISTS[0];
+  const shown = LISTS.filter((one) => one === name || profile.role !== "user" || !OF_OPERATORS.has(one));
   const title = heading(name);
   const content = h("div");
   const wanted = { q: route.query.get("q") ?? "", project: route.query.get("project") ?? "" };
@@ -34,6 +39,10 @@ export function listsView(route, profile) {
   let answer = null;
   let tables = [];
 
+  const denied = () => {
+    const who = OF_OPERATORS.has(name) ? "Operators and administrators of the cluster" : OF_PROJECT.has(name) ? `Managers of the project ${wanted.project || "main"}, and administrators,` : "Administrators";
+    return `${who} see this list; you are signed in as ${profile.user}, with the role ${profile.role}.`;
+  };
   const draw = () => {
     const word = wanted.q.toLowerCase();
     content.replaceChildren(...tables.map((one) => tableElement(one, word)));
@@ -45,21 +54,32 @@ export function listsView(route, profile) {
       answer = { jobs: [...queue.rows.values()] };
       tables = servicesOf(answer.jobs);
     } else {
-      answer = await get(`lists/${name}${OF_PROJECT.has(name) && wanted.project ? `?project=${encodeURIComponent(wanted.project)}` : ""}`);
-      tables = tablesOf(name, answer);
+      try {
+        await loadList();
+      } catch (error) {
+        if (error.status !== 403) throw error;
+        content.replaceChildren(h("p", { class: "hint" }, denied()));
+        return;
+      }
     }
     draw();
+  };
+  const loadList = async () => {
+    answer = await get(name === "nodes" ? name : `lists/${name}${OF_PROJECT.has(name) && wanted.project ? `?project=${encodeURIComponent(wanted.project)}` : ""}`);
+    tables = name === "nodes" ? tablesOfNodes(answer) : tablesOf(name, answer);
+    // As `sluice fleet` has it: a partition is a fleet too.
+    if (name === "fleets") tables.push(...tablesOf("partitions", await get("lists/partitions")));
   };
 
   return {
     title,
     element: h("section", {}, h("h1", {}, title),
-      h("nav", { "aria-label": "Lists", class: "tabs" }, LISTS.map((one) => h("a", { href: `#/lists/${one}`, "aria-current": one === name && "page" }, heading(one)))),
+      h("nav", { "aria-label": "Lists", class: "tabs" }, shown.map((one) => h("a", { href: `#/lists/${one}`, "aria-current": one === name && "page" }, heading(one)))),
       h("p", { class: "buttons" }, h("label", { for: "list-search" }, "Search "), search,
         OF_PROJECT.has(name) && [h("label", { for: "list-project" }, "Project "), project]),
       content, forms(name, profile, load, () => answer)),
     ready: load(),
-    update: (what) => (what.lists || (name === "services" && what.jobs)) && load().catch(() => {}),
+    update: (what) => (what.lists || (name === "services" && what.jobs) || (OF_NODES.has(name) && what.nodes)) && load().catch(() => {}),
     close: () => {},
   };
 }

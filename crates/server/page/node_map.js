@@ -113,7 +113,7 @@ function runElement({ gpu, first, count }, node, user) {
   const marks = `cells-${count}${gpu.fault ? " failing" : ""}`;
   if (gpu.holder) {
     const own = gpu.holder.user === user ? " own" : "";
-    const label = `${name}: job ${gpu.holder.job} of ${gpu.holder.user}${fault}`;
+    const label = `${name}: job ${gpu.holder.shown ?? gpu.holder.job} of ${gpu.holder.user}${fault}`;
     return h("a", { class: `gpu busy ${colour(gpu.holder.user)}${own} ${marks}`, href: jobAddress(gpu.holder.job), title: label, "aria-label": label });
   }
   const kind = gpu.used ? "busy" : node.available ? "free" : "out";

@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { h, painted } from "./dom.js";
-import { bytes, setClock, time } from "./format.js";
+import { bytes, colour, setClock, time } from "./format.js";
 import { NodeMap } from "./node_map.js";
 import { queue } from "./queue_store.js";
 
@@ -11,6 +11,7 @@ const INTERVAL_MS = 2_000;
 
 export function overview(_, profile) {
   const totals = h("dl", { class: "totals" });
+  const users = h("span");
   const map = new NodeMap(profile.user);
   const below = h("div");
   let belowMap = null;
@@ -23,6 +24,7 @@ export function overview(_, profile) {
     setClock(answer.now);
     map.draw(answer.nodes);
     drawTotals(totals, answer.nodes);
+    drawUsers(users, answer.nodes);
   };
   const later = () => {
     due ??= setTimeout(() => {
@@ -49,7 +51,7 @@ export function overview(_, profile) {
     title: "Overview",
     element: h("section", {}, h("h1", {}, "Overview"), totals,
       h("p", { class: "legend" },
-        legend("free", "free"), legend("busy", "busy, a colour for each user"), legend("own", "yours"), legend("out", "out of service"), legend("failing", "reports a fault")),
+        legend("free", "free"), legend("busy", "busy, a colour for each user"), users, legend("own", "yours"), legend("out", "out of service"), legend("failing", "reports a fault")),
       map.element, below),
     drawn,
     // The map comes first: the queue may be long, and what is below the map has modules of its own.
@@ -68,6 +70,19 @@ export function overview(_, profile) {
 }
 
 const legend = (kind, text) => h("span", {}, h("span", { class: `gpu ${kind}`, "aria-hidden": "true" }), ` ${text} `);
+
+/** Users whose colours are told; of more there are several of a colour. */
+const USERS_MAX = 12;
+
+/** The colours of those who hold GPUs. */
+function drawUsers(element, nodes) {
+  const names = new Set(nodes.flatMap((node) => node.gpus.map((gpu) => gpu.holder?.user)).filter(Boolean));
+  const shown = [...names].sort().slice(0, USERS_MAX);
+  const said = shown.join(" ");
+  if (element.dataset.said === said) return;
+  element.dataset.said = said;
+  element.replaceChildren(...shown.map((name) => legend(`busy ${colour(name)}`, name)), names.size > shown.length ? "… " : "");
+}
 
 function drawTotals(element, nodes) {
   const sum = (of) => nodes.reduce((total, node) => total + of(node), 0);

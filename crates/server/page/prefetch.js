@@ -1,9 +1,12 @@
 // Answers that were asked for before the view that shows them was there.
 
+/** The longest that any answer is waited for. */
+export const TIMEOUT_MS = 60_000;
+
 const asked = new Map();
 
 export function prefetch(path) {
-  const answer = fetch(`/api/web/${path}`);
+  const answer = fetch(`/api/web/${path}`, { signal: AbortSignal.timeout(TIMEOUT_MS) });
   // Whoever takes the answer sees why there is none.
   answer.catch(() => {});
   asked.set(path, answer);

@@ -25,5 +25,5 @@ export const jobAddress = (id) => `#/job/${id}`;
 
 /** Changes the address without an entry in the history, and without drawing the page anew. */
 export function replaceAddress(name, query) {
-  history.replaceState(null, "", address(name, query));
+  history.replaceState(history.state, "", address(name, query));
 }

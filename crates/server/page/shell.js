@@ -12,8 +12,10 @@ const MESSAGE_BYTES = 16_384;
 const SHOWN_BYTES = 131_072;
 
 const query = new URLSearchParams(location.search);
-const job = Number.parseInt(query.get("job"), 10) || 0;
-const rank = Number.parseInt(query.get("rank") ?? "0", 10) || 0;
+/** `12`, or `12_3` for a task of an array: the server says what is no job. */
+const job = query.get("job") ?? "";
+const rank = query.get("rank") ?? "0";
+const RANK = /^\d{1,6}$/;
 
 /** The policy of this page takes style elements with its nonce, and the terminal makes some. It takes no style attributes: those
  * become properties, which no policy bounds. */
@@ -41,7 +43,7 @@ function makeTerminal() {
 }
 
 function draw(place) {
-  const back = h("a", { href: `/${jobAddress(job)}` }, `Job ${job}`);
+  const back = h("a", { href: `/${jobAddress(encodeURIComponent(job))}` }, `Job ${job}`);
   const reader = h("input", { type: "checkbox", id: "reader" });
   document.title = `Shell in job ${job} · Sluice`;
   document.getElementById("head").replaceChildren(h("nav", { "aria-label": "Back" }, back),
@@ -53,7 +55,8 @@ function draw(place) {
 
 /** The socket of a new shell of this size. */
 async function connect(terminal) {
-  const { ticket } = await post(`jobs/${job}/shell`, { rank });
+  if (!RANK.test(rank)) throw new Error(`"${rank}" is no rank: the first node of the job is 0`);
+  const { ticket } = await post(`jobs/${encodeURIComponent(job)}/shell`, { rank: Number(rank) });
   const asked = new URLSearchParams({ ticket, rows: terminal.rows, columns: terminal.cols });
   const socket = new WebSocket(`${location.origin.replace(/^http/, "ws")}/api/web/shell?${asked}`);
   socket.binaryType = "arraybuffer";

@@ -13,6 +13,7 @@ export function signInForm(begin) {
   const provider = h("p", { hidden: true });
   const submit = async (event) => {
     event.preventDefault();
+    said.textContent = "";
     try {
       begin(await post("session", { token: token.value.trim() }));
     } catch (error) {

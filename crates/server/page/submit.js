@@ -10,26 +10,35 @@ const PAUSE_MS = 600;
 
 const EXAMPLE = "#!/bin/sh\n#SBATCH --job-name=hello\n#SBATCH --time=10\n#SBATCH --ntasks=1\n\nhostname\n";
 
-export function submitView() {
+/** What was typed stays for this user until the page is left: nothing of it is kept where a page of a job might read or change it. */
+let draft = { user: null, text: EXAMPLE };
+
+export function submitView(_, profile) {
+  if (draft.user !== profile.user) draft = { user: profile.user, text: EXAMPLE };
   const text = h("textarea", { id: "script", rows: 20, spellcheck: "false", autocomplete: "off", "aria-describedby": "checked", oninput: () => later() });
-  text.value = EXAMPLE;
+  text.value = draft.text;
   const checked = h("div", { id: "checked", role: "status" });
   const send = h("button", { type: "submit", disabled: true }, "Submit");
   let pause = null;
   let number = 0;
+  let isUnchecked = false;
 
   const check = async () => {
     const own = ++number;
+    isUnchecked = false;
     try {
       const answer = await post("check", { script: text.value });
       if (own !== number) return;
       send.disabled = answer.errors.length > 0;
       checked.replaceChildren(...found(answer));
     } catch (error) {
-      if (own === number) checked.replaceChildren(h("p", { class: "error" }, error.message));
+      if (own !== number) return;
+      isUnchecked = error.status === 0;
+      checked.replaceChildren(h("p", { class: "error" }, error.message));
     }
   };
   const later = () => {
+    draft.text = text.value;
     send.disabled = true;
     // An answer that is under way is for another text.
     number += 1;
@@ -57,7 +66,8 @@ export function submitView() {
         h("p", {}, h("label", { for: "script" }, "A batch script, or a dstack configuration in YAML")),
         text, checked, h("p", {}, send))),
     ready: check(),
-    update: () => {},
+    // The server is there again.
+    update: () => isUnchecked && check(),
     close: () => clearTimeout(pause),
   };
 }
@@ -66,9 +76,13 @@ function found(answer) {
   const lines = (kind, texts) => texts.length > 0 && h("ul", { class: kind }, texts.map((line) => h("li", {}, line)));
   // No nodes come for those to whom they are private.
   const place = (one) => (one.nodes.length ? ` on ${one.nodes.join(", ")}` : "");
-  const starts = answer.starts.map((one) => h("p", {}, `Would start ${time(one.start)}${place(one)} (${one.partition}), with ${one.cpus} CPUs.`));
-  const offers = answer.offers.length > 0 && table("Offers", ["Node", "Fleet", "CPUs", "Memory", "GPUs", "Free now"], answer.offers.map((one) => [
-    one.node, one.fleet, one.cpus, bytes(one.memory), one.gpus.map(([kind, count]) => `${count} × ${kind || "GPU"}`).join(", ") || "–", one.available ? "yes" : "no",
+  const counted = (count, what) => `${count} ${what}${count === 1 ? "" : "s"}`;
+  const gpus = answer.gpus && answer.starts.length === 1 ? ` and ${counted(answer.gpus, "GPU")}` : "";
+  const verb = answer.errors.length ? "If it waited, it would start" : "Would start";
+  const starts = answer.starts.map((one) => h("p", {}, `${verb} ${time(one.start)}${place(one)} (${one.partition}), with ${counted(one.cpus, "CPU")}${gpus}.`));
+  const offers = answer.offers.length > 0 && table("Offers", ["Node", "Fleet", "CPUs", "Memory", "GPUs", "Now"], answer.offers.map((one) => [
+    one.node, one.fleet, one.cpus, bytes(one.memory), one.gpus.map(([kind, count]) => `${count} × ${kind || "GPU"}`).join(", ") || "–",
+    one.available ? "free" : one.machine ? "would be made" : "busy",
   ]));
   return [lines("error", answer.errors), lines("notes", answer.notes), ...starts, offers].filter(Boolean);
 }

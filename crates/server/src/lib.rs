@@ -17,6 +17,7 @@
 //! - `agents/`: the agents' port and links.
 //! - `fleet/`: hosts over SSH become nodes: the agent is installed on them, looked after and removed.
 //! - `machines/`: machines on demand: sources, and the task that has machines made and deleted.
+//! - `explanation/`: the texts of why a job waits and why it ended, for the commands and the web page.
 //! - `http/`: the clients' API. dstack's API and web pages are routers that join `http::routers`; `metrics/`: what
 //!   Prometheus reads there.
 //! - `show/`: what clients are shown, a file for each kind of answer; `step/`: creating steps.
@@ -43,6 +44,7 @@ pub mod configure;
 mod connection_limits;
 mod dispatch;
 mod error;
+pub mod explanation;
 mod fleet;
 pub mod gateway;
 mod http;

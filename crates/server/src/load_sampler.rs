@@ -81,7 +81,8 @@ fn load(state: &State, at: Timestamp) -> ClusterLoad {
         gpus: 0,
         gpus_used: 0,
         running: state.active.len() as u64,
-        waiting: state.queue.len() as u64,
+        // Those that are held too: the queue of the planner is without them.
+        waiting: state.jobs.values().filter(|job| job.is_waiting()).count() as u64,
     };
     for node in state.nodes.values() {
         load.cpus += u64::from(node.config.usable_cpus().len());
@@ -98,6 +99,9 @@ fn load(state: &State, at: Timestamp) -> ClusterLoad {
 mod tests {
     use super::*;
     use crate::testing::TestServer;
+    use cluster::Command;
+    use model::change::{JobChange, JobRef};
+    use model::run::Hold;
 
     #[tokio::test(flavor = "multi_thread")]
     async fn samples_outlive_the_server_and_a_damaged_file_is_none() {
@@ -117,8 +121,12 @@ mod tests {
     async fn all_nodes_and_jobs_are_counted() {
         let server = TestServer::start().await;
         server.submit("name: waits").await.expect("a job");
+        let held = server.submit("name: held").await.expect("a job");
+        let (job, by) = (JobRef::whole(held), Hold::User);
+        let hold = Command::ChangeJob { job, change: JobChange::Hold { by } };
+        server.run(hold).await.expect("held");
         let load = load(&server.shared.read(), Timestamp(7));
         assert_eq!((load.at, load.cpus, load.cpus_used), (Timestamp(7), 4, 0));
-        assert_eq!((load.gpus, load.running, load.waiting), (0, 0, 1));
+        assert_eq!((load.gpus, load.running, load.waiting), (0, 0, 2));
     }
 }

@@ -7,7 +7,7 @@ use model::machine::MachineAnswer;
 use model::node_reason::NodeReason;
 use model::reason::{Limit, Reason};
 use model::run::JobState;
-use model::shortage::NodeClassReport;
+use model::shortage::{MissingResource, NodeClassReport};
 use model::time::{TimeLimit, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -118,6 +118,16 @@ pub struct Occupant {
     /// When its time limit ends it; none: it has no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,
+    /// What it holds there of what is lacking; nothing where that is no amount.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub held: Vec<HeldResource>,
+}
+
+/// An amount of a resource on all nodes that lack it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldResource {
+    pub what: MissingResource,
+    pub amount: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -176,7 +176,7 @@ pub fn too_many_connections(who: &Principal) -> Response {
 }
 
 /// Says the same of a token that was never made and of one whose user is gone.
-const UNKNOWN_TOKEN: &str = "this needs a valid token: Authorization: Bearer";
+pub const UNKNOWN_TOKEN: &str = "this needs a valid token: Authorization: Bearer";
 
 const ADMIN_FROM_ELSEWHERE: &str =
     "admin.token is taken on the server's own machine alone: make another (sluice token user)";

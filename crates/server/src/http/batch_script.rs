@@ -10,12 +10,17 @@ use model::os_text;
 use model::principal::Principal;
 use model::time::Timestamp;
 use slurm::option::invocation::{self, Caller, Invocation};
-use slurm::option::{Command, OptionError, ValueContext};
+use slurm::option::{Command, OptionError, ValueContext, script_faults};
 use slurm::request::{self, Draft, LoginUser, Submitter};
+use std::cell::Cell;
 use std::io;
 
 /// Where a job finds its programs, whatever the server's own environment is.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
+
+/// A script that is wrong is read again and again, to find each line that is: no longer one than this, and no more often.
+const LOOKED_THROUGH_MAX: usize = 64 << 10;
+const READS_MAX: u32 = 300;
 
 const UMASK: u32 = 0o022;
 
@@ -79,25 +84,76 @@ impl<'s> Origin<'s> {
 
 /// The job of a script, and what there is to say about it.
 pub fn read(wanted: &BatchScript<'_>, origin: Origin<'_>) -> Result<Draft, Vec<String>> {
+    let found = draft(wanted, wanted.script.as_bytes(), &submitter(Command::Sbatch, origin));
+    found.map_err(|fault| match fault {
+        Fault::Option(error) => said(Command::Sbatch, &error),
+        Fault::Line(line) => vec![line],
+    })
+}
+
+/// The same for a script alone, which is edited: every line that is wrong is told with its place in `file`, and what is passed over is
+/// noted too.
+pub fn check(file: &str, script: &str, origin: Origin<'_>) -> Result<Draft, Vec<String>> {
+    let (wanted, submitter) = (BatchScript::default(), submitter(Command::Sbatch, origin));
+    let read = |script: &[u8]| draft(&wanted, script, &submitter);
+    match read(script.as_bytes()) {
+        Ok(mut draft) => {
+            draft.notes.extend(script_faults::not_read(file, script.as_bytes()));
+            Ok(draft)
+        }
+        Err(Fault::Line(line)) => Err(vec![line]),
+        Err(Fault::Option(first)) => {
+            if script.len() > LOOKED_THROUGH_MAX {
+                return Err(said(Command::Sbatch, &first));
+            }
+            let reads = Cell::new(0);
+            let again = |script: Vec<u8>| {
+                reads.set(reads.get() + 1);
+                match (reads.get() <= READS_MAX).then(|| read(&script)) {
+                    Some(Err(Fault::Option(error))) => Err(error),
+                    Some(Ok(_) | Err(Fault::Line(_))) | None => Ok(()),
+                }
+            };
+            Err(script_faults::lines(file, script.as_bytes(), first, again))
+        }
+    }
+}
+
+/// Why there is no job: an option that is wrong, or a line about the whole.
+enum Fault {
+    Option(OptionError),
+    Line(String),
+}
+
+impl From<OptionError> for Fault {
+    fn from(error: OptionError) -> Self {
+        Self::Option(error)
+    }
+}
+
+/// The job of this script, with the options and variables that are `wanted` beside it.
+fn draft(wanted: &BatchScript<'_>, script: &[u8], origin: &Submitter) -> Result<Draft, Fault> {
     let context = RemoteContext { zone: timezone::local() };
-    let load = |_: Option<&str>| Ok(wanted.script.as_bytes().to_vec());
+    let load = |_: Option<&str>| Ok(script.to_vec());
     let caller = Caller { variable: &|_| None, context: &context, load: &load };
-    let lines = |error: OptionError| said(Command::Sbatch, &error);
     let options: Vec<String> = wanted.options.iter().cloned().map(os_text::from_text).collect();
-    let batch = match invocation::batch(&options, &caller).map_err(lines)? {
+    let batch = match invocation::batch(&options, &caller)? {
         Invocation::Submission(batch) => batch,
-        Invocation::Question(_) => return Err(vec!["the script asks for help only".to_owned()]),
+        Invocation::Question(_) => {
+            return Err(Fault::Line("the script asks for help only".to_owned()));
+        }
     };
     if batch.components.iter().any(|options| options.export_file.is_some()) {
-        return Err(vec!["--export-file: there is no such file here; use sbatch".to_owned()]);
+        let text = "--export-file: there is no such file here; use sbatch";
+        return Err(Fault::Line(text.to_owned()));
     }
-    let mut submitter = submitter(Command::Sbatch, origin);
+    let mut submitter = origin.clone();
     for (name, value) in &wanted.variables {
         let (name, value) = (os_text::from_text(name.clone()), os_text::from_text(value.clone()));
         submitter.variables.retain(|(known, _)| *known != name);
         submitter.variables.push((name, value));
     }
-    let mut draft = request::batch(&batch, &submitter).map_err(lines)?;
+    let mut draft = request::batch(&batch, &submitter)?;
     draft.notes.splice(0..0, batch.notes);
     Ok(draft)
 }
@@ -186,6 +242,22 @@ mod tests {
         for line in ["HOME=/home/ada", "SHELL=/bin/zsh"] {
             assert!(environment.split('\0').any(|one| one == line), "{environment:?}");
         }
+    }
+
+    #[test]
+    fn every_line_that_is_wrong_is_told_with_its_place_at_a_bounded_price() {
+        let by = user();
+        let lines = |script: &str| check("script", script, origin(&by)).expect_err("faults");
+        let said = lines("#!/bin/sh\n#SBATCH --nodes=lots\n#SBATCH -J ok\n#SBATCH --tme=5\ntrue\n");
+        assert!(said.iter().any(|line| line.starts_with("script:2:9: ")), "{said:?}");
+        assert!(said.iter().any(|line| line.starts_with("script:4:9: ")), "{said:?}");
+        let many = format!("#!/bin/sh\n{}", "#SBATCH --tme=5\n".repeat(400));
+        let many = lines(&many).len();
+        assert!((1..=2 * READS_MAX as usize).contains(&many), "{many}");
+        let long = format!("#!/bin/sh\n#SBATCH --tme=5\n{}", "# long\n".repeat(20_000));
+        assert!(!lines(&long)[0].starts_with("script:"), "{:?}", lines(&long));
+        let draft = check("script", "#!/bin/sh\ntrue\n#SBATCH -N2\n", origin(&by)).expect("a job");
+        assert!(draft.notes.iter().any(|note| note.starts_with("script:3: ")), "{:?}", draft.notes);
     }
 
     #[test]

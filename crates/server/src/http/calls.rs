@@ -213,7 +213,18 @@ pub fn jobs(
     wanted: &JobsQuery,
     pick: impl FnOnce(&mut Vec<ListedJob>),
 ) -> Result<Vec<JobView>, Refusal> {
-    let list = || job_list::job_views(shared, by, wanted, None, clock::now(), pick);
+    jobs_with(shared, by, wanted, None, pick)
+}
+
+/// The same, with the starts that these estimates expect.
+pub fn jobs_with(
+    shared: &Shared,
+    by: &Principal,
+    wanted: &JobsQuery,
+    estimates: Option<&Estimates>,
+    pick: impl FnOnce(&mut Vec<ListedJob>),
+) -> Result<Vec<JobView>, Refusal> {
+    let list = || job_list::job_views(shared, by, wanted, estimates, clock::now(), pick);
     // One look after the other: who holds the state does not ask for it again.
     let all = shared.read().jobs.len();
     let is_short = all <= SHORT_LIST || names_at_most(shared, &wanted.filter.jobs, SHORT_LIST);

@@ -15,6 +15,7 @@ use sched::query::what_if::with_changed_nodes;
 use sched::view::Estimate;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
+use std::time::Instant;
 
 pub struct ForecastThread {
     questions: Receiver<Question>,
@@ -68,8 +69,14 @@ impl ForecastThread {
     }
 
     fn estimate(&mut self, shared: &Shared) {
+        shared.forecasts.begin_estimates();
+        self.estimate_anew(shared);
+        shared.forecasts.end_estimates();
+    }
+
+    fn estimate_anew(&mut self, shared: &Shared) {
         let forecasts = &shared.forecasts;
-        forecasts.begin_estimates();
+        let begun = Instant::now();
         // Before the view is taken: what comes in between is in it as well.
         let position = forecasts.position();
         if forecasts.latest().is_current(position) {
@@ -82,7 +89,7 @@ impl ForecastThread {
             (estimate.job, ExpectedStart { start: estimate.start, nodes })
         });
         let by_job = expected.collect();
-        forecasts.put(Arc::new(Estimates { position, made: now, by_job }));
+        forecasts.put(Arc::new(Estimates { position, made: now, took: begun.elapsed(), by_job }));
     }
 
     fn what_if(

@@ -28,12 +28,20 @@ pub const QUESTION_TIMEOUT: Duration = Duration::from_secs(20);
 /// Estimates move with time alone: they are made anew after this long, even with nothing changed.
 const AGE_MAX: Duration = Duration::from_secs(15);
 
+/// Pages that are left open ask all the time: for them estimates are made anew after this many times what the last ones took, which is
+/// a five-hundredth of a core, and within these bounds.
+const PAUSE_TIMES: u32 = 500;
+const PAUSE_MIN: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_secs(5 * 60);
+
 /// When each job that waits is expected to start.
 #[derive(Default)]
 pub struct Estimates {
     /// The commits that are taken into account.
     pub position: u64,
     pub made: Timestamp,
+    /// How long it took to make them.
+    pub took: Duration,
     pub by_job: HashMap<JobId, ExpectedStart>,
 }
 
@@ -100,6 +108,8 @@ pub struct ForecastQueue {
     position: AtomicU64,
     /// Whether the question for estimates waits in the queue.
     is_asked: AtomicBool,
+    /// Whether the thread makes estimates at the moment.
+    is_making: AtomicBool,
     latest: watch::Sender<Arc<Estimates>>,
 }
 
@@ -107,8 +117,14 @@ impl ForecastQueue {
     /// The queue, and the end from which the forecast thread takes its questions.
     pub fn new() -> (Self, Receiver<Question>) {
         let (sender, questions) = sync_channel(QUEUE);
-        let (position, is_asked) = (AtomicU64::new(1), AtomicBool::new(false));
-        (Self { sender, position, is_asked, latest: watch::Sender::default() }, questions)
+        let queue = Self {
+            sender,
+            position: AtomicU64::new(1),
+            is_asked: AtomicBool::new(false),
+            is_making: AtomicBool::new(false),
+            latest: watch::Sender::default(),
+        };
+        (queue, questions)
     }
 
     /// A commit changed the state: estimates made before it are out of date.
@@ -142,9 +158,24 @@ impl ForecastQueue {
         found.unwrap_or_else(|| self.latest())
     }
 
+    /// Estimates that may be out of date, for who asks again and again: however many do, they cost little altogether.
+    pub async fn recent(&self, timeout: Duration) -> Arc<Estimates> {
+        let latest = self.latest();
+        if self.is_making.load(Ordering::Acquire) || !latest.is_due(clock::now()) {
+            return latest;
+        }
+        self.estimates(timeout).await
+    }
+
     /// The question for estimates was taken from the queue. Who asks from now on asks anew.
     pub fn begin_estimates(&self) {
+        self.is_making.store(true, Ordering::Release);
         self.is_asked.store(false, Ordering::Release);
+    }
+
+    /// There are estimates again that take everything into account.
+    pub fn end_estimates(&self) {
+        self.is_making.store(false, Ordering::Release);
     }
 
     /// Why the job waits. `None` if it does not wait any more, or if the answer did not come in time.
@@ -188,6 +219,12 @@ impl Estimates {
     pub fn is_current(&self, position: u64) -> bool {
         self.position >= position && clock::now().since(self.made) < AGE_MAX
     }
+
+    /// Whether they are so old that making them anew costs little.
+    fn is_due(&self, now: Timestamp) -> bool {
+        let pause = self.took.saturating_mul(PAUSE_TIMES).clamp(PAUSE_MIN, PAUSE_MAX);
+        now.since(self.made) >= pause
+    }
 }
 
 #[cfg(test)]
@@ -212,7 +249,7 @@ mod tests {
         queue.begin_estimates();
         let position = queue.position();
         let made = clock::now();
-        queue.put(Arc::new(Estimates { position, made, by_job: HashMap::new() }));
+        queue.put(Arc::new(Estimates { position, made, ..Estimates::default() }));
         for caller in callers {
             assert_eq!(caller.await.expect("no panic"), position);
         }
@@ -221,5 +258,35 @@ mod tests {
         let next = queue.estimates(Duration::ZERO).await;
         assert_eq!(next.position, position, "the last ones, where none come in time");
         assert_eq!(questions.try_iter().count(), 1);
+    }
+
+    #[tokio::test]
+    async fn those_who_ask_all_the_time_have_estimates_made_in_a_bounded_part_of_it() {
+        let (queue, questions) = ForecastQueue::new();
+        let asked = || questions.try_iter().count();
+        let put = |took, age| {
+            let made = clock::now() - age;
+            queue.begin_estimates();
+            queue.put(Arc::new(Estimates { made, took, ..Estimates::default() }));
+            queue.end_estimates();
+        };
+        queue.recent(Duration::ZERO).await;
+        assert_eq!(asked(), 1, "there are none yet");
+        queue.begin_estimates();
+        queue.recent(Duration::ZERO).await;
+        assert_eq!(asked(), 0, "they are being made");
+        let (millis, secs) = (Duration::from_millis, Duration::from_secs);
+        for (took, age, is_due) in [
+            (millis(0), millis(0), false),
+            (millis(0), secs(2), true),
+            (millis(100), secs(30), false),
+            (millis(100), secs(60), true),
+            (secs(10), secs(200), false),
+            (secs(10), secs(400), true),
+        ] {
+            put(took, age);
+            queue.recent(Duration::ZERO).await;
+            assert_eq!(asked(), usize::from(is_due), "{took:?} {age:?}");
+        }
     }
 }

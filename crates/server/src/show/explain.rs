@@ -19,13 +19,13 @@ use model::time::Timestamp;
 use sched::Explanation;
 use sched::view::Estimate;
 use std::cell::RefCell;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use wire::client::{Answer, Detail};
 use wire::explain::{
-    EXPLAINED_MAX, ExpectedStart, ExplainQuery, ExplainedJob, LicenseShortage, LimitHolders,
-    NamedJob, NodeReservation, Occupant, PartitionLimits, ReservationWindow, ResourceHolder,
-    TermJob, UnavailableNode, UnmetTerm, WaitView,
+    EXPLAINED_MAX, ExpectedStart, ExplainQuery, ExplainedJob, HeldResource, LicenseShortage,
+    LimitHolders, NamedJob, NodeReservation, Occupant, PartitionLimits, ReservationWindow,
+    ResourceHolder, TermJob, UnavailableNode, UnmetTerm, WaitView,
 };
 
 /// Holders of a limit, and jobs of a dependency, that are named.
@@ -174,33 +174,60 @@ impl WaitExplainer<'_> {
         wait
     }
 
-    /// Adds the jobs on nodes that could hold the job if less ran there.
+    /// Adds the jobs that hold what nodes lack that could hold the job otherwise, with how much of it.
     fn add_occupants(&self, wait: &mut WaitView, classes: &[NodeClassReport]) {
         let possible = classes.iter().filter(|class| class.never.is_none());
-        let taken = |missing: &&Shortage| {
-            use MissingResource::{Cpus, Exclusive, Gres, MemoryMib};
-            matches!(missing.what, Cpus | MemoryMib | Gres(_) | Exclusive)
-        };
-        let missing = possible.flat_map(|class| &class.missing).filter(taken);
-        let nodes = missing.flat_map(|missing| &missing.nodes);
-        let mut on_them = BTreeSet::new();
-        for node in nodes.filter_map(|name| self.state.nodes.get(name)) {
-            on_them.extend(node.holders.iter().map(|attempt| attempt.job));
+        let missing = possible.flat_map(|class| &class.missing);
+        let mut held: BTreeMap<JobId, BTreeMap<&MissingResource, u64>> = BTreeMap::new();
+        for (lack, name) in missing.flat_map(|lack| lack.nodes.iter().map(move |node| (lack, node)))
+        {
+            let node = self.state.nodes.get(name);
+            for attempt in node.iter().flat_map(|node| &node.holders) {
+                let Some(amount) = self.held_of(attempt.job, name, &lack.what) else { continue };
+                *held.entry(attempt.job).or_default().entry(&lack.what).or_default() += amount;
+            }
         }
-        let jobs = on_them.iter().filter_map(|id| self.state.job(*id));
+        let jobs = held.keys().filter_map(|id| self.state.job(*id));
         let mut jobs: Vec<(Option<Timestamp>, &Job)> =
             jobs.map(|job| (job.attempt().and_then(|attempt| attempt.end_limit), job)).collect();
         jobs.sort_by_key(|(until, job)| (until.is_none(), *until, job.id));
         wait.endless_occupants = jobs.iter().any(|(until, _)| until.is_none());
         let named = jobs.iter().filter(|(_, job)| self.viewer.job(job)).take(NAMED_MAX);
+        let amounts = |job: JobId| {
+            let of_job = held.get(&job).into_iter().flatten().filter(|(_, amount)| **amount > 0);
+            of_job.map(|(what, amount)| HeldResource { what: (*what).clone(), amount: *amount })
+        };
         wait.occupants = named
             .map(|(until, job)| Occupant {
                 job: job.shown_id(),
                 user: job.spec.owner.name.clone(),
                 until: *until,
+                held: amounts(job.id).collect(),
             })
             .collect();
         wait.more_occupants = (jobs.len() - wait.occupants.len()) as u32;
+    }
+
+    /// How much of a resource the job holds on the node: `None` if it holds nothing of it, or if that is nothing that jobs hold;
+    /// zero of what is no amount.
+    fn held_of(&self, job: JobId, node: &str, what: &MissingResource) -> Option<u64> {
+        use MissingResource::{Cpus, Exclusive, Gres, MemoryMib};
+        if !matches!(what, Cpus | MemoryMib | Gres(_) | Exclusive) {
+            return None;
+        }
+        let share = self.state.job(job)?.attempt().and_then(|held| held.allocation.share(node));
+        // A job whose last processes are still going has no share to look at, and keeps the node nevertheless.
+        let Some(share) = share else { return Some(0) };
+        let amount = match what {
+            Cpus => u64::from(share.cpus.len()),
+            MemoryMib => share.memory.mib(),
+            Gres(name) => {
+                let of_name = share.gres.iter().filter(|gres| gres.name == *name);
+                of_name.map(|gres| gres.count).sum()
+            }
+            _ => return Some(0),
+        };
+        (amount > 0).then_some(amount)
     }
 
     fn partition_limits(&self) -> Vec<PartitionLimits> {

@@ -88,6 +88,7 @@ pub fn queued_records(
     shared: &Shared,
     by: &Principal,
     records: impl IntoIterator<Item = JobId>,
+    estimates: Option<&Estimates>,
     now: Timestamp,
 ) -> Vec<JobView> {
     let chosen: Vec<ListedJob> = {
@@ -97,7 +98,7 @@ pub fn queued_records(
         let queued = known.filter(|job| !job.has_ended() && viewer.job(job));
         queued.map(|job| (job.clone(), None)).collect()
     };
-    views_of(shared, by, &chosen, Detail::Listing, None, now)
+    views_of(shared, by, &chosen, Detail::Listing, estimates, now)
 }
 
 fn views_of(

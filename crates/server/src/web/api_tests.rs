@@ -1,6 +1,7 @@
 //! What the page asks for and changes: with the rights of who is signed in, and with texts of users as data.
 
 use super::tests::{Browser, USER};
+use crate::shared::forecast_queue::{Estimates, ExpectedStart};
 use axum::body::Body;
 use axum::http::{Method, StatusCode};
 use cluster::Command;
@@ -10,7 +11,9 @@ use model::change::{JobChange, JobRef};
 use model::id::JobId;
 use model::private_data::PrivateKind;
 use model::run::Hold;
+use model::time::Timestamp;
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 const JOBS: &str = "/api/web/jobs";
 const EVENTS: &str = "/api/web/events";
@@ -46,6 +49,25 @@ async fn queue_is_whole_at_first_and_then_what_changed() {
     let whole = browser.get(&format!("{JOBS}?since=1")).await.json();
     assert_eq!((&whole["whole"], ids(&whole)), (&json!(true), vec![u64::from(second.0)]));
     assert_eq!(browser.get(&format!("{JOBS}?since=x")).await.status, StatusCode::BAD_REQUEST);
+}
+
+/// `squeue --start` and the page of a job tell it: the queue does too, at once for who is in it and later for who was.
+#[tokio::test(flavor = "multi_thread")]
+async fn queue_has_the_starts_that_were_reckoned_last() {
+    let browser = Browser::administering().await;
+    let before = browser.get(JOBS).await.json();
+    let job = browser.server.submit("name: waits").await.expect("a job");
+    assert_eq!(browser.get(JOBS).await.json()["rows"][0]["start"], json!(null));
+    let (now, start) = (crate::clock::now(), Timestamp(4_000_000_000_000));
+    let expected = ExpectedStart { start, nodes: crate::testing::NODE.into() };
+    let by_job = [(job, expected)].into();
+    let position = browser.server.shared.forecasts.position();
+    let estimates = Estimates { position, made: now, by_job, ..Estimates::default() };
+    browser.server.shared.forecasts.put(Arc::new(estimates));
+    for path in [JOBS.to_owned(), since(&before)] {
+        let rows = browser.get(&path).await.json();
+        assert_eq!(rows["rows"][0]["start"], json!(start), "{path}: {rows}");
+    }
 }
 
 /// The number of an array stands for all of its tasks elsewhere, which may be very many: a page asks each second.
@@ -180,9 +202,14 @@ async fn pasted_text_is_checked_in_both_languages_and_bounded() {
     assert_eq!(bad["language"], "dstack");
     assert!(bad["errors"][0].as_str().is_some_and(|line| line.contains("command")), "{bad}");
     let run = check("type: task\nname: fits\ncommands: [make]\n".into()).await.json();
-    assert!(run["offers"].is_array(), "{run}");
+    // Nothing is free: it says what would be, and what lets it wait.
+    assert!(run["errors"][0].as_str().is_some_and(|line| line.contains("retry")), "{run}");
+    assert_eq!(run["offers"][0]["available"], false, "{run}");
     let large = check("#!/bin/sh\n#SBATCH -c 1000\n".into()).await.json();
     assert!(large["errors"][0].is_string(), "no node has so many: {large}");
+    let several = check("#!/bin/sh\n#SBATCH --nodes=lots\n#SBATCH --tme=1\n".into()).await.json();
+    let errors = several["errors"].to_string();
+    assert!(errors.contains("script:2:9") && errors.contains("script:3:9"), "{several}");
     let long = check(format!("#!/bin/sh\n{}", "#".repeat(8 << 20))).await;
     assert_eq!(long.status, StatusCode::BAD_REQUEST, "{}", long.text);
     assert!(browser.server.shared.read().jobs.is_empty(), "a check changes nothing");
@@ -203,6 +230,7 @@ async fn lists_and_maps_are_answered_and_unknown_ones_named() {
         "shares",
         "secrets?project=main",
         "volumes",
+        "partitions",
     ] {
         let answer = browser.get(&format!("/api/web/lists/{list}")).await;
         assert_eq!(answer.status, StatusCode::OK, "{list}: {}", answer.text);
@@ -211,6 +239,9 @@ async fn lists_and_maps_are_answered_and_unknown_ones_named() {
     assert_eq!(unknown.status, StatusCode::NOT_FOUND);
     let nodes = browser.get("/api/web/nodes").await.json();
     assert_eq!(nodes["nodes"][0]["name"], crate::testing::NODE);
+    let partitions = browser.get("/api/web/lists/partitions").await.json();
+    let first = &partitions["partitions"][0];
+    assert_eq!((&first["nodes"], &first["cpus"]), (&json!(crate::testing::NODE), &json!(4)));
     let now = crate::clock::now().millis();
     let usage = browser.get(&format!("/api/web/usage?from={}&until={now}", now - 3_600_000)).await;
     assert_eq!(

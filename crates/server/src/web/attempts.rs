@@ -3,11 +3,11 @@
 use crate::shared::Shared;
 use crate::web::answer::{WebRefusal, WebResult, json_answer};
 use crate::web::ask::ask;
+use crate::web::job_name;
+use crate::web::job_rows::shown_record;
 use axum::Extension;
 use axum::extract::{Path, State};
-use model::change::JobRef;
 use model::hostlist::compress;
-use model::id::JobId;
 use model::principal::Principal;
 use model::time::Timestamp;
 use serde::Serialize;
@@ -24,6 +24,8 @@ struct AttemptRow {
     /// The task of an array that it was.
     #[serde(skip_serializing_if = "Option::is_none")]
     task: Option<u32>,
+    /// `12_3`
+    job: String,
     attempt: u32,
     state: String,
     start: Option<Timestamp>,
@@ -37,10 +39,10 @@ struct AttemptRow {
 pub async fn attempts(
     State(shared): State<Arc<Shared>>,
     Extension(by): Extension<Principal>,
-    Path(id): Path<u32>,
+    Path(name): Path<String>,
 ) -> WebResult {
     let filter = HistoryFilter {
-        jobs: vec![JobRef::whole(JobId(id))],
+        jobs: vec![job_name::read(&name)?],
         duplicates: true,
         limit: Some(ATTEMPTS_MAX),
         ..HistoryFilter::default()
@@ -50,6 +52,7 @@ pub async fn attempts(
     };
     let rows = records.iter().map(|record| AttemptRow {
         task: record.array_task,
+        job: shown_record(record),
         attempt: record.attempt,
         state: words::job::in_books(record.state),
         start: record.start,

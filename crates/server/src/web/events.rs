@@ -25,8 +25,11 @@ const STREAMS_MAX: usize = 16;
 /// The least time between two events: what changes meanwhile is in one.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// A line is sent this often, so that both sides notice a connection that is gone, and that a session has ended.
+/// Something is sent this often, so that both sides notice a connection that is gone, and that a session has ended.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// A page hears it, and by its absence that the server hangs: of a comment a browser tells no script.
+const ALIVE: &str = "event: alive\ndata: {}\n\n";
 
 pub async fn events(
     State(shared): State<Arc<Shared>>,
@@ -67,7 +70,7 @@ impl ChangeStream {
         Some((Ok(Bytes::from(text)), self))
     }
 
-    /// The next event, or a comment that keeps the connection; nothing when the server stops.
+    /// The next event, or one that says nothing but that there is a server; nothing when the server stops.
     async fn text(&mut self) -> Option<String> {
         let Some(seen) = self.seen else {
             let now = self.shared.volatile.changes.last();
@@ -82,7 +85,7 @@ impl ChangeStream {
                 return Some("event: signed_out\ndata: {}\n\n".to_owned());
             }
             match waited {
-                Err(_) => return Some(":\n\n".to_owned()),
+                Err(_) => return Some(ALIVE.to_owned()),
                 Ok(Err(_)) => return None,
                 Ok(Ok(())) => {}
             }

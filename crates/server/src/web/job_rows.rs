@@ -1,9 +1,14 @@
 //! `GET /api/web/jobs`: the queue as rows, all of it or what changed since a page looked last.
 
+mod of_record;
+
+pub use of_record::shown as shown_record;
+
 use crate::clock;
 use crate::http::calls;
 use crate::shared::Shared;
 use crate::shared::change_log::ChangeSeq;
+use crate::shared::forecast_queue::Estimates;
 use crate::shared::long_calls::LongWork;
 use crate::show::{job_list, service_address};
 use crate::web::answer::{WebResult, json_answer};
@@ -24,7 +29,7 @@ use slurm::output::text::job_text;
 use slurm::words;
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::task::block_in_place;
 use wire::client::{Detail, JobsQuery};
 use wire::diagnostics::CallKind;
@@ -32,6 +37,9 @@ use wire::view::JobView;
 
 /// The most rows of one answer; a page says that there are more.
 const ROWS_MAX: usize = 50_000;
+
+/// How long an answer waits for expected starts; they come with a later one else.
+const ESTIMATES_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Beyond so many changes all rows are sent: that is no more work than finding each.
 const CHANGES_MAX: usize = 2_000;
@@ -134,6 +142,9 @@ pub async fn rows(
     let seq = shared.volatile.changes.last().newest().0;
     let changed = wanted.since.and_then(|seq| shared.volatile.changes.jobs_since(ChangeSeq(seq)));
     let changed = changed.filter(|jobs| jobs.len() <= CHANGES_MAX);
+    // Before the turn is taken: nobody waits for this caller's estimates.
+    let estimates = shared.forecasts.recent(ESTIMATES_TIMEOUT).await;
+    let estimates = Some(&*estimates);
     // The whole queue is as much work as a plan; a few rows are not.
     let _long = match changed {
         Some(_) => None,
@@ -141,10 +152,10 @@ pub async fn rows(
     };
     let (mut cut, now) = (false, clock::now());
     let views = match &changed {
-        Some(jobs) => changed_jobs(&shared, &by, jobs),
+        Some(jobs) => changed_jobs(&shared, &by, jobs, estimates),
         None => {
             let wanted = JobsQuery { detail: Detail::Listing, ..JobsQuery::default() };
-            calls::jobs(&shared, &by, &wanted, |jobs| {
+            calls::jobs_with(&shared, &by, &wanted, estimates, |jobs| {
                 cut = jobs.len() > ROWS_MAX;
                 jobs.truncate(ROWS_MAX);
             })?
@@ -192,10 +203,15 @@ fn known_jobs<'j>(
 }
 
 /// Which of the jobs are in the queue and shown to the caller, in the order of their numbers.
-fn changed_jobs(shared: &Shared, by: &Principal, jobs: &HashSet<JobId>) -> Vec<JobView> {
+fn changed_jobs(
+    shared: &Shared,
+    by: &Principal,
+    jobs: &HashSet<JobId>,
+    estimates: Option<&Estimates>,
+) -> Vec<JobView> {
     let mut records: Vec<JobId> = jobs.iter().copied().collect();
     records.sort_unstable();
-    let mut listed = job_list::queued_records(shared, by, records, clock::now());
+    let mut listed = job_list::queued_records(shared, by, records, estimates, clock::now());
     listed.retain(|job| !job.state.is_ended());
     listed
 }

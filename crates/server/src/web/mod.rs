@@ -2,7 +2,7 @@
 //!
 //! - `assets`: the files of the page; `guard`: who asks, and the headers of every answer; `answer`: the form of answers
 //! - `session`: signing in and out; `oidc`: signing in at the site's identity provider; `job_pages`: browsers that show pages of jobs too
-//! - `ask`: the calls; `call`: any of them; `job_rows` (the queue), `job` with `explanation` and `attempts`, `nodes`, `timeline`, `usage`, `load`, `lists`, `logs`: what is shown and changed by them
+//! - `ask`: the calls; `call`: any of them; `job_rows` (the queue), `history` (ended jobs), `job` with `job_name`, `explanation`, `job_end`, `job_booked` and `attempts`, `nodes`, `timeline`, `usage`, `load`, `lists`, `logs`: what is shown and changed by them
 //! - `submit`: jobs that are pasted into the page; `shell`: a terminal in a job; `openapi`: the description of the API
 //! - `events`: tells pages that are open what changed
 
@@ -16,9 +16,15 @@ mod call;
 mod events;
 mod explanation;
 mod guard;
+mod history;
 mod job;
+mod job_booked;
+mod job_end;
+mod job_name;
 mod job_pages;
 mod job_rows;
+#[cfg(test)]
+mod job_tests;
 mod lists;
 mod load;
 mod logs;
@@ -54,6 +60,7 @@ type Handler = fn() -> MethodRouter<Arc<Shared>>;
 const ROUTES: &[(&str, Handler)] = &[
     (SESSION_PATH, || get(session::who).delete(session::sign_out)),
     ("/api/web/jobs", || get(job_rows::rows)),
+    ("/api/web/history", || get(history::history)),
     ("/api/web/jobs/{job}", || get(job::show)),
     ("/api/web/jobs/{job}/usage", || get(job::usage)),
     ("/api/web/jobs/{job}/script", || get(job::script)),

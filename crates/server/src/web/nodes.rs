@@ -79,6 +79,9 @@ struct GpuFault {
 #[derive(Serialize, Clone, JsonSchema)]
 struct Holder {
     job: JobId,
+    /// As the queue names it, where that is not its number: `14_3`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shown: Option<Arc<str>>,
     user: Arc<str>,
 }
 
@@ -114,9 +117,11 @@ fn held<'s>(state: &'s ClusterState, viewer: &Viewer<'_>) -> HashMap<&'s str, He
     let active = state.active.iter().filter_map(|id| state.jobs.get(id));
     for job in active.filter(|job| viewer.job(job)) {
         let user: Arc<str> = job.spec.owner.name.as_str().into();
+        let is_of_several = job.task.is_some() || job.het.is_some();
+        let shown: Option<Arc<str>> = is_of_several.then(|| job.shown_id().into());
         for node in job.allocation().into_iter().flat_map(|allocation| &allocation.nodes) {
             for share in node.gres.iter().filter(|share| share.name == GPU) {
-                let holder = Holder { job: job.id, user: user.clone() };
+                let holder = Holder { job: job.id, shown: shown.clone(), user: user.clone() };
                 held.entry(&node.node).or_default().push((share, holder));
             }
         }
@@ -215,7 +220,7 @@ mod tests {
     #[test]
     fn each_gpu_has_its_holder_and_others_stay_free() {
         let mut cells = free(4);
-        let of = |job: u32| Holder { job: JobId(job), user: "ann".into() };
+        let of = |job: u32| Holder { job: JobId(job), shown: None, user: "ann".into() };
         occupy(&mut cells, &share(2, &[1, 3]), Some(&of(7)));
         assert_eq!(shown(&cells), [None, Some(7), None, Some(7)]);
         assert!(!cells[0].used && cells[1].used);
@@ -241,7 +246,7 @@ mod tests {
     #[test]
     fn units_without_numbers_fill_up_from_the_first() {
         let mut cells = free(3);
-        let of = |job: u32| Holder { job: JobId(job), user: "ann".into() };
+        let of = |job: u32| Holder { job: JobId(job), shown: None, user: "ann".into() };
         occupy(&mut cells, &share(2, &[]), None);
         assert_eq!(cells.iter().filter(|cell| cell.used).count(), 2);
         occupy(&mut cells, &share(1, &[]), Some(&of(5)));

@@ -2,7 +2,7 @@
 //! written from; the table has what types do not say.
 
 use super::submit::{Checked, Pasted};
-use super::{job, job_rows, nodes, session, timeline, usage};
+use super::{history, job, job_rows, nodes, session, timeline, usage};
 use crate::http::browser::SESSION;
 use crate::http::logs::LogsQuery;
 use axum::http::header;
@@ -117,7 +117,8 @@ const OPERATIONS: &[Operation] = &[
     get("/api/web/session", "Who asks", Json(profile)),
     Operation { method: "delete", path: "/api/web/session", summary: "Sign out, here or everywhere", query: Some(inline::<session::SignOut>), body: None, answer: Nothing },
     with_query(get("/api/web/jobs", "The queue, or what of it changed", Json(of::<job_rows::Rows>)), inline::<job_rows::RowsQuery>),
-    get("/api/web/jobs/{job}", "A job with its allocation, and why it waits", Json(of::<job::JobPage>)),
+    with_query(get("/api/web/history", "Jobs that have ended, the newest first", Json(of::<history::History>)), inline::<history::HistoryQuery>),
+    get("/api/web/jobs/{job}", "A job with its allocation, why it waits, or why it ended", Json(of::<job::JobPage>)),
     get("/api/web/jobs/{job}/usage", "What a job uses, and its load until now", Answer),
     get("/api/web/jobs/{job}/script", "A job's script, for its owner", Json(script)),
     get("/api/web/jobs/{job}/attempts", "The attempts of a job, from the books too", Answer),
@@ -247,12 +248,15 @@ fn operation_id(operation: &Operation) -> String {
     words.join("_")
 }
 
-/// The parameters between braces. A job is named by its number.
+/// The parameters between braces.
 fn in_path(path: &str) -> impl Iterator<Item = Value> {
     let names = path.split('{').skip(1).filter_map(|rest| rest.split_once('}'));
     names.map(|(name, _)| {
-        let kind = if name == "job" { "integer" } else { "string" };
-        json!({"name": name, "in": "path", "required": true, "schema": { "type": kind }})
+        let mut schema = json!({ "type": "string" });
+        if name == "job" {
+            schema["description"] = "12, or 12_3 for a task of an array; 12_* is all of it".into();
+        }
+        json!({"name": name, "in": "path", "required": true, "schema": schema})
     })
 }
 

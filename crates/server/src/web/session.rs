@@ -32,6 +32,10 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// No other site has the session's cookie sent.
 pub(super) const SAME_SITE: &str = "Strict";
 
+/// In words for a form, which has no headers.
+const WRONG_TOKEN: &str =
+    "this token is not valid here, or has expired: `sluice token` makes another";
+
 #[derive(Deserialize)]
 struct SignIn {
     token: String,
@@ -51,6 +55,7 @@ pub async fn sign_in(State(shared): State<Arc<Shared>>, request: Request) -> Web
     let hash = token::hash(&asked.token);
     authenticate::prepare_account(&shared, &hash, is_loopback).await;
     let by = authenticate::of_token_hash(&shared, &hash, is_loopback).map_err(|why| {
+        let why = if why == authenticate::UNKNOWN_TOKEN { WRONG_TOKEN } else { why };
         let account = authenticate::user_of_hash(&shared, &hash);
         WebRefusal::failed_sign_in(StatusCode::UNAUTHORIZED, why, account)
     })?;

@@ -12,6 +12,7 @@ use crate::ssh::launch::{Program, SessionRequest, Terminal, launch};
 use crate::ssh::step_client::{self, FromStep, StepClient, StepEnd, ToStep};
 use crate::web::answer::{WebRefusal, WebResult, json_answer, read};
 use crate::web::guard::Admission;
+use crate::web::job_name;
 use axum::Extension;
 use axum::body::Bytes;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
@@ -78,11 +79,12 @@ struct TicketRequest {
 pub async fn ticket(
     State(shared): State<Arc<Shared>>,
     Extension(by): Extension<Principal>,
-    Path(id): Path<u32>,
+    Path(name): Path<String>,
     body: Bytes,
 ) -> WebResult {
     let TicketRequest { rank } = read(&body)?;
-    let target = ShellTarget { job: JobId(id), rank };
+    let job = job_name::number(&shared, &by, &job_name::read(&name)?)?;
+    let target = ShellTarget { job, rank };
     check(&shared, &by, target.job)?;
     let secret = shared.volatile.shell_tickets.make(by.uid, target, Instant::now());
     let secret = secret.ok_or_else(|| {

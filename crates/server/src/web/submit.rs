@@ -1,9 +1,10 @@
 //! `POST /api/web/submit` and `/api/web/check`: a batch script or a configuration of dstack that is pasted into the page. Checking
 //! says what is wrong with it, or when and where it would start, and changes nothing.
 
-use crate::http::batch_script::{self, BatchScript, Origin};
+use crate::http::batch_script::{self, Origin};
 use crate::http::body_limits::HeldRequest;
 use crate::http::call_bounds;
+use crate::http::counted_call;
 use crate::http::dstack::pasted_run;
 use crate::shared::Shared;
 use crate::web::answer::{WebRefusal, WebResult, json_answer, read};
@@ -12,13 +13,21 @@ use axum::Extension;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::StatusCode;
+use cluster::requested::requested_gpus;
+use dstack::no_offer;
+use dstack::request::for_offers;
 use model::principal::Principal;
+use model::reason::{NeverFits, Reason, Refusal, UnmetConstraint};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use slurm::words::{note, reason};
 use std::sync::Arc;
 use tokio::task::block_in_place;
 use wire::client::{Answer, Call, Offer, Submission, SubmitForecast};
+
+/// The name under which lines speak of a script that was pasted.
+const FILE: &str = "script";
 
 /// The first offers for a run are shown.
 const OFFERS_MAX: usize = 20;
@@ -53,12 +62,15 @@ pub(super) struct Checked {
     /// What a run of dstack's language would be given, the best first.
     #[schemars(with = "Vec<serde_json::Value>")]
     offers: Vec<Offer>,
+    /// What it asks for.
+    gpus: u64,
 }
 
 impl Checked {
     /// It cannot be submitted.
     fn wrong(language: Language, errors: Vec<String>) -> Self {
-        Self { language, errors, notes: Vec::new(), starts: Vec::new(), offers: Vec::new() }
+        let (notes, starts, offers) = (Vec::new(), Vec::new(), Vec::new());
+        Self { language, errors, notes, starts, offers, gpus: 0 }
     }
 }
 
@@ -70,8 +82,7 @@ fn read_pasted(
 ) -> Result<(Submission, Vec<String>), Vec<String>> {
     match Language::of(text) {
         Language::Slurm => {
-            let script = BatchScript { script: text, ..BatchScript::default() };
-            let draft = batch_script::read(&script, Origin::of(shared, by))?;
+            let draft = batch_script::check(FILE, text, Origin::of(shared, by))?;
             Ok((draft.submission, draft.notes))
         }
         Language::Dstack => pasted_run::read(shared, by, text),
@@ -95,17 +106,46 @@ pub async fn check(
         Ok(found) => found,
         Err(errors) => return Ok(json_answer(&Checked::wrong(language, errors))),
     };
-    let offers = offers(&shared, &by, language, &submission).await;
+    let patient = for_offers(&submission);
+    let offers = offers(&shared, &by, language, &patient).await;
+    let gpus = requested_gpus(submission.spec.request());
+    let mut checked = Checked { notes, offers, gpus, ..Checked::wrong(language, Vec::new()) };
     let call = Call::TestSubmit(Box::new(submission));
-    let (starts, errors) = match ask_of_body(&shared, &by, held, call).await {
-        Ok(Answer::Tested(starts)) => (starts, Vec::new()),
+    match counted_call::answer(&shared, &by, Some(held), call).await {
+        Ok(Answer::Tested(starts)) => checked.starts = starts,
         Ok(_) => return Err(WebRefusal::unexpected()),
-        Err(why) => (Vec::new(), vec![why.text]),
-    };
-    Ok(json_answer(&Checked { language, errors, notes, starts, offers }))
+        Err(Refusal::NoCapacityNow) if language == Language::Dstack => {
+            checked.errors.push(no_offer::WOULD_WAIT.to_owned());
+            // When that would be.
+            let test = ask(&shared, &by, Call::TestSubmit(Box::new(patient))).await;
+            if let Ok(Answer::Tested(starts)) = test {
+                checked.starts = starts;
+            }
+        }
+        Err(why) => match waits(&why) {
+            Some(note) => checked.notes.push(note),
+            None => checked.errors.push(WebRefusal::from(why).text),
+        },
+    }
+    Ok(json_answer(&checked))
 }
 
-/// The offers for a configuration. A batch script has none: it is granted what it asks for.
+/// A submit takes a job that a limit keeps from starting, and what it waits for may change: it is no error. `None` for what a submit
+/// refuses.
+fn waits(why: &Refusal) -> Option<String> {
+    let Refusal::NodeConfiguration(UnmetConstraint { why: NeverFits::Waits(reason), .. }) = why
+    else {
+        return None;
+    };
+    let word = reason::text(reason);
+    let limit = match &**reason {
+        Reason::Limit(limit) => format!(": {}", note::limit_text(limit)),
+        _ => String::new(),
+    };
+    Some(format!("it is taken, and as things stand it would not start ({word}){limit}"))
+}
+
+/// The offers for a configuration, those on free nodes first. A batch script has none: it is granted what it asks for.
 async fn offers(
     shared: &Arc<Shared>,
     by: &Principal,
@@ -116,7 +156,11 @@ async fn offers(
         return Vec::new();
     }
     match ask(shared, by, Call::Offers(Box::new(submission.clone()))).await {
-        Ok(Answer::Offers(offers)) => offers.into_iter().take(OFFERS_MAX).collect(),
+        Ok(Answer::Offers(mut offers)) => {
+            offers.sort_by_key(Offer::turn);
+            offers.truncate(OFFERS_MAX);
+            offers
+        }
         // Why there are none is said by the test of the same submission.
         Ok(_) | Err(_) => Vec::new(),
     }
@@ -137,5 +181,34 @@ pub async fn submit(
             Ok(json_answer(&json!({ "job": job, "name": name })))
         }
         _ => Err(WebRefusal::unexpected()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::reason::{Limit, LimitKind, LimitScope};
+
+    #[test]
+    fn limit_that_keeps_a_job_from_starting_is_named_and_no_error() {
+        let limit = Limit {
+            scope: LimitScope::QosPerJob,
+            kind: LimitKind::Wall,
+            holder: "short".into(),
+            limit: 30,
+            in_use: 0,
+            asked: 60,
+        };
+        let never = |why: NeverFits| Refusal::NodeConfiguration(why.into());
+        let reason = Reason::Limit(Box::new(limit));
+        let note = waits(&never(NeverFits::Waits(Box::new(reason)))).expect("a note");
+        for part in ["QOSMaxWallDurationPerJobLimit", "QOS short allows 00:30:00", "01:00:00 asked"]
+        {
+            assert!(note.contains(part), "{note}");
+        }
+        let held =
+            waits(&never(NeverFits::Waits(Box::new(Reason::PartitionDown)))).expect("a note");
+        assert!(held.ends_with("(PartitionDown)"), "{held}");
+        assert_eq!(waits(&never(NeverFits::Cpus { asked: 9, most: 4 })), None);
     }
 }

@@ -231,6 +231,7 @@ async fn token_is_exchanged_for_a_cookie_that_scripts_and_other_sites_cannot_use
     assert_eq!(browser.get(SESSION).await.status, StatusCode::UNAUTHORIZED);
     let wrong = browser.sign_in(&"0".repeat(64)).await;
     assert_eq!((wrong.status, wrong.header("set-cookie")), (StatusCode::UNAUTHORIZED, ""));
+    assert!(wrong.text.contains("is not valid here, or has expired"), "{}", wrong.text);
     let token = browser.token(USER, Duration::from_secs(3600)).await;
     let signed_in = browser.sign_in(&token).await;
     assert_eq!(signed_in.json()["user"], USER);

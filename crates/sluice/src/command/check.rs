@@ -1,6 +1,5 @@
 //! `sluice check FILE…`: says what is wrong with a batch script, a folder with slurm.conf, or a `.dstack.yml`. Needs no server.
 
-use super::script_faults;
 use super::slurm::submit::caller::{self, ProcessSurroundings};
 use super::verb::{VerbError, VerbResult};
 use ::dstack::backends_file;
@@ -11,7 +10,7 @@ use ::dstack::server_settings;
 use ::server::configure::projects_file;
 use ::slurm::conf::{RealFiles, load_dir};
 use ::slurm::option::invocation::{self, Batch, Caller, Invocation};
-use ::slurm::option::{Command, OptionError};
+use ::slurm::option::{Command, OptionError, script_faults};
 use ::slurm::request::{self, Draft};
 use clap::Args;
 use serde::Serialize;

@@ -7,7 +7,6 @@
 //! - `port_mapping`: ports of a job on this machine, for `attach` and `port`
 //! - `progress`: how far a file is read, on a terminal, for `restore`
 //! - `command_line`: all names of the program and their options, for `completion` and `man`
-//! - `script_faults`: which lines of a batch script are wrong, for `check`
 //! - `other_language`: `sluice apply` of a batch script, `sbatch` of a `.dstack.yml`
 //! - `verb`: what the verbs of `sluice` share; `verb_examples`: the examples of their help
 
@@ -36,7 +35,6 @@ mod port_mapping;
 mod program_name;
 mod progress;
 mod restore;
-mod script_faults;
 mod sim;
 mod slurm;
 mod store;

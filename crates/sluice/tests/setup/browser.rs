@@ -1,7 +1,7 @@
 //! The web page in a real browser: Debian's Chromium, driven by the scripts of `tests/browser`, which `scripts/browser` has
 //! installed what they need for. Pictures of each view are written to `target/browser`.
 
-use crate::harness::{Cluster, TWO_NODES, skip};
+use crate::harness::{Cluster, TWO_NODES, signal, skip};
 use crate::python_clients::{Provider, python};
 use crate::web_page::{Browser, admin_token};
 use serde_json::{Value, json};
@@ -58,6 +58,14 @@ fn drive(cluster: &Cluster, packages: &Path, script: &str, token: &str, jobs: &V
             ("jobs", _) => jobs.clone(),
             ("lose", _) => {
                 cluster.kill("server");
+                Value::Null
+            }
+            ("hang", _) => {
+                signal(cluster.pid("server"), "STOP");
+                Value::Null
+            }
+            ("go", _) => {
+                signal(cluster.pid("server"), "CONT");
                 Value::Null
             }
             ("return", _) => {

@@ -177,7 +177,7 @@ fn up_page_submits_watches_explains_and_cancels_a_job() {
     until("it is explained", || {
         let page = browser.get(&format!("/api/web/jobs/{waits}")).json();
         let said = page["explanation"].to_string();
-        (said.contains("Resources") && said.contains(&format!("{job} of "))).then_some(())
+        (said.contains("Resources") && said.contains(&format!("job {job} ("))).then_some(())
     });
     for id in [waits, job] {
         let cancelled = browser.post(&format!("/api/web/jobs/{id}/cancel"), &json!({}));

@@ -2,8 +2,8 @@
 //!
 //! A submission goes through these steps: [`parse`] reads a command line by the rows of [`table`], [`script`] the batch script,
 //! [`input_variables`] the environment; [`merge`] puts the three in order of precedence; [`job_options`] gives each value its type
-//! with the help of [`value`], or refuses it in Slurm's words; `defined_options` is what `-v` shows of it. [`invocation`] does all of it. What the options ask the
-//! server for is in the module `request`.
+//! with the help of [`value`], or refuses it in Slurm's words; `defined_options` is what `-v` shows of it. [`invocation`] does all of it;
+//! [`script_faults`] says which lines of a script are wrong. What the options ask the server for is in the module `request`.
 
 pub mod command;
 mod defined_options;
@@ -18,6 +18,7 @@ pub mod key;
 pub mod merge;
 pub mod parse;
 pub mod script;
+pub mod script_faults;
 pub mod setting;
 pub mod signal;
 pub mod table;

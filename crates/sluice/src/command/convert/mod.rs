@@ -4,14 +4,13 @@
 mod to_sbatch;
 mod to_yaml;
 
-use super::script_faults;
 use super::slurm::submit::caller::{self, ProcessSurroundings};
 use super::verb::{VerbError, VerbResult};
 use ::dstack::backends_file;
 use ::dstack::configuration::{self, Configuration};
 use ::dstack::server_settings;
 use ::slurm::option::invocation::{self, Caller, Invocation};
-use ::slurm::option::{OptionError, script};
+use ::slurm::option::{OptionError, script, script_faults};
 use clap::Args;
 use std::borrow::Cow;
 use std::fs::File;

@@ -1,9 +1,14 @@
-use super::*;
+//! The text of an end, by the attempts of the books.
+
 use crate::command::explain::testing::{NOW, record};
+use ::server::explanation::ended::lines;
+use ::server::explanation::lost_nodes::LostNodes;
+use ::slurm::output::Moment;
 use jiff::tz::TimeZone;
 use model::id::StepId;
-use model::reason::LaunchFailure;
-use model::run::Usage;
+use model::reason::{LaunchFailure, LaunchFault, Reason};
+use model::record::{JobRecord, RecordState, StepRecord};
+use model::run::{ExitStatus, LaunchKind, Outcome, Usage};
 
 fn step(number: u32, outcome: Outcome, exit: ExitStatus) -> StepRecord {
     StepRecord {

@@ -1,19 +1,18 @@
 //! `sluice explain JOB…`: why a job waits and when it is expected to start, or why it ended as it did.
 
-mod ended;
+#[cfg(test)]
+mod ended_tests;
 mod last_lines;
-mod lost_nodes;
 #[cfg(test)]
 mod testing;
 mod text;
-mod wait_text;
 
 use super::slurm::query::job_names;
 use super::verb::{ServerLocationArgs, VerbError, VerbResult, ask, unexpected};
 use crate::client::{Client, ServerLocation};
+use ::server::explanation::lost_nodes::LostNodes;
 use ::slurm::output::Moment;
 use clap::Args;
-use lost_nodes::LostNodes;
 use model::change::JobRef;
 use model::id::JobId;
 use model::reason::Refusal;
@@ -95,7 +94,7 @@ impl Subject {
         explained: Option<ExplainedJob>,
         attempts: Vec<JobRecord>,
     ) -> Result<Self, VerbError> {
-        let lost_nodes = LostNodes::of(client, &attempts)?;
+        let lost_nodes = lost_nodes(client, &attempts)?;
         Ok(Self { explained, attempts, lost_nodes })
     }
 
@@ -157,6 +156,19 @@ fn attempts_of(client: &mut Client, job: JobId) -> Result<Vec<JobRecord>, VerbEr
     records.retain(|record| record.job == job);
     records.sort_by_key(|record| record.attempt);
     Ok(records)
+}
+
+/// Which nodes of these attempts were lost, as far as the caller is shown what became of nodes.
+fn lost_nodes(client: &mut Client, attempts: &[JobRecord]) -> Result<LostNodes, VerbError> {
+    let mut found = LostNodes::default();
+    for (record, question) in LostNodes::questions(attempts) {
+        match client.call(Call::ActivityHistory(question))? {
+            Answer::Activities(activities) => found.note(record, &activities),
+            Answer::Refused(_) => break,
+            other => return Err(unexpected(&other)),
+        }
+    }
+    Ok(found)
 }
 
 fn history(client: &mut Client, filter: HistoryFilter) -> Result<Vec<JobRecord>, VerbError> {

@@ -1,19 +1,18 @@
-//! The text of an explanation; of a wait the text is in `wait_text`.
+//! The text of an explanation, as a terminal shows it; the sentences are those of `server::explanation`.
 
-use super::{Subject, ended, last_lines, wait_text};
+use super::{Subject, last_lines};
+use ::server::explanation::{ended, wait};
 use ::slurm::output::Moment;
 use ::slurm::output::text::job_text;
-use ::slurm::words::job as state;
-use model::dependency::Dependency;
+use ::slurm::words::{job as state, reason as reason_words};
 use model::hostlist;
 use model::printable::printable;
-use model::reason::Reason;
 use model::record::{JobRecord, RecordState};
 use model::run::{JobState, LaunchKind};
 use model::time::Timestamp;
 use std::fmt::Write;
 use std::path::Path;
-use wire::explain::ExplainedJob;
+use wire::explain::{ExplainedJob, WaitView};
 use wire::view::JobView;
 
 /// The explanation of one job: a line that names it, then one for each fact. `told`: the last lines that it wrote, where they
@@ -40,16 +39,16 @@ fn shown_record(record: &JobRecord) -> String {
 
 /// A job that waits, runs or is ending.
 fn present(explained: &ExplainedJob, subject: &Subject, moment: Moment<'_>) -> String {
-    let ExplainedJob { shown, job, wait } = explained;
+    let ExplainedJob { shown, job, wait: why } = explained;
     let owner = &job.spec.owner.name;
     let mut text = format!("Job {shown} ({}, {owner}, partition {})", job.name, job.partition);
-    match wait {
+    match why {
         None => {
             let _ = writeln!(text, " {}", does_not_wait(job, moment));
         }
-        Some(wait) => {
-            let _ = writeln!(text, " {}", wait_text::headline(job, wait, moment));
-            for line in wait_text::lines(job, wait, moment) {
+        Some(why) => {
+            let _ = writeln!(text, " {}", wait_headline(job, why, moment));
+            for line in wait::lines(job, why, moment) {
                 let _ = writeln!(text, "  {line}");
             }
         }
@@ -80,11 +79,8 @@ fn over(
     let mut text = format!("Job {shown} ({name}, {user}, partition {partition}) {head}\n");
     let Subject { attempts, lost_nodes, .. } = subject;
     let mut lines = ended::lines(last, lost_nodes, moment);
-    if last.reason == Reason::DependencyNeverSatisfied {
-        let recorded = || Dependency::parse(last.dependency.as_deref()?).ok();
-        let known = job.and_then(|job| job.spec.dependency.as_deref().cloned());
-        lines.extend(known.or_else(recorded).as_ref().map(depended_on));
-    }
+    let known = job.and_then(|job| job.spec.dependency.as_deref());
+    lines.extend(ended::depended_on(last, known));
     lines.extend(ended::earlier(attempts, lost_nodes, moment));
     let quoted = |line: &String| format!("  | {line}");
     match last.kind {
@@ -124,11 +120,13 @@ fn over(
     text
 }
 
-/// `It depended on afterok:11; …`, for a job that was cancelled because that cannot come about any more.
-fn depended_on(dependency: &Dependency) -> String {
-    let named = dependency.terms.iter().find_map(|term| term.job);
-    let how = named.map(|job| format!("; `sluice explain {}` says how that job ended", job.id));
-    format!("It depended on {dependency}{}.", how.unwrap_or_default())
+/// The reason, and what it means for the job.
+fn wait_headline(job: &JobView, why: &WaitView, moment: Moment<'_>) -> String {
+    let Some(reason) = &why.reason else {
+        return "waits for nothing any more: it starts with the next plan.".to_owned();
+    };
+    let word = reason_words::text(reason);
+    format!("waits: {word}\n  {}", wait::sentence(job, why, reason, moment))
 }
 
 fn does_not_wait(job: &JobView, moment: Moment<'_>) -> String {

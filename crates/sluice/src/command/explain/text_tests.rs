@@ -1,12 +1,12 @@
 use super::*;
-use crate::command::explain::lost_nodes::LostNodes;
 use crate::command::explain::testing::{NOW, job, names, record};
+use ::server::explanation::lost_nodes::LostNodes;
 use jiff::tz::TimeZone;
 use model::activity::{Activity, ActivityKind, ActivityTarget};
 use model::id::JobId;
 use model::machine::{HoldCause, MachineAnswer, SourceHold};
 use model::price::{Cost, Price};
-use model::reason::{Limit, LimitKind, LimitScope, NeverFits};
+use model::reason::{Limit, LimitKind, LimitScope, NeverFits, Reason};
 use model::run::{Hold, Outcome};
 use model::service::{Scaling, Service};
 use model::shortage::{MissingResource, NodeClassReport, Shortage};
@@ -372,7 +372,8 @@ fn lost_node_of_several_is_named() {
         ),
     ] {
         trail.extend(more);
-        let lost_nodes = LostNodes::noted(&ended, &trail);
+        let mut lost_nodes = LostNodes::default();
+        lost_nodes.note(&ended, &trail);
         let subject = Subject { lost_nodes, ..of_books(vec![ended.clone()]) };
         let said = explained(&subject, None, Moment::at(NOW, &TimeZone::UTC));
         assert!(said.contains(cause), "{said}");

@@ -2,8 +2,8 @@
 //!
 //! The script is read again with every line but one made a comment, so that what is said of a line is what `sbatch` would say.
 
-use ::slurm::option::script::DIRECTIVE;
-use ::slurm::option::{Command, OptionError};
+use super::script::DIRECTIVE;
+use super::{Command, OptionError};
 use std::ops::Range;
 
 /// Directives that are looked at one by one; of a script with more only the first fault is told.

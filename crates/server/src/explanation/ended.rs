@@ -1,9 +1,8 @@
 //! Why a job ended as it did, by the books: the cause, what it used beside what it asked for, and what to try.
 
 use super::lost_nodes::LostNodes;
-use ::slurm::output::Moment;
-use ::slurm::words::job as state;
 use model::amount::Bytes;
+use model::dependency::Dependency;
 use model::hostlist;
 use model::reason::{LaunchFault, Reason};
 use model::record::{JobRecord, RecordState, StepRecord};
@@ -11,6 +10,8 @@ use model::run::{ExitStatus, JobState, LaunchKind, Outcome};
 use model::time::{TimeLimit, Timestamp, format_elapsed_full, format_limit_full};
 use nix::sys::signal::Signal;
 use nix::unistd::{Uid, User};
+use slurm::output::Moment;
+use slurm::words::job as state;
 use std::borrow::Cow;
 
 /// Exit codes with which a shell says that it could not run a command, and that there is none of that name.
@@ -55,6 +56,16 @@ pub fn headline(record: &JobRecord, moment: Moment<'_>) -> String {
 
 /// The lines below the headline.
 pub fn lines(record: &JobRecord, lost: &LostNodes, moment: Moment<'_>) -> Vec<String> {
+    let mut lines = causes(record, lost, moment);
+    if !lines.is_empty() {
+        lines.extend(used_line(record));
+    }
+    lines.extend(advice(record));
+    lines
+}
+
+/// The cause, and the steps that failed; nothing of a job that has not ended.
+pub fn causes(record: &JobRecord, lost: &LostNodes, moment: Moment<'_>) -> Vec<String> {
     let RecordState::Ended(outcome) = record.state else { return Vec::new() };
     let mut lines = vec![cause(record, outcome, lost, moment)];
     let failed = |step: &&StepRecord| {
@@ -68,8 +79,6 @@ pub fn lines(record: &JobRecord, lost: &LostNodes, moment: Moment<'_>) -> Vec<St
     if failed.len() > TOLD_MAX {
         lines.push(format!("{} more steps failed.", failed.len() - TOLD_MAX));
     }
-    lines.extend(used(record));
-    lines.extend(advice(record, outcome));
     lines
 }
 
@@ -146,7 +155,7 @@ fn cause(record: &JobRecord, outcome: Outcome, lost: &LostNodes, moment: Moment<
             Reason::UserRefused(_) => format!(
                 "It could not be started on {}: {}.",
                 nodes(),
-                ::slurm::words::reason::text(&record.reason)
+                slurm::words::reason::text(&record.reason)
             ),
             _ => format!("It could not be started on {}.", nodes()),
         },
@@ -187,37 +196,103 @@ fn exit_text(exit: ExitStatus) -> String {
     format!("exit code {}{meaning}", exit.code)
 }
 
-/// CPU time, memory and time, each beside what was allocated.
-fn used(record: &JobRecord) -> Option<String> {
-    let elapsed = elapsed_s(record)?;
+/// What a job uses up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UsedKind {
+    CpuTime,
+    Memory,
+    Time,
+}
+
+impl UsedKind {
+    /// As a heading has it.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::CpuTime => "CPU time",
+            Self::Memory => "Peak of memory",
+            Self::Time => "Time",
+        }
+    }
+
+    /// Behind the amounts in a line.
+    fn unit(self) -> &'static str {
+        match self {
+            Self::CpuTime => "CPU time",
+            Self::Memory => "memory",
+            Self::Time => "of time",
+        }
+    }
+}
+
+/// An amount that it used, beside what it had of it.
+pub struct UsedAmount {
+    pub what: UsedKind,
+    pub used: String,
+    /// `None` where nothing bounded it.
+    pub of: Option<String>,
+    /// ` (25 %)`, ` on its fullest node`; or empty.
+    pub note: String,
+}
+
+/// CPU time, memory and time, each beside what was allocated; empty for a job that did not run.
+pub fn used(record: &JobRecord) -> Vec<UsedAmount> {
+    let Some(elapsed) = elapsed_s(record) else { return Vec::new() };
     let cpu_s = (record.usage.cpu_user_us + record.usage.cpu_system_us) / 1_000_000;
     let allocated = elapsed * u64::from(record.cpus);
     let part = (cpu_s * 100).checked_div(allocated);
-    let part = part.map_or_else(String::new, |percent| format!(" ({percent} %)"));
-    let mut text = format!(
-        "Used: {} of {} CPU time{part}",
-        format_elapsed_full(cpu_s),
-        format_elapsed_full(allocated)
-    );
+    let mut amounts = vec![UsedAmount {
+        what: UsedKind::CpuTime,
+        used: format_elapsed_full(cpu_s),
+        of: Some(format_elapsed_full(allocated)),
+        note: part.map_or_else(String::new, |percent| format!(" ({percent} %)")),
+    }];
     let peak = record.usage.memory_peak_bytes;
     if peak > 0 {
-        text += &format!("; {}", shown(peak));
-        if let Some(limit) = memory_limit(record) {
-            text += &format!(" of {limit}");
-        }
-        text += " memory";
-        if record.node_count > 1 {
-            text += " on its fullest node";
-        }
+        let several = record.node_count > 1;
+        amounts.push(UsedAmount {
+            what: UsedKind::Memory,
+            used: shown(peak).to_string(),
+            of: memory_limit(record).map(|limit| limit.to_string()),
+            note: if several { " on its fullest node".to_owned() } else { String::new() },
+        });
     }
-    text += &format!("; {}", format_elapsed_full(elapsed));
-    if record.time_limit != TimeLimit::Unlimited {
-        text += &format!(" of {}", format_limit_full(record.time_limit));
-    }
-    Some(text + " of time.")
+    amounts.push(UsedAmount {
+        what: UsedKind::Time,
+        used: format_elapsed_full(elapsed),
+        of: (record.time_limit != TimeLimit::Unlimited)
+            .then(|| format_limit_full(record.time_limit)),
+        note: String::new(),
+    });
+    amounts
 }
 
-fn advice(record: &JobRecord, outcome: Outcome) -> Option<String> {
+/// The same as a line.
+fn used_line(record: &JobRecord) -> Option<String> {
+    let part = |amount: UsedAmount| {
+        let UsedAmount { what, used, of, note } = amount;
+        let of = of.map_or_else(String::new, |of| format!(" of {of}"));
+        format!("{used}{of} {}{note}", what.unit())
+    };
+    let parts: Vec<String> = used(record).into_iter().map(part).collect();
+    (!parts.is_empty()).then(|| format!("Used: {}.", parts.join("; ")))
+}
+
+/// `It depended on afterok:11; …`, for a job that was cancelled because that cannot come about any more. `known`: what the server
+/// has of it, where the record has none.
+pub fn depended_on(record: &JobRecord, known: Option<&Dependency>) -> Option<String> {
+    if record.reason != Reason::DependencyNeverSatisfied {
+        return None;
+    }
+    let recorded = || Dependency::parse(record.dependency.as_deref()?).ok();
+    let dependency = known.cloned().or_else(recorded)?;
+    let named = dependency.terms.iter().find_map(|term| term.job);
+    let how = named.map(|job| format!("; `sluice explain {}` says how that job ended", job.id));
+    Some(format!("It depended on {dependency}{}.", how.unwrap_or_default()))
+}
+
+/// What to try.
+pub fn advice(record: &JobRecord) -> Option<String> {
+    let RecordState::Ended(outcome) = record.state else { return None };
     let text = match outcome {
         Outcome::OutOfMemory => match memory_limit(record) {
             Some(limit) => format!("To try: more memory, as with --mem (it had {limit} on each node)."),
@@ -295,7 +370,7 @@ fn shown(bytes: u64) -> Bytes {
 
 /// Why a node could not start it.
 fn failure(record: &JobRecord) -> Option<Cow<'_, str>> {
-    ::slurm::words::reason::failure_cause(&record.reason)
+    slurm::words::reason::failure_cause(&record.reason)
 }
 
 /// Whether it ran for as long as its time limit: one that ended before it was ended by a limit of CPU time.
@@ -317,7 +392,3 @@ fn user_name(uid: u32) -> String {
         _ => format!("user {uid}"),
     }
 }
-
-#[cfg(test)]
-#[path = "ended_tests.rs"]
-mod tests;

@@ -1,8 +1,5 @@
 //! The text of a wait: its reason, what is missing and who has it, and the expected start.
 
-use ::slurm::output::Moment;
-use ::slurm::words::note::{amount, counted, limit_text, memory, units};
-use ::slurm::words::{self, job as state, limit_remedy};
 use model::hostlist;
 use model::id::JobId;
 use model::machine::MachineAnswer;
@@ -12,23 +9,17 @@ use model::reason::{Limit, NeverFits, Reason, UserFault};
 use model::run::{Hold, JobState};
 use model::shortage::{MissingResource, NodeClassReport, Shortage};
 use model::time::{TimeLimit, format_limit_full};
+use slurm::output::Moment;
+use slurm::words::note::{amount, counted, limit_text, memory, units};
+use slurm::words::{self, job as state, limit_remedy};
 use wire::explain::{
-    ExpectedStart, LicenseShortage, LimitHolders, NodeReservation, Occupant, ResourceHolder,
-    TermJob, UnavailableNode, UnmetTerm, WaitView,
+    ExpectedStart, HeldResource, LicenseShortage, LimitHolders, NodeReservation, Occupant,
+    ResourceHolder, TermJob, UnavailableNode, UnmetTerm, WaitView,
 };
 use wire::view::JobView;
 
-/// The reason, and what it means for the job.
-pub(super) fn headline(job: &JobView, wait: &WaitView, moment: Moment<'_>) -> String {
-    let Some(reason) = &wait.reason else {
-        return "waits for nothing any more: it starts with the next plan.".to_owned();
-    };
-    let word = words::reason::text(reason);
-    format!("waits: {word}\n  {}", sentence(job, wait, reason, moment))
-}
-
 /// A sentence on what the reason means for this job.
-fn sentence(job: &JobView, wait: &WaitView, reason: &Reason, moment: Moment<'_>) -> String {
+pub fn sentence(job: &JobView, wait: &WaitView, reason: &Reason, moment: Moment<'_>) -> String {
     let text = match reason {
         _ if is_parked(job, reason) => {
             "Its service does not need it now: the server starts it when the load asks for it."
@@ -145,7 +136,7 @@ fn too_long(job: &JobView, wait: &WaitView) -> String {
 }
 
 /// What holds the job back beside that, and when it is expected to start.
-pub(super) fn lines(job: &JobView, wait: &WaitView, moment: Moment<'_>) -> Vec<String> {
+pub fn lines(job: &JobView, wait: &WaitView, moment: Moment<'_>) -> Vec<String> {
     let mut lines = Vec::new();
     wait.dependency.iter().for_each(|term| lines.push(open_term(term, moment)));
     if let Some(begin) = wait.begin.filter(|_| wait.reason != Some(Reason::BeginTime)) {
@@ -236,14 +227,26 @@ fn node_reservation(reservation: &NodeReservation, moment: Moment<'_>) -> String
     format!("Reservation {name} has {nodes} from {} to {}.", moment.iso(*start), moment.iso(*end))
 }
 
-/// `On them: job 7 (ada) until …; job 8 (bob) without a time limit; and 3 more jobs.`
+/// `4 GPUs`, `16G of memory`
+fn held_text(held: &HeldResource) -> String {
+    match &held.what {
+        MissingResource::MemoryMib => format!("{} of memory", memory(held.amount)),
+        MissingResource::Gres(name) => units(held.amount, name),
+        _ => counted(held.amount, "CPU"),
+    }
+}
+
+/// `On them: job 7 (ada) with 4 GPUs until …; job 8 (bob) without a time limit; and 3 more jobs.`
 fn occupants_line(wait: &WaitView, moment: Moment<'_>) -> Option<String> {
     let one = |on: &Occupant| {
         let until = on.until.map_or_else(
             || "without a time limit".to_owned(),
             |until| format!("until {} at the latest", moment.iso(until)),
         );
-        format!("job {} ({}) {until}", on.job, on.user)
+        let held: Vec<String> = on.held.iter().map(held_text).collect();
+        let held =
+            if held.is_empty() { held.join("") } else { format!(" with {}", held.join(", ")) };
+        format!("job {} ({}){held} {until}", on.job, on.user)
     };
     let mut parts: Vec<String> = wait.occupants.iter().map(one).collect();
     match (parts.is_empty(), wait.more_occupants) {
