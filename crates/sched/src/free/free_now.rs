@@ -6,7 +6,7 @@
 use crate::free::backfill_slot::end_of;
 use crate::free::needs::NodeNeeds;
 use crate::free::node_timelines::NodeTimelines;
-use crate::free::timeline::Millis;
+use crate::free::timeline::{BEGINNING, Millis, NEVER};
 use crate::free::waiting_shape::WaitingShape;
 use crate::memo::{NeedsCache, Replay};
 use crate::reservation::ReservationAccess;
@@ -97,7 +97,59 @@ pub struct PlanNodes<'p, 'a> {
     pub replay: &'p Replay,
 }
 
+/// What is known of the needs that neighbours in the queue have, while the plan changes nothing.
+#[derive(Clone, Copy)]
+pub struct NeighbourTimes {
+    /// The address of the needs.
+    needs: usize,
+    /// Until when the longest of the nodes that changed since the last plan stays free. Before any time if none serves.
+    changed_until: Millis,
+    /// The position among the counted needs.
+    counted: Option<usize>,
+    releases: u32,
+}
+
 impl FreeNow {
+    /// What is known of the needs of this shape.
+    pub fn neighbour_times(
+        &mut self,
+        shape: &WaitingShape,
+        plan: &PlanNodes<'_, '_>,
+    ) -> NeighbourTimes {
+        let needs = Arc::as_ptr(&shape.needs).addr();
+        let nodes = plan.replay.changed_nodes();
+        let changed_until = match plan.replay.is_active {
+            // What nothing was free for in the last plan is not known.
+            false => NEVER,
+            true if nodes.is_empty() => BEGINNING,
+            true => {
+                let holds = |times: &FreeTimes| times.as_of == plan.as_of();
+                let times = known(&mut self.changed, shape, plan, holds, nodes);
+                times.until.first().copied().unwrap_or(BEGINNING)
+            }
+        };
+        let counted = self.counted.position(needs);
+        NeighbourTimes { needs, changed_until, counted, releases: plan.timelines.releases }
+    }
+
+    /// Whether it is known that no job of the shape can start now, as [`Self::is_too_little`] says it, by what is known already.
+    pub fn is_known_too_little(
+        &self,
+        shape: &WaitingShape,
+        nothing_free: bool,
+        of: &NeighbourTimes,
+        now: Millis,
+    ) -> bool {
+        let end = end_of(now, shape.length);
+        if nothing_free && of.changed_until < end {
+            return true;
+        }
+        let counted = of.counted.filter(|_| shape.node_count > 1).map(|at| &self.counted.times[at]);
+        counted.is_some_and(|times| {
+            times.as_of.releases == of.releases && !times.are_enough(shape.node_count, end)
+        })
+    }
+
     /// Whether it is known that no job of the shape can start now. `nothing_free` says that at this point of the last plan nothing
     /// was free for the job: then only a node that changed since could serve it.
     pub fn is_too_little(
@@ -180,6 +232,12 @@ impl PlanNodes<'_, '_> {
         self.timelines.is_available(node)
             && self.needs_cache.rank(shape.partition, node).is_some()
             && needs.admits(node)
+    }
+}
+
+impl NeighbourTimes {
+    pub fn are_of(&self, shape: &WaitingShape) -> bool {
+        self.needs == Arc::as_ptr(&shape.needs).addr()
     }
 }
 

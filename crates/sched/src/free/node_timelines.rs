@@ -253,6 +253,12 @@ impl<'a> NodeTimelines<'a> {
         })
     }
 
+    /// When the last of all nodes or reservations changes: after it, everything stays as it is.
+    pub fn last_change(&self) -> Millis {
+        let of_nodes = (0..self.base.len() as u32).map(|node| self.of_node(node).last_change());
+        of_nodes.max().unwrap_or(BEGINNING).max(self.windows.last_change())
+    }
+
     /// The nodes that this plan has reserved for backfill slots.
     pub fn reserved_nodes(&self) -> &[u32] {
         &self.reserved

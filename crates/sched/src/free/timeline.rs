@@ -241,6 +241,11 @@ impl Timeline {
         self.starts.get(1).copied()
     }
 
+    /// When the node changes for the last time.
+    pub fn last_change(&self) -> Millis {
+        self.starts.last().copied().unwrap_or(BEGINNING)
+    }
+
     pub fn changes(&self) -> impl Iterator<Item = Millis> + '_ {
         self.starts[1..].iter().copied()
     }

@@ -1,5 +1,6 @@
 //! The nodes before a plan: what runs on each, and when it ends.
 
+use super::same_run::{are_same, same_run};
 use crate::free::class::NodeClasses;
 use crate::free::node_free::{NodeFree, gpus_shared_by};
 use crate::free::timeline::{
@@ -11,6 +12,12 @@ use model::node::NodeConfig;
 use smallvec::SmallVec;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+
+/// So many nodes are looked at together whether anything of them changed: in most plans nothing of most of them has.
+const NODES_AT_ONCE: usize = 32;
+
+/// With more jobs that came or left than this, their list is copied as a whole.
+const MOVED_ONE_BY_ONE: usize = 32;
 
 #[derive(Debug, Clone, Default)]
 pub struct Baseline {
@@ -27,8 +34,6 @@ pub struct Baseline {
     next_changes: Vec<Millis>,
     free_cores: Vec<u64>,
     running: Vec<Arc<RunningJob>>,
-    /// The list of the last view but one, for its allocation.
-    spare_running: Vec<Arc<RunningJob>>,
     /// For each node the jobs on it, with the index of the node's share in the job's shares.
     on_node: Vec<Vec<(Arc<RunningJob>, u32)>>,
 }
@@ -36,10 +41,12 @@ pub struct Baseline {
 impl Baseline {
     /// Whether these are the nodes of the view, whatever runs on them.
     pub fn is_of(&self, view: &View) -> bool {
-        let same = |(a, b): (&Arc<NodeInfo>, &Arc<NodeInfo>)| {
+        let is_same = |(a, b): (&Arc<NodeInfo>, &Arc<NodeInfo>)| {
             Arc::ptr_eq(a, b) || Arc::ptr_eq(&a.config, &b.config) || a.config == b.config
         };
-        self.nodes.len() == view.nodes.len() && self.nodes.iter().zip(&view.nodes).all(same)
+        let (known, new) = (self.nodes.chunks(NODES_AT_ONCE), view.nodes.chunks(NODES_AT_ONCE));
+        self.nodes.len() == view.nodes.len()
+            && known.zip(new).all(|(a, b)| are_same(a, b) || a.iter().zip(b).all(is_same))
     }
 
     /// Whether a node takes jobs of one user only.
@@ -91,19 +98,29 @@ impl Baseline {
         self.availability_changed = false;
         let mut changed = Vec::new();
         // One pass over all nodes: every plan makes it, and few nodes have changed.
-        let nodes = view.nodes.iter().zip(&mut self.nodes).zip(&self.next_changes);
-        for ((((node, known), next), mut is_changed), at) in nodes.zip(is_changed).zip(0u32..) {
-            if !Arc::ptr_eq(known, node) {
-                let availability_changed = known.availability != node.availability;
-                self.availability_changed |= availability_changed;
-                is_changed |= availability_changed || known.used != node.used;
-                self.user_exclusive_nodes += usize::from(is_user_exclusive(node));
-                self.user_exclusive_nodes -= usize::from(is_user_exclusive(known));
-                *known = node.clone();
+        for first in (0..view.nodes.len()).step_by(NODES_AT_ONCE) {
+            let part = first..(first + NODES_AT_ONCE).min(view.nodes.len());
+            let is_touched = is_changed[part.clone()].iter().fold(false, |any, is| any | is)
+                || !are_same(&self.nodes[part.clone()], &view.nodes[part.clone()])
+                || is_any_due(&self.next_changes[part.clone()], now);
+            if !is_touched {
+                continue;
             }
-            // Where a job should have ended by now, the timeline is another too.
-            if is_changed || *next <= now {
-                changed.push(at);
+            for at in part {
+                let (node, known) = (&view.nodes[at], &mut self.nodes[at]);
+                let mut is_changed = is_changed[at];
+                if !Arc::ptr_eq(known, node) {
+                    let availability_changed = known.availability != node.availability;
+                    self.availability_changed |= availability_changed;
+                    is_changed |= availability_changed || known.used != node.used;
+                    self.user_exclusive_nodes += usize::from(is_user_exclusive(node));
+                    self.user_exclusive_nodes -= usize::from(is_user_exclusive(known));
+                    *known = node.clone();
+                }
+                // Where a job should have ended by now, the timeline is another too.
+                if is_changed || self.next_changes[at] <= now {
+                    changed.push(at as u32);
+                }
             }
         }
         for at in changed.iter().map(|node| *node as usize) {
@@ -118,29 +135,20 @@ impl Baseline {
 
     /// Takes over the running jobs. Lists sorted by job id are compared fastest.
     fn take_running(&mut self, view: &View, changed: &mut [bool]) {
-        let is_same = |(a, b): (&Arc<RunningJob>, &Arc<RunningJob>)| Arc::ptr_eq(a, b);
-        if self.running.len() == view.running.len()
-            && self.running.iter().zip(&view.running).all(is_same)
-        {
-            return;
-        }
-        std::mem::swap(&mut self.running, &mut self.spare_running);
-        let mut known = self.spare_running.drain(..).peekable();
+        let (left, came) = running_moves(&self.running, &view.running);
         let (mut gone, mut come) = (Vec::new(), Vec::new());
-        for running in &view.running {
-            let is_other =
-                |old: &Arc<RunningJob>| !Arc::ptr_eq(old, running) && old.job <= running.job;
-            while let Some(old) = known.next_if(is_other) {
-                gone.push(old);
-            }
-            // What stays is moved, not copied: most jobs stay.
-            let stays = known.next_if(|old| Arc::ptr_eq(old, running));
-            self.running.push(stays.unwrap_or_else(|| {
+        if left.len() + came.len() <= MOVED_ONE_BY_ONE {
+            gone.extend(left.iter().rev().map(|at| self.running.remove(*at)));
+            for at in came {
+                let running = &view.running[at];
+                self.running.insert(at, running.clone());
                 come.push(running);
-                running.clone()
-            }));
+            }
+        } else {
+            gone.extend(left.iter().map(|at| self.running[*at].clone()));
+            come.extend(came.iter().map(|at| &view.running[*at]));
+            self.running.clone_from(&view.running);
         }
-        gone.extend(known);
         for old in &gone {
             self.resumable_jobs -= usize::from(is_resumable(old));
             for (node, _) in &old.shares {
@@ -158,6 +166,32 @@ impl Baseline {
             }
         }
     }
+}
+
+/// The positions of the jobs that are in the known list alone, and of those that are in the new one alone. A job whose record is
+/// another is in both.
+fn running_moves(known: &[Arc<RunningJob>], new: &[Arc<RunningJob>]) -> (Vec<usize>, Vec<usize>) {
+    let (mut left, mut came) = (Vec::new(), Vec::new());
+    let (mut old_at, mut at) = (0, 0);
+    loop {
+        let same = same_run(&known[old_at..], &new[at..]);
+        (old_at, at) = (old_at + same, at + same);
+        match (known.get(old_at), new.get(at)) {
+            (None, None) => return (left, came),
+            (Some(old), new) if new.is_none_or(|new| old.job <= new.job) => {
+                left.push(old_at);
+                old_at += 1;
+            }
+            _ => {
+                came.push(at);
+                at += 1;
+            }
+        }
+    }
+}
+
+fn is_any_due(times: &[Millis], now: Millis) -> bool {
+    times.iter().fold(false, |any, time| any | (*time <= now))
 }
 
 fn is_user_exclusive(node: &NodeInfo) -> bool {
@@ -268,8 +302,26 @@ fn users_after(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{cluster, gpu_node};
+    use crate::testing::{cluster, gpu_node, gpu_nodes, job};
     use model::cpuset::CpuSet;
+
+    /// Some jobs end, one gets another record, and others start: one by one, and as many as are copied as a whole.
+    #[test]
+    fn jobs_that_left_and_came_are_told_by_their_places() {
+        let mut view = cluster(gpu_nodes(8)).with_jobs((1..=100).map(|id| job(id).cpus(1)));
+        view.carry_out(&view.plan());
+        let all = view.running;
+        assert_eq!(all.len(), 100);
+        let mut other = all.clone();
+        other[40] = Arc::new(RunningJob::clone(&all[40]));
+        other.remove(7);
+        let known = &all[..90];
+        assert_eq!(running_moves(known, known), (vec![], vec![]));
+        let came: Vec<usize> = [39].into_iter().chain(89..99).collect();
+        assert_eq!(running_moves(known, &other), (vec![7, 40], came));
+        assert_eq!(running_moves(known, &[]).0.len(), 90);
+        assert_eq!(running_moves(&[], known).1.len(), 90);
+    }
 
     #[test]
     fn idle_node_has_what_an_empty_node_of_its_class_has() {

@@ -5,6 +5,7 @@
 //!   needs_cache    for each demand the nodes in the order in which they come free; one order for all that take the same of a node
 //!   ordered_queue  the queue in order, with the shape of each entry, and what each shape takes of a node
 //!   replay         which job had which backfill slot last time
+//!   same_run       how far two lists are the same
 //!   scratch        lists of an earlier plan, for their allocations
 //! ```
 //!
@@ -15,6 +16,7 @@ mod baseline;
 mod needs_cache;
 mod ordered_queue;
 mod replay;
+mod same_run;
 mod scratch;
 
 pub(crate) use baseline::{Baseline, is_resumable};

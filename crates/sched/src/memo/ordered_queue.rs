@@ -1,5 +1,6 @@
 //! The queue in the order of the plan, and the shape of each of its entries.
 
+use super::same_run::{are_same, same_run};
 use crate::free::needs::{NeedsScope, NodeNeeds};
 use crate::free::waiting_shape::WaitingShape;
 use crate::index::ShapeIndex;
@@ -117,6 +118,31 @@ impl ShapeKey {
     }
 }
 
+/// With more entries that have left than this, all are compared one by one.
+const LEFT_MAX: usize = 64;
+
+/// How the queue of the view came about from the last one.
+enum QueueChange {
+    /// Some entries have left, and others have come behind all.
+    LeftAndCame(LeftAndCame),
+    Moved(Moved),
+}
+
+struct LeftAndCame {
+    /// The positions in the last queue of those that have left, in order.
+    left: Vec<u32>,
+    /// How many of the last queue stay.
+    stay: usize,
+}
+
+impl LeftAndCame {
+    /// The present position of the entry that was at this one; `None` if it has left.
+    fn position(&self, before: u32) -> Option<u32> {
+        let left_before = self.left.partition_point(|left| *left < before);
+        (self.left.get(left_before) != Some(&before)).then(|| before - left_before as u32)
+    }
+}
+
 /// Where the entries of the view were in the last queue.
 struct Moved {
     /// For each entry of the view its position in the last queue, if it was there and is the same but for its priority.
@@ -137,9 +163,11 @@ impl OrderedQueue {
     ) {
         self.now = now;
         self.switch_wait_s = view.policy.switch_wait_s;
-        let moved = self.compare(view);
-        if let Some(moved) = &moved {
-            self.take_entries(view, moved);
+        let change = self.compare(view);
+        match &change {
+            None => {}
+            Some(QueueChange::LeftAndCame(change)) => self.take_few_entries(view, change),
+            Some(QueueChange::Moved(moved)) => self.take_entries(view, moved),
         }
         let by_user = owned_nodes
             || view.partitions.iter().any(|p| p.partition.exclusive_user)
@@ -161,8 +189,12 @@ impl OrderedQueue {
             };
             let all_new = Moved { from: vec![None; view.queue.len()], is_rekeyed: false };
             self.move_slots(view, &all_new, windows);
-        } else if let Some(moved) = &moved {
-            self.move_slots(view, moved, windows);
+            return;
+        }
+        match &change {
+            None => {}
+            Some(QueueChange::LeftAndCame(change)) => self.move_few_slots(view, change, windows),
+            Some(QueueChange::Moved(moved)) => self.move_slots(view, moved, windows),
         }
     }
 
@@ -184,13 +216,14 @@ impl OrderedQueue {
     }
 
     /// `None` if nothing changed.
-    fn compare(&self, view: &View) -> Option<Moved> {
-        let same = |(a, b): (&Arc<PendingJob>, &Arc<PendingJob>)| Arc::ptr_eq(a, b);
-        if self.queue.len() == view.queue.len()
-            && self.queue.iter().zip(&view.queue).all(same)
-            && !self.traits.is_volatile
-        {
-            return None;
+    fn compare(&self, view: &View) -> Option<QueueChange> {
+        if !self.traits.is_volatile {
+            if are_same(&self.queue, &view.queue) {
+                return None;
+            }
+            if let Some(change) = self.left_and_came(view) {
+                return Some(QueueChange::LeftAndCame(change));
+            }
         }
         let (mut at, mut is_rekeyed) = (0, false);
         let find = |waiting: &Arc<PendingJob>| {
@@ -210,7 +243,40 @@ impl OrderedQueue {
             None
         };
         let from = view.queue.iter().map(find).collect();
-        Some(Moved { from, is_rekeyed })
+        Some(QueueChange::Moved(Moved { from, is_rekeyed }))
+    }
+
+    /// The usual change: few entries have left, all others are the very same, and what is new comes behind them.
+    fn left_and_came(&self, view: &View) -> Option<LeftAndCame> {
+        let (mut left, mut stay) = (Vec::new(), 0);
+        let mut at = 0;
+        while at < self.queue.len() {
+            let same = same_run(&self.queue[at..], &view.queue[stay..]);
+            (at, stay) = (at + same, stay + same);
+            if at == self.queue.len() {
+                break;
+            }
+            if left.len() == LEFT_MAX {
+                return None;
+            }
+            left.push(at as u32);
+            at += 1;
+        }
+        let last = self.queue.last().map(|last| last.job);
+        let is_behind = view.queue.get(stay).is_none_or(|new| last < Some(new.job));
+        is_behind.then_some(LeftAndCame { left, stay })
+    }
+
+    fn take_few_entries(&mut self, view: &View, change: &LeftAndCame) {
+        let new = &view.queue[change.stay..];
+        remove_at(&mut self.queue, &change.left);
+        remove_at(&mut self.summaries, &change.left);
+        let first_new = self.summaries.len();
+        self.queue.extend_from_slice(new);
+        self.summaries.extend(new.iter().map(|waiting| summary(waiting)));
+        // Where no entry had any of it, only the new ones may.
+        let has_none = self.traits == QueueTraits::default() && self.without_partition.is_empty();
+        self.note_traits(if has_none { first_new } else { 0 });
     }
 
     fn take_entries(&mut self, view: &View, moved: &Moved) {
@@ -224,9 +290,14 @@ impl OrderedQueue {
         } else {
             self.rebuild_entries(view, moved);
         }
+        self.note_traits(0);
+    }
+
+    /// Notes what the entries from this position on have, if those before it have nothing of it.
+    fn note_traits(&mut self, first: usize) {
         self.without_partition.clear();
         self.traits = QueueTraits::default();
-        for (at, entry) in (0..).zip(&self.summaries) {
+        for (at, entry) in (0..).zip(&self.summaries).skip(first) {
             self.traits.has_het_jobs |= entry.is_het;
             self.traits.wants_own_nodes |= entry.wants_own_nodes;
             self.traits.is_volatile |= entry.is_volatile;
@@ -276,21 +347,7 @@ impl OrderedQueue {
         for (from, at) in moved.from.iter().zip(0u32..) {
             match from {
                 Some(from) => now_at[*from as usize] = at,
-                None => {
-                    for (key, entry) in order::job_in_partitions(view, at) {
-                        let waiting = &view.queue[at as usize];
-                        let shape = self.shape(waiting, entry.partition, windows);
-                        let is_plain = self.summaries[at as usize].is_plain;
-                        fresh.push(QueueSlot {
-                            key,
-                            entry,
-                            shape,
-                            is_plain,
-                            nothing_free: false,
-                            is_recorded: false,
-                        });
-                    }
-                }
+                None => self.add_fresh(view, at, windows, &mut fresh),
             }
         }
         let new_at = |slot: &QueueSlot| match now_at.get(slot.entry.waiting as usize) {
@@ -305,6 +362,44 @@ impl OrderedQueue {
         if moved.is_rekeyed {
             rekey(&mut known, view);
         }
+        self.merge_slots(known, fresh);
+    }
+
+    fn move_few_slots(&mut self, view: &View, change: &LeftAndCame, windows: &ReservationWindows) {
+        let mut known = std::mem::take(&mut self.slots);
+        if !change.left.is_empty() {
+            known.retain_mut(|slot| {
+                let at = change.position(slot.entry.waiting);
+                slot.entry.waiting = at.unwrap_or(u32::MAX);
+                at.is_some()
+            });
+        }
+        let mut fresh = Vec::new();
+        for at in change.stay..view.queue.len() {
+            self.add_fresh(view, at as u32, windows, &mut fresh);
+        }
+        self.merge_slots(known, fresh);
+    }
+
+    /// Adds the slots of a new entry.
+    fn add_fresh(
+        &mut self,
+        view: &View,
+        at: u32,
+        windows: &ReservationWindows,
+        fresh: &mut Vec<QueueSlot>,
+    ) {
+        for (key, entry) in order::job_in_partitions(view, at) {
+            let waiting = &view.queue[at as usize];
+            let shape = self.shape(waiting, entry.partition, windows);
+            let is_plain = self.summaries[at as usize].is_plain;
+            let (nothing_free, is_recorded) = (false, false);
+            fresh.push(QueueSlot { key, entry, shape, is_plain, nothing_free, is_recorded });
+        }
+    }
+
+    /// The known slots, which are in order, and the fresh ones.
+    fn merge_slots(&mut self, mut known: Vec<QueueSlot>, mut fresh: Vec<QueueSlot>) {
         fresh.sort_unstable_by_key(|slot| slot.key);
         // Where new jobs come last, nothing before them moves.
         let last = known.last().map(|last| last.key);
@@ -367,6 +462,16 @@ impl OrderedQueue {
     }
 }
 
+/// Removes what is at these positions, which are in order.
+fn remove_at<T>(list: &mut Vec<T>, positions: &[u32]) {
+    let mut positions = positions.iter().copied().peekable();
+    if positions.peek().is_none() {
+        return;
+    }
+    let mut at = 0..;
+    list.retain(|_| at.next().is_none_or(|at| positions.next_if_eq(&at).is_none()));
+}
+
 /// Takes over the priorities of these slots and puts them in order. What the last plan found holds for those that are in the same
 /// order among each other: a slot that comes before one which was ahead of it counts as new.
 fn rekey(slots: &mut Vec<QueueSlot>, view: &View) {
@@ -410,5 +515,20 @@ fn summary(waiting: &PendingJob) -> EntrySummary {
         is_plain: is_open && is_single && waiting.het.is_none(),
         is_volatile: waiting.spec.request().switches.is_some(),
         wants_own_nodes: waiting.spec.request().sharing == Sharing::User,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_that_stay_move_up_for_those_that_left() {
+        let change = LeftAndCame { left: vec![1, 4], stay: 4 };
+        let positions: Vec<Option<u32>> = (0..6).map(|before| change.position(before)).collect();
+        assert_eq!(positions, [Some(0), None, Some(1), Some(2), None, Some(3)]);
+        let mut list: Vec<u32> = (0..6).collect();
+        remove_at(&mut list, &change.left);
+        assert_eq!(list, [0, 2, 3, 5]);
     }
 }

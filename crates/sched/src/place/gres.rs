@@ -24,9 +24,10 @@ pub fn serves(line: &NodeGres, demand: &GresDemand) -> bool {
     };
     let memory_fits = || demand.device_memory.is_none() || sizes(line, demand).next().is_some();
     let make_fits = || {
-        let vendor = demand.make.vendor.zip(gpu_model::vendor(kind, &line.files));
+        // Most demands name no vendor: whose a device is takes a look at all its words.
+        let is_of = |wanted| gpu_model::vendor(kind, &line.files).is_none_or(|has| has == wanted);
         let capability = demand.make.compute_capability;
-        vendor.is_none_or(|(wanted, has)| wanted == has)
+        demand.make.vendor.is_none_or(is_of)
             && capability.is_none_or(|least| {
                 let known = line.compute_capability.or_else(|| gpu_model::compute_capability(kind));
                 known.is_some_and(|has| has >= least)

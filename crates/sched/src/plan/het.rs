@@ -308,7 +308,7 @@ impl<'a> Planner<'a> {
     /// Reserves a slot for each component, at the first moment at which all fit. Reserves nothing if none of so many
     /// moments serves.
     fn reserve_all(&mut self, members: &[&[usize]]) {
-        let mut from = self.timelines.now;
+        let (mut from, mut last_change) = (self.timelines.now, None);
         // Worked out once for all moments. What their searches know is void after a moment in vain: it ends with a release.
         let of_slot = |at: &usize| {
             let slot = &self.queue.slots[*at];
@@ -321,6 +321,10 @@ impl<'a> Planner<'a> {
             let latest = all.iter().map(|later| later.kept.start).max().unwrap_or(from);
             if all.iter().any(|later| later.kept.start < latest) {
                 all.into_iter().rev().for_each(|later| self.timelines.restore(later.saved));
+                // From then on everything stays as it is: components that do not fit together then never do.
+                if from > *last_change.get_or_insert_with(|| self.timelines.last_change()) {
+                    return;
+                }
                 from = latest;
                 continue;
             }

@@ -23,7 +23,7 @@ mod shapes;
 mod start;
 
 use crate::free::backfill_slot::BackfillSlot;
-use crate::free::free_now::{FreeNow, PlanNodes};
+use crate::free::free_now::{FreeNow, NeighbourTimes, PlanNodes};
 use crate::free::node_timelines::NodeTimelines;
 use crate::free::shape::Shape;
 use crate::free::slot_finder::SlotFinder;
@@ -205,10 +205,66 @@ impl<'a> Planner<'a> {
     }
 
     pub fn walk(&mut self) {
-        for at in 0..self.queue.slots.len() {
-            self.visit(at);
+        let mut at = 0;
+        while at < self.queue.slots.len() {
+            at += self.pass_waiting(at);
+            if at < self.queue.slots.len() {
+                self.visit(at);
+                at += 1;
+            }
         }
         self.resume_down_to(0);
+    }
+
+    /// Settles the slots from this one on that wait like those before them, as [`Self::waits_like_others`] would one by one: most of
+    /// a long queue does, and while none starts and none gets a backfill slot, nothing of the plan changes between them. Returns how
+    /// many were settled.
+    fn pass_waiting(&mut self, first: usize) -> usize {
+        let may_pass = self.purpose == Purpose::Starts
+            && !self.has_limits
+            && !self.preempt.is_active
+            && self.suspended.is_empty()
+            && self.timelines.windows.is_empty();
+        if !may_pass {
+            return 0;
+        }
+        let queue = self.queue;
+        let plan = PlanNodes {
+            timelines: &self.timelines,
+            needs_cache: &*self.needs_cache,
+            replay: &self.replay,
+        };
+        let now = plan.timelines.now;
+        let policy = &self.view.policy;
+        let mut times: Option<NeighbourTimes> = None;
+        let mut count = 0;
+        for slot in &queue.slots[first..] {
+            let partition = slot.entry.partition as usize;
+            let has_slots_left =
+                policy.backfill && self.backfill_slots[partition] < policy.backfill_slots_max;
+            if !slot.is_plain || slot.is_recorded || self.blocked[partition] == 0 || has_slots_left
+            {
+                break;
+            }
+            let waits = match self.shapes.get(slot.shape) {
+                Some(shape) => shape.is_settled(),
+                None => queue.waiting_shape(slot.shape).is_some_and(|known| {
+                    let of = match times {
+                        Some(of) if of.are_of(known) => of,
+                        _ => *times.insert(self.free_now.neighbour_times(known, &plan)),
+                    };
+                    self.free_now.is_known_too_little(known, slot.nothing_free, &of, now)
+                }),
+            };
+            if !waits {
+                break;
+            }
+            self.blocked[partition] += 1;
+            self.next_plan.nothing_free[first + count] = true;
+            self.reasons.push((slot.job(), Reason::Priority));
+            count += 1;
+        }
+        count
     }
 
     /// Visits one queue slot, after the suspended jobs that come before it.

@@ -127,6 +127,17 @@ impl ReservationWindows {
         access.asked.iter().filter_map(next).min()
     }
 
+    /// When the last of the windows that are known ends, or those that are not known begin.
+    pub fn last_change(&self) -> Millis {
+        let last_of = |(reservation, times): (&Arc<Reservation>, &Vec<(Millis, Millis)>)| {
+            let end = times.iter().map(|(_, end)| *end).max()?;
+            let beyond = times.last().zip(reservation.period_ms());
+            Some(beyond.map_or(end, |((last, _), ms)| end.max(last + ms)))
+        };
+        let all = self.reservations.iter().zip(&self.times);
+        all.filter_map(last_of).max().unwrap_or(Millis::MIN)
+    }
+
     pub fn touch(&self, node: u32) -> bool {
         !self.by_node.is_empty() && self.by_node.contains_key(&node)
     }
