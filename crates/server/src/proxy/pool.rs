@@ -351,13 +351,13 @@ impl AnswerWay {
 async fn keep_when_sent(
     mut pooled: PooledConnection,
     pool: Arc<ConnectionPool>,
-    is_read: oneshot::Receiver<()>,
+    mut is_read: oneshot::Receiver<()>,
 ) {
     let sent = {
         let mut ready = pin!(pooled.connection.ready());
         tokio::select! {
-            ready = &mut ready => ready.is_ok(),
-            read = is_read => {
+            ready = &mut ready => ready.is_ok() && is_read.await.is_ok(),
+            read = &mut is_read => {
                 read.is_ok() && timeout(REST_TIMEOUT, ready).await.is_ok_and(|ready| ready.is_ok())
             }
         }

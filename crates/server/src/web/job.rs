@@ -1,13 +1,15 @@
 //! One job: what it asked for and was given, why it waits, what it uses; and the changes that a page makes to it.
 
+mod booked;
+
 use crate::shared::Shared;
 use crate::web::answer::{WebRefusal, WebResult, json_answer};
 use crate::web::ask::{ask, first_refusal};
 use crate::web::explanation;
 use crate::web::job_end::{self, JobEnd};
+use crate::web::job_name;
 use crate::web::job_rows::{self, JobRow};
 use crate::web::shell;
-use crate::web::{job_booked, job_name};
 use axum::Extension;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
@@ -101,7 +103,7 @@ pub async fn show(
     let wanted = job_name::read(&name)?;
     let page = match in_memory(&shared, &by, &wanted).await? {
         Some(explained) => page(&shared, &by, &explained).await?,
-        None => job_booked::page(&shared, &by, &wanted).await?,
+        None => booked::page(&shared, &by, &wanted).await?,
     };
     Ok(json_answer(&page))
 }

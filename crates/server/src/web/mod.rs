@@ -2,7 +2,7 @@
 //!
 //! - `assets`: the files of the page; `guard`: who asks, and the headers of every answer; `answer`: the form of answers
 //! - `session`: signing in and out; `oidc`: signing in at the site's identity provider; `job_pages`: browsers that show pages of jobs too
-//! - `ask`: the calls; `call`: any of them; `job_rows` (the queue), `history` (ended jobs), `job` with `job_name`, `explanation`, `job_end`, `job_booked` and `attempts`, `nodes`, `timeline`, `usage`, `load`, `lists`, `logs`: what is shown and changed by them
+//! - `ask`: the calls; `call`: any of them; `job_rows` (the queue), `history` (ended jobs), `job` (`job/booked`: out of the books) with `job_name`, `explanation`, `job_end` and `attempts`, `nodes`, `timeline`, `usage`, `load`, `lists`, `logs`: what is shown and changed by them
 //! - `submit`: jobs that are pasted into the page; `shell`: a terminal in a job; `openapi`: the description of the API
 //! - `events`: tells pages that are open what changed
 
@@ -18,7 +18,6 @@ mod explanation;
 mod guard;
 mod history;
 mod job;
-mod job_booked;
 mod job_end;
 mod job_name;
 mod job_pages;
