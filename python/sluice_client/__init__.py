@@ -28,6 +28,11 @@ class SluiceError(Exception):
         self.status = status
 
 
+def _path(job: int | str) -> str:
+    """The place of a job: `12` is one record, `12_3` a task of an array, `12_*` the whole array."""
+    return f"/api/web/jobs/{urllib.parse.quote(str(job), safe='')}"
+
+
 class Sluice:
     """A server, and the token by which it knows who asks."""
 
@@ -56,9 +61,9 @@ class Sluice:
         """The jobs that wait and run."""
         return self._json("GET", "/api/web/jobs")["rows"]
 
-    def job(self, job: int) -> dict[str, Any]:
-        """A job with its allocation, its steps, and why it waits."""
-        return self._json("GET", f"/api/web/jobs/{int(job)}")
+    def job(self, job: int | str) -> dict[str, Any]:
+        """A job with its allocation, its steps, and why it waits or has ended."""
+        return self._json("GET", _path(job))
 
     def wait(self, job: int, timeout: float | None = None) -> dict[str, Any]:
         """The job once it has ended. Raises `TimeoutError` after so many seconds."""
@@ -79,14 +84,14 @@ class Sluice:
         """The output of a job as it comes, until the job ends."""
         return self._log({"job": int(job), "follow": "true"})
 
-    def cancel(self, job: int) -> None:
-        self._json("POST", f"/api/web/jobs/{int(job)}/cancel", {})
+    def cancel(self, job: int | str) -> None:
+        self._json("POST", f"{_path(job)}/cancel", {})
 
-    def hold(self, job: int) -> None:
-        self._json("POST", f"/api/web/jobs/{int(job)}/hold", {})
+    def hold(self, job: int | str) -> None:
+        self._json("POST", f"{_path(job)}/hold", {})
 
-    def release(self, job: int) -> None:
-        self._json("POST", f"/api/web/jobs/{int(job)}/release", {})
+    def release(self, job: int | str) -> None:
+        self._json("POST", f"{_path(job)}/release", {})
 
     def nodes(self) -> list[dict[str, Any]]:
         """The nodes, with who holds each GPU."""
