@@ -203,7 +203,8 @@ async function readsAsATerminal(page) {
     const select = document.getSelection();
     const step = (text, isKept) => {
       goOn(node, text, isKept);
-      says.push([node.data === text, select.toString()]);
+      const isHere = select.anchorNode === node;
+      says.push([node.data === text, isHere ? node.data.slice(select.anchorOffset, select.focusOffset) : ""]);
     };
     step(`${lines(0, 50)}12 %`, false);
     const at = node.data.indexOf("line 40");

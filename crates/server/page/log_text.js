@@ -23,7 +23,7 @@ function readableLine(line) {
 }
 
 /** How much of a text the next one is looked for by. */
-const ANCHOR = 256;
+const ANCHOR = 128;
 
 /** Makes a text node say `next`, which goes on where the node's text ends, and may begin later: what stays is not written anew, so
  * that it stays selected too. `isKept`: what comes before `next` stays as well. */

@@ -33,7 +33,7 @@ fn up_a_job_that_waits_for_resources_is_explained_node_by_node() {
 Job 3 (sleeper, me, partition gpu) waits: Resources
   Its turn has come; not enough is free for it.
   2 nodes node[1-2]: at most 2 of 8 GPUs free, 4 asked.
-  On them: job 2 (me) until TIME at the latest; job 1 (me) until TIME at the latest.
+  On them: job 2 (me) with 8 GPUs until TIME at the latest; job 1 (me) with 6 GPUs until TIME at the latest.
   A place is kept for it: jobs behind it may not delay it.
   Expected start: TIME on node2 (partition gpu).
 "
@@ -44,7 +44,7 @@ Job 3 (sleeper, me, partition gpu) waits: Resources
 Job 4 (sleeper, me, partition gpu) waits: Priority
   Others are before it, and it may not delay them.
   2 nodes node[1-2]: at most 2 of 8 GPUs free, 3 asked.
-  On them: job 2 (me) until TIME at the latest; job 1 (me) until TIME at the latest.
+  On them: job 2 (me) with 8 GPUs until TIME at the latest; job 1 (me) with 6 GPUs until TIME at the latest.
   Ahead of it: 1 job; first 3 (me).
   A place is kept for it: jobs behind it may not delay it.
   Expected start: TIME on node2 (partition gpu).
