@@ -97,10 +97,11 @@ impl SharedSocket {
         }
     }
 
-    /// Waits until something can be read, or written where that was not possible; false when the time is over.
+    /// Waits until something can be read, or written where that was not possible; false when the time is over. Whoever waits on after
+    /// that waits for room still: it is not wanted any more once there is something to be done.
     fn wait(&self, until: Instant) -> bool {
         let mut wanted = PollFlags::POLLIN;
-        if self.0.wants_room.swap(false, Ordering::AcqRel) {
+        if self.0.wants_room.load(Ordering::Acquire) {
             wanted |= PollFlags::POLLOUT;
         }
         loop {
@@ -110,7 +111,10 @@ impl SharedSocket {
                 Ok(0) | Err(Errno::EINTR) if left.is_zero() => return false,
                 Ok(0) | Err(Errno::EINTR) => {}
                 // Any other error is found by the next read.
-                Ok(_) | Err(_) => return true,
+                Ok(_) | Err(_) => {
+                    self.0.wants_room.store(false, Ordering::Release);
+                    return true;
+                }
             }
         }
     }
@@ -254,5 +258,21 @@ mod tests {
         let writing = runtime.spawn(async move { other.write_all(b"b") });
         runtime.block_on(writing).expect("done").expect("written");
         assert_eq!(runtime.block_on(waiting).expect("done"), b'b');
+    }
+
+    #[test]
+    fn task_whose_socket_stays_full_goes_on_when_there_is_room() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build();
+        let runtime = runtime.expect("a runtime");
+        let (mut socket, mut other) = pair();
+        let bytes = vec![b'x'; 4 << 20];
+        let writing = runtime.spawn(async move {
+            let waiting = socket.clone();
+            waiting.run(later(), socket.write_all(&bytes)).expect("in time").expect("written");
+        });
+        // The runtime's one thread is free only when the task that writes has waited in vain.
+        let reading = runtime.spawn(async move { other.read_exact(&mut vec![0; 4 << 20]) });
+        runtime.block_on(writing).expect("no panic");
+        runtime.block_on(reading).expect("no panic").expect("read");
     }
 }
