@@ -47,16 +47,25 @@ where
     T::Stream: Send + 'static,
 {
     let mut last = None;
-    for place in Place::all(config)? {
-        let addresses = match place.resolve(deadline) {
+    let places = Place::all(config)?;
+    for (number, place) in places.iter().enumerate() {
+        let has_next_place = number + 1 < places.len();
+        let of_name = deadline_of_one(config, deadline, has_next_place);
+        let addresses = match place.resolve(of_name) {
             Ok(addresses) => addresses,
             Err(error) => {
                 last = Some(unreachable(&error));
                 continue;
             }
         };
-        for address in &shuffled_if_asked(config, addresses) {
-            match connect_once(config, &mut tls, place.hostname, address, deadline) {
+        let count = addresses.len();
+        for (number, address) in shuffled_if_asked(config, addresses).iter().enumerate() {
+            let has_next = has_next_place || number + 1 < count;
+            let of_address = deadline_of_one(config, deadline, has_next);
+            match connect_once(config, &mut tls, place.hostname, address, of_address) {
+                Err(DatabaseError::Late(_)) if Instant::now() < deadline.at => {
+                    last = Some(unreachable(&timed_out()));
+                }
                 Err(DatabaseError::Late(_)) => return Err(deadline.late()),
                 Err(error) => last = Some(error),
                 connected => return connected,
@@ -64,6 +73,17 @@ where
         }
     }
     Err(last.unwrap_or_else(|| unreachable(&io::Error::other("no address of it is known"))))
+}
+
+/// Until when one address is tried. One behind which there are others has the time for a connection alone, also for the session's begin: a
+/// host that is frozen takes connections, and says nothing.
+fn deadline_of_one(config: &Config, deadline: Deadline, has_next: bool) -> Deadline {
+    match config.get_connect_timeout() {
+        Some(timeout) if has_next => {
+            Deadline { at: deadline.at.min(Instant::now() + *timeout), ..deadline }
+        }
+        _ => deadline,
+    }
 }
 
 fn connect_once<T>(
@@ -289,6 +309,19 @@ mod tests {
             let refused = places(wrong).expect_err(wrong);
             assert!(refused.starts_with("the address of the store: "), "{refused}");
         }
+    }
+
+    #[test]
+    fn host_that_says_nothing_does_not_keep_the_next_from_being_tried() {
+        let frozen = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = frozen.local_addr().expect("its address").port();
+        let url = format!("host=127.0.0.1,127.0.0.1 port={port},1 connect_timeout=1 user=u");
+        let config: Config = url.parse().expect("an address");
+        // The first takes the connection, which is never served; at the second nobody listens.
+        let deadline = Deadline::after(Duration::from_secs(60));
+        let refused = connect_by(&config, NoTls, deadline).err().expect("nobody answers");
+        assert!(matches!(refused, DatabaseError::Unreachable(_)), "{refused}");
+        assert!(refused.to_string().contains("refused"), "it is what the second said: {refused}");
     }
 
     #[test]
