@@ -253,6 +253,7 @@ async fn count_answer(limits: &BodyLimits, owner: ShareOwner, response: Response
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::carried_out::carried_out;
     use crate::testing::{TestServer, user};
     use axum::routing::post;
     use axum::{Extension, Router, middleware};
@@ -312,12 +313,12 @@ mod tests {
         };
         let (entered, gate) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
         let (begun, passed) = (entered.clone(), gate.clone());
-        // As a call: it is worked on by a task of its own.
+        // As a call.
         let work = move |Extension(held): Extension<HeldRequest>, body: Bytes| {
             let (begun, passed) = (begun.clone(), passed.clone());
             async move {
                 drop(body);
-                let call = tokio::spawn(async move {
+                let call = carried_out(async move {
                     let _held = held;
                     begun.add_permits(1);
                     passed.acquire().await.expect("an open gate").forget();

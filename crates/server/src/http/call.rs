@@ -2,6 +2,7 @@
 
 use crate::http::answer::{answer_json, refused};
 use crate::http::body_limits::HeldRequest;
+use crate::http::carried_out::carried_out;
 use crate::http::{call_bounds, calls, named_fields};
 use crate::rate_limit::RateLimit;
 use crate::shared::Shared;
@@ -45,8 +46,8 @@ pub async fn call(
     drop(body);
     let kind = envelope.call.kind();
     note_call(&shared, &mut envelope, &by);
-    // On a task of its own: a client that goes away does not take back what it asked for.
-    let answer = tokio::spawn(async move {
+    // A client that goes away does not take back what it asked for.
+    let answer = carried_out(async move {
         // What it holds of the request counts until it is done.
         let _held = held;
         let _timer = shared.volatile.counters.begin_call(kind, &by);
@@ -54,8 +55,8 @@ pub async fn call(
     })
     .await;
     match answer {
-        Ok(Ok(EncodedAnswer::Json(json))) => whole(&headers, "application/json", json),
-        Ok(Ok(EncodedAnswer::Lines(text))) => whole(&headers, "text/plain; charset=utf-8", text),
+        Some(Ok(EncodedAnswer::Json(json))) => whole(&headers, "application/json", json),
+        Some(Ok(EncodedAnswer::Lines(text))) => whole(&headers, "text/plain; charset=utf-8", text),
         _ => refused(StatusCode::INTERNAL_SERVER_ERROR, "the server failed; its log says why"),
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! - Connections: `serve` (the socket), `clients_port`, `port_tls` (its certificate), `proxy_port`, `peer`, `drain`, `event_loops`, `stall_timeout`, `own_wakes`, `body_limits`.
 //! - Who asks: `authenticate`, `vouch`, `from_gateway`, `sign_in_limit` (how often that may fail). `browser` is what browsers send by themselves.
-//! - Calls of commands: `route`, `call` (reads one), `call_bounds`, `named_fields`, `calls` (answers it), `counted_call`, `answer`, `await_job`, `limit_log`.
+//! - Calls of commands: `route`, `call` (reads one), `carried_out` (to its end, also without its client), `call_bounds`, `named_fields`, `calls` (answers it), `counted_call`, `answer`, `await_job`, `limit_log`.
 //!   Calls about one subject: `delete_run`, `fleets`, `gateways`, `machines`, `nodes`, `partition_bounds`, `secrets`, `ssh_keys`, `tokens`, `unknown_names`, `volumes`, `web_links`.
 //! - Streams: `hold`, `logs`, `step_stream`, `backup`. `metrics` is for Prometheus.
 //! - Other APIs: `dstack/`, and `slurm_rest/` for slurmrestd's. `refusal_form`: refusals in the form of one of them. `batch_script` reads scripts that come over HTTP; `html` is for small pages.
@@ -22,6 +22,7 @@ pub mod browser;
 pub mod call;
 pub mod call_bounds;
 pub mod calls;
+mod carried_out;
 pub mod clients_port;
 pub mod counted_call;
 mod delete_run;
