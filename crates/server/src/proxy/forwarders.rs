@@ -1,6 +1,6 @@
 //! The steps through which the proxy reaches ports of jobs: one for each job, node and user, for as long as somebody uses it.
 
-use crate::connection_limits::ConnectionLimits;
+use crate::connection_limits::TUNNEL_IDLE;
 use crate::shared::Shared;
 use crate::shared::ssh_connections::SshConnection;
 use crate::ssh::access::Access;
@@ -104,8 +104,7 @@ impl Forwarders {
         }
         let _runtime = self.runtime.as_ref().map(Handle::enter);
         let access = Access { by: by.clone(), job, rank };
-        let idle = ConnectionLimits::default().tunnel_idle;
-        let tunnels = Tunnels { idle, served: Default::default() };
+        let tunnels = Tunnels { idle: TUNNEL_IDLE, served: Default::default() };
         let entry = Arc::new(Entry {
             forwarder: Forwarder::start(shared.clone(), access, None, tunnels),
             used: Mutex::new(Instant::now()),
