@@ -6,6 +6,7 @@ use crate::proxy::forwarders::Forwarders;
 use crate::proxy::open_connection::OpenConnection;
 use crate::proxy::pool::{AnswerBody, ConnectionPool, Outstanding, SendFailure};
 use crate::shared::Shared;
+use crate::ssh::FORWARDED_OF_USER_MAX;
 use axum::body::Body;
 use model::id::AttemptId;
 use model::principal::Principal;
@@ -51,6 +52,8 @@ pub struct Replica {
     drained: Mutex<Option<Instant>>,
     port: u16,
     pool: Arc<ConnectionPool>,
+    /// The connections that it keeps may be closed for others of its owner.
+    is_noted: AtomicBool,
     /// Requests that it has not answered yet to gateways, as they said last.
     elsewhere: AtomicUsize,
     /// Its attempt is over: what it has not answered it never will.
@@ -76,6 +79,7 @@ impl Replica {
             readiness: Readiness::new(&service.probes),
             port: service.port,
             pool: Arc::new(ConnectionPool::new(OUTSTANDING_MAX)),
+            is_noted: AtomicBool::default(),
             elsewhere: AtomicUsize::default(),
             is_over: watch::channel(false).0,
         }
@@ -215,6 +219,11 @@ impl Replica {
         forwarders: &Arc<Forwarders>,
         owner: &Principal,
     ) -> Option<OpenConnection> {
+        if !self.is_noted.swap(true, Relaxed) {
+            forwarders.kept.note(owner.uid, &self.pool);
+        }
+        let counts = &shared.volatile.forwarded;
+        forwarders.kept.make_room(counts, owner.uid, FORWARDED_OF_USER_MAX);
         let near = near_replica::connect(shared, forwarders, self.attempt, owner.uid, self.port);
         match timeout(CONNECT_TIMEOUT, near).await.ok()? {
             NearConnection::Made(stream, held) => {
