@@ -30,8 +30,9 @@ impl RequestHandler for ProxyPort {
         from_gateway::note(&shared, &mut request).await;
         let sign_in = SignIn::of(&request);
         let presented = authenticate::presented_token(&shared, &request);
-        authenticate::look_up(&shared, presented).await;
-        let response = service::answer(&shared, &services, host, request).await;
+        authenticate::look_up(&shared, presented.as_ref()).await;
+        let token_hash = presented.as_ref().map(|(hash, _)| hash.as_str());
+        let response = service::answer(&shared, &services, host, token_hash, request).await;
         match sign_in {
             Some(sign_in) => sign_in.hold(&shared, response),
             None => response,

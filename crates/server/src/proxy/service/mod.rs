@@ -154,7 +154,7 @@ pub async fn service(
     axum::Extension(services): axum::Extension<Arc<Services>>,
     request: Request,
 ) -> Response {
-    answer(&shared, &services, None, request).await
+    answer(&shared, &services, None, None, request).await
 }
 
 /// The service that a request's host name means.
@@ -162,11 +162,13 @@ pub fn host_of_service(shared: &Shared, request: &Request) -> Option<ServiceHost
     ServiceHost::of(request, shared.read().config.proxy.domain.as_deref())
 }
 
-/// Answers a request to the service that its host name means, or else its path.
+/// Answers a request to the service that its host name means, or else its path. `token_hash`: that of the request's token, where it is
+/// known already.
 pub async fn answer(
     shared: &Arc<Shared>,
     services: &Services,
     host: Option<ServiceHost>,
+    token_hash: Option<&str>,
     request: Request,
 ) -> Response {
     let uri = request.uri().clone();
@@ -174,7 +176,7 @@ pub async fn answer(
         return said(StatusCode::NOT_FOUND, "expected /proxy/services/PROJECT/RUN/");
     };
     let live = services.find(shared, asked.key).await;
-    let by_token = match admit(shared, &request, asked.project, live.as_deref()) {
+    let by_token = match admit(shared, &request, token_hash, asked.project, live.as_deref()) {
         Ok(by_token) => by_token,
         Err(response) => return *response,
     };
@@ -238,6 +240,7 @@ async fn exchange(
 fn admit(
     shared: &Shared,
     request: &Request,
+    token_hash: Option<&str>,
     project: &str,
     live: Option<&LiveService>,
 ) -> Result<bool, Box<Response>> {
@@ -250,12 +253,13 @@ fn admit(
         let full = || Box::new(authenticate::too_many_connections(&live.owner));
         return if is_counted { Ok(false) } else { Err(full()) };
     }
-    member(shared, request, project).map(|()| true)
+    member(shared, authenticate::caller_presented(shared, request, token_hash), project)?;
+    Ok(true)
 }
 
 /// Refuses whoever is no member of a project.
-fn member(shared: &Shared, request: &Request, project: &str) -> Result<(), Box<Response>> {
-    let by = match authenticate::caller(shared, request) {
+fn member(shared: &Shared, caller: Caller, project: &str) -> Result<(), Box<Response>> {
+    let by = match caller {
         Caller::Known(by) => by,
         other => return Err(Box::new(authenticate::refusal(other))),
     };

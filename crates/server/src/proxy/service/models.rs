@@ -5,6 +5,7 @@ use super::live::LiveService;
 use super::request_source::RequestSource;
 use super::table::{Services, Table};
 use super::{Passed, exchange, member};
+use crate::http::authenticate;
 use crate::http::refusal_form;
 use crate::proxy::exchange::said;
 use crate::shared::Shared;
@@ -123,7 +124,7 @@ pub async fn list(
     Path(project): Path<String>,
     request: Request,
 ) -> Response {
-    if let Err(response) = member(&shared, &request, &project) {
+    if let Err(response) = member(&shared, authenticate::caller(&shared, &request), &project) {
         return *response;
     }
     let table = services.current(&shared).await;
@@ -179,7 +180,7 @@ pub async fn chat(
     Path(project): Path<String>,
     request: Request,
 ) -> Response {
-    if let Err(response) = member(&shared, &request, &project) {
+    if let Err(response) = member(&shared, authenticate::caller(&shared, &request), &project) {
         return *response;
     }
     let (mut parts, body) = request.into_parts();
