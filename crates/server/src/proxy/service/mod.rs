@@ -187,7 +187,7 @@ pub async fn answer(
         return redirect(StatusCode::PERMANENT_REDIRECT, &format!("{}{query}", asked.prefix));
     };
     let passed = Passed { live, prefix: &asked.prefix, rest, by_token };
-    exchange(shared, services, &passed, request).await
+    exchange(shared, services, &passed, request).await.0
 }
 
 /// Whether the service is published by the way that a request came.
@@ -201,13 +201,13 @@ fn no_service(project: &str, run: &str) -> Response {
     said(StatusCode::NOT_FOUND, &why)
 }
 
-/// Passes a request on, and counts it.
+/// Passes a request on, and counts it. The answer, and whether it is a replica's.
 async fn exchange(
     shared: &Arc<Shared>,
     services: &Services,
     passed: &Passed<'_>,
     request: Request,
-) -> Response {
+) -> (Response, bool) {
     let began = Instant::now();
     let live = &passed.live;
     let entry = services.access_log.begin(|| Asked {
@@ -216,24 +216,22 @@ async fn exchange(
         method: request.method(),
         path: request.uri().path(),
     });
-    let answer = match passed.on(shared, services, request).await {
-        Ok(mut answer) => {
-            answer.extensions_mut().insert(models::OfReplica);
-            answer
-        }
+    let (answer, is_of_replica) = match passed.on(shared, services, request).await {
+        Ok(answer) => (answer, true),
         Err(answer) => {
             live.counts.failed();
-            *answer
+            (*answer, false)
         }
     };
     let (status, took) = (answer.status().as_u16(), began.elapsed());
     live.counts.answered(status, took);
     let service = live.name.run.as_str();
     tracing::debug!(service, status, ms = took.as_millis() as u64, "request");
-    match entry {
+    let answer = match entry {
         Some(entry) => entry.follow(answer),
         None => answer,
-    }
+    };
+    (answer, is_of_replica)
 }
 
 /// Refuses whom the service is not for, and says whether a token let the others in.
@@ -392,13 +390,10 @@ impl Passed<'_> {
             let owner = &live.owner;
             let forwarders = &services.forwarders;
             let exchange = pin!(async {
-                let answer = replica.send(shared, forwarders, owner, outgoing, upgrades).await?;
-                if is_repeatable {
-                    replica.while_there(pin!(read_short(answer))).await
-                } else {
-                    Ok(answer)
-                }
+                let answer = replica.begin(shared, forwarders, owner, outgoing, upgrades).await?;
+                if is_repeatable { read_short(answer).await } else { Ok(answer) }
             });
+            let exchange = pin!(replica.while_there(exchange));
             outgoing = match in_time(services.limits.answer, exchange).await {
                 Ok(answer) => {
                     answer_begun.note();

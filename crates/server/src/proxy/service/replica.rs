@@ -50,6 +50,8 @@ pub struct Replica {
     pub readiness: Readiness,
     /// Since when it gets no more requests, because it is to be given up.
     drained: Mutex<Option<Instant>>,
+    /// Whether there is such a time, for each request to ask.
+    is_drained: AtomicBool,
     port: u16,
     pool: Arc<ConnectionPool>,
     /// The connections that it keeps may be closed for others of its owner.
@@ -75,6 +77,7 @@ impl Replica {
             is_reaching: AtomicBool::default(),
             task,
             drained: Mutex::default(),
+            is_drained: AtomicBool::default(),
             probes: service.probes.clone(),
             readiness: Readiness::new(&service.probes),
             port: service.port,
@@ -100,7 +103,9 @@ impl Replica {
 
     /// Gives it no more requests from a time on, or gives it requests again.
     pub fn drain(&self, since: Option<Instant>) {
-        *self.drained.lock().expect("no panic with the time held") = since;
+        let mut drained = self.drained.lock().expect("no panic with the time held");
+        *drained = since;
+        self.is_drained.store(since.is_some(), Relaxed);
     }
 
     pub fn drained_since(&self) -> Option<Instant> {
@@ -133,7 +138,7 @@ impl Replica {
 
     /// Whether it is ready, and is not to be given up.
     pub fn is_open(&self) -> bool {
-        self.readiness.is_ready() && self.drained_since().is_none()
+        self.readiness.is_ready() && !self.is_drained.load(Relaxed)
     }
 
     pub fn is_joined(&self) -> bool {
@@ -185,8 +190,21 @@ impl Replica {
         request: hyper::Request<Body>,
         upgrades: bool,
     ) -> Result<hyper::Response<AnswerBody>, SendFailure> {
+        let exchange = self.begin(shared, forwarders, owner, request, upgrades);
+        self.while_there(pin!(exchange)).await
+    }
+
+    /// The same for a caller that has the whole exchange ended with the replica (`while_there`).
+    pub async fn begin(
+        &self,
+        shared: &Arc<Shared>,
+        forwarders: &Arc<Forwarders>,
+        owner: &Principal,
+        request: hyper::Request<Body>,
+        upgrades: bool,
+    ) -> Result<hyper::Response<AnswerBody>, SendFailure> {
         let connect = || self.connect(shared, forwarders, owner);
-        self.while_there(pin!(self.pool.send(connect, request, upgrades))).await
+        self.pool.send(connect, request, upgrades).await
     }
 
     /// The outcome of an exchange with it. The way to a node that is gone may stay open for a while: nobody waits for an answer on it.
