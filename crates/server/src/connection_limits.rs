@@ -27,6 +27,10 @@ const CONNECTIONS_MAX: u64 = 20_000;
 const SSH_CONNECTIONS_MAX: u64 = 2048;
 const SSH_LOGINS_MAX: u64 = 128;
 
+/// A connection that is forwarded into a job is closed after so long without a byte, a WebSocket of a service too, whichever way its bytes
+/// go: a client that is there and does nothing does not keep its place for ever.
+pub const TUNNEL_IDLE: Duration = Duration::from_secs(24 * 3600);
+
 /// What bounds a request to a service, by the server and by gateways.
 pub const SERVICE_LIMITS: ServiceLimits = ServiceLimits {
     answer: Duration::from_secs(600),
@@ -70,8 +74,7 @@ pub struct ConnectionLimits {
     pub stall: Duration,
     /// The same for streams, whose memory has a bound of its own: a person may be reading along. Those of services have theirs.
     pub stream_stall: Duration,
-    /// A connection that is forwarded into a job, or an SSH connection with nothing open in it, is closed after so long without
-    /// a byte: a client that is there and does nothing does not keep its place for ever.
+    /// [`TUNNEL_IDLE`] of connections that SSH clients forward, and of an SSH connection with nothing open in it.
     pub tunnel_idle: Duration,
     pub service: ServiceLimits,
 }
@@ -84,7 +87,7 @@ impl Default for ConnectionLimits {
             body: Duration::from_secs(60),
             stall: Duration::from_secs(60),
             stream_stall: Duration::from_secs(3600),
-            tunnel_idle: Duration::from_secs(24 * 3600),
+            tunnel_idle: TUNNEL_IDLE,
             service: SERVICE_LIMITS,
         }
     }

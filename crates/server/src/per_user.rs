@@ -36,6 +36,11 @@ impl<K: Eq + Hash + Clone> Counts<K> {
         *count += 1;
         Some(Counted { owner, counts: Counts { of_each: self.of_each.clone() } })
     }
+
+    /// How many this owner has.
+    pub fn count(&self, owner: &K) -> usize {
+        self.of_each.lock().expect("no panic with it held").get(owner).copied().unwrap_or_default()
+    }
 }
 
 impl<K: Eq + Hash> Drop for Counted<K> {
@@ -62,6 +67,7 @@ mod tests {
         let second = counts.enter(1000, 2);
         assert!(first.is_some() && second.is_some() && counts.enter(1000, 2).is_none());
         assert!(counts.enter(1001, 2).is_some());
+        assert_eq!((counts.count(&1000), counts.count(&1001)), (2, 0));
         drop(first);
         assert!(counts.enter(1000, 2).is_some());
         drop(second);

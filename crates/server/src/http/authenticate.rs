@@ -48,6 +48,14 @@ pub fn caller(shared: &Shared, request: &Request) -> Caller {
     caller_by(shared, request, of_token)
 }
 
+/// The same where the hash of the request's token is known (`presented_token`).
+pub fn caller_presented(shared: &Shared, request: &Request, hash: Option<&str>) -> Caller {
+    caller_by(shared, request, |shared, token, is_loopback| match hash {
+        Some(hash) => of_token_hash(shared, hash, is_loopback),
+        None => of_token(shared, token, is_loopback),
+    })
+}
+
 /// The same for an API that takes other tokens too. `read` says whom a token stands for, or why it is not taken; it is told whether
 /// the token came from the server's own machine.
 pub fn caller_by(
@@ -87,14 +95,14 @@ pub async fn look_up_account(
     next: Next,
 ) -> Response {
     let presented = presented_token(&shared, &request);
-    look_up(&shared, presented).await;
+    look_up(&shared, presented.as_ref()).await;
     next.run(request).await
 }
 
 /// The same by what a request presents, where no middleware handles it.
-pub async fn look_up(shared: &Shared, presented: Option<(String, bool)>) {
+pub async fn look_up(shared: &Shared, presented: Option<&(String, bool)>) {
     if let Some((hash, is_loopback)) = presented {
-        prepare_account(shared, &hash, is_loopback).await;
+        prepare_account(shared, hash, *is_loopback).await;
     }
 }
 
@@ -217,7 +225,13 @@ pub fn token_holds(
     hash: &str,
     is_loopback: bool,
 ) -> Result<UserToken, &'static str> {
-    let known = known_token(&shared.read(), hash).ok_or(UNKNOWN_TOKEN)?;
+    // The state is read once: services are asked at a high rate.
+    let (known, is_inactive) = {
+        let state = shared.read();
+        let known = known_token(&state, hash).ok_or(UNKNOWN_TOKEN)?;
+        let is_inactive = is_shut_out(&state, known.user());
+        (known, is_inactive)
+    };
     match known.status(clock::now()) {
         TokenStatus::Good => {}
         TokenStatus::Expired => return Err("this token has expired: make another (sluice token)"),
@@ -227,7 +241,7 @@ pub fn token_holds(
     if known.is_admin_token() && !is_loopback {
         return Err(ADMIN_FROM_ELSEWHERE);
     }
-    if is_inactive(shared, known.user()) {
+    if is_inactive {
         return Err(UNKNOWN_TOKEN);
     }
     Ok(known)
@@ -251,7 +265,11 @@ pub fn user_of_hash(shared: &Shared, hash: &str) -> Option<String> {
 
 /// Whether an administrator has shut this user out.
 pub fn is_inactive(shared: &Shared, user: &str) -> bool {
-    shared.read().users.get(user).is_some_and(|user| !user.active)
+    is_shut_out(&shared.read(), user)
+}
+
+fn is_shut_out(state: &ClusterState, user: &str) -> bool {
+    state.users.get(user).is_some_and(|user| !user.active)
 }
 
 /// The token of a request.

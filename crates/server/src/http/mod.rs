@@ -90,7 +90,7 @@ pub struct Routers {
     /// Everything. Another API, dstack's for one, is a router of its own that is merged here.
     pub clients: Router,
     /// Services and web pages of jobs alone, at an origin of their own.
-    pub proxy: ProxyPort,
+    pub proxy: Arc<ProxyPort>,
 }
 
 pub fn routers(shared: Arc<Shared>, bodies: BodyLimits, limits: ServiceLimits) -> Routers {
@@ -117,7 +117,7 @@ pub fn routers(shared: Arc<Shared>, bodies: BodyLimits, limits: ServiceLimits) -
             .layer(sign_ins)
             .layer(passed_on_by)
             .with_state(shared.clone()),
-        proxy: ProxyPort { shared, services, others },
+        proxy: Arc::new(ProxyPort { shared, services, others }),
     }
 }
 

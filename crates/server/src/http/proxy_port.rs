@@ -12,7 +12,6 @@ use axum::extract::Request;
 use axum::response::Response;
 use std::sync::Arc;
 
-#[derive(Clone)]
 pub struct ProxyPort {
     pub shared: Arc<Shared>,
     pub services: Arc<Services>,
@@ -20,20 +19,21 @@ pub struct ProxyPort {
     pub others: Router,
 }
 
-impl RequestHandler for ProxyPort {
+impl RequestHandler for Arc<ProxyPort> {
     async fn handle(self, mut request: Request) -> Response {
-        let Self { shared, services, others } = self;
-        let host = service::host_of_service(&shared, &request);
+        let ProxyPort { shared, services, others } = &*self;
+        let host = service::host_of_service(shared, &request);
         if ServicePath::of(host.as_ref(), request.uri().path()).is_none() {
-            return others.handle(request).await;
+            return others.clone().handle(request).await;
         }
-        from_gateway::note(&shared, &mut request).await;
+        from_gateway::note(shared, &mut request).await;
         let sign_in = SignIn::of(&request);
-        let presented = authenticate::presented_token(&shared, &request);
-        authenticate::look_up(&shared, presented).await;
-        let response = service::answer(&shared, &services, host, request).await;
+        let presented = authenticate::presented_token(shared, &request);
+        authenticate::look_up(shared, presented.as_ref()).await;
+        let token_hash = presented.as_ref().map(|(hash, _)| hash.as_str());
+        let response = service::answer(shared, services, host, token_hash, request).await;
         match sign_in {
-            Some(sign_in) => sign_in.hold(&shared, response),
+            Some(sign_in) => sign_in.hold(shared, response),
             None => response,
         }
     }

@@ -1,5 +1,6 @@
 //! One request and its answer between a client and a server inside a job, whichever path of the proxy it came by.
 
+use super::both_ways;
 use super::headers;
 use axum::body::Body;
 use axum::extract::Request;
@@ -8,6 +9,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, he
 use axum::response::{IntoResponse, Response};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
+use std::time::Duration;
 
 /// An answer of the proxy itself, in one line.
 pub fn said(status: StatusCode, why: &str) -> Response {
@@ -86,18 +88,19 @@ pub fn take_websocket(request: &mut Request) -> Option<OnUpgrade> {
     upgrade.filter(|_| headers::is_websocket(request.headers()))
 }
 
-/// Passes the bytes of a connection on that has become a websocket, until one side ends it. `held` is kept until then.
+/// Passes the bytes of a connection on that has become a websocket, until one side ends it, or none has come for `idle`: `None` where that
+/// is bounded on the way. `held` is kept until then.
 pub fn join_upgraded<B>(
     answer: &mut hyper::Response<B>,
     of_client: OnUpgrade,
+    idle: Option<Duration>,
     held: impl Send + 'static,
 ) {
     let of_job = hyper::upgrade::on(answer);
     tokio::spawn(async move {
         let _held = held;
         if let (Ok(client), Ok(job)) = tokio::join!(of_client, of_job) {
-            let (mut client, mut job) = (TokioIo::new(client), TokioIo::new(job));
-            let _ = tokio::io::copy_bidirectional(&mut client, &mut job).await;
+            both_ways::pass(TokioIo::new(client), TokioIo::new(job), idle).await;
         }
     });
 }

@@ -1,6 +1,7 @@
 //! The steps through which the proxy reaches ports of jobs: one for each job, node and user, for as long as somebody uses it.
 
-use crate::connection_limits::ConnectionLimits;
+use super::kept_connections::KeptConnections;
+use crate::connection_limits::TUNNEL_IDLE;
 use crate::shared::Shared;
 use crate::shared::ssh_connections::SshConnection;
 use crate::ssh::access::Access;
@@ -32,6 +33,8 @@ pub struct Forwarders {
     of_user_max: usize,
     /// Places of connections that the server makes without a step.
     pub near_slots: Arc<Semaphore>,
+    /// Connections to replicas, by step and without one, that count as their owner's while nobody uses them.
+    pub kept: KeptConnections,
     /// Where steps run, whichever thread asks for one: they outlast its requests, and may keep a thread from others.
     runtime: Option<Handle>,
 }
@@ -40,7 +43,13 @@ impl Default for Forwarders {
     fn default() -> Self {
         let near_slots = Arc::new(Semaphore::new(0));
         let runtime = Handle::try_current().ok();
-        Self { steps: Mutex::default(), of_user_max: OF_USER_MAX, near_slots, runtime }
+        Self {
+            steps: Mutex::default(),
+            of_user_max: OF_USER_MAX,
+            near_slots,
+            kept: KeptConnections::default(),
+            runtime,
+        }
     }
 }
 
@@ -104,8 +113,7 @@ impl Forwarders {
         }
         let _runtime = self.runtime.as_ref().map(Handle::enter);
         let access = Access { by: by.clone(), job, rank };
-        let idle = ConnectionLimits::default().tunnel_idle;
-        let tunnels = Tunnels { idle, served: Default::default() };
+        let tunnels = Tunnels { idle: TUNNEL_IDLE, served: Default::default() };
         let entry = Arc::new(Entry {
             forwarder: Forwarder::start(shared.clone(), access, None, tunnels),
             used: Mutex::new(Instant::now()),

@@ -6,16 +6,18 @@
 //! connects to nothing.
 //!
 //! - `origin`: the port that all of this has; `entrance`: the page before a visit from another site
-//! - `forwarders`: the steps; `pool`: connections that are used again; `open_connection`: one of them; `held_stream`: what each of them holds; `timed_body`: bodies that must come in time; `noted_body`: whether they were read; `headers`: what is changed in heads; `exchange`: one request and its answer. Links and cookies are in
+//! - `forwarders`: the steps; `pool`: connections that are used again; `kept_connections`: which of them give way to new ones; `open_connection`: one of them; `held_stream`: what each of them holds; `timed_body`: bodies that must come in time; `noted_body`: whether they were read; `headers`: what is changed in heads; `exchange`: one request and its answer; `both_ways`: the bytes of a WebSocket. Links and cookies are in
 //!   `shared/proxy_sessions.rs`. `service` passes requests on to services, and `access_log` has a line
 //!   for each of those.
 
 pub mod access_log;
+mod both_ways;
 mod entrance;
 pub mod exchange;
 mod forwarders;
 pub mod headers;
 mod held_stream;
+mod kept_connections;
 mod noted_body;
 pub mod open_connection;
 pub mod origin;
@@ -335,7 +337,7 @@ async fn pass_on(
         let Some(of_client) = upgrade else {
             return said(StatusCode::BAD_GATEWAY, "the job's server changed the protocol unasked");
         };
-        join_upgraded(&mut answer, of_client, (of_upgraded, slot));
+        join_upgraded(&mut answer, of_client, None, (of_upgraded, slot));
     }
     let mut answer = answer.map(Body::new);
     headers::to_client(answer.headers_mut(), &asked.prefix, asked.is_whole);

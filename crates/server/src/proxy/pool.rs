@@ -174,6 +174,16 @@ impl ConnectionPool {
         });
     }
 
+    /// Since when the connection waits that has waited longest for a request.
+    pub fn idle_since(&self) -> Option<Instant> {
+        self.idle().front().map(|(_, since)| *since)
+    }
+
+    /// Closes that connection.
+    pub fn close_oldest(&self) {
+        drop(self.idle().pop_front());
+    }
+
     fn keep(&self, connection: PooledConnection) {
         let mut idle = self.idle();
         if !self.is_over_full() {

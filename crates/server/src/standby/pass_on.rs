@@ -107,7 +107,7 @@ async fn exchange(
     let mut answer = sender.send_request(outgoing).await?;
     match of_client {
         Some(of_client) if answer.status() == StatusCode::SWITCHING_PROTOCOLS => {
-            join_upgraded(&mut answer, of_client, (held, sender, slot));
+            join_upgraded(&mut answer, of_client, None, (held, sender, slot));
         }
         _ => {
             // They are of the connection to the leader.

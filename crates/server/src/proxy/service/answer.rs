@@ -1,6 +1,7 @@
 //! The answer of a replica as the client gets it, the same from the server and from gateways.
 
 use super::request_head::{SANDBOX, WHOLE_HOST};
+use crate::connection_limits::TUNNEL_IDLE;
 use crate::http::peer::HeldSlot;
 use crate::proxy::exchange::join_upgraded;
 use crate::proxy::headers;
@@ -29,7 +30,8 @@ impl AnswerTo<'_> {
     pub fn pass(self, mut answer: hyper::Response<AnswerBody>) -> Option<Response> {
         let Self { outstanding, websocket, upgrade, slot, prefix, is_whole } = self;
         let mut answer = if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
-            join_upgraded(&mut answer, upgrade?, (outstanding, websocket, slot));
+            let held = (outstanding, websocket, slot);
+            join_upgraded(&mut answer, upgrade?, Some(TUNNEL_IDLE), held);
             answer.map(|_| Body::empty())
         } else {
             answer.map(|body| Body::new(body.counted(outstanding)))

@@ -154,7 +154,7 @@ pub async fn service(
     axum::Extension(services): axum::Extension<Arc<Services>>,
     request: Request,
 ) -> Response {
-    answer(&shared, &services, None, request).await
+    answer(&shared, &services, None, None, request).await
 }
 
 /// The service that a request's host name means.
@@ -162,11 +162,13 @@ pub fn host_of_service(shared: &Shared, request: &Request) -> Option<ServiceHost
     ServiceHost::of(request, shared.read().config.proxy.domain.as_deref())
 }
 
-/// Answers a request to the service that its host name means, or else its path.
+/// Answers a request to the service that its host name means, or else its path. `token_hash`: that of the request's token, where it is
+/// known already.
 pub async fn answer(
     shared: &Arc<Shared>,
     services: &Services,
     host: Option<ServiceHost>,
+    token_hash: Option<&str>,
     request: Request,
 ) -> Response {
     let uri = request.uri().clone();
@@ -174,7 +176,7 @@ pub async fn answer(
         return said(StatusCode::NOT_FOUND, "expected /proxy/services/PROJECT/RUN/");
     };
     let live = services.find(shared, asked.key).await;
-    let by_token = match admit(shared, &request, asked.project, live.as_deref()) {
+    let by_token = match admit(shared, &request, token_hash, asked.project, live.as_deref()) {
         Ok(by_token) => by_token,
         Err(response) => return *response,
     };
@@ -185,7 +187,7 @@ pub async fn answer(
         return redirect(StatusCode::PERMANENT_REDIRECT, &format!("{}{query}", asked.prefix));
     };
     let passed = Passed { live, prefix: &asked.prefix, rest, by_token };
-    exchange(shared, services, &passed, request).await
+    exchange(shared, services, &passed, request).await.0
 }
 
 /// Whether the service is published by the way that a request came.
@@ -199,13 +201,13 @@ fn no_service(project: &str, run: &str) -> Response {
     said(StatusCode::NOT_FOUND, &why)
 }
 
-/// Passes a request on, and counts it.
+/// Passes a request on, and counts it. The answer, and whether it is a replica's.
 async fn exchange(
     shared: &Arc<Shared>,
     services: &Services,
     passed: &Passed<'_>,
     request: Request,
-) -> Response {
+) -> (Response, bool) {
     let began = Instant::now();
     let live = &passed.live;
     let entry = services.access_log.begin(|| Asked {
@@ -214,30 +216,29 @@ async fn exchange(
         method: request.method(),
         path: request.uri().path(),
     });
-    let answer = match passed.on(shared, services, request).await {
-        Ok(mut answer) => {
-            answer.extensions_mut().insert(models::OfReplica);
-            answer
-        }
+    let (answer, is_of_replica) = match passed.on(shared, services, request).await {
+        Ok(answer) => (answer, true),
         Err(answer) => {
             live.counts.failed();
-            *answer
+            (*answer, false)
         }
     };
     let (status, took) = (answer.status().as_u16(), began.elapsed());
     live.counts.answered(status, took);
     let service = live.name.run.as_str();
     tracing::debug!(service, status, ms = took.as_millis() as u64, "request");
-    match entry {
+    let answer = match entry {
         Some(entry) => entry.follow(answer),
         None => answer,
-    }
+    };
+    (answer, is_of_replica)
 }
 
 /// Refuses whom the service is not for, and says whether a token let the others in.
 fn admit(
     shared: &Shared,
     request: &Request,
+    token_hash: Option<&str>,
     project: &str,
     live: Option<&LiveService>,
 ) -> Result<bool, Box<Response>> {
@@ -250,12 +251,13 @@ fn admit(
         let full = || Box::new(authenticate::too_many_connections(&live.owner));
         return if is_counted { Ok(false) } else { Err(full()) };
     }
-    member(shared, request, project).map(|()| true)
+    member(shared, authenticate::caller_presented(shared, request, token_hash), project)?;
+    Ok(true)
 }
 
 /// Refuses whoever is no member of a project.
-fn member(shared: &Shared, request: &Request, project: &str) -> Result<(), Box<Response>> {
-    let by = match authenticate::caller(shared, request) {
+fn member(shared: &Shared, caller: Caller, project: &str) -> Result<(), Box<Response>> {
+    let by = match caller {
         Caller::Known(by) => by,
         other => return Err(Box::new(authenticate::refusal(other))),
     };
@@ -388,13 +390,10 @@ impl Passed<'_> {
             let owner = &live.owner;
             let forwarders = &services.forwarders;
             let exchange = pin!(async {
-                let answer = replica.send(shared, forwarders, owner, outgoing, upgrades).await?;
-                if is_repeatable {
-                    replica.while_there(pin!(read_short(answer))).await
-                } else {
-                    Ok(answer)
-                }
+                let answer = replica.begin(shared, forwarders, owner, outgoing, upgrades).await?;
+                if is_repeatable { read_short(answer).await } else { Ok(answer) }
             });
+            let exchange = pin!(replica.while_there(exchange));
             outgoing = match in_time(services.limits.answer, exchange).await {
                 Ok(answer) => {
                     answer_begun.note();

@@ -5,6 +5,7 @@ use super::live::LiveService;
 use super::request_source::RequestSource;
 use super::table::{Services, Table};
 use super::{Passed, exchange, member};
+use crate::http::authenticate;
 use crate::http::refusal_form;
 use crate::proxy::exchange::said;
 use crate::shared::Shared;
@@ -100,7 +101,7 @@ fn with_stop(request: &[u8], end: &str) -> Option<Vec<u8>> {
 
 /// Marks the answer of a replica, which clients get as it is.
 #[derive(Clone)]
-pub(super) struct OfReplica;
+struct OfReplica;
 
 /// Middleware: what is refused here, by whichever check, has the form of OpenAI's refusals.
 pub async fn refusals_as_json(request: Request, next: Next) -> Response {
@@ -123,7 +124,7 @@ pub async fn list(
     Path(project): Path<String>,
     request: Request,
 ) -> Response {
-    if let Err(response) = member(&shared, &request, &project) {
+    if let Err(response) = member(&shared, authenticate::caller(&shared, &request), &project) {
         return *response;
     }
     let table = services.current(&shared).await;
@@ -179,7 +180,7 @@ pub async fn chat(
     Path(project): Path<String>,
     request: Request,
 ) -> Response {
-    if let Err(response) = member(&shared, &request, &project) {
+    if let Err(response) = member(&shared, authenticate::caller(&shared, &request), &project) {
         return *response;
     }
     let (mut parts, body) = request.into_parts();
@@ -224,7 +225,11 @@ pub async fn chat(
     let prefix = format!("{}/", Service::models_path(&project));
     let rest = path.trim_start_matches('/');
     let passed = Passed { live: live.clone(), prefix: &prefix, rest, by_token: true };
-    exchange(&shared, &services, &passed, request).await
+    let (mut answer, is_of_replica) = exchange(&shared, &services, &passed, request).await;
+    if is_of_replica {
+        answer.extensions_mut().insert(OfReplica);
+    }
+    answer
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use crate::proxy::forwarders::Forwarders;
 use crate::proxy::open_connection::OpenConnection;
 use crate::proxy::pool::{AnswerBody, ConnectionPool, Outstanding, SendFailure};
 use crate::shared::Shared;
+use crate::ssh::FORWARDED_OF_USER_MAX;
 use axum::body::Body;
 use model::id::AttemptId;
 use model::principal::Principal;
@@ -49,8 +50,12 @@ pub struct Replica {
     pub readiness: Readiness,
     /// Since when it gets no more requests, because it is to be given up.
     drained: Mutex<Option<Instant>>,
+    /// Whether there is such a time, for each request to ask.
+    is_drained: AtomicBool,
     port: u16,
     pool: Arc<ConnectionPool>,
+    /// The connections that it keeps may be closed for others of its owner.
+    is_noted: AtomicBool,
     /// Requests that it has not answered yet to gateways, as they said last.
     elsewhere: AtomicUsize,
     /// Its attempt is over: what it has not answered it never will.
@@ -72,10 +77,12 @@ impl Replica {
             is_reaching: AtomicBool::default(),
             task,
             drained: Mutex::default(),
+            is_drained: AtomicBool::default(),
             probes: service.probes.clone(),
             readiness: Readiness::new(&service.probes),
             port: service.port,
             pool: Arc::new(ConnectionPool::new(OUTSTANDING_MAX)),
+            is_noted: AtomicBool::default(),
             elsewhere: AtomicUsize::default(),
             is_over: watch::channel(false).0,
         }
@@ -96,7 +103,9 @@ impl Replica {
 
     /// Gives it no more requests from a time on, or gives it requests again.
     pub fn drain(&self, since: Option<Instant>) {
-        *self.drained.lock().expect("no panic with the time held") = since;
+        let mut drained = self.drained.lock().expect("no panic with the time held");
+        *drained = since;
+        self.is_drained.store(since.is_some(), Relaxed);
     }
 
     pub fn drained_since(&self) -> Option<Instant> {
@@ -129,7 +138,7 @@ impl Replica {
 
     /// Whether it is ready, and is not to be given up.
     pub fn is_open(&self) -> bool {
-        self.readiness.is_ready() && self.drained_since().is_none()
+        self.readiness.is_ready() && !self.is_drained.load(Relaxed)
     }
 
     pub fn is_joined(&self) -> bool {
@@ -181,8 +190,21 @@ impl Replica {
         request: hyper::Request<Body>,
         upgrades: bool,
     ) -> Result<hyper::Response<AnswerBody>, SendFailure> {
+        let exchange = self.begin(shared, forwarders, owner, request, upgrades);
+        self.while_there(pin!(exchange)).await
+    }
+
+    /// The same for a caller that has the whole exchange ended with the replica (`while_there`).
+    pub async fn begin(
+        &self,
+        shared: &Arc<Shared>,
+        forwarders: &Arc<Forwarders>,
+        owner: &Principal,
+        request: hyper::Request<Body>,
+        upgrades: bool,
+    ) -> Result<hyper::Response<AnswerBody>, SendFailure> {
         let connect = || self.connect(shared, forwarders, owner);
-        self.while_there(pin!(self.pool.send(connect, request, upgrades))).await
+        self.pool.send(connect, request, upgrades).await
     }
 
     /// The outcome of an exchange with it. The way to a node that is gone may stay open for a while: nobody waits for an answer on it.
@@ -215,6 +237,11 @@ impl Replica {
         forwarders: &Arc<Forwarders>,
         owner: &Principal,
     ) -> Option<OpenConnection> {
+        if !self.is_noted.swap(true, Relaxed) {
+            forwarders.kept.note(owner.uid, &self.pool);
+        }
+        let counts = &shared.volatile.forwarded;
+        forwarders.kept.make_room(counts, owner.uid, FORWARDED_OF_USER_MAX);
         let near = near_replica::connect(shared, forwarders, self.attempt, owner.uid, self.port);
         match timeout(CONNECT_TIMEOUT, near).await.ok()? {
             NearConnection::Made(stream, held) => {
