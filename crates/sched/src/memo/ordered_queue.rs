@@ -297,7 +297,7 @@ impl OrderedQueue {
     fn note_traits(&mut self, first: usize) {
         self.without_partition.clear();
         self.traits = QueueTraits::default();
-        for (at, entry) in (0..).zip(&self.summaries).skip(first) {
+        for (at, entry) in (first as u32..).zip(&self.summaries[first..]) {
             self.traits.has_het_jobs |= entry.is_het;
             self.traits.wants_own_nodes |= entry.wants_own_nodes;
             self.traits.is_volatile |= entry.is_volatile;
@@ -368,11 +368,14 @@ impl OrderedQueue {
     fn move_few_slots(&mut self, view: &View, change: &LeftAndCame, windows: &ReservationWindows) {
         let mut known = std::mem::take(&mut self.slots);
         if !change.left.is_empty() {
-            known.retain_mut(|slot| {
-                let at = change.position(slot.entry.waiting);
-                slot.entry.waiting = at.unwrap_or(u32::MAX);
-                at.is_some()
-            });
+            let mut gone = Vec::new();
+            for (slot, at) in known.iter_mut().zip(0u32..) {
+                match change.position(slot.entry.waiting) {
+                    Some(waiting) => slot.entry.waiting = waiting,
+                    None => gone.push(at),
+                }
+            }
+            remove_at(&mut known, &gone);
         }
         let mut fresh = Vec::new();
         for at in change.stay..view.queue.len() {
@@ -462,14 +465,14 @@ impl OrderedQueue {
     }
 }
 
-/// Removes what is at these positions, which are in order.
+/// Removes what is at these positions, which are in order. What lies between two of them moves up as a whole, not one by one.
 fn remove_at<T>(list: &mut Vec<T>, positions: &[u32]) {
-    let mut positions = positions.iter().copied().peekable();
-    if positions.peek().is_none() {
-        return;
+    for (gone, at) in positions.iter().enumerate() {
+        let end = positions.get(gone + 1).map_or(list.len(), |next| *next as usize);
+        // What goes gathers behind what stays.
+        list[*at as usize - gone..end].rotate_left(gone + 1);
     }
-    let mut at = 0..;
-    list.retain(|_| at.next().is_none_or(|at| positions.next_if_eq(&at).is_none()));
+    list.truncate(list.len() - positions.len());
 }
 
 /// Takes over the priorities of these slots and puts them in order. What the last plan found holds for those that are in the same
@@ -521,6 +524,7 @@ fn summary(waiting: &PendingJob) -> EntrySummary {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::job;
 
     #[test]
     fn entries_that_stay_move_up_for_those_that_left() {
@@ -530,5 +534,50 @@ mod tests {
         let mut list: Vec<u32> = (0..6).collect();
         remove_at(&mut list, &change.left);
         assert_eq!(list, [0, 2, 3, 5]);
+    }
+
+    #[test]
+    fn entries_are_removed_from_any_places() {
+        for chosen in 0..1_u32 << 7 {
+            let goes = |at: &u32| (chosen >> *at) & 1 == 1;
+            let positions: Vec<u32> = (0..7).filter(goes).collect();
+            let expected: Vec<String> =
+                (0..7).filter(|at| !goes(at)).map(|at| at.to_string()).collect();
+            let mut list: Vec<String> = (0..7).map(|at: u32| at.to_string()).collect();
+            remove_at(&mut list, &positions);
+            assert_eq!(list, expected, "{chosen:b}");
+        }
+    }
+
+    /// The change of a queue of these ids to the view's. Ids from 1,000 on are new records of those below.
+    fn change_to(known: &[u32], new: &[u32]) -> Option<(Vec<u32>, usize)> {
+        let entries: Vec<Arc<PendingJob>> = (0..200).map(|id| Arc::new(job(id))).collect();
+        let entry = |id: &u32| match id.checked_sub(1_000) {
+            Some(id) => Arc::new(job(id)),
+            None => entries[*id as usize].clone(),
+        };
+        let queue = OrderedQueue {
+            queue: known.iter().map(entry).collect(),
+            ..OrderedQueue::default()
+        };
+        let view = View { queue: new.iter().map(entry).collect(), ..View::default() };
+        queue.left_and_came(&view).map(|LeftAndCame { left, stay }| (left, stay))
+    }
+
+    #[test]
+    fn few_that_left_and_others_behind_all_are_told_from_any_other_change() {
+        assert_eq!(change_to(&[1, 2, 3, 4], &[1, 3, 4]), Some((vec![1], 3)));
+        assert_eq!(change_to(&[1, 2, 3, 4], &[2, 3, 7]), Some((vec![0, 3], 2)));
+        assert_eq!(change_to(&[], &[5]), Some((vec![], 0)));
+        assert_eq!(change_to(&[1, 2], &[]), Some((vec![0, 1], 0)));
+        // Another record in the middle and in the last place, and one that comes between others.
+        assert_eq!(change_to(&[1, 2, 3], &[1, 1_002, 3]), None);
+        assert_eq!(change_to(&[1, 2, 3], &[1, 2, 1_003]), None);
+        assert_eq!(change_to(&[1, 2, 3], &[1, 2, 1_003, 4]), None);
+        assert_eq!(change_to(&[1, 3], &[1, 2, 3]), None);
+        let all: Vec<u32> = (0..200).collect();
+        let most = LEFT_MAX as u32;
+        assert_eq!(change_to(&all, &all[LEFT_MAX..]), Some(((0..most).collect(), 136)));
+        assert_eq!(change_to(&all, &all[LEFT_MAX + 1..]), None);
     }
 }

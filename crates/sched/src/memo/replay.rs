@@ -100,6 +100,8 @@ impl Replay {
             return;
         }
         let mut gone = std::mem::take(&mut self.records);
+        // No more of them are looked for than there are records: few jobs of a long queue have one, and those are the first.
+        let jobs = jobs.take(gone.len());
         self.records = jobs.filter_map(|job| Some((job, gone.remove(&job)?))).collect();
         let kept = gone.into_values().filter_map(|record| record.slot);
         self.mark_changed(kept.flat_map(|kept| kept.nodes().collect::<Vec<_>>()));
@@ -108,5 +110,24 @@ impl Replay {
     /// Takes the job's record out.
     pub fn take_record(&mut self, job: JobId) -> Option<SlotRecord> {
         if self.is_active { self.records.remove(&job) } else { None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_jobs_are_looked_at_than_there_are_records() {
+        let record = |id| (JobId(id), SlotRecord { slot: None, single: false });
+        let mut replay = Replay {
+            is_active: true,
+            records: HashMap::from([record(1), record(3)]),
+            ..Replay::default()
+        };
+        let mut looked_at = 0;
+        replay.retain_jobs((2..100).map(JobId).inspect(|_| looked_at += 1));
+        assert_eq!(looked_at, 2);
+        assert!(replay.take_record(JobId(1)).is_none() && replay.take_record(JobId(3)).is_some());
     }
 }

@@ -7,7 +7,9 @@ use crate::view::{Estimate, PendingJob, Plan, View};
 use crate::{Memo, plan};
 use insta::assert_snapshot;
 use model::id::JobId;
+use model::partition::Access;
 use model::request::Per;
+use model::reservation::Reservation;
 use model::run::HetComponent;
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -63,6 +65,27 @@ fn het_components_wait_for_the_one_that_does_not_fit_with_slots_at_one_moment() 
     11 expected in 90 min on node1
     12 expected in 90 min on node1
     "#);
+}
+
+/// Each fits by itself now or at 20 minutes, and both at once only when the last reservation is over: nothing else changes until then.
+#[test]
+fn het_components_wait_for_the_end_of_the_last_reservation() {
+    let kept = |node: &str, from: i64, to: i64| {
+        Arc::new(Reservation {
+            name: format!("of {node}"),
+            start: after_min(from),
+            end: after_min(to),
+            nodes: vec![node.to_string()],
+            users: Some(Access::Only(vec!["ada".to_string()])),
+            ..Reservation::default()
+        })
+    };
+    let whole = |id: u32| job(id).cpus(32).for_min(15);
+    let mut view = cluster(gpu_nodes(2)).with_jobs(group([whole(5), whole(6)]));
+    view.reservations = vec![kept("node1", 5, 20), kept("node2", 20, 60)];
+    let estimates = view.plan().estimates;
+    let starts: Vec<_> = estimates.iter().map(|estimate| (estimate.job, estimate.start)).collect();
+    assert_eq!(starts, [(JobId(5), after_min(60)), (JobId(6), after_min(60))]);
 }
 
 #[test]
