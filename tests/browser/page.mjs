@@ -217,12 +217,15 @@ async function readsAsATerminal(page) {
     const kept = node.data === lines(20, 90);
     step("something else\n", false);
     const read = ["\x1b[31mred\x1b[0m\n", "  1 %\r 50 %\r100 %\nnext", "long line\r\x1b[Kshort", "ends\r\nso\r\n"].map(readable);
-    return { says, kept, read };
+    // As much as a page shows: copied for each part of the line it would take hours.
+    const long = readable("x".repeat(2e6) + "\rb".repeat(1e6));
+    return { says, kept, read, long: [long.length, long.slice(0, 3)] };
   });
   const same = [true, "line 40"];
   assert.deepEqual(found.says, [[true, ""], same, same, same, same, [false, "line 40"], [true, ""]]);
   assert.ok(found.kept, "what somebody reads stays");
   assert.deepEqual(found.read, ["red\n", "100 %\nnext", "short", "ends\nso\n"]);
+  assert.deepEqual(found.long, [2e6, "bxx"]);
 }
 
 /** Jobs come and go while somebody points at one: a click is on the job that it began on, and so is the keyboard. */

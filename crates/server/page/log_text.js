@@ -13,13 +13,22 @@ export function readable(text) {
   return text.replaceAll("\r\n", "\n").split("\n").map(readableLine).join("\n");
 }
 
-/** A carriage return goes back to the line's beginning: what comes next is written over it. */
+/** A carriage return goes back to the line's beginning: what comes next is written over it. Read from the last part on, so that a long
+ * line that is written over again and again is copied once. */
 function readableLine(line) {
   if (!line.includes("\r")) return line.replace(SEQUENCES, "");
-  return line.split("\r").reduce((before, part) => {
-    const written = part.replace(SEQUENCES, "");
-    return written + (ERASED.test(part) ? "" : before.slice(written.length));
-  }, "");
+  const parts = line.split("\r");
+  const shown = [];
+  let length = 0;
+  for (let at = parts.length - 1; at >= 0; at -= 1) {
+    const written = parts[at].replace(SEQUENCES, "");
+    if (written.length > length) {
+      shown.push(written.slice(length));
+      length = written.length;
+    }
+    if (ERASED.test(parts[at])) break;
+  }
+  return shown.join("");
 }
 
 /** How much of a text the next one is looked for by. */

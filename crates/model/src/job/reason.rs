@@ -341,7 +341,8 @@ pub enum Refusal {
     DiskFull(String),
     #[error("the server's user may not read {0}")]
     ConfigurationUnreadable(String),
-    #[error("{what} {name} does not exist")]
+    /// Several names are parted by commas, and `what` is plural then.
+    #[error("{what} {name} {} not exist", do_or_does(.name))]
     UnknownThing { what: String, name: String },
     /// Each job with its account and user.
     #[error("jobs are active, cancel them first")]
@@ -350,6 +351,10 @@ pub enum Refusal {
     AlreadyExists { what: String, name: String },
     #[error("{0}")]
     Other(String),
+}
+
+fn do_or_does(names: &str) -> &'static str {
+    if names.contains(", ") { "do" } else { "does" }
 }
 
 /// Both name the command with which somebody goes on: a user learns the reason by these words alone, in every dialect.

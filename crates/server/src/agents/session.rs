@@ -208,6 +208,29 @@ fn is_near(own: Option<&str>, hello: &Hello, address: IpAddr) -> bool {
     address.to_canonical().is_loopback() && own.is_some() && hello.network_stack.as_deref() == own
 }
 
+/// The agent of a host that has just left its fleet comes once more before it ends: whoever reads the log is warned of others alone.
+fn log_refusal(shared: &Shared, hello: &Hello, fingerprint: &str, why: &str) {
+    match left_fleet(shared, hello, fingerprint) {
+        Some((fleet, true)) => {
+            let node = &hello.nodes[0].name;
+            tracing::info!(
+                "fleet {fleet}: {node} was deleted from it: its agent is let in no more"
+            );
+        }
+        Some((_, false)) => {}
+        None => {
+            let line = format!("an agent's hello is refused: {why}");
+            shared.volatile.agent_warnings.warn_of_stranger(&line);
+        }
+    }
+}
+
+/// The fleet that this agent's host has left, with whether that was not said yet. Such an agent has one node.
+fn left_fleet(shared: &Shared, hello: &Hello, fingerprint: &str) -> Option<(String, bool)> {
+    let [node] = &hello.nodes[..] else { return None };
+    shared.volatile.left_hosts.fleet_of(&node.name, fingerprint, Instant::now())
+}
+
 pub(super) async fn serve(
     shared: &Arc<Shared>,
     mut stream: TlsStream<TcpStream>,
@@ -218,8 +241,7 @@ pub(super) async fn serve(
     let authorised = match authorised_nodes(shared, &hello, fingerprint) {
         Ok(authorised) => authorised,
         Err(why) => {
-            let line = format!("an agent's hello is refused: {why}");
-            shared.volatile.agent_warnings.warn_of_stranger(&line);
+            log_refusal(shared, &hello, fingerprint, &why);
             return send(&mut stream, &ToAgent::Refused { why }).await;
         }
     };
@@ -405,6 +427,23 @@ mod tests {
         assert_eq!(refused.why, "node unknown is not in the configuration");
         let none = authorised_nodes(&server.shared, &hello(vec![node_hello(NODE)]), "f2");
         assert!(none.is_err_and(|why| why.contains("does not speak for")));
+    }
+
+    #[tokio::test]
+    async fn agent_of_a_host_that_left_its_fleet_is_no_stranger() {
+        let server = TestServer::start().await;
+        let shared = &server.shared;
+        let left = |nodes: &[&str], fingerprint: &str| {
+            let hello = hello(nodes.iter().map(|name| node_hello(name)).collect());
+            assert!(authorised_nodes(shared, &hello, fingerprint).is_err());
+            left_fleet(shared, &hello, fingerprint)
+        };
+        assert_eq!(left(&["lab-0"], "f1"), None);
+        shared.volatile.left_hosts.note("lab", "lab-0", "f1", Instant::now());
+        assert_eq!(left(&["lab-0", "unknown"], "f1"), None);
+        assert_eq!(left(&["lab-0"], "f2"), None, "another machine's certificate");
+        assert_eq!(left(&["lab-0"], "f1"), Some(("lab".to_owned(), true)));
+        assert_eq!(left(&["lab-0"], "f1"), Some(("lab".to_owned(), false)), "it is said once");
     }
 
     #[test]

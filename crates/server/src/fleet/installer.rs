@@ -202,6 +202,7 @@ impl Slots {
 /// Does what the host needs, and tells the state. Says whether it is done.
 async fn perform(shared: &Shared, program: &Program, work: &HostWork) -> bool {
     if work.host.leaving.is_some() {
+        note_left(shared, work);
         shared.agents.cut(&work.node);
     }
     let done = match work.host.leaving {
@@ -232,6 +233,15 @@ async fn perform(shared: &Shared, program: &Program, work: &HostWork) -> bool {
         shared.agents.cut(&work.node);
     }
     done.is_ok()
+}
+
+/// Its agent, whose link is about to be cut, is expected to come once more. The state forgets with the host which agent that is.
+fn note_left(shared: &Shared, work: &HostWork) {
+    let fingerprint = shared.read().agents.get(&work.node).cloned();
+    if let Some(fingerprint) = fingerprint {
+        let now = std::time::Instant::now();
+        shared.volatile.left_hosts.note(&work.fleet, &work.node, &fingerprint, now);
+    }
 }
 
 async fn remove(shared: &Shared, work: &HostWork, since: Timestamp) -> Result<(), Failure> {

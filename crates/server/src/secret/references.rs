@@ -73,7 +73,8 @@ fn check_texts<'a>(
     if missing.is_empty() {
         return Ok(());
     }
-    Err(Refusal::UnknownThing { what: SECRET.into(), name: missing.join(", ") })
+    let what = if missing.len() == 1 { SECRET.to_owned() } else { format!("{SECRET}s") };
+    Err(Refusal::UnknownThing { what, name: missing.join(", ") })
 }
 
 /// The environment with the values of secrets in place of references. No error holds a value.
@@ -211,7 +212,9 @@ mod tests {
         let environment = "A=${{ secrets.b }}${{ secrets.tok }}${{ secrets.a }}\0";
         let state = server.shared.read();
         let refused = check(&state, &job(), environment, &names(&["A"]));
-        assert_eq!(refused.unwrap_err().to_string(), "secret a, b does not exist");
+        assert_eq!(refused.unwrap_err().to_string(), "secrets a, b do not exist");
+        let one = check(&state, &job(), "A=${{ secrets.b }}\0", &names(&["A"]));
+        assert_eq!(one.unwrap_err().to_string(), "secret b does not exist");
         assert_eq!(check(&state, &job(), environment, &[]), Ok(()));
         assert!(check(&state, &job(), "A=${{ x }}\0", &names(&["A"])).is_err());
         drop(state);

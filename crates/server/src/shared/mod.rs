@@ -2,7 +2,7 @@
 //!
 //! - The state and its threads: `state_lock`, `writer_queue`, `books_queue`, `dispatch_queue`, `planner_signal`, `forecast_queue`,
 //!   `log_queue`, `mail_queue`; who waits for a commit: `commit_watch`, `change_log`; other servers: `server_list`.
-//! - Agents: `agent_links`, `agent_streams`, `agent_rates`, `link_shutdown`, `health_reports`, `usage_queries`, `live_loads`, `relayed_series`.
+//! - Agents: `agent_links`, `agent_streams`, `agent_rates`, `left_hosts`, `link_shutdown`, `health_reports`, `usage_queries`, `live_loads`, `relayed_series`.
 //! - Steps: `step_queue`, `step_launches`. Machines on demand: `source_status`.
 //! - Who signs in: `failed_sign_ins`, `token_uses`, `sign_ons`, `web_sessions`, `shell_tickets`, `proxy_sessions`, `ssh_keys`, `ssh_connections`.
 //! - Runs and services: `run_texts`, `uploads`, `probe_streaks`, `service_counts`, `gateways`.
@@ -26,6 +26,7 @@ pub mod failed_sign_ins;
 pub mod forecast_queue;
 pub mod gateways;
 pub mod health_reports;
+pub mod left_hosts;
 pub mod link_shutdown;
 pub mod live_loads;
 pub mod load_history;
@@ -82,6 +83,7 @@ use foldhash::fast::RandomState;
 use forecast_queue::ForecastQueue;
 use gateways::Gateways;
 use health_reports::HealthReports;
+use left_hosts::LeftHosts;
 use live_loads::LiveLoads;
 use load_history::LoadHistory;
 use log_queue::LogQueue;
@@ -193,6 +195,8 @@ pub struct Volatile {
     pub registration_rates: RegistrationRates,
     /// Lines of the log about nodes, and about strangers at the agents' port.
     pub agent_warnings: AgentWarnings,
+    /// Hosts that left their fleets lately.
+    pub left_hosts: LeftHosts,
     /// Lines of the log about the calls of each user.
     pub call_lines: LineRates<String>,
     /// Lines of the log about limits that each user has reached.

@@ -17,7 +17,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout_at};
 
 /// Streams of one user; his tabs share one.
 const STREAMS_MAX: usize = 16;
@@ -78,22 +78,47 @@ impl ChangeStream {
             return Some(event("hello", &now, now.newest()));
         };
         sleep(INTERVAL).await;
-        loop {
-            let waited = timeout(KEEP_ALIVE, self.commits.changed()).await;
-            if !self.admission.holds(&self.shared) {
-                self.is_over = true;
-                return Some("event: signed_out\ndata: {}\n\n".to_owned());
-            }
-            match waited {
-                Err(_) => return Some(ALIVE.to_owned()),
-                Ok(Err(_)) => return None,
-                Ok(Ok(())) => {}
-            }
-            let now = self.shared.volatile.changes.last();
-            if now != seen {
+        let (shared, admission, commits) = (&self.shared, &self.admission, &mut self.commits);
+        let look = || admission.holds(shared).then(|| shared.volatile.changes.last());
+        match hear(commits, Instant::now() + KEEP_ALIVE, seen, look).await {
+            Heard::Change(now) => {
                 self.seen = Some(now);
-                return Some(event("change", &now, seen.newest()));
+                Some(event("change", &now, seen.newest()))
             }
+            Heard::Nothing => Some(ALIVE.to_owned()),
+            Heard::SignedOut => {
+                self.is_over = true;
+                Some("event: signed_out\ndata: {}\n\n".to_owned())
+            }
+            Heard::Stopped => None,
+        }
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Heard {
+    Change(LastChanges),
+    Nothing,
+    SignedOut,
+    Stopped,
+}
+
+/// Waits until something has changed since `seen`, or until this time: commits that change nothing of it, as those of sign-ins, do not
+/// put that off. `look` says what changed last, and nothing to who is signed out.
+async fn hear(
+    commits: &mut watch::Receiver<u64>,
+    until: Instant,
+    seen: LastChanges,
+    look: impl Fn() -> Option<LastChanges>,
+) -> Heard {
+    loop {
+        let waited = timeout_at(until, commits.changed()).await;
+        let Some(now) = look() else { return Heard::SignedOut };
+        match waited {
+            Ok(Err(_)) => return Heard::Stopped,
+            Ok(Ok(())) if now != seen => return Heard::Change(now),
+            Ok(Ok(())) if Instant::now() < until => {}
+            Ok(Ok(())) | Err(_) => return Heard::Nothing,
         }
     }
 }
@@ -122,5 +147,24 @@ mod tests {
         let data: serde_json::Value = serde_json::from_str(data).expect("JSON");
         assert_eq!(data, json!({"seq": 6, "jobs": true, "nodes": false, "lists": false}));
         assert!(text.ends_with("\n\n"));
+    }
+
+    #[tokio::test]
+    async fn page_hears_that_the_server_lives_however_much_is_committed_that_no_list_has() {
+        let place =
+            |jobs| LastChanges { jobs: ChangeSeq(jobs), nodes: ChangeSeq(5), lists: ChangeSeq(5) };
+        let (sender, mut commits) = watch::channel(0);
+        sender.send_modify(|number| *number += 1);
+        // Each time that is looked, there is a further commit already.
+        let look_at = |changes| {
+            sender.send_modify(|number| *number += 1);
+            Some(changes)
+        };
+        let now = Instant::now();
+        let heard = hear(&mut commits, now, place(5), || look_at(place(5))).await;
+        assert_eq!(heard, Heard::Nothing);
+        let heard = hear(&mut commits, now, place(5), || look_at(place(6))).await;
+        assert_eq!(heard, Heard::Change(place(6)));
+        assert_eq!(hear(&mut commits, now, place(5), || None).await, Heard::SignedOut);
     }
 }

@@ -238,7 +238,7 @@ fn script(bytes: &[u8], findings: &mut Findings) {
         }
         Err(first) => {
             let read = |bytes: Vec<u8>| read_script(&findings.file, &bytes).map(drop);
-            findings.errors = script_faults::lines(&findings.file, bytes, first, read);
+            findings.errors = script_faults::lines(&findings.file, bytes, first, u32::MAX, read);
         }
     }
 }

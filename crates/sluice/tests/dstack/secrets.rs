@@ -161,7 +161,7 @@ fn up_unknown_secrets_are_refused_and_a_secret_deleted_before_the_start_fails_it
     cluster.write("run.dstack.yml", &task("run", "['T=${{ secrets.b }}${{ secrets.a }}']", "true"));
     let refused = cluster.sluice(&["apply", "-f", "run.dstack.yml", "-y", "-d"]);
     let last = refused.stderr.lines().last();
-    assert_eq!(last, Some("sluice: error: secret a, b does not exist"), "{refused:?}");
+    assert_eq!(last, Some("sluice: error: secrets a, b do not exist"), "{refused:?}");
     for line in [
         "sbatch --secret nosuch --wrap true",
         "sbatch --test-only --secret nosuch --wrap true",

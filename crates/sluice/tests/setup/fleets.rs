@@ -64,6 +64,8 @@ fn root_fleet_host_is_installed_runs_a_task_and_is_clean_after_delete() {
     assert_eq!(hosts.states("lab"), "");
     assert_eq!(hosts.on(1, &format!("ls {INSTALLED} 2>/dev/null")).stdout, "");
     until("its processes are gone", || hosts.agents(1).is_empty().then_some(()));
+    let log = std::fs::read_to_string(hosts.path("server.out")).expect("the server's log");
+    assert!(!log.contains("hello is refused"), "its agent may come once more: {log}");
 }
 
 /// The states that a host's GPUs give it, by a library that plays NVML.

@@ -4,10 +4,14 @@
 
 use super::script::DIRECTIVE;
 use super::{Command, OptionError};
+use std::cell::Cell;
 use std::ops::Range;
 
 /// Directives that are looked at one by one; of a script with more only the first fault is told.
 const DIRECTIVES_MAX: usize = 500;
+
+/// Lines that `sbatch` passes over which are told one by one.
+const NOT_READ_MAX: usize = 100;
 
 /// Starts the next component of a het job.
 const HET_SEPARATOR: &str = "hetjob";
@@ -18,14 +22,30 @@ struct ScriptFault {
     error: OptionError,
 }
 
-/// The faults of a script that `read` refuses, each in a line or more that begin with its place.
+/// Reads parts of a script, so many at most: what is left then is not even copied, and passes for right.
+struct Reader<R> {
+    read: R,
+    left: Cell<u32>,
+}
+
+impl<R: Fn(Vec<u8>) -> Result<(), OptionError>> Reader<R> {
+    fn fault_of(&self, part: impl FnOnce() -> Vec<u8>) -> Option<OptionError> {
+        self.left.set(self.left.get().checked_sub(1)?);
+        (self.read)(part()).err()
+    }
+}
+
+/// The faults of a script that `read` refuses, each in a line or more that begin with its place. `reads_max`: how often it is read at
+/// most; the faults that are found by then are told.
 pub fn lines(
     file: &str,
     script: &[u8],
     first: OptionError,
+    reads_max: u32,
     read: impl Fn(Vec<u8>) -> Result<(), OptionError>,
 ) -> Vec<String> {
-    faults(script, first, read).iter().flat_map(|fault| describe(file, fault)).collect()
+    let reader = Reader { read, left: Cell::new(reads_max) };
+    faults(script, first, &reader).iter().flat_map(|fault| describe(file, fault)).collect()
 }
 
 /// What `sbatch` would print, as lines about the file.
@@ -52,26 +72,28 @@ struct Directive {
 fn faults(
     script: &[u8],
     first: OptionError,
-    read: impl Fn(Vec<u8>) -> Result<(), OptionError>,
+    reader: &Reader<impl Fn(Vec<u8>) -> Result<(), OptionError>>,
 ) -> Vec<ScriptFault> {
     let whole = |error| vec![ScriptFault { place: whole_script_place(script), error: bare(error) }];
     let directives = directives(script);
     let none: Vec<&Directive> = Vec::new();
-    if directives.len() > DIRECTIVES_MAX || read(with_only(script, &directives, &none)).is_err() {
+    let is_bare_wrong = || reader.fault_of(|| with_only(script, &directives, &none)).is_some();
+    if directives.len() > DIRECTIVES_MAX || is_bare_wrong() {
         return whole(first);
     }
     let mut found: Vec<ScriptFault> = directives
         .iter()
         .filter_map(|one| {
-            let error = read(with_only(script, &directives, &[one])).err()?;
-            let place = place(script, &directives, one, &error, &read);
+            let error = reader.fault_of(|| with_only(script, &directives, &[one]))?;
+            let place = place(script, &directives, one, &error, reader);
             Some(ScriptFault { place, error: bare(error) })
         })
         .collect();
     if found.is_empty() {
         let together = (1..=directives.len()).find_map(|count| {
             let kept: Vec<&Directive> = directives[..count].iter().collect();
-            Some((kept[count - 1], read(with_only(script, &directives, &kept)).err()?))
+            let error = reader.fault_of(|| with_only(script, &directives, &kept))?;
+            Some((kept[count - 1], error))
         });
         found.extend(together.map(|(last, error)| {
             let column = column_of(script, last, first_word(script, last));
@@ -122,11 +144,12 @@ fn is_comment_or_empty(line: &str) -> bool {
     text.is_empty() || text.starts_with('#')
 }
 
-/// One line for each directive that `sbatch` passes over in silence: it is indented, or comes after the first command.
+/// One line for each directive that `sbatch` passes over in silence: it is indented, or comes after the first command. Of very many the
+/// rest is counted.
 pub fn not_read(file: &str, script: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(script);
     let mut in_head = true;
-    let mut found = Vec::new();
+    let (mut found, mut more) = (Vec::new(), 0_u32);
     for (number, line) in (1..).zip(text.lines()) {
         in_head = in_head && is_comment_or_empty(line);
         let is_directive = line.trim_start().starts_with(DIRECTIVE);
@@ -135,7 +158,14 @@ pub fn not_read(file: &str, script: &[u8]) -> Vec<String> {
             (true, false) => "expected before the first command",
             _ => continue,
         };
-        found.push(format!("{file}:{number}: {DIRECTIVE}: is not read: {why}"));
+        if found.len() < NOT_READ_MAX {
+            found.push(format!("{file}:{number}: {DIRECTIVE}: is not read: {why}"));
+        } else {
+            more += 1;
+        }
+    }
+    if more > 0 {
+        found.push(format!("{file}: {DIRECTIVE}: {more} more lines are not read"));
     }
     found
 }
@@ -158,15 +188,18 @@ fn place(
     all: &[Directive],
     one: &Directive,
     error: &OptionError,
-    read: impl Fn(Vec<u8>) -> Result<(), OptionError>,
+    reader: &Reader<impl Fn(Vec<u8>) -> Result<(), OptionError>>,
 ) -> (usize, usize) {
     let alone = with_only(script, all, &[one]);
     let mut words = words(script, one);
     let wrong = words.find(|word| {
-        let mut cut = alone.clone();
-        let rest = &mut cut[word.end..one.bytes.end];
-        rest.iter_mut().filter(|byte| **byte != b'\n').for_each(|byte| *byte = b' ');
-        read(cut).err().as_ref() == Some(error)
+        let until_word = || {
+            let mut cut = alone.clone();
+            let rest = &mut cut[word.end..one.bytes.end];
+            rest.iter_mut().filter(|byte| **byte != b'\n').for_each(|byte| *byte = b' ');
+            cut
+        };
+        reader.fault_of(until_word).as_ref() == Some(error)
     });
     let word = wrong.map_or_else(|| first_word(script, one), |word| word.start);
     let before = &script[one.bytes.start..word];
@@ -225,7 +258,8 @@ mod tests {
 
     fn places(script: &str) -> Vec<(usize, usize)> {
         let first = read(script.as_bytes().to_vec()).expect_err("a bad script");
-        faults(script.as_bytes(), first, read).iter().map(|fault| fault.place).collect()
+        let reader = Reader { read, left: Cell::new(u32::MAX) };
+        faults(script.as_bytes(), first, &reader).iter().map(|fault| fault.place).collect()
     }
 
     #[test]
@@ -241,5 +275,28 @@ mod tests {
     fn lines_that_contradict_one_another_are_told_by_the_last() {
         let text = "#!/bin/sh\n#SBATCH -a\n#SBATCH -b\n#SBATCH  -c\n#SBATCH -d\n";
         assert_eq!(places(text), [(4, 10)]);
+    }
+
+    #[test]
+    fn script_is_read_no_more_often_than_is_said() {
+        let text = format!("#!/bin/sh\n#SBATCH {}x\n", "a ".repeat(1000));
+        let (first, reads) = (read(text.clone().into_bytes()).expect_err("an x"), Cell::new(0));
+        let counted = |script: Vec<u8>| {
+            reads.set(reads.get() + 1);
+            read(script)
+        };
+        let reader = Reader { read: counted, left: Cell::new(10) };
+        let found = faults(text.as_bytes(), first, &reader);
+        assert_eq!((found.len(), found[0].place, reads.get()), (1, (2, 9), 10));
+    }
+
+    #[test]
+    fn very_many_lines_that_are_not_read_are_counted() {
+        let said = not_read("f", format!("true\n{}", "#SBATCH -N1\n".repeat(150)).as_bytes());
+        assert_eq!(
+            (said.len(), &*said[0]),
+            (101, "f:2: #SBATCH: is not read: expected before the first command")
+        );
+        assert_eq!(said[100], "f: #SBATCH: 50 more lines are not read");
     }
 }

@@ -64,7 +64,7 @@ fn from_script(file: &str, bytes: Vec<u8>) -> Result<String, VerbError> {
             let caller = Caller { variable: &|_| None, load: &load, ..caller::caller(&here) };
             invocation::batch(&[file], &caller).map(drop)
         };
-        VerbError::Message(script_faults::lines(file, &bytes, error, read).join("\n"))
+        VerbError::Message(script_faults::lines(file, &bytes, error, u32::MAX, read).join("\n"))
     };
     let settings = script::read(file, bytes.clone()).map_err(refused)?.components;
     let here = ProcessSurroundings::default();

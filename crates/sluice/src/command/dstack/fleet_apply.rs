@@ -1,7 +1,7 @@
-//! `sluice apply` of a fleet over SSH: brings the keys that it names, and follows its hosts.
+//! `sluice apply` of a fleet over SSH: says what changes, brings the keys that it names, and follows its hosts.
 
 use super::fleet::explain_denial;
-use super::{PROGRESS_PAUSE, ask, confirm, fleets, print};
+use super::{PROGRESS_PAUSE, ask, confirm, fleet_changes, fleets, print};
 use crate::client::Client;
 use crate::command::program_name::program_name;
 use crate::command::verb::{VerbError, VerbResult};
@@ -54,13 +54,19 @@ pub fn apply(
     for (what, value) in lines {
         print(&format!(" {what:<14} {value}\n"))?;
     }
-    let is_known = fleets(client)?.iter().any(|known| known.name == name);
-    let (question, said) = if is_known {
+    let fleets = fleets(client)?;
+    let known = fleets.iter().find(|known| known.name == name);
+    let (question, said) = if known.is_some() {
         (format!("Update the fleet {name} in-place?"), "exists already")
     } else {
         (format!("Create the fleet {name}?"), "does not exist yet")
     };
     print(&format!("\nFleet {name} {said}.\n"))?;
+    let before: Option<Value> =
+        known.and_then(|known| serde_json::from_str(&known.configuration).ok());
+    for line in before.iter().flat_map(|before| fleet_changes::lines(before, &configuration)) {
+        print(&format!(" {line}\n"))?;
+    }
     if !args.yes && !confirm(&question)? {
         print("Exiting...\n")?;
         return Ok(ExitCode::SUCCESS);

@@ -1,7 +1,7 @@
 //! dstack's verbs, and what they share.
 //!
 //! - A file for each verb: `apply`, `ps`, `run`, `logs`, `stop`, `delete`, `event`, `metrics`, `offer`, `fleet`, `project`, `secret`, `volume`.
-//! - Of `apply`: `task_file` (the configuration), `workspace` (what a run brings along), `fleet_apply`, `attach` (following a run), `service_url`.
+//! - Of `apply`: `task_file` (the configuration), `workspace` (what a run brings along), `fleet_apply` and `fleet_changes`, `attach` (following a run), `service_url`.
 //! - Of `logs`: `all_logs`, `log_source`, `log_output`.
 //! - Options: `options`, `profile_options`, `published_options` (those of dstack's client that are not here). `offer_json`: offers as JSON.
 
@@ -12,6 +12,7 @@ pub mod delete;
 pub mod event;
 pub mod fleet;
 mod fleet_apply;
+mod fleet_changes;
 mod log_output;
 mod log_source;
 pub mod logs;
