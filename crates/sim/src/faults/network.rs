@@ -8,7 +8,6 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use wire::link::{ToAgent, ToServer};
-use wire::version::PROTOCOL;
 
 /// One message in so many is late.
 const LATE_IN: u64 = 25;
@@ -107,9 +106,10 @@ pub fn is_report(message: &ToServer) -> bool {
 /// release it stays as it is.
 pub fn between_versions<T: Serialize + DeserializeOwned>(
     message: T,
-    version: u32,
+    writer: u32,
+    reader: u32,
 ) -> Result<T, serde_json::Error> {
-    if version == PROTOCOL {
+    if writer == reader {
         return Ok(message);
     }
     let mut value = serde_json::to_value(&message)?;
@@ -118,4 +118,27 @@ pub fn between_versions<T: Serialize + DeserializeOwned>(
         fields.insert("of_the_next_release".to_owned(), Value::from(1));
     }
     serde_json::from_value(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use wire::version::PROTOCOL;
+
+    #[test]
+    fn messages_between_releases_have_a_field_that_the_reader_does_not_know() {
+        let message = json!({"Welcome": {"term": 3}});
+        let between = |writer: u32, reader: u32| {
+            between_versions(message.clone(), writer, reader).expect("a message")
+        };
+        let next = PROTOCOL + 1;
+        let with_field = json!({"Welcome": {"term": 3, "of_the_next_release": 1}});
+        // A server of the next release beside agents of this one, and the other way.
+        assert_eq!(between(next, PROTOCOL), with_field);
+        assert_eq!(between(PROTOCOL, next), with_field);
+        for same in [PROTOCOL, next] {
+            assert_eq!(between(same, same), message);
+        }
+    }
 }

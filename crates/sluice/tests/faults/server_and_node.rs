@@ -201,6 +201,9 @@ fn up_a_silent_node_goes_down_and_its_stale_jobs_are_killed_when_it_returns() {
     let states = cluster.sluice(&["sinfo", "-h", "-N", "-p", "gpu", "-o", "%t"]).ok();
     assert!(states.lines().all(|s| s.starts_with("down")), "{states}");
     assert!(is_alive(first), "the job goes on where nobody looks");
+    for told in ["node lost its connection", "node down", "attempt given up", "job requeued"] {
+        until(told, || cluster.log("server").contains(told).then_some(()));
+    }
     let mut agent = cluster
         .command(&["agent", "--state", cluster.state().to_str().unwrap()])
         .arg("--join")

@@ -3,6 +3,7 @@
 use crate::harness::interactive::Running;
 use crate::harness::pty::OnTerminal;
 use crate::harness::{Cluster, TWO_NODES, is_alive, until, within};
+use nix::sys::termios::LocalFlags;
 use std::time::Duration;
 
 /// A terminal on which all lines of a test stand side by side: the harness does not go to the next one.
@@ -117,6 +118,22 @@ fn up_a_waiting_srun_or_salloc_tells_a_terminal_why_and_when_it_starts() {
     assert!(!quiet.seen.contains("waits"), "{:?}", quiet.seen);
     let said = cluster.sluice(&["srun", "-n1", "--begin=now+2", "true"]);
     assert!(!said.stderr.contains("waits"), "{}", said.stderr);
+}
+
+/// Until then Ctrl-C is a signal, and what is typed is shown.
+#[test]
+fn up_terminal_is_raw_only_once_the_shell_of_srun_is_there() {
+    let keys = LocalFlags::ISIG | LocalFlags::ICANON | LocalFlags::ECHO;
+    let cluster = Cluster::up(TWO_NODES);
+    let args = ["srun", "--pty", "-n1", "--begin=now+1hour", "sh"];
+    let mut srun = OnTerminal::start(&cluster, &args, WIDE, &[]);
+    srun.until("why it waits", |screen| screen.contains("waits: BeginTime"));
+    assert!(srun.mode().local_flags.contains(keys), "{:?}", srun.mode());
+    cluster.sluice(&["scontrol", "update", "JobId=1", "StartTime=now"]).ok();
+    until("the terminal is raw", || (!srun.mode().local_flags.intersects(keys)).then_some(()));
+    srun.press("exit 5\r");
+    assert_eq!(srun.end().code(), Some(5), "{:?}", srun.seen);
+    assert!(srun.mode().local_flags.contains(keys), "it is as it was: {:?}", srun.mode());
 }
 
 #[test]

@@ -97,6 +97,39 @@ fn trace_is_replayed_on_the_nodes_of_a_configuration() {
     assert_eq!(printed(dir.path(), &easy), printed(dir.path(), &["five.swf", "--json"]));
 }
 
+/// All five take all four processors, one after another: the starts are worked out in `sim/replay/tests.rs`. The waits are 0, 1040,
+/// 980, 550 and 490 s.
+const FIVE_JOBS_OF_ONE_USER: &str = "\
+; Version: 2.2
+; MaxProcs: 4
+1    0 -1 1000 4 -1 -1 4  1000 -1 1 1 -1 -1 -1 -1 -1 -1
+2   10 -1  500 4 -1 -1 4  6000 -1 1 1 -1 -1 -1 -1 -1 -1
+3   20 -1   50 4 -1 -1 4    60 -1 1 1 -1 -1 -1 -1 -1 -1
+4 1010 -1  100 4 -1 -1 4   700 -1 1 1 -1 -1 -1 -1 -1 -1
+5 1060 -1   10 4 -1 -1 4 80000 -1 1 1 -1 -1 -1 -1 -1 -1
+";
+
+#[test]
+fn lines_of_the_page_on_the_recommended_policy_schedule_as_it_does() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("five.swf"), FIVE_JOBS_OF_ONE_USER).unwrap();
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/policy.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let lines: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("    ")).collect();
+    assert!(lines.contains(&"PriorityType=priority/sluice"), "{lines:?}");
+    let conf = format!(
+        "ClusterName=test\nSelectTypeParameters=CR_Core\nNodeName=n[1-4] CPUs=1\n\
+         PartitionName=main Nodes=ALL Default=YES\n{}\n",
+        lines.join("\n")
+    );
+    std::fs::create_dir(dir.path().join("site")).unwrap();
+    std::fs::write(dir.path().join("site/slurm.conf"), conf).unwrap();
+    let by_policy = printed(dir.path(), &["five.swf", "--json", "--policy", "sluice"]);
+    let figures: serde_json::Value = serde_json::from_str(&by_policy).unwrap();
+    assert_eq!(figures["mean_wait_s"], 612.0);
+    assert_eq!(printed(dir.path(), &["five.swf", "--json", "--config", "site"]), by_policy);
+}
+
 #[test]
 fn bad_traces_and_options_get_one_line_with_its_number() {
     let dir = tempfile::tempdir().unwrap();
@@ -165,6 +198,11 @@ fn up_what_would_change_for_the_jobs_that_wait_is_told() {
     let configured = what_if(&["--config", &other]);
     assert_eq!(configured["earlier"], 1, "{configured}");
     assert!(!cluster.shell("sinfo -h -N -o %N").ok().contains("node3"), "nothing has changed");
+    // On one node a second job that wants a whole one waits for the first.
+    cluster.submit_sleeper("-N1 --exclusive -t 10");
+    let fewer = what_if(&["--without", &node]);
+    let counts = ["jobs", "earlier", "later"].map(|key| fewer[key].as_u64());
+    assert_eq!(counts, [Some(2), Some(0), Some(1)], "{fewer}");
     let none = cluster.sluice(&["sim", "--live", "--without", "none"]);
     assert!(none.code != 0 && none.stderr.contains("none"), "{}", none.stderr);
 }

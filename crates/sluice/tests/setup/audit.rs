@@ -23,6 +23,10 @@ fn root_up_who_changed_what_is_in_the_books_and_shown_to_operators_and_to_onesel
     assert!(part.contains("DefaultTime=00:30:00") && part.contains("PriorityTier=5"), "{part}");
     let refused = cluster.shell("scontrol update PartitionName=main DefaultTime=120");
     assert!(refused.stderr.contains("is above MaxTime"), "{}", refused.stderr);
+    let words = "users=root starttime=now+1hour duration=30 nodes=node1";
+    cluster.shell(&format!("scontrol create reservation=kept {words}")).ok();
+    cluster.shell("scontrol update reservationname=kept duration=40").ok();
+    cluster.shell("scontrol delete reservationname=kept").ok();
     cluster.shell("scontrol update NodeName=node1 Weight=5").ok();
     cluster.shell("scontrol update PartitionName=main State=DOWN").ok();
     cluster.shell(&format!("{} token node --pattern node1", crate::harness::program())).ok();
@@ -32,6 +36,8 @@ fn root_up_who_changed_what_is_in_the_books_and_shown_to_operators_and_to_onesel
     cluster.shell(&format!("scancel {job}")).ok();
     let own = cluster.submit(&["-H", "--wrap", "true"]);
     cluster.shell(&format!("scancel {own}")).ok();
+    cluster.write_conf("slurm.conf", &format!("{CONF}PartitionName=more Nodes=node1\n"));
+    cluster.shell("scontrol reconfigure").ok();
     let list = "sacctmgr -nP show transactions format=action,actor,where,info";
     let expected = [
         "Add Accounts|root|physics|",
@@ -41,12 +47,16 @@ fn root_up_who_changed_what_is_in_the_books_and_shown_to_operators_and_to_onesel
         "Modify Partitions|root|main|MaxTime=1:00:00",
         "Modify Partitions|root|main|DefaultTime=30:00",
         "Modify Partitions|root|main|PriorityTier=5",
+        "Add Reservations|root|kept|",
+        "Modify Reservations|root|kept|",
+        "Remove Reservations|root|kept|",
         "Modify Nodes|root|node1|Weight=5",
         "Modify Partitions|root|main|State=DOWN",
         "Add Tokens|root|join-",
         "Modify Nodes|root|node1|reboot asap",
         "Modify Nodes|root|node1|cancel_reboot",
         &format!("Modify Jobs|root|{job}|cancel"),
+        "Modify Configuration|root|test|",
     ];
     let assert_all = |text: &str| {
         let mut lines = text.lines();

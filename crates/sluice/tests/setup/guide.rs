@@ -161,6 +161,20 @@ fn every_page_of_the_guide_is_run() {
     assert_eq!(there, run);
 }
 
+/// Keys that belong together have one comment.
+#[test]
+fn keys_of_the_lab_say_what_happens_without_them() {
+    for file in ["slurm.conf", "cgroup.conf"] {
+        let text = std::fs::read_to_string(project().join("examples/lab").join(file)).unwrap();
+        for part in text.split("\n\n") {
+            let has_key = part.lines().any(|line| !line.is_empty() && !line.starts_with('#'));
+            let mut comments = part.lines().filter(|line| line.starts_with('#'));
+            let says_so = comments.any(|line| line.contains("Without"));
+            assert!(!has_key || says_so, "{file}: {part}");
+        }
+    }
+}
+
 #[test]
 fn up_the_commands_of_the_guide_print_what_its_pages_say() {
     PAGES.iter().for_each(|page| run_page(&format!("guide/{page}")));

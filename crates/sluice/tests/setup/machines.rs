@@ -1,7 +1,7 @@
 //! Machines on demand, made by the example program of docs/machines.md: agents on this machine.
 
 use super::power::PowerCluster;
-use crate::harness::{Cluster, program, until};
+use crate::harness::{Cluster, is_alive, program, until};
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -325,4 +325,49 @@ fn up_provider_program_that_lies_harms_its_own_machines_alone() {
     assert!(site.cluster.cluster().state_of(job).starts_with("PENDING|Resources"));
     let said = site.cluster.cluster().sluice(&["machine", "delete", "cloud-99"]);
     assert!(said.code != 0 && said.stderr.contains("cloud-99"), "{said:?}");
+}
+
+/// Calls of a program that never answers, by the file that it writes its process ids into.
+struct HangingCalls(PathBuf);
+
+impl HangingCalls {
+    fn pids(&self) -> Vec<i32> {
+        let text = std::fs::read_to_string(&self.0).unwrap_or_default();
+        text.lines().filter_map(|line| line.parse().ok()).collect()
+    }
+}
+
+impl Drop for HangingCalls {
+    /// Each is a process group of its own, and outlives a server that was killed.
+    fn drop(&mut self) {
+        for pid in self.pids() {
+            let group = nix::unistd::Pid::from_raw(pid);
+            let _ = nix::sys::signal::killpg(group, nix::sys::signal::Signal::SIGKILL);
+        }
+    }
+}
+
+#[test]
+fn up_provider_program_that_hangs_holds_up_no_other_source() {
+    if nix::unistd::getuid().is_root() {
+        let name = "machines::up_provider_program_that_hangs_holds_up_no_other_source";
+        return run_as_ordinary_user(name);
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let (script, calls) = (folder.path().join("hang"), folder.path().join("calls"));
+    let text = format!("#!/bin/sh\necho $$ >> {}\nexec sleep 600\n", calls.display());
+    std::fs::write(&script, text).expect("the program");
+    let mode = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(&script, mode).expect("a mode");
+    let calls = HangingCalls(calls);
+    let hangs = format!(
+        "[[source]]\nname = 'hangs'\nprogram = '{}'\nfeatures = ['cloud']\nmachines = 2\ncall_limit = '10m'\n",
+        script.display()
+    );
+    let site = Site::up_of(CONF, &hangs);
+    // What it offers and what it has are asked for at once.
+    let hanging = until("it is called", || Some(calls.pids()).filter(|pids| pids.len() >= 2));
+    let job = site.submit("true");
+    assert_eq!(site.cluster.cluster().await_end(job), "COMPLETED|0:0");
+    assert!(hanging.iter().all(|pid| is_alive(*pid)), "its calls go on all the while");
 }

@@ -29,7 +29,8 @@ impl World {
     pub(super) fn send_to_agent(&mut self, node: &str, link: u64, message: ToAgent) -> Checked {
         let Some(agent) = self.agents.get(node) else { return Ok(()) };
         let is_repeatable = network::is_order(&message);
-        let message = network::between_versions(message, agent.version).map_err(unread)?;
+        let (writer, reader) = (self.protocol, agent.version);
+        let message = network::between_versions(message, writer, reader).map_err(unread)?;
         for time in self.arrivals(link, Direction::ToAgent, is_repeatable) {
             let (node, message) = (node.to_owned(), Box::new(message.clone()));
             self.at(time, Happening::ToAgent { node, link, message });
@@ -40,7 +41,8 @@ impl World {
     fn send_to_server(&mut self, node: &str, link: u64, message: ToServer) -> Checked {
         let Some(agent) = self.agents.get(node) else { return Ok(()) };
         let is_repeatable = network::is_report(&message);
-        let message = network::between_versions(message, agent.version).map_err(unread)?;
+        let (writer, reader) = (agent.version, self.protocol);
+        let message = network::between_versions(message, writer, reader).map_err(unread)?;
         for time in self.arrivals(link, Direction::ToServer, is_repeatable) {
             let (node, message) = (node.to_owned(), Box::new(message.clone()));
             self.at(time, Happening::ToServer { node, link, message });
