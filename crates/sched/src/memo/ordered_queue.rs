@@ -556,10 +556,8 @@ mod tests {
             Some(id) => Arc::new(job(id)),
             None => entries[*id as usize].clone(),
         };
-        let queue = OrderedQueue {
-            queue: known.iter().map(entry).collect(),
-            ..OrderedQueue::default()
-        };
+        let queue =
+            OrderedQueue { queue: known.iter().map(entry).collect(), ..OrderedQueue::default() };
         let view = View { queue: new.iter().map(entry).collect(), ..View::default() };
         queue.left_and_came(&view).map(|LeftAndCame { left, stay }| (left, stay))
     }
