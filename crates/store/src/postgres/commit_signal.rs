@@ -19,9 +19,12 @@ impl CommitSignal {
         self.state.lock().expect("no panic with the signal held")
     }
 
+    /// Sets it. Who waits is woken by the first of several: a commit wakes nobody who does not wait for it.
     pub fn set(&self) {
-        self.state().is_set = true;
-        self.changed.notify_all();
+        let was_set = std::mem::replace(&mut self.state().is_set, true);
+        if !was_set {
+            self.changed.notify_all();
+        }
     }
 
     /// Nobody waits for it any more.
@@ -47,9 +50,11 @@ mod tests {
     #[test]
     fn commits_are_told_once_together_until_the_end() {
         let signal = CommitSignal::default();
-        signal.set();
-        signal.set();
-        assert!(signal.take());
+        for _ in 0..2 {
+            signal.set();
+            signal.set();
+            assert!(signal.take());
+        }
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| (signal.take(), signal.take()));
             signal.set();

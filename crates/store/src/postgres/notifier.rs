@@ -10,6 +10,8 @@ use super::connection::Database;
 
 /// The time between two notices: whoever hears of a commit takes in those of as long together.
 const PAUSE: Duration = Duration::from_millis(5);
+/// The time between two looks whether anybody is there, while nobody is: one that comes looks by itself for longer.
+const PAUSE_ALONE: Duration = Duration::from_millis(100);
 const TELL: &str = "SELECT pg_notify('sluice', '')";
 
 /// The thread that tells of commits. It ends when this is dropped.
@@ -27,9 +29,11 @@ impl Notifier {
         let notifier = Self(committed.clone());
         std::thread::Builder::new().name("notifier".into()).spawn(move || {
             while committed.take() {
-                if is_anybody_there()
-                    && let Err(error) = session.ask(|session| session.query(TELL, &[]).map(drop))
-                {
+                if !is_anybody_there() {
+                    std::thread::sleep(PAUSE_ALONE);
+                    continue;
+                }
+                if let Err(error) = session.ask(|session| session.query(TELL, &[]).map(drop)) {
                     tracing::debug!("the other servers find a commit by themselves: {error}");
                 }
                 std::thread::sleep(PAUSE);
