@@ -3,6 +3,7 @@
 
 use crate::http::body_limits::HeldRequest;
 use crate::http::calls;
+use crate::http::carried_out::carried_out;
 use crate::shared::Shared;
 use crate::shared::long_calls::LongCall;
 use model::principal::Principal;
@@ -44,7 +45,7 @@ pub async fn held_answer(
     call: Call,
 ) -> Result<HeldAnswer, Refusal> {
     let (shared, by, kind) = (shared.clone(), by.clone(), call.kind());
-    let answered = tokio::spawn(async move {
+    let answered = carried_out(async move {
         // What the call holds of the request counts until it is done.
         let _held = held;
         let _timer = shared.volatile.counters.begin_call(kind, &by);
@@ -55,7 +56,7 @@ pub async fn held_answer(
         let answer = calls::answer(&shared, by, call).await?;
         Ok::<_, Refusal>(HeldAnswer { answer, long })
     });
-    let failed = |_| Err(Refusal::Other("the server failed; its log says why".into()));
+    let failed = || Err(Refusal::Other("the server failed; its log says why".into()));
     answered.await.unwrap_or_else(failed)
 }
 
