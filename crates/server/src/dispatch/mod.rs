@@ -36,6 +36,8 @@ use wire::stream::StreamKind;
 /// How long the dispatcher sleeps with nothing to do, and with commands to try again.
 const IDLE_WAIT: Duration = Duration::from_secs(3600);
 const RETRY_WAIT: Duration = Duration::from_millis(5);
+/// How often the dispatcher looks for new jobs while they come one after another: so late is the line of the log of one at most.
+const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// How long an order is valid after it was signed.
 const ORDER_LIFE_S: i64 = 120;
@@ -63,6 +65,8 @@ pub struct DispatchThread {
     disown_order: VecDeque<(Instant, String)>,
     /// Commands that found the writer's queue full.
     unsent_commands: VecDeque<Command>,
+    /// When new jobs are looked for, while they are.
+    look_at: Option<Instant>,
     prologs: PrologRuns,
 }
 
@@ -76,6 +80,7 @@ impl DispatchThread {
             disown_at: HashMap::new(),
             disown_order: VecDeque::new(),
             unsent_commands: VecDeque::new(),
+            look_at: None,
             prologs: PrologRuns::default(),
         }
     }
@@ -84,15 +89,15 @@ impl DispatchThread {
         loop {
             let timeout = if self.unsent_commands.is_empty() { IDLE_WAIT } else { RETRY_WAIT };
             let timeout = self.disown_overdue(shared).map_or(timeout, |due| due.min(timeout));
+            let look_in = self.look_at.map(|at| at.saturating_duration_since(Instant::now()));
+            let timeout = look_in.map_or(timeout, |due| due.min(timeout));
             let work = match self.work.recv_timeout(timeout) {
-                Ok(work) => work,
-                Err(RecvTimeoutError::Timeout) => {
-                    self.flush_commands(shared);
-                    continue;
-                }
+                Ok(work) => Some(work),
+                Err(RecvTimeoutError::Timeout) => self.look(shared),
                 Err(RecvTimeoutError::Disconnected) => return,
             };
             self.flush_commands(shared);
+            let Some(work) = work else { continue };
             match work {
                 DispatchWork::Committed { events, signals } => {
                     for event in &events {
@@ -102,6 +107,11 @@ impl DispatchThread {
                     events.iter().for_each(|event| event_log::log(shared, event));
                     for signal in signals {
                         self.signal(shared, &signal);
+                    }
+                    // Another may follow at once.
+                    if events.iter().any(|event| matches!(event, Event::Submitted(_))) {
+                        shared.dispatch.begin_to_look();
+                        self.look_at = Some(Instant::now() + LOOK_INTERVAL);
                     }
                 }
                 DispatchWork::Reconcile { node, link, held } => {
@@ -125,6 +135,16 @@ impl DispatchThread {
                 }
             }
         }
+    }
+
+    /// What is there, once it is time to look for new jobs.
+    fn look(&mut self, shared: &Shared) -> Option<DispatchWork> {
+        if self.look_at.is_none_or(|at| Instant::now() < at) {
+            return None;
+        }
+        let found = shared.dispatch.look(&self.work);
+        self.look_at = found.is_some().then(|| Instant::now() + LOOK_INTERVAL);
+        found
     }
 
     /// Hands a command to the writer. It never waits: the writer may be waiting for this very thread.

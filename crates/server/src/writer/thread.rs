@@ -446,7 +446,7 @@ impl WriterThread {
         let only_wait = pending.signals.is_empty() && pending.events.iter().all(is_new_job);
         if only_wait {
             answer_all(pending.answers);
-            shared.dispatch.committed(pending.events, pending.signals);
+            shared.dispatch.committed_new_jobs(pending.events);
             shared.commits.committed_submits();
         } else {
             shared.dispatch.committed(pending.events, pending.signals);
