@@ -4,8 +4,8 @@ server with its state in files, in one run on this machine, as a table. SUBMIT i
 `postgres_bench` of the store. PostgreSQL is started in a scratch folder, by an ordinary user where this is root.
 
 A plain commit is one prepared INSERT of as many bytes as a submit writes, which commits by itself, on a connection that is there: the
-time of many in a row, as that of submits one at a time, whose connection is there too. Both go over a socket of this machine, into
-tables that are stored alike, and are measured in turns. No two submits bring the same script: each writes all its bytes.
+time of many in a row, as that of submits one at a time, whose connection is there too, and whose requests are made while the server has the
+one before. Both go over a socket of this machine, into tables that are stored alike, and are measured in turns. No two submits bring the same script: each writes all its bytes.
 """
 import argparse, glob, os, re, shutil, signal, statistics, subprocess, sys, tempfile, time
 from record import Table

@@ -2,8 +2,8 @@
 //!
 //! Held jobs with a script of 1 kB and an environment of 4 kB each; every one has a script and an
 //! environment of its own, also among several runs, unless `equal` is said: a server stores what it knows no second time.
-//! With `ready` they are not held, and with `sleep` they last. With `rate` at most so many are sent a second. Prints submits a second,
-//! and the CPU that this client took for each.
+//! A request is made while the server has the one before. With `ready` they are not held, and with `sleep` they last. With `rate` at
+//! most so many are sent a second. Prints submits a second, and the CPU that this client took for each.
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -57,23 +57,35 @@ async fn main() -> Result<(), Failure> {
         .map(|worker| {
             let (mut sender, next) = (senders[worker / STREAMS].clone(), next.clone());
             tokio::spawn(async move {
-                loop {
+                let make_next = || {
                     let number = next.fetch_add(1, Ordering::Relaxed);
-                    if number >= jobs {
-                        return Ok::<(), Failure>(());
-                    }
+                    let own = if equal { 0 } else { number };
+                    let body = || submission(&format!("{run}.{own}"), ready, sleep_s);
+                    (number < jobs).then(|| (number, body()))
+                };
+                let mut coming = make_next();
+                while let Some((number, body)) = coming {
                     if !apart.is_zero() {
                         tokio::time::sleep_until((begin + apart * number as u32).into()).await;
                     }
-                    let own = if equal { 0 } else { number };
-                    let body = submission(&format!("{run}.{own}"), ready, sleep_s);
                     let request = Request::post("http://sluice/api/v1/call").body(body.into())?;
-                    let response = sender.send_request(request).await?;
-                    let answer = response.into_body().collect().await?.to_bytes();
+                    let answered = async {
+                        let response = sender.send_request(request).await?;
+                        Ok::<Bytes, Failure>(response.into_body().collect().await?.to_bytes())
+                    };
+                    // Made while the server has this one, so that it is there when it is sent.
+                    let made = async {
+                        tokio::task::yield_now().await;
+                        make_next()
+                    };
+                    let (answer, made) = tokio::join!(answered, made);
+                    let answer = answer?;
                     if !answer.starts_with(b"{\"submitted\"") {
                         return Err(String::from_utf8_lossy(&answer).into());
                     }
+                    coming = made;
                 }
+                Ok::<(), Failure>(())
             })
         })
         .collect();
