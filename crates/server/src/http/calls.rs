@@ -576,8 +576,11 @@ async fn submit_unlogged(
         check_texts(&submission)?;
     }
     settle_owner(shared, &mut submission, &by)?;
-    open_fleets(&shared.read(), &mut submission);
-    check_script_size(&shared.read(), &submission)?;
+    {
+        let state = shared.read();
+        open_fleets(&state, &mut submission);
+        check_script_size(&state, &submission)?;
+    }
     service_address::check(shared, &submission).await?;
     references::check_submission(&shared.read(), &submission)?;
     let _sealing = shared.sealing.read().await;

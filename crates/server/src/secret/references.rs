@@ -44,6 +44,9 @@ fn check(
     environment: &str,
     variables: &[String],
 ) -> Result<(), Refusal> {
+    if variables.is_empty() {
+        return Ok(());
+    }
     let variables = names(variables);
     let named = entries(environment).filter(|(name, _)| variables.contains(name));
     check_texts(state, job, named)
