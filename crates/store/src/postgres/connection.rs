@@ -125,6 +125,11 @@ impl Database {
         let mut turns = self.turns();
         turns.waiting.retain(|waiting| *waiting != ticket);
         let link = if is_turn { turns.link.take() } else { None };
+        drop(turns);
+        if link.is_none() {
+            // The next in line may have been told while this one still stood before it.
+            self.freed.notify_all();
+        }
         link.ok_or_else(|| deadline.late())
     }
 }
@@ -151,8 +156,14 @@ struct HeldLink<'a> {
 
 impl Drop for HeldLink<'_> {
     fn drop(&mut self) {
-        self.database.turns().link = self.link.take();
-        self.database.freed.notify_all();
+        let mut turns = self.database.turns();
+        turns.link = self.link.take();
+        // Whoever waits was put there before. To tell nobody is a call of the kernel all the same, with each commit.
+        let is_awaited = !turns.waiting.is_empty();
+        drop(turns);
+        if is_awaited {
+            self.database.freed.notify_all();
+        }
     }
 }
 
