@@ -64,6 +64,8 @@ pub(super) struct JobPage {
     pub(super) expected: Option<Expected>,
     /// Why it ended, and its attempts before.
     pub(super) end: JobEnd,
+    /// It has ended and left memory: nothing of it changes any more.
+    pub(super) is_final: bool,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -195,6 +197,8 @@ async fn page(
         named: wait.map(explanation::named).unwrap_or_default(),
         expected: expected.map(|at| Expected { start: at.start, nodes: at.nodes.clone() }),
         end: ended,
+        // One that has ended may be requeued as long as it is in memory.
+        is_final: false,
     })
 }
 

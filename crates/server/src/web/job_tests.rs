@@ -96,12 +96,14 @@ async fn job_that_has_left_memory_is_shown_from_the_books_with_the_rights_of_sac
     let cancelled = browser.post(&format!("{JOBS}/{job}/cancel"), &json!({})).await;
     assert_eq!(cancelled.status, StatusCode::OK, "{}", cancelled.text);
     let before = browser.get(&format!("{JOBS}/{job}")).await.json();
+    assert_eq!(before["is_final"], false, "it may be requeued: {before}");
     forget_ended(&browser).await;
     assert!(browser.server.shared.read().job(job).is_none(), "it has left memory");
     let page = browser.get(&format!("{JOBS}/{job}")).await.json();
     for part in ["shown", "name", "user", "state", "account", "partition", "ended"] {
         assert_eq!(page["job"][part], before["job"][part], "{part}: {page}");
     }
+    assert_eq!(page["is_final"], true, "{page}");
     let why = page["end"]["why"].to_string();
     assert!(
         why.contains("It has ended: CANCELLED") && why.contains("It was cancelled by"),
