@@ -295,7 +295,11 @@ pub async fn script(
 ) -> WebResult {
     let wanted = job_name::read(&name)?;
     if wanted.tasks.is_none() {
-        match ask(&shared, &by, Call::Script { job: wanted.id }).await {
+        let in_memory = match job_name::number(&shared, &by, &wanted) {
+            Ok(job) => ask(&shared, &by, Call::Script { job }).await,
+            Err(unknown) => Err(unknown.into()),
+        };
+        match in_memory {
             Ok(Answer::Script { text }) => {
                 return Ok(json_answer(&json!({ "text": text.shown() })));
             }

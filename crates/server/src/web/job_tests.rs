@@ -90,6 +90,24 @@ async fn what_names_no_job_is_refused_in_one_line() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn next_job_is_no_component_of_the_one_before() {
+    let browser = Browser::administering().await;
+    let script = json!({ "script": "#!/bin/sh\ntrue\n" });
+    let first = browser.post("/api/web/submit", &script).await.json()["job"].clone();
+    let next = browser.post("/api/web/submit", &script).await.json()["job"].clone();
+    assert_eq!(next.as_u64(), first.as_u64().map(|id| id + 1), "{first} {next}");
+    let whole = browser.get(&format!("{JOBS}/{next}/script")).await;
+    assert_eq!(whole.status, StatusCode::OK, "{}", whole.text);
+    let component = format!("{first}+1");
+    let script = browser.get(&format!("{JOBS}/{component}/script")).await;
+    let shell = browser.post(&format!("{JOBS}/{component}/shell"), &json!({ "rank": 0 })).await;
+    for refused in [script, shell] {
+        assert_eq!(refused.status, StatusCode::NOT_FOUND, "{}", refused.text);
+        assert!(refused.text.contains(&component), "{}", refused.text);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn job_that_has_left_memory_is_shown_from_the_books_with_the_rights_of_sacct() {
     let browser = Browser::administering().await;
     let job = browser.server.submit("name: of-ada").await.expect("a job");
