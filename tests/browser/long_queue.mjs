@@ -41,6 +41,15 @@ export async function queueOfTenThousand(context) {
   await page.keyboard.press("End");
   await page.waitForSelector(`.list-row.active a[href="#/job/${JOBS}"]`);
   assert.ok(await count() < ROWS_MAX, "at the end as well");
+  const named = () => page.locator(".list").getAttribute("aria-activedescendant");
+  const scroll = (to) => page.evaluate((top) => { document.querySelector(".list").scrollTop = top; }, to);
+  assert.equal(await named(), `row-${JOBS}`);
+  await scroll(0);
+  await page.waitForSelector('.list-row[aria-rowindex="2"]');
+  assert.equal(await named(), null, "a row without an element is not named");
+  await scroll(1e9);
+  await page.waitForSelector(`.list-row.active a[href="#/job/${JOBS}"]`);
+  assert.equal(await named(), `row-${JOBS}`);
   const place = () => page.evaluate(() => document.querySelector(".list").scrollTop);
   const before = await place();
   await page.click("header nav a:has-text('Submit')");

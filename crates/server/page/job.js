@@ -105,7 +105,8 @@ export function jobView(route) {
     title: `Job ${name}`,
     element,
     ready: loadFirst(),
-    update: (what) => what.jobs && later(),
+    // A job that has left the server's memory is as it is, whatever happens to others.
+    update: (what) => what.jobs && !page?.is_final && later(),
     close: () => {
       clearInterval(live);
       clearTimeout(due);

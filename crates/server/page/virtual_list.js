@@ -62,10 +62,10 @@ export class VirtualList {
     this.#draw();
   }
 
-  /** While a button is down nothing moves: a click is on the row that it began on. */
+  /** While a button is down nothing moves: a click is on the row that it began on. Where a menu opens, its release may never be told. */
   #hold() {
     this.#isHeld = true;
-    const ends = ["pointerup", "pointercancel", "blur"];
+    const ends = ["pointerup", "pointercancel", "contextmenu", "blur"];
     const end = () => {
       ends.forEach((name) => window.removeEventListener(name, end));
       // The click comes after the button.
@@ -104,8 +104,9 @@ export class VirtualList {
     }
     for (const { element } of former.values()) element.remove();
     this.#arrange();
-    if (this.#active === null) this.#viewport.removeAttribute("aria-activedescendant");
-    else this.#viewport.setAttribute("aria-activedescendant", `row-${this.#active}`);
+    // The keyboard's row has an element only where it is on the screen.
+    if (this.#drawn.has(this.#active)) this.#viewport.setAttribute("aria-activedescendant", `row-${this.#active}`);
+    else this.#viewport.removeAttribute("aria-activedescendant");
   }
 
   /** The elements in the order of the rows, for those who read them; what is in its place is not moved. */

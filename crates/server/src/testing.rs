@@ -1,5 +1,9 @@
 //! A server for tests: its real state, writer and handles, on disks that can fail, without processes or sockets.
 
+mod logged;
+
+pub use logged::logged;
+
 use crate::auth::identity::Identity;
 use crate::auth::key_files::KeyFiles;
 use crate::auth::principal::server_principal;

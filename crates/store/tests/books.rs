@@ -285,6 +285,8 @@ fn each_filter_finds_its_jobs() {
         (HistoryFilter { jobs: vec![whole(3), whole(1), whole(3)], ..all() }, vec![1, 3]),
         (HistoryFilter { jobs: vec![whole(102)], ..all() }, vec![100, 101, 102, 102, 102]),
         (HistoryFilter { jobs: vec![whole(101)], ..all() }, vec![101]),
+        (HistoryFilter { jobs: vec![whole(102)], own_records: true, ..all() }, vec![102, 102, 102]),
+        (HistoryFilter { jobs: vec![task(102, 1, 1)], own_records: true, ..all() }, vec![100]),
         // The job 3 is no component of the job 2.
         (HistoryFilter { jobs: vec![component(3, 2), whole(1)], ..all() }, vec![1]),
         (HistoryFilter { jobs: vec![task(102, 2, 3), whole(2)], ..all() }, vec![2, 101, 102]),
@@ -346,13 +348,13 @@ fn any_filter() -> impl Strategy<Value = HistoryFilter> {
         ),
         (
             (moment(), moment()),
-            (any::<bool>(), any::<bool>()),
+            (any::<bool>(), any::<bool>(), any::<bool>()),
             prop::option::of(select(vec![0u32, 1, 3, 20])),
         ),
     )
         .prop_map(
             |((jobs, states), (users, accounts, partitions), (names, qos, nodes), rest)| {
-                let ((from, until), (duplicates, ended), limit) = rest;
+                let ((from, until), (duplicates, ended, own_records), limit) = rest;
                 HistoryFilter {
                     jobs,
                     users,
@@ -366,6 +368,7 @@ fn any_filter() -> impl Strategy<Value = HistoryFilter> {
                     until,
                     duplicates,
                     ended,
+                    own_records,
                     limit,
                     ..HistoryFilter::default()
                 }

@@ -156,6 +156,9 @@ pub struct HistoryFilter {
     /// Jobs that have ended.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ended: bool,
+    /// A number names the record that has it, and not those of all tasks of its array, or of all components of its job.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub own_records: bool,
     /// Jobs that were submitted then or later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub submitted_from: Option<Timestamp>,

@@ -131,6 +131,15 @@ pub fn forget(shared: &Shared, node: &str) {
     volatile.machines.write().expect("no panic while writing machines").remove(node);
 }
 
+/// The same of a machine that is about to be deleted: its agent is expected to come again until it is. The state knows no more which
+/// agent that is.
+pub fn forget_machine(shared: &Shared, origin: &str, node: &str) {
+    if let Some(fingerprint) = shared.agents.peer_certificate(node) {
+        shared.volatile.left_hosts.note(origin, node, &fingerprint, Instant::now());
+    }
+    forget(shared, node);
+}
+
 /// Holds what an agent says to the size of an event, and to a rate where it says something else than before.
 fn may_become(shared: &Shared, node: &NodeConfig) -> Result<(), String> {
     let encoded = serde_json::to_vec(node).map_err(|e| e.to_string())?;
@@ -229,6 +238,24 @@ mod tests {
         assert_eq!(cpus(), size, "nor of what comes too often");
         let changes = || shared.read().dynamic_nodes["d1"].said.as_ref().map(|said| said.cpus);
         assert_eq!(changes(), Some(size));
+    }
+
+    #[tokio::test]
+    async fn agent_of_a_machine_that_is_deleted_is_no_stranger() {
+        let server = TestServer::without_writer();
+        let (shared, (link, _sent)) = (&server.shared, link());
+        let origin = || {
+            let left = &shared.volatile.left_hosts;
+            left.origin_of("cloud-1", &link.fingerprint, Instant::now()).map(|(origin, _)| origin)
+        };
+        shared.agents.add(&["cloud-1".into()], &link);
+        assert_eq!(origin(), None);
+        forget_machine(shared, "source cloud", "cloud-1");
+        assert_eq!(origin(), Some("source cloud".to_owned()));
+        // A deletion that failed is tried again, when the agent has no link any more.
+        shared.agents.remove(link.number, &["cloud-1".into()]);
+        forget_machine(shared, "source cloud", "cloud-1");
+        assert_eq!(origin(), Some("source cloud".to_owned()));
     }
 
     #[test]

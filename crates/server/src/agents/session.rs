@@ -208,14 +208,13 @@ fn is_near(own: Option<&str>, hello: &Hello, address: IpAddr) -> bool {
     address.to_canonical().is_loopback() && own.is_some() && hello.network_stack.as_deref() == own
 }
 
-/// The agent of a host that has just left its fleet comes once more before it ends: whoever reads the log is warned of others alone.
+/// The agent of a host that has just left its fleet, or of a machine that is being deleted, comes again before it ends: whoever reads
+/// the log is warned of others alone.
 fn log_refusal(shared: &Shared, hello: &Hello, fingerprint: &str, why: &str) {
-    match left_fleet(shared, hello, fingerprint) {
-        Some((fleet, true)) => {
+    match left_origin(shared, hello, fingerprint) {
+        Some((origin, true)) => {
             let node = &hello.nodes[0].name;
-            tracing::info!(
-                "fleet {fleet}: {node} was deleted from it: its agent is let in no more"
-            );
+            tracing::info!("{origin}: {node} was deleted from it: its agent is let in no more");
         }
         Some((_, false)) => {}
         None => {
@@ -225,10 +224,10 @@ fn log_refusal(shared: &Shared, hello: &Hello, fingerprint: &str, why: &str) {
     }
 }
 
-/// The fleet that this agent's host has left, with whether that was not said yet. Such an agent has one node.
-fn left_fleet(shared: &Shared, hello: &Hello, fingerprint: &str) -> Option<(String, bool)> {
+/// What this agent's node was deleted from, with whether that was not said yet. Such an agent has one node.
+fn left_origin(shared: &Shared, hello: &Hello, fingerprint: &str) -> Option<(String, bool)> {
     let [node] = &hello.nodes[..] else { return None };
-    shared.volatile.left_hosts.fleet_of(&node.name, fingerprint, Instant::now())
+    shared.volatile.left_hosts.origin_of(&node.name, fingerprint, Instant::now())
 }
 
 pub(super) async fn serve(
@@ -436,14 +435,18 @@ mod tests {
         let left = |nodes: &[&str], fingerprint: &str| {
             let hello = hello(nodes.iter().map(|name| node_hello(name)).collect());
             assert!(authorised_nodes(shared, &hello, fingerprint).is_err());
-            left_fleet(shared, &hello, fingerprint)
+            left_origin(shared, &hello, fingerprint)
         };
         assert_eq!(left(&["lab-0"], "f1"), None);
-        shared.volatile.left_hosts.note("lab", "lab-0", "f1", Instant::now());
+        shared.volatile.left_hosts.note("fleet lab", "lab-0", "f1", Instant::now());
         assert_eq!(left(&["lab-0", "unknown"], "f1"), None);
         assert_eq!(left(&["lab-0"], "f2"), None, "another machine's certificate");
-        assert_eq!(left(&["lab-0"], "f1"), Some(("lab".to_owned(), true)));
-        assert_eq!(left(&["lab-0"], "f1"), Some(("lab".to_owned(), false)), "it is said once");
+        assert_eq!(left(&["lab-0"], "f1"), Some(("fleet lab".to_owned(), true)));
+        assert_eq!(
+            left(&["lab-0"], "f1"),
+            Some(("fleet lab".to_owned(), false)),
+            "it is said once"
+        );
     }
 
     #[test]

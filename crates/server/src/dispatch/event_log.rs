@@ -200,8 +200,22 @@ fn log_end(shared: &Shared, job: JobId, ended: &EndRecord, text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::logged;
     use model::activity::{ActivityKind, ActivityTarget, SiteThing};
+    use model::health::HealthSource;
     use model::time::Timestamp;
+
+    #[test]
+    fn node_that_is_found_unhealthy_is_logged_with_who_found_what() {
+        let lines = |failure: Option<&str>| {
+            let (node, source) = ("gpu1".to_owned(), HealthSource::Gpu);
+            let failure = failure.map(str::to_owned);
+            logged(|| log_node(&Event::NodeHealth { node, source, failure }))
+        };
+        let expected = r#"WARN node unhealthy node="gpu1" source=Gpu failure="GPU 1 fails""#;
+        assert_eq!(lines(Some("GPU 1 fails")), [expected]);
+        assert_eq!(lines(None), [r#"INFO node healthy again node="gpu1" source=Gpu"#]);
+    }
 
     #[test]
     fn administration_is_told_in_plain_words() {

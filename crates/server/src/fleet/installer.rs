@@ -240,7 +240,8 @@ fn note_left(shared: &Shared, work: &HostWork) {
     let fingerprint = shared.read().agents.get(&work.node).cloned();
     if let Some(fingerprint) = fingerprint {
         let now = std::time::Instant::now();
-        shared.volatile.left_hosts.note(&work.fleet, &work.node, &fingerprint, now);
+        let origin = format!("fleet {}", work.fleet);
+        shared.volatile.left_hosts.note(&origin, &work.node, &fingerprint, now);
     }
 }
 

@@ -437,7 +437,8 @@ async fn carry_out(
             execute(shared, Command::MachineReport { token, report }).await?;
         }
         Work::Delete(machine) => {
-            dynamic_node::forget(shared, &machine.node);
+            let origin = format!("source {}", machine.source);
+            dynamic_node::forget_machine(shared, &origin, &machine.node);
             let order = DeleteOrder {
                 token: token.clone(),
                 id: machine.id.clone(),

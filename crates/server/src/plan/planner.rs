@@ -60,10 +60,7 @@ pub fn plan_once(shared: &Shared, view_builder: &mut ViewBuilder, memo: &mut sch
     let machines = machine_view.map(|there| machines(view, &plan, now, &there));
     // Packing jobs on machines is a part of the plan: what it takes counts.
     let figures = PlanFigures::of(begun.elapsed(), view.queue.len(), &plan);
-    if figures.took >= SLOW_PLAN {
-        let (took_ms, queue) = (figures.took.as_millis() as u64, view.queue.len());
-        tracing::warn!(took_ms, queue, "slow plan");
-    }
+    log_if_slow(figures.took, view.queue.len());
     shared.volatile.counters.add_plan(&figures);
     shared.volatile.totals.add_plan(figures.took);
     let MachinePlan { orders, answers } = machines.unwrap_or_default();
@@ -81,4 +78,23 @@ pub fn plan_once(shared: &Shared, view_builder: &mut ViewBuilder, memo: &mut sch
     let any = !commands.is_empty();
     shared.writer.run_internal_batch(commands);
     any
+}
+
+fn log_if_slow(took: Duration, queue: usize) {
+    if took >= SLOW_PLAN {
+        tracing::warn!(took_ms = took.as_millis() as u64, queue, "slow plan");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::logged;
+
+    #[test]
+    fn slow_plan_is_logged_with_its_length_and_the_queues() {
+        let lines = |took| logged(|| log_if_slow(took, 3));
+        assert!(lines(SLOW_PLAN - Duration::from_millis(1)).is_empty());
+        assert_eq!(lines(SLOW_PLAN), ["WARN slow plan took_ms=5000 queue=3"]);
+    }
 }

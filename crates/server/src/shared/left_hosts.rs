@@ -1,5 +1,5 @@
-//! Hosts that left their fleets lately. The agent of one may come once more before it ends: it is refused, and is no stranger of whom
-//! somebody has to be warned.
+//! Hosts that left their fleets lately, and machines that are being deleted. The agent of one may come again before it ends: it is
+//! refused, and is no stranger of whom somebody has to be warned.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard};
@@ -12,7 +12,7 @@ const HOSTS_MAX: usize = 1024;
 const REMEMBERED: Duration = Duration::from_secs(600);
 
 struct LeftHost {
-    fleet: String,
+    origin: String,
     node: String,
     /// The certificate of its agent.
     fingerprint: String,
@@ -24,14 +24,15 @@ struct LeftHost {
 pub struct LeftHosts(Mutex<VecDeque<LeftHost>>);
 
 impl LeftHosts {
-    pub fn note(&self, fleet: &str, node: &str, fingerprint: &str, now: Instant) {
+    /// `origin`: what the node was a part of, as the log calls it: `fleet lab`, `source cloud`.
+    pub fn note(&self, origin: &str, node: &str, fingerprint: &str, now: Instant) {
         let mut hosts = self.held();
         hosts.retain(|host| host.node != node);
         if hosts.len() >= HOSTS_MAX {
             hosts.pop_front();
         }
         hosts.push_back(LeftHost {
-            fleet: fleet.to_owned(),
+            origin: origin.to_owned(),
             node: node.to_owned(),
             fingerprint: fingerprint.to_owned(),
             at: now,
@@ -39,14 +40,14 @@ impl LeftHosts {
         });
     }
 
-    /// The fleet that this agent's node has left lately, with whether it is asked for the first time; `None` for everybody else.
-    pub fn fleet_of(&self, node: &str, fingerprint: &str, now: Instant) -> Option<(String, bool)> {
+    /// What this agent's node was a part of lately, with whether it is asked for the first time; `None` for everybody else.
+    pub fn origin_of(&self, node: &str, fingerprint: &str, now: Instant) -> Option<(String, bool)> {
         let mut hosts = self.held();
         hosts.retain(|host| now.saturating_duration_since(host.at) < REMEMBERED);
         let is_its = |host: &&mut LeftHost| host.node == node && host.fingerprint == fingerprint;
         let host = hosts.iter_mut().find(is_its)?;
         let is_first = !std::mem::replace(&mut host.is_told, true);
-        Some((host.fleet.clone(), is_first))
+        Some((host.origin.clone(), is_first))
     }
 
     fn held(&self) -> MutexGuard<'_, VecDeque<LeftHost>> {
@@ -61,21 +62,22 @@ mod tests {
     #[test]
     fn agent_of_a_host_that_left_is_known_for_a_while_and_told_of_once() {
         let (left, start) = (LeftHosts::default(), Instant::now());
-        left.note("lab", "lab-0", "f1", start);
-        let fleet = |is_first| Some(("lab".to_owned(), is_first));
-        assert_eq!(left.fleet_of("lab-1", "f1", start), None);
-        assert_eq!(left.fleet_of("lab-0", "f2", start), None, "another certificate");
-        assert_eq!(left.fleet_of("lab-0", "f1", start), fleet(true));
-        assert_eq!(left.fleet_of("lab-0", "f1", start), fleet(false));
-        assert_eq!(left.fleet_of("lab-0", "f1", start + REMEMBERED), None, "it was left behind");
+        left.note("fleet lab", "lab-0", "f1", start);
+        let fleet = |is_first| Some(("fleet lab".to_owned(), is_first));
+        assert_eq!(left.origin_of("lab-1", "f1", start), None);
+        assert_eq!(left.origin_of("lab-0", "f2", start), None, "another certificate");
+        assert_eq!(left.origin_of("lab-0", "f1", start), fleet(true));
+        assert_eq!(left.origin_of("lab-0", "f1", start), fleet(false));
+        assert_eq!(left.origin_of("lab-0", "f1", start + REMEMBERED), None, "it was left behind");
     }
 
     #[test]
     fn hosts_are_remembered_within_a_bound() {
         let (left, now) = (LeftHosts::default(), Instant::now());
-        (0..=HOSTS_MAX).for_each(|number| left.note("lab", &format!("lab-{number}"), "f", now));
+        (0..=HOSTS_MAX)
+            .for_each(|number| left.note("fleet lab", &format!("lab-{number}"), "f", now));
         assert_eq!(left.held().len(), HOSTS_MAX);
-        assert_eq!(left.fleet_of("lab-0", "f", now), None, "the first is forgotten");
-        assert!(left.fleet_of("lab-1", "f", now).is_some());
+        assert_eq!(left.origin_of("lab-0", "f", now), None, "the first is forgotten");
+        assert!(left.origin_of("lab-1", "f", now).is_some());
     }
 }

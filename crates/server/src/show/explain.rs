@@ -7,6 +7,7 @@ use crate::show::job_view::{JobViews, ShownSteps};
 use cluster::Job;
 use cluster::visibility::Viewer;
 use cluster::{State, dependency, requested};
+use model::allocation::{Allocation, NodeShare};
 use model::change::{JobFilter, JobRef};
 use model::dependency::DependencyState;
 use model::id::JobId;
@@ -178,13 +179,20 @@ impl WaitExplainer<'_> {
     fn add_occupants(&self, wait: &mut WaitView, classes: &[NodeClassReport]) {
         let possible = classes.iter().filter(|class| class.never.is_none());
         let missing = possible.flat_map(|class| &class.missing);
+        let missing = missing.filter(|lack| is_held_by_jobs(&lack.what));
         let mut held: BTreeMap<JobId, BTreeMap<&MissingResource, u64>> = BTreeMap::new();
+        let mut shares: HashMap<JobId, NodeShares<'_>> = HashMap::new();
         for (lack, name) in missing.flat_map(|lack| lack.nodes.iter().map(move |node| (lack, node)))
         {
             let node = self.state.nodes.get(name);
             for attempt in node.iter().flat_map(|node| &node.holders) {
-                let Some(amount) = self.held_of(attempt.job, name, &lack.what) else { continue };
-                *held.entry(attempt.job).or_default().entry(&lack.what).or_default() += amount;
+                let Some(job) = self.state.job(attempt.job) else { continue };
+                let of_job = shares
+                    .entry(job.id)
+                    .or_insert_with(|| node_shares(job.attempt().map(|held| &held.allocation)));
+                let share = of_job.get(name.as_str()).copied();
+                let Some(amount) = held_of(share, &lack.what) else { continue };
+                *held.entry(job.id).or_default().entry(&lack.what).or_default() += amount;
             }
         }
         let jobs = held.keys().filter_map(|id| self.state.job(*id));
@@ -206,28 +214,6 @@ impl WaitExplainer<'_> {
             })
             .collect();
         wait.more_occupants = (jobs.len() - wait.occupants.len()) as u32;
-    }
-
-    /// How much of a resource the job holds on the node: `None` if it holds nothing of it, or if that is nothing that jobs hold;
-    /// zero of what is no amount.
-    fn held_of(&self, job: JobId, node: &str, what: &MissingResource) -> Option<u64> {
-        use MissingResource::{Cpus, Exclusive, Gres, MemoryMib};
-        if !matches!(what, Cpus | MemoryMib | Gres(_) | Exclusive) {
-            return None;
-        }
-        let share = self.state.job(job)?.attempt().and_then(|held| held.allocation.share(node));
-        // A job whose last processes are still going has no share to look at, and keeps the node nevertheless.
-        let Some(share) = share else { return Some(0) };
-        let amount = match what {
-            Cpus => u64::from(share.cpus.len()),
-            MemoryMib => share.memory.mib(),
-            Gres(name) => {
-                let of_name = share.gres.iter().filter(|gres| gres.name == *name);
-                of_name.map(|gres| gres.count).sum()
-            }
-            _ => return Some(0),
-        };
-        (amount > 0).then_some(amount)
     }
 
     fn partition_limits(&self) -> Vec<PartitionLimits> {
@@ -351,6 +337,37 @@ impl WaitExplainer<'_> {
     }
 }
 
+/// What a job holds on each of its nodes. A search through an allocation goes over its nodes one by one, and a job of many nodes is
+/// looked for on each of them.
+type NodeShares<'a> = HashMap<&'a str, &'a NodeShare>;
+
+fn node_shares(allocation: Option<&Allocation>) -> NodeShares<'_> {
+    let shares = allocation.into_iter().flat_map(|held| &held.nodes);
+    shares.map(|share| (share.node.as_str(), share)).collect()
+}
+
+/// Whether jobs hold the resource, so that a node may lack it for their sake.
+fn is_held_by_jobs(what: &MissingResource) -> bool {
+    use MissingResource::{Cpus, Exclusive, Gres, MemoryMib};
+    matches!(what, Cpus | MemoryMib | Gres(_) | Exclusive)
+}
+
+/// How much of a resource that jobs hold is in a job's share of a node: `None` if nothing of it, zero of what is no amount.
+fn held_of(share: Option<&NodeShare>, what: &MissingResource) -> Option<u64> {
+    // A job whose last processes are still going has no share to look at, and keeps the node nevertheless.
+    let Some(share) = share else { return Some(0) };
+    let amount = match what {
+        MissingResource::Cpus => u64::from(share.cpus.len()),
+        MissingResource::MemoryMib => share.memory.mib(),
+        MissingResource::Gres(name) => {
+            let of_name = share.gres.iter().filter(|gres| gres.name == *name);
+            of_name.map(|gres| gres.count).sum()
+        }
+        _ => return Some(0),
+    };
+    (amount > 0).then_some(amount)
+}
+
 fn term_job(job: &Job) -> TermJob {
     let limit = job.attempt().and_then(|attempt| attempt.end_limit);
     TermJob {
@@ -363,4 +380,42 @@ fn term_job(job: &Job) -> TermJob {
 
 fn partition(view: &sched::View, at: u32) -> String {
     view.partitions.get(at as usize).map(|p| p.partition.name.clone()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::allocation::GresShare;
+    use model::amount::Bytes;
+    use model::cpuset::CpuSet;
+
+    fn share(node: &str, gpus: u64) -> NodeShare {
+        let gpu = GresShare { name: "gpu".into(), kind: None, count: gpus, indices: Vec::new() };
+        NodeShare {
+            node: node.into(),
+            cpus: CpuSet::default(),
+            memory: Bytes::from_mib(100),
+            gres: vec![gpu],
+            tasks: 1,
+            sharers: 1,
+            disk: Bytes(0),
+            price: None,
+        }
+    }
+
+    #[test]
+    fn job_holds_on_each_node_what_its_share_there_has() {
+        let nodes = vec![share("n1", 3), share("n2", 0)];
+        let allocation = Allocation { partition: "main".into(), nodes };
+        let shares = node_shares(Some(&allocation));
+        let held = |node: &str, what: &MissingResource| held_of(shares.get(node).copied(), what);
+        let gpus = MissingResource::Gres("gpu".into());
+        assert_eq!((held("n1", &gpus), held("n2", &gpus)), (Some(3), None));
+        assert_eq!(held("n2", &MissingResource::MemoryMib), Some(100));
+        assert_eq!(held("n1", &MissingResource::Cpus), None, "it has none of them");
+        assert_eq!(held("n1", &MissingResource::Exclusive), Some(0), "that is no amount");
+        assert_eq!(held("n3", &gpus), Some(0), "it ends there, and keeps the node until then");
+        assert!(node_shares(None).is_empty(), "a job that has ended");
+        assert!(is_held_by_jobs(&gpus) && !is_held_by_jobs(&MissingResource::Drained));
+    }
 }

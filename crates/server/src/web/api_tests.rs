@@ -1,7 +1,10 @@
 //! What the page asks for and changes: with the rights of who is signed in, and with texts of users as data.
 
 use super::tests::{Browser, USER};
+use crate::auth::principal;
 use crate::shared::forecast_queue::{Estimates, ExpectedStart};
+use crate::shared::long_calls::{LongWork, PLANS_OF_USER_MAX};
+use crate::user_shares::ShareOwner;
 use axum::body::Body;
 use axum::http::{Method, StatusCode};
 use cluster::Command;
@@ -13,7 +16,9 @@ use model::private_data::PrivateKind;
 use model::run::Hold;
 use model::time::Timestamp;
 use serde_json::{Value, json};
+use std::pin::pin;
 use std::sync::Arc;
+use wire::diagnostics::CallKind;
 
 const JOBS: &str = "/api/web/jobs";
 const EVENTS: &str = "/api/web/events";
@@ -257,6 +262,43 @@ async fn lists_and_maps_are_answered_and_unknown_ones_named() {
     assert!(attempts.json()["attempts"].is_array(), "{}", attempts.text);
     let reversed = browser.get(&format!("/api/web/usage?from={now}&until=0")).await;
     assert_eq!(reversed.status, StatusCode::CONFLICT, "{}", reversed.text);
+}
+
+async fn ask_often(browser: &Browser) {
+    for _ in 0..20 {
+        assert_eq!(browser.get("/api/web/session").await.status, StatusCode::OK);
+    }
+}
+
+/// Nodes and partitions are no calls of commands: they have their own answers, and take turns and are counted all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn views_of_the_whole_cluster_take_turns_and_are_counted() {
+    let browser = Browser::signed_in(USER).await;
+    let shared = &browser.server.shared;
+    let counted = || {
+        let calls = shared.volatile.counters.snapshot().calls;
+        let of_kind = calls.iter().filter(|call| call.kind == CallKind::Cluster);
+        of_kind.map(|call| call.count).sum::<u64>()
+    };
+    let before = counted();
+    let user = principal::of_name(USER).expect("an account");
+    let owner = ShareOwner { uid: shared.counted_user(user.uid), is_operator: false };
+    for path in ["/api/web/nodes", "/api/web/lists/partitions"] {
+        let mut at_work = Vec::new();
+        for _ in 0..PLANS_OF_USER_MAX {
+            let turn = shared.volatile.long_calls.begin(owner, LongWork::Plan).await;
+            at_work.push(turn.expect("a turn"));
+        }
+        let mut asked = pin!(browser.get(path));
+        tokio::select! {
+            biased;
+            answered = &mut asked => panic!("{path} waits for its turn: {}", answered.text),
+            () = ask_often(&browser) => {}
+        }
+        drop(at_work);
+        assert_eq!(asked.await.status, StatusCode::OK, "{path}");
+    }
+    assert_eq!(counted(), before + 2);
 }
 
 /// The page makes the calls of commands, with the rights of who is signed in.

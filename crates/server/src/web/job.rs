@@ -64,6 +64,8 @@ pub(super) struct JobPage {
     pub(super) expected: Option<Expected>,
     /// Why it ended, and its attempts before.
     pub(super) end: JobEnd,
+    /// It has ended and left memory: nothing of it changes any more.
+    pub(super) is_final: bool,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -195,6 +197,8 @@ async fn page(
         named: wait.map(explanation::named).unwrap_or_default(),
         expected: expected.map(|at| Expected { start: at.start, nodes: at.nodes.clone() }),
         end: ended,
+        // One that has ended may be requeued as long as it is in memory.
+        is_final: false,
     })
 }
 
@@ -291,7 +295,11 @@ pub async fn script(
 ) -> WebResult {
     let wanted = job_name::read(&name)?;
     if wanted.tasks.is_none() {
-        match ask(&shared, &by, Call::Script { job: wanted.id }).await {
+        let in_memory = match job_name::number(&shared, &by, &wanted) {
+            Ok(job) => ask(&shared, &by, Call::Script { job }).await,
+            Err(unknown) => Err(unknown.into()),
+        };
+        match in_memory {
             Ok(Answer::Script { text }) => {
                 return Ok(json_answer(&json!({ "text": text.shown() })));
             }

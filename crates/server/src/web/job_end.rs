@@ -24,7 +24,7 @@ use tokio::task::block_in_place;
 use wire::client::{Answer, Call, HistoryFilter, KeptText};
 
 /// The most records that are looked through for those of one job: the number of an array names all of its tasks.
-const RECORDS_MAX: u32 = 2_000;
+pub(super) const RECORDS_MAX: u32 = 2_000;
 
 /// Times in texts: whoever shows them puts them on the person's own clock.
 const TIME_FORMAT: &str = "%Y-%m-%dT%H:%M:%SZ";
@@ -52,31 +52,45 @@ struct UsedRow {
     of: Option<String>,
 }
 
-/// The attempts of one job in their order: of the one that is named, else of the last of those that are. Empty where the books
-/// have none that the caller is shown.
+/// The attempts of one job in their order: of the one that has this number or name, else of the last of an array's. Empty where the
+/// books have none that the caller is shown.
 pub async fn attempts(
     shared: &Arc<Shared>,
     by: &Principal,
     wanted: &JobRef,
 ) -> Result<Vec<JobRecord>, WebRefusal> {
-    let filter = HistoryFilter {
-        jobs: vec![wanted.clone()],
-        duplicates: true,
-        limit: Some(RECORDS_MAX),
-        ..HistoryFilter::default()
-    };
-    let Answer::History(mut records) = ask(shared, by, Call::History(filter)).await? else {
-        return Err(WebRefusal::unexpected());
-    };
-    let own = records.iter().any(|record| record.job == wanted.id && wanted.tasks.is_none());
-    let last = || records.iter().max_by_key(|record| (record.submit, record.job));
-    let job = if own { Some(wanted.id) } else { last().map(|record| record.job) };
+    // Among those of all tasks of an array the limit could leave out the record of the array's own number.
+    let mut records = named(shared, by, wanted, true).await?;
+    if records.is_empty() && wanted.tasks.is_none() {
+        records = named(shared, by, wanted, false).await?;
+    }
+    let last = records.iter().max_by_key(|record| (record.submit, record.job));
+    let job = last.map(|record| record.job);
     records.retain(|record| Some(record.job) == job);
     records.sort_by_key(|record| record.attempt);
     Ok(records)
 }
 
-/// The same, where a job that the books do not have is refused.
+async fn named(
+    shared: &Arc<Shared>,
+    by: &Principal,
+    wanted: &JobRef,
+    own_records: bool,
+) -> Result<Vec<JobRecord>, WebRefusal> {
+    let filter = HistoryFilter {
+        jobs: vec![wanted.clone()],
+        duplicates: true,
+        own_records,
+        limit: Some(RECORDS_MAX),
+        ..HistoryFilter::default()
+    };
+    match ask(shared, by, Call::History(filter)).await? {
+        Answer::History(records) => Ok(records),
+        _ => Err(WebRefusal::unexpected()),
+    }
+}
+
+/// As [`attempts`], where a job that the books do not have is refused.
 pub async fn booked(
     shared: &Arc<Shared>,
     by: &Principal,

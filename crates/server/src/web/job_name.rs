@@ -67,9 +67,10 @@ fn record_of(shared: &Shared, by: &Principal, wanted: &JobRef) -> Option<(JobId,
     }
 }
 
-/// The number of the record that is named: of a task that still waits, that of its array's.
+/// The number of the record that is named: of a task that still waits, that of its array's. `12+1` is refused where 13 is no component
+/// of 12.
 pub fn number(shared: &Shared, by: &Principal, wanted: &JobRef) -> Result<JobId, Refusal> {
-    if wanted.tasks.is_none() {
+    if wanted.tasks.is_none() && wanted.component_of.is_none() {
         return Ok(wanted.id);
     }
     let state = shared.read();

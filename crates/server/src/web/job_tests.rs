@@ -1,5 +1,6 @@
 //! One job by its names: a task of an array and no other, one that has left memory, and what names none.
 
+use super::job_end::RECORDS_MAX;
 use super::tests::{Browser, USER};
 use axum::http::StatusCode;
 use cluster::Command;
@@ -7,11 +8,16 @@ use model::array::IndexSet;
 use model::change::{JobChange, JobRef};
 use model::id::JobId;
 use model::private_data::PrivateKind;
+use model::record::{HistoryFilter, JobRecord};
 use model::run::Hold;
+use model::time::Timestamp;
 use serde_json::json;
 
 const JOBS: &str = "/api/web/jobs";
 const HISTORY: &str = "/api/web/history";
+
+/// Beyond all that the journal of a test's server comes to.
+const LATE_SEQ: u64 = 1_000_000;
 
 /// Ended jobs leave memory at once.
 async fn forget_ended(browser: &Browser) {
@@ -84,18 +90,38 @@ async fn what_names_no_job_is_refused_in_one_line() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn next_job_is_no_component_of_the_one_before() {
+    let browser = Browser::administering().await;
+    let script = json!({ "script": "#!/bin/sh\ntrue\n" });
+    let first = browser.post("/api/web/submit", &script).await.json()["job"].clone();
+    let next = browser.post("/api/web/submit", &script).await.json()["job"].clone();
+    assert_eq!(next.as_u64(), first.as_u64().map(|id| id + 1), "{first} {next}");
+    let whole = browser.get(&format!("{JOBS}/{next}/script")).await;
+    assert_eq!(whole.status, StatusCode::OK, "{}", whole.text);
+    let component = format!("{first}+1");
+    let script = browser.get(&format!("{JOBS}/{component}/script")).await;
+    let shell = browser.post(&format!("{JOBS}/{component}/shell"), &json!({ "rank": 0 })).await;
+    for refused in [script, shell] {
+        assert_eq!(refused.status, StatusCode::NOT_FOUND, "{}", refused.text);
+        assert!(refused.text.contains(&component), "{}", refused.text);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn job_that_has_left_memory_is_shown_from_the_books_with_the_rights_of_sacct() {
     let browser = Browser::administering().await;
     let job = browser.server.submit("name: of-ada").await.expect("a job");
     let cancelled = browser.post(&format!("{JOBS}/{job}/cancel"), &json!({})).await;
     assert_eq!(cancelled.status, StatusCode::OK, "{}", cancelled.text);
     let before = browser.get(&format!("{JOBS}/{job}")).await.json();
+    assert_eq!(before["is_final"], false, "it may be requeued: {before}");
     forget_ended(&browser).await;
     assert!(browser.server.shared.read().job(job).is_none(), "it has left memory");
     let page = browser.get(&format!("{JOBS}/{job}")).await.json();
     for part in ["shown", "name", "user", "state", "account", "partition", "ended"] {
         assert_eq!(page["job"][part], before["job"][part], "{part}: {page}");
     }
+    assert_eq!(page["is_final"], true, "{page}");
     let why = page["end"]["why"].to_string();
     assert!(
         why.contains("It has ended: CANCELLED") && why.contains("It was cancelled by"),
@@ -106,6 +132,32 @@ async fn job_that_has_left_memory_is_shown_from_the_books_with_the_rights_of_sac
     let rows = browser.get(HISTORY).await.json();
     assert_eq!((&rows["rows"][0]["id"], &rows["more"]), (&json!(job), &json!(false)), "{rows}");
     assert_eq!(browser.get(&format!("{HISTORY}?rows=1")).await.json()["more"], true);
+}
+
+/// A limit leaves the records that ended last: the array's own is not among them where its task was not the last to end.
+#[tokio::test(flavor = "multi_thread")]
+async fn number_of_a_large_array_is_that_of_its_own_record_in_the_books() {
+    let browser = Browser::administering().await;
+    let job = browser.server.submit("name: of-ada").await.expect("a job");
+    let cancelled = browser.post(&format!("{JOBS}/{job}/cancel"), &json!({})).await;
+    assert_eq!(cancelled.status, StatusCode::OK, "{}", cancelled.text);
+    let books = &browser.server.shared.books;
+    books.wait_settled().await;
+    let found = browser.server.book_reader().query(&HistoryFilter::default()).expect("the books");
+    let [record] = &found[..] else { panic!("{found:?}") };
+    let array = JobId(4_000);
+    let task = |number: u32| JobRecord {
+        job: JobId(array.0 + number),
+        array_job: Some(array),
+        array_task: Some(number),
+        end: record.end.map(|end| Timestamp(end.0 + i64::from(number))),
+        ..record.clone()
+    };
+    let tasks: Vec<JobRecord> = (0..=RECORDS_MAX).map(task).collect();
+    books.add(LATE_SEQ, tasks, Vec::new(), Vec::new());
+    books.wait_settled().await;
+    let page = browser.get(&format!("{JOBS}/{array}")).await.json();
+    assert_eq!(page["job"]["shown"], format!("{array}_0"), "{page}");
 }
 
 /// The books have jobs of others: `PrivateData` hides them there too.

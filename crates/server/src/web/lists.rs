@@ -1,7 +1,9 @@
 //! `GET /api/web/lists/{list}`: what else a cluster has, each list as the call that commands make for it answers; and the partitions.
 
 use crate::clock;
+use crate::http::calls;
 use crate::shared::Shared;
+use crate::shared::long_calls::LongWork;
 use crate::show::cluster_view;
 use crate::web::answer::{WebRefusal, WebResult, json_answer};
 use crate::web::ask::ask_held;
@@ -20,6 +22,7 @@ use slurm::words::node::NodeState;
 use std::sync::Arc;
 use tokio::task::block_in_place;
 use wire::client::Call;
+use wire::diagnostics::CallKind;
 use wire::view::NodeView;
 
 /// Makes the call for a list, of this project where a list is of one.
@@ -106,6 +109,9 @@ pub async fn list(
     Query(query): Query<ListQuery>,
 ) -> WebResult {
     if name == PARTITIONS {
+        let _timer = shared.volatile.counters.begin_call(CallKind::Cluster, &by);
+        // All nodes are looked through for each partition: that is as much work as a plan.
+        let _long = calls::begin_long(&shared, &by, LongWork::Plan).await?;
         return Ok(block_in_place(|| json_answer(&partitions(&shared, &by))));
     }
     let Some((_, call)) = LISTS.iter().find(|(known, _)| *known == name) else {

@@ -409,10 +409,7 @@ impl WriterThread {
         pending.seq = appended?;
         let took = begun.elapsed();
         self.last_commit = took;
-        if took >= SLOW_COMMIT {
-            let (took_ms, events) = (took.as_millis() as u64, pending.events.len());
-            tracing::warn!(took_ms, events, "slow commit: the journal's disk is late");
-        }
+        log_if_slow(took, pending.events.len());
         self.failed_commits.succeeded();
         shared.volatile.totals.add_commit(took, self.journal.bytes());
         Ok(())
@@ -539,5 +536,26 @@ fn apply_group(
         }
         let mails = notice::of_event(state, &event.event);
         pending.add(event, records, run_change, mails);
+    }
+}
+
+fn log_if_slow(took: Duration, events: usize) {
+    if took >= SLOW_COMMIT {
+        let took_ms = took.as_millis() as u64;
+        tracing::warn!(took_ms, events, "slow commit: the journal's disk is late");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::logged;
+
+    #[test]
+    fn slow_commit_is_logged_with_its_length_and_events() {
+        let lines = |took| logged(|| log_if_slow(took, 2));
+        assert!(lines(SLOW_COMMIT - Duration::from_millis(1)).is_empty());
+        let expected = "WARN slow commit: the journal's disk is late took_ms=1000 events=2";
+        assert_eq!(lines(SLOW_COMMIT), [expected]);
     }
 }

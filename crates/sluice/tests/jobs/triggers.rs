@@ -35,6 +35,11 @@ fn up_triggers_run_their_program_once_when_their_job_or_node_changes() {
     // The states at the first look are no events: it is over once another trigger has fired.
     cluster.sluice(&["scancel", &job.to_string()]).ok();
     cluster.await_file("noted", |text| text == format!("fini {job}\n"));
+    let log = cluster.log("server");
+    let fired = log.lines().find(|line| line.contains("trigger fires trigger=1 "));
+    let fired = fired.unwrap_or_else(|| panic!("it is logged before its program runs: {log}"));
+    let about = format!("program={program:?} about=\"{job}\"");
+    assert!(fired.ends_with(&about), "neither more nor less of its program: {fired}");
     let update = |words: &str| {
         cluster.shell(&format!("scontrol update {words}")).ok();
     };

@@ -69,7 +69,17 @@ impl<'f> RecordTest<'f> {
         let ids = [Some(record.job), record.array_job, record.het.map(|of| of.first)];
         let wanted = ids.into_iter().flatten().filter_map(|id| self.jobs.get(&id));
         let is_component = |of: HetComponent| self.components.contains(&(record.job, of.first));
-        record.het.is_some_and(is_component) || wanted.flatten().any(|w| is_named(record, w))
+        record.het.is_some_and(is_component) || wanted.flatten().any(|w| self.is_named(record, w))
+    }
+
+    /// `12` names the job 12 and every task of array 12, or the record 12 alone; `12_3` only that task.
+    fn is_named(&self, record: &JobRecord, wanted: &JobRef) -> bool {
+        let first = record.het.map(|of| of.first);
+        let in_array = record.array_job.or(first) == Some(wanted.id);
+        match &wanted.tasks {
+            None => in_array && !self.filter.own_records || record.job == wanted.id,
+            Some(tasks) => in_array && has_task(record, tasks),
+        }
     }
 }
 
@@ -85,16 +95,6 @@ pub fn state_of(state: RecordState) -> JobState {
         RecordState::Running => JobState::Running,
         RecordState::Suspended => JobState::Suspended,
         RecordState::Ended(outcome) => outcome.state(),
-    }
-}
-
-/// `12` names the job 12 and every task of array 12, `12_3` only that task.
-fn is_named(record: &JobRecord, wanted: &JobRef) -> bool {
-    let first = record.het.map(|of| of.first);
-    let in_array = record.array_job.or(first) == Some(wanted.id);
-    match &wanted.tasks {
-        None => in_array || record.job == wanted.id,
-        Some(tasks) => in_array && has_task(record, tasks),
     }
 }
 

@@ -54,9 +54,11 @@ fn is_narrow(filter: &HistoryFilter) -> bool {
     !filter.jobs.is_empty() || !filter.runs.is_empty() || lists.iter().any(|list| !list.is_empty())
 }
 
-/// A job as `NAMED` reads it: by its number, and by that of an array or of the leader of a heterogeneous job.
-fn named(wanted: &JobRef) -> serde_json::Value {
-    let array = wanted.component_of.is_none().then_some(wanted.id);
+/// A job as `NAMED` reads it: by its number, and by that of an array or of the leader of a heterogeneous job, unless the filter is for
+/// records of these numbers alone.
+fn named(filter: &HistoryFilter, wanted: &JobRef) -> serde_json::Value {
+    let is_alone = filter.own_records && wanted.tasks.is_none();
+    let array = (wanted.component_of.is_none() && !is_alone).then_some(wanted.id);
     serde_json::json!({"id": wanted.id, "array": array, "tasks": wanted.tasks})
 }
 
@@ -88,7 +90,8 @@ impl Conditions {
     fn of(filter: &HistoryFilter) -> Self {
         let order = order_by(filter.order);
         let mut all = Self { sql: Vec::new(), values: Vec::new(), order };
-        let named: Vec<_> = JobRef::distinct(&filter.jobs).iter().map(named).collect();
+        let distinct = JobRef::distinct(&filter.jobs);
+        let named: Vec<_> = distinct.iter().map(|wanted| named(filter, wanted)).collect();
         all.any_of(NAMED, &named);
         all.any_of("user IN (SELECT value FROM json_each(?))", &filter.users);
         all.any_of("account IN (SELECT value FROM json_each(?))", &filter.accounts);

@@ -10,7 +10,7 @@ use model::amount::Bytes;
 use model::change::JobRef;
 use model::principal::Principal;
 use model::reason::Refusal;
-use model::record::JobRecord;
+use model::record::{JobRecord, RecordState};
 use model::tres::{Tres, TresKind};
 use std::sync::Arc;
 
@@ -45,6 +45,7 @@ pub async fn page(
         named: Vec::new(),
         expected: None,
         end,
+        is_final: matches!(last.state, RecordState::Ended(_)),
     })
 }
 
