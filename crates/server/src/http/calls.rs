@@ -371,7 +371,11 @@ async fn full_answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<
         Call::DeleteRuns { runs } => delete_run::delete(shared, by, &runs).await,
         Call::Usage { jobs, load } => sstat::usage(shared, &by, &jobs, load).await,
         Call::Script { job } => script(shared, &by, job),
-        Call::KeptText { job, of } => block_in_place(|| kept_text::kept_text(shared, &by, job, of)),
+        Call::KeptText { job, of } => {
+            // A task that was cancelled as it waited is in the books alone.
+            shared.books.wait_settled().await;
+            block_in_place(|| kept_text::kept_text(shared, &by, job, of))
+        }
         Call::CreateStep(create) => {
             let _waits = waiting_call(shared, &by)?;
             create::create(shared, by, *create).await
