@@ -157,7 +157,7 @@ pub struct RunningJob {
     /// Index into the members of `View::accounting`.
     pub association: Option<u32>,
     pub partition: u32,
-    pub shares: Vec<(u32, NodeShare)>,
+    pub shares: HeldShares,
     /// When its time limit ends it; `None` without a limit.
     pub end: Option<Timestamp>,
     pub exclusive: bool,
@@ -175,6 +175,48 @@ pub struct RunningJob {
     pub resume_when_free: bool,
     /// Licenses that come free when it ends.
     pub licenses: Vec<(String, u32)>,
+}
+
+/// The shares of its allocation that a running job still holds. The allocation is the very one that the state has: its names and sets
+/// are not copied for each view.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HeldShares {
+    allocation: Arc<Allocation>,
+    /// For each share that is held the position of its node in `View::nodes`, and its own in the allocation.
+    held: Vec<(u32, u32)>,
+}
+
+impl HeldShares {
+    /// Those shares of the allocation for which `position` gives the node's position in `View::nodes`.
+    pub fn of(
+        allocation: &Arc<Allocation>,
+        mut position: impl FnMut(&NodeShare) -> Option<u32>,
+    ) -> Self {
+        let shares = allocation.nodes.iter().zip(0u32..);
+        let held = shares.filter_map(|(share, at)| Some((position(share)?, at))).collect();
+        Self { allocation: allocation.clone(), held }
+    }
+
+    /// Each with the position of its node.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &NodeShare)> + Clone {
+        let shares = &self.allocation.nodes;
+        self.held.iter().map(move |(node, at)| (*node, &shares[*at as usize]))
+    }
+
+    /// The positions of the nodes.
+    pub fn nodes(&self) -> impl Iterator<Item = u32> + '_ {
+        self.held.iter().map(|(node, _)| *node)
+    }
+
+    /// The share at this index.
+    pub fn get(&self, index: u32) -> &NodeShare {
+        let (_, at) = self.held[index as usize];
+        &self.allocation.nodes[at as usize]
+    }
+
+    pub fn count(&self) -> usize {
+        self.held.len()
+    }
 }
 
 /// A job, or the pending tasks of one array, that wait.
@@ -380,7 +422,7 @@ pub struct Preemption {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Start {
     pub job: JobId,
-    pub allocation: Allocation,
+    pub allocation: Arc<Allocation>,
     pub time_limit: TimeLimit,
     /// A component of a heterogeneous job. The starts of the other components are next to it in the plan.
     pub het: Option<HetComponent>,

@@ -247,7 +247,7 @@ impl<'a> NodeTimelines<'a> {
         let ends_then =
             |running: &&Arc<RunningJob>| running.end.map(|end| end.millis()) == Some(time);
         on_node.find(ends_then).map(|running| EndingJob {
-            node_count: running.shares.len() as u32,
+            node_count: running.shares.count() as u32,
             is_started_now: false,
             number: u64::from(running.job.0),
         })
@@ -417,16 +417,16 @@ impl<'a> NodeTimelines<'a> {
 
     /// A suspended job takes its cores again.
     pub fn resume(&mut self, running: &RunningJob, end: Millis) {
-        for (node, share) in &running.shares {
-            let config = self.config(*node);
-            self.free_now(*node);
-            if let Some(exact) = self.free_now.get_mut(node) {
+        for (node, share) in running.shares.iter() {
+            let config = self.config(node);
+            self.free_now(node);
+            if let Some(exact) = self.free_now.get_mut(&node) {
                 exact.cpus.subtract(&share.cpus);
             }
             let mut amounts = columns_of(config, share);
             amounts[CORES + 1..].fill(0);
             let end = end.max(self.now + 1);
-            self.modified(*node).take(BEGINNING, end, &amounts, NOBODY);
+            self.modified(node).take(BEGINNING, end, &amounts, NOBODY);
         }
     }
 

@@ -151,18 +151,18 @@ impl Baseline {
         }
         for old in &gone {
             self.resumable_jobs -= usize::from(is_resumable(old));
-            for (node, _) in &old.shares {
-                let Some(on) = self.on_node.get_mut(*node as usize) else { continue };
+            for node in old.shares.nodes() {
+                let Some(on) = self.on_node.get_mut(node as usize) else { continue };
                 on.retain(|(other, _)| !Arc::ptr_eq(other, old));
-                changed[*node as usize] = true;
+                changed[node as usize] = true;
             }
         }
         for new in come {
             self.resumable_jobs += usize::from(is_resumable(new));
-            for ((node, _), at) in new.shares.iter().zip(0u32..) {
-                let Some(on) = self.on_node.get_mut(*node as usize) else { continue };
+            for (node, at) in new.shares.nodes().zip(0u32..) {
+                let Some(on) = self.on_node.get_mut(node as usize) else { continue };
                 on.push((new.clone(), at));
-                changed[*node as usize] = true;
+                changed[node as usize] = true;
             }
         }
     }
@@ -233,7 +233,7 @@ fn set_timeline(
         .collect();
     ends.sort_unstable_by_key(|(end, (running, _))| (*end, running.job));
     for (end, (running, share)) in &ends {
-        let mut given = columns_of(config, &running.shares[*share as usize].1);
+        let mut given = columns_of(config, running.shares.get(*share));
         if running.suspended {
             given[CORES] = 0;
         }
@@ -268,7 +268,7 @@ fn release_shared_gpus(
     staying: &[&OnNode],
 ) {
     let parts = |running: &RunningJob, share: u32| -> Vec<u32> {
-        let shares = &running.shares[share as usize].1.gres;
+        let shares = &running.shares.get(share).gres;
         shares.iter().flat_map(|gres| gpus_shared_by(config, gres)).copied().collect()
     };
     for gpu in parts(running, share) {
