@@ -369,7 +369,7 @@ pub fn text(plan: &Plan) -> String {
             text,
             "{} expected in {minutes} min on {}",
             estimate.job,
-            estimate.nodes.join(",")
+            estimate.nodes.names().join(",")
         )
         .expect("a string takes all");
     }

@@ -434,6 +434,44 @@ pub struct Estimate {
     /// Position in `View::partitions`.
     pub partition: u32,
     pub start: Timestamp,
-    pub nodes: Vec<String>,
+    pub nodes: EstimatedNodes,
     pub cpus: u32,
+}
+
+/// The nodes of an estimate. Every plan makes some, and few are read: names are looked up when somebody asks.
+#[derive(Clone)]
+pub enum EstimatedNodes {
+    /// Those at these positions, of all the names.
+    Reserved { names: Arc<[String]>, nodes: Vec<u32> },
+    /// Those that the job starts on now.
+    Granted(Arc<Allocation>),
+}
+
+impl EstimatedNodes {
+    /// Their names, in the order of the nodes.
+    pub fn names(&self) -> Vec<&str> {
+        match self {
+            Self::Reserved { names, nodes } => {
+                nodes.iter().map(|node| names[*node as usize].as_str()).collect()
+            }
+            Self::Granted(allocation) => allocation.node_names().collect(),
+        }
+    }
+
+    /// The same, each a copy.
+    pub fn to_names(&self) -> Vec<String> {
+        self.names().into_iter().map(str::to_owned).collect()
+    }
+}
+
+impl std::fmt::Debug for EstimatedNodes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.names()).finish()
+    }
+}
+
+impl PartialEq for EstimatedNodes {
+    fn eq(&self, other: &Self) -> bool {
+        self.names() == other.names()
+    }
 }

@@ -22,6 +22,8 @@ const MOVED_ONE_BY_ONE: usize = 32;
 #[derive(Debug, Clone, Default)]
 pub struct Baseline {
     pub nodes: Vec<Arc<NodeInfo>>,
+    /// The names of the nodes.
+    pub names: Arc<[String]>,
     pub classes: NodeClasses,
     pub timelines: Vec<Timeline>,
     /// A node's availability is another than in the last view.
@@ -82,6 +84,7 @@ impl Baseline {
             *self = Self {
                 classes: NodeClasses::of_nodes(&view.nodes),
                 nodes: view.nodes.clone(),
+                names: view.nodes.iter().map(|node| node.config.name.clone()).collect(),
                 on_node: vec![Vec::new(); view.nodes.len()],
                 user_exclusive_nodes: user_exclusive.count(),
                 ..Self::default()
