@@ -237,14 +237,22 @@ impl<'a> Planner<'a> {
         let now = plan.timelines.now;
         let policy = &self.view.policy;
         let mut times: Option<NeighbourTimes> = None;
+        // The partition of the last slot: its jobs wait for those before them, and get no backfill slots.
+        let mut settled = None;
         let mut count = 0;
-        for slot in &queue.slots[first..] {
-            let partition = slot.entry.partition as usize;
-            let has_slots_left =
-                policy.backfill && self.backfill_slots[partition] < policy.backfill_slots_max;
-            if !slot.is_plain || slot.is_recorded || self.blocked[partition] == 0 || has_slots_left
-            {
+        let nothing_free = &mut self.next_plan.nothing_free[first..];
+        for (slot, nothing_free) in queue.slots[first..].iter().zip(nothing_free) {
+            if !slot.is_plain || slot.is_recorded {
                 break;
+            }
+            let partition = slot.entry.partition as usize;
+            if settled != Some(partition) {
+                let has_slots_left =
+                    policy.backfill && self.backfill_slots[partition] < policy.backfill_slots_max;
+                if self.blocked[partition] == 0 || has_slots_left {
+                    break;
+                }
+                settled = Some(partition);
             }
             let waits = match self.shapes.get(slot.shape) {
                 Some(shape) => shape.is_settled(),
@@ -260,7 +268,7 @@ impl<'a> Planner<'a> {
                 break;
             }
             self.blocked[partition] += 1;
-            self.next_plan.nothing_free[first + count] = true;
+            *nothing_free = true;
             self.reasons.push((slot.job(), Reason::Priority));
             count += 1;
         }
