@@ -14,6 +14,7 @@ use model::reservation::Reservation;
 use model::run::{HetComponent, Hold, JobSpec};
 use model::time::{TimeLimit, Timestamp};
 use model::topology::Topology;
+use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// The cluster at one instant. Indices of nodes and partitions are positions in these lists.
@@ -108,7 +109,7 @@ pub struct NodeUse {
     pub exclusive: bool,
     pub jobs: u32,
     /// The users whose jobs are here, for `--exclusive=user`; sorted.
-    pub users: Vec<u32>,
+    pub users: SmallVec<[u32; 2]>,
     /// Jobs on the node that run with `--exclusive=user`, each with its user. While one runs, no other user's job may
     /// join.
     pub user_exclusive: Vec<(JobId, u32)>,

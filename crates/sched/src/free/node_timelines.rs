@@ -22,6 +22,7 @@ use model::amount::Bytes;
 use model::gres::GPU;
 use model::node::NodeConfig;
 use model::price::Price;
+use smallvec::smallvec;
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -225,7 +226,7 @@ impl<'a> NodeTimelines<'a> {
     }
 
     pub fn availability(&self, node: u32) -> Availability {
-        self.view.nodes[node as usize].availability
+        self.baseline.availability[node as usize]
     }
 
     /// The nodes on which a core is free now, before this plan takes any.
@@ -524,9 +525,9 @@ fn limited_to_amounts(
     free.owner = there.owner.map(|uid| (uid, 1));
     // Which users they are does not matter where there are several.
     free.users = match there.users {
-        Users::Nobody => Vec::new(),
-        Users::One(uid) => vec![(uid, 1)],
-        Users::Several => vec![(u32::MAX - 1, 1), (u32::MAX, 1)],
+        Users::Nobody => smallvec![],
+        Users::One(uid) => smallvec![(uid, 1)],
+        Users::Several => smallvec![(u32::MAX - 1, 1), (u32::MAX, 1)],
     };
     free
 }

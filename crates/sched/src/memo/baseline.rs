@@ -6,7 +6,7 @@ use crate::free::node_free::{NodeFree, gpus_shared_by};
 use crate::free::timeline::{
     CORES, GRES, Millis, NEVER, Occupancy, Timeline, Users, columns_free, columns_of,
 };
-use crate::view::{NodeInfo, NodeUse, RunningJob, View};
+use crate::view::{Availability, NodeInfo, NodeUse, RunningJob, View};
 use model::gres::GPU;
 use model::node::NodeConfig;
 use smallvec::SmallVec;
@@ -26,6 +26,8 @@ pub struct Baseline {
     pub names: Arc<[String]>,
     pub classes: NodeClasses,
     pub timelines: Vec<Timeline>,
+    /// Of each node. A list of its own, as below: every search asks it of each node that it looks at.
+    pub availability: Vec<Availability>,
     /// A node's availability is another than in the last view.
     pub availability_changed: bool,
     /// How many nodes take jobs of one user only.
@@ -85,6 +87,7 @@ impl Baseline {
                 classes: NodeClasses::of_nodes(&view.nodes),
                 nodes: view.nodes.clone(),
                 names: view.nodes.iter().map(|node| node.config.name.clone()).collect(),
+                availability: view.nodes.iter().map(|node| node.availability).collect(),
                 on_node: vec![Vec::new(); view.nodes.len()],
                 user_exclusive_nodes: user_exclusive.count(),
                 ..Self::default()
@@ -115,6 +118,7 @@ impl Baseline {
                 if !Arc::ptr_eq(known, node) {
                     let availability_changed = known.availability != node.availability;
                     self.availability_changed |= availability_changed;
+                    self.availability[at] = node.availability;
                     is_changed |= availability_changed || known.used != node.used;
                     self.user_exclusive_nodes += usize::from(is_user_exclusive(node));
                     self.user_exclusive_nodes -= usize::from(is_user_exclusive(known));
