@@ -27,8 +27,8 @@ pub fn record_of(state: &State, id: JobId, ended: Option<&EndRecord>) -> JobReco
     let launch = &job.spec.launch;
     let script_image = launch.container.as_deref().and_then(Container::image_name);
     let allocation = match job.attempt() {
-        Some(attempt) => Some(&attempt.allocation),
-        None => ended.and_then(|e| e.allocation.as_ref()),
+        Some(attempt) => Some(&*attempt.allocation),
+        None => ended.and_then(|e| e.allocation.as_deref()),
     };
     let req_tres = requested_tres(state, job);
     let partition = requested::partitions(state, job).collect::<Vec<_>>().join(",");

@@ -538,7 +538,7 @@ pub struct Started {
     /// The array and index, for a task that leaves the array's pending set with this start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<(JobId, u32)>,
-    pub allocation: Allocation,
+    pub allocation: Arc<Allocation>,
     pub at: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end_limit: Option<Timestamp>,

@@ -9,7 +9,7 @@
     reason = "a benchmark reads the clock, its arguments and its own memory"
 )]
 
-use model::allocation::{GresShare, NodeShare};
+use model::allocation::{Allocation, GresShare, NodeShare};
 use model::amount::Bytes;
 use model::cpuset::CpuSet;
 use model::id::JobId;
@@ -24,7 +24,7 @@ use model::run::{Component, JobSpec, Launch, LaunchKind};
 use model::time::{TimeLimit, Timestamp};
 use sched::machines::{MachineView, Source};
 use sched::view::{Availability, DependencyState, NodeUse};
-use sched::{Memo, NodeInfo, PartitionInfo, PendingJob, Plan, RunningJob, View};
+use sched::{HeldShares, Memo, NodeInfo, PartitionInfo, PendingJob, Plan, RunningJob, View};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -215,6 +215,7 @@ fn occupy(nodes: &mut [NodeInfo], random: &mut Random) -> Vec<Arc<RunningJob>> {
             };
             let uid = 1_000 + random.below(USERS) as u32;
             hold(&mut node.used, &share, uid);
+            let allocation = Allocation { partition: "main".to_string(), nodes: vec![share] };
             running.push(Arc::new(RunningJob {
                 job: JobId(running.len() as u32 + 1),
                 uid,
@@ -222,7 +223,7 @@ fn occupy(nodes: &mut [NodeInfo], random: &mut Random) -> Vec<Arc<RunningJob>> {
                 qos: "normal".to_string(),
                 association: None,
                 partition: 0,
-                shares: vec![(at as u32, share)],
+                shares: HeldShares::of(&Arc::new(allocation), |_| Some(at as u32)),
                 end: Some(NOW + Duration::from_secs(60 + random.below(172_800))),
                 exclusive: false,
                 reservation: None,
@@ -308,15 +309,11 @@ fn carry_out(view: &mut View, plan: &Plan) {
     let mut started = Vec::new();
     for start in &plan.starts {
         let waiting = by_job[&start.job];
-        let shares: Vec<(u32, NodeShare)> = start
-            .allocation
-            .nodes
-            .iter()
-            .map(|share| (share.node[4..].parse().expect("a number"), share.clone()))
-            .collect();
+        let number = |share: &NodeShare| share.node[4..].parse::<u32>().expect("a number");
+        let shares = HeldShares::of(&start.allocation, |share| Some(number(share)));
         let uid = waiting.spec.owner.uid;
-        for (node, share) in &shares {
-            hold(&mut Arc::make_mut(&mut view.nodes[*node as usize]).used, share, uid);
+        for (node, share) in shares.iter() {
+            hold(&mut Arc::make_mut(&mut view.nodes[node as usize]).used, share, uid);
         }
         started.push(Arc::new(RunningJob {
             job: start.job,
@@ -348,11 +345,11 @@ fn carry_out(view: &mut View, plan: &Plan) {
 fn end_one(view: &mut View, at: usize) {
     let ended = view.running.remove(at);
     let rest: Vec<Arc<RunningJob>> = view.running.clone();
-    for (node, _) in &ended.shares {
-        let info = Arc::make_mut(&mut view.nodes[*node as usize]);
+    for node in ended.shares.nodes() {
+        let info = Arc::make_mut(&mut view.nodes[node as usize]);
         info.used = NodeUse::default();
         for other in &rest {
-            for (_, share) in other.shares.iter().filter(|(on, _)| on == node) {
+            for (_, share) in other.shares.iter().filter(|(on, _)| *on == node) {
                 hold(&mut info.used, share, other.uid);
             }
         }

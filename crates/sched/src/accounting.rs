@@ -36,7 +36,7 @@ pub struct Member {
     pub association: Arc<Association>,
     /// Index into [`Accounting::members`]; `None` for the root.
     pub parent: Option<u32>,
-    /// The usage of the association and all below it.
+    /// The usage of the association and all below it. It may be that of before where no limit is compared with raw usage.
     pub raw_usage: RawUsage,
     /// The fair share of a user, from 0 to 1; `None` for accounts.
     pub fair_share: Option<f64>,

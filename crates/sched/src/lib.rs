@@ -50,4 +50,4 @@ pub use place::demand::is_whole_node;
 pub use plan::plan;
 pub use query::estimate::estimates;
 pub use query::explain::{Explanation, explain};
-pub use view::{NodeInfo, PartitionInfo, PendingJob, Plan, RunningJob, Start, View};
+pub use view::{HeldShares, NodeInfo, PartitionInfo, PendingJob, Plan, RunningJob, Start, View};

@@ -197,9 +197,9 @@ impl<'a> PreemptionSearch<'a> {
             if !self.claimed.insert(running.job) {
                 continue;
             }
-            for ((node, _), at) in running.shares.iter().zip(0u32..) {
-                let given = self.amounts_released(finder, *node, &(running.clone(), at));
-                left.push((*node, end_at(running, finder.timelines.now), given));
+            for (node, at) in running.shares.nodes().zip(0u32..) {
+                let given = self.amounts_released(finder, node, &(running.clone(), at));
+                left.push((node, end_at(running, finder.timelines.now), given));
             }
         }
         left
@@ -213,7 +213,7 @@ impl<'a> PreemptionSearch<'a> {
         (running, share): OnNode<'_>,
     ) -> Columns {
         let config = finder.timelines.config(node);
-        let mut given = columns_of(config, &running.shares[*share as usize].1);
+        let mut given = columns_of(config, running.shares.get(*share));
         if !running.is_ending && self.mode(running) == PreemptMode::Suspend {
             given[CORES + 1..].fill(0);
         }

@@ -3,8 +3,8 @@
 use crate::free::node_free::{NodeFree, ShareHolder};
 use crate::place::demand::Demand;
 use crate::view::{
-    Availability, DependencyState, NodeInfo, NodeUse, PartitionInfo, PendingJob, Plan, Preemption,
-    RunningJob, View,
+    Availability, DependencyState, HeldShares, NodeInfo, NodeUse, PartitionInfo, PendingJob, Plan,
+    Preemption, RunningJob, View,
 };
 use model::account::NORMAL_QOS;
 use model::allocation::{GresShare, NodeShare};
@@ -104,16 +104,10 @@ impl View {
                 .position(|p| p.partition.name == start.allocation.partition)
                 .expect("a partition of the view");
             let partition = &self.partitions[partition_at].partition;
-            let shares: Vec<(u32, NodeShare)> = start
-                .allocation
-                .nodes
-                .iter()
-                .map(|share| {
-                    let named = |n: &Arc<NodeInfo>| n.config.name == share.node;
-                    let node = self.nodes.iter().position(named).expect("a node of the view");
-                    (node as u32, share.clone())
-                })
-                .collect();
+            let shares = HeldShares::of(&start.allocation, |share| {
+                let named = |n: &Arc<NodeInfo>| n.config.name == share.node;
+                Some(self.nodes.iter().position(named).expect("a node of the view") as u32)
+            });
             let sharing = waiting.spec.request().sharing;
             let request = waiting.spec.request();
             let demand = Demand::new(request, partition, &self.policy, 0);
@@ -123,7 +117,7 @@ impl View {
                 user_exclusive: sharing == Sharing::User || partition.exclusive_user,
             };
             shares.iter().for_each(|(node, share)| {
-                occupy(Arc::make_mut(&mut self.nodes[*node as usize]), start.job, share, holder)
+                occupy(Arc::make_mut(&mut self.nodes[node as usize]), start.job, share, holder)
             });
             self.running.push(Arc::new(RunningJob {
                 job: start.job,
@@ -375,7 +369,7 @@ pub fn text(plan: &Plan) -> String {
             text,
             "{} expected in {minutes} min on {}",
             estimate.job,
-            estimate.nodes.join(",")
+            estimate.nodes.names().join(",")
         )
         .expect("a string takes all");
     }
@@ -396,8 +390,8 @@ impl View {
     /// Ends the running job at this index.
     pub fn end(&mut self, at: usize) {
         let ended = self.running.remove(at);
-        for (node, share) in &ended.shares {
-            let used = &mut Arc::make_mut(&mut self.nodes[*node as usize]).used;
+        for (node, share) in ended.shares.iter() {
+            let used = &mut Arc::make_mut(&mut self.nodes[node as usize]).used;
             if let Some(at) =
                 used.shared.iter().position(|held| *held == (share.cpus.clone(), share.sharers))
             {
@@ -413,7 +407,7 @@ impl View {
             used.exclusive &= !ended.exclusive;
             used.jobs -= 1;
             used.user_exclusive.retain(|(job, _)| *job != ended.job);
-            let on = |running: &&Arc<RunningJob>| running.shares.iter().any(|(on, _)| on == node);
+            let on = |running: &&Arc<RunningJob>| running.shares.nodes().any(|on| on == node);
             used.users = self.running.iter().filter(on).map(|running| running.uid).collect();
             used.users.sort_unstable();
             used.users.dedup();

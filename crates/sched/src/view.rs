@@ -14,6 +14,7 @@ use model::reservation::Reservation;
 use model::run::{HetComponent, Hold, JobSpec};
 use model::time::{TimeLimit, Timestamp};
 use model::topology::Topology;
+use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// The cluster at one instant. Indices of nodes and partitions are positions in these lists.
@@ -108,7 +109,7 @@ pub struct NodeUse {
     pub exclusive: bool,
     pub jobs: u32,
     /// The users whose jobs are here, for `--exclusive=user`; sorted.
-    pub users: Vec<u32>,
+    pub users: SmallVec<[u32; 2]>,
     /// Jobs on the node that run with `--exclusive=user`, each with its user. While one runs, no other user's job may
     /// join.
     pub user_exclusive: Vec<(JobId, u32)>,
@@ -157,7 +158,7 @@ pub struct RunningJob {
     /// Index into the members of `View::accounting`.
     pub association: Option<u32>,
     pub partition: u32,
-    pub shares: Vec<(u32, NodeShare)>,
+    pub shares: HeldShares,
     /// When its time limit ends it; `None` without a limit.
     pub end: Option<Timestamp>,
     pub exclusive: bool,
@@ -175,6 +176,48 @@ pub struct RunningJob {
     pub resume_when_free: bool,
     /// Licenses that come free when it ends.
     pub licenses: Vec<(String, u32)>,
+}
+
+/// The shares of its allocation that a running job still holds. The allocation is the very one that the state has: its names and sets
+/// are not copied for each view.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HeldShares {
+    allocation: Arc<Allocation>,
+    /// For each share that is held the position of its node in `View::nodes`, and its own in the allocation.
+    held: Vec<(u32, u32)>,
+}
+
+impl HeldShares {
+    /// Those shares of the allocation for which `position` gives the node's position in `View::nodes`.
+    pub fn of(
+        allocation: &Arc<Allocation>,
+        mut position: impl FnMut(&NodeShare) -> Option<u32>,
+    ) -> Self {
+        let shares = allocation.nodes.iter().zip(0u32..);
+        let held = shares.filter_map(|(share, at)| Some((position(share)?, at))).collect();
+        Self { allocation: allocation.clone(), held }
+    }
+
+    /// Each with the position of its node.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &NodeShare)> + Clone {
+        let shares = &self.allocation.nodes;
+        self.held.iter().map(move |(node, at)| (*node, &shares[*at as usize]))
+    }
+
+    /// The positions of the nodes.
+    pub fn nodes(&self) -> impl Iterator<Item = u32> + '_ {
+        self.held.iter().map(|(node, _)| *node)
+    }
+
+    /// The share at this index.
+    pub fn get(&self, index: u32) -> &NodeShare {
+        let (_, at) = self.held[index as usize];
+        &self.allocation.nodes[at as usize]
+    }
+
+    pub fn count(&self) -> usize {
+        self.held.len()
+    }
 }
 
 /// A job, or the pending tasks of one array, that wait.
@@ -380,7 +423,7 @@ pub struct Preemption {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Start {
     pub job: JobId,
-    pub allocation: Allocation,
+    pub allocation: Arc<Allocation>,
     pub time_limit: TimeLimit,
     /// A component of a heterogeneous job. The starts of the other components are next to it in the plan.
     pub het: Option<HetComponent>,
@@ -392,6 +435,44 @@ pub struct Estimate {
     /// Position in `View::partitions`.
     pub partition: u32,
     pub start: Timestamp,
-    pub nodes: Vec<String>,
+    pub nodes: EstimatedNodes,
     pub cpus: u32,
+}
+
+/// The nodes of an estimate. Every plan makes some, and few are read: names are looked up when somebody asks.
+#[derive(Clone)]
+pub enum EstimatedNodes {
+    /// Those at these positions, of all the names.
+    Reserved { names: Arc<[String]>, nodes: Vec<u32> },
+    /// Those that the job starts on now.
+    Granted(Arc<Allocation>),
+}
+
+impl EstimatedNodes {
+    /// Their names, in the order of the nodes.
+    pub fn names(&self) -> Vec<&str> {
+        match self {
+            Self::Reserved { names, nodes } => {
+                nodes.iter().map(|node| names[*node as usize].as_str()).collect()
+            }
+            Self::Granted(allocation) => allocation.node_names().collect(),
+        }
+    }
+
+    /// The same, each a copy.
+    pub fn to_names(&self) -> Vec<String> {
+        self.names().into_iter().map(str::to_owned).collect()
+    }
+}
+
+impl std::fmt::Debug for EstimatedNodes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.names()).finish()
+    }
+}
+
+impl PartialEq for EstimatedNodes {
+    fn eq(&self, other: &Self) -> bool {
+        self.names() == other.names()
+    }
 }

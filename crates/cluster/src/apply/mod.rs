@@ -331,7 +331,7 @@ impl State {
             start: started.at,
             end_limit: started.end_limit,
             reservation: started.reservation.clone(),
-            held_nodes: held.clone(),
+            held_nodes: held,
             preparing_nodes: preparing,
             booting_nodes: booting,
             network: None,
@@ -353,16 +353,18 @@ impl State {
         }));
         self.active.insert(id);
         self.id_ranges.give(self.jobs[&id].spec.owner.uid);
-        self.occupy(id, &started.allocation, &held);
-        for node in held.iter().filter_map(|name| self.nodes.get(name)) {
-            let beyond = node.used.memory > node.config.memory;
-            assert!(!beyond, "memory of {} beyond what there is, to job {id}", node.config.name);
-        }
+        let beyond = self.occupy(id, &started.allocation, None);
+        assert!(beyond.is_none(), "memory of {beyond:?} beyond what there is, to job {id}");
     }
 
-    /// Counts an attempt's shares on these nodes as used. The node's size is not checked: a new configuration may have
-    /// shrunk the node under a running job.
-    pub(crate) fn occupy(&mut self, id: JobId, allocation: &Allocation, nodes: &[String]) {
+    /// Counts an attempt's shares as used: those on these nodes, or all. Returns a node with more memory in use than it has: a new
+    /// configuration may have shrunk it under a running job.
+    pub(crate) fn occupy(
+        &mut self,
+        id: JobId,
+        allocation: &Allocation,
+        nodes: Option<&[String]>,
+    ) -> Option<String> {
         let job = &self.jobs[&id];
         let uid = job.spec.owner.uid;
         let partition = self.partition(&allocation.partition).cloned();
@@ -372,12 +374,17 @@ impl State {
         let attempt = AttemptId { job: id, number: job.attempts };
         // A suspended job keeps its memory and devices, and gives up its CPUs.
         let is_suspended = job.attempt().is_some_and(|a| a.has_released_cores());
-        let is_all = nodes.len() == allocation.nodes.len();
-        for share in allocation.nodes.iter().filter(|s| is_all || nodes.contains(&s.node)) {
+        let nodes = nodes.filter(|nodes| nodes.len() != allocation.nodes.len());
+        let is_meant = |share: &&NodeShare| nodes.is_none_or(|nodes| nodes.contains(&share.node));
+        let mut beyond = None;
+        for share in allocation.nodes.iter().filter(is_meant) {
             let node = self.nodes.get_mut(&share.node).expect("an allocation names known nodes");
             let used = &mut node.used;
             node.holders.push(attempt);
             used.memory.0 += share.memory.0;
+            if used.memory > node.config.memory {
+                beyond = Some(share.node.clone());
+            }
             used.gres.extend(share.gres.iter().cloned());
             if is_suspended {
                 continue;
@@ -390,6 +397,7 @@ impl State {
             );
             add_job(used, share, (id, uid), exclusive, alone);
         }
+        beyond
     }
 
     /// Frees an attempt's share of one node.
@@ -425,7 +433,7 @@ impl State {
             let held = &self.attempt_of(holder.job).allocation;
             let here = held.nodes.iter().filter(|share| share.node == name).cloned().collect();
             let allocation = Allocation { partition: held.partition.clone(), nodes: here };
-            self.occupy(holder.job, &allocation, &[name.to_string()]);
+            self.occupy(holder.job, &allocation, None);
         }
     }
 

@@ -3,7 +3,7 @@
 use crate::billing::charged_tres;
 use crate::state::State;
 use crate::state::job::Phase;
-use model::account::{AssociationKey, QosFlag};
+use model::account::{AssociationKey, AssociationLimits, Qos, QosFlag};
 use model::id::JobId;
 use model::raw_usage::{UsageOwner, decay_factor};
 use model::time::Timestamp;
@@ -45,7 +45,20 @@ impl State {
         for name in of_partition.filter(|name| *name != own).into_iter().chain([own]) {
             charged_usage.qos.entry(name).or_default().charge(&tres, seconds, factor);
         }
-        self.accounting.invalidate();
+        // It is made anew for the next plan, of all associations: not for each job that ends, where nobody compares it with anything.
+        if self.has_limits_of_raw_usage() {
+            self.accounting.invalidate();
+        }
+    }
+
+    /// Whether a limit is compared with what was used. No other reads raw usage of the tree that the scheduler is shown; where the first
+    /// such limit is set, the tree is made anew.
+    fn has_limits_of_raw_usage(&self) -> bool {
+        let of_qos = |qos: &Qos| qos.group_wall.is_some() || !qos.group_tres_minutes.is_empty();
+        let of_members =
+            |of: &AssociationLimits| of.group_wall.is_some() || !of.group_tres_minutes.is_empty();
+        self.qos.values().any(|qos| of_qos(qos))
+            || self.associations.iter().any(|association| of_members(&association.limits))
     }
 
     /// Ends a period: raw usage decays or is reset, and running jobs are charged.

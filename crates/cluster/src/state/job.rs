@@ -99,7 +99,7 @@ pub struct EndRecord {
     pub start: Option<Timestamp>,
     pub end: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub allocation: Option<Allocation>,
+    pub allocation: Option<Arc<Allocation>>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<Step>,
     #[serde(default)]
@@ -232,8 +232,8 @@ impl Job {
     pub fn allocation(&self) -> Option<&Allocation> {
         match &self.phase {
             Phase::Waiting => None,
-            Phase::Active(attempt) => Some(&attempt.allocation),
-            Phase::Ended(ended) => ended.allocation.as_ref(),
+            Phase::Active(attempt) => Some(&*attempt.allocation),
+            Phase::Ended(ended) => ended.allocation.as_deref(),
         }
     }
 

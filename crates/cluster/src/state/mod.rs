@@ -454,7 +454,7 @@ impl State {
                 let held = attempt.held_nodes.clone();
                 let allocation = attempt.allocation.clone();
                 self.active.insert(id);
-                self.occupy(id, &allocation, &held);
+                self.occupy(id, &allocation, Some(&held[..]));
             }
             self.enqueue(id);
         }

@@ -21,8 +21,8 @@ use model::select::Select;
 use model::time::Timestamp;
 use priority::Ranking;
 use sched::view::{
-    Availability, DependencyState as JobDependency, NodeInfo, NodeUse, PartitionInfo, PendingJob,
-    RunningJob, SchedulerPolicy, View,
+    Availability, DependencyState as JobDependency, HeldShares, NodeInfo, NodeUse, PartitionInfo,
+    PendingJob, RunningJob, SchedulerPolicy, View,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -226,13 +226,9 @@ pub(crate) fn running(
         qos: job.qos.to_string(),
         association: state.tree().find(&job.account, &job.spec.owner.name, Some(partition)),
         partition: state.partitions.iter().position(|p| p.name == *partition).unwrap_or(0) as u32,
-        shares: attempt
-            .allocation
-            .nodes
-            .iter()
-            .filter(|s| held(&s.node))
-            .filter_map(|s| Some((position(&s.node)?, s.clone())))
-            .collect(),
+        shares: HeldShares::of(&attempt.allocation, |share| {
+            position(&share.node).filter(|_| held(&share.node))
+        }),
         end: end_of(state, attempt),
         exclusive: is_exclusive(
             job,

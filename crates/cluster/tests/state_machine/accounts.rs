@@ -1,7 +1,7 @@
 //! Accounts, what they spend, what they are refused, and the order that comes of it.
 
 use crate::job_builder::{Ask, ask, bob};
-use crate::testbed::{World, world_with};
+use crate::testbed::{World, world, world_with};
 use cluster::Command;
 use cluster::view::view;
 use model::account::{Account, Association, AssociationKey, Qos, QosFlag, Shares};
@@ -10,6 +10,8 @@ use model::priority::{PriorityPolicy, UsageReset, Weights};
 use model::qos::Factor;
 use model::reason::{LimitKind, LimitScope, Refusal};
 use model::tres::{Tres, TresKind};
+use std::sync::Arc;
+use std::time::Duration;
 
 fn account(name: &str, parent: &str) -> Command {
     Command::SetAccount(Account {
@@ -367,4 +369,26 @@ fn accrual_limit_bounds_how_many_jobs_of_a_user_age() {
     world.pass(200);
     let expected = [(ids[0], 200), (ids[1], 200), (ids[2], 1), (other, 200), (bobs, 200)];
     assert_eq!(priorities(&world), expected);
+}
+
+/// A job that ends without such a limit leaves the tree as it is; the limit that comes later finds what was used before it.
+#[test]
+fn scheduler_is_shown_usage_of_each_job_where_a_limit_is_compared_with_it() {
+    let mut w = world(1);
+    let run = |w: &mut World| {
+        let attempt = w.started(ask());
+        w.now = w.now + Duration::from_secs(60);
+        w.end(attempt.job, 0);
+    };
+    let wall_s = |w: &World| w.state.accounting().raw_usage_by_qos["normal"].wall_s;
+    run(&mut w);
+    let before = w.state.accounting();
+    run(&mut w);
+    assert!(Arc::ptr_eq(&before, &w.state.accounting()), "nobody looks at it");
+    let mut qos = Qos::named("normal");
+    qos.group_tres_minutes.set(TresKind::Cpu, 1_000);
+    w.run(Command::SetQos(Box::new(qos)));
+    assert_eq!(wall_s(&w), 120.0);
+    run(&mut w);
+    assert_eq!(wall_s(&w), 180.0);
 }

@@ -4,7 +4,7 @@ use crate::job_builder::{Ask, ask, bob};
 use crate::testbed::{World, cancel, ended, exited, killed, over, world, world_with};
 use cluster::books::record_of;
 use cluster::command::{AttemptReport, StepRequest};
-use cluster::{ClusterConfig, Command};
+use cluster::{ClusterConfig, Command, Event};
 use model::attempt::EndCause;
 use model::change::{JobChange, JobField, JobRef};
 use model::container::{Container, NO_CONTAINER};
@@ -511,4 +511,21 @@ fn run_that_is_killed_while_it_stops_is_aborted() {
         assert!(matches!(ended.outcome, Outcome::Cancelled { .. }));
         assert_eq!(ended.reason, expected);
     }
+}
+
+/// A job on many nodes has a share of each: they are one list in memory, and not one for each that speaks of the job.
+#[test]
+fn start_run_and_end_of_a_job_share_one_allocation() {
+    let mut w = world(2);
+    let attempt = w.started(ask().nodes(2));
+    let started = w.events.iter().find_map(|event| match event {
+        Event::Started(started) => Some(started.allocation.clone()),
+        _ => None,
+    });
+    let started = started.expect("it started");
+    let active = w.job(attempt.job).attempt().expect("it runs");
+    assert!(Arc::ptr_eq(&started, &active.allocation));
+    w.end(attempt.job, 0);
+    let end = w.job(attempt.job).ended().expect("it has ended");
+    assert!(end.allocation.as_ref().is_some_and(|held| Arc::ptr_eq(&started, held)));
 }

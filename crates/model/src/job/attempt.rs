@@ -7,13 +7,15 @@ use crate::reason::{LaunchFailure, UserFault};
 use crate::run::{ExitStatus, Outcome, Step, Usage};
 use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 /// One launch of a job on its allocation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attempt {
     /// Counts from 1; durable before the order goes out.
     pub number: u32,
-    pub allocation: Allocation,
+    /// Shared with the event that started it and with the record of its end: a job on many nodes has a share of each.
+    pub allocation: Arc<Allocation>,
     pub start: Timestamp,
     /// When the time limit ends the attempt; `None` without a limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -7,6 +7,7 @@ use model::amount::Bytes;
 use model::cpuset::CpuSet;
 use model::gres::GPU;
 use model::node::{NodeConfig, NodeGres};
+use smallvec::SmallVec;
 
 /// A GRES line with more units than this is counted only: units of a bandwidth have no indices.
 const INDEXED_MAX: u64 = 1_024;
@@ -24,7 +25,7 @@ pub struct NodeFree {
     /// A job has the whole node.
     pub exclusive: bool,
     /// The users with jobs on the node, sorted, with the number of their jobs.
-    pub users: Vec<(u32, u32)>,
+    pub users: SmallVec<[(u32, u32); 2]>,
     /// A user with `--exclusive=user` jobs on the node, and how many: no other user's job may join.
     pub owner: Option<(u32, u32)>,
 }
@@ -71,7 +72,7 @@ impl NodeFree {
             gres: config.gres.iter().map(GresLineFree::all_of).collect(),
             jobs: 0,
             exclusive: false,
-            users: Vec::new(),
+            users: SmallVec::new(),
             owner: None,
         }
     }

@@ -22,6 +22,7 @@ use model::amount::Bytes;
 use model::gres::GPU;
 use model::node::NodeConfig;
 use model::price::Price;
+use smallvec::smallvec;
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -225,7 +226,7 @@ impl<'a> NodeTimelines<'a> {
     }
 
     pub fn availability(&self, node: u32) -> Availability {
-        self.view.nodes[node as usize].availability
+        self.baseline.availability[node as usize]
     }
 
     /// The nodes on which a core is free now, before this plan takes any.
@@ -247,7 +248,7 @@ impl<'a> NodeTimelines<'a> {
         let ends_then =
             |running: &&Arc<RunningJob>| running.end.map(|end| end.millis()) == Some(time);
         on_node.find(ends_then).map(|running| EndingJob {
-            node_count: running.shares.len() as u32,
+            node_count: running.shares.count() as u32,
             is_started_now: false,
             number: u64::from(running.job.0),
         })
@@ -417,16 +418,16 @@ impl<'a> NodeTimelines<'a> {
 
     /// A suspended job takes its cores again.
     pub fn resume(&mut self, running: &RunningJob, end: Millis) {
-        for (node, share) in &running.shares {
-            let config = self.config(*node);
-            self.free_now(*node);
-            if let Some(exact) = self.free_now.get_mut(node) {
+        for (node, share) in running.shares.iter() {
+            let config = self.config(node);
+            self.free_now(node);
+            if let Some(exact) = self.free_now.get_mut(&node) {
                 exact.cpus.subtract(&share.cpus);
             }
             let mut amounts = columns_of(config, share);
             amounts[CORES + 1..].fill(0);
             let end = end.max(self.now + 1);
-            self.modified(*node).take(BEGINNING, end, &amounts, NOBODY);
+            self.modified(node).take(BEGINNING, end, &amounts, NOBODY);
         }
     }
 
@@ -524,9 +525,9 @@ fn limited_to_amounts(
     free.owner = there.owner.map(|uid| (uid, 1));
     // Which users they are does not matter where there are several.
     free.users = match there.users {
-        Users::Nobody => Vec::new(),
-        Users::One(uid) => vec![(uid, 1)],
-        Users::Several => vec![(u32::MAX - 1, 1), (u32::MAX, 1)],
+        Users::Nobody => smallvec![],
+        Users::One(uid) => smallvec![(uid, 1)],
+        Users::Several => smallvec![(u32::MAX - 1, 1), (u32::MAX, 1)],
     };
     free
 }

@@ -6,7 +6,7 @@ use crate::free::node_free::{NodeFree, gpus_shared_by};
 use crate::free::timeline::{
     CORES, GRES, Millis, NEVER, Occupancy, Timeline, Users, columns_free, columns_of,
 };
-use crate::view::{NodeInfo, NodeUse, RunningJob, View};
+use crate::view::{Availability, NodeInfo, NodeUse, RunningJob, View};
 use model::gres::GPU;
 use model::node::NodeConfig;
 use smallvec::SmallVec;
@@ -22,8 +22,12 @@ const MOVED_ONE_BY_ONE: usize = 32;
 #[derive(Debug, Clone, Default)]
 pub struct Baseline {
     pub nodes: Vec<Arc<NodeInfo>>,
+    /// The names of the nodes.
+    pub names: Arc<[String]>,
     pub classes: NodeClasses,
     pub timelines: Vec<Timeline>,
+    /// Of each node. A list of its own, as below: every search asks it of each node that it looks at.
+    pub availability: Vec<Availability>,
     /// A node's availability is another than in the last view.
     pub availability_changed: bool,
     /// How many nodes take jobs of one user only.
@@ -82,6 +86,8 @@ impl Baseline {
             *self = Self {
                 classes: NodeClasses::of_nodes(&view.nodes),
                 nodes: view.nodes.clone(),
+                names: view.nodes.iter().map(|node| node.config.name.clone()).collect(),
+                availability: view.nodes.iter().map(|node| node.availability).collect(),
                 on_node: vec![Vec::new(); view.nodes.len()],
                 user_exclusive_nodes: user_exclusive.count(),
                 ..Self::default()
@@ -112,6 +118,7 @@ impl Baseline {
                 if !Arc::ptr_eq(known, node) {
                     let availability_changed = known.availability != node.availability;
                     self.availability_changed |= availability_changed;
+                    self.availability[at] = node.availability;
                     is_changed |= availability_changed || known.used != node.used;
                     self.user_exclusive_nodes += usize::from(is_user_exclusive(node));
                     self.user_exclusive_nodes -= usize::from(is_user_exclusive(known));
@@ -151,18 +158,18 @@ impl Baseline {
         }
         for old in &gone {
             self.resumable_jobs -= usize::from(is_resumable(old));
-            for (node, _) in &old.shares {
-                let Some(on) = self.on_node.get_mut(*node as usize) else { continue };
+            for node in old.shares.nodes() {
+                let Some(on) = self.on_node.get_mut(node as usize) else { continue };
                 on.retain(|(other, _)| !Arc::ptr_eq(other, old));
-                changed[*node as usize] = true;
+                changed[node as usize] = true;
             }
         }
         for new in come {
             self.resumable_jobs += usize::from(is_resumable(new));
-            for ((node, _), at) in new.shares.iter().zip(0u32..) {
-                let Some(on) = self.on_node.get_mut(*node as usize) else { continue };
+            for (node, at) in new.shares.nodes().zip(0u32..) {
+                let Some(on) = self.on_node.get_mut(node as usize) else { continue };
                 on.push((new.clone(), at));
-                changed[*node as usize] = true;
+                changed[node as usize] = true;
             }
         }
     }
@@ -233,7 +240,7 @@ fn set_timeline(
         .collect();
     ends.sort_unstable_by_key(|(end, (running, _))| (*end, running.job));
     for (end, (running, share)) in &ends {
-        let mut given = columns_of(config, &running.shares[*share as usize].1);
+        let mut given = columns_of(config, running.shares.get(*share));
         if running.suspended {
             given[CORES] = 0;
         }
@@ -268,7 +275,7 @@ fn release_shared_gpus(
     staying: &[&OnNode],
 ) {
     let parts = |running: &RunningJob, share: u32| -> Vec<u32> {
-        let shares = &running.shares[share as usize].1.gres;
+        let shares = &running.shares.get(share).gres;
         shares.iter().flat_map(|gres| gpus_shared_by(config, gres)).copied().collect()
     };
     for gpu in parts(running, share) {

@@ -98,7 +98,7 @@ impl NeedsCache {
             members.by_class = vec![(0, 0); baseline.classes.samples.len()];
             for &node in members.nodes.iter() {
                 let counts = &mut members.by_class[baseline.classes.of[node as usize].at()];
-                let availability = baseline.nodes[node as usize].availability;
+                let availability = baseline.availability[node as usize];
                 counts.0 += u32::from(availability.is_in_service());
                 counts.1 += 1;
             }
@@ -116,7 +116,7 @@ impl NeedsCache {
         let fits =
             |node: &&u32| of.admits(**node) && of.fits_empty(baseline.classes.of[**node as usize]);
         members.nodes.iter().filter(fits).fold((0, 0), |sum, &node| {
-            let availability = baseline.nodes[node as usize].availability;
+            let availability = baseline.availability[node as usize];
             (sum.0 + u32::from(availability.is_in_service()), sum.1 + 1)
         })
     }
@@ -255,7 +255,7 @@ impl CachedOrder {
 
 fn first_free(needs: &NodeNeeds, baseline: &Baseline, node: u32) -> Option<i64> {
     let at = node as usize;
-    let availability = baseline.nodes[at].availability;
+    let availability = baseline.availability[at];
     if !availability.takes_jobs() || !needs.admits(node) {
         return None;
     }

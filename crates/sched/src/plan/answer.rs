@@ -6,7 +6,7 @@ use crate::free::slot_finder::SlotFinder;
 use crate::free::waiting_shape::WaitingShape;
 use crate::index::ShapeIndex;
 use crate::memo::QueueSlot;
-use crate::view::{DependencyState, Estimate, Plan, Start};
+use crate::view::{DependencyState, Estimate, EstimatedNodes, Plan, Start};
 use model::id::JobId;
 use model::reason::Reason;
 use std::collections::{HashMap, HashSet};
@@ -44,7 +44,7 @@ impl<'a> Planner<'a> {
             job: start.job,
             partition: self.partition_named(&allocation.partition),
             start: self.now,
-            nodes: allocation.node_names().map(str::to_string).collect(),
+            nodes: EstimatedNodes::Granted(allocation.clone()),
             cpus: allocation.cpu_count(),
         }
     }

@@ -7,7 +7,7 @@ use crate::free::timeline::{CORE, CORES, Columns};
 use crate::index::ShapeIndex;
 use crate::memo::{QueueSlot, SlotRecord};
 use crate::order::JobInPartition;
-use crate::view::Estimate;
+use crate::view::{Estimate, EstimatedNodes};
 use model::id::JobId;
 use model::reason::Reason;
 use model::time::Timestamp;
@@ -155,13 +155,14 @@ impl<'a> Planner<'a> {
         start: i64,
         kept: &BackfillSlot,
     ) -> Estimate {
-        let of_node = |(node, amounts): &(u32, Columns)| {
-            let config = self.timelines.config(*node);
-            let cores = amounts[CORES].div_ceil(CORE) as u32;
-            (config.name.clone(), cores * cores::threads(config))
+        let cpus_on = |(node, amounts): &(u32, Columns)| {
+            let classes = self.timelines.classes;
+            let config = &classes.samples[self.timelines.class(*node).at()];
+            amounts[CORES].div_ceil(CORE) as u32 * cores::threads(config)
         };
-        let (nodes, cpus): (Vec<String>, Vec<u32>) = kept.amounts.iter().map(of_node).unzip();
-        let cpus = cpus.into_iter().sum();
+        let cpus = kept.amounts.iter().map(cpus_on).sum();
+        let names = self.baseline.names.clone();
+        let nodes = EstimatedNodes::Reserved { names, nodes: kept.nodes().collect() };
         let start = start.saturating_add(self.timelines.boot_delay(kept.nodes()));
         Estimate { job, partition, start: Timestamp(start), nodes, cpus }
     }

@@ -221,30 +221,41 @@ impl<'a> Planner<'a> {
     /// many were settled.
     fn pass_waiting(&mut self, first: usize) -> usize {
         let may_pass = self.purpose == Purpose::Starts
-            && !self.has_limits
             && !self.preempt.is_active
             && self.suspended.is_empty()
             && self.timelines.windows.is_empty();
         if !may_pass {
             return 0;
         }
-        let queue = self.queue;
+        let (view, queue) = (self.view, self.queue);
         let plan = PlanNodes {
             timelines: &self.timelines,
             needs_cache: &*self.needs_cache,
             replay: &self.replay,
         };
         let now = plan.timelines.now;
-        let policy = &self.view.policy;
+        let policy = &view.policy;
         let mut times: Option<NeighbourTimes> = None;
+        // The partition of the last slot: its jobs wait for those before them, and get no backfill slots.
+        let mut settled = None;
         let mut count = 0;
-        for slot in &queue.slots[first..] {
-            let partition = slot.entry.partition as usize;
-            let has_slots_left =
-                policy.backfill && self.backfill_slots[partition] < policy.backfill_slots_max;
-            if !slot.is_plain || slot.is_recorded || self.blocked[partition] == 0 || has_slots_left
-            {
+        let nothing_free = &mut self.next_plan.nothing_free[first..];
+        for (slot, nothing_free) in queue.slots[first..].iter().zip(nothing_free) {
+            if !slot.is_plain || slot.is_recorded {
                 break;
+            }
+            // What a limit holds back has a reason of its own.
+            if self.has_limits && self.usage.is_limited(claimant_of(view, slot.entry)) {
+                break;
+            }
+            let partition = slot.entry.partition as usize;
+            if settled != Some(partition) {
+                let has_slots_left =
+                    policy.backfill && self.backfill_slots[partition] < policy.backfill_slots_max;
+                if self.blocked[partition] == 0 || has_slots_left {
+                    break;
+                }
+                settled = Some(partition);
             }
             let waits = match self.shapes.get(slot.shape) {
                 Some(shape) => shape.is_settled(),
@@ -260,7 +271,7 @@ impl<'a> Planner<'a> {
                 break;
             }
             self.blocked[partition] += 1;
-            self.next_plan.nothing_free[first + count] = true;
+            *nothing_free = true;
             self.reasons.push((slot.job(), Reason::Priority));
             count += 1;
         }
@@ -299,11 +310,11 @@ impl<'a> Planner<'a> {
     fn waits_like_others(&mut self, slot: &QueueSlot) -> bool {
         let partition = slot.entry.partition as usize;
         let waits = self.purpose == Purpose::Starts
-            && !self.has_limits
             && !self.preempt.is_active
             && !slot.is_recorded
             && self.blocked[partition] > 0
             && !self.has_slots_left(partition)
+            && !(self.has_limits && self.usage.is_limited(self.claimant(slot.entry)))
             && self.has_nothing_free(slot);
         if waits {
             self.blocked[partition] += 1;
@@ -399,7 +410,7 @@ impl<'a> Planner<'a> {
     }
 
     fn claimant(&self, entry: JobInPartition) -> Claimant<'a> {
-        Claimant::pending(self.view, &self.view.queue[entry.waiting as usize], entry.partition)
+        claimant_of(self.view, entry)
     }
 
     fn shape(&mut self, shape: ShapeIndex) -> &mut Shape<'a> {
@@ -422,4 +433,8 @@ impl<'a> Planner<'a> {
         };
         (shape, finder)
     }
+}
+
+fn claimant_of(view: &View, entry: JobInPartition) -> Claimant<'_> {
+    Claimant::pending(view, &view.queue[entry.waiting as usize], entry.partition)
 }

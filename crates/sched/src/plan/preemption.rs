@@ -18,14 +18,14 @@ impl<'a> Planner<'a> {
         while self.suspended.last().is_some_and(|(of, _)| *of >= tier) {
             let Some((_, running)) = self.suspended.pop() else { return };
             let is_free = running.shares.iter().all(|(node, share)| {
-                let free = self.timelines.free_now(*node);
+                let free = self.timelines.free_now(node);
                 share.cpus.is_subset(&free.cpus)
             });
             if is_free {
                 let left = running.end.map_or(crate::free::timeline::NEVER, |end| end.millis());
                 self.timelines.resume(running, left);
-                self.replay.mark_changed(running.shares.iter().map(|(node, _)| *node));
-                self.next_plan.touched_nodes.extend(running.shares.iter().map(|(node, _)| *node));
+                self.replay.mark_changed(running.shares.nodes());
+                self.next_plan.touched_nodes.extend(running.shares.nodes());
                 self.resumes.push(running.job);
             }
         }

@@ -9,6 +9,7 @@ use crate::view::Start;
 use model::allocation::Allocation;
 use model::reason::Reason;
 use model::time::TimeLimit;
+use std::sync::Arc;
 
 impl<'a> Planner<'a> {
     pub(super) fn broken_limit(
@@ -102,10 +103,10 @@ impl<'a> Planner<'a> {
             job,
             time_limit,
             het: self.view.queue[waiting].het,
-            allocation: Allocation {
+            allocation: Arc::new(Allocation {
                 partition: partition.name.clone(),
                 nodes: placement.shares.into_iter().map(|(_, share)| share).collect(),
-            },
+            }),
         });
     }
 

@@ -79,8 +79,8 @@ fn busy_until(view: &View) -> Vec<Millis> {
     let mut busy_until = vec![Millis::MIN; view.nodes.len()];
     for running in &view.running {
         let over = running.end.map_or(NEVER, |end| end.millis());
-        for (node, _) in &running.shares {
-            let until = &mut busy_until[*node as usize];
+        for node in running.shares.nodes() {
+            let until = &mut busy_until[node as usize];
             *until = (*until).max(over);
         }
     }

@@ -1,9 +1,11 @@
 //! Limits of QOS hold jobs back, with their numbers.
 
+use crate::Memo;
 use crate::testing::*;
 use crate::view::View;
 use insta::assert_snapshot;
 use model::account::Qos;
+use model::reason::Reason;
 use model::request::{Per, Sharing};
 use model::time::TimeLimit;
 use model::tres::Tres;
@@ -98,4 +100,30 @@ fn resources_granted_beyond_the_request_count_against_limits() {
     assert_snapshot!(text(&view.plan()), @r#"
     1 waits: Limit(Limit { scope: QosPerUser, kind: Tres(Mem), holder: "capped", limit: 102400, in_use: 0, asked: 128000 })
     "#);
+}
+
+/// With one backfill slot, the jobs behind the first wait as others do, without a search of their own. One that a limit concerns
+/// among them is looked at by itself.
+#[test]
+fn jobs_without_a_limit_wait_as_others_beside_one_that_a_limit_holds_back() {
+    let whole = |id: u32| job(id).cpus(32);
+    let mut view =
+        with_qos(|q| q.max_tres_per_user = tres("cpu=1")).with_jobs([whole(1), whole(2)]);
+    view.policy.backfill_slots_max = 1;
+    let plan = view.plan();
+    view.carry_out(&plan);
+    let waiting =
+        [whole(11), whole(12), capped(13).cpus(4), job(14).cpus(4), capped(15).cpus(1), whole(16)];
+    let view = view.with_jobs(waiting);
+    let mut memo = Memo::default();
+    for _ in 0..3 {
+        let plan = crate::plan(&view, NOW, &mut memo);
+        assert_eq!(plan, view.plan());
+        let of_limits = plan.reasons.iter().filter(|(_, why)| matches!(why, Reason::Limit(_)));
+        assert_eq!(of_limits.map(|(job, _)| job.0).collect::<Vec<_>>(), [13]);
+        let others = plan.reasons.iter().filter(|(job, _)| job.0 != 13);
+        let others: Vec<_> = others.map(|(job, why)| (job.0, why.clone())).collect();
+        let behind = [12, 14, 15, 16].map(|id| (id, Reason::Priority));
+        assert_eq!(others, [&[(11, Reason::Resources)][..], &behind[..]].concat());
+    }
 }

@@ -222,7 +222,7 @@ fn least_loaded_node_comes_first_with_lln() {
         let plan = view.plan();
         view.carry_out(&plan);
     }
-    let on: Vec<u32> = view.running.iter().map(|r| r.shares[0].0).collect();
+    let on: Vec<u32> = view.running.iter().flat_map(|r| r.shares.nodes()).collect();
     assert_eq!(on, [0, 1, 2, 0]);
 }
 

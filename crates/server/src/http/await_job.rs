@@ -45,7 +45,7 @@ pub async fn await_start(
                 return Ok(Answer::Start {
                     state: view.state,
                     reason: view.reason.clone(),
-                    allocation: found.attempt().map(|a| a.allocation.clone()),
+                    allocation: found.attempt().map(|a| (*a.allocation).clone()),
                     view: Box::new(view),
                 });
             }

@@ -85,7 +85,7 @@ impl ForecastThread {
         let now = clock::now();
         let view = self.view_builder.update(&shared.read(), now);
         let expected = sched::estimates(view, now, &mut self.memo).into_iter().map(|estimate| {
-            let nodes = hostlist::compress(&estimate.nodes).into();
+            let nodes = hostlist::compress(estimate.nodes.names()).into();
             (estimate.job, ExpectedStart { start: estimate.start, nodes })
         });
         let by_job = expected.collect();

@@ -152,7 +152,7 @@ impl WaitExplainer<'_> {
         let place = |estimate: &Estimate| ExpectedStart {
             start: estimate.start,
             partition: partition(view, estimate.partition),
-            nodes: estimate.nodes.clone(),
+            nodes: estimate.nodes.to_names(),
         };
         wait.reason = reason.clone();
         wait.ahead = *before;

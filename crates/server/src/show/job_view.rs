@@ -163,7 +163,7 @@ impl<'a> JobViews<'a> {
         let dependency = self.ranking.dependencies.shown(job);
         let (attempt, ended) = (job.attempt(), job.ended());
         let allocation =
-            attempt.map(|a| &a.allocation).or(ended.and_then(|e| e.allocation.as_ref()));
+            attempt.map(|a| &*a.allocation).or(ended.and_then(|e| e.allocation.as_deref()));
         // A hold makes no new plan: the last one may still have a slot for the job.
         let may_start = job.is_waiting() && job.hold.is_none();
         let expected = self.estimates.filter(|_| may_start).and_then(|e| e.of(job.id));

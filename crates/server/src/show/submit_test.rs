@@ -66,7 +66,7 @@ pub async fn test_submit(
     let tested = |one: Estimate| SubmitForecast {
         job: Some(one.job),
         start: one.start,
-        nodes: if is_shown_nodes { one.nodes } else { Vec::new() },
+        nodes: if is_shown_nodes { one.nodes.to_names() } else { Vec::new() },
         cpus: one.cpus,
         partition: names[one.partition as usize].clone(),
     };

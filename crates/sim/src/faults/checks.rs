@@ -15,6 +15,7 @@ use model::tres::TresKind;
 use sched::view::View;
 use sched::{Memo, Plan};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// What does not hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,7 +37,7 @@ pub struct Ledger {
     /// Jobs whose record has left memory.
     gone: BTreeSet<JobId>,
     /// What each attempt on disk was granted.
-    granted: BTreeMap<AttemptId, Allocation>,
+    granted: BTreeMap<AttemptId, Arc<Allocation>>,
     /// Attempts that were started, on which node.
     launched: BTreeSet<(AttemptId, String)>,
 }
