@@ -8,11 +8,16 @@ use std::io;
 use std::num::NonZero;
 use std::sync::Arc;
 use std::thread::available_parallelism;
+use std::time::Duration;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
+use tokio::time::sleep;
 
 /// Connections are few for each of more loops, and those to servers seldom where they are used again.
 const LOOPS_MAX: usize = 16;
+
+/// Less than the timeouts of connections and of requests, which are all that a loop has timers for at most times.
+const NEAR: Duration = Duration::from_secs(10);
 
 thread_local! {
     static OWN: Cell<LoopNumber> = const { Cell::new(LoopNumber(0)) };
@@ -77,11 +82,24 @@ impl EventLoop {
         std::thread::Builder::new().name(format!("{name} {number}")).spawn(move || {
             let _vital = VitalThread;
             OWN.set(LoopNumber(number));
-            let _ = runtime.block_on(ended);
+            runtime.block_on(async {
+                tokio::select! {
+                    _ = ended => {}
+                    () = keep_a_near_timer() => {}
+                }
+            });
             // Its own threads may be in a call that hangs.
             runtime.shutdown_background();
         })?;
         Ok(Self { handle, places: Arc::default(), _end: end })
+    }
+}
+
+/// A runtime wakes itself, by two calls of the system, for each new timer that is earlier than all it had when it last waited: with most requests
+/// of a connection that is alone, because the timeout of the next request is shorter than that of an answer. There is always an earlier one.
+async fn keep_a_near_timer() {
+    loop {
+        sleep(NEAR).await;
     }
 }
 
