@@ -27,6 +27,8 @@ use tokio::time::timeout;
 const CONNECTIONS_MAX: usize = 1024;
 /// How long a connection is kept open for the next request.
 const IDLE: Duration = Duration::from_secs(60);
+/// Connections that are looked at in a row while no request can have one.
+const LOOKED_AT_MAX: usize = 16;
 /// Bytes of an answer that is read whole before its client gets any of it, where its request can be made again.
 const SHORT_BYTES_MAX: u64 = 64 << 10;
 /// How long a connection may take to send the rest of a request that is answered already, before it is given up.
@@ -167,11 +169,33 @@ impl ConnectionPool {
         open
     }
 
-    /// Closes the connections that nobody has used for a while.
+    /// Closes the connections that nobody has used for a while. Requests wait for a few of them to be looked at, and not for all.
     pub fn close_idle(&self, now: Instant) {
-        self.idle().retain_mut(|(kept, since)| {
-            now.saturating_duration_since(*since) < IDLE && !kept.connection.is_closed()
-        });
+        let mut next = Some(0);
+        while let Some(from) = next {
+            // Closed when the others can be used again.
+            let mut closed = Vec::new();
+            next = self.take_unusable(from, now, &mut closed);
+        }
+    }
+
+    /// Takes those out of the connections from one on, of which a few are looked at; the next one, if there are more.
+    fn take_unusable(
+        &self,
+        from: usize,
+        now: Instant,
+        closed: &mut Vec<PooledConnection>,
+    ) -> Option<usize> {
+        let (mut idle, mut at) = (self.idle(), from);
+        for _ in 0..LOOKED_AT_MAX {
+            let (kept, since) = idle.get_mut(at)?;
+            if now.saturating_duration_since(*since) < IDLE && !kept.connection.is_closed() {
+                at += 1;
+            } else {
+                closed.extend(idle.remove(at).map(|(kept, _)| kept));
+            }
+        }
+        Some(at)
     }
 
     /// Since when the connection waits that has waited longest for a request.

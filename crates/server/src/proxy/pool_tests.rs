@@ -51,6 +51,7 @@ async fn answer_to(
 }
 
 const HEAD: &str = "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n";
+const HELLO: &str = "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello";
 
 #[tokio::test]
 async fn short_answer_is_read_whole_and_lost_whole_where_it_is_cut() {
@@ -130,6 +131,28 @@ async fn connection_that_its_server_closes_is_kept_no_longer() {
     assert_eq!(pool.idle().len(), 1);
     drop(open);
     pool.close_idle(Instant::now());
+    assert_eq!(pool.idle().len(), 0);
+}
+
+#[tokio::test]
+async fn connections_that_are_closed_are_found_among_many() {
+    const ALL: usize = 3 * LOOKED_AT_MAX;
+    let pool = Arc::<ConnectionPool>::default();
+    let mut servers = Vec::new();
+    let exchanges = (0..ALL).map(|_| answer_of(&pool, HELLO, false));
+    for (answer, open) in futures_util::future::join_all(exchanges).await {
+        answer.into_body().collect().await.expect("a body");
+        servers.push(open.expect("a connection"));
+    }
+    assert_eq!(pool.idle().len(), ALL);
+    let mut number = 0;
+    servers.retain(|_| {
+        number += 1;
+        number % 2 == 0
+    });
+    pool.close_idle(Instant::now());
+    assert_eq!(pool.idle().len(), servers.len());
+    pool.close_idle(Instant::now() + IDLE);
     assert_eq!(pool.idle().len(), 0);
 }
 
