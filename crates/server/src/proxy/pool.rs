@@ -27,6 +27,9 @@ use tokio::time::timeout;
 const CONNECTIONS_MAX: usize = 1024;
 /// How long a connection is kept open for the next request.
 const IDLE: Duration = Duration::from_secs(60);
+/// So many requests at once leave the threads time for each other's connections. A server that answers one connection at a time keeps the one
+/// that it has.
+const QUIET_MAX: usize = 4;
 /// Connections that are looked at in a row while no request can have one.
 const LOOKED_AT_MAX: usize = 16;
 /// Bytes of an answer that is read whole before its client gets any of it, where its request can be made again.
@@ -105,6 +108,13 @@ struct PooledConnection {
     _open: Counted,
 }
 
+/// The connection by which a request goes.
+enum NextConnection {
+    Kept(PooledConnection),
+    /// A new one, counted while it is being made: as many as are on their way at once have their part too.
+    New(Counted),
+}
+
 pub struct ConnectionPool {
     /// Connections that the server takes: as many are kept, so that no request has to open one while others are closed.
     connections_max: usize,
@@ -160,15 +170,6 @@ impl ConnectionPool {
         self.open.load(Relaxed) + self.websockets() > self.connections_max
     }
 
-    /// Counts a connection that is about to be opened. Where that is one too many, because WebSockets have taken the place of requests,
-    /// the one that has waited longest for a request is closed.
-    fn open_one(&self) -> Counted {
-        let open = Counted::of(&self.open);
-        let mut idle = self.idle();
-        while self.is_over_full() && idle.pop_front().is_some() {}
-        open
-    }
-
     /// Closes the connections that nobody has used for a while. Requests wait for a few of them to be looked at, and not for all.
     pub fn close_idle(&self, now: Instant) {
         let mut next = Some(0);
@@ -215,20 +216,56 @@ impl ConnectionPool {
         }
     }
 
-    /// The connection that was used last, of those whose bytes come to this thread if there are any.
-    fn take_idle(&self) -> Option<PooledConnection> {
+    /// The connection that was used last, of those whose bytes come to this thread. Where there is none, a new one while many ask and there
+    /// is room: with another thread's connection each answer wakes that thread to wake this one. A connection that becomes a websocket is
+    /// always new; where it is one too many, because WebSockets have taken the place of requests, the one is closed that has waited longest
+    /// for a request.
+    fn next_connection(&self, has_room: &impl Fn() -> bool, upgrades: bool) -> NextConnection {
         let own = LoopNumber::of_this_thread();
         let mut idle = self.idle();
-        let kept = match idle.iter().rposition(|(kept, _)| kept.home == own) {
-            Some(near) => idle.remove(near),
-            None => idle.pop_back(),
-        };
-        kept.map(|(kept, _)| kept)
+        if !upgrades {
+            let at = match idle.iter().rposition(|(kept, _)| kept.home == own) {
+                Some(near) => Some(near),
+                None if self.opens_another(has_room) => None,
+                None => idle.len().checked_sub(1),
+            };
+            if let Some((kept, _)) = at.and_then(|at| idle.remove(at)) {
+                return NextConnection::Kept(kept);
+            }
+        }
+        let open = Counted::of(&self.open);
+        while self.is_over_full() && idle.pop_front().is_some() {}
+        NextConnection::New(open)
     }
 
-    /// Sends a request by a connection that is open, or by a new one. A connection that becomes a websocket is always new.
+    /// Whether a thread opens a connection of its own while those of others wait for a request.
+    fn opens_another(&self, has_room: &impl Fn() -> bool) -> bool {
+        let is_full = self.open.load(Relaxed) + self.websockets() >= self.connections_max;
+        self.outstanding() > QUIET_MAX && !is_full && has_room()
+    }
+
+    fn take_last(&self) -> Option<PooledConnection> {
+        self.idle().pop_back().map(|(kept, _)| kept)
+    }
+
+    /// Sends a request by a connection that is open, or by a new one.
     pub async fn send<C>(
         self: &Arc<Self>,
+        connect: impl FnOnce() -> C,
+        request: hyper::Request<Body>,
+        upgrades: bool,
+    ) -> Result<hyper::Response<AnswerBody>, SendFailure>
+    where
+        C: Future<Output = Option<OpenConnection>>,
+    {
+        self.send_where(|| true, connect, request, upgrades).await
+    }
+
+    /// The same where other pools have a part of the connections. `has_room`: whether there is one for a connection that this pool could do
+    /// without; asked with the pool held.
+    pub async fn send_where<C>(
+        self: &Arc<Self>,
+        has_room: impl Fn() -> bool,
         connect: impl FnOnce() -> C,
         mut request: hyper::Request<Body>,
         upgrades: bool,
@@ -236,21 +273,27 @@ impl ConnectionPool {
     where
         C: Future<Output = Option<OpenConnection>>,
     {
-        while !upgrades && let Some(connection) = self.take_idle() {
-            match self.send_by(connection, request).await {
-                // The server has closed it meanwhile.
-                Err(SendFailure::NotSent(unsent)) => request = *unsent,
-                other => return other,
+        let open = loop {
+            match self.next_connection(&has_room, upgrades) {
+                NextConnection::Kept(connection) => match self.send_by(connection, request).await {
+                    // The server has closed it meanwhile.
+                    Err(SendFailure::NotSent(unsent)) => request = *unsent,
+                    other => return other,
+                },
+                NextConnection::New(open) => break open,
             }
-        }
-        // Counted while it is being made: as many as are on their way at once have their part too.
-        let _open = self.open_one();
+        };
         // Few requests have to connect: what that needs has no room in all of them.
-        match Box::pin(connect()).await {
-            Some(connection) => {
-                let home = LoopNumber::of_this_thread();
-                self.send_by(PooledConnection { connection, home, _open }, request).await
-            }
+        if let Some(connection) = Box::pin(connect()).await {
+            let home = LoopNumber::of_this_thread();
+            let pooled = PooledConnection { connection, home, _open: open };
+            return self.send_by(pooled, request).await;
+        }
+        drop(open);
+        // It may have been to be one more than needed.
+        let kept = if upgrades { None } else { self.take_last() };
+        match kept {
+            Some(connection) => Box::pin(self.send_by(connection, request)).await,
             None => Err(SendFailure::NotSent(Box::new(request))),
         }
     }

@@ -3,6 +3,7 @@
 use super::near_replica::{self, NearConnection};
 use super::readiness::Readiness;
 use crate::proxy::forwarders::Forwarders;
+use crate::proxy::kept_connections;
 use crate::proxy::open_connection::OpenConnection;
 use crate::proxy::pool::{AnswerBody, ConnectionPool, Outstanding, SendFailure};
 use crate::shared::Shared;
@@ -204,7 +205,13 @@ impl Replica {
         upgrades: bool,
     ) -> Result<hyper::Response<AnswerBody>, SendFailure> {
         let connect = || self.connect(shared, forwarders, owner);
-        self.pool.send(connect, request, upgrades).await
+        let has_room = || {
+            let counts = &shared.volatile.forwarded;
+            // Without a place a connection would go by a step, which costs more than another thread's connection.
+            forwarders.near_slots.available_permits() > 0
+                && kept_connections::has_room(counts, owner.uid, FORWARDED_OF_USER_MAX)
+        };
+        self.pool.send_where(has_room, connect, request, upgrades).await
     }
 
     /// The outcome of an exchange with it. The way to a node that is gone may stay open for a while: nobody waits for an answer on it.
