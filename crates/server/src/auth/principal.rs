@@ -73,22 +73,41 @@ fn group_name(gid: u32) -> String {
     }
 }
 
-/// Whom a token stands for; `None` if there is no such user. A token limits what its user may do and gives nothing: who loses a
-/// role loses it with every token at once. The administrator's own token alone is an administrator's whoever its user is. `find`
-/// asks the user database.
+/// What a token says of who has it, without what is of the token itself.
+pub struct TokenHolder {
+    pub user: String,
+    pub limit: Option<Role>,
+    is_admin_token: bool,
+}
+
+impl TokenHolder {
+    pub fn of(token: &UserToken) -> Self {
+        let is_admin_token = token.is_admin_token();
+        Self { user: token.user().to_owned(), limit: token.limit, is_admin_token }
+    }
+
+    /// Whom the token stands for; `None` if there is no such user. A token limits what its user may do and gives nothing: who loses a
+    /// role loses it with every token at once. The administrator's own token alone is an administrator's whoever its user is. `find`
+    /// asks the user database.
+    pub fn principal(&self, find: impl FnOnce(&str) -> Option<Principal>) -> Option<Principal> {
+        let mut principal = match self.user.as_str() {
+            ROOT => server_principal(),
+            name => with_own_role(find(name)?),
+        };
+        if self.is_admin_token {
+            principal.role = Role::Admin;
+        }
+        principal.token_limit = Some(self.limit.unwrap_or(Role::Admin));
+        Some(principal)
+    }
+}
+
+/// Whom a token stands for.
 pub fn of_token(
     token: &UserToken,
     find: impl FnOnce(&str) -> Option<Principal>,
 ) -> Option<Principal> {
-    let mut principal = match token.user() {
-        ROOT => server_principal(),
-        name => with_own_role(find(name)?),
-    };
-    if token.is_admin_token() {
-        principal.role = Role::Admin;
-    }
-    principal.token_limit = Some(token.limit.unwrap_or(Role::Admin));
-    Some(principal)
+    TokenHolder::of(token).principal(find)
 }
 
 /// The user who is known without a database.

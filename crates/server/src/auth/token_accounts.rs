@@ -49,6 +49,11 @@ impl TokenAccounts {
         Self { known: Mutex::default(), lookups, look_up: Arc::new(look_up) }
     }
 
+    /// Whether this user was looked up a moment ago: there is nothing to prepare.
+    pub fn is_fresh(&self, name: &str) -> bool {
+        self.known().get(name).is_some_and(|known| known.at.elapsed() < FRESH)
+    }
+
     /// Has this user looked up, unless that was done a moment ago.
     pub async fn prepare(&self, name: &str) {
         let is_known = match self.known().get(name) {

@@ -35,7 +35,7 @@ use super::access_log::Asked;
 use super::exchange::{OutgoingHead, inner_uri, redirect, said, take_websocket};
 use super::headers;
 use super::pool::{SendFailure, in_time, read_short};
-use crate::http::authenticate::{self, Caller};
+use crate::http::authenticate::{self, Caller, CheckedToken};
 use crate::http::peer::{ClientAddress, HeldSlot, Peer};
 use crate::http::stall_timeout::StallTimeout;
 use crate::shared::Shared;
@@ -162,13 +162,13 @@ pub fn host_of_service(shared: &Shared, request: &Request) -> Option<ServiceHost
     ServiceHost::of(request, shared.read().config.proxy.domain.as_deref())
 }
 
-/// Answers a request to the service that its host name means, or else its path. `token_hash`: that of the request's token, where it is
-/// known already.
+/// Answers a request to the service that its host name means, or else its path. `token`: that of the request, where it was checked
+/// already.
 pub async fn answer(
     shared: &Arc<Shared>,
     services: &Services,
     host: Option<ServiceHost>,
-    token_hash: Option<&str>,
+    token: Option<&CheckedToken>,
     request: Request,
 ) -> Response {
     let uri = request.uri().clone();
@@ -176,7 +176,7 @@ pub async fn answer(
         return said(StatusCode::NOT_FOUND, "expected /proxy/services/PROJECT/RUN/");
     };
     let live = services.find(shared, asked.key).await;
-    let by_token = match admit(shared, &request, token_hash, asked.project, live.as_deref()) {
+    let by_token = match admit(shared, &request, token, asked.project, live.as_deref()) {
         Ok(by_token) => by_token,
         Err(response) => return *response,
     };
@@ -238,7 +238,7 @@ async fn exchange(
 fn admit(
     shared: &Shared,
     request: &Request,
-    token_hash: Option<&str>,
+    token: Option<&CheckedToken>,
     project: &str,
     live: Option<&LiveService>,
 ) -> Result<bool, Box<Response>> {
@@ -251,7 +251,7 @@ fn admit(
         let full = || Box::new(authenticate::too_many_connections(&live.owner));
         return if is_counted { Ok(false) } else { Err(full()) };
     }
-    member(shared, authenticate::caller_presented(shared, request, token_hash), project)?;
+    member(shared, authenticate::caller_checked(shared, request, token), project)?;
     Ok(true)
 }
 
