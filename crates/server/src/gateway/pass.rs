@@ -10,7 +10,7 @@ use crate::http::peer::{ClientAddress, HeldSlot, Peer};
 use crate::http::serve::RequestHandler;
 use crate::http::stall_timeout::StallTimeout;
 use crate::metrics::scrape_services;
-use crate::proxy::access_log::Asked;
+use crate::proxy::access_log::{Asked, Entry};
 use crate::proxy::exchange::{OutgoingHead, inner_uri, redirect, take_websocket};
 use crate::proxy::headers;
 use crate::proxy::open_connection::OpenConnection;
@@ -56,13 +56,14 @@ const METRICS: &str = "/metrics";
 
 impl RequestHandler for Arc<Gateway> {
     async fn handle(self, request: Request) -> Response {
-        let entry = self.access_log.begin(|| Asked {
+        let mut entry = self.access_log.begin(|| Asked {
             client: ClientAddress::of(request.extensions()),
             service: host_of(&request).unwrap_or("-"),
             method: request.method(),
             path: request.uri().path(),
         });
-        let answer = answer(&self, request).await.unwrap_or_else(|refusal| *refusal);
+        let answered = answer(&self, request, &mut entry).await;
+        let answer = answered.unwrap_or_else(|refusal| *refusal);
         match entry {
             Some(entry) => entry.follow(answer),
             None => answer,
@@ -70,7 +71,12 @@ impl RequestHandler for Arc<Gateway> {
     }
 }
 
-async fn answer(gateway: &Gateway, request: Request) -> Result<Response, Box<Response>> {
+/// `entry`: the line of the access log, which is taken where the body of the answer is followed to its end.
+async fn answer(
+    gateway: &Gateway,
+    request: Request,
+    entry: &mut Option<Entry>,
+) -> Result<Response, Box<Response>> {
     check_head(request.headers(), SERVICE_LIMITS.body_bytes)?;
     StallTimeout::set_of(request.extensions(), SERVICE_LIMITS.stall);
     let routes = gateway.routes();
@@ -100,7 +106,8 @@ async fn answer(gateway: &Gateway, request: Request) -> Result<Response, Box<Res
         return Ok(redirect(StatusCode::PERMANENT_REDIRECT, &place));
     };
     let began = Instant::now();
-    let answered = to_replica(gateway, &routes, &service, &wanted.prefix, rest, request).await;
+    let to_replica = to_replica(gateway, &routes, &service, &wanted.prefix, rest, request, entry);
+    let answered = to_replica.await;
     let figures = &service.counts.figures;
     let status = match &answered {
         Ok(answer) => answer.status(),
@@ -204,7 +211,7 @@ impl ToServer {
                 answer_begun.note();
                 let (websocket, prefix, is_whole) = (None, WHOLE_HOST, true);
                 let to = AnswerTo { outstanding, websocket, upgrade, slot, prefix, is_whole };
-                to.pass(answer).ok_or_else(unasked)
+                to.pass(answer, &mut None).ok_or_else(unasked)
             }
             Err(SendFailure::NotSent(_)) => {
                 let why = "the service has no replica that can be reached, and the server is away";
@@ -228,6 +235,7 @@ async fn to_replica(
     prefix: &str,
     rest: &str,
     mut request: Request,
+    entry: &mut Option<Entry>,
 ) -> Result<Response, Box<Response>> {
     if service.replicas.is_empty() {
         return ToServer::of(gateway, routes, request)?.send(gateway, routes).await;
@@ -266,7 +274,7 @@ async fn to_replica(
                 answer_begun.note();
                 service.counts.note_request();
                 let to = AnswerTo { outstanding, websocket, upgrade, slot, prefix, is_whole };
-                return to.pass(answer).ok_or_else(unasked);
+                return to.pass(answer, entry).ok_or_else(unasked);
             }
             Err(SendFailure::NotSent(unsent)) => *unsent,
             Err(SendFailure::Lost) if is_repeatable => {
@@ -431,7 +439,7 @@ mod tests {
             if let Some(name) = header {
                 asked.headers_mut().insert(name, HeaderValue::from_static("192.0.2.7"));
             }
-            let answer = answer(&gateway, asked).await;
+            let answer = answer(&gateway, asked, &mut None).await;
             answer.map_or_else(|refusal| refusal.status(), |answer| answer.status())
         };
         assert_eq!(status(None).await, StatusCode::OK);

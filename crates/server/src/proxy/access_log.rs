@@ -6,7 +6,7 @@ use crate::clock;
 use crate::http::peer::ClientAddress;
 use crate::repeated_failure::RepeatedFailure;
 use axum::body::Body;
-use axum::http::Method;
+use axum::http::{Method, StatusCode};
 use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
 use jiff::tz::TimeZone;
@@ -171,9 +171,19 @@ pub struct Entry {
 
 impl Entry {
     /// Follows the answer to its last byte.
-    pub fn follow(mut self, answer: axum::response::Response) -> axum::response::Response {
-        self.status = answer.status().as_u16();
-        answer.map(|body| Body::new(LoggedBody { body, entry: self }))
+    pub fn follow(self, answer: axum::response::Response) -> axum::response::Response {
+        let entry = self.answered(answer.status());
+        answer.map(|body| Body::new(LoggedBody { body, entry }))
+    }
+
+    /// The same where the answer's body itself counts what is read of it.
+    pub fn answered(mut self, status: StatusCode) -> Self {
+        self.status = status.as_u16();
+        self
+    }
+
+    pub fn count(&mut self, frame: &Frame<Bytes>) {
+        self.bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
     }
 }
 
@@ -207,7 +217,7 @@ impl hyper::body::Body for LoggedBody {
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let polled = Pin::new(&mut self.body).poll_frame(context);
         if let Poll::Ready(Some(Ok(frame))) = &polled {
-            self.entry.bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
+            self.entry.count(frame);
         }
         polled
     }

@@ -1,6 +1,7 @@
 //! Connections to one server that answers requests: those that are open are used again, and the requests that it has not answered
 //! yet are counted.
 
+use super::access_log::Entry;
 use super::noted_body::{BodyNote, noted};
 use super::open_connection::OpenConnection;
 use super::timed_body::BodyStalled;
@@ -325,6 +326,7 @@ impl ConnectionPool {
             content: Content::Stream(body),
             is_over: false,
             way,
+            entry: None,
             _outstanding: None,
         }))
     }
@@ -344,6 +346,7 @@ pub async fn read_short(
         content: Content::Whole(Some(read.to_bytes())),
         is_over: false,
         way: None,
+        entry: None,
         _outstanding: None,
     };
     Ok(hyper::Response::from_parts(head, body))
@@ -362,6 +365,8 @@ pub struct AnswerBody {
     content: Content,
     is_over: bool,
     way: Option<AnswerWay>,
+    /// The line of the access log, where its bytes are counted.
+    entry: Option<Entry>,
     /// Its request is outstanding until all of it was read.
     _outstanding: Option<Outstanding>,
 }
@@ -454,6 +459,12 @@ impl AnswerBody {
         self._outstanding = Some(outstanding);
         self
     }
+
+    /// Without a body of the log's own around it.
+    pub fn logged(mut self, entry: Option<Entry>) -> Self {
+        self.entry = entry;
+        self
+    }
 }
 
 impl Drop for AnswerBody {
@@ -473,7 +484,7 @@ impl hyper::body::Body for AnswerBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let Self { content, is_over, way, .. } = &mut *self;
+        let Self { content, is_over, way, entry, .. } = &mut *self;
         let polled = match (content, way) {
             (Content::Stream(body), Some(way)) => {
                 let polled = ready!(way.poll(context, |own| Pin::new(&mut *body).poll_frame(own)));
@@ -485,6 +496,9 @@ impl hyper::body::Body for AnswerBody {
             (Content::Stream(body), None) => ready!(Pin::new(body).poll_frame(context)),
             (Content::Whole(bytes), _) => bytes.take().map(|bytes| Ok(Frame::data(bytes))),
         };
+        if let (Some(entry), Some(Ok(frame))) = (entry, &polled) {
+            entry.count(frame);
+        }
         *is_over |= polled.is_none();
         Poll::Ready(polled)
     }

@@ -31,7 +31,7 @@ mod scaler;
 mod table;
 mod waiting_line;
 
-use super::access_log::Asked;
+use super::access_log::{Asked, Entry};
 use super::exchange::{OutgoingHead, inner_uri, redirect, said, take_websocket};
 use super::headers;
 use super::pool::{SendFailure, in_time, read_short};
@@ -210,13 +210,14 @@ async fn exchange(
 ) -> (Response, bool) {
     let began = Instant::now();
     let live = &passed.live;
-    let entry = services.access_log.begin(|| Asked {
+    let mut entry = services.access_log.begin(|| Asked {
         client: ClientAddress::of(request.extensions()),
         service: &live.key,
         method: request.method(),
         path: request.uri().path(),
     });
-    let (answer, is_of_replica) = match passed.on(shared, services, request).await {
+    let passed_on = passed.on(shared, services, request, &mut entry);
+    let (answer, is_of_replica) = match passed_on.await {
         Ok(answer) => (answer, true),
         Err(answer) => {
             live.counts.failed();
@@ -322,6 +323,7 @@ impl Passed<'_> {
         shared: &Arc<Shared>,
         services: &Services,
         mut request: Request,
+        entry: &mut Option<Entry>,
     ) -> Result<Response, Box<Response>> {
         let body_bytes = services.limits.body_bytes;
         check_head(request.headers(), body_bytes)?;
@@ -421,7 +423,7 @@ impl Passed<'_> {
             tried.push(replica.attempt);
         };
         let to = AnswerTo { outstanding, websocket, upgrade, slot, prefix: self.prefix, is_whole };
-        to.pass(answer).ok_or_else(|| self.failed("changed the protocol unasked"))
+        to.pass(answer, entry).ok_or_else(|| self.failed("changed the protocol unasked"))
     }
 
     fn failed(&self, what: &str) -> Box<Response> {
