@@ -157,6 +157,12 @@ pub fn near_connections(descriptors: u64, limits: &ServiceLimits) -> usize {
     ((free(descriptors) / REPLICA_PART) as usize).min(limits.near_connections)
 }
 
+/// How many connections to replicas of services a gateway may have: half of what there is, of which its two ports for clients have less than
+/// a third, and those of the server's other listeners nothing.
+pub fn gateway_connections(descriptors: u64) -> usize {
+    (free(descriptors) / 2) as usize
+}
+
 /// The slots of each listener. Three eighths are the agents', so that no number of clients keeps a node out.
 pub struct ListenerSlots {
     pub socket: Arc<ConnectionSlots>,
@@ -366,6 +372,7 @@ mod tests {
             assert!(left <= descriptors as usize, "{left} of {descriptors}");
         }
         assert_eq!(near_connections(1024, &SERVICE_LIMITS), 48);
+        assert_eq!(gateway_connections(1024), 384);
         let slots = ListenerSlots::new(16, &"places=3".parse().unwrap());
         assert_eq!((slots.socket.max, slots.agents.max), (2, 2));
     }

@@ -1,7 +1,8 @@
 //! One request through a gateway: to a replica that the gateway can connect to, and else to the server, which knows more.
 
-use super::routes::{Admission, RoutedReplica, RoutedService, Routes};
-use super::{Gateway, ServerAddress};
+use super::Gateway;
+use super::replica_connections::CONNECT_TIMEOUT;
+use super::routes::{Admission, RoutedService, Routes};
 use crate::auth::token;
 use crate::clock;
 use crate::connection_limits::SERVICE_LIMITS;
@@ -13,7 +14,6 @@ use crate::metrics::scrape_services;
 use crate::proxy::access_log::{Asked, Entry};
 use crate::proxy::exchange::{OutgoingHead, inner_uri, redirect, take_websocket};
 use crate::proxy::headers;
-use crate::proxy::open_connection::OpenConnection;
 use crate::proxy::origin::host_of;
 use crate::proxy::pool::{SendFailure, in_time, read_short};
 use crate::proxy::service::answer::AnswerTo;
@@ -31,23 +31,9 @@ use hyper::body::Body as _;
 use hyper::upgrade::OnUpgrade;
 use model::id::AttemptId;
 use model::publication::HttpsChoice;
-use nix::sys::socket::{setsockopt, sockopt};
-use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-use tokio::net::{TcpStream, lookup_host};
-use tokio::time::timeout;
-
-/// How long a replica or the server may take to take a connection.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// How long nothing may come before the kernel asks whether the replica's machine is there, how often it asks, and how long what was
-/// sent may stay without an acknowledgement, or unread: a replica that is busy may leave a long request for a while.
-const KEEPALIVE_IDLE_S: u32 = 10;
-const KEEPALIVE_INTERVAL_S: u32 = 5;
-const KEEPALIVE_PROBES: u32 = 3;
-const UNACKNOWLEDGED_MS: u32 = 60_000;
+use std::time::Instant;
 
 /// What the server answers and no service is.
 const MODELS: &str = "/proxy/models/";
@@ -265,8 +251,9 @@ async fn to_replica(
         let outstanding = replica.pool.enter();
         let websocket = upgrades.then(|| replica.pool.enter_websocket());
         let exchange = pin!(async {
-            let connect = || connect(&gateway.server, &replica);
-            let answer = replica.pool.send(connect, outgoing, upgrades).await?;
+            let connect = || gateway.connections.connect(&gateway.server, &replica);
+            let has_room = || gateway.connections.has_room();
+            let answer = replica.pool.send_where(has_room, connect, outgoing, upgrades).await?;
             if is_repeatable { read_short(answer).await } else { Ok(answer) }
         });
         outgoing = match in_time(SERVICE_LIMITS.answer, exchange).await {
@@ -343,39 +330,6 @@ impl AskedHead {
     }
 }
 
-async fn connect(server: &ServerAddress, replica: &RoutedReplica) -> Option<OpenConnection> {
-    let stream = timeout(CONNECT_TIMEOUT, dial(server, replica)).await.ok()??;
-    let _ = stream.set_nodelay(true);
-    if let Err(error) = watch_machine(&stream) {
-        tracing::debug!("a connection to a replica is not watched: {error}");
-    }
-    OpenConnection::handshake(stream, ()).await
-}
-
-/// Connects to the first address of the replica's host that takes connections and that may be a replica's. A name is judged by what it
-/// leads to.
-async fn dial(server: &ServerAddress, replica: &RoutedReplica) -> Option<TcpStream> {
-    let (host, port) = (replica.route.host.as_str(), replica.route.port);
-    let found = lookup_host((host, port)).await.ok()?;
-    let found: Vec<SocketAddr> = found.filter(|at| server.may_lead_to(host, at.ip())).collect();
-    for address in found {
-        if let Ok(stream) = TcpStream::connect(address).await {
-            return Some(stream);
-        }
-    }
-    None
-}
-
-/// Has the kernel end the connection when the machine of the replica is gone: a request that waits for an answer would wait until its
-/// own limit.
-fn watch_machine(stream: &TcpStream) -> nix::Result<()> {
-    setsockopt(stream, sockopt::KeepAlive, &true)?;
-    setsockopt(stream, sockopt::TcpKeepIdle, &KEEPALIVE_IDLE_S)?;
-    setsockopt(stream, sockopt::TcpKeepInterval, &KEEPALIVE_INTERVAL_S)?;
-    setsockopt(stream, sockopt::TcpKeepCount, &KEEPALIVE_PROBES)?;
-    setsockopt(stream, sockopt::TcpUserTimeout, &UNACKNOWLEDGED_MS)
-}
-
 fn unasked() -> Box<Response> {
     refused(StatusCode::BAD_GATEWAY, "the protocol changed unasked")
 }
@@ -384,6 +338,8 @@ fn unasked() -> Box<Response> {
 mod tests {
     use super::*;
     use crate::connection_limits::{ConnectionLimits, ListenerSlots, PortConnection};
+    use crate::gateway::ServerAddress;
+    use crate::gateway::replica_connections::ReplicaConnections;
     use crate::proxy::access_log::AccessLog;
     use model::secret::SecretValue;
     use std::net::Ipv4Addr;
@@ -411,6 +367,7 @@ mod tests {
             routes: RwLock::default(),
             server,
             server_pool: Arc::default(),
+            connections: ReplicaConnections::new(1),
             access_log: Arc::new(AccessLog::new(dir.path())),
         }
     }

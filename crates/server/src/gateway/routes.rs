@@ -9,7 +9,7 @@ use model::time::Timestamp;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use wire::gateway::{GatewayRoutes, ReplicaRoute, ServiceLoad, ServiceRoute, TokenRoute};
 
 /// Requests at once to one replica, and how many of them may be WebSockets.
@@ -55,6 +55,19 @@ impl ServiceState {
 pub struct RoutedReplica {
     pub route: ReplicaRoute,
     pub pool: Arc<ConnectionPool>,
+    /// The connections that it keeps may be closed for others.
+    is_noted: AtomicBool,
+}
+
+impl RoutedReplica {
+    pub fn new(route: ReplicaRoute) -> Self {
+        Self { route, pool: Arc::default(), is_noted: AtomicBool::default() }
+    }
+
+    /// Whether its first connection is about to be made.
+    pub fn begin_connecting(&self) -> bool {
+        !self.is_noted.swap(true, Relaxed)
+    }
 }
 
 /// Whether a token opens a service.
@@ -168,7 +181,7 @@ impl Routes {
         let counts = before.map(|before| before.counts.clone()).unwrap_or_default();
         let of_route = |route: &ReplicaRoute| {
             let found = known.iter().find(|one| one.route == *route).cloned();
-            let new = || Arc::new(RoutedReplica { route: route.clone(), pool: Arc::default() });
+            let new = || Arc::new(RoutedReplica::new(route.clone()));
             found.unwrap_or_else(new)
         };
         let mut replicas: Vec<Arc<RoutedReplica>> = route.replicas.iter().map(of_route).collect();
