@@ -27,8 +27,8 @@ const CONNECTIONS_MAX: u64 = 20_000;
 const SSH_CONNECTIONS_MAX: u64 = 2048;
 const SSH_LOGINS_MAX: u64 = 128;
 
-/// A connection that is forwarded into a job is closed after so long without a byte, a WebSocket of a service too, whichever way its bytes
-/// go: a client that is there and does nothing does not keep its place for ever.
+/// A connection that is forwarded into a job is closed after so long without a byte, a WebSocket of a service and an answer of a replica
+/// too, whichever way its bytes go: a client that is there and does nothing does not keep its place for ever.
 pub const TUNNEL_IDLE: Duration = Duration::from_secs(24 * 3600);
 
 /// What bounds a request to a service, by the server and by gateways.

@@ -5,7 +5,9 @@ use super::access_log::Entry;
 use super::noted_body::{BodyNote, noted};
 use super::open_connection::OpenConnection;
 use super::timed_body::BodyStalled;
+use crate::connection_limits::TUNNEL_IDLE;
 use crate::http::event_loops::LoopNumber;
+use axum::BoxError;
 use axum::body::Body;
 use axum::http::StatusCode;
 use bytes::Bytes;
@@ -22,7 +24,7 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
-use tokio::time::timeout;
+use tokio::time::{Sleep, sleep, timeout};
 
 /// Connections to one server that is not said to take fewer: as many as the requests of a gateway to one replica.
 const CONNECTIONS_MAX: usize = 1024;
@@ -37,6 +39,11 @@ const LOOKED_AT_MAX: usize = 16;
 const SHORT_BYTES_MAX: u64 = 64 << 10;
 /// How long a connection may take to send the rest of a request that is answered already, before it is given up.
 const REST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Why the body of an answer fails that came in part.
+#[derive(Debug, thiserror::Error)]
+#[error("nothing more of the answer came")]
+struct AnswerSilent;
 
 /// Why a request has no answer.
 pub enum SendFailure {
@@ -327,6 +334,8 @@ impl ConnectionPool {
             is_over: false,
             way,
             entry: None,
+            idle: TUNNEL_IDLE,
+            silence: None,
             _outstanding: None,
         }))
     }
@@ -347,6 +356,8 @@ pub async fn read_short(
         is_over: false,
         way: None,
         entry: None,
+        idle: TUNNEL_IDLE,
+        silence: None,
         _outstanding: None,
     };
     Ok(hyper::Response::from_parts(head, body))
@@ -367,6 +378,10 @@ pub struct AnswerBody {
     way: Option<AnswerWay>,
     /// The line of the access log, where its bytes are counted.
     entry: Option<Entry>,
+    /// How long nothing may come of it after its request was read whole, and the time of that while something is waited for. One whose request
+    /// goes on may be silent for longer.
+    idle: Duration,
+    silence: Option<Pin<Box<Sleep>>>,
     /// Its request is outstanding until all of it was read.
     _outstanding: Option<Outstanding>,
 }
@@ -478,22 +493,35 @@ impl Drop for AnswerBody {
 
 impl hyper::body::Body for AnswerBody {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = BoxError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let Self { content, is_over, way, entry, .. } = &mut *self;
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let Self { content, is_over, way, entry, idle, silence, .. } = &mut *self;
         let polled = match (content, way) {
             (Content::Stream(body), Some(way)) => {
-                let polled = ready!(way.poll(context, |own| Pin::new(&mut *body).poll_frame(own)));
-                if polled.is_none() || body.is_end_stream() {
-                    way.note_end(context);
+                match way.poll(context, |own| Pin::new(&mut *body).poll_frame(own)) {
+                    Poll::Ready(polled) => {
+                        *silence = None;
+                        if polled.is_none() || body.is_end_stream() {
+                            way.note_end(context);
+                        }
+                        polled.map(|frame| frame.map_err(BoxError::from))
+                    }
+                    Poll::Pending if matches!(way, AnswerWay::Polled { .. }) => {
+                        let silence = silence.get_or_insert_with(|| Box::pin(sleep(*idle)));
+                        ready!(silence.as_mut().poll(context));
+                        Some(Err(AnswerSilent.into()))
+                    }
+                    Poll::Pending => return Poll::Pending,
                 }
-                polled
             }
-            (Content::Stream(body), None) => ready!(Pin::new(body).poll_frame(context)),
+            (Content::Stream(body), None) => {
+                let polled = ready!(Pin::new(body).poll_frame(context));
+                polled.map(|frame| frame.map_err(BoxError::from))
+            }
             (Content::Whole(bytes), _) => bytes.take().map(|bytes| Ok(Frame::data(bytes))),
         };
         if let (Some(entry), Some(Ok(frame))) = (entry, &polled) {

@@ -136,6 +136,21 @@ async fn connection_that_its_server_closes_is_kept_no_longer() {
 }
 
 #[tokio::test]
+async fn answer_of_which_nothing_more_comes_ends_when_its_time_is_over() {
+    let pool = Arc::<ConnectionPool>::default();
+    let text = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n";
+    let (answer, open) = answer_of(&pool, text, false).await;
+    let mut body = answer.into_body();
+    body.idle = Duration::from_millis(20);
+    let first = body.frame().await.expect("a part").expect("no error");
+    assert_eq!(first.into_data().ok().as_deref(), Some(&b"hello"[..]));
+    assert!(body.frame().await.is_some_and(|next| next.is_err()), "not as if it were all");
+    drop(body);
+    let read = open.expect("a connection").read(&mut [0]).await;
+    assert_eq!(read.expect("the end"), 0, "its connection is closed");
+}
+
+#[tokio::test]
 async fn connections_that_are_closed_are_found_among_many() {
     const ALL: usize = 3 * LOOKED_AT_MAX;
     let pool = Arc::<ConnectionPool>::default();
