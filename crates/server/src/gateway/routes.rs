@@ -81,16 +81,14 @@ pub enum Admission {
 impl RoutedService {
     /// The replica that gets the next request; none of those that were tried, and for a WebSocket none that has its part of them.
     pub fn choose(&self, tried: &[AttemptId], upgrades: bool) -> Option<Arc<RoutedReplica>> {
-        let outstanding: Vec<usize> =
-            self.replicas.iter().map(|one| one.pool.outstanding()).collect();
-        let is_left_out = |at: &usize| {
-            let replica = &self.replicas[*at];
+        let outstanding = |at: usize| {
+            let replica = &self.replicas[at];
             let is_full = upgrades && replica.pool.websockets() >= WEBSOCKETS_MAX;
-            is_full || tried.contains(&replica.route.attempt)
+            let is_left_out = is_full || tried.contains(&replica.route.attempt);
+            (!is_left_out).then(|| replica.pool.outstanding())
         };
-        let left_out: Vec<usize> = (0..self.replicas.len()).filter(is_left_out).collect();
         let turn = self.counts.turn.fetch_add(1, Relaxed);
-        let chosen = least_busy(&outstanding, &left_out, turn, OUTSTANDING_MAX)?;
+        let chosen = least_busy(self.replicas.len(), outstanding, turn, OUTSTANDING_MAX)?;
         Some(self.replicas[chosen].clone())
     }
 
