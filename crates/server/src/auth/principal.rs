@@ -50,6 +50,11 @@ pub fn find_name(name: &str) -> nix::Result<Option<Principal>> {
     Ok(User::from_name(name)?.map(|user| of_user(&user)))
 }
 
+/// The same with the role of whom the server runs as.
+pub fn find_with_own_role(name: &str) -> nix::Result<Option<Principal>> {
+    Ok(find_name(name)?.map(with_own_role))
+}
+
 fn of_user(user: &User) -> Principal {
     let groups = CString::new(user.name.as_str())
         .ok()
@@ -88,11 +93,11 @@ impl TokenHolder {
 
     /// Whom the token stands for; `None` if there is no such user. A token limits what its user may do and gives nothing: who loses a
     /// role loses it with every token at once. The administrator's own token alone is an administrator's whoever its user is. `find`
-    /// asks the user database.
+    /// says who has a name (`find_with_own_role`).
     pub fn principal(&self, find: impl FnOnce(&str) -> Option<Principal>) -> Option<Principal> {
         let mut principal = match self.user.as_str() {
             ROOT => server_principal(),
-            name => with_own_role(find(name)?),
+            name => find(name)?,
         };
         if self.is_admin_token {
             principal.role = Role::Admin;
@@ -152,6 +157,14 @@ mod tests {
             ..token("admin", Some("nobody"), Role::Admin)
         };
         assert_eq!(of_token(&admin, of_name).expect("nobody").role, Role::Admin);
+    }
+
+    #[test]
+    fn token_of_whom_the_server_runs_as_is_an_administrators() {
+        let own = of_uid(nix::unistd::geteuid().as_raw(), 0).name;
+        let find = |name: &str| find_with_own_role(name).ok().flatten();
+        let known = of_token(&token(&own, None, Role::User), find).expect("this test's user");
+        assert_eq!((known.uid, known.role), (nix::unistd::geteuid().as_raw(), Role::Admin));
     }
 
     #[test]

@@ -39,7 +39,7 @@ struct KnownAccount {
 
 impl Default for TokenAccounts {
     fn default() -> Self {
-        Self::found_by(principal::find_name)
+        Self::found_by(principal::find_with_own_role)
     }
 }
 
