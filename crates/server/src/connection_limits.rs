@@ -27,8 +27,8 @@ const CONNECTIONS_MAX: u64 = 20_000;
 const SSH_CONNECTIONS_MAX: u64 = 2048;
 const SSH_LOGINS_MAX: u64 = 128;
 
-/// A connection that is forwarded into a job is closed after so long without a byte, a WebSocket of a service too, whichever way its bytes
-/// go: a client that is there and does nothing does not keep its place for ever.
+/// A connection that is forwarded into a job is closed after so long without a byte, a WebSocket of a service and an answer of a replica
+/// too, whichever way its bytes go: a client that is there and does nothing does not keep its place for ever.
 pub const TUNNEL_IDLE: Duration = Duration::from_secs(24 * 3600);
 
 /// What bounds a request to a service, by the server and by gateways.
@@ -155,6 +155,12 @@ fn free(descriptors: u64) -> u64 {
 /// How many connections to replicas of services on this machine there may be. Each has a descriptor, as those of clients do.
 pub fn near_connections(descriptors: u64, limits: &ServiceLimits) -> usize {
     ((free(descriptors) / REPLICA_PART) as usize).min(limits.near_connections)
+}
+
+/// How many connections to replicas of services a gateway may have: half of what there is, of which its two ports for clients have less than
+/// a third, and those of the server's other listeners nothing.
+pub fn gateway_connections(descriptors: u64) -> usize {
+    (free(descriptors) / 2) as usize
 }
 
 /// The slots of each listener. Three eighths are the agents', so that no number of clients keeps a node out.
@@ -366,6 +372,7 @@ mod tests {
             assert!(left <= descriptors as usize, "{left} of {descriptors}");
         }
         assert_eq!(near_connections(1024, &SERVICE_LIMITS), 48);
+        assert_eq!(gateway_connections(1024), 384);
         let slots = ListenerSlots::new(16, &"places=3".parse().unwrap());
         assert_eq!((slots.socket.max, slots.agents.max), (2, 2));
     }

@@ -16,10 +16,15 @@ pub fn spawn<T: Send + 'static>(
     let task = tokio::spawn(task);
     tokio::spawn(async move {
         if panicked(task).await {
-            tracing::error!("{name} panicked: the server ends, to be started again");
-            std::process::exit(CANNOT_GO_ON);
+            end_process(name);
         }
     });
+}
+
+/// Ends the process because what has this name in the log panicked.
+pub fn end_process(name: &str) -> ! {
+    tracing::error!("{name} panicked: this process ends, to be started again");
+    std::process::exit(CANNOT_GO_ON);
 }
 
 /// Waits for the end of a task; whether it was a panic.

@@ -50,6 +50,11 @@ pub fn find_name(name: &str) -> nix::Result<Option<Principal>> {
     Ok(User::from_name(name)?.map(|user| of_user(&user)))
 }
 
+/// The same with the role of whom the server runs as.
+pub fn find_with_own_role(name: &str) -> nix::Result<Option<Principal>> {
+    Ok(find_name(name)?.map(with_own_role))
+}
+
 fn of_user(user: &User) -> Principal {
     let groups = CString::new(user.name.as_str())
         .ok()
@@ -73,22 +78,41 @@ fn group_name(gid: u32) -> String {
     }
 }
 
-/// Whom a token stands for; `None` if there is no such user. A token limits what its user may do and gives nothing: who loses a
-/// role loses it with every token at once. The administrator's own token alone is an administrator's whoever its user is. `find`
-/// asks the user database.
+/// What a token says of who has it, without what is of the token itself.
+pub struct TokenHolder {
+    pub user: String,
+    pub limit: Option<Role>,
+    is_admin_token: bool,
+}
+
+impl TokenHolder {
+    pub fn of(token: &UserToken) -> Self {
+        let is_admin_token = token.is_admin_token();
+        Self { user: token.user().to_owned(), limit: token.limit, is_admin_token }
+    }
+
+    /// Whom the token stands for; `None` if there is no such user. A token limits what its user may do and gives nothing: who loses a
+    /// role loses it with every token at once. The administrator's own token alone is an administrator's whoever its user is. `find`
+    /// says who has a name (`find_with_own_role`).
+    pub fn principal(&self, find: impl FnOnce(&str) -> Option<Principal>) -> Option<Principal> {
+        let mut principal = match self.user.as_str() {
+            ROOT => server_principal(),
+            name => find(name)?,
+        };
+        if self.is_admin_token {
+            principal.role = Role::Admin;
+        }
+        principal.token_limit = Some(self.limit.unwrap_or(Role::Admin));
+        Some(principal)
+    }
+}
+
+/// Whom a token stands for.
 pub fn of_token(
     token: &UserToken,
     find: impl FnOnce(&str) -> Option<Principal>,
 ) -> Option<Principal> {
-    let mut principal = match token.user() {
-        ROOT => server_principal(),
-        name => with_own_role(find(name)?),
-    };
-    if token.is_admin_token() {
-        principal.role = Role::Admin;
-    }
-    principal.token_limit = Some(token.limit.unwrap_or(Role::Admin));
-    Some(principal)
+    TokenHolder::of(token).principal(find)
 }
 
 /// The user who is known without a database.
@@ -133,6 +157,14 @@ mod tests {
             ..token("admin", Some("nobody"), Role::Admin)
         };
         assert_eq!(of_token(&admin, of_name).expect("nobody").role, Role::Admin);
+    }
+
+    #[test]
+    fn token_of_whom_the_server_runs_as_is_an_administrators() {
+        let own = of_uid(nix::unistd::geteuid().as_raw(), 0).name;
+        let find = |name: &str| find_with_own_role(name).ok().flatten();
+        let known = of_token(&token(&own, None, Role::User), find).expect("this test's user");
+        assert_eq!((known.uid, known.role), (nix::unistd::geteuid().as_raw(), Role::Admin));
     }
 
     #[test]

@@ -39,7 +39,7 @@ struct KnownAccount {
 
 impl Default for TokenAccounts {
     fn default() -> Self {
-        Self::found_by(principal::find_name)
+        Self::found_by(principal::find_with_own_role)
     }
 }
 
@@ -47,6 +47,11 @@ impl TokenAccounts {
     fn found_by(look_up: impl Fn(&str) -> LookedUp + Send + Sync + 'static) -> Self {
         let lookups = Arc::new(Semaphore::new(LOOKUPS_MAX));
         Self { known: Mutex::default(), lookups, look_up: Arc::new(look_up) }
+    }
+
+    /// Whether this user was looked up a moment ago: there is nothing to prepare.
+    pub fn is_fresh(&self, name: &str) -> bool {
+        self.known().get(name).is_some_and(|known| known.at.elapsed() < FRESH)
     }
 
     /// Has this user looked up, unless that was done a moment ago.

@@ -1,7 +1,7 @@
 //! `sluice gateway`: services behind another address than the server's, by as many processes as wanted. A gateway asks the server
 //! once a second for its routes, and keeps passing requests on by the last ones while the server is away.
 //!
-//! - `routes`: what the server said last; `pass`: one request; `plain_port`: plain HTTP; `certificate`: TLS towards clients; `acme`, `acme_http`: certificates
+//! - `routes`: what the server said last; `pass`: one request; `replica_connections`: connections to replicas; `plain_port`: plain HTTP; `certificate`: TLS towards clients; `acme`, `acme_http`: certificates
 //!   that are ordered for host names; `server_address`: connections to the server, which gets what a gateway cannot pass on itself.
 
 mod acme;
@@ -9,11 +9,12 @@ mod acme_http;
 mod certificate;
 mod pass;
 mod plain_port;
+mod replica_connections;
 mod routes;
 mod server_address;
 
 use crate::auth::identity::write_private;
-use crate::connection_limits::{self, ConnectionLimits, ListenerSlots};
+use crate::connection_limits::{self, ConnectionLimits, ListenerSlots, gateway_connections};
 use crate::error::ServerError;
 use crate::http::clients_port::ClientsPort;
 use crate::http::drain::Drainer;
@@ -26,6 +27,7 @@ pub use acme::AcmeOptions;
 use acme::{AcmeKeeper, Challenges};
 use certificate::Certificates;
 pub use cluster::CertificateFiles;
+use replica_connections::ReplicaConnections;
 use routes::Routes;
 pub use server_address::{ServerAddress, is_loopback};
 use std::net::{SocketAddr, TcpListener};
@@ -72,6 +74,7 @@ pub struct Gateway {
     routes: RwLock<Arc<Routes>>,
     server: ServerAddress,
     server_pool: Arc<ConnectionPool>,
+    connections: ReplicaConnections,
     access_log: Arc<AccessLog>,
 }
 
@@ -116,12 +119,14 @@ async fn serve(options: GatewayOptions, ready: impl FnOnce()) -> Result<(), Serv
     let log = Arc::new(AccessLog::new(&dir));
     log.turn(access_log);
     let has_tls = certificate.is_some() || acme.is_some();
+    let descriptors = connection_limits::raise_descriptors();
     let gateway = Arc::new(Gateway {
         name,
         has_tls,
         routes: RwLock::new(Arc::new(saved(&dir))),
         server,
         server_pool: Arc::default(),
+        connections: ReplicaConnections::new(gateway_connections(descriptors)),
         access_log: log,
     });
     let certificates = Arc::new(Certificates::default());
@@ -130,7 +135,7 @@ async fn serve(options: GatewayOptions, ready: impl FnOnce()) -> Result<(), Serv
     }
     let acceptor = if has_tls { Some(certificate::acceptor(certificates.clone())?) } else { None };
     let limits = ConnectionLimits::default();
-    let slots = ListenerSlots::new(connection_limits::raise_descriptors(), &limits);
+    let slots = ListenerSlots::new(descriptors, &limits);
     let (drainer, drain) = Drainer::new();
     let plain_address = http.as_ref().and_then(|http| http.local_addr().ok());
     let plain_address = plain_address.map(|at| found_at(&at.to_string())).unwrap_or_default();

@@ -1,7 +1,8 @@
 //! One request through a gateway: to a replica that the gateway can connect to, and else to the server, which knows more.
 
-use super::routes::{Admission, RoutedReplica, RoutedService, Routes};
-use super::{Gateway, ServerAddress};
+use super::Gateway;
+use super::replica_connections::CONNECT_TIMEOUT;
+use super::routes::{Admission, RoutedService, Routes};
 use crate::auth::token;
 use crate::clock;
 use crate::connection_limits::SERVICE_LIMITS;
@@ -10,10 +11,9 @@ use crate::http::peer::{ClientAddress, HeldSlot, Peer};
 use crate::http::serve::RequestHandler;
 use crate::http::stall_timeout::StallTimeout;
 use crate::metrics::scrape_services;
-use crate::proxy::access_log::Asked;
+use crate::proxy::access_log::{Asked, Entry};
 use crate::proxy::exchange::{OutgoingHead, inner_uri, redirect, take_websocket};
 use crate::proxy::headers;
-use crate::proxy::open_connection::OpenConnection;
 use crate::proxy::origin::host_of;
 use crate::proxy::pool::{SendFailure, in_time, read_short};
 use crate::proxy::service::answer::AnswerTo;
@@ -31,23 +31,9 @@ use hyper::body::Body as _;
 use hyper::upgrade::OnUpgrade;
 use model::id::AttemptId;
 use model::publication::HttpsChoice;
-use nix::sys::socket::{setsockopt, sockopt};
-use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-use tokio::net::{TcpStream, lookup_host};
-use tokio::time::timeout;
-
-/// How long a replica or the server may take to take a connection.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// How long nothing may come before the kernel asks whether the replica's machine is there, how often it asks, and how long what was
-/// sent may stay without an acknowledgement, or unread: a replica that is busy may leave a long request for a while.
-const KEEPALIVE_IDLE_S: u32 = 10;
-const KEEPALIVE_INTERVAL_S: u32 = 5;
-const KEEPALIVE_PROBES: u32 = 3;
-const UNACKNOWLEDGED_MS: u32 = 60_000;
+use std::time::Instant;
 
 /// What the server answers and no service is.
 const MODELS: &str = "/proxy/models/";
@@ -56,13 +42,14 @@ const METRICS: &str = "/metrics";
 
 impl RequestHandler for Arc<Gateway> {
     async fn handle(self, request: Request) -> Response {
-        let entry = self.access_log.begin(|| Asked {
+        let mut entry = self.access_log.begin(|| Asked {
             client: ClientAddress::of(request.extensions()),
             service: host_of(&request).unwrap_or("-"),
             method: request.method(),
             path: request.uri().path(),
         });
-        let answer = answer(&self, request).await.unwrap_or_else(|refusal| *refusal);
+        let answered = answer(&self, request, &mut entry).await;
+        let answer = answered.unwrap_or_else(|refusal| *refusal);
         match entry {
             Some(entry) => entry.follow(answer),
             None => answer,
@@ -70,7 +57,12 @@ impl RequestHandler for Arc<Gateway> {
     }
 }
 
-async fn answer(gateway: &Gateway, request: Request) -> Result<Response, Box<Response>> {
+/// `entry`: the line of the access log, which is taken where the body of the answer is followed to its end.
+async fn answer(
+    gateway: &Gateway,
+    request: Request,
+    entry: &mut Option<Entry>,
+) -> Result<Response, Box<Response>> {
     check_head(request.headers(), SERVICE_LIMITS.body_bytes)?;
     StallTimeout::set_of(request.extensions(), SERVICE_LIMITS.stall);
     let routes = gateway.routes();
@@ -100,7 +92,8 @@ async fn answer(gateway: &Gateway, request: Request) -> Result<Response, Box<Res
         return Ok(redirect(StatusCode::PERMANENT_REDIRECT, &place));
     };
     let began = Instant::now();
-    let answered = to_replica(gateway, &routes, &service, &wanted.prefix, rest, request).await;
+    let to_replica = to_replica(gateway, &routes, &service, &wanted.prefix, rest, request, entry);
+    let answered = to_replica.await;
     let figures = &service.counts.figures;
     let status = match &answered {
         Ok(answer) => answer.status(),
@@ -204,7 +197,7 @@ impl ToServer {
                 answer_begun.note();
                 let (websocket, prefix, is_whole) = (None, WHOLE_HOST, true);
                 let to = AnswerTo { outstanding, websocket, upgrade, slot, prefix, is_whole };
-                to.pass(answer).ok_or_else(unasked)
+                to.pass(answer, &mut None).ok_or_else(unasked)
             }
             Err(SendFailure::NotSent(_)) => {
                 let why = "the service has no replica that can be reached, and the server is away";
@@ -228,6 +221,7 @@ async fn to_replica(
     prefix: &str,
     rest: &str,
     mut request: Request,
+    entry: &mut Option<Entry>,
 ) -> Result<Response, Box<Response>> {
     if service.replicas.is_empty() {
         return ToServer::of(gateway, routes, request)?.send(gateway, routes).await;
@@ -257,8 +251,9 @@ async fn to_replica(
         let outstanding = replica.pool.enter();
         let websocket = upgrades.then(|| replica.pool.enter_websocket());
         let exchange = pin!(async {
-            let connect = || connect(&gateway.server, &replica);
-            let answer = replica.pool.send(connect, outgoing, upgrades).await?;
+            let connect = || gateway.connections.connect(&gateway.server, &replica);
+            let has_room = || gateway.connections.has_room();
+            let answer = replica.pool.send_where(has_room, connect, outgoing, upgrades).await?;
             if is_repeatable { read_short(answer).await } else { Ok(answer) }
         });
         outgoing = match in_time(SERVICE_LIMITS.answer, exchange).await {
@@ -266,7 +261,7 @@ async fn to_replica(
                 answer_begun.note();
                 service.counts.note_request();
                 let to = AnswerTo { outstanding, websocket, upgrade, slot, prefix, is_whole };
-                return to.pass(answer).ok_or_else(unasked);
+                return to.pass(answer, entry).ok_or_else(unasked);
             }
             Err(SendFailure::NotSent(unsent)) => *unsent,
             Err(SendFailure::Lost) if is_repeatable => {
@@ -335,39 +330,6 @@ impl AskedHead {
     }
 }
 
-async fn connect(server: &ServerAddress, replica: &RoutedReplica) -> Option<OpenConnection> {
-    let stream = timeout(CONNECT_TIMEOUT, dial(server, replica)).await.ok()??;
-    let _ = stream.set_nodelay(true);
-    if let Err(error) = watch_machine(&stream) {
-        tracing::debug!("a connection to a replica is not watched: {error}");
-    }
-    OpenConnection::handshake(stream, ()).await
-}
-
-/// Connects to the first address of the replica's host that takes connections and that may be a replica's. A name is judged by what it
-/// leads to.
-async fn dial(server: &ServerAddress, replica: &RoutedReplica) -> Option<TcpStream> {
-    let (host, port) = (replica.route.host.as_str(), replica.route.port);
-    let found = lookup_host((host, port)).await.ok()?;
-    let found: Vec<SocketAddr> = found.filter(|at| server.may_lead_to(host, at.ip())).collect();
-    for address in found {
-        if let Ok(stream) = TcpStream::connect(address).await {
-            return Some(stream);
-        }
-    }
-    None
-}
-
-/// Has the kernel end the connection when the machine of the replica is gone: a request that waits for an answer would wait until its
-/// own limit.
-fn watch_machine(stream: &TcpStream) -> nix::Result<()> {
-    setsockopt(stream, sockopt::KeepAlive, &true)?;
-    setsockopt(stream, sockopt::TcpKeepIdle, &KEEPALIVE_IDLE_S)?;
-    setsockopt(stream, sockopt::TcpKeepInterval, &KEEPALIVE_INTERVAL_S)?;
-    setsockopt(stream, sockopt::TcpKeepCount, &KEEPALIVE_PROBES)?;
-    setsockopt(stream, sockopt::TcpUserTimeout, &UNACKNOWLEDGED_MS)
-}
-
 fn unasked() -> Box<Response> {
     refused(StatusCode::BAD_GATEWAY, "the protocol changed unasked")
 }
@@ -376,6 +338,8 @@ fn unasked() -> Box<Response> {
 mod tests {
     use super::*;
     use crate::connection_limits::{ConnectionLimits, ListenerSlots, PortConnection};
+    use crate::gateway::ServerAddress;
+    use crate::gateway::replica_connections::ReplicaConnections;
     use crate::proxy::access_log::AccessLog;
     use model::secret::SecretValue;
     use std::net::Ipv4Addr;
@@ -403,6 +367,7 @@ mod tests {
             routes: RwLock::default(),
             server,
             server_pool: Arc::default(),
+            connections: ReplicaConnections::new(1),
             access_log: Arc::new(AccessLog::new(dir.path())),
         }
     }
@@ -431,7 +396,7 @@ mod tests {
             if let Some(name) = header {
                 asked.headers_mut().insert(name, HeaderValue::from_static("192.0.2.7"));
             }
-            let answer = answer(&gateway, asked).await;
+            let answer = answer(&gateway, asked, &mut None).await;
             answer.map_or_else(|refusal| refusal.status(), |answer| answer.status())
         };
         assert_eq!(status(None).await, StatusCode::OK);

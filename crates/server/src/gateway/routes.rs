@@ -9,7 +9,7 @@ use model::time::Timestamp;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use wire::gateway::{GatewayRoutes, ReplicaRoute, ServiceLoad, ServiceRoute, TokenRoute};
 
 /// Requests at once to one replica, and how many of them may be WebSockets.
@@ -55,6 +55,19 @@ impl ServiceState {
 pub struct RoutedReplica {
     pub route: ReplicaRoute,
     pub pool: Arc<ConnectionPool>,
+    /// The connections that it keeps may be closed for others.
+    is_noted: AtomicBool,
+}
+
+impl RoutedReplica {
+    pub fn new(route: ReplicaRoute) -> Self {
+        Self { route, pool: Arc::default(), is_noted: AtomicBool::default() }
+    }
+
+    /// Whether its first connection is about to be made.
+    pub fn begin_connecting(&self) -> bool {
+        !self.is_noted.swap(true, Relaxed)
+    }
 }
 
 /// Whether a token opens a service.
@@ -68,16 +81,14 @@ pub enum Admission {
 impl RoutedService {
     /// The replica that gets the next request; none of those that were tried, and for a WebSocket none that has its part of them.
     pub fn choose(&self, tried: &[AttemptId], upgrades: bool) -> Option<Arc<RoutedReplica>> {
-        let outstanding: Vec<usize> =
-            self.replicas.iter().map(|one| one.pool.outstanding()).collect();
-        let is_left_out = |at: &usize| {
-            let replica = &self.replicas[*at];
+        let outstanding = |at: usize| {
+            let replica = &self.replicas[at];
             let is_full = upgrades && replica.pool.websockets() >= WEBSOCKETS_MAX;
-            is_full || tried.contains(&replica.route.attempt)
+            let is_left_out = is_full || tried.contains(&replica.route.attempt);
+            (!is_left_out).then(|| replica.pool.outstanding())
         };
-        let left_out: Vec<usize> = (0..self.replicas.len()).filter(is_left_out).collect();
         let turn = self.counts.turn.fetch_add(1, Relaxed);
-        let chosen = least_busy(&outstanding, &left_out, turn, OUTSTANDING_MAX)?;
+        let chosen = least_busy(self.replicas.len(), outstanding, turn, OUTSTANDING_MAX)?;
         Some(self.replicas[chosen].clone())
     }
 
@@ -168,7 +179,7 @@ impl Routes {
         let counts = before.map(|before| before.counts.clone()).unwrap_or_default();
         let of_route = |route: &ReplicaRoute| {
             let found = known.iter().find(|one| one.route == *route).cloned();
-            let new = || Arc::new(RoutedReplica { route: route.clone(), pool: Arc::default() });
+            let new = || Arc::new(RoutedReplica::new(route.clone()));
             found.unwrap_or_else(new)
         };
         let mut replicas: Vec<Arc<RoutedReplica>> = route.replicas.iter().map(of_route).collect();

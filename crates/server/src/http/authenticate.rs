@@ -1,6 +1,7 @@
 //! The middleware that says who makes a request.
 
-use crate::auth::{principal, token};
+use crate::auth::principal::{self, TokenHolder};
+use crate::auth::token;
 use crate::clock;
 use crate::http::answer::refused;
 use crate::http::browser::{self, SESSION};
@@ -17,6 +18,7 @@ use cluster::authorise::{Act, authorise};
 use cluster::token::{TokenStatus, UserToken};
 use cluster::web_session::WebSession;
 use model::principal::{Principal, Role};
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wire::client::CALL_PATH;
@@ -48,11 +50,11 @@ pub fn caller(shared: &Shared, request: &Request) -> Caller {
     caller_by(shared, request, of_token)
 }
 
-/// The same where the hash of the request's token is known (`presented_token`).
-pub fn caller_presented(shared: &Shared, request: &Request, hash: Option<&str>) -> Caller {
-    caller_by(shared, request, |shared, token, is_loopback| match hash {
-        Some(hash) => of_token_hash(shared, hash, is_loopback),
-        None => of_token(shared, token, is_loopback),
+/// The same where the request's token was checked already.
+pub fn caller_checked(shared: &Shared, request: &Request, token: Option<&CheckedToken>) -> Caller {
+    caller_by(shared, request, |shared, text, is_loopback| match token {
+        Some(token) => token.holder(shared),
+        None => of_token(shared, text, is_loopback),
     })
 }
 
@@ -95,15 +97,10 @@ pub async fn look_up_account(
     next: Next,
 ) -> Response {
     let presented = presented_token(&shared, &request);
-    look_up(&shared, presented.as_ref()).await;
-    next.run(request).await
-}
-
-/// The same by what a request presents, where no middleware handles it.
-pub async fn look_up(shared: &Shared, presented: Option<&(String, bool)>) {
     if let Some((hash, is_loopback)) = presented {
-        prepare_account(shared, hash, *is_loopback).await;
+        prepare_account(&shared, &hash, is_loopback).await;
     }
+    next.run(request).await
 }
 
 /// The hash of the token that comes with a request to the port, or that its session stands for.
@@ -121,11 +118,44 @@ pub fn presented_token(shared: &Shared, request: &Request) -> Option<(String, bo
     Some((hash, *is_loopback))
 }
 
+/// The token of a request, and whether it held a moment ago.
+pub struct CheckedToken {
+    hash: String,
+    held: Result<TokenHolder, &'static str>,
+}
+
+impl CheckedToken {
+    /// By what a request presents (`presented_token`). Its user is looked up, as by [`look_up_account`].
+    pub async fn of(shared: &Shared, presented: Option<(String, bool)>) -> Option<Self> {
+        let (hash, is_loopback) = presented?;
+        let held = match token_holds(shared, &hash, is_loopback) {
+            Ok(holder) if has_account_to_find(shared, &holder) => {
+                shared.volatile.token_accounts.prepare(&holder.user).await;
+                // It may have been revoked while the user directory was asked.
+                token_holds(shared, &hash, is_loopback)
+            }
+            held => held,
+        };
+        Some(Self { hash, held })
+    }
+
+    fn holder(&self, shared: &Shared) -> Result<Principal, &'static str> {
+        let known = self.held.as_ref().map_err(|why| *why)?;
+        holder(shared, &self.hash, known).ok_or(UNKNOWN_TOKEN)
+    }
+}
+
+/// Whether the user directory is to be asked who has a token.
+fn has_account_to_find(shared: &Shared, holder: &TokenHolder) -> bool {
+    holder.user != principal::ROOT && !shared.volatile.token_accounts.is_fresh(&holder.user)
+}
+
 /// Has the user of a token looked up, if the token holds.
 pub async fn prepare_account(shared: &Shared, hash: &str, is_loopback: bool) {
-    let known = token_holds(shared, hash, is_loopback).ok();
-    if let Some(known) = known.filter(|known| known.user() != principal::ROOT) {
-        shared.volatile.token_accounts.prepare(known.user()).await;
+    if let Ok(holder) = token_holds(shared, hash, is_loopback)
+        && has_account_to_find(shared, &holder)
+    {
+        shared.volatile.token_accounts.prepare(&holder.user).await;
     }
 }
 
@@ -157,7 +187,7 @@ fn gateway(shared: &Shared, request: &Request) -> Option<Principal> {
     };
     let token = bearer(request).filter(|_| request.uri().path() == CALL_PATH)?;
     let known = token_holds(shared, &token::hash(token), *is_loopback).ok()?;
-    let who = principal::of_token(&known, |name| shared.volatile.token_accounts.find(name));
+    let who = known.principal(|name| shared.volatile.token_accounts.find(name));
     who.filter(|_| known.limit == Some(Role::Gateway))
 }
 
@@ -210,28 +240,24 @@ pub fn of_token_hash(
 
 /// Whom a token stands for that holds, as [`look_up_account`] has found him; nobody, where it is a gateway's. Nothing, where the user
 /// directory does not know the user or does not answer.
-pub fn holder(shared: &Shared, hash: &str, known: &UserToken) -> Option<Principal> {
+pub fn holder(shared: &Shared, hash: &str, known: &TokenHolder) -> Option<Principal> {
     if known.limit == Some(Role::Gateway) {
         return None;
     }
-    let who = principal::of_token(known, |name| shared.volatile.token_accounts.find(name))?;
+    let who = known.principal(|name| shared.volatile.token_accounts.find(name))?;
     shared.volatile.token_uses.note(hash, clock::now());
     Some(who)
 }
 
-/// The token with this hash, or why it is not taken. Nothing outside the server is asked.
+/// Who has the token with this hash, or why it is not taken. Nothing outside the server is asked.
 pub fn token_holds(
     shared: &Shared,
     hash: &str,
     is_loopback: bool,
-) -> Result<UserToken, &'static str> {
-    // The state is read once: services are asked at a high rate.
-    let (known, is_inactive) = {
-        let state = shared.read();
-        let known = known_token(&state, hash).ok_or(UNKNOWN_TOKEN)?;
-        let is_inactive = is_shut_out(&state, known.user());
-        (known, is_inactive)
-    };
+) -> Result<TokenHolder, &'static str> {
+    // The state is read once, and nothing more of it is copied than is asked: services are asked at a high rate.
+    let state = shared.read();
+    let known = known_token(&state, hash).ok_or(UNKNOWN_TOKEN)?;
     match known.status(clock::now()) {
         TokenStatus::Good => {}
         TokenStatus::Expired => return Err("this token has expired: make another (sluice token)"),
@@ -241,21 +267,21 @@ pub fn token_holds(
     if known.is_admin_token() && !is_loopback {
         return Err(ADMIN_FROM_ELSEWHERE);
     }
-    if is_inactive {
+    if is_shut_out(&state, known.user()) {
         return Err(UNKNOWN_TOKEN);
     }
-    Ok(known)
+    Ok(TokenHolder::of(&known))
 }
 
 /// The token with this hash, or that of a session by single sign-on. The word of a provider whom the site trusts no more counts
 /// for nothing.
-fn known_token(state: &ClusterState, hash: &str) -> Option<UserToken> {
+fn known_token<'s>(state: &'s ClusterState, hash: &str) -> Option<Cow<'s, UserToken>> {
     let of_sign_on = || {
         state.config.oidc.as_ref()?;
         let session = state.web_sessions.get(WebSession::of_sign_on(hash)?)?;
         session.sign_on_token()
     };
-    state.user_tokens.get(hash).cloned().or_else(of_sign_on)
+    state.user_tokens.get(hash).map(Cow::Borrowed).or_else(|| of_sign_on().map(Cow::Owned))
 }
 
 /// The user for whom a token with this hash was made, whether it holds or not.

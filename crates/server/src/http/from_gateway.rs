@@ -1,6 +1,6 @@
 //! The middleware that knows requests which a gateway has passed on, and whose they are.
 
-use crate::auth::{principal, token};
+use crate::auth::token;
 use crate::http::authenticate;
 use crate::http::gateways;
 use crate::http::peer::Peer;
@@ -69,7 +69,7 @@ async fn is_gateway(shared: &Shared, hash: &str, is_loopback: bool) -> bool {
     let known = authenticate::token_holds(shared, hash, is_loopback).ok();
     let known = known.filter(|known| known.limit == Some(Role::Gateway));
     let find = |name: &str| shared.volatile.token_accounts.find(name);
-    let who = known.and_then(|known| principal::of_token(&known, find));
+    let who = known.and_then(|known| known.principal(find));
     who.is_some_and(|who| gateways::check(&shared.read(), &who).is_ok())
 }
 

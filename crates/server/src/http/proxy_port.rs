@@ -1,6 +1,6 @@
 //! The proxy's own port. Requests to services go straight to them, and the rest by a router.
 
-use crate::http::authenticate;
+use crate::http::authenticate::{CheckedToken, presented_token};
 use crate::http::from_gateway;
 use crate::http::serve::RequestHandler;
 use crate::http::sign_in_limit::SignIn;
@@ -28,10 +28,9 @@ impl RequestHandler for Arc<ProxyPort> {
         }
         from_gateway::note(shared, &mut request).await;
         let sign_in = SignIn::of(&request);
-        let presented = authenticate::presented_token(shared, &request);
-        authenticate::look_up(shared, presented.as_ref()).await;
-        let token_hash = presented.as_ref().map(|(hash, _)| hash.as_str());
-        let response = service::answer(shared, services, host, token_hash, request).await;
+        let presented = presented_token(shared, &request);
+        let token = CheckedToken::of(shared, presented).await;
+        let response = service::answer(shared, services, host, token.as_ref(), request).await;
         match sign_in {
             Some(sign_in) => sign_in.hold(shared, response),
             None => response,

@@ -6,6 +6,7 @@ use crate::connection_limits::{ConnectionLimits, ConnectionSlots, PortConnection
 use crate::http::drain::Drain;
 use crate::http::own_wakes::polled_again;
 use crate::http::peer::{HeldSlot, Peer};
+use crate::http::rare_event::RareEvent;
 use crate::http::stall_timeout::{StallTimeout, TimedStream};
 use crate::http::vouch::NodeAsked;
 use crate::shared::Shared;
@@ -20,10 +21,12 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use nix::sys::socket::{MsgFlags, recv};
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
+use std::task::Poll;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest};
 use tokio::net::unix::UCred;
@@ -311,14 +314,23 @@ pub fn serve<S>(
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
             .max_send_buf_size(STREAM_ANSWER_BYTES);
         let mut connection = pin!(builder.serve_connection_with_upgrades(io, service));
+        let (same_drain, mut is_told) = (drain.clone(), false);
         // A connection that was just taken has its first request on the way: it is answered too.
-        let finish = async {
+        let finish = pin!(async {
             drain.told().await;
             let _ = timeout(FIRST_REQUEST_TIMEOUT, asked.notified()).await;
-        };
-        let served = tokio::select! {
-            served = connection.as_mut() => served,
-            () = finish => {
+        });
+        let mut finish = RareEvent::new(finish);
+        let served_so_far = poll_fn(|context| {
+            if let Poll::Ready(served) = connection.as_mut().poll(context) {
+                return Poll::Ready(Some(served));
+            }
+            is_told |= same_drain.may_be_told();
+            finish.poll(is_told, context).map(|()| None)
+        });
+        let served = match served_so_far.await {
+            Some(served) => served,
+            None => {
                 connection.as_mut().graceful_shutdown();
                 connection.as_mut().await
             }

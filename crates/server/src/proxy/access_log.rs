@@ -6,13 +6,13 @@ use crate::clock;
 use crate::http::peer::ClientAddress;
 use crate::repeated_failure::RepeatedFailure;
 use axum::body::Body;
-use axum::http::Method;
+use axum::http::{Method, StatusCode};
 use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
 use jiff::tz::TimeZone;
 use model::printable::printable;
 use model::time::{Timestamp, format_iso};
-use std::fmt::{self, Write as _};
+use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt;
@@ -70,8 +70,8 @@ impl Lines {
         self.waiting.lock().expect("no panic with the lines held")
     }
 
-    /// Adds the line of a request that ended now.
-    fn add(&self, now: Timestamp, rest: &fmt::Arguments<'_>) {
+    /// Adds the line of a request that ended now, of which `rest` is all but the time.
+    fn add(&self, now: Timestamp, rest: &str) {
         let mut waiting = self.held();
         if waiting.text.len() >= WAITING_BYTES_MAX {
             waiting.left_out += 1;
@@ -82,8 +82,7 @@ impl Lines {
         }
         let is_first = waiting.text.is_empty();
         let Waiting { text, second, .. } = &mut *waiting;
-        // A text takes all that is written to it.
-        let _ = writeln!(text, "{}Z {rest}", second.1);
+        text.extend([second.1.as_str(), "Z ", rest, "\n"]);
         drop(waiting);
         if is_first {
             self.came.notify_one();
@@ -171,9 +170,19 @@ pub struct Entry {
 
 impl Entry {
     /// Follows the answer to its last byte.
-    pub fn follow(mut self, answer: axum::response::Response) -> axum::response::Response {
-        self.status = answer.status().as_u16();
-        answer.map(|body| Body::new(LoggedBody { body, entry: self }))
+    pub fn follow(self, answer: axum::response::Response) -> axum::response::Response {
+        let entry = self.answered(answer.status());
+        answer.map(|body| Body::new(LoggedBody { body, entry }))
+    }
+
+    /// The same where the answer's body itself counts what is read of it.
+    pub fn answered(mut self, status: StatusCode) -> Self {
+        self.status = status.as_u16();
+        self
+    }
+
+    pub fn count(&mut self, frame: &Frame<Bytes>) {
+        self.bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
     }
 }
 
@@ -181,7 +190,9 @@ impl Drop for Entry {
     fn drop(&mut self) {
         let Self { log, what, status, bytes, began } = self;
         let took = began.elapsed().as_secs_f64();
-        log.lines.add(clock::now(), &format_args!("{what} {status} {bytes} {took:.3}"));
+        // Written before others have to wait for the lines. A text takes all that is written to it.
+        let _ = write!(what, " {status} {bytes} {took:.3}");
+        log.lines.add(clock::now(), what);
     }
 }
 
@@ -207,7 +218,7 @@ impl hyper::body::Body for LoggedBody {
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let polled = Pin::new(&mut self.body).poll_frame(context);
         if let Poll::Ready(Some(Ok(frame))) = &polled {
-            self.entry.bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
+            self.entry.count(frame);
         }
         polled
     }
@@ -321,7 +332,7 @@ mod tests {
         let now = Timestamp::from_secs(1_000);
         let long = "x".repeat(WAITING_BYTES_MAX);
         for text in ["one", &long, "too late", "and again"] {
-            lines.add(now, &format_args!("{text}"));
+            lines.add(now, text);
         }
         let (text, left_out) = lines.take().expect("lines");
         assert_eq!((text.lines().count(), left_out), (2, 2));

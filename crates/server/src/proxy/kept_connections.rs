@@ -9,6 +9,11 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 /// So many below the bound room is made: a connection by a step is counted for a moment after it was closed.
 const ROOM: usize = 64;
 
+/// Whether one more connection of this owner's, of which there may be `most`, takes no other's place.
+pub fn has_room(counts: &UserCounts, owner: u32, most: usize) -> bool {
+    counts.count(&owner) + ROOM < most
+}
+
 /// By the owner of the replicas that the connections are to.
 #[derive(Default)]
 pub struct KeptConnections(Mutex<HashMap<u32, Vec<Weak<ConnectionPool>>>>);
@@ -31,7 +36,7 @@ impl KeptConnections {
     /// To be called before a connection of this owner's is made, of which there may be `most`: where they are about to be all taken, the
     /// one that has waited longest for a request is closed.
     pub fn make_room(&self, counts: &UserCounts, owner: u32, most: usize) {
-        if counts.count(&owner) + ROOM < most {
+        if has_room(counts, owner, most) {
             return;
         }
         let known = self.pools().get(&owner).cloned().unwrap_or_default();

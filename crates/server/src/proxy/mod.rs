@@ -17,7 +17,7 @@ pub mod exchange;
 mod forwarders;
 pub mod headers;
 mod held_stream;
-mod kept_connections;
+pub mod kept_connections;
 mod noted_body;
 pub mod open_connection;
 pub mod origin;

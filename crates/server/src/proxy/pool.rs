@@ -1,10 +1,13 @@
 //! Connections to one server that answers requests: those that are open are used again, and the requests that it has not answered
 //! yet are counted.
 
+use super::access_log::Entry;
 use super::noted_body::{BodyNote, noted};
 use super::open_connection::OpenConnection;
 use super::timed_body::BodyStalled;
+use crate::connection_limits::TUNNEL_IDLE;
 use crate::http::event_loops::LoopNumber;
+use axum::BoxError;
 use axum::body::Body;
 use axum::http::StatusCode;
 use bytes::Bytes;
@@ -21,16 +24,26 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
-use tokio::time::timeout;
+use tokio::time::{Sleep, sleep, timeout};
 
 /// Connections to one server that is not said to take fewer: as many as the requests of a gateway to one replica.
 const CONNECTIONS_MAX: usize = 1024;
 /// How long a connection is kept open for the next request.
 const IDLE: Duration = Duration::from_secs(60);
+/// So many requests at once leave the threads time for each other's connections. A server that answers one connection at a time keeps the one
+/// that it has.
+const QUIET_MAX: usize = 4;
+/// Connections that are looked at in a row while no request can have one.
+const LOOKED_AT_MAX: usize = 16;
 /// Bytes of an answer that is read whole before its client gets any of it, where its request can be made again.
 const SHORT_BYTES_MAX: u64 = 64 << 10;
 /// How long a connection may take to send the rest of a request that is answered already, before it is given up.
 const REST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Why the body of an answer fails that came in part.
+#[derive(Debug, thiserror::Error)]
+#[error("nothing more of the answer came")]
+struct AnswerSilent;
 
 /// Why a request has no answer.
 pub enum SendFailure {
@@ -103,6 +116,13 @@ struct PooledConnection {
     _open: Counted,
 }
 
+/// The connection by which a request goes.
+enum NextConnection {
+    Kept(PooledConnection),
+    /// A new one, counted while it is being made: as many as are on their way at once have their part too.
+    New(Counted),
+}
+
 pub struct ConnectionPool {
     /// Connections that the server takes: as many are kept, so that no request has to open one while others are closed.
     connections_max: usize,
@@ -158,20 +178,33 @@ impl ConnectionPool {
         self.open.load(Relaxed) + self.websockets() > self.connections_max
     }
 
-    /// Counts a connection that is about to be opened. Where that is one too many, because WebSockets have taken the place of requests,
-    /// the one that has waited longest for a request is closed.
-    fn open_one(&self) -> Counted {
-        let open = Counted::of(&self.open);
-        let mut idle = self.idle();
-        while self.is_over_full() && idle.pop_front().is_some() {}
-        open
+    /// Closes the connections that nobody has used for a while. Requests wait for a few of them to be looked at, and not for all.
+    pub fn close_idle(&self, now: Instant) {
+        let mut next = Some(0);
+        while let Some(from) = next {
+            // Closed when the others can be used again.
+            let mut closed = Vec::new();
+            next = self.take_unusable(from, now, &mut closed);
+        }
     }
 
-    /// Closes the connections that nobody has used for a while.
-    pub fn close_idle(&self, now: Instant) {
-        self.idle().retain_mut(|(kept, since)| {
-            now.saturating_duration_since(*since) < IDLE && !kept.connection.is_closed()
-        });
+    /// Takes those out of the connections from one on, of which a few are looked at; the next one, if there are more.
+    fn take_unusable(
+        &self,
+        from: usize,
+        now: Instant,
+        closed: &mut Vec<PooledConnection>,
+    ) -> Option<usize> {
+        let (mut idle, mut at) = (self.idle(), from);
+        for _ in 0..LOOKED_AT_MAX {
+            let (kept, since) = idle.get_mut(at)?;
+            if now.saturating_duration_since(*since) < IDLE && !kept.connection.is_closed() {
+                at += 1;
+            } else {
+                closed.extend(idle.remove(at).map(|(kept, _)| kept));
+            }
+        }
+        Some(at)
     }
 
     /// Since when the connection waits that has waited longest for a request.
@@ -191,20 +224,56 @@ impl ConnectionPool {
         }
     }
 
-    /// The connection that was used last, of those whose bytes come to this thread if there are any.
-    fn take_idle(&self) -> Option<PooledConnection> {
+    /// The connection that was used last, of those whose bytes come to this thread. Where there is none, a new one while many ask and there
+    /// is room: with another thread's connection each answer wakes that thread to wake this one. A connection that becomes a websocket is
+    /// always new; where it is one too many, because WebSockets have taken the place of requests, the one is closed that has waited longest
+    /// for a request.
+    fn next_connection(&self, has_room: &impl Fn() -> bool, upgrades: bool) -> NextConnection {
         let own = LoopNumber::of_this_thread();
         let mut idle = self.idle();
-        let kept = match idle.iter().rposition(|(kept, _)| kept.home == own) {
-            Some(near) => idle.remove(near),
-            None => idle.pop_back(),
-        };
-        kept.map(|(kept, _)| kept)
+        if !upgrades {
+            let at = match idle.iter().rposition(|(kept, _)| kept.home == own) {
+                Some(near) => Some(near),
+                None if self.opens_another(has_room) => None,
+                None => idle.len().checked_sub(1),
+            };
+            if let Some((kept, _)) = at.and_then(|at| idle.remove(at)) {
+                return NextConnection::Kept(kept);
+            }
+        }
+        let open = Counted::of(&self.open);
+        while self.is_over_full() && idle.pop_front().is_some() {}
+        NextConnection::New(open)
     }
 
-    /// Sends a request by a connection that is open, or by a new one. A connection that becomes a websocket is always new.
+    /// Whether a thread opens a connection of its own while those of others wait for a request.
+    fn opens_another(&self, has_room: &impl Fn() -> bool) -> bool {
+        let is_full = self.open.load(Relaxed) + self.websockets() >= self.connections_max;
+        self.outstanding() > QUIET_MAX && !is_full && has_room()
+    }
+
+    fn take_last(&self) -> Option<PooledConnection> {
+        self.idle().pop_back().map(|(kept, _)| kept)
+    }
+
+    /// Sends a request by a connection that is open, or by a new one.
     pub async fn send<C>(
         self: &Arc<Self>,
+        connect: impl FnOnce() -> C,
+        request: hyper::Request<Body>,
+        upgrades: bool,
+    ) -> Result<hyper::Response<AnswerBody>, SendFailure>
+    where
+        C: Future<Output = Option<OpenConnection>>,
+    {
+        self.send_where(|| true, connect, request, upgrades).await
+    }
+
+    /// The same where other pools have a part of the connections. `has_room`: whether there is one for a connection that this pool could do
+    /// without; asked with the pool held.
+    pub async fn send_where<C>(
+        self: &Arc<Self>,
+        has_room: impl Fn() -> bool,
         connect: impl FnOnce() -> C,
         mut request: hyper::Request<Body>,
         upgrades: bool,
@@ -212,21 +281,27 @@ impl ConnectionPool {
     where
         C: Future<Output = Option<OpenConnection>>,
     {
-        while !upgrades && let Some(connection) = self.take_idle() {
-            match self.send_by(connection, request).await {
-                // The server has closed it meanwhile.
-                Err(SendFailure::NotSent(unsent)) => request = *unsent,
-                other => return other,
+        let open = loop {
+            match self.next_connection(&has_room, upgrades) {
+                NextConnection::Kept(connection) => match self.send_by(connection, request).await {
+                    // The server has closed it meanwhile.
+                    Err(SendFailure::NotSent(unsent)) => request = *unsent,
+                    other => return other,
+                },
+                NextConnection::New(open) => break open,
             }
-        }
-        // Counted while it is being made: as many as are on their way at once have their part too.
-        let _open = self.open_one();
+        };
         // Few requests have to connect: what that needs has no room in all of them.
-        match Box::pin(connect()).await {
-            Some(connection) => {
-                let home = LoopNumber::of_this_thread();
-                self.send_by(PooledConnection { connection, home, _open }, request).await
-            }
+        if let Some(connection) = Box::pin(connect()).await {
+            let home = LoopNumber::of_this_thread();
+            let pooled = PooledConnection { connection, home, _open: open };
+            return self.send_by(pooled, request).await;
+        }
+        drop(open);
+        // It may have been to be one more than needed.
+        let kept = if upgrades { None } else { self.take_last() };
+        match kept {
+            Some(connection) => Box::pin(self.send_by(connection, request)).await,
             None => Err(SendFailure::NotSent(Box::new(request))),
         }
     }
@@ -258,6 +333,9 @@ impl ConnectionPool {
             content: Content::Stream(body),
             is_over: false,
             way,
+            entry: None,
+            idle: TUNNEL_IDLE,
+            silence: None,
             _outstanding: None,
         }))
     }
@@ -277,6 +355,9 @@ pub async fn read_short(
         content: Content::Whole(Some(read.to_bytes())),
         is_over: false,
         way: None,
+        entry: None,
+        idle: TUNNEL_IDLE,
+        silence: None,
         _outstanding: None,
     };
     Ok(hyper::Response::from_parts(head, body))
@@ -295,6 +376,12 @@ pub struct AnswerBody {
     content: Content,
     is_over: bool,
     way: Option<AnswerWay>,
+    /// The line of the access log, where its bytes are counted.
+    entry: Option<Entry>,
+    /// How long nothing may come of it after its request was read whole, and the time of that while something is waited for. One whose request
+    /// goes on may be silent for longer.
+    idle: Duration,
+    silence: Option<Pin<Box<Sleep>>>,
     /// Its request is outstanding until all of it was read.
     _outstanding: Option<Outstanding>,
 }
@@ -387,6 +474,12 @@ impl AnswerBody {
         self._outstanding = Some(outstanding);
         self
     }
+
+    /// Without a body of the log's own around it.
+    pub fn logged(mut self, entry: Option<Entry>) -> Self {
+        self.entry = entry;
+        self
+    }
 }
 
 impl Drop for AnswerBody {
@@ -400,24 +493,40 @@ impl Drop for AnswerBody {
 
 impl hyper::body::Body for AnswerBody {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = BoxError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let Self { content, is_over, way, .. } = &mut *self;
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let Self { content, is_over, way, entry, idle, silence, .. } = &mut *self;
         let polled = match (content, way) {
             (Content::Stream(body), Some(way)) => {
-                let polled = ready!(way.poll(context, |own| Pin::new(&mut *body).poll_frame(own)));
-                if polled.is_none() || body.is_end_stream() {
-                    way.note_end(context);
+                match way.poll(context, |own| Pin::new(&mut *body).poll_frame(own)) {
+                    Poll::Ready(polled) => {
+                        *silence = None;
+                        if polled.is_none() || body.is_end_stream() {
+                            way.note_end(context);
+                        }
+                        polled.map(|frame| frame.map_err(BoxError::from))
+                    }
+                    Poll::Pending if matches!(way, AnswerWay::Polled { .. }) => {
+                        let silence = silence.get_or_insert_with(|| Box::pin(sleep(*idle)));
+                        ready!(silence.as_mut().poll(context));
+                        Some(Err(AnswerSilent.into()))
+                    }
+                    Poll::Pending => return Poll::Pending,
                 }
-                polled
             }
-            (Content::Stream(body), None) => ready!(Pin::new(body).poll_frame(context)),
+            (Content::Stream(body), None) => {
+                let polled = ready!(Pin::new(body).poll_frame(context));
+                polled.map(|frame| frame.map_err(BoxError::from))
+            }
             (Content::Whole(bytes), _) => bytes.take().map(|bytes| Ok(Frame::data(bytes))),
         };
+        if let (Some(entry), Some(Ok(frame))) = (entry, &polled) {
+            entry.count(frame);
+        }
         *is_over |= polled.is_none();
         Poll::Ready(polled)
     }

@@ -1,6 +1,7 @@
 //! Connections that are used again, and what is told of answers that do not come.
 
 use super::*;
+use crate::http::event_loops::EventLoops;
 use crate::proxy::timed_body::{AnswerBegun, TimedBody};
 use http_body_util::Limited;
 use std::task::Waker;
@@ -51,6 +52,7 @@ async fn answer_to(
 }
 
 const HEAD: &str = "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n";
+const HELLO: &str = "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello";
 
 #[tokio::test]
 async fn short_answer_is_read_whole_and_lost_whole_where_it_is_cut() {
@@ -130,6 +132,43 @@ async fn connection_that_its_server_closes_is_kept_no_longer() {
     assert_eq!(pool.idle().len(), 1);
     drop(open);
     pool.close_idle(Instant::now());
+    assert_eq!(pool.idle().len(), 0);
+}
+
+#[tokio::test]
+async fn answer_of_which_nothing_more_comes_ends_when_its_time_is_over() {
+    let pool = Arc::<ConnectionPool>::default();
+    let text = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n";
+    let (answer, open) = answer_of(&pool, text, false).await;
+    let mut body = answer.into_body();
+    body.idle = Duration::from_millis(20);
+    let first = body.frame().await.expect("a part").expect("no error");
+    assert_eq!(first.into_data().ok().as_deref(), Some(&b"hello"[..]));
+    assert!(body.frame().await.is_some_and(|next| next.is_err()), "not as if it were all");
+    drop(body);
+    let read = open.expect("a connection").read(&mut [0]).await;
+    assert_eq!(read.expect("the end"), 0, "its connection is closed");
+}
+
+#[tokio::test]
+async fn connections_that_are_closed_are_found_among_many() {
+    const ALL: usize = 3 * LOOKED_AT_MAX;
+    let pool = Arc::<ConnectionPool>::default();
+    let mut servers = Vec::new();
+    let exchanges = (0..ALL).map(|_| answer_of(&pool, HELLO, false));
+    for (answer, open) in futures_util::future::join_all(exchanges).await {
+        answer.into_body().collect().await.expect("a body");
+        servers.push(open.expect("a connection"));
+    }
+    assert_eq!(pool.idle().len(), ALL);
+    let mut number = 0;
+    servers.retain(|_| {
+        number += 1;
+        number % 2 == 0
+    });
+    pool.close_idle(Instant::now());
+    assert_eq!(pool.idle().len(), servers.len());
+    pool.close_idle(Instant::now() + IDLE);
     assert_eq!(pool.idle().len(), 0);
 }
 
@@ -290,6 +329,56 @@ async fn as_many_connections_as_requests_are_kept_and_none_is_opened_while_they_
         assert_eq!(pool.idle().len(), REQUESTS);
     }
     assert_eq!(server.opened.load(Relaxed), REQUESTS, "all rounds had the same connections");
+}
+
+/// The number of an event loop that is not this thread's.
+async fn other_thread() -> LoopNumber {
+    let place = EventLoops::start("test").expect("threads").place();
+    let (told, number) = oneshot::channel();
+    place.spawn(async move {
+        let _ = told.send(LoopNumber::of_this_thread());
+    });
+    number.await.expect("its number")
+}
+
+#[tokio::test]
+async fn thread_opens_a_connection_of_its_own_where_many_ask_and_there_is_room() {
+    let other_thread = other_thread().await;
+    let server = CountingServer::new(1);
+    let pool = Arc::new(ConnectionPool::new(2));
+    // The number of connections after one more request, for which those that wait are another thread's.
+    let opened = async |has_room: bool| {
+        pool.idle().iter_mut().for_each(|(kept, _)| kept.home = other_thread);
+        let request = hyper::Request::new(Body::empty());
+        let connect = || server.clone().connect();
+        let sent = pool.send_where(|| has_room, connect, request, false).await;
+        let Ok(answer) = sent else { panic!("no answer") };
+        answer.into_body().collect().await.expect("a body");
+        server.opened.load(Relaxed)
+    };
+    assert_eq!((opened(true).await, opened(true).await), (1, 1), "few ask");
+    let _others: Vec<Outstanding> = (0..=QUIET_MAX).map(|_| pool.enter()).collect();
+    assert_eq!((opened(false).await, opened(true).await), (1, 2), "where there is room");
+    assert_eq!(opened(true).await, 2, "as many as the server takes");
+    let lost = pool.send(|| std::future::ready(None), hyper::Request::new(Body::empty()), true);
+    let lost = lost.await;
+    assert!(matches!(lost, Err(SendFailure::NotSent(_))), "a websocket needs its own");
+}
+
+#[tokio::test]
+async fn request_goes_by_a_kept_connection_where_no_other_can_be_made() {
+    let other_thread = other_thread().await;
+    let pool = Arc::<ConnectionPool>::default();
+    let server = CountingServer::new(1);
+    let request = || hyper::Request::new(Body::empty());
+    let Ok(answer) = pool.send(|| server.clone().connect(), request(), false).await else {
+        panic!("no answer");
+    };
+    answer.into_body().collect().await.expect("a body");
+    pool.idle().iter_mut().for_each(|(kept, _)| kept.home = other_thread);
+    let _others: Vec<Outstanding> = (0..=QUIET_MAX).map(|_| pool.enter()).collect();
+    let sent = pool.send(|| std::future::ready(None), request(), false).await;
+    assert!(sent.is_ok_and(|answer| answer.status() == StatusCode::OK));
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 use super::request_head::{SANDBOX, WHOLE_HOST};
 use crate::connection_limits::TUNNEL_IDLE;
 use crate::http::peer::HeldSlot;
+use crate::proxy::access_log::Entry;
 use crate::proxy::exchange::join_upgraded;
 use crate::proxy::headers;
 use crate::proxy::pool::{AnswerBody, Outstanding};
@@ -26,15 +27,22 @@ pub struct AnswerTo<'a> {
 }
 
 impl AnswerTo<'_> {
-    /// The answer; `None` where the replica changed the protocol and nobody had asked for that.
-    pub fn pass(self, mut answer: hyper::Response<AnswerBody>) -> Option<Response> {
+    /// The answer; `None` where the replica changed the protocol and nobody had asked for that. `entry`: its line of the access log, if it
+    /// is to have one; taken where the answer's body is followed to its end.
+    pub fn pass(
+        self,
+        mut answer: hyper::Response<AnswerBody>,
+        entry: &mut Option<Entry>,
+    ) -> Option<Response> {
         let Self { outstanding, websocket, upgrade, slot, prefix, is_whole } = self;
         let mut answer = if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
             let held = (outstanding, websocket, slot);
             join_upgraded(&mut answer, upgrade?, Some(TUNNEL_IDLE), held);
             answer.map(|_| Body::empty())
         } else {
-            answer.map(|body| Body::new(body.counted(outstanding)))
+            let status = answer.status();
+            let entry = entry.take().map(|entry| entry.answered(status));
+            answer.map(|body| Body::new(body.counted(outstanding).logged(entry)))
         };
         headers::to_client(answer.headers_mut(), prefix, is_whole);
         if prefix != WHOLE_HOST {

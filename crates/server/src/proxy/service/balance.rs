@@ -1,17 +1,16 @@
 //! Which replica gets the next request.
 
-/// The replica with the fewest requests that are not answered yet, and among equals the next one from `turn` on. Those in `left_out`
-/// are not chosen, which are in order, nor those that have `most` already.
+/// Of so many replicas the one with the fewest requests that are not answered yet, and among equals the next one from `turn` on.
+/// `outstanding`: the requests of each, and `None` of one that is not to be chosen; nor are those that have `most` already.
 pub fn least_busy(
-    outstanding: &[usize],
-    left_out: &[usize],
+    count: usize,
+    outstanding: impl Fn(usize) -> Option<usize>,
     turn: usize,
     most: usize,
 ) -> Option<usize> {
-    let count = outstanding.len();
     let distance = |at: usize| (at + count - turn % count) % count;
-    let is_open = |at: &usize| left_out.binary_search(at).is_err() && outstanding[*at] < most;
-    (0..count).filter(is_open).min_by_key(|at| (outstanding[*at], distance(*at)))
+    let found = (0..count).filter_map(|at| Some((outstanding(at)?, distance(at), at)));
+    found.filter(|(outstanding, ..)| *outstanding < most).min().map(|(.., at)| at)
 }
 
 #[cfg(test)]
@@ -36,14 +35,16 @@ mod tests {
             (&[10, 9], &[], 0, Some(1)),
         ];
         for (outstanding, left_out, turn, chosen) in table {
-            let found = least_busy(outstanding, left_out, turn, most);
+            let of = |at| (!left_out.contains(&at)).then(|| outstanding[at]);
+            let found = least_busy(outstanding.len(), of, turn, most);
             assert_eq!(found, chosen, "{outstanding:?} {left_out:?} {turn}");
         }
     }
 
     #[test]
     fn requests_one_after_another_go_round() {
-        let chosen: Vec<_> = (0..6).filter_map(|turn| least_busy(&[0; 3], &[], turn, 1)).collect();
+        let chosen: Vec<_> =
+            (0..6).filter_map(|turn| least_busy(3, |_| Some(0), turn, 1)).collect();
         assert_eq!(chosen, [0, 1, 2, 0, 1, 2]);
     }
 }

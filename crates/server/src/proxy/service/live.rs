@@ -152,18 +152,17 @@ impl LiveService {
 
     /// The replica that gets the next request; none of those that were tried, and for a WebSocket none that has its part of them.
     pub fn choose(&self, tried: &[AttemptId], upgrades: bool) -> Option<Arc<Replica>> {
-        let outstanding: Vec<usize> = self.replicas.iter().map(|one| one.outstanding()).collect();
         // One whose server is not known to be up is for when there is no other.
         let is_one_up = self.replicas.iter().any(|one| self.is_serving(one) && one.is_reached());
-        let is_left_out = |at: &usize| {
-            let replica = &self.replicas[*at];
+        let outstanding = |at: usize| {
+            let replica = &self.replicas[at];
             let is_unknown = is_one_up && !replica.is_reached();
             let is_full = upgrades && replica.websockets() >= WEBSOCKETS_MAX;
-            tried.contains(&replica.attempt) || !self.is_serving(replica) || is_unknown || is_full
+            let is_left_out = is_unknown || is_full || tried.contains(&replica.attempt);
+            (!is_left_out && self.is_serving(replica)).then(|| replica.outstanding())
         };
-        let left_out: Vec<usize> = (0..self.replicas.len()).filter(is_left_out).collect();
         let turn = self.turn.fetch_add(1, Relaxed);
-        let chosen = least_busy(&outstanding, &left_out, turn, OUTSTANDING_MAX)?;
+        let chosen = least_busy(self.replicas.len(), outstanding, turn, OUTSTANDING_MAX)?;
         Some(self.replicas[chosen].clone())
     }
 

@@ -31,11 +31,11 @@ mod scaler;
 mod table;
 mod waiting_line;
 
-use super::access_log::Asked;
+use super::access_log::{Asked, Entry};
 use super::exchange::{OutgoingHead, inner_uri, redirect, said, take_websocket};
 use super::headers;
 use super::pool::{SendFailure, in_time, read_short};
-use crate::http::authenticate::{self, Caller};
+use crate::http::authenticate::{self, Caller, CheckedToken};
 use crate::http::peer::{ClientAddress, HeldSlot, Peer};
 use crate::http::stall_timeout::StallTimeout;
 use crate::shared::Shared;
@@ -162,13 +162,13 @@ pub fn host_of_service(shared: &Shared, request: &Request) -> Option<ServiceHost
     ServiceHost::of(request, shared.read().config.proxy.domain.as_deref())
 }
 
-/// Answers a request to the service that its host name means, or else its path. `token_hash`: that of the request's token, where it is
-/// known already.
+/// Answers a request to the service that its host name means, or else its path. `token`: that of the request, where it was checked
+/// already.
 pub async fn answer(
     shared: &Arc<Shared>,
     services: &Services,
     host: Option<ServiceHost>,
-    token_hash: Option<&str>,
+    token: Option<&CheckedToken>,
     request: Request,
 ) -> Response {
     let uri = request.uri().clone();
@@ -176,7 +176,7 @@ pub async fn answer(
         return said(StatusCode::NOT_FOUND, "expected /proxy/services/PROJECT/RUN/");
     };
     let live = services.find(shared, asked.key).await;
-    let by_token = match admit(shared, &request, token_hash, asked.project, live.as_deref()) {
+    let by_token = match admit(shared, &request, token, asked.project, live.as_deref()) {
         Ok(by_token) => by_token,
         Err(response) => return *response,
     };
@@ -210,13 +210,14 @@ async fn exchange(
 ) -> (Response, bool) {
     let began = Instant::now();
     let live = &passed.live;
-    let entry = services.access_log.begin(|| Asked {
+    let mut entry = services.access_log.begin(|| Asked {
         client: ClientAddress::of(request.extensions()),
         service: &live.key,
         method: request.method(),
         path: request.uri().path(),
     });
-    let (answer, is_of_replica) = match passed.on(shared, services, request).await {
+    let passed_on = passed.on(shared, services, request, &mut entry);
+    let (answer, is_of_replica) = match passed_on.await {
         Ok(answer) => (answer, true),
         Err(answer) => {
             live.counts.failed();
@@ -238,7 +239,7 @@ async fn exchange(
 fn admit(
     shared: &Shared,
     request: &Request,
-    token_hash: Option<&str>,
+    token: Option<&CheckedToken>,
     project: &str,
     live: Option<&LiveService>,
 ) -> Result<bool, Box<Response>> {
@@ -251,7 +252,7 @@ fn admit(
         let full = || Box::new(authenticate::too_many_connections(&live.owner));
         return if is_counted { Ok(false) } else { Err(full()) };
     }
-    member(shared, authenticate::caller_presented(shared, request, token_hash), project)?;
+    member(shared, authenticate::caller_checked(shared, request, token), project)?;
     Ok(true)
 }
 
@@ -322,6 +323,7 @@ impl Passed<'_> {
         shared: &Arc<Shared>,
         services: &Services,
         mut request: Request,
+        entry: &mut Option<Entry>,
     ) -> Result<Response, Box<Response>> {
         let body_bytes = services.limits.body_bytes;
         check_head(request.headers(), body_bytes)?;
@@ -421,7 +423,7 @@ impl Passed<'_> {
             tried.push(replica.attempt);
         };
         let to = AnswerTo { outstanding, websocket, upgrade, slot, prefix: self.prefix, is_whole };
-        to.pass(answer).ok_or_else(|| self.failed("changed the protocol unasked"))
+        to.pass(answer, entry).ok_or_else(|| self.failed("changed the protocol unasked"))
     }
 
     fn failed(&self, what: &str) -> Box<Response> {

@@ -2,7 +2,9 @@
 
 use super::near_replica::{self, NearConnection};
 use super::readiness::Readiness;
+use crate::http::rare_event::RareEvent;
 use crate::proxy::forwarders::Forwarders;
+use crate::proxy::kept_connections;
 use crate::proxy::open_connection::OpenConnection;
 use crate::proxy::pool::{AnswerBody, ConnectionPool, Outstanding, SendFailure};
 use crate::shared::Shared;
@@ -13,10 +15,12 @@ use model::principal::Principal;
 use model::replica_group::GroupRole;
 use model::run::ArrayTask;
 use model::service::{Probe, Service};
+use std::future::poll_fn;
 use std::pin::{Pin, pin};
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -60,6 +64,8 @@ pub struct Replica {
     elsewhere: AtomicUsize,
     /// Its attempt is over: what it has not answered it never will.
     is_over: watch::Sender<bool>,
+    /// Said first, for each request to ask.
+    has_ended: AtomicBool,
 }
 
 impl Replica {
@@ -85,6 +91,7 @@ impl Replica {
             is_noted: AtomicBool::default(),
             elsewhere: AtomicUsize::default(),
             is_over: watch::channel(false).0,
+            has_ended: AtomicBool::default(),
         }
     }
 
@@ -204,19 +211,29 @@ impl Replica {
         upgrades: bool,
     ) -> Result<hyper::Response<AnswerBody>, SendFailure> {
         let connect = || self.connect(shared, forwarders, owner);
-        self.pool.send(connect, request, upgrades).await
+        let has_room = || {
+            let counts = &shared.volatile.forwarded;
+            // Without a place a connection would go by a step, which costs more than another thread's connection.
+            forwarders.near_slots.available_permits() > 0
+                && kept_connections::has_room(counts, owner.uid, FORWARDED_OF_USER_MAX)
+        };
+        self.pool.send_where(has_room, connect, request, upgrades).await
     }
 
     /// The outcome of an exchange with it. The way to a node that is gone may stay open for a while: nobody waits for an answer on it.
     pub async fn while_there<T>(
         &self,
-        exchange: Pin<&mut impl Future<Output = Result<T, SendFailure>>>,
+        mut exchange: Pin<&mut impl Future<Output = Result<T, SendFailure>>>,
     ) -> Result<T, SendFailure> {
-        tokio::select! {
-            biased;
-            outcome = exchange => outcome,
-            () = self.over() => Err(SendFailure::Lost),
-        }
+        let over = pin!(self.over());
+        let mut over = RareEvent::new(over);
+        let outcome = poll_fn(|context| {
+            if let Poll::Ready(outcome) = exchange.as_mut().poll(context) {
+                return Poll::Ready(outcome);
+            }
+            over.poll(self.has_ended.load(Acquire), context).map(|()| Err(SendFailure::Lost))
+        });
+        outcome.await
     }
 
     /// Waits until its attempt is over.
@@ -228,6 +245,7 @@ impl Replica {
 
     /// Ends the requests that it has not answered.
     pub fn end(&self) {
+        self.has_ended.store(true, Release);
         self.is_over.send_replace(true);
     }
 

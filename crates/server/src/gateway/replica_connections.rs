@@ -1,0 +1,118 @@
+//! Connections of a gateway to replicas. All together have a part of its descriptors, so that clients and the server have theirs; those that
+//! nobody uses give way to new ones.
+
+use super::ServerAddress;
+use super::routes::RoutedReplica;
+use crate::per_user::UserCounts;
+use crate::proxy::kept_connections::{self, KeptConnections};
+use crate::proxy::open_connection::OpenConnection;
+use nix::sys::socket::{setsockopt, sockopt};
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::net::{TcpStream, lookup_host};
+use tokio::time::timeout;
+
+/// How long a replica or the server may take to take a connection.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long nothing may come before the kernel asks whether the replica's machine is there, how often it asks, and how long what was
+/// sent may stay without an acknowledgement, or unread: a replica that is busy may leave a long request for a while.
+const KEEPALIVE_IDLE_S: u32 = 10;
+const KEEPALIVE_INTERVAL_S: u32 = 5;
+const KEEPALIVE_PROBES: u32 = 3;
+const UNACKNOWLEDGED_MS: u32 = 60_000;
+
+/// The connections of all replicas count as one owner's.
+const GATEWAY: u32 = 0;
+
+pub struct ReplicaConnections {
+    most: usize,
+    counts: UserCounts,
+    kept: KeptConnections,
+}
+
+impl ReplicaConnections {
+    /// So many at once.
+    pub fn new(most: usize) -> Self {
+        Self { most, counts: UserCounts::default(), kept: KeptConnections::default() }
+    }
+
+    /// Whether one more takes no other's place.
+    pub fn has_room(&self) -> bool {
+        kept_connections::has_room(&self.counts, GATEWAY, self.most)
+    }
+
+    /// A new connection; `None` also where there are as many as may be, and all are used.
+    pub async fn connect(
+        &self,
+        server: &ServerAddress,
+        replica: &RoutedReplica,
+    ) -> Option<OpenConnection> {
+        if replica.begin_connecting() {
+            self.kept.note(GATEWAY, &replica.pool);
+        }
+        self.kept.make_room(&self.counts, GATEWAY, self.most);
+        let Some(counted) = self.counts.enter(GATEWAY, self.most) else {
+            tracing::debug!("all {} connections to replicas are used", self.most);
+            return None;
+        };
+        let stream = timeout(CONNECT_TIMEOUT, dial(server, replica)).await.ok()??;
+        let _ = stream.set_nodelay(true);
+        if let Err(error) = watch_machine(&stream) {
+            tracing::debug!("a connection to a replica is not watched: {error}");
+        }
+        OpenConnection::handshake(stream, counted).await
+    }
+}
+
+/// Connects to the first address of the replica's host that takes connections and that may be a replica's. A name is judged by what it
+/// leads to.
+async fn dial(server: &ServerAddress, replica: &RoutedReplica) -> Option<TcpStream> {
+    let (host, port) = (replica.route.host.as_str(), replica.route.port);
+    let found = lookup_host((host, port)).await.ok()?;
+    let found: Vec<SocketAddr> = found.filter(|at| server.may_lead_to(host, at.ip())).collect();
+    for address in found {
+        if let Ok(stream) = TcpStream::connect(address).await {
+            return Some(stream);
+        }
+    }
+    None
+}
+
+/// Has the kernel end the connection when the machine of the replica is gone: a request that waits for an answer would wait until its
+/// own limit.
+fn watch_machine(stream: &TcpStream) -> nix::Result<()> {
+    setsockopt(stream, sockopt::KeepAlive, &true)?;
+    setsockopt(stream, sockopt::TcpKeepIdle, &KEEPALIVE_IDLE_S)?;
+    setsockopt(stream, sockopt::TcpKeepInterval, &KEEPALIVE_INTERVAL_S)?;
+    setsockopt(stream, sockopt::TcpKeepCount, &KEEPALIVE_PROBES)?;
+    setsockopt(stream, sockopt::TcpUserTimeout, &UNACKNOWLEDGED_MS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::id::{AttemptId, JobId};
+    use model::secret::SecretValue;
+    use std::net::{Ipv4Addr, TcpListener};
+    use wire::gateway::ReplicaRoute;
+
+    #[tokio::test]
+    async fn connections_of_a_gateway_to_all_replicas_are_bounded_together() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        let token = SecretValue(String::new());
+        let server = ServerAddress { host: "127.0.0.1".into(), port: 1, tls: None, token };
+        let [one, other] = [1, 2].map(|job| {
+            let attempt = AttemptId { job: JobId(job), number: 1 };
+            RoutedReplica::new(ReplicaRoute { attempt, host: "127.0.0.1".into(), port })
+        });
+        let connections = ReplicaConnections::new(2);
+        let connect = async |replica: &RoutedReplica| connections.connect(&server, replica).await;
+        let (first, second) = (connect(&one).await, connect(&other).await);
+        assert!(first.is_some() && second.is_some());
+        assert!(connect(&one).await.is_none(), "all are used");
+        drop(first);
+        assert!(connect(&other).await.is_some());
+    }
+}
