@@ -164,7 +164,7 @@ fn every_page_of_the_guide_is_run() {
 /// Keys that belong together have one comment.
 #[test]
 fn keys_of_the_lab_say_what_happens_without_them() {
-    for file in ["slurm.conf", "cgroup.conf"] {
+    for file in ["slurm.conf", "cgroup.conf", "gres.conf"] {
         let text = std::fs::read_to_string(project().join("examples/lab").join(file)).unwrap();
         for part in text.split("\n\n") {
             let has_key = part.lines().any(|line| !line.is_empty() && !line.starts_with('#'));
