@@ -200,6 +200,7 @@ def run_instances(form, body, headers, now):
             "image": form["ImageId"],
             "subnet": form.get("NetworkInterface.1.SubnetId"),
             "public": form.get("NetworkInterface.1.AssociatePublicIpAddress"),
+            "interface": form.get("NetworkInterface.1.InterfaceType"),
             "tags": [form[key] for key in form if re.fullmatch(r"TagSpecification\.1\.Tag\.\d+\.Key", key)],
         }
         note("create", id=id, token=token, type=form["InstanceType"], spot=spot, **made)
