@@ -118,6 +118,7 @@ impl Ledger {
         if let Event::Started(started) = event {
             nothing_oversubscribed(state, &started.allocation)?;
             limits_hold(state, started.attempt.job)?;
+            group_limit_holds(state, started.attempt.job)?;
         }
         let Some(ChargeProbe { qos, before, cpu_seconds }) = probe else { return Ok(()) };
         let charged = charged_cpu_seconds(state, &qos) - before;
@@ -246,6 +247,25 @@ fn limits_hold(state: &State, started: JobId) -> Checked {
     let running = state.active.iter().filter(counts).count();
     hold(running <= site::RUNNING_MAX as usize, || {
         format!("{running} jobs of {} run at once in QOS few", job.spec.owner.name)
+    })
+}
+
+/// The CPUs that running jobs of the account hold together. Those of jobs that are suspended or end are left out, though the limit
+/// counts them: what is left must be within it all the more.
+fn group_limit_holds(state: &State, started: JobId) -> Checked {
+    let is_of_account = |job: &&Job| *job.account == *site::LIMITED_ACCOUNT;
+    if state.job(started).filter(is_of_account).is_none() {
+        return Ok(());
+    }
+    let jobs = state.active.iter().filter_map(|id| state.job(*id)).filter(is_of_account);
+    let attempts = jobs.filter_map(Job::attempt).filter(|a| a.ending.is_none() && !a.suspended);
+    let shares = attempts.flat_map(|attempt| {
+        let is_held = move |share: &&NodeShare| attempt.held_nodes.contains(&share.node);
+        attempt.allocation.nodes.iter().filter(is_held).map(|share| share.cpus.len())
+    });
+    let held: u32 = shares.sum();
+    hold(held <= site::GROUP_CPUS_MAX, || {
+        format!("jobs of account {} hold {held} CPUs at once", site::LIMITED_ACCOUNT)
     })
 }
 

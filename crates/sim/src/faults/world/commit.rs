@@ -291,11 +291,13 @@ impl World {
         if let Some(write) = self.killed_at_write.take() {
             self.disks.arm(DiskFault::Crash { write });
         }
-        self.commit(vec![
+        let mut work = vec![
             Work::own(Command::StartTerm { term }),
             Work::own(Command::Configure(Box::new(site::configuration(self.variant)))),
             Work::own(Command::SetQos(Box::new(site::limited_qos()))),
-        ])?;
+        ];
+        work.extend(site::accounting().into_iter().map(Work::own));
+        self.commit(work)?;
         // A server that cannot begin its term does not go on.
         if self.server.as_ref().is_some_and(|server| server.state.term != server.term) {
             self.kill_server(None);
