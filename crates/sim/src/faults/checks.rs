@@ -41,7 +41,7 @@ pub struct Ledger {
     launched: BTreeSet<(AttemptId, String)>,
 }
 
-/// What the end of an attempt has to be charged with.
+/// What an event has to charge an attempt with.
 pub struct ChargeProbe {
     qos: String,
     before: f64,
@@ -86,10 +86,11 @@ impl Ledger {
                 return Ok(charge_probe(state, job(id)?, ended.end));
             }
             Event::EndedJobRequeued { job: id, .. } => hold(job(id)?.has_ended(), off_edge)?,
-            Event::Ending { job, .. }
-            | Event::Suspended { job, .. }
-            | Event::Resumed { job, .. }
-            | Event::StepStarted { job, .. } => active(job)?,
+            Event::Suspended { job: id, at, .. } | Event::Resumed { job: id, at } => {
+                active(id)?;
+                return Ok(charge_probe(state, job(id)?, *at));
+            }
+            Event::Ending { job, .. } | Event::StepStarted { job, .. } => active(job)?,
             Event::AttemptEndedOnNode { attempt, node, .. }
             | Event::AttemptAbandonedOnNode { attempt, node } => {
                 let of_attempt = job(&attempt.job)?.attempt();
@@ -190,10 +191,15 @@ impl Ledger {
     }
 }
 
-/// What the closing of an attempt that was never suspended must charge: its CPUs times its time.
-fn charge_probe(state: &State, job: &Job, end: Timestamp) -> Option<ChargeProbe> {
-    let attempt = job.attempt().filter(|a| !a.suspended && a.charged_until.is_none())?;
-    let seconds = end.since(attempt.start).as_secs_f64();
+/// What is charged of an attempt when it ends, is suspended or goes on: its CPUs times the time that it ran since it was charged
+/// last, and nothing of the time in which it was suspended.
+fn charge_probe(state: &State, job: &Job, until: Timestamp) -> Option<ChargeProbe> {
+    let attempt = job.attempt()?;
+    let charged = attempt.charged_until.unwrap_or(attempt.start);
+    // Of one that runs this is when it went on.
+    let from = attempt.suspend_changed.map_or(charged, |changed| charged.max(changed));
+    let ran = until.since(from).as_secs_f64();
+    let seconds = if attempt.suspended { 0.0 } else { ran };
     let qos = job.qos.to_string();
     let before = charged_cpu_seconds(state, &qos);
     Some(ChargeProbe {
