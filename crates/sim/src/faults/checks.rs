@@ -3,17 +3,18 @@
 
 use super::site;
 use cluster::command::AttemptReport;
-use cluster::{Event, Job, Reply, State};
+use cluster::{Event, Job, Node, Reply, State};
 use model::allocation::{Allocation, NodeShare};
 use model::amount::Bytes;
 use model::cpuset::CpuSet;
 use model::id::{AttemptId, JobId};
 use model::reason::{Reason, Refusal};
 use model::record::JobRecord;
+use model::request::{Memory, Request, Sharing};
 use model::time::Timestamp;
 use model::tres::TresKind;
 use sched::view::View;
-use sched::{Memo, Plan};
+use sched::{Memo, PendingJob, Plan};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What does not hold.
@@ -390,7 +391,73 @@ pub fn explanation(
         Some(Reason::Limit(_)) => explained.limit.as_ref().is_some_and(|limit| {
             limit.holders.iter().all(|(holder, _)| state.active.contains(holder))
         }),
-        _ => true,
+        Some(reason) => !is_alone || is_true_alone(state, &view, known, reason),
+        None => true,
     };
     hold(is_true, || format!("job {job} does not wait for {:?}", explained.reason))
+}
+
+/// Whether what holds back a job that starts by itself is there, for the reasons of which the state says so without a plan.
+fn is_true_alone(state: &State, view: &View, job: &Job, reason: &Reason) -> bool {
+    let waiting = view.queue.iter().find(|waiting| waiting.job == job.id);
+    match reason {
+        Reason::HeldByUser | Reason::HeldByAdmin => job.hold.is_some(),
+        Reason::Reservation => job.spec.request().reservation.is_some(),
+        Reason::NodesReserved => !view.reservations.is_empty(),
+        Reason::Priority => waiting.is_some_and(|waiting| has_company(view, waiting)),
+        Reason::Resources => waiting.is_some_and(|waiting| !has_room(state, view, waiting)),
+        _ => true,
+    }
+}
+
+/// Whether another job waits in one of its partitions.
+fn has_company(view: &View, waiting: &PendingJob) -> bool {
+    let mut others = view.queue.iter().filter(|other| other.job != waiting.job);
+    others.any(|other| other.partitions.iter().any(|at| waiting.partitions.contains(at)))
+}
+
+/// Whether enough nodes have what the job needs free, and nothing but its own needs could keep it from them: it waits alone, nothing
+/// is reserved, and no job is suspended. Of an array the plan may start a part, and the rest waits for what that takes.
+fn has_room(state: &State, view: &View, waiting: &PendingJob) -> bool {
+    let is_alone = view.queue.len() == 1
+        && waiting.tasks == 1
+        && view.reservations.is_empty()
+        && view.running.iter().all(|running| !running.suspended);
+    let request = waiting.spec.request();
+    let has_room_in = |at: &u32| {
+        let info = view.partitions.get(*at as usize);
+        let nodes = info.iter().flat_map(|info| &info.partition.nodes);
+        let free = nodes.filter_map(|name| state.nodes.get(name)).filter(|node| {
+            node.availability().takes_jobs() && fits(request, waiting.spec.owner.uid, node)
+        });
+        free.count() >= request.nodes.min as usize
+    };
+    is_alone && waiting.partitions.iter().any(has_room_in)
+}
+
+/// Whether one task of the job fits beside what is on the node, for jobs as `requests` makes them.
+fn fits(request: &Request, uid: u32, node: &Node) -> bool {
+    let (used, config) = (&node.used, &node.config);
+    let is_open = match request.sharing {
+        Sharing::Node => used.jobs == 0,
+        Sharing::User => used.users.iter().all(|other| *other == uid),
+        Sharing::Share | Sharing::Oversubscribe => true,
+    };
+    let is_closed_by_others = used.exclusive || !used.user_exclusive.is_empty();
+    let cpus = config.usable_cpus().len().saturating_sub(used.cpus.len());
+    let memory = match &request.memory {
+        Memory::PerNode(memory) => memory.min.0,
+        // The node's memory, as far as is judged here.
+        _ => config.usable_memory().0,
+    };
+    let has_gres = request.gres.iter().all(|wanted| {
+        let of_name = used.gres.iter().filter(|held| held.name == wanted.name);
+        let held: u64 = of_name.map(|held| held.count).sum();
+        held + wanted.count.min <= config.gres_total(&wanted.name)
+    });
+    is_open
+        && !is_closed_by_others
+        && request.cpus_per_task.min <= cpus
+        && used.memory.0.saturating_add(memory) <= config.usable_memory().0
+        && has_gres
 }
