@@ -34,6 +34,8 @@ pub struct Ledger {
     ids: BTreeSet<JobId>,
     /// Jobs whose submit was answered.
     acknowledged: BTreeSet<JobId>,
+    /// Where the history ended when a client was last told that something was done: a submit, a cancel, a hold, a change.
+    answered_upto: u64,
     /// Jobs whose record has left memory.
     gone: BTreeSet<JobId>,
     /// What each attempt on disk was granted.
@@ -161,11 +163,19 @@ impl Ledger {
         }
     }
 
-    /// A client was answered.
-    pub fn acknowledged(&mut self, answer: &Result<Reply, Refusal>) {
-        if let Ok(Reply::Submitted { job, .. }) = answer {
+    /// A client was answered, whose events are in the history up to here.
+    pub fn acknowledged(&mut self, answer: &Result<Reply, Refusal>, upto: u64) {
+        let Ok(reply) = answer else { return };
+        self.answered_upto = self.answered_upto.max(upto);
+        if let Reply::Submitted { job, .. } = reply {
             self.acknowledged.insert(*job);
         }
+    }
+
+    /// Nothing that was acknowledged is missing at the end of the history, which has this number.
+    pub fn history_is_kept(&self, end: u64) -> Checked {
+        let upto = self.answered_upto;
+        hold(end >= upto, || format!("the history ends at {end}, and {upto} was acknowledged"))
     }
 
     /// No acknowledged job is lost, after a restart.

@@ -97,6 +97,13 @@ pub struct Opened {
     pub has_loss: bool,
 }
 
+impl Opened {
+    /// The number of the history's last event.
+    pub fn end(&self) -> u64 {
+        self.journal.last_seq()
+    }
+}
+
 /// Reads the newest good snapshot and every event after it. A server that starts has no epoch yet: it takes the lease of a
 /// database over.
 pub fn open(disks: &Disks, epoch: Option<u64>) -> Result<Opened, JournalError> {

@@ -36,7 +36,8 @@ impl World {
             server.decide(one, (now, self.random), &self.ledger, &mut batch)?;
         }
         if self.bugs.has(Bug::AckBeforeCommit) {
-            self.answer_clients(&batch);
+            let upto = server.position().seq + batch.events.len() as u64;
+            self.answer_clients(&batch, upto);
         }
         let committed = if batch.events.is_empty() { Ok(()) } else { server.append(&batch) };
         if self.disks.has_crashed() {
@@ -55,9 +56,10 @@ impl World {
         }
     }
 
-    fn answer_clients(&mut self, batch: &Batch) {
+    /// `upto`: the end of the history with the batch.
+    fn answer_clients(&mut self, batch: &Batch, upto: u64) {
         let clients = batch.answers.iter().filter(|(to, _)| *to == AnswerTo::Client);
-        clients.for_each(|(_, answer)| self.ledger.acknowledged(answer));
+        clients.for_each(|(_, answer)| self.ledger.acknowledged(answer, upto));
     }
 
     /// The commit is on disk: everybody is answered, orders go out.
@@ -81,7 +83,7 @@ impl World {
             out.cut.clear();
         }
         let wakes = batch.events.iter().any(Event::may_start_jobs);
-        self.answer_clients(&batch);
+        self.answer_clients(&batch, server.position().seq);
         for (to, answer) in batch.answers {
             match to {
                 AnswerTo::Nobody | AnswerTo::Client => {}
@@ -201,6 +203,7 @@ impl World {
             self.ledger.published(&server.state, &batch.events);
         }
         self.ledger.jobs_are_kept(&server.state)?;
+        self.ledger.history_is_kept(server.position().seq)?;
         let is_sent_again = is_kept && !self.bugs.has(Bug::KeptCommitUnsent);
         let mut nodes = if is_sent_again { server.dispatcher.links() } else { Vec::new() };
         for (to, _) in batch.answers {
@@ -283,6 +286,7 @@ impl World {
                 self.ledger.published(found, &dead.events);
             }
             self.ledger.jobs_are_kept(found)?;
+            self.ledger.history_is_kept(opened.end())?;
         }
         self.server_start += 1;
         let started = Server::start(opened, &self.texts, self.protocol, self.server_time());
