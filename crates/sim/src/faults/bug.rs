@@ -22,10 +22,12 @@ pub enum Bug {
     NamedAgainWithoutHello,
     /// Once in the agent: a repeated launch of an attempt that is here is reported as a launch that failed.
     RepeatedLaunchFails,
+    /// Once in the agents' sessions: a node whose loss could not be written is never marked as lost.
+    UnwrittenLossForgotten,
 }
 
 impl Bug {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::AckBeforeCommit,
         Self::MissingFence,
         Self::LostRelease,
@@ -35,6 +37,7 @@ impl Bug {
         Self::KeptCommitUnsent,
         Self::NamedAgainWithoutHello,
         Self::RepeatedLaunchFails,
+        Self::UnwrittenLossForgotten,
     ];
 }
 

@@ -15,6 +15,9 @@ use wire::order::SignedOrder;
 /// How often a disk is read back that fails again and again.
 const READS_MAX: u32 = 8;
 
+/// How long a server waits until it tries again to write that a node is lost, milliseconds. The real one is quicker.
+const MARK_PAUSE_MS: i64 = 2_000;
+
 impl World {
     /// Decides, applies and commits; what the dispatcher itself adds follows in commits of its own.
     pub(super) fn commit(&mut self, work: Vec<Work>) -> Checked {
@@ -87,6 +90,11 @@ impl World {
         for (to, answer) in batch.answers {
             match to {
                 AnswerTo::Nobody | AnswerTo::Client => {}
+                AnswerTo::Lost { node } => {
+                    if answer.is_err() {
+                        self.mark_later(node);
+                    }
+                }
                 AnswerTo::Report { node, link, serial, forget } => {
                     if let Some(serial) = serial.filter(|_| answer.is_ok()) {
                         self.send_to_agent(&node, link, ToAgent::Ack { serial })?;
@@ -119,6 +127,15 @@ impl World {
         Ok(work)
     }
 
+    /// The loss of a node could not be written.
+    fn mark_later(&mut self, node: String) {
+        if self.bugs.has(Bug::UnwrittenLossForgotten) {
+            return;
+        }
+        self.unmarked.insert(node.clone());
+        self.after(MARK_PAUSE_MS, Happening::MarkLost { node });
+    }
+
     /// Sends orders and cuts links. Returns what the dispatcher has for the writer.
     pub(super) fn send_out(
         &mut self,
@@ -145,7 +162,7 @@ impl World {
         self.network.end(link);
         let delay = self.chance.millis(5, 500);
         self.after(delay, Happening::LinkLost { node: node.to_owned(), link });
-        Some(Work::own(Command::NodeLost { node: node.to_owned() }))
+        Some(Work::lost(node))
     }
 
     /// What a commit says is gone from a node is gone there.
@@ -209,6 +226,7 @@ impl World {
         for (to, _) in batch.answers {
             match to {
                 AnswerTo::Nobody | AnswerTo::Client => {}
+                AnswerTo::Lost { node } => self.mark_later(node),
                 AnswerTo::Hello { .. } if self.bugs.has(Bug::UnkeptHelloLinkLives) => {}
                 AnswerTo::Report { node, .. } | AnswerTo::Hello { node, .. } => nodes.push(node),
             }
@@ -239,6 +257,8 @@ impl World {
     fn server_is_gone(&mut self) {
         self.counts.server_deaths += 1;
         self.server = None;
+        // The next one begins with nodes that nobody is connected to.
+        self.unmarked.clear();
         self.is_plan_due = false;
         let linked: Vec<(String, u64)> =
             self.agents.iter().filter_map(|(node, a)| Some((node.clone(), a.link?))).collect();
