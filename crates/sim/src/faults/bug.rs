@@ -24,10 +24,12 @@ pub enum Bug {
     RepeatedLaunchFails,
     /// Once in the agents' sessions: a node whose loss could not be written is never marked as lost.
     UnwrittenLossForgotten,
+    /// Once in the dispatcher: a hello is answered also where another link has taken over since.
+    OvertakenHelloAnswered,
 }
 
 impl Bug {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::AckBeforeCommit,
         Self::MissingFence,
         Self::LostRelease,
@@ -38,6 +40,7 @@ impl Bug {
         Self::NamedAgainWithoutHello,
         Self::RepeatedLaunchFails,
         Self::UnwrittenLossForgotten,
+        Self::OvertakenHelloAnswered,
     ];
 }
 

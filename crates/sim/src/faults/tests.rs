@@ -123,3 +123,8 @@ fn node_whose_loss_could_not_be_written_is_found() {
     let what = found(Bug::UnwrittenLossForgotten);
     assert!(what.contains("with nobody connected"), "{what}");
 }
+
+#[test]
+fn hello_that_is_answered_on_a_later_link_is_found() {
+    found(Bug::OvertakenHelloAnswered);
+}

@@ -107,6 +107,9 @@ impl World {
                 AnswerTo::Hello { node, link, held } => match answer {
                     Ok(_) => {
                         let delay = self.chance.millis(0, 300);
+                        // So far behind a dispatcher is seldom; with the bug it is always, so that it shows soon.
+                        let is_behind = self.bugs.has(Bug::OvertakenHelloAnswered);
+                        let delay = if is_behind { delay * 100 } else { delay };
                         self.after(delay, Happening::Reconcile { node, link, held });
                     }
                     Err(_) => out.cut.push(node),

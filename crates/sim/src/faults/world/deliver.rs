@@ -253,7 +253,10 @@ impl World {
         let now = self.server_time();
         let Some(mut server) = self.server.take() else { return Ok(()) };
         let mut out = Dispatched::default();
-        if server.dispatcher.link(node) == Some(link) {
+        let present = server.dispatcher.link(node);
+        let is_overtaken = present.is_some_and(|present| present != link);
+        let is_answered = is_overtaken && self.bugs.has(Bug::OvertakenHelloAnswered);
+        if present == Some(link) || is_answered {
             let seen = Seen { state: &server.state, now };
             server.dispatcher.reconcile(seen, node, held, &mut out);
             self.after(DISOWN_MS, Happening::Disown { node: node.to_owned(), link });
