@@ -26,10 +26,12 @@ pub enum Bug {
     UnwrittenLossForgotten,
     /// Once in the dispatcher: a hello is answered also where another link has taken over since.
     OvertakenHelloAnswered,
+    /// Once in the dispatcher: an order about an attempt goes out on a new link before the hello says whether the node has it.
+    OrderBeforeLaunch,
 }
 
 impl Bug {
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::AckBeforeCommit,
         Self::MissingFence,
         Self::LostRelease,
@@ -41,6 +43,7 @@ impl Bug {
         Self::RepeatedLaunchFails,
         Self::UnwrittenLossForgotten,
         Self::OvertakenHelloAnswered,
+        Self::OrderBeforeLaunch,
     ];
 }
 

@@ -128,3 +128,8 @@ fn node_whose_loss_could_not_be_written_is_found() {
 fn hello_that_is_answered_on_a_later_link_is_found() {
     found(Bug::OvertakenHelloAnswered);
 }
+
+#[test]
+fn order_that_goes_before_its_launch_is_found() {
+    found(Bug::OrderBeforeLaunch);
+}

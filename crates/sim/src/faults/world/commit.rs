@@ -312,7 +312,8 @@ impl World {
             self.ledger.history_is_kept(opened.end())?;
         }
         self.server_start += 1;
-        let started = Server::start(opened, &self.texts, self.protocol, self.server_time());
+        let mut started = Server::start(opened, &self.texts, self.protocol, self.server_time());
+        started.dispatcher.bugs = self.bugs;
         let term = started.term;
         self.server = Some(started);
         if let Some(write) = self.killed_at_write.take() {
