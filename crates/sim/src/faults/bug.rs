@@ -22,10 +22,16 @@ pub enum Bug {
     NamedAgainWithoutHello,
     /// Once in the agent: a repeated launch of an attempt that is here is reported as a launch that failed.
     RepeatedLaunchFails,
+    /// Once in the agents' sessions: a node whose loss could not be written is never marked as lost.
+    UnwrittenLossForgotten,
+    /// Once in the dispatcher: a hello is answered also where another link has taken over since.
+    OvertakenHelloAnswered,
+    /// Once in the dispatcher: an order about an attempt goes out on a new link before the hello says whether the node has it.
+    OrderBeforeLaunch,
 }
 
 impl Bug {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 12] = [
         Self::AckBeforeCommit,
         Self::MissingFence,
         Self::LostRelease,
@@ -35,6 +41,9 @@ impl Bug {
         Self::KeptCommitUnsent,
         Self::NamedAgainWithoutHello,
         Self::RepeatedLaunchFails,
+        Self::UnwrittenLossForgotten,
+        Self::OvertakenHelloAnswered,
+        Self::OrderBeforeLaunch,
     ];
 }
 

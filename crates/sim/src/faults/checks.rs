@@ -3,17 +3,18 @@
 
 use super::site;
 use cluster::command::AttemptReport;
-use cluster::{Event, Job, Reply, State};
+use cluster::{Event, Job, Node, Reply, State};
 use model::allocation::{Allocation, NodeShare};
 use model::amount::Bytes;
 use model::cpuset::CpuSet;
 use model::id::{AttemptId, JobId};
 use model::reason::{Reason, Refusal};
 use model::record::JobRecord;
+use model::request::{Memory, Request, Sharing};
 use model::time::Timestamp;
 use model::tres::TresKind;
 use sched::view::View;
-use sched::{Memo, Plan};
+use sched::{Memo, PendingJob, Plan};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -34,6 +35,8 @@ pub struct Ledger {
     ids: BTreeSet<JobId>,
     /// Jobs whose submit was answered.
     acknowledged: BTreeSet<JobId>,
+    /// Where the history ended when a client was last told that something was done: a submit, a cancel, a hold, a change.
+    answered_upto: u64,
     /// Jobs whose record has left memory.
     gone: BTreeSet<JobId>,
     /// What each attempt on disk was granted.
@@ -42,7 +45,7 @@ pub struct Ledger {
     launched: BTreeSet<(AttemptId, String)>,
 }
 
-/// What the end of an attempt has to be charged with.
+/// What an event has to charge an attempt with.
 pub struct ChargeProbe {
     qos: String,
     before: f64,
@@ -87,10 +90,11 @@ impl Ledger {
                 return Ok(charge_probe(state, job(id)?, ended.end));
             }
             Event::EndedJobRequeued { job: id, .. } => hold(job(id)?.has_ended(), off_edge)?,
-            Event::Ending { job, .. }
-            | Event::Suspended { job, .. }
-            | Event::Resumed { job, .. }
-            | Event::StepStarted { job, .. } => active(job)?,
+            Event::Suspended { job: id, at, .. } | Event::Resumed { job: id, at } => {
+                active(id)?;
+                return Ok(charge_probe(state, job(id)?, *at));
+            }
+            Event::Ending { job, .. } | Event::StepStarted { job, .. } => active(job)?,
             Event::AttemptEndedOnNode { attempt, node, .. }
             | Event::AttemptAbandonedOnNode { attempt, node } => {
                 let of_attempt = job(&attempt.job)?.attempt();
@@ -119,6 +123,7 @@ impl Ledger {
         if let Event::Started(started) = event {
             nothing_oversubscribed(state, &started.allocation)?;
             limits_hold(state, started.attempt.job)?;
+            group_limit_holds(state, started.attempt.job)?;
         }
         let Some(ChargeProbe { qos, before, cpu_seconds }) = probe else { return Ok(()) };
         let charged = charged_cpu_seconds(state, &qos) - before;
@@ -159,11 +164,19 @@ impl Ledger {
         }
     }
 
-    /// A client was answered.
-    pub fn acknowledged(&mut self, answer: &Result<Reply, Refusal>) {
-        if let Ok(Reply::Submitted { job, .. }) = answer {
+    /// A client was answered, whose events are in the history up to here.
+    pub fn acknowledged(&mut self, answer: &Result<Reply, Refusal>, upto: u64) {
+        let Ok(reply) = answer else { return };
+        self.answered_upto = self.answered_upto.max(upto);
+        if let Reply::Submitted { job, .. } = reply {
             self.acknowledged.insert(*job);
         }
+    }
+
+    /// Nothing that was acknowledged is missing at the end of the history, which has this number.
+    pub fn history_is_kept(&self, end: u64) -> Checked {
+        let upto = self.answered_upto;
+        hold(end >= upto, || format!("the history ends at {end}, and {upto} was acknowledged"))
     }
 
     /// No acknowledged job is lost, after a restart.
@@ -190,10 +203,15 @@ impl Ledger {
     }
 }
 
-/// What the closing of an attempt that was never suspended must charge: its CPUs times its time.
-fn charge_probe(state: &State, job: &Job, end: Timestamp) -> Option<ChargeProbe> {
-    let attempt = job.attempt().filter(|a| !a.suspended && a.charged_until.is_none())?;
-    let seconds = end.since(attempt.start).as_secs_f64();
+/// What is charged of an attempt when it ends, is suspended or goes on: its CPUs times the time that it ran since it was charged
+/// last, and nothing of the time in which it was suspended.
+fn charge_probe(state: &State, job: &Job, until: Timestamp) -> Option<ChargeProbe> {
+    let attempt = job.attempt()?;
+    let charged = attempt.charged_until.unwrap_or(attempt.start);
+    // Of one that runs this is when it went on.
+    let from = attempt.suspend_changed.map_or(charged, |changed| charged.max(changed));
+    let ran = until.since(from).as_secs_f64();
+    let seconds = if attempt.suspended { 0.0 } else { ran };
     let qos = job.qos.to_string();
     let before = charged_cpu_seconds(state, &qos);
     Some(ChargeProbe {
@@ -247,6 +265,25 @@ fn limits_hold(state: &State, started: JobId) -> Checked {
     let running = state.active.iter().filter(counts).count();
     hold(running <= site::RUNNING_MAX as usize, || {
         format!("{running} jobs of {} run at once in QOS few", job.spec.owner.name)
+    })
+}
+
+/// The CPUs that running jobs of the account hold together. Those of jobs that are suspended or end are left out, though the limit
+/// counts them: what is left must be within it all the more.
+fn group_limit_holds(state: &State, started: JobId) -> Checked {
+    let is_of_account = |job: &&Job| *job.account == *site::LIMITED_ACCOUNT;
+    if state.job(started).filter(is_of_account).is_none() {
+        return Ok(());
+    }
+    let jobs = state.active.iter().filter_map(|id| state.job(*id)).filter(is_of_account);
+    let attempts = jobs.filter_map(Job::attempt).filter(|a| a.ending.is_none() && !a.suspended);
+    let shares = attempts.flat_map(|attempt| {
+        let is_held = move |share: &&NodeShare| attempt.held_nodes.contains(&share.node);
+        attempt.allocation.nodes.iter().filter(is_held).map(|share| share.cpus.len())
+    });
+    let held: u32 = shares.sum();
+    hold(held <= site::GROUP_CPUS_MAX, || {
+        format!("jobs of account {} hold {held} CPUs at once", site::LIMITED_ACCOUNT)
     })
 }
 
@@ -365,7 +402,73 @@ pub fn explanation(
         Some(Reason::Limit(_)) => explained.limit.as_ref().is_some_and(|limit| {
             limit.holders.iter().all(|(holder, _)| state.active.contains(holder))
         }),
-        _ => true,
+        Some(reason) => !is_alone || is_true_alone(state, &view, known, reason),
+        None => true,
     };
     hold(is_true, || format!("job {job} does not wait for {:?}", explained.reason))
+}
+
+/// Whether what holds back a job that starts by itself is there, for the reasons of which the state says so without a plan.
+fn is_true_alone(state: &State, view: &View, job: &Job, reason: &Reason) -> bool {
+    let waiting = view.queue.iter().find(|waiting| waiting.job == job.id);
+    match reason {
+        Reason::HeldByUser | Reason::HeldByAdmin => job.hold.is_some(),
+        Reason::Reservation => job.spec.request().reservation.is_some(),
+        Reason::NodesReserved => !view.reservations.is_empty(),
+        Reason::Priority => waiting.is_some_and(|waiting| has_company(view, waiting)),
+        Reason::Resources => waiting.is_some_and(|waiting| !has_room(state, view, waiting)),
+        _ => true,
+    }
+}
+
+/// Whether another job waits in one of its partitions.
+fn has_company(view: &View, waiting: &PendingJob) -> bool {
+    let mut others = view.queue.iter().filter(|other| other.job != waiting.job);
+    others.any(|other| other.partitions.iter().any(|at| waiting.partitions.contains(at)))
+}
+
+/// Whether enough nodes have what the job needs free, and nothing but its own needs could keep it from them: it waits alone, nothing
+/// is reserved, and no job is suspended. Of an array the plan may start a part, and the rest waits for what that takes.
+fn has_room(state: &State, view: &View, waiting: &PendingJob) -> bool {
+    let is_alone = view.queue.len() == 1
+        && waiting.tasks == 1
+        && view.reservations.is_empty()
+        && view.running.iter().all(|running| !running.suspended);
+    let request = waiting.spec.request();
+    let has_room_in = |at: &u32| {
+        let info = view.partitions.get(*at as usize);
+        let nodes = info.iter().flat_map(|info| &info.partition.nodes);
+        let free = nodes.filter_map(|name| state.nodes.get(name)).filter(|node| {
+            node.availability().takes_jobs() && fits(request, waiting.spec.owner.uid, node)
+        });
+        free.count() >= request.nodes.min as usize
+    };
+    is_alone && waiting.partitions.iter().any(has_room_in)
+}
+
+/// Whether one task of the job fits beside what is on the node, for jobs as `requests` makes them.
+fn fits(request: &Request, uid: u32, node: &Node) -> bool {
+    let (used, config) = (&node.used, &node.config);
+    let is_open = match request.sharing {
+        Sharing::Node => used.jobs == 0,
+        Sharing::User => used.users.iter().all(|other| *other == uid),
+        Sharing::Share | Sharing::Oversubscribe => true,
+    };
+    let is_closed_by_others = used.exclusive || !used.user_exclusive.is_empty();
+    let cpus = config.usable_cpus().len().saturating_sub(used.cpus.len());
+    let memory = match &request.memory {
+        Memory::PerNode(memory) => memory.min.0,
+        // The node's memory, as far as is judged here.
+        _ => config.usable_memory().0,
+    };
+    let has_gres = request.gres.iter().all(|wanted| {
+        let of_name = used.gres.iter().filter(|held| held.name == wanted.name);
+        let held: u64 = of_name.map(|held| held.count).sum();
+        held + wanted.count.min <= config.gres_total(&wanted.name)
+    });
+    is_open
+        && !is_closed_by_others
+        && request.cpus_per_task.min <= cpus
+        && used.memory.0.saturating_add(memory) <= config.usable_memory().0
+        && has_gres
 }

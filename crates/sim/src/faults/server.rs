@@ -38,6 +38,12 @@ impl Work {
     pub fn own(command: Command) -> Self {
         Self { by: site::root(), command, answer: AnswerTo::Nobody }
     }
+
+    /// Marks a node as lost to which nobody is connected.
+    pub fn lost(node: &str) -> Self {
+        let command = Command::NodeLost { node: node.to_owned() };
+        Self { by: site::root(), command, answer: AnswerTo::Lost { node: node.to_owned() } }
+    }
 }
 
 /// Who is answered once the commit is on disk.
@@ -52,6 +58,10 @@ pub enum AnswerTo {
         link: u64,
         serial: Option<u64>,
         forget: Option<AttemptId>,
+    },
+    /// Nobody; that the node is lost has to be written, and is tried again until it is.
+    Lost {
+        node: String,
     },
     /// A node that said hello, with what its spool holds.
     Hello {
@@ -95,6 +105,13 @@ pub struct Opened {
     snapshot_seq: u64,
     /// Acknowledged history is gone.
     pub has_loss: bool,
+}
+
+impl Opened {
+    /// The number of the history's last event.
+    pub fn end(&self) -> u64 {
+        self.journal.last_seq()
+    }
 }
 
 /// Reads the newest good snapshot and every event after it. A server that starts has no epoch yet: it takes the lease of a

@@ -1,7 +1,7 @@
 //! The cluster of a history: four nodes, two partitions of which one preempts the other, and who uses it.
 
-use cluster::{ClusterConfig, Parameters};
-use model::account::Qos;
+use cluster::{ClusterConfig, Command, Parameters};
+use model::account::{Account, Association, AssociationLimits, Qos, ROOT_ACCOUNT};
 use model::amount::Bytes;
 use model::gres::GPU;
 use model::node::{NodeConfig, NodeGres};
@@ -9,6 +9,7 @@ use model::partition::Partition;
 use model::preempt::{PreemptBy, PreemptMode, PreemptPolicy};
 use model::principal::{Principal, Role};
 use model::priority::PriorityPolicy;
+use model::tres::{Tres, TresKind};
 
 pub const NODES: [&str; 4] = ["n1", "n2", "n3", "n4"];
 
@@ -19,6 +20,14 @@ pub const URGENT_PARTITION: &str = "urgent";
 /// A QOS with a limit on the running jobs of each user.
 pub const LIMITED_QOS: &str = "few";
 pub const RUNNING_MAX: u32 = 2;
+
+/// An account whose jobs may hold so many CPUs together: as many as the largest asks for, which is two whole nodes and one CPU of
+/// another component.
+pub const LIMITED_ACCOUNT: &str = "lab";
+pub const GROUP_CPUS_MAX: u32 = 2 * CPUS + 1;
+
+/// Who belongs to the account, and names none.
+const MEMBERS: [&str; 2] = ["bob", "carol"];
 
 const CPUS: u32 = 8;
 const MEMORY_GIB: u64 = 16;
@@ -64,6 +73,28 @@ pub fn node(name: &str) -> NodeConfig {
 
 pub fn limited_qos() -> Qos {
     Qos { max_jobs_per_user: Some(RUNNING_MAX), ..Qos::named(LIMITED_QOS) }
+}
+
+/// What makes the account, its limit and its members.
+pub fn accounting() -> Vec<Command> {
+    let account = Account {
+        name: LIMITED_ACCOUNT.to_owned(),
+        description: String::new(),
+        organization: String::new(),
+        parent: Some(ROOT_ACCOUNT.to_owned()),
+        coordinators: Vec::new(),
+    };
+    let mut group_tres = Tres::new();
+    group_tres.set(TresKind::Cpu, u64::from(GROUP_CPUS_MAX));
+    let limits = AssociationLimits { group_tres, ..AssociationLimits::default() };
+    let whole = Association { limits, ..Association::plain(LIMITED_ACCOUNT, None) };
+    let members = MEMBERS.map(|name| Association {
+        default: true,
+        ..Association::plain(LIMITED_ACCOUNT, Some(name))
+    });
+    let associations = [whole].into_iter().chain(members);
+    let associations = associations.map(|of| Command::SetAssociation(Box::new(of)));
+    [Command::SetAccount(account)].into_iter().chain(associations).collect()
 }
 
 /// The server itself, and the administrator.

@@ -117,3 +117,19 @@ fn repeated_launch_that_is_reported_as_failed_is_found() {
     let what = found_from(4, Bug::RepeatedLaunchFails);
     assert!(what.contains("which runs there"), "{what}");
 }
+
+#[test]
+fn node_whose_loss_could_not_be_written_is_found() {
+    let what = found(Bug::UnwrittenLossForgotten);
+    assert!(what.contains("with nobody connected"), "{what}");
+}
+
+#[test]
+fn hello_that_is_answered_on_a_later_link_is_found() {
+    found(Bug::OvertakenHelloAnswered);
+}
+
+#[test]
+fn order_that_goes_before_its_launch_is_found() {
+    found(Bug::OrderBeforeLaunch);
+}

@@ -10,6 +10,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::process::{Child, ExitStatus, Stdio};
+use std::thread::JoinHandle;
 use std::time::Instant;
 
 pub struct OnTerminal {
@@ -122,6 +123,12 @@ impl OnTerminal {
 
     pub fn press(&mut self, keys: &str) {
         self.terminal.write_all(keys.as_bytes()).expect("a terminal");
+    }
+
+    /// Types more than the terminal takes at a time; what is drawn meanwhile is to be read.
+    pub fn paste(&self, text: String) -> JoinHandle<()> {
+        let mut terminal = self.terminal.try_clone().expect("the terminal again");
+        std::thread::spawn(move || terminal.write_all(text.as_bytes()).expect("a terminal"))
     }
 
     pub fn resize(&mut self, (columns, rows): (u16, u16)) {

@@ -94,6 +94,36 @@ fn up_top_shows_the_cluster_cancels_holds_and_explains_by_keys_and_gives_the_ter
     assert!(top.seen.contains(LEAVE_SCREEN) && top.seen.ends_with(SHOW_CURSOR), "{:?}", top.seen);
 }
 
+/// From a machine that has nothing of the cluster but an address and a token.
+#[test]
+fn up_top_shows_its_screen_and_takes_keys_over_the_address_of_a_server() {
+    let (cluster, running, waits) = cluster();
+    let server = format!("http://{}", cluster.address_of("listen"));
+    let token = std::fs::read_to_string(cluster.state().join("admin.token")).expect("a token");
+    let args = ["top", "--server", &server, "-i", "1"];
+    let variables = [("SLUICE_TOKEN", token.trim())];
+    let mut top = OnTerminal::start(&cluster, &args, (80, 24), &variables);
+    top.until("a frame", |seen| {
+        ["node1", "node2", "trainer", "sweeper", "epoch-one", "q quit"]
+            .iter()
+            .all(|word| seen.contains(word))
+    });
+    assert!(top.seen.contains(ENTER_SCREEN));
+    top.press("\x1b[B");
+    top.press("h");
+    top.until("the release", |seen| seen.contains("released"));
+    cluster.await_end(waits);
+    top.press("\x1b[H");
+    top.press("c");
+    top.until("the question", |seen| seen.contains(&format!("Cancel job {running}?")));
+    top.press("y");
+    top.until("the cancel", |seen| seen.contains("cancelled"));
+    assert!(cluster.await_end(running).starts_with("CANCELLED"));
+    top.press("q");
+    assert!(top.end().success());
+    assert!(top.seen.contains(LEAVE_SCREEN) && top.seen.ends_with(SHOW_CURSOR), "{:?}", top.seen);
+}
+
 /// More jobs wait than are loaded at once: the key End asks for the last of them, and Home for the first.
 #[test]
 fn up_top_goes_to_the_end_of_a_long_queue_and_back() {

@@ -22,8 +22,13 @@ const PAGES: [&str; 10] = [
     "configuration",
 ];
 
+/// The runbooks with `$` lines: that of machines on demand has none, since it needs a cloud.
+const RUNBOOKS: [&str; 5] =
+    ["cuda-visible-devices", "drained-node", "job-waits", "log", "node-down"];
+
 /// Commands that change nothing.
-const LOOKS: [&str; 10] = [
+const LOOKS: [&str; 11] = [
+    "grep ",
     "sinfo",
     "squeue",
     "sacct ",
@@ -161,10 +166,21 @@ fn every_page_of_the_guide_is_run() {
     assert_eq!(there, run);
 }
 
+#[test]
+fn every_runbook_with_commands_is_run() {
+    let folder = std::fs::read_dir(project().join("docs/runbooks")).unwrap().flatten();
+    let mut with_commands: Vec<String> = folder
+        .filter(|file| !examples(&std::fs::read_to_string(file.path()).unwrap()).is_empty())
+        .map(|file| file.path().file_stem().unwrap().to_string_lossy().into_owned())
+        .collect();
+    with_commands.sort();
+    assert_eq!(with_commands, RUNBOOKS);
+}
+
 /// Keys that belong together have one comment.
 #[test]
 fn keys_of_the_lab_say_what_happens_without_them() {
-    for file in ["slurm.conf", "cgroup.conf"] {
+    for file in ["slurm.conf", "cgroup.conf", "gres.conf"] {
         let text = std::fs::read_to_string(project().join("examples/lab").join(file)).unwrap();
         for part in text.split("\n\n") {
             let has_key = part.lines().any(|line| !line.is_empty() && !line.starts_with('#'));
@@ -198,6 +214,11 @@ fn up_runbook_of_a_drained_node_prints_what_it_says() {
 #[test]
 fn up_runbook_of_a_node_that_is_down_prints_what_it_says() {
     run_page("runbooks/node-down");
+}
+
+#[test]
+fn up_runbook_of_the_log_prints_what_it_says() {
+    run_page("runbooks/log");
 }
 
 #[test]

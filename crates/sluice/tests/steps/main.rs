@@ -12,6 +12,7 @@ mod gateway;
 mod het_steps;
 mod inactivity;
 mod input_output;
+mod job_control;
 mod load;
 mod log_socket;
 mod replica_groups;

@@ -15,6 +15,9 @@ use wire::order::SignedOrder;
 /// How often a disk is read back that fails again and again.
 const READS_MAX: u32 = 8;
 
+/// How long a server waits until it tries again to write that a node is lost, milliseconds. The real one is quicker.
+const MARK_PAUSE_MS: i64 = 2_000;
+
 impl World {
     /// Decides, applies and commits; what the dispatcher itself adds follows in commits of its own.
     pub(super) fn commit(&mut self, work: Vec<Work>) -> Checked {
@@ -36,7 +39,8 @@ impl World {
             server.decide(one, (now, self.random), &self.ledger, &mut batch)?;
         }
         if self.bugs.has(Bug::AckBeforeCommit) {
-            self.answer_clients(&batch);
+            let upto = server.position().seq + batch.events.len() as u64;
+            self.answer_clients(&batch, upto);
         }
         let committed = if batch.events.is_empty() { Ok(()) } else { server.append(&batch) };
         if self.disks.has_crashed() {
@@ -55,9 +59,10 @@ impl World {
         }
     }
 
-    fn answer_clients(&mut self, batch: &Batch) {
+    /// `upto`: the end of the history with the batch.
+    fn answer_clients(&mut self, batch: &Batch, upto: u64) {
         let clients = batch.answers.iter().filter(|(to, _)| *to == AnswerTo::Client);
-        clients.for_each(|(_, answer)| self.ledger.acknowledged(answer));
+        clients.for_each(|(_, answer)| self.ledger.acknowledged(answer, upto));
     }
 
     /// The commit is on disk: everybody is answered, orders go out.
@@ -81,10 +86,15 @@ impl World {
             out.cut.clear();
         }
         let wakes = batch.events.iter().any(Event::may_start_jobs);
-        self.answer_clients(&batch);
+        self.answer_clients(&batch, server.position().seq);
         for (to, answer) in batch.answers {
             match to {
                 AnswerTo::Nobody | AnswerTo::Client => {}
+                AnswerTo::Lost { node } => {
+                    if answer.is_err() {
+                        self.mark_later(node);
+                    }
+                }
                 AnswerTo::Report { node, link, serial, forget } => {
                     if let Some(serial) = serial.filter(|_| answer.is_ok()) {
                         self.send_to_agent(&node, link, ToAgent::Ack { serial })?;
@@ -97,6 +107,9 @@ impl World {
                 AnswerTo::Hello { node, link, held } => match answer {
                     Ok(_) => {
                         let delay = self.chance.millis(0, 300);
+                        // So far behind a dispatcher is seldom; with the bug it is always, so that it shows soon.
+                        let is_behind = self.bugs.has(Bug::OvertakenHelloAnswered);
+                        let delay = if is_behind { delay * 100 } else { delay };
                         self.after(delay, Happening::Reconcile { node, link, held });
                     }
                     Err(_) => out.cut.push(node),
@@ -115,6 +128,15 @@ impl World {
             self.wake_planner();
         }
         Ok(work)
+    }
+
+    /// The loss of a node could not be written.
+    fn mark_later(&mut self, node: String) {
+        if self.bugs.has(Bug::UnwrittenLossForgotten) {
+            return;
+        }
+        self.unmarked.insert(node.clone());
+        self.after(MARK_PAUSE_MS, Happening::MarkLost { node });
     }
 
     /// Sends orders and cuts links. Returns what the dispatcher has for the writer.
@@ -143,7 +165,7 @@ impl World {
         self.network.end(link);
         let delay = self.chance.millis(5, 500);
         self.after(delay, Happening::LinkLost { node: node.to_owned(), link });
-        Some(Work::own(Command::NodeLost { node: node.to_owned() }))
+        Some(Work::lost(node))
     }
 
     /// What a commit says is gone from a node is gone there.
@@ -201,11 +223,13 @@ impl World {
             self.ledger.published(&server.state, &batch.events);
         }
         self.ledger.jobs_are_kept(&server.state)?;
+        self.ledger.history_is_kept(server.position().seq)?;
         let is_sent_again = is_kept && !self.bugs.has(Bug::KeptCommitUnsent);
         let mut nodes = if is_sent_again { server.dispatcher.links() } else { Vec::new() };
         for (to, _) in batch.answers {
             match to {
                 AnswerTo::Nobody | AnswerTo::Client => {}
+                AnswerTo::Lost { node } => self.mark_later(node),
                 AnswerTo::Hello { .. } if self.bugs.has(Bug::UnkeptHelloLinkLives) => {}
                 AnswerTo::Report { node, .. } | AnswerTo::Hello { node, .. } => nodes.push(node),
             }
@@ -236,6 +260,8 @@ impl World {
     fn server_is_gone(&mut self) {
         self.counts.server_deaths += 1;
         self.server = None;
+        // The next one begins with nodes that nobody is connected to.
+        self.unmarked.clear();
         self.is_plan_due = false;
         let linked: Vec<(String, u64)> =
             self.agents.iter().filter_map(|(node, a)| Some((node.clone(), a.link?))).collect();
@@ -283,19 +309,23 @@ impl World {
                 self.ledger.published(found, &dead.events);
             }
             self.ledger.jobs_are_kept(found)?;
+            self.ledger.history_is_kept(opened.end())?;
         }
         self.server_start += 1;
-        let started = Server::start(opened, &self.texts, self.protocol, self.server_time());
+        let mut started = Server::start(opened, &self.texts, self.protocol, self.server_time());
+        started.dispatcher.bugs = self.bugs;
         let term = started.term;
         self.server = Some(started);
         if let Some(write) = self.killed_at_write.take() {
             self.disks.arm(DiskFault::Crash { write });
         }
-        self.commit(vec![
+        let mut work = vec![
             Work::own(Command::StartTerm { term }),
             Work::own(Command::Configure(Box::new(site::configuration(self.variant)))),
             Work::own(Command::SetQos(Box::new(site::limited_qos()))),
-        ])?;
+        ];
+        work.extend(site::accounting().into_iter().map(Work::own));
+        self.commit(work)?;
         // A server that cannot begin its term does not go on.
         if self.server.as_ref().is_some_and(|server| server.state.term != server.term) {
             self.kill_server(None);

@@ -13,6 +13,7 @@ use cluster::command::AttemptReport;
 use cluster::{Command, Job};
 use model::allocation::NodeShare;
 use model::id::AttemptId;
+use model::node::SlotState;
 use model::reason::LaunchFault;
 use std::collections::BTreeMap;
 use wire::link::{Hello, RefusedOrder, ToAgent, ToServer, Welcome};
@@ -125,7 +126,28 @@ impl World {
         if !server.dispatcher.remove_link(node, link) {
             return Ok(());
         }
-        self.commit(vec![Work::own(Command::NodeLost { node: node.to_owned() })])
+        self.commit(vec![Work::lost(node)])
+    }
+
+    /// Tries once more to write that a node is lost. One that has a link again needs no mark.
+    pub(super) fn mark_lost(&mut self, node: &str) -> Checked {
+        let is_awaited = self.unmarked.remove(node);
+        let link = self.server.as_ref().and_then(|server| server.dispatcher.link(node));
+        if !is_awaited || link.is_some() {
+            return Ok(());
+        }
+        self.commit(vec![Work::lost(node)])
+    }
+
+    /// No node counts as up to which nobody is connected.
+    pub(super) fn up_nodes_are_connected(&self) -> Checked {
+        let Some(server) = &self.server else { return Ok(()) };
+        let up = server.state.nodes.iter().filter(|(_, node)| node.slot == SlotState::Up);
+        let mut alone = up.filter(|(name, _)| server.dispatcher.link(name).is_none());
+        match alone.find(|(name, _)| !self.unmarked.contains(*name)) {
+            Some((name, _)) => Err(Broken(format!("{name} counts as up with nobody connected"))),
+            None => Ok(()),
+        }
     }
 
     /// A message reaches the server.
@@ -231,7 +253,10 @@ impl World {
         let now = self.server_time();
         let Some(mut server) = self.server.take() else { return Ok(()) };
         let mut out = Dispatched::default();
-        if server.dispatcher.link(node) == Some(link) {
+        let present = server.dispatcher.link(node);
+        let is_overtaken = present.is_some_and(|present| present != link);
+        let is_answered = is_overtaken && self.bugs.has(Bug::OvertakenHelloAnswered);
+        if present == Some(link) || is_answered {
             let seen = Seen { state: &server.state, now };
             server.dispatcher.reconcile(seen, node, held, &mut out);
             self.after(DISOWN_MS, Happening::Disown { node: node.to_owned(), link });

@@ -56,6 +56,10 @@ enum Happening {
         node: String,
         link: u64,
     },
+    /// The server tries again to write that a node is lost.
+    MarkLost {
+        node: String,
+    },
     /// The agent finds the end of its link.
     LinkLost {
         node: String,
@@ -141,6 +145,8 @@ pub struct World {
     /// Agents that will dial.
     dialling: BTreeSet<String>,
     network: Network,
+    /// Nodes whose loss could not be written yet.
+    unmarked: BTreeSet<String>,
     /// When the attempts of each node are looked at next.
     timers: BTreeMap<String, i64>,
     is_plan_due: bool,
@@ -185,6 +191,7 @@ impl World {
             agents,
             dialling: BTreeSet::new(),
             network: Network::default(),
+            unmarked: BTreeSet::new(),
             timers: BTreeMap::new(),
             is_plan_due: false,
             random: 0,
@@ -248,6 +255,7 @@ impl World {
             Happening::ToServer { node, link, message } => self.on_server(&node, link, *message),
             Happening::ToAgent { node, link, message } => self.on_agent(&node, link, *message),
             Happening::LinkEnded { node, link } => self.link_ended(&node, link),
+            Happening::MarkLost { node } => self.mark_lost(&node),
             Happening::LinkLost { node, link } => {
                 self.link_lost(&node, link);
                 Ok(())
@@ -363,6 +371,7 @@ impl World {
 
     /// The checks that cost more than an event: recounts, a plan from nothing, and one explanation.
     fn check_all(&mut self) -> Checked {
+        self.up_nodes_are_connected()?;
         let now = self.server_time();
         let Some(server) = &mut self.server else { return Ok(()) };
         let Server { state, view_builder, memo, .. } = server;
@@ -400,6 +409,7 @@ impl Happening {
             Self::LinkEnded { node, link } => {
                 format!("link {link} of {node} is over at the server")
             }
+            Self::MarkLost { node } => format!("the loss of {node} is written again"),
             Self::LinkLost { node, link } => format!("{node} finds its link {link} over"),
             Self::Connect { node } => format!("{node} dials"),
             Self::Reconcile { node, link, .. } => format!("{node} is reconciled, link {link}"),

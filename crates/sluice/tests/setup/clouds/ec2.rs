@@ -264,6 +264,38 @@ fn up_machine_is_in_a_subnet_of_the_sites_vpc_and_from_an_image_of_its_name() {
     });
 }
 
+#[test]
+fn up_machine_has_the_fast_network_interface_where_its_type_has_one() {
+    let name = "up_machine_has_the_fast_network_interface_where_its_type_has_one";
+    with_moto("ec2", name, |moto| {
+        let subnet = make_vpc(moto);
+        let site = Site::up(PROXY, &[moto], |cloud| {
+            let key = credentials(cloud, "key", "AKIAGOOD", "secret");
+            let types = json!({"t3.small": {"on_demand": 3.6}, "c5n.9xlarge": {"on_demand": 36}});
+            let prices = prices(cloud, &types);
+            let more = format!(
+                "prices = '{prices}'\ntypes = ['t3.small', 'c5n.9xlarge']\nefa = true\n\
+                 vpc_name = 'lab'\ndefault_vpcs = false\npublic_ips = false"
+            );
+            source(cloud, "ec2", &key, 1, &more)
+        });
+        for sold_out in [&[] as &[&str], &["t3.small"]] {
+            site.cloud.control(&json!({ "sold_out": sold_out }));
+            let job = site.submit("", "true");
+            assert_eq!(site.cluster.cluster().await_end(job), "COMPLETED|0:0");
+            site.await_none(seconds(60));
+        }
+        let created = site.cloud.logged("create");
+        let made: Vec<[&Value; 3]> = created
+            .iter()
+            .map(|line| ["type", "interface", "subnet"].map(|key| &line[key]))
+            .collect();
+        let (subnet, efa) = (json!(subnet), json!("efa"));
+        let (small, fast) = (json!("t3.small"), json!("c5n.9xlarge"));
+        assert_eq!(made, [[&small, &Value::Null, &subnet], [&fast, &efa, &subnet]]);
+    });
+}
+
 /// The agents of the cloud are an ordinary user's and have no disks: the job that asks for one fails by it, and all the rest is
 /// as with a disk.
 #[test]

@@ -15,13 +15,12 @@ import hmac
 import json
 import re
 import sys
-import threading
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
 
-from machine_host import LOCK, MACHINES, Handler, address, control, note, serve, start, switch_off
+from machine_host import LOCK, MACHINES, Handler, address, control, interruption, note, serve, start, switch_off
 
 MOTO = sys.argv[2]
 REGION = "eu-west-1"
@@ -200,6 +199,7 @@ def run_instances(form, body, headers, now):
             "image": form["ImageId"],
             "subnet": form.get("NetworkInterface.1.SubnetId"),
             "public": form.get("NetworkInterface.1.AssociatePublicIpAddress"),
+            "interface": form.get("NetworkInterface.1.InterfaceType"),
             "tags": [form[key] for key in form if re.fullmatch(r"TagSpecification\.1\.Tag\.\d+\.Key", key)],
         }
         note("create", id=id, token=token, type=form["InstanceType"], spot=spot, **made)
@@ -249,16 +249,10 @@ class Ec2(Handler):
             return self.say(404, b"")
         if self.headers.get("X-aws-ec2-metadata-token") != "token":
             return self.say(401, b"")
-        now, id = control(), found.group(1)
-        with LOCK:
-            machine = MACHINES.get(id)
-            storm = now.get("storm")
-            if machine is None or storm is None or machine["made"] * 1000 > storm["before"]:
-                return self.say(404, b"")
-            if machine["taken"] is None:
-                machine["taken"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 120))
-                threading.Thread(target=take_back, args=(id, storm["after"]), daemon=True).start()
-        self.say(200, json.dumps({"action": "terminate", "time": machine["taken"]}).encode())
+        taken = interruption(found.group(1), take_back)
+        if taken is None:
+            return self.say(404, b"")
+        self.say(200, json.dumps({"action": "terminate", "time": taken}).encode())
 
 
 if __name__ == "__main__":

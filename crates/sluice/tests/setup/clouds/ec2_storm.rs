@@ -9,13 +9,13 @@ use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A queue of jobs, and what befalls it.
-struct Storms {
-    jobs: usize,
+pub(super) struct Storms {
+    pub jobs: usize,
     /// The seconds that each job takes.
-    seconds: u32,
-    machines: u32,
+    pub seconds: u32,
+    pub machines: u32,
     /// For each storm: how many jobs have ended when it comes, and whether the server is killed in it.
-    at: &'static [(usize, bool)],
+    pub at: &'static [(usize, bool)],
 }
 
 /// Two hundred jobs on a fleet of `nodes: 0..20`, three storms, two kills of the server.
@@ -24,7 +24,7 @@ struct Storms {
 fn root_soak_two_hundred_jobs_outlive_three_spot_storms_and_two_kills_of_the_server() {
     let name = "root_soak_two_hundred_jobs_outlive_three_spot_storms_and_two_kills_of_the_server";
     let at = &[(20, true), (70, false), (120, true)];
-    outlive(name, Storms { jobs: 200, seconds: 4, machines: 20, at });
+    on_ec2(name, &Storms { jobs: 200, seconds: 4, machines: 20, at });
 }
 
 /// The same in small, and no longer than it takes: two machines of two jobs each, and more jobs than those hold at once, so that some
@@ -32,58 +32,62 @@ fn root_soak_two_hundred_jobs_outlive_three_spot_storms_and_two_kills_of_the_ser
 #[test]
 fn up_jobs_outlive_a_spot_storm_and_a_kill_of_the_server_and_each_ends_once() {
     let name = "up_jobs_outlive_a_spot_storm_and_a_kill_of_the_server_and_each_ends_once";
-    outlive(name, Storms { jobs: 6, seconds: 1, machines: 2, at: &[(1, true)] });
+    on_ec2(name, &Storms { jobs: 6, seconds: 1, machines: 2, at: &[(1, true)] });
 }
 
-/// Every job ends once, the machines end at zero, and the books are the cloud's log times the prices.
-fn outlive(name: &str, storms: Storms) {
+fn on_ec2(name: &str, storms: &Storms) {
     with_moto("ec2_storm", name, |moto| {
-        let Storms { jobs, seconds: length, machines, at } = storms;
         let mut site = Site::up(PROXY, &[moto], |cloud| {
             let key = credentials(cloud, "key", "AKIAGOOD", "secret");
             let prices = prices(cloud, &json!({"t3.small": {"on_demand": 3.6}}));
             let more = format!("prices = '{prices}'\ntypes = ['t3.small']\nspot = 'spot'");
-            let source = source(cloud, "ec2", &key, machines, &more);
-            // Without a partition of its own the fleet below is the only one that makes machines of it.
+            let source = source(cloud, "ec2", &key, storms.machines, &more);
+            // Without a partition of its own the fleet is the only one that makes machines of it.
             source.replace("features = ['cloud']", "features = ['of-fleets']")
         });
-        let fleet = format!(
-            "type: fleet\nname: burst\nnodes: 0..{machines}\nspot_policy: spot\nidle_duration: 2s\n\
-             blocks: auto\n"
-        );
-        site.cluster.cluster().write("burst.dstack.yml", &fleet);
-        let apply = ["apply", "-f", "burst.dstack.yml", "-y", "-d"];
-        site.cluster.cluster().sluice(&apply).ok();
-        site.submit("-p burst", "true");
-        // A job that has not ended when a storm comes does not end before it is over.
-        let line = format!(
-            "sbatch --parsable --requeue -p burst -n 1 --array=1-{jobs} --wrap \
-             'sleep {length}; while [ -e hold ]; do sleep 0.1; done; \
-             echo $SLURM_ARRAY_TASK_ID >> ended'"
-        );
-        let array = site.cluster.cluster().shell(&line).ok();
-        let array = array.trim();
-        for (part, is_killed) in at {
-            within(seconds(600), "a part of the jobs has ended", || {
-                (ended(&site).len() >= *part).then_some(())
-            });
-            storm(&mut site, array, *is_killed);
-        }
-        within(seconds(1200), "all jobs have ended", || {
-            let line = format!("squeue -h -j {array}");
-            site.cluster.cluster().shell(&line).stdout.trim().is_empty().then_some(())
-        });
-        let line = format!("sacct -n -X -P -o State -j {array}");
-        let states = site.cluster.cluster().shell(&line).ok();
-        let (count, done) =
-            (states.lines().count(), states.lines().filter(|state| *state == "COMPLETED").count());
-        assert_eq!((count, done), (jobs, jobs), "every job ends once: {states}");
-        let numbers: BTreeSet<u32> = ended(&site).into_iter().collect();
-        assert_eq!(numbers.len(), jobs, "every job did its work");
-        site.await_none(seconds(300));
-        let prices = BTreeMap::from([("t3.small@eu-west-1/spot", 500)]);
-        site.compare_bill(&prices, SPOT_SLACK_MS);
+        outlive(&mut site, storms, "t3.small@eu-west-1/spot");
     });
+}
+
+/// Every job ends once, the machines end at zero, and the books are the cloud's log times the price of the only offer, which is
+/// 0.05 dollars an hour.
+pub(super) fn outlive(site: &mut Site, storms: &Storms, offer: &str) {
+    let Storms { jobs, seconds: length, machines, at } = storms;
+    let fleet = format!(
+        "type: fleet\nname: burst\nnodes: 0..{machines}\nspot_policy: spot\nidle_duration: 2s\n\
+         blocks: auto\n"
+    );
+    site.cluster.cluster().write("burst.dstack.yml", &fleet);
+    let apply = ["apply", "-f", "burst.dstack.yml", "-y", "-d"];
+    site.cluster.cluster().sluice(&apply).ok();
+    site.submit("-p burst", "true");
+    // A job that has not ended when a storm comes does not end before it is over.
+    let line = format!(
+        "sbatch --parsable --requeue -p burst -n 1 --array=1-{jobs} --wrap \
+         'sleep {length}; while [ -e hold ]; do sleep 0.1; done; \
+         echo $SLURM_ARRAY_TASK_ID >> ended'"
+    );
+    let array = site.cluster.cluster().shell(&line).ok();
+    let array = array.trim();
+    for (part, is_killed) in *at {
+        within(seconds(600), "a part of the jobs has ended", || {
+            (ended(site).len() >= *part).then_some(())
+        });
+        storm(site, array, *is_killed);
+    }
+    within(seconds(1200), "all jobs have ended", || {
+        let line = format!("squeue -h -j {array}");
+        site.cluster.cluster().shell(&line).stdout.trim().is_empty().then_some(())
+    });
+    let line = format!("sacct -n -X -P -o State -j {array}");
+    let states = site.cluster.cluster().shell(&line).ok();
+    let (count, done) =
+        (states.lines().count(), states.lines().filter(|state| *state == "COMPLETED").count());
+    assert_eq!((count, done), (*jobs, *jobs), "every job ends once: {states}");
+    let numbers: BTreeSet<u32> = ended(site).into_iter().collect();
+    assert_eq!(numbers.len(), *jobs, "every job did its work");
+    site.await_none(seconds(300));
+    site.compare_bill(&BTreeMap::from([(offer, 500)]), SPOT_SLACK_MS);
 }
 
 /// The tasks of the array that have done their work.

@@ -11,7 +11,7 @@ import re
 import time
 import urllib.parse
 
-from machine_host import FOLDER, LOCK, MACHINES, Handler, control, note, serve, start, switch_off
+from machine_host import FOLDER, LOCK, MACHINES, Handler, address, control, interruption, note, serve, start, switch_off
 
 TYPES = [
     {"name": "e2-small", "guestCpus": 2, "memoryMb": 2048, "architecture": "X86_64"},
@@ -39,6 +39,7 @@ OPERATIONS = {}  # by name
 REQUESTS = {}  # requestId -> the name of its operation
 LAMBDAS = {}  # id -> name
 LAUNCHES = [0]
+THROTTLED = [0]
 
 
 class Fault(Exception):
@@ -143,6 +144,9 @@ def insert(request, body):
     assert re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", request), request
     if request in REQUESTS:
         return OPERATIONS[REQUESTS[request]]
+    if THROTTLED[0] < control().get("throttle", 0):
+        THROTTLED[0] += 1
+        raise refusal(403, "rateLimitExceeded")
     kind, name = body["machineType"].rsplit("/", 1)[1], body["name"]
     if kind in control().get("sold_out", []):
         note("sold_out", type=kind)
@@ -157,11 +161,22 @@ def insert(request, body):
         }
         interface = body["networkInterfaces"][0]
         token = body["labels"]["sluice-token"]
-        note("create", id=name, token=token, type=kind, spot=False, interface=interface)
-        start(name, body["metadata"]["items"][0]["value"])
+        spot = body["scheduling"].get("provisioningModel") == "SPOT"
+        note("create", id=name, token=token, type=kind, spot=spot, interface=interface)
+        own, machines = f"http://{address()}/imds", f"http://{address()}/imds/{name}"
+        start(name, body["metadata"]["items"][0]["value"].replace(f"'{own}'", f"'{machines}'"))
         made = operation("RUNNING")
     REQUESTS[request] = made["name"]
     return made
+
+
+def take_back(name, after):
+    """Google takes a spot machine back some time after it has told so."""
+    time.sleep(after)
+    note("interrupted", id=name)
+    with LOCK:
+        INSTANCES.pop(name, None)
+        switch_off(name)
 
 
 def lambda_cloud(method, path, body):
@@ -220,6 +235,11 @@ class Clouds(Handler):
         raise refusal(404, "notFound")
 
     def respond(self):
+        found = re.fullmatch(r"/imds/([^/]+)/computeMetadata/v1/instance/preempted", self.path)
+        if found:
+            if self.headers.get("Metadata-Flavor") != "Google":
+                return self.say(403, b"")
+            return self.say(200, b"TRUE" if interruption(found.group(1), take_back) else b"FALSE")
         try:
             status, value = 200, self.answer()
         except Fault as fault:

@@ -1,5 +1,6 @@
 //! Machines of Google and of Lambda, as `json_clouds.py` plays them.
 
+use super::ec2_storm::{Storms, outlive};
 use super::{BILL_SLACK_MS, Cloud, Site, run_as_ordinary_user_with, seconds, text};
 use crate::harness::{Cluster, skip, until};
 use serde_json::{Value, json};
@@ -19,18 +20,41 @@ fn private_key(cloud: &Cloud) -> Option<String> {
     Some(std::fs::read_to_string(path).expect("a key"))
 }
 
+/// The file with the key of a service account.
+fn account(cloud: &Cloud, name: &str, email: &str, private_key: &str) -> String {
+    let key = json!({
+        "client_email": email,
+        "private_key": private_key,
+        "token_uri": format!("http://{}/token", cloud.address),
+    });
+    cloud.secret(name, &key.to_string())
+}
+
+const LAB_ACCOUNT: &str = "lab@test.iam.gserviceaccount.com";
+
+/// A source of machines in sluice.toml, up to the lines of its cloud.
+fn source(name: &str, kind: &str, machines: u32) -> String {
+    format!(
+        "[[source]]\nname = '{name}'\nkind = '{kind}'\nfeatures = ['cloud', '{name}']\n\
+         machines = {machines}\nidle = '2s'\nboot = '80s'\n[source.cloud]\n"
+    )
+}
+
+/// A source of Google's machines. `credentials`: the file of an account.
+fn google(cloud: &Cloud, name: &str, machines: u32, prices: &str, credentials: &str) -> String {
+    format!(
+        "{}endpoint = 'http://{}/compute/v1'\nregions = ['us-central1-a']\nproject = 'lab'\n\
+         image = 'images/lab'\nprices = '{prices}'\ncredentials = '{credentials}'\ndisk_gb = 8\n\
+         network = 'projects/net/global/networks/lab'\npublic_ips = false\n",
+        source(name, "gcp", machines),
+        cloud.address
+    )
+}
+
 /// The sources of both clouds, good ones and ones that are not accepted.
 fn sources(cloud: &Cloud, private_key: &str) -> String {
-    let account = |email: &str| {
-        json!({
-            "client_email": email,
-            "private_key": private_key,
-            "token_uri": format!("http://{}/token", cloud.address),
-        })
-        .to_string()
-    };
-    let account_file = cloud.secret("account.json", &account("lab@test.iam.gserviceaccount.com"));
-    let stranger = cloud.secret("stranger.json", &account("stranger@elsewhere"));
+    let account_file = account(cloud, "account.json", LAB_ACCOUNT, private_key);
+    let stranger = account(cloud, "stranger.json", "stranger@elsewhere", private_key);
     let key = cloud.secret("lambda-key", "lambda-key\n");
     let wrong = cloud.secret("wrong-key", "another\n");
     let prices = cloud.prices(
@@ -38,26 +62,12 @@ fn sources(cloud: &Cloud, private_key: &str) -> String {
         "us-central1",
         &json!({"e2-small": {"on_demand": 0.36}, "e2-medium": {"on_demand": 3.6}}),
     );
-    let source = |name: &str, kind: &str| {
-        format!(
-            "[[source]]\nname = '{name}'\nkind = '{kind}'\nfeatures = ['cloud', '{name}']\n\
-             machines = 1\nidle = '2s'\nboot = '80s'\n[source.cloud]\n"
-        )
-    };
-    let google = |name: &str, credentials: &str| {
-        format!(
-            "{}endpoint = 'http://{}/compute/v1'\nregions = ['us-central1-a']\nproject = 'lab'\n\
-             image = 'images/lab'\nprices = '{prices}'\ncredentials = '{credentials}'\ndisk_gb = 8\n\
-             network = 'projects/net/global/networks/lab'\npublic_ips = false\n",
-            source(name, "gcp"),
-            cloud.address
-        )
-    };
+    let google = |name: &str, credentials: &str| google(cloud, name, 1, &prices, credentials);
     let lambda = |name: &str, credentials: &str| {
         format!(
             "{}endpoint = 'http://{}/api/v1'\nregions = ['us-west-1']\nssh_key = 'lab'\n\
              credentials = '{credentials}'\n",
-            source(name, "lambda"),
+            source(name, "lambda", 1),
             cloud.address
         )
     };
@@ -71,6 +81,43 @@ fn sources(cloud: &Cloud, private_key: &str) -> String {
     .concat()
 }
 
+/// A source of one type, as spot alone, for fleets alone.
+fn spot_source(cloud: &Cloud, machines: u32, private_key: &str) -> String {
+    let account_file = account(cloud, "account.json", LAB_ACCOUNT, private_key);
+    let prices = json!({"e2-small": {"on_demand": 3.6, "spot": 0.05}});
+    let prices = cloud.prices("gcp", "us-central1", &prices);
+    let source = google(cloud, "gcp", machines, &prices, &account_file);
+    // Without a partition of its own the fleet is the only one that makes machines of it.
+    let source = source.replace("features = ['cloud', 'gcp']", "features = ['of-fleets']");
+    let metadata = format!("http://{}/imds", cloud.address);
+    format!("{source}types = ['e2-small']\nspot = 'spot'\nmetadata = '{metadata}'\n")
+}
+
+/// As on EC2. The first call for a machine is one too many, and the source waits.
+#[test]
+fn up_jobs_outlive_a_spot_storm_of_google_and_a_kill_of_the_server() {
+    if nix::unistd::getuid().is_root() {
+        let name =
+            "clouds::json_clouds::up_jobs_outlive_a_spot_storm_of_google_and_a_kill_of_the_server";
+        return run_as_ordinary_user_with(name, &[]);
+    }
+    let storms = Storms { jobs: 6, seconds: 1, machines: 2, at: &[(1, true)] };
+    let mut has_key = false;
+    let mut site = Site::up(CLOUDS, &[], |cloud| {
+        cloud.control(&json!({"throttle": 1}));
+        let key = private_key(cloud);
+        has_key = key.is_some();
+        key.map_or_else(String::new, |key| spot_source(cloud, storms.machines, &key))
+    });
+    if !has_key {
+        return skip("ssh-client", "no ssh-keygen");
+    }
+    outlive(&mut site, &storms, "e2-small@us-central1-a/spot");
+    let created = site.cloud.logged("create");
+    assert!(created.iter().all(|line| line["spot"] == true), "{created:?}");
+    assert!(site.cluster.log().contains("rateLimitExceeded"), "it was throttled");
+}
+
 #[test]
 fn up_jobs_run_on_machines_of_google_and_of_lambda() {
     if nix::unistd::getuid().is_root() {
@@ -78,7 +125,7 @@ fn up_jobs_run_on_machines_of_google_and_of_lambda() {
         return run_as_ordinary_user_with(name, &[]);
     }
     let mut has_key = false;
-    let site = Site::up(CLOUDS, &[], |cloud| {
+    let mut site = Site::up(CLOUDS, &[], |cloud| {
         // The cheapest of Google's types is sold out.
         cloud.control(&json!({"sold_out": ["e2-small"]}));
         let key = private_key(cloud);
@@ -89,7 +136,13 @@ fn up_jobs_run_on_machines_of_google_and_of_lambda() {
         return skip("ssh-client", "no ssh-keygen");
     }
     for source in ["gcp", "lambda"] {
-        let job = site.submit(&format!("-C {source}"), "echo $SLURMD_NODENAME >> ran");
+        let wait = format!("until [ -e go-{source} ]; do sleep 0.05; done; echo ran >> ran");
+        let job = site.submit(&format!("-C {source}"), &wait);
+        site.cluster.cluster().await_state(job, "RUNNING");
+        // Its machine is found again.
+        site.cluster.kill_server();
+        site.cluster.start_server();
+        site.cluster.cluster().write(&format!("go-{source}"), "");
         assert_eq!(site.cluster.cluster().await_end(job), "COMPLETED|0:0");
     }
     assert_eq!(site.cluster.cluster().read("ran").lines().count(), 2);

@@ -78,6 +78,18 @@ def switch_off(id):
         (FOLDER / "machines" / f"{id}.json").unlink()
 
 
+def interruption(id, take_back):
+    """When the machine will be taken back, if a storm takes it: `take_back` is called some time after the machine was told first."""
+    with LOCK:
+        machine, storm = MACHINES.get(id), control().get("storm")
+        if machine is None or storm is None or machine["made"] * 1000 > storm["before"]:
+            return None
+        if machine["taken"] is None:
+            machine["taken"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 120))
+            threading.Thread(target=take_back, args=(id, storm["after"]), daemon=True).start()
+        return machine["taken"]
+
+
 def kill_tree(pid):
     """All that the machine runs is gone with it: also what has a session of its own."""
     parents = {}
