@@ -314,7 +314,7 @@ impl<'a> Planner<'a> {
             && !slot.is_recorded
             && self.blocked[partition] > 0
             && !self.has_slots_left(partition)
-            && !(self.has_limits && self.usage.is_limited(self.claimant(slot.entry)))
+            && !self.is_limited(slot)
             && self.has_nothing_free(slot);
         if waits {
             self.blocked[partition] += 1;
@@ -322,6 +322,10 @@ impl<'a> Planner<'a> {
             self.reasons.push((slot.job(), Reason::Priority));
         }
         waits
+    }
+
+    fn is_limited(&self, slot: &QueueSlot) -> bool {
+        self.has_limits && self.usage.is_limited(self.claimant(slot.entry))
     }
 
     /// Whether it is known, without a search, that nothing but nodes keeps the slot's shape from starting and that too few are
