@@ -189,7 +189,7 @@ impl WaitExplainer<'_> {
                 let Some(job) = self.state.job(attempt.job) else { continue };
                 let of_job = shares
                     .entry(job.id)
-                    .or_insert_with(|| node_shares(job.attempt().map(|held| &held.allocation)));
+                    .or_insert_with(|| node_shares(job.attempt().map(|held| &*held.allocation)));
                 let share = of_job.get(name.as_str()).copied();
                 let Some(amount) = held_of(share, &lack.what) else { continue };
                 *held.entry(job.id).or_default().entry(&lack.what).or_default() += amount;
