@@ -22,6 +22,8 @@ function formElement(id, form, reload, current) {
   const submit = async (event) => {
     event.preventDefault();
     said.textContent = "";
+    // What was said of a change before is not said of this one.
+    notice("");
     const values = Object.fromEntries(inputs.map(({ name, kind, element }) => [name, kind === "verbatim" ? element.value : element.value.trim()]));
     try {
       const call = form.call?.(values, current());

@@ -1,7 +1,7 @@
 // A batch script or a configuration of dstack, checked while it is typed and sent when it is right.
 
 import { post } from "./api.js";
-import { h, noticeThere, table } from "./dom.js";
+import { h, notice, noticeThere, table } from "./dom.js";
 import { bytes, time } from "./format.js";
 import { jobAddress } from "./router.js";
 
@@ -48,6 +48,7 @@ export function submitView(_, profile) {
   const submit = async (event) => {
     event.preventDefault();
     send.disabled = true;
+    notice("");
     try {
       const answer = await post("submit", { script: text.value });
       noticeThere(`Submitted job ${answer.job}`);
