@@ -58,6 +58,28 @@ export async function administersAccounts(page) {
   assert.doesNotMatch(await shell("scontrol show reservation"), /to-remove/);
 }
 
+/** Nodes are named as for `scontrol`; what was said of a change goes when the next is refused. */
+export async function administersNodes(page) {
+  const states = async () => (await shell("sinfo -h -N -o %N=%T")).trim().split("\n").map((line) => line.trim());
+  await show(page, "overview", "Overview");
+  await page.click("summary:has-text('Change')");
+  const list = { "Nodes, as cpu[1-4]": "node[1-2]" };
+  await send(page, "Drain", { ...list, Reason: "by the page" }, true);
+  for (const line of await states()) assert.match(line, /=dr/);
+  await send(page, "Resume", list, true);
+  for (const line of await states()) assert.doesNotMatch(line, /=dr/);
+  const resume = page.locator("form[aria-label='Resume']");
+  await resume.getByLabel("Nodes").fill("node[1-");
+  await resume.locator("button").click();
+  await page.click('dialog button:has-text("Resume")');
+  await resume.locator("output:has-text('node[1-')").waitFor();
+  assert.equal(await page.innerText("#notice"), "", "it was not done");
+  await showForms(page, "reservations", "Reservations");
+  await send(page, "Create reservation", { Name: "by-range", Minutes: "60", "Nodes, or all": "node[1,2]", Users: "root", Kind: "ignore_jobs" });
+  assert.match(await shell("scontrol show reservation by-range"), /Nodes=node\[1-2\]/);
+  await send(page, "Remove reservation", { Name: "by-range" }, true);
+}
+
 export async function administersProjects(page) {
   await showForms(page, "projects", "Projects");
   await send(page, "Create project", { Name: "zeus" });

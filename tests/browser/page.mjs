@@ -1,7 +1,7 @@
 // The web page, used as a person uses it: by the cluster's own user, with real data.
 
 import assert from "node:assert/strict";
-import { administersAccounts, administersProjects, administersTokens, administersVolumes } from "./administration.mjs";
+import { administersAccounts, administersNodes, administersProjects, administersTokens, administersVolumes } from "./administration.mjs";
 import { MARKUP, ask, check, isAccessible, isSound, newPage, run, settings, shell, show, shows, signIn } from "./harness.mjs";
 import { mapOfAThousandNodes } from "./large_map.mjs";
 import { hangs, leftOpen } from "./left_open.mjs";
@@ -294,6 +294,7 @@ run(async (browser) => {
   await check("jobs that share a node are drawn below each other", () => jobsShareANode(page));
   await check("lines are found in the output", () => findsInTheOutput(page, job));
   await check("accounts, limits and reservations are changed", () => administersAccounts(page));
+  await check("nodes are drained, resumed and reserved by ranges", () => administersNodes(page));
   await check("projects, members and secrets are changed", () => administersProjects(page));
   await check("a volume is made and deleted", () => administersVolumes(page));
   await check("a token is made, signs in, and is revoked", () => administersTokens(browser, page));

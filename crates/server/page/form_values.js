@@ -5,6 +5,9 @@ export const optional = (text) => (text === "" || text === undefined ? undefined
 
 export const names = (text) => text.split(/[\s,]+/).filter(Boolean);
 
+/** A host list, as `cpu[1-2,4]`: the server says which names it stands for. */
+export const hosts = (text) => [text];
+
 export function count(text) {
   const typed = optional(text);
   if (typed === undefined || typed === null) return typed;

@@ -1,7 +1,7 @@
 // What the page changes beside jobs, as data: the fields of each form, and the call that commands make for it too.
 
 import { remove } from "./api.js";
-import { amounts, count, edited, minutes, names, optional } from "./form_values.js";
+import { amounts, count, edited, hosts, minutes, names, optional } from "./form_values.js";
 
 const ROLES = ["user", "manager", "admin"];
 const AGAIN = "An empty field leaves what there is; -1 takes it away.";
@@ -10,7 +10,7 @@ const reservation = (v) => ({
   name: optional(v.name),
   start: v.start ? new Date(v.start).getTime() : undefined,
   duration: v.minutes ? { set: minutes(v.minutes) } : undefined,
-  nodes: v.nodes ? (v.nodes.toLowerCase() === "all" ? "all" : { named: names(v.nodes) }) : undefined,
+  nodes: v.nodes ? (v.nodes.toLowerCase() === "all" ? "all" : { named: hosts(v.nodes) }) : undefined,
   node_count: count(v.count),
   users: v.users ? { edit: "set", names: names(v.users) } : undefined,
   accounts: v.accounts ? { edit: "set", names: names(v.accounts) } : undefined,
@@ -64,10 +64,10 @@ function runsOfService(name, current) {
  * `call` is what commands call too, `request` another request of the page. */
 export const FORMS = {
   nodes: [
-    { title: "Drain", least: "operator", fields: [["node", "Node"], ["reason", "Reason"]], ask: "No new jobs start there; running ones go on.",
-      call: (v) => ({ update_node: { nodes: [v.node], change: { drain: { reason: v.reason } } } }) },
-    { title: "Resume", least: "operator", fields: [["node", "Node"]], ask: "Jobs may start there again.",
-      call: (v) => ({ update_node: { nodes: [v.node], change: "resume" } }) },
+    { title: "Drain", least: "operator", fields: [["node", "Nodes, as cpu[1-4]"], ["reason", "Reason"]], ask: "No new jobs start there; running ones go on.",
+      call: (v) => ({ update_node: { nodes: hosts(v.node), change: { drain: { reason: v.reason } } } }) },
+    { title: "Resume", least: "operator", fields: [["node", "Nodes, as cpu[1-4]"]], ask: "Jobs may start there again.",
+      call: (v) => ({ update_node: { nodes: hosts(v.node), change: "resume" } }) },
     { title: "Set state of partition", least: "admin", fields: [["name", "Partition"], ["state", "State", ["up", "down", "drain", "inactive"]]],
       ask: "A partition that is down starts no jobs; one that drains takes none. Until a changed configuration is read.",
       call: (v) => ({ update_partition: { name: v.name, change: { state: v.state } } }) },

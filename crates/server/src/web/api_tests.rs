@@ -301,6 +301,44 @@ async fn views_of_the_whole_cluster_take_turns_and_are_counted() {
     assert_eq!(counted(), before + 2);
 }
 
+/// A field of the page has nodes as `scontrol` takes them.
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_of_a_call_are_host_lists() {
+    let admin = Browser::administering().await;
+    let post = |call: Value| {
+        let admin = &admin;
+        async move { admin.post(CALL, &json!({ "call": call })).await }
+    };
+    let drain = |nodes: &str, reason: &str| {
+        let change = json!({"drain": {"reason": reason}});
+        json!({"update_node": {"nodes": [nodes], "change": change}})
+    };
+    for list in ["n[1-1]", "n[1,1]", "all"] {
+        let drained = post(drain(list, list)).await;
+        assert_eq!(drained.status, StatusCode::OK, "{list}: {}", drained.text);
+        let nodes = admin.get("/api/web/nodes").await.json();
+        assert_eq!(nodes["nodes"][0]["reason"], list, "{nodes}");
+    }
+    let refused = post(drain("n[1-", "fans")).await;
+    assert_eq!(refused.status, StatusCode::BAD_REQUEST, "{}", refused.text);
+    assert!(refused.text.contains("n[1-"), "{}", refused.text);
+    let made = json!({"create_reservation": {
+        "name": "fix", "start": crate::clock::now().millis() + 3_600_000,
+        "duration": {"set": {"Minutes": 60}}, "nodes": {"named": ["n[1]"]},
+        "users": {"edit": "set", "names": ["root"]}
+    }});
+    let changed = json!({"update_reservation": {
+        "name": "fix", "ask": {"nodes": {"named": ["n[1-1]"]}}
+    }});
+    for call in [made, changed] {
+        let done = post(call.clone()).await;
+        assert_eq!(done.status, StatusCode::OK, "{call}: {}", done.text);
+        let state = admin.server.shared.read();
+        let reserved = state.reservations.values().next().expect("a reservation");
+        assert_eq!(reserved.nodes, [crate::testing::NODE], "{call}");
+    }
+}
+
 /// The page makes the calls of commands, with the rights of who is signed in.
 #[tokio::test(flavor = "multi_thread")]
 async fn administration_is_by_the_same_calls_and_rights() {

@@ -10,7 +10,9 @@ use axum::Extension;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::StatusCode;
+use model::hostlist;
 use model::principal::Principal;
+use model::reservation_request::NodesChoice;
 use serde::Deserialize;
 use std::sync::Arc;
 use wire::client::Call;
@@ -37,11 +39,49 @@ pub async fn call(
     if is_session && !only_looks(&call) && guard::looks_only(&shared, &by) {
         return Err(WebRefusal::new(StatusCode::FORBIDDEN, guard::LOOKS_ONLY));
     }
+    let call = with_names_of_hosts(&shared, call)?;
     let found = ask_held(&shared, &by, Some(held), call).await?;
     match first_refusal(&found.answer) {
         Some(why) => Err(why),
         None => Ok(found.make(|answer| json_answer(&answer))),
     }
+}
+
+/// The call with the names that its host lists stand for. `scontrol` reads the lists of its arguments before it calls; a field of the
+/// page is sent as it was typed.
+fn with_names_of_hosts(shared: &Shared, call: Call) -> Result<Call, WebRefusal> {
+    match call {
+        Call::UpdateNode { nodes, change } => {
+            let is_all = matches!(&nodes[..], [all] if all.eq_ignore_ascii_case("ALL"));
+            let nodes = if is_all {
+                shared.read().nodes.keys().cloned().collect()
+            } else {
+                names_of_hosts(&nodes)?
+            };
+            Ok(Call::UpdateNode { nodes, change })
+        }
+        Call::CreateReservation(mut ask) => {
+            ask.nodes = ask.nodes.take().map(with_named_nodes).transpose()?;
+            Ok(Call::CreateReservation(ask))
+        }
+        Call::UpdateReservation { name, mut ask } => {
+            ask.nodes = ask.nodes.take().map(with_named_nodes).transpose()?;
+            Ok(Call::UpdateReservation { name, ask })
+        }
+        other => Ok(other),
+    }
+}
+
+fn with_named_nodes(nodes: NodesChoice) -> Result<NodesChoice, WebRefusal> {
+    match nodes {
+        NodesChoice::All => Ok(NodesChoice::All),
+        NodesChoice::Named(names) => names_of_hosts(&names).map(NodesChoice::Named),
+    }
+}
+
+/// All lists together have the bound of one.
+fn names_of_hosts(lists: &[String]) -> Result<Vec<String>, WebRefusal> {
+    hostlist::expand(&lists.join(",")).map_err(|error| WebRefusal::bad(error.to_string()))
 }
 
 /// Whether a call is known to change nothing and to tell no secret; one that is not named here counts as a change.
