@@ -1,18 +1,19 @@
-// Forms for what operators, managers and administrators change. What somebody may not, the server refuses and says so.
+// Forms for what operators, managers and administrators change.
 
 import { post } from "./api.js";
 import { confirmed, h, notice } from "./dom.js";
 import { FORMS } from "./forms.js";
-
-const RANKS = { user: 0, operator: 1, admin: 2 };
+import { LOOKS_ONLY, may } from "./rights.js";
 
 /** The forms of a list that this user may have a use for, folded away. `current` gives the list's answer as it was fetched. */
 export function forms(list, profile, reload, current = () => null) {
-  const usable = (FORMS[list] ?? []).filter((form) => RANKS[profile.role] >= RANKS[form.least ?? "user"]);
-  if (!Object.hasOwn(FORMS, list) || usable.length === 0) return null;
-  const looks = "Pages of jobs have this page's origin here, so operators and administrators only look: change it by commands.";
+  if (!Object.hasOwn(FORMS, list)) return null;
+  const permitted = FORMS[list].filter((form) => may(profile, form.by));
+  if (permitted.length === 0) return null;
+  // Such a session makes no calls that change something.
+  const usable = permitted.filter((form) => form.request || !profile.looks_only);
   return h("details", { class: "administer" }, h("summary", {}, "Change"),
-    profile.looks_only && h("p", { class: "hint" }, looks),
+    profile.looks_only && h("p", { class: "hint" }, LOOKS_ONLY),
     usable.map((form, index) => formElement(`${list}-${index}`, form, reload, current)));
 }
 

@@ -9,6 +9,7 @@ import { gantt } from "./gantt.js";
 import { sentence } from "./job_text.js";
 import { Output } from "./job_output.js";
 import { resources } from "./job_use.js";
+import { LOOKS_ONLY } from "./rights.js";
 import { jobAddress } from "./router.js";
 
 /** How often the output and the use are fetched. */
@@ -34,7 +35,7 @@ const CHANGES = [
   { name: "requeue", title: "Requeue", fits: (job) => !job.waiting && !job.run, ask: "The job ends here and waits again from its beginning." },
 ];
 
-export function jobView(route) {
+export function jobView(route, profile) {
   const name = route.parts[0] ?? "";
   const facts = h("div", {}, h("p", { role: "status" }, "Loading…"));
   const use = h("section");
@@ -56,7 +57,7 @@ export function jobView(route) {
     page = await get(`jobs/${encodeURIComponent(name)}`);
     // What is as it was keeps its elements, and the focus that one of them may have.
     const content = JSON.stringify(page);
-    if (content !== drawn) facts.replaceChildren(...parts(page, load));
+    if (content !== drawn) facts.replaceChildren(...parts(page, profile, load));
     drawn = content;
     drawUse();
     // A task that waited gets a record of its own, and another number, when it starts.
@@ -115,13 +116,15 @@ export function jobView(route) {
   };
 }
 
-function parts(page, reload) {
+function parts(page, profile, reload) {
   const { job, end } = page;
+  const changes = CHANGES.filter((change) => page.may_manage && change.fits(job));
   return [
     h("h1", {}, `Job ${job.shown} `, h("span", { class: "state" }, job.state.toLowerCase())),
     h("p", {}, job.name),
-    page.may_manage && h("p", { class: "buttons" }, CHANGES.filter((change) => change.fits(job)).map((change) => button(page, change, reload))),
-    page.may_enter && shells(page),
+    changes.length > 0 && (profile.looks_only ? h("p", { class: "hint" }, LOOKS_ONLY)
+      : h("p", { class: "buttons" }, changes.map((change) => button(page, change, reload)))),
+    page.may_enter && !profile.looks_only && shells(page),
     section("Why it ended", end.why),
     end.used.length > 0 && table("What it used", ["What", "Used", "Of"], end.used.map((one) => [one.what, one.used, one.of ?? "no limit"])),
     section("Why it waits", page.explanation, page.named),

@@ -7,6 +7,7 @@ import { h, table } from "./dom.js";
 import { heading } from "./format.js";
 import { servicesOf, tablesOf, tablesOfNodes } from "./list_tables.js";
 import { queue } from "./queue_store.js";
+import { may } from "./rights.js";
 import { replaceAddress } from "./router.js";
 
 const LISTS = ["events", "audit", "nodes", "partitions", "reservations", "accounts", "shares", "projects", "fleets", "backends", "services", "volumes", "licenses", "secrets", "tokens", "agents"];
@@ -14,14 +15,14 @@ const LISTS = ["events", "audit", "nodes", "partitions", "reservations", "accoun
 const OF_NODES = new Set(["nodes", "partitions"]);
 /** Lists of one project, which the address names. */
 const OF_PROJECT = new Set(["secrets", "volumes"]);
-/** Lists that users are not shown. */
-const OF_OPERATORS = new Set(["backends", "agents"]);
+/** Whose lists are not everybody's, as `rights.js` has it. */
+const BY = { backends: "operators", agents: "operators", secrets: "secretManagers" };
 /** Rows of one table; a search finds the others. */
 const ROWS_MAX = 500;
 
 export function listsView(route, profile) {
   const name = LISTS.includes(route.parts[0]) ? route.parts[0] : LISTS[0];
-  const shown = LISTS.filter((one) => one === name || profile.role !== "user" || !OF_OPERATORS.has(one));
+  const shown = LISTS.filter((one) => one === name || may(profile, BY[one]));
   const title = heading(name);
   const content = h("div");
   const wanted = { q: route.query.get("q") ?? "", project: route.query.get("project") ?? "" };
@@ -40,7 +41,7 @@ export function listsView(route, profile) {
   let tables = [];
 
   const denied = () => {
-    const who = OF_OPERATORS.has(name) ? "Operators and administrators of the cluster" : OF_PROJECT.has(name) ? `Managers of the project ${wanted.project || "main"}, and administrators,` : "Administrators";
+    const who = BY[name] === "operators" ? "Operators and administrators of the cluster" : OF_PROJECT.has(name) ? `Managers of the project ${wanted.project || "main"}, and administrators,` : "Administrators";
     return `${who} see this list; you are signed in as ${profile.user}, with the role ${profile.role}.`;
   };
   const draw = () => {

@@ -3,6 +3,7 @@
 import { post } from "./api.js";
 import { h, notice, noticeThere, table } from "./dom.js";
 import { bytes, time } from "./format.js";
+import { LOOKS_ONLY } from "./rights.js";
 import { jobAddress } from "./router.js";
 
 /** A check waits for a pause in the typing. */
@@ -65,7 +66,7 @@ export function submitView(_, profile) {
     element: h("section", {}, h("h1", {}, "Submit"),
       h("form", { onsubmit: submit },
         h("p", {}, h("label", { for: "script" }, "A batch script, or a dstack configuration in YAML")),
-        text, checked, h("p", {}, send))),
+        text, checked, profile.looks_only ? h("p", { class: "hint" }, LOOKS_ONLY) : h("p", {}, send))),
     ready: check(),
     // The server is there again.
     update: () => isUnchecked && check(),

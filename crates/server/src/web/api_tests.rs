@@ -18,6 +18,7 @@ use model::time::Timestamp;
 use serde_json::{Value, json};
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 use wire::diagnostics::CallKind;
 
 const JOBS: &str = "/api/web/jobs";
@@ -299,6 +300,28 @@ async fn views_of_the_whole_cluster_take_turns_and_are_counted() {
         assert_eq!(asked.await.status, StatusCode::OK, "{path}");
     }
     assert_eq!(counted(), before + 2);
+}
+
+/// The page offers what somebody may do by this.
+#[tokio::test(flavor = "multi_thread")]
+async fn profile_says_what_who_is_signed_in_may_do() {
+    let mut browser = Browser::administering().await;
+    let made = browser.post(CALL, &json!({"call": {"create_project": {"name": "atlas"}}})).await;
+    assert_eq!(made.status, StatusCode::OK, "{}", made.text);
+    let hour = Duration::from_secs(3600);
+    let (admin, user) = (browser.token("root", hour).await, browser.token(USER, hour).await);
+    for (role, coordinates, secrets) in
+        [("user", false, false), ("manager", true, false), ("admin", true, true)]
+    {
+        assert_eq!(browser.sign_in(&admin).await.status, StatusCode::OK);
+        let members = json!({"project": "atlas", "members": {USER: role}, "change": "add"});
+        let added = browser.post(CALL, &json!({"call": {"set_members": members}})).await;
+        assert_eq!(added.status, StatusCode::OK, "{role}: {}", added.text);
+        let said = browser.sign_in(&user).await.json();
+        assert_eq!(said["role"], "user", "{said}");
+        assert_eq!(said["coordinates_accounts"], coordinates, "{role}: {said}");
+        assert_eq!(said["manages_secrets"], secrets, "{role}: {said}");
+    }
 }
 
 /// A field of the page has nodes as `scontrol` takes them.

@@ -59,6 +59,7 @@ static ASSETS: &[Asset] = &[
     script("prefetch.js", include_str!("../../page/prefetch.js")),
     script("queue.js", include_str!("../../page/queue.js")),
     script("queue_store.js", include_str!("../../page/queue_store.js")),
+    script("rights.js", include_str!("../../page/rights.js")),
     script("router.js", include_str!("../../page/router.js")),
     script("shell.js", include_str!("../../page/shell.js")),
     script("sign_in.js", include_str!("../../page/sign_in.js")),

@@ -57,9 +57,11 @@ fn token(_: &mut SchemaGenerator) -> Value {
 
 fn profile(_: &mut SchemaGenerator) -> Value {
     let text = || json!({ "type": "string" });
+    let truth = || json!({ "type": "boolean" });
     json!({
         "type": "object",
         "properties": {
+            "coordinates_accounts": truth(), "manages_secrets": truth(), "looks_only": truth(),
             "user": text(), "role": text(), "cluster": text(), "version": text(),
             "now": { "type": "integer" },
         },

@@ -13,8 +13,10 @@ use axum::Extension;
 use axum::body::{self, Body};
 use axum::extract::{Query, Request, State};
 use axum::http::{HeaderMap, StatusCode};
-use cluster::rights::role_of;
+use cluster::authorise::{Act, authorise};
+use cluster::rights::{Rights, role_of};
 use cluster::web_session::SignInProof;
+use model::fleet::MAIN_PROJECT;
 use model::principal::Principal;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -125,9 +127,14 @@ pub async fn sign_out(
 fn profile(shared: &Shared, by: &Principal) -> serde_json::Value {
     let looks_only = guard::looks_only(shared, by);
     let state = shared.read();
+    let mut projects = state.accounts.keys().map(String::as_str).chain([MAIN_PROJECT]);
+    let manages_secrets =
+        projects.any(|name| authorise(&state, by, Act::ManageSecrets(name)).is_ok());
     json!({
         "user": by.name,
         "role": role_of(&state, by).word(),
+        "coordinates_accounts": Rights::of(&state, by).coordinates_any(),
+        "manages_secrets": manages_secrets,
         "cluster": state.config.name,
         "looks_only": looks_only,
         "version": wire::version::program(),
