@@ -315,6 +315,10 @@ run(async (browser) => {
       await page.goto(`${settings.base}/#/${address}`);
       await page.waitForSelector("main h1, main .error");
     }
+    for (const [address, said] of [["nonsense", "nonsense: there is no such view"], ["__proto__", "__proto__: there is no such view"], ["lists/nonsense", "nonsense: there is no such list"]]) {
+      await page.goto(`${settings.base}/#/${address}`);
+      await shows(page, said, "main .error");
+    }
     await isSound(page);
   });
   await check("ten thousand jobs", () => queueOfTenThousand(context));

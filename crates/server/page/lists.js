@@ -9,6 +9,7 @@ import { servicesOf, tablesOf, tablesOfNodes } from "./list_tables.js";
 import { queue } from "./queue_store.js";
 import { may } from "./rights.js";
 import { replaceAddress } from "./router.js";
+import { unknownView } from "./unknown_view.js";
 
 const LISTS = ["events", "audit", "nodes", "partitions", "reservations", "accounts", "shares", "projects", "fleets", "backends", "services", "volumes", "licenses", "secrets", "tokens", "agents"];
 /** Lists that change with the nodes. */
@@ -21,8 +22,14 @@ const BY = { backends: "operators", agents: "operators", secrets: "secretManager
 const ROWS_MAX = 500;
 
 export function listsView(route, profile) {
-  const name = LISTS.includes(route.parts[0]) ? route.parts[0] : LISTS[0];
+  const name = route.parts[0] || LISTS[0];
   const shown = LISTS.filter((one) => one === name || may(profile, BY[one]));
+  const tabs = h("nav", { "aria-label": "Lists", class: "tabs" }, shown.map((one) => h("a", { href: `#/lists/${one}`, "aria-current": one === name && "page" }, heading(one))));
+  if (!LISTS.includes(name)) {
+    const unknown = unknownView("list", name);
+    unknown.element.prepend(tabs);
+    return unknown;
+  }
   const title = heading(name);
   const content = h("div");
   const wanted = { q: route.query.get("q") ?? "", project: route.query.get("project") ?? "" };
@@ -74,8 +81,7 @@ export function listsView(route, profile) {
 
   return {
     title,
-    element: h("section", {}, h("h1", {}, title),
-      h("nav", { "aria-label": "Lists", class: "tabs" }, shown.map((one) => h("a", { href: `#/lists/${one}`, "aria-current": one === name && "page" }, heading(one)))),
+    element: h("section", {}, h("h1", {}, title), tabs,
       h("p", { class: "buttons" }, h("label", { for: "list-search" }, "Search "), search,
         OF_PROJECT.has(name) && [h("label", { for: "list-project" }, "Project "), project]),
       content, forms(name, profile, load, () => answer)),

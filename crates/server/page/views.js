@@ -2,6 +2,7 @@
 // is drawn or when one is asked for.
 
 import { overview } from "./overview.js";
+import { unknownView } from "./unknown_view.js";
 
 const LATER = {
   queue: () => import("./queue.js").then((module) => module.queueView),
@@ -14,8 +15,8 @@ const LATER = {
 
 const loaded = new Map([["overview", overview]]);
 
-/** The view of a name, or of none: what makes it, or nothing while it is not loaded. */
-export const loadedView = (name) => loaded.get(Object.hasOwn(LATER, name) ? name : "overview");
+/** What makes the view of a name, also where there is none of this name; nothing while it is not loaded. */
+export const loadedView = (name) => loaded.get(name) ?? (Object.hasOwn(LATER, name) ? undefined : (route) => unknownView("view", route.name));
 
 export async function loadView(name) {
   if (!loaded.has(name)) loaded.set(name, await LATER[name]());

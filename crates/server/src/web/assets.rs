@@ -66,6 +66,7 @@ static ASSETS: &[Asset] = &[
     script("stream.js", include_str!("../../page/stream.js")),
     script("submit.js", include_str!("../../page/submit.js")),
     script("timeline.js", include_str!("../../page/timeline.js")),
+    script("unknown_view.js", include_str!("../../page/unknown_view.js")),
     script("usage.js", include_str!("../../page/usage.js")),
     script("usage_months.js", include_str!("../../page/usage_months.js")),
     script("utilisation.js", include_str!("../../page/utilisation.js")),
