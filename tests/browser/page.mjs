@@ -258,7 +258,12 @@ async function outlivesTheServer(page) {
   await page.waitForSelector(".list-row");
   await ask("lose");
   await shows(page, "does not answer", "#notice");
+  await show(page, "lists/nodes", "Nodes");
+  await shows(page, "does not answer", "main > .error");
   await ask("return");
+  await shows(page, "of 8 h100");
+  assert.equal(await page.locator("main .error").count(), 0, "what was said of the lost server goes");
+  await show(page, "queue?q=wide", "Queue");
   const id = (await shell("sbatch --parsable -H -J wide-again -o /dev/null --wrap true")).trim();
   await page.waitForSelector(`.list-row a[href="#/job/${id}"]`);
   await page.waitForFunction(() => document.getElementById("notice").textContent === "");

@@ -20,6 +20,8 @@ let profile = null;
 let view = null;
 /** Counts what was asked to be shown: a view that is loaded too late is not. */
 let asks = 0;
+/** The view that is shown lacks what the server did not answer. */
+let isIncomplete = false;
 
 function drawHead(name) {
   const out = h("button", { type: "button", onclick: () => remove("session").then(signedOut, signedOut) }, "Sign out");
@@ -60,6 +62,7 @@ async function show() {
   view?.close();
   const shown = make(asked, profile);
   view = shown;
+  isIncomplete = false;
   document.title = `${shown.title} · ${profile.cluster}`;
   noticeOfView(isLost ? LOST : "");
   main.replaceChildren(shown.element);
@@ -69,7 +72,9 @@ async function show() {
     await shown.ready;
     if (place && own === asks) scrollTo(0, place.window);
   } catch (error) {
-    if (view === shown && error.status !== 401) main.prepend(h("p", { class: "error", role: "alert" }, error.message));
+    if (view !== shown || error.status === 401) return;
+    isIncomplete = error.status === 0;
+    main.prepend(h("p", { class: "error", role: "alert" }, error.message));
   }
 }
 
@@ -141,6 +146,12 @@ let unseen = null;
 
 function update(what) {
   if (document.hidden) unseen = { jobs: unseen?.jobs || what.jobs, nodes: unseen?.nodes || what.nodes, lists: unseen?.lists || what.lists };
+  else updateView(what);
+}
+
+/** A view that could not be filled in is made anew: what was said of it is out of date. */
+function updateView(what) {
+  if (isIncomplete) show();
   else view?.update(what);
 }
 
@@ -148,7 +159,7 @@ document.addEventListener("visibilitychange", () => {
   if (document.hidden || !unseen) return;
   const what = unseen;
   unseen = null;
-  view?.update(what);
+  updateView(what);
 });
 
 // The address belongs to the views.

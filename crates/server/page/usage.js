@@ -19,15 +19,22 @@ export function usageView(route) {
   const content = h("div");
   const months = new Months();
 
+  let isUnanswered = false;
+
   const load = async () => {
+    isUnanswered = false;
     const until = Math.round(now());
     const answer = await get(`usage?from=${until - days * DAY}&until=${until}`);
     content.replaceChildren(...parts(answer));
   };
+  const reload = () => load().catch((error) => {
+    isUnanswered = error.status === 0;
+    content.replaceChildren(h("p", { class: "error" }, error.message));
+  });
   const select = h("select", { id: "days", onchange: () => {
     days = Number(select.value);
     replaceAddress("usage", { days });
-    load().catch((error) => content.replaceChildren(h("p", { class: "error" }, error.message)));
+    reload();
   } }, Object.entries(PERIODS).map(([name, value]) => h("option", { value, selected: value === days }, name)));
 
   return {
@@ -35,7 +42,8 @@ export function usageView(route) {
     element: h("section", {}, h("h1", {}, "Usage"),
       h("p", {}, h("label", { for: "days" }, "The last "), select), content, months.element),
     ready: load(),
-    update: () => {},
+    // The server is there again.
+    update: () => isUnanswered && reload(),
     close: () => {},
   };
 }
