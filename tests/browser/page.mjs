@@ -172,6 +172,11 @@ async function opensAShell(context, page, job) {
   await terminal.keyboard.type("printf '\\033[38;2;200;40;40mcolour\\033[0m\\n'\n");
   await terminal.waitForFunction(() => [...document.querySelectorAll(".xterm-rows span")].some((span) => span.textContent === "colour" && span.style.color !== ""));
   assert.deepEqual(faults, [], "the policy takes the terminal's styles");
+  const room = await terminal.evaluate(() => {
+    const row = document.querySelector(".xterm-rows > div");
+    return row.getBoundingClientRect().height / Number.parseFloat(getComputedStyle(row).fontSize);
+  });
+  assert.ok(room > 1.25, `a row is ${room} of the font: underscores are below the letters`);
   await isAccessible(terminal, "shell");
   await terminal.locator(".xterm-helper-textarea").focus();
   await terminal.keyboard.press("Alt+End");

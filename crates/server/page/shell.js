@@ -34,12 +34,15 @@ function allowStyles() {
   };
 }
 
+/** A row of no more than the font's own height cuts what is below the letters: underscores would not be seen. */
+const LINE_HEIGHT = 1.2;
+
 function makeTerminal() {
   const isDark = matchMedia("(prefers-color-scheme: dark)").matches;
   const theme = isDark
     ? { background: "#14171a", foreground: "#e8eaec", cursor: "#e8eaec" }
     : { background: "#ffffff", foreground: "#1c2126", cursor: "#1c2126", selectionBackground: "#b5d5ff" };
-  return new Terminal({ fontFamily: "ui-monospace, monospace", fontSize: 14, scrollback: 5_000, minimumContrastRatio: 4.5, theme });
+  return new Terminal({ fontFamily: "ui-monospace, monospace", fontSize: 14, lineHeight: LINE_HEIGHT, scrollback: 5_000, minimumContrastRatio: 4.5, theme });
 }
 
 function draw(place) {
