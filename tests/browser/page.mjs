@@ -35,6 +35,7 @@ function views(job) {
       await page.waitForSelector(`details svg a[href="#/job/${job}"]`);
       await page.click("summary:has-text('Attempts')");
       await shows(page, "running", "details table");
+      assert.equal(await page.locator("details table tbody td").last().innerText(), "–", "it has no exit code yet");
       await shows(page, "the last line", ".log");
     }],
     ["timeline", "Timeline", async (page) => {
@@ -139,6 +140,31 @@ async function cancelsOneTask(page) {
   await press(page, "Cancel");
   await show(page, "job/12x", "Job");
   await shows(page, "names no job", "main .error");
+}
+
+/** What is said of a job that has ended is about one that has. */
+async function speaksOfAnEndedJob(page) {
+  const id = (await shell("sbatch --parsable -o /dev/null --wrap true")).trim();
+  await show(page, `job/${id}`, `Job ${id}`);
+  await shows(page, "completed", "main h1");
+  await page.click("main button:has-text('Requeue')");
+  await shows(page, "The job waits again", "dialog");
+  assert.doesNotMatch(await page.innerText("dialog"), /ends here/);
+  await page.click("dialog button:has-text('Back')");
+  const lasted = await page.evaluate(async () => {
+    const { elapsed } = await import(document.querySelector("script[src*='/app.js']").src.replace("app.js", "format.js"));
+    return [[1_600, 2_100], [1_100, 1_900]].map(([start, end]) => elapsed({ start, end, ended: true, waiting: false }));
+  });
+  assert.deepEqual(lasted, ["00:01", "00:00"], "as sacct counts");
+  // The books have it longer than the server's memory.
+  const answer = await page.evaluate((job) => fetch(`/api/web/jobs/${job}`).then((found) => found.json()), id);
+  const booked = { ...answer, is_final: true, may_manage: false };
+  await page.route(`**/api/web/jobs/${id}`, (route) => route.fulfill({ contentType: "application/json", body: JSON.stringify(booked) }));
+  await show(page, "queue", "Queue");
+  await show(page, `job/${id}`, `Job ${id}`);
+  await shows(page, "cannot be requeued: submit it again");
+  assert.equal(await page.locator("main button:has-text('Requeue')").count(), 0);
+  await page.unroute(`**/api/web/jobs/${id}`);
 }
 
 async function stopsAService(page) {
@@ -301,6 +327,7 @@ run(async (browser) => {
   await check("a run is checked, submitted, watched and cancelled", () => submitsWatchesAndCancels(page));
   await check("a job that waits is explained, held and released", () => holdsAndReleases(page, waits));
   await check("one task of an array is cancelled alone", () => cancelsOneTask(page));
+  await check("a job that has ended is requeued in words for it", () => speaksOfAnEndedJob(page));
   await check("jobs that share a node are drawn below each other", () => jobsShareANode(page));
   await check("lines are found in the output", () => findsInTheOutput(page, job));
   await check("accounts, limits and reservations are changed", () => administersAccounts(page));

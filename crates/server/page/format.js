@@ -44,10 +44,12 @@ export function duration(seconds) {
   return hours ? `${hours}:${rest}` : rest;
 }
 
-/** How long a job has run. */
+const wholeSeconds = (at) => Math.floor(at / 1000);
+
+/** How long a job has run. Both ends count as whole seconds, as they do for `sacct` and in what a job has used. */
 export function elapsed(job) {
   if (job.waiting || !job.start) return "–";
-  return duration(((job.ended ? job.end : now()) - job.start) / 1000);
+  return duration(wholeSeconds(job.ended ? job.end : now()) - wholeSeconds(job.start));
 }
 
 export function bytes(amount) {

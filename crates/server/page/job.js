@@ -26,13 +26,14 @@ const isHeld = (job) => job.waiting && HELD.test(job.reason);
 /** The row stands for the tasks of an array that wait, and its number for all of them: `14_[16-23]`. */
 const isArray = (job) => job.shown.includes("_[");
 
-/** `ask` says what happens, `askArray` what happens to a row of several tasks where that is more. */
+/** `ask` says what happens to a job, `askEnded` what happens to one that has ended, `askArray` what happens to a row of several tasks where that is more. */
 const CHANGES = [
   { name: "cancel", title: "Cancel", fits: (job) => !job.ended, ask: "The job ends, and what it has not saved is lost.",
     askArray: "This is for all tasks of the array, also those that run: they end, and what they have not saved is lost." },
   { name: "hold", title: "Hold", fits: (job) => job.waiting && !isHeld(job), ask: "The job does not start until it is released." },
   { name: "release", title: "Release", fits: isHeld, ask: "The job may start." },
-  { name: "requeue", title: "Requeue", fits: (job) => !job.waiting && !job.run, ask: "The job ends here and waits again from its beginning." },
+  { name: "requeue", title: "Requeue", fits: (job) => !job.waiting && !job.run, ask: "The job ends here and waits again from its beginning.",
+    askEnded: "The job waits again, and starts from its beginning." },
 ];
 
 export function jobView(route, profile) {
@@ -124,6 +125,7 @@ function parts(page, profile, reload) {
     h("p", {}, job.name),
     changes.length > 0 && (profile.looks_only ? h("p", { class: "hint" }, LOOKS_ONLY)
       : h("p", { class: "buttons" }, changes.map((change) => button(page, change, reload)))),
+    page.is_final && page.may_read && !job.run && h("p", { class: "hint" }, "It has left the server's memory and cannot be requeued: submit it again."),
     page.may_enter && !profile.looks_only && shells(page),
     section("Why it ended", end.why),
     end.used.length > 0 && table("What it used", ["What", "Used", "Of"], end.used.map((one) => [one.what, one.used, one.of ?? "no limit"])),
@@ -153,7 +155,7 @@ function shells(page) {
 function button(page, change, reload) {
   const { job } = page;
   const click = async () => {
-    const ask = isArray(job) && change.askArray ? change.askArray : change.ask;
+    const ask = (isArray(job) && change.askArray) || (job.ended && change.askEnded) || change.ask;
     if (!await confirmed(`${change.title} job ${job.shown} (${job.name})? ${ask}`, change.title)) return;
     try {
       await post(`jobs/${page.name}/${change.name}`);
@@ -212,7 +214,7 @@ const preformatted = (title, text) => h("pre", { tabindex: 0, role: "region", "a
 function attemptTable(attempts) {
   if (attempts.length === 0) return h("p", {}, "It has not started.");
   return table("Attempts", ["Attempt", "Task", "State", "Start", "End", "Nodes", "Exit code"], attempts.map((one) => [
-    one.attempt, one.task === undefined ? "–" : h("a", { href: jobAddress(one.job) }, one.task), one.state.toLowerCase(), time(one.start), time(one.end), one.nodes || "–", `${one.exit_code}:${one.exit_signal}`,
+    one.attempt, one.task === undefined ? "–" : h("a", { href: jobAddress(one.job) }, one.task), one.state.toLowerCase(), time(one.start), time(one.end), one.nodes || "–", one.end ? `${one.exit_code}:${one.exit_signal}` : "–",
   ]));
 }
 
