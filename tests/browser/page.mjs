@@ -219,7 +219,21 @@ async function findsInTheOutput(page, job) {
   await page.fill("#log-search", "LAST");
   await page.waitForFunction(() => document.querySelector(".log").textContent.trim().split("\n").length === 1);
   assert.equal(await page.locator(".log mark").innerText(), "last");
+  await shows(page, "1 line of the whole output");
+  await saysWhatWasSearched(page);
   await readsAsATerminal(page);
+}
+
+/** The end of a long output alone is loaded: a line before it is found when more is asked for. */
+async function saysWhatWasSearched(page) {
+  const id = (await shell("sbatch --parsable -o long-%j.txt --wrap 'echo the-first-line; seq 20000'")).trim();
+  await show(page, `job/${id}`, `Job ${id}`);
+  await shows(page, "completed", "main h1");
+  await shows(page, "20000", ".log");
+  await page.fill("#log-search", "the-first-line");
+  await shows(page, "0 lines of the last 64 KiB");
+  await page.click("button:has-text('Search the last 4.0 MiB')");
+  await shows(page, "1 line of the whole output");
 }
 
 /** A progress bar is one line, colours are none, and what is selected stays so while more is written. */

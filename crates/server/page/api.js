@@ -51,5 +51,8 @@ export const get = (path) => send("GET", path);
 export const post = (path, body = {}) => send("POST", path, body);
 export const remove = (path) => send("DELETE", path);
 
-/** The end of a job's output. */
-export const log = (job, bytes) => send("GET", `logs?job=${job}&last=${bytes}`, undefined, (answer) => answer.text());
+/** The end of a job's output, `{text, size}` with its size in bytes. */
+export const log = (job, bytes) => send("GET", `logs?job=${job}&last=${bytes}`, undefined, async (answer) => {
+  const content = await answer.arrayBuffer();
+  return { text: new TextDecoder().decode(content), size: content.byteLength };
+});

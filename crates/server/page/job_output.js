@@ -2,6 +2,7 @@
 
 import { log } from "./api.js";
 import { h } from "./dom.js";
+import { bytes } from "./format.js";
 import { goOn, readable } from "./log_text.js";
 
 /** The part that is shown at first, and the most. */
@@ -15,6 +16,9 @@ export class Output {
   #id;
   #bytes = BYTES;
   #text = "";
+  /** `{asked, size, isCut}`: how much was asked for and came, and whether there is more before it; nothing of an output that could not
+   * be read. */
+  #loaded = null;
   #shown = null;
   /** Says the output while nothing is looked for. */
   #whole = new Text();
@@ -31,25 +35,41 @@ export class Output {
 
   async load(hasEnded) {
     try {
-      const text = await log(this.#id, this.#bytes);
-      // As much as was asked for came: there may be more before it.
-      this.#more.hidden = text.length < this.#bytes / 2 || this.#bytes >= BYTES_MAX;
+      const asked = this.#bytes;
+      const { text, size } = await log(this.#id, asked);
+      this.#loaded = { asked, size, isCut: size >= asked };
       this.#text = readable(text);
       this.isWhole = hasEnded;
     } catch (error) {
+      this.#loaded = null;
       this.#text = error.message;
     }
     this.#draw();
   }
 
+  /** A search goes through all that may be shown at once. */
   #loadMore() {
-    this.#bytes *= 8;
+    this.#bytes = this.#search.value ? BYTES_MAX : Math.min(this.#bytes * 8, BYTES_MAX);
     return this.load(this.isWhole);
   }
 
+  #drawMore() {
+    this.#more.hidden = !this.#loaded?.isCut || this.#bytes >= BYTES_MAX;
+    this.#more.textContent = this.#search.value ? `Search the last ${bytes(BYTES_MAX)}` : "Show more";
+  }
+
+  /** What a search has gone through. */
+  #searched() {
+    const { asked, size, isCut } = this.#loaded;
+    if (!isCut) return "the whole output";
+    const last = `the last ${bytes(size)}`;
+    return asked < BYTES_MAX ? last : `${last}, the most that is searched here: \`sluice logs ${this.#id}\` has all`;
+  }
+
   #draw() {
+    this.#drawMore();
     const word = this.#search.value.toLowerCase();
-    const shown = `${word}\n${this.#text}`;
+    const shown = `${word}\n${this.#loaded?.isCut} ${this.#loaded?.asked}\n${this.#text}`;
     if (this.#shown === shown) return;
     this.#shown = shown;
     const isAtEnd = this.#pre.scrollTop + this.#pre.clientHeight >= this.#pre.scrollHeight - 8;
@@ -66,7 +86,8 @@ export class Output {
 
   #drawFound(word) {
     const found = this.#text.split("\n").filter((line) => line.toLowerCase().includes(word));
-    this.#count.textContent = `${found.length} lines${found.length > FOUND_MAX ? `, the last ${FOUND_MAX} are shown` : ""}`;
+    const shown = found.length > FOUND_MAX ? `; the last ${FOUND_MAX} are shown` : "";
+    this.#count.textContent = this.#loaded ? `${found.length} ${found.length === 1 ? "line" : "lines"} of ${this.#searched()}${shown}` : "";
     this.#pre.replaceChildren(...found.slice(-FOUND_MAX).flatMap((line) => [...marked(line, word), "\n"]));
   }
 }
