@@ -207,6 +207,12 @@ async fn pasted_text_is_checked_in_both_languages_and_bounded() {
     let bad = check("type: task\ncommand: [make]\n".into()).await.json();
     assert_eq!(bad["language"], "dstack");
     assert!(bad["errors"][0].as_str().is_some_and(|line| line.contains("command")), "{bad}");
+    for neither in ["#SBATCH -n2\nsrun ./a.out\n", "echo: [a\n", "\n#!/bin/sh\ntrue\n", ""] {
+        let said = check(neither.into()).await.json();
+        assert_eq!(said["errors"].as_array().map(Vec::len), Some(1), "{said}");
+        let line = said["errors"][0].as_str().expect("a line");
+        assert!(line.contains("#!/bin/sh") && line.contains("type: task"), "{line}");
+    }
     let run = check("type: task\nname: fits\ncommands: [make]\n".into()).await.json();
     // Nothing is free: it says what would be, and what lets it wait.
     assert!(run["errors"][0].as_str().is_some_and(|line| line.contains("retry")), "{run}");

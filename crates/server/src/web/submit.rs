@@ -51,6 +51,20 @@ impl Language {
     }
 }
 
+/// What is said of a text of neither language, whose faults as YAML would be none of its author's.
+const NEITHER: &str = "expected a batch script, whose first line names its interpreter (#!/bin/sh), or a dstack configuration, \
+                       which says its type (type: task)";
+
+/// Whether a text is meant as a configuration: each one says its type.
+fn says_type(text: &str) -> bool {
+    let is_type = |line: &str| {
+        let quotes = ['"', '\''];
+        let key = line.trim_start_matches(quotes).strip_prefix("type");
+        key.is_some_and(|rest| rest.trim_start_matches(quotes).trim_start().starts_with(':'))
+    };
+    text.trim_start().starts_with('{') || text.lines().any(is_type)
+}
+
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Checked {
     language: Language,
@@ -85,7 +99,9 @@ fn read_pasted(
             let draft = batch_script::check(FILE, text, Origin::of(shared, by))?;
             Ok((draft.submission, draft.notes))
         }
-        Language::Dstack => pasted_run::read(shared, by, text),
+        Language::Dstack => pasted_run::read(shared, by, text).map_err(|errors| {
+            if says_type(text) { errors } else { vec![format!("{FILE}:1:1: {NEITHER}")] }
+        }),
     }
 }
 
