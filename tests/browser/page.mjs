@@ -98,7 +98,14 @@ async function submitsWatchesAndCancels(page) {
   await show(page, "submit", "Submit");
   const wrong = "#!/bin/sh\n#SBATCH --nodes=lots\n#SBATCH --tme=1\n";
   await page.fill("#script", wrong);
-  for (const place of ["script:2:9", "script:3:9"]) await shows(page, place, "#checked .error");
+  for (const place of ["Line 2, column 9", "Line 3, column 9"]) await shows(page, place, "#checked .error");
+  assert.equal((await page.locator(".numbers").innerText()).trim(), "1\n2\n3\n4", "lines have numbers to be found by");
+  await page.click("#checked button:has-text('Line 3')");
+  const selected = await page.evaluate(() => {
+    const field = document.activeElement;
+    return field.value.slice(field.selectionStart, field.selectionEnd);
+  });
+  assert.equal(selected, "#SBATCH --tme=1");
   await show(page, "lists/nodes", "Nodes");
   await show(page, "submit", "Submit");
   assert.equal(await page.inputValue("#script"), wrong, "what was typed is there again");

@@ -3,6 +3,7 @@
 import { post } from "./api.js";
 import { h, notice, noticeThere, table } from "./dom.js";
 import { bytes, time } from "./format.js";
+import { NumberedText } from "./numbered_text.js";
 import { LOOKS_ONLY } from "./rights.js";
 import { jobAddress } from "./router.js";
 
@@ -16,8 +17,8 @@ let draft = { user: null, text: EXAMPLE };
 
 export function submitView(_, profile) {
   if (draft.user !== profile.user) draft = { user: profile.user, text: EXAMPLE };
-  const text = h("textarea", { id: "script", rows: 20, spellcheck: "false", autocomplete: "off", "aria-describedby": "checked", oninput: () => later() });
-  text.value = draft.text;
+  const editor = new NumberedText({ id: "script", rows: 20, spellcheck: "false", autocomplete: "off", "aria-describedby": "checked" }, draft.text, () => later());
+  const text = editor.field;
   const checked = h("div", { id: "checked", role: "status" });
   const send = h("button", { type: "submit", disabled: true }, "Submit");
   let pause = null;
@@ -31,7 +32,7 @@ export function submitView(_, profile) {
       const answer = await post("check", { script: text.value });
       if (own !== number) return;
       send.disabled = answer.errors.length > 0;
-      checked.replaceChildren(...found(answer));
+      checked.replaceChildren(...found(answer, editor));
     } catch (error) {
       if (own !== number) return;
       isUnchecked = error.status === 0;
@@ -66,7 +67,7 @@ export function submitView(_, profile) {
     element: h("section", {}, h("h1", {}, "Submit"),
       h("form", { onsubmit: submit },
         h("p", {}, h("label", { for: "script" }, "A batch script, or a dstack configuration in YAML")),
-        text, checked, profile.looks_only ? h("p", { class: "hint" }, LOOKS_ONLY) : h("p", {}, send))),
+        editor.element, checked, profile.looks_only ? h("p", { class: "hint" }, LOOKS_ONLY) : h("p", {}, send))),
     ready: check(),
     // The server is there again.
     update: () => isUnchecked && check(),
@@ -74,8 +75,8 @@ export function submitView(_, profile) {
   };
 }
 
-function found(answer) {
-  const lines = (kind, texts) => texts.length > 0 && h("ul", { class: kind }, texts.map((line) => h("li", {}, line)));
+function found(answer, editor) {
+  const lines = (kind, texts) => texts.length > 0 && h("ul", { class: kind }, texts.map((line) => h("li", {}, editor.said(line))));
   // No nodes come for those to whom they are private.
   const place = (one) => (one.nodes.length ? ` on ${one.nodes.join(", ")}` : "");
   const counted = (count, what) => `${count} ${what}${count === 1 ? "" : "s"}`;

@@ -55,6 +55,7 @@ static ASSETS: &[Asset] = &[
     script("lists.js", include_str!("../../page/lists.js")),
     script("log_text.js", include_str!("../../page/log_text.js")),
     script("node_map.js", include_str!("../../page/node_map.js")),
+    script("numbered_text.js", include_str!("../../page/numbered_text.js")),
     script("overview.js", include_str!("../../page/overview.js")),
     script("prefetch.js", include_str!("../../page/prefetch.js")),
     script("queue.js", include_str!("../../page/queue.js")),
