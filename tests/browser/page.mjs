@@ -143,6 +143,11 @@ async function cancelsOneTask(page) {
   await press(page, "Cancel");
   await shows(page, "cancelled", "main h1");
   assert.equal((await shell(`squeue -h -r -j ${id} -o %i`)).trim(), `${id}_0`);
+  await page.click(`main a[href="#/array/${id}"]`);
+  await page.waitForSelector(`main h1:has-text("Array ${id}")`);
+  await page.waitForSelector(`main a[href="#/job/${id}"]`);
+  await page.waitForSelector("dt:has-text('pending')");
+  await isAccessible(page, "array");
   await show(page, `job/${id}`, `Job ${id}_[0]`);
   await press(page, "Cancel");
   await show(page, "job/12x", "Job");

@@ -10,7 +10,7 @@ import { sentence } from "./job_text.js";
 import { Output } from "./job_output.js";
 import { resources } from "./job_use.js";
 import { LOOKS_ONLY } from "./rights.js";
-import { jobAddress } from "./router.js";
+import { arrayAddress, jobAddress } from "./router.js";
 
 /** How often the output and the use are fetched. */
 const INTERVAL_MS = 5_000;
@@ -25,6 +25,8 @@ const HELD = /^JobHeld|requeued held$|in held state$/;
 const isHeld = (job) => job.waiting && HELD.test(job.reason);
 /** The row stands for the tasks of an array that wait, and its number for all of them: `14_[16-23]`. */
 const isArray = (job) => job.shown.includes("_[");
+/** `14_3`, `14_[16-23]` */
+const OF_ARRAY = /^(\d+)_/;
 
 /** `ask` says what happens to a job, `askEnded` what happens to one that has ended, `askArray` what happens to a row of several tasks where that is more. */
 const CHANGES = [
@@ -176,6 +178,7 @@ function resource([kind, amount]) {
 
 function definitions(page) {
   const { job } = page;
+  const [, array] = OF_ARRAY.exec(job.shown) ?? [];
   const entries = [
     ["User", job.user], ["Account", job.account], ["Partition", job.partition], ["QOS", job.qos],
     ["Priority", job.priority], ["Submitted", time(job.submit)],
@@ -184,6 +187,7 @@ function definitions(page) {
     ["Has run", elapsed(job)], ["Time limit", duration(job.limit_s)],
     [job.waiting ? "Counts as" : "Has", page.tres.map(resource).join(", ")],
     ["Language", job.run ? "dstack" : "Slurm"],
+    ["Array", array && h("a", { href: arrayAddress(array) }, array)],
     ["Dependency", page.dependency], ["Comment", page.comment], ["Restarts", page.restarts || null],
     ["Exit code", job.ended ? `${page.exit_code}:${page.exit_signal}` : null],
     ["Requests", job.service && h("a", { href: job.service }, job.service)],

@@ -21,6 +21,7 @@ export function address(name, query = {}) {
   return `#/${name}${text ? `?${text}` : ""}`;
 }
 
+export const arrayAddress = (id) => `#/array/${id}`;
 export const jobAddress = (id) => `#/job/${id}`;
 
 /** Changes the address without an entry in the history, and without drawing the page anew. */

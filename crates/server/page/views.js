@@ -6,6 +6,7 @@ import { unknownView } from "./unknown_view.js";
 
 const LATER = {
   queue: () => import("./queue.js").then((module) => module.queueView),
+  array: () => import("./array.js").then((module) => module.arrayView),
   job: () => import("./job.js").then((module) => module.jobView),
   timeline: () => import("./timeline.js").then((module) => module.timelineView),
   submit: () => import("./submit.js").then((module) => module.submitView),

@@ -33,6 +33,7 @@ static ASSETS: &[Asset] = &[
     script("administer.js", include_str!("../../page/administer.js")),
     script("api.js", include_str!("../../page/api.js")),
     script("app.js", include_str!("../../page/app.js")),
+    script("array.js", include_str!("../../page/array.js")),
     script("below_map.js", include_str!("../../page/below_map.js")),
     script("changes.js", include_str!("../../page/changes.js")),
     script("changes_worker.js", include_str!("../../page/changes_worker.js")),

@@ -11,7 +11,7 @@ use model::private_data::PrivateKind;
 use model::record::{HistoryFilter, JobRecord};
 use model::run::Hold;
 use model::time::Timestamp;
-use serde_json::json;
+use serde_json::{Value, json};
 
 const JOBS: &str = "/api/web/jobs";
 const HISTORY: &str = "/api/web/history";
@@ -58,6 +58,28 @@ async fn number_of_a_record_is_that_of_one_task_also_where_it_is_the_arrays() {
     assert_eq!(whole.status, StatusCode::OK, "{}", whole.text);
     let other = browser.get(&format!("{JOBS}/{array}_0")).await.json();
     assert_eq!(other["job"]["ended"], true, "{other}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn array_has_its_tasks_by_states_from_memory_and_the_books() {
+    let browser = Browser::administering().await;
+    let array = array_with_a_task_of_its_number(&browser).await;
+    let tasks = async || browser.get(&format!("{JOBS}/{array}/tasks")).await.json();
+    let page = tasks().await;
+    let count = |page: &Value| -> u64 {
+        let states = page["states"].as_array().expect("states");
+        states.iter().filter_map(|state| state[1].as_u64()).sum()
+    };
+    assert_eq!((&page["array"], &page["cut"]), (&json!(array), &json!(false)), "{page}");
+    assert_eq!((page["states"][0].clone(), count(&page)), (json!(["PENDING", 1]), 2), "{page}");
+    assert!(page["tasks"].to_string().contains(&format!("\"{array}_1\"")), "{page}");
+    let whole = browser.post(&format!("{JOBS}/{array}_*/cancel"), &json!({})).await;
+    assert_eq!(whole.status, StatusCode::OK, "{}", whole.text);
+    let page = tasks().await;
+    assert_eq!(count(&page), 2, "each task is counted once: {page}");
+    let job = browser.server.submit("name: of-no-array").await.expect("a job");
+    let none = browser.get(&format!("{JOBS}/{job}/tasks")).await;
+    assert_eq!(none.status, StatusCode::NOT_FOUND, "{}", none.text);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,13 +2,14 @@
 //!
 //! - `assets`: the files of the page; `guard`: who asks, and the headers of every answer; `answer`: the form of answers
 //! - `session`: signing in and out; `oidc`: signing in at the site's identity provider; `job_pages`: browsers that show pages of jobs too
-//! - `ask`: the calls; `call`: any of them; `job_rows` (the queue), `history` (ended jobs), `job` (`job/booked`: out of the books) with `job_name`, `explanation`, `job_end` and `attempts`, `nodes`, `timeline`, `usage`, `load`, `lists`, `logs`: what is shown and changed by them
+//! - `ask`: the calls; `call`: any of them; `job_rows` (the queue), `history` (ended jobs), `job` (`job/booked`: out of the books) with `job_name`, `explanation`, `job_end`, `attempts` and `array_tasks`, `nodes`, `timeline`, `usage`, `load`, `lists`, `logs`: what is shown and changed by them
 //! - `submit`: jobs that are pasted into the page; `shell`: a terminal in a job; `openapi`: the description of the API
 //! - `events`: tells pages that are open what changed
 
 mod answer;
 #[cfg(test)]
 mod api_tests;
+mod array_tasks;
 mod ask;
 mod assets;
 mod attempts;
@@ -64,6 +65,7 @@ const ROUTES: &[(&str, Handler)] = &[
     ("/api/web/jobs/{job}/usage", || get(job::usage)),
     ("/api/web/jobs/{job}/script", || get(job::script)),
     ("/api/web/jobs/{job}/attempts", || get(attempts::attempts)),
+    ("/api/web/jobs/{job}/tasks", || get(array_tasks::tasks)),
     ("/api/web/jobs/{job}/shell", || post(shell::ticket)),
     ("/api/web/jobs/{job}/{change}", || post(job::change)),
     ("/api/web/logs", || get(logs::logs)),

@@ -2,7 +2,7 @@
 //! written from; the table has what types do not say.
 
 use super::submit::{Checked, Pasted};
-use super::{history, job, job_rows, nodes, session, timeline, usage};
+use super::{array_tasks, history, job, job_rows, nodes, session, timeline, usage};
 use crate::http::browser::SESSION;
 use crate::http::logs::LogsQuery;
 use axum::http::header;
@@ -124,6 +124,7 @@ const OPERATIONS: &[Operation] = &[
     get("/api/web/jobs/{job}/usage", "What a job uses, and its load until now", Answer),
     get("/api/web/jobs/{job}/script", "A job's script, for its owner", Json(script)),
     get("/api/web/jobs/{job}/attempts", "The attempts of a job, from the books too", Answer),
+    get("/api/web/jobs/{job}/tasks", "The tasks of an array: how many are in each state, and each", Json(of::<array_tasks::ArrayTasks>)),
     post("/api/web/jobs/{job}/shell", "A ticket for a shell in a job, good once", Some(ticket), Answer),
     post("/api/web/jobs/{job}/{change}", "Cancel, hold, release or requeue a job", None, Nothing),
     with_query(get("/api/web/logs", "A job's output", Text), inline::<LogsQuery>),
