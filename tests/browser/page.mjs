@@ -338,6 +338,14 @@ run(async (browser) => {
     await page.fill("#token", "0".repeat(64));
     await page.click("button[type=submit]");
     await shows(page, "is not valid here, or has expired", ".sign-in .error");
+    const asked = [];
+    const note = (request) => asked.push(new URL(request.url()).pathname);
+    page.on("request", note);
+    await page.reload();
+    await page.waitForSelector("#token");
+    await page.waitForLoadState("networkidle");
+    page.off("request", note);
+    assert.deepEqual(asked.filter((path) => path.startsWith("/api/web/")), ["/api/web/oidc"], "nothing is asked for that would be refused");
     await signIn(page);
     await page.waitForSelector("main h1:has-text('Overview')");
   });

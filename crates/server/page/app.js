@@ -8,6 +8,7 @@ import { h, notice, noticeOfView } from "./dom.js";
 import { forgetPrefetched } from "./prefetch.js";
 import { queue } from "./queue_store.js";
 import { address, route } from "./router.js";
+import { lacksSession, noteSession } from "./session_note.js";
 import { restoreAddress, signInForm } from "./sign_in.js";
 import { loadOtherViews, loadView, loadedView } from "./views.js";
 
@@ -87,6 +88,7 @@ const notLoaded = () => ({
 });
 
 function signedOut() {
+  noteSession(false);
   if (!profile && view === null && main.firstChild) return;
   profile = null;
   view?.close();
@@ -107,6 +109,7 @@ function drawSignIn() {
 
 function begin(who) {
   profile = who;
+  noteSession(true);
   show();
   forgetPrefetched();
   // At first the stream says that everything has changed: what is fetched then must not hold up the first view.
@@ -171,7 +174,10 @@ document.querySelector(".skip").addEventListener("click", (event) => {
 session.addEventListener("over", signedOut);
 window.addEventListener("hashchange", show);
 restoreAddress();
-get("session").then(begin, (error) => {
-  if (error.status === 401) return;
-  main.replaceChildren(h("p", { class: "error", role: "alert" }, error.message));
-});
+if (lacksSession()) signedOut();
+else {
+  get("session").then(begin, (error) => {
+    if (error.status === 401) return;
+    main.replaceChildren(h("p", { class: "error", role: "alert" }, error.message));
+  });
+}

@@ -2,6 +2,7 @@
 
 import { prefetch } from "./prefetch.js";
 import { route } from "./router.js";
+import { hasSession, lacksSession } from "./session_note.js";
 
-prefetch("session");
-if (route().name === "overview") prefetch("nodes");
+if (!lacksSession()) prefetch("session");
+if (hasSession() && route().name === "overview") prefetch("nodes");

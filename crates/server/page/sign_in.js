@@ -2,6 +2,7 @@
 
 import { get, post } from "./api.js";
 import { h } from "./dom.js";
+import { noteSession } from "./session_note.js";
 
 /** Where the address is kept while the browser is at the provider, in this tab alone. */
 const KEPT_ADDRESS = "sluice-address";
@@ -32,7 +33,11 @@ async function showProvider(place) {
   // Without an answer a token is still a way in.
   const { issuer, start } = await get("oidc").catch(() => ({}));
   if (!start) return;
-  const leave = () => sessionStorage.setItem(KEPT_ADDRESS, location.hash);
+  const leave = () => {
+    sessionStorage.setItem(KEPT_ADDRESS, location.hash);
+    // Whoever comes back may be signed in.
+    noteSession(null);
+  };
   place.append(h("a", { class: "button", href: start, onclick: leave }, `Sign in at ${new URL(issuer).host}`));
   place.hidden = false;
 }

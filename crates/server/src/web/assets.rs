@@ -63,6 +63,7 @@ static ASSETS: &[Asset] = &[
     script("queue_store.js", include_str!("../../page/queue_store.js")),
     script("rights.js", include_str!("../../page/rights.js")),
     script("router.js", include_str!("../../page/router.js")),
+    script("session_note.js", include_str!("../../page/session_note.js")),
     script("shell.js", include_str!("../../page/shell.js")),
     script("sign_in.js", include_str!("../../page/sign_in.js")),
     script("stream.js", include_str!("../../page/stream.js")),
