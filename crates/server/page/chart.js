@@ -5,8 +5,8 @@ import { time } from "./format.js";
 
 const [WIDTH, HEIGHT] = [320, 90];
 
-/** `points`: `[at, value]`, the oldest first; `most`: the top of the chart, or nothing for the largest value. */
-export function chart(title, points, most, words) {
+/** `points`: `[at, value]`, the oldest first; `most`: the top of the chart, or nothing for the largest value; `when` says a time. */
+export function chart(title, points, most, words, when = time) {
   if (points.length < 2) return null;
   const [first, last] = [points[0][0], points.at(-1)[0]];
   const top = most || Math.max(...points.map(([, value]) => value), 1);
@@ -16,14 +16,14 @@ export function chart(title, points, most, words) {
   const said = `${title}: ${words(points.at(-1)[1])}`;
   const caption = h("figcaption", {}, said);
   const pointer = svg("line", { class: "pointer", y1: 0, y2: HEIGHT, hidden: true });
-  const label = `${said}, from ${time(first)} to ${time(last)}, between ${words(0)} and ${words(top)}`;
+  const label = `${said}, from ${when(first)} to ${when(last)}, between ${words(0)} and ${words(top)}`;
   const plot = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": label, preserveAspectRatio: "none" },
     svg("polyline", { class: "line", points: line }), pointer);
   // Says the value that somebody points at.
   plot.addEventListener("pointermove", (event) => {
     const box = plot.getBoundingClientRect();
     const [at, value] = nearest(points, first + ((event.clientX - box.left) / box.width) * (last - first));
-    caption.textContent = `${title}: ${words(value)} at ${time(at)}`;
+    caption.textContent = `${title}: ${words(value)} at ${when(at)}`;
     pointer.setAttribute("x1", x(at));
     pointer.setAttribute("x2", x(at));
     pointer.removeAttribute("hidden");
@@ -35,7 +35,7 @@ export function chart(title, points, most, words) {
   return h("figure", {}, caption,
     h("div", { class: "plot" },
       h("div", { class: "scale", "aria-hidden": "true" }, h("span", {}, words(top)), h("span", {}, words(0))), plot,
-      h("div", { class: "axis" }, h("span", {}, time(first)), h("span", {}, time(last)))));
+      h("div", { class: "axis" }, h("span", {}, when(first)), h("span", {}, when(last)))));
 }
 
 const nearest = (points, at) => points.reduce((best, point) => (Math.abs(point[0] - at) < Math.abs(best[0] - at) ? point : best));

@@ -13,14 +13,19 @@ const HEADS = ["Month", "Account", "User", "Jobs", "CPU hours", "GPU hours"];
 export const part = (cluster, kind) => (cluster.reported[kind] ? (100 * cluster.allocated[kind]) / cluster.reported[kind] : 0);
 const percent = (value) => `${value.toFixed(1)} %`;
 
-/** `2026-11`, and the times between which it is. */
+/** `2026-11` */
+function nameOf(at) {
+  const day = new Date(at);
+  return `${day.getFullYear()}-${String(day.getMonth() + 1).padStart(2, "0")}`;
+}
+
+/** The months with their names, and the times between which each is. */
 function months() {
   const today = new Date(now());
   return Array.from({ length: MONTHS }, (_, index) => {
     const first = new Date(today.getFullYear(), today.getMonth() - (MONTHS - 1 - index), 1);
     const next = new Date(first.getFullYear(), first.getMonth() + 1, 1);
-    const name = `${first.getFullYear()}-${String(first.getMonth() + 1).padStart(2, "0")}`;
-    return { name, from: first.getTime(), until: Math.min(Math.round(now()), next.getTime()) };
+    return { name: nameOf(first), from: first.getTime(), until: Math.min(Math.round(now()), next.getTime()) };
   }).filter((month) => month.from < month.until);
 }
 
@@ -49,7 +54,7 @@ export class Months {
   }
 
   #draw(points, rows) {
-    const line = (name, place) => chart(`${name} in use`, points.map((point) => [point[0], point[place]]), 100, percent);
+    const line = (name, place) => chart(`${name} in use`, points.map((point) => [point[0], point[place]]), 100, percent, nameOf);
     this.#content.replaceChildren(
       h("div", { class: "charts" }, line("CPUs", 1), line("GPUs", 2)),
       h("p", {}, h("button", { type: "button", onclick: () => save("usage-by-month.csv", [HEADS, ...rows]) }, "Months as CSV")),
