@@ -63,11 +63,26 @@ export function bytes(amount) {
   return `${left >= 10 || unit === 0 ? Math.round(left) : left.toFixed(1)} ${units[unit]}`;
 }
 
-/** One of twelve colours for a name, always the same. */
+/** How many colours of users there are in page.css, and a step that comes by all of them. */
+const [COLOURS, STEP] = [12, 5];
+
+/** The names that have a colour, and the colours that are taken; as many names as there are colours. */
+const colours = new Map();
+
+/** One of twelve colours for a name, always the same while the page is open. The first twelve names have one each; of others a colour
+ * may be that of one of these. */
 export function colour(name) {
+  const known = colours.get(name);
+  if (known !== undefined) return `c${known}`;
   let sum = 0;
   for (const letter of name) sum = (sum * 31 + letter.codePointAt(0)) % 9973;
-  return `c${sum % 12}`;
+  let own = sum % COLOURS;
+  if (colours.size < COLOURS) {
+    const taken = new Set(colours.values());
+    while (taken.has(own)) own = (own + STEP) % COLOURS;
+    colours.set(name, own);
+  }
+  return `c${own}`;
 }
 
 /** Words that are written in another way than in small letters. */
