@@ -6,7 +6,7 @@ import { MARKUP, ask, check, isAccessible, isSound, newPage, run, settings, shel
 import { mapOfAThousandNodes } from "./large_map.mjs";
 import { hangs, leftOpen } from "./left_open.mjs";
 import { queueOfTenThousand } from "./long_queue.mjs";
-import { jobsShareANode } from "./shared_node.mjs";
+import { jobsShareANode, timelineFillsItsRoom, usersHaveColoursOfTheirOwn } from "./timeline.mjs";
 import { twoTabs } from "./two_tabs.mjs";
 
 /** How many cells of the map such elements have: neighbours in the same state are one element. */
@@ -46,7 +46,13 @@ function views(job) {
       await shows(page, "Job ", ".explain");
     }],
     ["submit", "Submit", (page) => shows(page, "Would start", "#checked")],
-    ["usage", "Usage", (page) => page.waitForSelector("button:has-text('As CSV')")],
+    ["usage", "Usage", async (page) => {
+      await page.waitForSelector("button:has-text('As CSV')");
+      await page.click("button:has-text('By month')");
+      const axis = page.locator(".axis span").first();
+      await axis.waitFor();
+      assert.match(await axis.innerText(), /^\d{4}-\d\d$/, "months are named, and not their first moments");
+    }],
     ["lists/events", "Events", (page) => page.waitForSelector("tbody tr")],
     ["lists/audit", "Audit", async (page) => {
       await page.waitForSelector("tbody tr");
@@ -363,6 +369,8 @@ run(async (browser) => {
   await check("one task of an array is cancelled alone", () => cancelsOneTask(page));
   await check("a job that has ended is requeued in words for it", () => speaksOfAnEndedJob(page));
   await check("jobs that share a node are drawn below each other", () => jobsShareANode(page));
+  await check("a timeline fills its room and cuts nothing off", () => timelineFillsItsRoom(page));
+  await check("users have colours of their own", () => usersHaveColoursOfTheirOwn(page));
   await check("lines are found in the output", () => findsInTheOutput(page, job));
   await check("accounts, limits and reservations are changed", () => administersAccounts(page));
   await check("nodes are drained, resumed and reserved by ranges", () => administersNodes(page));

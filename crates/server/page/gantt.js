@@ -5,36 +5,50 @@ import { svg } from "./dom.js";
 import { colour, time } from "./format.js";
 import { jobAddress } from "./router.js";
 
-const [ROW, LEFT, WIDTH, HEAD] = [22, 120, 1100, 24];
+const [ROW, HEAD] = [22, 24];
+/** The width where nothing else is said, and the least: what is narrower is scrolled. */
+const [WIDTH, WIDTH_LEAST] = [1100, 640];
+/** The width of a letter of a node's name, and the most that names may have of the whole. */
+const [LETTER, NAMES_PART] = [8, 0.2];
 /** Jobs that share a node are in lanes below each other: the height of one, and the most of a node, fewer where there are many nodes. */
 const [LANE, LANES_LEAST, LANES_MOST, LANES_ALL] = [14, 3, 16, 6_000];
-/** The most lines of a clock, and the hours that may be between two of them. */
-const TICKS_MAX = 9;
+/** The hours that may be between two lines of a clock. */
 const TICK_HOURS = [0.25, 0.5, 1, 2, 3, 6, 12, 24, 48, 96, 192];
 const HOUR = 3_600_000;
-/** The time of a line is written to its right. */
-const LABEL = 90;
+/** The time of a line is written to its right, and takes no more than this. */
+const LABEL = 110;
 
 /** `answer`: the server's timeline; `range`: `{from, to, now}`; `point(text, job)` is called with what a bar or reservation is; `own`: the
- * job that is marked. */
-export function gantt(answer, range, point, own) {
+ * job that is marked; `room`: the width that there is. */
+export function gantt(answer, range, point, own, room = WIDTH) {
+  const width = Math.max(WIDTH_LEAST, room);
   const { places, height } = layout(answer, range);
+  const names = [...places].map(([name, place]) => ({ name, place, text: place.more ? `${name} +${place.more}` : name }));
+  const letters = Math.floor((width * NAMES_PART) / LETTER);
+  const left = LETTER * (Math.min(letters, Math.max(1, ...names.map(({ text }) => text.length))) + 1);
   const inside = (at) => Math.min(Math.max(at, range.from), range.to);
-  const x = (at) => LEFT + ((inside(at) - range.from) / (range.to - range.from)) * (WIDTH - LEFT);
+  const x = (at) => left + ((inside(at) - range.from) / (range.to - range.from)) * (width - left);
   const reserved = answer.reservations.flatMap((one) => reservedShapes(one, range, places, x));
   const bars = answer.bars.flatMap((bar) => barShapes(bar, range, places, x, own)).sort((one, other) => one.y - other.y || one.start - other.start);
-  const ticks = roundTimes(range.from, range.to);
-  const drawing = svg("svg", { class: "timeline", viewBox: `0 0 ${WIDTH} ${height}`, width: WIDTH, height, role: "group", "aria-label": "Jobs on nodes over time" },
+  const ticks = roundTimes(range.from, range.to, Math.floor((width - left) / LABEL));
+  const drawing = svg("svg", { class: "timeline", viewBox: `0 0 ${width} ${height}`, width, height, role: "group", "aria-label": "Jobs on nodes over time" },
     ticks.map((at) => [
       svg("line", { class: "tick", x1: x(at), x2: x(at), y1: HEAD - 4, y2: height }),
-      x(at) < WIDTH - LABEL && svg("text", { class: "label", x: x(at) + 3, y: 14 }, time(at)),
+      x(at) < width - LABEL && svg("text", { class: "label", x: x(at) + 3, y: 14 }, time(at)),
     ]),
-    [...places].map(([name, place]) => svg("text", { class: "label", x: 0, y: place.y + 15 }, place.more ? `${name} +${place.more}` : name,
-      place.more > 0 && svg("title", {}, `${place.more} more jobs are drawn in its last line`))),
+    names.map((one) => nameElement(one, letters)),
     reserved.map((one) => one.element), bars.map((one) => one.element),
     svg("line", { class: "now", x1: x(range.now), x2: x(range.now), y1: 0, y2: height }));
   listen(drawing, bars, reserved, point);
   return drawing;
+}
+
+/** A name that is too long loses its beginning: what nodes differ in is at the end. */
+function nameElement({ name, place, text }, letters) {
+  const isCut = text.length > letters;
+  const more = place.more > 0 ? `${place.more} more jobs are drawn in its last line` : "";
+  const title = [isCut && name, more].filter(Boolean).join(": ");
+  return svg("text", { class: "label", x: 0, y: place.y + 15 }, isCut ? `…${text.slice(1 - letters)}` : text, title && svg("title", {}, title));
 }
 
 /** Where each node is, `{y, height, lane, margin, lanes, more}`: `lane` the height of a line, `lanes` the line of each of its jobs, `more`
@@ -69,8 +83,8 @@ function takeLane(place, bar, most) {
 }
 
 /** Times between two others that are round on the person's own clock. */
-function roundTimes(from, to) {
-  const least = (to - from) / TICKS_MAX;
+function roundTimes(from, to, most) {
+  const least = (to - from) / Math.max(1, most);
   const hours = TICK_HOURS.find((one) => one * HOUR >= least);
   const [step, offset] = [hours ? hours * HOUR : least, new Date(from).getTimezoneOffset() * 60_000];
   const first = Math.ceil((from - offset) / step) * step + offset;

@@ -249,7 +249,7 @@ class Place {
     const last = Math.max(answer.now + HOUR, ...own.map((bar) => bar.end ?? answer.now + 24 * HOUR));
     const margin = (last - first) / 10;
     const range = { from: first - margin, to: last + margin, now: answer.now };
-    this.#drawing.replaceChildren(gantt(answer, range, (text, job) => this.#explainer.show(text, job), this.#id));
+    this.#drawing.replaceChildren(gantt(answer, range, (text, job) => this.#explainer.show(text, job), this.#id, this.element.clientWidth));
   }
 
   close() {

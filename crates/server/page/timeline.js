@@ -21,6 +21,7 @@ export function timelineView(route) {
   const explainer = new Explainer();
   let answer = null;
   let due = null;
+  let room = 0;
 
   // Thousands of rows are made for those alone who open them.
   const drawWords = () => {
@@ -30,7 +31,8 @@ export function timelineView(route) {
     if (!answer) return;
     const range = { from: answer.now - (hours * HOUR) / 12, to: answer.now + hours * HOUR, now: answer.now };
     cut.textContent = answer.cut ? "There are more jobs than are drawn here." : "";
-    drawing.replaceChildren(gantt(answer, range, (text, job) => explainer.show(text, job)));
+    room = drawing.clientWidth;
+    drawing.replaceChildren(gantt(answer, range, (text, job) => explainer.show(text, job), undefined, room));
     drawWords();
   };
   const load = async () => {
@@ -38,6 +40,9 @@ export function timelineView(route) {
     setClock(answer.now);
     draw();
   };
+  // The window is made wider or narrower.
+  const observer = new ResizeObserver(() => drawing.clientWidth !== room && draw());
+  observer.observe(drawing);
   const later = () => {
     due ??= setTimeout(() => {
       due = null;
@@ -62,6 +67,7 @@ export function timelineView(route) {
     update: later,
     close: () => {
       clearTimeout(due);
+      observer.disconnect();
       explainer.close();
     },
   };
