@@ -49,6 +49,20 @@ export async function leftOpen(context) {
   }
 }
 
+/** The server did not answer when the page was loaded: the page goes on when it does. */
+export async function loadedTooEarly(context) {
+  const page = await newPage(context);
+  await page.clock.install();
+  await page.route("**/api/web/**", (route) => route.abort());
+  await page.goto(`${settings.base}/#/queue`);
+  await shows(page, "does not answer", "main > .error");
+  await page.unroute("**/api/web/**");
+  await page.clock.fastForward(SILENCE_MS);
+  await page.waitForSelector(".list");
+  assert.equal(await page.locator("main > .error").count(), 0);
+  await page.close();
+}
+
 /** The server is stopped, and its connections stay: by its silence alone the page knows. Without a worker, whose clock is its own. */
 export async function hangs(context) {
   const page = await newPage(context);

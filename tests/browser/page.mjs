@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { administersAccounts, administersNodes, administersProjects, administersTokens, administersVolumes } from "./administration.mjs";
 import { MARKUP, ask, check, isAccessible, isSound, newPage, run, settings, shell, show, shows, signIn } from "./harness.mjs";
 import { mapOfAThousandNodes } from "./large_map.mjs";
-import { hangs, leftOpen } from "./left_open.mjs";
+import { hangs, leftOpen, loadedTooEarly } from "./left_open.mjs";
 import { queueOfTenThousand } from "./long_queue.mjs";
 import { jobsShareANode, timelineFillsItsRoom, usersHaveColoursOfTheirOwn } from "./timeline.mjs";
 import { twoTabs } from "./two_tabs.mjs";
@@ -404,6 +404,7 @@ run(async (browser) => {
   await check("a thousand nodes", () => mapOfAThousandNodes(context));
   await check("a page that is left open for a week, and hidden", () => leftOpen(context));
   await check("a server that hangs is told, and its return", () => hangs(context));
+  await check("a page that is loaded before the server answers goes on", () => loadedTooEarly(context));
   await check("two tabs have one stream of changes", () => twoTabs(browser));
   await check("the page is sound after all of that", () => isSound(page));
   await check("a lost server, and its return", () => outlivesTheServer(page));

@@ -89,7 +89,7 @@ const notLoaded = () => ({
 
 function signedOut() {
   noteSession(false);
-  if (!profile && view === null && main.firstChild) return;
+  if (!profile && document.getElementById("token")) return;
   profile = null;
   view?.close();
   view = null;
@@ -117,6 +117,17 @@ function begin(who) {
     if (!profile) return;
     listen();
     loadOtherViews();
+  });
+}
+
+/** A server that did not answer the first request is asked again. */
+const RETRY_MS = 10_000;
+
+function start() {
+  get("session").then((who) => profile || begin(who), (error) => {
+    if (error.status === 401) return;
+    main.replaceChildren(h("p", { class: "error", role: "alert" }, error.message));
+    if (error.status === 0) setTimeout(start, RETRY_MS);
   });
 }
 
@@ -175,9 +186,4 @@ session.addEventListener("over", signedOut);
 window.addEventListener("hashchange", show);
 restoreAddress();
 if (lacksSession()) signedOut();
-else {
-  get("session").then(begin, (error) => {
-    if (error.status === 401) return;
-    main.replaceChildren(h("p", { class: "error", role: "alert" }, error.message));
-  });
-}
+else start();
