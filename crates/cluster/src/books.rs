@@ -87,7 +87,9 @@ pub fn record_of(state: &State, id: JobId, ended: Option<&EndRecord>) -> JobReco
         req_mem: memory_per_unit(state, job).map(DefaultMemory::amount).unwrap_or_default(),
         req_tres,
         alloc_tres,
-        priority: job.kept_priority(&state.config.parameters.priority),
+        priority: ended
+            .and_then(|e| e.priority)
+            .unwrap_or_else(|| job.kept_priority(&state.config.parameters.priority)),
         restarts: job.attempts.saturating_sub(1),
         retry: job.spec.retry.as_deref().cloned(),
         work_dir: job.spec.launch.work_dir.to_string(),
