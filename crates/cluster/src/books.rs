@@ -5,12 +5,14 @@ use crate::event::Event;
 use crate::requested::{self, effective_limit, memory_per_unit, requested_tres};
 use crate::state::State;
 use crate::state::job::{EndRecord, Job};
-use model::allocation::NodeShare;
+use model::allocation::{Allocation, NodeShare};
+use model::amount::Bytes;
 use model::attempt::suspended_whole_s;
 use model::bounds;
 use model::container::{Container, NO_CONTAINER};
 use model::filename::FilenameContext;
 use model::id::{JobId, RunId};
+use model::limits::{CgroupPolicy, Limits};
 use model::partition::DefaultMemory;
 use model::record::{JobRecord, RecordState, StepRecord};
 use model::run::{LaunchKind, Outcome, Step};
@@ -18,6 +20,15 @@ use model::streams::Streams;
 use model::time::Timestamp;
 use model::tres::TresKind;
 use std::borrow::Borrow;
+
+/// What the kernel holds a job to on the first of its nodes, where that is not what it was granted there: `MinRAMSpace`,
+/// `AllowedRAMSpace` and `MaxRAMPercent` of cgroup.conf.
+fn memory_limit(state: &State, allocation: &Allocation) -> Option<Bytes> {
+    let share = allocation.nodes.first()?;
+    let node_memory = state.nodes.get(&share.node).map_or(Bytes(0), |node| node.config.memory);
+    let policy = CgroupPolicy { node_memory, ..state.config.limits.clone() };
+    Limits::of(share, &policy).memory.filter(|limit| *limit != share.memory)
+}
 
 /// The record of `id` as it is now, or as it ends with `ended`.
 pub fn record_of(state: &State, id: JobId, ended: Option<&EndRecord>) -> JobRecord {
@@ -87,7 +98,9 @@ pub fn record_of(state: &State, id: JobId, ended: Option<&EndRecord>) -> JobReco
         req_mem: memory_per_unit(state, job).map(DefaultMemory::amount).unwrap_or_default(),
         req_tres,
         alloc_tres,
-        priority: job.kept_priority(&state.config.parameters.priority),
+        priority: ended
+            .and_then(|e| e.priority)
+            .unwrap_or_else(|| job.kept_priority(&state.config.parameters.priority)),
         restarts: job.attempts.saturating_sub(1),
         retry: job.spec.retry.as_deref().cloned(),
         work_dir: job.spec.launch.work_dir.to_string(),
@@ -108,6 +121,9 @@ pub fn record_of(state: &State, id: JobId, ended: Option<&EndRecord>) -> JobReco
         environment: job.spec.launch.environment,
         configuration: job.spec.launch.configuration.as_deref().copied(),
         blob_bytes: job.spec.launch.blob_bytes,
+        memory_limit: ended
+            .filter(|e| e.outcome == Outcome::OutOfMemory)
+            .and_then(|_| memory_limit(state, allocation?)),
         usage: ended
             .map(|e| e.usage.clone())
             .or(job.attempt().map(|a| a.usage.clone()))

@@ -98,7 +98,8 @@ impl<'a> Rights<'a> {
         account()?;
         let is_admin = || self.state.projects.get(name)?.admins.get(&self.who.name);
         if !self.coordinates(name) {
-            return self.own_accounts().contains(&name).then_some(ProjectRole::User);
+            let is_member = self.state.tree().is_member(name, &self.who.name);
+            return is_member.then_some(ProjectRole::User);
         }
         let role = is_admin().map_or(ProjectRole::Manager, |_| ProjectRole::Admin);
         Some(role)

@@ -4,6 +4,7 @@ use crate::offer::{Availability, Offer, OfferGpu, OfferResources};
 use model::allocation::{GresShare, NodeShare};
 use model::amount::Bytes;
 use model::node::NodeConfig;
+use wire::client::NodeOutage;
 
 /// dstack's name for the backend of machines that are there already.
 pub const BACKEND: &str = "ssh (remote)";
@@ -20,10 +21,13 @@ pub fn granted(share: &NodeShare, node: Option<&NodeConfig>) -> Offer {
 
 /// The part of a node that would serve a request.
 pub fn offered(found: &wire::client::Offer, node: Option<&NodeConfig>) -> Offer {
-    let availability = match found.turn() {
-        0 => Availability::Idle,
-        1 => Availability::Available,
-        _ => Availability::Busy,
+    let availability = match (found.available, &found.machine, found.outage) {
+        (true, ..) => Availability::Idle,
+        (false, Some(_), _) => Availability::Available,
+        (false, None, None) => Availability::Busy,
+        (false, None, Some(NodeOutage::Down)) => Availability::Down,
+        (false, None, Some(NodeOutage::Drained)) => Availability::Drained,
+        (false, None, Some(NodeOutage::Silent)) => Availability::Silent,
     };
     let gpus = found.gpus.clone();
     let amounts = Amounts { cpus: found.cpus, memory: found.memory, gpus };
@@ -196,6 +200,33 @@ mod tests {
         let (node, memory) = ("n1".to_owned(), Bytes::from_gib(128));
         let (gres, disk) = (gres.collect(), Bytes(0));
         NodeShare { node, cpus, memory, gres, tasks: 1, sharers: 1, disk, price: None }
+    }
+
+    #[test]
+    fn node_that_takes_no_jobs_is_not_called_busy() {
+        let found = |available, outage| wire::client::Offer {
+            node: "n1".into(),
+            fleet: "main".into(),
+            cpus: 1,
+            memory: Bytes::from_gib(1),
+            gpus: Vec::new(),
+            available,
+            machine: None,
+            outage,
+        };
+        let table = [
+            (true, None, "idle"),
+            (false, None, "busy"),
+            (false, Some(NodeOutage::Down), "down"),
+            (false, Some(NodeOutage::Drained), "drained"),
+            (false, Some(NodeOutage::Silent), "not responding"),
+        ];
+        for (available, outage, word) in table {
+            let found = found(available, outage);
+            assert_eq!(offered(&found, None).availability.word(), word);
+        }
+        let turns = table.map(|(available, outage, _)| found(available, outage).turn());
+        assert_eq!(turns, [0, 2, 3, 3, 3]);
     }
 
     #[test]

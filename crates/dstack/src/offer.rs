@@ -39,6 +39,10 @@ pub enum Availability {
     NoQuota,
     Idle,
     Busy,
+    /// The rest are words of ours: why a node takes no jobs, for which dstack has `not available` alone.
+    Down,
+    Drained,
+    Silent,
 }
 
 impl Availability {
@@ -49,6 +53,9 @@ impl Availability {
             Self::NoQuota => "no quota",
             Self::Idle => "idle",
             Self::Busy => "busy",
+            Self::Down => "down",
+            Self::Drained => "drained",
+            Self::Silent => "not responding",
         }
     }
 }

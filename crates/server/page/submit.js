@@ -75,6 +75,9 @@ export function submitView(_, profile) {
   };
 }
 
+// Why a node takes no jobs, in the words of `sluice offer`.
+const OUTAGES = { down: "down", drained: "drained", silent: "not responding" };
+
 function found(answer, editor) {
   const lines = (kind, texts) => texts.length > 0 && h("ul", { class: kind }, texts.map((line) => h("li", {}, editor.said(line))));
   // No nodes come for those to whom they are private.
@@ -85,7 +88,7 @@ function found(answer, editor) {
   const starts = answer.starts.map((one) => h("p", {}, `${verb} ${time(one.start)}${place(one)} (${one.partition}), with ${counted(one.cpus, "CPU")}${gpus}.`));
   const offers = answer.offers.length > 0 && table("Offers", ["Node", "Fleet", "CPUs", "Memory", "GPUs", "Now"], answer.offers.map((one) => [
     one.node, one.fleet, one.cpus, bytes(one.memory), one.gpus.map(([kind, count]) => `${count} × ${kind || "GPU"}`).join(", ") || "–",
-    one.available ? "free" : one.machine ? "would be made" : "busy",
+    one.available ? "free" : one.machine ? "would be made" : OUTAGES[one.outage] ?? "busy",
   ]));
   return [lines("error", answer.errors), lines("notes", answer.notes), ...starts, offers].filter(Boolean);
 }

@@ -169,6 +169,7 @@ impl Year {
             environment: None,
             configuration: None,
             blob_bytes: Default::default(),
+            memory_limit: None,
             usage,
             steps: vec![step],
         }

@@ -117,6 +117,7 @@ fn job(id: u32, user: &str, outcome: Outcome) -> JobRecord {
         environment: None,
         configuration: None,
         blob_bytes: Default::default(),
+        memory_limit: None,
         usage: Usage::default(),
         steps: vec![step(StepId::Batch, start), step(StepId::Number(0), start)],
     }

@@ -69,15 +69,29 @@ pub struct Offer {
     /// The node that a machine would be, where it is not there yet and would be made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<Box<model::node::NodeConfig>>,
+    /// Why the node takes no jobs, whatever is free there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outage: Option<NodeOutage>,
+}
+
+/// Why a node takes no jobs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NodeOutage {
+    Down,
+    Drained,
+    /// It has not answered for a little while.
+    Silent,
 }
 
 impl Offer {
-    /// Free nodes come first, then machines that would be made, then nodes that are taken.
+    /// Free nodes come first, then machines that would be made, then nodes that are taken, then those that take no jobs.
     pub fn turn(&self) -> u8 {
-        match (self.available, &self.machine) {
-            (true, _) => 0,
-            (false, Some(_)) => 1,
-            (false, None) => 2,
+        match (self.available, &self.machine, self.outage) {
+            (true, ..) => 0,
+            (false, Some(_), _) => 1,
+            (false, None, None) => 2,
+            (false, None, Some(_)) => 3,
         }
     }
 }

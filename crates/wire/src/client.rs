@@ -3,9 +3,9 @@
 use crate::agent_view::{AgentView, NewNodes};
 use crate::byte_text::ByteText;
 pub use crate::call_body::{
-    Cancel, CancelResult, CreateStep, Detail, GroupTexts, JobUsage, JobsQuery, LOADS_MAX, Offer,
-    QueueHead, QueueOrder, SERVER_SILENCE_MS, STANDBY_LAG_HEADER, ServerView, StepUsage,
-    Submission, SubmitForecast, WebLinkQuery,
+    Cancel, CancelResult, CreateStep, Detail, GroupTexts, JobUsage, JobsQuery, LOADS_MAX,
+    NodeOutage, Offer, QueueHead, QueueOrder, SERVER_SILENCE_MS, STANDBY_LAG_HEADER, ServerView,
+    StepUsage, Submission, SubmitForecast, WebLinkQuery,
 };
 use crate::diagnostics::{DiagnosticsView, LogLevel};
 use crate::explain::{ExplainQuery, ExplainedJob};

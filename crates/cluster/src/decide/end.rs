@@ -3,12 +3,15 @@
 use crate::config::Parameters;
 use crate::event::Event;
 use crate::requeue::{self, RequeuedWait};
+use crate::state::State;
 use crate::state::job::{EndRecord, Job};
+use crate::view::priority::Ranking;
 use model::attempt::{Attempt, EndCause, Ending, RequeueAs};
 use model::id::StepId;
 use model::reason::Reason;
 use model::run::{ExitStatus, LaunchKind, Outcome, Step};
 use model::time::Timestamp;
+use std::cell::OnceCell;
 
 /// Begins the end of a job's attempt; `None` if it is ending already.
 pub(super) fn ending(
@@ -93,6 +96,7 @@ pub(super) fn closing(
             },
         },
         suspended_ms: attempt.suspended_total_ms(end),
+        priority: None,
         allocation: Some(attempt.allocation),
         usage: attempt.usage,
     });
@@ -147,5 +151,29 @@ pub(super) fn ended_unstarted(outcome: Outcome, at: Timestamp) -> EndRecord {
         usage: Default::default(),
         reason: reason_of(outcome),
         suspended_ms: 0,
+        priority: None,
+    }
+}
+
+impl State {
+    /// Notes in the ends of jobs that wait the priority which each waited with, where it is computed: the job itself has its place in
+    /// the queue until its start, which is no priority then. A job that is held has none.
+    pub(super) fn note_waited_priorities(&self, events: &mut [Event], now: Timestamp) {
+        if !self.config.parameters.priority.is_computed() {
+            return;
+        }
+        let ranking = OnceCell::new();
+        for event in events {
+            let (id, ended) = match event {
+                Event::Ended { job, ended } => (*job, ended),
+                Event::TasksCancelled { array, ended, .. } => (*array, ended),
+                _ => continue,
+            };
+            let Some(job) = self.job(id).filter(|job| job.is_waiting() && !job.priority_set) else {
+                continue;
+            };
+            let shown = || ranking.get_or_init(|| Ranking::new(self, now)).shown(job, now);
+            ended.priority = Some(if job.hold.is_some() { 0 } else { shown() });
+        }
     }
 }

@@ -76,6 +76,7 @@ impl State {
         let mut decision = self.decide_without_het(command, context)?;
         self.end_het_jobs(&mut decision.events, context.now);
         self.end_unlaunched(&mut decision.events, context.now);
+        self.note_waited_priorities(&mut decision.events, context.now);
         let noted = self.site_activity(command, &decision, context);
         decision.events.extend(noted);
         Ok(decision)

@@ -16,6 +16,9 @@ use model::project::{
 use model::publication::check_gateway_name;
 use model::reason::Refusal;
 
+/// The most names in a refusal to take users out of a project who are not in it.
+const STRANGERS_NAMED_MAX: usize = 20;
+
 impl State {
     /// A project takes its share of the cluster: operators make it, as they make accounts.
     pub(super) fn decide_create_project(
@@ -122,7 +125,10 @@ impl State {
         match change {
             MembersChange::Replace => after.clone_from(given),
             MembersChange::Add => after.extend(given.clone()),
-            MembersChange::Remove => after.retain(|name, _| !given.contains_key(name)),
+            MembersChange::Remove => {
+                check_are_members(project, given, &before)?;
+                after.retain(|name, _| !given.contains_key(name));
+            }
         }
         check_count(after.len())?;
         let of_role = |members: &Members, role: ProjectRole| -> Vec<String> {
@@ -171,6 +177,20 @@ impl State {
         }
         Ok(events.into())
     }
+}
+
+/// Refuses to take out of a project whoever is not in it.
+fn check_are_members(project: &str, given: &Members, known: &Members) -> Result<(), Refusal> {
+    let strangers = given.keys().filter(|name| !known.contains_key(*name));
+    let strangers: Vec<&str> = strangers.map(String::as_str).take(STRANGERS_NAMED_MAX).collect();
+    if strangers.is_empty() {
+        return Ok(());
+    }
+    let plural = if strangers.len() == 1 { "" } else { "s" };
+    Err(Refusal::UnknownThing {
+        what: format!("project {project}: member{plural}"),
+        name: strangers.join(", "),
+    })
 }
 
 fn check_count(members: usize) -> Result<(), Refusal> {

@@ -75,6 +75,11 @@ impl AssociationTree {
         partition.and_then(|name| of(Some(name))).or_else(|| of(None)).map(|(_, at)| *at)
     }
 
+    /// Whether the user has an association with the account, for whatever partition.
+    pub fn is_member(&self, account: &str, user: &str) -> bool {
+        self.users.get(account).is_some_and(|users| users.contains_key(user))
+    }
+
     pub fn key(&self, at: u32) -> AssociationKey {
         self.members[at as usize].0.key()
     }

@@ -109,6 +109,9 @@ pub struct EndRecord {
     /// How long it was suspended, milliseconds.
     #[serde(default)]
     pub suspended_ms: u64,
+    /// The computed priority that the job waited with, where it ended as it waited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<u64>,
 }
 
 /// The attempts that `retry` made of a job, at one time of its schedule where it has one.
@@ -136,11 +139,12 @@ impl Job {
         if policy.multifactor { 0 } else { asked << 32 }
     }
 
-    /// The priority that stays with the job: by its place in the queue, as somebody set it, or as it was computed at its start.
+    /// The priority that stays with the job: by its place in the queue, as somebody set it, or as it was computed at its start or
+    /// at the end of its wait.
     pub(crate) fn kept_priority(&self, policy: &PriorityPolicy) -> u64 {
         // What was computed has the run's in it.
         if policy.is_computed() && !self.priority_set {
-            return self.priority;
+            return self.ended().and_then(|ended| ended.priority).unwrap_or(self.priority);
         }
         self.run_precedence(policy) + self.priority.min(u64::from(u32::MAX))
     }

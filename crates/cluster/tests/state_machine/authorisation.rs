@@ -212,6 +212,23 @@ fn manager_of_a_project_does_not_unseat_its_admins_by_its_account() {
 }
 
 #[test]
+fn who_is_in_no_project_is_not_taken_out_of_it() {
+    let (mut w, olga, _) = staffed();
+    w.try_as(olga.clone(), Command::CreateProject { name: "atlas".into() }).expect("an operator");
+    let mut without = |names: &[&str]| {
+        let members = names.iter().map(|name| (name.to_string(), ProjectRole::User)).collect();
+        let (project, change) = ("atlas".to_owned(), MembersChange::Remove);
+        let refused = w.try_as(olga.clone(), Command::SetMembers { project, members, change });
+        refused.map_err(|why| why.to_string()).err()
+    };
+    let one = "project atlas: member nobody does not exist";
+    assert_eq!(without(&["nobody", "olga"]).as_deref(), Some(one));
+    let two = "project atlas: members nobody, somebody do not exist";
+    assert_eq!(without(&["somebody", "nobody"]).as_deref(), Some(two));
+    assert_eq!(without(&["olga"]), None, "she is there still");
+}
+
+#[test]
 fn coordinator_may_change_jobs_of_its_accounts_until_it_leaves_them() {
     let (mut w, ..) = staffed();
     w.run(Command::SetAccount(account("physics", "root", &["bob"])));

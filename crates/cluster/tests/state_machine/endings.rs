@@ -5,12 +5,15 @@ use crate::testbed::{World, cancel, ended, exited, killed, over, world, world_wi
 use cluster::books::record_of;
 use cluster::command::{AttemptReport, StepRequest};
 use cluster::{ClusterConfig, Command, Event};
+use model::amount::Bytes;
 use model::attempt::EndCause;
 use model::change::{JobChange, JobField, JobRef};
 use model::container::{Container, NO_CONTAINER};
 use model::id::{AttemptId, BlobRef, StepId};
+use model::range::Range;
 use model::reason::{LaunchFault, Reason, Refusal};
 use model::record::RecordState;
+use model::request::Memory;
 use model::run::{ExitStatus, JobSpec, JobState, Outcome, Retry, StartupOrder, Usage};
 use model::step::StepRefusal;
 use model::time::TimeLimit;
@@ -223,6 +226,22 @@ fn step_ends_with_its_last_node_and_gives_the_derived_exit_code() {
     let record = &w.records[0];
     assert_eq!((record.exit.code, record.derived_exit.code), (0, 5));
     assert_eq!(record.steps.len(), 3);
+}
+
+#[test]
+fn record_of_a_job_out_of_memory_has_the_limit_that_is_not_what_was_granted() {
+    let mut w = world(1);
+    let of = |mib: u64| {
+        let memory = Memory::PerNode(Range::exactly(Bytes::from_mib(mib)));
+        ask().asking(|request| request.memory = memory)
+    };
+    // No limit is below `MinRAMSpace`, 30 MiB.
+    for (granted, oom, limit) in [(20, true, Some(30)), (20, false, None), (64, true, None)] {
+        let attempt = w.started(of(granted));
+        w.report("n1", attempt, over(killed(), oom, false, false));
+        let record = w.records.last().expect("its record");
+        assert_eq!(record.memory_limit, limit.map(Bytes::from_mib), "{granted} {oom}");
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use crate::job_builder::{Ask, ask, bob};
 use crate::testbed::{World, world_with};
 use cluster::view::priority::Ranking;
-use model::change::JobChange;
+use model::change::{JobChange, JobRef};
 use model::id::JobId;
 use model::priority::{PriorityFlags, PriorityPolicy};
 use model::run::Hold;
@@ -159,4 +159,23 @@ fn length_of_a_job_is_expected_from_its_owners_last_two() {
     world.restart();
     assert_eq!(world.job(next).expected_s, Some(90));
     assert_eq!(world.state.last_runs.expected_s(1000), Some(90));
+}
+
+#[test]
+fn job_that_ends_without_a_start_keeps_the_priority_that_it_waited_with() {
+    let mut world = by_expansion();
+    let begin = Some(world.now + Duration::from_secs(7_200));
+    let later = world.submit(ask().asking(|request| request.begin = begin));
+    let array = world.submit(ask().array("0-1"));
+    for id in [later, array] {
+        let waiting = priority(&world, id);
+        assert!(waiting < 1 << 31, "{waiting} is a place in the queue");
+        world.cancel(&[JobRef::whole(id)]);
+        assert!(world.job(id).has_ended());
+        let booked = world.records.last().expect("its record").priority;
+        assert_eq!((priority(&world, id), booked), (waiting, waiting));
+    }
+    let held = world.submit(ask().held(Hold::User));
+    world.cancel(&[JobRef::whole(held)]);
+    assert_eq!(world.records.last().expect("its record").priority, 0);
 }

@@ -84,6 +84,9 @@ pub struct JobRecord {
     pub configuration: Option<BlobRef>,
     #[serde(default)]
     pub blob_bytes: BlobBytes,
+    /// Of a job that ran out of memory: what the kernel held it to on a node, where that is not what it was granted there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_limit: Option<Bytes>,
     pub usage: Usage,
     pub steps: Vec<StepRecord>,
 }

@@ -124,7 +124,13 @@ fn cause(record: &JobRecord, outcome: Outcome, lost: &LostNodes, moment: Moment<
             let peak = record.usage.memory_peak_bytes;
             let peak =
                 if peak > 0 { format!(", at a peak of {}", shown(peak)) } else { String::new() };
-            format!("The kernel killed a process of it at its memory limit{limit} on a node{peak}.")
+            let granted = record.memory_limit.and_then(|_| granted_memory(record));
+            let granted = granted.map_or_else(String::new, |granted| {
+                format!(" ({granted} was granted; cgroup.conf sets the limit)")
+            });
+            format!(
+                "The kernel killed a process of it at its memory limit{limit} on a node{granted}{peak}."
+            )
         }
         Outcome::Requeued | Outcome::NodeFail if failure(record).is_some() => {
             let why = failure(record).unwrap_or_default();
@@ -358,6 +364,10 @@ fn launch_advice(record: &JobRecord) -> &'static str {
 
 /// The memory that the job may use on each node; `None` without a limit.
 fn memory_limit(record: &JobRecord) -> Option<Bytes> {
+    record.memory_limit.or_else(|| granted_memory(record))
+}
+
+fn granted_memory(record: &JobRecord) -> Option<Bytes> {
     let total = record.alloc_tres.get(&model::tres::TresKind::Mem)?;
     let each = total / u64::from(record.node_count.max(1));
     (each > 0).then(|| Bytes::from_mib(each))

@@ -8,9 +8,11 @@ use crate::testing::{NODE, TestServer, submission, user};
 use crate::user_shares::ShareOwner;
 use cluster::command::AttemptReport;
 use cluster::{Command, job_selection};
+use model::amount::Bytes;
 use model::bounds;
 use model::change::{JobChange, JobField, JobFilter, JobRef};
 use model::id::{AttemptId, JobId, StepId};
+use model::node::NodeConfig;
 use model::reason::Refusal;
 use model::reservation_request::{NamesEdit, ReservationRequest};
 use model::run::{ExitStatus, JobSpec};
@@ -313,6 +315,33 @@ async fn long_lists_of_one_user_take_turns_and_a_named_job_is_shown_meanwhile() 
     for _ in 0..20 {
         let named = JobsQuery { filter: filter.clone(), ..JobsQuery::default() };
         assert!(calls::call(&shared, user(), Call::Jobs(named)).await.is_ok());
+    }
+    assert!(!whole.is_finished(), "it has its turn after the others");
+    drop(at_work);
+    assert!(whole.await.expect("no panic"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lists_of_many_nodes_take_turns_and_those_of_a_few_do_not() {
+    let client = Client::new().await;
+    let shared = client.server.shared.clone();
+    let owner = ShareOwner { uid: user().uid, is_operator: false };
+    let mut at_work = Vec::new();
+    for _ in 0..PLANS_OF_USER_MAX {
+        let turn = shared.volatile.whole_lists.begin(owner, LongWork::Plan).await;
+        at_work.push(turn.expect("a turn"));
+    }
+    assert!(calls::call(&shared, user(), Call::Cluster).await.is_ok(), "of one node");
+    let mut config = (*shared.read().config).clone();
+    let node = |number: usize| NodeConfig::plain(&format!("many{number}"), 1, Bytes::from_gib(1));
+    config.nodes.extend((0..1_000).map(node));
+    client.server.run(Command::Configure(Box::new(config))).await.expect("a configuration");
+    let whole = tokio::spawn({
+        let shared = shared.clone();
+        async move { calls::call(&shared, user(), Call::Cluster).await.is_ok() }
+    });
+    for _ in 0..20 {
+        assert!(calls::call(&shared, user(), Call::Ping).await.is_ok());
     }
     assert!(!whole.is_finished(), "it has its turn after the others");
     drop(at_work);

@@ -71,6 +71,10 @@ pub async fn call(
             Ok(encoded) => return Ok(encoded),
             Err(refusal) => Err(refusal),
         },
+        Call::Cluster => match encoded_cluster(shared, &by).await {
+            Ok(encoded) => return encoded.map(EncodedAnswer::Json),
+            Err(refusal) => Err(refusal),
+        },
         call => answer(shared, by, call).await,
     };
     let encode = || serde_json::to_vec(&answered.unwrap_or_else(Answer::Refused));
@@ -85,6 +89,9 @@ const FEW_JOBS: usize = 64;
 const FEW_STEPS: usize = 1000;
 const FEW_ROWS: u32 = 1000;
 
+/// Nodes of a cluster whose views are made at once; each is about as long as that of a job.
+const FEW_NODES: usize = 500;
+
 /// Bytes of lines that are made at once, and jobs of a queue of which that is tried: longer listings take their turn.
 const SHORT_LINES_BYTES: usize = 1 << 20;
 const SHORT_QUEUE: usize = 10_000;
@@ -92,6 +99,28 @@ const SHORT_QUEUE: usize = 10_000;
 /// Waits for the caller's turn to list many jobs.
 async fn list_turn(shared: &Shared, by: &Principal) -> Result<LongCall, Refusal> {
     shared.volatile.whole_lists.begin(share_owner(shared, by), LongWork::Plan).await
+}
+
+/// Waits for the caller's turn to list all nodes, where they are many.
+async fn cluster_turn(shared: &Shared, by: &Principal) -> Result<Option<LongCall>, Refusal> {
+    let is_long = shared.read().nodes.len() > FEW_NODES;
+    if is_long { list_turn(shared, by).await.map(Some) } else { Ok(None) }
+}
+
+/// The nodes and partitions as bytes. The turn lasts until these are made: they are as long as the views.
+async fn encoded_cluster(
+    shared: &Shared,
+    by: &Principal,
+) -> Result<Result<Vec<u8>, serde_json::Error>, Refusal> {
+    let turn = cluster_turn(shared, by).await?;
+    let encode = || serde_json::to_vec(&Answer::Cluster(whole_cluster(shared, by)));
+    Ok(if turn.is_some() { block_in_place(encode) } else { encode() })
+}
+
+/// By the clock after the wait for a turn.
+fn whole_cluster(shared: &Shared, by: &Principal) -> ClusterView {
+    let proxy_url = Some(proxy::origin::base(shared)).filter(|base| !base.is_empty());
+    ClusterView { proxy_url, ..cluster_view::cluster(shared, by, clock::now()) }
 }
 
 /// Whether these jobs are named and few.
@@ -323,9 +352,8 @@ async fn full_answer(shared: &Arc<Shared>, by: Principal, call: Call) -> Result<
             block_in_place(|| queue_head::queue_head(shared, &by, wanted, clock::now()))
         }
         Call::Cluster => {
-            let proxy_url = Some(proxy::origin::base(shared)).filter(|base| !base.is_empty());
-            let view = cluster_view::cluster(shared, &by, now);
-            Ok(Answer::Cluster(ClusterView { proxy_url, ..view }))
+            let _turn = cluster_turn(shared, &by).await?;
+            Ok(Answer::Cluster(whole_cluster(shared, &by)))
         }
         Call::Config => Ok(Answer::Config(cluster_view::config(shared, now))),
         Call::SubmitChoices => Ok(Answer::SubmitChoices(cluster_view::submit_choices(shared, &by))),

@@ -11,6 +11,14 @@ use model::reason::Refusal;
 use wire::byte_text::ByteText;
 use wire::client::{Answer, HistoryFilter, KeptText};
 
+/// Records that are looked through for a text, those that ended last. All tasks of an array have the same text, and there may be a
+/// million of them.
+const RECORDS_MAX: u32 = 1_000;
+
+fn asked(job: JobRef) -> HistoryFilter {
+    HistoryFilter { jobs: vec![job], limit: Some(RECORDS_MAX), ..HistoryFilter::default() }
+}
+
 pub fn kept_text(
     shared: &Shared,
     by: &Principal,
@@ -18,8 +26,7 @@ pub fn kept_text(
     of: KeptText,
 ) -> Result<Answer, Refusal> {
     let unknown = Refusal::UnknownJob(job.shown_id());
-    let filter = HistoryFilter { jobs: vec![job], ..HistoryFilter::default() };
-    let records = history::history(shared, by, &filter)?;
+    let records = history::history(shared, by, &asked(job))?;
     let owner = records.first().ok_or(unknown)?.uid;
     authorise(&shared.read(), by, Act::ReadTextsOf(owner))?;
     let named = |blob: Option<BlobRef>| blob.and_then(|blob| shared.blob_bytes(&blob).ok());
@@ -34,4 +41,17 @@ pub fn kept_text(
         }
     });
     Ok(Answer::KeptText { text: text.map(ByteText::from) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::id::JobId;
+
+    #[test]
+    fn text_of_an_array_is_looked_for_in_a_bounded_number_of_records() {
+        let filter = asked(JobRef::whole(JobId(12)));
+        assert_eq!(filter.limit, Some(RECORDS_MAX));
+        assert_eq!(filter.jobs, [JobRef::whole(JobId(12))]);
+    }
 }

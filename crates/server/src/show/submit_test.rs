@@ -12,10 +12,10 @@ use model::id::JobId;
 use model::principal::Principal;
 use model::reason::{NeverFits, Refusal};
 use sched::query;
-use sched::view::Estimate;
+use sched::view::{Availability, Estimate};
 use std::sync::Arc;
 use tokio::task::block_in_place;
-use wire::client::{Answer, Offer, Submission, SubmitForecast};
+use wire::client::{Answer, NodeOutage, Offer, Submission, SubmitForecast};
 
 /// The most machines that could be made in one answer: the cheapest.
 const MACHINE_OFFERS_MAX: usize = 500;
@@ -93,6 +93,7 @@ pub fn offers(shared: &Shared, by: Principal, submission: Submission) -> Result<
             gpus: gpus.map(|g| (g.kind.clone().unwrap_or_default(), g.count)).collect(),
             available: offer.available,
             machine: None,
+            outage: node.and_then(|n| outage(n.availability)),
         }
     });
     let mut offers: Vec<Offer> = offers.collect();
@@ -123,5 +124,19 @@ fn machine_offer(found: query::offers::MachineOffer) -> Offer {
         gpus: gpus.map(|gres| (gres.kind.clone().unwrap_or_default(), gres.count)).collect(),
         available: false,
         machine: Some(Box::new(found.node)),
+        outage: None,
+    }
+}
+
+/// A node that ends something first, or reboots, is taken by that, and no outage.
+fn outage(availability: Availability) -> Option<NodeOutage> {
+    match availability {
+        Availability::Down => Some(NodeOutage::Down),
+        Availability::Drained => Some(NodeOutage::Drained),
+        Availability::Silent => Some(NodeOutage::Silent),
+        Availability::Available
+        | Availability::Reconciling
+        | Availability::PoweringUp
+        | Availability::PoweredDown => None,
     }
 }

@@ -1,5 +1,5 @@
-//! `sluice links DIR`: makes a link to this program for every Slurm command, and one for `dstack`; with them, where it is
-//! asked for, the manual pages and what a shell completes.
+//! `sluice links DIR`: makes a link to this program for every Slurm command, one for `dstack`, and one for `sluice` itself where
+//! `PATH` does not lead to it; with them, where it is asked for, the manual pages and what a shell completes.
 
 use super::completion::{self, Shell};
 use super::man;
@@ -7,8 +7,11 @@ use super::verb::{VerbError, VerbResult};
 use ::agent::trusted_dir::TrustedDir;
 use ::slurm::option::Command;
 use clap::Args;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+
+const PROGRAM: &str = "sluice";
 
 #[derive(Args)]
 pub struct LinksArgs {
@@ -42,8 +45,12 @@ pub fn run(args: &LinksArgs) -> VerbResult {
         }
         std::os::unix::fs::symlink(&program, &link).map_err(VerbError::file(&link))?;
     }
-    let dstack = link_dstack(&program, &dir.path().join("dstack"))?;
-    println!("{} links in {}", Command::ALL.len() + usize::from(dstack), args.dir.display());
+    let dstack = link_unless_taken(&program, &dir.path().join("dstack"))?;
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let own =
+        !is_on_path(&program, &path) && link_unless_taken(&program, &dir.path().join(PROGRAM))?;
+    let made = Command::ALL.len() + usize::from(dstack) + usize::from(own);
+    println!("{made} links in {}", args.dir.display());
     if let Some(folder) = &args.man {
         man::write_pages(folder)?;
         println!("manual pages in {}", folder.display());
@@ -55,8 +62,15 @@ pub fn run(args: &LinksArgs) -> VerbResult {
     Ok(ExitCode::SUCCESS)
 }
 
-/// `dstack VERB` is `sluice VERB`, unless dstack's own client is there: that one is left alone. Returns whether a link was made.
-fn link_dstack(program: &Path, link: &Path) -> Result<bool, VerbError> {
+/// Whether the commands that are named without a folder find this program by its own name.
+fn is_on_path(program: &Path, path: &OsStr) -> bool {
+    let is_ours = |dir: PathBuf| dir.join(PROGRAM).canonicalize().is_ok_and(|to| to == program);
+    std::env::split_paths(path).any(is_ours)
+}
+
+/// Makes a link unless something that is not ours has the name, as dstack's own client has `dstack`, or as the program itself has its
+/// own name in its folder: that is left alone. Returns whether a link was made.
+fn link_unless_taken(program: &Path, link: &Path) -> Result<bool, VerbError> {
     if std::fs::symlink_metadata(link).is_ok() {
         let is_ours = std::fs::read_link(link)
             .is_ok_and(|to| to == program || to.file_name() == program.file_name());
@@ -77,7 +91,7 @@ mod tests {
     fn dstacks_own_client_is_left_alone() {
         let dir = tempfile::tempdir().expect("a folder");
         let (program, link) = (Path::new("/opt/bin/sluice"), dir.path().join("dstack"));
-        let made = || link_dstack(program, &link).expect("a link, or none");
+        let made = || link_unless_taken(program, &link).expect("a link, or none");
         assert!(made() && made(), "its own link is made anew");
         assert_eq!(std::fs::read_link(&link).expect("a link"), program);
         std::fs::remove_file(&link).expect("removed");
@@ -86,5 +100,24 @@ mod tests {
         std::fs::remove_file(&link).expect("removed");
         std::fs::write(&link, "#!/bin/sh\n").expect("a file");
         assert!(!made());
+    }
+
+    #[test]
+    fn program_is_found_on_the_path_under_its_own_name_alone() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let folder = |name: &str| {
+            let folder = dir.path().join(name);
+            std::fs::create_dir(&folder).expect("a folder");
+            folder
+        };
+        let (build, bin, empty) = (folder("build"), folder("bin"), folder("empty"));
+        let program = build.join("sluice-1.0");
+        std::fs::write(&program, "").expect("a file");
+        let program = program.canonicalize().expect("its path");
+        let path = std::env::join_paths([&empty, &bin, &build]).expect("a path");
+        assert!(!is_on_path(&program, &path), "by another name");
+        std::os::unix::fs::symlink(&program, bin.join(PROGRAM)).expect("a link");
+        assert!(is_on_path(&program, &path));
+        assert!(!is_on_path(&program, empty.as_os_str()));
     }
 }

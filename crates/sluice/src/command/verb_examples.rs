@@ -145,7 +145,7 @@ Examples:
   sluice version";
 pub const LINKS: &str = "\
 Examples:
-  sluice links /usr/local/bin        sbatch, squeue, … and dstack there";
+  sluice links /usr/local/bin        sbatch, squeue, … dstack and sluice there";
 pub const COMPLETION: &str = "\
 Examples:
   sluice completion bash             for bash; zsh and fish too";

@@ -99,6 +99,11 @@ fn up_offers_are_ordered_by_price_and_bounded_by_max_price() {
     let refused = cluster.sluice(&["scontrol", "reconfigure"]);
     let words = "sluice.toml: [nodes.prices] node1: -3: expected dollars an hour";
     assert!(refused.code != 0 && refused.stderr.contains(words), "{refused:?}");
+    // A node that takes no jobs is not called busy.
+    cluster.shell("scontrol update NodeName=node1 State=DRAIN Reason=fan").ok();
+    let listed = cluster.sluice(&["offer", "--cpu", "1.."]).ok();
+    let drained = listed.lines().find(|line| line.contains("drained"));
+    assert!(drained.is_some_and(|line| line.contains("node1")), "{listed}");
 }
 
 #[test]

@@ -70,6 +70,11 @@ fn up_het_components_wait_until_all_can_start_and_are_cancelled_together() {
     let line = format!("scancel: error: Kill job error on job id {first}+1: {words}\n");
     assert_eq!((alone.code, alone.stderr), (60, line));
     assert_eq!(states(first).lines().count(), 2);
+    // The next number is of another job's component, and no component of the first.
+    let wrong = cluster.shell(&format!("scontrol write batch_script {busy}+1 -"));
+    let words = format!("job script retrieval failed: Invalid job id specified: {busy}+1");
+    assert!(wrong.code != 0 && wrong.stderr.contains(&words), "{wrong:?}");
+    cluster.shell(&format!("scontrol write batch_script {first}+0 -")).ok();
     cluster.write("stop", "");
     until("both run", || {
         let rows = states(first);

@@ -373,11 +373,13 @@ impl<'a> Bodies<'a> {
     }
 }
 
+/// dstack has one word for all that keeps a node from taking jobs.
 fn offer_status(offer: &wire::client::Offer) -> OfferStatus {
-    match (offer.available, &offer.machine) {
-        (true, _) => OfferStatus::Idle,
-        (false, Some(_)) => OfferStatus::Available,
-        (false, None) => OfferStatus::Busy,
+    match (offer.available, &offer.machine, offer.outage) {
+        (true, ..) => OfferStatus::Idle,
+        (false, Some(_), _) => OfferStatus::Available,
+        (false, None, None) => OfferStatus::Busy,
+        (false, None, Some(_)) => OfferStatus::NotAvailable,
     }
 }
 

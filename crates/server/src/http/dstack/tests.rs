@@ -407,7 +407,10 @@ async fn project_is_an_account_for_its_members_alone() {
 
     let remove = json!({"usernames": ["sam"]});
     let path = "/api/projects/atlas/remove_members";
-    assert_eq!(api.send(path, remove, Some(user())).await.0, StatusCode::OK);
+    assert_eq!(api.send(path, remove.clone(), Some(user())).await.0, StatusCode::OK);
+    let (status, said) = api.send(path, remove, Some(user())).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST, "{said}");
+    assert_eq!(said["detail"][0]["msg"], "project atlas: member sam does not exist");
     assert_eq!(api.send(get, json!({}), Some(stranger())).await.0, StatusCode::FORBIDDEN);
     let delete = json!({"projects_names": ["atlas"]});
     let (status, said) = api.send("/api/projects/delete", delete.clone(), Some(user())).await;

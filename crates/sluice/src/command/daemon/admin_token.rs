@@ -11,6 +11,10 @@ use wire::client::{Answer, Call};
 const NAME: &str = "admin.token";
 const MODE: u32 = 0o600;
 
+pub fn path(state: &StateDir) -> PathBuf {
+    state.path.join(NAME)
+}
+
 /// The token, which is made at the first start. `of_cluster` is that of several servers, which the file gets where it has another.
 pub fn read_or_make(state: &StateDir, of_cluster: Option<String>) -> Result<String, VerbError> {
     let own = read(state);
@@ -32,7 +36,7 @@ pub fn rotate(state: &Path) -> Result<PathBuf, VerbError> {
     let mut client = Client::at(ServerLocation::in_state(&state.path));
     let (hash, token) = (token::hash(&next), Some(SecretValue(next)));
     let failed = match client.call(Call::RotateAdminToken { hash, token }) {
-        Ok(Answer::Done) => return Ok(state.path.join(NAME)),
+        Ok(Answer::Done) => return Ok(path(&state)),
         Ok(Answer::Refused(why)) => why.into(),
         Ok(other) => VerbError::Message(format!("the server answered {other:?}")),
         // The server may have taken the new one before the connection broke.
@@ -50,11 +54,11 @@ pub fn rotate(state: &Path) -> Result<PathBuf, VerbError> {
 }
 
 fn read(state: &StateDir) -> Option<String> {
-    let text = std::fs::read_to_string(state.path.join(NAME)).ok()?;
+    let text = std::fs::read_to_string(path(state)).ok()?;
     Some(text.trim().to_string()).filter(|token| !token.is_empty())
 }
 
 fn write(state: &StateDir, token: &str) -> Result<(), VerbError> {
     let written = state.trusted()?.replace(NAME, MODE, format!("{token}\n").as_bytes());
-    written.map_err(VerbError::file(state.path.join(NAME)))
+    written.map_err(VerbError::file(path(state)))
 }

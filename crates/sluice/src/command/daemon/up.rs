@@ -6,7 +6,7 @@ use super::keeper::{AGENT_KEEPER, SERVER_KEEPER};
 use super::listen_addresses::SshListen;
 use super::server::{self, LocalNodes, ServerArgs, Site, Store};
 use super::state_dir::{self, StateDir};
-use super::{core_dump, listen_addresses, log, session_weight};
+use super::{admin_token, core_dump, listen_addresses, log, session_weight};
 use crate::client::{Client, ServerLocation};
 use crate::command::verb::{VerbError, VerbResult};
 use ::server::configure::Machine;
@@ -135,6 +135,7 @@ fn detached(args: &UpArgs, state: &StateDir) -> VerbResult {
         {
             print!("{line}");
             if line.starts_with("sluice is up") {
+                println!("{}", sign_in_line(state));
                 tell_gaps(state);
             }
             Ok(ExitCode::SUCCESS)
@@ -155,6 +156,14 @@ fn detached(args: &UpArgs, state: &StateDir) -> VerbResult {
             )))
         }
     }
+}
+
+/// How to sign in to the page, whose address is in the line before.
+fn sign_in_line(state: &StateDir) -> String {
+    format!(
+        "its web page asks for a token: `sluice token user NAME` makes one, the administrator's is in {}",
+        admin_token::path(state).display()
+    )
 }
 
 /// Says what is not as one may expect of a cluster that is up.
@@ -312,6 +321,13 @@ mod tests {
             "gres_used": [], "job_count": 0, "completing": false, "partitions": []
         });
         serde_json::from_value(view).expect("a node")
+    }
+
+    #[test]
+    fn start_says_how_to_sign_in_to_the_page() {
+        let line = sign_in_line(&StateDir::open(Path::new("/var/lib/sluice")));
+        assert!(line.contains("`sluice token user NAME`"), "{line}");
+        assert!(line.ends_with(" /var/lib/sluice/admin.token"), "{line}");
     }
 
     #[test]

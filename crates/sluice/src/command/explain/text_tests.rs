@@ -434,6 +434,17 @@ fn each_end_is_explained_by_its_cause() {
 }
 
 #[test]
+fn memory_limit_that_is_not_what_was_granted_is_told_with_both() {
+    let ended = record(Outcome::OutOfMemory, (0, 125), Reason::OutOfMemory);
+    let ended = JobRecord { memory_limit: Some(model::amount::Bytes::from_gib(2)), ..ended };
+    let said = explained(&of_books(vec![ended]), None, Moment::at(NOW, &TimeZone::UTC));
+    let cause = "The kernel killed a process of it at its memory limit of 2G on a node \
+                 (1G was granted; cgroup.conf sets the limit), at a peak of 512M.";
+    assert!(said.contains(cause), "{said}");
+    assert!(said.contains("512M of 2G memory"), "{said}");
+}
+
+#[test]
 fn ends_that_can_be_mended_are_told_with_what_to_try() {
     let missing: model::reason::LaunchFailure = "cannot open /x/out".to_owned().into();
     let table = [

@@ -65,6 +65,7 @@ pub fn record(id: u32, name: &str, state: RecordState) -> JobRecord {
         environment: None,
         configuration: None,
         blob_bytes: Default::default(),
+        memory_limit: None,
         usage: Usage::default(),
         steps: Vec::new(),
     }

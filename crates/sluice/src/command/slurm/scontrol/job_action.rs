@@ -5,12 +5,13 @@ use crate::command::slurm::query::job_names::{self, NamedJob};
 use crate::command::slurm::query::{self, CommandError, Server};
 use ::slurm::words::refusal;
 use model::change::{JobFilter, JobRef, Requeue};
+use model::id::JobId;
 use model::os_text;
 use model::reason::Refusal;
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::process::ExitCode;
-use wire::client::{Answer, Call, JobsQuery};
+use wire::client::{Answer, Call, Detail, JobsQuery};
 use wire::job_list::JobList;
 
 /// As in Slurm, only the owner may read and execute the written script.
@@ -121,12 +122,10 @@ pub fn write(words: &[String]) -> Result<ExitCode, CommandError> {
         [_, _, _, ..] => return Err(CommandError::message("too many arguments for keyword:write")),
         _ => return Err(too_few("write")),
     };
-    let doing = "job script retrieval failed";
-    let unknown =
-        || CommandError::message(format!("{doing}: {}: {id}", refusal::INVALID_JOB_ID.text));
-    let job = job_names::parse_job(id).ok_or_else(unknown)?.job;
-    let mut server = Server::find(doing)?;
-    let text = match server.ask(Call::Script { job: job.id })? {
+    let named = one_job(id)?;
+    let mut server = Server::find(SCRIPT_RETRIEVAL)?;
+    let job = job_id(&mut server, named)?.ok_or_else(|| unknown_job(id))?;
+    let text = match server.ask(Call::Script { job })? {
         Answer::Script { text } => text,
         other => return Err(CommandError::unexpected(&other)),
     };
@@ -134,7 +133,7 @@ pub fn write(words: &[String]) -> Result<ExitCode, CommandError> {
         query::print_bytes(text.as_bytes())?;
         return Ok(ExitCode::SUCCESS);
     }
-    let path = file.map_or_else(|| format!("slurm-{}.sh", job.id), str::to_owned);
+    let path = file.map_or_else(|| format!("slurm-{job}.sh"), str::to_owned);
     let written = if file.is_some() {
         let mut how = std::fs::OpenOptions::new();
         how.write(true).create(true).truncate(true).mode(SCRIPT_MODE).open(os_text::to_os(&path))
@@ -144,8 +143,44 @@ pub fn write(words: &[String]) -> Result<ExitCode, CommandError> {
     written.and_then(|mut file| file.write_all(text.as_bytes())).map_err(|error| {
         CommandError::message(format!("failed to write file `{path}`: {error}"))
     })?;
-    query::print(&format!("batch script for job {} written to {path}\n", job.id))?;
+    query::print(&format!("batch script for job {job} written to {path}\n"))?;
     Ok(ExitCode::SUCCESS)
+}
+
+const SCRIPT_RETRIEVAL: &str = "job script retrieval failed";
+
+fn unknown_job(word: &str) -> CommandError {
+    let why = refusal::INVALID_JOB_ID.text;
+    CommandError::message(format!("{SCRIPT_RETRIEVAL}: {why}: {word}"))
+}
+
+/// The job whose script is asked for: `12`, `12_3` or `12+1`, and neither several tasks nor a step.
+fn one_job(word: &str) -> Result<JobRef, CommandError> {
+    let NamedJob { job, step } = job_names::parse_job(word).ok_or_else(|| unknown_job(word))?;
+    if step.is_some() || job.tasks.as_ref().is_some_and(|tasks| tasks.len() != 1) {
+        let expected = "expected one job, as in 12, 12_3 or 12+1";
+        return Err(CommandError::message(format!("{SCRIPT_RETRIEVAL}: {word}: {expected}")));
+    }
+    Ok(job)
+}
+
+/// The id of the job, or of the array whose task waits. `None` where there is no such task or component: the number that its name
+/// makes may be another job's.
+fn job_id(server: &mut Server, named: JobRef) -> Result<Option<JobId>, CommandError> {
+    if named.tasks.is_none() && named.component_of.is_none() {
+        return Ok(Some(named.id));
+    }
+    let filter = JobFilter { jobs: vec![named], ..JobFilter::default() };
+    let wanted = JobsQuery { filter, detail: Detail::Listing, ..JobsQuery::default() };
+    match server.try_ask(Call::Jobs(wanted))? {
+        Ok(Answer::Jobs { jobs: JobList(jobs), .. }) => Ok(jobs.first().map(|job| job.id)),
+        Ok(other) => Err(CommandError::unexpected(&other)),
+        Err(Refusal::UnknownJob(_)) => Ok(None),
+        Err(why) => {
+            let why = refusal::text(&why);
+            Err(CommandError::message(format!("{SCRIPT_RETRIEVAL}: {why}")))
+        }
+    }
 }
 
 /// Opens the file whose name everybody can guess: not through a link, and not another user's.
@@ -211,5 +246,14 @@ mod tests {
         assert_eq!(said(&["script", "5"]), "invalid entity:script for keyword:write ");
         let unknown = "job script retrieval failed: Invalid job id specified: abc";
         assert_eq!(said(&["batch_script", "abc"]), unknown);
+        for several in ["12_[3-5]", "12_*", "12.0", "12_3.batch"] {
+            let expected = format!(
+                "job script retrieval failed: {several}: expected one job, as in 12, 12_3 or 12+1"
+            );
+            assert_eq!(said(&["batch_script", several]), expected);
+        }
+        for one in ["12", "12_3", "12+1"] {
+            assert_eq!(one_job(one).ok(), job_names::parse_job(one).map(|named| named.job));
+        }
     }
 }
