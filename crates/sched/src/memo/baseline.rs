@@ -291,13 +291,16 @@ fn release_shared_gpus(
 }
 
 /// The users of the jobs that are still on the node at `time`, and the user of an `--exclusive=user` job among them. A
-/// user in the node's `used` without a job in the list is taken to stay: when it leaves is not known.
+/// user in the node's `used` without a job in the list is taken to stay: when it leaves is not known. Suspended jobs are left out,
+/// as they are of `used`: a node has no more users later than before, and searches rely on it.
 fn users_after(
     info: &NodeInfo,
     on: &[(Arc<RunningJob>, u32)],
     time: Millis,
 ) -> (Users, Option<u32>) {
-    let stays = |running: &RunningJob| running.end.is_none_or(|end| end.millis() > time);
+    let stays = |running: &RunningJob| {
+        !running.suspended && running.end.is_none_or(|end| end.millis() > time)
+    };
     let staying = || on.iter().map(|(running, _)| running).filter(|running| stays(running));
     let unknown = info.used.users.iter().filter(|uid| on.iter().all(|(r, _)| r.uid != **uid));
     let users = staying().map(|running| &running.uid).chain(unknown);

@@ -7,6 +7,7 @@ use insta::assert_snapshot;
 use model::account::Qos;
 use model::id::JobId;
 use model::preempt::PreemptMode;
+use model::request::Sharing;
 use model::time::Timestamp;
 use std::sync::Arc;
 
@@ -194,6 +195,21 @@ fn suspended_job_keeps_its_devices_and_resumes_when_its_cores_are_free() {
     assert_eq!(told.as_ref(), all.first(), "what resumes is before it in both");
     let first = after.with_jobs([urgent(21).cpus(4)]).plan();
     assert_eq!((first.resumes, first.starts.len()), (vec![], 2), "the higher tier comes first");
+}
+
+/// As for the node's other amounts: what searches take for free now does not get less by itself.
+#[test]
+fn user_of_a_suspended_job_is_not_on_its_node_now_or_later() {
+    let jobs = [job(1).cpus(4), job(2).cpus(4).of_user(1001), job(3).cpus(4).for_min(5)];
+    let mut view = running(cluster(gpu_nodes(1)), jobs);
+    Arc::make_mut(&mut view.running[1]).suspended = true;
+    let used = &mut Arc::make_mut(&mut view.nodes[0]).used;
+    used.jobs -= 1;
+    used.users.retain(|uid| *uid != 1001);
+    // Job 3 ends before it does.
+    let alone = job(9).cpus(4).for_min(10).asking(|request| request.sharing = Sharing::User);
+    let plan = view.with_jobs([alone]).plan();
+    assert_eq!(plan.starts.iter().map(|start| start.job).collect::<Vec<_>>(), [JobId(9)]);
 }
 
 #[test]
