@@ -56,6 +56,10 @@ fn up_bad_requests_to_a_service_are_refused_and_leave_it_to_others() {
         assert!(said.starts_with(&format!("HTTP/1.1 {status}")), "{lengths}: {said}");
         assert!(!said.contains("/hidden\n"), "{lengths}: {said}");
     }
+    // A chunk whose length is none.
+    let chunked = format!("{begin}Transfer-Encoding: chunked\r\n\r\nZZ\r\n");
+    let said = exchange(&cluster, chunked.replace(PAGE, &format!("{PAGE}never")).as_bytes());
+    assert!(said.starts_with("HTTP/1.1 400"), "{said}");
     // A body of chunks that goes on: as many bytes as there may be, and one more.
     let chunk = "x".repeat(BODY_BYTES_MAX);
     let long = format!(
@@ -127,6 +131,8 @@ fn up_replica_that_answers_garbage_is_said_in_one_line() {
         (answer.status == 502).then_some(answer)
     });
     assert_eq!(answer.text().lines().count(), 1, "{}", answer.text());
+    let answer = get(&cluster, PAGE, &[&token]);
+    assert!(answer.status == 502 && answer.text().contains("no HTTP"), "{}", answer.text());
 }
 
 #[test]
