@@ -65,7 +65,7 @@ fn check_gateways(
         _ => format!("no gateway {name} runs"),
     };
     Err(format!(
-        "gateway: {said}: {missing}: `sluice gateway --name {name} --server URL` starts one"
+        "gateway: {said}: {missing}: `sluice gateway --name {name} --server URL --token-file FILE` starts one"
     ))
 }
 

@@ -218,7 +218,7 @@ fn up_service_without_https_is_answered_by_plain_http_and_others_are_led_to_http
     let private = file("edge.key", &key.signing_key.serialize_pem());
     let http = format!("127.0.0.1:{}", free_port());
     let options = ["--certificate", &certificate, "--key", &private, "--http", &http];
-    let _secure = Gateway::start(&cluster, &options);
+    let secure = Gateway::start(&cluster, &options);
     let _bare = Gateway::start_as(&cluster, "bare", &[]);
     let refused = until("the gateway is known", || {
         let lines = "gateway: bare\nhttps: true";
@@ -237,7 +237,8 @@ fn up_service_without_https_is_answered_by_plain_http_and_others_are_led_to_http
     until("it answers by plain HTTP", || (asked().status == 200).then_some(()));
     apply(&cluster, free_port(), "gateway: edge\nhttps: true");
     let led = until("it is led to HTTPS", || Some(asked()).filter(|led| led.status == 308));
-    assert_eq!(led.header("location"), Some(&*format!("https://x{PAGE}")), "{}", led.head);
+    let port = secure.address.rsplit(':').next().expect("a port");
+    assert_eq!(led.header("location"), Some(&*format!("https://x:{port}{PAGE}")), "{}", led.head);
 }
 
 /// Answers every question for an address with that of this machine's loopback, so that any name is this machine's.

@@ -108,7 +108,7 @@ fn meant(
     let name = configuration["name"].as_str().unwrap_or_default();
     named(shared, project, name).ok_or_else(|| {
         Refused::because(format!(
-            "gateway {name:?} does not run: `sluice gateway --name NAME --server URL` starts one"
+            "gateway {name:?} does not run: `sluice gateway --name NAME --server URL --token-file FILE` starts one"
         ))
     })
 }
