@@ -214,7 +214,8 @@ mod tests {
             domain: "apps.example".into(),
             ..GatewayReport::default()
         };
-        server.shared.volatile.gateways.report(report, Instant::now());
+        let told = server.shared.volatile.gateways.report(report, Instant::now());
+        assert!(told.is_ok());
         let listed = all(&server.shared, "main");
         let [edge] = &listed[..] else { panic!("{listed:?}") };
         assert_eq!(edge["hostname"], "10.0.0.7");

@@ -75,7 +75,8 @@ async fn service_is_applied_with_a_gateway_that_runs_and_found_there() {
         has_tls: true,
         ..GatewayReport::default()
     };
-    api.server.shared.volatile.gateways.report(report, Instant::now());
+    let told = api.server.shared.volatile.gateways.report(report, Instant::now());
+    assert!(told.is_ok());
     let with = |gateway: Value| {
         let mut body = service(1);
         body["plan"]["run_spec"]["configuration"]["gateway"] = gateway;
