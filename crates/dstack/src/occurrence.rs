@@ -144,8 +144,7 @@ pub fn of_records(records: Vec<JobRecord>) -> Vec<Occurrence> {
         *attempt = record.attempt.max(*attempt);
     }
     let is_last = |record: &JobRecord| last.get(&record.job) == Some(&record.attempt);
-    let was_requeued =
-        |record: &&JobRecord| record.state == RecordState::Ended(Outcome::Requeued);
+    let was_requeued = |record: &&JobRecord| record.state == RecordState::Ended(Outcome::Requeued);
     let requeued: HashSet<(JobId, u32)> =
         records.iter().filter(was_requeued).map(|record| (record.job, record.attempt)).collect();
     let why = |record: &JobRecord| match record.attempt {

@@ -110,8 +110,9 @@ fn is_admitted(inodes: &HashSet<u64>, held: &[(u64, Membership)]) -> bool {
 }
 
 fn listening_at(address: SocketAddr) -> io::Result<Vec<ListeningSocket>> {
-    let open = |list: &'static str| Ok(BufReader::with_capacity(LIST_BYTES, File::open(list)?));
-    listening_socket::at(address, open)
+    listening_socket::at(address, |list| {
+        Ok(BufReader::with_capacity(LIST_BYTES, File::open(list)?))
+    })
 }
 
 /// Which of these sockets processes have that this one may look at, and what `membership` says of those processes.

@@ -144,7 +144,7 @@ mod tests {
         assert!(at(address, |_| Ok(strange.as_bytes())).is_err());
         let open = |path: &str| {
             let is_known = path == LISTS[0];
-            if is_known { Ok(HEAD.as_bytes()) } else { Err(ErrorKind::NotFound.into()) }
+            if is_known { Ok(HEAD.as_bytes()) } else { Err(io::Error::from(ErrorKind::NotFound)) }
         };
         assert!(at(address, open).expect("a list").is_empty());
     }

@@ -109,8 +109,9 @@ fn are_of(sockets: &[ListeningSocket], owner: u32) -> bool {
 }
 
 fn listening_at(address: SocketAddr) -> io::Result<Vec<ListeningSocket>> {
-    let open = |list: &'static str| Ok(BufReader::with_capacity(LIST_BYTES, File::open(list)?));
-    listening_socket::at(address, open)
+    listening_socket::at(address, |list| {
+        Ok(BufReader::with_capacity(LIST_BYTES, File::open(list)?))
+    })
 }
 
 /// Whether a job's processes have the server's loopback addresses: one with a container has a network of its own.
