@@ -10,7 +10,7 @@ use model::id::{JobId, RunId};
 use model::record::{JobRecord, RecordState};
 use model::run::{LaunchKind, Outcome};
 use model::time::Timestamp;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Occurrence {
@@ -130,6 +130,8 @@ pub fn run_name(kind: LaunchKind, name: &str, job: JobId) -> String {
 struct Telling<'a> {
     record: &'a JobRecord,
     run: Target,
+    /// What the attempt was made by.
+    why: &'static str,
     told: Vec<Occurrence>,
 }
 
@@ -142,14 +144,22 @@ pub fn of_records(records: Vec<JobRecord>) -> Vec<Occurrence> {
         *attempt = record.attempt.max(*attempt);
     }
     let is_last = |record: &JobRecord| last.get(&record.job) == Some(&record.attempt);
-    records.iter().flat_map(|record| of_record(record, is_last(record))).collect()
+    let was_requeued = |record: &&JobRecord| record.state == RecordState::Ended(Outcome::Requeued);
+    let requeued: HashSet<(JobId, u32)> =
+        records.iter().filter(was_requeued).map(|record| (record.job, record.attempt)).collect();
+    let why = |record: &JobRecord| match record.attempt {
+        0 | 1 => "run submission",
+        attempt if requeued.contains(&(record.job, attempt - 1)) => "requeue",
+        _ => "retry",
+    };
+    records.iter().flat_map(|record| of_record(record, why(record), is_last(record))).collect()
 }
 
-/// All that happened in an attempt; `is_last` for the last of its job.
-fn of_record(record: &JobRecord, is_last: bool) -> Vec<Occurrence> {
+/// All that happened in an attempt; `why` it was made, and `is_last` for the last of its job.
+fn of_record(record: &JobRecord, why: &'static str, is_last: bool) -> Vec<Occurrence> {
     let name = run_name(record.kind, &record.name, record.job);
     let run = Target::Run { run: record.run, name, account: record.account.clone() };
-    let mut telling = Telling { record, run, told: Vec::new() };
+    let mut telling = Telling { record, run, why, told: Vec::new() };
     telling.submitted();
     telling.started();
     telling.ended(is_last);
@@ -166,11 +176,12 @@ impl Telling<'_> {
     /// The parts of the attempt: one for each node.
     fn parts(&self) -> Vec<Target> {
         let count = self.record.nodes.len().max(1) as u32;
+        let task = self.record.array_task.unwrap_or(0);
         let of_rank = |rank| Target::Job {
             run: self.record.run,
             restarts: self.record.attempt.saturating_sub(1),
             rank,
-            name: format!("{}-{rank}-0", self.run.name()),
+            name: format!("{}-{rank}-{task}", self.run.name()),
             account: self.record.account.clone(),
         };
         (0..count).map(of_rank).collect()
@@ -184,7 +195,7 @@ impl Telling<'_> {
             let message = "Run submitted. Status: SUBMITTED".to_owned();
             self.tell(at, actor, vec![self.run.clone()], message);
         }
-        let why = if first { "run submission" } else { "retry" };
+        let why = self.why;
         for part in self.parts() {
             let message = format!("Job created on {why}. Status: SUBMITTED");
             self.tell(at, None, vec![part], message);

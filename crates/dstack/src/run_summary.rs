@@ -109,7 +109,13 @@ impl RunSummary {
                 }
             }
         };
-        let message = status::run_message(run, facts.restarts, Some(&said));
+        // One that is held, as a replica that its service does not need, is no attempt on its way.
+        let is_held = matches!(
+            facts.reason,
+            Reason::HeldByUser | Reason::HeldByAdmin | Reason::RequeuedHeld
+        );
+        let attempts = if is_held { 0 } else { facts.restarts };
+        let message = status::run_message(run, attempts, Some(&said));
         let run_end = end.map(|end| run_end(end, facts));
         Self { status: run, job, end, run_end, exit, message, error }
     }
@@ -380,6 +386,8 @@ mod tests {
             (JobState::Pending, Reason::NotPlanned, 0, ok, Submitted, "submitted", ""),
             (JobState::Pending, Reason::Resources, 0, ok, Pending, "pending", ""),
             (JobState::Pending, Reason::None, 2, ok, Pending, "retrying", ""),
+            (JobState::Pending, Reason::HeldByUser, 2, ok, Pending, "pending", ""),
+            (JobState::Pending, Reason::RequeuedHeld, 2, ok, Pending, "pending", ""),
             (JobState::Configuring, Reason::None, 0, ok, Provisioning, "provisioning", ""),
             (JobState::Running, Reason::ImagePull, 0, ok, Provisioning, "pulling", ""),
             (JobState::Running, Reason::None, 0, ok, Running, "running", ""),

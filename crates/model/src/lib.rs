@@ -36,6 +36,7 @@ pub use nodes::{
     reservation_request, select, site, ssh_fleet, topology, trigger, volume,
 };
 pub use values::{
-    amount, cpuset, cron, filename, grammar, hostlist, id, ip_network, metadata_address, month,
-    os_text, price, principal, printable, range, search_path, secret, shell, time, time_spec,
+    amount, cpuset, cron, filename, grammar, hostlist, id, ip_network, listening_socket,
+    metadata_address, month, os_text, price, principal, printable, range, search_path, secret,
+    shell, time, time_spec,
 };

@@ -27,6 +27,9 @@ pub enum ToForwarder {
         connection: u32,
         host: String,
         port: u16,
+        /// Only a server of the job's own is to have the connection.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        of_job: bool,
     },
     Listen {
         listener: u32,
@@ -100,9 +103,16 @@ mod tests {
 
     #[test]
     fn messages_keep_their_names() {
-        let connect = ToForwarder::Connect { connection: 1, host: "localhost".into(), port: 80 };
+        let connect = |of_job| ToForwarder::Connect {
+            connection: 1,
+            host: "localhost".into(),
+            port: 80,
+            of_job,
+        };
         let json = r#"{"connect":{"connection":1,"host":"localhost","port":80}}"#;
-        assert_eq!(serde_json::to_string(&connect).unwrap(), json);
+        assert_eq!(serde_json::to_string(&connect(false)).unwrap(), json);
+        let json = r#"{"connect":{"connection":1,"host":"localhost","port":80,"of_job":true}}"#;
+        assert_eq!(serde_json::to_string(&connect(true)).unwrap(), json);
         let failed = FromForwarder::Failed { connection: 1, why: "refused".into() };
         let json = r#"{"failed":{"connection":1,"why":"refused"}}"#;
         assert_eq!(serde_json::from_str::<FromForwarder>(json).unwrap(), failed);

@@ -41,5 +41,6 @@ pub use limits::GroupLimits;
 pub use plugin::Plugin;
 pub(crate) use signal::signal_listed;
 pub use tracked_processes::MARKER_VARIABLE;
+pub(crate) use tracked_processes::find_mark;
 pub use usage::Usage;
 pub use watch::EmptyWatch;

@@ -163,7 +163,8 @@ fn parse_stat(stat: &str) -> Option<(char, i32, i32)> {
     Some((state, parent, session))
 }
 
-fn find_mark(environ: &[u8]) -> Option<String> {
+/// The mark in an environment.
+pub(crate) fn find_mark(environ: &[u8]) -> Option<String> {
     let value = environ
         .split(|byte| *byte == 0)
         .find_map(|entry| entry.strip_prefix(MARKER_VARIABLE.as_bytes())?.strip_prefix(b"="))?;

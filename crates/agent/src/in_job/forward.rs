@@ -2,6 +2,7 @@
 
 use super::agent_socket::AgentSocket;
 use super::forward_policy::may_reach;
+use super::port_owner::PortOwners;
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
 use std::sync::{Arc, Mutex};
@@ -112,6 +113,7 @@ async fn serve() {
         connections: HashMap::new(),
         listeners: HashMap::new(),
         next_accepted: ACCEPTED_FIRST,
+        owners: Arc::new(PortOwners::of_this_process()),
     };
     // A client that goes hangs up: what was made for it is removed.
     let (Ok(mut hangup), Ok(mut terminate)) =
@@ -187,6 +189,7 @@ struct Table {
     connections: HashMap<u32, Connection>,
     listeners: HashMap<u32, AbortHandle>,
     next_accepted: u32,
+    owners: Arc<PortOwners>,
 }
 
 impl Table {
@@ -199,8 +202,8 @@ impl Table {
             return;
         }
         match frame::decode_message(&frame.payload) {
-            Ok(ToForwarder::Connect { connection, host, port }) => {
-                self.connect(connection, host, port);
+            Ok(ToForwarder::Connect { connection, host, port, of_job }) => {
+                self.connect(connection, host, port, of_job);
             }
             Ok(ToForwarder::Listen { listener, host, port }) => self.listen(listener, host, port),
             Ok(ToForwarder::ListenForAgent { listener }) => self.listen_for_agent(listener),
@@ -235,9 +238,10 @@ impl Table {
         }
     }
 
-    fn connect(&mut self, connection: u32, host: String, port: u16) {
+    fn connect(&mut self, connection: u32, host: String, port: u16, of_job: bool) {
         self.connections.retain(|_, known| !known.task.is_finished());
         let out = self.out.clone();
+        let owners = of_job.then(|| self.owners.clone());
         if self.connections.len() >= CONNECTIONS_MAX {
             let why = format!("{CONNECTIONS_MAX} connections are open");
             tokio::spawn(async move {
@@ -246,7 +250,7 @@ impl Table {
             return;
         }
         self.add(connection, async move {
-            match timeout(CONNECT_TIMEOUT, dial(&host, port)).await {
+            match timeout(CONNECT_TIMEOUT, dial(&host, port, owners.as_deref())).await {
                 Ok(Ok(stream)) => {
                     say(&out, &FromForwarder::Connected { connection }).await;
                     Some(stream)
@@ -349,7 +353,8 @@ impl Table {
     }
 }
 
-async fn dial(host: &str, port: u16) -> Result<TcpStream, String> {
+/// Connects to the first address that takes connections. With `owners`, to what processes of this job listen at, and to nothing else.
+async fn dial(host: &str, port: u16, owners: Option<&PortOwners>) -> Result<TcpStream, String> {
     let found = lookup_host((host, port)).await.map_err(|error| format!("{host}: {error}"))?;
     let mut why = format!("{host}: no address");
     for address in found {
@@ -357,8 +362,22 @@ async fn dial(host: &str, port: u16) -> Result<TcpStream, String> {
             why = format!("{address}: not reached through a job");
             continue;
         }
+        let checked = match owners.map(|owners| owners.check(address)).transpose() {
+            Ok(checked) => checked,
+            Err(refused) => {
+                why = refused;
+                continue;
+            }
+        };
         match TcpStream::connect(address).await {
             Ok(stream) => {
+                // Somebody else may have taken the port between the check and the connection.
+                if let (Some(owners), Some(checked)) = (owners, checked)
+                    && !owners.holds_still(address, &checked)
+                {
+                    why = format!("{address}: its server has ended");
+                    continue;
+                }
                 // Small packets of a terminal or a browser do not wait for more.
                 let _ = stream.set_nodelay(true);
                 return Ok(stream);

@@ -9,6 +9,7 @@ pub mod grammar;
 pub mod hostlist;
 pub mod id;
 pub mod ip_network;
+pub mod listening_socket;
 pub mod metadata_address;
 pub mod month;
 pub mod os_text;

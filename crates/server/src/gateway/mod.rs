@@ -118,6 +118,7 @@ async fn serve(options: GatewayOptions, ready: impl FnOnce()) -> Result<(), Serv
     let mut interrupt = signal(SignalKind::interrupt()).map_err(stopping)?;
     let log = Arc::new(AccessLog::new(&dir));
     log.turn(access_log);
+    let https = listener.local_addr().map(|at| at.port()).map_err(listening)?;
     let has_tls = certificate.is_some() || acme.is_some();
     let descriptors = connection_limits::raise_descriptors();
     let gateway = Arc::new(Gateway {
@@ -154,7 +155,7 @@ async fn serve(options: GatewayOptions, ready: impl FnOnce()) -> Result<(), Serv
     let challenges = Challenges::default();
     if let Some((listener, drain)) = http {
         let plain = ClientsPort {
-            handler: plain_port::router(gateway.clone(), challenges.clone()),
+            handler: plain_port::router(gateway.clone(), challenges.clone(), https),
             slots: slots.port,
             handshakes: slots.handshakes,
             limits,

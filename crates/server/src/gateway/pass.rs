@@ -18,8 +18,9 @@ use crate::proxy::origin::host_of;
 use crate::proxy::pool::{SendFailure, in_time, read_short};
 use crate::proxy::service::answer::AnswerTo;
 use crate::proxy::service::request_head::{
-    ServiceHost, ServicePath, TRIES_MAX, VIA, VIA_GATEWAY, WHOLE_HOST, bounded_body, check_head,
-    check_rate, is_passed_on, is_safe, note_client, refused, retry_later, stalled, too_long,
+    ServiceHost, ServicePath, TRIES_MAX, VIA, VIA_GATEWAY, WHOLE_HOST, bad_body, bounded_body,
+    check_head, check_rate, is_passed_on, is_safe, note_client, refused, retry_later, stalled,
+    too_long,
 };
 use crate::proxy::timed_body::AnswerBegun;
 use axum::body::Body;
@@ -203,7 +204,10 @@ impl ToServer {
                 let why = "the service has no replica that can be reached, and the server is away";
                 Err(retry_later(StatusCode::SERVICE_UNAVAILABLE, why))
             }
-            Err(SendFailure::Lost) => Err(refused(StatusCode::BAD_GATEWAY, "the server was lost")),
+            Err(SendFailure::Lost | SendFailure::BadAnswer) => {
+                Err(refused(StatusCode::BAD_GATEWAY, "the server was lost"))
+            }
+            Err(SendFailure::BadBody) => Err(bad_body()),
             Err(SendFailure::TooLong) => Err(too_long(SERVICE_LIMITS.body_bytes)),
             Err(SendFailure::Stalled) => Err(stalled(&SERVICE_LIMITS)),
             Err(SendFailure::TimedOut) => {
@@ -264,7 +268,7 @@ async fn to_replica(
                 return to.pass(answer, entry).ok_or_else(unasked);
             }
             Err(SendFailure::NotSent(unsent)) => *unsent,
-            Err(SendFailure::Lost) if is_repeatable => {
+            Err(SendFailure::Lost | SendFailure::BadAnswer) if is_repeatable => {
                 // Its server may have closed a connection that was kept: a new one may do.
                 if !std::mem::replace(&mut was_lost, true) {
                     outgoing = again();
@@ -272,10 +276,12 @@ async fn to_replica(
                 }
                 again()
             }
-            Err(SendFailure::Lost) => {
-                let why = format!("a replica of service {} was lost", service.route.run);
+            Err(lost @ (SendFailure::Lost | SendFailure::BadAnswer)) => {
+                let what = lost.of_server().unwrap_or_default();
+                let why = format!("a replica of service {} {what}", service.route.run);
                 return Err(refused(StatusCode::BAD_GATEWAY, &why));
             }
+            Err(SendFailure::BadBody) => return Err(bad_body()),
             Err(SendFailure::TooLong) => return Err(too_long(SERVICE_LIMITS.body_bytes)),
             Err(SendFailure::Stalled) => return Err(stalled(&SERVICE_LIMITS)),
             Err(SendFailure::TimedOut) => {

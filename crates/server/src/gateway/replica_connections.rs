@@ -7,7 +7,9 @@ use crate::per_user::UserCounts;
 use crate::proxy::kept_connections::{self, KeptConnections};
 use crate::proxy::open_connection::OpenConnection;
 use nix::sys::socket::{setsockopt, sockopt};
+use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::sync::Mutex;
 use std::time::Duration;
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
@@ -22,6 +24,9 @@ const KEEPALIVE_INTERVAL_S: u32 = 5;
 const KEEPALIVE_PROBES: u32 = 3;
 const UNACKNOWLEDGED_MS: u32 = 60_000;
 
+/// Hosts that are known not to be reached; of others nothing is said.
+const UNREACHED_MAX: usize = 4096;
+
 /// The connections of all replicas count as one owner's.
 const GATEWAY: u32 = 0;
 
@@ -29,12 +34,19 @@ pub struct ReplicaConnections {
     most: usize,
     counts: UserCounts,
     kept: KeptConnections,
+    /// Hosts of replicas that no connection could be made to, and how often it was tried.
+    unreached: Mutex<HashMap<String, u64>>,
 }
 
 impl ReplicaConnections {
     /// So many at once.
     pub fn new(most: usize) -> Self {
-        Self { most, counts: UserCounts::default(), kept: KeptConnections::default() }
+        Self {
+            most,
+            counts: UserCounts::default(),
+            kept: KeptConnections::default(),
+            unreached: Mutex::default(),
+        }
     }
 
     /// Whether one more takes no other's place.
@@ -56,27 +68,50 @@ impl ReplicaConnections {
             tracing::debug!("all {} connections to replicas are used", self.most);
             return None;
         };
-        let stream = timeout(CONNECT_TIMEOUT, dial(server, replica)).await.ok()??;
+        let silent = || Err(format!("no answer in {} s", CONNECT_TIMEOUT.as_secs()));
+        let dialled = timeout(CONNECT_TIMEOUT, dial(server, replica)).await;
+        let dialled = dialled.unwrap_or_else(|_| silent());
+        self.note(&replica.route.host, dialled.as_ref().err());
+        let stream = dialled.ok()?;
         let _ = stream.set_nodelay(true);
         if let Err(error) = watch_machine(&stream) {
             tracing::debug!("a connection to a replica is not watched: {error}");
         }
         OpenConnection::handshake(stream, counted).await
     }
+
+    /// Says once that a host is not reached, as one whose name leads nowhere: all its requests go by the server then.
+    fn note(&self, host: &str, why: Option<&String>) {
+        let mut unreached = self.unreached.lock().expect("no panic with the hosts held");
+        let Some(why) = why else {
+            if let Some(failures) = unreached.remove(host) {
+                tracing::info!(host, failures, "its replicas are reached again");
+            }
+            return;
+        };
+        if let Some(failures) = unreached.get_mut(host) {
+            *failures += 1;
+        } else if unreached.len() < UNREACHED_MAX {
+            unreached.insert(host.to_owned(), 1);
+            tracing::warn!(host, "requests to its replicas go by the server: {why}");
+        }
+    }
 }
 
 /// Connects to the first address of the replica's host that takes connections and that may be a replica's. A name is judged by what it
 /// leads to.
-async fn dial(server: &ServerAddress, replica: &RoutedReplica) -> Option<TcpStream> {
+async fn dial(server: &ServerAddress, replica: &RoutedReplica) -> Result<TcpStream, String> {
     let (host, port) = (replica.route.host.as_str(), replica.route.port);
-    let found = lookup_host((host, port)).await.ok()?;
+    let found = lookup_host((host, port)).await.map_err(|error| error.to_string())?;
     let found: Vec<SocketAddr> = found.filter(|at| server.may_lead_to(host, at.ip())).collect();
+    let mut why = "it has no address of a node".to_owned();
     for address in found {
-        if let Ok(stream) = TcpStream::connect(address).await {
-            return Some(stream);
+        match TcpStream::connect(address).await {
+            Ok(stream) => return Ok(stream),
+            Err(error) => why = format!("{address}: {error}"),
         }
     }
-    None
+    Err(why)
 }
 
 /// Has the kernel end the connection when the machine of the replica is gone: a request that waits for an answer would wait until its
@@ -114,5 +149,23 @@ mod tests {
         assert!(connect(&one).await.is_none(), "all are used");
         drop(first);
         assert!(connect(&other).await.is_some());
+    }
+
+    #[test]
+    fn host_that_is_not_reached_is_counted_until_it_is() {
+        let connections = ReplicaConnections::new(2);
+        let failures = |host: &str| {
+            let unreached = connections.unreached.lock().expect("no panic");
+            unreached.get(host).copied()
+        };
+        let why = "refused".to_owned();
+        connections.note("a", None);
+        assert_eq!(failures("a"), None);
+        connections.note("a", Some(&why));
+        connections.note("a", Some(&why));
+        connections.note("b", Some(&why));
+        assert_eq!((failures("a"), failures("b")), (Some(2), Some(1)));
+        connections.note("a", None);
+        assert_eq!((failures("a"), failures("b")), (None, Some(1)));
     }
 }

@@ -186,9 +186,12 @@ fn gateway(shared: &Shared, request: &Request) -> Option<Principal> {
         return None;
     };
     let token = bearer(request).filter(|_| request.uri().path() == CALL_PATH)?;
-    let known = token_holds(shared, &token::hash(token), *is_loopback).ok()?;
+    let hash = token::hash(token);
+    let known = token_holds(shared, &hash, *is_loopback).ok()?;
     let who = known.principal(|name| shared.volatile.token_accounts.find(name));
-    who.filter(|_| known.limit == Some(Role::Gateway))
+    let who = who.filter(|_| known.limit == Some(Role::Gateway))?;
+    shared.volatile.token_uses.note(&hash, clock::now());
+    Some(who)
 }
 
 /// The answer to a caller who is not let in.

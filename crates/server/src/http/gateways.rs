@@ -26,8 +26,7 @@ pub fn sync(shared: &Shared, by: &Principal, report: GatewayReport) -> Result<An
     check(&shared.read(), by)?;
     check_gateway_name(&report.name).map_err(Refusal::Other)?;
     let found = shared.volatile.gateways.report(report, Instant::now());
-    let OwnRoutes { is_settled, services, withdrawn } =
-        found.ok_or_else(|| Refusal::Other("there are too many gateways".into()))?;
+    let OwnRoutes { is_settled, services, withdrawn } = found.map_err(Refusal::Other)?;
     // It takes long where there are many tokens: the thread answers nobody else meanwhile, and others take its place.
     let (domain, tokens) = block_in_place(|| {
         let state = shared.read();

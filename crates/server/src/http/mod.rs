@@ -188,7 +188,8 @@ fn service_requests(
     let identify = middleware::from_fn_with_state(shared.clone(), authenticate::authenticate);
     let chats = models::CHAT_ROUTES.into_iter().fold(Router::new(), chat);
     let chats = chats.route_layer(read).route_layer(identify);
-    let of_models = lists.merge(chats).layer(middleware::from_fn(models::refusals_as_json));
+    let of_models = lists.merge(chats).route(models::OTHER_ROUTE, any(models::unknown_path));
+    let of_models = of_models.layer(middleware::from_fn(models::refusals_as_json));
     routes.merge(of_models).layer(axum::Extension(known))
 }
 

@@ -6,13 +6,14 @@ use crate::shared::Shared;
 use crate::shared::ssh_connections::SshConnection;
 use crate::ssh::access::Access;
 use crate::ssh::forward::Forwarder;
-use crate::ssh::tunnel::{ForwarderOrders, Tunnels};
+use crate::ssh::tunnel::Tunnels;
 use crate::task_groups::node_by_rank;
 use model::id::JobId;
 use model::principal::Principal;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
+use tokio::io::DuplexStream;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
@@ -54,6 +55,7 @@ impl Default for Forwarders {
 }
 
 pub struct Entry {
+    job: JobId,
     forwarder: Forwarder,
     used: Mutex<Instant>,
     /// Counts as a connection to the job: a dev environment that is looked at is not inactive.
@@ -61,8 +63,14 @@ pub struct Entry {
 }
 
 impl Entry {
-    pub fn orders(&self) -> ForwarderOrders {
-        self.forwarder.orders()
+    /// Connects to a server of the job's at a port: on a network that the job shares with others, to none of theirs.
+    pub async fn open(&self, shared: &Shared, port: u16) -> Option<DuplexStream> {
+        let has_own_network = {
+            let state = shared.read();
+            let attempt = state.jobs.get(&self.job).and_then(|job| job.attempt());
+            attempt.is_some_and(|attempt| attempt.network.is_some())
+        };
+        self.forwarder.orders().open(port, !has_own_network).await
     }
 
     fn touch(&self) {
@@ -115,6 +123,7 @@ impl Forwarders {
         let access = Access { by: by.clone(), job, rank };
         let tunnels = Tunnels { idle: TUNNEL_IDLE, served: Default::default() };
         let entry = Arc::new(Entry {
+            job,
             forwarder: Forwarder::start(shared.clone(), access, None, tunnels),
             used: Mutex::new(Instant::now()),
             _open: shared.volatile.ssh_connections.opened(job),

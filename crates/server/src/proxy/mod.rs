@@ -308,8 +308,7 @@ async fn pass_on(
     if Arc::strong_count(&step) > CONNECTIONS_MAX {
         return said(StatusCode::SERVICE_UNAVAILABLE, "this job has too many connections");
     }
-    let orders = step.orders();
-    let opened = timeout(CONNECT_TIMEOUT, orders.open(port)).await.ok().flatten();
+    let opened = timeout(CONNECT_TIMEOUT, step.open(shared, port)).await.ok().flatten();
     let Some(stream) = opened else {
         let why = format!("nothing in job {job} listens at its port {port}");
         return said(StatusCode::BAD_GATEWAY, &why);

@@ -49,13 +49,30 @@ struct AnswerSilent;
 pub enum SendFailure {
     /// Nothing of it was sent: another server may get it.
     NotSent(Box<hyper::Request<Body>>),
-    /// It was sent, in part at least, and the connection was lost, or what came was no answer.
+    /// It was sent, in part at least, and the connection was lost.
     Lost,
+    /// It was sent, in part at least, and what came back is no answer.
+    BadAnswer,
+    /// Its body cannot be read from its client.
+    BadBody,
     /// Its body went on beyond the bound of `bounded_body`: it was given up in the middle.
     TooLong,
     /// Nothing more of its body came in the time of `bounded_body`, and no answer.
     Stalled,
     TimedOut,
+}
+
+impl SendFailure {
+    /// What its server did, where it had the request: it may have carried it out.
+    pub fn of_server(&self) -> Option<&'static str> {
+        match self {
+            Self::Lost => Some("ended without an answer"),
+            Self::BadAnswer => Some("gave an answer that is no HTTP, or whose head is too long"),
+            Self::NotSent(_) | Self::BadBody | Self::TooLong | Self::Stalled | Self::TimedOut => {
+                None
+            }
+        }
+    }
 }
 
 /// Whether a request failed because of this error, which may be one of its own body.
@@ -321,6 +338,9 @@ impl ConnectionPool {
             Some(unsent) => SendFailure::NotSent(Box::new(unsent)),
             None if is_caused_by::<LengthLimitError>(failure.error()) => SendFailure::TooLong,
             None if is_caused_by::<BodyStalled>(failure.error()) => SendFailure::Stalled,
+            // Of the errors on the way, those of the request's own body alone are axum's.
+            None if is_caused_by::<axum::Error>(failure.error()) => SendFailure::BadBody,
+            None if failure.error().is_parse() => SendFailure::BadAnswer,
             None => SendFailure::Lost,
         })?;
         let way = if answer.status() == StatusCode::SWITCHING_PROTOCOLS {

@@ -22,6 +22,21 @@ impl hyper::body::Body for Unsent {
     }
 }
 
+/// A body that cannot be read, as one of a client whose chunks have no length.
+struct Broken;
+
+impl hyper::body::Body for Broken {
+    type Data = Bytes;
+    type Error = std::io::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        Poll::Ready(Some(Err(std::io::Error::other("a chunk without a length"))))
+    }
+}
+
 /// The answer of a server that sends this text and, where it is cut, closes the connection.
 async fn answer_of(
     pool: &Arc<ConnectionPool>,
@@ -196,6 +211,28 @@ async fn body_that_goes_on_beyond_its_bound_is_told_from_a_lost_connection() {
     assert!(matches!(send(long, usize::MAX).await, Some(SendFailure::TooLong)));
     let cut = Body::from(vec![0; 4096]);
     assert!(matches!(send(cut, 1).await, Some(SendFailure::Lost)));
+    let broken = Body::new(Broken);
+    assert!(matches!(send(broken, usize::MAX).await, Some(SendFailure::BadBody)));
+}
+
+#[tokio::test]
+async fn answer_that_cannot_be_read_is_told_from_a_lost_connection() {
+    let lengths = "HTTP/1.1 200 OK\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\nhello";
+    for text in ["\0 nothing of HTTP\r\n\r\n", lengths] {
+        let (ours, mut theirs) = tokio::io::duplex(4096);
+        let sender = OpenConnection::handshake(ours, ()).await.expect("a connection");
+        let pool = Arc::<ConnectionPool>::default();
+        let answer = async {
+            let mut head = [0; 1024];
+            let count = theirs.read(&mut head).await.expect("a request");
+            assert!(count > 0, "a request");
+            theirs.write_all(text.as_bytes()).await.expect("an answer");
+        };
+        let request = hyper::Request::new(Body::empty());
+        let sent = pool.send(|| async { Some(sender) }, request, false);
+        let (sent, ()) = tokio::join!(sent, answer);
+        assert!(matches!(sent, Err(SendFailure::BadAnswer)), "{text:?}");
+    }
 }
 
 #[tokio::test]

@@ -11,6 +11,8 @@ use wire::gateway::{GATEWAYS_MAX, GatewayReport, SERVICES_MAX, ServiceRoute};
 
 /// A gateway that was not heard for so long is gone, and what it had to answer with it.
 const SILENCE_MAX: Duration = Duration::from_secs(15);
+/// A gateway reports each second: while one is heard, no other of its name is.
+const HEARD_MAX: Duration = Duration::from_secs(3);
 /// Characters of an address or a domain, and replicas of one service, of which a gateway may speak.
 const TEXT_CHARS_MAX: usize = 255;
 const REPLICAS_MAX: usize = 10_000;
@@ -75,6 +77,14 @@ struct Gateway {
     outstanding: HashMap<AttemptId, u32>,
 }
 
+impl Gateway {
+    /// Whether a report of its name is another's: it is heard itself, and listens elsewhere.
+    fn is_another(&self, report: &GatewayReport, now: Instant) -> bool {
+        let is_heard = now.saturating_duration_since(self.heard) < HEARD_MAX;
+        is_heard && self.address != shown(report.address.clone())
+    }
+}
+
 /// A gateway as it is listed.
 pub struct ListedGateway {
     pub name: String,
@@ -91,14 +101,22 @@ impl Gateways {
         self.0.lock().expect("no panic with the gateways held")
     }
 
-    /// Notes a report, and answers with the routes; `None` where there are too many gateways. A gateway that was not known gets routes
-    /// that take nothing away from it until they were looked at for it.
-    pub fn report(&self, report: GatewayReport, now: Instant) -> Option<OwnRoutes> {
+    /// Notes a report, and answers with the routes, or with why there are none: too many gateways, or another of this name. A gateway that
+    /// was not known gets routes that take nothing away from it until they were looked at for it.
+    pub fn report(&self, report: GatewayReport, now: Instant) -> Result<OwnRoutes, String> {
         let mut known = self.held();
         known.forget_silent(now);
-        let is_known = known.gateways.contains_key(&report.name);
-        if !is_known && known.gateways.len() >= GATEWAYS_MAX {
-            return None;
+        match known.gateways.get(&report.name) {
+            None if known.gateways.len() >= GATEWAYS_MAX => {
+                return Err(format!("there are {GATEWAYS_MAX} gateways already"));
+            }
+            Some(one) if one.is_another(&report, now) => {
+                return Err(format!(
+                    "gateway {} runs at {} already: give one of them another --name",
+                    report.name, one.address
+                ));
+            }
+            None | Some(_) => {}
         }
         let mut outstanding = HashMap::new();
         for load in report.loads.into_iter().take(SERVICES_MAX) {
@@ -116,7 +134,7 @@ impl Gateways {
         let own = known.routes.as_ref().map(|routes| routes.of(&name, has_tls));
         let gateway = Gateway { heard: now, address, domain, plain_address, has_tls, outstanding };
         known.gateways.insert(name, gateway);
-        Some(own.unwrap_or_default())
+        Ok(own.unwrap_or_default())
     }
 
     /// Whether one passes requests on.
@@ -205,6 +223,22 @@ mod tests {
     }
 
     #[test]
+    fn gateway_of_a_name_that_another_has_is_refused_until_that_one_is_gone() {
+        let (gateways, now) = (Gateways::default(), Instant::now());
+        let report = |address: &str, at: Instant| {
+            let (name, address) = ("edge".to_owned(), address.to_owned());
+            gateways.report(GatewayReport { name, address, ..Default::default() }, at)
+        };
+        let second = Duration::from_secs(1);
+        assert!(report("one:443", now).is_ok() && report("one:443", now + second).is_ok());
+        let refused = report("other:443", now + second).err().unwrap_or_default();
+        assert!(refused.contains("runs at one:443 already"), "{refused}");
+        let later = now + second + HEARD_MAX;
+        assert!(report("other:443", later).is_ok());
+        assert!(report("one:443", later).is_err());
+    }
+
+    #[test]
     fn gateway_gets_the_services_that_it_publishes_alone() {
         let gateways = Gateways::default();
         let service = |run: &str, gateway: GatewayChoice, default: Option<&str>| PublishedRoute {
@@ -261,7 +295,7 @@ mod tests {
             let outstanding = vec![(attempt, outstanding)];
             let loads = vec![ServiceLoad { project, run, requests, outstanding }];
             let report = GatewayReport { name: name.into(), loads, ..Default::default() };
-            assert!(gateways.report(report, at).is_some());
+            assert!(gateways.report(report, at).is_ok());
         };
         report("a", 3, 1, now);
         report("b", 4, 2, now);
@@ -284,7 +318,7 @@ mod tests {
         assert_eq!(shown("\u{1b}[::1]:6824\n".into()), "[::1]:6824");
         for n in 0..GATEWAYS_MAX {
             let name = format!("one-{n}");
-            gateways.report(GatewayReport { name, ..Default::default() }, later);
+            let _ = gateways.report(GatewayReport { name, ..Default::default() }, later);
         }
         assert_eq!(gateways.list(later).len(), GATEWAYS_MAX);
     }

@@ -65,7 +65,7 @@ fn check_gateways(
         _ => format!("no gateway {name} runs"),
     };
     Err(format!(
-        "gateway: {said}: {missing}: `sluice gateway --name {name} --server URL` starts one"
+        "gateway: {said}: {missing}: `sluice gateway --name {name} --server URL --token-file FILE` starts one"
     ))
 }
 
@@ -158,7 +158,7 @@ fn named(path: &str) -> Option<(&str, &str)> {
     path.strip_prefix("/proxy/services/")?.trim_end_matches('/').split_once('/')
 }
 
-/// The address of a service by its host name, where the site has a domain for services and a certificate can have the name; else
+/// The address of a service by its host name, where the site has a domain for services, its run is a label and a certificate can have the name; else
 /// `path`, its path at this server.
 fn by_host_name(state: &State, path: &str) -> String {
     // A site's own certificate has the names that the site gave it.
@@ -166,7 +166,9 @@ fn by_host_name(state: &State, path: &str) -> String {
         Some(_) => is_label(project),
         None => certified_projects(state).any(|one| one == project),
     };
-    match (&state.config.proxy.domain, named(path)) {
+    // Host names have no capitals, and a dot in one begins the project.
+    let found = named(path).filter(|(_, run)| is_label(run));
+    match (&state.config.proxy.domain, found) {
         (Some(domain), Some((MAIN_PROJECT, run))) => format!("https://{run}.{domain}/"),
         (Some(domain), Some((project, run))) if is_certified(project) => {
             format!("https://{run}.{project}.{domain}/")
@@ -328,6 +330,9 @@ mod tests {
             (path, "https://web.team.apps.example/"),
             ("/proxy/services/main/web/", "https://web.apps.example/"),
             ("/proxy/services/my_team/web/", "/proxy/services/my_team/web/"),
+            ("/proxy/services/main/WEB/", "/proxy/services/main/WEB/"),
+            ("/proxy/services/main/a.b/", "/proxy/services/main/a.b/"),
+            ("/proxy/services/team/a_b/", "/proxy/services/team/a_b/"),
         ] {
             assert_eq!(by_host_name(&state, path), expected);
         }

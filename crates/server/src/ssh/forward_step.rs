@@ -156,12 +156,12 @@ impl ForwardStep {
 
     fn on_order(&mut self, order: Order) {
         match order {
-            Order::Connect { host, port, made } => {
+            Order::Connect { host, port, of_job, made } => {
                 let connection = self.next_number();
                 // Connections whose clients have gone no longer wait for the forwarder's answer.
                 self.asked.retain(|_, made| !made.is_closed());
                 self.asked.insert(connection, made);
-                self.say(&ToForwarder::Connect { connection, host, port });
+                self.say(&ToForwarder::Connect { connection, host, port, of_job });
             }
             Order::Listen { host, port, bound } if self.listeners.len() < LISTENERS_MAX => {
                 let listener = self.next_number();

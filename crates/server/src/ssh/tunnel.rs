@@ -34,7 +34,7 @@ pub struct ForwarderOrders {
 }
 
 pub enum Order {
-    Connect { host: String, port: u16, made: oneshot::Sender<Option<Connected>> },
+    Connect { host: String, port: u16, of_job: bool, made: oneshot::Sender<Option<Connected>> },
     Listen { host: String, port: u16, bound: oneshot::Sender<Option<u16>> },
     ListenForAgent { bound: oneshot::Sender<Option<String>> },
     StopListening { host: String, port: u16, known: oneshot::Sender<bool> },
@@ -89,7 +89,8 @@ impl ForwarderOrders {
     ) {
         let (made, connected) = oneshot::channel();
         let ask = async {
-            self.orders.send(Order::Connect { host, port, made }).await.ok()?;
+            let order = Order::Connect { host, port, of_job: false, made };
+            self.orders.send(order).await.ok()?;
             connected.await.ok().flatten()
         };
         let connected = tokio::select! {
@@ -105,11 +106,11 @@ impl ForwarderOrders {
         }
     }
 
-    /// Connects to a port of the job's own loopback address; the connection's bytes.
-    pub async fn open(&self, port: u16) -> Option<DuplexStream> {
+    /// Connects to a port of the job's own loopback address; the connection's bytes. `of_job`: only if a process of the job listens there.
+    pub async fn open(&self, port: u16, of_job: bool) -> Option<DuplexStream> {
         let (made, connected) = oneshot::channel();
-        let host = LOOPBACK.to_owned();
-        self.orders.send(Order::Connect { host, port, made }).await.ok()?;
+        let order = Order::Connect { host: LOOPBACK.to_owned(), port, of_job, made };
+        self.orders.send(order).await.ok()?;
         let connected = connected.await.ok().flatten()?;
         let (ours, theirs) = tokio::io::duplex(2 * DATA_MAX);
         tokio::spawn(relay_stream(self.clone(), connected, theirs));

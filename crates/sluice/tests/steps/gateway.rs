@@ -2,7 +2,7 @@
 
 use crate::event_stream;
 use crate::harness::ssh_client::free_port;
-use crate::harness::{Cluster, TWO_NODES, signal, skip, until, user_name};
+use crate::harness::{Cluster, CommandOutput, TWO_NODES, signal, skip, until, user_name};
 use crate::load::{ask, under_load};
 use crate::services::{PAGE, answered, apply, assert_http_2, replicas, serve, try_apply_server};
 use crate::web_pages::{address, admin, clients_address, get, send_to, token_of};
@@ -75,6 +75,32 @@ fn behind_gateway(options: &[&str]) -> (Cluster, Gateway, String) {
     let gateway = Gateway::start(&cluster, options);
     gateway.await_route(port);
     (cluster, gateway, user)
+}
+
+#[test]
+fn up_gateway_that_cannot_be_one_is_refused_in_one_line() {
+    let cluster = Cluster::up(TWO_NODES);
+    let gateway = Gateway::start(&cluster, &[]);
+    let server = format!("http://{}", clients_address(&cluster));
+    let (file, own) = (cluster.path("edge.token"), gateway.dir.display().to_string());
+    let (file, free) = (file.display().to_string(), cluster.path("free").display().to_string());
+    for (options, why) in [
+        (vec!["--name", "second", "--token-file", &file, "--dir", &own], "runs already"),
+        (vec!["--name", "Bad name", "--token-file", &file, "--dir", &free], "\"Bad name\""),
+        (vec!["--name", "second", "--dir", &free], "--token-file FILE"),
+    ] {
+        let mut command = cluster.command(&["gateway", "--server", &server]);
+        command.args(["--listen", "127.0.0.1:0"]).args(options).env_remove("SLUICE_TOKEN");
+        let refused: CommandOutput = command.output().expect("the program runs").into();
+        assert!(refused.code != 0 && refused.stderr.contains(why), "{refused:?}");
+        assert_eq!(refused.stderr.trim().lines().count(), 1, "{}", refused.stderr);
+    }
+    assert!(!cluster.path("free").exists(), "what is refused by its options makes nothing");
+    until("the use of its token is listed", || {
+        let listed = cluster.sluice(&["token", "list"]).ok();
+        let own = listed.lines().find(|line| line.starts_with("edge "))?;
+        (!own.trim_end().ends_with('-')).then_some(())
+    });
 }
 
 #[test]
@@ -218,7 +244,7 @@ fn up_service_without_https_is_answered_by_plain_http_and_others_are_led_to_http
     let private = file("edge.key", &key.signing_key.serialize_pem());
     let http = format!("127.0.0.1:{}", free_port());
     let options = ["--certificate", &certificate, "--key", &private, "--http", &http];
-    let _secure = Gateway::start(&cluster, &options);
+    let secure = Gateway::start(&cluster, &options);
     let _bare = Gateway::start_as(&cluster, "bare", &[]);
     let refused = until("the gateway is known", || {
         let lines = "gateway: bare\nhttps: true";
@@ -237,7 +263,8 @@ fn up_service_without_https_is_answered_by_plain_http_and_others_are_led_to_http
     until("it answers by plain HTTP", || (asked().status == 200).then_some(()));
     apply(&cluster, free_port(), "gateway: edge\nhttps: true");
     let led = until("it is led to HTTPS", || Some(asked()).filter(|led| led.status == 308));
-    assert_eq!(led.header("location"), Some(&*format!("https://x{PAGE}")), "{}", led.head);
+    let port = secure.address.rsplit(':').next().expect("a port");
+    assert_eq!(led.header("location"), Some(&*format!("https://x:{port}{PAGE}")), "{}", led.head);
 }
 
 /// Answers every question for an address with that of this machine's loopback, so that any name is this machine's.

@@ -56,6 +56,10 @@ fn up_bad_requests_to_a_service_are_refused_and_leave_it_to_others() {
         assert!(said.starts_with(&format!("HTTP/1.1 {status}")), "{lengths}: {said}");
         assert!(!said.contains("/hidden\n"), "{lengths}: {said}");
     }
+    // A chunk whose length is none.
+    let chunked = format!("{begin}Transfer-Encoding: chunked\r\n\r\nZZ\r\n");
+    let said = exchange(&cluster, chunked.replace(PAGE, &format!("{PAGE}never")).as_bytes());
+    assert!(said.starts_with("HTTP/1.1 400"), "{said}");
     // A body of chunks that goes on: as many bytes as there may be, and one more.
     let chunk = "x".repeat(BODY_BYTES_MAX);
     let long = format!(
@@ -88,6 +92,26 @@ fn up_bad_requests_to_a_service_are_refused_and_leave_it_to_others() {
 }
 
 #[test]
+fn root_service_is_not_answered_by_a_server_of_another_user_at_its_port() {
+    let cluster = Cluster::up(TWO_NODES);
+    let (token, port) = (admin(&cluster), free_port());
+    let serve = format!("exec python3 -m http.server {port} --bind 127.0.0.1");
+    cluster.submit_as("games", &format!("-o /dev/null --wrap '{serve}'"));
+    until("the other user's job listens", || TcpStream::connect(("127.0.0.1", port)).ok());
+    let service = format!("--service={port} -J web -o /dev/null");
+    cluster.shell(&format!("sbatch {service} --wrap 'exec sleep 600'")).ok();
+    let said = until("its replica is asked", || {
+        let answer = get(&cluster, PAGE, &[&token]);
+        assert_eq!(answer.status, 503, "{}", answer.text());
+        Some(answer.text()).filter(|text| text.contains("takes connections"))
+    });
+    assert!(said.contains(&port.to_string()), "{said}");
+    let job = replicas(&cluster).remove(0);
+    let page = get(&cluster, &format!("/proxy/jobs/{job}/{port}/"), &[&token]);
+    assert_eq!(page.status, 502, "nor is its page: {}", page.text());
+}
+
+#[test]
 fn up_replica_that_answers_garbage_is_said_in_one_line() {
     let cluster = Cluster::up(TWO_NODES);
     let (token, port) = (admin(&cluster), free_port());
@@ -107,6 +131,8 @@ fn up_replica_that_answers_garbage_is_said_in_one_line() {
         (answer.status == 502).then_some(answer)
     });
     assert_eq!(answer.text().lines().count(), 1, "{}", answer.text());
+    let answer = get(&cluster, PAGE, &[&token]);
+    assert!(answer.status == 502 && answer.text().contains("no HTTP"), "{}", answer.text());
 }
 
 #[test]

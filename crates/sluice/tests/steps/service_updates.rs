@@ -1,7 +1,7 @@
 //! Updates of services in place: what runs before and after one, while it goes on, and when it is stopped halfway.
 
 use crate::harness::ssh_client::free_port;
-use crate::harness::{Cluster, until};
+use crate::harness::{Cluster, TWO_NODES, until};
 use crate::services::{PAGE, answered, apply, apply_lines, await_none, replicas, serving};
 use crate::web_pages::{admin, get};
 
@@ -24,6 +24,29 @@ fn up_update_of_a_service_loses_no_request() {
     assert_eq!(get(&cluster, PAGE, &[&token]).status, 200);
     let again = apply(&cluster, port, "env: [A=b]");
     assert!(again.contains("Detected no changes"), "{again}");
+}
+
+/// The new replica never listens, and the old one does at the same port of the same machine.
+#[test]
+fn up_replica_is_not_taken_for_ready_because_another_listens_at_its_port() {
+    let cluster = Cluster::up(TWO_NODES);
+    let (token, port) = (admin(&cluster), free_port());
+    let serve = format!("commands: ['exec python3 -m http.server {port} --bind 127.0.0.1']");
+    apply_lines(&cluster, "web", port, &serve);
+    answered(&cluster, PAGE, &[&token]);
+    let before = replicas(&cluster);
+    apply_lines(&cluster, "web", port, "commands: ['exec sleep 600']");
+    // The server looks at replicas once a second.
+    until("the new replica has run for several looks", || {
+        let options = ["squeue", "-h", "-n", "web", "-t", "R", "-o", "%i %M"];
+        let listed = cluster.sluice(&options).ok();
+        let new = listed.lines().filter_map(|line| line.trim().split_once(' '));
+        let mut new = new.filter(|(job, _)| !before.iter().any(|known| known == job));
+        let (minutes, seconds) = new.next()?.1.trim().split_once(':')?;
+        (minutes != "0" || seconds.parse::<u32>().ok()? > 5).then_some(())
+    });
+    assert_eq!(replicas(&cluster).len(), 2, "the one before goes on");
+    assert_eq!(get(&cluster, PAGE, &[&token]).status, 200);
 }
 
 /// There is a place for three replicas, and the service has two.

@@ -366,6 +366,9 @@ fn up_model_of_a_service_is_asked_by_its_name() {
     assert_eq!(ask("tiny", &[]).0.status, 401);
     let bad = send(&cluster, "POST", &format!("{base}/chat/completions"), &[&token], b"{}");
     assert_eq!(bad.status, 400, "{}", bad.text());
+    let other = send(&cluster, "POST", &format!("{base}/v1/embeddings"), &[&token], b"{}");
+    let said: serde_json::Value = serde_json::from_str(&other.text()).expect("JSON");
+    assert_eq!((other.status, said["error"]["message"].is_string()), (404, true), "{said}");
     // TGI has OpenAI's API too; the end of its answers is the configuration's.
     let lines = "model: {name: ended, format: tgi, eos_token: '</s>'}";
     apply_server(&cluster, "tgi", free_port(), lines);

@@ -36,7 +36,7 @@ static RATE_LIMIT: Table = Table {
     sections: &[&[
         acts("prefix", Form::Shape(prefix)).or(Default::Written("/")),
         acts("key", Form::Shape(rate_key)).or(Default::Empty),
-        acts("rps", Form::Number(0.016_666, 1.537e17))
+        acts("rps", Form::Number(0.016_666, 1_000_000.0))
             .or(Default::Required("the requests of a second")),
         acts("burst", Form::Integer(0, i64::MAX)).or(Default::Written("0")),
     ]],

@@ -108,7 +108,7 @@ fn meant(
     let name = configuration["name"].as_str().unwrap_or_default();
     named(shared, project, name).ok_or_else(|| {
         Refused::because(format!(
-            "gateway {name:?} does not run: `sluice gateway --name NAME --server URL` starts one"
+            "gateway {name:?} does not run: `sluice gateway --name NAME --server URL --token-file FILE` starts one"
         ))
     })
 }
@@ -214,7 +214,8 @@ mod tests {
             domain: "apps.example".into(),
             ..GatewayReport::default()
         };
-        server.shared.volatile.gateways.report(report, Instant::now());
+        let told = server.shared.volatile.gateways.report(report, Instant::now());
+        assert!(told.is_ok());
         let listed = all(&server.shared, "main");
         let [edge] = &listed[..] else { panic!("{listed:?}") };
         assert_eq!(edge["hostname"], "10.0.0.7");

@@ -36,6 +36,13 @@ async fn replicas_of_a_service_are_one_run_with_a_job_each() {
     assert!(jobs.iter().all(|job| job["job_spec"]["service_port"] == 8000), "{run}");
     let status = |job: &&Value| job["job_submissions"][0]["status"] == "running";
     assert_eq!(jobs.iter().filter(status).count(), 2, "{run}");
+    let of_jobs = json!({"include_target_types": ["job"]});
+    let (_, events) = api.send("/api/events/list", of_jobs, Some(user())).await;
+    for name in ["web-0-0", "web-0-1"] {
+        let told = events.as_array().expect("events").iter();
+        let mut targets = told.flat_map(|event| event["targets"].as_array().expect("targets"));
+        assert!(targets.any(|target| target["name"] == name), "{name}: {events}");
+    }
     let (_, listed) = api.send("/api/runs/list", json!({}), Some(user())).await;
     assert_eq!(listed.as_array().map(Vec::len), Some(1), "{listed}");
     let (_, again) = api.send(APPLY, service(3), Some(user())).await;
@@ -68,7 +75,8 @@ async fn service_is_applied_with_a_gateway_that_runs_and_found_there() {
         has_tls: true,
         ..GatewayReport::default()
     };
-    api.server.shared.volatile.gateways.report(report, Instant::now());
+    let told = api.server.shared.volatile.gateways.report(report, Instant::now());
+    assert!(told.is_ok());
     let with = |gateway: Value| {
         let mut body = service(1);
         body["plan"]["run_spec"]["configuration"]["gateway"] = gateway;

@@ -20,7 +20,9 @@ pub fn of(state: &State, agents: &AgentLinks, table: &Table) -> Vec<PublishedRou
 }
 
 fn service(state: &State, agents: &AgentLinks, live: &LiveService) -> ServiceRoute {
-    let open = live.replicas.iter().filter(|replica| live.is_serving(replica));
+    // What listens at a port of a node is known from there alone: a gateway is told of a server that was found to be the replica's own.
+    let is_own = |replica: &&Arc<Replica>| live.is_serving(replica) && replica.is_reached();
+    let open = live.replicas.iter().filter(is_own);
     ServiceRoute {
         project: live.name.project.clone(),
         run: live.name.run.clone(),

@@ -50,8 +50,8 @@ use hyper::body::Body as _;
 use live::{LiveService, key};
 use model::id::AttemptId;
 use request_head::{
-    ServiceHost, ServicePath, TRIES_MAX, VIA, WHOLE_HOST, bounded_body, check_head, check_rate,
-    is_safe, note_client, refused, retry_later, stalled, too_long,
+    ServiceHost, ServicePath, TRIES_MAX, VIA, WHOLE_HOST, bad_body, bounded_body, check_head,
+    check_rate, is_safe, note_client, refused, retry_later, stalled, too_long,
 };
 use request_source::RequestSource;
 use scale_state::{ScaleState, WaitingRequest};
@@ -350,6 +350,8 @@ impl Passed<'_> {
         let mut outgoing = head.into_request(body);
         let mut tried: Vec<AttemptId> = Vec::new();
         let mut was_lost = false;
+        // What the replica did that was tried last, where it had the request.
+        let mut failure: Option<&'static str> = None;
         let mut live = self.live.clone();
         let mut wait = FirstReplica::new(&live, services, shared);
         let mut is_current = false;
@@ -384,7 +386,10 @@ impl Passed<'_> {
                     live = table.get(&live.key).unwrap_or(&live).clone();
                     continue;
                 }
-                return Err(self.no_replica(&live, &tried));
+                return Err(match failure {
+                    Some(what) => self.failed(what),
+                    None => self.no_replica(&live, &tried),
+                });
             };
             // The next one may go.
             front = None;
@@ -401,10 +406,14 @@ impl Passed<'_> {
                     answer_begun.note();
                     break (answer, outstanding, websocket);
                 }
-                Err(SendFailure::NotSent(unsent)) => *unsent,
-                Err(SendFailure::Lost) => {
+                Err(SendFailure::NotSent(unsent)) => {
+                    failure = None;
+                    *unsent
+                }
+                Err(lost @ (SendFailure::Lost | SendFailure::BadAnswer)) => {
+                    failure = lost.of_server();
                     let Some(head) = &again else {
-                        return Err(self.failed("ended without an answer"));
+                        return Err(self.failed(failure.unwrap_or_default()));
                     };
                     // Its server may have closed a connection that was kept: a new one may do.
                     if !std::mem::replace(&mut was_lost, true) {
@@ -413,6 +422,7 @@ impl Passed<'_> {
                     }
                     head.with(Body::empty())
                 }
+                Err(SendFailure::BadBody) => return Err(bad_body()),
                 Err(SendFailure::TooLong) => return Err(too_long(body_bytes)),
                 Err(SendFailure::Stalled) => return Err(stalled(&services.limits)),
                 Err(SendFailure::TimedOut) => {

@@ -30,6 +30,9 @@ pub const LIST_ROUTES: [&str; 2] =
 pub const CHAT_ROUTES: [&str; 2] =
     ["/proxy/models/{project}/chat/completions", "/proxy/models/{project}/v1/chat/completions"];
 
+/// Whatever else is below the address of a project's models.
+pub const OTHER_ROUTE: &str = "/proxy/models/{project}/{*rest}";
+
 /// Bytes of the `stop` of a request that is read, and fields beside it: each takes more memory than bytes.
 const STOP_BYTES_MAX: usize = 64 << 10;
 const FIELDS_MAX: usize = 1024;
@@ -115,6 +118,11 @@ pub async fn refusals_as_json(request: Request, next: Next) -> Response {
 fn refusal(status: StatusCode, line: &str) -> Value {
     let kind = if status.is_server_error() { "server_error" } else { "invalid_request_error" };
     json!({"error": {"message": line, "type": kind, "param": null, "code": null}})
+}
+
+/// The answer at the other paths of OpenAI's API.
+pub async fn unknown_path() -> Response {
+    said(StatusCode::NOT_FOUND, "expected PROJECT/models or PROJECT/chat/completions")
 }
 
 /// The models of a project.

@@ -2,7 +2,8 @@
 //! connect to the same port of the same address, and pass each byte on through five processes and threads.
 //!
 //! The step has the rights of the replica's owner, and the server has others. So the server connects where the kernel says that the
-//! owner, and nobody else, listens at the port: what else is there is for the step to ask.
+//! owner, and nobody else, listens at the address: what else is there is for the step to ask. Which of the owner's jobs it is that listens
+//! the step finds out too, with the first connection.
 
 use crate::per_user::CountedUser;
 use crate::proxy::forwarders::Forwarders;
@@ -10,20 +11,23 @@ use crate::shared::Shared;
 use crate::shared::ssh_connections::SshConnection;
 use crate::ssh::FORWARDED_OF_USER_MAX;
 use model::id::AttemptId;
+use model::listening_socket::{self, ListeningSocket};
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, ErrorKind};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::io::{self, BufReader, ErrorKind};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
 
-/// The kernel's lists of TCP sockets in this network stack, which begin with those that listen.
-const LISTS: [&str; 2] = ["/proc/self/net/tcp", "/proc/self/net/tcp6"];
-/// Sockets of a list that are looked at.
-const LISTENERS_MAX: usize = 8192;
-/// The state of a socket that listens.
-const LISTENS: &str = "0A";
-/// Bytes of a list that are read at once.
+/// Bytes of a list of sockets that are read at once.
 const LIST_BYTES: usize = 32 << 10;
+
+/// What is connected to: a port of an attempt's job, whose owner this is.
+#[derive(Clone, Copy)]
+pub struct NearTarget {
+    pub attempt: AttemptId,
+    pub owner: u32,
+    pub port: u16,
+}
 
 /// How a replica was tried.
 pub enum NearConnection {
@@ -42,43 +46,72 @@ pub struct NearHeld {
     _open: SshConnection,
 }
 
-/// Connects to a port of an attempt's job, whose owner this is.
+/// Connects to a replica. `is_reached`: a step has found its server to be its job's; before that, only a step can tell it from another
+/// job's of the same owner.
 pub async fn connect(
     shared: &Shared,
     forwarders: &Forwarders,
-    attempt: AttemptId,
-    owner: u32,
-    port: u16,
+    target: NearTarget,
+    is_reached: bool,
 ) -> NearConnection {
-    if forwarders.near_slots.available_permits() == 0 || !is_near(shared, attempt) {
+    if forwarders.near_slots.available_permits() == 0 || !is_near(shared, target.attempt) {
         return NearConnection::ByStep;
     }
-    match Listeners::at(port) {
-        Ok(Listeners::Of(uid)) if uid == owner => {}
-        Ok(Listeners::None) => return NearConnection::Refused,
-        Ok(Listeners::Of(_) | Listeners::Several) | Err(_) => return NearConnection::ByStep,
+    for address in [IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST)] {
+        let address = SocketAddr::from((address, target.port));
+        let Ok(listening) = listening_at(address) else { return NearConnection::ByStep };
+        if listening.is_empty() {
+            continue;
+        }
+        if !is_reached || !are_of(&listening, target.owner) {
+            return NearConnection::ByStep;
+        }
+        return dial(shared, forwarders, target, address, &listening).await;
     }
+    NearConnection::Refused
+}
+
+/// Connects to an address where these sockets of the owner's listen.
+async fn dial(
+    shared: &Shared,
+    forwarders: &Forwarders,
+    target: NearTarget,
+    address: SocketAddr,
+    listening: &[ListeningSocket],
+) -> NearConnection {
     // The agents' streams need no descriptor.
     let Ok(slot) = forwarders.near_slots.clone().try_acquire_owned() else {
         return NearConnection::ByStep;
     };
-    let Some(counted) = shared.volatile.forwarded.enter(owner, FORWARDED_OF_USER_MAX) else {
+    let Some(counted) = shared.volatile.forwarded.enter(target.owner, FORWARDED_OF_USER_MAX) else {
         return NearConnection::Refused;
     };
-    let open = shared.volatile.ssh_connections.opened(attempt.job);
-    for address in [IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST)] {
-        match TcpStream::connect((address, port)).await {
-            Ok(stream) => {
-                // A request does not wait for the acknowledgement of the one before.
-                let _ = stream.set_nodelay(true);
-                let held = NearHeld { _slot: slot, _counted: counted, _open: open };
-                return NearConnection::Made(stream, held);
+    let open = shared.volatile.ssh_connections.opened(target.attempt.job);
+    match TcpStream::connect(address).await {
+        Ok(stream) => {
+            // Somebody else may have taken the port between the look and the connection: not while one of the sockets listens on.
+            let found = listening_at(address).unwrap_or_default();
+            let goes_on = found.iter().any(|socket| listening.contains(socket));
+            if !goes_on || !are_of(&found, target.owner) {
+                return NearConnection::ByStep;
             }
-            Err(error) if error.kind() == ErrorKind::ConnectionRefused => {}
-            Err(_) => return NearConnection::ByStep,
+            // A request does not wait for the acknowledgement of the one before.
+            let _ = stream.set_nodelay(true);
+            NearConnection::Made(stream, NearHeld { _slot: slot, _counted: counted, _open: open })
         }
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => NearConnection::Refused,
+        Err(_) => NearConnection::ByStep,
     }
-    NearConnection::Refused
+}
+
+fn are_of(sockets: &[ListeningSocket], owner: u32) -> bool {
+    sockets.iter().all(|socket| socket.uid == owner)
+}
+
+fn listening_at(address: SocketAddr) -> io::Result<Vec<ListeningSocket>> {
+    listening_socket::at(address, |list| {
+        Ok(BufReader::with_capacity(LIST_BYTES, File::open(list)?))
+    })
 }
 
 /// Whether a job's processes have the server's loopback addresses: one with a container has a network of its own.
@@ -94,128 +127,20 @@ fn is_near(shared: &Shared, attempt: AttemptId) -> bool {
     node.and_then(|node| shared.agents.peer(&node)).is_some_and(|peer| peer.is_near)
 }
 
-/// Who listens at a port of the loopback addresses.
-#[derive(Debug, PartialEq, Eq)]
-enum Listeners {
-    None,
-    /// All sockets are of this user.
-    Of(u32),
-    Several,
-}
-
-impl Listeners {
-    fn at(port: u16) -> io::Result<Self> {
-        let mut found = Self::None;
-        for list in LISTS {
-            match File::open(list) {
-                Ok(file) => found.read(port, BufReader::with_capacity(LIST_BYTES, file))?,
-                // A kernel without IPv6.
-                Err(error) if error.kind() == ErrorKind::NotFound && list != LISTS[0] => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(found)
-    }
-
-    /// Adds the sockets of one list.
-    fn read(&mut self, port: u16, list: impl BufRead) -> io::Result<()> {
-        for (count, line) in list.lines().skip(1).enumerate() {
-            let line = line?;
-            let unreadable = || io::Error::new(ErrorKind::InvalidData, "a line of another form");
-            let mut words = line.split_ascii_whitespace().skip(1);
-            let (address, at) = words.next().and_then(socket_address).ok_or_else(unreadable)?;
-            if words.nth(1) != Some(LISTENS) {
-                return Ok(());
-            }
-            let uid = words.nth(3).and_then(|uid| uid.parse().ok()).ok_or_else(unreadable)?;
-            if count >= LISTENERS_MAX {
-                return Err(io::Error::new(ErrorKind::InvalidData, "too many sockets"));
-            }
-            let address = address.to_canonical();
-            if at == port && (address.is_loopback() || address.is_unspecified()) {
-                self.add(uid);
-            }
-        }
-        Ok(())
-    }
-
-    fn add(&mut self, uid: u32) {
-        *self = match self {
-            Self::None => Self::Of(uid),
-            Self::Of(known) if *known == uid => Self::Of(uid),
-            Self::Of(_) | Self::Several => Self::Several,
-        };
-    }
-}
-
-/// An address and a port as the kernel writes them: words of 32 bits in the machine's order of bytes, then the port.
-fn socket_address(text: &str) -> Option<(IpAddr, u16)> {
-    let (address, port) = text.split_once(':')?;
-    let word = |at: usize| {
-        let digits = address.get(8 * at..8 * at + 8)?;
-        u32::from_str_radix(digits, 16).ok().map(u32::to_ne_bytes)
-    };
-    let address = match address.len() {
-        8 => IpAddr::from(word(0)?),
-        32 => {
-            let words = [word(0)?, word(1)?, word(2)?, word(3)?];
-            IpAddr::from(<[u8; 16]>::try_from(words.concat()).ok()?)
-        }
-        _ => return None,
-    };
-    Some((address, u16::from_str_radix(port, 16).ok()?))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::net::TcpListener;
 
-    const HEAD: &str = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n";
-
-    /// A list of the kernel's with these sockets: address and port, state, user.
-    fn list(sockets: &[(&str, &str, u32)]) -> String {
-        let line = |(at, state, uid): &(&str, &str, u32)| {
-            format!(
-                "   0: {at} 00000000:0000 {state} 00000000:00000000 00:00000000 00000000 {uid:5}        0 7 1 0\n"
-            )
-        };
-        HEAD.to_owned() + &sockets.iter().map(line).collect::<String>()
-    }
-
-    #[cfg(target_endian = "little")]
-    #[test]
-    fn port_is_its_owners_where_all_that_listen_there_are_of_one_user() {
-        let v6 = |last: &str| format!("0000000000000000{last}:0050");
-        let (any6, own6, mapped) =
-            (v6("0000000000000000"), v6("0000000001000000"), v6("FFFF00000100007F"));
-        for (sockets, expected) in [
-            (vec![], Listeners::None),
-            (vec![("0100007F:0051", "0A", 7)], Listeners::None),
-            (vec![("0700000A:0050", "0A", 7)], Listeners::None),
-            (vec![("0100007F:0050", "0A", 7)], Listeners::Of(7)),
-            (vec![("00000000:0050", "0A", 7), ("0100007F:0050", "0A", 7)], Listeners::Of(7)),
-            (vec![("00000000:0050", "0A", 7), (any6.as_str(), "0A", 8)], Listeners::Several),
-            (vec![(own6.as_str(), "0A", 8)], Listeners::Of(8)),
-            (vec![(mapped.as_str(), "0A", 8)], Listeners::Of(8)),
-            // Those that do not listen come last, and nothing of them is looked at.
-            (vec![("0100007F:0051", "01", 8), ("0100007F:0050", "0A", 7)], Listeners::None),
-        ] {
-            let mut found = Listeners::None;
-            found.read(80, list(&sockets).as_bytes()).expect("a list");
-            assert_eq!(found, expected, "{sockets:?}");
-        }
-        let strange = list(&[("0100007F", "0A", 7)]);
-        assert!(Listeners::None.read(80, strange.as_bytes()).is_err());
-    }
-
     #[test]
     fn own_socket_is_found_while_it_listens() {
         let own = nix::unistd::geteuid().as_raw();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-        let port = listener.local_addr().expect("an address").port();
-        assert_eq!(Listeners::at(port).expect("the lists"), Listeners::Of(own));
+        let address = listener.local_addr().expect("an address");
+        let found = listening_at(address).expect("the lists");
+        assert!(found.len() == 1 && are_of(&found, own), "{found:?}");
+        assert!(!are_of(&found, own + 1), "{found:?}");
         drop(listener);
-        assert_eq!(Listeners::at(port).expect("the lists"), Listeners::None);
+        assert!(listening_at(address).expect("the lists").is_empty());
     }
 }

@@ -1,6 +1,6 @@
 //! A replica of a service: how it is reached, and how many requests it has not answered yet.
 
-use super::near_replica::{self, NearConnection};
+use super::near_replica::{self, NearConnection, NearTarget};
 use super::readiness::Readiness;
 use crate::http::rare_event::RareEvent;
 use crate::proxy::forwarders::Forwarders;
@@ -44,7 +44,7 @@ pub struct Replica {
     is_joined: AtomicBool,
     /// A router that is being told its workers.
     is_told: AtomicBool,
-    /// A connection to its port was made once: its server is up.
+    /// A connection to its port was made once by a step, which knows what is its job's: its server is up.
     is_reached: AtomicBool,
     is_reaching: AtomicBool,
     /// Its place in the array of its service's replicas, where there is one.
@@ -260,18 +260,18 @@ impl Replica {
         }
         let counts = &shared.volatile.forwarded;
         forwarders.kept.make_room(counts, owner.uid, FORWARDED_OF_USER_MAX);
-        let near = near_replica::connect(shared, forwarders, self.attempt, owner.uid, self.port);
+        let target = NearTarget { attempt: self.attempt, owner: owner.uid, port: self.port };
+        let near = near_replica::connect(shared, forwarders, target, self.is_reached());
         match timeout(CONNECT_TIMEOUT, near).await.ok()? {
             NearConnection::Made(stream, held) => {
-                self.is_reached.store(true, Relaxed);
                 return OpenConnection::handshake(stream, held).await;
             }
             NearConnection::Refused => return None,
             NearConnection::ByStep => {}
         }
         let step = forwarders.get(shared, owner, self.attempt.job, 0)?;
-        let orders = step.orders();
-        let stream = timeout(CONNECT_TIMEOUT, orders.open(self.port)).await.ok().flatten()?;
+        let opened = timeout(CONNECT_TIMEOUT, step.open(shared, self.port));
+        let stream = opened.await.ok().flatten()?;
         self.is_reached.store(true, Relaxed);
         OpenConnection::handshake(stream, step).await
     }

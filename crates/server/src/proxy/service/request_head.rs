@@ -124,6 +124,11 @@ pub fn stalled(limits: &ServiceLimits) -> Box<Response> {
     refused(StatusCode::REQUEST_TIMEOUT, &format!("nothing of the body came for {seconds} s"))
 }
 
+/// The answer to a request whose body is none, such as a chunk without a length, or whose client has gone in the middle of it.
+pub fn bad_body() -> Box<Response> {
+    refused(StatusCode::BAD_REQUEST, "the body of the request cannot be read to its end")
+}
+
 /// The body of a request as a replica gets it. One that does not say its length is given up at the bound (`SendFailure::TooLong`), and one
 /// of which nothing comes after a while (`SendFailure::Stalled`), unless its answer has begun, of which the caller takes note.
 pub fn bounded_body(body: Body, limits: &ServiceLimits) -> (Body, AnswerBegun) {

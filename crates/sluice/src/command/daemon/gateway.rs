@@ -9,6 +9,7 @@ use crate::client::{Client, HostPort, ServerLocation, default_state_dir};
 use crate::command::verb::{VerbError, VerbResult, unexpected};
 use ::server::gateway::{self, AcmeOptions, CertificateFiles, GatewayOptions, ServerAddress};
 use clap::Args;
+use model::publication::check_gateway_name;
 use model::secret::SecretValue;
 use nix::unistd::{Uid, User};
 use std::io::Write;
@@ -68,11 +69,15 @@ pub fn run(args: GatewayArgs) -> VerbResult {
     for listen in args.http.into_iter().chain([args.listen]) {
         check_user(nix::unistd::geteuid(), server, listen)?;
     }
+    let name = args.name.clone().unwrap_or_else(short_host_name);
+    check_gateway_name(&name).map_err(|why| VerbError::Message(format!("--name: {why}")))?;
+    let location = location(&args)?;
+    check_token(&location)?;
     let mut inherited = InheritedSockets::take();
     let usual = || default_state_dir().with_file_name("sluice-gateway");
     let state = StateDir::prepare_empty(&args.dir.clone().unwrap_or_else(usual))?;
+    state.claim("gateway")?;
     log::start(&state, "gateway");
-    let location = location(&args)?;
     let has_tls = args.certificate.is_some() || args.acme.is_some();
     let is_bare = !has_tls && !args.listen.ip().is_loopback();
     if is_bare {
@@ -99,7 +104,7 @@ pub fn run(args: GatewayArgs) -> VerbResult {
     let server = server_address(&location)?;
     let mut client = Client::at(location);
     let options = GatewayOptions {
-        name: args.name.unwrap_or_else(short_host_name),
+        name,
         listener,
         certificate,
         acme,
@@ -184,6 +189,19 @@ fn location(args: &GatewayArgs) -> Result<ServerLocation, VerbError> {
         }
         socket @ ServerLocation::Socket(_) => socket,
     })
+}
+
+/// Refuses a gateway without any token: the server would tell it nothing.
+fn check_token(location: &ServerLocation) -> Result<(), VerbError> {
+    let has_token = match location {
+        ServerLocation::Http { token, .. } => !token.0.is_empty(),
+        ServerLocation::Https(server) => !server.token.0.is_empty(),
+        // It is refused as no address of a server.
+        ServerLocation::Socket(_) => true,
+    };
+    let text = "a gateway needs a token of the role gateway: --token-file FILE, or SLUICE_TOKEN \
+                (sluice token user root --role gateway makes one)";
+    has_token.then_some(()).ok_or_else(|| VerbError::Message(text.into()))
 }
 
 /// Where requests go that the gateway cannot pass on itself.
