@@ -110,10 +110,8 @@ impl RunSummary {
             }
         };
         // One that is held, as a replica that its service does not need, is no attempt on its way.
-        let is_held = matches!(
-            facts.reason,
-            Reason::HeldByUser | Reason::HeldByAdmin | Reason::RequeuedHeld
-        );
+        let is_held =
+            matches!(facts.reason, Reason::HeldByUser | Reason::HeldByAdmin | Reason::RequeuedHeld);
         let attempts = if is_held { 0 } else { facts.restarts };
         let message = status::run_message(run, attempts, Some(&said));
         let run_end = end.map(|end| run_end(end, facts));
