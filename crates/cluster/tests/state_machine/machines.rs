@@ -573,6 +573,37 @@ fn machine_that_vanishes_before_it_joins_pauses_the_source() {
 }
 
 #[test]
+fn failures_of_one_moment_are_one_and_another_configuration_ends_the_pause() {
+    let mut w = open();
+    for _ in 0..2 {
+        w.submit(in_cloud().cpus(2));
+    }
+    for (numbers, pause_s) in [([1, 2], 30), ([3, 4], 60)] {
+        assert_eq!(asked(&mut w).orders.len(), 2, "the source is asked again");
+        for number in numbers {
+            made(&mut w, number);
+            report(&mut w, number, MachineReport::Late { text: "no agent".into() });
+            report(&mut w, number, MachineReport::Deleted);
+        }
+        let pauses = w.state.source_pauses("cloud", w.now);
+        let [pause] = &pauses[..] else { panic!("one pause of the source: {pauses:?}") };
+        assert_eq!((&pause.offer, pause.text.as_str()), (&None, "no agent"));
+        assert_eq!(pause.until, w.now + Duration::from_secs(pause_s));
+        assert!(asked(&mut w).orders.is_empty(), "not at once");
+        if pause_s == 30 {
+            w.pass(31);
+        }
+    }
+    let mut config = (*w.state.config).clone();
+    config.sources[0].boot_s += 1;
+    w.run(Command::Configure(Box::new(config)));
+    assert!(w.state.source_pauses("cloud", w.now).is_empty());
+    assert_eq!(asked(&mut w).orders.len(), 2);
+    let failure = machine(&w, 3).failure.as_ref().expect("it is kept");
+    assert_eq!(failure.text, "no agent");
+}
+
+#[test]
 fn machine_gets_a_number_whose_name_no_node_has() {
     let mut w = world_with(1, |config| {
         site(config);

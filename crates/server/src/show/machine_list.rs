@@ -23,6 +23,10 @@ pub fn view(state: &State, statuses: &SourceStatuses, now: Timestamp) -> Machine
             idle: Some(state.idle_cost(&source.name, now)),
             budget: source.budget_month,
             failure: status.failure().map(str::to_owned),
+            paused: state
+                .source_pauses(&source.name, now)
+                .into_iter()
+                .find(|pause| pause.offer.is_none()),
             strangers: status.strangers,
         }
     });
