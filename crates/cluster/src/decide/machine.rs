@@ -274,7 +274,11 @@ impl State {
                     let text = "the source does not have it any more";
                     next.failure = Some(MachineFailure::new(FailureKind::Unknown, text, now));
                 }
-                return Ok(self.machine_leaves(next, "its machine is gone", now).into());
+                return Ok(self.machine_vanishes(next, now).into());
+            }
+            // Its agent has fallen silent since.
+            MachineReport::Vanished if self.is_vanished(known, true) => {
+                return Ok(self.machine_vanishes(next, now).into());
             }
             MachineReport::Failed { kind, text } if is_coming => {
                 next.failure = Some(MachineFailure::new(*kind, text, now));
@@ -473,6 +477,16 @@ impl State {
         events.extend(self.drained(&node, why, now));
         events.extend(self.node_fails(&node, why, now));
         events
+    }
+
+    /// The source tells of the machine no more. Where its agent speaks the source may be wrong, and jobs end there by themselves.
+    fn machine_vanishes(&self, machine: Machine, now: Timestamp) -> Vec<Event> {
+        let why = "its machine is gone";
+        if self.is_silent(&machine.node) {
+            self.machine_is_lost(machine, why, now)
+        } else {
+            self.machine_leaves(machine, why, now)
+        }
     }
 
     /// Refuses a configuration without a source that has machines or disks, or with one that would not find them: nobody could

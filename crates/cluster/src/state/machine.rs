@@ -147,6 +147,11 @@ impl State {
         is_up && node.is_some_and(|node| node.said.is_some())
     }
 
+    /// Whether the node's agent does not speak, and it is not down for that yet.
+    pub(crate) fn is_silent(&self, node: &str) -> bool {
+        self.nodes.get(node).is_some_and(|node| node.slot == SlotState::Silent)
+    }
+
     /// What the machines and disks of a source have cost in the month of `now`. What one that is there for longer cost before is of the
     /// months before.
     pub fn machine_costs(&self, source: &str, now: Timestamp) -> Cost {

@@ -3,6 +3,7 @@
 use crate::job_builder::{Ask, alice, ask, root};
 use crate::testbed::{World, world_with};
 use cluster::command::{JoinAttempt, MachineReport, SetFleet};
+use cluster::machine_reconcile::MachineWork;
 use cluster::{ClusterConfig, Command, Event};
 use model::amount::Bytes;
 use model::budget::Budget;
@@ -519,6 +520,29 @@ fn machine_that_is_deleted_or_vanishes_drains_its_node_first() {
     report(&mut w, 2, MachineReport::Vanished);
     assert_eq!(phase(&w, 2), MachinePhase::Deleting, "the source is asked all the same");
     assert!(!w.state.nodes.contains_key("cloud-2"));
+}
+
+#[test]
+fn jobs_of_a_machine_that_vanished_end_as_soon_as_its_agent_is_silent() {
+    let mut w = open();
+    let job = w.submit(in_cloud().requeue());
+    asked(&mut w);
+    made(&mut w, 1);
+    joins(&mut w, 1);
+    w.plan();
+    assert_eq!(w.nodes_of(job), ["cloud-1"]);
+    report(&mut w, 1, MachineReport::Vanished);
+    assert_eq!(phase(&w, 1), MachinePhase::Leaving);
+    let work = |w: &World| w.state.machine_work(machine(w, 1), true, w.now);
+    assert_eq!(work(&w), None, "its agent speaks: the source may be wrong");
+    report(&mut w, 1, MachineReport::Vanished);
+    assert!(!w.job(job).is_waiting());
+    w.run(Command::NodeLost { node: "cloud-1".into() });
+    assert_eq!(work(&w), Some(MachineWork::Report(MachineReport::Vanished)));
+    report(&mut w, 1, MachineReport::Vanished);
+    assert!(w.job(job).is_waiting(), "it does not wait for SlurmdTimeout");
+    w.pass(1);
+    assert_eq!(phase(&w, 1), MachinePhase::Deleting);
 }
 
 #[test]
