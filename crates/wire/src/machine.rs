@@ -55,6 +55,9 @@ pub struct SourceView {
     /// What its last call failed with, where that was a call for its offers or its machines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
+    /// What keeps its machines from joining, and its costs from an account.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notices: Vec<String>,
     /// It is left alone after a failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<SourcePause>,

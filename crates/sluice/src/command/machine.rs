@@ -144,7 +144,10 @@ fn source_notes(sources: &[SourceView]) -> String {
         let ids = printable(&source.strangers.join(" ")).into_owned();
         line(source, format!("ALARM: machines that nobody asked for, and that are paid for: {ids}"))
     });
-    failures.chain(pauses).chain(strangers).collect()
+    let notices = sources.iter().flat_map(|source| {
+        source.notices.iter().map(|notice| line(source, printable(notice).into_owned()))
+    });
+    failures.chain(notices).chain(pauses).chain(strangers).collect()
 }
 
 fn machine_table<'m>(machines: impl Iterator<Item = &'m MachineView>) -> String {
