@@ -98,12 +98,25 @@ impl State {
 
     /// Whether a source may make machines that would be in the partition: it has more nodes then than it has now.
     pub fn may_grow(&self, partition: &Partition) -> bool {
+        self.open_sources().any(|source| self.takes_in(partition, source))
+    }
+
+    /// Whether machines of the source would be in the partition.
+    fn takes_in(&self, partition: &Partition, source: &SourceConfig) -> bool {
         let fleet = self.fleets.get(&partition.name);
         let is_of_machines = fleet.is_some_and(|fleet| fleet.cloud.is_some());
-        let takes_in = |source: &SourceConfig| {
-            is_of_machines || partition.dynamic_members.admits(&source.features)
+        is_of_machines || partition.dynamic_members.admits(&source.features)
+    }
+
+    /// The sources that have told no offers, and may make machines for jobs of this account in these partitions.
+    pub(crate) fn silent_sources(&self, account: &str, partitions: &[u32]) -> Vec<String> {
+        let partitions = || partitions.iter().filter_map(|at| self.partitions.get(*at as usize));
+        let is_silent = |source: &&SourceConfig| {
+            !self.offers.contains_key(&source.name)
+                && self.source_ref(&source.name).serves(account)
+                && partitions().any(|partition| self.takes_in(partition, source))
         };
-        self.open_sources().any(takes_in)
+        self.open_sources().filter(is_silent).map(|source| source.name.clone()).collect()
     }
 
     /// The cheapest offer that has what a node of slurm.conf has, and is as its features say where they name a type, a region,

@@ -10,6 +10,7 @@ use model::budget::Budget;
 use model::change::{JobChange, JobRef};
 use model::cloud_fleet::{CloudFleet, OfferBounds};
 use model::cloud_source::SourceKind;
+use model::constraint::Constraint;
 use model::fleet::Blocks;
 use model::health::HealthSource;
 use model::id::JobId;
@@ -126,6 +127,22 @@ fn partition_that_machines_are_made_for_may_grow_and_others_may_not() {
         w.state.may_grow(partition.expect("a partition"))
     };
     assert_eq!((grows("cloud"), grows("main")), (true, false));
+}
+
+#[test]
+fn job_that_is_refused_beside_a_source_without_offers_is_told_of_it() {
+    let refused = |w: &mut World, ask: Ask| match w.try_submit(ask) {
+        Err(Refusal::NodeConfiguration(unmet)) => unmet.silent_sources,
+        other => panic!("it is taken, or refused otherwise: {other:?}"),
+    };
+    let mut w = world_with(1, site);
+    assert_eq!(refused(&mut w, in_cloud().cpus(2)), ["cloud"]);
+    let feature = Constraint::parse("m5.large").expect("a feature");
+    let typed = in_cloud().asking(|request| request.constraint = Some(feature));
+    assert_eq!(refused(&mut w, typed), ["cloud"]);
+    assert!(refused(&mut w, ask().cpus(64)).is_empty(), "its machines are in another partition");
+    w.run(Command::SetOffers { source: "cloud".into(), offers: vec![small()] });
+    assert!(refused(&mut w, in_cloud().cpus(64)).is_empty());
 }
 
 #[test]
