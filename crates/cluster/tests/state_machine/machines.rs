@@ -5,6 +5,7 @@ use crate::testbed::{World, world_with};
 use cluster::command::{JoinAttempt, MachineReport, SetFleet};
 use cluster::machine_reconcile::MachineWork;
 use cluster::{ClusterConfig, Command, Event};
+use model::activity::{ActivityKind, ActivityTarget};
 use model::amount::Bytes;
 use model::budget::Budget;
 use model::change::{JobChange, JobRef};
@@ -560,6 +561,26 @@ fn jobs_of_a_machine_that_vanished_end_as_soon_as_its_agent_is_silent() {
     assert!(w.job(job).is_waiting(), "it does not wait for SlurmdTimeout");
     w.pass(1);
     assert_eq!(phase(&w, 1), MachinePhase::Deleting);
+}
+
+#[test]
+fn machine_is_in_the_list_of_events_when_it_is_asked_for_comes_and_goes() {
+    let mut w = open();
+    w.submit(in_cloud());
+    asked(&mut w);
+    made(&mut w, 1);
+    report(&mut w, 1, MachineReport::Late { text: "no agent".into() });
+    report(&mut w, 1, MachineReport::Deleted);
+    let node = ActivityTarget::Node("cloud-1".into());
+    let noted = w.state.activities.iter().filter(|activity| activity.target == node);
+    let noted: Vec<_> = noted.map(|of| (of.what.clone(), of.info.as_str())).collect();
+    let expected = [
+        (ActivityKind::Changed, "machine asked of source cloud: small, $3.6 an hour"),
+        (ActivityKind::Created, ""),
+        (ActivityKind::Changed, "machine is deleted: no agent"),
+        (ActivityKind::Deleted, ""),
+    ];
+    assert_eq!(noted, expected);
 }
 
 #[test]
