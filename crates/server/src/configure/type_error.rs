@@ -38,7 +38,7 @@ fn value(found: &str) -> &str {
     found
 }
 
-/// `\"soon\": expected a whole number …` of `invalid type: string \"soon\", expected u32`; another error as it is.
+/// `"soon": expected a whole number …` of `invalid type: string "soon", expected u32`; another error as it is.
 pub(super) fn plain(message: &str) -> String {
     let told = message.strip_prefix("invalid type: ").or(message.strip_prefix("invalid value: "));
     let Some((found, expected)) = told.and_then(|told| told.rsplit_once(", expected ")) else {

@@ -145,7 +145,7 @@ fn source_notes(sources: &[SourceView]) -> String {
         line(source, format!("ALARM: machines that nobody asked for, and that are paid for: {ids}"))
     });
     let notices = sources.iter().flat_map(|source| {
-        source.notices.iter().map(|notice| line(source, printable(notice).into_owned()))
+        source.notices.iter().map(move |notice| line(source, printable(notice).into_owned()))
     });
     failures.chain(notices).chain(pauses).chain(strangers).collect()
 }

@@ -38,6 +38,7 @@ impl SecretFile {
 
     pub fn write(mut self, text: &str) -> Result<(), VerbError> {
         let written = writeln!(self.file, "{}", text.trim_end());
+        let written = written.and_then(|()| self.file.sync_all());
         written.and_then(|()| self.place()).map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => is_there(&self.path),
             _ => VerbError::File { path: self.path.clone(), source: error },
