@@ -333,7 +333,7 @@ mod tests {
 
     #[test]
     fn an_unmet_constraint_is_named_with_the_most_there_is_and_the_amount_asked() {
-        let on_gpu = |why| {
+        let on_gpu = |why: NeverFits| {
             let partition = Some("gpu".to_owned());
             Refusal::NodeConfiguration(UnmetConstraint { partition, ..UnmetConstraint::from(why) })
         };
