@@ -49,7 +49,7 @@ impl State {
                 };
                 Some(MachineWork::Report(MachineReport::Late { text: text.into() }))
             }
-            MachinePhase::Made | MachinePhase::Joined if is_missing => {
+            _ if self.is_vanished(machine, is_missing) => {
                 Some(MachineWork::Report(MachineReport::Vanished))
             }
             MachinePhase::Asked => Some(MachineWork::Create),
@@ -58,6 +58,16 @@ impl State {
             | MachinePhase::Joined
             | MachinePhase::Leaving
             | MachinePhase::Gone => None,
+        }
+    }
+
+    /// Whether there is something to be done because the source does not tell of the machine. One that leaves waits for its jobs:
+    /// they end there while its agent speaks.
+    pub(crate) fn is_vanished(&self, machine: &Machine, is_missing: bool) -> bool {
+        match machine.phase {
+            MachinePhase::Made | MachinePhase::Joined => is_missing,
+            MachinePhase::Leaving => is_missing && self.is_silent(&machine.node),
+            MachinePhase::Asked | MachinePhase::Deleting | MachinePhase::Gone => false,
         }
     }
 }
@@ -125,7 +135,10 @@ pub fn differences(
     }
     let of_source = machines.values().filter(|machine| machine.source == source);
     let missing = of_source.filter(|machine| {
-        let is_made = matches!(machine.phase, MachinePhase::Made | MachinePhase::Joined);
+        let is_made = matches!(
+            machine.phase,
+            MachinePhase::Made | MachinePhase::Joined | MachinePhase::Leaving
+        );
         let is_old = machine.made.is_some_and(|made| made + CONSISTENCY_DELAY <= begun);
         is_made && is_old && !seen.contains_key(machine.token.as_str())
     });

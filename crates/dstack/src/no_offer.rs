@@ -26,10 +26,10 @@ pub fn missing(why: &Refusal, resources: &Resources) -> String {
             let asked = resources.gpu.as_ref().map(|gpu| format!("; `gpu: {gpu}` is asked for"));
             return format!("no node of this cluster has GPUs{}", asked.unwrap_or_default());
         }
-        Refusal::NodeConfiguration(UnmetConstraint { why, .. }) => why,
+        Refusal::NodeConfiguration(unmet) => unmet,
         other => return other.to_string(),
     };
-    match constraint {
+    let missing = match &constraint.why {
         NeverFits::Gres { name, asked, most, .. } => {
             let gpus = gpus(*asked, name);
             format!("{NEVER}: {gpus} on one node, the largest has {most}")
@@ -39,6 +39,10 @@ pub fn missing(why: &Refusal, resources: &Resources) -> String {
             format!("{NEVER}: {asked} nodes, there are {most} that fit")
         }
         _ => why.to_string(),
+    };
+    match constraint.silence() {
+        Some(silence) => format!("{missing}; {silence}, which may have one"),
+        None => missing,
     }
 }
 

@@ -127,7 +127,7 @@ export const COLUMNS = {
   sources: [
     ["Backend", (one) => one.name], ["Kind", (one) => one.kind], ["Project", (one) => one.project], ["Regions", (one) => names(one.regions)], ["Offers", (one) => one.offers],
     ["Machines", (one) => `${one.machines} of ${one.machines_max}`], ["Dollars an hour", (one) => price(one.price_hour)], ["This month", (one) => cost(one.month)],
-    ["Of that idle", (one) => cost(one.idle)], ["Budget", (one) => cost(one.budget)], ["Fails", (one) => one.failure], ["Machines that nobody asked for", (one) => names(one.strangers)],
+    ["Of that idle", (one) => cost(one.idle)], ["Budget", (one) => cost(one.budget)], ["Fails", (one) => one.failure], ["Left alone after", (one) => one.paused?.text], ["Until", (one) => when(one.paused?.until)], ["Notes", (one) => names(one.notices)], ["Machines that nobody asked for", (one) => names(one.strangers)],
   ],
   machines: [
     ...ofMachine([

@@ -14,9 +14,10 @@
 //! - `dispatch/`: from events to orders, with the controller's prolog and epilog; `dispatch/launch/`: what an order says.
 //! - `mail/`: mails about jobs, by `MailProg`; `site_program`: a program of the site on the server's machine; `job_facts`: what it is
 //!   told of a job.
-//! - `agents/`: the agents' port and links.
+//! - `agents/`: the agents' port and links; `agent_addresses`: where agents find the server.
 //! - `fleet/`: hosts over SSH become nodes: the agent is installed on them, looked after and removed.
-//! - `machines/`: machines on demand: sources, and the task that has machines made and deleted.
+//! - `machines/`: machines on demand: sources, and the task that has machines made and deleted; `source_notice`: what keeps
+//!   the machines of a source from serving.
 //! - `explanation/`: the texts of why a job waits and why it ended, for the commands and the web page.
 //! - `http/`: the clients' API. dstack's API and web pages are routers that join `http::routers`; `metrics/`: what
 //!   Prometheus reads there.
@@ -34,6 +35,7 @@
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
+mod agent_addresses;
 mod agents;
 mod allocator;
 mod auth;
@@ -68,6 +70,7 @@ mod server_places;
 mod shared;
 mod show;
 mod site_program;
+mod source_notice;
 mod ssh;
 mod standby;
 mod startup;

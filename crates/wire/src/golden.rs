@@ -318,6 +318,8 @@ fn machines_keep_their_names() {
         idle: None,
         budget: None,
         failure: Some("refused".into()),
+        notices: Vec::new(),
+        paused: None,
         strangers: vec!["i-1".into()],
     };
     let offer = MachineOffer {

@@ -1,6 +1,6 @@
 //! Machines on demand, as clients are shown them.
 
-use model::machine::Machine;
+use model::machine::{Machine, SourcePause};
 use model::price::{Cost, Price};
 use serde::{Deserialize, Serialize};
 
@@ -55,6 +55,12 @@ pub struct SourceView {
     /// What its last call failed with, where that was a call for its offers or its machines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
+    /// What keeps its machines from joining, and its costs from an account.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notices: Vec<String>,
+    /// It is left alone after a failure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused: Option<SourcePause>,
     /// Ids of machines with the cluster's tag that nobody asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub strangers: Vec<String>,

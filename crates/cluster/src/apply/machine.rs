@@ -1,8 +1,9 @@
 //! The event of a machine: what is known of it, and what it has cost when it is not kept any more.
 
+use crate::config::ClusterConfig;
 use crate::state::State;
 use model::fleet::Blocks;
-use model::machine::{Machine, MachinePhase};
+use model::machine::{Machine, MachinePhase, SourceConfig};
 use model::node::NodeConfig;
 use model::price::{Cost, Price};
 use model::time::Timestamp;
@@ -24,6 +25,31 @@ impl State {
         }
         if self.backing(&machine.node).is_some() {
             self.price_backed_node(&machine.node);
+        }
+    }
+
+    /// Sources that the configuration has otherwise are not left alone for failures of before, and none is where machines find
+    /// the server elsewhere.
+    pub(super) fn settle_failures(&mut self, next: &ClusterConfig) {
+        let is_moved = self.config.server_addresses != next.server_addresses;
+        let is_other = |of: &&SourceConfig| is_moved || !next.sources.contains(of);
+        let others = self.config.sources.iter().filter(is_other).map(|of| &of.name);
+        let backends = self.backends.keys().filter(|_| is_moved);
+        let others: Vec<String> = others.chain(backends).cloned().collect();
+        others.iter().for_each(|source| self.settle_failures_of(source));
+    }
+
+    pub(super) fn settle_backend_failures(&mut self, next: &SourceConfig) {
+        let known = self.backends.get(&next.name);
+        if known.is_some_and(|known| known.source != *next) {
+            self.settle_failures_of(&next.name);
+        }
+    }
+
+    fn settle_failures_of(&mut self, source: &str) {
+        let of_source = self.machines.values_mut().filter(|machine| machine.source == source);
+        for failure in of_source.filter_map(|machine| machine.failure.as_mut()) {
+            failure.settled = true;
         }
     }
 

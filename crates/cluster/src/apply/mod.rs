@@ -194,6 +194,7 @@ impl State {
                 self.hardware.invalidate();
             }
             Event::BackendSet(backend) => {
+                self.settle_backend_failures(&backend.source);
                 self.backends.insert(backend.source.name.clone(), Backend::clone(backend));
                 self.hardware.invalidate();
             }
@@ -235,6 +236,7 @@ impl State {
     }
 
     fn apply_config(&mut self, config: &crate::config::ClusterConfig, at: Timestamp) {
+        self.settle_failures(config);
         let of_fleets = (self.fleet_nodes(), self.fleet_partitions());
         let dynamic = self.dynamic_nodes.values().map(|node| node.config.clone());
         let beside: Vec<NodeConfig> = of_fleets.0.into_iter().chain(dynamic).collect();

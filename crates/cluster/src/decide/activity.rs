@@ -9,6 +9,7 @@ use model::activity::{Activity, ActivityKind, ActivityTarget, SiteThing};
 use model::change::{JobChange, NodeChange};
 use model::hostlist;
 use model::id::JobId;
+use model::machine::{Machine, MachinePhase};
 use model::power::{PowerDownMode, PowerRequest};
 use std::collections::BTreeSet;
 
@@ -212,6 +213,53 @@ impl State {
             _ => return None,
         };
         Some(noted(context, target, what))
+    }
+}
+
+impl State {
+    /// How machines that are asked for, come and go are noted. Nobody is named: the cluster does it by itself.
+    pub(super) fn machine_activities(&self, events: &[Event], context: &Context) -> Vec<Event> {
+        let noted = events.iter().filter_map(|event| {
+            let Event::MachineSet(machine) = event else { return None };
+            let (what, info) = machine_change(self.machines.get(&machine.token), machine)?;
+            let activity = Activity {
+                number: 0,
+                at: context.now,
+                actor: None,
+                target: ActivityTarget::Node(machine.node.clone()),
+                what,
+                info: info.chars().take(NOTED_CHARS_MAX).collect(),
+            };
+            Some(Event::Noted(Box::new(activity)))
+        });
+        noted.collect()
+    }
+}
+
+/// What became of a machine; its joining is noted of its node.
+fn machine_change(known: Option<&Machine>, next: &Machine) -> Option<(ActivityKind, String)> {
+    let Some(known) = known else {
+        let Machine { source, offer, .. } = next;
+        let (id, price) = (&offer.id, offer.price);
+        let info = format!("machine asked of source {source}: {id}, {price} an hour");
+        return Some((ActivityKind::Changed, info));
+    };
+    if known.phase == next.phase {
+        return None;
+    }
+    let failure = next.failure.as_ref().map_or("", |failure| failure.text.as_str());
+    match next.phase {
+        MachinePhase::Made | MachinePhase::Joined if known.made.is_none() => {
+            Some((ActivityKind::Created, String::new()))
+        }
+        MachinePhase::Gone if next.made.is_none() => {
+            Some((ActivityKind::Changed, format!("no machine was made: {failure}")))
+        }
+        MachinePhase::Gone => Some((ActivityKind::Deleted, String::new())),
+        MachinePhase::Leaving | MachinePhase::Deleting if known.failure != next.failure => {
+            Some((ActivityKind::Changed, format!("machine is deleted: {failure}")))
+        }
+        _ => None,
     }
 }
 

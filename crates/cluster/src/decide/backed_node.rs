@@ -84,6 +84,15 @@ impl State {
         events
     }
 
+    /// Whether a source backs the node, and has no machine for it any more.
+    pub(super) fn has_lost_machine(&self, node: &str) -> bool {
+        if self.backing(node).is_none() {
+            return false;
+        }
+        let mut of_node = self.machines.values().filter(|of| of.node == node).peekable();
+        of_node.peek().is_some() && !of_node.any(is_serving)
+    }
+
     fn machine_of_node(&self, node: &str) -> Option<&Machine> {
         self.machines.values().find(|of| of.is_live() && of.node == node)
     }

@@ -247,7 +247,7 @@ impl State {
                 };
             }
             MachineReport::NotMade { kind, text } if known.phase == MachinePhase::Asked => {
-                next.failure = Some(MachineFailure { kind: *kind, text: text.clone(), at: now });
+                next.failure = Some(MachineFailure::new(*kind, text, now));
                 // A call before this one made it all the same, and its agent has joined.
                 if self.dynamic_nodes.contains_key(&known.node) {
                     return Ok(self.machine_leaves(next, text, now).into());
@@ -265,21 +265,23 @@ impl State {
                 next.joined = Some(now);
             }
             MachineReport::Late { text } if is_coming => {
-                let (kind, text) = (FailureKind::Unknown, text.clone());
-                next.failure = Some(MachineFailure { kind, text, at: now });
+                next.failure = Some(MachineFailure::new(FailureKind::Unknown, text, now));
                 return Ok(self.machine_leaves(next, "its machine was late", now).into());
             }
             MachineReport::Vanished if known.phase == MachinePhase::Joined || is_coming => {
                 // A source whose machines vanish before they join is left alone for a while, as one whose machines are late.
                 if is_coming {
-                    let kind = FailureKind::Unknown;
-                    let text = "the source does not have it any more".to_owned();
-                    next.failure = Some(MachineFailure { kind, text, at: now });
+                    let text = "the source does not have it any more";
+                    next.failure = Some(MachineFailure::new(FailureKind::Unknown, text, now));
                 }
-                return Ok(self.machine_leaves(next, "its machine is gone", now).into());
+                return Ok(self.machine_vanishes(next, now).into());
+            }
+            // Its agent has fallen silent since.
+            MachineReport::Vanished if self.is_vanished(known, true) => {
+                return Ok(self.machine_vanishes(next, now).into());
             }
             MachineReport::Failed { kind, text } if is_coming => {
-                next.failure = Some(MachineFailure { kind: *kind, text: text.clone(), at: now });
+                next.failure = Some(MachineFailure::new(*kind, text, now));
                 // Its agent may have joined before its source told that it is made.
                 return Ok(self.machine_is_lost(next, text, now).into());
             }
@@ -354,8 +356,8 @@ impl State {
             let mut next = machine.clone();
             // The next machine for this job would stand idle as well, and be paid for.
             if machine.phase == MachinePhase::Joined && self.is_unserved(machine, now) {
-                let (kind, text) = (FailureKind::Unknown, "its job did not start on it".to_owned());
-                next.failure = Some(MachineFailure { kind, text, at: now });
+                let text = "its job did not start on it";
+                next.failure = Some(MachineFailure::new(FailureKind::Unknown, text, now));
             }
             self.machine_leaves(next, "idle", now)
         };
@@ -475,6 +477,16 @@ impl State {
         events.extend(self.drained(&node, why, now));
         events.extend(self.node_fails(&node, why, now));
         events
+    }
+
+    /// The source tells of the machine no more. Where its agent speaks the source may be wrong, and jobs end there by themselves.
+    fn machine_vanishes(&self, machine: Machine, now: Timestamp) -> Vec<Event> {
+        let why = "its machine is gone";
+        if self.is_silent(&machine.node) {
+            self.machine_is_lost(machine, why, now)
+        } else {
+            self.machine_leaves(machine, why, now)
+        }
     }
 
     /// Refuses a configuration without a source that has machines or disks, or with one that would not find them: nobody could

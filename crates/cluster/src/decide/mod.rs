@@ -79,6 +79,8 @@ impl State {
         self.note_waited_priorities(&mut decision.events, context.now);
         let noted = self.site_activity(command, &decision, context);
         decision.events.extend(noted);
+        let machines = self.machine_activities(&decision.events, context);
+        decision.events.extend(machines);
         Ok(decision)
     }
 

@@ -77,14 +77,15 @@ impl State {
     }
 
     /// Nodes that have been silent for `SlurmdTimeout` are down, and their jobs with them; sooner where their machine is taken
-    /// back.
+    /// back, and at once where it is gone.
     pub(super) fn silent_nodes(&self, now: Timestamp) -> Vec<Event> {
         let timeout = Duration::from_secs(u64::from(self.config.parameters.slurmd_timeout_s));
-        let overdue = self.nodes.iter().filter(|(_, node)| {
+        let overdue = self.nodes.iter().filter(|(name, node)| {
             let timeout = if is_interrupted(node) { INTERRUPTED_SILENCE } else { timeout };
+            let is_over = |since: Timestamp| since + timeout <= now || self.has_lost_machine(name);
             node.slot == SlotState::Silent
                 && !node.power.excuses_silence()
-                && node.silent_since.is_some_and(|s| s + timeout <= now)
+                && node.silent_since.is_some_and(is_over)
         });
         let (mut events, mut names, mut attempts) = (Vec::new(), Vec::new(), 0);
         for (name, node) in overdue.take(DOWN_NODES_PER_TICK) {

@@ -13,7 +13,7 @@ use model::id::{JobId, RunId};
 use model::partition::{Partition, PartitionState};
 use model::principal::Principal;
 use model::priority::RUN_PRIORITY_MAX;
-use model::reason::{NeverFits, PartitionBound, Refusal};
+use model::reason::{NeverFits, PartitionBound, Refusal, UnmetConstraint};
 use model::request::{Grant, Request, WaitPolicy};
 use model::run::{Hold, JobSpec, LaunchKind, RunKind};
 use model::time::{TimeLimit, Timestamp};
@@ -391,8 +391,34 @@ impl State {
         if request.deadline.is_some_and(|d| d < request.begin.unwrap_or(context.now)) {
             return Err(Refusal::DeadlineImpossible);
         }
-        self.hardware().check(spec, account, partitions)?;
+        let fits = self.hardware().check(spec, account, partitions);
+        fits.map_err(|why| self.beside_silent_sources(why, request, account, partitions))?;
         self.check_alone(spec, account, qos, partitions, context)
+    }
+
+    /// The refusal of a request that no node meets, with the sources that have told no offers: their machines might.
+    fn beside_silent_sources(
+        &self,
+        why: Refusal,
+        request: &Request,
+        account: &str,
+        partitions: &[u32],
+    ) -> Refusal {
+        let silent_sources = self.silent_sources(account, partitions);
+        if silent_sources.is_empty() {
+            return why;
+        }
+        let unmet = match why {
+            Refusal::NodeConfiguration(unmet) => unmet,
+            Refusal::UnknownFeature(name) => NeverFits::Features(name).into(),
+            Refusal::UnknownGres(name) => {
+                let asked = request.gres.iter().find(|gres| gres.name == name);
+                let asked = asked.map_or(1, |gres| gres.count.min);
+                NeverFits::Gres { name, asked, most: 0, larger_memory: false }.into()
+            }
+            why => return why,
+        };
+        Refusal::NodeConfiguration(UnmetConstraint { silent_sources, ..unmet })
     }
 
     /// Refuses a job that is to start at once, if the plan would not start it now.

@@ -6,7 +6,8 @@ use model::backend::Backend;
 use model::cloud_fleet::CloudFleet;
 use model::gres::GPU;
 use model::machine::{
-    FailureKind, Machine, MachineFailure, MachinePhase, Offer, SourceConfig, fleet_feature,
+    FailureKind, Machine, MachineFailure, MachinePhase, Offer, SourceConfig, SourcePause,
+    fleet_feature,
 };
 use model::machine_choice::SourceRef;
 use model::month::{month_of, month_start};
@@ -97,12 +98,25 @@ impl State {
 
     /// Whether a source may make machines that would be in the partition: it has more nodes then than it has now.
     pub fn may_grow(&self, partition: &Partition) -> bool {
+        self.open_sources().any(|source| self.takes_in(partition, source))
+    }
+
+    /// Whether machines of the source would be in the partition.
+    fn takes_in(&self, partition: &Partition, source: &SourceConfig) -> bool {
         let fleet = self.fleets.get(&partition.name);
         let is_of_machines = fleet.is_some_and(|fleet| fleet.cloud.is_some());
-        let takes_in = |source: &SourceConfig| {
-            is_of_machines || partition.dynamic_members.admits(&source.features)
+        is_of_machines || partition.dynamic_members.admits(&source.features)
+    }
+
+    /// The sources that have told no offers, and may make machines for jobs of this account in these partitions.
+    pub(crate) fn silent_sources(&self, account: &str, partitions: &[u32]) -> Vec<String> {
+        let partitions = || partitions.iter().filter_map(|at| self.partitions.get(*at as usize));
+        let is_silent = |source: &&SourceConfig| {
+            !self.offers.contains_key(&source.name)
+                && self.source_ref(&source.name).serves(account)
+                && partitions().any(|partition| self.takes_in(partition, source))
         };
-        self.open_sources().any(takes_in)
+        self.open_sources().filter(is_silent).map(|source| source.name.clone()).collect()
     }
 
     /// The cheapest offer that has what a node of slurm.conf has, and is as its features say where they name a type, a region,
@@ -111,7 +125,7 @@ impl State {
         &self,
         source: &SourceConfig,
         node: &NodeConfig,
-        failed: &[(Option<String>, FailureKind)],
+        failed: &[SourcePause],
     ) -> Option<&Offer> {
         let offers = self.offers.get(&source.name)?;
         let is_word = |word: &&String| offers.iter().any(|offer| offer.is_called(word));
@@ -122,15 +136,12 @@ impl State {
         let fits = |offer: &&Offer| {
             let has = offer.gpus.as_ref();
             let is_kind = |kind: &&String| has.is_some_and(|has| has.kind == **kind);
-            let is_failed = |(id, _): &(Option<String>, FailureKind)| {
-                id.as_ref().is_none_or(|id| *id == offer.id)
-            };
             offer.cpus >= node.cpus
                 && offer.memory >= node.memory
                 && has.map_or(0, |has| u64::from(has.count)) >= gpus
                 && kinds.iter().all(is_kind)
                 && words.iter().all(|word| offer.is_called(word))
-                && !failed.iter().any(is_failed)
+                && !failed.iter().any(|pause| pause.is_of(&offer.id))
         };
         offers.iter().filter(fits).min_by_key(|offer| offer.price)
     }
@@ -147,6 +158,11 @@ impl State {
         }
         let node = self.dynamic_nodes.get(&machine.node);
         is_up && node.is_some_and(|node| node.said.is_some())
+    }
+
+    /// Whether the node's agent does not speak, and it is not down for that yet.
+    pub(crate) fn is_silent(&self, node: &str) -> bool {
+        self.nodes.get(node).is_some_and(|node| node.slot == SlotState::Silent)
     }
 
     /// What the machines and disks of a source have cost in the month of `now`. What one that is there for longer cost before is of the
@@ -238,7 +254,7 @@ impl State {
             makes_root_pods: reference.makes_root_pods,
             features: source.features.clone(),
             offers: self.offers.get(&source.name).cloned().unwrap_or_default(),
-            failed: self.failed_offers(&source.name, now),
+            failed: self.source_pauses(&source.name, now),
             machines: live().count() as u32,
             price_hour: live().map(|machine| machine.offer.price).sum(),
             machines_max: source.machines_max,
@@ -253,32 +269,42 @@ impl State {
 
     /// Offers that are left alone after failures, or the whole source. A machine that has joined is no failure of its source,
     /// though its job did not start there.
-    fn failed_offers(&self, source: &str, now: Timestamp) -> Vec<(Option<String>, FailureKind)> {
-        let mut failures: BTreeMap<Option<String>, (u32, Timestamp, FailureKind)> = BTreeMap::new();
+    pub fn source_pauses(&self, source: &str, now: Timestamp) -> Vec<SourcePause> {
         let of_source = self.machines.values().filter(|machine| machine.source == source);
-        let mut machines: Vec<&Machine> =
-            of_source.filter(|of| of.joined.is_none() && !is_for_its_job(of)).collect();
-        machines.sort_unstable_by_key(|machine| machine.number);
-        for machine in machines {
-            let Some(failure) = machine.failure.as_ref().filter(|f| f.at + HOUR > now) else {
-                continue;
-            };
-            let offer = failure.kind.is_of_offer().then(|| machine.offer.id.clone());
-            let known = failures.entry(offer).or_insert((0, failure.at, failure.kind));
-            *known = (known.0 + 1, failure.at.max(known.1), failure.kind);
+        let counted = of_source.filter(|of| of.joined.is_none() && !is_for_its_job(of));
+        let mut failed: Vec<(&Machine, &MachineFailure)> = counted
+            .filter_map(|machine| {
+                let failure = machine.failure.as_ref()?;
+                (failure.at + HOUR > now && !failure.settled).then_some((machine, failure))
+            })
+            .collect();
+        failed.sort_unstable_by_key(|(machine, failure)| (failure.at, machine.number));
+        let mut last: BTreeMap<Option<&str>, (u32, &MachineFailure)> = BTreeMap::new();
+        for (machine, failure) in failed {
+            let offer = failure.kind.is_of_offer().then_some(machine.offer.id.as_str());
+            let (count, known) = last.entry(offer).or_insert((0, failure));
+            // What was asked for before the source had failed is of the same failure.
+            if *count == 0 || machine.asked > known.at {
+                *count += 1;
+            }
+            *known = failure;
         }
-        let is_paused = |count: u32, last: Timestamp| {
+        let pauses = last.into_iter().map(|(offer, (count, failure))| {
             let pause = FAILURE_PAUSE * 2_u32.pow((count - 1).min(10));
-            now < last + pause.min(FAILURE_PAUSE_MAX)
-        };
-        let paused = failures.into_iter().filter(|(_, (count, last, _))| is_paused(*count, *last));
-        let paused: Vec<(Option<String>, FailureKind)> =
-            paused.map(|(offer, (_, _, kind))| (offer, kind)).collect();
+            let until = failure.at + pause.min(FAILURE_PAUSE_MAX);
+            let (kind, text) = (failure.kind, failure.text.clone());
+            SourcePause { offer: offer.map(str::to_owned), kind, text, until }
+        });
+        let pauses: Vec<SourcePause> = pauses.filter(|pause| now < pause.until).collect();
         // Each of thousands of offers would be tried in turn, with a call and two entries of the journal.
-        if paused.iter().filter(|(offer, _)| offer.is_some()).count() > SOLD_OUT_MAX {
-            return vec![(None, FailureKind::NoCapacity)];
-        }
-        paused
+        let of_offers = pauses.iter().filter(|pause| pause.offer.is_some());
+        let mut ends: Vec<Timestamp> = of_offers.map(|pause| pause.until).collect();
+        ends.sort_unstable();
+        // When only so many are left.
+        let Some(first) = ends.len().checked_sub(SOLD_OUT_MAX + 1) else { return pauses };
+        let text = format!("{} of its offers have no capacity", ends.len());
+        let (kind, until) = (FailureKind::NoCapacity, ends[first]);
+        vec![SourcePause { offer: None, kind, text, until }]
     }
 
     /// The features of the source, and of the fleets that may have such a machine.

@@ -3,12 +3,15 @@
 use crate::job_builder::{Ask, alice, ask, root};
 use crate::testbed::{World, world_with};
 use cluster::command::{JoinAttempt, MachineReport, SetFleet};
+use cluster::machine_reconcile::MachineWork;
 use cluster::{ClusterConfig, Command, Event};
+use model::activity::{ActivityKind, ActivityTarget};
 use model::amount::Bytes;
 use model::budget::Budget;
 use model::change::{JobChange, JobRef};
 use model::cloud_fleet::{CloudFleet, OfferBounds};
 use model::cloud_source::SourceKind;
+use model::constraint::Constraint;
 use model::fleet::Blocks;
 use model::health::HealthSource;
 use model::id::JobId;
@@ -125,6 +128,22 @@ fn partition_that_machines_are_made_for_may_grow_and_others_may_not() {
         w.state.may_grow(partition.expect("a partition"))
     };
     assert_eq!((grows("cloud"), grows("main")), (true, false));
+}
+
+#[test]
+fn job_that_is_refused_beside_a_source_without_offers_is_told_of_it() {
+    let refused = |w: &mut World, ask: Ask| match w.try_submit(ask) {
+        Err(Refusal::NodeConfiguration(unmet)) => unmet.silent_sources,
+        other => panic!("it is taken, or refused otherwise: {other:?}"),
+    };
+    let mut w = world_with(1, site);
+    assert_eq!(refused(&mut w, in_cloud().cpus(2)), ["cloud"]);
+    let feature = Constraint::parse("m5.large").expect("a feature");
+    let typed = in_cloud().asking(|request| request.constraint = Some(feature));
+    assert_eq!(refused(&mut w, typed), ["cloud"]);
+    assert!(refused(&mut w, ask().cpus(64)).is_empty(), "its machines are in another partition");
+    w.run(Command::SetOffers { source: "cloud".into(), offers: vec![small()] });
+    assert!(refused(&mut w, in_cloud().cpus(64)).is_empty());
 }
 
 #[test]
@@ -522,6 +541,49 @@ fn machine_that_is_deleted_or_vanishes_drains_its_node_first() {
 }
 
 #[test]
+fn jobs_of_a_machine_that_vanished_end_as_soon_as_its_agent_is_silent() {
+    let mut w = open();
+    let job = w.submit(in_cloud().requeue());
+    asked(&mut w);
+    made(&mut w, 1);
+    joins(&mut w, 1);
+    w.plan();
+    assert_eq!(w.nodes_of(job), ["cloud-1"]);
+    report(&mut w, 1, MachineReport::Vanished);
+    assert_eq!(phase(&w, 1), MachinePhase::Leaving);
+    let work = |w: &World| w.state.machine_work(machine(w, 1), true, w.now);
+    assert_eq!(work(&w), None, "its agent speaks: the source may be wrong");
+    report(&mut w, 1, MachineReport::Vanished);
+    assert!(!w.job(job).is_waiting());
+    w.run(Command::NodeLost { node: "cloud-1".into() });
+    assert_eq!(work(&w), Some(MachineWork::Report(MachineReport::Vanished)));
+    report(&mut w, 1, MachineReport::Vanished);
+    assert!(w.job(job).is_waiting(), "it does not wait for SlurmdTimeout");
+    w.pass(1);
+    assert_eq!(phase(&w, 1), MachinePhase::Deleting);
+}
+
+#[test]
+fn machine_is_in_the_list_of_events_when_it_is_asked_for_comes_and_goes() {
+    let mut w = open();
+    w.submit(in_cloud());
+    asked(&mut w);
+    made(&mut w, 1);
+    report(&mut w, 1, MachineReport::Late { text: "no agent".into() });
+    report(&mut w, 1, MachineReport::Deleted);
+    let node = ActivityTarget::Node("cloud-1".into());
+    let noted = w.state.activities.iter().filter(|activity| activity.target == node);
+    let noted: Vec<_> = noted.map(|of| (of.what.clone(), of.info.as_str())).collect();
+    let expected = [
+        (ActivityKind::Changed, "machine asked of source cloud: small, $3.6 an hour"),
+        (ActivityKind::Created, ""),
+        (ActivityKind::Changed, "machine is deleted: no agent"),
+        (ActivityKind::Deleted, ""),
+    ];
+    assert_eq!(noted, expected);
+}
+
+#[test]
 fn every_order_is_an_event_with_its_token_offer_price_and_job() {
     let mut w = open();
     let job = w.submit(in_cloud());
@@ -570,6 +632,37 @@ fn machine_that_vanishes_before_it_joins_pauses_the_source() {
     assert!(asked(&mut w).orders.is_empty(), "not again at once");
     w.pass(31);
     assert_eq!(asked(&mut w).orders.len(), 1);
+}
+
+#[test]
+fn failures_of_one_moment_are_one_and_another_configuration_ends_the_pause() {
+    let mut w = open();
+    for _ in 0..2 {
+        w.submit(in_cloud().cpus(2));
+    }
+    for (numbers, pause_s) in [([1, 2], 30), ([3, 4], 60)] {
+        assert_eq!(asked(&mut w).orders.len(), 2, "the source is asked again");
+        for number in numbers {
+            made(&mut w, number);
+            report(&mut w, number, MachineReport::Late { text: "no agent".into() });
+            report(&mut w, number, MachineReport::Deleted);
+        }
+        let pauses = w.state.source_pauses("cloud", w.now);
+        let [pause] = &pauses[..] else { panic!("one pause of the source: {pauses:?}") };
+        assert_eq!((&pause.offer, pause.text.as_str()), (&None, "no agent"));
+        assert_eq!(pause.until, w.now + Duration::from_secs(pause_s));
+        assert!(asked(&mut w).orders.is_empty(), "not at once");
+        if pause_s == 30 {
+            w.pass(31);
+        }
+    }
+    let mut config = (*w.state.config).clone();
+    config.sources[0].boot_s += 1;
+    w.run(Command::Configure(Box::new(config)));
+    assert!(w.state.source_pauses("cloud", w.now).is_empty());
+    assert_eq!(asked(&mut w).orders.len(), 2);
+    let failure = machine(&w, 3).failure.as_ref().expect("it is kept");
+    assert_eq!(failure.text, "no agent");
 }
 
 #[test]

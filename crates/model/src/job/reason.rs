@@ -385,11 +385,26 @@ pub struct UnmetConstraint {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition: Option<String>,
     pub why: NeverFits,
+    /// Sources of machines for these partitions that have told no offers: one of theirs might meet it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub silent_sources: Vec<String>,
+}
+
+impl UnmetConstraint {
+    /// What is said of the sources that have told no offers.
+    pub fn silence(&self) -> Option<String> {
+        let (noun, verb) = match self.silent_sources.len() {
+            0 => return None,
+            1 => ("source", "has"),
+            _ => ("sources", "have"),
+        };
+        Some(format!("{noun} {} {verb} told no offers yet", self.silent_sources.join(", ")))
+    }
 }
 
 impl From<NeverFits> for UnmetConstraint {
     fn from(why: NeverFits) -> Self {
-        Self { partition: None, why }
+        Self { partition: None, why, silent_sources: Vec::new() }
     }
 }
 

@@ -34,6 +34,11 @@ impl SourceKind {
         }
     }
 
+    /// Whether its machines are never the server's own. A provider program's may be.
+    pub fn is_elsewhere(&self) -> bool {
+        !matches!(self, Self::Program(_))
+    }
+
     /// What a cloud is configured with; `None` for a provider program and for pods.
     pub fn cloud(&self) -> Option<&CloudConfig> {
         match self {

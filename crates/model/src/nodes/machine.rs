@@ -4,7 +4,7 @@
 mod answer;
 mod offer;
 
-pub use answer::{HoldCause, MachineAnswer, SourceHold, is_for_nodes};
+pub use answer::{HoldCause, MachineAnswer, SourceHold, SourcePause, is_for_nodes};
 pub use offer::{OFFERS_MAX, Offer, OfferedGpus};
 
 use crate::cloud_source::SourceKind;
@@ -250,6 +250,15 @@ pub struct MachineFailure {
     pub kind: FailureKind,
     pub text: String,
     pub at: Timestamp,
+    /// Its source was configured otherwise since, and is not left alone for it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub settled: bool,
+}
+
+impl MachineFailure {
+    pub fn new(kind: FailureKind, text: impl Into<String>, at: Timestamp) -> Self {
+        Self { kind, text: text.into(), at, settled: false }
+    }
 }
 
 /// The errors of a source.

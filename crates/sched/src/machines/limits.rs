@@ -58,17 +58,15 @@ impl<'a> Limits<'a> {
         count: u32,
         accounts: &[&str],
     ) -> Option<HoldCause> {
-        let is_it = |id: &Option<String>| id.as_ref().is_none_or(|id| *id == offer.id);
-        let failed = of.failed.iter().find(|(id, _)| is_it(id));
-        if let Some((_, kind)) = failed {
-            return Some(HoldCause::Failed { kind: *kind });
+        if let Some(pause) = of.failed.iter().find(|pause| pause.is_of(&offer.id)) {
+            return Some(pause.cause());
         }
         self.reached(of, offer.price, count, accounts)
     }
 
     /// Whether the source can make not one machine of this price or a higher one.
     pub(super) fn is_closed(&self, of: &Source, price: Price, accounts: &[&str]) -> bool {
-        of.failed.iter().any(|(offer, _)| offer.is_none())
+        of.failed.iter().any(|pause| pause.offer.is_none())
             || self.reached(of, price, 1, accounts).is_some()
     }
 

@@ -15,7 +15,7 @@ use crate::place::demand::Demand;
 use crate::view::{PendingJob, Plan, View};
 use model::cloud_fleet::CloudFleet;
 use model::id::JobId;
-use model::machine::{FailureKind, MachineAnswer, Offer, is_for_nodes};
+use model::machine::{MachineAnswer, Offer, SourcePause, is_for_nodes};
 use model::machine_choice::SourceRef;
 use model::node::NodeConfig;
 use model::partition::Partition;
@@ -67,8 +67,8 @@ pub struct Source {
     pub makes_root_pods: bool,
     pub features: Vec<String>,
     pub offers: Arc<Vec<Offer>>,
-    /// Offers that failed a short while ago, and how; all of them where the name is `None`.
-    pub failed: Vec<(Option<String>, FailureKind)>,
+    /// Offers that failed a short while ago.
+    pub failed: Vec<SourcePause>,
     /// Machines that there are or may be, and what they cost in an hour.
     pub machines: u32,
     pub price_hour: Price,
@@ -195,10 +195,7 @@ pub fn fleet_orders(there: &MachineView, fleet: &str, count: u32) -> Vec<Machine
     let mut choices: Vec<(Price, &Source, &Offer)> = Vec::new();
     for source in there.sources.iter().filter(of_fleet) {
         let is_left = |offer: &&Offer| {
-            let is_it = |(id, _): &(Option<String>, FailureKind)| {
-                id.as_ref().is_none_or(|id| *id == offer.id)
-            };
-            source.may_make(offer) && !source.failed.iter().any(is_it)
+            source.may_make(offer) && !source.failed.iter().any(|pause| pause.is_of(&offer.id))
         };
         let offers = source.offers.iter().filter(is_left);
         choices.extend(offers.map(|offer| (offer.price, source, offer)));

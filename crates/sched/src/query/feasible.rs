@@ -43,7 +43,7 @@ pub fn check(
     }
     let Some((partition, why)) = why else { return Ok(()) };
     let partition = view.partitions.get(partition as usize).map(|p| p.partition.name.clone());
-    Err(Refusal::NodeConfiguration(UnmetConstraint { partition, why }))
+    Err(Refusal::NodeConfiguration(UnmetConstraint { partition, ..why.into() }))
 }
 
 /// Refuses names that are nowhere in the cluster: a typing error more often than not.

@@ -12,7 +12,9 @@ use model::cloud_fleet::{CloudFleet, OfferBounds};
 use model::constraint::Constraint;
 use model::fleet::Blocks;
 use model::id::JobId;
-use model::machine::{FailureKind, HoldCause, MachineAnswer, Offer, OfferedGpus, SourceHold};
+use model::machine::{
+    FailureKind, HoldCause, MachineAnswer, Offer, OfferedGpus, SourceHold, SourcePause,
+};
 use model::node::NodeConfig;
 use model::pod::{PodTemplate, PodUser};
 use model::price::{Cost, Price};
@@ -465,14 +467,21 @@ fn limits_of_a_source_hold_it_back_and_say_so() {
 #[test]
 fn failed_offer_is_passed_over_and_a_failed_source_is_left_alone() {
     let view = site(Vec::new(), [job(1)]);
+    let pause = |offer: Option<&str>, kind| SourcePause {
+        offer: offer.map(str::to_owned),
+        kind,
+        text: "said so".into(),
+        until: NOW,
+    };
     let mut offer_failed = there();
-    offer_failed.sources[0].failed = vec![(Some("small".into()), FailureKind::NoCapacity)];
+    offer_failed.sources[0].failed = vec![pause(Some("small"), FailureKind::NoCapacity)];
     assert_eq!(orders(&made(&view, &offer_failed)), "large for 1");
     let mut all_failed = there();
-    all_failed.sources[0].failed = vec![(None, FailureKind::Refused)];
+    let refused = pause(None, FailureKind::Refused);
+    all_failed.sources[0].failed = vec![refused.clone()];
     let plan = made(&view, &all_failed);
     assert_eq!(orders(&plan), "");
-    assert_eq!(held(&plan, 1), Some(HoldCause::Failed { kind: FailureKind::Refused }));
+    assert_eq!(held(&plan, 1), Some(refused.cause()));
 }
 
 #[test]

@@ -1,18 +1,18 @@
 //! How an agent becomes one of the cluster's: a join file with a token, which is good for one certificate,
 //! or for one of each node of a group; and how it gets the next one.
 
+use crate::agent_addresses::addresses_for_agents;
 use crate::auth::principal::server_principal;
 use crate::auth::token;
 use crate::clock;
 use crate::shared::Shared;
 use crate::shared::agent_links::Link;
 use cluster::command::JoinAttempt;
-use cluster::{ClusterConfig, Command, Reply};
+use cluster::{Command, Reply};
 use model::hostlist;
 use model::principal::Principal;
 use model::reason::Refusal;
 use model::time::Timestamp;
-use std::net::IpAddr;
 use std::time::Duration;
 use wire::link::{Hello, JoinAccepted, JoinFile, JoinRequest, RENEWALS_MAX, Renewal, ToAgent};
 
@@ -80,30 +80,6 @@ fn join_file(shared: &Shared, token: String, nodes: Vec<String>) -> JoinFile {
         pattern: None,
         cluster: state.config.name.clone(),
     }
-}
-
-/// Where agents find the server: at the addresses that sluice.toml names; else where its port is bound, and at the hosts of
-/// `SlurmctldHost`, which it may move to. A port on loopback is found by this machine alone.
-fn addresses_for_agents(config: &ClusterConfig, bound: &[String]) -> Vec<String> {
-    if !config.server_addresses.is_empty() {
-        return config.server_addresses.clone();
-    }
-    let mut addresses = bound.to_vec();
-    let here = bound.first().and_then(|address| address.rsplit_once(':'));
-    let Some((_, port)) = here.filter(|(host, _)| !is_loopback(host)) else { return addresses };
-    for host in config.controllers.iter().filter(|host| !is_loopback(host)) {
-        let address =
-            if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
-        if !addresses.contains(&address) {
-            addresses.push(address);
-        }
-    }
-    addresses
-}
-
-fn is_loopback(host: &str) -> bool {
-    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-    host == "localhost" || address.is_ok_and(|ip| ip.to_canonical().is_loopback())
 }
 
 /// When a certificate ends that is issued now.
@@ -284,24 +260,6 @@ mod tests {
         assert_eq!(identity.verify_renewal(&forged), None);
         let other = TestServer::without_writer();
         assert_eq!(other.shared.identity.verify_renewal(&signed), None, "of another cluster");
-    }
-
-    #[test]
-    fn agents_find_the_server_where_it_is_bound_and_where_it_may_move_to() {
-        let hosts = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-        let config = ClusterConfig {
-            controllers: hosts(&["10.0.0.1", "head2", "2001:db8::7", "localhost"]),
-            ..ClusterConfig::default()
-        };
-        let bound: Vec<String> = hosts(&["10.0.0.1:6821", "head1:6821"]);
-        let expected = ["10.0.0.1:6821", "head1:6821", "head2:6821", "[2001:db8::7]:6821"];
-        assert_eq!(addresses_for_agents(&config, &bound), expected);
-        for loopback in ["127.0.0.1:6821", "[::1]:6821"] {
-            let bound: Vec<String> = hosts(&[loopback]);
-            assert_eq!(addresses_for_agents(&config, &bound), bound, "nobody else finds it");
-        }
-        let named = ClusterConfig { server_addresses: hosts(&["head.example:9"]), ..config };
-        assert_eq!(addresses_for_agents(&named, &bound), ["head.example:9"]);
     }
 
     fn certificate_request() -> String {

@@ -92,6 +92,11 @@ impl CloudToml {
         names("images", images.values())?;
         let types = self.types.clone().unwrap_or_default();
         names("types", &types)?;
+        if let Some(wrong) = types.iter().find(|name| !is_type(name)) {
+            return Err(format!(
+                "types: {wrong:?}: expected names of types, with * for any letters, as in g5.*"
+            ));
+        }
         let subnets = self.subnets.clone().unwrap_or_default();
         names("subnets", subnets.iter().flat_map(|(zone, subnet)| [zone, subnet]))?;
         let of_no_region =
@@ -268,6 +273,11 @@ fn is_zone(text: &str) -> bool {
 fn is_name(text: &str) -> bool {
     let is_wrong = |c: char| is_unprintable(c) || c.is_whitespace() || "\"'\\<>&".contains(c);
     (1..=NAME_BYTES_MAX).contains(&text.len()) && !text.contains(is_wrong)
+}
+
+/// Whether it may be the name of a type, or a pattern of names.
+fn is_type(text: &str) -> bool {
+    text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-*?".contains(&b))
 }
 
 /// Whether a tag is as clouds take them: a name of up to 128 bytes, a text of up to 256, on one line.

@@ -2,6 +2,8 @@
 
 use super::cloud_source::CloudToml;
 use super::pod_source::KubernetesToml;
+use super::type_error;
+use crate::agent_addresses::unreachable;
 use cluster::ClusterConfig;
 use model::backend::SOURCE_NAME_BYTES_MAX;
 use model::cloud_source::SourceKind;
@@ -13,6 +15,7 @@ use model::printable::is_unprintable;
 use model::time::parse_duration;
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::time::Duration;
 
 /// The most sources, and the most machines of one.
@@ -63,7 +66,8 @@ pub(super) fn sources(given: &[SourceToml]) -> Result<Vec<SourceConfig>, String>
 
 /// The source of a backend, whose table is as one of the file, and whose credentials are given beside it.
 pub(super) fn of_backend(table: serde_json::Value) -> Result<SourceConfig, String> {
-    let mut given: SourceToml = serde_json::from_value(table).map_err(|e| e.to_string())?;
+    let given = serde_json::from_value(table);
+    let mut given: SourceToml = given.map_err(|e| type_error::plain(&e.to_string()))?;
     if let Some(cloud) = &mut given.cloud {
         cloud.has_given_credentials = true;
     }
@@ -114,16 +118,15 @@ impl SourceToml {
             machines_max: self.machines,
             price_hour_max: hour.map(price).transpose()?,
             budget_month: month.map(budget).transpose()?,
-            idle_s: seconds("idle", self.idle.as_deref(), usual.idle_s, 365 * DAY)?,
-            life_min_s: seconds("min_life", self.min_life.as_deref(), usual.life_min_s, 365 * DAY)?,
-            boot_s: seconds("boot", self.boot.as_deref(), usual.boot_s, DAY)?,
+            idle_s: seconds("idle", self.idle.as_deref(), usual.idle_s, (1, 365))?,
+            life_min_s: seconds("min_life", self.min_life.as_deref(), usual.life_min_s, (0, 365))?,
+            boot_s: seconds("boot", self.boot.as_deref(), usual.boot_s, (1, 1))?,
             call_limit_s: seconds(
                 "call_limit",
                 self.call_limit.as_deref(),
                 usual.call_limit_s,
-                DAY,
-            )?
-            .max(1),
+                (1, 1),
+            )?,
             own_first: self.own_nodes_first.unwrap_or(usual.own_first),
             account: self.account.clone(),
             name: usual.name,
@@ -138,6 +141,14 @@ impl SourceToml {
             return Err(format!(
                 "kind: {kind:?}: expected program, aws, gcp, lambda or kubernetes"
             ));
+        }
+        let has_table = self.cloud.is_some() || self.kubernetes.is_some();
+        if self.kind.is_none() && self.program.is_none() && has_table {
+            let (expected, table) = match self.cloud {
+                Some(_) => ("aws, gcp or lambda", "cloud"),
+                None => ("kubernetes", "kubernetes"),
+            };
+            return Err(format!("kind: missing: expected {expected} beside [source.{table}]"));
         }
         if kind == "kubernetes" {
             return self.pods();
@@ -185,6 +196,51 @@ impl SourceToml {
     }
 }
 
+/// The files and programs that sources name and that are not there, a line each.
+pub(super) fn missing_files(sources: &[SourceConfig]) -> Vec<String> {
+    let of_source = |source: &SourceConfig| {
+        let cloud = source.kind.cloud();
+        let named = match &source.kind {
+            SourceKind::Program(program) => [("program", Some(program.clone())), ("", None)],
+            SourceKind::Kubernetes(pods) => {
+                [("kubernetes.kubeconfig", pods.kubeconfig.clone()), ("", None)]
+            }
+            SourceKind::Aws(_) | SourceKind::Gcp(_) | SourceKind::Lambda(_) => [
+                ("cloud.credentials", cloud.and_then(|cloud| cloud.credentials.clone())),
+                ("cloud.prices", cloud.and_then(|cloud| cloud.prices.clone())),
+            ],
+        };
+        let line = |(key, path): (&str, Option<String>)| {
+            let path = path?;
+            let found = std::fs::metadata(&path);
+            let is_missing = found.is_err_and(|error| error.kind() == ErrorKind::NotFound);
+            let name = &source.name;
+            is_missing.then(|| {
+                format!("sluice.toml: [[source]] {name:?}: {key}: {path:?}: there is no such file")
+            })
+        };
+        named.into_iter().filter_map(line).collect::<Vec<String>>()
+    };
+    sources.iter().flat_map(of_source).collect()
+}
+
+/// Sources whose machines are elsewhere and find no server: `sluice.toml` names addresses that lead nowhere from there, or none.
+pub(super) fn loopback_notices(config: &ClusterConfig) -> Vec<String> {
+    let named = &config.server_addresses;
+    let elsewhere = config.sources.iter().filter(|source| source.kind.is_elsewhere());
+    let line = |source: &SourceConfig| {
+        let why = if named.is_empty() {
+            "its machines reach the server at the agents' port, which is on 127.0.0.1 unless the server is started with --agents: \
+             expected --agents 0.0.0.0:6821, or addresses in [server]"
+                .to_owned()
+        } else {
+            unreachable(named)?
+        };
+        Some(format!("sluice.toml: [[source]] {:?}: {why}", source.name))
+    };
+    elsewhere.filter_map(line).collect()
+}
+
 /// The place of a program in `scontrol show config` that nobody calls: sources power their nodes up and down.
 const BY_SOURCE: &str = "[[source]]";
 
@@ -210,13 +266,19 @@ pub(super) fn back_nodes(config: &mut ClusterConfig) -> Result<(), String> {
     Ok(())
 }
 
-fn seconds(key: &str, given: Option<&str>, usual: u32, most: Duration) -> Result<u32, String> {
+/// A time within bounds: the least seconds and the most days.
+fn seconds(
+    key: &str,
+    given: Option<&str>,
+    usual: u32,
+    (least_s, most_days): (u64, u32),
+) -> Result<u32, String> {
     let Some(text) = given else { return Ok(usual) };
+    let bounds = Duration::from_secs(least_s)..=most_days * DAY;
     match parse_duration(text) {
-        Ok(Some(length)) if length <= most => Ok(length.as_secs() as u32),
+        Ok(Some(length)) if bounds.contains(&length) => Ok(length.as_secs() as u32),
         _ => Err(format!(
-            "{key}: {text:?}: expected a time of at most {}d, as in 10m",
-            most.as_secs() / 86_400
+            "{key}: {text:?}: expected a time from {least_s}s to {most_days}d, as in 10m"
         )),
     }
 }
@@ -258,6 +320,22 @@ mod tests {
         let table = [
             (source("colour = 'red'"), "unknown field `colour`"),
             (source("idle = 'soon'"), "[[source]] \"cloud\": idle: \"soon\": expected a time"),
+            (source("idle = '0s'"), "idle: \"0s\": expected a time from 1s to 365d"),
+            (source("boot = '0s'"), "boot: \"0s\": expected a time from 1s to 1d"),
+            (source("call_limit = '0s'"), "call_limit: \"0s\": expected a time from 1s"),
+            (
+                source("[source.cloud]\nregions = ['r']").replace("program = '/opt/make'", ""),
+                "kind: missing: expected aws, gcp or lambda beside [source.cloud]",
+            ),
+            (
+                source("[source.kubernetes]\nimage = 'a'").replace("program = '/opt/make'", ""),
+                "kind: missing: expected kubernetes beside [source.kubernetes]",
+            ),
+            (
+                source("kind = 'aws'\n[source.cloud]\nregions = ['r']\nimage = 'i'\ntypes = ['[']")
+                    .replace("program = '/opt/make'", ""),
+                "cloud.types: \"[\": expected names of types",
+            ),
             (source("price_per_hour = -1"), "price_per_hour: -1: expected dollars"),
             (source("budget_per_month = -1"), "budget_per_month: -1: expected dollars"),
             (source("features = ['a,b']"), "features: expected 1 to 16 words"),

@@ -2,7 +2,7 @@
 //!
 //! A file for each subject: `priority`, `power`, `preempt_requeue`, `process`, `site` (prolog, epilog, folders), `show_config`,
 //! `sluice_toml` (what slurm.conf has no words for), `toml_value` (its texts), `machine_source` (its `[[source]]`), `cloud_source`
-//! and `pod_source` (the tables of a cloud and of Kubernetes in that), `backend` (a source that a call gives, by the same types), `projects_file` (dstack's `config.yml`, which has backends), `budget` (its `[[budget]]`), `oidc` (its `[oidc]`), `slurmdbd_conf` (the purge of the books).
+//! and `pod_source` (the tables of a cloud and of Kubernetes in that), `backend` (a source that a call gives, by the same types), `projects_file` (dstack's `config.yml`, which has backends), `budget` (its `[[budget]]`), `oidc` (its `[oidc]`), `slurmdbd_conf` (the purge of the books), `type_error` (what is said of a value of another type than its key has).
 
 pub mod backend;
 mod budget;
@@ -21,6 +21,7 @@ mod site;
 mod sluice_toml;
 mod slurmdbd_conf;
 mod toml_value;
+mod type_error;
 
 use crate::error::ServerError;
 pub use oidc::is_safe_address;
@@ -87,9 +88,35 @@ pub fn load_given(
     Ok(config)
 }
 
-/// What is wrong with the `sluice.toml` of `dir`, if it has one.
-pub fn check_sluice_toml(files: &dyn Files, dir: &Path) -> Result<(), ServerError> {
-    sluice_toml::read(files, dir).map(drop)
+/// What a check of sluice.toml has found, a line each.
+#[derive(Debug, Default)]
+pub struct SluiceTomlFindings {
+    pub errors: Vec<String>,
+    /// What has no effect, or not the one that it should have.
+    pub notices: Vec<String>,
+}
+
+/// What is wrong with the `sluice.toml` of `dir`, if it has one, beside a slurm.conf with these nodes.
+pub fn check_sluice_toml(
+    files: &dyn Files,
+    dir: &Path,
+    nodes: Vec<NodeConfig>,
+) -> SluiceTomlFindings {
+    let own = match sluice_toml::read(files, dir) {
+        Ok(own) => own,
+        Err(error) => {
+            return SluiceTomlFindings { errors: vec![error.to_string()], notices: Vec::new() };
+        }
+    };
+    let in_folder = |line: String| format!("{}/{line}", dir.display());
+    let notices = own.notices().into_iter().map(in_folder);
+    let mut notices: Vec<String> = notices.collect();
+    let mut config = ClusterConfig { nodes, ..ClusterConfig::default() };
+    own.apply(&mut config);
+    notices.extend(machine_source::loopback_notices(&config).into_iter().map(in_folder));
+    let mut errors = machine_source::missing_files(&config.sources);
+    errors.extend(machine_source::back_nodes(&mut config).err());
+    SluiceTomlFindings { errors: errors.into_iter().map(in_folder).collect(), notices }
 }
 
 /// The database of the state that the `sluice.toml` of `dir` names, if it has one.

@@ -6,6 +6,7 @@ use super::oidc::OidcToml;
 use super::toml_value::{
     CertificateLife, DiskSize, FolderText, HostPort, Hosts, MountText, SharedFolder, Size,
 };
+use super::type_error;
 use crate::error::ServerError;
 use cluster::config::{CERTIFICATE_LIFE, OidcConfig};
 use cluster::{CertificateFiles, ClusterConfig, ProxyConfig, ProxyListen};
@@ -299,9 +300,11 @@ pub(super) fn read(files: &dyn Files, dir: &Path) -> Result<SluiceToml, ServerEr
         Err(e) => return Err(wrong(format!(": {e}"))),
     };
     let parsed: SluiceToml = toml::from_str(&text).map_err(|error| {
-        let line = error.span().map(|span| 1 + text[..span.start].matches('\n').count());
-        let place = line.map(|line| format!(":{line}")).unwrap_or_default();
-        wrong(format!("{place}: {}", error.message().lines().collect::<Vec<_>>().join(", ")))
+        let before = error.span().map(|span| text[..span.start].matches('\n').count());
+        let place = before.map(|before| format!(":{}", before + 1)).unwrap_or_default();
+        let line = before.and_then(|before| text.lines().nth(before)).unwrap_or_default();
+        let message = error.message().lines().collect::<Vec<_>>().join(", ");
+        wrong(format!("{place}: {}", type_error::of_line(&message, line)))
     })?;
     parsed.store.check().map_err(wrong)?;
     parsed.proxy.check().map_err(wrong)?;
@@ -606,6 +609,11 @@ mod tests {
             ("[containers]\nports = '80-90'\n", "expected ports such as 20000-29999"),
             ("[containers]\nports = '9000-8000'\n", "expected ports such as 20000-29999"),
             ("[containers]\ncdi = ['cdi']\n", "expected the absolute path of a folder"),
+            (
+                "[containers]\npulls = 'two'\n",
+                "sluice.toml:2: pulls: \"two\": expected a whole number",
+            ),
+            ("[containers]\ncdi = 'cdi'\n", "sluice.toml:2: cdi: \"cdi\": expected a list, as in"),
             ("[containers\n", "/etc/sluice/sluice.toml:1: "),
             ("[nodes]\nlogin = 'login[1-'\n", "/etc/sluice/sluice.toml:2: "),
             (

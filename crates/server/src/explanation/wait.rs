@@ -184,7 +184,7 @@ pub fn lines(job: &JobView, wait: &WaitView, moment: Moment<'_>) -> Vec<String> 
         lines.extend(wait.node_reservations.iter().map(|one| node_reservation(one, moment)));
     }
     wait.unavailable.iter().for_each(|node| lines.push(out_of_service(node, moment)));
-    wait.machine.iter().for_each(|answer| lines.extend(machine_lines(answer)));
+    wait.machine.iter().for_each(|answer| lines.extend(machine_lines(answer, moment)));
     if let Some(limit) = &wait.limit_never_met {
         lines.push(never_met(job, wait, limit));
         return lines;
@@ -258,7 +258,7 @@ fn occupants_line(wait: &WaitView, moment: Moment<'_>) -> Option<String> {
 }
 
 /// Whether a machine is made for it, and why not.
-fn machine_lines(answer: &MachineAnswer) -> Vec<String> {
+fn machine_lines(answer: &MachineAnswer, moment: Moment<'_>) -> Vec<String> {
     let none = |why: &str| vec![format!("No machine is made for it: {why}.")];
     match answer {
         MachineAnswer::Ordered { source, offer, price } => {
@@ -277,7 +277,12 @@ fn machine_lines(answer: &MachineAnswer) -> Vec<String> {
         MachineAnswer::NoOffer => none("no source of its partitions offers one that could hold it"),
         MachineAnswer::HeldBack(holds) => holds
             .iter()
-            .flat_map(|hold| none(&format!("source {}: {}", hold.source, hold.cause)))
+            .flat_map(|hold| {
+                let until = hold.cause.until().map(|at| moment.iso(at));
+                let until = until.map(|at| format!("; it is left alone until {at}"));
+                let until = until.unwrap_or_default();
+                none(&format!("source {}: {}{until}", hold.source, hold.cause))
+            })
             .collect(),
     }
 }

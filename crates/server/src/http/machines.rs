@@ -13,5 +13,6 @@ pub fn list(shared: &Shared, by: &Principal) -> Result<Answer, Refusal> {
     let state = shared.read();
     authorise(&state, by, Act::Operate)?;
     let statuses = &shared.volatile.source_statuses;
-    Ok(Answer::Machines(machine_list::view(&state, statuses, clock::now())))
+    let bound = &shared.setup.agents_addresses;
+    Ok(Answer::Machines(machine_list::view(&state, statuses, bound, clock::now())))
 }

@@ -3,6 +3,7 @@
 //! As with machines, what is due follows from the state, and each call may be made again. A disk is attached by the cloud and
 //! then mounted by the agent of its node; it is let go by the agent before the cloud detaches it.
 
+use super::driver::stranger_alarm;
 use super::open_source::OpenSources;
 use super::source::{AttachOrder, DiskOrder, DiskSource, MachineSource, SourceDisk, SourceError};
 use crate::auth::principal::server_principal;
@@ -234,9 +235,7 @@ impl DiskDriver {
         let (lost, strangers) = self.shared.read().disk_differences(source, told, begun);
         for SourceDisk { token, id } in strangers {
             if self.strangers.insert((source.to_owned(), id.clone())) {
-                tracing::error!(
-                    "ALARM: source {source} has disk {id} with this cluster's tag and token {token}, which was not asked for: it is paid for, and left alone"
-                );
+                tracing::error!("{}", stranger_alarm(source, "disk", &id, &token));
             }
         }
         for (project, name) in self.missing.note(source, lost) {

@@ -15,6 +15,7 @@ use crate::auth::principal::server_principal;
 use crate::clock;
 use crate::secret::registry_auth;
 use crate::shared::Shared;
+use crate::source_notice;
 use crate::vital_task;
 use cluster::command::MachineReport;
 use cluster::machine_reconcile::{self, CONSISTENCY_DELAY, Differences, MachineWork};
@@ -22,7 +23,7 @@ use cluster::{Command, State};
 use model::backend::Backend;
 use model::machine::{FailureKind, Machine, MachinePhase, SourceConfig};
 use model::secret::RegistryAuth;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -144,6 +145,8 @@ struct Driver {
     missing: HashMap<String, u32>,
     /// What an alarm was raised for, by source, token and id.
     strangers: HashSet<(String, String, String)>,
+    /// What was said of each source.
+    noticed: BTreeSet<(String, String)>,
     budgets: BudgetWarning,
     backends: SeenBackends,
     ended: mpsc::Sender<(Key, Outcome)>,
@@ -176,6 +179,7 @@ impl Driver {
             throttled: HashMap::new(),
             missing: HashMap::new(),
             strangers: HashSet::new(),
+            noticed: BTreeSet::new(),
             budgets: BudgetWarning::default(),
             backends: SeenBackends::default(),
             ended,
@@ -201,6 +205,7 @@ impl Driver {
             if !state.has_sources() {
                 return;
             }
+            self.noticed = new_notices(&state, &self.shared.setup.agents_addresses, &self.noticed);
             self.due(&state)
         };
         for (source, key, work) in due {
@@ -339,12 +344,36 @@ impl Driver {
         for stranger in found.strangers {
             let (token, id) = (stranger.token, stranger.id);
             if self.strangers.insert((source.to_owned(), token.clone(), id.clone())) {
-                tracing::error!(
-                    "ALARM: source {source} has machine {id} with this cluster's tag and token {token}, which was not asked for: it is paid for, and left alone"
-                );
+                tracing::error!("{}", stranger_alarm(source, "machine", &id, &token));
             }
         }
     }
+}
+
+/// The line about a machine or a disk with the cluster's tag that nobody asked for. Somebody may have set the tag alone.
+pub fn stranger_alarm(source: &str, what: &str, id: &str, token: &str) -> String {
+    let token = if token.is_empty() { "no token".into() } else { format!("token {token}") };
+    format!(
+        "ALARM: source {source} has {what} {id} with this cluster's tag and {token}, which was not asked for: it is paid for, and left alone"
+    )
+}
+
+/// What there is to be said of the sources; a line of the log for each that was not said.
+fn new_notices(
+    state: &State,
+    bound: &[String],
+    said: &BTreeSet<(String, String)>,
+) -> BTreeSet<(String, String)> {
+    let of_source = |source: &SourceConfig| {
+        let name = source.name.clone();
+        let lines = source_notice::notices(state, source, bound);
+        lines.into_iter().map(move |line| (name.clone(), line))
+    };
+    let found: BTreeSet<(String, String)> = state.sources().flat_map(of_source).collect();
+    for (source, line) in found.difference(said) {
+        tracing::warn!("source {source}: {line}");
+    }
+    found
 }
 
 /// How long to wait after so many failures before this one.
@@ -648,6 +677,13 @@ mod tests {
         let throttle = Throttle { count: 1, until: now + moment };
         driver.throttled.insert("cloud".into(), throttle);
         assert_eq!(driver.next_look(now) - now, moment);
+    }
+
+    #[test]
+    fn stranger_without_a_token_is_said_to_have_none() {
+        let said = |token| stranger_alarm("ec2", "machine", "i-1", token);
+        assert!(said("").contains("i-1 with this cluster's tag and no token, which was"));
+        assert!(said("7-0af").contains("tag and token 7-0af, which was not asked for"));
     }
 
     #[test]

@@ -131,7 +131,9 @@ impl Snapshot {
         let (machines, account_costs) = match reader {
             Reader::Operator => {
                 let statuses = &shared.volatile.source_statuses;
-                (machine_list::view(&state, statuses, now), state.account_costs_at(now))
+                let bound = &shared.setup.agents_addresses;
+                let machines = machine_list::view(&state, statuses, bound, now);
+                (machines, state.account_costs_at(now))
             }
             Reader::Anonymous => Default::default(),
         };

@@ -1,12 +1,19 @@
 //! Sources, machines on demand and budgets, as `sluice machine` and `/metrics` show them.
 
 use crate::shared::source_status::SourceStatuses;
+use crate::source_notice;
 use cluster::State;
 use model::machine::{Machine, MachinePhase};
 use model::time::Timestamp;
 use wire::machine::{BudgetView, GONE_SHOWN_MAX, MachineView, MachinesView, SourceView};
 
-pub fn view(state: &State, statuses: &SourceStatuses, now: Timestamp) -> MachinesView {
+/// `bound`: the addresses of the agents' port.
+pub fn view(
+    state: &State,
+    statuses: &SourceStatuses,
+    bound: &[String],
+    now: Timestamp,
+) -> MachinesView {
     let sources = state.sources().map(|source| {
         let live = || state.live_machines_of(&source.name);
         let status = statuses.of(&source.name);
@@ -23,6 +30,11 @@ pub fn view(state: &State, statuses: &SourceStatuses, now: Timestamp) -> Machine
             idle: Some(state.idle_cost(&source.name, now)),
             budget: source.budget_month,
             failure: status.failure().map(str::to_owned),
+            notices: source_notice::notices(state, source, bound),
+            paused: state
+                .source_pauses(&source.name, now)
+                .into_iter()
+                .find(|pause| pause.offer.is_none()),
             strangers: status.strangers,
         }
     });

@@ -136,12 +136,15 @@ fn read(path: &Path) -> std::io::Result<Vec<u8>> {
 }
 
 fn slurm_conf(dir: &Path, findings: &mut Findings) {
-    findings.kind = "slurm.conf";
+    let has_toml = dir.join("sluice.toml").exists();
+    findings.kind = if has_toml { "slurm.conf and sluice.toml" } else { "slurm.conf" };
     match load_dir(&RealFiles, dir) {
         Ok(conf) => {
-            let toml = ::server::configure::check_sluice_toml(&RealFiles, dir);
-            findings.errors.extend(toml.err().map(|error| error.to_string()));
+            let nodes = conf.slurm.nodes.iter().map(|node| node.config.clone());
+            let toml = ::server::configure::check_sluice_toml(&RealFiles, dir, nodes.collect());
+            findings.errors.extend(toml.errors);
             findings.notices = conf.notices.iter().map(ToString::to_string).collect();
+            findings.notices.extend(toml.notices);
             let nodes: Vec<_> = conf.slurm.nodes.iter().map(|node| &node.config).collect();
             let partitions: Vec<_> =
                 conf.slurm.partitions.iter().map(|conf| &conf.partition).collect();

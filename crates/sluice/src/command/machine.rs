@@ -135,11 +135,19 @@ fn source_notes(sources: &[SourceView]) -> String {
         let failure = source.failure.as_deref()?;
         Some(line(source, printable(failure).into_owned()))
     });
+    let pauses = sources.iter().filter_map(|source| {
+        let pause = source.paused.as_ref()?;
+        let (until, text) = (time(pause.until), printable(&pause.text));
+        Some(line(source, format!("left alone until {until} after a failure: {text}")))
+    });
     let strangers = sources.iter().filter(|source| !source.strangers.is_empty()).map(|source| {
         let ids = printable(&source.strangers.join(" ")).into_owned();
         line(source, format!("ALARM: machines that nobody asked for, and that are paid for: {ids}"))
     });
-    failures.chain(strangers).collect()
+    let notices = sources.iter().flat_map(|source| {
+        source.notices.iter().map(move |notice| line(source, printable(notice).into_owned()))
+    });
+    failures.chain(notices).chain(pauses).chain(strangers).collect()
 }
 
 fn machine_table<'m>(machines: impl Iterator<Item = &'m MachineView>) -> String {

@@ -82,6 +82,30 @@ fn good_files_are_understood_and_bad_ones_named_by_line() {
         std::fs::remove_file(dir.path().join(name)).unwrap();
     }
     assert!(check(dir.path(), &["slurm.conf"]).1);
+    // What sluice.toml names of slurm.conf and of this machine is looked up.
+    let source = "[[source]]\nname = 'cloud'\nprogram = '/bin/sh'\nmachines = 2\n";
+    let toml = dir.path().join("sluice.toml");
+    for (more, words) in [
+        ("nodes = 'c[1-20]'\n", "nodes: c1: expected a node of slurm.conf with State=CLOUD"),
+        ("call_limit = '0s'\n", "call_limit: \"0s\": expected a time from 1s"),
+        ("price_per_hour = 'two'\n", "sluice.toml:5: price_per_hour: \"two\": expected a number"),
+    ] {
+        std::fs::write(&toml, format!("{source}{more}")).unwrap();
+        let (said, good) = check(dir.path(), &["."]);
+        assert!(!good && said.contains(words), "{more}: {said}");
+    }
+    let missing = source.replace("/bin/sh", "/nowhere/make");
+    std::fs::write(&toml, missing).unwrap();
+    let (said, good) = check(dir.path(), &["."]);
+    let words = "program: \"/nowhere/make\": there is no such file";
+    assert!(!good && said.contains(words), "{said}");
+    let cloud = "kind = 'lambda'\n[source.cloud]\nregions = ['r']\nssh_key = 'k'\ncredentials = '/dev/null'\n";
+    let cloud = format!("{}{cloud}", source.replace("program = '/bin/sh'\n", ""));
+    std::fs::write(&toml, cloud).unwrap();
+    let (said, good) = check(dir.path(), &["."]);
+    assert!(good && said.contains("the agents' port, which is on 127.0.0.1 unless"), "{said}");
+    assert!(said.contains(": good (slurm.conf and sluice.toml)\n"), "{said}");
+    std::fs::remove_file(&toml).unwrap();
     let passed_over = "#!/bin/sh\n  #SBATCH -n 2\ntrue\n#SBATCH -c 2\n";
     std::fs::write(dir.path().join("over.sh"), passed_over).unwrap();
     let (said, good) = check(dir.path(), &["over.sh"]);

@@ -17,7 +17,10 @@ const CHOICES_MAX: usize = 12;
 /// The constraint that was not met; `None` when Slurm's own sentence names it or nothing more is known.
 pub fn text(refusal: &Refusal) -> Option<String> {
     match refusal {
-        Refusal::NodeConfiguration(unmet) => Some(unmet_text(unmet)),
+        Refusal::NodeConfiguration(unmet) => Some(match unmet.silence() {
+            Some(silence) => format!("{}; {silence}, which may have one", unmet_text(unmet)),
+            None => unmet_text(unmet),
+        }),
         Refusal::UnknownFeature(name) | Refusal::UnknownPreference(name) => {
             Some(format!("no node has the feature {name}"))
         }
@@ -330,8 +333,13 @@ mod tests {
 
     #[test]
     fn an_unmet_constraint_is_named_with_the_most_there_is_and_the_amount_asked() {
-        let on_gpu = |why| {
-            Refusal::NodeConfiguration(UnmetConstraint { partition: Some("gpu".to_owned()), why })
+        let on_gpu = |why: NeverFits| {
+            let partition = Some("gpu".to_owned());
+            Refusal::NodeConfiguration(UnmetConstraint { partition, ..UnmetConstraint::from(why) })
+        };
+        let cloud = UnmetConstraint {
+            silent_sources: vec!["ec2".into()],
+            ..NeverFits::Cpus { asked: 64, most: 32 }.into()
         };
         let gpus = |name: &str, asked, most| NeverFits::Gres {
             name: name.into(),
@@ -364,6 +372,10 @@ mod tests {
             (
                 on_gpu(NeverFits::NamedElsewhere("m[1-2]".into())),
                 "partition gpu does not have m[1-2], which the job names",
+            ),
+            (
+                Refusal::NodeConfiguration(cloud),
+                "no node has more than 32 CPUs; 64 asked on one node; source ec2 has told no offers yet, which may have one",
             ),
             (Refusal::UnknownFeature("a100".into()), "no node has the feature a100"),
             (

@@ -2,7 +2,9 @@
 
 use super::FailureKind;
 use crate::price::{Cost, Price};
+use crate::printable::printable;
 use crate::reason::Reason;
+use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -91,10 +93,48 @@ pub enum HoldCause {
     },
     /// `MaxNodeCount`
     NodeCount,
-    /// It failed a short while ago, and is asked again later.
+    /// It failed a short while ago, and is asked again then.
     Failed {
         kind: FailureKind,
+        /// As the source, or who missed its machine, said it.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        text: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        until: Option<Timestamp>,
     },
+}
+
+impl HoldCause {
+    /// When it ends by itself, where that is known.
+    pub fn until(&self) -> Option<Timestamp> {
+        match self {
+            Self::Failed { until, .. } => *until,
+            _ => None,
+        }
+    }
+}
+
+/// A source, or one of its offers, that is left alone after a failure.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourcePause {
+    /// `None`: all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offer: Option<String>,
+    pub kind: FailureKind,
+    /// The last failure in the source's own words.
+    pub text: String,
+    pub until: Timestamp,
+}
+
+impl SourcePause {
+    pub fn is_of(&self, offer: &str) -> bool {
+        self.offer.as_deref().is_none_or(|id| id == offer)
+    }
+
+    /// What holds the source back by it.
+    pub fn cause(&self) -> HoldCause {
+        HoldCause::Failed { kind: self.kind, text: self.text.clone(), until: Some(self.until) }
+    }
 }
 
 impl fmt::Display for HoldCause {
@@ -113,7 +153,13 @@ impl fmt::Display for HoldCause {
                 write!(f, "fleet {fleet} has {most} instances, as many as it may have")
             }
             Self::NodeCount => f.write_str("MaxNodeCount leaves no room for one more node"),
-            Self::Failed { kind } => write!(f, "it failed a short while ago ({kind})"),
+            Self::Failed { kind, text, .. } => {
+                f.write_str("it failed a short while ago")?;
+                if *kind != FailureKind::Unknown || text.is_empty() {
+                    write!(f, " ({kind})")?;
+                }
+                if text.is_empty() { Ok(()) } else { write!(f, ": {}", printable(text)) }
+            }
         }
     }
 }

@@ -1,6 +1,8 @@
 //! The price file: what an hour of a type costs where a cloud's own API does not tell it. docs/machines.md has its format.
 
 use super::super::source::SourceError;
+use super::secret::unreadable;
+use model::cloud_source::CloudConfig;
 use model::price::Price;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -51,11 +53,12 @@ impl Prices {
         let wrong = |why: String| SourceError::refused(format!("prices: {origin}: {why}"));
         let text = match path {
             Some(path) => {
-                let size = std::fs::metadata(path).map_err(|e| wrong(e.to_string()))?.len();
+                let fault = |e: std::io::Error| wrong(unreadable(path, &e));
+                let size = std::fs::metadata(path).map_err(fault)?.len();
                 if size > FILE_BYTES_MAX {
                     return Err(wrong(format!("expected at most {FILE_BYTES_MAX} bytes")));
                 }
-                std::fs::read_to_string(path).map_err(|e| wrong(e.to_string()))?
+                std::fs::read_to_string(path).map_err(fault)?
             }
             None => BUILT_IN.to_owned(),
         };
@@ -78,6 +81,17 @@ impl Prices {
             return Err(wrong(format!("{of}: {dollars}: expected dollars a month")));
         }
         Ok(Self { origin, regions, disks })
+    }
+
+    /// Why a cloud offers nothing though so many of its types were looked at: none is as the site says, or none has a price.
+    pub fn nothing_offered(&self, cloud: &CloudConfig, unpriced: usize) -> SourceError {
+        let (places, origin) = (cloud.regions.join(", "), &self.origin);
+        let why = match (unpriced, cloud.types.join(", ")) {
+            (0, types) if types.is_empty() => format!("{places} has none that the image is for"),
+            (0, types) => format!("none of {places} is as `types` says: {types}"),
+            _ => format!("{unpriced} types of {places} have no price in {origin}"),
+        };
+        SourceError::refused(format!("no type can be offered: {why}"))
     }
 
     /// What an hour of a disk of so many gibibytes costs there.

@@ -1,10 +1,10 @@
 //! Keys and tokens of clouds: not printed, and overwritten when they are dropped.
 
 use super::super::source::SourceError;
-use nix::unistd::geteuid;
+use nix::unistd::{User, geteuid};
 use std::fmt;
 use std::fs::{File, Metadata};
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use zeroize::Zeroizing;
 
@@ -75,7 +75,7 @@ pub fn read_own_file(path: &str) -> Result<SecretText, SourceError> {
 
 fn read(path: &str, is_own: impl Fn(&Metadata) -> bool) -> Result<SecretText, SourceError> {
     let wrong = |why: String| SourceError::refused(format!("credentials: {path}: {why}"));
-    let file = File::open(path).map_err(|e| wrong(e.to_string()))?;
+    let file = File::open(path).map_err(|e| wrong(unreadable(path, &e)))?;
     let facts = file.metadata().map_err(|e| wrong(e.to_string()))?;
     if facts.mode() & 0o007 != 0 {
         return Err(wrong("others may read or change it: chmod o-rwx".into()));
@@ -87,6 +87,18 @@ fn read(path: &str, is_own: impl Fn(&Metadata) -> bool) -> Result<SecretText, So
     let mut text = Zeroizing::new(String::new());
     file.take(FILE_BYTES_MAX).read_to_string(&mut text).map_err(|e| wrong(e.to_string()))?;
     Ok(SecretText(text))
+}
+
+/// Why a file that a source names cannot be read, and what helps where its owner is another.
+pub fn unreadable(path: &str, error: &io::Error) -> String {
+    if error.kind() != io::ErrorKind::PermissionDenied {
+        return error.to_string();
+    }
+    let uid = geteuid();
+    let user = User::from_uid(uid).ok().flatten().map_or_else(|| uid.to_string(), |of| of.name);
+    format!(
+        "the server's user, {user}, may not read it: expected a file of that user in folders that it may enter: chown {user} {path}, chmod 600 {path}"
+    )
 }
 
 #[cfg(test)]
@@ -114,5 +126,8 @@ mod tests {
         assert_eq!(own(0o640).expect("nobody else writes it").expose(), "abc");
         assert!(own(0o660).expect_err("its group writes it").text.contains("chmod go-w"));
         assert!(read_file("/nowhere/key").expect_err("none").text.contains("/nowhere/key"));
+        let denied = io::Error::from(io::ErrorKind::PermissionDenied);
+        let said = unreadable("/etc/sluice/aws", &denied);
+        assert!(said.contains("may not read it") && said.contains("chown "), "{said}");
     }
 }

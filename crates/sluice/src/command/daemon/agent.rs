@@ -11,7 +11,10 @@ use clap::Args;
 use model::amount::Bytes;
 use model::dynamic_node::FutureMachine;
 use model::node::{NodeConfig, NodeGres};
+use serde::de::IgnoredAny;
 use slurm::conf::{GresConf, RealFiles};
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -20,6 +23,10 @@ use std::time::{Duration, Instant};
 const JOIN_FILE_TIMEOUT: Duration = Duration::from_secs(60);
 /// When an agent of `sluice up` says so.
 const JOIN_FILE_NOTICE: Duration = Duration::from_secs(2);
+/// How long a join file that is not whole may stay as it is until nobody is taken to write to it.
+const JOIN_FILE_STALL: Duration = Duration::from_secs(5);
+/// The most that is read of a join file to see whether it is whole.
+const JOIN_FILE_BYTES_MAX: u64 = 4 << 20;
 
 #[derive(Args)]
 pub struct AgentArgs {
@@ -227,17 +234,63 @@ fn address_of(server: &str) -> String {
     rest.unwrap_or(server).trim_end_matches('/').to_string()
 }
 
+/// What there is of a join file.
+#[derive(Debug, PartialEq, Eq)]
+enum JoinFileState {
+    /// Nothing, or an empty file: a shell makes it before the command that writes to it has an answer.
+    Missing,
+    /// The first so many bytes of it: it is being written or copied.
+    Partial(usize),
+    /// All of it, or what waiting does not help: its reader says what is wrong with it.
+    Whole,
+}
+
+impl JoinFileState {
+    fn of(path: &Path) -> Self {
+        let Ok(found) = std::fs::metadata(path) else { return Self::Missing };
+        // What a pipe has told is not told again.
+        if !found.is_file() {
+            return Self::Whole;
+        }
+        let mut text = Vec::new();
+        let read = File::open(path)
+            .and_then(|file| file.take(JOIN_FILE_BYTES_MAX).read_to_end(&mut text));
+        let is_cut = || serde_json::from_slice::<IgnoredAny>(&text).is_err_and(|e| e.is_eof());
+        match read {
+            Ok(_) if text.trim_ascii().is_empty() => Self::Missing,
+            Ok(length) if is_cut() => Self::Partial(length),
+            _ => Self::Whole,
+        }
+    }
+}
+
 /// Waits for the join file: `sluice up` starts the agent before the server has written it. Whoever starts an agent by hand
 /// is told at once what it waits for.
 fn await_file(path: &Path, is_kept: bool) -> Result<(), VerbError> {
     let (start, shown) = (Instant::now(), path.display());
     let notice = if is_kept { JOIN_FILE_NOTICE } else { Duration::ZERO };
     let mut is_told = false;
-    while !path.exists() {
-        if start.elapsed() > JOIN_FILE_TIMEOUT {
-            return Err(VerbError::Message(format!(
-                "there is no join file {shown}: make one where the server is, with `sluice token node NAME`"
-            )));
+    // How much there is of it, and since when it is not more.
+    let mut partial: Option<(usize, Instant)> = None;
+    loop {
+        let is_late = start.elapsed() > JOIN_FILE_TIMEOUT;
+        match JoinFileState::of(path) {
+            JoinFileState::Whole => return Ok(()),
+            JoinFileState::Missing if is_late => {
+                return Err(VerbError::Message(format!(
+                    "there is no join file {shown}, or it is empty: make one where the server is, with `sluice token node NAME`"
+                )));
+            }
+            JoinFileState::Missing => partial = None,
+            JoinFileState::Partial(length) => {
+                let known = partial.filter(|(known, _)| *known == length);
+                let since = known.map_or_else(Instant::now, |(_, since)| since);
+                // Nobody writes to it: its reader says what is wrong with it.
+                if is_late || since.elapsed() > JOIN_FILE_STALL {
+                    return Ok(());
+                }
+                partial = Some((length, since));
+            }
         }
         if start.elapsed() >= notice && !is_told {
             eprintln!(
@@ -248,7 +301,6 @@ fn await_file(path: &Path, is_kept: bool) -> Result<(), VerbError> {
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    Ok(())
 }
 
 /// The configuration of this machine as a node.
@@ -301,5 +353,33 @@ pub fn node_config(machine: &Machine) -> NodeConfig {
             machine.cpus,
             Bytes::from_mib(machine.real_memory_mb),
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn join_file_is_whole_when_its_last_byte_is_there() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("n1.join");
+        let text = r#"{"token":"a","nodes":["n1"]}"#;
+        assert_eq!(JoinFileState::of(&path), JoinFileState::Missing);
+        for length in 0..text.len() {
+            std::fs::write(&path, &text[..length]).expect("written");
+            let expected = match length {
+                0 => JoinFileState::Missing,
+                length => JoinFileState::Partial(length),
+            };
+            assert_eq!(JoinFileState::of(&path), expected, "{length} bytes");
+        }
+        // What no further byte makes good is not waited for.
+        for whole in [text, "{\"token\":\"a\"}\n", "sluice: error: no server"] {
+            std::fs::write(&path, whole).expect("written");
+            assert_eq!(JoinFileState::of(&path), JoinFileState::Whole, "{whole}");
+        }
+        let device = Path::new("/dev/null");
+        assert_eq!(JoinFileState::of(device), JoinFileState::Whole, "it is not read twice");
     }
 }

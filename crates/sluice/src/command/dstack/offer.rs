@@ -7,12 +7,15 @@ use super::{OfProject, apply, cluster, nodes_of, print};
 use crate::command::program_name::program_name;
 use crate::command::verb::{ServerLocationArgs, VerbError, VerbResult};
 use ::dstack::configuration;
+use ::dstack::configuration::resources::Resources;
 use ::dstack::no_offer;
 use ::dstack::node_offer;
 use ::dstack::offer::{Availability, Offer};
 use ::dstack::offer_groups::{self, groups, parse_fields};
 use ::dstack::table;
 use clap::Args;
+use model::amount::Bytes;
+use model::range::Range;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
@@ -92,7 +95,7 @@ pub fn run(args: OfferArgs) -> VerbResult {
         print(&format!("{said}\n"))?;
         return Ok(ExitCode::SUCCESS);
     }
-    print(&format!(" Resources  {} \n\n", task.resources))?;
+    print(&format!(" Resources  {} \n\n", heading(args.disk.is_some(), task.resources)))?;
     if by.is_empty() {
         print(&table::offers(&offers, most))?;
     } else {
@@ -102,6 +105,14 @@ pub fn run(args: OfferArgs) -> VerbResult {
         print(&format!("{why}\n"))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What was asked for. The default of a configuration's disk refuses no node, and is no word of the user's.
+fn heading(is_disk_given: bool, resources: Resources) -> Resources {
+    if is_disk_given {
+        return resources;
+    }
+    Resources { disk: Range::at_least(Bytes(0)), ..resources }
 }
 
 /// The offers as the options want them: whole nodes once each, and only free ones.
@@ -148,4 +159,16 @@ fn configuration(args: &OfferArgs) -> Value {
         task[name] = value;
     }
     task
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn disk_that_nobody_asked_for_is_not_said_to_be_asked_for() {
+        let shown = |is_given| heading(is_given, Resources::default()).to_string();
+        assert!(shown(false).contains(" disk=0GB.."), "{}", shown(false));
+        assert!(shown(true).contains(" disk=100GB.."), "{}", shown(true));
+    }
 }

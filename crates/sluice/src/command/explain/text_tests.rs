@@ -4,13 +4,13 @@ use ::server::explanation::lost_nodes::LostNodes;
 use jiff::tz::TimeZone;
 use model::activity::{Activity, ActivityKind, ActivityTarget};
 use model::id::JobId;
-use model::machine::{HoldCause, MachineAnswer, SourceHold};
+use model::machine::{FailureKind, HoldCause, MachineAnswer, SourceHold};
 use model::price::{Cost, Price};
 use model::reason::{Limit, LimitKind, LimitScope, NeverFits, Reason};
 use model::run::{Hold, Outcome};
 use model::service::{Scaling, Service};
 use model::shortage::{MissingResource, NodeClassReport, Shortage};
-use model::time::TimeLimit;
+use model::time::{TimeLimit, Timestamp};
 use model::tres::TresKind;
 use std::sync::Arc;
 use wire::explain::{
@@ -204,6 +204,22 @@ fn machine_that_is_made_or_not_is_explained() {
         (
             holds(HoldCause::AccountBudget { account: "lab".into(), month: Cost::default() }),
             "No machine is made for it: source cloud: jobs of account lab may cost $0.0000 a month, and an hour of one more is beyond it.",
+        ),
+        (
+            holds(HoldCause::Failed {
+                kind: FailureKind::Unknown,
+                text: "its agent did not join in time".into(),
+                until: Some(Timestamp::from_secs(1_793_491_200)),
+            }),
+            "No machine is made for it: source cloud: it failed a short while ago: its agent did not join in time; it is left alone until 2026-11-01T00:00:00.",
+        ),
+        (
+            holds(HoldCause::Failed {
+                kind: FailureKind::NoCapacity,
+                text: "sold out".into(),
+                until: None,
+            }),
+            "No machine is made for it: source cloud: it failed a short while ago (no capacity): sold out.",
         ),
     ];
     for (answer, line) in table {

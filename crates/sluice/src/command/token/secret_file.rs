@@ -7,46 +7,64 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The mode of a file with a token in it.
 const SECRET_MODE: u32 = 0o600;
 
-/// A new file that only its owner can read. It is removed unless a token is written to it.
+/// A new file that only its owner can read. It has its name when the token is in it: an agent may wait for it. Without a token
+/// there is none.
 pub struct SecretFile {
     path: PathBuf,
+    /// Beside `path`, until the token is written.
+    fresh: PathBuf,
     file: File,
-    written: bool,
 }
 
 impl SecretFile {
     pub fn make(path: PathBuf) -> Result<Self, VerbError> {
+        let Some(name) = path.file_name().filter(|_| path.symlink_metadata().is_err()) else {
+            return Err(is_there(&path));
+        };
+        let fresh = format!(".{}.{}.new", name.to_string_lossy(), std::process::id());
+        let fresh = path.with_file_name(fresh);
+        // One that a crash has left may have another mode.
+        let _ = std::fs::remove_file(&fresh);
         let mut how = OpenOptions::new();
-        let made = how.write(true).create_new(true).mode(SECRET_MODE).open(&path);
-        let file = made.map_err(|error| match error.kind() {
-            io::ErrorKind::AlreadyExists => VerbError::Message(format!(
-                "{}: is there already: expected the name of a new file",
-                path.display()
-            )),
-            _ => VerbError::File { path: path.clone(), source: error },
-        })?;
-        Ok(Self { path, file, written: false })
+        let made = how.write(true).create_new(true).mode(SECRET_MODE).open(&fresh);
+        let file = made.map_err(VerbError::file(&path))?;
+        Ok(Self { path, fresh, file })
     }
 
     pub fn write(mut self, text: &str) -> Result<(), VerbError> {
         let written = writeln!(self.file, "{}", text.trim_end());
-        written.map_err(VerbError::file(&self.path))?;
-        self.written = true;
-        Ok(())
+        let written = written.and_then(|()| self.file.sync_all());
+        written.and_then(|()| self.place()).map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => is_there(&self.path),
+            _ => VerbError::File { path: self.path.clone(), source: error },
+        })
+    }
+
+    /// Gives the file its name, which nobody else's file may have.
+    fn place(&self) -> io::Result<()> {
+        match std::fs::hard_link(&self.fresh, &self.path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(error),
+            Ok(()) => Ok(()),
+            // A file system without hard links.
+            Err(_) => std::fs::rename(&self.fresh, &self.path),
+        }
     }
 }
 
 impl Drop for SecretFile {
     fn drop(&mut self) {
-        if !self.written {
-            let _ = std::fs::remove_file(&self.path);
-        }
+        let _ = std::fs::remove_file(&self.fresh);
     }
+}
+
+fn is_there(path: &Path) -> VerbError {
+    let path = path.display();
+    VerbError::Message(format!("{path}: is there already: expected the name of a new file"))
 }
 
 /// Takes the rights of others from what a token is printed to, where that is a file of this user: a shell makes one that everybody
@@ -82,7 +100,9 @@ mod tests {
     fn token_goes_to_a_new_file_that_only_its_owner_can_read() {
         let dir = tempfile::tempdir().expect("a folder");
         let path = |name: &str| dir.path().join(name);
-        SecretFile::make(path("n1.join")).expect("made").write("secret\n").expect("written");
+        let file = SecretFile::make(path("n1.join")).expect("made");
+        assert!(!path("n1.join").exists(), "who waits for it reads no part of it");
+        file.write("secret\n").expect("written");
         assert_eq!(std::fs::read_to_string(path("n1.join")).expect("read"), "secret\n");
         assert_eq!(std::fs::metadata(path("n1.join")).expect("there").mode() & 0o777, 0o600);
         symlink("elsewhere", path("link")).expect("a link");
@@ -93,6 +113,13 @@ mod tests {
         }
         assert!(!path("elsewhere").exists());
         drop(SecretFile::make(path("refused")).expect("made"));
-        assert!(!path("refused").exists(), "nothing is left without a token");
+        let late = SecretFile::make(path("late")).expect("made");
+        std::fs::write(path("late"), "another's").expect("written");
+        let said = late.write("secret").expect_err("refused").to_string();
+        assert!(said.contains("is there already"), "{said}");
+        let left = std::fs::read_dir(dir.path()).expect("listed").flatten();
+        let mut left: Vec<_> = left.map(|entry| entry.file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["late", "link", "n1.join"], "nothing is left without a token");
     }
 }

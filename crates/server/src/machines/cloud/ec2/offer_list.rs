@@ -157,11 +157,7 @@ impl Ec2Source {
         prices: &Prices,
     ) -> Result<Vec<Offer>, SourceError> {
         if offers.is_empty() {
-            return Err(SourceError::refused(format!(
-                "no type can be offered: {unpriced} types of {} have no price in {}",
-                self.cloud.regions.join(", "),
-                prices.origin
-            )));
+            return Err(prices.nothing_offered(&self.cloud, unpriced));
         }
         if unpriced > 0 {
             tracing::info!(

@@ -164,11 +164,7 @@ impl MachineSource for GcpSource {
             }
         }
         if offers.is_empty() {
-            return Err(SourceError::refused(format!(
-                "no type can be offered: {unpriced} types of {} have no price in {}",
-                self.cloud.regions.join(", "),
-                prices.origin
-            )));
+            return Err(prices.nothing_offered(&self.cloud, unpriced));
         }
         if unpriced > 0 {
             let (name, origin) = (&self.name, &prices.origin);
