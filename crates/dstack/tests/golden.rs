@@ -25,13 +25,15 @@ fn configurations_of_the_client_are_shown_and_completed_as_dstack_does() {
     }
 }
 
-/// Values that dstack takes by mistake, and that are refused here.
+/// Values that dstack takes by mistake, and that are refused here: nothing could be granted for them, or run.
 const MISTAKES: &[(&str, &str)] = &[
     ("GPU", "-1"),
     ("GPU", "true"),
+    ("CPU", "0"),
     ("memory (Range[Memory])", "-4"),
     ("Duration", "90.5"),
     ("Duration", "-5"),
+    ("max_duration (OptionalOffable)", "0"),
     ("idle_duration", "-5"),
 ];
 
