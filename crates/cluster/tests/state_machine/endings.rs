@@ -245,6 +245,20 @@ fn record_of_a_job_out_of_memory_has_the_limit_that_is_not_what_was_granted() {
 }
 
 #[test]
+fn record_has_the_kinds_of_the_gpus_of_its_nodes() {
+    let mut w = world(3);
+    let job = w.started(ask().nodes(2).cpus(1).gpus(1)).job;
+    w.end(job, 0);
+    let record = w.records.last().expect("its record");
+    let [of_nodes] = &record.gpus[..] else { panic!("{:?}", record.gpus) };
+    assert_eq!(of_nodes.nodes, "n[1-2]");
+    assert_eq!(of_nodes.kinds, [("h100".to_owned(), 1)]);
+    let job = w.started(ask().cpus(1)).job;
+    w.end(job, 0);
+    assert!(w.records.last().is_some_and(|record| record.gpus.is_empty()));
+}
+
+#[test]
 fn record_has_the_image_of_each_step_and_of_the_step_that_a_job_was_made_for() {
     let image = |image: &str| Some(image.to_owned());
     let with = |image: Option<String>| StepRequest { image, ..step(1) };
