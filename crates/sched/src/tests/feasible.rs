@@ -50,6 +50,11 @@ fn slurms_refusals_and_what_slurm_lets_wait() {
     let table = [
         (job(1), None),
         (job(1).nodes(3), None),
+        (
+            job(1).nodes(3).asking(|r| r.grant = Grant::Offer),
+            never("3 nodes, the partition has 2 that fit"),
+        ),
+        (job(1).nodes(2).asking(|r| r.grant = Grant::Offer), None),
         (job(1).nodes(3).cpus(64), never("64 CPUs on one node, the largest has 32")),
         (job(1).cpus(64), never("64 CPUs on one node, the largest has 32")),
         (memory(900), never("921600 MiB of memory on one node, the largest has 128000")),
