@@ -312,6 +312,23 @@ fn run_without_max_duration_gets_the_longest_limit_of_its_partitions() {
     }
 }
 
+#[test]
+fn what_chooses_among_machines_is_told_of_where_there_are_none() {
+    let told = |lines: &str| {
+        let mut draft = drafted(lines);
+        draft.tell_of_machine_choice(&task(lines));
+        draft.notices
+    };
+    let notice = |name: &str| {
+        format!("`{name}`: has no effect: no node of this cluster is a machine of a cloud")
+    };
+    let all =
+        "regions: [eu-west-1]\navailability_zones: [a]\ninstance_types: [t]\nspot_policy: spot";
+    let names = ["regions", "availability_zones", "instance_types", "spot_policy"];
+    assert_eq!(told(all), names.map(notice));
+    assert_eq!(told("spot_policy: on-demand"), Vec::<String>::new(), "own nodes are that");
+}
+
 /// What its parent holds is not free at submit, whatever that says of the time when the parent has ended.
 #[test]
 fn run_that_depends_on_another_waits() {

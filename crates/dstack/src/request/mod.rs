@@ -13,6 +13,7 @@ pub use instances::{KnownInstances, resolve_instances};
 pub use update::{is_same_run, next_deployment, set_deployment, update_in_place};
 
 use crate::configuration::fault::Fault;
+use crate::configuration::policy::SpotPolicy;
 use crate::configuration::resources::Resources;
 use crate::configuration::task::{FileMapping, NodeGroup, Task};
 use crate::name;
@@ -320,6 +321,23 @@ impl Draft {
                 }
             }
         }
+    }
+
+    /// Says what chooses among machines where there are none: own nodes are in every region, of every type, and never spot.
+    pub fn tell_of_machine_choice(&mut self, task: &Task) {
+        let profile = &task.profile;
+        let is_spot = matches!(profile.spot_policy, Some(SpotPolicy::Spot | SpotPolicy::Auto));
+        let said = [
+            ("regions", !profile.regions.is_empty()),
+            ("availability_zones", !profile.availability_zones.is_empty()),
+            ("instance_types", !profile.instance_types.is_empty()),
+            ("spot_policy", is_spot),
+        ];
+        let notice = |name: &str| {
+            format!("`{name}`: has no effect: no node of this cluster is a machine of a cloud")
+        };
+        let said = said.into_iter().filter(|(_, is_said)| *is_said);
+        self.notices.extend(said.map(|(name, _)| notice(name)));
     }
 }
 
