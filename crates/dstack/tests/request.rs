@@ -313,6 +313,18 @@ fn run_without_max_duration_gets_the_longest_limit_of_its_partitions() {
 }
 
 #[test]
+fn shared_memory_beyond_the_memory_is_told_of() {
+    let told = |memory: &str| drafted(&format!("resources: {{shm_size: 9GB{memory}}}")).notices;
+    let notice = "`shm_size`: 9GB is more than the `memory` of 8GB, as which it counts";
+    for memory in ["", ", memory: 8GB", ", memory: 1GB..8GB"] {
+        assert_eq!(told(memory), [notice], "{memory}");
+    }
+    for memory in [", memory: 9GB", ", memory: 1GB..16GB", ", memory: 0.."] {
+        assert_eq!(told(memory), Vec::<String>::new(), "{memory}");
+    }
+}
+
+#[test]
 fn what_chooses_among_machines_is_told_of_where_there_are_none() {
     let told = |lines: &str| {
         let mut draft = drafted(lines);

@@ -20,6 +20,7 @@ use crate::name;
 use crate::status::RunStatus;
 use dependency::dependency;
 use launch::{environment, launch, registry_auth, script, workspace};
+use model::amount::Bytes;
 use model::array::ArraySpec;
 use model::cron::Schedule;
 use model::grammar::GrammarError;
@@ -357,7 +358,17 @@ fn tags(task: &Task) -> Option<String> {
 fn notices(task: &Task) -> Vec<String> {
     let auth = (task.container.registry_auth.is_some() && task.container.image.is_none())
         .then(|| "`registry_auth`: has no effect without an `image`".to_owned());
-    auth.into_iter().chain(disk_notice(&task.resources)).collect()
+    let resources = &task.resources;
+    let notices = auth.into_iter().chain(disk_notice(resources));
+    notices.chain(shared_memory_notice(resources)).collect()
+}
+
+/// What is in `/dev/shm` counts as memory: more of it than that ends the run before it is full.
+fn shared_memory_notice(resources: &Resources) -> Option<String> {
+    let memory = resources.memory.max.unwrap_or(resources.memory.min);
+    let size = resources.shm_size.filter(|size| *size > memory && memory > Bytes(0))?;
+    let (size, memory) = (size.format_dstack(), memory.format_dstack());
+    Some(format!("`shm_size`: {size} is more than the `memory` of {memory}, as which it counts"))
 }
 
 /// What is asked for at least is what a run is given and held to: the end of a range of `disk` lets it have no more.

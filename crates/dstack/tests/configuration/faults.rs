@@ -114,6 +114,11 @@ fn every_bad_value_gets_one_line_with_its_position_and_the_expected_form() {
         ("tags: {a b: c}", "8: `tags`: invalid \"a b\": expected a tag of 1 to 60"),
         ("backends: [foo]", "12: `backends[0]`: invalid \"foo\": expected one of amddevcloud, aws"),
         ("max_price: 0", "12: `max_price`: invalid \"0\": expected a number above 0"),
+        (
+            "image: bad image!!",
+            "8: `image`: image \"bad image!!\": a name has lower-case letters, digits",
+        ),
+        ("image: docker-daemon:a", "8: `image`: image \"docker-daemon:a\": Docker's own images"),
         ("ports: [70000]", "9: `ports[0]`: invalid \"70000\": expected a port"),
         (
             "utilization_policy: {min_gpu_utilization: 10, time_window: 1m}",
