@@ -140,6 +140,7 @@ pub fn record_of(state: &State, id: JobId, ended: Option<&EndRecord>) -> JobReco
         memory_limit: ended
             .filter(|e| e.outcome == Outcome::OutOfMemory)
             .and_then(|_| memory_limit(state, allocation?)),
+        failed_node: ended.and_then(|ended| ended.failed_node.clone()),
         gpus: allocation.map(gpus_of).unwrap_or_default(),
         usage: ended
             .map(|e| e.usage.clone())

@@ -445,6 +445,21 @@ fn memory_limit_that_is_not_what_was_granted_is_told_with_both() {
 }
 
 #[test]
+fn run_is_told_which_node_failed_and_what_to_try_in_its_own_words() {
+    let run = |outcome, exit, reason| {
+        let failed_node = Some("n2".to_owned());
+        JobRecord { kind: LaunchKind::Task, failed_node, ..record(outcome, exit, reason) }
+    };
+    let said = |record| explained(&of_books(vec![record]), None, Moment::at(NOW, &TimeZone::UTC));
+    let failed = said(run(Outcome::Failed, (3, 0), Reason::NonZeroExit));
+    let cause = "It ended with exit code 3; the first of its nodes to fail was n2.";
+    assert!(failed.contains(cause), "{failed}");
+    let killed = said(run(Outcome::OutOfMemory, (0, 125), Reason::OutOfMemory));
+    assert!(killed.contains("the first of its nodes to fail was n2."), "{killed}");
+    assert!(killed.contains("more memory, as with `memory` of `resources` (it had"), "{killed}");
+}
+
+#[test]
 fn ends_that_can_be_mended_are_told_with_what_to_try() {
     let missing: model::reason::LaunchFailure = "cannot open /x/out".to_owned().into();
     let table = [
