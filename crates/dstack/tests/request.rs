@@ -313,6 +313,17 @@ fn run_without_max_duration_gets_the_longest_limit_of_its_partitions() {
 }
 
 #[test]
+fn run_without_an_image_looks_for_the_folders_of_its_node() {
+    let looks = |lines: &str| {
+        let script = drafted(lines).submission.script.expect("a script");
+        script.shown().contains("[ -e ")
+    };
+    assert!(looks("volumes: ['/data:/data']"));
+    assert!(!looks("volumes: [{instance_path: /data, path: /data, optional: true}]"));
+    assert!(!looks("image: a\nvolumes: ['/data:/data']") && !looks("volumes: ['data:/data']"));
+}
+
+#[test]
 fn shared_memory_beyond_the_memory_is_told_of() {
     let told = |memory: &str| drafted(&format!("resources: {{shm_size: 9GB{memory}}}")).notices;
     let notice = "`shm_size`: 9GB is more than the `memory` of 8GB, as which it counts";
