@@ -240,6 +240,9 @@ fn gres_nowhere(demand: &Demand<'_>, nodes: &[&NodeConfig]) -> Option<NeverFits>
 /// The sizes of memory that are named where none is what was asked for.
 const SIZES_NAMED: usize = 4;
 
+/// The same of kinds.
+const KINDS_NAMED: usize = 8;
+
 /// The refusal for a GRES of which no node has as many as are asked of one.
 fn gres_lack(wanted: &GresDemand, nodes: &[&NodeConfig], asked: u64, most: u64) -> NeverFits {
     let mut unbounded = wanted.clone();
@@ -249,7 +252,20 @@ fn gres_lack(wanted: &GresDemand, nodes: &[&NodeConfig], asked: u64, most: u64) 
     let mut lines = nodes.iter().flat_map(|config| &config.gres).filter(|line| line.count > 0);
     let larger_memory =
         lines.any(|line| gres::serves(line, &unbounded) && !gres::serves(line, wanted));
-    NeverFits::Gres { name: gres_name(wanted, nodes), asked, most, larger_memory }
+    let kinds_there = if most == 0 { kinds_instead(wanted, nodes) } else { Vec::new() };
+    NeverFits::Gres { name: gres_name(wanted, nodes), asked, most, larger_memory, kinds_there }
+}
+
+/// The kinds that there are of what was asked for by kinds, the first few; none where one of them is there.
+fn kinds_instead(wanted: &GresDemand, nodes: &[&NodeConfig]) -> Vec<String> {
+    if wanted.kinds.is_empty() {
+        return Vec::new();
+    }
+    let any = GresDemand { kinds: Vec::new(), ..wanted.clone() };
+    let lines = nodes.iter().flat_map(|config| &config.gres);
+    let lines = lines.filter(|line| line.count > 0 && gres::serves(line, &any));
+    let kinds: BTreeSet<&str> = lines.filter_map(|line| line.kind.as_deref()).collect();
+    kinds.into_iter().take(KINDS_NAMED).map(str::to_owned).collect()
 }
 
 /// What the devices of this name have, where there are some and how much memory each has was asked for: the number that fit is zero

@@ -105,6 +105,24 @@ fn slurms_refusals_and_what_slurm_lets_wait() {
 }
 
 #[test]
+fn refusal_names_the_kinds_that_there_are_instead_of_those_asked_for() {
+    let there = |gpu: GresRequest| {
+        let job = job(1).asking(|r| r.gres = vec![gpu]);
+        let view = cluster(gpu_nodes(2));
+        match crate::query::feasible::check(&view, &job.spec, &job.account, &job.partitions) {
+            Err(Refusal::NodeConfiguration(unmet)) => match unmet.why {
+                NeverFits::Gres { kinds_there, .. } => kinds_there,
+                other => panic!("{other}"),
+            },
+            other => panic!("{other:?}"),
+        }
+    };
+    let kinds: Vec<String> = gpu_nodes(1)[0].gres.iter().filter_map(|g| g.kind.clone()).collect();
+    assert_eq!(there(gpu_request(Per::Node, &["v100"], 1)), kinds);
+    assert_eq!(there(gpu_request(Per::Node, &[], 99)), Vec::<String>::new());
+}
+
+#[test]
 fn refusal_says_whether_devices_with_more_memory_than_allowed_are_there() {
     let larger = |gpu: GresRequest| {
         let job = job(1).asking(|r| r.gres = vec![gpu]);

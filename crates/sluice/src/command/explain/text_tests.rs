@@ -149,6 +149,7 @@ fn each_class_of_nodes_is_explained_by_what_it_lacks() {
                     asked: 6,
                     most: 0,
                     larger_memory: false,
+                    kinds_there: Vec::new(),
                 }),
                 "",
                 vec![],
