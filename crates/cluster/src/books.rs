@@ -11,15 +11,18 @@ use model::attempt::suspended_whole_s;
 use model::bounds;
 use model::container::{Container, NO_CONTAINER};
 use model::filename::FilenameContext;
+use model::gres::GPU;
+use model::hostlist;
 use model::id::{JobId, RunId};
 use model::limits::{CgroupPolicy, Limits};
 use model::partition::DefaultMemory;
-use model::record::{JobRecord, RecordState, StepRecord};
+use model::record::{GpusOfNodes, JobRecord, RecordState, StepRecord};
 use model::run::{LaunchKind, Outcome, Step};
 use model::streams::Streams;
 use model::time::Timestamp;
 use model::tres::TresKind;
 use std::borrow::Borrow;
+use std::collections::BTreeMap;
 
 /// What the kernel holds a job to on the first of its nodes, where that is not what it was granted there: `MinRAMSpace`,
 /// `AllowedRAMSpace` and `MaxRAMPercent` of cgroup.conf.
@@ -28,6 +31,19 @@ fn memory_limit(state: &State, allocation: &Allocation) -> Option<Bytes> {
     let node_memory = state.nodes.get(&share.node).map_or(Bytes(0), |node| node.config.memory);
     let policy = CgroupPolicy { node_memory, ..state.config.limits.clone() };
     Limits::of(share, &policy).memory.filter(|limit| *limit != share.memory)
+}
+
+/// The GPUs of each node by their kinds; nothing where no kind is known.
+fn gpus_of(allocation: &Allocation) -> Vec<GpusOfNodes> {
+    let mut nodes_by_kinds: BTreeMap<Vec<(String, u64)>, Vec<&str>> = BTreeMap::new();
+    for share in &allocation.nodes {
+        let gpus = share.gres.iter().filter(|gres| gres.name == GPU);
+        let kinds = gpus.map(|gres| (gres.kind.clone().unwrap_or_default(), gres.count)).collect();
+        nodes_by_kinds.entry(kinds).or_default().push(&share.node);
+    }
+    nodes_by_kinds.retain(|kinds, _| kinds.iter().any(|(kind, _)| !kind.is_empty()));
+    let each = nodes_by_kinds.into_iter();
+    each.map(|(kinds, nodes)| GpusOfNodes { nodes: hostlist::compress(nodes), kinds }).collect()
 }
 
 /// The record of `id` as it is now, or as it ends with `ended`.
@@ -124,6 +140,8 @@ pub fn record_of(state: &State, id: JobId, ended: Option<&EndRecord>) -> JobReco
         memory_limit: ended
             .filter(|e| e.outcome == Outcome::OutOfMemory)
             .and_then(|_| memory_limit(state, allocation?)),
+        failed_node: ended.and_then(|ended| ended.failed_node.clone()),
+        gpus: allocation.map(gpus_of).unwrap_or_default(),
         usage: ended
             .map(|e| e.usage.clone())
             .or(job.attempt().map(|a| a.usage.clone()))

@@ -158,6 +158,9 @@ pub enum Event {
         job: JobId,
         ending: Box<Ending>,
         exit: ExitStatus,
+        /// The one of several nodes whose part of it failed.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        failed_node: Option<String>,
     },
     /// Nothing of the attempt is left on this node.
     #[serde(rename = "part_ended")]

@@ -28,6 +28,10 @@ pub fn for_client(configuration: &Value, granted: Option<u32>) -> serde_json::Va
     if let Some(nodes) = nodes_for_client(configuration, granted) {
         json["nodes"] = nodes.into();
     }
+    let fleets = configuration.get("fleets").items();
+    if !fleets.is_empty() {
+        json["fleets"] = fleets.iter().map(|fleet| fleet_for_client(fleet).to_json()).collect();
+    }
     json
 }
 
@@ -39,7 +43,37 @@ pub fn client_form(mut configuration: Value) -> Value {
     if let Some(nodes) = nodes_for_client(&configuration, None) {
         configuration.set("nodes", Value::Integer(nodes.into()));
     }
+    if let Some(Value::List(fleets)) = configuration.get_mut("fleets") {
+        for fleet in fleets {
+            *fleet = fleet_for_client(fleet);
+        }
+    }
     configuration
+}
+
+/// The profile that came beside a configuration, in a form that any client can read.
+pub fn profile_for_client(mut profile: serde_json::Value) -> serde_json::Value {
+    let fleets = profile.get_mut("fleets").and_then(serde_json::Value::as_array_mut);
+    for fleet in fleets.into_iter().flatten() {
+        let text = |key: &str| fleet.get(key).and_then(serde_json::Value::as_str);
+        let reference = text("name").map(|name| reference(text("project"), name));
+        if let Some(reference) = reference {
+            *fleet = reference.into();
+        }
+    }
+    profile
+}
+
+fn fleet_for_client(fleet: &Value) -> Value {
+    match fleet.get("name").as_text() {
+        Some(name) => Value::Text(reference(fleet.get("project").as_text(), name)),
+        None => fleet.clone(),
+    }
+}
+
+/// A fleet as a text, `NAME` or `PROJECT/NAME`: clients before 0.20.14 read it in no other form, and later ones in this too.
+fn reference(project: Option<&str>, name: &str) -> String {
+    project.map_or_else(|| name.to_owned(), |project| format!("{project}/{name}"))
 }
 
 /// Properties that a group may have in place of the whole: the client never takes those of [`NOT_BESIDE_GROUPS`] of the whole, and the others of

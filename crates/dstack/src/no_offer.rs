@@ -1,6 +1,8 @@
 //! Why a request has no offer, in words for whoever wrote it.
 
 use crate::configuration::resources::Resources;
+use crate::offer::size;
+use model::amount::Bytes;
 use model::reason::{NeverFits, Refusal, UnmetConstraint};
 
 /// The answer to a run for which nothing is free, and whose `retry` does not say that it waits.
@@ -30,9 +32,21 @@ pub fn missing(why: &Refusal, resources: &Resources) -> String {
         other => return other.to_string(),
     };
     let missing = match &constraint.why {
-        NeverFits::Gres { name, asked, most, .. } => {
+        NeverFits::Gres { name, asked, most, kinds_there, .. } => {
             let gpus = gpus(*asked, name);
-            format!("{NEVER}: {gpus} on one node, the largest has {most}")
+            let there = match &kinds_there[..] {
+                [] => String::new(),
+                kinds => format!("; those here are {}", kinds.join(", ")),
+            };
+            format!("{NEVER}: {gpus} on one node, the largest has {most}{there}")
+        }
+        NeverFits::Memory { asked_mib, most_mib } => {
+            let (asked, most) = in_one_unit(*asked_mib, *most_mib);
+            format!("{NEVER}: {asked} of memory on one node, the largest has {most}")
+        }
+        NeverFits::Disk { asked_mib, most_mib } => {
+            let (asked, most) = in_one_unit(*asked_mib, *most_mib);
+            format!("{NEVER}: {asked} of local disk, the largest node has {most} (its TmpDisk)")
         }
         NeverFits::Nodes { most: 0, .. } => format!("{NEVER}: none has {resources} together"),
         NeverFits::Nodes { asked, most } => {
@@ -44,6 +58,16 @@ pub fn missing(why: &Refusal, resources: &Resources) -> String {
         Some(silence) => format!("{missing}; {silence}, which may have one"),
         None => missing,
     }
+}
+
+/// Both amounts in GB, or in MB where one is less than 1 GB or they would look the same.
+fn in_one_unit(asked_mib: u64, most_mib: u64) -> (String, String) {
+    let in_gb = |mib: u64| size(Bytes::from_mib(mib));
+    let is_small = asked_mib < 1_024 || (1..1_024).contains(&most_mib);
+    if is_small || in_gb(asked_mib) == in_gb(most_mib) {
+        return (format!("{asked_mib}MB"), format!("{most_mib}MB"));
+    }
+    (in_gb(asked_mib), in_gb(most_mib))
 }
 
 /// `2 GPUs A100 with 80GB of memory`, of the name that the scheduler has for it: `gpu:A100 with 80GB of memory`.
@@ -128,12 +152,22 @@ mod tests {
         );
         let disk = NeverFits::Disk { asked_mib: 10, most_mib: 5 };
         let text = never(disk, "{cpu: 1, memory: 1GB}");
-        assert_eq!(text, "10 MiB of local disk, the largest node has 5 (its TmpDisk)");
+        assert_eq!(text, "10MB of local disk, the largest node has 5MB (its TmpDisk)");
+        let memory = |asked_mib, most_mib| NeverFits::Memory { asked_mib, most_mib };
+        let table = [
+            (memory(921_600, 128_000), "900GB of memory on one node, the largest has 125GB"),
+            (memory(8_200, 8_190), "8200MB of memory on one node, the largest has 8190MB"),
+            (memory(2_048, 512), "2048MB of memory on one node, the largest has 512MB"),
+        ];
+        for (why, expected) in table {
+            assert_eq!(never(why, "{cpu: 1, memory: 1000GB..}"), expected);
+        }
         let gpus = |larger_memory| NeverFits::Gres {
             name: "gpu with 24GB of memory".into(),
             asked: 1,
             most: 0,
             larger_memory,
+            kinds_there: Vec::new(),
         };
         let text = "1 GPU with 24GB of memory on one node, the largest has 0";
         assert_eq!(never(gpus(false), "{cpu: 1, gpu: '24GB'}"), text);
@@ -146,6 +180,20 @@ mod tests {
             "none has cpu=3 mem=1GB disk=9GB.. together \
              (`cpu`, `memory` are exact: `cpu: 3..` would be that or more)"
         );
+    }
+
+    #[test]
+    fn gpus_that_there_are_instead_are_named() {
+        let why = NeverFits::Gres {
+            name: "gpu:a100".into(),
+            asked: 1,
+            most: 0,
+            larger_memory: false,
+            kinds_there: vec!["h100".into(), "l4".into()],
+        };
+        let text = said(&Refusal::NodeConfiguration(why.into()), "{cpu: 1, gpu: 'A100:1'}");
+        let there = "1 GPU a100 on one node, the largest has 0; those here are h100, l4";
+        assert!(text.ends_with(there), "{text}");
     }
 
     #[test]

@@ -142,6 +142,7 @@ fn merged_record(groups: Vec<JobRecord>) -> Option<JobRecord> {
         run.req_nodes = run.req_nodes.saturating_add(group.req_nodes);
         run.req_tres.merge(&group.req_tres);
         run.alloc_tres.merge(&group.alloc_tres);
+        run.gpus.extend(group.gpus);
         run.end = run.end.max(group.end);
     }
     run.end = run.end.filter(|_| all_ended);

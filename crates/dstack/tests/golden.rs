@@ -1,7 +1,7 @@
 //! What dstack's client sends, and dstack's grammar, against what is made of them here.
 
 use dstack::configuration::{from_json, parse};
-use dstack::effective::{client_form, effective, for_client};
+use dstack::effective::{client_form, effective, for_client, profile_for_client};
 use serde_json::{Value, json};
 
 fn fixture(name: &str) -> Value {
@@ -25,13 +25,30 @@ fn configurations_of_the_client_are_shown_and_completed_as_dstack_does() {
     }
 }
 
-/// Values that dstack takes by mistake, and that are refused here.
+/// Clients before 0.20.14 read no fleet in another form.
+#[test]
+fn fleets_of_a_run_are_texts_to_clients_of_every_version() {
+    let fleets = json!([{ "name": "a" }, { "project": "p", "name": "b" }, "c", "p/d"]);
+    let sent = json!({ "type": "task", "commands": ["x"], "fleets": fleets });
+    let loaded = from_json(&sent, None).unwrap();
+    let texts = json!(["a", "p/b", "c", "p/d"]);
+    assert_eq!(for_client(&loaded.value, None)["fleets"], texts);
+    assert_eq!(profile_for_client(json!({ "fleets": fleets }))["fleets"], texts);
+    let shown = client_form(loaded.value.clone()).to_json();
+    assert_eq!(shown["fleets"], texts);
+    let again = from_json(&shown, None).unwrap();
+    assert_eq!(again.value, loaded.value);
+}
+
+/// Values that dstack takes by mistake, and that are refused here: nothing could be granted for them, or run.
 const MISTAKES: &[(&str, &str)] = &[
     ("GPU", "-1"),
     ("GPU", "true"),
+    ("CPU", "0"),
     ("memory (Range[Memory])", "-4"),
     ("Duration", "90.5"),
     ("Duration", "-5"),
+    ("max_duration (OptionalOffable)", "0"),
     ("idle_duration", "-5"),
 ];
 

@@ -312,6 +312,46 @@ fn run_without_max_duration_gets_the_longest_limit_of_its_partitions() {
     }
 }
 
+#[test]
+fn run_without_an_image_looks_for_the_folders_of_its_node() {
+    let looks = |lines: &str| {
+        let script = drafted(lines).submission.script.expect("a script");
+        script.shown().contains("[ -e ")
+    };
+    assert!(looks("volumes: ['/data:/data']"));
+    assert!(!looks("volumes: [{instance_path: /data, path: /data, optional: true}]"));
+    assert!(!looks("image: a\nvolumes: ['/data:/data']") && !looks("volumes: ['data:/data']"));
+}
+
+#[test]
+fn shared_memory_beyond_the_memory_is_told_of() {
+    let told = |memory: &str| drafted(&format!("resources: {{shm_size: 9GB{memory}}}")).notices;
+    let notice = "`shm_size`: 9GB is more than the `memory` of 8GB, as which it counts";
+    for memory in ["", ", memory: 8GB", ", memory: 1GB..8GB"] {
+        assert_eq!(told(memory), [notice], "{memory}");
+    }
+    for memory in [", memory: 9GB", ", memory: 1GB..16GB", ", memory: 0.."] {
+        assert_eq!(told(memory), Vec::<String>::new(), "{memory}");
+    }
+}
+
+#[test]
+fn what_chooses_among_machines_is_told_of_where_there_are_none() {
+    let told = |lines: &str| {
+        let mut draft = drafted(lines);
+        draft.tell_of_machine_choice(&task(lines));
+        draft.notices
+    };
+    let notice = |name: &str| {
+        format!("`{name}`: has no effect: no node of this cluster is a machine of a cloud")
+    };
+    let all =
+        "regions: [eu-west-1]\navailability_zones: [a]\ninstance_types: [t]\nspot_policy: spot";
+    let names = ["regions", "availability_zones", "instance_types", "spot_policy"];
+    assert_eq!(told(all), names.map(notice));
+    assert_eq!(told("spot_policy: on-demand"), Vec::<String>::new(), "own nodes are that");
+}
+
 /// What its parent holds is not free at submit, whatever that says of the time when the parent has ended.
 #[test]
 fn run_that_depends_on_another_waits() {

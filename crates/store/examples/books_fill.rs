@@ -170,6 +170,8 @@ impl Year {
             configuration: None,
             blob_bytes: Default::default(),
             memory_limit: None,
+            failed_node: None,
+            gpus: Vec::new(),
             usage,
             steps: vec![step],
         }

@@ -118,6 +118,8 @@ fn job(id: u32, user: &str, outcome: Outcome) -> JobRecord {
         configuration: None,
         blob_bytes: Default::default(),
         memory_limit: None,
+        failed_node: None,
+        gpus: Vec::new(),
         usage: Usage::default(),
         steps: vec![step(StepId::Batch, start), step(StepId::Number(0), start)],
     }

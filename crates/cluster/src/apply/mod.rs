@@ -141,9 +141,10 @@ impl State {
                     }
                 }
             }
-            Event::Ending { job, ending, exit } => {
+            Event::Ending { job, ending, exit, failed_node } => {
                 let attempt = self.attempt_mut(*job);
                 attempt.ending = Some(**ending);
+                attempt.failed_node = attempt.failed_node.take().or_else(|| failed_node.clone());
                 attempt.exit = *exit;
             }
             Event::PrologEndedOnNode { attempt, node, pull_credit_ms } => {
@@ -348,6 +349,7 @@ impl State {
             suspend_changed: None,
             preemption_grace: None,
             launch_failure: None,
+            failed_node: None,
             exit: Default::default(),
             usage: Default::default(),
             steps: started.step.iter().cloned().collect(),

@@ -25,7 +25,8 @@ pub(super) fn ending(
     if attempt.ending.is_some() {
         return None;
     }
-    Some(Event::Ending { job: job.id, ending: Box::new(Ending::new(outcome, at, requeue)), exit })
+    let ending = Box::new(Ending::new(outcome, at, requeue));
+    Some(Event::Ending { job: job.id, ending, exit, failed_node: None })
 }
 
 /// An attempt that was to be requeued ends its job after all.
@@ -33,7 +34,7 @@ pub(super) fn ending_for_good(job: &Job, outcome: Outcome) -> Option<Event> {
     let attempt = job.attempt()?;
     let ending = attempt.ending.filter(|ending| ending.requeue.is_some())?;
     let ending = Box::new(ending.without_requeue(outcome));
-    Some(Event::Ending { job: job.id, ending, exit: attempt.exit })
+    Some(Event::Ending { job: job.id, ending, exit: attempt.exit, failed_node: None })
 }
 
 /// A cancelled attempt is killed before its time to stop is over; `None` for any other.
@@ -44,7 +45,7 @@ pub(super) fn aborting(job: &Job) -> Option<Event> {
     };
     let ending = attempt.ending.filter(is_cancelled)?;
     let ending = Box::new(Ending { cause: EndCause::Aborted, ..ending });
-    Some(Event::Ending { job: job.id, ending, exit: attempt.exit })
+    Some(Event::Ending { job: job.id, ending, exit: attempt.exit, failed_node: None })
 }
 
 /// Closes an attempt of which nothing is left: the job ends, or waits again.
@@ -97,6 +98,7 @@ pub(super) fn closing(
         },
         suspended_ms: attempt.suspended_total_ms(end),
         priority: None,
+        failed_node: attempt.failed_node.filter(|_| is_failure(outcome)),
         allocation: Some(attempt.allocation),
         usage: attempt.usage,
     });
@@ -106,6 +108,11 @@ pub(super) fn closing(
     let RequeuedWait { begin, hold, reason, special_exit, retries } =
         RequeuedWait::after(parameters, job, ending, requeue, at);
     Event::Requeued { job: job.id, ended, begin, hold, reason, special_exit, retries }
+}
+
+/// Whether what ran of the job made this its outcome.
+fn is_failure(outcome: Outcome) -> bool {
+    matches!(outcome, Outcome::Failed | Outcome::OutOfMemory)
 }
 
 /// Whether a step of an allocation without a script was killed for its memory.
@@ -152,6 +159,7 @@ pub(super) fn ended_unstarted(outcome: Outcome, at: Timestamp) -> EndRecord {
         reason: reason_of(outcome),
         suspended_ms: 0,
         priority: None,
+        failed_node: None,
     }
 }
 

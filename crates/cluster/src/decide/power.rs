@@ -332,7 +332,7 @@ impl State {
     pub(super) fn end_unlaunched(&self, events: &mut Vec<Event>, now: Timestamp) {
         let mut more = Vec::new();
         for event in events.iter() {
-            let Event::Ending { job, ending, exit } = event else { continue };
+            let Event::Ending { job, ending, exit, .. } = event else { continue };
             let Some(job) = self.jobs.get(job) else { continue };
             let Some(active) = job.attempt().filter(|active| !active.booting_nodes.is_empty())
             else {

@@ -190,6 +190,12 @@ impl ReportedShare<'_> {
         }
     }
 
+    /// This node, where it is one of several and its part ended so that it failed.
+    fn failed_with(&self, exit: ExitStatus) -> Option<String> {
+        let is_one_of_several = self.active.allocation.nodes.len() > 1;
+        (is_one_of_several && !exit.is_success()).then(|| self.node.to_owned())
+    }
+
     fn script_ended(&self, exit: ExitStatus, oom: bool, timed_out: bool) -> Vec<Event> {
         if !self.decides_the_end() {
             return Vec::new();
@@ -200,8 +206,9 @@ impl ReportedShare<'_> {
         }
         let requeue = self.requeue_after(outcome, exit);
         let mut event = ending(self.job, outcome, exit, self.at, requeue);
-        if let Some(Event::Ending { ending, .. }) = &mut event {
+        if let Some(Event::Ending { ending, failed_node, .. }) = &mut event {
             ending.cause = self.end_cause(outcome);
+            *failed_node = self.failed_with(exit);
         }
         event.into_iter().collect()
     }
@@ -301,6 +308,7 @@ impl ReportedShare<'_> {
                     job: self.job.id,
                     ending: Box::new(ending),
                     exit: verdict.exit,
+                    failed_node: self.failed_with(verdict.exit),
                 });
                 Some(ending)
             }
@@ -324,9 +332,13 @@ impl ReportedShare<'_> {
         if last {
             // Only the last report copies the attempt: it has a share for every node.
             let mut active = self.active.clone();
+            let decided_here = under_way.is_none();
             active.launch_failure = active.launch_failure.take().or(failure);
             active.usage.absorb(&verdict.usage.without_tasks());
             active.exit = exit_so_far.max(exit);
+            if decided_here {
+                active.failed_node = self.failed_with(verdict.exit);
+            }
             self.finish_steps(&mut active, &verdict, forced);
             // The last share to end unasked decides the job's outcome.
             let ending = ending.unwrap_or(Ending::new(verdict.outcome, self.at, None));

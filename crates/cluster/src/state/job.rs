@@ -112,6 +112,9 @@ pub struct EndRecord {
     /// The computed priority that the job waited with, where it ended as it waited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<u64>,
+    /// Of a failed attempt the one of several nodes whose part of it failed first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed_node: Option<String>,
 }
 
 /// The attempts that `retry` made of a job, at one time of its schedule where it has one.

@@ -245,6 +245,47 @@ fn record_of_a_job_out_of_memory_has_the_limit_that_is_not_what_was_granted() {
 }
 
 #[test]
+fn record_names_the_first_of_several_nodes_that_failed() {
+    let mut w = world(2);
+    let script_ended =
+        AttemptReport::ScriptEnded { exit: exited(3), oom: false, timed_out: false };
+    // The processes that a script leaves behind may outlive the parts that end because of it.
+    for decides in [script_ended, ended(3)] {
+        let attempt = w.started(ask().task().nodes(2).cpus(1));
+        w.report("n2", attempt, decides);
+        w.report("n1", attempt, over(killed(), false, false, false));
+        if w.job(attempt.job).attempt().is_some() {
+            w.report("n2", attempt, ended(3));
+        }
+        let record = w.records.last().expect("its record");
+        assert_eq!(record.failed_node.as_deref(), Some("n2"));
+    }
+    let one = w.started(ask().task().nodes(2).cpus(1));
+    w.report("n1", one, ended(0));
+    w.report("n2", one, ended(5));
+    assert_eq!(w.records.last().and_then(|record| record.failed_node.as_deref()), Some("n2"));
+    for (job, code) in [(ask().task(), 3), (ask().task().nodes(2).cpus(1), 0)] {
+        let job = w.started(job).job;
+        w.end(job, code);
+        assert_eq!(w.records.last().map(|record| record.failed_node.clone()), Some(None));
+    }
+}
+
+#[test]
+fn record_has_the_kinds_of_the_gpus_of_its_nodes() {
+    let mut w = world(3);
+    let job = w.started(ask().nodes(2).cpus(1).gpus(1)).job;
+    w.end(job, 0);
+    let record = w.records.last().expect("its record");
+    let [of_nodes] = &record.gpus[..] else { panic!("{:?}", record.gpus) };
+    assert_eq!(of_nodes.nodes, "n[1-2]");
+    assert_eq!(of_nodes.kinds, [("h100".to_owned(), 1)]);
+    let job = w.started(ask().cpus(1)).job;
+    w.end(job, 0);
+    assert!(w.records.last().is_some_and(|record| record.gpus.is_empty()));
+}
+
+#[test]
 fn record_has_the_image_of_each_step_and_of_the_step_that_a_job_was_made_for() {
     let image = |image: &str| Some(image.to_owned());
     let with = |image: Option<String>| StepRequest { image, ..step(1) };

@@ -88,8 +88,9 @@ pub fn preset(top: &Field<'_>, value: &Value, reading: &mut Reading) {
 fn no_commands(top: &Field<'_>, reading: &mut Reading, expected: &'static str) {
     let is_faulty = |name: &&str| reading.is_faulty(&top.child_name(name));
     if !["commands", "groups", "image", "docker"].iter().any(is_faulty) {
+        let place = property(top, "commands").unwrap_or_else(|| top.clone());
         let property = "commands".into();
-        reading.fault(top.fault(Problem::Missing { property, expected }));
+        reading.fault(place.fault(Problem::Missing { property, expected }));
     }
 }
 

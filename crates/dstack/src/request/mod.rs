@@ -13,12 +13,14 @@ pub use instances::{KnownInstances, resolve_instances};
 pub use update::{is_same_run, next_deployment, set_deployment, update_in_place};
 
 use crate::configuration::fault::Fault;
+use crate::configuration::policy::SpotPolicy;
 use crate::configuration::resources::Resources;
 use crate::configuration::task::{FileMapping, NodeGroup, Task};
 use crate::name;
 use crate::status::RunStatus;
 use dependency::dependency;
 use launch::{environment, launch, registry_auth, script, workspace};
+use model::amount::Bytes;
 use model::array::ArraySpec;
 use model::cron::Schedule;
 use model::grammar::GrammarError;
@@ -321,6 +323,23 @@ impl Draft {
             }
         }
     }
+
+    /// Says what chooses among machines where there are none: own nodes are in every region, of every type, and never spot.
+    pub fn tell_of_machine_choice(&mut self, task: &Task) {
+        let profile = &task.profile;
+        let is_spot = matches!(profile.spot_policy, Some(SpotPolicy::Spot | SpotPolicy::Auto));
+        let said = [
+            ("regions", !profile.regions.is_empty()),
+            ("availability_zones", !profile.availability_zones.is_empty()),
+            ("instance_types", !profile.instance_types.is_empty()),
+            ("spot_policy", is_spot),
+        ];
+        let notice = |name: &str| {
+            format!("`{name}`: has no effect: no node of this cluster is a machine of a cloud")
+        };
+        let said = said.into_iter().filter(|(_, is_said)| *is_said);
+        self.notices.extend(said.map(|(name, _)| notice(name)));
+    }
 }
 
 /// An empty owner: the server puts in the principal of the connection.
@@ -339,7 +358,17 @@ fn tags(task: &Task) -> Option<String> {
 fn notices(task: &Task) -> Vec<String> {
     let auth = (task.container.registry_auth.is_some() && task.container.image.is_none())
         .then(|| "`registry_auth`: has no effect without an `image`".to_owned());
-    auth.into_iter().chain(disk_notice(&task.resources)).collect()
+    let resources = &task.resources;
+    let notices = auth.into_iter().chain(disk_notice(resources));
+    notices.chain(shared_memory_notice(resources)).collect()
+}
+
+/// What is in `/dev/shm` counts as memory: more of it than that ends the run before it is full.
+fn shared_memory_notice(resources: &Resources) -> Option<String> {
+    let memory = resources.memory.max.unwrap_or(resources.memory.min);
+    let size = resources.shm_size.filter(|size| *size > memory && memory > Bytes(0))?;
+    let (size, memory) = (size.format_dstack(), memory.format_dstack());
+    Some(format!("`shm_size`: {size} is more than the `memory` of {memory}, as which it counts"))
 }
 
 /// What is asked for at least is what a run is given and held to: the end of a range of `disk` lets it have no more.

@@ -78,6 +78,28 @@ fn every_bad_value_gets_one_line_with_its_position_and_the_expected_form() {
             "resources: {memory: {min: 8, max: 4}}",
             "21: `resources.memory`: invalid mapping: expected `min` not above `max`",
         ),
+        ("resources: {cpu: 0}", "18: `resources.cpu`: invalid \"0\": expected 1 or more"),
+        ("resources: {cpu: ..0}", "18: `resources.cpu`: invalid \"..0\": expected 1 or more"),
+        (
+            "resources: {cpu: {arch: x86, count: 0}}",
+            "18: `resources.cpu`: invalid mapping: expected 1 or more",
+        ),
+        ("resources: {memory: 0}", "21: `resources.memory`: invalid \"0\": expected 1MB or more"),
+        (
+            "resources: {memory: 0..0GB}",
+            "21: `resources.memory`: invalid \"0..0GB\": expected 1MB or more",
+        ),
+        (
+            "resources: {memory: 0.5MB}",
+            "21: `resources.memory`: invalid \"0.5MB\": expected 1MB or more",
+        ),
+        ("resources: {disk: 0}", "19: `resources.disk`: invalid \"0\": expected 1MB or more"),
+        (
+            "resources: {disk: {size: ..0}}",
+            "26: `resources.disk.size`: invalid \"..0\": expected 1MB or more",
+        ),
+        ("max_duration: 0", "15: `max_duration`: invalid \"0\": expected a duration above 0"),
+        ("max_duration: 0h", "15: `max_duration`: invalid \"0h\": expected a duration above 0"),
         (
             "resources: 4",
             "12: `resources`: invalid \"4\": expected a mapping of cpu, memory, shm_size, gpu and disk",
@@ -92,6 +114,11 @@ fn every_bad_value_gets_one_line_with_its_position_and_the_expected_form() {
         ("tags: {a b: c}", "8: `tags`: invalid \"a b\": expected a tag of 1 to 60"),
         ("backends: [foo]", "12: `backends[0]`: invalid \"foo\": expected one of amddevcloud, aws"),
         ("max_price: 0", "12: `max_price`: invalid \"0\": expected a number above 0"),
+        (
+            "image: bad image!!",
+            "8: `image`: image \"bad image!!\": a name has lower-case letters, digits",
+        ),
+        ("image: docker-daemon:a", "8: `image`: image \"docker-daemon:a\": Docker's own images"),
         ("ports: [70000]", "9: `ports[0]`: invalid \"70000\": expected a port"),
         (
             "utilization_policy: {min_gpu_utilization: 10, time_window: 1m}",
@@ -133,7 +160,7 @@ fn commands_must_be_there_and_be_commands() {
             "type: task\n",
             "1:1: `commands` is missing: expected a list of one shell command or more",
         ),
-        ("type: task\ncommands: []\n", "1:1: `commands` is missing"),
+        ("type: task\ncommands: []\n", "2:11: `commands` is missing"),
         (
             "type: task\ncommands: echo hi\n",
             "2:11: `commands`: invalid \"echo hi\": expected a list of shell commands",

@@ -87,8 +87,23 @@ pub struct JobRecord {
     /// Of a job that ran out of memory: what the kernel held it to on a node, where that is not what it was granted there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_limit: Option<Bytes>,
+    /// Of a failed attempt the one of several nodes whose part of it failed first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed_node: Option<String>,
+    /// The GPUs of the nodes where a kind of them is known, which `alloc_tres` does not say; records of earlier versions have none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gpus: Vec<GpusOfNodes>,
     pub usage: Usage,
     pub steps: Vec<StepRecord>,
+}
+
+/// What an attempt had of the GPUs of each of these nodes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpusOfNodes {
+    /// As a list of hosts: `gpu[1-4]`.
+    pub nodes: String,
+    /// A kind, which may be empty, and how many of it.
+    pub kinds: Vec<(String, u64)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

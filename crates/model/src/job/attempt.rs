@@ -69,6 +69,9 @@ pub struct Attempt {
     /// Why a node could not start it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub launch_failure: Option<LaunchFailure>,
+    /// The node whose part of it failed and so ended the others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed_node: Option<String>,
     #[serde(default)]
     pub exit: ExitStatus,
     #[serde(default)]

@@ -416,7 +416,8 @@ pub enum NeverFits {
     Cpus { asked: u64, most: u64 },
     #[error("{asked_mib} MiB of memory on one node, the largest has {most_mib}")]
     Memory { asked_mib: u64, most_mib: u64 },
-    /// `larger_memory`: devices are there that would serve, had they not more memory each than the request allows.
+    /// `larger_memory`: devices are there that would serve, had they not more memory each than the request allows. `kinds_there`: the
+    /// first few kinds that there are, where none of them was asked for.
     #[error("{asked} of {name} on one node, the largest has {most}")]
     Gres {
         name: String,
@@ -424,6 +425,8 @@ pub enum NeverFits {
         most: u64,
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         larger_memory: bool,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        kinds_there: Vec<String>,
     },
     #[error("{asked} nodes, the partition has {most} that fit")]
     Nodes { asked: u64, most: u64 },

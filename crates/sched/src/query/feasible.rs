@@ -13,12 +13,12 @@ use model::gpu_model;
 use model::hostlist;
 use model::node::{NodeConfig, NodeGres};
 use model::reason::{NeverFits, Refusal, UnmetConstraint};
-use model::request::Request;
+use model::request::{Grant, Request};
 use model::run::JobSpec;
 use std::collections::{BTreeSet, HashSet};
 
 /// Whether the job can start one day in at least one of the partitions (positions in
-/// `View::partitions`). More nodes than a partition has are no refusal: the job waits with
+/// `View::partitions`). More nodes than a partition has are no refusal in Slurm's language: the job waits with
 /// `PartitionNodeLimit`, as in Slurm. `project`: the job's, which is its account.
 pub fn check(
     view: &View,
@@ -97,7 +97,7 @@ fn never_fits(
     let info = view.partitions.get(partition as usize)?;
     let mut demand = Demand::new(request, &info.partition, &view.policy, uid).of_project(project);
     let candidates = candidates(view, partition);
-    if gate::exceeds_nodes(info, &demand) {
+    if gate::exceeds_nodes(info, &demand) && !lacks_nodes_for_offer(view, request, &candidates) {
         demand.nodes_min = demand.nodes_min.min(info.nodes.len() as u32).max(1);
         demand.nodes_max = demand.nodes_max.max(demand.nodes_min);
         demand.tasks = Tasks::PerNode(demand.tasks_on_each());
@@ -129,6 +129,15 @@ fn never_fits(
     let fits: Vec<u32> = candidates.iter().copied().filter(holds_part).collect();
     let most = switches.narrowed(&fits, None).map(|nodes| nodes.len() as u64).max();
     Some(NeverFits::Switch { asked: u64::from(demand.nodes_min), most: most.unwrap_or(0) })
+}
+
+/// Whether a run of dstack's language asks for more nodes than there are: it is offered nothing, and does not wait as a job of Slurm's
+/// language does. Of machines there may be any number, and one stands for all of its sort.
+fn lacks_nodes_for_offer(view: &View, request: &Request, candidates: &[u32]) -> bool {
+    let is_machine = |node: &u32| view.nodes[*node as usize].config.machine.is_some();
+    request.grant == Grant::Offer
+        && request.nodes.min as usize > candidates.len()
+        && !candidates.iter().any(is_machine)
 }
 
 /// The nodes that `-w` names and that are not among those of the partition.
@@ -231,6 +240,9 @@ fn gres_nowhere(demand: &Demand<'_>, nodes: &[&NodeConfig]) -> Option<NeverFits>
 /// The sizes of memory that are named where none is what was asked for.
 const SIZES_NAMED: usize = 4;
 
+/// The same of kinds.
+const KINDS_NAMED: usize = 8;
+
 /// The refusal for a GRES of which no node has as many as are asked of one.
 fn gres_lack(wanted: &GresDemand, nodes: &[&NodeConfig], asked: u64, most: u64) -> NeverFits {
     let mut unbounded = wanted.clone();
@@ -240,7 +252,20 @@ fn gres_lack(wanted: &GresDemand, nodes: &[&NodeConfig], asked: u64, most: u64) 
     let mut lines = nodes.iter().flat_map(|config| &config.gres).filter(|line| line.count > 0);
     let larger_memory =
         lines.any(|line| gres::serves(line, &unbounded) && !gres::serves(line, wanted));
-    NeverFits::Gres { name: gres_name(wanted, nodes), asked, most, larger_memory }
+    let kinds_there = if most == 0 { kinds_instead(wanted, nodes) } else { Vec::new() };
+    NeverFits::Gres { name: gres_name(wanted, nodes), asked, most, larger_memory, kinds_there }
+}
+
+/// The kinds that there are of what was asked for by kinds, the first few; none where one of them is there.
+fn kinds_instead(wanted: &GresDemand, nodes: &[&NodeConfig]) -> Vec<String> {
+    if wanted.kinds.is_empty() {
+        return Vec::new();
+    }
+    let any = GresDemand { kinds: Vec::new(), ..wanted.clone() };
+    let lines = nodes.iter().flat_map(|config| &config.gres);
+    let lines = lines.filter(|line| line.count > 0 && gres::serves(line, &any));
+    let kinds: BTreeSet<&str> = lines.filter_map(|line| line.kind.as_deref()).collect();
+    kinds.into_iter().take(KINDS_NAMED).map(str::to_owned).collect()
 }
 
 /// What the devices of this name have, where there are some and how much memory each has was asked for: the number that fit is zero

@@ -64,7 +64,7 @@ fn each_class_of_nodes_says_what_it_lacks() {
     assert_snapshot!(text_of(&explained(&view, 9)), @r#"
     Some(Resources) after 1; kept Some(30), expected Some(30)
     ["node1", "node2", "node3", "node4"]: free [], never None; Drained on ["node3"]; Cpus 2 of 32 free, 4 asked on ["node1", "node4"]; Gres("gpu") 1 of 8 free, 2 asked on ["node2"]
-    ["node5"]: free [], never Some(Gres { name: "gpu", asked: 2, most: 0, larger_memory: false }); Hardware on ["node5"]
+    ["node5"]: free [], never Some(Gres { name: "gpu", asked: 2, most: 0, larger_memory: false, kinds_there: [] }); Hardware on ["node5"]
     "#);
     assert_eq!(explained(&view, 10).reason, None, "it starts");
     assert_eq!(explain(&view, NOW, &mut Memo::default(), JobId(77)), None);

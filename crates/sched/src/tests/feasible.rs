@@ -50,6 +50,11 @@ fn slurms_refusals_and_what_slurm_lets_wait() {
     let table = [
         (job(1), None),
         (job(1).nodes(3), None),
+        (
+            job(1).nodes(3).asking(|r| r.grant = Grant::Offer),
+            never("3 nodes, the partition has 2 that fit"),
+        ),
+        (job(1).nodes(2).asking(|r| r.grant = Grant::Offer), None),
         (job(1).nodes(3).cpus(64), never("64 CPUs on one node, the largest has 32")),
         (job(1).cpus(64), never("64 CPUs on one node, the largest has 32")),
         (memory(900), never("921600 MiB of memory on one node, the largest has 128000")),
@@ -97,6 +102,24 @@ fn slurms_refusals_and_what_slurm_lets_wait() {
     for (job, expected) in table {
         assert_eq!(refusal(job.clone()), expected, "{:?}", job.spec.request());
     }
+}
+
+#[test]
+fn refusal_names_the_kinds_that_there_are_instead_of_those_asked_for() {
+    let there = |gpu: GresRequest| {
+        let job = job(1).asking(|r| r.gres = vec![gpu]);
+        let view = cluster(gpu_nodes(2));
+        match crate::query::feasible::check(&view, &job.spec, &job.account, &job.partitions) {
+            Err(Refusal::NodeConfiguration(unmet)) => match unmet.why {
+                NeverFits::Gres { kinds_there, .. } => kinds_there,
+                other => panic!("{other}"),
+            },
+            other => panic!("{other:?}"),
+        }
+    };
+    let kinds: Vec<String> = gpu_nodes(1)[0].gres.iter().filter_map(|g| g.kind.clone()).collect();
+    assert_eq!(there(gpu_request(Per::Node, &["v100"], 1)), kinds);
+    assert_eq!(there(gpu_request(Per::Node, &[], 99)), Vec::<String>::new());
 }
 
 #[test]

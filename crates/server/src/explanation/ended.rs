@@ -101,7 +101,7 @@ fn cause(record: &JobRecord, outcome: Outcome, lost: &LostNodes, moment: Moment<
     let nodes = || hostlist::compress(&record.nodes);
     match outcome {
         Outcome::Completed => "It completed.".to_owned(),
-        Outcome::Failed => format!("It {}.", end_text(record.exit)),
+        Outcome::Failed => format!("It {}{}.", end_text(record.exit), failed_first(record)),
         Outcome::Cancelled { .. } if record.reason == Reason::GpusUnderused => {
             "Its GPUs did less than its utilization_policy asks for.".to_owned()
         }
@@ -129,7 +129,8 @@ fn cause(record: &JobRecord, outcome: Outcome, lost: &LostNodes, moment: Moment<
                 format!(" ({granted} was granted; cgroup.conf sets the limit)")
             });
             format!(
-                "The kernel killed a process of it at its memory limit{limit} on a node{granted}{peak}."
+                "The kernel killed a process of it at its memory limit{limit} on a node{granted}{peak}{}.",
+                failed_first(record)
             )
         }
         Outcome::Requeued | Outcome::NodeFail if failure(record).is_some() => {
@@ -170,6 +171,12 @@ fn cause(record: &JobRecord, outcome: Outcome, lost: &LostNodes, moment: Moment<
             format!("Nothing was free for it within the time that it would wait (since {since}).")
         }
     }
+}
+
+/// The node that decided the end of a run on several, each of which runs its commands. That of a batch job is its first.
+fn failed_first(record: &JobRecord) -> String {
+    let node = record.failed_node.as_ref().filter(|_| record.kind == LaunchKind::Task);
+    node.map_or_else(String::new, |node| format!("; the first of its nodes to fail was {node}"))
 }
 
 /// `ended with exit code 3`; of a pair that no process exits with, what it stands for.
@@ -296,22 +303,43 @@ pub fn depended_on(record: &JobRecord, known: Option<&Dependency>) -> Option<Str
     Some(format!("It depended on {dependency}{}.", how.unwrap_or_default()))
 }
 
+/// What a job asks for by its language's own words.
+struct AskingWords {
+    memory: &'static str,
+    time: &'static str,
+    requeue: &'static str,
+}
+
+const OF_OPTIONS: AskingWords =
+    AskingWords { memory: "--mem", time: "--time", requeue: "--requeue" };
+const OF_CONFIGURATION: AskingWords = AskingWords {
+    memory: "`memory` of `resources`",
+    time: "`max_duration`",
+    requeue: "`retry: {on_events: [interruption]}`",
+};
+
 /// What to try.
 pub fn advice(record: &JobRecord) -> Option<String> {
     let RecordState::Ended(outcome) = record.state else { return None };
+    let words = if record.kind == LaunchKind::Task { OF_CONFIGURATION } else { OF_OPTIONS };
+    let AskingWords { memory, time, requeue } = words;
     let text = match outcome {
         Outcome::OutOfMemory => match memory_limit(record) {
-            Some(limit) => format!("To try: more memory, as with --mem (it had {limit} on each node)."),
-            None => "To try: more memory, as with --mem.".to_owned(),
+            Some(limit) => {
+                format!("To try: more memory, as with {memory} (it had {limit} on each node).")
+            }
+            None => format!("To try: more memory, as with {memory}."),
         },
-        Outcome::Timeout if has_cpu_time_left(record) => "To try: a longer limit (--time), or checkpoints and --requeue.".to_owned(),
+        Outcome::Timeout if has_cpu_time_left(record) => {
+            format!("To try: a longer limit ({time}), or checkpoints and {requeue}.")
+        }
         Outcome::Timeout => "To try: fewer CPU seconds, or more of them: `ulimit -t` where it is submitted, MaxCPUTime of cgroup.conf.".to_owned(),
         Outcome::Deadline => "To try: a later --deadline, or a shorter --time.".to_owned(),
         Outcome::LaunchFailed => launch_advice(record).to_owned(),
         Outcome::NodeFail if record.restarts == 0 => {
-            "To try: submit it again; with --requeue it goes back by itself.".to_owned()
+            format!("To try: submit it again; with {requeue} it goes back by itself.")
         }
-        Outcome::Preempted => "To try: --requeue, or a QOS that is not preempted.".to_owned(),
+        Outcome::Preempted => format!("To try: {requeue}, or a QOS that is not preempted."),
         // Whatever the script made of it.
         Outcome::Failed | Outcome::Completed if has_step_out_of_memory(record) => {
             let had = memory_limit(record)

@@ -1,5 +1,5 @@
-//! `sluice links DIR`: makes a link to this program for every Slurm command, one for `dstack`, and one for `sluice` itself where
-//! `PATH` does not lead to it; with them, where it is asked for, the manual pages and what a shell completes.
+//! `sluice links DIR`: makes a link to this program for every Slurm command, one for `dstack` where `PATH` leads to no client of
+//! dstack's own, and one for `sluice` itself where `PATH` does not lead to it; with them, where it is asked for, the manual pages and what a shell completes.
 
 use super::completion::{self, Shell};
 use super::man;
@@ -8,10 +8,12 @@ use ::agent::trusted_dir::TrustedDir;
 use ::slurm::option::Command;
 use clap::Args;
 use std::ffi::OsStr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 const PROGRAM: &str = "sluice";
+const DSTACK: &str = "dstack";
 
 #[derive(Args)]
 pub struct LinksArgs {
@@ -45,12 +47,16 @@ pub fn run(args: &LinksArgs) -> VerbResult {
         }
         std::os::unix::fs::symlink(&program, &link).map_err(VerbError::file(&link))?;
     }
-    let dstack = link_unless_taken(&program, &dir.path().join("dstack"))?;
     let path = std::env::var_os("PATH").unwrap_or_default();
+    let client = other_on_path(DSTACK, &program, &path);
+    let dstack = link_dstack(&program, dir.path(), client.as_deref())?;
     let own =
         !is_on_path(&program, &path) && link_unless_taken(&program, &dir.path().join(PROGRAM))?;
     let made = Command::ALL.len() + usize::from(dstack) + usize::from(own);
     println!("{made} links in {}", args.dir.display());
+    if let Some(client) = client.filter(|_| !dstack) {
+        println!("no link dstack: it would hide {}", client.display());
+    }
     if let Some(folder) = &args.man {
         man::write_pages(folder)?;
         println!("manual pages in {}", folder.display());
@@ -66,6 +72,27 @@ pub fn run(args: &LinksArgs) -> VerbResult {
 fn is_on_path(program: &Path, path: &OsStr) -> bool {
     let is_ours = |dir: PathBuf| dir.join(PROGRAM).canonicalize().is_ok_and(|to| to == program);
     std::env::split_paths(path).any(is_ours)
+}
+
+/// The command of this name that `PATH` leads to and that is not this program.
+fn other_on_path(name: &str, program: &Path, path: &OsStr) -> Option<PathBuf> {
+    let is_command = |found: &Path| {
+        found.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+    };
+    let is_other = |found: &PathBuf| {
+        let is_ours = |to: PathBuf| to.file_name() == program.file_name();
+        is_command(found) && !found.canonicalize().is_ok_and(is_ours)
+    };
+    std::env::split_paths(path).map(|dir| dir.join(name)).find(is_other)
+}
+
+/// Makes the link `dstack` unless it would hide this client of dstack's own. One that is there stays: nobody loses a command.
+fn link_dstack(program: &Path, dir: &Path, client: Option<&Path>) -> Result<bool, VerbError> {
+    let link = dir.join(DSTACK);
+    if client.is_some() && std::fs::symlink_metadata(&link).is_err() {
+        return Ok(false);
+    }
+    link_unless_taken(program, &link)
 }
 
 /// Makes a link unless something that is not ours has the name, as dstack's own client has `dstack`, or as the program itself has its
@@ -100,6 +127,36 @@ mod tests {
         std::fs::remove_file(&link).expect("removed");
         std::fs::write(&link, "#!/bin/sh\n").expect("a file");
         assert!(!made());
+    }
+
+    #[test]
+    fn client_of_dstack_that_path_leads_to_is_not_hidden() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let folder = |name: &str| {
+            let folder = dir.path().join(name);
+            std::fs::create_dir(&folder).expect("a folder");
+            folder
+        };
+        let (build, bin, venv) = (folder("build"), folder("bin"), folder("venv"));
+        let program = build.join(PROGRAM);
+        let client = venv.join(DSTACK);
+        std::fs::write(&program, "").expect("a file");
+        std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).expect("its mode");
+        std::fs::write(&client, "").expect("a file");
+        let path = std::env::join_paths([&bin, &venv]).expect("a path");
+        let other = || other_on_path(DSTACK, &program, &path);
+        let made = || link_dstack(&program, &bin, other().as_deref()).expect("a link, or none");
+        std::fs::set_permissions(&client, PermissionsExt::from_mode(0o644)).expect("its mode");
+        assert_eq!(other(), None, "no command");
+        std::fs::set_permissions(&client, PermissionsExt::from_mode(0o755)).expect("its mode");
+        assert_eq!(other().as_ref(), Some(&client));
+        assert!(!made());
+        std::fs::remove_file(&client).expect("removed");
+        assert!(made());
+        assert_eq!(other(), None, "the link is ours");
+        std::fs::write(&client, "").expect("a file");
+        std::fs::set_permissions(&client, PermissionsExt::from_mode(0o755)).expect("its mode");
+        assert!(made(), "one that is there stays");
     }
 
     #[test]

@@ -104,6 +104,9 @@ fn up_offers_are_ordered_by_price_and_bounded_by_max_price() {
     let listed = cluster.sluice(&["offer", "--cpu", "1.."]).ok();
     let drained = listed.lines().find(|line| line.contains("drained"));
     assert!(drained.is_some_and(|line| line.contains("node1")), "{listed}");
+    // An offer has the disk of its node, of which the run is held to a part.
+    let held = cluster.sluice(&["offer", "--disk", "0GB..1GB"]);
+    assert!(held.stderr.contains("offer: `disk`: the maximum of 1GB is not applied"), "{held:?}");
 }
 
 #[test]

@@ -233,7 +233,7 @@ fn client_applies_lists_reads_logs_and_stops(version: &str) {
     client.add_project(&client.token()).ok();
     cluster.write(
         "old.dstack.yml",
-        "type: task\nname: old\ncommands: ['echo hi', 'sleep 600']\nresources: {cpu: 1.., memory: 64MB.., disk: 0GB..}\n",
+        "type: task\nname: old\nfleets: [gpu]\ncommands: ['echo hi', 'sleep 600']\nresources: {cpu: 1.., memory: 64MB.., disk: 0GB..}\n",
     );
     client.run(&["apply", "-f", "old.dstack.yml", "-y", "-d"]).ok();
     until("the log is there", || client.run(&["logs", "old"]).ok().contains("hi").then_some(()));

@@ -3,6 +3,7 @@
 use super::gpu::{self, GpuView};
 use super::{Environment, PRIO_PROCESS, compress_counts};
 use model::allocation::{Allocation, NodeShare};
+use model::amount::Bytes;
 use model::array::IndexSet;
 use model::container::Container;
 use model::hostlist;
@@ -163,7 +164,8 @@ fn set_request(env: &mut Environment, facts: &JobFacts<'_>, request: &Request) {
         }
     }
     let memory = match &request.memory {
-        Memory::PerNode(range) => Some(DefaultMemory::PerNode(range.min)),
+        Memory::PerNode(range) if range.is_exact() => Some(DefaultMemory::PerNode(range.min)),
+        Memory::PerNode(_) => granted_memory(facts.allocation).map(DefaultMemory::PerNode),
         Memory::PerCpu(each) => Some(DefaultMemory::PerCpu(*each)),
         Memory::PerGpu(each) => Some(DefaultMemory::PerGpu(*each)),
         Memory::WholeNode => None,
@@ -179,6 +181,16 @@ fn set_request(env: &mut Environment, facts: &JobFacts<'_>, request: &Request) {
         env.set("SLURM_JOB_RESERVATION", reservation);
     }
     set_container(env, facts.spec.launch.container.as_deref());
+}
+
+/// What a job that asked for a range of memory has on each of its nodes. `srun` takes the variable for what a step asks for: the
+/// lower end would cut each step short. `None` where nodes differ, or memory is not counted: steps have there what the job has.
+fn granted_memory(allocation: &Allocation) -> Option<Bytes> {
+    let first = allocation.nodes.first()?.memory;
+    let is_same = allocation.nodes.iter().all(|share| share.memory == first);
+    // Rounded down, since a step that asks for more than its job has is refused.
+    let granted = Bytes::from_mib(first.mib_floor());
+    (is_same && granted > Bytes(0)).then_some(granted)
 }
 
 /// The variable of the image, as it was named.

@@ -281,6 +281,25 @@ fn gpus_with_memory_per_cpu_have_the_captured_variables() {
     );
 }
 
+/// dstack's `memory: 8GB..`
+#[test]
+fn range_of_memory_is_told_as_what_was_granted_of_it() {
+    let spec = spec(Request {
+        nodes: Range::exactly(2),
+        memory: Memory::PerNode(Range::at_least(Bytes::from_mib(100))),
+        ..Request::default()
+    });
+    let told = |first: u64, second: u64| {
+        let shares = vec![share("node1", 2, first, &[], 1), share("node2", 2, second, &[], 1)];
+        let allocation = samples::allocation(shares);
+        let env = batch(&facts(84, &spec, &allocation), 0, Environment::new());
+        env.get("SLURM_MEM_PER_NODE").map(str::to_owned)
+    };
+    assert_eq!(told(2048, 2048).as_deref(), Some("2048"));
+    assert_eq!(told(2048, 4096), None, "a step would have less than its job on one node");
+    assert_eq!(told(0, 0), None, "memory is not counted");
+}
+
 #[test]
 fn gpus_per_job_and_task_have_the_captured_variables() {
     let spec = spec(Request {

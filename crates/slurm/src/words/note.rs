@@ -346,6 +346,7 @@ mod tests {
             asked,
             most,
             larger_memory: false,
+            kinds_there: Vec::new(),
         };
         let bound = PartitionBound { partition: "debug".into(), most: 30, asked: 90 };
         let table = [

@@ -203,7 +203,13 @@ mod tests {
     fn refusals_have_the_captured_words() {
         let cpus = NeverFits::Cpus { asked: 64, most: 32 };
         let memory = NeverFits::Memory { asked_mib: 921_600, most_mib: 128_000 };
-        let gpus = NeverFits::Gres { name: "gpu".into(), asked: 16, most: 8, larger_memory: false };
+        let gpus = NeverFits::Gres {
+            name: "gpu".into(),
+            asked: 16,
+            most: 8,
+            larger_memory: false,
+            kinds_there: Vec::new(),
+        };
         let not_available = "Requested node configuration is not available";
         let table = [
             (

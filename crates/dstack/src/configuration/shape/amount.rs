@@ -6,6 +6,7 @@ use crate::configuration::property::{Default, Form, Table, acts};
 use crate::configuration::reader::{count_ends, ends_value, gigabytes, mapping};
 use crate::configuration::reading::Reading;
 use crate::configuration::value::Value;
+use model::amount::Bytes;
 use model::gpu::{self, GpuSpec, GpuVendor};
 use model::grammar::GrammarError;
 use model::range::Range;
@@ -32,13 +33,27 @@ pub static GPU: Table = Table {
     ]],
 };
 
+const SIZE: &str = "a size such as 100GB..";
+
 pub static DISK: Table = Table {
     of: "disk",
-    sections: &[&[acts("size", Form::SizeRange).or(Default::Required("a size such as 100GB.."))]],
+    sections: &[&[acts("size", Form::Shape(node_size)).or(Default::Required(SIZE))]],
 };
+
+/// What a node gives is booked in whole MB: a range that ends below has nothing that could be granted, though dstack's grammar
+/// takes it.
+const SIZE_MIN: Bytes = Bytes::from_mib(1);
 
 /// `4..`, `x86`, `x86:4..`, or a mapping of `arch` and `count`, or of `min` and `max`.
 pub fn cpu(field: &Field<'_>, reading: &mut Reading) -> Result<Value, Fault> {
+    let cpu = any_cpu(field, reading)?;
+    if cpu.get("count").get("max").as_count() == Some(0) {
+        return Err(field.invalid("1 or more, as in 4, 4.. or ..8"));
+    }
+    Ok(cpu)
+}
+
+fn any_cpu(field: &Field<'_>, reading: &mut Reading) -> Result<Value, Fault> {
     let expected = "a count such as 4.., an architecture such as x86, or both as in x86:4..";
     if !field.is_map() {
         return cpu_text(field.text(expected)?).map_err(|e| field.grammar(e));
@@ -149,12 +164,21 @@ fn capability(field: &Field<'_>, _: &mut Reading) -> Result<Value, Fault> {
     }
 }
 
+/// The memory or the disk of a node: a size or a range, of which something can be granted.
+pub fn node_size(field: &Field<'_>, _: &mut Reading) -> Result<Value, Fault> {
+    let ends = field.bytes_range()?;
+    if ends.max.is_some_and(|most| most < SIZE_MIN) {
+        return Err(field.invalid("1MB or more, as in 16GB, 16GB.. or ..32GB"));
+    }
+    Ok(ends_value(ends, gigabytes))
+}
+
 /// A size such as `100GB..`, or a mapping with `size`.
 pub fn disk(field: &Field<'_>, reading: &mut Reading) -> Result<Value, Fault> {
     if field.is_map() {
         return mapping(field, &DISK, reading);
     }
-    Ok(Value::map([("size", ends_value(field.bytes_range()?, gigabytes))]))
+    Ok(Value::map([("size", node_size(field, reading)?)]))
 }
 
 /// A task's `nodes`: a number, or a range as `-N 2-4` has, which dstack does not: it stays text.

@@ -4,7 +4,7 @@ use crate::configuration::fault::{Fault, Problem};
 use crate::configuration::field::Field;
 use crate::configuration::policy::RETRY_EVENTS;
 use crate::configuration::property::{Default, Form, Table, acts};
-use crate::configuration::reader::mapping;
+use crate::configuration::reader::{self, mapping};
 use crate::configuration::reading::Reading;
 use crate::configuration::value::Value;
 use model::cron::Cron;
@@ -201,6 +201,14 @@ fn cron_expression(field: &Field<'_>, reading: &mut Reading) -> Result<Value, Fa
         reading.notice(field, why);
     }
     Ok(Value::text(text))
+}
+
+/// A duration in which something can run, or `off`.
+pub fn max_duration(field: &Field<'_>, reading: &mut Reading) -> Result<Value, Fault> {
+    match reader::value(&Form::DurationOrOff, field, reading)? {
+        Value::Integer(0) => Err(field.invalid("a duration above 0 such as 2h, or off")),
+        duration => Ok(duration),
+    }
 }
 
 /// A duration, or `off`, which says nothing: dstack's client reads no number for it.

@@ -44,6 +44,13 @@ pub fn command(field: &Field<'_>, _: &mut Reading) -> Result<Value, Fault> {
     Ok(Value::text(text))
 }
 
+/// The name of an image in a registry, or its path, by the grammar that nodes read it with.
+pub fn image_name(field: &Field<'_>, _: &mut Reading) -> Result<Value, Fault> {
+    let text = field.text("an image such as alpine:3.20, or its path")?;
+    text.parse::<image::Source>().map_err(|error| field.refused(error.to_string()))?;
+    Ok(Value::text(text))
+}
+
 /// The program that runs instead of a shell, and its first arguments.
 pub fn entrypoint(field: &Field<'_>, _: &mut Reading) -> Result<Value, Fault> {
     let expected = "a program with its arguments, and an end for each quote";

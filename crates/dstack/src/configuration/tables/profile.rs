@@ -34,7 +34,7 @@ pub const PROFILE: &[Property] = &[
     acts("reservation", Form::Text),
     acts("spot_policy", SPOT_POLICIES),
     acts("retry", Form::Shape(policy::retry)),
-    acts("max_duration", Form::DurationOrOff),
+    acts("max_duration", Form::Shape(policy::max_duration)),
     acts("stop_duration", Form::DurationOrOff),
     acts("max_price", Form::Number(0.0, f64::MAX)),
     acts("creation_policy", Form::Words(&["reuse", "reuse-or-create"])),

@@ -9,7 +9,7 @@ pub static RESOURCES: Table = Table {
     of: "resources",
     sections: &[&[
         acts("cpu", Form::Shape(amount::cpu)).or(Default::Written("2..")),
-        acts("memory", Form::SizeRange).or(Default::Written("8GB..")),
+        acts("memory", Form::Shape(amount::node_size)).or(Default::Written("8GB..")),
         acts("shm_size", Form::Size),
         acts("gpu", Form::Shape(amount::gpu)).or(Default::WrittenOrNull("0..")),
         acts("disk", Form::Shape(amount::disk)).or(Default::WrittenOrNull("100GB..")),

@@ -26,7 +26,7 @@ static REGISTRY_AUTH: Table = Table {
 /// What tasks, dev environments and services have in common.
 pub const RUN: &[Property] = &[
     acts("name", Form::Shape(run::run_name)),
-    acts("image", Form::Text),
+    acts("image", Form::Shape(run::image_name)),
     acts("user", Form::Shape(run::user)),
     // `check` refuses it without an image. It takes the site's consent, which is checked at submit.
     acts_in_part("privileged", Form::Bool).or(Default::Written("false")),

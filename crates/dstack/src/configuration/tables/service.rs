@@ -106,7 +106,7 @@ static REPLICA_GROUP: Table = Table {
         acts("spot_policy", SPOT_POLICIES),
         acts("reservation", Form::Text),
         acts("commands", COMMANDS).or(Default::Empty),
-        acts("image", Form::Text),
+        acts("image", Form::Shape(run::image_name)),
         acts("python", Form::Shape(run::python)),
         acts("nvcc", Form::Bool),
         acts("docker", Form::Bool),

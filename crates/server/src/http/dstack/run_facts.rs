@@ -6,6 +6,7 @@ use dstack::run_summary::{RunSummary, is_waiting_for_schedule};
 use model::amount::Bytes;
 use model::array::IndexSet;
 use model::container::ContainerNetwork;
+use model::hostlist;
 use model::id::{BlobRef, JobId, RunId};
 use model::price::Price;
 use model::record::JobRecord;
@@ -14,6 +15,7 @@ use model::run::LaunchKind;
 use model::service::{REPLICAS_MAX, Service};
 use model::time::Timestamp;
 use model::tres::{Tres, TresKind};
+use std::collections::BTreeMap;
 use wire::view::JobView;
 
 pub const GPU: &str = "gpu";
@@ -188,16 +190,24 @@ impl RunFacts {
         Some(Self { job: array, run: first.run, ended, replicas, ..Self::of_job(shown) })
     }
 
-    /// A record has the sums over its nodes: each is taken to have had an equal part.
+    /// A record has the sums over its nodes, but for the kinds of GPUs: each is taken to have had an equal part.
     pub fn of_record(record: &JobRecord) -> Self {
         let count = record.nodes.len().max(1) as u64;
         let amount = |kind: &TresKind| record.alloc_tres.amount(kind) / count;
         let gpus = Some((String::new(), amount(&TresKind::gpu()))).filter(|(_, count)| *count > 0);
+        let mut kinds: BTreeMap<String, &Vec<(String, u64)>> = BTreeMap::new();
+        for of_nodes in &record.gpus {
+            let nodes = hostlist::expand(&of_nodes.nodes).unwrap_or_default();
+            kinds.extend(nodes.into_iter().map(|node| (node, &of_nodes.kinds)));
+        }
         let part = |node: &String| Part {
             node: node.clone(),
             cpus: amount(&TresKind::Cpu) as u32,
             memory: Bytes::from_mib(amount(&TresKind::Mem)),
-            gpus: gpus.iter().cloned().collect(),
+            gpus: match kinds.get(node) {
+                Some(kinds) => kinds.to_vec(),
+                None => gpus.iter().cloned().collect(),
+            },
             price: Price::from_units(amount(&TresKind::Cost)),
         };
         Self {

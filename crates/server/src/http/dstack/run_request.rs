@@ -12,7 +12,7 @@ use dstack::api::run::RunSpec;
 use dstack::configuration::task::Task;
 use dstack::configuration::value::Value;
 use dstack::configuration::{Loaded, from_json};
-use dstack::effective::{client_form, effective, for_client};
+use dstack::effective::{client_form, effective, for_client, profile_for_client};
 use dstack::environment::NO_REPOSITORY;
 use dstack::name;
 use dstack::request::{KnownInstances, Submitter, draft, resolve_instances};
@@ -154,6 +154,7 @@ pub fn of_loaded(
         run_name: Some(name.clone()),
         repo_id: run_spec.repo_id.or_else(|| Some(NO_REPOSITORY.to_owned())),
         repo_data: run_spec.repo_data.or_else(|| Some(json!({"repo_type": "virtual"}))),
+        profile: run_spec.profile.map(profile_for_client),
         ..run_spec
     };
     let is_key_held = sent.ssh_key_pub.is_none() && shared.setup.ssh.is_some();

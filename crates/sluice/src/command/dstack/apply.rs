@@ -288,10 +288,19 @@ fn prepare(
         workspace::fill(brought, &task, folder_of(&args.file))?;
     }
     draft.keep_within(cluster.partitions.iter());
+    if !may_have_machines(&cluster) {
+        draft.tell_of_machine_choice(&task);
+    }
     for notice in &draft.notices {
         eprintln!("{}: {notice}", args.file);
     }
     Ok((task, draft, nodes_of(cluster)))
+}
+
+/// Whether some node is a machine of a source, or may become one.
+fn may_have_machines(cluster: &ClusterView) -> bool {
+    cluster.nodes.iter().any(|node| node.config.machine.is_some())
+        || cluster.partitions.iter().any(|partition| !partition.dynamic_members.is_none())
 }
 
 /// The names of the nodes that `instances` names otherwise. Errors begin with `what`.
@@ -490,9 +499,10 @@ fn submit(
     resources: &Resources,
 ) -> Result<Result<JobId, String>, VerbError> {
     match client.call(Call::Submit(Box::new(submission)))? {
-        Answer::Submitted { job, beyond_partition, beyond_time, .. } => {
+        Answer::Submitted { job, beyond_partition, beyond_time, unknown_names, .. } => {
             let lines = beyond_partition.iter().map(note::beyond_partition);
             let lines = lines.chain(beyond_time.iter().map(note::beyond_time));
+            let lines = lines.chain(note::unknown_names(&unknown_names));
             lines.for_each(|line| eprintln!("{}: note: {line}", program_name()));
             Ok(Ok(job))
         }

@@ -77,6 +77,10 @@ pub fn run(args: OfferArgs) -> VerbResult {
     let cluster = cluster(&mut client)?;
     apply::resolve_instances(&mut task, &cluster, "offer")?;
     let mut draft = apply::translate(&task, "offer", None, "sluice offer".into())?;
+    // What a run would be granted beside what its offer shows: of a disk the least, and not the node's.
+    for notice in &draft.notices {
+        eprintln!("{}: note: offer: {notice}", program_name());
+    }
     draft.keep_within(cluster.partitions.iter());
     let whole = if args.full_offers { whole_nodes(&cluster, &args) } else { BTreeMap::new() };
     let (offers, why) = apply::offers(&mut client, &draft.submission, &nodes_of(cluster))?;

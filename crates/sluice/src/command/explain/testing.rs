@@ -96,6 +96,8 @@ pub(super) fn record(outcome: Outcome, exit: (i32, i32), reason: Reason) -> JobR
         configuration: None,
         blob_bytes: Default::default(),
         memory_limit: None,
+        failed_node: None,
+        gpus: Vec::new(),
         usage: model::run::Usage {
             cpu_user_us: 300_000_000,
             memory_peak_bytes: 512 << 20,

@@ -149,6 +149,7 @@ fn each_class_of_nodes_is_explained_by_what_it_lacks() {
                     asked: 6,
                     most: 0,
                     larger_memory: false,
+                    kinds_there: Vec::new(),
                 }),
                 "",
                 vec![],
@@ -458,6 +459,21 @@ fn memory_limit_that_is_not_what_was_granted_is_told_with_both() {
                  (1G was granted; cgroup.conf sets the limit), at a peak of 512M.";
     assert!(said.contains(cause), "{said}");
     assert!(said.contains("512M of 2G memory"), "{said}");
+}
+
+#[test]
+fn run_is_told_which_node_failed_and_what_to_try_in_its_own_words() {
+    let run = |outcome, exit, reason| {
+        let failed_node = Some("n2".to_owned());
+        JobRecord { kind: LaunchKind::Task, failed_node, ..record(outcome, exit, reason) }
+    };
+    let said = |record| explained(&of_books(vec![record]), None, Moment::at(NOW, &TimeZone::UTC));
+    let failed = said(run(Outcome::Failed, (3, 0), Reason::NonZeroExit));
+    let cause = "It ended with exit code 3; the first of its nodes to fail was n2.";
+    assert!(failed.contains(cause), "{failed}");
+    let killed = said(run(Outcome::OutOfMemory, (0, 125), Reason::OutOfMemory));
+    assert!(killed.contains("the first of its nodes to fail was n2."), "{killed}");
+    assert!(killed.contains("more memory, as with `memory` of `resources` (it had"), "{killed}");
 }
 
 #[test]

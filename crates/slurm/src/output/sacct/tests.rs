@@ -66,6 +66,8 @@ pub fn record(id: u32, name: &str, state: RecordState) -> JobRecord {
         configuration: None,
         blob_bytes: Default::default(),
         memory_limit: None,
+        failed_node: None,
+        gpus: Vec::new(),
         usage: Usage::default(),
         steps: Vec::new(),
     }
