@@ -247,8 +247,7 @@ fn record_of_a_job_out_of_memory_has_the_limit_that_is_not_what_was_granted() {
 #[test]
 fn record_names_the_first_of_several_nodes_that_failed() {
     let mut w = world(2);
-    let script_ended =
-        AttemptReport::ScriptEnded { exit: exited(3), oom: false, timed_out: false };
+    let script_ended = AttemptReport::ScriptEnded { exit: exited(3), oom: false, timed_out: false };
     // The processes that a script leaves behind may outlive the parts that end because of it.
     for decides in [script_ended, ended(3)] {
         let attempt = w.started(ask().task().nodes(2).cpus(1));

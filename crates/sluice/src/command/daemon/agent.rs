@@ -253,8 +253,8 @@ impl JoinFileState {
             return Self::Whole;
         }
         let mut text = Vec::new();
-        let read = File::open(path)
-            .and_then(|file| file.take(JOIN_FILE_BYTES_MAX).read_to_end(&mut text));
+        let read =
+            File::open(path).and_then(|file| file.take(JOIN_FILE_BYTES_MAX).read_to_end(&mut text));
         let is_cut = || serde_json::from_slice::<IgnoredAny>(&text).is_err_and(|e| e.is_eof());
         match read {
             Ok(_) if text.trim_ascii().is_empty() => Self::Missing,
