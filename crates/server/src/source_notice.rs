@@ -17,7 +17,7 @@ pub fn notices(state: &State, source: &SourceConfig, bound: &[String]) -> Vec<St
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::cloud_source::{CloudConfig, SourceKind};
+    use model::cloud_source::SourceKind;
 
     #[test]
     fn cloud_whose_machines_find_no_server_and_an_unknown_account_are_said() {
@@ -26,7 +26,7 @@ mod tests {
         let far = ["head.example:6821".to_owned()];
         let program = SourceConfig::new("own", "/opt/make");
         assert!(notices(&state, &program, &near).is_empty(), "its machines may be this one");
-        let kind = SourceKind::Aws(Box::new(CloudConfig::default()));
+        let kind = SourceKind::Aws(Box::default());
         let cloud = SourceConfig::of_kind("ec2", kind);
         assert!(notices(&state, &cloud, &far).is_empty());
         let said = notices(&state, &cloud, &near);

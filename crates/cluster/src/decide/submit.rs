@@ -414,7 +414,8 @@ impl State {
             Refusal::UnknownGres(name) => {
                 let asked = request.gres.iter().find(|gres| gres.name == name);
                 let asked = asked.map_or(1, |gres| gres.count.min);
-                NeverFits::Gres { name, asked, most: 0, larger_memory: false }.into()
+                let kinds_there = Vec::new();
+                NeverFits::Gres { name, asked, most: 0, larger_memory: false, kinds_there }.into()
             }
             why => return why,
         };
