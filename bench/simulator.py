@@ -169,25 +169,30 @@ def main():
     path = args.pop(args.index('--record') + 1) if '--record' in args else None
     args = [arg for arg in args if arg != '--record']
     program, good = args[0], True
-    tables = {}
-    if len(args) > 1:
-        tables['bench replay rate'], good = rate(args[1])
-    if not os.path.isdir(FOLDER):
-        print(f'no traces in {os.path.normpath(FOLDER)}: the replays are left out', file=sys.stderr)
-    else:
-        tables['bench simulator'], figures, charts, are_good = replays(program)
-        tables['bench pods'], pods_are_good = pods(program)
-        tables['bench estimates'] = estimates(program)
-        good &= are_good and pods_are_good
-        kinds = kind_tables(figures)
-        print(kinds)
-        if path:
-            record(POLICY_PAGE, 'bench policy', f'{kinds}\n\n{chart_links(charts)}')
-        shutil.rmtree(charts)
-    for name, lines in tables.items():
+
+    # Each table as soon as it is there: all of them take most of an hour.
+    def keep(name, lines):
         print('\n'.join(lines))
         if path:
             record(path, name, '\n'.join(lines))
+
+    if len(args) > 1:
+        lines, good = rate(args[1])
+        keep('bench replay rate', lines)
+    if not os.path.isdir(FOLDER):
+        print(f'no traces in {os.path.normpath(FOLDER)}: the replays are left out', file=sys.stderr)
+        return 0 if good else 1
+    lines, figures, charts, are_good = replays(program)
+    keep('bench simulator', lines)
+    kinds = kind_tables(figures)
+    print(kinds)
+    if path:
+        record(POLICY_PAGE, 'bench policy', f'{kinds}\n\n{chart_links(charts)}')
+    shutil.rmtree(charts)
+    keep('bench estimates', estimates(program))
+    lines, pods_are_good = pods(program)
+    keep('bench pods', lines)
+    good &= are_good and pods_are_good
     return 0 if good else 1
 
 
