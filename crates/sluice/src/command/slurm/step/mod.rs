@@ -251,7 +251,6 @@ impl Step {
             None if self.plan.label => self.outputs.label_later(),
             None => {}
         }
-        self.take_terminal()?;
         if self.granted { self.on_granted() } else { Ok(()) }
     }
 
@@ -268,6 +267,9 @@ impl Step {
         // Nodes are heard before the watch says that the job has started, if they are quicker.
         if ready.listener || ready.streams || !ready.links.is_empty() {
             wait_line::clear();
+        }
+        if ready.listener || !ready.links.is_empty() {
+            self.take_terminal()?;
         }
         if ready.listener {
             self.on_listener();

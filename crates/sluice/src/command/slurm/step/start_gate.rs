@@ -39,7 +39,7 @@ impl Step {
             },
             begun => self.gate = begun,
         }
-        Ok(())
+        self.take_terminal()
     }
 
     /// The program has ended. If it failed, the step runs nevertheless, as in Slurm.
@@ -77,7 +77,7 @@ impl Step {
         self.over || self.job_ended.is_some() || self.ends.count() > 0
     }
 
-    /// Makes the terminal raw from the moment that the tasks may start.
+    /// Makes the terminal raw from the moment that the tasks may start: until then Ctrl-C is a signal to `srun` itself.
     pub(super) fn take_terminal(&mut self) -> io::Result<()> {
         if self.plan.terminal && self.raw.is_none() && matches!(self.gate, StartGate::Open) {
             self.raw = terminal::RawTerminal::enter()?;
