@@ -475,9 +475,9 @@ async fn carry_out(
                 region: machine.offer.region.clone(),
             };
             let deleted = call(move || source.delete(&order)).await;
-            // A machine that was asked for a moment ago may be there and not be seen yet.
+            // A machine that was asked for a moment ago may be there and not be seen yet; one whose agent has come was seen.
             let since = machine.made.unwrap_or(machine.asked);
-            let is_settled = since + CONSISTENCY_DELAY <= clock::now();
+            let is_settled = machine.joined.is_some() || since + CONSISTENCY_DELAY <= clock::now();
             match deleted {
                 Err(error) if error.kind == FailureKind::NotFound && is_settled => {}
                 deleted => deleted.map_err(|e| e.of(&format!("delete {}", machine.node)))?,
