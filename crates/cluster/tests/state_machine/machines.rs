@@ -665,6 +665,38 @@ fn failures_of_one_moment_are_one_and_another_configuration_ends_the_pause() {
     assert_eq!(failure.text, "no agent");
 }
 
+/// Each fails while another is on its way that was asked for before.
+#[test]
+fn failures_of_staggered_orders_double_the_pause() {
+    let mut w = open();
+    let fails = |w: &mut World, number: u32| {
+        report(w, number, MachineReport::Late { text: "no agent".into() });
+        report(w, number, MachineReport::Deleted);
+    };
+    let paused_for = |w: &World, secs: u64| {
+        let pauses = w.state.source_pauses("cloud", w.now);
+        let until: Vec<_> = pauses.iter().map(|pause| pause.until).collect();
+        assert_eq!(until, [w.now + Duration::from_secs(secs)]);
+    };
+    for number in [1, 2] {
+        w.submit(in_cloud().cpus(2));
+        assert_eq!(asked(&mut w).orders.len(), 1);
+        made(&mut w, number);
+        w.pass(10);
+    }
+    fails(&mut w, 1);
+    paused_for(&w, 30);
+    w.pass(31);
+    assert_eq!(asked(&mut w).orders.len(), 1, "the source is asked again");
+    made(&mut w, 3);
+    w.pass(10);
+    fails(&mut w, 2);
+    paused_for(&w, 30);
+    w.pass(10);
+    fails(&mut w, 3);
+    paused_for(&w, 60);
+}
+
 #[test]
 fn machine_gets_a_number_whose_name_no_node_has() {
     let mut w = world_with(1, |config| {
