@@ -577,10 +577,32 @@ fn machine_is_in_the_list_of_events_when_it_is_asked_for_comes_and_goes() {
     let expected = [
         (ActivityKind::Changed, "machine asked of source cloud: small, $3.6 an hour"),
         (ActivityKind::Created, ""),
-        (ActivityKind::Changed, "machine is deleted: no agent"),
+        (ActivityKind::Changed, "machine is deleted"),
         (ActivityKind::Deleted, ""),
     ];
     assert_eq!(noted, expected);
+}
+
+#[test]
+fn events_have_the_kind_of_a_machines_failure_and_not_what_its_source_said() {
+    let mut w = open();
+    w.submit(in_cloud());
+    asked(&mut w);
+    let (kind, text) = (FailureKind::Quota, "arn:aws:iam::1234: no more".to_owned());
+    report(&mut w, 1, MachineReport::NotMade { kind, text });
+    w.pass(31);
+    asked(&mut w);
+    w.run(Command::DeleteMachine { node: "cloud-2".into() });
+    report(&mut w, 2, MachineReport::Deleted);
+    let said = |node: &str| {
+        let target = ActivityTarget::Node(node.into());
+        let of_node = w.state.activities.iter().filter(|activity| activity.target == target);
+        of_node.map(|activity| activity.info.clone()).collect::<Vec<_>>()
+    };
+    assert!(said("cloud-1").contains(&"no machine was made: quota".to_owned()));
+    assert!(said("cloud-2").contains(&"no machine was made".to_owned()), "{:?}", said("cloud-2"));
+    let texts = w.state.activities.iter().map(|activity| activity.info.as_str());
+    assert_eq!(texts.filter(|text| text.contains("arn:")).count(), 0);
 }
 
 #[test]
