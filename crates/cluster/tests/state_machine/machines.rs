@@ -606,6 +606,20 @@ fn events_have_the_kind_of_a_machines_failure_and_not_what_its_source_said() {
 }
 
 #[test]
+fn node_that_is_drained_for_a_refusal_of_its_source_does_not_say_its_words() {
+    let mut w = open();
+    w.submit(in_cloud());
+    asked(&mut w);
+    agent_joins(&mut w, 1);
+    assert_eq!(w.plan().len(), 1);
+    let (kind, text) = (FailureKind::Quota, "arn:aws:iam::1234: no more".to_owned());
+    report(&mut w, 1, MachineReport::NotMade { kind, text });
+    assert_eq!(phase(&w, 1), MachinePhase::Leaving, "a job is on it");
+    let reason = format!("{:?}", w.state.nodes["cloud-1"].reason);
+    assert!(reason.contains("did not make it") && !reason.contains("arn:"), "{reason}");
+}
+
+#[test]
 fn every_order_is_an_event_with_its_token_offer_price_and_job() {
     let mut w = open();
     let job = w.submit(in_cloud());
