@@ -2,6 +2,7 @@
 
 use crate::config::ClusterConfig;
 use crate::state::State;
+use model::backend::Backend;
 use model::fleet::Blocks;
 use model::machine::{Machine, MachinePhase, SourceConfig};
 use model::node::NodeConfig;
@@ -39,10 +40,11 @@ impl State {
         others.iter().for_each(|source| self.settle_failures_of(source));
     }
 
-    pub(super) fn settle_backend_failures(&mut self, next: &SourceConfig) {
-        let known = self.backends.get(&next.name);
-        if known.is_some_and(|known| known.source != *next) {
-            self.settle_failures_of(&next.name);
+    /// The same of a backend: its credentials are beside its source.
+    pub(super) fn settle_backend_failures(&mut self, next: &Backend) {
+        let source = &next.source.name;
+        if self.backends.get(source).is_some_and(|known| known != next) {
+            self.settle_failures_of(source);
         }
     }
 

@@ -195,7 +195,7 @@ impl State {
                 self.hardware.invalidate();
             }
             Event::BackendSet(backend) => {
-                self.settle_backend_failures(&backend.source);
+                self.settle_backend_failures(backend);
                 self.backends.insert(backend.source.name.clone(), Backend::clone(backend));
                 self.hardware.invalidate();
             }

@@ -9,7 +9,7 @@ use model::activity::{Activity, ActivityKind, ActivityTarget, SiteThing};
 use model::change::{JobChange, NodeChange};
 use model::hostlist;
 use model::id::JobId;
-use model::machine::{Machine, MachinePhase};
+use model::machine::{FailureKind, Machine, MachineFailure, MachinePhase};
 use model::power::{PowerDownMode, PowerRequest};
 use std::collections::BTreeSet;
 
@@ -247,19 +247,28 @@ fn machine_change(known: Option<&Machine>, next: &Machine) -> Option<(ActivityKi
     if known.phase == next.phase {
         return None;
     }
-    let failure = next.failure.as_ref().map_or("", |failure| failure.text.as_str());
+    let failure = next.failure.as_ref();
     match next.phase {
         MachinePhase::Made | MachinePhase::Joined if known.made.is_none() => {
             Some((ActivityKind::Created, String::new()))
         }
         MachinePhase::Gone if next.made.is_none() => {
-            Some((ActivityKind::Changed, format!("no machine was made: {failure}")))
+            Some((ActivityKind::Changed, with_kind("no machine was made", failure)))
         }
         MachinePhase::Gone => Some((ActivityKind::Deleted, String::new())),
         MachinePhase::Leaving | MachinePhase::Deleting if known.failure != next.failure => {
-            Some((ActivityKind::Changed, format!("machine is deleted: {failure}")))
+            Some((ActivityKind::Changed, with_kind("machine is deleted", failure)))
         }
         _ => None,
+    }
+}
+
+/// What happened, with the kind of its failure where one is known. What a cloud or a provider program says may name accounts and
+/// files of the site, and everybody reads events.
+fn with_kind(what: &str, failure: Option<&MachineFailure>) -> String {
+    match failure.map(|failure| failure.kind) {
+        None | Some(FailureKind::Unknown) => what.to_owned(),
+        Some(kind) => format!("{what}: {kind}"),
     }
 }
 

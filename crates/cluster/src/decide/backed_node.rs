@@ -7,7 +7,7 @@ use crate::command::Context;
 use crate::event::Event;
 use crate::state::State;
 use model::health::HealthSource;
-use model::machine::{Machine, MachineTerms, SourceConfig};
+use model::machine::{Machine, MachinePhase, MachineTerms, SourceConfig};
 use model::node::SlotState;
 use model::power::PowerState;
 use sched::machines::{AccountBudget, MachineOrder, Source};
@@ -84,13 +84,14 @@ impl State {
         events
     }
 
-    /// Whether a source backs the node, and has no machine for it any more.
+    /// Whether a source backs the node, and has no machine for it any more. Jobs still run on one that leaves.
     pub(super) fn has_lost_machine(&self, node: &str) -> bool {
         if self.backing(node).is_none() {
             return false;
         }
         let mut of_node = self.machines.values().filter(|of| of.node == node).peekable();
-        of_node.peek().is_some() && !of_node.any(is_serving)
+        of_node.peek().is_some()
+            && !of_node.any(|of| is_serving(of) || of.phase == MachinePhase::Leaving)
     }
 
     fn machine_of_node(&self, node: &str) -> Option<&Machine> {

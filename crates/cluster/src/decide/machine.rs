@@ -250,7 +250,7 @@ impl State {
                 next.failure = Some(MachineFailure::new(*kind, text, now));
                 // A call before this one made it all the same, and its agent has joined.
                 if self.dynamic_nodes.contains_key(&known.node) {
-                    return Ok(self.machine_leaves(next, text, now).into());
+                    return Ok(self.machine_leaves(next, "its source did not make it", now).into());
                 }
                 // Nor does it join later: it would be a node that is known as nobody's machine, and open to every job.
                 let mut events = self.void_machine_tokens(&known.node);

@@ -279,17 +279,18 @@ impl State {
             })
             .collect();
         failed.sort_unstable_by_key(|(machine, failure)| (failure.at, machine.number));
-        let mut last: BTreeMap<Option<&str>, (u32, &MachineFailure)> = BTreeMap::new();
+        // How many failures count, when the last of these was, and the last of all.
+        let mut last: BTreeMap<Option<&str>, (u32, Timestamp, &MachineFailure)> = BTreeMap::new();
         for (machine, failure) in failed {
             let offer = failure.kind.is_of_offer().then_some(machine.offer.id.as_str());
-            let (count, known) = last.entry(offer).or_insert((0, failure));
+            let (count, counted, known) = last.entry(offer).or_insert((0, failure.at, failure));
             // What was asked for before the source had failed is of the same failure.
-            if *count == 0 || machine.asked > known.at {
-                *count += 1;
+            if *count == 0 || machine.asked > *counted {
+                (*count, *counted) = (*count + 1, failure.at);
             }
             *known = failure;
         }
-        let pauses = last.into_iter().map(|(offer, (count, failure))| {
+        let pauses = last.into_iter().map(|(offer, (count, _, failure))| {
             let pause = FAILURE_PAUSE * 2_u32.pow((count - 1).min(10));
             let until = failure.at + pause.min(FAILURE_PAUSE_MAX);
             let (kind, text) = (failure.kind, failure.text.clone());

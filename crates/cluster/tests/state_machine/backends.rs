@@ -8,7 +8,7 @@ use cluster::{Command, Event, Reply};
 use model::backend::{Backend, BackendOrigin, source_name};
 use model::cloud_source::{CloudConfig, SourceKind};
 use model::fleet::MAIN_PROJECT;
-use model::machine::SourceConfig;
+use model::machine::{FailureKind, SourceConfig};
 use model::reason::Refusal;
 use model::secret::Sealed;
 use std::collections::BTreeSet;
@@ -87,6 +87,24 @@ fn backend_with_a_machine_stays_and_asks_the_same_cloud() {
     report(&mut w, 1, MachineReport::Deleted);
     remove(&mut w, MAIN_PROJECT, &["aws"]).expect("removed");
     assert!(!w.state.offers.contains_key("aws"));
+}
+
+#[test]
+fn other_credentials_of_a_backend_end_its_pause() {
+    let mut w = open();
+    set(&mut w, backend(MAIN_PROJECT, "https://a")).expect("made");
+    w.run(Command::SetOffers { source: "cloud".into(), offers: Vec::new() });
+    w.run(Command::SetOffers { source: "aws".into(), offers: vec![small()] });
+    w.submit(in_cloud().cpus(2));
+    asked(&mut w);
+    let (kind, text) = (FailureKind::Refused, "AuthFailure".to_owned());
+    report(&mut w, 1, MachineReport::NotMade { kind, text });
+    assert!(asked(&mut w).orders.is_empty(), "not at once");
+    let key = Some(Sealed::new("k1", "another"));
+    let renewed = Backend { credentials: key, ..backend(MAIN_PROJECT, "https://a") };
+    set(&mut w, renewed).expect("its keys may be replaced");
+    assert!(w.state.source_pauses("aws", w.now).is_empty());
+    assert_eq!(asked(&mut w).orders.len(), 1);
 }
 
 #[test]

@@ -122,6 +122,30 @@ fn jobs_of_a_cloud_node_whose_machine_is_gone_do_not_wait_for_slurmd_timeout() {
 }
 
 #[test]
+fn jobs_of_a_cloud_node_that_is_taken_back_outlast_a_short_silence() {
+    let mut w = world_with(1, backed);
+    w.run(Command::SetOffers { source: "cloud".into(), offers: vec![large()] });
+    w.pass(101);
+    w.run(Command::PowerSave);
+    w.run(Command::NodeLost { node: "n1".into() });
+    w.pass(1);
+    w.pass(40);
+    let job = w.started(ask().requeue()).job;
+    w.run(Command::PowerSave);
+    w.pass(1);
+    made(&mut w, 1);
+    w.hello("n1", &[]);
+    report(&mut w, 1, MachineReport::Joined);
+    w.run(notice("n1"));
+    assert_eq!(phase(&w, 1), MachinePhase::Leaving);
+    w.run(Command::NodeLost { node: "n1".into() });
+    w.pass(9);
+    assert!(!w.job(job).is_waiting(), "its machine is there until it is taken");
+    w.pass(1);
+    assert!(w.job(job).is_waiting(), "long before SlurmdTimeout");
+}
+
+#[test]
 fn cloud_nodes_that_are_powered_up_together_keep_the_limits_of_source_and_account() {
     let table = [(1, None, 1), (9, Some(7.5), 2), (9, Some(4.0), 1), (9, Some(3.0), 0)];
     for (machines_max, budget, expected) in table {

@@ -577,10 +577,46 @@ fn machine_is_in_the_list_of_events_when_it_is_asked_for_comes_and_goes() {
     let expected = [
         (ActivityKind::Changed, "machine asked of source cloud: small, $3.6 an hour"),
         (ActivityKind::Created, ""),
-        (ActivityKind::Changed, "machine is deleted: no agent"),
+        (ActivityKind::Changed, "machine is deleted"),
         (ActivityKind::Deleted, ""),
     ];
     assert_eq!(noted, expected);
+}
+
+#[test]
+fn events_have_the_kind_of_a_machines_failure_and_not_what_its_source_said() {
+    let mut w = open();
+    w.submit(in_cloud());
+    asked(&mut w);
+    let (kind, text) = (FailureKind::Quota, "arn:aws:iam::1234: no more".to_owned());
+    report(&mut w, 1, MachineReport::NotMade { kind, text });
+    w.pass(31);
+    asked(&mut w);
+    w.run(Command::DeleteMachine { node: "cloud-2".into() });
+    report(&mut w, 2, MachineReport::Deleted);
+    let said = |node: &str| {
+        let target = ActivityTarget::Node(node.into());
+        let of_node = w.state.activities.iter().filter(|activity| activity.target == target);
+        of_node.map(|activity| activity.info.clone()).collect::<Vec<_>>()
+    };
+    assert!(said("cloud-1").contains(&"no machine was made: quota".to_owned()));
+    assert!(said("cloud-2").contains(&"no machine was made".to_owned()), "{:?}", said("cloud-2"));
+    let texts = w.state.activities.iter().map(|activity| activity.info.as_str());
+    assert_eq!(texts.filter(|text| text.contains("arn:")).count(), 0);
+}
+
+#[test]
+fn node_that_is_drained_for_a_refusal_of_its_source_does_not_say_its_words() {
+    let mut w = open();
+    w.submit(in_cloud());
+    asked(&mut w);
+    agent_joins(&mut w, 1);
+    assert_eq!(w.plan().len(), 1);
+    let (kind, text) = (FailureKind::Quota, "arn:aws:iam::1234: no more".to_owned());
+    report(&mut w, 1, MachineReport::NotMade { kind, text });
+    assert_eq!(phase(&w, 1), MachinePhase::Leaving, "a job is on it");
+    let reason = format!("{:?}", w.state.nodes["cloud-1"].reason);
+    assert!(reason.contains("did not make it") && !reason.contains("arn:"), "{reason}");
 }
 
 #[test]
@@ -663,6 +699,38 @@ fn failures_of_one_moment_are_one_and_another_configuration_ends_the_pause() {
     assert_eq!(asked(&mut w).orders.len(), 2);
     let failure = machine(&w, 3).failure.as_ref().expect("it is kept");
     assert_eq!(failure.text, "no agent");
+}
+
+/// Each fails while another is on its way that was asked for before.
+#[test]
+fn failures_of_staggered_orders_double_the_pause() {
+    let mut w = open();
+    let fails = |w: &mut World, number: u32| {
+        report(w, number, MachineReport::Late { text: "no agent".into() });
+        report(w, number, MachineReport::Deleted);
+    };
+    let paused_for = |w: &World, secs: u64| {
+        let pauses = w.state.source_pauses("cloud", w.now);
+        let until: Vec<_> = pauses.iter().map(|pause| pause.until).collect();
+        assert_eq!(until, [w.now + Duration::from_secs(secs)]);
+    };
+    for number in [1, 2] {
+        w.submit(in_cloud().cpus(2));
+        assert_eq!(asked(&mut w).orders.len(), 1);
+        made(&mut w, number);
+        w.pass(10);
+    }
+    fails(&mut w, 1);
+    paused_for(&w, 30);
+    w.pass(31);
+    assert_eq!(asked(&mut w).orders.len(), 1, "the source is asked again");
+    made(&mut w, 3);
+    w.pass(10);
+    fails(&mut w, 2);
+    paused_for(&w, 30);
+    w.pass(10);
+    fails(&mut w, 3);
+    paused_for(&w, 60);
 }
 
 #[test]

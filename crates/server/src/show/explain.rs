@@ -5,13 +5,14 @@ use crate::shared::Shared;
 use crate::shared::forecast_queue::ExplainedView;
 use crate::show::job_view::{JobViews, ShownSteps};
 use cluster::Job;
+use cluster::authorise::{Act, authorise};
 use cluster::visibility::Viewer;
 use cluster::{State, dependency, requested};
 use model::allocation::{Allocation, NodeShare};
 use model::change::{JobFilter, JobRef};
 use model::dependency::DependencyState;
 use model::id::JobId;
-use model::machine::is_for_nodes;
+use model::machine::{MachineAnswer, is_for_nodes};
 use model::principal::Principal;
 use model::reason::{Reason, Refusal};
 use model::reservation::Reservation;
@@ -110,7 +111,8 @@ fn one(
             WaitExplainer { state: &state, viewer, job, now }.explain(&view.reason, plan);
         // The last plan may be of before the job was held.
         if wait.reason.as_ref().is_some_and(is_for_nodes) {
-            wait.machine = shared.volatile.last_plan().machines.get(&id).cloned();
+            let answer = shared.volatile.last_plan().machines.get(&id).cloned();
+            wait.machine = answer.map(|answer| machine_answer(&state, by, answer));
         }
         if let (Some(answer), Some(planned)) = (&wait.machine, &wait.reason) {
             let reason = answer.reason(planned);
@@ -124,6 +126,12 @@ fn one(
         Box::new(wait)
     });
     Some(ExplainedJob { shown: job.shown_id(), job: view, wait })
+}
+
+/// Whether a machine is made for a job, as far as the caller may read it.
+fn machine_answer(state: &State, by: &Principal, answer: MachineAnswer) -> MachineAnswer {
+    let operates = authorise(state, by, Act::Operate).is_ok();
+    if operates { answer } else { answer.without_failure_texts() }
 }
 
 /// Explains why one job waits.
@@ -385,9 +393,12 @@ fn partition(view: &sched::View, at: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::auth::principal::server_principal;
+    use crate::testing::user;
     use model::allocation::GresShare;
     use model::amount::Bytes;
     use model::cpuset::CpuSet;
+    use model::machine::{FailureKind, HoldCause, SourceHold};
 
     fn share(node: &str, gpus: u64) -> NodeShare {
         let gpu = GresShare { name: "gpu".into(), kind: None, count: gpus, indices: Vec::new() };
@@ -401,6 +412,18 @@ mod tests {
             disk: Bytes(0),
             price: None,
         }
+    }
+
+    #[test]
+    fn what_a_source_said_of_its_failure_is_explained_to_operators_alone() {
+        let answer = |text: &str| {
+            let (kind, until) = (FailureKind::Refused, Some(Timestamp(7)));
+            let cause = HoldCause::Failed { kind, text: text.into(), until };
+            MachineAnswer::HeldBack(vec![SourceHold { source: "cloud".into(), cause }])
+        };
+        let (state, said) = (State::default(), "arn:aws:iam::1234 may not");
+        assert_eq!(machine_answer(&state, &server_principal(), answer(said)), answer(said));
+        assert_eq!(machine_answer(&state, &user(), answer(said)), answer(""));
     }
 
     #[test]

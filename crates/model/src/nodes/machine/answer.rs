@@ -36,6 +36,18 @@ impl MachineAnswer {
         matches!(self, Self::Ordered { .. } | Self::Coming)
     }
 
+    /// The answer for those who are not to read what sources said of their failures: it may name accounts and files of the site.
+    pub fn without_failure_texts(mut self) -> Self {
+        if let Self::HeldBack(holds) = &mut self {
+            for hold in holds {
+                if let HoldCause::Failed { text, .. } = &mut hold.cause {
+                    text.clear();
+                }
+            }
+        }
+        self
+    }
+
     /// Why the job waits, where a plan that knows of nodes alone says `planned`.
     pub fn reason(&self, planned: &Reason) -> Reason {
         match planned {

@@ -41,7 +41,9 @@ use dependencies::resolve_dependencies;
 use model::change::{JobChange, JobFilter, JobRef};
 use model::fleet::MAIN_PROJECT;
 use model::id::JobId;
+use model::node::NodeConfig;
 use model::os_text;
+use model::partition::Partition;
 use model::reason::Refusal;
 use model::service::Service;
 use model::time::Timestamp;
@@ -288,7 +290,8 @@ fn prepare(
         workspace::fill(brought, &task, folder_of(&args.file))?;
     }
     draft.keep_within(cluster.partitions.iter());
-    if !may_have_machines(&cluster) {
+    let mut nodes = cluster.nodes.iter().map(|node| &node.config);
+    if !nodes.any(may_be_machine) && !cluster.partitions.iter().any(takes_machines_in) {
         draft.tell_of_machine_choice(&task);
     }
     for notice in &draft.notices {
@@ -297,10 +300,14 @@ fn prepare(
     Ok((task, draft, nodes_of(cluster)))
 }
 
-/// Whether some node is a machine of a source, or may become one.
-fn may_have_machines(cluster: &ClusterView) -> bool {
-    cluster.nodes.iter().any(|node| node.config.machine.is_some())
-        || cluster.partitions.iter().any(|partition| !partition.dynamic_members.is_none())
+/// Whether the node is a machine of a source, or may be one when it is powered up.
+fn may_be_machine(node: &NodeConfig) -> bool {
+    node.machine.is_some() || node.cloud
+}
+
+/// Whether machines of sources may become nodes of the partition.
+fn takes_machines_in(partition: &Partition) -> bool {
+    !partition.dynamic_members.is_none()
 }
 
 /// The names of the nodes that `instances` names otherwise. Errors begin with `what`.
@@ -585,4 +592,17 @@ fn run_end(client: &mut Client, job: JobId, is_array: bool) -> Result<RunSummary
 
 fn exit_code(ended: &RunSummary) -> ExitCode {
     if ended.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::amount::Bytes;
+
+    #[test]
+    fn node_of_a_cloud_that_is_powered_down_may_become_a_machine() {
+        let own = NodeConfig::plain("n1", 2, Bytes::from_gib(4));
+        assert!(!may_be_machine(&own));
+        assert!(may_be_machine(&NodeConfig { cloud: true, ..own }));
+    }
 }
