@@ -327,6 +327,10 @@ async fn profile_says_what_who_is_signed_in_may_do() {
         assert_eq!(said["role"], "user", "{said}");
         assert_eq!(said["coordinates_accounts"], coordinates, "{role}: {said}");
         assert_eq!(said["manages_secrets"], secrets, "{role}: {said}");
+        // The page offers what is a project admin's by the same word.
+        let gateway = json!({"set_default_gateway": {"project": "atlas", "gateway": null}});
+        let set = browser.post(CALL, &json!({ "call": gateway })).await;
+        assert_eq!(set.status == StatusCode::OK, secrets, "{role}: {}", set.text);
     }
 }
 
