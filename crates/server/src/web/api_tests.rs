@@ -372,6 +372,23 @@ async fn nodes_of_a_call_are_host_lists() {
     }
 }
 
+/// One that is read would be refused for what is wrong with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn host_lists_are_read_for_operators_alone() {
+    let user = Browser::signed_in(USER).await;
+    let list = json!(["n[1-"]);
+    let change = json!({"drain": {"reason": "fans"}});
+    let ask = json!({"nodes": {"named": list}});
+    for call in [
+        json!({"update_node": {"nodes": list, "change": change}}),
+        json!({"create_reservation": ask}),
+        json!({"update_reservation": {"name": "fix", "ask": ask}}),
+    ] {
+        let refused = user.post(CALL, &json!({ "call": call })).await;
+        assert_eq!(refused.status, StatusCode::FORBIDDEN, "{call}: {}", refused.text);
+    }
+}
+
 /// The page makes the calls of commands, with the rights of who is signed in.
 #[tokio::test(flavor = "multi_thread")]
 async fn administration_is_by_the_same_calls_and_rights() {
