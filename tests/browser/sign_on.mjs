@@ -33,6 +33,15 @@ run(async (browser) => {
     assert.equal(await page.inputValue("#filter"), "mine");
     await isSound(page);
   });
+  await check("a session that the server did not end is shown again by the next visit", async () => {
+    const path = "**/api/web/session";
+    await context.route(path, (route) => route.request().method() === "DELETE" ? route.abort() : route.continue());
+    await page.click("button:has-text('Sign out')");
+    await page.waitForSelector(button);
+    await context.unroute(path);
+    await page.reload();
+    await page.waitForSelector("main h1:has-text('Queue')");
+  });
   await check("signing out shows the button again", async () => {
     await page.click("button:has-text('Sign out')");
     await page.waitForSelector(button);

@@ -44,12 +44,6 @@ until docker version >/dev/null 2>&1; do
   sleep 0.2
 done"#;
 
-/// Says in the run's log that a folder of `volumes` is not on its node.
-pub fn tell_missing(folder: &str) -> String {
-    let line = format!("sluice: `volumes`: there is no {folder} on this node");
-    format!("[ -e {} ] || echo {} >&2", quoted(folder), quoted(&line))
-}
-
 /// Whether the shell has `$?`, `[` and `if`.
 pub fn is_posix(shell: &Shell) -> bool {
     POSIX.contains(&shell.0.rsplit('/').next().unwrap_or_default())
@@ -99,20 +93,6 @@ mod tests {
         for (commands, said, code) in cases {
             assert_eq!(run(commands), (said.to_owned(), Some(code)), "{commands:?}");
         }
-    }
-
-    #[test]
-    fn folder_that_is_not_there_is_told_of_and_ends_nothing() {
-        let told = |folder: &str| {
-            let commands = [tell_missing(folder), "echo on".to_owned()];
-            let text = script(&Shell("/bin/sh".into()), &commands);
-            let output = Command::new("/bin/sh").arg("-c").arg(text).output().unwrap();
-            assert_eq!(output.stdout, b"on\n");
-            String::from_utf8(output.stderr).unwrap()
-        };
-        assert_eq!(told("/"), "");
-        let missing = "sluice: `volumes`: there is no /no such/it's on this node\n";
-        assert_eq!(told("/no such/it's"), missing);
     }
 
     #[test]

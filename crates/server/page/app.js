@@ -25,7 +25,7 @@ let asks = 0;
 let isIncomplete = false;
 
 function drawHead(name) {
-  const out = h("button", { type: "button", onclick: () => remove("session").then(signedOut, signedOut) }, "Sign out");
+  const out = h("button", { type: "button", onclick: () => remove("session").then(signedOut, notSignedOut) }, "Sign out");
   head.replaceChildren(
     h("b", { class: "cluster" }, profile.cluster),
     h("nav", { "aria-label": "Views" }, MENU.map(([key, title]) => h("a", { href: address(key), "aria-current": key === name && "page" }, title))),
@@ -96,6 +96,12 @@ function signedOut() {
   queue.forget();
   head.replaceChildren();
   drawSignIn();
+}
+
+/** Without an answer the session may still be open: the next visit asks. */
+function notSignedOut(error) {
+  signedOut();
+  if (error.status !== 401) noteSession(null);
 }
 
 function drawSignIn() {

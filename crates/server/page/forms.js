@@ -80,10 +80,10 @@ export const FORMS = {
       call: (v) => ({ set_members: { project: v.project, members: { [v.user]: v.role }, change: "add" } }) },
     { title: "Remove member", by: "coordinators", fields: [["project", "Project"], ["user", "User"]], ask: "The user is no longer a member.",
       call: (v) => ({ set_members: { project: v.project, members: { [v.user]: "user" }, change: "remove" } }) },
-    { title: "Set default gateway", by: "operators", fields: [["project", "Project", "optional"], ["gateway", "Gateway", "optional"]],
+    { title: "Set default gateway", by: "projectAdmins", fields: [["project", "Project", "optional"], ["gateway", "Gateway", "optional"]],
       hint: "Of services that name none; without a name the site's.",
       call: (v) => ({ set_default_gateway: { project: v.project || "main", gateway: v.gateway || null } }) },
-    { title: "Remove project", by: "operators", fields: [["name", "Name"]], ask: "This cannot be undone.", call: (v) => ({ remove_project: { name: v.name } }) },
+    { title: "Remove project", by: "projectAdmins", fields: [["name", "Name"]], ask: "This cannot be undone.", call: (v) => ({ remove_project: { name: v.name } }) },
   ],
   tokens: [
     { title: "Make token", by: "admins", fields: [["user", "User"], ["name", "Token's name", "optional"]],

@@ -9,6 +9,8 @@ const RIGHTS = {
   coordinators: (profile) => profile.coordinates_accounts || profile.role !== "user",
   /** Admins of a project, or of the cluster; operators see no secrets. */
   secretManagers: (profile) => profile.manages_secrets,
+  /** Whoever is no operator manages secrets as the admin of a project. */
+  projectAdmins: (profile) => profile.manages_secrets || profile.role !== "user",
   operators: (profile) => profile.role !== "user",
   admins: (profile) => profile.role === "admin",
 };

@@ -35,10 +35,10 @@ async function showProvider(place) {
   if (!start) return;
   const leave = () => {
     sessionStorage.setItem(KEPT_ADDRESS, location.hash);
-    // Whoever comes back may be signed in.
+    // Whoever comes back may be signed in, in another tab too.
     noteSession(null);
   };
-  place.append(h("a", { class: "button", href: start, onclick: leave }, `Sign in at ${new URL(issuer).host}`));
+  place.append(h("a", { class: "button", href: start, onclick: leave, onauxclick: () => noteSession(null) }, `Sign in at ${new URL(issuer).host}`));
   place.hidden = false;
 }
 

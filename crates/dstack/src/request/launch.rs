@@ -21,20 +21,6 @@ use wire::workspace::Workspace;
 /// The variables of the submitting client that a run gets; dstack passes no others on.
 const FROM_CLIENT: [&str; 5] = ["HOME", "PATH", "USER", "SHELL", "LANG"];
 
-/// What runs before the commands. A run without an image has folders of its node without a mount, which would tell of one that is not
-/// there.
-fn preparation(task: &Task) -> impl Iterator<Item = String> {
-    let docker = task.container.docker.then(|| script::START_DOCKER.to_owned());
-    let is_bare = !task.container.is_named() && script::is_posix(&task.shell);
-    let folder = |volume: &task::Mount| match volume {
-        task::Mount::Instance { instance_path, optional: false, .. } => {
-            Some(script::tell_missing(instance_path))
-        }
-        _ => None,
-    };
-    docker.into_iter().chain(task.volumes.iter().filter(move |_| is_bare).filter_map(folder))
-}
-
 /// The commands as one script. References to nodes of groups become references to ranks, as nodes of the first group: an
 /// address is filled in when the nodes are known.
 pub(super) fn script(task: &Task) -> Result<String, RequestError> {
@@ -49,19 +35,20 @@ pub(super) fn script(task: &Task) -> Result<String, RequestError> {
     let text = if let Some(words) = entrypoint(task) {
         script::of_words(&words)
     } else if task.groups.is_empty() {
-        let commands: Vec<String> = preparation(task).chain(task.commands.clone()).collect();
+        let docker = task.container.docker.then(|| script::START_DOCKER.to_owned());
+        let commands: Vec<String> = docker.into_iter().chain(task.commands.clone()).collect();
         script::script(&task.shell, &commands)
     } else {
         if !script::is_posix(&task.shell) {
             return Err(RequestError::ShellOfGroups(task.shell.0.clone()));
         }
-        let first: Vec<String> = preparation(task).collect();
+        let docker = task.container.docker.then(|| script::START_DOCKER.to_owned());
         let own = task.groups.iter().map(|group| match &group.commands[..] {
             [] => &task.commands[..],
             own => own,
         });
         let own: Vec<Vec<String>> =
-            own.map(|own| first.iter().chain(own).cloned().collect()).collect();
+            own.map(|own| docker.iter().chain(own).cloned().collect()).collect();
         let groups: Vec<(u32, &[String])> =
             ends.iter().copied().zip(own.iter().map(Vec::as_slice)).collect();
         script::of_groups(&task.shell, &groups)

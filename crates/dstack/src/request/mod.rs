@@ -15,7 +15,7 @@ pub use update::{is_same_run, next_deployment, set_deployment, update_in_place};
 use crate::configuration::fault::Fault;
 use crate::configuration::policy::SpotPolicy;
 use crate::configuration::resources::Resources;
-use crate::configuration::task::{FileMapping, NodeGroup, Task};
+use crate::configuration::task::{FileMapping, Mount, NodeGroup, Task};
 use crate::name;
 use crate::status::RunStatus;
 use dependency::dependency;
@@ -360,7 +360,22 @@ fn notices(task: &Task) -> Vec<String> {
         .then(|| "`registry_auth`: has no effect without an `image`".to_owned());
     let resources = &task.resources;
     let notices = auth.into_iter().chain(disk_notice(resources));
-    notices.chain(shared_memory_notice(resources)).collect()
+    notices.chain(shared_memory_notice(resources)).chain(folders_notice(task)).collect()
+}
+
+/// A run without an image has folders of its node without a mount, which would tell of one that is not there. The script does not tell
+/// of it either: a script of another text is another run.
+fn folders_notice(task: &Task) -> Option<String> {
+    let folder = |volume: &Mount| match volume {
+        Mount::Instance { instance_path, optional: false, .. } => Some(instance_path.clone()),
+        _ => None,
+    };
+    let folders: Vec<String> = task.volumes.iter().filter_map(folder).collect();
+    let is_told = !task.container.is_named() && !folders.is_empty();
+    is_told.then(|| {
+        let folders = folders.join(", ");
+        format!("`volumes`: {folders}: without an `image` nothing is mounted: a node may lack it")
+    })
 }
 
 /// What is in `/dev/shm` counts as memory: more of it than that ends the run before it is full.

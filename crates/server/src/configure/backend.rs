@@ -127,7 +127,7 @@ fn read_with(given: &Value, project: &str, prices: Option<Value>) -> Result<Give
     if kind == "kubernetes" {
         name_context(&mut keys)?;
     }
-    let source = machine_source::of_backend(table(kind, project, keys))?;
+    let source = machine_source::of_backend(&table(kind, project, keys))?;
     let configuration: Value = configuration.into();
     let notices = backend_words::notices(kind, &configuration);
     Ok(GivenBackend { source, shared, configuration, notices, credentials })
@@ -444,16 +444,18 @@ mod tests {
             (aws("shared: 1"), "shared: expected true or false"),
             (aws("tags: {'': a}"), "tags: expected at most 40 names"),
             (aws("extra_vpcs: [lab]"), "unknown field `extra_vpcs`"),
-            (aws("vpc_name: 7"), "expected a text in quotes"),
+            (aws("vpc_name: 7"), "cloud.vpc_name: 7: expected a text in quotes"),
+            (aws("tags: {a: [b]}"), "cloud.tags: a list: expected a text in quotes"),
+            (aws("idle: {a: b}"), "idle: a table: expected a text in quotes"),
             (aws("default_vpcs: false"), "cloud.vpc_ids: missing for r"),
             (
                 "type: gcp\nregions: [r]\nvpc_name: 7\nvpc_project_id: net".to_owned(),
-                "expected a text in quotes",
+                "cloud.vpc_name: 7: expected a text in quotes",
             ),
             ("type: kubernetes\ncontexts: [a, b]".to_owned(), "contexts: 2 of them: expected one"),
             ("type: kubernetes\ncontexts: [3]".to_owned(), "the name of one context"),
             ("type: kubernetes\ncontexts: [a]\ncontext: a".to_owned(), "none beside context"),
-            (aws("machines: many"), "expected a whole number"),
+            (aws("machines: many"), "machines: \"many\": expected a whole number"),
             (aws("idle: soon"), "idle: \"soon\": expected a time"),
             (aws("creds: {access_key: hush}"), "creds.type: expected access_key or default"),
             (aws("creds: {type: access_key, access_key: hush}"), "access_key and secret_key"),

@@ -14,6 +14,7 @@ use model::price::{Cost, Price};
 use model::printable::is_unprintable;
 use model::time::parse_duration;
 use serde::Deserialize;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -65,13 +66,30 @@ pub(super) fn sources(given: &[SourceToml]) -> Result<Vec<SourceConfig>, String>
 }
 
 /// The source of a backend, whose table is as one of the file, and whose credentials are given beside it.
-pub(super) fn of_backend(table: serde_json::Value) -> Result<SourceConfig, String> {
-    let given = serde_json::from_value(table);
-    let mut given: SourceToml = given.map_err(|e| type_error::plain(&e.to_string()))?;
+pub(super) fn of_backend(table: &Value) -> Result<SourceConfig, String> {
+    let given = SourceToml::deserialize(table);
+    let mut given = given.map_err(|e| type_error::of_key(&e.to_string(), || wrong_key(table)))?;
     if let Some(cloud) = &mut given.cloud {
         cloud.has_given_credentials = true;
     }
     given.source()
+}
+
+/// The first key that the table of a source is refused for, as `cloud.image`: the parser does not say which it was, so each is read by
+/// itself.
+fn wrong_key(table: &Value) -> Option<String> {
+    let is_wrong = |key: &str, value: &Value| {
+        let mut source = json!({"name": "", "machines": 1});
+        source[key] = value.clone();
+        SourceToml::deserialize(&source).is_err()
+    };
+    let (key, value) = table.as_object()?.iter().find(|(key, value)| is_wrong(key, value))?;
+    // A value that should be no table has no keys to name.
+    let below = value.as_object().filter(|_| !is_wrong(key, &json!({})));
+    let inner = below.and_then(|below| {
+        below.iter().find(|(inner, value)| is_wrong(key, &json!({ (inner.as_str()): value })))
+    });
+    Some(inner.map_or_else(|| key.clone(), |(inner, _)| format!("{key}.{inner}")))
 }
 
 impl SourceToml {

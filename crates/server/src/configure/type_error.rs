@@ -39,7 +39,7 @@ fn value(found: &str) -> &str {
 }
 
 /// `"soon": expected a whole number …` of `invalid type: string "soon", expected u32`; another error as it is.
-pub(super) fn plain(message: &str) -> String {
+fn plain(message: &str) -> String {
     let told = message.strip_prefix("invalid type: ").or(message.strip_prefix("invalid value: "));
     let Some((found, expected)) = told.and_then(|told| told.rsplit_once(", expected ")) else {
         return message.to_owned();
@@ -52,18 +52,24 @@ pub(super) fn plain(message: &str) -> String {
     format!("{}: expected {expected}", value(found))
 }
 
+/// The same with the key that has the value, where there is one.
+pub(super) fn of_key(message: &str, key: impl FnOnce() -> Option<String>) -> String {
+    let plain = plain(message);
+    let key = if plain == message { None } else { key() };
+    match key {
+        Some(key) => format!("{key}: {plain}"),
+        None => plain,
+    }
+}
+
 /// The same with the key of the line that the value is on, where the line begins with one.
 pub(super) fn of_line(message: &str, line: &str) -> String {
-    let plain = plain(message);
     let key = line.split_once('=').map(|(key, _)| key.trim());
     let is_key = |key: &&str| {
         let is_part = |b: u8| b.is_ascii_alphanumeric() || b"_-.\"'/".contains(&b);
         !key.is_empty() && key.bytes().all(is_part)
     };
-    match key.filter(is_key) {
-        Some(key) if plain != message => format!("{key}: {plain}"),
-        _ => plain,
-    }
+    of_key(message, || key.filter(is_key).map(str::to_owned))
 }
 
 #[cfg(test)]

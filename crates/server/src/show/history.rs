@@ -8,7 +8,7 @@ use model::id::JobId;
 use model::principal::Principal;
 use model::private_data::PrivateKind;
 use model::reason::Refusal;
-use model::record::{HistoryOrder, JobRecord};
+use model::record::{HistoryOrder, JobRecord, RecordState};
 use std::collections::{HashMap, HashSet};
 use store::books::{ANSWER_BYTES_MAX, BooksError, RecordTest};
 use wire::client::HistoryFilter;
@@ -135,8 +135,14 @@ fn query(shared: &Shared, wanted: &HistoryFilter) -> Result<Vec<JobRecord>, Refu
     Ok(records)
 }
 
+/// Those that have ended are left out first: a task of an array may run longer than many of higher indices.
 fn keep_newest(records: &mut Vec<JobRecord>, limit: u32) {
-    let beyond = records.len().saturating_sub(limit as usize);
+    let mut beyond = records.len().saturating_sub(limit as usize);
+    records.retain(|record| {
+        let is_cut = beyond > 0 && matches!(record.state, RecordState::Ended(_));
+        beyond -= usize::from(is_cut);
+        !is_cut
+    });
     records.drain(..beyond);
 }
 

@@ -46,12 +46,48 @@ pub fn kept_text(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::{TestServer, user};
+    use cluster::Command;
+    use cluster::command::CancelJobs;
+    use model::change::JobFilter;
     use model::id::JobId;
+    use model::record::JobRecord;
+    use model::time::Timestamp;
 
-    #[test]
-    fn text_of_an_array_is_looked_for_in_a_bounded_number_of_records() {
-        let filter = asked(JobRef::whole(JobId(12)));
-        assert_eq!(filter.limit, Some(RECORDS_MAX));
-        assert_eq!(filter.jobs, [JobRef::whole(JobId(12))]);
+    /// Beyond all that the journal of a test's server comes to.
+    const LATE_SEQ: u64 = 1_000_000;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn text_of_an_array_is_looked_for_in_a_bounded_number_of_records() {
+        let server = TestServer::start().await;
+        let job = server.submit("").await.expect("a job");
+        let cancel = CancelJobs {
+            filter: JobFilter { jobs: vec![JobRef::whole(job)], ..JobFilter::default() },
+            step: None,
+            signal: None,
+            batch_only: false,
+            full: false,
+        };
+        server.run(Command::Cancel(Box::new(cancel))).await.expect("cancelled");
+        let books = &server.shared.books;
+        books.wait_settled().await;
+        let has_text = || {
+            let answer = kept_text(&server.shared, &user(), JobRef::whole(job), KeptText::Script);
+            matches!(answer, Ok(Answer::KeptText { text: Some(_) }))
+        };
+        assert!(has_text(), "the job in memory has it");
+        let found = server.book_reader().query(&HistoryFilter::default()).expect("the books");
+        let [record] = &found[..] else { panic!("{found:?}") };
+        let later = |number: u32| JobRecord {
+            job: JobId(job.0 + number),
+            array_job: Some(job),
+            array_task: Some(number),
+            end: record.end.map(|end| Timestamp(end.0 + i64::from(number))),
+            script: None,
+            ..record.clone()
+        };
+        books.add(LATE_SEQ, (1..=RECORDS_MAX).map(later).collect(), Vec::new(), Vec::new());
+        books.wait_settled().await;
+        assert!(!has_text(), "as many tasks ended later");
     }
 }

@@ -327,6 +327,10 @@ async fn profile_says_what_who_is_signed_in_may_do() {
         assert_eq!(said["role"], "user", "{said}");
         assert_eq!(said["coordinates_accounts"], coordinates, "{role}: {said}");
         assert_eq!(said["manages_secrets"], secrets, "{role}: {said}");
+        // The page offers what is a project admin's by the same word.
+        let gateway = json!({"set_default_gateway": {"project": "atlas", "gateway": null}});
+        let set = browser.post(CALL, &json!({ "call": gateway })).await;
+        assert_eq!(set.status == StatusCode::OK, secrets, "{role}: {}", set.text);
     }
 }
 
@@ -365,6 +369,23 @@ async fn nodes_of_a_call_are_host_lists() {
         let state = admin.server.shared.read();
         let reserved = state.reservations.values().next().expect("a reservation");
         assert_eq!(reserved.nodes, [crate::testing::NODE], "{call}");
+    }
+}
+
+/// One that is read would be refused for what is wrong with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn host_lists_are_read_for_operators_alone() {
+    let user = Browser::signed_in(USER).await;
+    let list = json!(["n[1-"]);
+    let change = json!({"drain": {"reason": "fans"}});
+    let ask = json!({"nodes": {"named": list}});
+    for call in [
+        json!({"update_node": {"nodes": list, "change": change}}),
+        json!({"create_reservation": ask}),
+        json!({"update_reservation": {"name": "fix", "ask": ask}}),
+    ] {
+        let refused = user.post(CALL, &json!({ "call": call })).await;
+        assert_eq!(refused.status, StatusCode::FORBIDDEN, "{call}: {}", refused.text);
     }
 }
 

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use wire::client::{Answer, Call, HistoryFilter};
 
 /// The records that are counted, and those of them that are listed.
-const COUNTED_MAX: u32 = 5_000;
+pub(super) const COUNTED_MAX: u32 = 5_000;
 const LISTED_MAX: usize = 500;
 
 #[derive(Serialize, JsonSchema)]
@@ -34,7 +34,7 @@ pub(super) struct ArrayTasks {
     array: JobId,
     /// How many tasks are in each state, in Slurm's words.
     states: Vec<(&'static str, u64)>,
-    /// There are more than are counted: the first of them are left out.
+    /// There are more than are counted: the first of those that have ended are left out.
     cut: bool,
     /// Those that have begun, or wait by themselves: first those that have not ended.
     tasks: Vec<TaskRow>,

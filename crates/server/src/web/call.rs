@@ -10,6 +10,7 @@ use axum::Extension;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::StatusCode;
+use cluster::authorise::{Act, authorise};
 use model::hostlist;
 use model::principal::Principal;
 use model::reservation_request::NodesChoice;
@@ -39,7 +40,7 @@ pub async fn call(
     if is_session && !only_looks(&call) && guard::looks_only(&shared, &by) {
         return Err(WebRefusal::new(StatusCode::FORBIDDEN, guard::LOOKS_ONLY));
     }
-    let call = with_names_of_hosts(&shared, call)?;
+    let call = with_names_of_hosts(&shared, &by, call)?;
     let found = ask_held(&shared, &by, Some(held), call).await?;
     match first_refusal(&found.answer) {
         Some(why) => Err(why),
@@ -48,8 +49,14 @@ pub async fn call(
 }
 
 /// The call with the names that its host lists stand for. `scontrol` reads the lists of its arguments before it calls; a field of the
-/// page is sent as it was typed.
-fn with_names_of_hosts(shared: &Shared, call: Call) -> Result<Call, WebRefusal> {
+/// page is sent as it was typed. Nothing is expanded for a caller whom all of these calls refuse: a short list may stand for many names.
+fn with_names_of_hosts(shared: &Shared, by: &Principal, call: Call) -> Result<Call, WebRefusal> {
+    if matches!(
+        call,
+        Call::UpdateNode { .. } | Call::CreateReservation(_) | Call::UpdateReservation { .. }
+    ) {
+        authorise(&shared.read(), by, Act::Operate)?;
+    }
     match call {
         Call::UpdateNode { nodes, change } => {
             let is_all = matches!(&nodes[..], [all] if all.eq_ignore_ascii_case("ALL"));

@@ -1,5 +1,6 @@
 //! One job by its names: a task of an array and no other, one that has left memory, and what names none.
 
+use super::array_tasks::COUNTED_MAX;
 use super::job_end::RECORDS_MAX;
 use super::tests::{Browser, USER};
 use axum::http::StatusCode;
@@ -26,6 +27,17 @@ async fn forget_ended(browser: &Browser) {
     browser.server.run(Command::Configure(Box::new(config))).await.expect("configured");
     browser.server.shared.books.wait_settled().await;
     browser.server.run(Command::Tick { booked: true }).await.expect("a tick");
+}
+
+/// The record of a job that was cancelled.
+async fn booked_record(browser: &Browser) -> JobRecord {
+    let job = browser.server.submit("name: of-ada").await.expect("a job");
+    let cancelled = browser.post(&format!("{JOBS}/{job}/cancel"), &json!({})).await;
+    assert_eq!(cancelled.status, StatusCode::OK, "{}", cancelled.text);
+    browser.server.shared.books.wait_settled().await;
+    let found = browser.server.book_reader().query(&HistoryFilter::default()).expect("the books");
+    let [record] = &found[..] else { panic!("{found:?}") };
+    record.clone()
 }
 
 /// An array of two tasks, of which the first is held and the last runs with the array's own number.
@@ -160,13 +172,7 @@ async fn job_that_has_left_memory_is_shown_from_the_books_with_the_rights_of_sac
 #[tokio::test(flavor = "multi_thread")]
 async fn number_of_a_large_array_is_that_of_its_own_record_in_the_books() {
     let browser = Browser::administering().await;
-    let job = browser.server.submit("name: of-ada").await.expect("a job");
-    let cancelled = browser.post(&format!("{JOBS}/{job}/cancel"), &json!({})).await;
-    assert_eq!(cancelled.status, StatusCode::OK, "{}", cancelled.text);
-    let books = &browser.server.shared.books;
-    books.wait_settled().await;
-    let found = browser.server.book_reader().query(&HistoryFilter::default()).expect("the books");
-    let [record] = &found[..] else { panic!("{found:?}") };
+    let record = booked_record(&browser).await;
     let array = JobId(4_000);
     let task = |number: u32| JobRecord {
         job: JobId(array.0 + number),
@@ -176,10 +182,35 @@ async fn number_of_a_large_array_is_that_of_its_own_record_in_the_books() {
         ..record.clone()
     };
     let tasks: Vec<JobRecord> = (0..=RECORDS_MAX).map(task).collect();
+    let books = &browser.server.shared.books;
     books.add(LATE_SEQ, tasks, Vec::new(), Vec::new());
     books.wait_settled().await;
     let page = browser.get(&format!("{JOBS}/{array}")).await.json();
     assert_eq!(page["job"]["shown"], format!("{array}_0"), "{page}");
+}
+
+/// What still runs or waits is not left out for tasks of higher indices that have ended.
+#[tokio::test(flavor = "multi_thread")]
+async fn tasks_of_a_large_array_that_have_not_ended_are_shown_before_those_that_have() {
+    let browser = Browser::administering().await;
+    let record = booked_record(&browser).await;
+    let array = array_with_a_task_of_its_number(&browser).await;
+    let ended = |number: u32| JobRecord {
+        job: JobId(array.0 + COUNTED_MAX + number),
+        array_job: Some(array),
+        array_task: Some(number),
+        ..record.clone()
+    };
+    let books = &browser.server.shared.books;
+    books.add(LATE_SEQ, (2..COUNTED_MAX + 2).map(ended).collect(), Vec::new(), Vec::new());
+    books.wait_settled().await;
+    let page = browser.get(&format!("{JOBS}/{array}/tasks")).await.json();
+    for task in [0_usize, 1] {
+        let row = &page["tasks"][task];
+        assert_eq!(row["shown"], format!("{array}_{task}"), "{row}");
+        assert_eq!(row["ended"], false, "{row}");
+    }
+    assert_eq!(page["cut"], true);
 }
 
 /// The books have jobs of others: `PrivateData` hides them there too.

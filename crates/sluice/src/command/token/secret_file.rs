@@ -51,8 +51,16 @@ impl SecretFile {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(error),
             Ok(()) => Ok(()),
             // A file system without hard links.
-            Err(_) => std::fs::rename(&self.fresh, &self.path),
+            Err(_) => self.rename(),
         }
+    }
+
+    /// The same where a name cannot be given by a link: a rename would replace what has the name.
+    fn rename(&self) -> io::Result<()> {
+        if self.path.symlink_metadata().is_ok() {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        std::fs::rename(&self.fresh, &self.path)
     }
 }
 
@@ -117,9 +125,14 @@ mod tests {
         std::fs::write(path("late"), "another's").expect("written");
         let said = late.write("secret").expect_err("refused").to_string();
         assert!(said.contains("is there already"), "{said}");
+        let later = SecretFile::make(path("later")).expect("made");
+        symlink("elsewhere", path("later")).expect("a link");
+        let kind = later.rename().expect_err("refused").kind();
+        assert_eq!(kind, io::ErrorKind::AlreadyExists, "without hard links too");
+        drop(later);
         let left = std::fs::read_dir(dir.path()).expect("listed").flatten();
         let mut left: Vec<_> = left.map(|entry| entry.file_name()).collect();
         left.sort();
-        assert_eq!(left, ["late", "link", "n1.join"], "nothing is left without a token");
+        assert_eq!(left, ["late", "later", "link", "n1.join"], "nothing is left without a token");
     }
 }
