@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixStream, lookup_host};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, mpsc};
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, spawn_blocking};
 use tokio::time::timeout;
 use wire::forward::{ACCEPTED_FIRST, DATA_MAX, FromForwarder, PAYLOAD_MAX, ToForwarder, channel};
 use wire::frame::{self, Decoder, Frame};
@@ -250,7 +250,7 @@ impl Table {
             return;
         }
         self.add(connection, async move {
-            match timeout(CONNECT_TIMEOUT, dial(&host, port, owners.as_deref())).await {
+            match timeout(CONNECT_TIMEOUT, dial(&host, port, owners.as_ref())).await {
                 Ok(Ok(stream)) => {
                     say(&out, &FromForwarder::Connected { connection }).await;
                     Some(stream)
@@ -354,7 +354,11 @@ impl Table {
 }
 
 /// Connects to the first address that takes connections. With `owners`, to what processes of this job listen at, and to nothing else.
-async fn dial(host: &str, port: u16, owners: Option<&PortOwners>) -> Result<TcpStream, String> {
+async fn dial(
+    host: &str,
+    port: u16,
+    owners: Option<&Arc<PortOwners>>,
+) -> Result<TcpStream, String> {
     let found = lookup_host((host, port)).await.map_err(|error| format!("{host}: {error}"))?;
     let mut why = format!("{host}: no address");
     for address in found {
@@ -362,18 +366,21 @@ async fn dial(host: &str, port: u16, owners: Option<&PortOwners>) -> Result<TcpS
             why = format!("{address}: not reached through a job");
             continue;
         }
-        let checked = match owners.map(|owners| owners.check(address)).transpose() {
-            Ok(checked) => checked,
-            Err(refused) => {
-                why = refused;
-                continue;
-            }
+        let checked = match owners {
+            None => None,
+            Some(owners) => match ask(owners, move |owners| owners.check(address)).await? {
+                Ok(checked) => Some(checked),
+                Err(refused) => {
+                    why = refused;
+                    continue;
+                }
+            },
         };
         match TcpStream::connect(address).await {
             Ok(stream) => {
                 // Somebody else may have taken the port between the check and the connection.
                 if let (Some(owners), Some(checked)) = (owners, checked)
-                    && !owners.holds_still(address, &checked)
+                    && !ask(owners, move |owners| owners.holds_still(address, &checked)).await?
                 {
                     why = format!("{address}: its server has ended");
                     continue;
@@ -386,6 +393,15 @@ async fn dial(host: &str, port: u16, owners: Option<&PortOwners>) -> Result<TcpS
         }
     }
     Err(why)
+}
+
+/// Asks who listens, on a thread of its own: the lists are as long as all users' sockets make them, and other connections go on meanwhile.
+async fn ask<T: Send + 'static>(
+    owners: &Arc<PortOwners>,
+    question: impl FnOnce(&PortOwners) -> T + Send + 'static,
+) -> Result<T, String> {
+    let owners = owners.clone();
+    spawn_blocking(move || question(&owners)).await.map_err(|error| error.to_string())
 }
 
 /// Listens where `ssh -R` says: on loopback unless an address is named.

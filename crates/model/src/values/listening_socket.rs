@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 
 /// The lists of this process's network, of IPv4 and of IPv6.
 const LISTS: [&str; 2] = ["/proc/self/net/tcp", "/proc/self/net/tcp6"];
-/// Sockets of a list that are looked at.
+/// Sockets at one address and port. Those at others have no bound: anybody may open many, and they count against nobody else's.
 const LISTENERS_MAX: usize = 8192;
 /// The state of a socket that listens.
 const LISTENS: &str = "0A";
@@ -42,7 +42,7 @@ pub fn at<R: BufRead>(
 
 fn read(list: impl BufRead, wanted: SocketAddr) -> io::Result<Vec<ListeningSocket>> {
     let mut found = Vec::new();
-    for (count, line) in list.lines().skip(1).enumerate() {
+    for line in list.lines().skip(1) {
         let line = line?;
         let unreadable = || io::Error::new(ErrorKind::InvalidData, "a line of another form");
         let mut words = line.split_ascii_whitespace().skip(1);
@@ -52,11 +52,11 @@ fn read(list: impl BufRead, wanted: SocketAddr) -> io::Result<Vec<ListeningSocke
         }
         let uid = words.nth(3).and_then(|uid| uid.parse().ok()).ok_or_else(unreadable)?;
         let inode = words.nth(1).and_then(|inode| inode.parse().ok()).ok_or_else(unreadable)?;
-        if count >= LISTENERS_MAX {
-            return Err(io::Error::new(ErrorKind::InvalidData, "too many sockets listen"));
-        }
         let address = address.to_canonical();
         if port == wanted.port() && (address == wanted.ip() || address.is_unspecified()) {
+            if found.len() >= LISTENERS_MAX {
+                return Err(io::Error::new(ErrorKind::InvalidData, "too many sockets listen there"));
+            }
             found.push(ListeningSocket { uid, inode });
         }
     }
@@ -135,6 +135,21 @@ mod tests {
             assert_eq!(uids, expected, "{at} {of_v4:?} {of_v6:?}");
             assert!(found.iter().all(|one| one.inode == u64::from(one.uid) + 100), "{found:?}");
         }
+    }
+
+    #[cfg(target_endian = "little")]
+    #[test]
+    fn sockets_at_other_ports_have_no_bound_and_those_at_the_address_have_one() {
+        let at = |others: usize, own: usize| {
+            let mut sockets = vec![("0100007F:0051", "0A", 8); others];
+            sockets.extend(std::iter::repeat_n(("0100007F:0050", "0A", 7), own));
+            let lists = [list(&sockets), list(&[])];
+            let open = |path: &str| Ok(lists[usize::from(path == LISTS[1])].as_bytes());
+            super::at("127.0.0.1:80".parse().expect("an address"), open).map(|found| found.len())
+        };
+        assert_eq!(at(2 * LISTENERS_MAX, 1).expect("lists"), 1);
+        assert_eq!(at(0, LISTENERS_MAX).expect("lists"), LISTENERS_MAX);
+        assert!(at(0, LISTENERS_MAX + 1).is_err());
     }
 
     #[test]

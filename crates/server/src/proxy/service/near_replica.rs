@@ -17,6 +17,7 @@ use std::io::{self, BufReader, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::task::spawn_blocking;
 
 /// Bytes of a list of sockets that are read at once.
 const LIST_BYTES: usize = 32 << 10;
@@ -59,7 +60,7 @@ pub async fn connect(
     }
     for address in [IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST)] {
         let address = SocketAddr::from((address, target.port));
-        let Ok(listening) = listening_at(address) else { return NearConnection::ByStep };
+        let Ok(listening) = look_up(address).await else { return NearConnection::ByStep };
         if listening.is_empty() {
             continue;
         }
@@ -90,7 +91,7 @@ async fn dial(
     match TcpStream::connect(address).await {
         Ok(stream) => {
             // Somebody else may have taken the port between the look and the connection: not while one of the sockets listens on.
-            let found = listening_at(address).unwrap_or_default();
+            let found = look_up(address).await.unwrap_or_default();
             let goes_on = found.iter().any(|socket| listening.contains(socket));
             if !goes_on || !are_of(&found, target.owner) {
                 return NearConnection::ByStep;
@@ -106,6 +107,11 @@ async fn dial(
 
 fn are_of(sockets: &[ListeningSocket], owner: u32) -> bool {
     sockets.iter().all(|socket| socket.uid == owner)
+}
+
+/// The lists are as long as all users' sockets make them: who reads them holds up nothing else.
+async fn look_up(address: SocketAddr) -> io::Result<Vec<ListeningSocket>> {
+    spawn_blocking(move || listening_at(address)).await.map_err(io::Error::other)?
 }
 
 fn listening_at(address: SocketAddr) -> io::Result<Vec<ListeningSocket>> {
