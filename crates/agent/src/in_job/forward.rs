@@ -5,6 +5,7 @@ use super::forward_policy::may_reach;
 use super::port_owner::PortOwners;
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -360,6 +361,8 @@ async fn dial(
     owners: Option<&Arc<PortOwners>>,
 ) -> Result<TcpStream, String> {
     let found = lookup_host((host, port)).await.map_err(|error| format!("{host}: {error}"))?;
+    let found: Vec<SocketAddr> = found.collect();
+    let found = if owners.is_some() { with_v6_loopback(found, port) } else { found };
     let mut why = format!("{host}: no address");
     for address in found {
         if !may_reach(address.ip()) {
@@ -393,6 +396,16 @@ async fn dial(
         }
     }
     Err(why)
+}
+
+/// Who has the connections of a server that listens at all addresses of both families is known at IPv6's alone, whatever addresses a name has.
+fn with_v6_loopback(mut found: Vec<SocketAddr>, port: u16) -> Vec<SocketAddr> {
+    let v6 = SocketAddr::from((Ipv6Addr::LOCALHOST, port));
+    let has_v4 = found.contains(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    if has_v4 && !found.contains(&v6) {
+        found.push(v6);
+    }
+    found
 }
 
 /// Asks who listens, on a thread of its own: the lists are as long as all users' sockets make them, and other connections go on meanwhile.
@@ -470,5 +483,24 @@ async fn relay<S: AsyncRead + AsyncWrite>(
     tokio::select! {
         () = inward => {}
         () = outward => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_address_of_ipv6_is_tried_too_where_a_name_has_that_of_ipv4_alone() {
+        let [v4, v6, other] = ["127.0.0.1:80", "[::1]:80", "10.0.0.7:80"]
+            .map(|address| address.parse::<SocketAddr>().expect("an address"));
+        for (found, expected) in [
+            (vec![v4], vec![v4, v6]),
+            (vec![v6, v4], vec![v6, v4]),
+            (vec![v6], vec![v6]),
+            (vec![other], vec![other]),
+        ] {
+            assert_eq!(with_v6_loopback(found, 80), expected);
+        }
     }
 }

@@ -67,7 +67,11 @@ pub async fn connect(
         if !is_reached || !are_of(&listening, target.owner) {
             return NearConnection::ByStep;
         }
-        return dial(shared, forwarders, target, address, &listening).await;
+        match dial(shared, forwarders, target, address, &listening).await {
+            // Its server may have ended, and another of the owner's listen at the other address.
+            NearConnection::Refused => {}
+            tried => return tried,
+        }
     }
     NearConnection::Refused
 }
