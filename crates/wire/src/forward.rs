@@ -5,6 +5,7 @@
 //! connection has a window (`stream.rs`), so that one that is not read holds up no other.
 
 use serde::{Deserialize, Serialize};
+use std::net::IpAddr;
 
 /// The largest payload of a frame.
 pub const PAYLOAD_MAX: usize = 64 << 10;
@@ -57,11 +58,21 @@ pub enum ToForwarder {
     },
 }
 
+/// A server of a job's own, as the kernel's lists of sockets have it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnServer {
+    /// Where it listens: an address, or `0.0.0.0` or `::` for all of a family.
+    pub address: IpAddr,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FromForwarder {
     Connected {
         connection: u32,
+        /// Where only a server of the job's own was to have it: that server.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        server: Option<OwnServer>,
     },
     /// It was not made, or it broke.
     Failed {
@@ -116,6 +127,12 @@ mod tests {
         let failed = FromForwarder::Failed { connection: 1, why: "refused".into() };
         let json = r#"{"failed":{"connection":1,"why":"refused"}}"#;
         assert_eq!(serde_json::from_str::<FromForwarder>(json).unwrap(), failed);
+        let connected = |server| FromForwarder::Connected { connection: 1, server };
+        let json = r#"{"connected":{"connection":1}}"#;
+        assert_eq!(serde_json::from_str::<FromForwarder>(json).unwrap(), connected(None));
+        let server = OwnServer { address: "0.0.0.0".parse().unwrap() };
+        let json = r#"{"connected":{"connection":1,"server":{"address":"0.0.0.0"}}}"#;
+        assert_eq!(serde_json::to_string(&connected(Some(server))).unwrap(), json);
         let agent = ToForwarder::ListenForAgent { listener: 1 };
         let json = r#"{"listen_for_agent":{"listener":1}}"#;
         assert_eq!(serde_json::to_string(&agent).unwrap(), json);

@@ -14,7 +14,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::{AbortHandle, spawn_blocking};
 use tokio::time::timeout;
-use wire::forward::{ACCEPTED_FIRST, DATA_MAX, FromForwarder, PAYLOAD_MAX, ToForwarder, channel};
+use wire::forward::{
+    ACCEPTED_FIRST, DATA_MAX, FromForwarder, OwnServer, PAYLOAD_MAX, ToForwarder, channel,
+};
 use wire::frame::{self, Decoder, Frame};
 use wire::stream::{ReceiveWindow, SendCredit};
 
@@ -252,8 +254,8 @@ impl Table {
         }
         self.add(connection, async move {
             match timeout(CONNECT_TIMEOUT, dial(&host, port, owners.as_ref())).await {
-                Ok(Ok(stream)) => {
-                    say(&out, &FromForwarder::Connected { connection }).await;
+                Ok(Ok((stream, server))) => {
+                    say(&out, &FromForwarder::Connected { connection, server }).await;
                     Some(stream)
                 }
                 Ok(Err(why)) => {
@@ -354,12 +356,13 @@ impl Table {
     }
 }
 
-/// Connects to the first address that takes connections. With `owners`, to what processes of this job listen at, and to nothing else.
+/// Connects to the first address that takes connections. With `owners`, to what processes of this job listen at, and to nothing else: that
+/// server is said too.
 async fn dial(
     host: &str,
     port: u16,
     owners: Option<&Arc<PortOwners>>,
-) -> Result<TcpStream, String> {
+) -> Result<(TcpStream, Option<OwnServer>), String> {
     let found = lookup_host((host, port)).await.map_err(|error| format!("{host}: {error}"))?;
     let found: Vec<SocketAddr> = found.collect();
     let found = if owners.is_some() { with_v6_loopback(found, port) } else { found };
@@ -381,6 +384,8 @@ async fn dial(
         };
         match TcpStream::connect(address).await {
             Ok(stream) => {
+                let server =
+                    checked.as_deref().map(|sockets| PortOwners::own_server(address, sockets));
                 // Somebody else may have taken the port between the check and the connection.
                 if let (Some(owners), Some(checked)) = (owners, checked)
                     && !ask(owners, move |owners| owners.holds_still(address, &checked)).await?
@@ -390,7 +395,7 @@ async fn dial(
                 }
                 // Small packets of a terminal or a browser do not wait for more.
                 let _ = stream.set_nodelay(true);
-                return Ok(stream);
+                return Ok((stream, server));
             }
             Err(error) => why = format!("{address}: {error}"),
         }
@@ -405,6 +410,8 @@ fn with_v6_loopback(mut found: Vec<SocketAddr>, port: u16) -> Vec<SocketAddr> {
     if has_v4 && !found.contains(&v6) {
         found.push(v6);
     }
+    // A server that has a socket of each family is known by that of the family in which most nodes have their addresses.
+    found.sort_by_key(SocketAddr::is_ipv6);
     found
 }
 
@@ -491,12 +498,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn loopback_address_of_ipv6_is_tried_too_where_a_name_has_that_of_ipv4_alone() {
+    fn loopback_address_of_ipv6_is_tried_too_and_after_that_of_ipv4() {
         let [v4, v6, other] = ["127.0.0.1:80", "[::1]:80", "10.0.0.7:80"]
             .map(|address| address.parse::<SocketAddr>().expect("an address"));
         for (found, expected) in [
             (vec![v4], vec![v4, v6]),
-            (vec![v6, v4], vec![v6, v4]),
+            (vec![v6, v4], vec![v4, v6]),
             (vec![v6], vec![v6]),
             (vec![other], vec![other]),
         ] {

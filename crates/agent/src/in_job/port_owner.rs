@@ -14,6 +14,7 @@ use std::io::{self, BufReader, Read};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Mutex;
+use wire::forward::OwnServer;
 
 /// Bytes of a list of sockets that are read at once.
 const LIST_BYTES: usize = 32 << 10;
@@ -78,6 +79,14 @@ impl PortOwners {
         let found = listening_at(address).unwrap_or_default();
         let is_own = |socket: &ListeningSocket| socket.uid == self.uid;
         found.iter().all(is_own) && found.iter().any(|socket| checked.contains(socket))
+    }
+
+    /// The job's server whose sockets were found at an address. One of several may have the connections to this address alone.
+    pub fn own_server(address: SocketAddr, sockets: &[ListeningSocket]) -> OwnServer {
+        let first = sockets.first().map(|socket| socket.address);
+        let is_one = sockets.iter().all(|socket| Some(socket.address) == first);
+        let address = first.filter(|_| is_one).unwrap_or_else(|| address.ip());
+        OwnServer { address }
     }
 
     fn is_of_job(&self, sockets: &[ListeningSocket]) -> bool {
@@ -275,6 +284,28 @@ mod tests {
         }
         let shared = [(1, Outside), (2, Inside)];
         assert!(is_admitted(&HashSet::from([1, 2]), &shared), "one of several is enough");
+    }
+
+    #[test]
+    fn server_has_all_addresses_where_each_of_its_sockets_does() {
+        let asked: SocketAddr = "127.0.0.1:80".parse().expect("an address");
+        for (sockets, expected) in [
+            (vec!["0.0.0.0"], "0.0.0.0"),
+            (vec!["0.0.0.0", "0.0.0.0"], "0.0.0.0"),
+            (vec!["::"], "::"),
+            (vec!["127.0.0.1"], "127.0.0.1"),
+            (vec!["0.0.0.0", "127.0.0.1"], "127.0.0.1"),
+            (vec!["127.0.0.1", "0.0.0.0"], "127.0.0.1"),
+        ] {
+            let socket = |address: &&str| ListeningSocket {
+                address: address.parse().expect("an address"),
+                uid: 7,
+                inode: 107,
+            };
+            let found: Vec<ListeningSocket> = sockets.iter().map(socket).collect();
+            let server = PortOwners::own_server(asked, &found);
+            assert_eq!(server.address.to_string(), expected, "{sockets:?}");
+        }
     }
 
     #[test]

@@ -17,6 +17,8 @@ const LISTENS: &str = "0A";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ListeningSocket {
+    /// Where it listens: at one address, or at all of a family.
+    pub address: IpAddr,
     /// Whose it is, as the reader of the list sees users.
     pub uid: u32,
     /// No two sockets that are open have the same.
@@ -55,7 +57,7 @@ fn present<R>(opened: io::Result<R>) -> io::Result<Option<R>> {
 }
 
 /// Whether a socket at an address has the connections to another of the same family.
-fn takes(at: IpAddr, wanted: IpAddr) -> bool {
+pub fn takes(at: IpAddr, wanted: IpAddr) -> bool {
     at == wanted || (at.is_unspecified() && at.is_ipv4() == wanted.is_ipv4())
 }
 
@@ -86,11 +88,12 @@ fn read(
         }
         let uid = words.nth(3).and_then(|uid| uid.parse().ok()).ok_or_else(unreadable)?;
         let inode = words.nth(1).and_then(|inode| inode.parse().ok()).ok_or_else(unreadable)?;
-        if port == wanted_port && is_wanted(address.to_canonical()) {
+        let address = address.to_canonical();
+        if port == wanted_port && is_wanted(address) {
             if found.len() >= LISTENERS_MAX {
                 return Err(io::Error::new(ErrorKind::InvalidData, "too many sockets listen there"));
             }
-            found.push(ListeningSocket { uid, inode });
+            found.push(ListeningSocket { address, uid, inode });
         }
     }
     Ok(found)

@@ -8,7 +8,7 @@ use crate::proxy::kept_connections::{self, KeptConnections};
 use crate::proxy::open_connection::OpenConnection;
 use nix::sys::socket::{setsockopt, sockopt};
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Mutex;
 use std::time::Duration;
 use tokio::net::{TcpStream, lookup_host};
@@ -103,7 +103,8 @@ impl ReplicaConnections {
 async fn dial(server: &ServerAddress, replica: &RoutedReplica) -> Result<TcpStream, String> {
     let (host, port) = (replica.route.host.as_str(), replica.route.port);
     let found = lookup_host((host, port)).await.map_err(|error| error.to_string())?;
-    let found: Vec<SocketAddr> = found.filter(|at| server.may_lead_to(host, at.ip())).collect();
+    let may_be = |ip: IpAddr| server.may_lead_to(host, ip) && is_of_family(host, ip);
+    let found: Vec<SocketAddr> = found.filter(|at| may_be(at.ip())).collect();
     let mut why = "it has no address of a node".to_owned();
     for address in found {
         match TcpStream::connect(address).await {
@@ -112,6 +113,12 @@ async fn dial(server: &ServerAddress, replica: &RoutedReplica) -> Result<TcpStre
         }
     }
     Err(why)
+}
+
+/// The server has judged whose the connections to an address are, and those to a name's addresses of IPv4: at one of IPv6 another user may
+/// listen.
+fn is_of_family(host: &str, address: IpAddr) -> bool {
+    address.is_ipv4() || host.parse::<IpAddr>().is_ok()
 }
 
 /// Has the kernel end the connection when the machine of the replica is gone: a request that waits for an answer would wait until its
@@ -149,6 +156,20 @@ mod tests {
         assert!(connect(&one).await.is_none(), "all are used");
         drop(first);
         assert!(connect(&other).await.is_some());
+    }
+
+    #[test]
+    fn names_addresses_of_ipv6_are_no_replicas() {
+        for (host, address, expected) in [
+            ("node.example", "10.0.0.7", true),
+            ("node.example", "2001:db8::7", false),
+            ("localhost", "::1", false),
+            ("2001:db8::7", "2001:db8::7", true),
+            ("10.0.0.7", "10.0.0.7", true),
+        ] {
+            let address = address.parse().expect("an address");
+            assert_eq!(is_of_family(host, address), expected, "{host} at {address}");
+        }
     }
 
     #[test]
