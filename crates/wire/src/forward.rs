@@ -12,6 +12,9 @@ pub const PAYLOAD_MAX: usize = 64 << 10;
 /// The most bytes of data in a frame.
 pub const DATA_MAX: usize = 32 << 10;
 
+/// Sockets of a server that are named: each process of a server may have one of its own.
+pub const SERVER_SOCKETS_MAX: usize = 64;
+
 /// Numbers of connections that the program has accepted begin here.
 pub const ACCEPTED_FIRST: u32 = 1 << 31;
 
@@ -63,6 +66,9 @@ pub enum ToForwarder {
 pub struct OwnServer {
     /// Where it listens: an address, or `0.0.0.0` or `::` for all of a family.
     pub address: IpAddr,
+    /// The inodes of its sockets that listen there, of as many as `SERVER_SOCKETS_MAX`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sockets: Vec<u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -130,8 +136,8 @@ mod tests {
         let connected = |server| FromForwarder::Connected { connection: 1, server };
         let json = r#"{"connected":{"connection":1}}"#;
         assert_eq!(serde_json::from_str::<FromForwarder>(json).unwrap(), connected(None));
-        let server = OwnServer { address: "0.0.0.0".parse().unwrap() };
-        let json = r#"{"connected":{"connection":1,"server":{"address":"0.0.0.0"}}}"#;
+        let server = OwnServer { address: "0.0.0.0".parse().unwrap(), sockets: vec![7] };
+        let json = r#"{"connected":{"connection":1,"server":{"address":"0.0.0.0","sockets":[7]}}}"#;
         assert_eq!(serde_json::to_string(&connected(Some(server))).unwrap(), json);
         let agent = ToForwarder::ListenForAgent { listener: 1 };
         let json = r#"{"listen_for_agent":{"listener":1}}"#;

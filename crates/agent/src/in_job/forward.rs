@@ -384,8 +384,8 @@ async fn dial(
         };
         match TcpStream::connect(address).await {
             Ok(stream) => {
-                let server =
-                    checked.as_deref().map(|sockets| PortOwners::own_server(address, sockets));
+                let found = owners.zip(checked.as_deref());
+                let server = found.map(|(owners, sockets)| owners.own_server(address, sockets));
                 // Somebody else may have taken the port between the check and the connection.
                 if let (Some(owners), Some(checked)) = (owners, checked)
                     && !ask(owners, move |owners| owners.holds_still(address, &checked)).await?

@@ -180,7 +180,8 @@ mod tests {
             ("::1", "2001:db8::7", false),
             ("::1", "::1", true),
         ] {
-            replica.set_server(OwnServer { address: address.parse().expect("an address") });
+            let address = address.parse().expect("an address");
+            replica.set_server(OwnServer { address, sockets: Vec::new() });
             assert_eq!(told(host), expected, "{address} for {host}");
         }
     }

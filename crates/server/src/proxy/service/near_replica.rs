@@ -3,7 +3,7 @@
 //!
 //! The step has the rights of the replica's owner, and the server has others. So the server connects where the kernel says that the
 //! owner, and nobody else, listens at the address: what else is there is for the step to ask. Which of the owner's jobs it is that listens
-//! the step finds out too, with the first connection.
+//! the step finds out too, with the first connection, and anew where none of the sockets listens that it found.
 
 use crate::per_user::CountedUser;
 use crate::proxy::forwarders::Forwarders;
@@ -47,13 +47,13 @@ pub struct NearHeld {
     _open: SshConnection,
 }
 
-/// Connects to a replica. `is_reached`: a step has found its server to be its job's; before that, only a step can tell it from another
-/// job's of the same owner.
+/// Connects to a replica. `known`: the inodes of the sockets that a step has found to be its job's; others only a step can tell from those of
+/// another job of the same owner.
 pub async fn connect(
     shared: &Shared,
     forwarders: &Forwarders,
     target: NearTarget,
-    is_reached: bool,
+    known: &[u64],
 ) -> NearConnection {
     if forwarders.near_slots.available_permits() == 0 || !is_near(shared, target.attempt) {
         return NearConnection::ByStep;
@@ -64,10 +64,11 @@ pub async fn connect(
         if listening.is_empty() {
             continue;
         }
-        if !is_reached || !are_of(&listening, target.owner) {
+        let own = own_sockets(&listening, target.owner, known);
+        if own.is_empty() {
             return NearConnection::ByStep;
         }
-        match dial(shared, forwarders, target, address, &listening).await {
+        match dial(shared, forwarders, target, address, &own).await {
             // Its server may have ended, and another of the owner's listen at the other address.
             NearConnection::Refused => {}
             tried => return tried,
@@ -76,13 +77,13 @@ pub async fn connect(
     NearConnection::Refused
 }
 
-/// Connects to an address where these sockets of the owner's listen.
+/// Connects to an address where these sockets of the replica's listen.
 async fn dial(
     shared: &Shared,
     forwarders: &Forwarders,
     target: NearTarget,
     address: SocketAddr,
-    listening: &[ListeningSocket],
+    own: &[ListeningSocket],
 ) -> NearConnection {
     // The agents' streams need no descriptor.
     let Ok(slot) = forwarders.near_slots.clone().try_acquire_owned() else {
@@ -96,7 +97,7 @@ async fn dial(
         Ok(stream) => {
             // Somebody else may have taken the port between the look and the connection: not while one of the sockets listens on.
             let found = look_up(address).await.unwrap_or_default();
-            let goes_on = found.iter().any(|socket| listening.contains(socket));
+            let goes_on = found.iter().any(|socket| own.contains(socket));
             if !goes_on || !are_of(&found, target.owner) {
                 return NearConnection::ByStep;
             }
@@ -107,6 +108,14 @@ async fn dial(
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => NearConnection::Refused,
         Err(_) => NearConnection::ByStep,
     }
+}
+
+/// Those of the sockets at an address that are known to be the replica's; none where another user listens there too.
+fn own_sockets(listening: &[ListeningSocket], owner: u32, known: &[u64]) -> Vec<ListeningSocket> {
+    if !are_of(listening, owner) {
+        return Vec::new();
+    }
+    listening.iter().filter(|socket| known.contains(&socket.inode)).copied().collect()
 }
 
 fn are_of(sockets: &[ListeningSocket], owner: u32) -> bool {
@@ -141,6 +150,17 @@ fn is_near(shared: &Shared, attempt: AttemptId) -> bool {
 mod tests {
     use super::*;
     use std::net::TcpListener;
+
+    #[test]
+    fn socket_that_no_step_has_found_is_not_the_replicas() {
+        let address = IpAddr::from(Ipv4Addr::LOCALHOST);
+        let socket = |uid, inode| ListeningSocket { address, uid, inode };
+        let [one, other, strange] = [socket(7, 1), socket(7, 2), socket(8, 3)];
+        assert_eq!(own_sockets(&[one, other], 7, &[1]), [one]);
+        assert!(own_sockets(&[other], 7, &[1]).is_empty(), "its server has ended");
+        assert!(own_sockets(&[one], 7, &[]).is_empty(), "no step has connected");
+        assert!(own_sockets(&[one, strange], 7, &[1, 3]).is_empty(), "another user listens too");
+    }
 
     #[test]
     fn own_socket_is_found_while_it_listens() {

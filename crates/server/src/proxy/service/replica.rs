@@ -25,7 +25,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::time::timeout;
-use wire::forward::OwnServer;
+use wire::forward::{OwnServer, SERVER_SOCKETS_MAX};
 
 /// Requests at once to one replica, and connections that are kept to it. The step in the replica takes somewhat more.
 pub const OUTSTANDING_MAX: usize = 240;
@@ -132,6 +132,12 @@ impl Replica {
     pub fn server_address(&self) -> Option<IpAddr> {
         let server = self.server.lock().expect("no panic with the server held");
         server.as_ref().map(|server| server.address)
+    }
+
+    /// The inodes of its server's sockets.
+    fn server_sockets(&self) -> Vec<u64> {
+        let server = self.server.lock().expect("no panic with the server held");
+        server.as_ref().map(|server| server.sockets.clone()).unwrap_or_default()
     }
 
     /// Connects to it, unless somebody does: then it is known that its server is up. The connection is closed at once, because a
@@ -277,7 +283,8 @@ impl Replica {
         let counts = &shared.volatile.forwarded;
         forwarders.kept.make_room(counts, owner.uid, FORWARDED_OF_USER_MAX);
         let target = NearTarget { attempt: self.attempt, owner: owner.uid, port: self.port };
-        let near = near_replica::connect(shared, forwarders, target, self.is_reached());
+        let known = self.server_sockets();
+        let near = near_replica::connect(shared, forwarders, target, &known);
         match timeout(CONNECT_TIMEOUT, near).await.ok()? {
             NearConnection::Made(stream, held) => {
                 return OpenConnection::handshake(stream, held).await;
@@ -287,7 +294,10 @@ impl Replica {
         }
         let step = forwarders.get(shared, owner, self.attempt.job, 0)?;
         let opened = timeout(CONNECT_TIMEOUT, step.open(shared, self.port));
-        let (stream, server) = opened.await.ok().flatten()?;
+        let (stream, mut server) = opened.await.ok().flatten()?;
+        if let Some(server) = &mut server {
+            server.sockets.truncate(SERVER_SOCKETS_MAX);
+        }
         *self.server.lock().expect("no panic with the server held") = server;
         self.is_reached.store(true, Relaxed);
         OpenConnection::handshake(stream, step).await
