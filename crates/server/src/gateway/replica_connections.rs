@@ -1,9 +1,9 @@
-//! Connections of a gateway to replicas. All together have a part of its descriptors, so that clients and the server have theirs; those that
-//! nobody uses give way to new ones.
+//! Connections of a gateway to replicas. All together have a part of its descriptors, so that clients and the server have theirs, and those
+//! of one service a part of that, so that other services have theirs; those that nobody uses give way to new ones.
 
 use super::ServerAddress;
 use super::routes::RoutedReplica;
-use crate::per_user::UserCounts;
+use crate::per_user::{Counts, UserCounts};
 use crate::proxy::kept_connections::{self, KeptConnections};
 use crate::proxy::open_connection::OpenConnection;
 use nix::sys::socket::{setsockopt, sockopt};
@@ -30,9 +30,14 @@ const UNREACHED_MAX: usize = 4096;
 /// The connections of all replicas count as one owner's.
 const GATEWAY: u32 = 0;
 
+/// One service has one of so many parts of the connections at most: the requests of others would go by the server once it had all.
+const SERVICE_PART: usize = 4;
+
 pub struct ReplicaConnections {
     most: usize,
     counts: UserCounts,
+    /// By the key of the service.
+    of_service: Counts<String>,
     kept: KeptConnections,
     /// Hosts of replicas that no connection could be made to, and how often it was tried.
     unreached: Mutex<HashMap<String, u64>>,
@@ -44,25 +49,38 @@ impl ReplicaConnections {
         Self {
             most,
             counts: UserCounts::default(),
+            of_service: Counts::default(),
             kept: KeptConnections::default(),
             unreached: Mutex::default(),
         }
     }
 
-    /// Whether one more takes no other's place.
-    pub fn has_room(&self) -> bool {
-        kept_connections::has_room(&self.counts, GATEWAY, self.most)
+    /// Connections of one service.
+    fn most_of_service(&self) -> usize {
+        (self.most / SERVICE_PART).max(1)
     }
 
-    /// A new connection; `None` also where there are as many as may be, and all are used.
+    /// Whether one more of a service's takes no other's place.
+    pub fn has_room(&self, service: &str) -> bool {
+        self.of_service.count(&service.to_owned()) < self.most_of_service()
+            && kept_connections::has_room(&self.counts, GATEWAY, self.most)
+    }
+
+    /// A new connection; `None` also where there are as many as may be, of all services or of this one, and all are used.
     pub async fn connect(
         &self,
         server: &ServerAddress,
+        service: &str,
         replica: &RoutedReplica,
     ) -> Option<OpenConnection> {
         if replica.begin_connecting() {
             self.kept.note(GATEWAY, &replica.pool);
         }
+        let most = self.most_of_service();
+        let Some(of_service) = self.of_service.enter(service.to_owned(), most) else {
+            tracing::debug!("all {most} connections to the replicas of {service} are used");
+            return None;
+        };
         self.kept.make_room(&self.counts, GATEWAY, self.most);
         let Some(counted) = self.counts.enter(GATEWAY, self.most) else {
             tracing::debug!("all {} connections to replicas are used", self.most);
@@ -77,7 +95,7 @@ impl ReplicaConnections {
         if let Err(error) = watch_machine(&stream) {
             tracing::debug!("a connection to a replica is not watched: {error}");
         }
-        OpenConnection::handshake(stream, counted).await
+        OpenConnection::handshake(stream, (counted, of_service)).await
     }
 
     /// Says once that a host is not reached, as one whose name leads nowhere: all its requests go by the server then.
@@ -140,7 +158,7 @@ mod tests {
     use wire::gateway::ReplicaRoute;
 
     #[tokio::test]
-    async fn connections_of_a_gateway_to_all_replicas_are_bounded_together() {
+    async fn connections_of_a_gateway_are_bounded_together_and_by_service() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         let port = listener.local_addr().expect("an address").port();
         let token = SecretValue(String::new());
@@ -150,12 +168,24 @@ mod tests {
             RoutedReplica::new(ReplicaRoute { attempt, host: "127.0.0.1".into(), port })
         });
         let connections = ReplicaConnections::new(2);
-        let connect = async |replica: &RoutedReplica| connections.connect(&server, replica).await;
-        let (first, second) = (connect(&one).await, connect(&other).await);
+        let connect = async |service: &str, replica: &RoutedReplica| {
+            connections.connect(&server, service, replica).await
+        };
+        let (first, second) = (connect("a", &one).await, connect("b", &other).await);
         assert!(first.is_some() && second.is_some());
-        assert!(connect(&one).await.is_none(), "all are used");
+        assert!(connect("c", &one).await.is_none(), "all are used");
         drop(first);
-        assert!(connect(&other).await.is_some());
+        assert!(connect("c", &other).await.is_some());
+        let connections = ReplicaConnections::new(2 * SERVICE_PART);
+        let connect = async |service: &str, replica: &RoutedReplica| {
+            connections.connect(&server, service, replica).await
+        };
+        let (first, second) = (connect("a", &one).await, connect("a", &other).await);
+        assert!(first.is_some() && second.is_some());
+        assert!(connect("a", &one).await.is_none(), "the service has its part");
+        assert!(connect("b", &one).await.is_some());
+        drop(second);
+        assert!(connect("a", &one).await.is_some());
     }
 
     #[test]
