@@ -6,13 +6,15 @@ use super::routes::RoutedReplica;
 use crate::per_user::{Counts, UserCounts};
 use crate::proxy::kept_connections::{self, KeptConnections};
 use crate::proxy::open_connection::OpenConnection;
+use crate::rate_limit::{LineRates, RateLimit};
 use nix::sys::socket::{setsockopt, sockopt};
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
+use wire::gateway::ReplicaRoute;
 
 /// How long a replica or the server may take to take a connection.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -24,8 +26,10 @@ const KEEPALIVE_INTERVAL_S: u32 = 5;
 const KEEPALIVE_PROBES: u32 = 3;
 const UNACKNOWLEDGED_MS: u32 = 60_000;
 
-/// Hosts that are known not to be reached; of others nothing is said.
+/// Replicas that are known not to be reached; with more, all are forgotten, and said anew.
 const UNREACHED_MAX: usize = 4096;
+/// The bound on log lines about replicas: whoever has a service causes them.
+const REACH_LINES: RateLimit = RateLimit { burst: 10, interval: Duration::from_secs(60) };
 
 /// The connections of all replicas count as one owner's.
 const GATEWAY: u32 = 0;
@@ -39,8 +43,9 @@ pub struct ReplicaConnections {
     /// By the key of the service.
     of_service: Counts<String>,
     kept: KeptConnections,
-    /// Hosts of replicas that no connection could be made to, and how often it was tried.
-    unreached: Mutex<HashMap<String, u64>>,
+    /// Hosts and ports of replicas that no connection could be made to, and how often it was tried.
+    unreached: Mutex<HashMap<(String, u16), u64>>,
+    reach_lines: LineRates<&'static str>,
 }
 
 impl ReplicaConnections {
@@ -52,6 +57,7 @@ impl ReplicaConnections {
             of_service: Counts::default(),
             kept: KeptConnections::default(),
             unreached: Mutex::default(),
+            reach_lines: LineRates::default(),
         }
     }
 
@@ -89,7 +95,7 @@ impl ReplicaConnections {
         let silent = || Err(format!("no answer in {} s", CONNECT_TIMEOUT.as_secs()));
         let dialled = timeout(CONNECT_TIMEOUT, dial(server, replica)).await;
         let dialled = dialled.unwrap_or_else(|_| silent());
-        self.note(&replica.route.host, dialled.as_ref().err());
+        self.note(&replica.route, dialled.as_ref().err(), Instant::now());
         let stream = dialled.ok()?;
         let _ = stream.set_nodelay(true);
         if let Err(error) = watch_machine(&stream) {
@@ -98,21 +104,39 @@ impl ReplicaConnections {
         OpenConnection::handshake(stream, (counted, of_service)).await
     }
 
-    /// Says once that a host is not reached, as one whose name leads nowhere: all its requests go by the server then.
-    fn note(&self, host: &str, why: Option<&String>) {
-        let mut unreached = self.unreached.lock().expect("no panic with the hosts held");
-        let Some(why) = why else {
-            if let Some(failures) = unreached.remove(host) {
-                tracing::info!(host, failures, "its replicas are reached again");
-            }
-            return;
+    /// Says once that a replica is not reached, as one whose host leads nowhere: all its requests go by the server then. Whether it said so,
+    /// or that it is reached again.
+    fn note(&self, replica: &ReplicaRoute, why: Option<&String>, now: Instant) -> bool {
+        let Some(failures) = self.count(replica, why.is_none()) else { return false };
+        let Some(unlogged) = self.reach_lines.take(REACH_LINES, "replicas", now) else {
+            return false;
         };
-        if let Some(failures) = unreached.get_mut(host) {
-            *failures += 1;
-        } else if unreached.len() < UNREACHED_MAX {
-            unreached.insert(host.to_owned(), 1);
-            tracing::warn!(host, "requests to its replicas go by the server: {why}");
+        let (host, port) = (replica.host.as_str(), replica.port);
+        match why {
+            Some(why) => {
+                tracing::warn!(host, port, unlogged, "a replica is not reached: {why}");
+            }
+            None => tracing::info!(host, port, failures, unlogged, "a replica is reached again"),
         }
+        true
+    }
+
+    /// Counts a connection to a replica that was made or not. The failures so far, where the one before had the other outcome.
+    fn count(&self, replica: &ReplicaRoute, is_made: bool) -> Option<u64> {
+        let mut unreached = self.unreached.lock().expect("no panic with the replicas held");
+        let at = (replica.host.clone(), replica.port);
+        if is_made {
+            return unreached.remove(&at);
+        }
+        if let Some(failures) = unreached.get_mut(&at) {
+            *failures += 1;
+            return None;
+        }
+        if unreached.len() >= UNREACHED_MAX {
+            unreached.clear();
+        }
+        unreached.insert(at, 1);
+        Some(1)
     }
 }
 
@@ -155,7 +179,6 @@ mod tests {
     use model::id::{AttemptId, JobId};
     use model::secret::SecretValue;
     use std::net::{Ipv4Addr, TcpListener};
-    use wire::gateway::ReplicaRoute;
 
     #[tokio::test]
     async fn connections_of_a_gateway_are_bounded_together_and_by_service() {
@@ -202,21 +225,31 @@ mod tests {
         }
     }
 
+    fn route(host: &str, port: u16) -> ReplicaRoute {
+        let attempt = AttemptId { job: JobId(1), number: 1 };
+        ReplicaRoute { attempt, host: host.to_owned(), port }
+    }
+
     #[test]
-    fn host_that_is_not_reached_is_counted_until_it_is() {
+    fn replica_that_is_not_reached_is_counted_until_it_is() {
         let connections = ReplicaConnections::new(2);
-        let failures = |host: &str| {
-            let unreached = connections.unreached.lock().expect("no panic");
-            unreached.get(host).copied()
-        };
-        let why = "refused".to_owned();
-        connections.note("a", None);
-        assert_eq!(failures("a"), None);
-        connections.note("a", Some(&why));
-        connections.note("a", Some(&why));
-        connections.note("b", Some(&why));
-        assert_eq!((failures("a"), failures("b")), (Some(2), Some(1)));
-        connections.note("a", None);
-        assert_eq!((failures("a"), failures("b")), (None, Some(1)));
+        let (one, other) = (route("a", 80), route("a", 81));
+        assert_eq!(connections.count(&one, true), None);
+        assert_eq!(connections.count(&one, false), Some(1));
+        assert_eq!(connections.count(&one, false), None);
+        assert_eq!(connections.count(&other, true), None, "another port is another replica");
+        assert_eq!(connections.count(&other, false), Some(1));
+        assert_eq!(connections.count(&one, true), Some(2));
+        assert_eq!(connections.count(&one, true), None);
+        assert_eq!(connections.count(&other, true), Some(1));
+    }
+
+    #[test]
+    fn replica_that_comes_and_goes_has_a_bounded_number_of_lines() {
+        let connections = ReplicaConnections::new(2);
+        let (replica, why, now) = (route("a", 80), "refused".to_owned(), Instant::now());
+        let outcomes = [Some(&why), None].into_iter().cycle().take(100);
+        let said = outcomes.filter(|why| connections.note(&replica, *why, now)).count();
+        assert_eq!(said, REACH_LINES.burst as usize);
     }
 }
