@@ -5,11 +5,15 @@
 //! connection has a window (`stream.rs`), so that one that is not read holds up no other.
 
 use serde::{Deserialize, Serialize};
+use std::net::IpAddr;
 
 /// The largest payload of a frame.
 pub const PAYLOAD_MAX: usize = 64 << 10;
 /// The most bytes of data in a frame.
 pub const DATA_MAX: usize = 32 << 10;
+
+/// Sockets of a server that are named: each process of a server may have one of its own.
+pub const SERVER_SOCKETS_MAX: usize = 64;
 
 /// Numbers of connections that the program has accepted begin here.
 pub const ACCEPTED_FIRST: u32 = 1 << 31;
@@ -57,11 +61,24 @@ pub enum ToForwarder {
     },
 }
 
+/// A server of a job's own, as the kernel's lists of sockets have it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnServer {
+    /// Where it listens: an address, or `0.0.0.0` or `::` for all of a family.
+    pub address: IpAddr,
+    /// The inodes of its sockets that listen there, of as many as `SERVER_SOCKETS_MAX`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sockets: Vec<u64>,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FromForwarder {
     Connected {
         connection: u32,
+        /// Where only a server of the job's own was to have it: that server.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        server: Option<OwnServer>,
     },
     /// It was not made, or it broke.
     Failed {
@@ -116,6 +133,12 @@ mod tests {
         let failed = FromForwarder::Failed { connection: 1, why: "refused".into() };
         let json = r#"{"failed":{"connection":1,"why":"refused"}}"#;
         assert_eq!(serde_json::from_str::<FromForwarder>(json).unwrap(), failed);
+        let connected = |server| FromForwarder::Connected { connection: 1, server };
+        let json = r#"{"connected":{"connection":1}}"#;
+        assert_eq!(serde_json::from_str::<FromForwarder>(json).unwrap(), connected(None));
+        let server = OwnServer { address: "0.0.0.0".parse().unwrap(), sockets: vec![7] };
+        let json = r#"{"connected":{"connection":1,"server":{"address":"0.0.0.0","sockets":[7]}}}"#;
+        assert_eq!(serde_json::to_string(&connected(Some(server))).unwrap(), json);
         let agent = ToForwarder::ListenForAgent { listener: 1 };
         let json = r#"{"listen_for_agent":{"listener":1}}"#;
         assert_eq!(serde_json::to_string(&agent).unwrap(), json);

@@ -5,15 +5,18 @@ use super::forward_policy::may_reach;
 use super::port_owner::PortOwners;
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixStream, lookup_host};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, mpsc};
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, spawn_blocking};
 use tokio::time::timeout;
-use wire::forward::{ACCEPTED_FIRST, DATA_MAX, FromForwarder, PAYLOAD_MAX, ToForwarder, channel};
+use wire::forward::{
+    ACCEPTED_FIRST, DATA_MAX, FromForwarder, OwnServer, PAYLOAD_MAX, ToForwarder, channel,
+};
 use wire::frame::{self, Decoder, Frame};
 use wire::stream::{ReceiveWindow, SendCredit};
 
@@ -250,9 +253,9 @@ impl Table {
             return;
         }
         self.add(connection, async move {
-            match timeout(CONNECT_TIMEOUT, dial(&host, port, owners.as_deref())).await {
-                Ok(Ok(stream)) => {
-                    say(&out, &FromForwarder::Connected { connection }).await;
+            match timeout(CONNECT_TIMEOUT, dial(&host, port, owners.as_ref())).await {
+                Ok(Ok((stream, server))) => {
+                    say(&out, &FromForwarder::Connected { connection, server }).await;
                     Some(stream)
                 }
                 Ok(Err(why)) => {
@@ -353,39 +356,72 @@ impl Table {
     }
 }
 
-/// Connects to the first address that takes connections. With `owners`, to what processes of this job listen at, and to nothing else.
-async fn dial(host: &str, port: u16, owners: Option<&PortOwners>) -> Result<TcpStream, String> {
+/// Connects to the first address that takes connections. With `owners`, to what processes of this job listen at, and to nothing else: that
+/// server is said too.
+async fn dial(
+    host: &str,
+    port: u16,
+    owners: Option<&Arc<PortOwners>>,
+) -> Result<(TcpStream, Option<OwnServer>), String> {
     let found = lookup_host((host, port)).await.map_err(|error| format!("{host}: {error}"))?;
+    let found: Vec<SocketAddr> = found.collect();
+    let found = if owners.is_some() { with_v6_loopback(found, port) } else { found };
     let mut why = format!("{host}: no address");
     for address in found {
         if !may_reach(address.ip()) {
             why = format!("{address}: not reached through a job");
             continue;
         }
-        let checked = match owners.map(|owners| owners.check(address)).transpose() {
-            Ok(checked) => checked,
-            Err(refused) => {
-                why = refused;
-                continue;
-            }
+        let checked = match owners {
+            None => None,
+            Some(owners) => match ask(owners, move |owners| owners.check(address)).await? {
+                Ok(checked) => Some(checked),
+                Err(refused) => {
+                    why = refused;
+                    continue;
+                }
+            },
         };
         match TcpStream::connect(address).await {
             Ok(stream) => {
+                let found = owners.zip(checked.as_deref());
+                let server = found.map(|(owners, sockets)| owners.own_server(address, sockets));
                 // Somebody else may have taken the port between the check and the connection.
                 if let (Some(owners), Some(checked)) = (owners, checked)
-                    && !owners.holds_still(address, &checked)
+                    && !ask(owners, move |owners| owners.holds_still(address, &checked)).await?
                 {
                     why = format!("{address}: its server has ended");
                     continue;
                 }
                 // Small packets of a terminal or a browser do not wait for more.
                 let _ = stream.set_nodelay(true);
-                return Ok(stream);
+                return Ok((stream, server));
             }
             Err(error) => why = format!("{address}: {error}"),
         }
     }
     Err(why)
+}
+
+/// Who has the connections of a server that listens at all addresses of both families is known at IPv6's alone, whatever addresses a name has.
+fn with_v6_loopback(mut found: Vec<SocketAddr>, port: u16) -> Vec<SocketAddr> {
+    let v6 = SocketAddr::from((Ipv6Addr::LOCALHOST, port));
+    let has_v4 = found.contains(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    if has_v4 && !found.contains(&v6) {
+        found.push(v6);
+    }
+    // A server that has a socket of each family is known by that of the family in which most nodes have their addresses.
+    found.sort_by_key(SocketAddr::is_ipv6);
+    found
+}
+
+/// Asks who listens, on a thread of its own: the lists are as long as all users' sockets make them, and other connections go on meanwhile.
+async fn ask<T: Send + 'static>(
+    owners: &Arc<PortOwners>,
+    question: impl FnOnce(&PortOwners) -> T + Send + 'static,
+) -> Result<T, String> {
+    let owners = owners.clone();
+    spawn_blocking(move || question(&owners)).await.map_err(|error| error.to_string())
 }
 
 /// Listens where `ssh -R` says: on loopback unless an address is named.
@@ -454,5 +490,24 @@ async fn relay<S: AsyncRead + AsyncWrite>(
     tokio::select! {
         () = inward => {}
         () = outward => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_address_of_ipv6_is_tried_too_and_after_that_of_ipv4() {
+        let [v4, v6, other] = ["127.0.0.1:80", "[::1]:80", "10.0.0.7:80"]
+            .map(|address| address.parse::<SocketAddr>().expect("an address"));
+        for (found, expected) in [
+            (vec![v4], vec![v4, v6]),
+            (vec![v6, v4], vec![v4, v6]),
+            (vec![v6], vec![v6]),
+            (vec![other], vec![other]),
+        ] {
+            assert_eq!(with_v6_loopback(found, 80), expected);
+        }
     }
 }

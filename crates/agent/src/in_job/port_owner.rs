@@ -14,6 +14,7 @@ use std::io::{self, BufReader, Read};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Mutex;
+use wire::forward::{OwnServer, SERVER_SOCKETS_MAX};
 
 /// Bytes of a list of sockets that are read at once.
 const LIST_BYTES: usize = 32 << 10;
@@ -78,6 +79,22 @@ impl PortOwners {
         let found = listening_at(address).unwrap_or_default();
         let is_own = |socket: &ListeningSocket| socket.uid == self.uid;
         found.iter().all(is_own) && found.iter().any(|socket| checked.contains(socket))
+    }
+
+    /// The job's server whose sockets were found at an address. One of several may have the connections to this address alone.
+    pub fn own_server(&self, address: SocketAddr, sockets: &[ListeningSocket]) -> OwnServer {
+        let first = sockets.first().map(|socket| socket.address);
+        let is_one = sockets.iter().all(|socket| Some(socket.address) == first);
+        let address = first.filter(|_| is_one).unwrap_or_else(|| address.ip());
+        let inodes = sockets.iter().map(|socket| socket.inode);
+        let known = self.known.lock().expect("no panic with the sockets held");
+        let of_job = inodes.clone().filter(|inode| known.contains(inode));
+        let mut own: Vec<u64> = of_job.take(SERVER_SOCKETS_MAX).collect();
+        if own.is_empty() {
+            // Of processes that cannot be looked at, or of a job without a group.
+            own = inodes.take(SERVER_SOCKETS_MAX).collect();
+        }
+        OwnServer { address, sockets: own }
     }
 
     fn is_of_job(&self, sockets: &[ListeningSocket]) -> bool {
@@ -275,6 +292,43 @@ mod tests {
         }
         let shared = [(1, Outside), (2, Inside)];
         assert!(is_admitted(&HashSet::from([1, 2]), &shared), "one of several is enough");
+    }
+
+    #[test]
+    fn server_has_all_addresses_where_each_of_its_sockets_does() {
+        let asked: SocketAddr = "127.0.0.1:80".parse().expect("an address");
+        for (sockets, expected) in [
+            (vec!["0.0.0.0"], "0.0.0.0"),
+            (vec!["0.0.0.0", "0.0.0.0"], "0.0.0.0"),
+            (vec!["::"], "::"),
+            (vec!["127.0.0.1"], "127.0.0.1"),
+            (vec!["0.0.0.0", "127.0.0.1"], "127.0.0.1"),
+            (vec!["127.0.0.1", "0.0.0.0"], "127.0.0.1"),
+        ] {
+            let socket = |address: &&str| ListeningSocket {
+                address: address.parse().expect("an address"),
+                uid: 7,
+                inode: 107,
+            };
+            let found: Vec<ListeningSocket> = sockets.iter().map(socket).collect();
+            let server = PortOwners::of_this_process().own_server(asked, &found);
+            assert_eq!(server.address.to_string(), expected, "{sockets:?}");
+        }
+    }
+
+    #[test]
+    fn servers_sockets_are_those_that_are_known_to_be_the_jobs() {
+        let address: SocketAddr = "127.0.0.1:80".parse().expect("an address");
+        let named = |known: &[u64], inodes: std::ops::Range<u64>| {
+            let known = Mutex::new(known.iter().copied().collect());
+            let owners = PortOwners { known, ..PortOwners::of_this_process() };
+            let socket = |inode| ListeningSocket { address: address.ip(), uid: 7, inode };
+            let found: Vec<ListeningSocket> = inodes.map(socket).collect();
+            owners.own_server(address, &found).sockets
+        };
+        assert_eq!(named(&[2, 9], 1..4), [2]);
+        assert_eq!(named(&[], 1..4), [1, 2, 3]);
+        assert_eq!(named(&[], 0..1000).len(), SERVER_SOCKETS_MAX);
     }
 
     #[test]

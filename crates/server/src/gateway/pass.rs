@@ -2,7 +2,7 @@
 
 use super::Gateway;
 use super::replica_connections::CONNECT_TIMEOUT;
-use super::routes::{Admission, RoutedService, Routes};
+use super::routes::{Admission, RoutedService, Routes, key};
 use crate::auth::token;
 use crate::clock;
 use crate::connection_limits::SERVICE_LIMITS;
@@ -249,14 +249,15 @@ async fn to_replica(
     let again = || head_of(original.copy()).into_request(Body::empty());
     let (body, answer_begun) = bounded_body(body, &SERVICE_LIMITS);
     let mut outgoing = head_of(parts).into_request(body);
+    let service_key = key(&service.route.project, &service.route.run);
     let mut tried: Vec<AttemptId> = Vec::new();
     let mut was_lost = false;
     while let Some(replica) = service.choose(&tried, upgrades).filter(|_| tried.len() < TRIES_MAX) {
         let outstanding = replica.pool.enter();
         let websocket = upgrades.then(|| replica.pool.enter_websocket());
         let exchange = pin!(async {
-            let connect = || gateway.connections.connect(&gateway.server, &replica);
-            let has_room = || gateway.connections.has_room();
+            let connect = || gateway.connections.connect(&gateway.server, &service_key, &replica);
+            let has_room = || gateway.connections.has_room(&service_key);
             let answer = replica.pool.send_where(has_room, connect, outgoing, upgrades).await?;
             if is_repeatable { read_short(answer).await } else { Ok(answer) }
         });

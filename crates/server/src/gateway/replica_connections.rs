@@ -1,18 +1,20 @@
-//! Connections of a gateway to replicas. All together have a part of its descriptors, so that clients and the server have theirs; those that
-//! nobody uses give way to new ones.
+//! Connections of a gateway to replicas. All together have a part of its descriptors, so that clients and the server have theirs, and those
+//! of one service a part of that, so that other services have theirs; those that nobody uses give way to new ones.
 
 use super::ServerAddress;
 use super::routes::RoutedReplica;
-use crate::per_user::UserCounts;
+use crate::per_user::{Counts, UserCounts};
 use crate::proxy::kept_connections::{self, KeptConnections};
 use crate::proxy::open_connection::OpenConnection;
+use crate::rate_limit::{LineRates, RateLimit};
 use nix::sys::socket::{setsockopt, sockopt};
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
+use wire::gateway::ReplicaRoute;
 
 /// How long a replica or the server may take to take a connection.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -24,18 +26,26 @@ const KEEPALIVE_INTERVAL_S: u32 = 5;
 const KEEPALIVE_PROBES: u32 = 3;
 const UNACKNOWLEDGED_MS: u32 = 60_000;
 
-/// Hosts that are known not to be reached; of others nothing is said.
+/// Replicas that are known not to be reached; with more, all are forgotten, and said anew.
 const UNREACHED_MAX: usize = 4096;
+/// The bound on log lines about replicas: whoever has a service causes them.
+const REACH_LINES: RateLimit = RateLimit { burst: 10, interval: Duration::from_secs(60) };
 
 /// The connections of all replicas count as one owner's.
 const GATEWAY: u32 = 0;
 
+/// One service has one of so many parts of the connections at most: the requests of others would go by the server once it had all.
+const SERVICE_PART: usize = 4;
+
 pub struct ReplicaConnections {
     most: usize,
     counts: UserCounts,
+    /// By the key of the service.
+    of_service: Counts<String>,
     kept: KeptConnections,
-    /// Hosts of replicas that no connection could be made to, and how often it was tried.
-    unreached: Mutex<HashMap<String, u64>>,
+    /// Hosts and ports of replicas that no connection could be made to, and how often it was tried.
+    unreached: Mutex<HashMap<(String, u16), u64>>,
+    reach_lines: LineRates<&'static str>,
 }
 
 impl ReplicaConnections {
@@ -44,25 +54,39 @@ impl ReplicaConnections {
         Self {
             most,
             counts: UserCounts::default(),
+            of_service: Counts::default(),
             kept: KeptConnections::default(),
             unreached: Mutex::default(),
+            reach_lines: LineRates::default(),
         }
     }
 
-    /// Whether one more takes no other's place.
-    pub fn has_room(&self) -> bool {
-        kept_connections::has_room(&self.counts, GATEWAY, self.most)
+    /// Connections of one service.
+    fn most_of_service(&self) -> usize {
+        (self.most / SERVICE_PART).max(1)
     }
 
-    /// A new connection; `None` also where there are as many as may be, and all are used.
+    /// Whether one more of a service's takes no other's place.
+    pub fn has_room(&self, service: &str) -> bool {
+        self.of_service.count(&service.to_owned()) < self.most_of_service()
+            && kept_connections::has_room(&self.counts, GATEWAY, self.most)
+    }
+
+    /// A new connection; `None` also where there are as many as may be, of all services or of this one, and all are used.
     pub async fn connect(
         &self,
         server: &ServerAddress,
+        service: &str,
         replica: &RoutedReplica,
     ) -> Option<OpenConnection> {
         if replica.begin_connecting() {
             self.kept.note(GATEWAY, &replica.pool);
         }
+        let most = self.most_of_service();
+        let Some(of_service) = self.of_service.enter(service.to_owned(), most) else {
+            tracing::debug!("all {most} connections to the replicas of {service} are used");
+            return None;
+        };
         self.kept.make_room(&self.counts, GATEWAY, self.most);
         let Some(counted) = self.counts.enter(GATEWAY, self.most) else {
             tracing::debug!("all {} connections to replicas are used", self.most);
@@ -71,30 +95,48 @@ impl ReplicaConnections {
         let silent = || Err(format!("no answer in {} s", CONNECT_TIMEOUT.as_secs()));
         let dialled = timeout(CONNECT_TIMEOUT, dial(server, replica)).await;
         let dialled = dialled.unwrap_or_else(|_| silent());
-        self.note(&replica.route.host, dialled.as_ref().err());
+        self.note(&replica.route, dialled.as_ref().err(), Instant::now());
         let stream = dialled.ok()?;
         let _ = stream.set_nodelay(true);
         if let Err(error) = watch_machine(&stream) {
             tracing::debug!("a connection to a replica is not watched: {error}");
         }
-        OpenConnection::handshake(stream, counted).await
+        OpenConnection::handshake(stream, (counted, of_service)).await
     }
 
-    /// Says once that a host is not reached, as one whose name leads nowhere: all its requests go by the server then.
-    fn note(&self, host: &str, why: Option<&String>) {
-        let mut unreached = self.unreached.lock().expect("no panic with the hosts held");
-        let Some(why) = why else {
-            if let Some(failures) = unreached.remove(host) {
-                tracing::info!(host, failures, "its replicas are reached again");
-            }
-            return;
+    /// Says once that a replica is not reached, as one whose host leads nowhere: all its requests go by the server then. Whether it said so,
+    /// or that it is reached again.
+    fn note(&self, replica: &ReplicaRoute, why: Option<&String>, now: Instant) -> bool {
+        let Some(failures) = self.count(replica, why.is_none()) else { return false };
+        let Some(unlogged) = self.reach_lines.take(REACH_LINES, "replicas", now) else {
+            return false;
         };
-        if let Some(failures) = unreached.get_mut(host) {
-            *failures += 1;
-        } else if unreached.len() < UNREACHED_MAX {
-            unreached.insert(host.to_owned(), 1);
-            tracing::warn!(host, "requests to its replicas go by the server: {why}");
+        let (host, port) = (replica.host.as_str(), replica.port);
+        match why {
+            Some(why) => {
+                tracing::warn!(host, port, unlogged, "a replica is not reached: {why}");
+            }
+            None => tracing::info!(host, port, failures, unlogged, "a replica is reached again"),
         }
+        true
+    }
+
+    /// Counts a connection to a replica that was made or not. The failures so far, where the one before had the other outcome.
+    fn count(&self, replica: &ReplicaRoute, is_made: bool) -> Option<u64> {
+        let mut unreached = self.unreached.lock().expect("no panic with the replicas held");
+        let at = (replica.host.clone(), replica.port);
+        if is_made {
+            return unreached.remove(&at);
+        }
+        if let Some(failures) = unreached.get_mut(&at) {
+            *failures += 1;
+            return None;
+        }
+        if unreached.len() >= UNREACHED_MAX {
+            unreached.clear();
+        }
+        unreached.insert(at, 1);
+        Some(1)
     }
 }
 
@@ -103,7 +145,8 @@ impl ReplicaConnections {
 async fn dial(server: &ServerAddress, replica: &RoutedReplica) -> Result<TcpStream, String> {
     let (host, port) = (replica.route.host.as_str(), replica.route.port);
     let found = lookup_host((host, port)).await.map_err(|error| error.to_string())?;
-    let found: Vec<SocketAddr> = found.filter(|at| server.may_lead_to(host, at.ip())).collect();
+    let may_be = |ip: IpAddr| server.may_lead_to(host, ip) && is_of_family(host, ip);
+    let found: Vec<SocketAddr> = found.filter(|at| may_be(at.ip())).collect();
     let mut why = "it has no address of a node".to_owned();
     for address in found {
         match TcpStream::connect(address).await {
@@ -112,6 +155,12 @@ async fn dial(server: &ServerAddress, replica: &RoutedReplica) -> Result<TcpStre
         }
     }
     Err(why)
+}
+
+/// The server has judged whose the connections to an address are, and those to a name's addresses of IPv4: at one of IPv6 another user may
+/// listen.
+fn is_of_family(host: &str, address: IpAddr) -> bool {
+    address.is_ipv4() || host.parse::<IpAddr>().is_ok()
 }
 
 /// Has the kernel end the connection when the machine of the replica is gone: a request that waits for an answer would wait until its
@@ -130,10 +179,9 @@ mod tests {
     use model::id::{AttemptId, JobId};
     use model::secret::SecretValue;
     use std::net::{Ipv4Addr, TcpListener};
-    use wire::gateway::ReplicaRoute;
 
     #[tokio::test]
-    async fn connections_of_a_gateway_to_all_replicas_are_bounded_together() {
+    async fn connections_of_a_gateway_are_bounded_together_and_by_service() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         let port = listener.local_addr().expect("an address").port();
         let token = SecretValue(String::new());
@@ -143,29 +191,65 @@ mod tests {
             RoutedReplica::new(ReplicaRoute { attempt, host: "127.0.0.1".into(), port })
         });
         let connections = ReplicaConnections::new(2);
-        let connect = async |replica: &RoutedReplica| connections.connect(&server, replica).await;
-        let (first, second) = (connect(&one).await, connect(&other).await);
+        let connect = async |service: &str, replica: &RoutedReplica| {
+            connections.connect(&server, service, replica).await
+        };
+        let (first, second) = (connect("a", &one).await, connect("b", &other).await);
         assert!(first.is_some() && second.is_some());
-        assert!(connect(&one).await.is_none(), "all are used");
+        assert!(connect("c", &one).await.is_none(), "all are used");
         drop(first);
-        assert!(connect(&other).await.is_some());
+        assert!(connect("c", &other).await.is_some());
+        let connections = ReplicaConnections::new(2 * SERVICE_PART);
+        let connect = async |service: &str, replica: &RoutedReplica| {
+            connections.connect(&server, service, replica).await
+        };
+        let (first, second) = (connect("a", &one).await, connect("a", &other).await);
+        assert!(first.is_some() && second.is_some());
+        assert!(connect("a", &one).await.is_none(), "the service has its part");
+        assert!(connect("b", &one).await.is_some());
+        drop(second);
+        assert!(connect("a", &one).await.is_some());
     }
 
     #[test]
-    fn host_that_is_not_reached_is_counted_until_it_is() {
+    fn names_addresses_of_ipv6_are_no_replicas() {
+        for (host, address, expected) in [
+            ("node.example", "10.0.0.7", true),
+            ("node.example", "2001:db8::7", false),
+            ("localhost", "::1", false),
+            ("2001:db8::7", "2001:db8::7", true),
+            ("10.0.0.7", "10.0.0.7", true),
+        ] {
+            let address = address.parse().expect("an address");
+            assert_eq!(is_of_family(host, address), expected, "{host} at {address}");
+        }
+    }
+
+    fn route(host: &str, port: u16) -> ReplicaRoute {
+        let attempt = AttemptId { job: JobId(1), number: 1 };
+        ReplicaRoute { attempt, host: host.to_owned(), port }
+    }
+
+    #[test]
+    fn replica_that_is_not_reached_is_counted_until_it_is() {
         let connections = ReplicaConnections::new(2);
-        let failures = |host: &str| {
-            let unreached = connections.unreached.lock().expect("no panic");
-            unreached.get(host).copied()
-        };
-        let why = "refused".to_owned();
-        connections.note("a", None);
-        assert_eq!(failures("a"), None);
-        connections.note("a", Some(&why));
-        connections.note("a", Some(&why));
-        connections.note("b", Some(&why));
-        assert_eq!((failures("a"), failures("b")), (Some(2), Some(1)));
-        connections.note("a", None);
-        assert_eq!((failures("a"), failures("b")), (None, Some(1)));
+        let (one, other) = (route("a", 80), route("a", 81));
+        assert_eq!(connections.count(&one, true), None);
+        assert_eq!(connections.count(&one, false), Some(1));
+        assert_eq!(connections.count(&one, false), None);
+        assert_eq!(connections.count(&other, true), None, "another port is another replica");
+        assert_eq!(connections.count(&other, false), Some(1));
+        assert_eq!(connections.count(&one, true), Some(2));
+        assert_eq!(connections.count(&one, true), None);
+        assert_eq!(connections.count(&other, true), Some(1));
+    }
+
+    #[test]
+    fn replica_that_comes_and_goes_has_a_bounded_number_of_lines() {
+        let connections = ReplicaConnections::new(2);
+        let (replica, why, now) = (route("a", 80), "refused".to_owned(), Instant::now());
+        let outcomes = [Some(&why), None].into_iter().cycle().take(100);
+        let said = outcomes.filter(|why| connections.note(&replica, *why, now)).count();
+        assert_eq!(said, REACH_LINES.burst as usize);
     }
 }

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use tokio::io::DuplexStream;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
+use wire::forward::OwnServer;
 
 /// How long an unused step stays, and how often it is looked at.
 const IDLE: Duration = Duration::from_secs(60);
@@ -64,7 +65,11 @@ pub struct Entry {
 
 impl Entry {
     /// Connects to a server of the job's at a port: on a network that the job shares with others, to none of theirs.
-    pub async fn open(&self, shared: &Shared, port: u16) -> Option<DuplexStream> {
+    pub async fn open(
+        &self,
+        shared: &Shared,
+        port: u16,
+    ) -> Option<(DuplexStream, Option<OwnServer>)> {
         let has_own_network = {
             let state = shared.read();
             let attempt = state.jobs.get(&self.job).and_then(|job| job.attempt());

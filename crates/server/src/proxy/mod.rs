@@ -309,7 +309,7 @@ async fn pass_on(
         return said(StatusCode::SERVICE_UNAVAILABLE, "this job has too many connections");
     }
     let opened = timeout(CONNECT_TIMEOUT, step.open(shared, port)).await.ok().flatten();
-    let Some(stream) = opened else {
+    let Some((stream, _)) = opened else {
         let why = format!("nothing in job {job} listens at its port {port}");
         return said(StatusCode::BAD_GATEWAY, &why);
     };

@@ -256,9 +256,10 @@ impl ForwardStep {
     /// A connection that nobody takes, which the step is to close.
     fn on_message(&mut self, message: FromForwarder) -> Option<u32> {
         match message {
-            FromForwarder::Connected { connection } => {
+            FromForwarder::Connected { connection, server } => {
                 let is_taken = self.asked.remove(&connection).is_some_and(|made| {
-                    let connected = self.opened(connection);
+                    let connected =
+                        self.opened(connection).map(|opened| Connected { server, ..opened });
                     let is_open = connected.is_some();
                     made.send(connected).is_ok() && is_open
                 });
@@ -317,7 +318,7 @@ impl ForwardStep {
         let to_client = Some(to_client);
         let open = Open { to_client, window, outgoing: outgoing.clone(), _counted: counted };
         self.open.insert(connection, open);
-        Some(Connected { number: connection, incoming, outgoing })
+        Some(Connected { number: connection, incoming, outgoing, server: None })
     }
 
     /// A connection from the job, which the client is to take; false where it cannot, or there are too many.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::timeout;
-use wire::forward::DATA_MAX;
+use wire::forward::{DATA_MAX, OwnServer};
 use wire::stream::SendCredit;
 
 /// Where a job's own servers are reached.
@@ -50,6 +50,8 @@ pub struct Connected {
     /// Bounded by the window: who sends beyond it loses the connection.
     pub incoming: mpsc::UnboundedReceiver<Bytes>,
     pub outgoing: Arc<SendWindow>,
+    /// The job's own server that it is to, where only that was asked for.
+    pub server: Option<OwnServer>,
 }
 
 #[derive(Default)]
@@ -106,15 +108,21 @@ impl ForwarderOrders {
         }
     }
 
-    /// Connects to a port of the job's own loopback address; the connection's bytes. `of_job`: only if a process of the job listens there.
-    pub async fn open(&self, port: u16, of_job: bool) -> Option<DuplexStream> {
+    /// Connects to a port of the job's own loopback address; the connection's bytes. `of_job`: only if a process of the job listens there,
+    /// whose server is said too.
+    pub async fn open(
+        &self,
+        port: u16,
+        of_job: bool,
+    ) -> Option<(DuplexStream, Option<OwnServer>)> {
         let (made, connected) = oneshot::channel();
         let order = Order::Connect { host: LOOPBACK.to_owned(), port, of_job, made };
         self.orders.send(order).await.ok()?;
-        let connected = connected.await.ok().flatten()?;
+        let mut connected = connected.await.ok().flatten()?;
+        let server = connected.server.take();
         let (ours, theirs) = tokio::io::duplex(2 * DATA_MAX);
         tokio::spawn(relay_stream(self.clone(), connected, theirs));
-        Some(ours)
+        Some((ours, server))
     }
 
     /// Has the step listen; the port that it got.
@@ -155,7 +163,7 @@ pub async fn relay(
     output: ChannelWriteHalf<Msg>,
     mut end: ChannelEnd,
 ) {
-    let Connected { number: connection, mut incoming, outgoing } = connected;
+    let Connected { number: connection, mut incoming, outgoing, .. } = connected;
     let (activity, mut active) = watch::channel(());
     let (has_ended, mut client_ended) = watch::channel(false);
     // Ends when the client has closed the channel.
@@ -215,7 +223,7 @@ async fn relay_stream(
     connected: Connected,
     stream: DuplexStream,
 ) {
-    let Connected { number: connection, mut incoming, outgoing } = connected;
+    let Connected { number: connection, mut incoming, outgoing, .. } = connected;
     let (activity, mut active) = watch::channel(());
     let (mut from, mut to) = tokio::io::split(stream);
     let inward = async {

@@ -7,6 +7,8 @@ use crate::gateway::is_loopback;
 use crate::shared::agent_links::AgentLinks;
 use crate::shared::gateways::PublishedRoute;
 use cluster::State;
+use model::listening_socket;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use wire::gateway::{ReplicaRoute, SERVICES_MAX, ServiceRoute};
 
@@ -20,9 +22,12 @@ pub fn of(state: &State, agents: &AgentLinks, table: &Table) -> Vec<PublishedRou
 }
 
 fn service(state: &State, agents: &AgentLinks, live: &LiveService) -> ServiceRoute {
+    let is_up = |replica: &&Arc<Replica>| live.is_serving(replica) && replica.is_reached();
+    let open = live.replicas.iter().filter(is_up);
     // What listens at a port of a node is known from there alone: a gateway is told of a server that was found to be the replica's own.
-    let is_own = |replica: &&Arc<Replica>| live.is_serving(replica) && replica.is_reached();
-    let open = live.replicas.iter().filter(is_own);
+    let own = |replica: &Arc<Replica>| {
+        route(state, agents, replica).filter(|route| leads_to_own_server(state, replica, route))
+    };
     ServiceRoute {
         project: live.name.project.clone(),
         run: live.name.run.clone(),
@@ -31,7 +36,31 @@ fn service(state: &State, agents: &AgentLinks, live: &LiveService) -> ServiceRou
         https: live.service.https,
         is_ready: live.ready() > 0,
         rate_limits: live.service.rate_limits.clone(),
-        replicas: open.filter_map(|replica| route(state, agents, replica)).collect(),
+        replicas: open.filter_map(own).collect(),
+    }
+}
+
+/// Whether all connections to an address of a route are the replica's own server's. Its step connected to `localhost`: another user may
+/// listen at the same port of the node's other addresses, or of the other family.
+fn leads_to_own_server(state: &State, replica: &Replica, route: &ReplicaRoute) -> bool {
+    let job = state.jobs.get(&replica.attempt.job);
+    if job.is_some_and(|job| job.spec.launch.container.is_some()) {
+        // The agent gives these ports, of IPv4 alone.
+        let v6 = route.host.parse::<Ipv6Addr>();
+        return !v6.is_ok_and(|address| address.to_ipv4_mapped().is_none());
+    }
+    replica.server_address().is_some_and(|server| has_all_connections(server, &route.host))
+}
+
+/// Whether a server that listens at an address has all connections of a gateway to a host. Of a name's addresses a gateway asks for those of
+/// IPv4.
+fn has_all_connections(server: IpAddr, host: &str) -> bool {
+    if host == "localhost" {
+        return listening_socket::takes(server, Ipv4Addr::LOCALHOST.into());
+    }
+    match host.parse::<IpAddr>() {
+        Ok(host) => listening_socket::takes(server, host.to_canonical()),
+        Err(_) => server == Ipv4Addr::UNSPECIFIED,
     }
 }
 
@@ -70,8 +99,8 @@ mod tests {
     use crate::shared::agent_links::{AgentBuild, Link, LinkPeer};
     use crate::testing::{NODE, TestServer};
     use model::service::Service;
-    use std::net::IpAddr;
     use tokio::sync::mpsc;
+    use wire::forward::OwnServer;
 
     fn link_from(address: &str) -> Link {
         let build = AgentBuild { program: "test".into(), protocol: wire::version::PROTOCOL };
@@ -118,6 +147,42 @@ mod tests {
             node.facts.address = said.to_owned();
             let found = route(&state, &agents, &replica).map(|found| found.host);
             assert_eq!(found.as_deref(), expected, "{said} from {from}");
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn gateway_is_told_of_a_replica_whose_server_has_all_connections_to_the_address() {
+        let server = TestServer::start().await;
+        server.node_up().await;
+        let job = server.submit("name: web").await.expect("a job");
+        server.plan();
+        let state = State::clone(&server.shared.read());
+        let attempt = state.jobs[&job].attempt_id().expect("it runs");
+        let replica = Replica::new(attempt, None, &Service::at(80));
+        let told = |host: &str| {
+            let route = ReplicaRoute { attempt, host: host.to_owned(), port: 80 };
+            leads_to_own_server(&state, &replica, &route)
+        };
+        assert!(!told("10.0.0.7"), "no step has found its server");
+        for (address, host, expected) in [
+            ("0.0.0.0", "10.0.0.7", true),
+            ("0.0.0.0", "::ffff:10.0.0.7", true),
+            ("0.0.0.0", "node.example", true),
+            ("0.0.0.0", "localhost", true),
+            ("0.0.0.0", "2001:db8::7", false),
+            ("127.0.0.1", "10.0.0.7", false),
+            ("127.0.0.1", "node.example", false),
+            ("127.0.0.1", "127.0.0.1", true),
+            ("127.0.0.1", "localhost", true),
+            ("::", "10.0.0.7", false),
+            ("::", "node.example", false),
+            ("::", "2001:db8::7", true),
+            ("::1", "2001:db8::7", false),
+            ("::1", "::1", true),
+        ] {
+            let address = address.parse().expect("an address");
+            replica.set_server(OwnServer { address, sockets: Vec::new() });
+            assert_eq!(told(host), expected, "{address} for {host}");
         }
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! The step has the rights of the replica's owner, and the server has others. So the server connects where the kernel says that the
 //! owner, and nobody else, listens at the address: what else is there is for the step to ask. Which of the owner's jobs it is that listens
-//! the step finds out too, with the first connection.
+//! the step finds out too, with the first connection, and anew where none of the sockets listens that it found.
 
 use crate::per_user::CountedUser;
 use crate::proxy::forwarders::Forwarders;
@@ -17,6 +17,7 @@ use std::io::{self, BufReader, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::task::spawn_blocking;
 
 /// Bytes of a list of sockets that are read at once.
 const LIST_BYTES: usize = 32 << 10;
@@ -46,38 +47,43 @@ pub struct NearHeld {
     _open: SshConnection,
 }
 
-/// Connects to a replica. `is_reached`: a step has found its server to be its job's; before that, only a step can tell it from another
-/// job's of the same owner.
+/// Connects to a replica. `known`: the inodes of the sockets that a step has found to be its job's; others only a step can tell from those of
+/// another job of the same owner.
 pub async fn connect(
     shared: &Shared,
     forwarders: &Forwarders,
     target: NearTarget,
-    is_reached: bool,
+    known: &[u64],
 ) -> NearConnection {
     if forwarders.near_slots.available_permits() == 0 || !is_near(shared, target.attempt) {
         return NearConnection::ByStep;
     }
     for address in [IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST)] {
         let address = SocketAddr::from((address, target.port));
-        let Ok(listening) = listening_at(address) else { return NearConnection::ByStep };
+        let Ok(listening) = look_up(address).await else { return NearConnection::ByStep };
         if listening.is_empty() {
             continue;
         }
-        if !is_reached || !are_of(&listening, target.owner) {
+        let own = own_sockets(&listening, target.owner, known);
+        if own.is_empty() {
             return NearConnection::ByStep;
         }
-        return dial(shared, forwarders, target, address, &listening).await;
+        match dial(shared, forwarders, target, address, &own).await {
+            // Its server may have ended, and another of the owner's listen at the other address.
+            NearConnection::Refused => {}
+            tried => return tried,
+        }
     }
     NearConnection::Refused
 }
 
-/// Connects to an address where these sockets of the owner's listen.
+/// Connects to an address where these sockets of the replica's listen.
 async fn dial(
     shared: &Shared,
     forwarders: &Forwarders,
     target: NearTarget,
     address: SocketAddr,
-    listening: &[ListeningSocket],
+    own: &[ListeningSocket],
 ) -> NearConnection {
     // The agents' streams need no descriptor.
     let Ok(slot) = forwarders.near_slots.clone().try_acquire_owned() else {
@@ -90,8 +96,8 @@ async fn dial(
     match TcpStream::connect(address).await {
         Ok(stream) => {
             // Somebody else may have taken the port between the look and the connection: not while one of the sockets listens on.
-            let found = listening_at(address).unwrap_or_default();
-            let goes_on = found.iter().any(|socket| listening.contains(socket));
+            let found = look_up(address).await.unwrap_or_default();
+            let goes_on = found.iter().any(|socket| own.contains(socket));
             if !goes_on || !are_of(&found, target.owner) {
                 return NearConnection::ByStep;
             }
@@ -104,8 +110,21 @@ async fn dial(
     }
 }
 
+/// Those of the sockets at an address that are known to be the replica's; none where another user listens there too.
+fn own_sockets(listening: &[ListeningSocket], owner: u32, known: &[u64]) -> Vec<ListeningSocket> {
+    if !are_of(listening, owner) {
+        return Vec::new();
+    }
+    listening.iter().filter(|socket| known.contains(&socket.inode)).copied().collect()
+}
+
 fn are_of(sockets: &[ListeningSocket], owner: u32) -> bool {
     sockets.iter().all(|socket| socket.uid == owner)
+}
+
+/// The lists are as long as all users' sockets make them: who reads them holds up nothing else.
+async fn look_up(address: SocketAddr) -> io::Result<Vec<ListeningSocket>> {
+    spawn_blocking(move || listening_at(address)).await.map_err(io::Error::other)?
 }
 
 fn listening_at(address: SocketAddr) -> io::Result<Vec<ListeningSocket>> {
@@ -131,6 +150,17 @@ fn is_near(shared: &Shared, attempt: AttemptId) -> bool {
 mod tests {
     use super::*;
     use std::net::TcpListener;
+
+    #[test]
+    fn socket_that_no_step_has_found_is_not_the_replicas() {
+        let address = IpAddr::from(Ipv4Addr::LOCALHOST);
+        let socket = |uid, inode| ListeningSocket { address, uid, inode };
+        let [one, other, strange] = [socket(7, 1), socket(7, 2), socket(8, 3)];
+        assert_eq!(own_sockets(&[one, other], 7, &[1]), [one]);
+        assert!(own_sockets(&[other], 7, &[1]).is_empty(), "its server has ended");
+        assert!(own_sockets(&[one], 7, &[]).is_empty(), "no step has connected");
+        assert!(own_sockets(&[one, strange], 7, &[1, 3]).is_empty(), "another user listens too");
+    }
 
     #[test]
     fn own_socket_is_found_while_it_listens() {

@@ -16,6 +16,7 @@ use model::replica_group::GroupRole;
 use model::run::ArrayTask;
 use model::service::{Probe, Service};
 use std::future::poll_fn;
+use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -24,6 +25,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::time::timeout;
+use wire::forward::{OwnServer, SERVER_SOCKETS_MAX};
 
 /// Requests at once to one replica, and connections that are kept to it. The step in the replica takes somewhat more.
 pub const OUTSTANDING_MAX: usize = 240;
@@ -47,6 +49,8 @@ pub struct Replica {
     /// A connection to its port was made once by a step, which knows what is its job's: its server is up.
     is_reached: AtomicBool,
     is_reaching: AtomicBool,
+    /// Its server, as a step found it on a network that its job shares with others.
+    server: Mutex<Option<OwnServer>>,
     /// Its place in the array of its service's replicas, where there is one.
     pub task: Option<ArrayTask>,
     /// The probes of the replica's own deployment: a later one may have others.
@@ -81,6 +85,7 @@ impl Replica {
             is_told: AtomicBool::default(),
             is_reached: AtomicBool::default(),
             is_reaching: AtomicBool::default(),
+            server: Mutex::default(),
             task,
             drained: Mutex::default(),
             is_drained: AtomicBool::default(),
@@ -123,6 +128,18 @@ impl Replica {
         self.is_reached.load(Relaxed)
     }
 
+    /// Where its server listens: at one address of its node, or at all of a family.
+    pub fn server_address(&self) -> Option<IpAddr> {
+        let server = self.server.lock().expect("no panic with the server held");
+        server.as_ref().map(|server| server.address)
+    }
+
+    /// The inodes of its server's sockets.
+    fn server_sockets(&self) -> Vec<u64> {
+        let server = self.server.lock().expect("no panic with the server held");
+        server.as_ref().map(|server| server.sockets.clone()).unwrap_or_default()
+    }
+
     /// Connects to it, unless somebody does: then it is known that its server is up. The connection is closed at once, because a
     /// server that answers one connection at a time would wait for its request.
     pub async fn reach(
@@ -136,6 +153,11 @@ impl Replica {
         }
         drop(self.connect(&shared, &forwarders, &owner).await);
         self.is_reaching.store(false, Relaxed);
+    }
+
+    #[cfg(test)]
+    pub fn set_server(&self, server: OwnServer) {
+        *self.server.lock().expect("no panic with the server held") = Some(server);
     }
 
     #[cfg(test)]
@@ -261,7 +283,8 @@ impl Replica {
         let counts = &shared.volatile.forwarded;
         forwarders.kept.make_room(counts, owner.uid, FORWARDED_OF_USER_MAX);
         let target = NearTarget { attempt: self.attempt, owner: owner.uid, port: self.port };
-        let near = near_replica::connect(shared, forwarders, target, self.is_reached());
+        let known = self.server_sockets();
+        let near = near_replica::connect(shared, forwarders, target, &known);
         match timeout(CONNECT_TIMEOUT, near).await.ok()? {
             NearConnection::Made(stream, held) => {
                 return OpenConnection::handshake(stream, held).await;
@@ -271,7 +294,11 @@ impl Replica {
         }
         let step = forwarders.get(shared, owner, self.attempt.job, 0)?;
         let opened = timeout(CONNECT_TIMEOUT, step.open(shared, self.port));
-        let stream = opened.await.ok().flatten()?;
+        let (stream, mut server) = opened.await.ok().flatten()?;
+        if let Some(server) = &mut server {
+            server.sockets.truncate(SERVER_SOCKETS_MAX);
+        }
+        *self.server.lock().expect("no panic with the server held") = server;
         self.is_reached.store(true, Relaxed);
         OpenConnection::handshake(stream, step).await
     }
