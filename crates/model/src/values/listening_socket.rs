@@ -91,7 +91,10 @@ fn read(
         let address = address.to_canonical();
         if port == wanted_port && is_wanted(address) {
             if found.len() >= LISTENERS_MAX {
-                return Err(io::Error::new(ErrorKind::InvalidData, "too many sockets listen there"));
+                return Err(io::Error::new(
+                    ErrorKind::InvalidData,
+                    "too many sockets listen there",
+                ));
             }
             found.push(ListeningSocket { address, uid, inode });
         }

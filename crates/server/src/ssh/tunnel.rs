@@ -110,11 +110,7 @@ impl ForwarderOrders {
 
     /// Connects to a port of the job's own loopback address; the connection's bytes. `of_job`: only if a process of the job listens there,
     /// whose server is said too.
-    pub async fn open(
-        &self,
-        port: u16,
-        of_job: bool,
-    ) -> Option<(DuplexStream, Option<OwnServer>)> {
+    pub async fn open(&self, port: u16, of_job: bool) -> Option<(DuplexStream, Option<OwnServer>)> {
         let (made, connected) = oneshot::channel();
         let order = Order::Connect { host: LOOPBACK.to_owned(), port, of_job, made };
         self.orders.send(order).await.ok()?;
