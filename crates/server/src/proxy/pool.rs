@@ -338,7 +338,7 @@ impl ConnectionPool {
             Some(unsent) => SendFailure::NotSent(Box::new(unsent)),
             None if is_caused_by::<LengthLimitError>(failure.error()) => SendFailure::TooLong,
             None if is_caused_by::<BodyStalled>(failure.error()) => SendFailure::Stalled,
-            // Of the errors on the way, those of the request's own body alone are axum's.
+            // The client's own body was bad: no other error on the way is one of axum.
             None if is_caused_by::<axum::Error>(failure.error()) => SendFailure::BadBody,
             None if failure.error().is_parse() => SendFailure::BadAnswer,
             None => SendFailure::Lost,

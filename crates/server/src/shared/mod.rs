@@ -201,6 +201,8 @@ pub struct Volatile {
     pub call_lines: LineRates<String>,
     /// Lines of the log about limits that each user has reached.
     pub limit_lines: LineRates<String>,
+    /// Lines of the log about connections into jobs that each user could not have.
+    pub forward_lines: LineRates<u32>,
     /// Lines of the log about keys and providers by which nobody can be let in.
     pub sign_in_lines: LineRates<&'static str>,
     /// Sign-ins that failed lately, by address and by account.

@@ -135,7 +135,8 @@ fn query(shared: &Shared, wanted: &HistoryFilter) -> Result<Vec<JobRecord>, Refu
     Ok(records)
 }
 
-/// Those that have ended are left out first: a task of an array may run longer than many of higher indices.
+/// Leaves out records beyond the limit, first those of jobs that have ended: a task of an array may run longer than many of higher
+/// indices.
 fn keep_newest(records: &mut Vec<JobRecord>, limit: u32) {
     let mut beyond = records.len().saturating_sub(limit as usize);
     records.retain(|record| {

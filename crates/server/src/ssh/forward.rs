@@ -7,13 +7,18 @@ use super::forward_step::{ForwardClient, ForwardStep, Forwarded};
 use super::launch::{Program, SessionRequest, launch};
 use super::step_client;
 use super::tunnel::{ForwarderOrders, Tunnels};
+use crate::rate_limit::RateLimit;
 use crate::shared::Shared;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use wire::step::OwnProgram;
 
 /// Orders that wait for the step.
 const ORDERS_MAX: usize = 32;
+
+/// Lines about one user: a client tries each connection anew while a run waits for its next attempt.
+const REFUSED_LINES: RateLimit = RateLimit { burst: 5, interval: Duration::from_secs(60) };
 
 /// The step of one connection. It ends when this is dropped, whoever still waits for it.
 pub struct Forwarder {
@@ -36,6 +41,7 @@ impl Forwarder {
             Forwarded { counts: shared.volatile.forwarded.clone(), user: access.by.uid };
         // The step itself is no channel of the client's.
         let (open, mut end) = channel_end(&ServedChannels::default());
+        let user = access.by.uid;
         tokio::spawn(async move {
             let request = SessionRequest {
                 program: Program::Own(OwnProgram::Forward),
@@ -53,7 +59,12 @@ impl Forwarder {
                     () = end.wait() => {}
                 },
                 // The receiver of orders is dropped here: a request to forward finds its queue closed and is refused.
-                Err(why) => tracing::info!("no forwarding into job {}: {why}", access.job),
+                Err(why) => {
+                    let lines = &shared.volatile.forward_lines;
+                    if let Some(unlogged) = lines.take(REFUSED_LINES, user, Instant::now()) {
+                        tracing::info!(unlogged, "no forwarding into job {}: {why}", access.job);
+                    }
+                }
             }
         });
         Self { orders: ForwarderOrders { orders, idle }, _open: open }

@@ -36,7 +36,7 @@ pub(super) struct ArrayTasks {
     states: Vec<(&'static str, u64)>,
     /// There are more than are counted: the first of those that have ended are left out.
     cut: bool,
-    /// Those that have begun, or wait by themselves: first those that have not ended.
+    /// The tasks that have begun, or wait by themselves; tasks that have not ended come first.
     tasks: Vec<TaskRow>,
     /// The indices of those that wait together; empty where none do.
     waiting: String,
@@ -86,7 +86,7 @@ pub async fn tasks(
         return Err(WebRefusal::unexpected());
     };
     let cut = records.len() >= COUNTED_MAX as usize;
-    // Those that wait together may be beyond the records that are counted: the state has them.
+    // Tasks that wait together are taken from the state: their record may be beyond those that are counted.
     records.retain(|record| record.array_job == Some(array) && !waits_with_others(record));
     let waiting = waiting_together(&shared, &by, array);
     if records.is_empty() && waiting.is_empty() {

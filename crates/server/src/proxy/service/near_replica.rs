@@ -110,7 +110,7 @@ async fn dial(
     }
 }
 
-/// Those of the sockets at an address that are known to be the replica's; none where another user listens there too.
+/// The sockets at an address that are known to be the replica's; none where another user listens there too.
 fn own_sockets(listening: &[ListeningSocket], owner: u32, known: &[u64]) -> Vec<ListeningSocket> {
     if !are_of(listening, owner) {
         return Vec::new();
