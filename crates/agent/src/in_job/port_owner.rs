@@ -1,5 +1,4 @@
-//! Whose the servers are that listen at an address of this job's network: the network of a node is that of all its jobs, and each may
-//! listen there.
+//! Whether the server that listens at an address is this job's: all jobs of a node share its network, and each may listen there.
 //!
 //! A socket is this job's where a process has it that is in the control group of this attempt, or that has the group's mark in its environment
 //! where no groups are made. One that only processes have which cannot be looked at, because they keep others from it, counts as the job's
@@ -91,7 +90,7 @@ impl PortOwners {
         let of_job = inodes.clone().filter(|inode| known.contains(inode));
         let mut own: Vec<u64> = of_job.take(SERVER_SOCKETS_MAX).collect();
         if own.is_empty() {
-            // Of processes that cannot be looked at, or of a job without a group.
+            // No socket was proved to be the job's: the processes cannot be looked at, or the job has no group.
             own = inodes.take(SERVER_SOCKETS_MAX).collect();
         }
         OwnServer { address, sockets: own }

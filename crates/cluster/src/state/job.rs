@@ -112,7 +112,7 @@ pub struct EndRecord {
     /// The computed priority that the job waited with, where it ended as it waited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<u64>,
-    /// Of a failed attempt the one of several nodes whose part of it failed first.
+    /// The node that failed first, of an attempt that failed on one of several nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed_node: Option<String>,
 }

@@ -7,6 +7,7 @@ use cluster::command::MachineReport;
 use cluster::{ClusterConfig, Command};
 use model::amount::Bytes;
 use model::budget::Budget;
+use model::id::JobId;
 use model::machine::{MachinePhase, Offer, OfferedGpus, SourceConfig};
 use model::node::AdminState;
 use model::power::PowerState;
@@ -98,8 +99,8 @@ fn cloud_node_whose_machine_was_taken_back_is_powered_up_with_another_one() {
     }
 }
 
-#[test]
-fn jobs_of_a_cloud_node_whose_machine_is_gone_do_not_wait_for_slurmd_timeout() {
+/// A job runs on n1, whose machine was made for it and has joined.
+fn running_on_machine() -> (World, JobId) {
     let mut w = world_with(1, backed);
     w.run(Command::SetOffers { source: "cloud".into(), offers: vec![large()] });
     w.pass(101);
@@ -113,6 +114,12 @@ fn jobs_of_a_cloud_node_whose_machine_is_gone_do_not_wait_for_slurmd_timeout() {
     made(&mut w, 1);
     w.hello("n1", &[]);
     report(&mut w, 1, MachineReport::Joined);
+    (w, job)
+}
+
+#[test]
+fn jobs_of_a_cloud_node_whose_machine_is_gone_do_not_wait_for_slurmd_timeout() {
+    let (mut w, job) = running_on_machine();
     report(&mut w, 1, MachineReport::Vanished);
     w.pass(1);
     assert!(!w.job(job).is_waiting(), "its agent speaks");
@@ -123,19 +130,7 @@ fn jobs_of_a_cloud_node_whose_machine_is_gone_do_not_wait_for_slurmd_timeout() {
 
 #[test]
 fn jobs_of_a_cloud_node_that_is_taken_back_outlast_a_short_silence() {
-    let mut w = world_with(1, backed);
-    w.run(Command::SetOffers { source: "cloud".into(), offers: vec![large()] });
-    w.pass(101);
-    w.run(Command::PowerSave);
-    w.run(Command::NodeLost { node: "n1".into() });
-    w.pass(1);
-    w.pass(40);
-    let job = w.started(ask().requeue()).job;
-    w.run(Command::PowerSave);
-    w.pass(1);
-    made(&mut w, 1);
-    w.hello("n1", &[]);
-    report(&mut w, 1, MachineReport::Joined);
+    let (mut w, job) = running_on_machine();
     w.run(notice("n1"));
     assert_eq!(phase(&w, 1), MachinePhase::Leaving);
     w.run(Command::NodeLost { node: "n1".into() });

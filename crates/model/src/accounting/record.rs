@@ -84,10 +84,10 @@ pub struct JobRecord {
     pub configuration: Option<BlobRef>,
     #[serde(default)]
     pub blob_bytes: BlobBytes,
-    /// Of a job that ran out of memory: what the kernel held it to on a node, where that is not what it was granted there.
+    /// The kernel's limit on a node for a job that ran out of memory, where that is not what the job was granted there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_limit: Option<Bytes>,
-    /// Of a failed attempt the one of several nodes whose part of it failed first.
+    /// The node that failed first, of an attempt that failed on one of several nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed_node: Option<String>,
     /// The GPUs of the nodes where a kind of them is known, which `alloc_tres` does not say; records of earlier versions have none.

@@ -19,7 +19,7 @@ const LISTENS: &str = "0A";
 pub struct ListeningSocket {
     /// Where it listens: at one address, or at all of a family.
     pub address: IpAddr,
-    /// Whose it is, as the reader of the list sees users.
+    /// The owner, by the number that he has in the user namespace of whoever reads the list.
     pub uid: u32,
     /// No two sockets that are open have the same.
     pub inode: u64,
@@ -178,7 +178,7 @@ mod tests {
             ("[::1]:80", vec![], vec![(any_mapped, "0A", 8)], vec![]),
             ("[::1]:80", vec![("00000000:0050", "0A", 7)], vec![(own6, "0A", 8)], vec![8]),
             ("[::1]:80", vec![("00000000:0050", "0A", 7)], vec![(any6, "0A", 8)], vec![8]),
-            // Those that do not listen come last, and nothing of them is looked at.
+            // Sockets that do not listen are passed over.
             (
                 "127.0.0.1:80",
                 vec![("0100007F:0051", "01", 8), ("0100007F:0050", "0A", 7)],
