@@ -1,4 +1,5 @@
-//! More clients at once than a replica is asked by: each has its answer in turn, and the connections to the replica stay.
+//! The connections to a replica: who makes them, and that they stay where more clients ask at once than a replica is asked by, of whom each
+//! has its answer in turn.
 
 use crate::harness::ssh_client::free_port;
 use crate::harness::{Cluster, TWO_NODES, until};
@@ -125,4 +126,36 @@ fn up_more_clients_than_a_replica_is_asked_by_are_answered_by_the_connections_th
 #[test]
 fn up_connections_to_a_replica_by_its_step_stay_under_more_clients_than_it_is_asked_by() {
     assert_connections_stay("near_connections=0");
+}
+
+/// A program that answers each request with the number of its connection: one for the first.
+const NUMBERING_SERVER: &str = r#"
+import asyncio, sys
+opened = 0
+async def serve(reader, writer):
+    global opened
+    opened += 1
+    number = b"%03d" % opened
+    while True:
+        try:
+            await reader.readuntil(b"\r\n\r\n")
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return writer.close()
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n" + number)
+async def main():
+    server = await asyncio.start_server(serve, "127.0.0.1", int(sys.argv[1]))
+    await server.serve_forever()
+asyncio.run(main())
+"#;
+
+/// The first connection is the step's, which finds out by it whose server it is. From then on the server connects by itself.
+#[test]
+fn up_no_request_goes_by_the_step_that_has_found_a_replica_on_the_servers_machine() {
+    let cluster = Cluster::up(TWO_NODES);
+    let (token, port) = (admin(&cluster), free_port());
+    cluster.write("number.py", NUMBERING_SERVER);
+    apply_lines(&cluster, "web", port, &format!("commands: ['exec python3 number.py {port}']"));
+    let number = answered(&cluster, PAGE, &[&token]).text();
+    let number: u32 = number.parse().expect("the number of a connection");
+    assert!(number > 1, "by the first connection");
 }

@@ -3,7 +3,8 @@
 //!
 //! The step has the rights of the replica's owner, and the server has others. So the server connects where the kernel says that the
 //! owner, and nobody else, listens at the address: what else is there is for the step to ask. Which of the owner's jobs it is that listens
-//! the step finds out too, with the first connection, and anew where none of the sockets listens that it found.
+//! the step finds out too, with the first connection, and anew where none of the sockets listens that it found; no request goes by that
+//! connection where the server can make one then.
 
 use crate::per_user::CountedUser;
 use crate::proxy::forwarders::Forwarders;

@@ -282,10 +282,8 @@ impl Replica {
         }
         let counts = &shared.volatile.forwarded;
         forwarders.kept.make_room(counts, owner.uid, FORWARDED_OF_USER_MAX);
-        let target = NearTarget { attempt: self.attempt, owner: owner.uid, port: self.port };
         let known = self.server_sockets();
-        let near = near_replica::connect(shared, forwarders, target, &known);
-        match timeout(CONNECT_TIMEOUT, near).await.ok()? {
+        match self.connect_near(shared, forwarders, owner, &known).await? {
             NearConnection::Made(stream, held) => {
                 return OpenConnection::handshake(stream, held).await;
             }
@@ -298,8 +296,30 @@ impl Replica {
         if let Some(server) = &mut server {
             server.sockets.truncate(SERVER_SOCKETS_MAX);
         }
+        let found = server.as_ref().map(|server| server.sockets.clone()).unwrap_or_default();
         *self.server.lock().expect("no panic with the server held") = server;
         self.is_reached.store(true, Relaxed);
+        // The server may connect by itself from here on. A connection by the step would be used for as long as requests come, and each of
+        // them cost many times as much; it is closed behind the other.
+        if found != known
+            && let Some(NearConnection::Made(near, held)) =
+                self.connect_near(shared, forwarders, owner, &found).await
+        {
+            return OpenConnection::handshake(near, held).await;
+        }
         OpenConnection::handshake(stream, step).await
+    }
+
+    /// Connects without a step; `None` when that takes too long. `known`: the inodes of the sockets that are its server's.
+    async fn connect_near(
+        &self,
+        shared: &Shared,
+        forwarders: &Forwarders,
+        owner: &Principal,
+        known: &[u64],
+    ) -> Option<NearConnection> {
+        let target = NearTarget { attempt: self.attempt, owner: owner.uid, port: self.port };
+        let near = near_replica::connect(shared, forwarders, target, known);
+        timeout(CONNECT_TIMEOUT, near).await.ok()
     }
 }
