@@ -1,5 +1,6 @@
 //! A connection that fails when its peer sends nothing at first, or stops reading.
 
+use super::gathered_write::poll_write_pieces;
 use axum::http::Extensions;
 use std::io;
 use std::pin::Pin;
@@ -104,7 +105,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for TimedStream<S> {
         cx: &mut Context<'_>,
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.inner).poll_write_vectored(cx, pieces);
+        let written = poll_write_pieces(Pin::new(&mut self.inner), cx, pieces);
         self.check_stall(cx, written)
     }
 

@@ -1,6 +1,7 @@
 //! A stream with what is held as long as it is open. It goes where the stream goes: a connection that becomes a WebSocket ends for
 //! HTTP, and its stream goes on.
 
+use crate::http::gathered_write::poll_write_pieces;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -42,7 +43,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for HeldStream<S> {
         context: &mut Context<'_>,
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, pieces)
+        poll_write_pieces(Pin::new(&mut self.stream), context, pieces)
     }
 
     fn is_write_vectored(&self) -> bool {
