@@ -9,7 +9,7 @@ use crate::proxy::service::request_head::is_from_gateway;
 use crate::proxy::service::request_source::PassedBy;
 use crate::shared::Shared;
 use axum::extract::{Request, State};
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, HeaderName};
 use axum::middleware::Next;
 use axum::response::Response;
 use model::principal::Role;
@@ -55,8 +55,15 @@ struct GatewayClaim {
 impl GatewayClaim {
     /// Takes it out of a request.
     fn take(headers: &mut HeaderMap) -> Option<Self> {
-        let [client, name, token] =
-            [CLIENT, GATEWAY_NAME, GATEWAY_TOKEN].map(|name| headers.remove(name));
+        // Names as a map of headers has them: no request has them read anew.
+        let names = const {
+            [
+                HeaderName::from_static(CLIENT),
+                HeaderName::from_static(GATEWAY_NAME),
+                HeaderName::from_static(GATEWAY_TOKEN),
+            ]
+        };
+        let [client, name, token] = names.map(|name| headers.remove(name));
         let client = client?.to_str().ok()?.parse().ok()?;
         let name = name.and_then(|name| name.to_str().ok().map(str::to_owned));
         Some(Self { client, name, token_hash: token::hash(token?.to_str().ok()?) })

@@ -4,7 +4,7 @@ use crate::connection_limits::PortConnection;
 use crate::http::vouch::NodeUser;
 use axum::http::Extensions;
 use model::principal::Principal;
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
@@ -39,6 +39,23 @@ impl ClientAddress {
     }
 }
 
+/// Adds an address as it displays itself. Each request to a service has its client's written twice: the numbers of version 4, which most have,
+/// do without the formatter.
+pub fn push_address(text: &mut String, address: IpAddr) {
+    let IpAddr::V4(address) = address else {
+        // A text takes all that is written to it.
+        let _ = write!(text, "{address}");
+        return;
+    };
+    let mut digits = itoa::Buffer::new();
+    for (at, number) in address.octets().into_iter().enumerate() {
+        if at > 0 {
+            text.push('.');
+        }
+        text.push_str(digits.format(number));
+    }
+}
+
 impl fmt::Display for ClientAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -63,3 +80,17 @@ pub fn network(from: IpAddr) -> IpAddr {
 /// The slot of a connection. Who takes the connection over from HTTP holds it on: HTTP ends there.
 #[derive(Clone)]
 pub struct HeldSlot(#[expect(dead_code)] pub Arc<dyn Send + Sync>);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn address_is_written_as_it_displays_itself() {
+        for text in ["0.0.0.0", "10.20.3.0", "255.255.255.255", "::1", "2001:db8::7"] {
+            let mut line = "from ".to_owned();
+            push_address(&mut line, text.parse().expect("an address"));
+            assert_eq!(line, format!("from {text}"));
+        }
+    }
+}

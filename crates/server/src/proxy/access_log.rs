@@ -3,7 +3,7 @@
 //! are written are left out, and counted.
 
 use crate::clock;
-use crate::http::peer::ClientAddress;
+use crate::http::peer::{ClientAddress, push_address};
 use crate::repeated_failure::RepeatedFailure;
 use axum::body::Body;
 use axum::http::{Method, StatusCode};
@@ -12,7 +12,6 @@ use hyper::body::{Frame, SizeHint};
 use jiff::tz::TimeZone;
 use model::printable::printable;
 use model::time::{Timestamp, format_iso};
-use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt;
@@ -133,8 +132,7 @@ impl AccessLog {
         let end = path.char_indices().nth(PATH_CHARS_MAX).map_or(path.len(), |(end, _)| end);
         let mut what = String::with_capacity(service.len() + end + REST_BYTES);
         match client {
-            // A text takes all that is written to it.
-            ClientAddress::Address(address) => drop(write!(what, "{address}")),
+            ClientAddress::Address(address) => push_address(&mut what, address),
             other => push_word(&mut what, &other.to_string()),
         }
         what.push(' ');
@@ -189,11 +187,27 @@ impl Entry {
 impl Drop for Entry {
     fn drop(&mut self) {
         let Self { log, what, status, bytes, began } = self;
-        let took = began.elapsed().as_secs_f64();
-        // Written before others have to wait for the lines. A text takes all that is written to it.
-        let _ = write!(what, " {status} {bytes} {took:.3}");
+        // Written before others have to wait for the lines.
+        push_outcome(what, *status, *bytes, began.elapsed());
         log.lines.add(clock::now(), what);
     }
+}
+
+/// Adds how a request was answered: its status, the bytes of the answer's body, and how many seconds it took. Without the formatter: each
+/// request has one, and that of a number with decimals takes longer than all the rest of the line.
+fn push_outcome(line: &mut String, status: u16, bytes: u64, took: Duration) {
+    const MS: u128 = 1_000;
+    let ms = (took.as_micros() + MS / 2) / MS;
+    let mut digits = itoa::Buffer::new();
+    line.push(' ');
+    line.push_str(digits.format(status));
+    line.push(' ');
+    line.push_str(digits.format(bytes));
+    line.push(' ');
+    line.push_str(digits.format(ms / MS));
+    line.push('.');
+    // With a digit before them, so that those behind it have their zeros.
+    line.push_str(&digits.format(MS + ms % MS)[1..]);
 }
 
 /// Adds a field without blanks, as a client may have put into its host.
@@ -324,6 +338,22 @@ mod tests {
         let text = text.expect("a line");
         assert!(text.contains(" 10.0.0.1 main/web__ \"GET /a\\nb\" 200 0 "), "{text}");
         assert_eq!(text.lines().count(), 1, "{text}");
+    }
+
+    #[test]
+    fn outcome_has_its_time_in_seconds_with_three_decimals() {
+        for (took_us, expected) in [
+            (0, " 200 17 0.000"),
+            (499, " 200 17 0.000"),
+            (500, " 200 17 0.001"),
+            (42_000, " 200 17 0.042"),
+            (999_600, " 200 17 1.000"),
+            (123_456_789, " 200 17 123.457"),
+        ] {
+            let mut line = String::new();
+            push_outcome(&mut line, 200, 17, Duration::from_micros(took_us));
+            assert_eq!(line, expected, "{took_us} us");
+        }
     }
 
     #[test]

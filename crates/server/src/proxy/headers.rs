@@ -115,7 +115,7 @@ pub fn to_job(mut headers: HeaderMap, by_token: bool, prefix: &str) -> HeaderMap
     if prefix != "/"
         && let Ok(line) = HeaderValue::from_str(prefix)
     {
-        headers.insert(FORWARDED_PREFIX, line);
+        headers.insert(const { HeaderName::from_static(FORWARDED_PREFIX) }, line);
     }
     headers
 }

@@ -2,14 +2,14 @@
 
 use super::request_rate::{Client, RequestRates};
 use crate::connection_limits::ServiceLimits;
-use crate::http::peer::{ClientAddress, Peer, network};
+use crate::http::peer::{ClientAddress, Peer, network, push_address};
 use crate::proxy::exchange::said;
 use crate::proxy::headers::FORWARDED_FOR;
 use crate::proxy::origin::{host_of, service_of_host};
 use crate::proxy::timed_body::{AnswerBegun, TimedBody};
 use axum::body::Body;
 use axum::extract::Request;
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::Response;
 use http_body_util::Limited;
 use hyper::body::Body as _;
@@ -25,6 +25,9 @@ const LOOPS_MAX: usize = 4;
 pub const VIA: &str = "1.1 sluice";
 /// What a gateway adds to `Via` of a request that it passes on to the server.
 pub const VIA_GATEWAY: &str = "1.1 sluice-gateway";
+
+/// Bytes of most addresses.
+const ADDRESS_BYTES: usize = 16;
 
 /// What proxies add to requests that they pass on.
 const OF_PROXIES: [&str; 6] =
@@ -170,16 +173,18 @@ pub fn is_safe(method: &Method) -> bool {
 /// Tells the service where a request comes from: the last entry of the line is this proxy's own word, whatever its client has said
 /// before it.
 pub fn note_client(headers: &mut HeaderMap, client: ClientAddress) {
-    let own = match client {
-        ClientAddress::Address(address) => address.to_string(),
+    let name = const { HeaderName::from_static(FORWARDED_FOR) };
+    let mut line = String::with_capacity(ADDRESS_BYTES);
+    for before in headers.get_all(&name).iter().filter_map(|line| line.to_str().ok()) {
+        line.extend([before, ", "]);
+    }
+    match client {
+        ClientAddress::Address(address) => push_address(&mut line, address),
         // Who comes by a socket has no address.
-        ClientAddress::User(_) | ClientAddress::Unknown => "unknown".to_owned(),
-    };
-    let before = headers.get_all(FORWARDED_FOR).iter().filter_map(|line| line.to_str().ok());
-    let before: Vec<&str> = before.collect();
-    let line = if before.is_empty() { own } else { format!("{}, {own}", before.join(", ")) };
+        ClientAddress::User(_) | ClientAddress::Unknown => line.push_str("unknown"),
+    }
     if let Ok(line) = HeaderValue::try_from(line) {
-        headers.insert(FORWARDED_FOR, line);
+        headers.insert(name, line);
     }
 }
 
