@@ -110,12 +110,18 @@ pub(super) fn answer<T>(
     asked: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, DatabaseError> {
     let mut asked = pin!(asked);
-    let answered = poll_fn(|context| match incoming.take_in(context) {
-        Ok(()) => asked.as_mut().poll(context).map_err(DatabaseError::from),
-        Err(error) => match asked.as_mut().poll(context) {
-            Poll::Ready(Ok(answered)) => Poll::Ready(Ok(answered)),
-            _ => Poll::Ready(Err(error)),
-        },
+    let answered = poll_fn(|context| {
+        // What is asked comes first: the first look at the connection sends it, and does not read the socket once more for that.
+        let mut answered = asked.as_mut().poll(context);
+        let taken_in = incoming.take_in(context);
+        if answered.is_pending() {
+            answered = asked.as_mut().poll(context);
+        }
+        match (answered, taken_in) {
+            (Poll::Ready(Ok(answered)), _) => Poll::Ready(Ok(answered)),
+            (_, Err(error)) => Poll::Ready(Err(error)),
+            (answered, Ok(())) => answered.map_err(DatabaseError::from),
+        }
     });
     let Some(answered) = socket.run(deadline.at, answered) else {
         incoming.late += 1;
@@ -131,6 +137,8 @@ mod tests {
     use super::*;
     use crate::postgres::socket::pair;
     use std::future::{pending, ready};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     fn soon() -> Deadline {
         Deadline::after(Duration::ZERO)
@@ -152,6 +160,21 @@ mod tests {
             }
         }
         assert!(incoming.is_over, "the next question has a new connection");
+    }
+
+    #[test]
+    fn first_look_at_the_connection_has_a_question_to_send() {
+        let (socket, _other) = pair();
+        let is_asked = Arc::new(AtomicBool::new(false));
+        let seen = is_asked.clone();
+        let mut incoming = Incoming::new(Box::new(move |_: &mut Context<'_>| {
+            assert!(seen.load(Ordering::Relaxed), "it would be looked at twice");
+            Poll::Pending
+        }));
+        let asked = poll_fn(|_| {
+            if is_asked.swap(true, Ordering::Relaxed) { Poll::Ready(Ok(7)) } else { Poll::Pending }
+        });
+        assert_eq!(answer(&socket, &mut incoming, soon(), asked).expect("an answer"), 7);
     }
 
     #[test]

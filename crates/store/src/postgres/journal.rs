@@ -25,25 +25,41 @@ const APPEND: &str = "WITH moved AS (
         UPDATE sluice.head SET seq = $1, chain = $2, term = $3
         WHERE seq = $4 AND term <= $3 AND epoch = $5 RETURNING 1)
     INSERT INTO sluice.journal (last_seq, frame) SELECT $1::bigint, $6::bytea FROM moved";
-/// The same with an extent of a file that goes with the commit, as the bytes of scripts do. One of a file that is gone or not so long,
-/// or that would lie over another, is not written, and nothing else either: the last extent that begins before its end must end before
-/// it begins.
-const APPEND_WITH_EXTENT: &str = "WITH moved AS (
-        UPDATE sluice.head SET seq = $1, chain = $2, term = $3
-        WHERE seq = $4 AND term <= $3 AND epoch = $5
-            AND EXISTS (SELECT 1 FROM sluice.file
-                WHERE id = $7::bigint AND len >= $8::bigint + octet_length($9::bytea))
-            AND NOT EXISTS (
-            SELECT 1 FROM (
-                SELECT begins + octet_length(bytes) AS ends FROM sluice.extent
-                WHERE file = $7::bigint AND begins < $8::bigint + octet_length($9::bytea)
-                ORDER BY begins DESC LIMIT 1) AS nearest
-            WHERE nearest.ends > $8::bigint)
-        RETURNING 1),
-    put AS (
-        INSERT INTO sluice.extent (file, begins, bytes)
-        SELECT $7::bigint, $8::bigint, $9::bytea FROM moved)
-    INSERT INTO sluice.journal (last_seq, frame) SELECT $1::bigint, $6::bytea FROM moved";
+/// The same with bytes of a file that go with the commit, as those of scripts do. Bytes of a file that is gone or not so long, or that
+/// would lie over others, are not written, and nothing else either: the last extent that begins before their end must end before they
+/// begin.
+macro_rules! append_with {
+    ($extents:literal) => {
+        concat!(
+            "WITH moved AS (
+                UPDATE sluice.head SET seq = $1, chain = $2, term = $3
+                WHERE seq = $4 AND term <= $3 AND epoch = $5
+                    AND (SELECT len FROM sluice.file WHERE id = $7::bigint)
+                        >= $8::bigint + octet_length($9::bytea)
+                    AND coalesce(
+                        (SELECT begins + octet_length(bytes) FROM sluice.extent
+                        WHERE file = $7::bigint AND begins < $8::bigint + octet_length($9::bytea)
+                        ORDER BY begins DESC LIMIT 1), 0) <= $8::bigint
+                RETURNING 1),
+            put AS (INSERT INTO sluice.extent (file, begins, bytes) ",
+            $extents,
+            ") INSERT INTO sluice.journal (last_seq, frame)
+                SELECT $1::bigint, $6::bytea FROM moved"
+        )
+    };
+}
+/// As one extent.
+const APPEND_WITH_EXTENT: &str =
+    append_with!("SELECT $7::bigint, $8::bigint, $9::bytea FROM moved");
+/// As extents of so many bytes each.
+const APPEND_WITH_EXTENTS: &str = append_with!(
+    "SELECT $7::bigint, $8::bigint + part, substring($9::bytea FROM part + 1 FOR $10::int)
+    FROM moved, generate_series(0, octet_length($9::bytea) - 1, $10::int) AS part"
+);
+/// The most bytes of an extent that goes with a commit: its row has a page of the table. Those of many jobs in one row would be moved out
+/// of it, in rows of two kilobytes with an entry each in an index.
+const EXTENT_ROW_BYTES: i32 = 8000;
+
 const HEAD: &str = "SELECT epoch, seq, chain, term, leased_ids, mark_seq, mark_chain,
         (SELECT coalesce(sum(octet_length(frame)), 0)::bigint FROM sluice.journal)
     FROM sluice.head";
@@ -205,9 +221,26 @@ impl Journal for PostgresJournal {
         self.is_poisoned = true;
         let appended = self.database.ask(move |session| match extent {
             None => session.execute(APPEND, &[&seq, &chain, &stored_term, &before, &epoch, &frame]),
+            Some(Extent { file, begins, bytes }) if bytes.len() <= EXTENT_ROW_BYTES as usize => {
+                session.execute(
+                    APPEND_WITH_EXTENT,
+                    &[&seq, &chain, &stored_term, &before, &epoch, &frame, &file, &begins, &bytes],
+                )
+            }
             Some(Extent { file, begins, bytes }) => session.execute(
-                APPEND_WITH_EXTENT,
-                &[&seq, &chain, &stored_term, &before, &epoch, &frame, &file, &begins, &bytes],
+                APPEND_WITH_EXTENTS,
+                &[
+                    &seq,
+                    &chain,
+                    &stored_term,
+                    &before,
+                    &epoch,
+                    &frame,
+                    &file,
+                    &begins,
+                    &bytes,
+                    &EXTENT_ROW_BYTES,
+                ],
             ),
         })?;
         if appended != 1 {

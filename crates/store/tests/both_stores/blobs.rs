@@ -136,6 +136,39 @@ fn up_file_grows_by_what_a_commit_needs() {
 }
 
 #[test]
+fn up_long_texts_of_a_commit_stay_in_the_pages_of_their_table() {
+    let server = TestDatabase::start();
+    let database = connect(&server.url());
+    prepare(&database, CLUSTER).expect("a schema");
+    let epoch = lead(&database, "one").epoch();
+    let folder = PostgresFolder::new(database.clone(), "blobs", epoch);
+    let file = folder.create("pack").expect("a file");
+    file.preallocate(1 << 20).expect("set aside");
+    let journal = PostgresJournal::open(database, epoch, Position::START, |_| Ok(()));
+    let mut journal = journal.expect("empty").0;
+    let mut written = b"before".to_vec();
+    file.write_at(0, &written).expect("written");
+    // As many jobs bring them that are submitted together: of one row and of several, to the last byte of a row and beyond it.
+    for (seq, len) in [7999, 8000, 8001, 16_000, 100_000].into_iter().enumerate() {
+        let texts: Vec<u8> = (0..len).map(|n: u32| (n % 251) as u8).collect();
+        let begins = written.len() as u64;
+        assert!(file.write_with_journal(begins, &texts).expect("left to the journal"));
+        journal.append(1, seq as u64, &[b"a"]).expect("kept");
+        written.extend(texts);
+        assert_eq!(file.written_end().expect("its end"), written.len() as u64);
+    }
+    assert!(file.read_all().expect("read")[..written.len()] == written);
+    let apart = "(SELECT pg_relation_size(reltoastrelid) FROM pg_class
+        WHERE oid = 'sluice.extent'::regclass)";
+    server.execute("sluice", &format!("DO $$ BEGIN ASSERT {apart} = 0; END $$"));
+    // What would lie over the last byte is refused as a whole.
+    let last = written.len() as u64 - 1;
+    assert!(file.write_with_journal(last, &[1; 20_000]).expect("left to the journal"));
+    journal.append(1, 5, &[b"b"]).expect_err("its place is taken");
+    assert_eq!(file.written_end().expect("its end"), last + 1);
+}
+
+#[test]
 fn up_standby_reads_of_a_pack_what_is_written_and_not_what_is_set_aside() {
     let place = Place::postgres();
     let folder = place.folder("blobs");
