@@ -12,7 +12,6 @@
 //!   shape            jobs that ask for the same are worked out once
 //!   waiting_shape    what later plans may know of a shape
 //!   free_now         a quick refusal of such shapes
-//!   gpu_loss         what a job on a node makes unusable for typical jobs
 //!   slot_finder      a placement now, or a slot for later
 //! ```
 
@@ -20,7 +19,6 @@ pub mod backfill_slot;
 pub mod class;
 pub mod cores;
 pub mod free_now;
-pub mod gpu_loss;
 pub mod needs;
 pub mod node_free;
 pub mod node_timelines;

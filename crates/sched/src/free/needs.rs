@@ -45,6 +45,9 @@ struct ClassNeed {
     /// The counts of the GRES demands, where several lines can serve one of them. How they divide over the lines depends
     /// on what is free.
     divided: Option<Box<[u64]>>,
+    /// The lines that can serve shares of one GPU, and how many shares: where these are all that is divided, they are free where one
+    /// line has as many.
+    of_one_gpu: Option<(Box<[usize]>, u64)>,
     config: Arc<NodeConfig>,
 }
 
@@ -126,7 +129,15 @@ impl NodeNeeds {
     fn has(&self, need: &ClassNeed, free: &[u64], presence: &Occupancy) -> bool {
         need.amounts.iter().zip(free).all(|(amount, free)| amount <= free)
             && presence.admits(self.holder)
-            && need.divided.as_ref().is_none_or(|counts| self.divide(need, counts, free).is_some())
+            && need.divided.as_ref().is_none_or(|counts| self.may_divide(need, counts, free))
+    }
+
+    fn may_divide(&self, need: &ClassNeed, counts: &[u64], free: &[u64]) -> bool {
+        let can_divide = || self.divide(need, counts, free).is_some();
+        let Some((lines, count)) = &need.of_one_gpu else { return can_divide() };
+        let is_free = lines.iter().any(|line| free[GRES + line] >= *count);
+        debug_assert_eq!(is_free, can_divide(), "one line gives all shares");
+        is_free
     }
 
     fn divide(&self, need: &ClassNeed, counts: &[u64], free: &[u64]) -> Option<Vec<u64>> {
@@ -261,19 +272,28 @@ fn need(
         let lines = config.gres.iter().enumerate();
         lines.filter(|(_, line)| gres::serves(line, wanted)).map(|(at, _)| at).collect::<Vec<_>>()
     };
-    let mut several = false;
-    for (wanted, &count) in demand.gres.iter().zip(&amounts.gres).filter(|(_, count)| **count > 0) {
+    let (mut several, mut of_one_gpu) = (false, None);
+    let demands = || demand.gres.iter().zip(&amounts.gres).filter(|(_, count)| **count > 0);
+    let is_alone = demands().count() == 1;
+    for (wanted, &count) in demands() {
         match serving(wanted).as_slice() {
             [] => return None,
             [line] => columns[GRES + line] += count,
-            _ => several = true,
+            lines => {
+                several = true;
+                let is_of_one = is_alone
+                    && wanted.per_socket == 0
+                    && wanted.total_memory.is_none()
+                    && lines.iter().all(|line| config.gres[*line].share_of.is_some());
+                of_one_gpu = is_of_one.then(|| (lines.into(), count));
+            }
         }
     }
     if several {
         columns[GRES..].fill(0);
     }
     let divided = several.then(|| amounts.gres.clone().into_boxed_slice());
-    Some(ClassNeed { amounts: columns.into(), divided, config: config.clone() })
+    Some(ClassNeed { amounts: columns.into(), divided, of_one_gpu, config: config.clone() })
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use crate::free::timeline::{
 };
 use crate::free::timeline::{CORE, CORES, NEVER};
 use crate::index::{ClassIndex, Rank, ReservationIndex};
-use crate::memo::{Baseline, NodeScratch};
+use crate::memo::{Baseline, NodeNow, NodeScratch};
 use crate::place::{FreeNodes, Placement};
 use crate::reservation::{ReservationAccess, ReservationWindows};
 use crate::view::{Availability, RunningJob, View};
@@ -207,6 +207,17 @@ impl<'a> NodeTimelines<'a> {
     /// Whether the memo's times for the node hold in this plan.
     pub fn is_unchanged(&self, node: u32) -> bool {
         self.modified_at[node as usize] == 0 && !self.windows.touch(node)
+    }
+
+    /// The node with what is free of it now.
+    pub fn node_now(&self, node: u32) -> NodeNow<'_> {
+        let timeline = self.of_node(node);
+        NodeNow {
+            node,
+            is_unchanged: self.modified_at[node as usize] == 0,
+            class: self.class(node),
+            free: timeline.free(timeline.at(self.now)),
+        }
     }
 
     pub fn version(&self, node: u32) -> u32 {

@@ -5,15 +5,17 @@
 //! delays a job with a slot.
 
 use crate::free::backfill_slot::{BackfillSlot, end_of};
-use crate::free::gpu_loss::{GpuLoss, NodeLoss};
 use crate::free::needs::{FreeOrder, NeedsScope, NodeNeeds};
 use crate::free::node_timelines::{FreeDuring, NodeTimelines, SlotRank};
 use crate::free::shape::{ChangedNodes, PlacementMode, Shape, over_time};
 use crate::free::timeline::{Millis, NEVER, columns_of, now_key};
 use crate::index::Rank;
-use crate::memo::{Baseline, NeedsCache, Replay, SlotRecord};
+use crate::memo::{Baseline, GpuLosses, NeedsCache, NodeLoss, Replay, SlotRecord};
 use crate::place::{Placement, fit, place};
+use model::price::Price;
 use model::time::TimeLimit;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 /// Moments that are tried for a job whose nodes must be chosen as a whole; the last ones far apart.
@@ -29,10 +31,15 @@ const COMPARED_IN_PLAN_MAX: usize = 1_000_000;
 /// Nodes with a backfill slot that are looked at for a job that can start.
 const RESERVED_NODES_MAX: usize = 512;
 
+/// A node by what decides whether the job takes it: its power state, weight and price; what is lost, until when it stays free, how
+/// many GPUs are left, and its position.
+type NodeChoice = (Millis, u32, Price, (i64, Millis, u64, i64), u32);
+
 /// What the search for placements and slots works on.
 pub struct SlotFinder<'g, 'a> {
     pub timelines: &'g mut NodeTimelines<'a>,
     pub needs_cache: &'g mut NeedsCache,
+    pub gpu_losses: &'g mut GpuLosses,
     pub baseline: &'a Baseline,
     pub replay: &'g Replay,
 }
@@ -123,8 +130,10 @@ impl SlotFinder<'_, '_> {
         let ready = search.ready_now(self.timelines, COMPARED_NODES_MAX);
         let needs = search.needs.clone();
         let now = self.timelines.now;
+        let mut best = self.best_first(shape, &needs, &ready);
         let demand = &shape.demand;
-        let placement = self.best_first(shape, &needs, &ready).into_iter().find_map(|node| {
+        let mut nodes = std::iter::from_fn(|| best.pop().map(|Reverse((.., node))| node));
+        let placement = nodes.find_map(|node| {
             let free = self.timelines.free_through(node, &shape.access, now, length);
             let config = self.timelines.config(node);
             let share =
@@ -136,13 +145,17 @@ impl SlotFinder<'_, '_> {
         Some(placement)
     }
 
-    /// These nodes in the order in which the job takes them: by power state, weight and price, then by what becomes unusable for
+    /// These nodes, the one that the job takes first on top: by power state, weight and price, then by what becomes unusable for
     /// typical jobs, and where that is equal the one with the fewest GPUs left; a job of one CPU from the last in order, where the
     /// site says so.
-    fn best_first(&self, shape: &Shape<'_>, needs: &NodeNeeds, ready: &[u32]) -> Vec<u32> {
-        let timelines = &*self.timelines;
+    fn best_first(
+        &mut self,
+        shape: &Shape<'_>,
+        needs: &Arc<NodeNeeds>,
+        ready: &[u32],
+    ) -> BinaryHeap<Reverse<NodeChoice>> {
         let from_last = self.is_packed_at_end(shape);
-        let mut loss = GpuLoss::default();
+        let timelines = &*self.timelines;
         let key = |node: u32| {
             let rank = self.needs_cache.rank(shape.partition, node)?;
             let (weight, price) = timelines.weight_and_price(node);
@@ -151,15 +164,16 @@ impl SlotFinder<'_, '_> {
             let choice = if from_last {
                 (-position, 0, 0, 0)
             } else {
-                let NodeLoss { added, gpus_left } = loss.on_node(timelines, node, needs);
+                let now = timelines.node_now(node);
+                let NodeLoss { added, gpus_left } =
+                    self.gpu_losses.on_node(now, needs, self.baseline);
                 let free_until = timelines.free_until(node, needs, &shape.access);
                 (added, free_until, gpus_left, position)
             };
-            Some((power, weight, price, choice, node))
+            Some(Reverse((power, weight, price, choice, node)))
         };
-        let mut keyed: Vec<_> = ready.iter().copied().filter_map(key).collect();
-        keyed.sort_unstable();
-        keyed.into_iter().map(|(.., node)| node).collect()
+        // Mostly the first of them serves: they are not sorted.
+        ready.iter().copied().filter_map(key).collect::<Vec<_>>().into()
     }
 
     fn place_equal(

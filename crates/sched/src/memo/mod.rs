@@ -3,6 +3,7 @@
 //! ```text
 //!   baseline       what runs on each node, and its timeline: worked out again where the view changed
 //!   needs_cache    for each demand the nodes in the order in which they come free; one order for all that take the same of a node
+//!   gpu_losses     what jobs on nodes make unusable for typical jobs, for each of the needs and for what a node has free
 //!   ordered_queue  the queue in order, with the shape of each entry, and what each shape takes of a node
 //!   replay         which job had which backfill slot last time
 //!   same_run       how far two lists are the same
@@ -13,6 +14,7 @@
 //! last time is taken as unchanged.
 
 mod baseline;
+mod gpu_losses;
 mod needs_cache;
 mod ordered_queue;
 mod replay;
@@ -20,6 +22,7 @@ mod same_run;
 mod scratch;
 
 pub(crate) use baseline::{Baseline, is_resumable};
+pub(crate) use gpu_losses::{GpuLosses, NodeLoss, NodeNow};
 pub(crate) use needs_cache::NeedsCache;
 pub(crate) use ordered_queue::{OrderedQueue, QueueSlot, ShapeKey};
 pub(crate) use replay::{Replay, ReplayLog, SlotRecord};
@@ -35,6 +38,7 @@ use std::sync::Arc;
 pub struct Memo {
     pub(crate) baseline: Baseline,
     pub(crate) needs_cache: NeedsCache,
+    pub(crate) gpu_losses: GpuLosses,
     pub(crate) queue: OrderedQueue,
     pub(crate) replay_log: ReplayLog,
     pub(crate) scratch: Scratch,
@@ -55,6 +59,7 @@ impl Memo {
             *self = Self { partitions, policy, ..Self::default() };
         }
         let changed = self.baseline.refresh(view, now.millis());
+        self.gpu_losses.refresh(&view.typical_jobs, &self.baseline, &changed);
         if all_new {
             self.needs_cache = NeedsCache::over(view, &self.baseline);
         } else {

@@ -11,6 +11,7 @@ use crate::free::timeline::{CORE, CORES, GRES, MEMORY};
 use crate::view::{TypicalGpus, TypicalJob};
 use model::gres::GPU;
 use model::node::NodeConfig;
+use smallvec::SmallVec;
 
 /// How much of a GPU counts as one.
 const WHOLE: u64 = 1_000;
@@ -20,124 +21,228 @@ const WHOLE: u64 = 1_000;
 struct Remainder {
     cpus: u64,
     memory_mib: u64,
-    gpus: Vec<GpuRemainder>,
+    /// GPUs of which something is free, those with as much of each together.
+    gpus: SmallVec<[EqualGpus; 4]>,
     /// What is free of all of them, in thousandths of one.
     all: u64,
 }
 
-/// What is free of one GPU, in shares.
+/// GPUs with as much free of each, in shares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct GpuRemainder {
+struct EqualGpus {
     free: u64,
-    /// All shares of the GPU; one where it is granted whole only.
+    /// All shares of a GPU; one where it is granted whole only.
     shares: u64,
     is_shared: bool,
-    /// The free shares in thousandths of the GPU: worked out once for all typical jobs.
+    /// The free shares of one of them in thousandths of the GPU: worked out once for all typical jobs.
     amount: u64,
+    count: u64,
 }
 
-impl GpuRemainder {
-    /// A GPU that is granted whole or not at all, and is free.
-    const FREE: Self = Self { free: 1, shares: 1, is_shared: false, amount: WHOLE };
+impl EqualGpus {
+    /// So many GPUs that are granted whole or not at all, and are free.
+    fn whole(count: u64) -> Self {
+        Self { free: 1, shares: 1, is_shared: false, amount: WHOLE, count }
+    }
 
     fn shared(free: u64, shares: u64) -> Self {
-        Self { free, shares, is_shared: true, amount: free * WHOLE / shares.max(1) }
+        Self { free, shares, is_shared: true, amount: free * WHOLE / shares.max(1), count: 1 }
     }
 
     fn is_whole(&self) -> bool {
         self.free == self.shares
+    }
+
+    fn are_like(&self, other: &Self) -> bool {
+        (self.free, self.shares, self.is_shared) == (other.free, other.shares, other.is_shared)
     }
 }
 
 impl Remainder {
     /// The remainder of a node that has these amounts free, by column of its timeline.
     fn of(config: &NodeConfig, free: &[u64]) -> Self {
-        let lines = || config.gres.iter().zip(&free[GRES..]);
-        let shared = lines().filter(|(line, _)| line.share_of.is_some());
-        let mut gpus: Vec<GpuRemainder> =
-            shared.map(|(line, free)| GpuRemainder::shared(*free, line.count)).collect();
-        if gpus.is_empty() {
-            let free: u64 =
-                lines().filter(|(line, _)| line.name == GPU).map(|(_, free)| *free).sum();
-            gpus = vec![GpuRemainder::FREE; free as usize];
-        }
-        Self {
-            cpus: free[CORES] / CORE * u64::from(cores::threads(config)),
-            memory_mib: free[MEMORY] >> 20,
-            all: gpus.iter().map(|gpu| gpu.amount).sum(),
-            gpus,
-        }
+        Self::without(config, free, 0)
     }
 
     /// The remainder of the same node once a job has taken these amounts.
     fn after(config: &NodeConfig, free: &[u64], taken: &[u64]) -> Self {
-        let left: Vec<u64> =
+        let left: SmallVec<[u64; 16]> =
             free.iter().zip(taken).map(|(free, taken)| free.saturating_sub(*taken)).collect();
-        let mut remainder = Self::of(config, &left);
-        let is_shared = config.gres.iter().any(|line| line.share_of.is_some());
-        if is_shared {
-            // The shares of a GPU that is granted whole are not among the amounts.
-            let lines = config.gres.iter().zip(&taken[GRES..]);
-            let whole: u64 =
-                lines.filter(|(line, _)| line.name == GPU).map(|(_, taken)| *taken).sum();
-            let granted = remainder.gpus.iter_mut().filter(|gpu| gpu.is_whole());
-            for gpu in granted.take(whole as usize) {
-                remainder.all -= gpu.amount;
-                *gpu = GpuRemainder::shared(0, gpu.shares);
+        // The shares of a GPU that is granted whole are not among the amounts.
+        let lines = config.gres.iter().zip(&taken[GRES..]);
+        let granted = lines.filter(|(line, _)| line.name == GPU).map(|(_, taken)| *taken).sum();
+        Self::without(config, &left, granted)
+    }
+
+    /// The same where the amounts still have the shares of so many GPUs that are granted whole.
+    fn without(config: &NodeConfig, free: &[u64], mut granted: u64) -> Self {
+        let mut remainder = Self {
+            cpus: free[CORES] / CORE * u64::from(cores::threads(config)),
+            memory_mib: free[MEMORY] >> 20,
+            gpus: SmallVec::new(),
+            all: 0,
+        };
+        let (mut has_shares, mut whole) = (false, 0);
+        for (line, free) in config.gres.iter().zip(&free[GRES..]) {
+            if line.share_of.is_some() {
+                has_shares = true;
+                let gpu = EqualGpus::shared(*free, line.count);
+                if granted > 0 && gpu.is_whole() {
+                    granted -= 1;
+                } else {
+                    remainder.add(gpu);
+                }
+            } else if line.name == GPU {
+                whole += *free;
             }
+        }
+        if !has_shares {
+            remainder.add(EqualGpus::whole(whole));
         }
         remainder
     }
 
-    /// How much of the free GPUs the job could not use.
-    fn lost_to(&self, job: &TypicalJob, config: &NodeConfig) -> u64 {
-        let jobs = self.jobs_begun(job);
-        if jobs == 0 || !is_of_kind(config, job) {
-            return self.all;
+    fn add(&mut self, gpus: EqualGpus) {
+        if gpus.free == 0 || gpus.count == 0 {
+            return;
         }
-        let serves = |gpu: &GpuRemainder| match job.gpus {
-            TypicalGpus::Whole(_) => gpu.is_whole(),
-            TypicalGpus::Shares(count) => gpu.is_shared && gpu.free >= count,
+        self.all += gpus.amount * gpus.count;
+        match self.gpus.iter_mut().find(|known| known.are_like(&gpus)) {
+            Some(known) => known.count += gpus.count,
+            None => self.gpus.push(gpus),
+        }
+    }
+}
+
+/// The typical jobs as the nodes of one class serve them. What is lost is worked out for every node that is compared, with a job and
+/// without it: jobs that ask for the same GPUs are together, and what the class cannot serve is summed up.
+#[derive(Debug, Clone)]
+pub struct TypicalOnClass {
+    /// The weights of all typical jobs.
+    weight: u64,
+    by_gpus: Vec<JobsByGpus>,
+}
+
+/// The typical jobs that ask for these GPUs.
+#[derive(Debug, Clone)]
+struct JobsByGpus {
+    gpus: TypicalGpus,
+    jobs: Vec<RestOfJob>,
+}
+
+/// What a typical job asks for beside GPUs.
+#[derive(Debug, Clone, Copy)]
+struct RestOfJob {
+    /// At least one.
+    cpus: u64,
+    memory_mib: u64,
+    weight: u64,
+}
+
+impl TypicalOnClass {
+    /// The typical jobs on nodes with the hardware of this one.
+    pub fn new(config: &NodeConfig, typical: &[TypicalJob]) -> Self {
+        let mut served: Vec<&TypicalJob> =
+            typical.iter().filter(|job| is_of_kind(config, job)).collect();
+        served.sort_by_key(|job| job.gpus);
+        let rest = |job: &&TypicalJob| RestOfJob {
+            cpus: u64::from(job.cpus).max(1),
+            memory_mib: job.memory_mib,
+            weight: job.weight.into(),
         };
-        // One walk: this is done for each typical job on each node that is compared.
-        let (mut serving, mut by_gpus, mut shares) = (0, 0, u64::MAX);
-        for gpu in self.gpus.iter().filter(|gpu| serves(gpu)) {
-            serving += 1;
-            by_gpus += gpu.amount;
-            shares = shares.min(gpu.shares.max(1));
+        let of_gpus = |jobs: &[&TypicalJob]| JobsByGpus {
+            gpus: jobs[0].gpus,
+            jobs: jobs.iter().map(rest).collect(),
+        };
+        Self {
+            weight: typical.iter().map(|job| u64::from(job.weight)).sum(),
+            by_gpus: served.chunk_by(|a, b| a.gpus == b.gpus).map(of_gpus).collect(),
         }
-        let (wanted, of_one_job, of_gpu) = match job.gpus {
+    }
+
+    /// What typical jobs cannot use of the free GPUs of a node that has these amounts free, over all of them by their weights.
+    pub fn lost(&self, config: &NodeConfig, free: &[u64]) -> i64 {
+        self.lost_of(&Remainder::of(config, free))
+    }
+
+    /// The same once a job has taken these amounts.
+    pub fn lost_after(&self, config: &NodeConfig, free: &[u64], taken: &[u64]) -> i64 {
+        self.lost_of(&Remainder::after(config, free, taken))
+    }
+
+    fn lost_of(&self, remainder: &Remainder) -> i64 {
+        if remainder.all == 0 {
+            return 0;
+        }
+        let usable: u64 = self.by_gpus.iter().map(|jobs| jobs.usable_of(remainder)).sum();
+        (self.weight * remainder.all - usable) as i64
+    }
+}
+
+impl JobsByGpus {
+    /// How much of the free GPUs these jobs could use, over all of them by their weights.
+    fn usable_of(&self, remainder: &Remainder) -> u64 {
+        let (mut serving, mut by_gpus, mut shares) = (0, 0, u64::MAX);
+        let serves = |gpus: &EqualGpus| match self.gpus {
+            TypicalGpus::Whole(_) => gpus.is_whole(),
+            TypicalGpus::Shares(count) => gpus.is_shared && gpus.free >= count,
+        };
+        for gpus in remainder.gpus.iter().filter(|gpus| serves(gpus)) {
+            serving += gpus.count;
+            by_gpus += gpus.amount * gpus.count;
+            shares = shares.min(gpus.shares.max(1));
+        }
+        let (wanted, of_one_job, of_gpu) = match self.gpus {
             TypicalGpus::Whole(count) => (count, count, 1),
             TypicalGpus::Shares(count) => (1, count, shares),
         };
-        if serving < wanted {
-            return self.all;
+        if serving < wanted.max(1) {
+            return 0;
         }
         // Divided last: what one job takes may be less than a thousandth.
-        let by_rest = jobs.saturating_mul(of_one_job).saturating_mul(WHOLE) / of_gpu;
-        self.all - by_gpus.min(by_rest)
+        let by_jobs = |jobs: u64| jobs.saturating_mul(of_one_job).saturating_mul(WHOLE) / of_gpu;
+        // So many jobs use all that serves.
+        let enough = match of_one_job {
+            0 => u64::MAX,
+            each => by_gpus.saturating_mul(of_gpu).div_ceil(each.saturating_mul(WHOLE)),
+        };
+        let weighted = |job: &RestOfJob| {
+            if job.begins(enough, remainder) {
+                job.weight * by_gpus
+            } else {
+                job.weight * by_jobs(job.count_begun(remainder)).min(by_gpus)
+            }
+        };
+        self.jobs.iter().map(weighted).sum()
+    }
+}
+
+impl RestOfJob {
+    /// Whether the free CPUs and memory suffice for so many such jobs, the last of them in part: [`Self::count_begun`] without a
+    /// division, which most jobs need not be asked for.
+    fn begins(&self, count: u64, remainder: &Remainder) -> bool {
+        let before_last = count.saturating_sub(1);
+        self.fits(remainder)
+            && remainder.cpus > before_last.saturating_mul(self.cpus)
+            && (self.memory_mib == 0
+                || remainder.memory_mib > before_last.saturating_mul(self.memory_mib))
+    }
+
+    fn fits(&self, remainder: &Remainder) -> bool {
+        remainder.cpus >= self.cpus && remainder.memory_mib >= self.memory_mib
     }
 
     /// How many such jobs the free CPUs and memory suffice for, with the one for which they suffice in part; zero where they do not
     /// suffice for one. The last is counted because smaller jobs can use what is left for it.
-    fn jobs_begun(&self, job: &TypicalJob) -> u64 {
-        let cpus = u64::from(job.cpus).max(1);
-        if self.cpus < cpus || self.memory_mib < job.memory_mib {
+    fn count_begun(&self, remainder: &Remainder) -> u64 {
+        if !self.fits(remainder) {
             return 0;
         }
-        let by_memory = match job.memory_mib {
+        let by_memory = match self.memory_mib {
             0 => u64::MAX,
-            each => self.memory_mib.div_ceil(each),
+            each => remainder.memory_mib.div_ceil(each),
         };
-        self.cpus.div_ceil(cpus).min(by_memory)
-    }
-
-    fn lost(&self, config: &NodeConfig, typical: &[TypicalJob]) -> i64 {
-        if self.all == 0 {
-            return 0;
-        }
-        let of_job = |job: &TypicalJob| u64::from(job.weight) * self.lost_to(job, config);
-        typical.iter().map(of_job).sum::<u64>() as i64
+        remainder.cpus.div_ceil(self.cpus).min(by_memory)
     }
 }
 
@@ -147,13 +252,6 @@ fn is_of_kind(config: &NodeConfig, job: &TypicalJob) -> bool {
         kinds.any(|kind| kind.eq_ignore_ascii_case(wanted))
     };
     job.kinds.is_empty() || job.kinds.iter().any(has)
-}
-
-/// By how much more is lost to typical jobs on a node with so much free if these amounts of it are taken; less than zero where
-/// the job takes what was lost already.
-pub fn growth(config: &NodeConfig, free: &[u64], taken: &[u64], typical: &[TypicalJob]) -> i64 {
-    let before = Remainder::of(config, free).lost(config, typical);
-    Remainder::after(config, free, taken).lost(config, typical) - before
 }
 
 /// How much of its GPUs a node with so much free has left, in thousandths of one.
@@ -167,6 +265,7 @@ mod tests {
     use crate::testing::gpus;
     use model::amount::Bytes;
     use model::node::NodeGres;
+    use proptest::prelude::*;
 
     const GIB: u64 = 1 << 30;
 
@@ -192,12 +291,21 @@ mod tests {
         [&[cores * CORE, 16 * GIB][..], gres].concat()
     }
 
+    fn lost_to(job: &TypicalJob, node: &NodeConfig, free: &[u64]) -> i64 {
+        TypicalOnClass::new(node, std::slice::from_ref(job)).lost(node, free)
+    }
+
+    /// By how much more is lost if these amounts are taken.
+    fn growth(node: &NodeConfig, free: &[u64], taken: &[u64], typical: &[TypicalJob]) -> i64 {
+        let typical = TypicalOnClass::new(node, typical);
+        typical.lost_after(node, free, taken) - typical.lost(node, free)
+    }
+
     #[test]
     fn gpus_are_lost_to_jobs_that_lack_cpus_gpus_or_their_kind() {
         let node = node(false);
-        let lost = |cores: u64, gpu: u64, job: &TypicalJob| {
-            Remainder::of(&node, &free(cores, &[gpu])).lost_to(job, &node)
-        };
+        let lost =
+            |cores: u64, gpu: u64, job: &TypicalJob| lost_to(job, &node, &free(cores, &[gpu]));
         let one = typical(2, TypicalGpus::Whole(1), 1);
         let two = typical(4, TypicalGpus::Whole(2), 1);
         assert_eq!((lost(8, 2, &one), lost(8, 2, &two)), (0, 0));
@@ -214,7 +322,7 @@ mod tests {
         let lost = |shares: [u64; 2], job: &TypicalJob| {
             let whole = shares.iter().filter(|free| **free == 10).count() as u64;
             let free = free(8, &[whole, shares[0], shares[1]]);
-            Remainder::of(&node, &free).lost_to(job, &node)
+            lost_to(job, &node, &free)
         };
         let half = typical(1, TypicalGpus::Shares(5), 1);
         let whole = typical(1, TypicalGpus::Whole(1), 1);
@@ -229,7 +337,7 @@ mod tests {
         let lost = |shared: bool, cores: u64, job: &TypicalJob| {
             let gres: &[u64] = if shared { &[2, 10, 10] } else { &[2] };
             let node = node(shared);
-            Remainder::of(&node, &free(cores, gres)).lost_to(job, &node)
+            lost_to(job, &node, &free(cores, gres))
         };
         let one = typical(4, TypicalGpus::Whole(1), 1);
         assert_eq!(lost(false, 4, &one), 1_000, "the CPUs of one job");
@@ -263,5 +371,71 @@ mod tests {
         assert_eq!(growth(&node, &free(8, &[0, 0, 5]), &share, &jobs), -2_000);
         // A whole GPU is broken into: its other half is lost to the four, after the three that lacked a second one.
         assert_eq!(growth(&node, &free(8, &[1, 0, 10]), &share, &jobs), -1_000);
+    }
+
+    /// What is lost to one job by the words of this page: GPU by GPU, and with divisions.
+    fn lost_one_by_one(job: &TypicalJob, cpus: u64, memory_mib: u64, gpus: &[(u64, u64)]) -> u64 {
+        let amount = |(free, shares): (u64, u64)| free * WHOLE / shares;
+        let all: u64 = gpus.iter().map(|gpu| amount(*gpu)).sum();
+        let of_job = u64::from(job.cpus).max(1);
+        if cpus < of_job || memory_mib < job.memory_mib {
+            return all;
+        }
+        let by_memory = memory_mib.checked_div(job.memory_mib);
+        let in_part = by_memory.map(|by| by + u64::from(memory_mib % job.memory_mib > 0));
+        let jobs = cpus.div_ceil(of_job).min(in_part.unwrap_or(u64::MAX));
+        let serves = |(free, shares): &&(u64, u64)| match job.gpus {
+            TypicalGpus::Whole(_) => free == shares,
+            TypicalGpus::Shares(count) => *free >= count,
+        };
+        let serving: Vec<(u64, u64)> = gpus.iter().filter(serves).copied().collect();
+        let by_gpus: u64 = serving.iter().map(|gpu| amount(*gpu)).sum();
+        let usable = match job.gpus {
+            TypicalGpus::Whole(count) if serving.len() as u64 >= count => jobs * count * WHOLE,
+            TypicalGpus::Shares(count) if !serving.is_empty() => {
+                let least = serving.iter().map(|(_, shares)| *shares).min();
+                jobs * count * WHOLE / least.unwrap_or(1)
+            }
+            _ => 0,
+        };
+        all - by_gpus.min(usable)
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_lost_to_all_is_the_sum_of_what_is_lost_to_each(
+            jobs in proptest::collection::vec((0u32..12, 0u64..9, 1u64..12, any::<bool>(), any::<bool>(), 1u32..5), 0..12),
+            free_cores in 0u64..=8,
+            free_mib in 0u64..=16,
+            free_shares in proptest::collection::vec((0u64..=10).prop_map(|free| if free > 6 { 10 } else { free }), 4),
+        ) {
+            let mut node = NodeConfig::plain("n1", 8, Bytes::from_mib(16));
+            node.gres = vec![gpus("h100", 4, 0)];
+            node.gres.extend((0..4).map(|gpu| NodeGres {
+                share_of: Some(gpu),
+                ..NodeGres::plain("shard", Some("h100"), 10)
+            }));
+            let free: Vec<u64> =
+                [&[free_cores * CORE, free_mib << 20, 0][..], &free_shares[..]].concat();
+            let job = |(cpus, memory_mib, count, is_whole, other_kind, weight)| TypicalJob {
+                cpus,
+                memory_mib,
+                gpus: if is_whole { TypicalGpus::Whole(count) } else { TypicalGpus::Shares(count) },
+                kinds: if other_kind { vec!["a100".into()] } else { Vec::new() },
+                weight,
+            };
+            let jobs: Vec<TypicalJob> = jobs.into_iter().map(job).collect();
+            let of_gpus: Vec<(u64, u64)> = free_shares.iter().map(|free| (*free, 10)).collect();
+            let each = jobs.iter().map(|job| {
+                let lost = if job.kinds.is_empty() {
+                    lost_one_by_one(job, free_cores, free_mib, &of_gpus)
+                } else {
+                    free_shares.iter().sum::<u64>() * 100
+                };
+                u64::from(job.weight) * lost
+            });
+            let all = TypicalOnClass::new(&node, &jobs).lost(&node, &free);
+            prop_assert_eq!(all, each.sum::<u64>() as i64);
+        }
     }
 }

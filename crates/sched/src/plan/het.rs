@@ -382,6 +382,7 @@ impl<'a> Planner<'a> {
         SlotFinder {
             timelines: &mut self.timelines,
             needs_cache: self.needs_cache,
+            gpu_losses: self.gpu_losses,
             baseline: self.baseline,
             replay: &self.replay,
         }

@@ -32,7 +32,7 @@ use crate::gate;
 use crate::gate::limits::{Claimant, Usage};
 use crate::index::ShapeIndex;
 use crate::memo::{
-    Baseline, Memo, NeedsCache, OrderedQueue, QueueSlot, Replay, Scratch, SlotRecord,
+    Baseline, GpuLosses, Memo, NeedsCache, OrderedQueue, QueueSlot, Replay, Scratch, SlotRecord,
 };
 use crate::order::JobInPartition;
 use crate::preempt::PreemptionSearch;
@@ -94,6 +94,7 @@ pub struct Planner<'a> {
     now: Timestamp,
     baseline: &'a Baseline,
     needs_cache: &'a mut NeedsCache,
+    gpu_losses: &'a mut GpuLosses,
     queue: &'a OrderedQueue,
     timelines: NodeTimelines<'a>,
     usage: Usage<'a>,
@@ -148,7 +149,8 @@ impl<'a> Planner<'a> {
         mut replay: Replay,
         purpose: Purpose,
     ) -> Self {
-        let Memo { baseline, needs_cache, queue, scratch, windows, switches, .. } = memo;
+        let Memo { baseline, needs_cache, gpu_losses, queue, scratch, windows, switches, .. } =
+            memo;
         let (baseline, queue, windows) = (&*baseline, &*queue, &*windows);
         let Scratch { nodes, shape_positions, left, allowed } = scratch;
         left.clear();
@@ -169,6 +171,7 @@ impl<'a> Planner<'a> {
             timelines: NodeTimelines::new(view, now.millis(), baseline, nodes, windows),
             baseline,
             needs_cache,
+            gpu_losses,
             has_limits: usage.has_limits(),
             usage,
             shapes: PlanShapes::new(shape_positions, queue.shapes.len()),
@@ -432,6 +435,7 @@ impl<'a> Planner<'a> {
         let finder = SlotFinder {
             timelines: &mut self.timelines,
             needs_cache: self.needs_cache,
+            gpu_losses: self.gpu_losses,
             baseline: self.baseline,
             replay: &self.replay,
         };

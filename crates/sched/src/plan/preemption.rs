@@ -47,6 +47,7 @@ impl<'a> Planner<'a> {
         let mut finder = SlotFinder {
             timelines: &mut self.timelines,
             needs_cache: self.needs_cache,
+            gpu_losses: self.gpu_losses,
             baseline: self.baseline,
             replay: &self.replay,
         };
