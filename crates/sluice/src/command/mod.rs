@@ -48,6 +48,7 @@ mod web_link;
 use daemon::{agent, down, gateway, server, up};
 use dstack::published_options;
 
+use crate::printing;
 use ::slurm::option::Command as SlurmCommand;
 use clap::{Parser, Subcommand};
 use model::os_text;
@@ -214,6 +215,7 @@ pub fn run(name: &str, args: Vec<String>) -> ExitCode {
     }
     // What is said of a wrong line names the program as it was called.
     let called = program_name::note(name);
+    printing::set_command(called);
     let words: Vec<String> = std::iter::once(called.to_string()).chain(args).collect();
     let cli = match Cli::try_parse_from(words.iter().map(|word| os_text::to_os(word))) {
         Ok(cli) => cli,
@@ -222,7 +224,14 @@ pub fn run(name: &str, args: Vec<String>) -> ExitCode {
                 eprintln!("{called}: error: {why}");
                 return ExitCode::from(USAGE);
             }
-            None => error.exit(),
+            None => {
+                let (done, code) = (error.print(), error.exit_code());
+                // Help and versions are what was asked for.
+                if !error.use_stderr() {
+                    printing::written(done);
+                }
+                return ExitCode::from(code as u8);
+            }
         },
     };
     if matches!(
@@ -307,6 +316,7 @@ pub fn run(name: &str, args: Vec<String>) -> ExitCode {
 }
 
 fn slurm_command(command: SlurmCommand, args: &[String]) -> ExitCode {
+    printing::set_command(command.name());
     let other = (command == SlurmCommand::Sbatch).then(|| other_language::sbatch(args)).flatten();
     other.unwrap_or_else(|| slurm::run(command, args))
 }

@@ -151,6 +151,31 @@ fn bad_traces_and_options_get_one_line_with_its_number() {
 }
 
 #[test]
+fn output_that_cannot_be_written_ends_a_command_with_one_line() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("five.swf"), FIVE_JOBS).unwrap();
+    let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
+    for words in [
+        &["sim", "five.swf"][..],
+        &["sim", "five.swf", "--json"],
+        &["--help"],
+        &["sim", "--help"],
+        &["help", "states"],
+        &["completion", "bash"],
+        &["sbatch", "--help"],
+    ] {
+        let mut command = Command::new(program());
+        let output = command.args(words).current_dir(dir.path()).stdout(full()).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {said}");
+        let name = if words[0] == "sbatch" { "sbatch" } else { "sluice" };
+        let is_one_line =
+            said.lines().count() == 1 && said.starts_with(&format!("{name}: error: "));
+        assert!(is_one_line && said.contains("No space left on device"), "{words:?}: {said}");
+    }
+}
+
+#[test]
 fn pods_of_a_list_are_placed_on_the_nodes_of_another() {
     let dir = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
