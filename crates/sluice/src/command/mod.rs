@@ -5,6 +5,7 @@
 //! - `daemon/`: `up`, `down`, `server`, `agent`, `gateway`, and the state folder
 //! - `explain/`, `demo/`, `token/`, `convert/`, `check`, `doctor`, `links`, `login`, `node`, `machine`, `attach`, `port`, `key`, `top/`, `help_topic/`, `backup`, `restore`, `store`, `sim/`, `version`: one verb each
 //! - `port_mapping`: ports of a job on this machine, for `attach` and `port`
+//! - `configuration_files`: the files of a configuration folder that are sent to a server
 //! - `progress`: how far a file is read, on a terminal, for `restore`
 //! - `command_line`: all names of the program and their options, for `completion` and `man`
 //! - `other_language`: `sluice apply` of a batch script, `sbatch` of a `.dstack.yml`
@@ -15,6 +16,7 @@ mod backup;
 mod check;
 mod command_line;
 mod completion;
+mod configuration_files;
 mod convert;
 mod daemon;
 mod demo;

@@ -215,10 +215,16 @@ fn up_what_would_change_for_the_jobs_that_wait_is_told() {
     assert_eq!(more["earlier"], 1, "{more}");
     assert_eq!(more["changes"][0]["job"], waits.to_string(), "{more}");
     let told = cluster.sluice(&["sim", "--live", "--add-nodes", &format!("1:{node}")]).ok();
-    assert!(told.starts_with("1 jobs wait: 1 would start earlier, 0 later\n"), "{told}");
+    assert!(told.starts_with("1 job waits: 1 would start earlier, 0 later\n"), "{told}");
+    let many = cluster.sluice(&["sim", "--live", "--add-nodes", &format!("99999:{node}")]);
+    assert!(many.stderr.contains("99999 nodes that come or go: expected"), "{}", many.stderr);
     std::fs::create_dir(cluster.path("other")).unwrap();
     let three = TWO_NODES.replace("node[1-2]", "node[1-3]");
-    std::fs::write(cluster.path("other/slurm.conf"), three).unwrap();
+    let (nodes, rest): (Vec<&str>, Vec<&str>) =
+        three.lines().partition(|line| line.starts_with("NodeName="));
+    std::fs::write(cluster.path("other/nodes.inc"), nodes.join("\n")).unwrap();
+    let conf = format!("Include nodes.inc\n{}\n", rest.join("\n"));
+    std::fs::write(cluster.path("other/slurm.conf"), conf).unwrap();
     let other = cluster.path("other").display().to_string();
     let configured = what_if(&["--config", &other]);
     assert_eq!(configured["earlier"], 1, "{configured}");
