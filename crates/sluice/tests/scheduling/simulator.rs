@@ -77,6 +77,9 @@ below 10 min  1-8         5     1.1             2.2       0.1
         let svg = std::fs::read_to_string(dir.path().join("charts").join(chart)).unwrap();
         assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"), "{chart}");
     }
+    // A machine without room for a Gantt chart leaves none of an earlier replay beside its other charts.
+    printed(dir.path(), &["five.swf", "--nodes", "300", "--charts", "charts"]);
+    assert!(!dir.path().join("charts/gantt.svg").exists());
     // On eight processors nothing waits but job 3, for job 1.
     let wide = printed(dir.path(), &["five.swf", "--json", "--nodes", "8"]);
     let figures: serde_json::Value = serde_json::from_str(&wide).unwrap();

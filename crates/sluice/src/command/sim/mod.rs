@@ -263,10 +263,19 @@ fn site(dir: &Path, policy: Option<Policy>) -> Result<cluster::ClusterConfig, Ve
     machine::configured(config, policy).map_err(named)
 }
 
+/// Writes the charts. One that this replay does not have is not left there from another.
 fn write_charts(folder: &TrustedDir, history: &History) -> Result<(), VerbError> {
-    for (name, svg) in chart::files(history) {
-        let written = folder.replace(name, CHART_MODE, svg.as_bytes());
-        written.map_err(VerbError::file(folder.path().join(name)))?;
+    let files = chart::files(history);
+    for name in chart::NAMES {
+        let svg = files.iter().find(|(file, _)| *file == name);
+        let done = match svg {
+            Some((_, svg)) => folder.replace(name, CHART_MODE, svg.as_bytes()),
+            None => match std::fs::remove_file(folder.path().join(name)) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+                _ => Ok(()),
+            },
+        };
+        done.map_err(VerbError::file(folder.path().join(name)))?;
     }
     Ok(())
 }
